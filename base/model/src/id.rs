@@ -1,0 +1,186 @@
+//! Names and ids. A name is chosen by people, an id is computed or drawn once.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// Longest name in bytes. Names stand in URLs and host names, where 63 is a label's limit (RFC 1035).
+pub const NAME_LEN_MAX: usize = 63;
+
+/// Why a text is not a name or an id.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum IdError {
+    /// Not a name.
+    #[error(
+        "\"{0}\" is not a name: use 1 to 63 of a-z, 0-9, '-', '_' and '.', beginning with a letter or digit"
+    )]
+    Name(String),
+    /// Not an id of so many bytes.
+    #[error("\"{text}\" is not an id: {len} bytes in lower-case hex are wanted")]
+    Hex {
+        /// What was read.
+        text: String,
+        /// How many bytes the id has.
+        len: usize,
+    },
+}
+
+macro_rules! name {
+    ($(#[$doc:meta])* $type:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $type(Arc<str>);
+
+        impl $type {
+            /// The name as text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl FromStr for $type {
+            type Err = IdError;
+            fn from_str(text: &str) -> Result<Self, IdError> {
+                if is_name(text) { Ok(Self(text.into())) } else { Err(IdError::Name(text.to_owned())) }
+            }
+        }
+
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl std::borrow::Borrow<str> for $type {
+            fn borrow(&self) -> &str {
+                &self.0
+            }
+        }
+    };
+}
+
+macro_rules! id {
+    ($(#[$doc:meta])* $type:ident, $len:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $type(pub [u8; $len]);
+
+        impl FromStr for $type {
+            type Err = IdError;
+            fn from_str(text: &str) -> Result<Self, IdError> {
+                let mut id = [0; $len];
+                if parse_hex(text, &mut id) {
+                    Ok(Self(id))
+                } else {
+                    Err(IdError::Hex { text: text.to_owned(), len: $len })
+                }
+            }
+        }
+
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+            }
+        }
+
+        impl fmt::Debug for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{}({self})", stringify!($type))
+            }
+        }
+    };
+}
+
+name! {
+    /// A place with appliances: a rack, a campus, an exchange.
+    SiteId
+}
+name! {
+    /// One appliance. Also its pathway id in players' manifests, so it should stay when hardware goes.
+    ApplianceId
+}
+name! {
+    /// What a viewer picks: a film, an episode.
+    AssetId
+}
+name! {
+    /// One immutable packaging of an asset; stands in media URLs.
+    AssetVersionId
+}
+id! {
+    /// The BLAKE3 root of an object's bytes, which is also its name on every drive.
+    ObjectId, 32
+}
+id! {
+    /// A drive's UUID, written into its marker by `format`.
+    DriveId, 16
+}
+
+/// A number that grows with every change of desired state; older never replaces newer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Generation(pub u64);
+
+impl Generation {
+    /// The one after this.
+    pub fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+}
+
+impl fmt::Display for Generation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+fn is_name(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    let allowed = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-_.".contains(b);
+    (1..=NAME_LEN_MAX).contains(&bytes.len())
+        && bytes.iter().all(allowed)
+        && bytes[0].is_ascii_alphanumeric()
+        && !text.contains("..")
+}
+
+/// Fills `out` from lower-case hex of exactly twice its length; false if `text` is anything else.
+fn parse_hex(text: &str, out: &mut [u8]) -> bool {
+    let digit = |b: u8| match b {
+        b'0'..=b'9' => Some(b - b'0'),
+        b'a'..=b'f' => Some(b - b'a' + 10),
+        _ => None,
+    };
+    if text.len() != out.len() * 2 {
+        return false;
+    }
+    for (pair, byte) in text.as_bytes().chunks_exact(2).zip(out) {
+        match (digit(pair[0]), digit(pair[1])) {
+            (Some(high), Some(low)) => *byte = high << 4 | low,
+            (None, _) | (_, None) => return false,
+        }
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_safe_in_urls_paths_and_host_names() {
+        for good in ["a", "a1", "site-3.rack_2", &"x".repeat(63)] {
+            assert!(good.parse::<SiteId>().is_ok(), "{good}");
+        }
+        for bad in ["", "A", "-a", ".a", "a/b", "a..b", "a b", "é", &"x".repeat(64)] {
+            assert!(bad.parse::<SiteId>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn ids_are_lower_case_hex_of_their_exact_length() {
+        let id = ObjectId([0xab; 32]);
+        assert_eq!(id.to_string().parse(), Ok(id));
+        assert!("AB".repeat(32).parse::<ObjectId>().is_err());
+        assert!("ab".repeat(31).parse::<ObjectId>().is_err());
+        assert!("+1".repeat(32).parse::<ObjectId>().is_err());
+    }
+}

@@ -1,0 +1,19 @@
+//! The nouns of Nearcast, and the units they are counted in. No decisions, no I/O.
+//!
+//! ```text
+//! units        Bytes, BitsPerSecond, Nanos, Instant, UnixSeconds
+//! id           names of sites, appliances, assets and asset versions; ids of drives and objects
+//! object       what an object is: a BLAKE3 root, a length, the hashes of its 256 KiB blocks
+//! extent       where an object lies: drive, file, offset, length
+//! manifest     what an appliance should hold (desired)
+//! limits       the bounds that every room shares
+//! ```
+//!
+//! What two rooms share is a noun, so it lives here; how it looks on the wire is `wire`'s affair.
+
+pub mod extent;
+pub mod id;
+pub mod limits;
+pub mod manifest;
+pub mod object;
+pub mod units;

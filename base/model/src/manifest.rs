@@ -1,0 +1,55 @@
+//! What an appliance should hold. Desired state: the appliance closes the gap, nobody orders it to.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::id::{ApplianceId, AssetId, AssetVersionId, Generation, ObjectId};
+use crate::units::{Bytes, UnixSeconds};
+
+/// All that one appliance should hold and needs in order to serve it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Manifest {
+    /// Whose manifest this is.
+    pub appliance: ApplianceId,
+    /// Grows with every change; an appliance refuses one that is not newer than its own.
+    pub generation: Generation,
+    /// Keys that playback tokens may be signed with. Public keys only.
+    pub token_keys: Vec<TokenKey>,
+    /// The asset versions to hold, most wanted first: fill goes in this order.
+    pub versions: Vec<Arc<AssetVersion>>,
+}
+
+/// A public key for playback tokens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TokenKey {
+    /// The name by which tokens refer to the key.
+    pub kid: String,
+    /// Ed25519 public key (RFC 8032).
+    pub public_key: [u8; 32],
+}
+
+/// One immutable packaging of an asset: a map from path to object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AssetVersion {
+    /// Its name in media URLs.
+    pub id: AssetVersionId,
+    /// The asset it is a version of.
+    pub asset: AssetId,
+    /// Base URLs, ending in `/`, where `base + path` gives the file's bytes; best first.
+    pub sources: Vec<String>,
+    /// When the version was ingested: the `Last-Modified` of all its files, on every appliance.
+    pub modified: UnixSeconds,
+    /// Path (relative, `/`-separated, not percent-encoded) to file.
+    pub files: BTreeMap<String, File>,
+}
+
+/// One file of an asset version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct File {
+    /// The object with its bytes.
+    pub object: ObjectId,
+    /// How many bytes.
+    pub len: Bytes,
+    /// `Content-Type` to serve it with.
+    pub content_type: String,
+}

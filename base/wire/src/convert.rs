@@ -1,0 +1,209 @@
+//! Wire types to nouns and back. Everything that arrives is checked here, once.
+
+use std::sync::Arc;
+
+use model::id::{Generation, IdError};
+use model::limits::{FILES_PER_VERSION_MAX, OBJECT_LEN_MAX, PATH_LEN_MAX};
+use model::manifest;
+use model::units::{Bytes, UnixSeconds};
+
+use crate::v1;
+
+/// Why a message was refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WireError {
+    /// A name or id is not one.
+    #[error(transparent)]
+    Id(#[from] IdError),
+    /// Written by a later version.
+    #[error("format {0} is not known here (1 is): upgrade the reader first")]
+    Format(u32),
+    /// A path that could leave its directory or cannot stand in a URL.
+    #[error(
+        "\"{0}\" is not a path: use a relative one of at most {PATH_LEN_MAX} bytes without \"..\""
+    )]
+    Path(String),
+    /// Larger than any object may be.
+    #[error("\"{path}\" has {len}, more than the limit of {OBJECT_LEN_MAX}")]
+    Length {
+        /// Which file.
+        path: String,
+        /// Its length.
+        len: Bytes,
+    },
+    /// Too many files.
+    #[error("{0} files in one asset version, more than the limit of {FILES_PER_VERSION_MAX}")]
+    Files(usize),
+    /// A public key that is none.
+    #[error("token key \"{0}\" is not 32 bytes in hex")]
+    Key(String),
+    /// Something that cannot stand in an HTTP header.
+    #[error("\"{0}\" cannot be a content type")]
+    ContentType(String),
+    /// A base URL that does not end in a slash.
+    #[error("source \"{0}\" must be an http or https URL that ends in \"/\"")]
+    Source(String),
+}
+
+/// A manifest off the wire.
+pub fn manifest_in(wire: &v1::manifest::Manifest) -> Result<manifest::Manifest, WireError> {
+    if wire.format != 1 {
+        return Err(WireError::Format(wire.format));
+    }
+    Ok(manifest::Manifest {
+        appliance: wire.appliance.parse()?,
+        generation: Generation(wire.generation),
+        token_keys: wire.token_keys.iter().map(token_key_in).collect::<Result<_, _>>()?,
+        versions: wire.versions.iter().map(version_in).collect::<Result<_, _>>()?,
+    })
+}
+
+/// A manifest for the wire.
+pub fn manifest_out(manifest: &manifest::Manifest) -> v1::manifest::Manifest {
+    v1::manifest::Manifest {
+        format: 1,
+        appliance: manifest.appliance.to_string(),
+        generation: manifest.generation.0,
+        token_keys: manifest.token_keys.iter().map(token_key_out).collect(),
+        versions: manifest.versions.iter().map(|version| version_out(version)).collect(),
+    }
+}
+
+/// True of a path that may name a file of an asset version: relative, no empty, `.` or `..` parts,
+/// no control characters, no backslash.
+pub fn is_path(path: &str) -> bool {
+    let part_is_good = |part: &str| !part.is_empty() && part != "." && part != "..";
+    path.len() <= PATH_LEN_MAX
+        && path.split('/').all(part_is_good)
+        && !path.contains(|c: char| c.is_control() || c == '\\')
+}
+
+fn version_in(wire: &v1::manifest::AssetVersion) -> Result<Arc<manifest::AssetVersion>, WireError> {
+    if FILES_PER_VERSION_MAX < wire.files.len() {
+        return Err(WireError::Files(wire.files.len()));
+    }
+    for source in &wire.sources {
+        let known = source.starts_with("https://") || source.starts_with("http://");
+        if !known || !source.ends_with('/') {
+            return Err(WireError::Source(source.clone()));
+        }
+    }
+    let files = wire.files.iter().map(|(path, file)| Ok((path.clone(), file_in(path, file)?)));
+    Ok(Arc::new(manifest::AssetVersion {
+        id: wire.id.parse()?,
+        asset: wire.asset.parse()?,
+        sources: wire.sources.clone(),
+        modified: UnixSeconds(wire.modified_unix_s),
+        files: files.collect::<Result<_, WireError>>()?,
+    }))
+}
+
+fn file_in(path: &str, wire: &v1::manifest::File) -> Result<manifest::File, WireError> {
+    let len = Bytes(wire.len);
+    if !is_path(path) {
+        return Err(WireError::Path(path.to_owned()));
+    }
+    if OBJECT_LEN_MAX < len {
+        return Err(WireError::Length { path: path.to_owned(), len });
+    }
+    let visible = |b: u8| b.is_ascii_graphic() || b == b' ';
+    if wire.content_type.is_empty() || !wire.content_type.bytes().all(visible) {
+        return Err(WireError::ContentType(wire.content_type.clone()));
+    }
+    Ok(manifest::File {
+        object: wire.object.parse()?,
+        len,
+        content_type: wire.content_type.clone(),
+    })
+}
+
+fn version_out(version: &manifest::AssetVersion) -> v1::manifest::AssetVersion {
+    let file_out = |file: &manifest::File| v1::manifest::File {
+        object: file.object.to_string(),
+        len: file.len.0,
+        content_type: file.content_type.clone(),
+    };
+    v1::manifest::AssetVersion {
+        id: version.id.to_string(),
+        asset: version.asset.to_string(),
+        sources: version.sources.clone(),
+        modified_unix_s: version.modified.0,
+        files: version.files.iter().map(|(path, file)| (path.clone(), file_out(file))).collect(),
+    }
+}
+
+fn token_key_in(wire: &v1::manifest::TokenKey) -> Result<manifest::TokenKey, WireError> {
+    let id: model::id::ObjectId =
+        wire.public_key.parse().map_err(|_| WireError::Key(wire.kid.clone()))?;
+    Ok(manifest::TokenKey { kid: wire.kid.clone(), public_key: id.0 })
+}
+
+fn token_key_out(key: &manifest::TokenKey) -> v1::manifest::TokenKey {
+    let public_key = model::id::ObjectId(key.public_key).to_string();
+    v1::manifest::TokenKey { kid: key.kid.clone(), public_key }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    fn wire() -> v1::manifest::Manifest {
+        let file = v1::manifest::File {
+            object: "ab".repeat(32),
+            len: 5,
+            content_type: "video/mp4".to_owned(),
+        };
+        v1::manifest::Manifest {
+            format: 1,
+            appliance: "a1".to_owned(),
+            generation: 7,
+            token_keys: vec![v1::manifest::TokenKey {
+                kid: "k1".to_owned(),
+                public_key: "cd".repeat(32),
+            }],
+            versions: vec![v1::manifest::AssetVersion {
+                id: "film-0123".to_owned(),
+                asset: "film".to_owned(),
+                sources: vec!["https://origin.example/film/".to_owned()],
+                modified_unix_s: 1_700_000_000,
+                files: BTreeMap::from([("v/0.mp4".to_owned(), file)]),
+            }],
+        }
+    }
+
+    #[test]
+    fn a_manifest_survives_the_way_in_and_out() {
+        assert_eq!(manifest_out(&manifest_in(&wire()).unwrap()), wire());
+    }
+
+    #[test]
+    fn what_could_hurt_is_refused_at_the_door() {
+        let refused = |change: &dyn Fn(&mut v1::manifest::Manifest)| {
+            let mut bad = wire();
+            change(&mut bad);
+            manifest_in(&bad).unwrap_err()
+        };
+        assert_eq!(refused(&|m| m.format = 2), WireError::Format(2));
+        assert!(matches!(refused(&|m| m.appliance = "../x".into()), WireError::Id(_)));
+        assert!(matches!(refused(&|m| m.token_keys[0].public_key.clear()), WireError::Key(_)));
+        assert!(matches!(
+            refused(&|m| m.versions[0].sources = vec!["ftp://x/".into()]),
+            WireError::Source(_)
+        ));
+        for path in ["../etc/passwd", "/etc/passwd", "a//b", "a/./b", "a\\b", "a\nb", ""] {
+            let error = refused(&|m| {
+                let file = m.versions[0].files["v/0.mp4"].clone();
+                m.versions[0].files.insert(path.to_owned(), file);
+            });
+            assert_eq!(error, WireError::Path(path.to_owned()));
+        }
+        let header = "video/mp4\r\nX: y";
+        let error = refused(&|m| {
+            for file in m.versions[0].files.values_mut() {
+                file.content_type = header.to_owned();
+            }
+        });
+        assert_eq!(error, WireError::ContentType(header.to_owned()));
+    }
+}

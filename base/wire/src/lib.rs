@@ -1,0 +1,14 @@
+//! What appliance, control plane and tools say to each other: JSON over HTTP, version 1.
+//!
+//! ```text
+//! v1::report     appliance -> control   health, load, drives, fill, inventory; every second or two
+//! v1::manifest   control -> appliance   what to hold (desired)
+//! v1::ingest     ingest -> control      a new asset version, its files and block hashes
+//! v1::blocks     control -> appliance   an object's block hashes, binary
+//! ```
+//!
+//! The only room with serde on shared types. Types here mirror `model` and are converted at the
+//! door (`convert`), so a change on the wire cannot reach a decision.
+
+pub mod convert;
+pub mod v1;

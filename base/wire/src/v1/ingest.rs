@@ -1,0 +1,55 @@
+//! `PUT /v1/assets/{asset}/versions/{version}`: what ingest learned about a directory.
+//!
+//! Idempotent: the version's name is derived from its content, so the same directory gives the
+//! same request, and a different one under the same name is refused (409).
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// A new asset version.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NewVersion {
+    /// Base URLs ending in `/` from which appliances fill.
+    pub sources: Vec<String>,
+    /// When it was ingested, seconds since 1970.
+    pub modified_unix_s: u64,
+    /// Path to file.
+    pub files: BTreeMap<String, NewFile>,
+    /// The entry manifests among the files, with their text: a front rewrites these per playback.
+    pub entries: Vec<Entry>,
+}
+
+/// One file with the hashes of its blocks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NewFile {
+    /// Object id, 64 hex digits.
+    pub object: String,
+    /// Length in bytes.
+    pub len: u64,
+    /// `Content-Type`.
+    pub content_type: String,
+    /// Concatenated 32-byte block hashes, base64 (standard alphabet, padded).
+    pub blocks: String,
+}
+
+/// An entry manifest: an HLS multivariant playlist or a static DASH MPD.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    /// Its path among the files.
+    pub path: String,
+    /// Which format.
+    pub format: EntryFormat,
+    /// Its text, at most 1 MiB.
+    pub text: String,
+}
+
+/// Format of an entry manifest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EntryFormat {
+    /// HLS multivariant playlist (RFC 8216).
+    Hls,
+    /// DASH MPD (ISO/IEC 23009-1), `type="static"`.
+    Dash,
+}

@@ -1,0 +1,55 @@
+//! `GET /v1/appliances/{id}/manifest?known=G`: 200 with a manifest newer than `G`, or 204.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// What one appliance should hold.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// Format, 1.
+    pub format: u32,
+    /// Whose it is.
+    pub appliance: String,
+    /// Older never replaces newer.
+    pub generation: u64,
+    /// Keys for playback tokens.
+    pub token_keys: Vec<TokenKey>,
+    /// Most wanted first.
+    pub versions: Vec<AssetVersion>,
+}
+
+/// A public key for playback tokens.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TokenKey {
+    /// Key id.
+    pub kid: String,
+    /// Ed25519 public key, 64 hex digits.
+    pub public_key: String,
+}
+
+/// One immutable packaging of an asset.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AssetVersion {
+    /// Name in media URLs.
+    pub id: String,
+    /// Asset.
+    pub asset: String,
+    /// Base URLs ending in `/`, best first.
+    pub sources: Vec<String>,
+    /// `Last-Modified` of all files, seconds since 1970.
+    pub modified_unix_s: u64,
+    /// Path to file.
+    pub files: BTreeMap<String, File>,
+}
+
+/// One file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct File {
+    /// Object id, 64 hex digits.
+    pub object: String,
+    /// Length in bytes.
+    pub len: u64,
+    /// `Content-Type`.
+    pub content_type: String,
+}

@@ -1,0 +1,139 @@
+//! `POST /v1/appliances/{id}/report`: an appliance's observed state. Control keeps it in memory.
+
+use serde::{Deserialize, Serialize};
+
+/// One report. Also the heartbeat: control holds an appliance stale when reports stop.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// Drawn at process start: a new value tells control that counters and inventory begin anew.
+    pub start_id: u64,
+    /// Grows by one per report within one `start_id`; an older one is dropped.
+    pub sequence: u64,
+    /// Seconds since the process started.
+    pub uptime_s: u64,
+    /// Software version.
+    pub software: String,
+    /// Base URL for players, without trailing slash: `https://127.0.0.2:8443`.
+    pub base_url: String,
+    /// The same without TLS, where configured (loopback only, for demonstrations).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plain_url: Option<String>,
+    /// Generation of the manifest in force; 0 for none.
+    pub generation: u64,
+    /// How it can serve.
+    pub load: Load,
+    /// Every configured drive, also those set aside.
+    pub drives: Vec<Drive>,
+    /// Progress towards the manifest.
+    pub fill: Fill,
+    /// Objects held.
+    pub inventory: Inventory,
+    /// Latest errors an operator should see, newest first, at most 20.
+    #[serde(default)]
+    pub errors: Vec<ReportedError>,
+}
+
+/// What leaves the appliance and what it costs.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Load {
+    /// Accepting new sessions: false while draining or stopping.
+    pub serving: bool,
+    /// Open connections.
+    pub connections: u64,
+    /// Most connections it takes.
+    pub connections_max: u64,
+    /// Egress over the last report interval.
+    pub egress_bits_per_second: u64,
+    /// Configured most egress; 0 for no limit.
+    pub egress_max_bits_per_second: u64,
+    /// Body bytes sent since start.
+    pub egress_bytes: u64,
+    /// Requests answered since start.
+    pub requests: u64,
+    /// Requests answered with 4xx or 5xx since start, expected ones (304, 416) left out.
+    pub request_errors: u64,
+    /// Share of its worker cores in use over the last interval, 0 to 100.
+    pub cpu_percent: f32,
+}
+
+/// One drive.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Drive {
+    /// UUID from the marker, 32 hex digits; empty if the marker could not be read.
+    pub id: String,
+    /// Directory as configured.
+    pub path: String,
+    /// `ok`, or `set_aside`.
+    pub state: DriveState,
+    /// Why it is set aside.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Usable size, reserve taken off.
+    pub capacity_bytes: u64,
+    /// What of it is free.
+    pub free_bytes: u64,
+    /// Objects on it.
+    pub objects: u64,
+}
+
+/// Whether a drive is in use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DriveState {
+    /// In use.
+    #[default]
+    Ok,
+    /// Not in use: nothing is read from it or written to it until it is repaired.
+    SetAside,
+}
+
+/// How far fill is.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Fill {
+    /// Objects in the manifest.
+    pub objects_wanted: u64,
+    /// Of these, published here.
+    pub objects_held: u64,
+    /// Bytes in the manifest.
+    pub bytes_wanted: u64,
+    /// Of these, published or verified in a partial object.
+    pub bytes_held: u64,
+    /// Fill rate over the last report interval.
+    pub bits_per_second: u64,
+}
+
+/// Objects held, as a delta. Ids are 64 hex digits.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Inventory {
+    /// State before this delta; 0 means that `held` is the full list.
+    pub from: u64,
+    /// State after it. Grows with every object published or removed.
+    pub to: u64,
+    /// Published since `from`.
+    pub held: Vec<String>,
+    /// Gone since `from`.
+    #[serde(default)]
+    pub gone: Vec<String>,
+}
+
+/// An error that an operator should see.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ReportedError {
+    /// When, seconds since 1970.
+    pub at_unix_s: u64,
+    /// Where: `fill`, `drive`, `serve`, `control`.
+    pub room: String,
+    /// What happened and what to do. Names no client and no token.
+    pub text: String,
+}
+
+/// Control's answer to a report.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReportReply {
+    /// Newest manifest generation for this appliance; fetch it if newer than yours.
+    pub generation: u64,
+    /// The inventory state that control has; the next delta starts from it. 0 asks for the full list.
+    pub inventory: u64,
+    /// When to report next, milliseconds.
+    pub interval_ms: u64,
+}

@@ -1,0 +1,1 @@
+//! From manifest to published objects.

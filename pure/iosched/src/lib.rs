@@ -1,0 +1,1 @@
+//! Which I/O a drive does next.

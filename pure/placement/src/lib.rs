@@ -1,0 +1,1 @@
+//! Which cluster should hold which object.

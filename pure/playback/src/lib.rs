@@ -1,0 +1,1 @@
+//! What players and edge agree on.

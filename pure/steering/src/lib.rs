@@ -1,0 +1,1 @@
+//! Which appliances a client should ask, best first.

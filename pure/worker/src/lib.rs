@@ -1,0 +1,1 @@
+//! One CPU core of an appliance.

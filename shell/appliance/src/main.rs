@@ -1,0 +1,2 @@
+//! The data-plane process.
+fn main() {}

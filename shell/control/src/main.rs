@@ -1,0 +1,2 @@
+//! The control-plane process.
+fn main() {}

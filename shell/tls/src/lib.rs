@@ -1,0 +1,1 @@
+//! rustls handshakes, secrets, AEAD calls.

@@ -1,0 +1,1 @@
+//! io_uring made safe and bounded; all unsafe.

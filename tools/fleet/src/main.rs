@@ -1,0 +1,2 @@
+//! The operator's hand.
+fn main() {}

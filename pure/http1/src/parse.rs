@@ -1,0 +1,281 @@
+//! One request head out of the bytes received so far.
+
+/// Most header fields of one request. Players send about a dozen.
+pub const FIELDS_MAX: usize = 64;
+
+/// A method; those that a file server does not answer are one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method {
+    /// Send the object.
+    Get,
+    /// Send its head.
+    Head,
+    /// Say what is allowed (CORS preflight).
+    Options,
+    /// Anything else: 405.
+    Other,
+}
+
+/// A request head, borrowed from the receive buffer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request<'a> {
+    /// What is asked.
+    pub method: Method,
+    /// The target's path, still percent-encoded, query cut off; `*` for a server-wide OPTIONS.
+    pub path: &'a str,
+    /// The connection may be used again after the response.
+    pub keep_alive: bool,
+    /// Field values that a file server heeds.
+    pub fields: Fields<'a>,
+}
+
+/// The header fields that change an answer. A field given twice where one is allowed is absent
+/// if ignoring it is safe (`Range`), and an error where it is not (`Host`).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Fields<'a> {
+    /// `Range`.
+    pub range: Option<&'a [u8]>,
+    /// `If-Range`.
+    pub if_range: Option<&'a [u8]>,
+    /// `If-None-Match`.
+    pub if_none_match: Option<&'a [u8]>,
+    /// `If-Match`.
+    pub if_match: Option<&'a [u8]>,
+    /// `If-Modified-Since`.
+    pub if_modified_since: Option<&'a [u8]>,
+    /// `If-Unmodified-Since`.
+    pub if_unmodified_since: Option<&'a [u8]>,
+}
+
+/// What the bytes hold.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Parsed<'a> {
+    /// A whole request head, `len` bytes long.
+    Request {
+        /// The request.
+        request: Request<'a>,
+        /// Bytes of the head, blank line included.
+        len: usize,
+    },
+    /// The beginning of one: receive more.
+    Partial,
+}
+
+/// Why a request cannot be answered as asked. The connection closes after the answer, since where
+/// the next request begins is not certain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RequestError {
+    /// Not HTTP/1.x, or not well formed: 400.
+    #[error("malformed request")]
+    Malformed,
+    /// More fields, or a longer head, than is taken: 431.
+    #[error("request head too large")]
+    TooLarge,
+    /// HTTP/1.1 without exactly one valid `Host`: 400 (RFC 9112 section 3.2).
+    #[error("missing or repeated Host")]
+    Host,
+    /// A request with a body: 400.
+    #[error("request with a body")]
+    Body,
+}
+
+/// Parses the first request head in `bytes`, which may hold more.
+pub fn parse(bytes: &[u8]) -> Result<Parsed<'_>, RequestError> {
+    let mut storage = [httparse::EMPTY_HEADER; FIELDS_MAX];
+    let mut head = httparse::Request::new(&mut storage);
+    let len = match head.parse(bytes) {
+        Ok(httparse::Status::Complete(len)) => len,
+        Ok(httparse::Status::Partial) => return Ok(Parsed::Partial),
+        Err(httparse::Error::TooManyHeaders) => return Err(RequestError::TooLarge),
+        Err(
+            httparse::Error::HeaderName
+            | httparse::Error::HeaderValue
+            | httparse::Error::NewLine
+            | httparse::Error::Status
+            | httparse::Error::Token
+            | httparse::Error::Version,
+        ) => return Err(RequestError::Malformed),
+    };
+    let (Some(method), Some(target), Some(minor)) = (head.method, head.path, head.version) else {
+        return Err(RequestError::Malformed);
+    };
+    let method = match method {
+        "GET" => Method::Get,
+        "HEAD" => Method::Head,
+        "OPTIONS" => Method::Options,
+        _ => Method::Other,
+    };
+    let (fields, keep_alive) = fields(head.headers, minor)?;
+    let path = path_of(target).ok_or(RequestError::Malformed)?;
+    Ok(Parsed::Request { request: Request { method, path, keep_alive, fields }, len })
+}
+
+fn fields<'a>(
+    headers: &[httparse::Header<'a>],
+    minor: u8,
+) -> Result<(Fields<'a>, bool), RequestError> {
+    let mut fields = Fields::default();
+    let mut hosts = 0;
+    let (mut close, mut keep) = (false, false);
+    for header in headers {
+        let value = header.value.trim_ascii();
+        let is = |name: &str| header.name.eq_ignore_ascii_case(name);
+        if is("host") {
+            hosts += 1;
+            if !is_host(value) {
+                return Err(RequestError::Host);
+            }
+        } else if is("range") {
+            fields.range = single(fields.range, value);
+        } else if is("if-range") {
+            fields.if_range = Some(single(fields.if_range, value).unwrap_or(b""));
+        } else if is("if-none-match") {
+            fields.if_none_match = Some(single(fields.if_none_match, value).unwrap_or(b""));
+        } else if is("if-match") {
+            fields.if_match = Some(single(fields.if_match, value).unwrap_or(b""));
+        } else if is("if-modified-since") {
+            fields.if_modified_since = Some(single(fields.if_modified_since, value).unwrap_or(b""));
+        } else if is("if-unmodified-since") {
+            let one = single(fields.if_unmodified_since, value);
+            fields.if_unmodified_since = Some(one.unwrap_or(b""));
+        } else if is("connection") {
+            let mut options = value.split(|b| *b == b',').map(<[u8]>::trim_ascii);
+            close |= options.clone().any(|option| option.eq_ignore_ascii_case(b"close"));
+            keep |= options.any(|option| option.eq_ignore_ascii_case(b"keep-alive"));
+        } else if is("transfer-encoding") || (is("content-length") && value != b"0") {
+            return Err(RequestError::Body);
+        }
+    }
+    // RFC 9112 section 3.2: one Host in HTTP/1.1; HTTP/1.0 may go without.
+    if 1 < hosts || (minor == 1 && hosts == 0) {
+        return Err(RequestError::Host);
+    }
+    Ok((fields, !close && (minor == 1 || keep)))
+}
+
+/// The value if it is the first; nothing if the field came before.
+fn single<'a>(before: Option<&[u8]>, value: &'a [u8]) -> Option<&'a [u8]> {
+    before.is_none().then_some(value)
+}
+
+fn is_host(value: &[u8]) -> bool {
+    let allowed = |b: &u8| b.is_ascii_alphanumeric() || b"-._~%!$&'()*+,;=:[]".contains(b);
+    !value.is_empty() && value.iter().all(allowed)
+}
+
+/// Origin form, absolute form or asterisk form (RFC 9112 section 3.2); authority form is CONNECT's.
+fn path_of(target: &str) -> Option<&str> {
+    let path = if target.starts_with('/') || target == "*" {
+        target
+    } else {
+        let rest = target.split_once("://").filter(|(scheme, _)| {
+            scheme.eq_ignore_ascii_case("http") || scheme.eq_ignore_ascii_case("https")
+        })?;
+        rest.1.find('/').map_or("/", |at| &rest.1[at..])
+    };
+    path.split(['?', '#']).next()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn request(text: &str) -> Result<Request<'_>, RequestError> {
+        match parse(text.as_bytes())? {
+            Parsed::Request { request, len } => {
+                assert_eq!(len, text.len());
+                Ok(request)
+            }
+            Parsed::Partial => panic!("partial: {text:?}"),
+        }
+    }
+
+    #[test]
+    fn a_player_s_request_is_understood() {
+        let text = "GET /t/k.1.s.x/film-01/v%200.mp4?CMCD=br%3D1 HTTP/1.1\r\nHost: a1:8443\r\n\
+                    Range: bytes=0-99\r\nIf-Range: \"e\"\r\nAccept: */*\r\n\r\n";
+        let request = request(text).unwrap();
+        assert_eq!(request.method, Method::Get);
+        assert_eq!(request.path, "/t/k.1.s.x/film-01/v%200.mp4");
+        assert_eq!(request.fields.range, Some(&b"bytes=0-99"[..]));
+        assert_eq!(request.fields.if_range, Some(&b"\"e\""[..]));
+        assert!(request.keep_alive);
+    }
+
+    #[test]
+    fn every_beginning_of_a_request_is_partial() {
+        let text = b"GET / HTTP/1.1\r\nHost: a\r\nRange: bytes=1-2\r\n\r\n";
+        for len in 0..text.len() {
+            assert_eq!(parse(&text[..len]), Ok(Parsed::Partial), "{len} bytes");
+        }
+    }
+
+    #[test]
+    fn connections_close_when_either_side_s_rules_say_so() {
+        let keeps = |text: &str| request(text).unwrap().keep_alive;
+        assert!(!keeps("GET / HTTP/1.1\r\nHost: a\r\nConnection: foo, Close\r\n\r\n"));
+        assert!(!keeps("GET / HTTP/1.0\r\n\r\n"));
+        assert!(keeps("GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n"));
+        assert!(!keeps("GET / HTTP/1.0\r\nConnection: keep-alive, close\r\n\r\n"));
+    }
+
+    #[test]
+    fn targets_come_in_three_forms() {
+        let path = |target: &str| {
+            let text = format!("OPTIONS {target} HTTP/1.1\r\nHost: a\r\n\r\n");
+            request(&text).map(|request| request.path.to_owned())
+        };
+        assert_eq!(path("*").as_deref(), Ok("*"));
+        assert_eq!(path("https://a:1/b/c?d").as_deref(), Ok("/b/c"));
+        assert_eq!(path("http://a").as_deref(), Ok("/"));
+        assert_eq!(path("a:443"), Err(RequestError::Malformed));
+        assert_eq!(path("ftp://a/b"), Err(RequestError::Malformed));
+    }
+
+    #[test]
+    fn what_could_hide_a_second_request_is_refused() {
+        let error = |fields: &str| {
+            let text = format!("GET / HTTP/1.1\r\nHost: a\r\n{fields}\r\n\r\n");
+            parse(text.as_bytes()).unwrap_err()
+        };
+        assert_eq!(error("Content-Length: 5"), RequestError::Body);
+        assert_eq!(error("Content-Length: 00"), RequestError::Body);
+        assert_eq!(error("Transfer-Encoding: chunked"), RequestError::Body);
+        assert_eq!(error("Host: b"), RequestError::Host);
+        assert_eq!(error("Range : bytes=0-1"), RequestError::Malformed);
+        assert_eq!(error("X: a\0b"), RequestError::Malformed);
+        assert_eq!(error(" folded"), RequestError::Malformed);
+        assert!(request("GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n").is_ok());
+    }
+
+    #[test]
+    fn hosts_and_versions_are_checked() {
+        let error = |text: &str| parse(text.as_bytes()).unwrap_err();
+        assert_eq!(error("GET / HTTP/1.1\r\n\r\n"), RequestError::Host);
+        assert_eq!(error("GET / HTTP/1.1\r\nHost:\r\n\r\n"), RequestError::Host);
+        assert_eq!(error("GET / HTTP/1.1\r\nHost: a/b\r\n\r\n"), RequestError::Host);
+        assert_eq!(error("GET / HTTP/2.0\r\nHost: a\r\n\r\n"), RequestError::Malformed);
+        assert_eq!(error("\x16\x03\x01\x02\x00\x01\x00"), RequestError::Malformed);
+        let many = format!("GET / HTTP/1.1\r\nHost: a\r\n{}\r\n", "X: y\r\n".repeat(64));
+        assert_eq!(error(&many), RequestError::TooLarge);
+    }
+
+    #[test]
+    fn repeated_validators_never_match_and_a_repeated_range_is_ignored() {
+        let text = "GET / HTTP/1.1\r\nHost: a\r\nRange: bytes=0-1\r\nRange: bytes=2-3\r\n\
+                    If-Range: \"a\"\r\nIf-Range: \"b\"\r\n\r\n";
+        let fields = request(text).unwrap().fields;
+        assert_eq!(fields.range, None);
+        assert_eq!(fields.if_range, Some(&b""[..]));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_parsed_or_refused(bytes: Vec<u8>) {
+            if let Ok(Parsed::Request { len, .. }) = parse(&bytes) {
+                prop_assert!(len <= bytes.len());
+            }
+        }
+    }
+}

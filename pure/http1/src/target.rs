@@ -1,0 +1,49 @@
+//! A request path to the path it names.
+
+/// Why a path cannot name anything here: 400.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("path is not percent-encoded UTF-8 of bounded length")]
+pub struct TargetError;
+
+/// Percent-decodes `path` into `buffer` and returns the text (RFC 3986 section 2.1). Refuses bad
+/// escapes, control characters, what is not UTF-8 and what does not fit.
+pub fn decode<'b>(path: &str, buffer: &'b mut [u8]) -> Result<&'b str, TargetError> {
+    let mut bytes = path.bytes();
+    let mut len = 0;
+    while let Some(byte) = bytes.next() {
+        let decoded = match byte {
+            b'%' => hex(bytes.next())? << 4 | hex(bytes.next())?,
+            other => other,
+        };
+        if decoded < 0x20 || decoded == 0x7f {
+            return Err(TargetError);
+        }
+        *buffer.get_mut(len).ok_or(TargetError)? = decoded;
+        len += 1;
+    }
+    str::from_utf8(&buffer[..len]).map_err(|_| TargetError)
+}
+
+fn hex(digit: Option<u8>) -> Result<u8, TargetError> {
+    match digit {
+        Some(d @ b'0'..=b'9') => Ok(d - b'0'),
+        Some(d @ b'a'..=b'f') => Ok(d - b'a' + 10),
+        Some(d @ b'A'..=b'F') => Ok(d - b'A' + 10),
+        Some(_) | None => Err(TargetError),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn escapes_are_decoded_once_and_bad_ones_refused() {
+        let mut buffer = [0; 16];
+        assert_eq!(decode("a%20b%C3%a9", &mut buffer), Ok("a bé"));
+        assert_eq!(decode("%2541", &mut buffer), Ok("%41"));
+        for bad in ["%", "%4", "%zz", "%00", "%0a", "a\u{7f}", "%ff", "0123456789abcdefg"] {
+            assert_eq!(decode(bad, &mut buffer), Err(TargetError), "{bad}");
+        }
+    }
+}

@@ -6,12 +6,14 @@
 //! object       what an object is: a BLAKE3 root, a length, the hashes of its 256 KiB blocks
 //! extent       where an object lies: drive, file, offset, length
 //! manifest     what an appliance should hold (desired)
+//! handle       names for what the kernel or a pool holds
 //! limits       the bounds that every room shares
 //! ```
 //!
 //! What two rooms share is a noun, so it lives here; how it looks on the wire is `wire`'s affair.
 
 pub mod extent;
+pub mod handle;
 pub mod id;
 pub mod limits;
 pub mod manifest;

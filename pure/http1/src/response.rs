@@ -240,7 +240,7 @@ mod tests {
         let text = object(Status::RangeNotSatisfiable, (0, 0));
         assert!(text.contains("Content-Range: bytes */1000\r\n") && !text.contains("ETag:"));
         let text = object(Status::NotModified, (0, 0));
-        assert!(text.contains("ETag:") && !text.contains("Content-Length"));
+        assert!(text.contains("ETag:") && !text.contains("Content-Length:"));
     }
 
     #[test]

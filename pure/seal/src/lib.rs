@@ -159,6 +159,14 @@ impl Direction {
         self.next = after;
         Some(first)
     }
+
+    /// A number for a record that ends this key's use: a key update, or the alert that closes.
+    /// `take` stops well below what the key can bear (2^24 of 2^24.5 records) to leave room for it.
+    pub fn take_reserved(&mut self) -> u64 {
+        let number = self.next;
+        self.next += 1;
+        number
+    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,203 @@
+//! From a fresh connection to a session.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::UnbufferedServerConnection;
+use rustls::unbuffered::{ConnectionState, EncodeError, EncodeTlsData};
+use rustls::{ServerConfig, version};
+
+use crate::TlsError;
+use crate::session::Session;
+
+/// Handshake bytes that a client may send. A hello with a post-quantum share has about 2 KiB.
+const HANDSHAKE_LEN_MAX: usize = 65_536;
+
+/// Why a certificate or key cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum CertificateError {
+    /// A file that cannot be read or holds something else.
+    #[error("{path}: {error}; a PEM file is wanted")]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// What was wrong.
+        error: rustls::pki_types::pem::Error,
+    },
+    /// Certificate and key do not go together, or are of a kind that is not supported.
+    #[error("{certificate} and {key} cannot be used together: {error}")]
+    Pair {
+        /// Certificate chain.
+        certificate: PathBuf,
+        /// Private key.
+        key: PathBuf,
+        /// What was wrong.
+        error: rustls::Error,
+    },
+}
+
+/// Makes handshakes. Cheap to clone; all workers share one, so that tickets work on each.
+#[derive(Clone, Debug)]
+pub struct Acceptor {
+    config: Arc<ServerConfig>,
+}
+
+impl Acceptor {
+    /// From PEM files: the certificate chain, leaf first, and its key.
+    pub fn from_pem_files(certificate: &Path, key: &Path) -> Result<Self, CertificateError> {
+        let at = |path: &Path| {
+            let path = path.to_owned();
+            move |error| CertificateError::File { path, error }
+        };
+        let chain = CertificateDer::pem_file_iter(certificate)
+            .and_then(Iterator::collect)
+            .map_err(at(certificate))?;
+        let private = PrivateKeyDer::from_pem_file(key).map_err(at(key))?;
+        Self::new(chain, private).map_err(|error| CertificateError::Pair {
+            certificate: certificate.to_owned(),
+            key: key.to_owned(),
+            error,
+        })
+    }
+
+    /// From a parsed chain and key.
+    pub fn new(
+        chain: Vec<CertificateDer<'static>>,
+        key: PrivateKeyDer<'static>,
+    ) -> Result<Self, rustls::Error> {
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let mut config = ServerConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&version::TLS13])?
+            .with_no_client_auth()
+            .with_single_cert(chain, key)?;
+        config.enable_secret_extraction = true;
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        config.ticketer = rustls::crypto::aws_lc_rs::Ticketer::new()?;
+        Ok(Self { config: Arc::new(config) })
+    }
+
+    /// A handshake for a connection that just arrived.
+    pub fn accept(&self) -> Result<Handshake, TlsError> {
+        let connection =
+            UnbufferedServerConnection::new(self.config.clone()).map_err(TlsError::Handshake)?;
+        Ok(Handshake { connection, incoming: Vec::new(), early: Vec::new(), received: 0 })
+    }
+}
+
+/// A handshake under way.
+pub struct Handshake {
+    connection: UnbufferedServerConnection,
+    /// Bytes of records that are not complete yet.
+    incoming: Vec<u8>,
+    /// Content that came right behind the client's last flight.
+    early: Vec<u8>,
+    received: usize,
+}
+
+impl std::fmt::Debug for Handshake {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Handshake").field("received", &self.received).finish_non_exhaustive()
+    }
+}
+
+/// Where a handshake stands.
+#[derive(Debug)]
+pub enum Progress {
+    /// More bytes are needed.
+    Pending(Box<Handshake>),
+    /// Done.
+    Done {
+        /// The session.
+        session: Box<Session>,
+        /// Content already received and opened.
+        early: Vec<u8>,
+        /// Received but not whole yet: these bytes come before the next ones.
+        rest: Vec<u8>,
+    },
+}
+
+impl Handshake {
+    /// Takes received bytes. What is appended to `out` must be sent before anything else, also
+    /// when an error is returned: then it is the alert that tells the client why.
+    pub fn receive(
+        mut self: Box<Self>,
+        bytes: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<Progress, TlsError> {
+        self.received += bytes.len();
+        if HANDSHAKE_LEN_MAX < self.received {
+            return Err(TlsError::TooLong(HANDSHAKE_LEN_MAX));
+        }
+        self.incoming.extend_from_slice(bytes);
+        loop {
+            let status = self.connection.process_tls_records(&mut self.incoming);
+            let mut discard = status.discard;
+            let done = match status.state {
+                Ok(ConnectionState::EncodeTlsData(mut data)) => {
+                    encode(&mut data, out);
+                    false
+                }
+                Ok(ConnectionState::TransmitTlsData(data)) => {
+                    data.done();
+                    false
+                }
+                Ok(ConnectionState::ReadTraffic(mut traffic)) => {
+                    while let Some(record) = traffic.next_record() {
+                        let record = record.map_err(TlsError::Handshake)?;
+                        self.early.extend_from_slice(record.payload);
+                        discard += record.discard;
+                    }
+                    false
+                }
+                Ok(ConnectionState::BlockedHandshake) => {
+                    self.incoming.drain(..discard);
+                    return Ok(Progress::Pending(self));
+                }
+                Ok(ConnectionState::WriteTraffic(_)) => true,
+                Ok(_) => return Err(TlsError::Closed),
+                Err(error) => {
+                    self.alert(out);
+                    return Err(TlsError::Handshake(error));
+                }
+            };
+            self.incoming.drain(..discard);
+            if done {
+                return self.finish();
+            }
+        }
+    }
+
+    fn finish(self: Box<Self>) -> Result<Progress, TlsError> {
+        let Self { connection, incoming, early, .. } = *self;
+        let (secrets, kernel) =
+            connection.dangerous_into_kernel_connection().map_err(TlsError::Handshake)?;
+        let session = Box::new(Session::new(&secrets, kernel));
+        Ok(Progress::Done { session, early, rest: incoming })
+    }
+
+    /// Collects the alert that rustls made when it failed.
+    fn alert(&mut self, out: &mut Vec<u8>) {
+        let status = self.connection.process_tls_records(&mut []);
+        if let Ok(ConnectionState::EncodeTlsData(mut data)) = status.state {
+            encode(&mut data, out);
+        }
+    }
+}
+
+fn encode(data: &mut EncodeTlsData<'_, rustls::server::ServerConnectionData>, out: &mut Vec<u8>) {
+    let at = out.len();
+    let mut room = 4096;
+    loop {
+        out.resize(at + room, 0);
+        match data.encode(&mut out[at..]) {
+            Ok(len) => {
+                out.truncate(at + len);
+                return;
+            }
+            Err(EncodeError::InsufficientSize(size)) => room = size.required_size,
+            Err(EncodeError::AlreadyEncoded) => unreachable!("each flight is encoded once"),
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! A connection after its handshake: sealing and opening records.
+
+use rustls::kernel::KernelConnection;
+use rustls::server::ServerConnectionData;
+use rustls::{ConnectionTrafficSecrets, ExtractedSecrets};
+use seal::{ContentType, Direction, HEADER_LEN, Incoming, PLAINTEXT_MAX, TAIL_LEN};
+
+use crate::TlsError;
+use crate::aead::Key;
+
+/// A key update as it goes over the wire: type 24, length 1, and whether the peer shall update too.
+const KEY_UPDATE: u8 = 24;
+const UPDATE_NOT_REQUESTED: [u8; 5] = [KEY_UPDATE, 0, 0, 1, 0];
+const CLOSE_NOTIFY: [u8; 2] = [1, 0];
+
+/// Key updates that a peer may ask for per connection. Each costs two key derivations; no client
+/// that downloads needs more than one per 2^24 records of its own.
+const KEY_UPDATES_MAX: u32 = 64;
+
+/// What received bytes held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Opened {
+    /// Bytes used up; the rest is the beginning of a record.
+    pub consumed: usize,
+    /// The peer will send no more.
+    pub closed: bool,
+}
+
+/// One direction: its key and its numbers.
+#[derive(Debug)]
+struct Half {
+    key: Key,
+    direction: Direction,
+}
+
+impl Half {
+    fn new((sequence, secrets): &(u64, ConnectionTrafficSecrets)) -> Self {
+        Self { key: Key::new(secrets), direction: Direction::new(*sequence) }
+    }
+}
+
+/// A TLS 1.3 session whose records are sealed here.
+pub struct Session {
+    tx: Half,
+    rx: Half,
+    /// Keeps the secrets from which the next keys come.
+    kernel: KernelConnection<ServerConnectionData>,
+    key_updates: u32,
+    /// The peer asked for our key update; it goes out before the next data.
+    update_owed: bool,
+}
+
+impl Session {
+    pub(crate) fn new(
+        secrets: &ExtractedSecrets,
+        kernel: KernelConnection<ServerConnectionData>,
+    ) -> Self {
+        let (tx, rx) = (Half::new(&secrets.tx), Half::new(&secrets.rx));
+        Self { tx, rx, kernel, key_updates: 0, update_owed: false }
+    }
+
+    /// Most bytes that `seal` writes for so much content: each part starts a record of its own.
+    pub fn sealed_len_max(parts: [usize; 2]) -> usize {
+        let update = HEADER_LEN + UPDATE_NOT_REQUESTED.len() + TAIL_LEN;
+        parts.into_iter().map(seal::sealed_len).sum::<usize>() + 2 * update
+    }
+
+    /// Seals `parts` one after the other into `out` and returns how many bytes it wrote. Each byte
+    /// is sealed once: what is written must be sent, in order, or the session ended.
+    pub fn seal(&mut self, parts: [&[u8]; 2], out: &mut [u8]) -> Result<usize, TlsError> {
+        let mut at = 0;
+        if self.update_owed {
+            at += self.update_key(out)?;
+        }
+        let count = parts.iter().map(|part| seal::record_count(part.len())).sum();
+        let mut sequence = match self.tx.direction.take(count) {
+            Some(first) => first,
+            None => {
+                at += self.update_key(&mut out[at..])?;
+                self.tx.direction.take(count).expect("a fresh key takes one batch")
+            }
+        };
+        for plain in parts.iter().flat_map(|part| part.chunks(PLAINTEXT_MAX)) {
+            let end = at + HEADER_LEN + plain.len() + TAIL_LEN;
+            self.tx.key.seal(sequence, ContentType::ApplicationData, plain, &mut out[at..end]);
+            sequence += 1;
+            at = end;
+        }
+        Ok(at)
+    }
+
+    /// Seals the alert that ends our direction into `out`.
+    pub fn close_notify(&mut self, out: &mut [u8]) -> usize {
+        let end = HEADER_LEN + CLOSE_NOTIFY.len() + TAIL_LEN;
+        let sequence = self.tx.direction.take_reserved();
+        self.tx.key.seal(sequence, ContentType::Alert, &CLOSE_NOTIFY, &mut out[..end]);
+        end
+    }
+
+    /// Opens the whole records in `bytes` in place and hands their content to `deliver`.
+    pub fn open(
+        &mut self,
+        bytes: &mut [u8],
+        deliver: &mut dyn FnMut(&[u8]),
+    ) -> Result<Opened, TlsError> {
+        let mut consumed = 0;
+        loop {
+            let rest = &mut bytes[consumed..];
+            let (outer, end) = match seal::incoming(rest) {
+                Ok(Incoming::Record { outer, body }) => (outer, body.end),
+                Ok(Incoming::Partial) => return Ok(Opened { consumed, closed: false }),
+                Err(seal::Overflow(_)) => return Err(TlsError::Unexpected("record length")),
+            };
+            consumed += end;
+            // RFC 8446 section 5: only sealed records after the handshake; a late change cipher
+            // spec is an error by then.
+            if outer != ContentType::ApplicationData.byte() {
+                return Err(TlsError::Unexpected("record that is not sealed"));
+            }
+            let sequence =
+                self.rx.direction.take(1).ok_or(TlsError::Unexpected("record: key used up"))?;
+            let plain =
+                self.rx.key.open(sequence, &mut rest[..end]).ok_or(TlsError::Authentication)?;
+            let (kind, len) = seal::unpad(plain).ok_or(TlsError::Unexpected("empty record"))?;
+            match kind {
+                ContentType::ApplicationData => deliver(&plain[..len]),
+                ContentType::Alert if plain[..len] == CLOSE_NOTIFY => {
+                    return Ok(Opened { consumed, closed: true });
+                }
+                ContentType::Alert => return Ok(Opened { consumed, closed: true }),
+                ContentType::Handshake => {
+                    let requested = match plain[..len] {
+                        [KEY_UPDATE, 0, 0, 1, requested @ (0 | 1)] => requested == 1,
+                        _ => return Err(TlsError::Unexpected("handshake message")),
+                    };
+                    self.peer_updated(requested)?;
+                }
+                ContentType::ChangeCipherSpec => return Err(TlsError::Unexpected("content type")),
+            }
+        }
+    }
+
+    /// The peer's next records come under its next key (RFC 8446 section 4.6.3).
+    fn peer_updated(&mut self, requested: bool) -> Result<(), TlsError> {
+        self.key_updates += 1;
+        if KEY_UPDATES_MAX < self.key_updates {
+            return Err(TlsError::Unexpected("number of key updates"));
+        }
+        let secrets = self.kernel.update_rx_secret().map_err(TlsError::Handshake)?;
+        self.rx = Half::new(&secrets);
+        self.update_owed |= requested;
+        Ok(())
+    }
+
+    /// Tells the peer that our next records come under the next key, and takes that key.
+    fn update_key(&mut self, out: &mut [u8]) -> Result<usize, TlsError> {
+        let end = HEADER_LEN + UPDATE_NOT_REQUESTED.len() + TAIL_LEN;
+        let sequence = self.tx.direction.take_reserved();
+        let kind = ContentType::Handshake;
+        self.tx.key.seal(sequence, kind, &UPDATE_NOT_REQUESTED, &mut out[..end]);
+        let secrets = self.kernel.update_tx_secret().map_err(TlsError::Handshake)?;
+        self.tx = Half::new(&secrets);
+        self.update_owed = false;
+        Ok(end)
+    }
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Session").field("tx", &self.tx.direction).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,486 @@
+//! The ring: operations in, typed completions out.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use io_uring::types::{DestinationSlot, Fd, Fixed, SubmitArgs, Timespec};
+use io_uring::{IoUring, cqueue, opcode, squeue};
+use model::handle::{BufferId, FileSlot};
+use model::units::{Bytes, Nanos};
+
+use crate::arena::Arena;
+
+/// Sizes of a ring.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// Submission queue entries. When it is full it is submitted at once, so this bounds a batch.
+    pub entries: u32,
+    /// Buffers for direct reads.
+    pub buffer_count: u16,
+    /// Length of each.
+    pub buffer_len: Bytes,
+    /// Files that can be open at once.
+    pub file_slots: u16,
+}
+
+/// The caller's name for an operation; comes back with its completion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Token(pub u64);
+
+/// An error number of the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Errno(pub i32);
+
+impl std::fmt::Display for Errno {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        io::Error::from_raw_os_error(self.0).fmt(f)
+    }
+}
+
+/// Why a ring cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum RingError {
+    /// The kernel refused the ring or one of its parts.
+    #[error(
+        "io_uring: {step} failed: {error}; Linux 6.1 or later is needed, with io_uring allowed"
+    )]
+    Setup {
+        /// What was being set up.
+        step: &'static str,
+        /// What the kernel said.
+        error: io::Error,
+    },
+}
+
+/// How long a turn may wait for the first completion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// Not at all.
+    No,
+    /// So long at most.
+    For(Nanos),
+}
+
+/// An operation that ended.
+#[derive(Debug)]
+pub enum Completion {
+    /// A connection arrived, or accepting failed. `more` is false when accepting has ended.
+    Accepted {
+        /// Name of the accept operation.
+        token: Token,
+        /// The connection.
+        socket: Result<OwnedFd, Errno>,
+        /// More may come without asking again.
+        more: bool,
+    },
+    /// There is something to read, or the other side is gone: read to learn which.
+    Readable {
+        /// Name of the operation.
+        token: Token,
+    },
+    /// All of the data was taken by the kernel, or the connection failed.
+    Sent {
+        /// Name of the operation.
+        token: Token,
+        /// The memory, for the next one.
+        data: Vec<u8>,
+        /// What the kernel said.
+        result: Result<(), Errno>,
+    },
+    /// A file is open in its slot, or is not.
+    Opened {
+        /// Name of the operation.
+        token: Token,
+        /// Where.
+        slot: FileSlot,
+        /// What the kernel said.
+        result: Result<(), Errno>,
+    },
+    /// A drive answered; the buffer may be looked at again.
+    Read {
+        /// Name of the operation.
+        token: Token,
+        /// The buffer.
+        buffer: BufferId,
+        /// Bytes read: fewer than asked at the end of a file.
+        result: Result<usize, Errno>,
+    },
+    /// A file slot is free again.
+    FileClosed {
+        /// Which.
+        slot: FileSlot,
+    },
+}
+
+/// What the ring keeps for an operation until the kernel is done with it.
+#[derive(Debug)]
+enum Kept {
+    Vacant { next: usize },
+    Accept { token: Token },
+    Poll { token: Token },
+    Send { token: Token, data: Vec<u8> },
+    Open { token: Token, slot: FileSlot, _name: CString },
+    Read { token: Token, buffer: BufferId },
+    CloseFile { slot: FileSlot },
+    CloseSocket,
+}
+
+/// End of the list of vacant entries.
+const NO_ENTRY: usize = usize::MAX;
+
+/// One thread's ring: single issuer, completions run when asked for (measured: 5 to 15 % cheaper).
+/// Whoever makes a ring uses it on the same thread.
+pub struct Ring {
+    ring: IoUring<squeue::Entry>,
+    arena: Arena,
+    kept: Vec<Kept>,
+    vacant: usize,
+    in_flight: usize,
+}
+
+impl Ring {
+    /// A ring with its buffers and file table registered.
+    pub fn new(config: Config) -> Result<Self, RingError> {
+        let setup = |step| move |error| RingError::Setup { step, error };
+        let ring = IoUring::<squeue::Entry>::builder()
+            .setup_single_issuer()
+            .setup_defer_taskrun()
+            .setup_taskrun_flag()
+            .setup_cqsize(config.entries * 4)
+            .build(config.entries)
+            .map_err(setup("setup"))?;
+        let arena =
+            Arena::new(config.buffer_count, config.buffer_len).map_err(setup("mapping buffers"))?;
+        let submitter = ring.submitter();
+        // SAFETY: the arena outlives the registration: `Drop` of Ring waits for reads or leaks it.
+        unsafe { submitter.register_buffers(&arena.iovecs()) }
+            .map_err(setup("registering buffers (is memory locking allowed?)"))?;
+        submitter
+            .register_files_sparse(u32::from(config.file_slots))
+            .map_err(setup("registering file slots (is RLIMIT_NOFILE high enough?)"))?;
+        Ok(Self { ring, arena, kept: Vec::new(), vacant: NO_ENTRY, in_flight: 0 })
+    }
+
+    /// Accepts connections until it fails or the listener is shut down.
+    pub fn accept(&mut self, listener: BorrowedFd<'_>, token: Token) {
+        let fd = Fd(listener.as_raw_fd());
+        let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+        let entry = opcode::AcceptMulti::new(fd).flags(flags).build();
+        self.start(Kept::Accept { token }, entry);
+    }
+
+    /// Reports once that `socket` can be read from or is gone.
+    pub fn poll_readable(&mut self, socket: BorrowedFd<'_>, token: Token) {
+        let flags = u32::from(libc::POLLIN.unsigned_abs() | libc::POLLRDHUP.unsigned_abs());
+        let entry = opcode::PollAdd::new(Fd(socket.as_raw_fd()), flags).build();
+        self.start(Kept::Poll { token }, entry);
+    }
+
+    /// Sends all of `data[from..]`, however long the other side takes.
+    pub fn send(&mut self, socket: BorrowedFd<'_>, data: Vec<u8>, from: usize, token: Token) {
+        let rest = &data[from..];
+        let len = u32::try_from(rest.len()).expect("what is sent at once is far below 4 GiB");
+        let entry = opcode::Send::new(Fd(socket.as_raw_fd()), rest.as_ptr(), len)
+            .flags(libc::MSG_WAITALL | libc::MSG_NOSIGNAL)
+            .build();
+        // The heap block behind `data` stays where it is when the Vec moves.
+        self.start(Kept::Send { token, data }, entry);
+    }
+
+    /// Opens `name` below `directory` for direct reads, into an empty slot.
+    pub fn open(&mut self, directory: BorrowedFd<'_>, name: CString, slot: FileSlot, token: Token) {
+        let target = DestinationSlot::try_from_slot_target(u32::from(slot.0))
+            .expect("a u16 slot is below the kernel's limit");
+        let entry = opcode::OpenAt::new(Fd(directory.as_raw_fd()), name.as_ptr())
+            .flags(libc::O_RDONLY | libc::O_DIRECT | libc::O_NOATIME)
+            .file_index(Some(target))
+            .build();
+        // The heap block behind `name` stays where it is when the CString moves.
+        self.start(Kept::Open { token, slot, _name: name }, entry);
+    }
+
+    /// Closes the file in `slot`.
+    pub fn close_file(&mut self, slot: FileSlot) {
+        let entry = opcode::Close::new(Fixed(u32::from(slot.0))).build();
+        self.start(Kept::CloseFile { slot }, entry);
+    }
+
+    /// Closes a socket behind all operations on it that were started before.
+    pub fn close_socket(&mut self, socket: OwnedFd) {
+        let entry = opcode::Close::new(Fd(std::os::fd::IntoRawFd::into_raw_fd(socket))).build();
+        self.start(Kept::CloseSocket, entry);
+    }
+
+    /// Reads `len` bytes at `offset` into the buffer; all three aligned for direct I/O.
+    pub fn read(
+        &mut self,
+        slot: FileSlot,
+        offset: Bytes,
+        len: Bytes,
+        buffer: BufferId,
+        token: Token,
+    ) {
+        assert!(len.as_usize() <= self.arena.buffer_len(), "a read fits its buffer");
+        let address = self.arena.lend(buffer);
+        let len = u32::try_from(len.0).expect("bounded by the buffer's length");
+        let entry = opcode::ReadFixed::new(Fixed(u32::from(slot.0)), address, len, buffer.0)
+            .offset(offset.0)
+            .build();
+        self.start(Kept::Read { token, buffer }, entry);
+    }
+
+    /// What was read into the buffer. Panics while a read into it is under way.
+    pub fn buffer(&self, buffer: BufferId) -> &[u8] {
+        self.arena.bytes(buffer)
+    }
+
+    /// Operations under way.
+    pub fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    /// Submits what was started, waits if asked and nothing is ready, and appends at most `most`
+    /// completions. Enters the kernel once, which also runs the work it deferred.
+    pub fn turn(
+        &mut self,
+        wait: Wait,
+        most: usize,
+        out: &mut Vec<Completion>,
+    ) -> Result<(), RingError> {
+        let ready = !self.ring.completion().is_empty();
+        let entered = match wait {
+            Wait::For(span) if !ready => {
+                let whole = span.as_seconds();
+                let nanos = u32::try_from(span.0 % 1_000_000_000).expect("below a billion");
+                let timeout = Timespec::new().sec(whole).nsec(nanos);
+                let args = SubmitArgs::new().timespec(&timeout);
+                self.ring.submitter().submit_with_args(1, &args)
+            }
+            Wait::For(_) | Wait::No => self.ring.submit(),
+        };
+        match entered {
+            Ok(_) => {}
+            // Time is up, a signal came, or completions must be taken first: all are a turn's end.
+            Err(error)
+                if matches!(
+                    error.raw_os_error(),
+                    Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN)
+                ) => {}
+            Err(error) => return Err(RingError::Setup { step: "entering", error }),
+        }
+        for _ in 0..most {
+            let Some(entry) = self.ring.completion().next() else { break };
+            if let Some(completion) = self.finish(&entry) {
+                out.push(completion);
+            }
+        }
+        Ok(())
+    }
+
+    fn start(&mut self, kept: Kept, entry: squeue::Entry) {
+        let index = if self.vacant == NO_ENTRY {
+            self.kept.push(kept);
+            self.kept.len() - 1
+        } else {
+            let index = self.vacant;
+            let Kept::Vacant { next } = std::mem::replace(&mut self.kept[index], kept) else {
+                unreachable!("the list of vacant entries holds vacant entries");
+            };
+            self.vacant = next;
+            index
+        };
+        self.in_flight += 1;
+        let entry = entry.user_data(u64::try_from(index).expect("an index is below 2^64"));
+        loop {
+            // SAFETY: what the entry points to is in `kept` or in the arena until it completes;
+            // descriptors are valid when submitted, which happens before `close_socket`'s entry.
+            let pushed = unsafe { self.ring.submission().push(&entry) };
+            if pushed.is_ok() {
+                return;
+            }
+            // Full: let the kernel take the batch. It does so or has no memory left, which is fatal.
+            self.ring.submit().expect("the kernel takes a batch that it has room for");
+        }
+    }
+
+    fn finish(&mut self, entry: &cqueue::Entry) -> Option<Completion> {
+        let index = usize::try_from(entry.user_data()).expect("it was an index");
+        let more = cqueue::more(entry.flags());
+        let result = u32::try_from(entry.result()).map_err(|_| Errno(-entry.result()));
+        if more {
+            let Kept::Accept { token } = self.kept[index] else {
+                unreachable!("only accepting goes on");
+            };
+            return Some(Completion::Accepted { token, socket: result.map(own_socket), more });
+        }
+        let vacant = Kept::Vacant { next: self.vacant };
+        let kept = std::mem::replace(&mut self.kept[index], vacant);
+        self.vacant = index;
+        self.in_flight -= 1;
+        match kept {
+            Kept::Accept { token } => {
+                Some(Completion::Accepted { token, socket: result.map(own_socket), more })
+            }
+            Kept::Poll { token } => Some(Completion::Readable { token }),
+            Kept::Send { token, data } => {
+                Some(Completion::Sent { token, data, result: result.map(|_| ()) })
+            }
+            Kept::Open { token, slot, _name } => {
+                Some(Completion::Opened { token, slot, result: result.map(|_| ()) })
+            }
+            Kept::Read { token, buffer } => {
+                self.arena.take_back(buffer);
+                let result = result.map(|len| usize::try_from(len).expect("a buffer's length"));
+                Some(Completion::Read { token, buffer, result })
+            }
+            Kept::CloseFile { slot } => Some(Completion::FileClosed { slot }),
+            Kept::CloseSocket => None,
+            Kept::Vacant { .. } => unreachable!("an operation completes once"),
+        }
+    }
+}
+
+fn own_socket(fd: u32) -> OwnedFd {
+    let fd = i32::try_from(fd).expect("descriptors are small");
+    // SAFETY: the kernel made this descriptor for us in the accept that just completed.
+    unsafe { OwnedFd::from_raw_fd(fd) }
+}
+
+impl Drop for Ring {
+    /// Gives operations half a second to end. What has not by then keeps its memory for good: the
+    /// process is about to exit, and the kernel must not find that memory in other use.
+    fn drop(&mut self) {
+        let mut done = Vec::new();
+        for _ in 0..50 {
+            let holds = |kept: &Kept| matches!(kept, Kept::Send { .. } | Kept::Open { .. });
+            if !self.arena.is_lent() && !self.kept.iter().any(holds) {
+                return;
+            }
+            if self.turn(Wait::For(Nanos::millis(10)), usize::MAX, &mut done).is_err() {
+                break;
+            }
+        }
+        std::mem::forget(std::mem::take(&mut self.kept));
+    }
+}
+
+impl std::fmt::Debug for Ring {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ring").field("in_flight", &self.in_flight).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsFd;
+
+    fn ring() -> Ring {
+        let buffer_len = Bytes::kib(64);
+        Ring::new(Config { entries: 8, buffer_count: 4, buffer_len, file_slots: 4 }).unwrap()
+    }
+
+    fn next(ring: &mut Ring) -> Completion {
+        let mut out = Vec::new();
+        for _ in 0..100 {
+            ring.turn(Wait::For(Nanos::millis(100)), 1, &mut out).unwrap();
+            if let Some(completion) = out.pop() {
+                return completion;
+            }
+        }
+        panic!("nothing completed in ten seconds");
+    }
+
+    #[test]
+    fn a_file_is_opened_read_past_its_end_and_closed() {
+        let dir = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let content: Vec<u8> = (0..10_000_u32).map(|i| i.to_le_bytes()[0]).collect();
+        std::fs::write(dir.path().join("f"), &content).unwrap();
+        let directory = std::fs::File::open(dir.path()).unwrap();
+        let mut ring = ring();
+        let slot = FileSlot(2);
+        ring.open(directory.as_fd(), c"f".to_owned(), slot, Token(1));
+        let opened = next(&mut ring);
+        assert!(matches!(opened, Completion::Opened { result: Ok(()), token: Token(1), .. }));
+        ring.read(slot, Bytes(4096), Bytes(8192), BufferId(3), Token(2));
+        let Completion::Read { result, buffer, .. } = next(&mut ring) else { panic!() };
+        assert_eq!(result, Ok(10_000 - 4096));
+        assert_eq!(ring.buffer(buffer)[..10_000 - 4096], content[4096..]);
+        ring.close_file(slot);
+        assert!(matches!(next(&mut ring), Completion::FileClosed { slot: FileSlot(2) }));
+        assert_eq!(ring.in_flight(), 0);
+    }
+
+    #[test]
+    fn what_is_missing_is_an_error_with_its_number() {
+        let directory = std::fs::File::open("/").unwrap();
+        let mut ring = ring();
+        ring.open(directory.as_fd(), c"no such file".to_owned(), FileSlot(0), Token(1));
+        let Completion::Opened { result, .. } = next(&mut ring) else { panic!() };
+        assert_eq!(result, Err(Errno(libc::ENOENT)));
+    }
+
+    #[test]
+    #[should_panic(expected = "the kernel has this buffer")]
+    fn a_buffer_in_flight_cannot_be_looked_at() {
+        let mut ring = ring();
+        ring.read(FileSlot(0), Bytes(0), Bytes(4096), BufferId(0), Token(1));
+        ring.buffer(BufferId(0));
+    }
+
+    #[test]
+    fn connections_arrive_talk_and_end() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut ring = ring();
+        ring.accept(listener.as_fd(), Token(1));
+        let mut clients: Vec<TcpStream> = Vec::new();
+        let mut sockets = Vec::new();
+        for _ in 0..3 {
+            clients.push(TcpStream::connect(address).unwrap());
+            let Completion::Accepted { socket, more, .. } = next(&mut ring) else { panic!() };
+            assert!(more);
+            sockets.push(socket.unwrap());
+        }
+        ring.poll_readable(sockets[0].as_fd(), Token(7));
+        clients[0].write_all(b"hello").unwrap();
+        assert!(matches!(next(&mut ring), Completion::Readable { token: Token(7) }));
+
+        let long = vec![5; 8 << 20];
+        ring.send(sockets[1].as_fd(), long, 1 << 20, Token(8));
+        let client = clients.remove(1);
+        let reader = std::thread::spawn(move || {
+            let mut client = client;
+            let mut received = vec![0; 7 << 20];
+            client.read_exact(&mut received).map(|()| received.iter().all(|byte| *byte == 5))
+        });
+        let Completion::Sent { result, data, .. } = next(&mut ring) else { panic!() };
+        assert_eq!((result, data.len()), (Ok(()), 8 << 20));
+        assert!(reader.join().unwrap().unwrap());
+
+        rustix::net::shutdown(&listener, rustix::net::Shutdown::Read).unwrap();
+        let Completion::Accepted { socket, more, .. } = next(&mut ring) else { panic!() };
+        assert!(socket.is_err() && !more);
+    }
+
+    #[test]
+    fn more_operations_than_entries_are_submitted_in_batches() {
+        let (reader, mut writer) = io::pipe().unwrap();
+        let mut ring = ring();
+        for token in 0..100 {
+            ring.poll_readable(reader.as_fd(), Token(token));
+        }
+        writer.write_all(b"x").unwrap();
+        let mut seen: Vec<u64> = (0..100)
+            .map(|_| match next(&mut ring) {
+                Completion::Readable { token } => token.0,
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        seen.sort_unstable();
+        assert_eq!(seen, (0..100).collect::<Vec<u64>>());
+    }
+}

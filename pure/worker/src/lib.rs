@@ -1,1 +1,26 @@
-//! One CPU core of an appliance.
+//! One CPU core of an appliance: takes what happened, says what to do. It does nothing itself.
+//!
+//! ```text
+//! Event ──> Worker::handle ──> [ connections | files | drives ] ──> Worker::poll ──> Action
+//!
+//! Accepted, Established     a connection and its deadline
+//! Received                  http1::parse -> answer: token, path, condition, range
+//!                             -> from memory: Send            -> from a drive: transfer
+//! Opened, Read              the next 256 KiB are here: Send
+//! Sent                      the next read, the next request, or the end
+//! ```
+//!
+//! The contract: `handle` one event, then `poll` until it returns nothing, carrying out each action
+//! before the next `poll` (a buffer in a `Send` is free afterwards). `deadline` says when to send a
+//! `Tick` if nothing else happens. All memory that grows with load has a bound in [`Config`].
+
+mod action;
+mod answer;
+mod connection;
+mod event;
+mod files;
+mod worker;
+
+pub use action::{Action, Body, Ending};
+pub use event::{Event, Fault, Now, Update};
+pub use worker::{Config, Counters, Worker};

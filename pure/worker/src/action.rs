@@ -1,0 +1,104 @@
+//! All that a worker can do.
+
+use std::sync::Arc;
+
+use model::extent::{DriveIndex, FileName};
+use model::handle::{BufferId, ConnectionId, FileSlot};
+use model::id::ObjectId;
+use model::units::Bytes;
+
+use crate::event::Fault;
+
+/// Something to do, now, before the next `poll`.
+#[derive(Debug)]
+pub enum Action {
+    /// Wait for content and report it once.
+    Receive {
+        /// From whom.
+        connection: ConnectionId,
+    },
+    /// Seal and send; report `Sent` when the kernel has all of it. One at a time per connection.
+    Send {
+        /// To whom.
+        connection: ConnectionId,
+        /// `Worker::head` goes first.
+        head: bool,
+        /// What follows.
+        body: Body,
+    },
+    /// Open a file for direct reads, in place of what the slot held; report `Opened`.
+    Open {
+        /// Where.
+        slot: FileSlot,
+        /// On which drive.
+        drive: DriveIndex,
+        /// Which file.
+        file: FileName,
+    },
+    /// Close the file in the slot.
+    CloseFile {
+        /// Which.
+        slot: FileSlot,
+    },
+    /// Read into the buffer; report `Read`. Offset and length are aligned for direct I/O.
+    Read {
+        /// Into what.
+        buffer: BufferId,
+        /// From which file.
+        slot: FileSlot,
+        /// From where in the file.
+        offset: Bytes,
+        /// How much.
+        len: Bytes,
+    },
+    /// End a connection. Nothing is reported of it any more.
+    Close {
+        /// Which.
+        connection: ConnectionId,
+        /// How.
+        ending: Ending,
+    },
+    /// Tell whoever looks after drives that one failed.
+    Report {
+        /// Which drive.
+        drive: DriveIndex,
+        /// What was being read.
+        object: ObjectId,
+        /// How it failed.
+        fault: Fault,
+    },
+}
+
+/// The body bytes of a `Send`.
+#[derive(Debug)]
+pub enum Body {
+    /// None: a head alone.
+    Empty,
+    /// From memory.
+    Memory {
+        /// The whole object.
+        bytes: Arc<[u8]>,
+        /// First byte to send.
+        start: usize,
+        /// One past the last.
+        end: usize,
+    },
+    /// From a buffer, which is free once this is carried out.
+    Buffer {
+        /// Which.
+        buffer: BufferId,
+        /// First byte to send.
+        start: usize,
+        /// One past the last.
+        end: usize,
+    },
+}
+
+/// How a connection ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// All was sent: say goodbye.
+    Graceful,
+    /// Something is missing: reset, so that the player notices at once and goes elsewhere.
+    Abort,
+}

@@ -1,0 +1,134 @@
+//! From a request to what answers it. Straight-line: each step has one way on and one way out.
+
+use http1::condition::{self, Verdict};
+use http1::range::{self, Selected};
+use http1::response::{self, Head, Representation, Status};
+use http1::{Method, Request, target};
+use model::id::ObjectId;
+use model::limits::PATH_LEN_MAX;
+use model::manifest::{AssetVersion, File};
+use model::units::Bytes;
+
+use crate::connection::{Connection, Granted};
+use crate::event::Now;
+use crate::worker::{Catalogue, Counters};
+
+/// What to do about a request. The head is in `connection.head`.
+pub(crate) enum Answer {
+    /// The head is all.
+    HeadOnly,
+    /// The head, then `start..end` of the file's object.
+    Object {
+        /// Which.
+        object: ObjectId,
+        /// First byte.
+        start: Bytes,
+        /// One past the last.
+        end: Bytes,
+    },
+}
+
+/// Decides the answer and writes its head.
+pub(crate) fn answer(
+    catalogue: &Catalogue,
+    counters: &mut Counters,
+    date: &[u8],
+    now: Now,
+    connection: &mut Connection,
+    request: &Request<'_>,
+) -> Answer {
+    let keep_alive = connection.keep_alive;
+    let found = match find(catalogue, now, &mut connection.granted, request) {
+        Ok(found) => found,
+        Err(status) => {
+            plain(&mut connection.head, counters, Head { status, keep_alive }, date);
+            return Answer::HeadOnly;
+        }
+    };
+    let (version, file) = found;
+    let what = Representation {
+        object: file.object,
+        len: file.len,
+        content_type: &file.content_type,
+        modified: version.modified,
+    };
+    let etag = response::etag(file.object);
+    let (status, part) = match condition::evaluate(&request.fields, &etag, version.modified) {
+        Verdict::Failed => {
+            let head = Head { status: Status::PreconditionFailed, keep_alive };
+            plain(&mut connection.head, counters, head, date);
+            return Answer::HeadOnly;
+        }
+        Verdict::NotModified => (Status::NotModified, (Bytes::ZERO, Bytes::ZERO)),
+        Verdict::Proceed { range } => select(request, range, file.len),
+    };
+    let body = matches!(status, Status::Ok | Status::PartialContent) && part.0 < part.1;
+    if body && !catalogue.holds(file.object, file.len) {
+        counters.misses += 1;
+        plain(&mut connection.head, counters, Head { status: Status::NotFound, keep_alive }, date);
+        return Answer::HeadOnly;
+    }
+    connection.head.clear();
+    counters.count(status);
+    response::write_object(&mut connection.head, Head { status, keep_alive }, date, what, part);
+    if body && request.method == Method::Get {
+        Answer::Object { object: file.object, start: part.0, end: part.1 }
+    } else {
+        Answer::HeadOnly
+    }
+}
+
+/// Writes a head that says nothing of an object.
+pub(crate) fn plain(out: &mut Vec<u8>, counters: &mut Counters, head: Head, date: &[u8]) {
+    out.clear();
+    counters.count(head.status);
+    response::write_plain(out, head, date);
+}
+
+fn select(request: &Request<'_>, range: bool, len: Bytes) -> (Status, (Bytes, Bytes)) {
+    // RFC 9110 section 14.2: Range is defined for GET alone.
+    let range = request.fields.range.filter(|_| range && request.method == Method::Get);
+    match range.map(|value| range::select(value, len)) {
+        None | Some(Selected::Whole) => (Status::Ok, (Bytes::ZERO, len)),
+        Some(Selected::Part { start, end }) => (Status::PartialContent, (start, end)),
+        Some(Selected::Unsatisfiable) => (Status::RangeNotSatisfiable, (Bytes::ZERO, Bytes::ZERO)),
+    }
+}
+
+/// The file that a request names and may have, or the status that says why not.
+fn find<'c>(
+    catalogue: &'c Catalogue,
+    now: Now,
+    granted: &mut Option<Box<Granted>>,
+    request: &Request<'_>,
+) -> Result<(&'c AssetVersion, &'c File), Status> {
+    match request.method {
+        Method::Get | Method::Head => {}
+        Method::Options => return Err(Status::NoContent),
+        Method::Other => return Err(Status::MethodNotAllowed),
+    }
+    // /t/{token}/{asset version}/{path}
+    let mut parts = request.path.splitn(5, '/');
+    let (root, kind) = (parts.next(), parts.next());
+    let (Some(""), Some("t"), Some(token), Some(version), Some(path)) =
+        (root, kind, parts.next(), parts.next(), parts.next())
+    else {
+        return Err(Status::NotFound);
+    };
+    let known = catalogue.versions.get(version);
+    let keys = catalogue.keys_epoch;
+    let covered = granted.as_ref().is_some_and(|g| g.covers(token, version, now.wall, keys));
+    if !covered {
+        let verified = playback::token::verify(&catalogue.token_keys, token, version, now.wall);
+        let grant = verified.map_err(|_| Status::Forbidden)?;
+        if let Some(known) = known {
+            let id = known.id.clone();
+            *granted = Some(Box::new(Granted::new(token, id, grant.expires, keys)));
+        }
+    }
+    let mut buffer = [0; PATH_LEN_MAX];
+    let path = target::decode(path, &mut buffer).map_err(|_| Status::BadRequest)?;
+    let version = known.ok_or(Status::NotFound)?;
+    let file = version.files.get(path).ok_or(Status::NotFound)?;
+    Ok((version, file))
+}

@@ -1,0 +1,128 @@
+//! What a worker knows of one connection.
+
+use model::extent::DriveIndex;
+use model::handle::{ConnectionId, FileSlot};
+use model::id::{AssetVersionId, ObjectId};
+use model::units::{Bytes, Instant, UnixSeconds};
+use playback::token::TOKEN_LEN_MAX;
+
+/// One connection.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) id: ConnectionId,
+    pub(crate) state: State,
+    /// When it is closed if nothing changes.
+    pub(crate) deadline: Instant,
+    /// It stays open behind the current response.
+    pub(crate) keep_alive: bool,
+    /// Received and not parsed yet. Bound: one receive and a request head.
+    pub(crate) backlog: Vec<u8>,
+    /// Head of the current response.
+    pub(crate) head: Vec<u8>,
+    /// The token that was verified last.
+    pub(crate) granted: Option<Box<Granted>>,
+}
+
+/// Where a connection stands.
+#[derive(Debug)]
+pub(crate) enum State {
+    /// Not ready for requests.
+    Handshake,
+    /// Between requests, or in the middle of a request head.
+    Receiving,
+    /// A response from memory, or without body, is on its way.
+    Sending,
+    /// A response from a drive.
+    Transfer(Transfer),
+}
+
+/// A response body on its way from a drive.
+#[derive(Debug)]
+pub(crate) struct Transfer {
+    pub(crate) object: ObjectId,
+    pub(crate) drive: DriveIndex,
+    /// Where the object begins in its file.
+    pub(crate) base: Bytes,
+    /// Next byte of the object to read.
+    pub(crate) next: Bytes,
+    /// One past the last byte wanted. Invariant: next < end until the last read is asked for.
+    pub(crate) end: Bytes,
+    /// Nothing was sent yet: the head goes out with the first bytes, so that a drive which fails at
+    /// the first read can still be answered for with a status.
+    pub(crate) head_pending: bool,
+    pub(crate) stage: Stage,
+}
+
+/// What a transfer waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// Its turn: as many transfers as may run are running.
+    Admission,
+    /// Its file.
+    Opening(FileSlot),
+    /// The drive's scheduler.
+    Queued(FileSlot),
+    /// The drive.
+    Reading(FileSlot),
+    /// The client.
+    Sending(FileSlot),
+}
+
+impl Stage {
+    /// The file it uses, if it has one yet.
+    pub(crate) fn slot(self) -> Option<FileSlot> {
+        match self {
+            Self::Admission => None,
+            Self::Opening(slot)
+            | Self::Queued(slot)
+            | Self::Reading(slot)
+            | Self::Sending(slot) => Some(slot),
+        }
+    }
+}
+
+/// A token that was verified on this connection: the same bytes need no second verification.
+#[derive(Debug)]
+pub(crate) struct Granted {
+    token: [u8; TOKEN_LEN_MAX],
+    token_len: usize,
+    version: AssetVersionId,
+    expires: UnixSeconds,
+    /// Which set of keys it was verified with.
+    keys: u64,
+}
+
+impl Granted {
+    pub(crate) fn new(
+        token: &str,
+        version: AssetVersionId,
+        expires: UnixSeconds,
+        keys: u64,
+    ) -> Self {
+        let mut copy = [0; TOKEN_LEN_MAX];
+        copy[..token.len()].copy_from_slice(token.as_bytes());
+        Self { token: copy, token_len: token.len(), version, expires, keys }
+    }
+
+    /// True if this very token was verified for this version, with keys that still hold.
+    pub(crate) fn covers(&self, token: &str, version: &str, now: UnixSeconds, keys: u64) -> bool {
+        &self.token[..self.token_len] == token.as_bytes()
+            && self.version.as_str() == version
+            && now < self.expires
+            && self.keys == keys
+    }
+}
+
+impl Connection {
+    pub(crate) fn new(id: ConnectionId, deadline: Instant) -> Self {
+        Self {
+            id,
+            state: State::Handshake,
+            deadline,
+            keep_alive: true,
+            backlog: Vec::new(),
+            head: Vec::new(),
+            granted: None,
+        }
+    }
+}

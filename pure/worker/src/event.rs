@@ -1,0 +1,106 @@
+//! All that can happen to a worker.
+
+use std::sync::Arc;
+
+use model::extent::{DriveIndex, Extent};
+use model::handle::{BufferId, ConnectionId, FileSlot};
+use model::id::ObjectId;
+use model::manifest::Manifest;
+use model::units::{Bytes, Instant, UnixSeconds};
+
+/// The time, as both clocks tell it. The wall clock may step; only dates and token expiry use it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Now {
+    /// Never goes back.
+    pub instant: Instant,
+    /// Wall clock.
+    pub wall: UnixSeconds,
+}
+
+/// Something that happened.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// A connection arrived; it must show who it is and what it wants within bounds.
+    Accepted {
+        /// Its name from now on.
+        connection: ConnectionId,
+    },
+    /// It is ready for requests: its handshake is over, or it needs none.
+    Established {
+        /// Which.
+        connection: ConnectionId,
+    },
+    /// Content arrived, opened and in order. Comes only after `Action::Receive`.
+    Received {
+        /// From whom.
+        connection: ConnectionId,
+        /// What.
+        bytes: &'a [u8],
+    },
+    /// The last `Action::Send` was taken whole by the kernel.
+    Sent {
+        /// To whom.
+        connection: ConnectionId,
+    },
+    /// The other side is gone, or broke the protocol below HTTP.
+    Ended {
+        /// Who.
+        connection: ConnectionId,
+    },
+    /// A file is open in its slot, or is not.
+    Opened {
+        /// Where.
+        slot: FileSlot,
+        /// How it went.
+        result: Result<(), Fault>,
+    },
+    /// A drive answered a read.
+    Read {
+        /// The buffer that was to be filled.
+        buffer: BufferId,
+        /// How much was read.
+        result: Result<Bytes, Fault>,
+    },
+    /// What is here to serve changed.
+    Update(Update),
+    /// Time passed.
+    Tick,
+    /// Take no more requests; be done by `deadline`.
+    Stop {
+        /// When what is still open is closed.
+        deadline: Instant,
+    },
+}
+
+/// A change of what there is to serve. Every worker gets every update, in order.
+#[derive(Clone, Debug)]
+pub enum Update {
+    /// A newer manifest is in force.
+    Manifest(Arc<Manifest>),
+    /// An object was published.
+    Published {
+        /// Which.
+        object: ObjectId,
+        /// Where it lies.
+        extent: Extent,
+        /// Its bytes, if it is small and there is room for it in memory.
+        small: Option<Arc<[u8]>>,
+    },
+    /// An object is no longer here.
+    Removed {
+        /// Which.
+        object: ObjectId,
+    },
+    /// A drive is out of use, and all that is on it.
+    DriveSetAside {
+        /// Which.
+        drive: DriveIndex,
+    },
+}
+
+/// A drive did not do what was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// The kernel's error number; 0 where a read came back short.
+    pub errno: i32,
+}

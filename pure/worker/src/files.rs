@@ -1,0 +1,223 @@
+//! The worker's open files: a bounded table, the least recently used unused one makes room.
+
+use std::collections::BTreeMap;
+
+use model::handle::{ConnectionId, FileSlot};
+use model::id::ObjectId;
+
+/// What to do for a transfer that needs a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Acquired {
+    /// It is open: read.
+    Open(FileSlot),
+    /// It is being opened; the connection will be named by `opened`.
+    Opening(FileSlot),
+    /// Open it into this slot; the connection will be named by `opened`.
+    Start(FileSlot),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Free,
+    Opening,
+    Open,
+}
+
+#[derive(Debug)]
+struct Entry {
+    state: State,
+    object: ObjectId,
+    /// Transfers that read from it. Counted up by `acquire`, down by `release`; at zero the entry
+    /// may be used for another file.
+    users: u32,
+    /// The object is gone: close the file when the last user is done.
+    gone: bool,
+    last_used: u64,
+    waiting: Vec<ConnectionId>,
+}
+
+/// Open files by object.
+#[derive(Debug)]
+pub(crate) struct Files {
+    entries: Vec<Entry>,
+    by_object: BTreeMap<ObjectId, FileSlot>,
+    uses: u64,
+}
+
+impl Files {
+    /// An empty table of `slots` places. There must be more slots than transfers at once, so that a
+    /// transfer always finds one.
+    pub(crate) fn new(slots: u16) -> Self {
+        let vacant = || Entry {
+            state: State::Free,
+            object: ObjectId([0; 32]),
+            users: 0,
+            gone: false,
+            last_used: 0,
+            waiting: Vec::new(),
+        };
+        let entries = (0..slots).map(|_| vacant()).collect();
+        Self { entries, by_object: BTreeMap::new(), uses: 0 }
+    }
+
+    /// Finds or makes a place for the object's file, for one more user.
+    pub(crate) fn acquire(&mut self, object: ObjectId, connection: ConnectionId) -> Acquired {
+        self.uses += 1;
+        let (slot, acquired) = match self.by_object.get(&object) {
+            Some(&slot) => match self.entries[slot.as_usize()].state {
+                State::Open => (slot, Acquired::Open(slot)),
+                State::Opening => (slot, Acquired::Opening(slot)),
+                State::Free => unreachable!("free entries are not found by object"),
+            },
+            None => {
+                let slot = self.make_room();
+                self.by_object.insert(object, slot);
+                (slot, Acquired::Start(slot))
+            }
+        };
+        let entry = &mut self.entries[slot.as_usize()];
+        entry.users += 1;
+        entry.last_used = self.uses;
+        if let Acquired::Start(_) = acquired {
+            entry.state = State::Opening;
+            entry.object = object;
+            entry.gone = false;
+        }
+        if !matches!(acquired, Acquired::Open(_)) {
+            entry.waiting.push(connection);
+        }
+        acquired
+    }
+
+    /// One user fewer. Returns the slot if the file in it should now be closed.
+    pub(crate) fn release(&mut self, slot: FileSlot) -> Option<FileSlot> {
+        let entry = &mut self.entries[slot.as_usize()];
+        assert!(0 < entry.users, "a file is released by who acquired it");
+        entry.users -= 1;
+        let close = entry.users == 0 && entry.gone && entry.state == State::Open;
+        if close {
+            entry.state = State::Free;
+        }
+        close.then_some(slot)
+    }
+
+    /// The file is open, or is not. Moves those who wait for it into `waiting`.
+    pub(crate) fn opened(
+        &mut self,
+        slot: FileSlot,
+        ok: bool,
+        waiting: &mut Vec<ConnectionId>,
+    ) -> Option<FileSlot> {
+        let entry = &mut self.entries[slot.as_usize()];
+        assert_eq!(entry.state, State::Opening, "a file is opened once");
+        waiting.append(&mut entry.waiting);
+        if ok {
+            entry.state = State::Open;
+        } else {
+            entry.state = State::Free;
+            self.by_object.remove(&entry.object);
+        }
+        let close = ok && entry.users == 0 && entry.gone;
+        if close {
+            entry.state = State::Free;
+        }
+        close.then_some(slot)
+    }
+
+    /// The object is gone: nobody new reads from its file. Returns the slot if it can be closed now.
+    pub(crate) fn forget(&mut self, object: &ObjectId) -> Option<FileSlot> {
+        let slot = self.by_object.remove(object)?;
+        let entry = &mut self.entries[slot.as_usize()];
+        entry.gone = true;
+        let close = entry.users == 0 && entry.state == State::Open;
+        if close {
+            entry.state = State::Free;
+        }
+        close.then_some(slot)
+    }
+
+    /// A free place, or that of the unused file that was used longest ago. Only a miss looks
+    /// through the table: a few microseconds beside an open that costs more.
+    fn make_room(&mut self) -> FileSlot {
+        let unused =
+            |entry: &&(usize, &Entry)| entry.1.users == 0 && entry.1.state != State::Opening;
+        let candidates = self.entries.iter().enumerate();
+        let oldest = candidates
+            .filter(|pair| unused(&pair))
+            .min_by_key(|(_, entry)| (entry.state == State::Open, entry.last_used));
+        let (index, entry) = oldest.expect("there are more slots than transfers");
+        if entry.state == State::Open {
+            self.by_object.remove(&entry.object);
+        }
+        FileSlot(u16::try_from(index).expect("the table has at most 2^16 entries"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object(n: u8) -> ObjectId {
+        ObjectId([n; 32])
+    }
+
+    fn connection(slot: u32) -> ConnectionId {
+        ConnectionId { slot, generation: 0 }
+    }
+
+    fn open(files: &mut Files, n: u8) -> FileSlot {
+        match files.acquire(object(n), connection(0)) {
+            Acquired::Start(slot) => {
+                assert_eq!(files.opened(slot, true, &mut Vec::new()), None);
+                slot
+            }
+            Acquired::Open(slot) => slot,
+            other @ Acquired::Opening(_) => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_file_is_opened_once_however_many_want_it() {
+        let mut files = Files::new(2);
+        assert_eq!(files.acquire(object(1), connection(1)), Acquired::Start(FileSlot(0)));
+        assert_eq!(files.acquire(object(1), connection(2)), Acquired::Opening(FileSlot(0)));
+        let mut waiting = Vec::new();
+        files.opened(FileSlot(0), true, &mut waiting);
+        assert_eq!(waiting, [connection(1), connection(2)]);
+        assert_eq!(files.acquire(object(1), connection(3)), Acquired::Open(FileSlot(0)));
+    }
+
+    #[test]
+    fn the_file_unused_longest_makes_room() {
+        let mut files = Files::new(2);
+        let (one, two) = (open(&mut files, 1), open(&mut files, 2));
+        files.release(one);
+        files.release(two);
+        assert_eq!(open(&mut files, 1), one);
+        files.release(one);
+        assert_eq!(open(&mut files, 3), two, "2 was used before 1");
+        assert_eq!(open(&mut files, 2), one);
+    }
+
+    #[test]
+    fn a_removed_object_s_file_closes_behind_its_last_reader() {
+        let mut files = Files::new(2);
+        let slot = open(&mut files, 1);
+        assert_eq!(files.forget(&object(1)), None);
+        assert_eq!(files.acquire(object(1), connection(0)), Acquired::Start(FileSlot(1)));
+        assert_eq!(files.release(slot), Some(slot));
+        let again = open(&mut files, 2);
+        assert_eq!(again, slot, "its place is free again");
+    }
+
+    #[test]
+    fn what_cannot_be_opened_leaves_its_place() {
+        let mut files = Files::new(1);
+        let Acquired::Start(slot) = files.acquire(object(1), connection(1)) else { panic!() };
+        let mut waiting = Vec::new();
+        files.opened(slot, false, &mut waiting);
+        files.release(slot);
+        assert_eq!(waiting.len(), 1);
+        assert_eq!(files.acquire(object(2), connection(1)), Acquired::Start(slot));
+    }
+}

@@ -1,0 +1,570 @@
+//! A worker with its shell played by the test: drives are byte vectors, sockets are logs.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
+use model::extent::{DriveIndex, Extent, FileName};
+use model::handle::{BufferId, ConnectionId, FileSlot};
+use model::id::{Generation, ObjectId};
+use model::manifest::{AssetVersion, File, Manifest, TokenKey};
+use model::units::{Bytes, Instant, Nanos, UnixSeconds};
+use playback::token::{Grant, Session, SigningInput, assemble};
+use proptest::prelude::*;
+use worker::{Action, Body, Config, Ending, Event, Fault, Now, Update, Worker};
+
+const WALL: u64 = 1_790_000_000;
+
+/// The shell that the test plays.
+struct Bench {
+    worker: Worker,
+    now: Now,
+    /// Object files by name, with something behind the object as on a real drive.
+    files: BTreeMap<String, Vec<u8>>,
+    slots: BTreeMap<FileSlot, String>,
+    buffers: Vec<Vec<u8>>,
+    /// What the kernel has not answered yet.
+    reads: VecDeque<(BufferId, FileSlot, Bytes, Bytes)>,
+    opens: VecDeque<(FileSlot, String)>,
+    sends: VecDeque<ConnectionId>,
+    received: BTreeMap<ConnectionId, Vec<u8>>,
+    listening: Vec<ConnectionId>,
+    closed: BTreeMap<ConnectionId, Ending>,
+    reports: Vec<Fault>,
+}
+
+fn key() -> Ed25519KeyPair {
+    Ed25519KeyPair::from_seed_unchecked(&[7; 32]).unwrap()
+}
+
+fn token_until(expires: u64) -> String {
+    let grant = Grant { session: Session::of_random([9; 12]), expires: UnixSeconds(expires) };
+    let input = SigningInput::new("k1", grant, "film-1").unwrap();
+    let signature = key().sign(input.as_bytes()).as_ref().try_into().unwrap();
+    assemble("k1", grant, &signature)
+}
+
+fn token() -> String {
+    token_until(WALL + 1000)
+}
+
+fn content(n: u64, len: u64) -> Vec<u8> {
+    (0..len).map(|i| ((i * 131 + n * 17 + i / 4096) % 251).to_le_bytes()[0]).collect()
+}
+
+fn file(n: u8, len: u64) -> File {
+    File { object: ObjectId([n; 32]), len: Bytes(len), content_type: "video/mp4".to_owned() }
+}
+
+/// The catalogue of all tests: path, object number, length, on which drive.
+const FILES: [(&str, u8, u64, u8); 5] = [
+    ("v.mp4", 1, 1_000_000, 0),
+    ("w.mp4", 2, 262_144, 1),
+    ("list.m3u8", 3, 3000, 0),
+    ("a b/é.mp4", 4, 5000, 1),
+    ("empty", 5, 0, 0),
+];
+
+fn config() -> Config {
+    Config {
+        connections_max: 8,
+        transfers_max: 3,
+        buffers: 3,
+        file_slots: 4,
+        drives: 2,
+        drive_depth: 2,
+        head_len_max: 2048,
+        request_timeout: Nanos::seconds(10),
+        idle_timeout: Nanos::seconds(60),
+        progress_timeout: Nanos::seconds(30),
+    }
+}
+
+impl Bench {
+    fn new() -> Self {
+        let now = Now { instant: Instant(0), wall: UnixSeconds(WALL) };
+        let mut bench = Self {
+            worker: Worker::new(config(), now),
+            now,
+            files: BTreeMap::new(),
+            slots: BTreeMap::new(),
+            buffers: vec![vec![0; Config::BUFFER_LEN.as_usize()]; 3],
+            reads: VecDeque::new(),
+            opens: VecDeque::new(),
+            sends: VecDeque::new(),
+            received: BTreeMap::new(),
+            listening: Vec::new(),
+            closed: BTreeMap::new(),
+            reports: Vec::new(),
+        };
+        let mut files: BTreeMap<String, File> =
+            FILES.iter().map(|(path, n, len, _)| ((*path).to_owned(), file(*n, *len))).collect();
+        files.insert("not-yet.mp4".to_owned(), file(99, 10));
+        let version = AssetVersion {
+            id: "film-1".parse().unwrap(),
+            asset: "film".parse().unwrap(),
+            sources: vec![],
+            modified: UnixSeconds(784_111_777),
+            files,
+        };
+        let public_key = key().public_key().as_ref().try_into().unwrap();
+        bench.event(Event::Update(Update::Manifest(Arc::new(Manifest {
+            appliance: "a1".parse().unwrap(),
+            generation: Generation(1),
+            token_keys: vec![TokenKey { kid: "k1".to_owned(), public_key }],
+            versions: vec![Arc::new(version)],
+        }))));
+        for (_, n, len, drive) in FILES {
+            let name = format!("objects/{n}");
+            let bytes = content(u64::from(n), len);
+            let small = (len == 3000).then(|| bytes.clone().into());
+            let padded = [bytes, vec![0xee; 4096]].concat();
+            bench.files.insert(name.clone(), padded);
+            let (drive, file) = (DriveIndex(drive), FileName(name.into()));
+            let extent = Extent { drive, file, offset: Bytes(0), len: Bytes(len) };
+            let object = ObjectId([n; 32]);
+            bench.event(Event::Update(Update::Published { object, extent, small }));
+        }
+        bench
+    }
+
+    /// One event, and all that follows from it at once.
+    fn event(&mut self, event: Event<'_>) {
+        self.worker.handle(self.now, event);
+        while let Some(action) = self.worker.poll() {
+            self.carry_out(action);
+        }
+    }
+
+    fn carry_out(&mut self, action: Action) {
+        match action {
+            Action::Receive { connection } => self.listening.push(connection),
+            Action::Send { connection, head, body } => {
+                assert!(!self.sends.contains(&connection), "one send at a time");
+                let out = self.received.entry(connection).or_default();
+                if head {
+                    out.extend_from_slice(self.worker.head(connection));
+                }
+                match body {
+                    Body::Empty => {}
+                    Body::Memory { bytes, start, end } => out.extend_from_slice(&bytes[start..end]),
+                    Body::Buffer { buffer, start, end } => {
+                        out.extend_from_slice(&self.buffers[buffer.as_usize()][start..end]);
+                    }
+                }
+                self.sends.push_back(connection);
+            }
+            Action::Open { slot, file, .. } => {
+                self.opens.push_back((slot, file.0.as_ref().to_owned()));
+            }
+            Action::CloseFile { slot } => {
+                self.slots.remove(&slot).expect("only an open file is closed");
+            }
+            Action::Read { buffer, slot, offset, len } => {
+                assert!(self.reads.iter().all(|read| read.0 != buffer), "a buffer has one reader");
+                assert!(offset.0 % 4096 == 0 && len.0 % 4096 == 0, "direct I/O is aligned");
+                self.reads.push_back((buffer, slot, offset, len));
+            }
+            Action::Close { connection, ending } => {
+                assert!(self.closed.insert(connection, ending).is_none(), "closed once");
+            }
+            Action::Report { fault, .. } => self.reports.push(fault),
+        }
+    }
+
+    fn connect(&mut self, slot: u32) -> ConnectionId {
+        let connection = ConnectionId { slot, generation: 1 };
+        self.event(Event::Accepted { connection });
+        self.event(Event::Established { connection });
+        connection
+    }
+
+    fn say(&mut self, connection: ConnectionId, text: &str) {
+        let before = self.listening.len();
+        self.listening.retain(|listening| *listening != connection);
+        assert_eq!(self.listening.len() + 1, before, "the worker asked for content");
+        self.event(Event::Received { connection, bytes: text.as_bytes() });
+    }
+
+    /// The kernel answers one thing; false if there is none.
+    fn step(&mut self, choice: usize) -> bool {
+        let waiting = [self.opens.len(), self.reads.len(), self.sends.len()];
+        let total: usize = waiting.iter().sum();
+        if total == 0 {
+            return false;
+        }
+        let mut at = choice % total;
+        if at < waiting[0] {
+            let (slot, name) = self.opens.remove(at).unwrap();
+            let found = self.files.contains_key(&name);
+            if found {
+                self.slots.insert(slot, name);
+            }
+            let result = if found { Ok(()) } else { Err(Fault { errno: 2 }) };
+            self.event(Event::Opened { slot, result });
+            return true;
+        }
+        at -= waiting[0];
+        if at < waiting[1] {
+            let (buffer, slot, offset, len) = self.reads.remove(at).unwrap();
+            let bytes = &self.files[&self.slots[&slot]];
+            let (from, to) = (offset.as_usize(), (offset + len).as_usize().min(bytes.len()));
+            self.buffers[buffer.as_usize()][..to - from].copy_from_slice(&bytes[from..to]);
+            let result = Ok(Bytes::of(to - from));
+            self.event(Event::Read { buffer, result });
+            return true;
+        }
+        let connection = self.sends.remove(at - waiting[1]).unwrap();
+        self.event(Event::Sent { connection });
+        true
+    }
+
+    fn settle(&mut self) {
+        for _ in 0..10_000 {
+            if !self.step(0) {
+                return;
+            }
+        }
+        panic!("the worker did not come to rest");
+    }
+
+    /// One request on a fresh connection: the head, and the body.
+    fn fetch(&mut self, request: &str) -> (String, Vec<u8>) {
+        let slot = u32::try_from(self.received.len()).unwrap();
+        let connection = self.connect(slot);
+        self.say(connection, request);
+        self.settle();
+        let out = self.received.remove(&connection).unwrap();
+        self.received.insert(ConnectionId { slot: 1000 + slot, generation: 0 }, Vec::new());
+        self.event(Event::Ended { connection });
+        split(&out)
+    }
+
+    fn get(&mut self, path: &str, fields: &str) -> (String, Vec<u8>) {
+        self.fetch(&get(path, fields))
+    }
+
+    fn wait(&mut self, seconds: u64) {
+        for _ in 0..seconds {
+            self.now.instant = self.now.instant + Nanos::seconds(1);
+            self.now.wall.0 += 1;
+            self.event(Event::Tick);
+        }
+    }
+}
+
+fn get(path: &str, fields: &str) -> String {
+    format!("GET /t/{}/film-1/{path} HTTP/1.1\r\nHost: a\r\n{fields}\r\n", token())
+}
+
+fn split(out: &[u8]) -> (String, Vec<u8>) {
+    let end = out.windows(4).position(|w| w == b"\r\n\r\n").expect("a whole head") + 4;
+    (String::from_utf8(out[..end].to_vec()).unwrap(), out[end..].to_vec())
+}
+
+fn status(head: &str) -> u16 {
+    head[9..12].parse().unwrap()
+}
+
+#[test]
+fn objects_come_whole_and_in_parts_from_drives_and_from_memory() {
+    let mut bench = Bench::new();
+    for (path, n, len, _) in FILES {
+        let whole = content(u64::from(n), len);
+        let path = path.replace(' ', "%20").replace('é', "%C3%A9");
+        let (head, body) = bench.get(&path, "");
+        assert_eq!((status(&head), &body), (200, &whole), "{path}");
+        if len == 0 {
+            continue;
+        }
+        for (from, to) in [(0, 0), (1, 100), (4095, 4097), (262_143, 262_145), (5, len - 1)] {
+            if len <= to || to < from {
+                continue;
+            }
+            let (head, body) = bench.get(&path, &format!("Range: bytes={from}-{to}\r\n"));
+            assert_eq!(status(&head), 206);
+            let (from, to) = (usize::try_from(from).unwrap(), usize::try_from(to).unwrap());
+            assert_eq!(body, whole[from..=to], "{path} {from}-{to}");
+        }
+    }
+    assert_eq!(bench.reports, []);
+}
+
+#[test]
+fn each_status_has_its_request() {
+    let mut bench = Bench::new();
+    let etag = format!("\"{}\"", "01".repeat(32));
+    let cases = [
+        ("v.mp4", format!("If-None-Match: {etag}\r\n"), 304),
+        ("v.mp4", "If-Modified-Since: Sun, 06 Nov 1994 08:49:37 GMT\r\n".to_owned(), 304),
+        ("v.mp4", "If-Match: \"x\"\r\n".to_owned(), 412),
+        ("v.mp4", "Range: bytes=1000000-\r\n".to_owned(), 416),
+        ("v.mp4", format!("If-Range: {etag}\r\nRange: bytes=0-1\r\n"), 206),
+        ("v.mp4", "If-Range: \"x\"\r\nRange: bytes=0-1\r\n".to_owned(), 200),
+        ("not-yet.mp4", String::new(), 404),
+        ("nothing", String::new(), 404),
+        ("%zz", String::new(), 400),
+        ("v.mp4", "Content-Length: 3\r\n".to_owned(), 400),
+        ("v.mp4", format!("X: {}\r\n", "y".repeat(3000)), 431),
+    ];
+    for (path, fields, expected) in cases {
+        let (head, _) = bench.get(path, &fields);
+        assert_eq!(status(&head), expected, "{path} {fields}");
+    }
+    let mut other = |line: &str| {
+        let (head, body) = bench.fetch(&format!("{line} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        assert!(body.is_empty());
+        status(&head)
+    };
+    let token = token();
+    assert_eq!(other(&format!("HEAD /t/{token}/film-1/v.mp4")), 200);
+    assert_eq!(other(&format!("POST /t/{token}/film-1/v.mp4")), 405);
+    assert_eq!(other("OPTIONS *"), 204);
+    assert_eq!(other("GET /"), 404);
+    assert_eq!(other("GET /t/nonsense/film-1/v.mp4"), 403);
+    assert_eq!(other(&format!("GET /t/{token}/film-2/v.mp4")), 403);
+    assert_eq!(other(&format!("GET /t/{}/film-1/v.mp4", token_until(WALL))), 403);
+    assert_eq!(bench.worker.counters().misses, 1);
+    assert_eq!(bench.worker.counters().forbidden, 3);
+}
+
+#[test]
+fn pipelined_requests_are_answered_in_order_however_they_are_cut() {
+    let requests =
+        [get("list.m3u8", ""), get("v.mp4", "Range: bytes=9-300000\r\n"), get("w.mp4", "")];
+    let text = requests.concat();
+    for piece in [1, 7, 200, 10_000] {
+        let mut bench = Bench::new();
+        let connection = bench.connect(0);
+        let mut rest = &text[..];
+        while !rest.is_empty() {
+            let (now, later) = rest.split_at(piece.min(rest.len()));
+            bench.say(connection, now);
+            bench.settle();
+            rest = later;
+        }
+        let mut out = &bench.received[&connection][..];
+        for body in
+            [content(3, 3000), content(1, 1_000_000)[9..=300_000].to_vec(), content(2, 262_144)]
+        {
+            let (head, rest) = split(out);
+            assert!(status(&head) < 300);
+            assert_eq!(rest[..body.len()], body);
+            out = &out[head.len() + body.len()..];
+        }
+        assert!(out.is_empty());
+    }
+}
+
+#[test]
+fn a_drive_that_fails_at_first_is_a_404_and_later_a_reset() {
+    let mut bench = Bench::new();
+    let connection = bench.connect(0);
+    bench.say(connection, &get("v.mp4", ""));
+    bench.step(0);
+    let (buffer, ..) = bench.reads.pop_front().unwrap();
+    bench.event(Event::Read { buffer, result: Err(Fault { errno: 5 }) });
+    bench.settle();
+    let (head, _) = split(&bench.received[&connection]);
+    assert_eq!(status(&head), 404);
+    assert!(head.contains("no-store"));
+
+    bench.say(connection, &get("v.mp4", ""));
+    bench.step(0);
+    bench.step(0);
+    let (buffer, ..) = bench.reads.pop_front().unwrap();
+    bench.event(Event::Read { buffer, result: Ok(Bytes(5)) });
+    assert_eq!(bench.closed[&connection], Ending::Abort);
+    assert_eq!(bench.reports, [Fault { errno: 5 }, Fault { errno: 0 }]);
+    assert_eq!(bench.worker.counters().aborted, 1);
+}
+
+#[test]
+fn a_file_that_is_gone_is_a_404_for_all_who_wait_for_it() {
+    let mut bench = Bench::new();
+    bench.files.remove("objects/1");
+    let connections = [bench.connect(0), bench.connect(1)];
+    for connection in connections {
+        bench.say(connection, &get("v.mp4", ""));
+    }
+    bench.settle();
+    for connection in connections {
+        assert_eq!(status(&split(&bench.received[&connection]).0), 404);
+    }
+    assert_eq!(bench.reports.len(), 1, "reported once");
+}
+
+#[test]
+fn removed_objects_are_not_served_and_their_files_close() {
+    let mut bench = Bench::new();
+    assert_eq!(status(&bench.get("v.mp4", "").0), 200);
+    assert_eq!(bench.slots.len(), 1);
+    bench.event(Event::Update(Update::Removed { object: ObjectId([1; 32]) }));
+    assert_eq!(bench.slots.len(), 0);
+    assert_eq!(status(&bench.get("v.mp4", "").0), 404);
+    bench.event(Event::Update(Update::DriveSetAside { drive: DriveIndex(1) }));
+    assert_eq!(status(&bench.get("w.mp4", "").0), 404);
+    assert_eq!(status(&bench.get("list.m3u8", "").0), 200, "from memory, from the other drive");
+}
+
+#[test]
+fn no_more_transfers_run_than_allowed_and_the_others_get_their_turn() {
+    let mut bench = Bench::new();
+    let connections: Vec<_> = (0..8).map(|slot| bench.connect(slot)).collect();
+    for connection in &connections {
+        bench.say(*connection, &get("v.mp4", ""));
+    }
+    assert!(bench.reads.len() <= 2, "the drive's depth");
+    bench.settle();
+    for connection in &connections {
+        assert_eq!(split(&bench.received[connection]).1, content(1, 1_000_000));
+    }
+}
+
+#[test]
+fn one_connection_too_many_is_closed_as_it_arrives() {
+    let mut bench = Bench::new();
+    for slot in 0..8 {
+        bench.connect(slot);
+    }
+    let connection = ConnectionId { slot: 8, generation: 1 };
+    bench.event(Event::Accepted { connection });
+    assert_eq!(bench.closed[&connection], Ending::Abort);
+    assert_eq!(bench.worker.counters().refused, 1);
+}
+
+#[test]
+fn idle_slow_and_silent_clients_are_closed_in_time() {
+    let mut bench = Bench::new();
+    let silent = ConnectionId { slot: 0, generation: 1 };
+    bench.event(Event::Accepted { connection: silent });
+    let slow = bench.connect(1);
+    let idle = bench.connect(2);
+    let stuck = bench.connect(3);
+    bench.say(slow, "GET");
+    bench.say(stuck, &get("list.m3u8", ""));
+    bench.wait(9);
+    bench.say(slow, " / HT");
+    assert!(bench.closed.is_empty());
+    bench.wait(2);
+    assert_eq!(bench.closed.keys().copied().collect::<Vec<_>>(), [silent, slow]);
+    bench.wait(20);
+    assert!(bench.closed.contains_key(&stuck), "took nothing for 30 s");
+    assert!(!bench.closed.contains_key(&idle));
+    bench.wait(30);
+    assert!(bench.closed.contains_key(&idle));
+    assert_eq!(bench.worker.counters().timed_out, 4);
+}
+
+#[test]
+fn a_stop_lets_responses_end_and_nothing_begin() {
+    let mut bench = Bench::new();
+    let idle = bench.connect(0);
+    let busy = bench.connect(1);
+    let hung = bench.connect(2);
+    bench.say(busy, &get("list.m3u8", ""));
+    bench.say(hung, &get("v.mp4", ""));
+    let deadline = bench.now.instant + Nanos::seconds(5);
+    bench.event(Event::Stop { deadline });
+    assert_eq!(bench.closed[&idle], Ending::Graceful);
+    assert_eq!(bench.sends.pop_front(), Some(busy));
+    bench.event(Event::Sent { connection: busy });
+    assert_eq!(bench.closed[&busy], Ending::Graceful);
+    assert!(!bench.worker.is_stopped());
+    bench.wait(6);
+    assert_eq!(bench.closed[&hung], Ending::Abort);
+    assert!(bench.worker.is_stopped());
+    bench.settle();
+}
+
+#[test]
+fn a_token_is_verified_again_when_the_keys_change_or_it_expires() {
+    let mut bench = Bench::new();
+    let connection = bench.connect(0);
+    let ask = |bench: &mut Bench| {
+        bench.received.remove(&connection);
+        bench.say(connection, &get("list.m3u8", ""));
+        bench.settle();
+        status(&split(&bench.received[&connection]).0)
+    };
+    assert_eq!((ask(&mut bench), ask(&mut bench)), (200, 200));
+    bench.now.wall.0 += 1000;
+    assert_eq!(ask(&mut bench), 403);
+    bench.now.wall.0 -= 1000;
+    assert_eq!(ask(&mut bench), 200);
+    bench.event(Event::Update(Update::Manifest(Arc::new(Manifest {
+        appliance: "a1".parse().unwrap(),
+        generation: Generation(2),
+        token_keys: vec![],
+        versions: vec![],
+    }))));
+    assert_eq!(ask(&mut bench), 403);
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Ask { slot: u32, file: usize, from: u64, len: u64 },
+    Answer { choice: usize },
+    Leave { slot: u32 },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let ask = (0u32..6, 0usize..4, 0u64..1_000_000, 1u64..600_000);
+    prop_oneof![
+        2 => ask.prop_map(|(slot, file, from, len)| Step::Ask { slot, file, from, len }),
+        6 => any::<usize>().prop_map(|choice| Step::Answer { choice }),
+        1 => (0u32..6).prop_map(|slot| Step::Leave { slot }),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Clients come, ask, leave in the middle; drives and sockets answer in any order. Whoever
+    /// stays gets exactly the bytes asked for, and in the end nothing is held.
+    #[test]
+    fn every_byte_is_right_in_any_order_of_events(steps in prop::collection::vec(step(), 1..150)) {
+        let mut bench = Bench::new();
+        let mut asked: BTreeMap<u32, (ConnectionId, Vec<u8>)> = BTreeMap::new();
+        let mut generation = 10;
+        for step in steps {
+            match step {
+                Step::Ask { slot, file, from, len } if !asked.contains_key(&slot) => {
+                    generation += 1;
+                    let connection = ConnectionId { slot, generation };
+                    bench.event(Event::Accepted { connection });
+                    bench.event(Event::Established { connection });
+                    let (path, n, size, _) = FILES[file];
+                    let from = from % size;
+                    let to = (from + len - 1).min(size - 1);
+                    let path = path.replace(' ', "%20");
+                    bench.say(connection, &get(&path, &format!("Range: bytes={from}-{to}\r\n")));
+                    let (from, to) = (usize::try_from(from).unwrap(), usize::try_from(to).unwrap());
+                    asked.insert(slot, (connection, content(u64::from(n), size)[from..=to].to_vec()));
+                }
+                Step::Ask { .. } => {}
+                Step::Answer { choice } => {
+                    bench.step(choice);
+                }
+                Step::Leave { slot } => {
+                    if let Some((connection, _)) = asked.remove(&slot) {
+                        bench.event(Event::Ended { connection });
+                        bench.sends.retain(|sending| *sending != connection);
+                        bench.listening.retain(|listening| *listening != connection);
+                    }
+                }
+            }
+        }
+        bench.settle();
+        for (connection, expected) in asked.values() {
+            let (head, body) = split(&bench.received[connection]);
+            prop_assert_eq!(status(&head), 206);
+            prop_assert!(&body == expected, "wrong bytes");
+        }
+        for (connection, _) in asked.values() {
+            bench.event(Event::Ended { connection: *connection });
+        }
+        prop_assert_eq!(bench.worker.counters().open, 0);
+        prop_assert!(bench.reads.is_empty() && bench.opens.is_empty());
+    }
+}

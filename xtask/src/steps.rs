@@ -1,0 +1,246 @@
+//! The gate: steps in order, cheapest first, each with its time, to the first failure.
+//!
+//! Clippy, tests and binaries share one target folder and one set of features (the workspace's),
+//! so each library is compiled twice at most: once to be looked at and once to be run.
+
+use std::env;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+use crate::{run_rooms, run_tidy, say, web, workspace};
+
+/// How many things a step found right and wrong.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Count {
+    passed: u64,
+    failed: u64,
+}
+
+const PASSED: Count = Count { passed: 1, failed: 0 };
+const FAILED: Count = Count { passed: 0, failed: 1 };
+
+struct Step {
+    name: &'static str,
+    run: fn(&Path) -> Result<Count>,
+}
+
+const CHECK: [Step; 8] = [
+    Step { name: "fmt", run: |root| cargo(root, &["fmt", "--all", "--check"]) },
+    Step { name: "rooms", run: |root| Ok(one(run_rooms(root)?)) },
+    Step { name: "tidy", run: |root| Ok(one(run_tidy(root)?)) },
+    Step {
+        name: "web",
+        run: |root| web::build(root).and_then(|()| web::check(root)).map(|()| PASSED),
+    },
+    Step { name: "clippy", run: clippy },
+    Step { name: "test", run: |root| tests(root, &[]) },
+    Step { name: "build", run: |root| cargo(root, &["build", "--workspace", "--bins"]) },
+    Step { name: "browser", run: browser },
+];
+
+const NIGHTLY: [Step; 5] = [
+    Step { name: "alone", run: rooms_alone },
+    Step { name: "properties", run: |root| tests(root, &[("PROPTEST_CASES", "4096")]) },
+    Step { name: "lab-warm", run: |root| compare(root, "warm") },
+    Step { name: "lab-cold", run: |root| compare(root, "cold") },
+    Step { name: "lab-small", run: |root| compare(root, "small") },
+];
+
+/// The whole gate; true if all of it passed.
+pub(crate) fn check(root: &Path, only: &[String]) -> Result<bool> {
+    run(root, &CHECK, only)
+}
+
+/// What is too long for the gate.
+pub(crate) fn nightly(root: &Path, only: &[String]) -> Result<bool> {
+    run(root, &NIGHTLY, only)
+}
+
+/// The last line is the summary, alone: tests one by one, every other step as one.
+fn run(root: &Path, steps: &[Step], only: &[String]) -> Result<bool> {
+    let names: Vec<_> = steps.iter().map(|step| step.name).collect();
+    if let Some(unknown) = only.iter().find(|name| !names.contains(&name.as_str())) {
+        bail!("no step is called \"{unknown}\": there are {}", names.join(", "));
+    }
+    let mut total = Count::default();
+    let start = Instant::now();
+    let wanted = |step: &&Step| only.is_empty() || only.iter().any(|name| name == step.name);
+    for step in steps.iter().filter(wanted) {
+        say(&format!("==> {}", step.name));
+        let began = Instant::now();
+        let count = (step.run)(root).unwrap_or_else(|error| {
+            say(&format!("{}: {error:#}", step.name));
+            FAILED
+        });
+        total.passed += count.passed;
+        total.failed += count.failed;
+        let word = if count.failed == 0 { "ok" } else { "FAILED" };
+        let seconds = began.elapsed().as_secs_f64();
+        say(&format!("<== {} {word}, {} passed, {seconds:.1} s", step.name, count.passed));
+        if 0 < count.failed {
+            break;
+        }
+    }
+    say(&format!("{:.1} s in all", start.elapsed().as_secs_f64()));
+    say(&format!("{} passed, {} failed", total.passed, total.failed));
+    Ok(total.failed == 0 && 0 < total.passed)
+}
+
+fn one(passed: bool) -> Count {
+    if passed { PASSED } else { FAILED }
+}
+
+fn cargo(root: &Path, arguments: &[&str]) -> Result<Count> {
+    let status = Command::new("cargo").args(arguments).current_dir(root).status();
+    Ok(one(status.context("cargo does not start")?.success()))
+}
+
+fn clippy(root: &Path) -> Result<Count> {
+    cargo(root, &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])
+}
+
+/// All tests and doctests, counted one by one. A test that is skipped counts as failed.
+fn tests(root: &Path, environment: &[(&str, &str)]) -> Result<Count> {
+    let mut command = Command::new("cargo");
+    command.args(["test", "--workspace", "--no-fail-fast"]).current_dir(root);
+    command.envs(environment.iter().copied());
+    let mut count = Count::default();
+    let ended_well = follow(&mut command, |line| {
+        if let Some(found) = test_result(line) {
+            count.passed += found.passed;
+            count.failed += found.failed;
+        }
+    })?;
+    if !ended_well && count.failed == 0 {
+        // It did not even compile.
+        count.failed = 1;
+    }
+    Ok(count)
+}
+
+/// What a line like `test result: ok. 3 passed; 0 failed; 1 ignored; ...` says.
+fn test_result(line: &str) -> Option<Count> {
+    let counts = line.strip_prefix("test result: ")?;
+    let number = |name: &str| {
+        let words: Vec<_> = counts.split([' ', ';', '.']).filter(|word| !word.is_empty()).collect();
+        let at = words.iter().position(|word| *word == name)?;
+        words.get(at.checked_sub(1)?)?.parse::<u64>().ok()
+    };
+    Some(Count { passed: number("passed")?, failed: number("failed")? + number("ignored")? })
+}
+
+/// Runs a command, shows its standard output as it comes and gives each line to `each`.
+fn follow(command: &mut Command, mut each: impl FnMut(&str)) -> Result<bool> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let start = command.stdout(Stdio::piped()).spawn();
+    let mut child = start.with_context(|| format!("{name} does not start"))?;
+    if let Some(output) = child.stdout.take() {
+        for line in BufReader::new(output).split(b'\n') {
+            let line = line.with_context(|| format!("cannot read what {name} says"))?;
+            let line = String::from_utf8_lossy(&line);
+            say(&line);
+            each(&line);
+        }
+    }
+    let _ = std::io::stdout().flush();
+    Ok(child.wait().with_context(|| format!("cannot wait for {name}"))?.success())
+}
+
+/// Films played by real players in a real browser, while appliances are killed.
+fn browser(root: &Path) -> Result<Count> {
+    let mut command = Command::new(binary(root, "debug", "nearcast"));
+    command.args(["demo", "--selftest", "--json"]).current_dir(root);
+    let mut last = String::new();
+    let ended_well = follow(&mut command, |line| {
+        if !line.trim().is_empty() {
+            line.clone_into(&mut last);
+        }
+    })?;
+    if !ended_well {
+        bail!("nearcast demo --selftest failed: its log above says why");
+    }
+    played(&last).map(|()| PASSED)
+}
+
+/// The self-test says itself whether it passed; an empty answer is no answer.
+fn played(last_line: &str) -> Result<()> {
+    let result: Value = serde_json::from_str(last_line)
+        .context("the last line of nearcast demo --selftest --json is not JSON")?;
+    let players = result.get("players").and_then(Value::as_array);
+    let Some(players) = players.filter(|players| !players.is_empty()) else {
+        bail!("nearcast demo --selftest played nothing: its last line has no players");
+    };
+    for player in players {
+        let wrong = player.get("wrong_bytes").and_then(Value::as_u64);
+        if wrong != Some(0) {
+            bail!("{} got wrong bytes: {wrong:?}", player["name"]);
+        }
+    }
+    Ok(())
+}
+
+/// Each room on its own: features that only a neighbour switches on do not count.
+fn rooms_alone(root: &Path) -> Result<Count> {
+    let mut total = Count::default();
+    for member in &workspace::read(root)?.members {
+        let count = cargo(root, &["check", "--all-targets", "-p", member.name()])?;
+        total.passed += count.passed;
+        total.failed += count.failed;
+    }
+    Ok(total)
+}
+
+fn compare(root: &Path, workload: &str) -> Result<Count> {
+    let mut command = Command::new(binary(root, "release", "nearcast-lab"));
+    command.args(["compare", "--peer", "nginx", "--workload", workload, "--json"]);
+    follow(command.current_dir(root), |_| {}).map(one)
+}
+
+fn binary(root: &Path, profile: &str, name: &str) -> PathBuf {
+    let target = env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
+    target.unwrap_or_else(|| root.join("target")).join(profile).join(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tests_are_counted_from_what_cargo_prints() {
+        let line =
+            "test result: FAILED. 12 passed; 1 failed; 2 ignored; 0 measured; 0 filtered out";
+        assert_eq!(test_result(line), Some(Count { passed: 12, failed: 3 }));
+        assert_eq!(test_result("test result of a test"), None);
+        assert_eq!(test_result("test a ... ok"), None);
+    }
+
+    #[test]
+    fn a_self_test_that_played_nothing_fails() {
+        assert!(played("").is_err());
+        assert!(played("{\"players\":[]}").is_err());
+        assert!(played("{\"players\":[{\"name\":\"hls.js\"}]}").is_err());
+        assert!(played("{\"players\":[{\"name\":\"hls.js\",\"wrong_bytes\":1}]}").is_err());
+        assert!(played("{\"players\":[{\"name\":\"hls.js\",\"wrong_bytes\":0}]}").is_ok());
+    }
+
+    #[test]
+    fn the_run_stops_at_the_first_failure() {
+        fn never(_: &Path) -> Result<Count> {
+            unreachable!("the step after a failure runs")
+        }
+        let fails: fn(&Path) -> Result<Count> = |_| bail!("on purpose");
+        let steps = [
+            Step { name: "a", run: |_| Ok(PASSED) },
+            Step { name: "b", run: fails },
+            Step { name: "c", run: never },
+        ];
+        assert!(!run(Path::new("."), &steps, &[]).unwrap());
+        assert!(run(Path::new("."), &steps, &["a".into()]).unwrap());
+        assert!(run(Path::new("."), &steps, &["d".into()]).is_err());
+    }
+}

@@ -1,0 +1,138 @@
+//! Refuses what a tired reader stumbles over: long lines, long functions, words that are not ours.
+//!
+//! ```text
+//! line       over 100 columns                     file      over 1,000 lines of code
+//! function   over 70 lines                        marker    a note to fix something later
+//! stub       a macro that stands for missing code  ignored   a test that does not run
+//! name       a banned word in a public name       path      a path of one person's machine
+//! metric     a metric without help
+//! ```
+//!
+//! Findings of one rule about one subject are one number: the length, or how often. What is
+//! excused is a list of such numbers (`exceptions`) that can only shrink.
+
+pub(crate) mod exceptions;
+mod names;
+mod rules;
+
+use std::path::Path;
+use std::process::Command;
+use std::{fs, io};
+
+use anyhow::{Context, Result};
+
+pub(crate) use names::banned_words;
+
+use crate::lexer;
+
+/// One breach of one rule.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Breach {
+    /// The rule's name.
+    pub(crate) rule: &'static str,
+    /// The file.
+    pub(crate) path: String,
+    /// The function or the name, empty where the rule is about the whole file.
+    pub(crate) subject: String,
+    /// The line, for the reader.
+    pub(crate) line: usize,
+    /// The length, or 1.
+    pub(crate) amount: usize,
+    /// What is wrong, and what to do.
+    pub(crate) text: String,
+}
+
+/// A text file of the repository.
+#[derive(Clone, Debug)]
+pub(crate) struct Source {
+    /// Path from the root.
+    pub(crate) path: String,
+    /// Its text.
+    pub(crate) text: String,
+}
+
+impl Source {
+    fn extension(&self) -> &str {
+        let name = self.path.rsplit('/').next().unwrap_or(&self.path);
+        name.rsplit_once('.').map_or(name, |(_, extension)| extension)
+    }
+
+    /// Written by hand, and read as prose or as code.
+    fn is_code(&self) -> bool {
+        let code = ["rs", "ts", "js", "mjs", "css", "html", "sh", "toml", "x", "run", "sql", "py"];
+        code.contains(&self.extension())
+    }
+
+    /// Written by a program: no rule about form applies.
+    fn is_generated(&self) -> bool {
+        self.path.ends_with("Cargo.lock") || ["json", "snap", "svg"].contains(&self.extension())
+    }
+}
+
+/// All breaches in these files, sorted.
+pub(crate) fn breaches(sources: &[Source], banned: &[String]) -> Vec<Breach> {
+    let mut found = Vec::new();
+    for source in sources {
+        found.extend(rules::machine_paths(source));
+        if source.is_generated() {
+            continue;
+        }
+        found.extend(rules::long_lines(source));
+        if source.is_code() {
+            found.extend(rules::long_file(source));
+            found.extend(rules::markers(source));
+        }
+        if source.extension() == "rs" {
+            let tokens = lexer::tokens(&source.text);
+            found.extend(rules::long_functions(source, &tokens));
+            found.extend(rules::stubs(source, &tokens));
+            found.extend(rules::ignored_tests(source, &tokens));
+            found.extend(rules::silent_metrics(source, &tokens));
+            found.extend(names::banned_names(source, &tokens, banned));
+        }
+    }
+    found.sort();
+    found
+}
+
+/// The text files of the repository: those git knows or would add, or all when git is not there.
+pub(crate) fn sources(root: &Path) -> Result<Vec<Source>> {
+    let mut paths = git_files(root).map_or_else(|| walk(root), Ok)?;
+    paths.sort();
+    let mut sources = Vec::new();
+    for path in paths {
+        match fs::read_to_string(root.join(&path)) {
+            Ok(text) => sources.push(Source { path, text }),
+            // Pictures and films, and what git still lists but is gone.
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error).with_context(|| format!("cannot read {path}")),
+        }
+    }
+    Ok(sources)
+}
+
+fn git_files(root: &Path) -> Option<Vec<String>> {
+    let asked = ["ls-files", "-z", "--cached", "--others", "--exclude-standard"];
+    let output = Command::new("git").args(asked).current_dir(root).output().ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    let paths: Vec<_> = text.split('\0').filter(|p| !p.is_empty()).map(str::to_owned).collect();
+    (output.status.success() && !paths.is_empty()).then_some(paths)
+}
+
+fn walk(root: &Path) -> Result<Vec<String>> {
+    let mut found = Vec::new();
+    let mut folders = vec![root.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).with_context(|| format!("{}", folder.display()))? {
+            let path = entry?.path();
+            let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
+            if path.is_file() {
+                found.push(path.strip_prefix(root)?.display().to_string());
+            } else if path.is_dir() && !["target", "node_modules", "dist", ".git"].contains(&name) {
+                folders.push(path);
+            }
+        }
+    }
+    Ok(found)
+}

@@ -1,0 +1,232 @@
+//! The rules of form.
+
+use super::{Breach, Source};
+use crate::lexer::{Kind, Token, closing};
+
+const COLUMNS_MAX: usize = 100;
+const FUNCTION_LINES_MAX: usize = 70;
+const FILE_LINES_MAX: usize = 1_000;
+
+fn breach(rule: &'static str, source: &Source, line: usize, text: String) -> Breach {
+    let path = source.path.clone();
+    Breach { rule, path, subject: String::new(), line, amount: 1, text }
+}
+
+/// Lines over 100 columns. A table row of Markdown and an address cannot be broken.
+pub(super) fn long_lines(source: &Source) -> Vec<Breach> {
+    let prose = source.extension() == "md";
+    let mut found = Vec::new();
+    for (index, line) in source.text.lines().enumerate() {
+        let columns = line.chars().count();
+        let unbreakable = prose && (line.starts_with('|') || line.contains("](http"));
+        if COLUMNS_MAX < columns && !unbreakable {
+            let text = format!("the line has {columns} columns: break it before {COLUMNS_MAX}");
+            found.push(breach("line", source, index + 1, text));
+        }
+    }
+    found
+}
+
+/// Files over 1,000 lines.
+pub(super) fn long_file(source: &Source) -> Option<Breach> {
+    let lines = source.text.lines().count();
+    let text = format!("the file has {lines} lines: split it where the piece has a name");
+    let found = Breach { amount: lines, ..breach("file", source, lines, text) };
+    (FILE_LINES_MAX < lines).then_some(found)
+}
+
+/// Functions over 70 lines, from `fn` to the closing brace.
+pub(super) fn long_functions(source: &Source, tokens: &[Token]) -> Vec<Breach> {
+    let mut found = Vec::new();
+    for (index, pair) in tokens.windows(2).enumerate() {
+        let [keyword, name] = pair else { continue };
+        let Some(name) = name.word().filter(|_| keyword.is_word("fn")) else { continue };
+        let Some(open) = body(tokens, index + 2) else { continue };
+        let lines = tokens[closing(tokens, open)].line - keyword.line + 1;
+        if FUNCTION_LINES_MAX < lines {
+            let text = format!(
+                "{name} has {lines} lines, over {FUNCTION_LINES_MAX}: give a piece of it a name"
+            );
+            let subject = name.to_owned();
+            let line = keyword.line;
+            found.push(Breach { subject, amount: lines, ..breach("function", source, line, text) });
+        }
+    }
+    found
+}
+
+/// The brace that opens the body; none for a declaration.
+fn body(tokens: &[Token], mut at: usize) -> Option<usize> {
+    loop {
+        match tokens.get(at)?.kind {
+            Kind::Mark('{') => return Some(at),
+            Kind::Mark(';') => return None,
+            Kind::Mark('(' | '[') => at = closing(tokens, at),
+            Kind::Mark(_) | Kind::Word(_) | Kind::Text(_) | Kind::Other => {}
+        }
+        at += 1;
+    }
+}
+
+/// Notes to fix something later.
+pub(super) fn markers(source: &Source) -> Vec<Breach> {
+    // Written in two halves, so that this file passes.
+    let banned = [concat!("FIX", "ME"), concat!("TO", "DO"), concat!("XX", "X")];
+    let mut found = Vec::new();
+    for (index, line) in source.text.lines().enumerate() {
+        let mut words = line.split(|c: char| !c.is_alphanumeric());
+        if let Some(word) = words.find(|word| banned.contains(word)) {
+            let text = format!("{word}: do it now, or open an issue and take the note out");
+            found.push(breach("marker", source, index + 1, text));
+        }
+    }
+    found
+}
+
+/// Macros that stand for missing code.
+pub(super) fn stubs(source: &Source, tokens: &[Token]) -> Vec<Breach> {
+    let stub = |pair: &[Token]| {
+        let name = pair[0].word().filter(|name| ["todo", "unimplemented"].contains(name))?;
+        let text = format!("{name}! stands for missing code: write it, or leave the promise out");
+        pair[1].is_mark('!').then(|| breach("stub", source, pair[0].line, text))
+    };
+    tokens.windows(2).filter_map(stub).collect()
+}
+
+/// Tests that do not run.
+pub(super) fn ignored_tests(source: &Source, tokens: &[Token]) -> Vec<Breach> {
+    let ignored = |three: &[Token]| {
+        let hit = three[0].is_mark('#') && three[1].is_mark('[') && three[2].is_word("ignore");
+        let text = "an ignored test tests nothing: repair it, or move it to `./x nightly`";
+        hit.then(|| breach("ignored", source, three[0].line, text.into()))
+    };
+    tokens.windows(3).filter_map(ignored).collect()
+}
+
+/// A Prometheus text that states a metric's type and not its help, or a metric with empty help.
+pub(super) fn silent_metrics(source: &Source, tokens: &[Token]) -> Vec<Breach> {
+    let mut found = Vec::new();
+    let texts = tokens.iter().filter_map(|token| match &token.kind {
+        Kind::Text(text) => Some((token.line, text)),
+        Kind::Word(_) | Kind::Mark(_) | Kind::Other => None,
+    });
+    let texts: Vec<_> = texts.collect();
+    let says_help = texts.iter().any(|(_, text)| text.contains("# HELP"));
+    for (line, _) in texts.iter().filter(|(_, text)| text.contains("# TYPE") && !says_help) {
+        let text = "a metric's # TYPE without its # HELP: say what it counts, and in what unit";
+        found.push(breach("metric", source, *line, text.into()));
+    }
+    for pair in tokens.windows(3) {
+        let empty = pair[2].kind == Kind::Text(String::new());
+        if pair[0].is_word("help") && pair[1].is_mark(':') && empty {
+            let text = "a metric without help: say what it counts, and in what unit";
+            found.push(breach("metric", source, pair[2].line, text.into()));
+        }
+    }
+    found
+}
+
+/// Paths that exist on one person's machine only.
+pub(super) fn machine_paths(source: &Source) -> Vec<Breach> {
+    let roots = [concat!("/ho", "me/"), concat!("/ro", "ot/"), concat!("/Us", "ers/")];
+    let roots = roots.into_iter().chain([concat!("/wo", "rk/")]);
+    let roots: Vec<_> = roots.collect();
+    let mut found = Vec::new();
+    for (index, line) in source.text.lines().enumerate() {
+        if let Some(root) = roots.iter().find(|root| starts_a_path(line, root)) {
+            let text = format!("{root} is a path of one machine: use a relative or a given one");
+            found.push(breach("path", source, index + 1, text));
+        }
+    }
+    found
+}
+
+/// True if `root` stands in the line as the beginning of a path, not inside a longer one.
+fn starts_a_path(line: &str, root: &str) -> bool {
+    let inside = |c: char| c.is_alphanumeric() || "._-/}*".contains(c);
+    line.match_indices(root).any(|(at, _)| !line[..at].ends_with(inside))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lexer::tokens;
+
+    fn source(path: &str, text: &str) -> Source {
+        Source { path: path.into(), text: text.into() }
+    }
+
+    #[track_caller]
+    fn check(found: impl IntoIterator<Item = Breach>, want: &[(&str, usize, usize)]) {
+        let found: Vec<_> = found.into_iter().map(|b| (b.subject, b.line, b.amount)).collect();
+        let want: Vec<_> = want.iter().map(|(s, l, a)| ((*s).to_owned(), *l, *a)).collect();
+        assert_eq!(found, want);
+    }
+
+    #[track_caller]
+    fn check_rust(rule: fn(&Source, &[Token]) -> Vec<Breach>, text: &str, want: &[usize]) {
+        let found = rule(&source("a.rs", text), &tokens(text));
+        assert_eq!(found.iter().map(|b| b.line).collect::<Vec<_>>(), want, "{text}");
+    }
+
+    #[test]
+    fn a_line_of_101_columns_is_refused() {
+        let text = format!("{}\n{}\n", "é".repeat(100), "é".repeat(101));
+        check(long_lines(&source("a.rs", &text)), &[("", 2, 1)]);
+        check(long_lines(&source("a.md", &format!("|{text}"))), &[("", 2, 1)]);
+        check(long_lines(&source("a.rs", &format!("|{text}"))), &[("", 1, 1), ("", 2, 1)]);
+    }
+
+    #[test]
+    fn a_file_of_1001_lines_is_refused() {
+        check(long_file(&source("a.rs", &"\n".repeat(1_000))), &[]);
+        check(long_file(&source("a.rs", &"\n".repeat(1_001))), &[("", 1_001, 1_001)]);
+    }
+
+    #[test]
+    fn a_function_of_71_lines_is_refused() {
+        let function =
+            |lines: usize| format!("\nfn f(a: [u8; {{2}}]) -> u8 {{{}}}", "\n".repeat(lines - 1));
+        let found = |text: &str| long_functions(&source("a.rs", text), &tokens(text));
+        check(found(&function(70)), &[]);
+        check(found(&function(71)), &[("f", 2, 71)]);
+        check(found(&format!("trait T {{ fn g(); {} }}", function(71))), &[("f", 2, 71)]);
+        check(found(&format!("type F = fn(u8); mod m {{ {} }}", "\n".repeat(99))), &[]);
+    }
+
+    #[test]
+    fn notes_to_fix_later_are_refused() {
+        let text =
+            format!("// {}: later\nlet {}S = 1;\n", concat!("TO", "DO"), concat!("TO", "DO"));
+        check(markers(&source("a.rs", &text)), &[("", 1, 1)]);
+        check(markers(&source("x", concat!("# FIX", "ME(me)"))), &[("", 1, 1)]);
+        check(markers(&source("a.css", concat!("/* XX", "X */"))), &[("", 1, 1)]);
+    }
+
+    #[test]
+    fn stubs_are_refused() {
+        check_rust(stubs, "fn f() {\n todo!() }\nfn g() { unimplemented!(\"x\") }", &[2, 3]);
+        check_rust(stubs, "// todo!()\nlet todo = \"todo!()\";", &[]);
+    }
+
+    #[test]
+    fn ignored_tests_are_refused() {
+        check_rust(ignored_tests, "#[test]\n#[ignore = \"slow\"]\nfn f() {}", &[2]);
+        check_rust(ignored_tests, "// #[ignore]\nfn ignore() {}", &[]);
+    }
+
+    #[test]
+    fn metrics_without_help_are_refused() {
+        check_rust(silent_metrics, "Row { name: \"a\",\nhelp: \"\" }", &[2]);
+        check_rust(silent_metrics, "Row { name: \"a\", help: \"Bytes sent.\" }", &[]);
+        check_rust(silent_metrics, "write!(\"# TYPE a counter\")", &[1]);
+        check_rust(silent_metrics, "write!(\"# HELP a Bytes.\\n# TYPE a counter\")", &[]);
+    }
+
+    #[test]
+    fn paths_of_one_machine_are_refused() {
+        let text = [concat!("cd /ho", "me/me"), concat!("a/ho", "me/b"), "/var/lib"].join("\n");
+        check(machine_paths(&source("a.md", &text)), &[("", 1, 1)]);
+        check(machine_paths(&source("a.json", concat!("\"/wo", "rk/x\""))), &[("", 1, 1)]);
+    }
+}

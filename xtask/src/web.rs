@@ -1,0 +1,143 @@
+//! What node installs and builds: every folder with a package-lock.json.
+//!
+//! Nothing is done, and the network not touched, when nothing has changed since the last time.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+/// Where packages for node may be.
+const FOLDERS: [&str; 2] = ["shell/control/web", "tools/browser"];
+/// Not input: made by us.
+const MADE: [&str; 2] = ["node_modules", "dist"];
+
+/// Installs and builds what is out of date. Everything node says goes to standard error.
+pub(crate) fn build(root: &Path) -> Result<()> {
+    for folder in folders(root) {
+        let modules = folder.join("node_modules");
+        let locked = digest(&[folder.join("package-lock.json")])?;
+        fresh(&modules, &locked, || npm(&folder, &["ci", "--no-audit", "--no-fund"]))?;
+        if has_script(&folder, "build")? {
+            let dist = folder.join("dist");
+            let inputs = digest(&inputs(&folder)?)?;
+            // The stamp is kept beside dist and not in it: all of dist is served.
+            let stamp = modules.join(".built");
+            if !dist.is_dir() || fs::read_to_string(&stamp).ok().as_ref() != Some(&inputs) {
+                npm(&folder, &["run", "build"])?;
+                fs::write(&stamp, inputs).with_context(|| format!("{}", stamp.display()))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Runs the `check` script of every package that has one.
+pub(crate) fn check(root: &Path) -> Result<()> {
+    for folder in folders(root) {
+        if has_script(&folder, "check")? {
+            npm(&folder, &["run", "check"])?;
+        }
+    }
+    Ok(())
+}
+
+fn folders(root: &Path) -> Vec<PathBuf> {
+    let folders = FOLDERS.iter().map(|folder| root.join(folder));
+    folders.filter(|folder| folder.join("package-lock.json").is_file()).collect()
+}
+
+/// Runs `make` unless `folder` carries this stamp already.
+fn fresh(folder: &Path, stamp: &str, make: impl FnOnce() -> Result<()>) -> Result<()> {
+    let file = folder.join(".installed");
+    if fs::read_to_string(&file).is_ok_and(|found| found == stamp) {
+        return Ok(());
+    }
+    make()?;
+    fs::create_dir_all(folder).with_context(|| format!("{}", folder.display()))?;
+    fs::write(&file, stamp).with_context(|| format!("{}", file.display()))
+}
+
+fn npm(folder: &Path, arguments: &[&str]) -> Result<()> {
+    let mut command = Command::new("npm");
+    command.args(arguments).current_dir(folder).stdout(Stdio::from(std::io::stderr()));
+    let status = command.status().context("npm does not start: install nodejs and npm")?;
+    if !status.success() {
+        bail!("npm {} failed in {}", arguments.join(" "), folder.display());
+    }
+    Ok(())
+}
+
+fn has_script(folder: &Path, name: &str) -> Result<bool> {
+    let path = folder.join("package.json");
+    let text = fs::read_to_string(&path).with_context(|| format!("{}", path.display()))?;
+    let package: serde_json::Value =
+        serde_json::from_str(&text).with_context(|| format!("{} is not JSON", path.display()))?;
+    Ok(package.pointer(&format!("/scripts/{name}")).is_some())
+}
+
+/// Every file a build may read, in order.
+fn inputs(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut found = BTreeSet::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).with_context(|| format!("{}", folder.display()))? {
+            let path = entry?.path();
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            if !path.is_dir() {
+                found.insert(path);
+            } else if !MADE.contains(&name) {
+                folders.push(path);
+            }
+        }
+    }
+    Ok(found.into_iter().collect())
+}
+
+/// A fingerprint of these files' names and contents. Says "changed", proves nothing.
+fn digest(files: &[PathBuf]) -> Result<String> {
+    let mut hasher = DefaultHasher::new();
+    for file in files {
+        file.hash(&mut hasher);
+        fs::read(file).with_context(|| format!("{}", file.display()))?.hash(&mut hasher);
+    }
+    Ok(format!("{:016x}\n", hasher.finish()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_made_is_not_input_and_a_changed_input_shows() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::create_dir_all(at("src")).unwrap();
+        fs::create_dir_all(at("dist")).unwrap();
+        fs::write(at("src/a.ts"), "1").unwrap();
+        fs::write(at("dist/a.js"), "1").unwrap();
+        let before = inputs(folder.path()).unwrap();
+        assert_eq!(before, [at("src/a.ts")]);
+        let digest_before = digest(&before).unwrap();
+        assert_eq!(digest(&before).unwrap(), digest_before);
+        fs::write(at("src/a.ts"), "2").unwrap();
+        assert_ne!(digest(&before).unwrap(), digest_before);
+    }
+
+    #[test]
+    fn nothing_is_made_twice() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut made = 0;
+        for stamp in ["a", "a", "b", "b"] {
+            let make = || {
+                made += 1;
+                Ok(())
+            };
+            fresh(&folder.path().join("node_modules"), stamp, make).unwrap();
+        }
+        assert_eq!(made, 2);
+    }
+}

@@ -1,0 +1,202 @@
+//! The workspace as its manifests describe it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use toml::{Table, Value};
+
+/// All that the rules ask about.
+#[derive(Debug, Default)]
+pub(crate) struct Workspace {
+    /// The root manifest.
+    pub(crate) root: Table,
+    /// Every member.
+    pub(crate) members: Vec<Member>,
+    /// Cargo.lock: package to the packages it brings along, by name.
+    pub(crate) lock: BTreeMap<String, BTreeSet<String>>,
+}
+
+/// One room.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Member {
+    /// Its folder from the root: `pure/worker`.
+    pub(crate) folder: String,
+    /// Its manifest.
+    pub(crate) manifest: Table,
+    /// Its Rust sources: path from the root, and text.
+    pub(crate) sources: Vec<(String, String)>,
+}
+
+/// One line of a `[dependencies]` section.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Dependency {
+    /// The package, whatever it is called here.
+    pub(crate) package: String,
+    /// The section: `dependencies`, `dev-dependencies` or `build-dependencies`.
+    pub(crate) section: &'static str,
+    /// True if it takes version and source from the root manifest.
+    pub(crate) inherited: bool,
+}
+
+impl Member {
+    /// Its name: the last word of the folder.
+    pub(crate) fn name(&self) -> &str {
+        self.folder.rsplit('/').next().unwrap_or(&self.folder)
+    }
+
+    /// The folder it stands in, `pure/`, or its own name when it stands at the root.
+    pub(crate) fn layer(&self) -> String {
+        match self.folder.split_once('/') {
+            Some((layer, _)) => format!("{layer}/"),
+            None => self.folder.clone(),
+        }
+    }
+
+    /// Where its manifest is.
+    pub(crate) fn manifest_path(&self) -> String {
+        format!("{}/Cargo.toml", self.folder)
+    }
+
+    /// Everything it depends on, those of single targets too.
+    pub(crate) fn dependencies(&self) -> Vec<Dependency> {
+        let mut found = sections(&self.manifest);
+        if let Some(Value::Table(targets)) = self.manifest.get("target") {
+            found.extend(targets.values().filter_map(Value::as_table).flat_map(sections));
+        }
+        found
+    }
+}
+
+fn sections(table: &Table) -> Vec<Dependency> {
+    let mut found = Vec::new();
+    for section in ["dependencies", "dev-dependencies", "build-dependencies"] {
+        let Some(Value::Table(lines)) = table.get(section) else { continue };
+        for (name, value) in lines {
+            let renamed = value.get("package").and_then(Value::as_str);
+            let inherited = value.get("workspace").and_then(Value::as_bool) == Some(true);
+            let package = renamed.unwrap_or(name).to_owned();
+            found.push(Dependency { package, section, inherited });
+        }
+    }
+    found
+}
+
+/// Reads the manifests, Cargo.lock and every Rust source of the workspace at `root`.
+pub(crate) fn read(root: &Path) -> Result<Workspace> {
+    let manifest = table_at(&root.join("Cargo.toml"))?;
+    let globs = manifest
+        .get("workspace")
+        .and_then(|workspace| workspace.get("members"))
+        .and_then(Value::as_array)
+        .context("Cargo.toml: [workspace] has no members")?;
+    let mut members = Vec::new();
+    for folder in globs.iter().filter_map(Value::as_str) {
+        for folder in expand(root, folder)? {
+            let mut sources = Vec::new();
+            rust_sources(root, &root.join(&folder), &mut sources)?;
+            let manifest = table_at(&root.join(&folder).join("Cargo.toml"))?;
+            members.push(Member { folder, manifest, sources });
+        }
+    }
+    let lock = lock_edges(&table_at(&root.join("Cargo.lock"))?);
+    Ok(Workspace { root: manifest, members, lock })
+}
+
+fn table_at(path: &Path) -> Result<Table> {
+    let text =
+        fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    text.parse().with_context(|| format!("{} is not TOML", path.display()))
+}
+
+/// The folders that a member pattern names; only a last `*` is known, as cargo itself is not asked.
+fn expand(root: &Path, pattern: &str) -> Result<Vec<String>> {
+    let Some(parent) = pattern.strip_suffix("/*") else {
+        if pattern.contains('*') {
+            bail!("Cargo.toml: the member pattern \"{pattern}\" is unknown here: end it in /*");
+        }
+        return Ok(vec![pattern.to_owned()]);
+    };
+    let mut folders = Vec::new();
+    for path in entries(&root.join(parent))? {
+        if let Some(name) = path.file_name().and_then(|name| name.to_str())
+            && path.join("Cargo.toml").is_file()
+        {
+            folders.push(format!("{parent}/{name}"));
+        }
+    }
+    Ok(folders)
+}
+
+fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
+    let listed =
+        fs::read_dir(folder).with_context(|| format!("cannot list {}", folder.display()))?;
+    let mut paths = listed.map(|e| e.map(|e| e.path())).collect::<Result<Vec<_>, _>>()?;
+    paths.sort();
+    Ok(paths)
+}
+
+fn rust_sources(root: &Path, folder: &Path, found: &mut Vec<(String, String)>) -> Result<()> {
+    for path in entries(folder)? {
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        if path.is_dir() && name != "node_modules" && name != "target" {
+            rust_sources(root, &path, found)?;
+        } else if name.ends_with(".rs") {
+            let text = fs::read_to_string(&path)
+                .with_context(|| format!("cannot read {}", path.display()))?;
+            let shown = path.strip_prefix(root).unwrap_or(&path).display().to_string();
+            found.push((shown, text));
+        }
+    }
+    Ok(())
+}
+
+/// Edges by name: two versions of one package are taken together, which errs on the strict side.
+pub(crate) fn lock_edges(lock: &Table) -> BTreeMap<String, BTreeSet<String>> {
+    let mut edges = BTreeMap::<String, BTreeSet<String>>::new();
+    let packages = lock.get("package").and_then(Value::as_array);
+    for package in packages.into_iter().flatten() {
+        let Some(name) = package.get("name").and_then(Value::as_str) else { continue };
+        let needs = package.get("dependencies").and_then(Value::as_array);
+        let names = needs.into_iter().flatten().filter_map(Value::as_str);
+        let names = names.filter_map(|text| text.split(' ').next()).map(str::to_owned);
+        edges.entry(name.to_owned()).or_default().extend(names);
+    }
+    edges
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dependencies_of_every_section_and_target_are_seen() {
+        let text = "
+            [dependencies]
+            model.workspace = true
+            sneaky = { package = \"tokio\", version = \"1\" }
+            [dev-dependencies]
+            insta = \"1\"
+            [target.'cfg(unix)'.dependencies]
+            libc.workspace = true";
+        let member = Member { manifest: text.parse().unwrap(), ..Member::default() };
+        let found = member.dependencies();
+        let names: Vec<_> = found.iter().map(|d| (d.package.as_str(), d.inherited)).collect();
+        assert_eq!(names, [("model", true), ("tokio", false), ("insta", false), ("libc", true)]);
+        assert_eq!(found[2].section, "dev-dependencies");
+    }
+
+    #[test]
+    fn a_room_is_named_by_its_folder() {
+        let member = Member { folder: "pure/fill".into(), ..Member::default() };
+        assert_eq!((member.name(), member.layer().as_str()), ("fill", "pure/"));
+    }
+
+    #[test]
+    fn versions_in_the_lock_file_are_left_out() {
+        let text = "[[package]]\nname = \"a\"\ndependencies = [\"b\", \"syn 2.0.1\"]";
+        let edges = lock_edges(&text.parse().unwrap());
+        assert_eq!(edges["a"].iter().collect::<Vec<_>>(), ["b", "syn"]);
+    }
+}

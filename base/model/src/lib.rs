@@ -6,6 +6,10 @@
 //! object       what an object is: a BLAKE3 root, a length, the hashes of its 256 KiB blocks
 //! extent       where an object lies: drive, file, offset, length
 //! manifest     what an appliance should hold (desired)
+//! inventory    what an appliance holds (actual), as deltas
+//! topology     sites, their prefixes, and their appliances
+//! view         the fleet at one moment, as placement and steering see it
+//! rendezvous   the weighted draw by which many agree without talking
 //! limits       the bounds that every room shares
 //! ```
 //!
@@ -13,7 +17,11 @@
 
 pub mod extent;
 pub mod id;
+pub mod inventory;
 pub mod limits;
 pub mod manifest;
 pub mod object;
+pub mod rendezvous;
+pub mod topology;
 pub mod units;
+pub mod view;

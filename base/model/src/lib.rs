@@ -7,6 +7,10 @@
 //! extent       where an object lies: drive, file, offset, length
 //! manifest     what an appliance should hold (desired)
 //! handle       names for what the kernel or a pool holds
+//! inventory    what an appliance holds (actual), as deltas
+//! topology     sites, their prefixes, and their appliances
+//! view         the fleet at one moment, as placement and steering see it
+//! rendezvous   the weighted draw by which many agree without talking
 //! limits       the bounds that every room shares
 //! ```
 //!
@@ -15,7 +19,11 @@
 pub mod extent;
 pub mod handle;
 pub mod id;
+pub mod inventory;
 pub mod limits;
 pub mod manifest;
 pub mod object;
+pub mod rendezvous;
+pub mod topology;
 pub mod units;
+pub mod view;

@@ -1,1 +1,245 @@
-//! Which cluster should hold which object.
+//! Decides which appliances should hold which asset version. It does no I/O.
+//!
+//! ```text
+//! per asset version, in order ──> per site ──> appliances by weighted rendezvous score
+//!                                                   │ first `copies_per_site` with room
+//!                                                   v
+//!                                  Placement { holdings, report of what did not fit and why }
+//! ```
+//!
+//! The whole version goes to an appliance or nothing of it. Versions are placed in the order given,
+//! so when space runs out the last ones suffer. An appliance that joins or leaves moves only what
+//! it wins or held (see `model::rendezvous`); without a shortage of space nothing else moves.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use model::id::{ApplianceId, AssetVersionId, SiteId};
+use model::rendezvous::Score;
+use model::topology::Weight;
+use model::units::Bytes;
+
+/// What placement may be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Appliances of each site that should hold each asset version.
+    pub copies_per_site: u32,
+    /// Most lines of each list in the report; what is left out is counted.
+    pub report_lines_max: usize,
+}
+
+/// An appliance that may be given asset versions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// Its name.
+    pub id: ApplianceId,
+    /// Where it stands.
+    pub site: SiteId,
+    /// Its share among the appliances of its site.
+    pub weight: Weight,
+    /// What its drives can hold, reserve taken off; none if it has never said.
+    pub usable: Option<Bytes>,
+}
+
+/// An asset version that should be held.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Demand {
+    /// Its name.
+    pub version: AssetVersionId,
+    /// What it takes on drives. Objects that two versions share are counted in both: too much
+    /// rather than too little.
+    pub len: Bytes,
+}
+
+/// Who should hold what.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Placement {
+    /// For every candidate, its asset versions in the order of the demands.
+    pub holdings: BTreeMap<ApplianceId, Vec<AssetVersionId>>,
+    /// What an operator should know of it.
+    pub report: Report,
+}
+
+/// What did not go as the copies per site would have it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// How full each appliance will be.
+    pub loads: BTreeMap<ApplianceId, Filled>,
+    /// Versions with fewer copies in a site than wanted, first to last.
+    pub shortfalls: Vec<Shortfall>,
+    /// How many shortfalls there are, also those beyond the list.
+    pub shortfall_count: u64,
+    /// Appliances that were passed over for a version, first to last.
+    pub skips: Vec<Skip>,
+    /// How many skips there are, also those beyond the list.
+    pub skip_count: u64,
+}
+
+/// How full an appliance will be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Filled {
+    /// What it was given.
+    pub given: Bytes,
+    /// What it can hold.
+    pub usable: Bytes,
+}
+
+/// A version with fewer copies in a site than wanted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shortfall {
+    /// Which version.
+    pub version: AssetVersionId,
+    /// Which site.
+    pub site: SiteId,
+    /// Copies wanted: never more than the site has appliances.
+    pub wanted: u32,
+    /// Copies placed.
+    pub placed: u32,
+}
+
+/// An appliance that was first in line for a version and did not get it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Skip {
+    /// Which version.
+    pub version: AssetVersionId,
+    /// Which appliance.
+    pub appliance: ApplianceId,
+    /// Why.
+    pub why: SkipReason,
+}
+
+/// Why an appliance was passed over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SkipReason {
+    /// It has never reported its drives, so nobody knows what fits.
+    NotReported,
+    /// Too little room.
+    Full {
+        /// What is left of it.
+        free: Bytes,
+        /// What the version takes.
+        needed: Bytes,
+    },
+}
+
+/// Places every demand, in order, in every site.
+pub fn place(candidates: &[Candidate], demands: &[Demand], config: &Config) -> Placement {
+    let mut sites: BTreeMap<&SiteId, Vec<&Candidate>> = BTreeMap::new();
+    let mut placement = Placement::default();
+    for candidate in candidates {
+        sites.entry(&candidate.site).or_default().push(candidate);
+        let usable = candidate.usable.unwrap_or(Bytes::ZERO);
+        let filled = Filled { given: Bytes::ZERO, usable };
+        let replaced = placement.report.loads.insert(candidate.id.clone(), filled);
+        assert!(replaced.is_none(), "appliance {} is given once", candidate.id);
+        placement.holdings.insert(candidate.id.clone(), Vec::new());
+    }
+    for demand in demands {
+        for (site, members) in &sites {
+            placement.place_in_site(demand, site, members, config);
+        }
+    }
+    placement
+}
+
+/// The candidates, best first for `version`. Their order does not depend on who else is there.
+pub fn rank<'a>(version: &AssetVersionId, candidates: &[&'a Candidate]) -> Vec<&'a Candidate> {
+    let key = version.as_str().as_bytes();
+    let score = |c: &Candidate| Score::of(key, c.id.as_str().as_bytes(), c.weight);
+    let mut scored: Vec<_> = candidates.iter().map(|c| (score(c), &c.id, *c)).collect();
+    scored.sort_unstable_by_key(|(score, id, _)| (*score, *id));
+    scored.into_iter().map(|(_, _, candidate)| candidate).collect()
+}
+
+/// Copies wanted in a site of so many appliances.
+pub fn wanted(config: &Config, appliance_count: usize) -> u32 {
+    config.copies_per_site.min(u32::try_from(appliance_count).unwrap_or(u32::MAX))
+}
+
+impl Placement {
+    fn place_in_site(
+        &mut self,
+        demand: &Demand,
+        site: &SiteId,
+        members: &[&Candidate],
+        config: &Config,
+    ) {
+        let wanted = wanted(config, members.len());
+        let mut placed = 0;
+        for candidate in rank(&demand.version, members) {
+            if placed == wanted {
+                return;
+            }
+            match self.give(candidate, demand) {
+                Ok(()) => placed += 1,
+                Err(why) => {
+                    let (version, appliance) = (demand.version.clone(), candidate.id.clone());
+                    self.report.skip_count += 1;
+                    let skip = Skip { version, appliance, why };
+                    push_bounded(&mut self.report.skips, skip, config.report_lines_max);
+                }
+            }
+        }
+        if placed < wanted {
+            let (version, site) = (demand.version.clone(), site.clone());
+            self.report.shortfall_count += 1;
+            let shortfall = Shortfall { version, site, wanted, placed };
+            push_bounded(&mut self.report.shortfalls, shortfall, config.report_lines_max);
+        }
+    }
+
+    fn give(&mut self, candidate: &Candidate, demand: &Demand) -> Result<(), SkipReason> {
+        if candidate.usable.is_none() {
+            return Err(SkipReason::NotReported);
+        }
+        let filled = self.report.loads.get_mut(&candidate.id).expect("every candidate has one");
+        assert!(filled.given <= filled.usable, "{} was given too much before", candidate.id);
+        let free = filled.usable.saturating_sub(filled.given);
+        if free < demand.len {
+            return Err(SkipReason::Full { free, needed: demand.len });
+        }
+        filled.given += demand.len;
+        let holdings = self.holdings.get_mut(&candidate.id).expect("every candidate has some");
+        holdings.push(demand.version.clone());
+        Ok(())
+    }
+}
+
+fn push_bounded<T>(list: &mut Vec<T>, item: T, most: usize) {
+    if list.len() < most {
+        list.push(item);
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (appliance, filled) in &self.loads {
+            let Filled { given, usable } = filled;
+            writeln!(f, "{appliance}: {} MiB of {} MiB", given.0 >> 20, usable.0 >> 20)?;
+        }
+        for Shortfall { version, site, wanted, placed } in &self.shortfalls {
+            writeln!(f, "{version}: {placed} of {wanted} copies in {site}")?;
+        }
+        for Skip { version, appliance, why } in &self.skips {
+            writeln!(f, "{version}: not on {appliance}: {why}")?;
+        }
+        let listed = self.shortfalls.len() + self.skips.len();
+        let unlisted = (self.shortfall_count + self.skip_count)
+            .saturating_sub(u64::try_from(listed).unwrap_or(u64::MAX));
+        if unlisted != 0 { writeln!(f, "and {unlisted} more lines") } else { Ok(()) }
+    }
+}
+
+impl fmt::Display for SkipReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotReported => f.write_str("it has not reported its drives yet"),
+            Self::Full { free, needed } => {
+                write!(f, "{} MiB are left and {} MiB are needed", free.0 >> 20, needed.0 >> 20)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

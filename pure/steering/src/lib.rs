@@ -1,1 +1,289 @@
-//! Which appliances a client should ask, best first.
+//! Decides which appliances a player should ask, best first, and can say why. It does no I/O.
+//!
+//! ```text
+//! FleetView + Query ──> for each appliance: Standing, then Distance, then load and the draw
+//!                              │ sorted
+//!                              v
+//!                 RankedList: [ offered, best first | left out, each with its reason ]
+//! ```
+//!
+//! 1. **Standing**: it is healthy and holds the whole version. Others are left out, unless there
+//!    is nobody better: players with a doubtful list do better than players with none.
+//! 2. **Distance**: the site whose prefix is the longest match for the client comes first, then
+//!    sites with shorter matches, then all others.
+//! 3. **Load**: within a site, sessions are spread by weighted rendezvous hashing; an appliance
+//!    that fills up gets a smaller share in steps, so that a session's list seldom changes.
+
+use std::cmp::Reverse;
+use std::fmt;
+
+use model::id::{ApplianceId, AssetVersionId, SiteId};
+use model::rendezvous::Score;
+use model::topology::{Prefix, Site, Weight};
+use model::view::{ApplianceView, FleetView, Health};
+
+/// How many pathways a player gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// With fewer good appliances than this, doubtful ones are added at the end.
+    pub pathways_min: usize,
+    /// Most pathways. Each costs the player a copy of every line of its entry playlist.
+    pub pathways_max: usize,
+}
+
+/// Who asks for what.
+#[derive(Clone, Copy, Debug)]
+pub struct Query<'a> {
+    /// The client's address, or the smallest range that is known of it.
+    pub client: Prefix,
+    /// What it plays; none if unknown, and then holding it is not asked for.
+    pub version: Option<&'a AssetVersionId>,
+    /// The playback, so that each keeps its list and all together spread.
+    pub session: &'a [u8],
+    /// Offer only appliances with a listener without TLS.
+    pub plain: bool,
+    /// Consider only these; none for all.
+    pub among: Option<&'a [ApplianceId]>,
+}
+
+/// Appliances for one player.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RankedList {
+    /// Best first; the first `offered_count` are for the player.
+    pub candidates: Vec<Candidate>,
+    /// How many are offered.
+    pub offered_count: usize,
+}
+
+/// One appliance and what was decided of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// Which appliance.
+    pub appliance: ApplianceId,
+    /// Where it stands.
+    pub site: SiteId,
+    /// Whether it should be asked at all.
+    pub standing: Standing,
+    /// How near it is.
+    pub distance: Distance,
+    /// Share in use of what it has least of, in thousandths.
+    pub load_permille: u64,
+    /// Its share among the appliances of its site.
+    pub weight: Weight,
+    /// How much of the share its load leaves it.
+    pub share_percent: u32,
+    /// Its draw for this session; the lowest is first among equals.
+    pub score: Score,
+}
+
+/// Whether an appliance should be asked, best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Standing {
+    /// Healthy, holds the version, has room.
+    Good,
+    /// Healthy and holds the version, but at its limit: offered last.
+    AtLimit,
+    /// Holds the version, but asked for no new sessions.
+    Draining,
+    /// Holds the version, but cannot serve or does not report.
+    Unwell(Health),
+    /// Healthy or draining, but does not hold the whole version.
+    Lacks,
+    /// Neither healthy nor holding it.
+    Useless(Health),
+    /// Has told no URL (of the kind asked for), so no player can be sent there.
+    NoUrl,
+}
+
+/// How near an appliance is to the client, nearest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Distance {
+    /// Its site has a prefix that covers the client: no other site has a longer one.
+    Own(Prefix),
+    /// Its site has a prefix that covers the client, and another site a longer one.
+    Wider(Reverse<u8>, Prefix),
+    /// Its site has no prefix that covers the client.
+    Elsewhere,
+}
+
+/// Ranks every appliance for the query, and says how many of them to offer.
+pub fn rank(view: &FleetView, query: &Query<'_>, config: &Config) -> RankedList {
+    assert!(1 <= config.pathways_min, "at least one pathway");
+    assert!(config.pathways_min <= config.pathways_max, "the least is at most the most");
+    let longest = view.sites.values().filter_map(|site| longest_match(site, query.client)).max();
+    let own_len = longest.map(|(len, _)| len);
+    let asked = |id: &ApplianceId| query.among.is_none_or(|among| among.contains(id));
+    let mut candidates: Vec<Candidate> = view
+        .appliances
+        .iter()
+        .filter(|(id, _)| asked(id))
+        .map(|(id, appliance)| {
+            let site = view.sites.get(&appliance.site);
+            let distance = distance(site, query.client, own_len);
+            candidate(id, appliance, distance, query)
+        })
+        .collect();
+    candidates.sort_unstable_by(|a, b| a.order().cmp(&b.order()));
+    let offered_count = offered_count(&candidates, config);
+    RankedList { candidates, offered_count }
+}
+
+impl RankedList {
+    /// The appliances for the player, best first.
+    pub fn offered(&self) -> &[Candidate] {
+        &self.candidates[..self.offered_count]
+    }
+
+    /// The healthy ones that hold the version, best first. Empty if there is nobody good.
+    pub fn good(&self) -> impl Iterator<Item = &Candidate> {
+        self.candidates.iter().take_while(|candidate| candidate.standing.is_good())
+    }
+}
+
+impl Standing {
+    /// True if the appliance will serve the version as far as anybody knows.
+    pub fn is_good(self) -> bool {
+        match self {
+            Self::Good | Self::AtLimit => true,
+            Self::Draining | Self::Unwell(_) | Self::Lacks | Self::Useless(_) | Self::NoUrl => {
+                false
+            }
+        }
+    }
+
+    fn of(appliance: &ApplianceView, query: &Query<'_>) -> Self {
+        let url = if query.plain { &appliance.plain_url } else { &appliance.base_url };
+        let holds = query.version.is_none_or(|version| appliance.complete.contains(version));
+        if url.is_none() {
+            return Self::NoUrl;
+        }
+        match (appliance.health, holds) {
+            (Health::Healthy, true) if AT_LIMIT_PERMILLE <= appliance.load.permille() => {
+                Self::AtLimit
+            }
+            (Health::Healthy, true) => Self::Good,
+            (Health::Draining, true) => Self::Draining,
+            (Health::Healthy | Health::Draining, false) => Self::Lacks,
+            (health @ (Health::Unhealthy | Health::Stale | Health::NeverSeen), true) => {
+                Self::Unwell(health)
+            }
+            (health @ (Health::Unhealthy | Health::Stale | Health::NeverSeen), false) => {
+                Self::Useless(health)
+            }
+        }
+    }
+}
+
+impl Candidate {
+    /// Sorts best first. The name decides last, so that equal scores cannot make two lists.
+    fn order(&self) -> (Standing, Distance, Score, &ApplianceId) {
+        (self.standing, self.distance, self.score, &self.appliance)
+    }
+}
+
+fn candidate(
+    id: &ApplianceId,
+    appliance: &ApplianceView,
+    distance: Distance,
+    query: &Query<'_>,
+) -> Candidate {
+    let load_permille = appliance.load.permille();
+    let share_percent = share_percent(load_permille);
+    let share = appliance.weight.times(share_percent);
+    Candidate {
+        appliance: id.clone(),
+        site: appliance.site.clone(),
+        standing: Standing::of(appliance, query),
+        distance,
+        load_permille,
+        weight: appliance.weight,
+        share_percent,
+        score: Score::of(query.session, id.as_str().as_bytes(), share),
+    }
+}
+
+/// How many of the sorted candidates to offer: all good ones up to the most, doubtful ones up to
+/// the least; and if none is good, doubtful ones up to the most.
+fn offered_count(candidates: &[Candidate], config: &Config) -> usize {
+    let good = candidates.iter().filter(|c| c.standing.is_good()).count();
+    let possible = candidates.iter().filter(|c| c.standing != Standing::NoUrl).count();
+    let wanted = if good == 0 { config.pathways_max } else { good.max(config.pathways_min) };
+    wanted.min(config.pathways_max).min(possible)
+}
+
+fn distance(site: Option<&Site>, client: Prefix, own_len: Option<u8>) -> Distance {
+    match site.and_then(|site| longest_match(site, client)) {
+        Some((len, prefix)) if Some(len) == own_len => Distance::Own(prefix),
+        Some((len, prefix)) => Distance::Wider(Reverse(len), prefix),
+        None => Distance::Elsewhere,
+    }
+}
+
+/// The site's longest prefix that covers the client, with its length.
+fn longest_match(site: &Site, client: Prefix) -> Option<(u8, Prefix)> {
+    let covering = site.prefixes.iter().filter(|prefix| prefix.contains(&client));
+    covering.map(|prefix| (prefix.prefix_len(), *prefix)).max()
+}
+
+/// How much of its share an appliance keeps under a load, in steps.
+fn share_percent(load_permille: u64) -> u32 {
+    let step = LOAD_STEPS.iter().find(|(below, _)| load_permille < *below);
+    step.map_or(SHARE_PERCENT_MIN, |(_, percent)| *percent)
+}
+
+/// An appliance this full is offered only after those that are not: the rest is for the sessions
+/// that it has. Arbitrary until lab measures how much a running session's demand swings.
+const AT_LIMIT_PERMILLE: u64 = 950;
+
+/// Below a load of (thousandths), an appliance keeps (percent) of its share. Steps and not a slope,
+/// because each change of a share moves some sessions. The values are arbitrary.
+const LOAD_STEPS: [(u64, u32); 2] = [(600, 100), (800, 50)];
+const SHARE_PERCENT_MIN: u32 = 25;
+
+impl fmt::Display for Standing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Good => f.write_str("healthy, and holds the whole version"),
+            Self::AtLimit => f.write_str("healthy, and holds the whole version, but at its limit"),
+            Self::Draining => f.write_str("holds the version, but asked for no new sessions"),
+            Self::Unwell(health) => write!(f, "holds the version, but is {}", words(*health)),
+            Self::Lacks => f.write_str("does not hold the whole version"),
+            Self::Useless(health) => {
+                write!(f, "is {} and does not hold the whole version", words(*health))
+            }
+            Self::NoUrl => f.write_str("has told no URL of the kind that this player needs"),
+        }
+    }
+}
+
+impl fmt::Display for Distance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Own(prefix) => write!(f, "own site: {prefix} is the longest match"),
+            Self::Wider(_, prefix) => write!(f, "its site's {prefix} covers the client too"),
+            Self::Elsewhere => f.write_str("no prefix of its site covers the client"),
+        }
+    }
+}
+
+impl fmt::Display for Candidate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { standing, distance, load_permille, weight, share_percent, .. } = self;
+        let (percent, tenth) = (load_permille / 10, load_permille % 10);
+        write!(f, "{standing}; {distance}; load {percent}.{tenth} %, ")?;
+        write!(f, "so {share_percent} % of its weight of {weight} counts")
+    }
+}
+
+fn words(health: Health) -> &'static str {
+    match health {
+        Health::Healthy => "healthy",
+        Health::Draining => "draining",
+        Health::Unhealthy => "unable to serve",
+        Health::Stale => "not reporting",
+        Health::NeverSeen => "not known to be up",
+    }
+}
+
+#[cfg(test)]
+mod tests;

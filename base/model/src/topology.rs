@@ -1,0 +1,62 @@
+//! Where things are: sites with the client addresses they are for, and the appliances in them.
+
+use std::fmt;
+
+use crate::id::{ApplianceId, SiteId};
+
+/// A range of client addresses, `10.0.0.0/8` or `2001:db8::/32`.
+pub use ipnet::IpNet as Prefix;
+
+/// A place with appliances, and the clients it is nearest to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Site {
+    /// Its name.
+    pub id: SiteId,
+    /// Clients it is for. The longest prefix of all sites wins; may be empty.
+    pub prefixes: Vec<Prefix>,
+}
+
+/// One appliance as an operator registered it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Appliance {
+    /// Its name.
+    pub id: ApplianceId,
+    /// Where it stands.
+    pub site: SiteId,
+    /// Its share among the appliances of its site.
+    pub weight: Weight,
+}
+
+/// A share relative to others: an appliance of weight 3 gets three times what one of weight 1 gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Weight(u32);
+
+/// Heaviest appliance: a thousand of the lightest.
+pub const WEIGHT_MAX: u32 = 1000;
+
+impl Weight {
+    /// The share of an ordinary appliance.
+    pub const ONE: Self = Self(1);
+
+    /// A weight from 1 to [`WEIGHT_MAX`].
+    pub fn new(weight: u32) -> Option<Self> {
+        (1..=WEIGHT_MAX).contains(&weight).then_some(Self(weight))
+    }
+
+    /// So many times the weight, to count in finer parts than operators do: not bounded by
+    /// [`WEIGHT_MAX`].
+    pub fn times(self, parts: u32) -> Self {
+        Self(self.0.saturating_mul(parts).max(1))
+    }
+
+    /// The number.
+    pub fn value(self) -> u32 {
+        self.0
+    }
+}
+
+impl fmt::Display for Weight {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}

@@ -1,0 +1,240 @@
+// A pretend control plane, to design the pages without a fleet.
+//
+//   npm run build && npm run mock -- [--port 18200] [--scenario lively]
+//       serves dist/ and an invented /v1/fleet that moves every second
+//   npm run mock -- --film DIR [--tls DIR]
+//       adds three pretend appliances on 127.0.0.2, .3 and .4 which serve the HLS and DASH files of
+//       DIR (see film.sh), so the player page plays, and the fault buttons kill, stop and restart
+//       those processes for real
+//
+// Tests import startMock() instead.
+
+import { spawn } from "node:child_process";
+import { existsSync, readFileSync } from "node:fs";
+import http from "node:http";
+import path from "node:path";
+import { fileURLToPath } from "node:url";
+import { parseArgs } from "node:util";
+import { dashEntry, hlsEntry, steeringReply } from "./playback.mjs";
+import { fleetAt, scenarioNames } from "./scenarios.mjs";
+
+const HERE = path.dirname(fileURLToPath(import.meta.url));
+const DIST = path.join(HERE, "..", "dist");
+const STALE_AFTER_MS = 1_500;
+const STEERING_TTL_S = 10;
+const TYPES = {
+  ".html": "text/html; charset=utf-8",
+  ".js": "text/javascript; charset=utf-8",
+  ".css": "text/css; charset=utf-8",
+  ".svg": "image/svg+xml",
+  ".txt": "text/plain; charset=utf-8",
+  ".woff2": "font/woff2",
+};
+
+/** A media.mjs process that can be killed, stopped and started again. */
+class PretendAppliance {
+  constructor(id, options) {
+    this.id = id;
+    this.options = options;
+    this.url = `${options.tls ? "https" : "http"}://${options.host}:${options.port}`;
+    this.samples = [];
+    this.lastReport = 0;
+  }
+
+  start() {
+    this.child = spawn(
+      process.execPath,
+      [path.join(HERE, "media.mjs"), JSON.stringify(this.options)],
+      { stdio: ["ignore", "inherit", "inherit", "ipc"] },
+    );
+    return new Promise((resolve, reject) => {
+      this.child.once("error", reject);
+      this.child.once("exit", (code) => reject(new Error(`media.mjs ended (${code})`)));
+      this.child.on("message", (message) => {
+        this.lastReport = Date.now();
+        if (message.listening) return resolve();
+        this.samples = [...this.samples.slice(-3), { at: Date.now(), ...message }];
+      });
+    });
+  }
+
+  async fault(verb) {
+    if (verb === "kill") this.child.kill("SIGKILL");
+    if (verb === "hang") this.child.kill("SIGSTOP");
+    if (verb !== "restore") return;
+    this.child.kill("SIGCONT");
+    if (this.child.exitCode !== null || this.child.signalCode !== null) await this.start();
+  }
+
+  get silentMs() {
+    return Date.now() - this.lastReport;
+  }
+
+  get healthy() {
+    return this.silentMs < STALE_AFTER_MS;
+  }
+
+  bitsPerSecond() {
+    const [first, last] = [this.samples[0], this.samples.at(-1)];
+    if (!first || last.at === first.at || !this.healthy) return 0;
+    return Math.max(0, ((last.sentBytes - first.sentBytes) * 8_000) / (last.at - first.at));
+  }
+
+  stop() {
+    this.child?.kill("SIGKILL");
+  }
+}
+
+const json = (response, status, body) =>
+  response
+    .writeHead(status, {
+      "Content-Type": "application/json",
+      "Cache-Control": "no-store",
+      "Access-Control-Allow-Origin": "*",
+    })
+    .end(JSON.stringify(body));
+
+function serveFile(response, file) {
+  if (!file.startsWith(DIST) || !existsSync(file)) return json(response, 404, { status: 404 });
+  const type = TYPES[path.extname(file)] ?? "application/octet-stream";
+  response.writeHead(200, { "Content-Type": type }).end(readFileSync(file));
+}
+
+/** Lays what the pretend appliances really do over the invented fleet. */
+function overlay(fleet, appliances) {
+  for (const one of fleet.sites.flatMap((site) => site.appliances)) {
+    const real = appliances.find((candidate) => candidate.id === one.id);
+    if (!real || !one.report) continue;
+    one.base_url = one.report.base_url = one.report.plain_url = real.url;
+    one.last_report_ms = real.silentMs;
+    one.report.load.egress_bits_per_second = real.bitsPerSecond();
+    one.report.load.connections = real.samples.at(-1)?.connections ?? 0;
+    if (!real.healthy) {
+      one.state = "stale";
+      one.reason = `no report for ${Math.round(real.silentMs / 1000)} s`;
+      one.since_s = Math.floor((real.silentMs - STALE_AFTER_MS) / 1000);
+    }
+  }
+}
+
+function playRoutes(state) {
+  const pathways = () =>
+    state.appliances
+      .toSorted((a, b) => Number(b.healthy) - Number(a.healthy))
+      .map(({ id, url }) => ({ id, url: `${url}/t/pretend-token/film-1/` }));
+  const steerUrl = () => `${state.url}/steer/v1/pretend-session`;
+  const entry = (response, type, body) =>
+    response
+      .writeHead(200, {
+        "Content-Type": type,
+        "Cache-Control": "no-store",
+        "Access-Control-Allow-Origin": "*",
+      })
+      .end(body);
+  return (url, response) => {
+    const read = (name) => readFileSync(path.join(state.film, name), "utf8");
+    if (url.pathname.endsWith(".m3u8")) {
+      const body = hlsEntry(read("master.m3u8"), pathways(), steerUrl());
+      return entry(response, "application/vnd.apple.mpegurl", body);
+    }
+    const body = dashEntry(read("manifest.mpd"), pathways(), steerUrl());
+    return entry(response, "application/dash+xml", body);
+  };
+}
+
+function handler(state) {
+  const play = playRoutes(state);
+  return async (request, response) => {
+    const url = new URL(request.url, "http://any");
+    const name = url.pathname;
+    const fault = /^\/appliances\/([^/]+)\/(kill|hang|restore)$/.exec(name);
+    if (fault && request.method === "POST") {
+      const target = state.appliances.find(({ id }) => id === fault[1]);
+      if (!target) return json(response, 404, { title: `no appliance ${fault[1]}` });
+      await target.fault(fault[2]);
+      return json(response, 200, { appliance: fault[1], done: fault[2] });
+    }
+    if (name === "/v1/fleet") {
+      const fleet = fleetAt(state.scenario, Date.now() / 1000);
+      overlay(fleet, state.appliances);
+      if (state.controls) fleet.demo_controls = state.url;
+      return json(response, 200, fleet);
+    }
+    if (name.startsWith("/v1/play/") && state.film) return play(url, response);
+    if (name.startsWith("/steer/v1/")) {
+      const order = state.appliances.filter(({ healthy }) => healthy).map(({ id }) => id);
+      return json(response, 200, steeringReply(order, state.url + name, STEERING_TTL_S));
+    }
+    if (name === "/" || name === "/play") {
+      return serveFile(response, path.join(DIST, name === "/" ? "index.html" : "play.html"));
+    }
+    return serveFile(response, path.join(DIST, path.posix.normalize(name)));
+  };
+}
+
+/**
+ * Starts the pretend control plane, and with `film` three pretend appliances.
+ * Options: port, scenario, film, tls ({cert, key} files), mediaPort, controls, faults (per appliance
+ * id, see media.mjs). Returns {url, state, close()}.
+ */
+export async function startMock(options = {}) {
+  const port = options.port ?? 18_200;
+  const state = {
+    url: `http://127.0.0.1:${port}`,
+    scenario: options.scenario ?? "lively",
+    film: options.film,
+    controls: options.controls ?? Boolean(options.film),
+    appliances: [],
+  };
+  if (options.film) {
+    state.appliances = ["a1", "a2", "a3"].map(
+      (id, index) =>
+        new PretendAppliance(id, {
+          host: `127.0.0.${index + 2}`,
+          port: options.mediaPort ?? 18_243,
+          dir: options.film,
+          tls: options.tls,
+          fault: options.faults?.[id],
+        }),
+    );
+    await Promise.all(state.appliances.map((one) => one.start()));
+  }
+  const server = http.createServer(handler(state));
+  await new Promise((resolve, reject) => {
+    server.once("error", reject);
+    server.listen(port, "127.0.0.1", resolve);
+  });
+  const close = async () => {
+    for (const one of state.appliances) one.stop();
+    server.closeAllConnections();
+    await new Promise((resolve) => server.close(resolve));
+  };
+  return { url: state.url, state, close };
+}
+
+async function main() {
+  const { values } = parseArgs({
+    options: {
+      port: { type: "string", default: "18200" },
+      scenario: { type: "string", default: "lively" },
+      film: { type: "string" },
+      tls: { type: "string" },
+      controls: { type: "boolean", default: false },
+    },
+  });
+  if (!scenarioNames.includes(values.scenario)) {
+    throw new Error(`no scenario "${values.scenario}": take one of ${scenarioNames.join(", ")}`);
+  }
+  const tls = values.tls && {
+    cert: path.join(values.tls, "cert.pem"),
+    key: path.join(values.tls, "key.pem"),
+  };
+  const port = Number(values.port);
+  const controls = values.controls || undefined;
+  const mock = await startMock({ ...values, controls, port, tls });
+  console.error(`${mock.url}/ (${values.scenario})${values.film ? `, ${mock.url}/play` : ""}`);
+  process.once("SIGINT", () => mock.close());
+  process.once("SIGTERM", () => mock.close());
+}
+
+if (process.argv[1] === fileURLToPath(import.meta.url)) await main();

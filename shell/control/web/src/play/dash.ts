@@ -1,0 +1,62 @@
+// dash.js with its defaults, but for the buffer cap.
+
+import * as dashjs from "dashjs";
+import type { Engine, EngineOptions } from "./engine";
+
+/** What FRAGMENT_LOADING_COMPLETED carries, as far as it is used here. */
+interface Loaded {
+  error?: unknown;
+  request: {
+    type: string;
+    mediaType: string;
+    startTime: number;
+    duration: number;
+    url: string;
+    bandwidth?: number;
+  };
+}
+
+interface Failed {
+  error?: { code?: number; message?: string } | string;
+}
+
+export function start({ video, url, buffer_s, events }: EngineOptions): Engine {
+  const player = dashjs.MediaPlayer().create();
+  player.initialize();
+  if (buffer_s !== null) {
+    const buffer = {
+      bufferTimeDefault: buffer_s,
+      bufferTimeAtTopQuality: buffer_s,
+      bufferTimeAtTopQualityLongForm: buffer_s,
+    };
+    player.updateSettings({ streaming: { buffer } });
+  }
+  const { FRAGMENT_LOADING_COMPLETED, ERROR } = dashjs.MediaPlayer.events;
+  player.on(FRAGMENT_LOADING_COMPLETED, (event: unknown) => {
+    const { error, request } = event as Loaded;
+    const { mediaType: kind, type, startTime, duration, url: asked } = request;
+    if (error || type !== "MediaSegment" || (kind !== "video" && kind !== "audio")) return;
+    const rates = player.getRepresentationsByType(kind).map(({ bandwidth }) => bandwidth);
+    rates.sort((a, b) => a - b);
+    const rung = Math.max(0, rates.indexOf(request.bandwidth ?? rates[0] ?? 0));
+    const rungs = Math.max(1, rates.length);
+    events.segment({ kind, start: startTime, duration, url: asked, rung, rungs });
+  });
+  player.on(ERROR, (event: unknown) => {
+    const { error } = event as Failed;
+    const why = typeof error === "object" ? (error.message ?? error.code) : error;
+    events.fatal(`dash.js reports an error: ${why ?? "no reason given"}`);
+  });
+  player.attachView(video);
+  player.setAutoPlay(false);
+  player.attachSource(url);
+  return {
+    name: "dash.js",
+    version: player.getVersion(),
+    rendition() {
+      if (!player.isReady()) return null;
+      const now = player.getCurrentRepresentationForType("video");
+      return now ? { height: now.height ?? 0, bits_per_second: now.bandwidth } : null;
+    },
+  };
+}

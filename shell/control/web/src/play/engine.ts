@@ -1,0 +1,43 @@
+// What the page wants to know of a player, whichever it is.
+
+import type { Kind } from "./requests";
+
+/** A piece of the film that arrived. */
+export interface Segment {
+  kind: Kind;
+  /** Position in the film, seconds. */
+  start: number;
+  duration: number;
+  /** As asked for, before redirects. */
+  url: string;
+  /** Quality, 0 the lowest, of `rungs`. */
+  rung: number;
+  rungs: number;
+}
+
+export interface Rendition {
+  height: number;
+  bits_per_second: number;
+}
+
+export interface Engine {
+  name: "hls.js" | "dash.js";
+  version: string;
+  rendition(): Rendition | null;
+}
+
+export interface EngineEvents {
+  segment(segment: Segment): void;
+  /** The player gave up. */
+  fatal(what: string): void;
+}
+
+export interface EngineOptions {
+  video: HTMLVideoElement;
+  url: string;
+  /** Most seconds to hold ahead; the player's own default when null. */
+  buffer_s: number | null;
+  events: EngineEvents;
+}
+
+export type StartEngine = (options: EngineOptions) => Engine;

@@ -1,0 +1,40 @@
+// hls.js with its defaults, but for the buffer cap.
+
+import Hls, { ErrorTypes, Events, type Fragment, type HlsConfig } from "hls.js";
+import type { Engine, EngineOptions } from "./engine";
+
+const KINDS: Record<string, "video" | "audio"> = { main: "video", audio: "audio" };
+
+export function start({ video, url, buffer_s, events }: EngineOptions): Engine {
+  if (!Hls.isSupported()) throw new Error("This browser has no Media Source Extensions.");
+  const cap: Partial<HlsConfig> =
+    buffer_s === null ? {} : { maxBufferLength: buffer_s, maxMaxBufferLength: buffer_s };
+  const hls = new Hls(cap);
+  hls.on(Events.FRAG_LOADED, (_name, { frag }) => {
+    const kind = KINDS[frag.type];
+    if (!kind || frag.sn === "initSegment") return;
+    const { start, duration } = frag;
+    const { rung, rungs } = rungOf(hls, frag);
+    events.segment({ kind, start, duration, url: frag.url, rung, rungs });
+  });
+  hls.on(Events.ERROR, (_name, data) => {
+    if (!data.fatal) return;
+    const of = data.type === ErrorTypes.NETWORK_ERROR ? "network" : "media";
+    events.fatal(`hls.js stopped on a ${of} error: ${data.details}`);
+  });
+  hls.loadSource(url);
+  hls.attachMedia(video);
+  return {
+    name: "hls.js",
+    version: Hls.version,
+    rendition() {
+      const level = hls.levels[hls.currentLevel];
+      return level ? { height: level.height, bits_per_second: level.bitrate } : null;
+    },
+  };
+}
+
+function rungOf(hls: Hls, frag: Fragment): { rung: number; rungs: number } {
+  if (frag.type !== "main") return { rung: 0, rungs: 1 };
+  return { rung: frag.level, rungs: Math.max(1, hls.levels.length) };
+}

@@ -1,0 +1,226 @@
+// The player page: a film, who delivers it, and how well. Sets `window.nearcast` for tests.
+
+import { byId, h, setAttribute, setText } from "../dom";
+import type { Verb } from "../faults";
+import { appliancesOf, silent, watchFleet, type Fleet, type Sight } from "../fleet";
+import { learnTones } from "../palette";
+import { Delivery } from "./delivery";
+import type { Engine, Segment, StartEngine } from "./engine";
+import { entryUrl, pageUrl, readParameters, type Player } from "./parameters";
+import { bufferAhead, watchProgress } from "./progress";
+import { RequestLog, type RequestRecord } from "./requests";
+import { Side } from "./side";
+import { Strip } from "./strip";
+import { Tiles } from "./tiles";
+
+const SHOW_MS = 250;
+/** A failed host is named once in this time, not per request. */
+const NAME_AGAIN_MS = 10_000;
+
+const DONE: Record<Verb, string> = { kill: "killed", hang: "hung", restore: "restored" };
+const ENGINES: Record<Player, () => Promise<{ start: StartEngine }>> = {
+  hls: () => import("./hls"),
+  dash: () => import("./dash"),
+};
+
+const parameters = readParameters(location.search);
+const video = byId<HTMLVideoElement>("video");
+const delivery = new Delivery();
+const log = new RequestLog(onRequest);
+const progress = watchProgress(video);
+const strip = new Strip(byId("strip"));
+const tiles = new Tiles(byId("tiles"));
+const side = new Side(onFault);
+const named = new Map<string, number>();
+let engine: Engine | null = null;
+let fleet: Fleet | null = null;
+let asset = parameters.asset;
+let trouble: string | null = null;
+let started = false;
+
+function onFault(id: string, verb: Verb): void {
+  strip.mark(video.currentTime, `${id} ${DONE[verb]}`, verb !== "restore");
+  side.event(video.currentTime, `${id} ${DONE[verb]} from this page`, "note");
+}
+
+function onRequest(record: RequestRecord, media: boolean): void {
+  const now = performance.now();
+  const entry = record.path.startsWith("/v1/play/");
+  if (entry && record.status >= 400) {
+    const missing = record.status === 404;
+    const what = missing ? `Control knows no asset named ${asset}.` : "Control gave no playlist.";
+    return showTrouble(`${what} It answered ${record.status}.`);
+  }
+  if (!delivery.note(record, now)) return;
+  const who = delivery.applianceAt(record.host);
+  if (!media && delivery.siteOf(who) === null) return;
+  if (now - (named.get(who) ?? -Infinity) < NAME_AGAIN_MS) return;
+  named.set(who, now);
+  const how = record.aborted ? "no answer" : record.status === 0 ? "no connection" : record.status;
+  side.event(video.currentTime, `${who} failed a request (${how})`, "bad");
+  if (progress.firstFrameMs === null && record.status === 0) suggestPlain();
+}
+
+function onSegment(segment: Segment): void {
+  log.learnKind(segment.url, segment.kind);
+  const { host } = log.landed(segment.url);
+  const source = delivery.applianceAt(host);
+  strip.add(segment, source);
+  const move = delivery.arrived(segment.kind, host, performance.now());
+  if (move) {
+    const why = move.failed ? "after a failure" : "steered";
+    const what = `${move.kind} moved from ${move.from} to ${move.to} (${why})`;
+    side.event(video.currentTime, what, "note");
+  }
+  side.showServing(delivery);
+}
+
+function showTrouble(what: string, remedy?: Node): void {
+  trouble = what;
+  const box = byId("trouble");
+  box.replaceChildren(h("p", {}, what), ...(remedy ? [remedy] : []));
+  box.hidden = false;
+}
+
+/** A person's own browser does not know the demo's certificates. */
+function suggestPlain(): void {
+  if (parameters.plain || trouble || !fleet) return;
+  if (!appliancesOf(fleet).some(({ report }) => report?.plain_url)) return;
+  const href = pageUrl({ ...parameters, asset, plain: true });
+  const link = h("a", { class: "button", href }, "Play over plain HTTP");
+  showTrouble("This browser may not trust the demo's certificates.", link);
+}
+
+async function play(): Promise<void> {
+  try {
+    await video.play();
+  } catch (error) {
+    if (!(error instanceof DOMException) || error.name !== "NotAllowedError") return;
+    video.muted = true;
+    byId("unmute").hidden = false;
+    await video.play().catch(() => {});
+  }
+}
+
+async function start(name: string): Promise<void> {
+  started = true;
+  asset = name;
+  setText(byId("title"), name);
+  document.title = `${name} · Nearcast`;
+  video.addEventListener("loadeddata", () => void play(), { once: true });
+  try {
+    const { start: startEngine } = await ENGINES[parameters.player]();
+    const url = new URL(entryUrl(name, parameters), location.href).href;
+    const events = { segment: onSegment, fatal: (what: string) => trouble ?? showTrouble(what) };
+    engine = startEngine({ video, url, buffer_s: parameters.buffer_s, events });
+    Object.assign(nearcast, { player: engine.name, version: engine.version });
+  } catch (error) {
+    showTrouble(error instanceof Error ? error.message : String(error));
+  }
+}
+
+function showChoices(now: Fleet): void {
+  const select = byId<HTMLSelectElement>("asset");
+  const ids = now.assets.map(({ id }) => id);
+  byId("asset-choice").hidden = ids.length < 2;
+  const shown = [...select.options].map(({ value }) => value).join("\n");
+  if (shown !== ids.join("\n")) {
+    select.replaceChildren(...ids.map((id) => h("option", { value: id }, id)));
+  }
+  if (asset && document.activeElement !== select) select.value = asset;
+}
+
+function linkPlayers(): void {
+  const players: [Player, string][] = [["hls", "hls.js"], ["dash", "dash.js"]];
+  const links = players.map(([player, label]) => {
+    const href = pageUrl({ ...parameters, asset, player });
+    const here = parameters.player === player ? "true" : undefined;
+    return h("a", { href, "aria-current": here }, label);
+  });
+  byId("player-choice").replaceChildren(...links);
+}
+
+function onSight(sight: Sight): void {
+  const fresh = sight.fleet !== null && !silent(sight);
+  setAttribute(byId("freshness"), "data-live", fresh ? "yes" : "no");
+  setText(byId("freshness-text"), fresh ? "live" : "control is silent");
+  if (!sight.fleet) return;
+  fleet = sight.fleet;
+  learnTones(appliancesOf(fleet).map(({ id }) => id));
+  delivery.learn(fleet);
+  side.showSources(fleet, delivery.bytesByAppliance(log.bytesByHost()));
+  side.showServing(delivery);
+  showChoices(fleet);
+  if (started) return;
+  const first = fleet.assets[0]?.id;
+  if (!first) {
+    const what = "There is nothing to play yet: bring in a film with nearcast ingest.";
+    if (trouble !== what) showTrouble(what);
+    return;
+  }
+  byId("trouble").hidden = true;
+  trouble = null;
+  void start(first).then(linkPlayers);
+}
+
+function show(): void {
+  const now = performance.now();
+  strip.show(video.currentTime, video.duration);
+  tiles.update({
+    buffer_s: bufferAhead(video),
+    buffer_max_s: parameters.buffer_s,
+    rendition: engine?.rendition() ?? null,
+    stalls: progress.stalls,
+    stall_ms: progress.stallMs(now),
+    moves: delivery.moves,
+    failovers: delivery.failovers,
+    first_frame_ms: progress.firstFrameMs,
+  });
+}
+
+const nearcast = {
+  player: parameters.player === "dash" ? "dash.js" : "hls.js",
+  version: "",
+  state: () => ({
+    asset,
+    paused: video.paused,
+    ended: video.ended,
+    muted: video.muted,
+    stalled: progress.stalled,
+    serving: { video: delivery.servingNow("video"), audio: delivery.servingNow("audio") },
+    rendition: engine?.rendition() ?? null,
+    moves: delivery.moves,
+    failovers: delivery.failovers,
+    trouble,
+  }),
+  metrics: () => ({
+    played_s: progress.playedS,
+    stalls: progress.stalls,
+    stall_ms: progress.stallMs(performance.now()),
+    buffer_s: bufferAhead(video),
+    first_frame_ms: progress.firstFrameMs,
+    current_time: video.currentTime,
+    bytes_by_appliance: delivery.bytesByAppliance(log.bytesByHost()),
+    requests: log.records(),
+  }),
+};
+Object.assign(window, { nearcast });
+
+byId("unmute").addEventListener("click", () => {
+  video.muted = false;
+  byId("unmute").hidden = true;
+});
+video.addEventListener("volumechange", () => {
+  if (!video.muted) byId("unmute").hidden = true;
+});
+byId<HTMLSelectElement>("asset").addEventListener("change", ({ target }) => {
+  const chosen = (target as HTMLSelectElement).value;
+  location.href = pageUrl({ ...parameters, asset: chosen });
+});
+
+log.watch();
+linkPlayers();
+watchFleet(onSight);
+setInterval(show, SHOW_MS);
+show();
+if (asset) void start(asset);

@@ -1,0 +1,42 @@
+// What the address of the page asks for, and the addresses that follow from it.
+
+export type Player = "hls" | "dash";
+
+export interface Parameters {
+  asset: string | null;
+  player: Player;
+  /** Use the appliances' listeners without TLS (loopback demonstrations only). */
+  plain: boolean;
+  /** Buffer cap in seconds; the player's own default when null. */
+  buffer_s: number | null;
+}
+
+const BUFFER_MAX_S = 600;
+
+export function readParameters(search: string): Parameters {
+  const query = new URLSearchParams(search);
+  const buffer = Number(query.get("buffer"));
+  const known = Number.isFinite(buffer) && buffer > 0;
+  return {
+    asset: query.get("asset") || null,
+    player: query.get("player") === "dash" ? "dash" : "hls",
+    plain: query.get("plain") === "1",
+    buffer_s: known ? Math.min(buffer, BUFFER_MAX_S) : null,
+  };
+}
+
+/** Address of this page with other parameters. */
+export function pageUrl({ asset, player, plain, buffer_s }: Parameters): string {
+  const query = new URLSearchParams();
+  if (asset) query.set("asset", asset);
+  query.set("player", player);
+  if (plain) query.set("plain", "1");
+  if (buffer_s !== null) query.set("buffer", String(buffer_s));
+  return `/play?${query}`;
+}
+
+/** Where the player begins: an entry playlist that control writes for this playback. */
+export function entryUrl(asset: string, { player, plain }: Parameters): string {
+  const ending = player === "hls" ? "m3u8" : "mpd";
+  return `/v1/play/${encodeURIComponent(asset)}.${ending}${plain ? "?plain=1" : ""}`;
+}

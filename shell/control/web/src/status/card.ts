@@ -1,0 +1,189 @@
+// One appliance: its state and why, what it serves, its drives and its fill.
+
+import { h, KeyedList, setAttribute, setText, svg, type View } from "../dom";
+import { FaultButtons } from "../faults";
+import type { Appliance, Drive, Report } from "../fleet";
+import { bitRate, count, duration, part, percent, plural, text } from "../units";
+import { concernOf, STATE_WORDS } from "./verdict";
+
+/** What a card shows beside the appliance itself. */
+export interface CardItem {
+  appliance: Appliance;
+  controls: string | null | undefined;
+  /** Control answers: ages and rates are current. */
+  current: boolean;
+}
+
+const SPARK_POINTS = 60;
+
+/** Egress of the last minute as this page saw it; no axes, scaled to its own peak. */
+class Spark {
+  readonly root = svg("svg", {
+    class: "spark",
+    viewBox: `0 0 ${SPARK_POINTS - 1} 20`,
+    preserveAspectRatio: "none",
+    "aria-hidden": "true",
+  });
+  private readonly area = svg("path", { class: "spark-area" });
+  private readonly line = svg("path", { class: "spark-line" });
+  private values: number[] = [];
+
+  constructor() {
+    this.root.append(this.area, this.line);
+  }
+
+  push(value: number): void {
+    this.values = [...this.values.slice(1 - SPARK_POINTS), value];
+    const top = Math.max(1, ...this.values) * 1.08;
+    const first = SPARK_POINTS - this.values.length;
+    const points = this.values.map((one, index) => {
+      return `${first + index} ${(19.5 - (one / top) * 19).toFixed(2)}`;
+    });
+    const path = points.length > 1 ? `M${points.join("L")}` : "";
+    this.line.setAttribute("d", path);
+    this.area.setAttribute("d", path && `${path}L${SPARK_POINTS - 1} 20L${first} 20Z`);
+  }
+}
+
+/** A labelled bar: `label ▓▓▓░░ detail`. */
+class Bar {
+  readonly label = h("span", { class: "bar-label" });
+  readonly detail = h("span", { class: "bar-detail" });
+  readonly root: HTMLElement;
+  private readonly fill = h("span", { class: "meter-fill" });
+  private readonly meter: HTMLElement;
+
+  constructor(role: "meter" | "progressbar", kind: string) {
+    const attributes = { class: "meter", role, "aria-valuemin": 0, "aria-valuemax": 100 };
+    this.meter = h("span", attributes, this.fill);
+    this.root = h("div", { class: `bar-row ${kind}` }, this.label, this.detail, this.meter);
+  }
+
+  set(label: string, detail: string, share: number, mood: string): void {
+    const shown = Math.max(0, Math.min(1, share)) * 100;
+    setText(this.label, label);
+    setText(this.detail, detail);
+    this.fill.style.width = `${shown.toFixed(1)}%`;
+    setAttribute(this.root, "data-mood", mood);
+    setAttribute(this.meter, "aria-valuenow", shown.toFixed(0));
+    setAttribute(this.meter, "aria-label", label);
+    setAttribute(this.meter, "aria-valuetext", detail);
+  }
+}
+
+function driveView(): View<Drive> {
+  const bar = new Bar("meter", "drive");
+  const update = (drive: Drive) => {
+    const used = Math.max(0, drive.capacity_bytes - drive.free_bytes);
+    const share = drive.capacity_bytes > 0 ? used / drive.capacity_bytes : 0;
+    if (drive.state === "ok") {
+      const mood = share > 0.95 ? "full" : "ok";
+      bar.set(drive.path, part(used, drive.capacity_bytes), share, mood);
+    } else {
+      bar.set(drive.path, `set aside: ${drive.reason ?? "no reason given"}`, 1, "aside");
+    }
+  };
+  return { root: bar.root, update };
+}
+
+/** One figure of the card's row of four. */
+class Figure {
+  readonly root: HTMLElement;
+  private readonly value = h("dd", {}, "–");
+
+  constructor(label: string, title: string) {
+    this.root = h("div", { class: "figure", title }, h("dt", {}, label), this.value);
+  }
+
+  set(value: string): void {
+    setText(this.value, value);
+  }
+}
+
+export class Card implements View<CardItem> {
+  readonly root: HTMLElement;
+  private readonly state = h("span", { class: "state" });
+  private readonly line = h("p", { class: "card-line" });
+  private readonly where = h("span", { class: "card-where" });
+  private readonly spark = new Spark();
+  private readonly egress = new Figure("Egress", "Body bytes that left in the last second");
+  private readonly cpu = new Figure("CPU", "Share of its worker cores in use");
+  private readonly connections = new Figure("Connections", "Open now");
+  private readonly errors = new Figure("Errors", "Requests answered with an error since start");
+  private readonly drives: KeyedList<Drive>;
+  private readonly drivesRoot = h("div", { class: "drives" });
+  private readonly fill = new Bar("progressbar", "fill");
+  private readonly faults: FaultButtons;
+  private readonly body: HTMLElement;
+
+  constructor({ appliance }: CardItem) {
+    const name = h("h3", { class: "card-name" }, appliance.id);
+    const figures = [this.egress, this.cpu, this.connections, this.errors];
+    this.faults = new FaultButtons(appliance.id);
+    this.drives = new KeyedList(this.drivesRoot, (drive) => drive.path, driveView);
+    this.body = h(
+      "div",
+      { class: "card-body" },
+      this.spark.root,
+      h("dl", { class: "figures" }, ...figures.map((figure) => figure.root)),
+      this.drivesRoot,
+      this.fill.root,
+    );
+    this.root = h(
+      "article",
+      { class: "card", id: `appliance-${appliance.id}`, tabindex: -1 },
+      h("div", { class: "card-head" }, name, this.where, this.state),
+      this.line,
+      this.body,
+      this.faults.root,
+    );
+  }
+
+  update({ appliance, controls, current }: CardItem): void {
+    const { report, state } = appliance;
+    const fresh = current && (state === "healthy" || state === "draining");
+    setText(this.state, STATE_WORDS[state]);
+    setAttribute(this.root, "data-state", state);
+    setAttribute(this.root, "data-fresh", fresh ? "yes" : "no");
+    setText(this.where, appliance.base_url?.replace(/^https?:\/\//, "") ?? "");
+    setText(this.line, lineOf(appliance));
+    setAttribute(this.line, "data-concern", concernOf(appliance) ? "" : null);
+    this.spark.push(fresh ? (report?.load.egress_bits_per_second ?? 0) : 0);
+    this.body.hidden = report === null;
+    if (report) this.showReport(report, fresh);
+    this.faults.update(controls, state !== "healthy");
+  }
+
+  private showReport(report: Report, fresh: boolean): void {
+    const { load, fill } = report;
+    this.egress.set(fresh ? text(bitRate(load.egress_bits_per_second)) : "–");
+    this.cpu.set(fresh ? text(percent(load.cpu_percent)) : "–");
+    this.connections.set(fresh ? count(load.connections) : "–");
+    this.errors.set(count(load.request_errors));
+    this.drives.update(report.drives);
+    const share = fill.bytes_wanted > 0 ? fill.bytes_held / fill.bytes_wanted : 1;
+    const done = fill.objects_held >= fill.objects_wanted;
+    const objects = `${count(fill.objects_held)} of ${plural(fill.objects_wanted, "object")}`;
+    if (fill.objects_wanted === 0) this.fill.set("Fill", "nothing wanted yet", 0, "idle");
+    else if (done) this.fill.set("Fill", `complete, ${plural(fill.objects_held, "object")}`, 1, "ok");
+    else {
+      const rate = fresh ? ` · ${text(bitRate(fill.bits_per_second))}` : "";
+      this.fill.set("Fill", `${objects} · ${text(percent(share * 100))}${rate}`, share, "busy");
+    }
+  }
+}
+
+/** The line under the name: what runs there when it is well, and what is wrong when it is not. */
+function lineOf(one: Appliance): string {
+  const { report, state } = one;
+  if (state === "healthy" && report) {
+    const aside = report.drives.find((drive) => drive.state !== "ok");
+    if (!aside) return `version ${report.software} · up ${duration(report.uptime_s)}`;
+  }
+  const concern = concernOf(one) ?? "";
+  const reason = one.reason?.trim() ?? "";
+  if (state === "stale" || reason === "") return capital(concern || STATE_WORDS[state]);
+  return capital(reason);
+}
+
+const capital = (sentence: string) => sentence.charAt(0).toUpperCase() + sentence.slice(1);

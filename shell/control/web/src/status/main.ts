@@ -1,0 +1,130 @@
+// The status page: one look says whether the fleet is well, a second one where it is not.
+
+import { byId, h, KeyedList, setAttribute, setText, type View } from "../dom";
+import { appliancesOf, silent, watchFleet, type Fleet, type Sight, type Site } from "../fleet";
+import { bitRate, duration, percent, plural } from "../units";
+import { Card, type CardItem } from "./card";
+import { History } from "./history";
+import { Plot } from "./plot";
+import { Tables } from "./tables";
+import { verdictOf, type Concern, type Verdict } from "./verdict";
+
+/** From this many appliances on, cards leave out what is well. */
+const DENSE_FROM = 13;
+
+const OUTAGE_LATER = "Appliances go on serving and films go on playing; this is its last answer.";
+const OUTAGE_FIRST = "Is nearcast-control running?";
+
+/** Small sites stand side by side: a site takes as many of these columns as it has appliances. */
+const COLUMNS = 3;
+
+interface SiteItem {
+  site: Site;
+  controls: string | null | undefined;
+  current: boolean;
+}
+
+function siteView({ site }: SiteItem): View<SiteItem> {
+  const title = h("h2", {}, site.id);
+  const facts = h("p", { class: "site-facts" });
+  const grid = h("div", { class: "cards" });
+  const nobody = h("p", { class: "nothing" }, "No appliance is registered here.");
+  const cards = new KeyedList<CardItem>(
+    grid,
+    ({ appliance }) => appliance.id,
+    (item) => new Card(item),
+  );
+  const root = h(
+    "section",
+    { class: "site", "aria-label": `Site ${site.id}` },
+    h("div", { class: "site-head" }, title, facts),
+    grid,
+    nobody,
+  );
+  const update = ({ site: now, controls, current }: SiteItem) => {
+    const serves = now.prefixes.length ? now.prefixes.join(", ") : "no network yet";
+    setText(facts, `${plural(now.appliances.length, "appliance")} · serves ${serves}`);
+    cards.update(now.appliances.map((appliance) => ({ appliance, controls, current })));
+    const columns = Math.min(COLUMNS, Math.max(1, now.appliances.length));
+    setAttribute(root, "data-columns", String(columns));
+    nobody.hidden = now.appliances.length > 0;
+  };
+  return { root, update };
+}
+
+const gauges = {
+  egress: new Plot({ label: "Egress", tone: "--egress", format: bitRate, floor: 1e6 }),
+  cpu: new Plot({ label: "CPU, mean", tone: "--cpu", format: percent, floor: 10, ceiling: 100 }),
+  fill: new Plot({ label: "Fill", tone: "--fill", format: bitRate, floor: 1e6 }),
+};
+byId("gauges").append(gauges.egress.root, gauges.cpu.root, gauges.fill.root);
+
+const history = new History();
+const tables = new Tables(byId("assets"), byId("errors"));
+const sites = new KeyedList<SiteItem>(byId("sites"), ({ site }) => site.id, siteView);
+const title = byId("verdict");
+const detail = byId("verdict-detail");
+const facts = h("span", {});
+const concerns = h("span", { class: "concerns" });
+detail.replaceChildren(concerns, facts);
+const concernList = new KeyedList<Concern>(
+  concerns,
+  ({ appliance }) => appliance,
+  ({ appliance }) => {
+    const link = h("a", { class: "concern", href: `#appliance-${appliance}` });
+    return { root: link, update: ({ text }) => setText(link, `${appliance}: ${text}`) };
+  },
+);
+const outageText = h("span", {});
+// Hidden from screen readers: it changes every second, and the alert would be read out each time.
+const outageAge = h("span", { "aria-hidden": "true" });
+byId("outage").append(h("strong", {}, "Control does not answer. "), outageText, outageAge);
+for (const slot of document.querySelectorAll("[data-origin]")) setText(slot, location.origin);
+
+function showVerdict(verdict: Verdict, current: boolean): void {
+  setText(title, verdict.title);
+  setAttribute(title, "data-mood", current ? verdict.mood : "unknown");
+  concernList.update(verdict.concerns);
+  setText(facts, verdict.concerns.length ? "" : verdict.facts || "\u00a0");
+  document.title = verdict.concerns.length ? `(${verdict.concerns.length}) Nearcast` : "Nearcast";
+}
+
+function showFleet(fleet: Fleet, current: boolean): void {
+  const appliances = appliancesOf(fleet);
+  const somebody = appliances.length > 0;
+  history.add(fleet);
+  const columns = history.columns(fleet.now_unix_s);
+  gauges.egress.update(columns.at, columns.egress);
+  gauges.cpu.update(columns.at, columns.cpu);
+  gauges.fill.update(columns.at, columns.fill);
+  byId("gauges").hidden = !somebody;
+  byId("welcome").hidden = somebody;
+  byId("fleet").hidden = !somebody;
+  const density = appliances.length >= DENSE_FROM ? "dense" : null;
+  setAttribute(byId("sites"), "data-density", density);
+  const controls = fleet.demo_controls;
+  sites.update(fleet.sites.map((site) => ({ site, controls, current })));
+  tables.update(fleet);
+  showVerdict(verdictOf(fleet), current);
+}
+
+function showFreshness(sight: Sight): void {
+  const quiet = silent(sight);
+  const fresh = !quiet && sight.fleet !== null;
+  setAttribute(byId("freshness"), "data-live", fresh ? "yes" : "no");
+  const age = duration(sight.age_ms / 1000);
+  setText(byId("freshness-text"), fresh ? "live" : sight.fleet ? `${age} old` : "connecting");
+  setAttribute(document.body, "data-silent", quiet ? "" : null);
+  const outage = byId("outage");
+  outage.hidden = !quiet;
+  if (!quiet) return;
+  setText(outageText, sight.fleet ? OUTAGE_LATER : OUTAGE_FIRST);
+  setText(outageAge, ` Last answer ${age} ago.`);
+  outageAge.hidden = sight.fleet === null;
+}
+
+watchFleet((sight) => {
+  showFreshness(sight);
+  if (sight.fleet) showFleet(sight.fleet, !silent(sight));
+  else if (silent(sight)) setText(title, "Nothing is known about the fleet");
+});

@@ -1,0 +1,79 @@
+// The page's first sentence: is the fleet well, and if not, who needs a look and why.
+
+import { appliancesOf, type Appliance, type Fleet } from "../fleet";
+import { bytes, duration, plural, text } from "../units";
+
+export interface Concern {
+  appliance: string;
+  text: string;
+}
+
+export interface Verdict {
+  mood: "well" | "busy" | "trouble" | "empty";
+  title: string;
+  /** What needs a look, one entry per appliance; empty when all is well. */
+  concerns: Concern[];
+  /** One line of facts about the fleet. */
+  facts: string;
+}
+
+export const STATE_WORDS: Record<Appliance["state"], string> = {
+  healthy: "healthy",
+  stale: "stale",
+  never_seen: "never seen",
+  draining: "draining",
+  unhealthy: "unhealthy",
+};
+
+/** Why this appliance needs a look; null if it does not. */
+export function concernOf(one: Appliance): string | null {
+  const reports: string[] = [];
+  if (one.state === "stale" && one.last_report_ms != null) {
+    reports.push(`silent for ${duration(one.last_report_ms / 1000)}`);
+  } else if (one.state !== "healthy") {
+    reports.push(STATE_WORDS[one.state]);
+  }
+  const aside = one.report?.drives.filter((drive) => drive.state !== "ok") ?? [];
+  if (aside.length === 1 && aside[0]) reports.push(`drive ${aside[0].path} set aside`);
+  if (aside.length > 1) reports.push(`${plural(aside.length, "drive")} set aside`);
+  return reports.length ? reports.join(", ") : null;
+}
+
+/** Whether objects are still missing on a healthy appliance. */
+export const filling = (one: Appliance): boolean =>
+  one.state === "healthy" &&
+  one.report !== null &&
+  one.report.fill.objects_held < one.report.fill.objects_wanted;
+
+function title(appliances: Appliance[], concerns: Concern[], fillingCount: number): string {
+  const all = appliances.length;
+  if (concerns.length) {
+    const verb = concerns.length === 1 ? "needs" : "need";
+    return `${concerns.length} of ${plural(all, "appliance")} ${verb} a look`;
+  }
+  const healthy = all === 1 ? "The appliance is healthy" : `All ${all} appliances are healthy`;
+  if (fillingCount === 0) return healthy;
+  return `${healthy}, ${fillingCount === all && all > 1 ? "all" : fillingCount} filling`;
+}
+
+export function verdictOf(fleet: Fleet): Verdict {
+  const appliances = appliancesOf(fleet);
+  if (appliances.length === 0) {
+    const facts = fleet.sites.length ? `${plural(fleet.sites.length, "site")} registered` : "";
+    return { mood: "empty", title: "No appliances yet", concerns: [], facts };
+  }
+  const concerns = appliances.flatMap((one) => {
+    const text = concernOf(one);
+    return text ? [{ appliance: one.id, text }] : [];
+  });
+  const fillingCount = appliances.filter(filling).length;
+  const held = appliances.reduce((sum, one) => sum + (one.report?.fill.bytes_held ?? 0), 0);
+  const facts = [
+    plural(fleet.sites.length, "site"),
+    plural(fleet.assets.length, "asset"),
+    `${text(bytes(held))} held`,
+    `generation\u00a0${fleet.generation}`,
+  ].join(" · ");
+  const mood = concerns.length ? "trouble" : fillingCount ? "busy" : "well";
+  return { mood, title: title(appliances, concerns, fillingCount), concerns, facts };
+}

@@ -1,0 +1,119 @@
+// Screenshots of both pages in every state that matters, against the pretend control plane, for
+// people to look at: node shots.mjs OUT [--film DIR] [--port 18210] [--only NAME]
+//
+// Build the pages first (npm run build in shell/control/web).
+
+import { mkdirSync } from "node:fs";
+import path from "node:path";
+import { parseArgs } from "node:util";
+import { startMock } from "../../shell/control/web/dev/mock.mjs";
+import { openChromium } from "./lib/chromium.mjs";
+
+const LAPTOP = { width: 1280, height: 800 };
+const PHONE = { width: 390, height: 844 };
+const STATUS = [
+  ["lively", LAPTOP, "light"],
+  ["lively", LAPTOP, "dark"],
+  ["lively", PHONE, "light"],
+  ["lively", PHONE, "dark"],
+  ["filling", LAPTOP, "light"],
+  ["filling", PHONE, "dark"],
+  ["faults", LAPTOP, "light"],
+  ["faults", LAPTOP, "dark"],
+  ["faults", PHONE, "light"],
+  ["empty", LAPTOP, "light"],
+  ["empty", PHONE, "dark"],
+  ["no-assets", LAPTOP, "light"],
+  ["large", LAPTOP, "light"],
+  ["large", PHONE, "light"],
+];
+
+const nameOf = (size) => (size === PHONE ? "phone" : "laptop");
+const wait = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+const { values, positionals } = parseArgs({
+  allowPositionals: true,
+  options: {
+    film: { type: "string" },
+    port: { type: "string", default: "18210" },
+    only: { type: "string", default: "" },
+  },
+});
+const [out = "shots"] = positionals;
+const port = Number(values.port);
+mkdirSync(out, { recursive: true });
+
+async function withPage(size, scheme, action) {
+  const scale = size === PHONE ? 2 : 1;
+  const { browser, close } = await openChromium({
+    viewport: size,
+    deviceScaleFactor: scale,
+    colorScheme: scheme,
+  });
+  try {
+    await action(browser.pages()[0] ?? (await browser.newPage()));
+  } finally {
+    await close();
+  }
+}
+
+async function shoot(page, name, fullPage = true) {
+  await page.screenshot({ path: path.join(out, `${name}.png`), fullPage });
+  console.error(name);
+}
+
+async function shootStatus() {
+  for (const [scenario, size, scheme] of STATUS) {
+    const name = `status-${scenario}-${nameOf(size)}-${scheme}`;
+    if (!name.includes(values.only)) continue;
+    const mock = await startMock({ port, scenario, controls: scenario === "lively" });
+    try {
+      await withPage(size, scheme, async (page) => {
+        await page.goto(mock.url);
+        await wait(7_000);
+        await shoot(page, name);
+      });
+    } finally {
+      await mock.close();
+    }
+  }
+}
+
+async function shootSilence() {
+  if (!"status-silent".includes(values.only)) return;
+  const mock = await startMock({ port });
+  await withPage(LAPTOP, "light", async (page) => {
+    await page.goto(mock.url);
+    await wait(3_000);
+    await mock.close();
+    await wait(6_000);
+    await shoot(page, "status-silent-laptop-light", false);
+  });
+}
+
+async function shootPlayer() {
+  const cases = [
+    ["hls", LAPTOP, "light"],
+    ["dash", LAPTOP, "dark"],
+    ["hls", PHONE, "dark"],
+  ];
+  for (const [player, size, scheme] of cases) {
+    const name = `play-${player}-${nameOf(size)}-${scheme}`;
+    if (!name.includes(values.only)) continue;
+    const mock = await startMock({ port, film: values.film });
+    try {
+      await withPage(size, scheme, async (page) => {
+        await page.goto(`${mock.url}/play?asset=film&player=${player}&buffer=12&plain=1`);
+        await wait(22_000);
+        await page.getByRole("button", { name: "Kill a1" }).click();
+        await wait(25_000);
+        await shoot(page, name);
+      });
+    } finally {
+      await mock.close();
+    }
+  }
+}
+
+await shootStatus();
+await shootSilence();
+if (values.film) await shootPlayer();

@@ -1,2 +1,75 @@
-//! The operator's hand.
-fn main() {}
+//! `nearcast`, the operator's hand: everything a person does with a fleet from a shell.
+//!
+//! ```text
+//! origin   serve a directory over HTTPS, for appliances to fill from
+//! ingest   read a directory once and publish it at the control plane
+//! ```
+//!
+//! Progress and logs go to stderr, results to stdout: as text for people, or with `--json` as one
+//! JSON object on the last line.
+
+use std::io::IsTerminal as _;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use tracing_subscriber::EnvFilter;
+
+mod content_type;
+mod control;
+mod ingest;
+mod origin;
+mod output;
+mod tree;
+
+#[derive(Debug, Parser)]
+#[command(name = "nearcast", version, about = "The operator's hand of a Nearcast fleet")]
+struct Cli {
+    /// Least severe log lines to print: error, warn, info, debug or trace
+    #[arg(long, global = true, value_name = "LEVEL", env = "NEARCAST_LOG", default_value = "info")]
+    log_level: String,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Serve a directory over HTTPS, for appliances to fill from
+    Origin(origin::Args),
+    /// Read a directory of HLS and DASH files once and publish it as an asset's new version
+    Ingest(ingest::Args),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match run(&cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let tone = output::Tone::Bad;
+            let colours = std::io::stderr().is_terminal() && output::colours_wanted();
+            eprintln!("{} {error:#}", output::paint("error:", tone, colours));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(cli: &Cli) -> anyhow::Result<()> {
+    let filter = EnvFilter::try_new(&cli.log_level).map_err(|error| {
+        anyhow::anyhow!(
+            "\"{}\" is not a log level ({error}): write for example info",
+            cli.log_level
+        )
+    })?;
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal() && output::colours_wanted())
+        .with_target(false)
+        .init();
+    rustls::crypto::aws_lc_rs::default_provider()
+        .install_default()
+        .map_err(|_| anyhow::anyhow!("two cryptography providers: this is a mistake of ours"))?;
+    match &cli.verb {
+        Verb::Origin(args) => origin::run(args),
+        Verb::Ingest(args) => ingest::run(args),
+    }
+}

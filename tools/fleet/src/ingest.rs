@@ -1,0 +1,423 @@
+//! `nearcast ingest`: reads a directory once and tells the control plane what is in it.
+//!
+//! ```text
+//! walk ─> playlists: read, checked ─> the rest: 256 KiB block hashes ─> version name ─> PUT to control
+//!            missing file, live playlist:        ^ state file: an interrupted
+//!            error, nothing is published           ingest goes on where it was
+//! ```
+//!
+//! Files stay opaque: nothing is refused by its type, and DRM needs nothing. The media bytes never
+//! go through here: appliances fetch them from the source URLs and check them by these hashes.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use anyhow::{Context as _, ensure};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use indicatif::{ProgressBar, ProgressStyle};
+use model::id::{AssetId, AssetVersionId};
+use model::object::{BlockHash, Blocks};
+use model::units::Bytes;
+use serde::Serialize;
+use wire::v1::ingest::{Entry, NewFile, NewVersion};
+
+use crate::content_type::content_type;
+use crate::control::{Control, Put, Where};
+use crate::output;
+use crate::tree::Tree;
+use manifests::Manifests;
+use state::State;
+use walk::Stamp;
+
+mod hash;
+mod manifests;
+mod state;
+mod walk;
+
+/// What `nearcast ingest` is told.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Directory with the asset: HLS and DASH manifests and whatever they name
+    dir: PathBuf,
+    /// What viewers will call it: a-z, 0-9, '-', '_' and '.'
+    #[arg(long, value_name = "NAME")]
+    asset: AssetId,
+    /// URL of the same directory for appliances to fill from, ending in "/"; more than one: best first
+    #[arg(long, value_name = "URL/", required = true)]
+    source: Vec<String>,
+    #[command(flatten)]
+    control: Where,
+    /// Where progress is remembered [default: below the user's cache directory, one per DIR]
+    #[arg(long, value_name = "FILE")]
+    state: Option<PathBuf>,
+    /// Read all files again, whatever is remembered
+    #[arg(long)]
+    reread: bool,
+    /// Ingest a directory without manifests: appliances will hold it, players cannot be sent to it
+    #[arg(long)]
+    no_manifests: bool,
+    /// Print the result as one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// A directory to ingest.
+#[derive(Clone, Debug)]
+pub(crate) struct Request {
+    /// The directory.
+    pub(crate) dir: PathBuf,
+    /// The asset's name.
+    pub(crate) asset: AssetId,
+    /// Where appliances fill from.
+    pub(crate) sources: Vec<String>,
+    /// The state file; the usual one if none is named.
+    pub(crate) state: Option<PathBuf>,
+    /// Forget what is remembered.
+    pub(crate) reread: bool,
+    /// Take a directory without entry manifests.
+    pub(crate) no_manifests: bool,
+}
+
+/// What an ingest did.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Ingested {
+    /// The asset.
+    pub(crate) asset: String,
+    /// Its version, now the current one.
+    pub(crate) version: String,
+    /// Files in it.
+    pub(crate) files: usize,
+    /// Bytes in them.
+    pub(crate) bytes: u64,
+    /// Bytes that had to be read for it; the rest was remembered.
+    pub(crate) bytes_read: u64,
+    /// Paths of the entry manifests.
+    pub(crate) entries: Vec<String>,
+    /// True if control did not have this version yet.
+    pub(crate) created: bool,
+    /// How long it took.
+    pub(crate) elapsed_ms: u64,
+}
+
+/// Ingests and says what came of it.
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let request = Request {
+        dir: args.dir.clone(),
+        asset: args.asset.clone(),
+        sources: args.source.clone(),
+        state: args.state.clone(),
+        reread: args.reread,
+        no_manifests: args.no_manifests,
+    };
+    let bar = progress_bar();
+    let done = ingest(&request, &args.control.client()?, &bar);
+    bar.finish_and_clear();
+    let done = done?;
+    if args.json {
+        return output::json(&done);
+    }
+    let rate = Bytes(done.bytes_read).per(model::units::Nanos::millis(done.elapsed_ms));
+    let read = match done.bytes_read {
+        0 => "nothing had to be read again".to_owned(),
+        read => format!("{} read at {}", output::bytes(Bytes(read)), output::rate(rate)),
+    };
+    let word = if done.created { "ingested" } else { "already there" };
+    output::line(&format!(
+        "{} {word} as {}: {} files, {}; {read}",
+        done.asset,
+        done.version,
+        done.files,
+        output::bytes(Bytes(done.bytes)),
+    ))?;
+    output::line(&format!(
+        "entry manifests: {}",
+        match done.entries.join(", ") {
+            none if none.is_empty() => "none".to_owned(),
+            entries => entries,
+        }
+    ))
+}
+
+/// A bar for bytes on stderr; nothing where that is no terminal.
+pub(crate) fn progress_bar() -> ProgressBar {
+    let style = ProgressStyle::with_template(
+        "{prefix}{bar:32.cyan} {decimal_bytes} of {decimal_total_bytes}  \
+         {decimal_bytes_per_sec}  {eta} left  {wide_msg}",
+    );
+    let style = style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("━╸─");
+    ProgressBar::new(0).with_style(style)
+}
+
+/// Reads a directory and publishes it at `control`.
+pub(crate) fn ingest(
+    request: &Request,
+    control: &Control,
+    bar: &ProgressBar,
+) -> anyhow::Result<Ingested> {
+    let start = Instant::now();
+    for source in &request.sources {
+        let known = source.starts_with("https://") || source.starts_with("http://");
+        ensure!(
+            known && source.ends_with('/'),
+            "source \"{source}\" must be an http or https URL that ends in \"/\""
+        );
+    }
+    let tree = Tree::open(&request.dir)?;
+    let state_path = state_path(request, &tree)?;
+    let stamps = walk::walk(&tree)?;
+    let manifests = Manifests::read(&tree, &stamps)?;
+    let entries = manifests.check(&stamps)?;
+    ensure!(
+        request.no_manifests || !entries.is_empty(),
+        "{} holds no entry manifest (an HLS multivariant playlist or a DASH MPD), so no player \
+         could be sent to it: add one, or say --no-manifests",
+        tree.path().display()
+    );
+    let mut state = State::open(&state_path, &stamps)?;
+    if request.reread {
+        state.clear()?;
+    }
+    let (files, bytes_read) = hash_all(&tree, &stamps, &manifests, &mut state, bar)?;
+    for (path, stamp) in &stamps {
+        ensure!(walk::look(&tree, path)? == *stamp, "{}", changed(path));
+    }
+    let version = version_name(&request.asset, &files)?;
+    let entries_paths = entries.iter().map(|entry| entry.path.clone()).collect();
+    let new = new_version(request, &stamps, &files, entries);
+    let put = control.put(&format!("/v1/assets/{}/versions/{version}", request.asset), &new)?;
+    Ok(Ingested {
+        asset: request.asset.to_string(),
+        version: version.to_string(),
+        files: files.len(),
+        bytes: stamps.values().map(|stamp| stamp.len.0).sum(),
+        bytes_read: bytes_read.0,
+        entries: entries_paths,
+        created: put == Put::Created,
+        elapsed_ms: u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX),
+    })
+}
+
+/// The user's directory for what can be made again: XDG_CACHE_HOME, else ~/.cache.
+pub(crate) fn user_directory() -> anyhow::Result<PathBuf> {
+    let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
+    let base = absolute("XDG_CACHE_HOME").or_else(|| absolute("HOME").map(|h| h.join(".cache")));
+    let base = base.context("neither XDG_CACHE_HOME nor HOME names a directory: set one")?;
+    Ok(base.join("nearcast"))
+}
+
+fn state_path(request: &Request, tree: &Tree) -> anyhow::Result<PathBuf> {
+    let Some(path) = &request.state else {
+        let hash = blake3::hash(tree.path().as_os_str().as_encoded_bytes()).to_hex();
+        return Ok(user_directory()?.join("ingest").join(format!("{}.state", &hash[..16])));
+    };
+    let parent = match path.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        Some(_) | None => Path::new("."),
+    };
+    let inside = parent.canonicalize().is_ok_and(|parent| parent.starts_with(tree.path()));
+    ensure!(
+        !inside,
+        "the state file {} would lie in the directory being ingested: name another place",
+        path.display()
+    );
+    Ok(path.clone())
+}
+
+fn hash_all(
+    tree: &Tree,
+    stamps: &BTreeMap<String, Stamp>,
+    manifests: &Manifests,
+    state: &mut State,
+    bar: &ProgressBar,
+) -> anyhow::Result<(BTreeMap<String, Blocks>, Bytes)> {
+    let known = |path: &str, stamp: Stamp| Bytes::of(state.known(path, stamp).len());
+    let left = |(path, stamp): (&String, &Stamp)| match manifests.bytes(path) {
+        Some(_) => 0,
+        None => stamp.len.0.saturating_sub(known(path, *stamp).0 * model::object::BLOCK_LEN.0),
+    };
+    bar.set_length(stamps.iter().map(left).sum());
+    bar.reset_eta();
+    let mut read = manifests.len();
+    let mut files = BTreeMap::new();
+    for (path, stamp) in stamps {
+        bar.set_message(path.clone());
+        let blocks = match manifests.bytes(path) {
+            Some(bytes) => Blocks::of_hashes(stamp.len, hash::hash_bytes(bytes))?,
+            None => hash_one(tree, path, *stamp, state, &mut |piece| {
+                bar.inc(piece.0);
+                read += piece;
+                Ok(())
+            })?,
+        };
+        files.insert(path.clone(), blocks);
+    }
+    state.flush()?;
+    Ok((files, read))
+}
+
+fn hash_one(
+    tree: &Tree,
+    path: &str,
+    stamp: Stamp,
+    state: &mut State,
+    on_read: &mut dyn FnMut(Bytes) -> anyhow::Result<()>,
+) -> anyhow::Result<Blocks> {
+    let known = state.known(path, stamp).len();
+    let first = u64::try_from(known).unwrap_or(u64::MAX);
+    if first < model::object::block_count(stamp.len) {
+        let file = match tree.open_file(path) {
+            Ok(file) => file,
+            Err(error) => anyhow::bail!("\"{path}\" {error} any more: leave the files alone"),
+        };
+        let mut waiting: Vec<BlockHash> = Vec::new();
+        hash::hash_file(file, stamp.len, first, &mut |hashes, bytes| {
+            on_read(bytes)?;
+            waiting.extend_from_slice(hashes);
+            if state::LINE_BLOCKS_MAX <= waiting.len() {
+                state.append(path, stamp, &waiting)?;
+                state.flush()?;
+                waiting.clear();
+            }
+            Ok(())
+        })
+        .with_context(|| format!("\"{path}\" could not be ingested"))?;
+        // Before its last hashes are remembered: a file that changed meanwhile has no such blocks.
+        ensure!(walk::look(tree, path)? == stamp, "{}", changed(path));
+        if !waiting.is_empty() {
+            state.append(path, stamp, &waiting)?;
+        }
+    }
+    Ok(Blocks::of_hashes(stamp.len, state.known(path, stamp).to_vec())?)
+}
+
+/// The same directory has the same name wherever and whenever it is ingested.
+fn version_name(
+    asset: &AssetId,
+    files: &BTreeMap<String, Blocks>,
+) -> anyhow::Result<AssetVersionId> {
+    let mut hasher = blake3::Hasher::new();
+    for (path, blocks) in files {
+        hasher.update(format!("{} {path}\n", blocks.id()).as_bytes());
+    }
+    let hash = hasher.finalize().to_hex();
+    let name = format!("{asset}-{}", &hash[..VERSION_DIGITS]);
+    name.parse().with_context(|| {
+        format!("the asset's name \"{asset}\" is too long: its versions are named \"{name}\"")
+    })
+}
+
+fn new_version(
+    request: &Request,
+    stamps: &BTreeMap<String, Stamp>,
+    files: &BTreeMap<String, Blocks>,
+    entries: Vec<Entry>,
+) -> NewVersion {
+    let newest = stamps.values().map(|stamp| stamp.modified.0).max().unwrap_or(0);
+    let file = |(path, blocks): (&String, &Blocks)| {
+        let hashes: Vec<u8> = blocks.hashes().iter().flat_map(|hash| hash.0).collect();
+        let file = NewFile {
+            object: blocks.id().to_string(),
+            len: blocks.len().0,
+            content_type: content_type(path).to_owned(),
+            blocks: STANDARD.encode(hashes),
+        };
+        (path.clone(), file)
+    };
+    NewVersion {
+        sources: request.sources.clone(),
+        modified_unix_s: u64::try_from(newest).unwrap_or(0),
+        files: files.iter().map(file).collect(),
+        entries,
+    }
+}
+
+fn changed(path: &str) -> String {
+    format!(
+        "\"{path}\" changed while it was ingested: wait until the files are complete, then try again"
+    )
+}
+
+/// 48 bits: two of a million versions of one asset meet once in 500 such catalogues, and then control
+/// says so (409).
+const VERSION_DIGITS: usize = 12;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::FileExt as _;
+
+    /// A film of 160 MiB, mostly holes.
+    fn film(dir: &Path) -> (Tree, BTreeMap<String, Stamp>) {
+        let file = std::fs::File::create(dir.join("film.mp4")).unwrap();
+        file.set_len(160 << 20).unwrap();
+        for at in [0, 70 << 20, (160 << 20) - 9] {
+            file.write_all_at(b"some data", at).unwrap();
+        }
+        let tree = Tree::open(dir).unwrap();
+        let stamps = walk::walk(&tree).unwrap();
+        (tree, stamps)
+    }
+
+    #[test]
+    fn an_interrupted_ingest_goes_on_behind_the_last_64_mib_it_verified() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("asset")).unwrap();
+        let state_path = dir.path().join("state");
+        let (tree, stamps) = film(&dir.path().join("asset"));
+        let stamp = stamps["film.mp4"];
+        let mut state = State::open(&state_path, &stamps).unwrap();
+        let mut read = Bytes::ZERO;
+        let stopped = hash_one(&tree, "film.mp4", stamp, &mut state, &mut |piece| {
+            read += piece;
+            ensure!(read < Bytes::mib(140), "the power went");
+            Ok(())
+        });
+        assert!(format!("{:#}", stopped.unwrap_err()).ends_with("the power went"));
+        drop(state);
+        let mut state = State::open(&state_path, &stamps).unwrap();
+        let mut read = Bytes::ZERO;
+        let blocks = hash_one(&tree, "film.mp4", stamp, &mut state, &mut |piece| {
+            read += piece;
+            Ok(())
+        });
+        assert_eq!(read, Bytes::mib(160 - 128));
+        let bytes = std::fs::read(dir.path().join("asset/film.mp4")).unwrap();
+        assert_eq!(blocks.unwrap().id().0, *blake3::hash(&bytes).as_bytes());
+    }
+
+    #[test]
+    fn a_file_that_changes_while_it_is_read_is_refused_by_name() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("asset")).unwrap();
+        let (tree, stamps) = film(&dir.path().join("asset"));
+        let mut state = State::open(&dir.path().join("state"), &stamps).unwrap();
+        let path = dir.path().join("asset/film.mp4");
+        let result = hash_one(&tree, "film.mp4", stamps["film.mp4"], &mut state, &mut |_| {
+            let file = std::fs::File::options().write(true).open(&path)?;
+            Ok(file.write_all_at(b"other", 100)?)
+        });
+        let error = result.unwrap_err().to_string();
+        assert!(error.starts_with("\"film.mp4\" changed while"), "{error}");
+    }
+
+    #[test]
+    fn a_versions_name_depends_on_paths_and_bytes_and_on_nothing_else() {
+        let blocks = |bytes: &[u8]| {
+            Blocks::of_hashes(Bytes::of(bytes.len()), hash::hash_bytes(bytes)).unwrap()
+        };
+        let name = |files: &[(&str, &[u8])]| {
+            let files = files.iter().map(|(p, b)| ((*p).to_owned(), blocks(b))).collect();
+            version_name(&"film".parse().unwrap(), &files).unwrap().to_string()
+        };
+        let one = name(&[("a", b"1"), ("b", b"2")]);
+        assert_eq!(one, name(&[("b", b"2"), ("a", b"1")]));
+        assert_ne!(one, name(&[("a", b"2"), ("b", b"1")]));
+        assert_ne!(one, name(&[("a", b"1"), ("c", b"2")]));
+        assert_eq!(one.len(), "film-".len() + 12);
+        let long = "x".repeat(63).parse().unwrap();
+        let error = version_name(&long, &BTreeMap::new()).unwrap_err().to_string();
+        assert!(error.contains("too long"), "{error}");
+    }
+}

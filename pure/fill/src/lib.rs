@@ -5,7 +5,7 @@
 //!                                                     │
 //!                          bytes of a source ──> transfer ──> verified blocks, to be written
 //!                                                     │
-//!                                                   rate      how fast all transfers together may go
+//!                                                   rate      how fast all together may go
 //! ```
 //!
 //! `plan` is a function, `transfer` a machine for one object, `rate` a structure that they share.

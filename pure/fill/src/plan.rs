@@ -1,13 +1,13 @@
 //! What to fetch, what to evict, and why not more.
 //!
-//! **Fetch** in the manifest's order: asset versions as ranked, their files by path. An object that
-//! several versions share is fetched once, from any of their sources. An object that finds no room is
-//! passed over and reported; smaller ones after it may still fit. While evictions are still due it is
-//! waited for instead, so that what is wanted most gets the room that comes free.
+//! **Fetch** in the manifest's order: asset versions as ranked, their files by path. An object
+//! that several versions share is fetched once, from any of their sources. An object that finds no
+//! room is passed over and reported; smaller ones after it may still fit. While evictions are due
+//! it is waited for instead, so that what is wanted most gets the room that comes free.
 //!
-//! **Evict** what is in no version of the manifest, at once and not when room runs short: control has
-//! said that it is not wanted here, room that is free is room that can be promised, and free blocks
-//! are what keeps an SSD quick. Bounded per plan, so that a wrong manifest can be corrected while
+//! **Evict** what is in no version of the manifest, at once and not when room runs short: control
+//! has said that it is not wanted here, room that is free is room that can be promised, and free
+//! blocks are what keeps an SSD quick. Bounded per plan, so that a wrong manifest can be corrected while
 //! most is still there, and so that deleting never floods a drive.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -81,7 +81,7 @@ pub struct Report {
     pub objects_without_room: u64,
     /// How much these would take.
     pub bytes_without_room: Bytes,
-    /// Objects not in this plan, though wanted and fitting: beyond `fetch_max`, or waiting for room.
+    /// Objects for a later plan: beyond `fetch_max`, or waiting for room.
     pub objects_later: u64,
     /// Evictions not in this plan.
     pub evictions_later: u64,
@@ -177,7 +177,7 @@ fn urls(manifest: &Manifest, places: &[(usize, &str)], urls_max: usize) -> Vec<S
     urls
 }
 
-/// A path as it stands in a URL (RFC 3986, section 3.3): what is neither unreserved nor `/` is encoded.
+/// A path as it stands in a URL (RFC 3986, section 3.3): all but unreserved and `/` is encoded.
 fn percent_encoded(path: &str) -> String {
     let mut encoded = String::with_capacity(path.len());
     for byte in path.bytes() {

@@ -1,7 +1,8 @@
 //! How fast all transfers together may go.
 //!
-//! A token bucket, kept as one number: the time at which the bucket would be full again. Taking `n`
-//! bytes moves that time by what `n` bytes take at the rate; it may be at most one burst ahead of now.
+//! A token bucket, kept as one number: the time at which the bucket would be full again. Taking
+//! `n` bytes moves that time by what `n` bytes take at the rate; what is taken may be used when
+//! that time is at most one burst ahead.
 
 use model::units::{BitsPerSecond, Bytes, Instant, Nanos};
 

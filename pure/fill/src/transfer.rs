@@ -11,9 +11,9 @@
 //!   └─ wait ── next source                Close, next source
 //! ```
 //!
-//! A block counts when its hash is right and it is written; nothing else is remembered, on the drive
-//! either: a part file is its own journal, and each block found in it is verified again. So a block
-//! is never fetched twice, and what a cut costs is the block that was half-way.
+//! A block counts when its hash is right and it is written; nothing else is remembered, on the
+//! drive either: a part file is its own journal, and each block found in it is verified again. So
+//! a block is never fetched twice, and what a cut costs is the block that was half-way.
 //!
 //! The shell holds one buffer of one block per transfer, and asks for the next only when the last
 //! is written: memory is bounded by the number of transfers.
@@ -26,8 +26,8 @@ use model::units::{Bytes, Instant, Nanos};
 /// Bounds of one transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Most bytes asked for in one request. What a cut connection had in its buffers is lost, so not
-    /// endless; each request costs a round trip, so not small.
+    /// Most bytes asked for in one request. What a cut connection had in its buffers is lost, so
+    /// not endless; each request costs a round trip, so not small.
     pub range_len_max: Bytes,
     /// How often one block may come wrong before the object is given up.
     pub block_tries_max: u32,
@@ -138,7 +138,7 @@ pub enum Reason {
     NoSource,
     /// Some block is wrong wherever it comes from.
     #[error(
-        "block {index} came wrong {tries} times: the source's file was changed or is damaged; ingest it again"
+        "block {index} came wrong {tries} times: a source's file is damaged or changed; ingest again"
     )]
     WrongBytes {
         /// Which block.
@@ -372,8 +372,8 @@ impl Transfer {
         }
     }
 
-    /// Doubles from the first to the longest wait, and takes half to all of it, by a byte of the id:
-    /// a fleet that lost one source does not come back to it at one moment.
+    /// Doubles from the first to the longest wait, and takes half to all of it, by a byte of the
+    /// id: what lost one source at one moment does not come back to it at one moment.
     fn backoff(&self, rounds: u32) -> Nanos {
         let doubled = self.config.backoff_first.0.saturating_mul(1 << (rounds - 1).min(32));
         let most = doubled.min(self.config.backoff_max.0);
@@ -512,7 +512,9 @@ mod tests {
         transfer.handle(Instant(0), Event::Failed(SourceFault::BrokeOff(Bytes(300_000))));
         assert_eq!(transfer.poll(), fetch(1, 1, 3), "the next source, at once");
         transfer.handle(Instant(0), Event::Ended);
-        assert_eq!(transfer.poll(), fetch(0, 1, 3), "an answer that ends early is a failure too");
+        assert_eq!(transfer.poll(), None, "an answer that ends early is a failure too");
+        transfer.handle(transfer.deadline().unwrap(), Event::Tick);
+        assert_eq!(transfer.poll(), fetch(0, 1, 3));
     }
 
     #[test]
@@ -597,7 +599,8 @@ mod tests {
                     }
                     Some(Action::Keep { index }) => written[Bytes(index).as_usize()] += 1,
                     Some(Action::Fetch { first, count, .. }) => {
-                        prop_assert!((first..first + count).all(|i| written[Bytes(i).as_usize()] == 0));
+                        let mut run = (first..first + count).map(|i| written[Bytes(i).as_usize()]);
+                        prop_assert!(run.all(|times| times == 0));
                         at = first;
                     }
                     Some(Action::Close) => {}
@@ -616,7 +619,9 @@ mod tests {
                             Some(1) => Event::Ended,
                             Some(2) => Event::Received { index: at, bytes: &[1, 2, 3] },
                             Some(_) | None if at == 5 => Event::Ended,
-                            Some(_) | None => Event::Received { index: at, bytes: object.block(at) },
+                            Some(_) | None => {
+                                Event::Received { index: at, bytes: object.block(at) }
+                            }
                         };
                         at += u64::from(matches!(event, Event::Received { .. }));
                         transfer.handle(now, event);

@@ -8,7 +8,7 @@
 //! 0       4     magic "NCIX"
 //! 4       1     kind: 1 published, 2 removed, 3 head of a snapshot
 //! 5       3     zeros
-//! 8       8     sequence: grows by one per record of the log; in a snapshot, that of its last change
+//! 8       8     sequence: one more in each record of the log; in a snapshot, its last change's
 //! 16      16    drive id, so that a file copied from another drive is noticed
 //! 32      32    object id; in a head: BLAKE3 of all bytes after the head
 //! 64      8     offset of the object in its file; in a head: 0

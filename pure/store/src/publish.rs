@@ -8,13 +8,13 @@
 //!  4 WriteFooter                                  the same: only the rename makes an object
 //!  5 FlushFile  fdatasync                         the same
 //!  6 Rename     fill/x.part -> objects/ab/x       part or object, each whole
-//!  7 SyncFolder objects/ab, then fill             an object that the log lacks: the audit adopts it
+//!  7 SyncFolder objects/ab, then fill             an object not in the log: the audit adopts it
 //!  8 Log        append, fdatasync                 the object
 //!  9 Show       visible to viewers
 //!
 //! go
 //!  1 Hide       no new request finds it           the object (it is still in the log)
-//!  2 Log        append, fdatasync                 a file that the log lacks: the audit decides
+//!  2 Log        append, fdatasync                 a file not in the log: the audit decides
 //!  3 Unlink     readers keep their open file
 //!  4 SyncFolder                                   nothing
 //! ```
@@ -198,7 +198,7 @@ impl Publication {
         }
     }
 
-    /// The next thing to do; none while one is being done, while blocks are missing, and at the end.
+    /// The next thing to do; none while one is being done or blocks are missing, and at the end.
     pub fn poll(&mut self) -> Option<Action> {
         if self.step == Appear::Blocks && self.blocks_left == 0 {
             self.step = Appear::WriteFooter;
@@ -340,7 +340,7 @@ mod tests {
     const LEN: Bytes = Bytes(600_000);
     const BLOCKS: usize = 3;
 
-    /// Runs to the end, every action done but the one at `fail_at`; returns short names of the actions.
+    /// Runs to the end, every action done but the one at `fail_at`; returns the actions' names.
     fn run(mut publication: Publication, fail_at: Option<(usize, Fault)>) -> (String, Outcome) {
         let mut names = Vec::new();
         loop {

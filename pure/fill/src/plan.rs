@@ -7,8 +7,8 @@
 //!
 //! **Evict** what is in no version of the manifest, at once and not when room runs short: control
 //! has said that it is not wanted here, room that is free is room that can be promised, and free
-//! blocks are what keeps an SSD quick. Bounded per plan, so that a wrong manifest can be corrected while
-//! most is still there, and so that deleting never floods a drive.
+//! blocks are what keeps an SSD quick. Bounded per plan, so that a wrong manifest can be corrected
+//! while most is still there, and so that deleting never floods a drive.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -138,7 +138,7 @@ pub enum Reason {
     NoSource,
     /// Some block is wrong wherever it comes from.
     #[error(
-        "block {index} came wrong {tries} times: a source's file is damaged or changed; ingest again"
+        "block {index} came wrong {tries} times: a source's file is not what was ingested"
     )]
     WrongBytes {
         /// Which block.

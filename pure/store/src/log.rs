@@ -76,7 +76,8 @@ pub enum Change {
 pub struct Replay {
     /// The drive's objects.
     pub entries: BTreeMap<ObjectId, Entry>,
-    /// The last change among them; the next is one more.
+    /// The last change among them; the next is one more. After damage: the highest number seen
+    /// anywhere, so that a new snapshot with this number overrules all that is left of the log.
     pub sequence: Sequence,
     /// How much of the log is good. Cut it here before anything is appended.
     pub log_len: Bytes,
@@ -165,6 +166,8 @@ pub fn replay(drive: DriveId, snapshot: Option<&[u8]>, log: &[u8]) -> Replay {
         }
         Err(damage) => {
             replay.damage = Some(damage);
+            replay.torn = Bytes::of(log.len());
+            replay.sequence = last_seen(drive, snapshot.unwrap_or(&[]), log);
             return replay;
         }
     }
@@ -189,6 +192,9 @@ pub fn replay(drive: DriveId, snapshot: Option<&[u8]>, log: &[u8]) -> Replay {
             replay.sequence = found;
             apply(&mut replay.entries, change);
         }
+    }
+    if replay.damage.is_some() {
+        replay.sequence = replay.sequence.max(last_seen(drive, &[], log));
     }
     replay.torn = Bytes::of(log.len()) - replay.log_len;
     assert!(replay.torn.0 != 0 || rest.is_empty(), "what is not a whole record is never accepted");
@@ -236,6 +242,13 @@ fn read_snapshot(
         apply(&mut entries, record.change().ok_or(Damage::Snapshot)?);
     }
     Ok((head.sequence, entries))
+}
+
+/// The highest number in any record that is whole.
+fn last_seen(drive: DriveId, snapshot: &[u8], log: &[u8]) -> Sequence {
+    let records = [snapshot, log].into_iter().flat_map(|bytes| bytes.as_chunks::<RECORD_LEN>().0);
+    let whole = records.filter_map(|bytes| Record::decode(drive, bytes));
+    whole.map(|record| record.sequence).max().unwrap_or_default()
 }
 
 fn index(i: u64) -> usize {
@@ -381,6 +394,8 @@ mod tests {
                     prop_assert_eq!(replay.damage, damage);
                     prop_assert_eq!(replay.torn, Bytes::of(log.len() - bad * RECORD_LEN));
                     prop_assert_eq!(replay.entries, case.state_of_prefix(bad));
+                    let last_change = Sequence(Bytes::of(case.history.len()).0);
+                    prop_assert!(last || replay.sequence == last_change);
                 }
             }
         }

@@ -1,8 +1,8 @@
 //! Where each published object lies. What is not here is not served.
 //!
 //! One index covers all drives of an appliance. Each worker owns a copy and applies the same
-//! updates, so a look-up takes no lock. A `BTreeMap`: its order is the same in every run, and 100,000
-//! objects are found in under twenty comparisons.
+//! updates, so a look-up takes no lock. A `BTreeMap`: its order is the same in every run, and
+//! 100,000 objects are found in under twenty comparisons.
 
 use std::collections::BTreeMap;
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! DIR/
-//!   nearcast-drive.toml     marker: whose drive this is (see `marker`); without it nothing is touched
+//!   nearcast-drive.toml     marker: whose drive this is; without it nothing is touched
 //!   objects/ab/<64 hex>     published objects, one file each; ab = the id's first two digits
 //!   fill/<64 hex>.part      objects on their way, same layout, footer still missing
 //!   index/snapshot          what the drive held when the snapshot was taken (see `log`)

@@ -2,10 +2,16 @@
 //!
 //! ```text
 //! index        object -> extent, of all drives: what workers look up
+//! inventory    what changed of it, for control
 //! layout       names and sizes of files on a drive; which drive takes the next object
+//! log          the index on the drive: snapshot, log, replay
 //! marker       the file that makes a directory a drive
+//! publish      the steps by which an object appears, and by which it goes
 //! ```
 
 pub mod index;
+pub mod inventory;
 pub mod layout;
+pub mod log;
 pub mod marker;
+pub mod publish;

@@ -3,7 +3,7 @@
 //! ```text
 //! # A Nearcast drive. Written by "nearcast-appliance format"; not meant to be edited.
 //! format = 1
-//! id = "5f0c..."              32 hex digits, drawn at random: the drive's name wherever it is mounted
+//! id = "5f0c..."              32 hex digits, drawn at random: its name wherever it is mounted
 //! reserve = "10 %"            of the filesystem, never filled
 //! direct_align = "512 B"      smallest unit that direct I/O took here when formatted
 //! created = "1790000000 s"    seconds since 1970

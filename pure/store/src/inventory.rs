@@ -1,0 +1,147 @@
+//! What control knows of an appliance's objects, and what it has to be told.
+//!
+//! Every change gets a number. Control answers each report with the number it has seen; the next
+//! report says what changed since, or everything if that is too long ago.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use model::id::ObjectId;
+
+/// The number of a state of the inventory. 0 is no state: control knows nothing yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct InventoryState(pub u64);
+
+/// What leads from one state to another.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Delta {
+    /// The state before; 0 if `held` is all there is.
+    pub from: InventoryState,
+    /// The state after.
+    pub to: InventoryState,
+    /// What came.
+    pub held: Vec<ObjectId>,
+    /// What went.
+    pub gone: Vec<ObjectId>,
+}
+
+/// The latest changes, and their numbers.
+#[derive(Clone, Debug)]
+pub struct Inventory {
+    /// Invariant: at least 1, and the number of the last of `changes`.
+    state: InventoryState,
+    /// Object, and whether it came. Invariant: at most `changes_max`.
+    changes: VecDeque<(ObjectId, bool)>,
+    changes_max: usize,
+}
+
+impl Inventory {
+    /// An inventory that remembers so many changes; older ones cost a full report.
+    pub fn new(changes_max: usize) -> Self {
+        Self { state: InventoryState(1), changes: VecDeque::new(), changes_max }
+    }
+
+    /// The object is now held.
+    pub fn publish(&mut self, object: ObjectId) {
+        self.change(object, true);
+    }
+
+    /// The object is no longer held.
+    pub fn remove(&mut self, object: ObjectId) {
+        self.change(object, false);
+    }
+
+    /// What to tell control, which has seen `known`; `held` is all that is held now.
+    pub fn since(&self, known: InventoryState, held: impl Iterator<Item = ObjectId>) -> Delta {
+        let to = self.state;
+        let missed = to.0.checked_sub(known.0).and_then(|n| usize::try_from(n).ok());
+        let missed = missed.filter(|n| known.0 != 0 && *n <= self.changes.len());
+        let Some(missed) = missed else {
+            return Delta { from: InventoryState(0), to, held: held.collect(), gone: Vec::new() };
+        };
+        let latest = self.changes.range(self.changes.len() - missed..);
+        let last_of_each: BTreeMap<ObjectId, bool> = latest.copied().collect();
+        let (came, went): (Vec<_>, Vec<_>) = last_of_each.into_iter().partition(|(_, came)| *came);
+        let ids = |changes: Vec<(ObjectId, bool)>| changes.into_iter().map(|(id, _)| id).collect();
+        Delta { from: known, to, held: ids(came), gone: ids(went) }
+    }
+
+    fn change(&mut self, object: ObjectId, came: bool) {
+        self.state.0 += 1;
+        self.changes.push_back((object, came));
+        if self.changes_max < self.changes.len() {
+            self.changes.pop_front();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    fn object(n: u8) -> ObjectId {
+        ObjectId([n; 32])
+    }
+
+    #[test]
+    fn control_is_told_everything_once_and_then_only_changes() {
+        let mut inventory = Inventory::new(10);
+        inventory.publish(object(1));
+        let all = inventory.since(InventoryState(0), [object(1)].into_iter());
+        assert_eq!((all.from, all.held.len()), (InventoryState(0), 1));
+        inventory.publish(object(2));
+        inventory.publish(object(3));
+        inventory.remove(object(2));
+        let delta = inventory.since(all.to, [object(1), object(3)].into_iter());
+        assert_eq!(
+            (delta.from, delta.held, delta.gone),
+            (all.to, vec![object(3)], vec![object(2)])
+        );
+        let nothing = inventory.since(delta.to, [].into_iter());
+        assert_eq!((nothing.from, nothing.to), (delta.to, delta.to));
+    }
+
+    #[test]
+    fn a_state_of_another_life_or_too_long_ago_gets_everything() {
+        let mut inventory = Inventory::new(2);
+        for n in 0..5 {
+            inventory.publish(object(n));
+        }
+        for (known, from) in [(3, 0), (4, 4), (6, 6), (7, 0), (u64::MAX, 0)] {
+            let delta = inventory.since(InventoryState(known), (0..5).map(object));
+            assert_eq!(delta.from, InventoryState(from), "known {known}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn control_that_applies_the_deltas_knows_what_is_held(
+            steps in prop::collection::vec((any::<bool>(), 0u8..5, any::<bool>()), 0..60),
+            changes_max in 0usize..8,
+        ) {
+            let mut inventory = Inventory::new(changes_max);
+            let (mut held, mut known) = (BTreeSet::new(), BTreeSet::new());
+            let mut seen = InventoryState(0);
+            for (came, n, report) in steps.into_iter().chain([(true, 0, true)]) {
+                if came {
+                    held.insert(object(n));
+                    inventory.publish(object(n));
+                } else {
+                    held.remove(&object(n));
+                    inventory.remove(object(n));
+                }
+                if report {
+                    let delta = inventory.since(seen, held.iter().copied());
+                    if delta.from == InventoryState(0) {
+                        known.clear();
+                    }
+                    known.extend(delta.held);
+                    delta.gone.iter().for_each(|gone| { known.remove(gone); });
+                    seen = delta.to;
+                    prop_assert_eq!(&known, &held);
+                }
+            }
+        }
+    }
+}

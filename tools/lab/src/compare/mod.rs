@@ -1,0 +1,294 @@
+//! What a GB costs us, and what it costs a peer, measured in turns on one machine.
+//!
+//! ```text
+//! catalogue ──> both servers, each bound to the server CPU, both up all the time
+//! calibrate: each configuration of the peer for a moment; the cheapest goes on
+//! ours, peer, ours, peer, ...: connect, warm up, window    (the client on its own CPU)
+//! report: the median over pairs of (our CPU s/GB) / (the peer's)
+//! ```
+//!
+//! Interleaving spreads what else the machine does over both sides alike.
+
+mod catalogue;
+mod certificate;
+mod cpu;
+mod group;
+mod nginx;
+mod process;
+mod report;
+mod statistics;
+mod window;
+mod workload;
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use model::units::Bytes;
+use rustls::CipherSuite;
+use tracing::{info, warn};
+
+use crate::load::{Plan, Target};
+use catalogue::Catalogue;
+use certificate::Certificate;
+use cpu::Account;
+use group::Group;
+use nginx::Variant;
+use process::Process;
+use report::{Report, Setting, Trial};
+use window::{Timing, Window, measure};
+use workload::{Name, Workload};
+
+/// Whom to compare with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Peer {
+    /// The machine's nginx, in its best configuration for the workload.
+    Nginx,
+}
+
+/// `nearcast-lab compare`
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Whom to compare with.
+    #[arg(long, value_enum)]
+    peer: Peer,
+    /// What to ask for.
+    #[arg(long, value_enum)]
+    workload: Name,
+    /// How often each side has its turn.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pairs: u32,
+    /// Length of a window, in seconds.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=600))]
+    seconds: u32,
+    /// Load before each window, in seconds.
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=60))]
+    warm_up: u32,
+    /// Take this configuration of the peer, instead of trying all and taking the best.
+    #[arg(long)]
+    peer_config: Option<String>,
+    /// Null test: the peer against itself. The ratio should be 1, and tells the noise.
+    #[arg(long)]
+    null: bool,
+    /// Compare every n-th response with the source, byte by byte; the others by length only.
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u64).range(1..))]
+    verify_every: u64,
+    /// Another seed, other ranges.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// The CPU for servers.
+    #[arg(long, default_value_t = 0)]
+    server_cpu: usize,
+    /// The CPU for the load client.
+    #[arg(long, default_value_t = 1)]
+    client_cpu: usize,
+    /// First of ten ports on 127.0.0.1.
+    #[arg(long, default_value_t = 18500, value_parser = clap::value_parser!(u16).range(1..=65525))]
+    port: u16,
+    /// Where files are made; it must be on a drive. Default: the directory for temporary files.
+    #[arg(long)]
+    dir: Option<PathBuf>,
+    /// Keep the catalogue and the filled appliance in DIR/nearcast-lab for the next run.
+    #[arg(long, requires = "dir")]
+    keep: bool,
+    /// Print one JSON object as the last line of output.
+    #[arg(long)]
+    json: bool,
+}
+
+/// How long each configuration of the peer is tried.
+const TRIAL: Duration = Duration::from_secs(2);
+/// Seed of the catalogue's content; not the user's, so that a kept one suits every run.
+const CONTENT_SEED: u64 = 0x6e65_6172;
+const TMPFS_MAGIC: i64 = 0x0102_1994;
+
+/// A started server.
+struct Server {
+    /// Dropped, and so ended, before the groups it is in.
+    processes: Vec<Process>,
+    account: Account,
+    plan: Plan,
+    _group: Group,
+}
+
+/// What all steps need.
+struct Bench<'a> {
+    args: &'a Args,
+    workload: Workload,
+    room: &'a Path,
+    catalogue: Catalogue,
+    certificate: Certificate,
+}
+
+/// Compares, prints the result on stdout.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    ensure!(args.server_cpu != args.client_cpu, "server and client need a CPU each");
+    let peer_version = nginx::version()?;
+    raise_file_limit()?;
+    let room = Room::open(args)?;
+    let workload = args.workload.workload();
+    let source = room.path.join(format!("source-{}", workload.catalogue));
+    let catalogue = Catalogue::open(&source, workload.files, workload.file_len, CONTENT_SEED)?;
+    let certificate = Certificate::make(&room.path)?;
+    let bench = Bench { args, workload, room: &room.path, catalogue, certificate };
+    process::pin(args.client_cpu)?;
+    let report = bench.compare(peer_version)?;
+    for doubt in report.doubts() {
+        warn!("{doubt}");
+    }
+    if args.json {
+        crate::print(&serde_json::to_string(&report)?)
+    } else {
+        crate::print(&report.table())
+    }
+}
+
+impl Bench<'_> {
+    fn compare(&self, peer_version: String) -> Result<Report> {
+        let (variant, calibration) = match &self.args.peer_config {
+            Some(name) => (nginx::variant(name)?, Vec::new()),
+            None => self.calibrate()?,
+        };
+        info!(config = variant.name, "the peer's configuration");
+        let mut ours = self.nginx(variant, self.args.port + 1)?;
+        let mut peer = self.nginx(variant, self.args.port)?;
+        let mut windows = Vec::new();
+        for pair in 0..self.args.pairs {
+            let seed = self.args.seed.wrapping_add(u64::from(pair));
+            info!(pair = pair + 1, of = self.args.pairs, "ours, then the peer");
+            let first = self.window(&mut ours, seed, self.args.seconds.into())?;
+            let second = self.window(&mut peer, seed, self.args.seconds.into())?;
+            windows.push((first, second));
+        }
+        let setting = Setting {
+            workload: self.workload.label.to_owned(),
+            peer: "nginx".to_owned(),
+            peer_version,
+            peer_config: variant.name.to_owned(),
+            ours: "nginx".to_owned(),
+            congestion_control: congestion_control(),
+        };
+        Report::new(setting, calibration, windows)
+    }
+
+    /// Tries all configurations of the peer; the one with the fewest CPU seconds per GB wins.
+    fn calibrate(&self) -> Result<(Variant, Vec<Trial>)> {
+        let mut trials = Vec::new();
+        let mut best: Option<(f64, Variant)> = None;
+        for variant in nginx::VARIANTS {
+            info!(config = variant.name, "trying a configuration of the peer");
+            let mut server = self.nginx(variant, self.args.port)?;
+            let seen = self.window(&mut server, self.args.seed, TRIAL.as_secs())?;
+            let cost = seen.cpu_s_per_gb;
+            if best.is_none_or(|(least, _)| cost < least) {
+                best = Some((cost, variant));
+            }
+            let config = variant.name.to_owned();
+            trials.push(Trial { config, cpu_s_per_gb: cost, gbps: seen.gbps });
+        }
+        let (_, variant) = best.context("the peer has no configuration")?;
+        Ok((variant, trials))
+    }
+
+    fn window(&self, server: &mut Server, seed: u64, seconds: u64) -> Result<Window> {
+        if self.workload.forget {
+            self.catalogue.forget()?;
+        } else {
+            self.catalogue.preload()?;
+        }
+        let timing = Timing {
+            warm_up: Duration::from_secs(self.args.warm_up.into()),
+            window: Duration::from_secs(seconds),
+            server_cpu: self.args.server_cpu,
+        };
+        server.plan.seed = seed;
+        let seen = measure(&server.plan, self.catalogue.truth(), Some(&server.account), timing);
+        for process in &mut server.processes {
+            process.check()?;
+        }
+        seen
+    }
+
+    fn nginx(&self, variant: Variant, port: u16) -> Result<Server> {
+        let name = format!("nearcast-lab-{}-{port}", std::process::id());
+        let group = Group::new(&name, self.workload.memory_max)?;
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let room = self.room.join(format!("peer-{port}"));
+        let process = nginx::start(
+            variant,
+            address,
+            self.catalogue.dir(),
+            &self.certificate,
+            &room,
+            self.args.server_cpu,
+            group.joins(),
+        )?;
+        let account = group.account(process.id());
+        let plan = self.plan(address, self.catalogue.targets("/"));
+        Ok(Server { processes: vec![process], account, plan, _group: group })
+    }
+
+    fn plan(&self, address: SocketAddr, targets: Vec<Target>) -> Plan {
+        Plan {
+            address,
+            name: address.ip().to_string(),
+            trust: self.certificate.ca.clone(),
+            suites: vec![CipherSuite::TLS13_AES_128_GCM_SHA256],
+            targets,
+            connections: self.workload.connections,
+            range_len: self.workload.range_len,
+            verify_every: self.args.verify_every,
+            seed: self.args.seed,
+        }
+    }
+}
+
+/// Where a run's files are.
+struct Room {
+    path: PathBuf,
+    /// Removes the directory when dropped; `None` where it is kept.
+    _temporary: Option<tempfile::TempDir>,
+}
+
+impl Room {
+    fn open(args: &Args) -> Result<Self> {
+        let dir = args.dir.clone().unwrap_or_else(std::env::temp_dir);
+        fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
+        let dir = dir.canonicalize()?;
+        let kind = rustix::fs::statfs(&dir)?;
+        ensure!(
+            kind.f_type != TMPFS_MAGIC,
+            "{} is in memory, which is no drive: choose another with --dir",
+            dir.display()
+        );
+        let workload = args.workload.workload();
+        let len = workload.file_len.0.saturating_mul(u64::try_from(workload.files)?);
+        // The source, our copy of it, and the reserve that a drive keeps.
+        let need = Bytes(len.saturating_mul(3));
+        let free = rustix::fs::statvfs(&dir)?;
+        let free = Bytes(free.f_bavail.saturating_mul(free.f_frsize));
+        ensure!(need <= free, "{} has {free} free, and {need} are needed", dir.display());
+        if args.keep {
+            let path = dir.join("nearcast-lab");
+            fs::create_dir_all(&path)?;
+            return Ok(Self { path, _temporary: None });
+        }
+        let temporary = tempfile::Builder::new().prefix("nearcast-lab-").tempdir_in(&dir)?;
+        Ok(Self { path: temporary.path().to_owned(), _temporary: Some(temporary) })
+    }
+}
+
+/// A thousand connections need as many files, in the servers too, which inherit the limit.
+fn raise_file_limit() -> Result<()> {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })?;
+    Ok(())
+}
+
+fn congestion_control() -> String {
+    let name = fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control");
+    name.map_or_else(|_| "unknown".to_owned(), |name| name.trim().to_owned())
+}

@@ -1,0 +1,299 @@
+//! From windows to a verdict.
+
+use std::fmt::Write;
+
+use anyhow::{Context, Result, ensure};
+use serde::Serialize;
+
+use super::statistics::{interquartile_range, median};
+use super::window::Window;
+
+/// One turn of each side.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Pair {
+    /// Ours divided by the peer's, in CPU seconds per GB.
+    pub(crate) ratio: f64,
+    /// Our window.
+    pub(crate) ours: Window,
+    /// The peer's window.
+    pub(crate) peer: Window,
+}
+
+/// A configuration of the peer that was tried.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Trial {
+    /// Its name.
+    pub(crate) config: String,
+    /// What it cost.
+    pub(crate) cpu_s_per_gb: f64,
+    /// What it reached.
+    pub(crate) gbps: f64,
+}
+
+/// What stays the same for all windows.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Setting {
+    /// The workload's name.
+    pub(crate) workload: String,
+    /// Whom we are compared with.
+    pub(crate) peer: String,
+    /// Its version.
+    pub(crate) peer_version: String,
+    /// The configuration that was found best.
+    pub(crate) peer_config: String,
+    /// What stands for us: the appliance, or the peer itself in a null test.
+    pub(crate) ours: String,
+    /// The TCP congestion control of this machine.
+    pub(crate) congestion_control: String,
+}
+
+/// The whole result; one JSON object.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Report {
+    #[serde(flatten)]
+    setting: Setting,
+    ours_cpu_s_per_gb: f64,
+    peer_cpu_s_per_gb: f64,
+    ratio: f64,
+    ratio_iqr: f64,
+    ours_gbps: f64,
+    peer_gbps: f64,
+    pairs: usize,
+    bytes_verified: u64,
+    /// The same ratio with all that ran on the server's CPU, kernel threads included.
+    ratio_cpu_busy: f64,
+    /// How busy the server's CPU was, 0 to 1.
+    ours_cpu_busy: f64,
+    peer_cpu_busy: f64,
+    cipher: String,
+    client_cpu_share: f64,
+    client_cpu_s_per_gb: f64,
+    ours_response_ms_p50: f64,
+    ours_response_ms_p99: f64,
+    peer_response_ms_p50: f64,
+    peer_response_ms_p99: f64,
+    calibration: Vec<Trial>,
+    windows: Vec<Pair>,
+}
+
+/// The client was the limit, rather than the server, above this share of its CPU.
+const CLIENT_SHARE_MAX: f64 = 0.9;
+
+impl Report {
+    /// Sums up; refuses what cannot be compared.
+    pub(crate) fn new(
+        setting: Setting,
+        calibration: Vec<Trial>,
+        windows: Vec<(Window, Window)>,
+    ) -> Result<Self> {
+        let pair = |(ours, peer): (Window, Window)| Pair {
+            ratio: ours.cpu_s_per_gb / peer.cpu_s_per_gb,
+            ours,
+            peer,
+        };
+        let windows: Vec<Pair> = windows.into_iter().map(pair).collect();
+        let cipher = one_cipher(&windows)?;
+        let of = |value: fn(&Pair) -> f64| {
+            let values: Vec<f64> = windows.iter().map(value).collect();
+            median(&values).context("no pair was measured")
+        };
+        let ratios: Vec<f64> = windows.iter().map(|pair| pair.ratio).collect();
+        let busy = |window: &Window| window.cpu_busy_s / window.gb;
+        let busy_ratios: Vec<f64> =
+            windows.iter().map(|pair| busy(&pair.ours) / busy(&pair.peer)).collect();
+        let verified =
+            windows.iter().map(|pair| pair.ours.bytes_verified + pair.peer.bytes_verified);
+        Ok(Self {
+            ours_cpu_s_per_gb: of(|pair| pair.ours.cpu_s_per_gb)?,
+            peer_cpu_s_per_gb: of(|pair| pair.peer.cpu_s_per_gb)?,
+            ratio: of(|pair| pair.ratio)?,
+            ratio_iqr: interquartile_range(&ratios).context("no pair was measured")?,
+            ours_gbps: of(|pair| pair.ours.gbps)?,
+            peer_gbps: of(|pair| pair.peer.gbps)?,
+            pairs: windows.len(),
+            bytes_verified: verified.sum(),
+            ratio_cpu_busy: median(&busy_ratios).context("no pair was measured")?,
+            ours_cpu_busy: of(|pair| pair.ours.cpu_busy_s / pair.ours.seconds)?,
+            peer_cpu_busy: of(|pair| pair.peer.cpu_busy_s / pair.peer.seconds)?,
+            cipher,
+            client_cpu_share: of(|pair| {
+                pair.ours.client_cpu_share.max(pair.peer.client_cpu_share)
+            })?,
+            client_cpu_s_per_gb: of(|pair| pair.ours.client_cpu_s_per_gb)?,
+            ours_response_ms_p50: of(|pair| pair.ours.response_ms_p50)?,
+            ours_response_ms_p99: of(|pair| pair.ours.response_ms_p99)?,
+            peer_response_ms_p50: of(|pair| pair.peer.response_ms_p50)?,
+            peer_response_ms_p99: of(|pair| pair.peer.response_ms_p99)?,
+            setting,
+            calibration,
+            windows,
+        })
+    }
+
+    /// What a reader should know before believing the figures.
+    pub(crate) fn doubts(&self) -> Vec<String> {
+        let mut doubts = Vec::new();
+        if CLIENT_SHARE_MAX < self.client_cpu_share {
+            doubts.push(format!(
+                "the load client used {:.0} % of its CPU: throughput may be its limit, not the \
+                 server's",
+                self.client_cpu_share * 100.0
+            ));
+        }
+        for (name, busy, own) in [
+            ("ours", self.ours_cpu_busy, self.share(|pair| &pair.ours)),
+            ("the peer", self.peer_cpu_busy, self.share(|pair| &pair.peer)),
+        ] {
+            if 0.1 < busy - own {
+                doubts.push(format!(
+                    "while {name} ran, {:.0} % of its CPU went to others: the machine was not \
+                     quiet, or its kernel threads did part of the work (see ratio_cpu_busy)",
+                    (busy - own) * 100.0
+                ));
+            }
+        }
+        doubts
+    }
+
+    /// For people.
+    pub(crate) fn table(&self) -> String {
+        let mut text = String::new();
+        let setting = &self.setting;
+        // Writing to a String cannot fail.
+        let _ = writeln!(
+            text,
+            "{} against {} ({}, {}), {} pairs, {}",
+            setting.workload,
+            setting.peer,
+            setting.peer_version,
+            setting.peer_config,
+            self.pairs,
+            self.cipher
+        );
+        let _ = writeln!(text, "{:<22}{:>10}{:>10}", "", "ours", "peer");
+        for (name, ours, peer) in [
+            ("CPU s/GB", self.ours_cpu_s_per_gb, self.peer_cpu_s_per_gb),
+            ("Gb/s", self.ours_gbps, self.peer_gbps),
+            ("response ms, median", self.ours_response_ms_p50, self.peer_response_ms_p50),
+            ("response ms, p99", self.ours_response_ms_p99, self.peer_response_ms_p99),
+        ] {
+            let _ = writeln!(text, "{name:<22}{ours:>10.3}{peer:>10.3}");
+        }
+        let _ = writeln!(
+            text,
+            "ratio {:.3} (interquartile range {:.3}); {:.2} GB compared byte by byte",
+            self.ratio,
+            self.ratio_iqr,
+            std::time::Duration::from_nanos(self.bytes_verified).as_secs_f64()
+        );
+        text
+    }
+
+    fn share(&self, side: fn(&Pair) -> &Window) -> f64 {
+        let shares: Vec<f64> = self
+            .windows
+            .iter()
+            .map(side)
+            .map(|window| window.server_cpu_s / window.seconds)
+            .collect();
+        median(&shares).unwrap_or(0.0)
+    }
+}
+
+/// The cipher of all windows, if it is one.
+fn one_cipher(pairs: &[Pair]) -> Result<String> {
+    let sides = pairs.iter().flat_map(|pair| [&pair.ours, &pair.peer]);
+    let mut ciphers: Vec<&String> = sides.flat_map(|window| &window.ciphers).collect();
+    ciphers.sort();
+    ciphers.dedup();
+    ensure!(ciphers.len() == 1, "ciphers differ, so costs cannot be compared: {ciphers:?}");
+    Ok(ciphers[0].clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn window(cpu_s_per_gb: f64, cipher: &str) -> Window {
+        Window {
+            cpu_s_per_gb,
+            gbps: 8.0,
+            gb: 5.0,
+            server_cpu_s: 5.0,
+            cpu_busy_s: 5.0,
+            client_cpu_s_per_gb: 0.1,
+            client_cpu_share: 0.1,
+            seconds: 5.0,
+            responses: 9,
+            response_ms_p50: 1.0,
+            response_ms_p99: 2.0,
+            bytes_verified: 10,
+            ciphers: vec![cipher.to_owned()],
+        }
+    }
+
+    fn setting() -> Setting {
+        Setting {
+            workload: "warm".to_owned(),
+            peer: "nginx".to_owned(),
+            peer_version: "1".to_owned(),
+            peer_config: "sendfile".to_owned(),
+            ours: "appliance".to_owned(),
+            congestion_control: "cubic".to_owned(),
+        }
+    }
+
+    fn report(pairs: &[(f64, f64)]) -> Report {
+        let pairs = pairs.iter().map(|(a, b)| (window(*a, "AES"), window(*b, "AES"))).collect();
+        Report::new(setting(), Vec::new(), pairs).unwrap()
+    }
+
+    #[test]
+    fn the_ratio_is_the_median_of_the_pairs_not_the_ratio_of_the_medians() {
+        let report = report(&[(1.0, 2.0), (2.0, 8.0), (3.0, 3.0)]);
+        assert_eq!((report.ratio, report.ratio_iqr), (0.5, 0.375));
+        assert_eq!((report.ours_cpu_s_per_gb, report.peer_cpu_s_per_gb), (2.0, 3.0));
+        assert_eq!((report.pairs, report.bytes_verified), (3, 60));
+        assert!(report.doubts().is_empty());
+    }
+
+    #[test]
+    fn the_promised_keys_are_in_the_json() {
+        let json = serde_json::to_value(report(&[(1.0, 2.0)])).unwrap();
+        for key in [
+            "workload",
+            "peer",
+            "peer_version",
+            "peer_config",
+            "ours_cpu_s_per_gb",
+            "peer_cpu_s_per_gb",
+            "ratio",
+            "ratio_iqr",
+            "ours_gbps",
+            "peer_gbps",
+            "pairs",
+            "bytes_verified",
+        ] {
+            assert!(json.get(key).is_some(), "{key}");
+        }
+    }
+
+    #[test]
+    fn different_ciphers_are_not_compared() {
+        let pairs = vec![(window(1.0, "AES"), window(1.0, "CHACHA"))];
+        let error = Report::new(setting(), Vec::new(), pairs).unwrap_err().to_string();
+        assert!(error.starts_with("ciphers differ"), "{error}");
+        assert!(Report::new(setting(), Vec::new(), Vec::new()).is_err());
+    }
+
+    #[test]
+    fn a_busy_machine_or_client_is_said() {
+        let mut ours = window(1.0, "AES");
+        ours.cpu_busy_s = 5.9;
+        ours.client_cpu_share = 0.95;
+        let pairs = vec![(ours, window(1.0, "AES"))];
+        let doubts = Report::new(setting(), Vec::new(), pairs).unwrap().doubts();
+        assert_eq!(doubts.len(), 2);
+        assert!(doubts[0].contains("95 %") && doubts[1].contains("18 %"), "{doubts:?}");
+    }
+}

@@ -1,0 +1,226 @@
+//! One viewer: a socket, its TLS state, and the response that it waits for.
+
+use std::net::TcpStream;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags};
+
+use super::handshake::{self, Keys};
+use super::record::{Content, OVERHEAD, Walk, Walked, Want};
+use super::reply::{Asked, Reply};
+use super::truth::Truth;
+
+/// Records up to this size are always opened: a key update or a ticket amid a response is one.
+const SMALL_RECORD: usize = 1024;
+/// Bytes taken from one socket before the next has its turn.
+const TURN_LEN: usize = 512 * 1024;
+const HANDSHAKE: u8 = 22;
+const DATA: u8 = 23;
+const NEW_SESSION_TICKET: u8 = 4;
+const KEY_UPDATE: u8 = 24;
+
+/// What came of one turn.
+#[derive(Debug)]
+pub(crate) enum Turn {
+    /// The socket has nothing more, or had its share.
+    Pause,
+    /// A response is complete; `ask` is to be called next.
+    Complete {
+        /// When it was asked for.
+        since: Instant,
+    },
+}
+
+/// What connections of one load share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    /// Right bytes.
+    pub(crate) truth: Truth,
+    /// Where bytes go that nobody looks at; the kernel leaves it alone.
+    pub(crate) sink: Vec<u8>,
+    /// Room for right bytes.
+    pub(crate) scratch: Vec<u8>,
+    /// Body bytes that came, opened or not.
+    pub(crate) body_bytes: u64,
+    /// Body bytes that were compared.
+    pub(crate) verified_bytes: u64,
+}
+
+impl Shared {
+    /// For one load.
+    pub(crate) fn new(truth: Truth) -> Self {
+        let sink = vec![0; 1 << 16];
+        Self { truth, sink, scratch: Vec::new(), body_bytes: 0, verified_bytes: 0 }
+    }
+}
+
+/// One keep-alive connection.
+pub(crate) struct Connection {
+    socket: TcpStream,
+    keys: Keys,
+    walk: Walk,
+    reply: Option<Reply>,
+    asked_at: Instant,
+    /// A sealed request; kept to be used again.
+    outgoing: Vec<u8>,
+}
+
+impl Connection {
+    /// Of a socket after its handshake.
+    pub(crate) fn new(socket: TcpStream, keys: Keys) -> Result<Self> {
+        socket.set_nonblocking(true)?;
+        Ok(Self {
+            socket,
+            keys,
+            walk: Walk::default(),
+            reply: None,
+            asked_at: Instant::now(),
+            outgoing: Vec::new(),
+        })
+    }
+
+    /// The socket, to be polled.
+    pub(crate) fn socket(&self) -> &TcpStream {
+        &self.socket
+    }
+
+    /// What was negotiated.
+    pub(crate) fn suite(&self) -> rustls::CipherSuite {
+        self.keys.suite
+    }
+
+    /// Sends `request`, which asks for `asked`.
+    pub(crate) fn ask(&mut self, now: Instant, asked: Asked, request: &[u8]) -> Result<()> {
+        assert!(self.reply.is_none(), "one request at a time");
+        self.outgoing.clear();
+        self.keys.send.seal(DATA, request, &mut self.outgoing);
+        self.reply = Some(Reply::new(asked));
+        self.asked_at = now;
+        self.send()
+    }
+
+    /// Takes what the socket has, up to the end of a response or of this turn.
+    pub(crate) fn turn(&mut self, shared: &mut Shared) -> Result<Turn> {
+        let mut taken = 0;
+        while taken < TURN_LEN {
+            let (n, wanted) = match self.receive(&mut shared.sink) {
+                Ok(some) => some,
+                Err(Errno::AGAIN) => return Ok(Turn::Pause),
+                Err(Errno::INTR) => continue,
+                Err(error) => return Err(error).context("cannot receive"),
+            };
+            ensure!(0 < n, "the server closed the connection");
+            taken += n;
+            self.walked(n, shared)?;
+            if self.reply.as_ref().is_some_and(Reply::is_complete) {
+                self.reply = None;
+                return Ok(Turn::Complete { since: self.asked_at });
+            }
+            if n < wanted {
+                break;
+            }
+        }
+        Ok(Turn::Pause)
+    }
+
+    /// Receives what the walk wants next: (bytes that came, bytes asked for).
+    fn receive(&mut self, sink: &mut [u8]) -> Result<(usize, usize), Errno> {
+        let (into, flags) = match self.walk.want() {
+            Want::Keep(into) => (into, RecvFlags::DONTWAIT),
+            // On TCP, MSG_TRUNC takes bytes off the queue without copying them (tcp(7)).
+            Want::Drop(left) => {
+                let len = left.min(sink.len());
+                (&mut sink[..len], RecvFlags::DONTWAIT | RecvFlags::TRUNC)
+            }
+        };
+        let wanted = into.len();
+        let (_, n) = rustix::net::recv(&self.socket, into, flags)?;
+        Ok((n, wanted))
+    }
+
+    fn walked(&mut self, n: usize, shared: &mut Shared) -> Result<()> {
+        match self.walk.came(n)? {
+            Walked::Part => Ok(()),
+            Walked::Header(len) => {
+                let open = self.reply.as_ref().is_none_or(Reply::wants_bytes);
+                if open || len <= SMALL_RECORD {
+                    self.walk.keep();
+                } else {
+                    self.walk.skip();
+                }
+                Ok(())
+            }
+            Walked::Dropped(len) => {
+                self.keys.receive.skip();
+                let n = u64::try_from(len - OVERHEAD)?;
+                shared.body_bytes += n;
+                self.reply.as_mut().context("data came unasked")?.skipped(n)?;
+                Ok(())
+            }
+            Walked::Kept => self.opened(shared),
+        }
+    }
+
+    fn opened(&mut self, shared: &mut Shared) -> Result<()> {
+        let (header, record) = self.walk.record_mut();
+        let (content, plain) = self.keys.receive.open(header, record)?;
+        match content {
+            Content::Data => {
+                let reply = self.reply.as_mut().context("data came unasked")?;
+                let verify = reply.asked().verify;
+                let n = reply.bytes(plain, |asked, offset, body| {
+                    if !verify {
+                        return Ok(());
+                    }
+                    shared.truth.compare(asked.target, offset, body, &mut shared.scratch)
+                })?;
+                shared.body_bytes += n;
+                shared.verified_bytes += if verify { n } else { 0 };
+                Ok(())
+            }
+            Content::Handshake => {
+                let messages = plain.to_vec();
+                self.handshake_messages(&messages)
+            }
+            Content::Alert => bail!("the server closed with the TLS alert {plain:?}"),
+            Content::Other(kind) => bail!("a TLS record of unknown type {kind}"),
+        }
+    }
+
+    /// Tickets are dropped; key updates change our keys (RFC 8446, section 4.6).
+    fn handshake_messages(&mut self, mut messages: &[u8]) -> Result<()> {
+        while let [kind, a, b, c, rest @ ..] = messages {
+            let len = usize::from(*a) << 16 | usize::from(*b) << 8 | usize::from(*c);
+            let (body, after) = rest.split_at_checked(len).context("a cut-off TLS message")?;
+            match (*kind, body) {
+                (NEW_SESSION_TICKET, _) => {}
+                (KEY_UPDATE, [asked]) => self.key_update(*asked == 1)?,
+                (kind, _) => bail!("an unexpected TLS handshake message of type {kind}"),
+            }
+            messages = after;
+        }
+        ensure!(messages.is_empty(), "a cut-off TLS message");
+        Ok(())
+    }
+
+    fn key_update(&mut self, ours_too: bool) -> Result<()> {
+        self.keys.receive = handshake::key(self.keys.kernel.update_rx_secret()?)?;
+        if !ours_too {
+            return Ok(());
+        }
+        self.outgoing.clear();
+        self.keys.send.seal(HANDSHAKE, &[KEY_UPDATE, 0, 0, 1, 0], &mut self.outgoing);
+        self.keys.send = handshake::key(self.keys.kernel.update_tx_secret()?)?;
+        self.send()
+    }
+
+    /// A request is far smaller than a send buffer, and the one before it was answered: it fits.
+    fn send(&self) -> Result<()> {
+        let n = rustix::net::send(&self.socket, &self.outgoing, SendFlags::NOSIGNAL)
+            .context("cannot send a request")?;
+        ensure!(n == self.outgoing.len(), "a send buffer without room for one request");
+        Ok(())
+    }
+}

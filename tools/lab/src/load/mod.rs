@@ -1,0 +1,217 @@
+//! The load client: one thread, many keep-alive connections, ranges at random offsets.
+//!
+//! ```text
+//! dice ──> asked ──> connection ──> socket            (one request at a time per connection)
+//!                        ^
+//! socket ──> record ─────┤ opened: the head, small records, every n-th response in whole
+//!            (headers)   └ dropped in the kernel, only counted: everything else
+//! opened bytes ──> reply (status, lengths) ──> truth (every byte, if it is an n-th response)
+//! ```
+//!
+//! It must cost much less than the server that it loads, or it would measure itself. Anything that
+//! is not as it should be ends the run with an error.
+
+mod connection;
+mod dice;
+mod handshake;
+mod record;
+mod reply;
+mod truth;
+
+use std::collections::BTreeSet;
+use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use hdrhistogram::Histogram;
+use model::units::Bytes;
+use rustix::event::epoll;
+use rustls::CipherSuite;
+use rustls::pki_types::ServerName;
+
+use connection::{Connection, Shared, Turn};
+use dice::Choice;
+pub(crate) use truth::{Pattern, Truth};
+
+/// One file to ask for.
+#[derive(Clone, Debug)]
+pub(crate) struct Target {
+    /// Its path, as in a request.
+    pub(crate) path: String,
+    /// Its whole length.
+    pub(crate) len: Bytes,
+}
+
+/// What load is to be driven.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    /// Where the server listens.
+    pub(crate) address: SocketAddr,
+    /// Its name, as in its certificate.
+    pub(crate) name: String,
+    /// Certificates that are trusted, PEM.
+    pub(crate) trust: PathBuf,
+    /// The cipher suites that are offered; empty is all of TLS 1.3.
+    pub(crate) suites: Vec<CipherSuite>,
+    /// What is asked for.
+    pub(crate) targets: Vec<Target>,
+    /// How many connections, each with one request at a time.
+    pub(crate) connections: usize,
+    /// How long a range is.
+    pub(crate) range_len: Bytes,
+    /// Every n-th response is compared with the source; 0 is none.
+    pub(crate) verify_every: u64,
+    /// Another seed, other ranges.
+    pub(crate) seed: u64,
+}
+
+/// What has come since the beginning.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Totals {
+    /// Body bytes.
+    pub(crate) body: u64,
+    /// Of these, compared with the source.
+    pub(crate) verified: u64,
+    /// Complete responses.
+    pub(crate) responses: u64,
+}
+
+/// A load on its way.
+pub(crate) struct Load {
+    poll: rustix::fd::OwnedFd,
+    connections: Vec<Connection>,
+    shared: Shared,
+    choice: Choice,
+    paths: Vec<String>,
+    authority: String,
+    responses: u64,
+    /// From request to last byte, in microseconds.
+    latency: Histogram<u64>,
+    suites: BTreeSet<u16>,
+}
+
+/// Longest time in which nothing at all comes before a run counts as failed.
+const SILENCE_MAX: Duration = Duration::from_secs(10);
+/// How long a server may take for a handshake.
+const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
+const EVENTS_MAX: usize = 256;
+
+impl Load {
+    /// Opens all connections; nothing is asked for yet.
+    pub(crate) fn connect(plan: &Plan, truth: Truth) -> Result<Self> {
+        let config = handshake::config(&plan.trust, &plan.suites)?;
+        let name = ServerName::try_from(plan.name.clone())
+            .with_context(|| format!("{} is no name for a server", plan.name))?;
+        let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let mut connections = Vec::with_capacity(plan.connections);
+        let mut suites = BTreeSet::new();
+        for index in 0..plan.connections {
+            let mut socket = TcpStream::connect(plan.address)
+                .with_context(|| format!("cannot connect to {}", plan.address))?;
+            socket.set_nodelay(true)?;
+            socket.set_read_timeout(Some(HANDSHAKE_MAX))?;
+            let keys = handshake::shake(&config, &name, &mut socket)
+                .with_context(|| format!("connection {index} to {}", plan.address))?;
+            let connection = Connection::new(socket, keys)?;
+            suites.insert(u16::from(connection.suite()));
+            let data = epoll::EventData::new_u64(u64::try_from(index)?);
+            epoll::add(&poll, connection.socket(), data, epoll::EventFlags::IN)?;
+            connections.push(connection);
+        }
+        let lens = plan.targets.iter().map(|target| target.len.0).collect();
+        Ok(Self {
+            poll,
+            connections,
+            shared: Shared::new(truth),
+            choice: Choice::new(plan.seed, lens, plan.range_len.0, plan.verify_every),
+            paths: plan.targets.iter().map(|target| target.path.clone()).collect(),
+            authority: format!("{}:{}", plan.name, plan.address.port()),
+            responses: 0,
+            latency: Histogram::new_with_bounds(1, 60_000_000, 3)?,
+            suites,
+        })
+    }
+
+    /// Asks once on every connection. To be called once, before `drive`.
+    pub(crate) fn ask_all(&mut self) -> Result<()> {
+        (0..self.connections.len()).try_for_each(|index| self.ask(index))
+    }
+
+    /// Receives, compares and asks again until `deadline`.
+    pub(crate) fn drive(&mut self, deadline: Instant) -> Result<()> {
+        let mut events = Vec::with_capacity(EVENTS_MAX);
+        let mut heard = Instant::now();
+        loop {
+            let now = Instant::now();
+            if deadline <= now {
+                return Ok(());
+            }
+            ensure!(now - heard < SILENCE_MAX, "nothing came for {} s", SILENCE_MAX.as_secs());
+            ensure!(!crate::stop::is_wanted(), "stopped by a signal");
+            let patience = (deadline - now).min(Duration::from_millis(100));
+            events.clear();
+            let timeout = patience.try_into()?;
+            match epoll::wait(
+                &self.poll,
+                rustix::buffer::spare_capacity(&mut events),
+                Some(&timeout),
+            ) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error).context("cannot wait for sockets"),
+            }
+            if !events.is_empty() {
+                heard = now;
+            }
+            for event in &events {
+                let data = event.data;
+                self.turn(usize::try_from(data.u64())?)?;
+            }
+        }
+    }
+
+    /// What has come since the beginning.
+    pub(crate) fn totals(&self) -> Totals {
+        Totals {
+            body: self.shared.body_bytes,
+            verified: self.shared.verified_bytes,
+            responses: self.responses,
+        }
+    }
+
+    /// Response times from here on, in microseconds.
+    pub(crate) fn latency(&mut self) -> &mut Histogram<u64> {
+        &mut self.latency
+    }
+
+    /// The cipher suites that were negotiated, by their registered names.
+    pub(crate) fn suites(&self) -> Vec<String> {
+        self.suites.iter().map(|id| format!("{:?}", CipherSuite::from(*id))).collect()
+    }
+
+    fn turn(&mut self, index: usize) -> Result<()> {
+        let turn = self.connections[index]
+            .turn(&mut self.shared)
+            .with_context(|| format!("connection {index}"))?;
+        let Turn::Complete { since } = turn else {
+            return Ok(());
+        };
+        self.responses += 1;
+        self.latency.saturating_record(u64::try_from(since.elapsed().as_micros())?);
+        self.ask(index)
+    }
+
+    fn ask(&mut self, index: usize) -> Result<()> {
+        let asked = self.choice.next_asked();
+        let request = format!(
+            "GET {} HTTP/1.1\r\nHost: {}\r\nRange: bytes={}-{}\r\n\r\n",
+            self.paths[asked.target],
+            self.authority,
+            asked.range.start,
+            asked.range.end - 1,
+        );
+        self.connections[index]
+            .ask(Instant::now(), asked, request.as_bytes())
+            .with_context(|| format!("connection {index}"))
+    }
+}

@@ -137,9 +137,7 @@ pub enum Reason {
     #[error("the manifest names no source for it")]
     NoSource,
     /// Some block is wrong wherever it comes from.
-    #[error(
-        "block {index} came wrong {tries} times: a source's file is not what was ingested"
-    )]
+    #[error("block {index} came wrong {tries} times: a source's file is not what was ingested")]
     WrongBytes {
         /// Which block.
         index: u64,

@@ -123,7 +123,6 @@ enum Kept {
     Open { token: Token, slot: FileSlot, _name: CString },
     Read { token: Token, buffer: BufferId },
     CloseFile { slot: FileSlot },
-    CloseSocket,
 }
 
 /// End of the list of vacant entries.
@@ -204,12 +203,6 @@ impl Ring {
     pub fn close_file(&mut self, slot: FileSlot) {
         let entry = opcode::Close::new(Fixed(u32::from(slot.0))).build();
         self.start(Kept::CloseFile { slot }, entry);
-    }
-
-    /// Closes a socket behind all operations on it that were started before.
-    pub fn close_socket(&mut self, socket: OwnedFd) {
-        let entry = opcode::Close::new(Fd(std::os::fd::IntoRawFd::into_raw_fd(socket))).build();
-        self.start(Kept::CloseSocket, entry);
     }
 
     /// Reads `len` bytes at `offset` into the buffer; all three aligned for direct I/O.
@@ -294,7 +287,7 @@ impl Ring {
         let entry = entry.user_data(u64::try_from(index).expect("an index is below 2^64"));
         loop {
             // SAFETY: what the entry points to is in `kept` or in the arena until it completes;
-            // descriptors are valid when submitted, which happens before `close_socket`'s entry.
+            // a descriptor that was closed meanwhile is an error to the kernel, not a danger to memory.
             let pushed = unsafe { self.ring.submission().push(&entry) };
             if pushed.is_ok() {
                 return;
@@ -335,7 +328,6 @@ impl Ring {
                 Some(Completion::Read { token, buffer, result })
             }
             Kept::CloseFile { slot } => Some(Completion::FileClosed { slot }),
-            Kept::CloseSocket => None,
             Kept::Vacant { .. } => unreachable!("an operation completes once"),
         }
     }

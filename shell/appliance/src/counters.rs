@@ -1,0 +1,73 @@
+//! What workers count, where other threads can read it. The only memory that workers share.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use model::units::Nanos;
+use worker::Counters;
+
+macro_rules! shared {
+    ($($(#[$doc:meta])* $name:ident: |$counters:ident| $from:expr,)*) => {
+        /// One worker's counters, written by it every turn.
+        #[derive(Debug, Default)]
+        pub struct Shared {
+            $($(#[$doc])* pub $name: AtomicU64,)*
+            /// CPU time the worker's thread has used, nanoseconds.
+            pub cpu_nanos: AtomicU64,
+        }
+
+        impl Shared {
+            /// Copies a worker's counters to where others see them.
+            pub fn store(&self, counters: &Counters) {
+                $(
+                    let $counters = counters;
+                    self.$name.store($from, Ordering::Relaxed);
+                )*
+            }
+        }
+    };
+}
+
+shared! {
+    /// Connections accepted.
+    accepted: |c| c.accepted,
+    /// Connections refused.
+    refused: |c| c.refused,
+    /// Connections open.
+    open: |c| c.open,
+    /// Connections that timed out.
+    timed_out: |c| c.timed_out,
+    /// Responses with 2xx.
+    responses_2xx: |c| c.responses[0],
+    /// Responses with 3xx.
+    responses_3xx: |c| c.responses[1],
+    /// Responses with 4xx.
+    responses_4xx: |c| c.responses[2],
+    /// 304 and 416 among them.
+    responses_expected: |c| c.responses_expected,
+    /// Tokens refused.
+    forbidden: |c| c.forbidden,
+    /// Requests for what should be here and is not.
+    misses: |c| c.misses,
+    /// Body bytes sent.
+    body_bytes: |c| c.body_bytes,
+    /// Reads asked of drives.
+    reads: |c| c.reads,
+    /// Bytes asked of drives.
+    read_bytes: |c| c.read_bytes,
+    /// Drive operations that failed.
+    drive_faults: |c| c.drive_faults,
+    /// Bodies broken off.
+    aborted: |c| c.aborted,
+}
+
+impl Shared {
+    /// Notes the CPU time used so far.
+    pub fn store_cpu(&self, used: Nanos) {
+        self.cpu_nanos.store(used.0, Ordering::Relaxed);
+    }
+}
+
+/// The sum of one counter over all workers.
+pub fn sum(workers: &[std::sync::Arc<Shared>], of: impl Fn(&Shared) -> &AtomicU64) -> u64 {
+    workers.iter().map(|shared| of(shared).load(Ordering::Relaxed)).sum()
+}

@@ -1,0 +1,7 @@
+//! The data-plane process of Nearcast: all I/O, no decisions.
+
+pub mod clock;
+pub mod counters;
+pub mod event_loop;
+pub mod mailbox;
+mod socket;

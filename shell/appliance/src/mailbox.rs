@@ -1,0 +1,71 @@
+//! How other threads speak to a worker: a bounded queue and an eventfd that wakes its ring.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+use model::units::Nanos;
+use rustix::event::{EventfdFlags, eventfd};
+use worker::Update;
+
+/// Letters that wait. A sender blocks when there are so many; only storage threads send many, and
+/// they may wait for a worker, never the other way round.
+const LETTERS_MAX: usize = 4096;
+
+/// Something for a worker.
+#[derive(Debug)]
+pub enum Letter {
+    /// There is more or less to serve.
+    Update(Update),
+    /// Be done within this time.
+    Stop(Nanos),
+}
+
+/// The writing end; any thread.
+#[derive(Clone, Debug)]
+pub struct Sender {
+    letters: SyncSender<Letter>,
+    bell: Arc<OwnedFd>,
+}
+
+/// The worker's end.
+#[derive(Debug)]
+pub struct Mailbox {
+    letters: Receiver<Letter>,
+    bell: Arc<OwnedFd>,
+}
+
+/// A mailbox and its writing end.
+pub fn mailbox() -> std::io::Result<(Sender, Mailbox)> {
+    let (sender, receiver) = sync_channel(LETTERS_MAX);
+    let bell = Arc::new(eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?);
+    Ok((Sender { letters: sender, bell: bell.clone() }, Mailbox { letters: receiver, bell }))
+}
+
+impl Sender {
+    /// Delivers a letter and wakes the worker; waits while the box is full. A worker that has
+    /// ended takes none, which is as good as delivered.
+    pub fn send(&self, letter: Letter) {
+        if self.letters.send(letter).is_ok() {
+            // It fails only if the counter would overflow, and then the bell is ringing already.
+            let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+        }
+    }
+}
+
+impl Mailbox {
+    /// What to poll.
+    pub fn bell(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
+    }
+
+    /// Silences the bell; call before taking letters.
+    pub fn silence(&self) {
+        let _ = rustix::io::read(&self.bell, &mut [0; 8]);
+    }
+
+    /// The next letter, if one is there.
+    pub fn take(&self) -> Option<Letter> {
+        self.letters.try_recv().ok()
+    }
+}

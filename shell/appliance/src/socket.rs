@@ -1,0 +1,123 @@
+//! A connection's socket and what stands between it and plain bytes.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use model::handle::ConnectionId;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, Shutdown};
+use tls::{Handshake, Session};
+use worker::Ending;
+
+/// One connection's shell.
+#[derive(Debug)]
+pub(crate) struct Socket {
+    pub(crate) fd: OwnedFd,
+    pub(crate) id: ConnectionId,
+    pub(crate) transport: Transport,
+    /// Received and not a whole record yet. Bound: one record.
+    pub(crate) rest: Vec<u8>,
+    /// Content that arrived before the worker asked for it: behind a handshake's last flight.
+    pub(crate) early: Vec<u8>,
+    /// The peer said that it will send no more; the worker hears of it when it asks for content.
+    pub(crate) peer_closed: bool,
+    /// The ring polls it.
+    pub(crate) polling: bool,
+    /// The ring sends on it.
+    pub(crate) sending: bool,
+    /// The worker closed it: it goes when the ring is done with it.
+    pub(crate) closing: bool,
+}
+
+/// How content travels.
+#[derive(Debug)]
+pub(crate) enum Transport {
+    /// As it is: the loopback listener for demonstrations.
+    Plain,
+    /// Not yet. Empty only while the handshake is being worked on.
+    Handshake(Option<Box<Handshake>>),
+    /// Sealed.
+    Secure(Box<Session>),
+}
+
+/// What a receive brought.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Incoming {
+    /// So many bytes.
+    Bytes(usize),
+    /// Nothing yet.
+    Nothing,
+    /// There will be no more.
+    End,
+}
+
+impl Socket {
+    pub(crate) fn new(fd: OwnedFd, id: ConnectionId, transport: Transport) -> Self {
+        Self {
+            fd,
+            id,
+            transport,
+            rest: Vec::new(),
+            early: Vec::new(),
+            peer_closed: false,
+            polling: false,
+            sending: false,
+            closing: false,
+        }
+    }
+
+    /// Receives what is there, without waiting.
+    pub(crate) fn receive(&self, buffer: &mut [u8]) -> Incoming {
+        match rustix::net::recv(&self.fd, buffer, RecvFlags::DONTWAIT) {
+            Ok((0, _)) => Incoming::End,
+            Ok((len, _)) => Incoming::Bytes(len),
+            Err(Errno::AGAIN | Errno::INTR) => Incoming::Nothing,
+            Err(_) => Incoming::End,
+        }
+    }
+
+    /// Sends as much as the kernel takes at once.
+    pub(crate) fn send_now(&self, bytes: &[u8]) -> io::Result<usize> {
+        match rustix::net::send(&self.fd, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+            Ok(len) => Ok(len),
+            Err(Errno::AGAIN | Errno::INTR) => Ok(0),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Ends both directions; the descriptor stays until the ring is done with it. What the peer
+    /// still sends is read away first, since unread bytes would turn the end into a reset that can
+    /// overtake the last response (RFC 9112 section 9.6).
+    pub(crate) fn shut(&mut self, ending: Ending, scratch: &mut [u8]) {
+        self.closing = true;
+        match ending {
+            Ending::Graceful => {
+                if let (Transport::Secure(session), false) = (&mut self.transport, self.sending) {
+                    let len = session.close_notify(scratch);
+                    let _ = self.send_now(&scratch[..len]);
+                }
+                let _ = rustix::net::shutdown(&self.fd, Shutdown::Write);
+                for _ in 0..DISCARDS_MAX {
+                    if !matches!(self.receive(scratch), Incoming::Bytes(_)) {
+                        break;
+                    }
+                }
+            }
+            Ending::Abort => {
+                let now = Some(std::time::Duration::ZERO);
+                let _ = rustix::net::sockopt::set_socket_linger(&self.fd, now);
+            }
+        }
+        if self.polling || self.sending {
+            let _ = rustix::net::shutdown(&self.fd, Shutdown::Both);
+        }
+    }
+
+    /// True when nothing of the kernel's refers to it any more.
+    pub(crate) fn is_idle(&self) -> bool {
+        !self.polling && !self.sending
+    }
+}
+
+/// Receives that are thrown away at the end of a connection; a flood is cut off by a reset.
+const DISCARDS_MAX: usize = 8;

@@ -2,10 +2,96 @@
 //!
 //! ```text
 //! token          /t/{token}/{asset-version}/{path}: a short Ed25519-signed grant
-//! base36         numbers in tokens
+//! hls, dash      check at ingest: what a manifest refers to, and that it is whole and static
+//!                rewrite per playback: the same on two to four appliances, with content steering
+//! steering_doc   the answer to a player that asks which pathway is best now
+//! reference      a URI in a manifest and the file that it means
 //! ```
 //!
 //! Who may sign, which appliances a playback gets and in which order is decided elsewhere.
 
+use model::limits::{FILES_PER_VERSION_MAX, PATH_LEN_MAX};
+use model::units::Bytes;
+
 pub mod base36;
+pub mod dash;
+pub mod hls;
+pub mod reference;
+pub mod steering_doc;
 pub mod token;
+mod xml;
+
+/// One ranked choice of a player: an appliance and its base URL for this playback.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pathway<'a> {
+    /// HLS `PATHWAY-ID`, DASH `serviceLocation`: the appliance's name, so that logs join.
+    pub id: &'a str,
+    /// `https://host:port/t/{token}/{asset-version}/`, ending in a slash.
+    pub base: &'a str,
+}
+
+/// Longest manifest that is looked at.
+pub const MANIFEST_LEN_MAX: Bytes = Bytes::mib(1);
+
+/// Why a playlist or MPD cannot be played through Nearcast.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PlaylistError {
+    /// Too long.
+    #[error("it has {0}, more than the limit of {MANIFEST_LEN_MAX} for a manifest")]
+    TooLong(Bytes),
+    /// Not an HLS playlist.
+    #[error("it is no HLS playlist: the first line is not #EXTM3U")]
+    NotHls,
+    /// A playlist that is neither kind, or both.
+    #[error("it is neither a multivariant playlist nor a media playlist, or a mixture of both")]
+    Mixed,
+    /// A media playlist that is not finished.
+    #[error("it has no #EXT-X-ENDLIST: only finished (VOD) playlists can be ingested")]
+    NotEnded,
+    /// A tag that needs a URI has none.
+    #[error("line {0} needs a URI and has none")]
+    UriMissing(usize),
+    /// HLS variables in a URI.
+    #[error("\"{0}\" uses a variable (EXT-X-DEFINE): write the playlist without variables")]
+    Variable(String),
+    /// Content steering or pathways of its own.
+    #[error("it has content steering or pathways of its own: package it without")]
+    Steered,
+    /// Not well-formed XML.
+    #[error("it is no well-formed XML near byte {at}: {reason}")]
+    Xml {
+        /// Where, in bytes.
+        at: usize,
+        /// What the parser says.
+        reason: String,
+    },
+    /// XML, but not an MPD.
+    #[error("it is no DASH MPD with at least one Period")]
+    NotMpd,
+    /// A live MPD.
+    #[error("its type is \"{0}\": only type=\"static\" can be ingested")]
+    NotStatic(String),
+    /// An MPD that sends the player elsewhere.
+    #[error("it has <{0}>, which sends players elsewhere: package it without")]
+    Elsewhere(String),
+    /// A segment template that cannot be expanded.
+    #[error("the segment template \"{0}\" cannot be expanded")]
+    Template(String),
+    /// A URI that leaves the directory.
+    #[error("\"{0}\" is not inside the ingested directory: use relative URIs")]
+    Outside(String),
+    /// A URI that cannot name a file.
+    #[error(
+        "\"{0}\" cannot name a file: it is empty, too long or badly percent-encoded \
+             (the longest path has {PATH_LEN_MAX} bytes)"
+    )]
+    NotAFile(String),
+    /// Too many files.
+    #[error("it refers to more than {FILES_PER_VERSION_MAX} files")]
+    TooManyFiles,
+}
+
+fn check_len(text: &str) -> Result<(), PlaylistError> {
+    let len = Bytes::of(text.len());
+    if MANIFEST_LEN_MAX < len { Err(PlaylistError::TooLong(len)) } else { Ok(()) }
+}

@@ -423,7 +423,7 @@ mod tests {
         let tag = "#EXT(INF|-X-(MEDIA|STREAM-INF|I-FRAME-STREAM-INF|KEY|MAP|SESSION-DATA|ENDLIST))";
         let list =
             "(:|:URI=\"[a-z./:%\"]{0,8}\"|:[A-Z]{1,3}=\"?[a-z,=\"]{0,9},URI=\"?.{0,9}|\\PC{0,9})";
-        (tag, list, "(\n[a-z./%:]{0,9})?").prop_map(|(tag, list, "(\\n[a-z./%:]{0,9})?").prop_map(|(tag, list, uri)| format!("{tag}{list}{uri}"))
+        (tag, list, "(\n[a-z./%:]{0,9})?").prop_map(|(tag, list, uri)| format!("{tag}{list}{uri}"))
     }
 
     fn refused(text: &str, error: PlaylistError) {

@@ -31,19 +31,16 @@ unsafe impl Send for Key {}
 impl Key {
     /// The key of one direction.
     pub(crate) fn new(secrets: &ConnectionTrafficSecrets) -> Self {
+        // SAFETY: returns the address of a static table; takes nothing.
+        let aes_128 = unsafe { EVP_aead_aes_128_gcm() };
+        // SAFETY: as above.
+        let aes_256 = unsafe { EVP_aead_aes_256_gcm() };
+        // SAFETY: as above.
+        let chacha20 = unsafe { EVP_aead_chacha20_poly1305() };
         let (algorithm, key, iv) = match secrets {
-            // SAFETY: returns a static table; takes nothing.
-            ConnectionTrafficSecrets::Aes128Gcm { key, iv } => {
-                (unsafe { EVP_aead_aes_128_gcm() }, key, iv)
-            }
-            // SAFETY: as above.
-            ConnectionTrafficSecrets::Aes256Gcm { key, iv } => {
-                (unsafe { EVP_aead_aes_256_gcm() }, key, iv)
-            }
-            // SAFETY: as above.
-            ConnectionTrafficSecrets::Chacha20Poly1305 { key, iv } => {
-                (unsafe { EVP_aead_chacha20_poly1305() }, key, iv)
-            }
+            ConnectionTrafficSecrets::Aes128Gcm { key, iv } => (aes_128, key, iv),
+            ConnectionTrafficSecrets::Aes256Gcm { key, iv } => (aes_256, key, iv),
+            ConnectionTrafficSecrets::Chacha20Poly1305 { key, iv } => (chacha20, key, iv),
             _ => unreachable!("the acceptor offers three ciphers"),
         };
         let key = key.as_ref();

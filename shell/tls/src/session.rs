@@ -73,17 +73,17 @@ impl Session {
             at += self.update_key(out)?;
         }
         let count = parts.iter().map(|part| seal::record_count(part.len())).sum();
-        let mut sequence = match self.tx.direction.take(count) {
+        let first = match self.tx.direction.take(count) {
             Some(first) => first,
             None => {
                 at += self.update_key(&mut out[at..])?;
                 self.tx.direction.take(count).expect("a fresh key takes one batch")
             }
         };
-        for plain in parts.iter().flat_map(|part| part.chunks(PLAINTEXT_MAX)) {
+        let records = parts.iter().flat_map(|part| part.chunks(PLAINTEXT_MAX));
+        for (sequence, plain) in (first..).zip(records) {
             let end = at + HEADER_LEN + plain.len() + TAIL_LEN;
             self.tx.key.seal(sequence, ContentType::ApplicationData, plain, &mut out[at..end]);
-            sequence += 1;
             at = end;
         }
         Ok(at)

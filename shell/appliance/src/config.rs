@@ -1,0 +1,495 @@
+//! Configuration of `nearcast-appliance`: a TOML file, then the environment, then flags.
+//!
+//! A setting `key` of section `[section]` is `APPLIANCE_SECTION_KEY` in the environment. Unknown
+//! keys are refused, values carry units, and a mistake is answered with what would be right.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use model::id::ApplianceId;
+use model::limits::DRIVES_MAX;
+use model::units::{BitsPerSecond, Bytes, Nanos};
+use serde::Deserialize;
+
+/// What begins the name of every setting in the environment.
+const PREFIX: &str = "APPLIANCE_";
+
+/// Why a configuration cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("cannot read the configuration {path}: {error}")]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// Why not.
+        error: std::io::Error,
+    },
+    /// Not TOML, an unknown key, or a value of the wrong kind.
+    #[error("{source_name}: {message}")]
+    Form {
+        /// File or environment variable.
+        source_name: String,
+        /// What was wrong, with its place.
+        message: String,
+    },
+    /// A value that cannot be.
+    #[error("[{section}] {key}: {message}")]
+    Value {
+        /// Section.
+        section: &'static str,
+        /// Key.
+        key: &'static str,
+        /// What is wrong and what would be right.
+        message: String,
+    },
+}
+
+/// The file's shape. Doc comments are the manual page.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    /// The appliance's name, as registered with the control plane.
+    name: String,
+    /// Directory for what must survive a restart besides drives: the last manifest.
+    state: PathBuf,
+    serve: ServeFile,
+    drives: DrivesFile,
+    control: ControlFile,
+    #[serde(default)]
+    fill: FillFile,
+    #[serde(default)]
+    metrics: MetricsFile,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ServeFile {
+    #[serde(default)]
+    listen: Vec<SocketAddr>,
+    #[serde(default)]
+    plain_listen: Vec<SocketAddr>,
+    base_url: Option<String>,
+    certificate: PathBuf,
+    key: PathBuf,
+    workers: Option<usize>,
+    #[serde(default)]
+    cpus: Vec<usize>,
+    #[serde(default = "twenty_thousand")]
+    connections_max: usize,
+    #[serde(default = "default_transfers")]
+    transfers_max: usize,
+    #[serde(default = "default_head")]
+    head_max: Quantity<Bytes>,
+    #[serde(default = "ten_seconds")]
+    request_timeout: Quantity<Nanos>,
+    #[serde(default = "sixty_seconds")]
+    idle_timeout: Quantity<Nanos>,
+    #[serde(default = "thirty_seconds")]
+    progress_timeout: Quantity<Nanos>,
+    #[serde(default = "ten_seconds")]
+    stop_within: Quantity<Nanos>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DrivesFile {
+    paths: Vec<PathBuf>,
+    #[serde(default = "default_depth")]
+    depth: usize,
+    #[serde(default = "default_small")]
+    small_objects_max: Quantity<Bytes>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ControlFile {
+    url: String,
+    #[serde(default = "one_second")]
+    report_interval: Quantity<Nanos>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FillFile {
+    rate_max: Option<Quantity<BitsPerSecond>>,
+    trust: Option<PathBuf>,
+    concurrency: Option<usize>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MetricsFile {
+    listen: Option<SocketAddr>,
+}
+
+/// A value with its unit, as text.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(try_from = "String", bound = "")]
+struct Quantity<T: FromStr<Err = model::units::UnitError>>(T);
+
+impl<T: FromStr<Err = model::units::UnitError>> TryFrom<String> for Quantity<T> {
+    type Error = model::units::UnitError;
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse().map(Self)
+    }
+}
+
+/// Everything the appliance is told, checked.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Its name.
+    pub name: ApplianceId,
+    /// Where the last manifest is kept.
+    pub state: PathBuf,
+    /// TLS listeners.
+    pub listen: Vec<SocketAddr>,
+    /// Listeners without TLS, on loopback.
+    pub plain_listen: Vec<SocketAddr>,
+    /// How players reach it.
+    pub base_url: String,
+    /// The same without TLS, where it listens so.
+    pub plain_url: Option<String>,
+    /// Certificate chain, PEM.
+    pub certificate: PathBuf,
+    /// Its key, PEM.
+    pub key: PathBuf,
+    /// Worker threads.
+    pub workers: usize,
+    /// CPU of each worker; empty for wherever the kernel puts them.
+    pub cpus: Vec<usize>,
+    /// Bounds of all workers together.
+    pub connections_max: usize,
+    /// Transfers of all workers together.
+    pub transfers_max: usize,
+    /// Longest request head.
+    pub head_max: Bytes,
+    /// For handshake and request head.
+    pub request_timeout: Nanos,
+    /// Between requests.
+    pub idle_timeout: Nanos,
+    /// For a client to take what was sent.
+    pub progress_timeout: Nanos,
+    /// How long a stop may take.
+    pub stop_within: Nanos,
+    /// Drive directories.
+    pub drives: Vec<PathBuf>,
+    /// Reads in flight per drive and worker.
+    pub drive_depth: usize,
+    /// Memory for small objects.
+    pub small_objects_max: Bytes,
+    /// Control plane.
+    pub control_url: String,
+    /// Between reports.
+    pub report_interval: Nanos,
+    /// Fill no faster than this.
+    pub fill_rate_max: Option<BitsPerSecond>,
+    /// Another authority for sources' certificates, PEM.
+    pub fill_trust: Option<PathBuf>,
+    /// Objects filled at once.
+    pub fill_concurrency: usize,
+    /// Prometheus listener.
+    pub metrics_listen: Option<SocketAddr>,
+    /// Where each given setting came from, by `section.key`.
+    pub origins: BTreeMap<String, String>,
+}
+
+impl Settings {
+    /// Reads the file at `path`, then the environment.
+    pub fn load(
+        path: &Path,
+        environment: impl Iterator<Item = (String, String)>,
+    ) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| ConfigError::Read { path: path.to_owned(), error })?;
+        Self::parse(&text, &path.display().to_string(), environment)
+    }
+
+    /// From the file's text.
+    pub fn parse(
+        text: &str,
+        name: &str,
+        environment: impl Iterator<Item = (String, String)>,
+    ) -> Result<Self, ConfigError> {
+        let form = |source_name: &str, message: String| {
+            let source_name = source_name.to_owned();
+            ConfigError::Form { source_name, message }
+        };
+        // Parsed into the shape first, so that a mistake is shown with its line.
+        toml::from_str::<File>(text).map_err(|error| form(name, error.to_string()))?;
+        let mut table: toml::Table =
+            toml::from_str(text).map_err(|error| form(name, error.to_string()))?;
+        let mut origins = origins_of(&table, name);
+        for (variable, value) in environment {
+            let Some(setting) = variable.strip_prefix(PREFIX) else { continue };
+            let key = overlay(&mut table, setting, &value);
+            let checked: Result<File, _> = table.clone().try_into();
+            checked.map_err(|error| form(&variable, error.to_string()))?;
+            origins.insert(key, variable);
+        }
+        let file: File =
+            table.try_into().map_err(|error: toml::de::Error| form(name, error.to_string()))?;
+        check(file, origins)
+    }
+
+    /// Each effective value with its origin, as TOML with comments.
+    pub fn describe(&self) -> String {
+        let list = |values: &mut dyn Iterator<Item = String>| {
+            format!("[{}]", values.collect::<Vec<_>>().join(", "))
+        };
+        let text = |value: &dyn std::fmt::Display| format!("\"{value}\"");
+        let paths = &mut self.drives.iter().map(|path| text(&path.display()));
+        let rows: [(&str, &str, String); 23] = [
+            ("", "name", text(&self.name)),
+            ("", "state", text(&self.state.display())),
+            ("serve", "listen", list(&mut self.listen.iter().map(|at| text(at)))),
+            ("serve", "plain_listen", list(&mut self.plain_listen.iter().map(|at| text(at)))),
+            ("serve", "base_url", text(&self.base_url)),
+            ("serve", "certificate", text(&self.certificate.display())),
+            ("serve", "key", text(&self.key.display())),
+            ("serve", "workers", self.workers.to_string()),
+            ("serve", "cpus", list(&mut self.cpus.iter().map(ToString::to_string))),
+            ("serve", "connections_max", self.connections_max.to_string()),
+            ("serve", "transfers_max", self.transfers_max.to_string()),
+            ("serve", "head_max", text(&self.head_max)),
+            ("serve", "request_timeout", text(&self.request_timeout)),
+            ("serve", "idle_timeout", text(&self.idle_timeout)),
+            ("serve", "progress_timeout", text(&self.progress_timeout)),
+            ("serve", "stop_within", text(&self.stop_within)),
+            ("drives", "paths", list(paths)),
+            ("drives", "depth", self.drive_depth.to_string()),
+            ("drives", "small_objects_max", text(&self.small_objects_max)),
+            ("control", "url", text(&self.control_url)),
+            ("control", "report_interval", text(&self.report_interval)),
+            ("fill", "concurrency", self.fill_concurrency.to_string()),
+            ("metrics", "listen", self.metrics_listen.map_or("none".into(), |at| text(&at))),
+        ];
+        let mut out = String::new();
+        let mut section = "";
+        for (in_section, key, value) in rows {
+            if in_section != section {
+                section = in_section;
+                out.push_str(&format!("\n[{section}]\n"));
+            }
+            let full = if section.is_empty() { key.to_owned() } else { format!("{section}.{key}") };
+            let origin = self.origins.get(&full).map_or("default", String::as_str);
+            out.push_str(&format!("{:<40} # {origin}\n", format!("{key} = {value}")));
+        }
+        out
+    }
+}
+
+fn check(file: File, origins: BTreeMap<String, String>) -> Result<Settings, ConfigError> {
+    let wrong = |section, key, message: String| ConfigError::Value { section, key, message };
+    let name: ApplianceId =
+        file.name.parse().map_err(|error| wrong("", "name", format!("{error}")))?;
+    let serve = file.serve;
+    let Some(first) = serve.listen.first() else {
+        let message = "give at least one address, for example [\"0.0.0.0:443\"]".to_owned();
+        return Err(wrong("serve", "listen", message));
+    };
+    if let Some(at) = serve.plain_listen.iter().find(|at| !at.ip().is_loopback()) {
+        let message = format!("{at} is not a loopback address: without TLS only those are allowed");
+        return Err(wrong("serve", "plain_listen", message));
+    }
+    let base_url = serve.base_url.unwrap_or_else(|| url("https", *first));
+    if !base_url.starts_with("https://") || base_url.ends_with('/') {
+        let message = format!("\"{base_url}\" must begin with https:// and not end in a slash");
+        return Err(wrong("serve", "base_url", message));
+    }
+    let available = std::thread::available_parallelism().map_or(1, usize::from);
+    let workers = serve.workers.unwrap_or(available);
+    if workers == 0 || 256 < workers {
+        return Err(wrong("serve", "workers", format!("{workers} is not between 1 and 256")));
+    }
+    if !serve.cpus.is_empty() && serve.cpus.len() != workers {
+        let message = format!("{} CPUs for {workers} workers: give one each", serve.cpus.len());
+        return Err(wrong("serve", "cpus", message));
+    }
+    let paths = file.drives.paths;
+    if paths.is_empty() || DRIVES_MAX < paths.len() {
+        let message = format!("give 1 to {DRIVES_MAX} directories, each formatted before");
+        return Err(wrong("drives", "paths", message));
+    }
+    if !(1..=256).contains(&file.drives.depth) {
+        return Err(wrong("drives", "depth", "must be between 1 and 256".to_owned()));
+    }
+    // Each worker's table of files, of at most 65,535, must be larger than its share of transfers.
+    if !(workers..=workers * 30_000).contains(&serve.transfers_max) {
+        let message = format!("must be between {workers} and {}", workers * 30_000);
+        return Err(wrong("serve", "transfers_max", message));
+    }
+    let control_url = file.control.url.trim_end_matches('/').to_owned();
+    if !control_url.starts_with("http://") && !control_url.starts_with("https://") {
+        let message = format!("\"{control_url}\" must begin with http:// or https://");
+        return Err(wrong("control", "url", message));
+    }
+    Ok(Settings {
+        name,
+        state: file.state,
+        plain_url: serve.plain_listen.first().map(|at| url("http", *at)),
+        listen: serve.listen,
+        plain_listen: serve.plain_listen,
+        base_url,
+        certificate: serve.certificate,
+        key: serve.key,
+        workers,
+        cpus: serve.cpus,
+        connections_max: serve.connections_max,
+        transfers_max: serve.transfers_max,
+        head_max: serve.head_max.0,
+        request_timeout: serve.request_timeout.0,
+        idle_timeout: serve.idle_timeout.0,
+        progress_timeout: serve.progress_timeout.0,
+        stop_within: serve.stop_within.0,
+        drives: paths,
+        drive_depth: file.drives.depth,
+        small_objects_max: file.drives.small_objects_max.0,
+        control_url,
+        report_interval: file.control.report_interval.0,
+        fill_rate_max: file.fill.rate_max.map(|rate| rate.0),
+        fill_trust: file.fill.trust,
+        fill_concurrency: file.fill.concurrency.unwrap_or(4).clamp(1, 64),
+        metrics_listen: file.metrics.listen,
+        origins,
+    })
+}
+
+fn url(scheme: &str, at: SocketAddr) -> String {
+    let host = match at.ip() {
+        IpAddr::V4(ip) => ip.to_string(),
+        IpAddr::V6(ip) => format!("[{ip}]"),
+    };
+    format!("{scheme}://{host}:{}", at.port())
+}
+
+/// Which settings a file gives.
+fn origins_of(table: &toml::Table, name: &str) -> BTreeMap<String, String> {
+    let mut origins = BTreeMap::new();
+    for (key, value) in table {
+        match value.as_table() {
+            Some(section) => {
+                let keys = section.keys().map(|inner| format!("{key}.{inner}"));
+                origins.extend(keys.map(|full| (full, name.to_owned())));
+            }
+            None => {
+                origins.insert(key.clone(), name.to_owned());
+            }
+        }
+    }
+    origins
+}
+
+/// Puts `SECTION_KEY=value` into the table. A value is TOML where it parses as such, text elsewhere.
+fn overlay(table: &mut toml::Table, setting: &str, value: &str) -> String {
+    const SECTIONS: [&str; 5] = ["serve", "drives", "control", "fill", "metrics"];
+    let setting = setting.to_ascii_lowercase();
+    let parsed = toml::from_str::<toml::Table>(&format!("v = {value}"))
+        .ok()
+        .and_then(|mut table| table.remove("v"))
+        .unwrap_or_else(|| toml::Value::String(value.to_owned()));
+    let parts = setting.split_once('_').filter(|(section, _)| SECTIONS.contains(section));
+    let Some((section, key)) = parts else {
+        table.insert(setting.clone(), parsed);
+        return setting;
+    };
+    let empty = || toml::Value::Table(toml::Table::new());
+    let entry = table.entry(section).or_insert_with(empty);
+    if let Some(inner) = entry.as_table_mut() {
+        inner.insert(key.to_owned(), parsed);
+    }
+    format!("{section}.{key}")
+}
+
+fn twenty_thousand() -> usize {
+    20_000
+}
+
+/// 2,048 clients that are slow to take a chunk hold 512 MiB.
+fn default_transfers() -> usize {
+    2048
+}
+
+fn default_depth() -> usize {
+    32
+}
+
+fn default_head() -> Quantity<Bytes> {
+    Quantity(Bytes::kib(8))
+}
+
+fn default_small() -> Quantity<Bytes> {
+    Quantity(Bytes::mib(256))
+}
+
+fn one_second() -> Quantity<Nanos> {
+    Quantity(Nanos::seconds(1))
+}
+
+fn ten_seconds() -> Quantity<Nanos> {
+    Quantity(Nanos::seconds(10))
+}
+
+fn thirty_seconds() -> Quantity<Nanos> {
+    Quantity(Nanos::seconds(30))
+}
+
+fn sixty_seconds() -> Quantity<Nanos> {
+    Quantity(Nanos::seconds(60))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = "name = \"a1\"\nstate = \"/s\"\n[serve]\nlisten = [\"127.0.0.2:8443\"]\n\
+        certificate = \"c\"\nkey = \"k\"\nworkers = 2\n[drives]\npaths = [\"/d\"]\n\
+        [control]\nurl = \"http://127.0.0.1:8080/\"\n";
+
+    fn parse(text: &str, environment: &[(&str, &str)]) -> Result<Settings, ConfigError> {
+        let pairs = environment.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned()));
+        Settings::parse(text, "a.toml", pairs)
+    }
+
+    fn error(text: &str, environment: &[(&str, &str)]) -> String {
+        parse(text, environment).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_short_file_is_enough() {
+        let settings = parse(GOOD, &[("HOME", "/root")]).unwrap();
+        assert_eq!(settings.base_url, "https://127.0.0.2:8443");
+        assert_eq!(settings.control_url, "http://127.0.0.1:8080");
+        assert_eq!(settings.report_interval, Nanos::seconds(1));
+        let text = settings.describe();
+        assert!(text.contains("workers = 2                              # a.toml"), "{text}");
+        assert!(text.contains("idle_timeout = \"1 min\"                   # default"), "{text}");
+    }
+
+    #[test]
+    fn the_environment_wins_over_the_file_and_is_named() {
+        let environment =
+            [("APPLIANCE_SERVE_WORKERS", "3"), ("APPLIANCE_CONTROL_REPORT_INTERVAL", "500 ms")];
+        let settings = parse(GOOD, &environment).unwrap();
+        assert_eq!((settings.workers, settings.report_interval), (3, Nanos::millis(500)));
+        assert!(settings.describe().contains("# APPLIANCE_SERVE_WORKERS"));
+    }
+
+    #[test]
+    fn mistakes_are_named_with_their_place_and_what_would_be_right() {
+        let unknown = error(&GOOD.replace("workers", "wrokers"), &[]);
+        assert!(unknown.contains("wrokers") && unknown.contains("line 7"), "{unknown}");
+        let unit = error(&format!("{GOOD}report_interval = \"5\"\n"), &[]);
+        assert!(unit.contains("needs a unit") && unit.contains("250 ms"), "{unit}");
+        let open =
+            error(&GOOD.replace("[drives]", "plain_listen = [\"0.0.0.0:80\"]\n[drives]"), &[]);
+        assert!(open.contains("loopback"), "{open}");
+        let variable = error(GOOD, &[("APPLIANCE_SERVE_WRONG", "1")]);
+        assert!(variable.contains("APPLIANCE_SERVE_WRONG"), "{variable}");
+        let cpus = error(GOOD, &[("APPLIANCE_SERVE_CPUS", "[0]")]);
+        assert!(cpus.contains("1 CPUs for 2 workers"), "{cpus}");
+        assert!(error("", &[]).contains("missing field"));
+    }
+}

@@ -1,0 +1,249 @@
+//! The event loop on real sockets and a real file, without storage or control around it.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use appliance::clock;
+use appliance::counters::Shared;
+use appliance::event_loop::{self, Listener, Setup};
+use appliance::mailbox::{Letter, Sender, mailbox};
+use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
+use model::extent::{DriveIndex, Extent, FileName};
+use model::id::{Generation, ObjectId};
+use model::manifest::{AssetVersion, File, Manifest, TokenKey};
+use model::units::{Bytes, Nanos, UnixSeconds};
+use playback::token::{Grant, Session, SigningInput, assemble};
+use rustls::pki_types::{PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use tls::Acceptor;
+use worker::{Config, Update};
+
+const LEN: usize = 3_000_000;
+
+struct Served {
+    secure: SocketAddr,
+    plain: SocketAddr,
+    client: Arc<ClientConfig>,
+    sender: Sender,
+    counters: Arc<Shared>,
+    thread: JoinHandle<Result<(), uring::RingError>>,
+    path: String,
+    content: Vec<u8>,
+    _directory: tempfile::TempDir,
+}
+
+fn serve() -> Served {
+    let directory = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+    let content: Vec<u8> = (0..LEN).map(|i| (i * 131 + i / 4096 * 7).to_le_bytes()[0]).collect();
+    std::fs::write(directory.path().join("o"), [&content[..], &[0; 4096]].concat()).unwrap();
+
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+    let acceptor = Acceptor::new(vec![made.cert.der().clone()], key).unwrap();
+    let mut roots = RootCertStore::empty();
+    roots.add(made.cert.der().clone()).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let client = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+
+    let listeners = [true, false].map(|secure| {
+        let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+        (socket.local_addr().unwrap(), Listener { socket: socket.into(), secure })
+    });
+    let [(secure, first), (plain, second)] = listeners;
+    let (sender, letters) = mailbox().unwrap();
+    let counters = Arc::new(Shared::default());
+    let setup = Setup {
+        config: config(),
+        listeners: vec![first, second],
+        acceptor,
+        drives: vec![Some(OwnedFd::from(std::fs::File::open(directory.path()).unwrap()))],
+        mailbox: letters,
+        counters: counters.clone(),
+        report: Box::new(|_, _, fault| panic!("drive fault {fault:?}")),
+    };
+    let thread = std::thread::spawn(move || event_loop::run(setup));
+    let path = publish(&sender);
+    let client = Arc::new(client);
+    Served { secure, plain, client, sender, counters, thread, path, content, _directory: directory }
+}
+
+fn config() -> Config {
+    Config {
+        connections_max: 64,
+        transfers_max: 16,
+        buffers: 8,
+        file_slots: 32,
+        drives: 1,
+        drive_depth: 8,
+        head_len_max: 8192,
+        request_timeout: Nanos::seconds(2),
+        idle_timeout: Nanos::seconds(30),
+        progress_timeout: Nanos::seconds(30),
+    }
+}
+
+/// Publishes the object as `film-1/v.mp4`; the path with a token for it.
+fn publish(sender: &Sender) -> String {
+    let key = Ed25519KeyPair::from_seed_unchecked(&[7; 32]).unwrap();
+    let object = ObjectId([1; 32]);
+    let file = File { object, len: Bytes::of(LEN), content_type: "video/mp4".to_owned() };
+    let version = AssetVersion {
+        id: "film-1".parse().unwrap(),
+        asset: "film".parse().unwrap(),
+        sources: vec![],
+        modified: UnixSeconds(784_111_777),
+        files: [("v.mp4".to_owned(), file)].into(),
+    };
+    let public_key = key.public_key().as_ref().try_into().unwrap();
+    sender.send(Letter::Update(Update::Manifest(Arc::new(Manifest {
+        appliance: "a1".parse().unwrap(),
+        generation: Generation(1),
+        token_keys: vec![TokenKey { kid: "k1".to_owned(), public_key }],
+        versions: vec![Arc::new(version)],
+    }))));
+    let file = FileName("o".into());
+    let extent = Extent { drive: DriveIndex(0), file, offset: Bytes(0), len: Bytes::of(LEN) };
+    sender.send(Letter::Update(Update::Published { object, extent, small: None }));
+    let expires = UnixSeconds(clock::wall().0 + 1000);
+    let grant = Grant { session: Session::of_random([9; 12]), expires };
+    let input = SigningInput::new("k1", grant, "film-1").unwrap();
+    let signature = key.sign(input.as_bytes()).as_ref().try_into().unwrap();
+    format!("/t/{}/film-1/v.mp4", assemble("k1", grant, &signature))
+}
+
+impl Served {
+    fn connect(&self) -> StreamOwned<ClientConnection, TcpStream> {
+        let name = ServerName::try_from("localhost").unwrap();
+        let connection = ClientConnection::new(self.client.clone(), name).unwrap();
+        let socket = TcpStream::connect(self.secure).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        StreamOwned::new(connection, socket)
+    }
+
+    fn request(&self, from: usize, to: usize) -> String {
+        format!("GET {} HTTP/1.1\r\nHost: a\r\nRange: bytes={from}-{to}\r\n\r\n", self.path)
+    }
+
+    fn stop(self) -> Duration {
+        let start = Instant::now();
+        self.sender.send(Letter::Stop(Nanos::seconds(3)));
+        self.thread.join().unwrap().unwrap();
+        start.elapsed()
+    }
+}
+
+fn response(stream: &mut dyn Read, body_len: usize) -> (String, Vec<u8>) {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).unwrap();
+        head.push(byte[0]);
+    }
+    let mut body = vec![0; body_len];
+    stream.read_exact(&mut body).unwrap();
+    (String::from_utf8(head).unwrap(), body)
+}
+
+#[test]
+fn ranges_come_right_over_tls_and_plain_on_kept_connections() {
+    let served = serve();
+    let mut secure = served.connect();
+    let mut plain = TcpStream::connect(served.plain).unwrap();
+    for (from, to) in [(0, 0), (1, 2_999_999), (262_143, 800_000), (4096, 8191), (77, 1_000_000)] {
+        let request = served.request(from, to);
+        secure.write_all(request.as_bytes()).unwrap();
+        plain.write_all(request.as_bytes()).unwrap();
+        for stream in [&mut secure as &mut dyn Read, &mut plain] {
+            let (head, body) = response(stream, to + 1 - from);
+            assert!(head.starts_with("HTTP/1.1 206 Partial Content\r\n"), "{head}");
+            assert!(body == served.content[from..=to], "wrong bytes in {from}-{to}");
+        }
+    }
+    assert!(served.stop() < Duration::from_secs(1), "idle connections do not hold up a stop");
+}
+
+#[test]
+fn many_connections_with_pipelined_requests_get_every_byte() {
+    let served = Arc::new(serve());
+    let clients: Vec<_> = (0..12)
+        .map(|n| {
+            let served = served.clone();
+            std::thread::spawn(move || {
+                let mut stream = served.connect();
+                let ranges: Vec<_> =
+                    (0..20).map(|i| (i * 100_003 + n * 7, i * 100_003 + n * 7 + 400_000)).collect();
+                let all: String =
+                    ranges.iter().map(|(from, to)| served.request(*from, *to)).collect();
+                stream.write_all(all.as_bytes()).unwrap();
+                for (from, to) in ranges {
+                    let (_, body) = response(&mut stream, to + 1 - from);
+                    assert!(body == served.content[from..=to], "wrong bytes in {from}-{to}");
+                }
+            })
+        })
+        .collect();
+    clients.into_iter().for_each(|client| client.join().unwrap());
+    assert_eq!(served.counters.responses_2xx.load(Ordering::Relaxed), 240);
+    Arc::into_inner(served).unwrap().stop();
+}
+
+#[test]
+fn a_client_that_does_not_read_holds_up_nobody_and_a_stop_ends_it() {
+    let served = serve();
+    let mut slow = served.connect();
+    for _ in 0..20 {
+        slow.write_all(served.request(0, LEN - 1).as_bytes()).unwrap();
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    let mut quick = served.connect();
+    quick.write_all(served.request(5, 100_000).as_bytes()).unwrap();
+    assert!(response(&mut quick, 99_996).1 == served.content[5..=100_000]);
+    let took = served.stop();
+    assert!(took < Duration::from_secs(6), "stopped within its bound, took {took:?}");
+}
+
+#[test]
+fn silent_and_slow_clients_are_let_go() {
+    let served = serve();
+    let mut silent = TcpStream::connect(served.secure).unwrap();
+    let mut slow = TcpStream::connect(served.plain).unwrap();
+    for socket in [&silent, &slow] {
+        socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    }
+    slow.write_all(b"GET / HTT").unwrap();
+    let start = Instant::now();
+    let mut byte = [0];
+    for socket in [&mut silent, &mut slow] {
+        assert!(matches!(socket.read(&mut byte), Ok(0) | Err(_)));
+    }
+    assert!(start.elapsed() < Duration::from_secs(6), "2 s allowed, looked at each second");
+    assert_eq!(served.counters.timed_out.load(Ordering::Relaxed), 2);
+    served.stop();
+}
+
+#[test]
+fn what_is_not_tls_gets_an_alert_and_what_is_not_http_a_400() {
+    let served = serve();
+    let mut wrong = TcpStream::connect(served.secure).unwrap();
+    wrong.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    let mut answer = Vec::new();
+    let _ = wrong.read_to_end(&mut answer);
+    assert_eq!(answer.first(), Some(&21), "a TLS alert");
+    let mut stream = served.connect();
+    stream.write_all(b"\x01\x02 nonsense\r\n\r\n").unwrap();
+    let (head, _) = response(&mut stream, 0);
+    assert!(head.starts_with("HTTP/1.1 400 "), "{head}");
+    assert!(head.contains("Connection: close"));
+    let mut rest = Vec::new();
+    stream.read_to_end(&mut rest).unwrap();
+    served.stop();
+}

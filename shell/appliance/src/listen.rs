@@ -1,0 +1,28 @@
+//! Listening sockets: each worker has its own, and the kernel spreads connections over them.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+
+/// Connections that wait to be accepted; more are dropped by the kernel and tried again by clients.
+const BACKLOG: i32 = 4096;
+
+/// A socket listening on `at`, beside others of the same process.
+pub fn listen(at: SocketAddr) -> io::Result<OwnedFd> {
+    let family = if at.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    sockopt::set_socket_reuseport(&socket, true)?;
+    rustix::net::bind(&socket, &at)?;
+    rustix::net::listen(&socket, BACKLOG)?;
+    Ok(socket)
+}
+
+/// Fails if somebody else already listens on `at`: sharing a port is for our own workers only, and
+/// two appliances on one address would each get half of the players.
+pub fn check_free(at: SocketAddr) -> io::Result<()> {
+    std::net::TcpListener::bind(at).map(drop)
+}

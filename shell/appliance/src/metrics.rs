@@ -1,0 +1,186 @@
+//! Prometheus metrics: one table, one row a metric.
+
+use std::fmt::Write as _;
+use std::io::{self, Read, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use http1::{Method, Parsed};
+
+use crate::counters::{Shared, sum};
+
+/// How a metric moves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Counter,
+    Gauge,
+}
+
+/// One metric of the serve path, summed over workers.
+struct Row {
+    name: &'static str,
+    kind: Kind,
+    help: &'static str,
+    of: fn(&Shared) -> &AtomicU64,
+}
+
+const fn row(
+    name: &'static str,
+    kind: Kind,
+    help: &'static str,
+    of: fn(&Shared) -> &AtomicU64,
+) -> Row {
+    Row { name, kind, help, of }
+}
+
+const ROWS: [Row; 15] = [
+    row("connections_accepted_total", Kind::Counter, "Connections accepted.", |s| &s.accepted),
+    row("connections_refused_total", Kind::Counter, "Connections closed on arrival, full.", |s| {
+        &s.refused
+    }),
+    row("connections_timed_out_total", Kind::Counter, "Connections closed without progress.", |s| {
+        &s.timed_out
+    }),
+    row("connections", Kind::Gauge, "Connections open.", |s| &s.open),
+    row("responses_2xx_total", Kind::Counter, "Responses with 200, 204 or 206.", |s| {
+        &s.responses_2xx
+    }),
+    row("responses_3xx_total", Kind::Counter, "Responses with 304.", |s| &s.responses_3xx),
+    row("responses_4xx_total", Kind::Counter, "Responses with 400 to 431.", |s| &s.responses_4xx),
+    row("forbidden_total", Kind::Counter, "Tokens refused.", |s| &s.forbidden),
+    row("misses_total", Kind::Counter, "Requests for objects in the manifest, not held.", |s| {
+        &s.misses
+    }),
+    row("egress_bytes_total", Kind::Counter, "Body bytes handed to the kernel.", |s| &s.body_bytes),
+    row("drive_reads_total", Kind::Counter, "Reads asked of drives for viewers.", |s| &s.reads),
+    row("drive_read_bytes_total", Kind::Counter, "Bytes asked of drives for viewers.", |s| {
+        &s.read_bytes
+    }),
+    row("drive_faults_total", Kind::Counter, "Drive operations that failed.", |s| &s.drive_faults),
+    row("bodies_aborted_total", Kind::Counter, "Bodies broken off by a drive fault.", |s| {
+        &s.aborted
+    }),
+    row("worker_cpu_nanoseconds_total", Kind::Counter, "CPU time of the workers.", |s| {
+        &s.cpu_nanos
+    }),
+];
+
+/// Longest request that is read.
+const REQUEST_LEN_MAX: usize = 4096;
+
+/// All metrics as Prometheus text; `more` adds rows of other parts.
+pub fn text(workers: &[Arc<Shared>], more: &[(String, f64, &str)]) -> String {
+    let mut out = String::new();
+    for Row { name, kind, help, of } in &ROWS {
+        let kind = match kind {
+            Kind::Counter => "counter",
+            Kind::Gauge => "gauge",
+        };
+        let value = sum(workers, of);
+        let _ = write!(
+            out,
+            "# HELP nearcast_{name} {help}\n# TYPE nearcast_{name} {kind}\nnearcast_{name} {value}\n"
+        );
+    }
+    let mut before = "";
+    for (name, value, help) in more {
+        let family = name.split('{').next().unwrap_or(name);
+        if family != before {
+            let _ = writeln!(out, "# HELP nearcast_{family} {help}");
+            let _ = writeln!(out, "# TYPE nearcast_{family} gauge");
+            before = family;
+        }
+        let _ = writeln!(out, "nearcast_{name} {value}");
+    }
+    out
+}
+
+/// Answers `GET /metrics` on `at`, one client at a time, on a thread of its own until the process
+/// ends. A client has two seconds; there are no others to wait for.
+pub fn serve(at: SocketAddr, text: impl Fn() -> String + Send + 'static) -> io::Result<()> {
+    let listener = TcpListener::bind(at)?;
+    std::thread::Builder::new().name("metrics".to_owned()).spawn(move || {
+        for client in listener.incoming().flatten() {
+            if let Err(error) = answer(&client, &text) {
+                tracing::debug!(%error, "a metrics client failed");
+            }
+        }
+    })?;
+    Ok(())
+}
+
+fn answer(mut client: &TcpStream, text: &impl Fn() -> String) -> io::Result<()> {
+    let patience = Some(Duration::from_secs(2));
+    client.set_read_timeout(patience)?;
+    client.set_write_timeout(patience)?;
+    let mut request = Vec::new();
+    let mut piece = [0; 1024];
+    let (status, body) = loop {
+        let len = client.read(&mut piece)?;
+        request.extend_from_slice(&piece[..len]);
+        match http1::parse(&request) {
+            Ok(Parsed::Partial) if len != 0 && request.len() < REQUEST_LEN_MAX => {}
+            Ok(Parsed::Request { request, .. })
+                if request.method == Method::Get && request.path == "/metrics" =>
+            {
+                break ("200 OK", text());
+            }
+            Ok(_) => break ("404 Not Found", "metrics are at /metrics\n".to_owned()),
+            Err(error) => break ("400 Bad Request", format!("{error}\n")),
+        }
+    };
+    let len = body.len();
+    let head = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4\r\n\
+         Content-Length: {len}\r\nConnection: close\r\n\r\n"
+    );
+    client.write_all(head.as_bytes())?;
+    client.write_all(body.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use worker::Counters;
+
+    /// A metric that nobody increments would stay at zero here.
+    #[test]
+    fn every_row_shows_a_counter_that_moves() {
+        let counters = Counters {
+            accepted: 1,
+            refused: 2,
+            open: 3,
+            timed_out: 4,
+            responses: [5, 6, 7],
+            responses_expected: 8,
+            forbidden: 9,
+            misses: 10,
+            body_bytes: 11,
+            reads: 12,
+            read_bytes: 13,
+            drive_faults: 14,
+            aborted: 15,
+        };
+        let shared = Arc::new(Shared::default());
+        shared.store(&counters);
+        shared.store_cpu(model::units::Nanos(16));
+        let text = text(&[shared.clone(), shared], &[]);
+        for line in text.lines().filter(|line| !line.starts_with('#')) {
+            assert!(!line.ends_with(" 0"), "{line}");
+        }
+        assert!(text.contains("nearcast_egress_bytes_total 22\n"), "summed over workers");
+    }
+
+    #[test]
+    fn rows_of_other_parts_follow_under_one_heading_per_family() {
+        let more = [
+            ("drive_free_bytes{drive=\"0\"}".to_owned(), 1.0, "Free."),
+            ("drive_free_bytes{drive=\"1\"}".to_owned(), 2.0, "Free."),
+        ];
+        let text = text(&[], &more);
+        assert_eq!(text.matches("# HELP nearcast_drive_free_bytes Free.").count(), 1);
+        assert!(text.ends_with("nearcast_drive_free_bytes{drive=\"1\"} 2\n"));
+    }
+}

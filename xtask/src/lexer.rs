@@ -209,7 +209,8 @@ impl Lexer {
     }
 }
 
-/// Where the bracket opened at `open` closes: `{` with `}`, and so on. The last token if it never does.
+/// Where the bracket opened at `open` closes, `{` with `}` and so on; the last token if it never
+/// does.
 pub(crate) fn closing(tokens: &[Token], open: usize) -> usize {
     let mut depth = 0_usize;
     for (index, token) in tokens.iter().enumerate().skip(open) {

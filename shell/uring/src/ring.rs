@@ -292,7 +292,7 @@ impl Ring {
             if pushed.is_ok() {
                 return;
             }
-            // Full: let the kernel take the batch. It does so or has no memory left, which is fatal.
+            // Full: let the kernel take the batch. It does, or has no memory left, which is fatal.
             self.ring.submit().expect("the kernel takes a batch that it has room for");
         }
     }

@@ -20,7 +20,7 @@ pub(super) fn long_lines(source: &Source) -> Vec<Breach> {
         let columns = line.chars().count();
         let unbreakable = prose && (line.starts_with('|') || line.contains("](http"));
         if COLUMNS_MAX < columns && !unbreakable {
-            let text = format!("the line has {columns} columns: break it before {COLUMNS_MAX}");
+            let text = format!("the line has {columns} columns, over {COLUMNS_MAX}: break it");
             found.push(breach("line", source, index + 1, text));
         }
     }

@@ -8,6 +8,8 @@
 pub(crate) struct Token {
     /// Line it starts on, from 1.
     pub(crate) line: usize,
+    /// Line it ends on: a later one for a string with line breaks in it.
+    pub(crate) end: usize,
     /// What it is.
     pub(crate) kind: Kind,
 }
@@ -82,7 +84,7 @@ impl Lexer {
             self.bump();
             Kind::Mark(c)
         };
-        Some(Token { line, kind })
+        Some(Token { line, end: self.line, kind })
     }
 
     fn peek(&self, ahead: usize) -> Option<char> {

@@ -8,6 +8,8 @@
 pub(crate) struct Token {
     /// Line it starts on, from 1.
     pub(crate) line: usize,
+    /// Line it ends on: a later one for a string with line breaks in it.
+    pub(crate) end: usize,
     /// What it is.
     pub(crate) kind: Kind,
 }
@@ -82,7 +84,7 @@ impl Lexer {
             self.bump();
             Kind::Mark(c)
         };
-        Some(Token { line, kind })
+        Some(Token { line, end: self.line, kind })
     }
 
     fn peek(&self, ahead: usize) -> Option<char> {
@@ -209,7 +211,8 @@ impl Lexer {
     }
 }
 
-/// Where the bracket opened at `open` closes: `{` with `}`, and so on. The last token if it never does.
+/// Where the bracket opened at `open` closes, `{` with `}` and so on; the last token if it never
+/// does.
 pub(crate) fn closing(tokens: &[Token], open: usize) -> usize {
     let mut depth = 0_usize;
     for (index, token) in tokens.iter().enumerate().skip(open) {

@@ -53,16 +53,16 @@ const NIGHTLY: [Step; 5] = [
 
 /// The whole gate; true if all of it passed.
 pub(crate) fn check(root: &Path, only: &[String]) -> Result<bool> {
-    run(root, &CHECK, only)
+    run(root, &CHECK, only, &say)
 }
 
 /// What is too long for the gate.
 pub(crate) fn nightly(root: &Path, only: &[String]) -> Result<bool> {
-    run(root, &NIGHTLY, only)
+    run(root, &NIGHTLY, only, &say)
 }
 
 /// The last line is the summary, alone: tests one by one, every other step as one.
-fn run(root: &Path, steps: &[Step], only: &[String]) -> Result<bool> {
+fn run(root: &Path, steps: &[Step], only: &[String], say: &dyn Fn(&str)) -> Result<bool> {
     let names: Vec<_> = steps.iter().map(|step| step.name).collect();
     if let Some(unknown) = only.iter().find(|name| !names.contains(&name.as_str())) {
         bail!("no step is called \"{unknown}\": there are {}", names.join(", "));
@@ -208,6 +208,8 @@ fn binary(root: &Path, profile: &str, name: &str) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+
     use super::*;
 
     #[test]
@@ -239,8 +241,12 @@ mod tests {
             Step { name: "b", run: fails },
             Step { name: "c", run: never },
         ];
-        assert!(!run(Path::new("."), &steps, &[]).unwrap());
-        assert!(run(Path::new("."), &steps, &["a".into()]).unwrap());
-        assert!(run(Path::new("."), &steps, &["d".into()]).is_err());
+        let said = RefCell::new(Vec::new());
+        let say = |line: &str| said.borrow_mut().push(line.to_owned());
+        assert!(!run(Path::new("."), &steps, &[], &say).unwrap());
+        assert_eq!(said.borrow().last().unwrap(), "1 passed, 1 failed");
+        assert!(run(Path::new("."), &steps, &["a".into()], &say).unwrap());
+        assert_eq!(said.borrow().last().unwrap(), "1 passed, 0 failed");
+        assert!(run(Path::new("."), &steps, &["d".into()], &say).is_err());
     }
 }

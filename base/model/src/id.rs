@@ -4,7 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// Longest name in bytes. Names stand in URLs and host names, where 63 is a label's limit (RFC 1035).
+/// Longest name in bytes. Names stand in URLs and host names, where a label has at most 63
+/// (RFC 1035).
 pub const NAME_LEN_MAX: usize = 63;
 
 /// Why a text is not a name or an id.
@@ -12,7 +13,8 @@ pub const NAME_LEN_MAX: usize = 63;
 pub enum IdError {
     /// Not a name.
     #[error(
-        "\"{0}\" is not a name: use 1 to 63 of a-z, 0-9, '-', '_' and '.', beginning with a letter or digit"
+        "\"{0}\" is not a name: use 1 to 63 of a-z, 0-9, '-', '_' and '.', beginning with a letter \
+         or digit"
     )]
     Name(String),
     /// Not an id of so many bytes.
@@ -41,7 +43,8 @@ macro_rules! name {
         impl FromStr for $type {
             type Err = IdError;
             fn from_str(text: &str) -> Result<Self, IdError> {
-                if is_name(text) { Ok(Self(text.into())) } else { Err(IdError::Name(text.to_owned())) }
+                let name = is_name(text).then(|| Self(text.into()));
+                name.ok_or_else(|| IdError::Name(text.to_owned()))
             }
         }
 
@@ -96,7 +99,7 @@ name! {
     SiteId
 }
 name! {
-    /// One appliance. Also its pathway id in players' manifests, so it should stay when hardware goes.
+    /// One appliance. Also its pathway id in players' manifests, so it should outlive hardware.
     ApplianceId
 }
 name! {

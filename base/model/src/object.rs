@@ -5,7 +5,7 @@
 //!            /         \
 //!         .              .                 parents: recomputed, never stored
 //!       /   \          /   \
-//!     h0     h1      h2     h3             hash of each 256 KiB block: its subtree's chaining value
+//!     h0     h1      h2     h3             hash of each 256 KiB block (chaining value)
 //!    256K   256K    256K   rest
 //! ```
 //!

@@ -112,7 +112,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_selected_part_lies_within_the_object(value in "bytes=[0-9]{0,20}-[0-9]{0,20}", len: u64) {
+        fn a_selected_part_lies_within_the_object(
+            value in "bytes=[0-9]{0,20}-[0-9]{0,20}", len: u64,
+        ) {
             if let Selected::Part { start, end } = select(value.as_bytes(), Bytes(len)) {
                 prop_assert!(start < end && end <= Bytes(len));
             }

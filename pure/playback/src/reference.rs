@@ -182,7 +182,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_path_survives_its_way_through_a_url(path in "[^/\\\\\\p{Cc}]{1,20}(/[^/\\\\\\p{Cc}]{1,20})?") {
+        fn a_path_survives_its_way_through_a_url(
+            path in "[^/\\\\\\p{Cc}]{1,20}(/[^/\\\\\\p{Cc}]{1,20})?",
+        ) {
             prop_assume!(path.split('/').all(|part| part != "." && part != ".."));
             let encoded = encode(&path);
             prop_assert!(encoded.is_ascii());
@@ -191,7 +193,9 @@ mod tests {
         }
 
         #[test]
-        fn no_reference_leads_outside(from in "[a-c/.]{0,9}", uri in "[a-c/.%2e?#:]{0,12}|.{0,20}") {
+        fn no_reference_leads_outside(
+            from in "[a-c/.]{0,9}", uri in "[a-c/.%2e?#:]{0,12}|.{0,20}",
+        ) {
             if let Ok(target) = resolve(&from, &uri) {
                 let good = |part: &str| part != "..";
                 prop_assert!(!target.path.starts_with('/') || from.starts_with('/'));

@@ -1,4 +1,5 @@
-//! The steering document: one JSON for HLS and DASH (draft-pantos-content-steering, ETSI TS 103 998).
+//! The steering document: one JSON for HLS and DASH (draft-pantos-content-steering,
+//! ETSI TS 103 998).
 //!
 //! Always sent with status 200: some players end steering for good on 404, 410 or 429.
 

@@ -26,7 +26,8 @@ pub const TAIL_LEN: usize = 17;
 /// Largest record that a peer may send: plaintext and at most 256 bytes more (section 5.2).
 pub const CIPHERTEXT_MAX: usize = PLAINTEXT_MAX + 256;
 
-/// Records per key before a key update. RFC 8446 section 5.5 allows 2^24.5 full records for AES-GCM.
+/// Records per key before a key update. RFC 8446 section 5.5 allows 2^24.5 full records for
+/// AES-GCM.
 pub const RECORDS_PER_KEY_MAX: u64 = 1 << 24;
 
 /// A record's content type.

@@ -124,7 +124,7 @@ impl Files {
         close.then_some(slot)
     }
 
-    /// The object is gone: nobody new reads from its file. Returns the slot if it can be closed now.
+    /// The object is gone: nobody new reads from its file. Returns the slot if it can be closed.
     pub(crate) fn forget(&mut self, object: &ObjectId) -> Option<FileSlot> {
         let slot = self.by_object.remove(object)?;
         let entry = &mut self.entries[slot.as_usize()];

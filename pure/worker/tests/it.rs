@@ -540,7 +540,8 @@ proptest! {
                     let path = path.replace(' ', "%20");
                     bench.say(connection, &get(&path, &format!("Range: bytes={from}-{to}\r\n")));
                     let (from, to) = (usize::try_from(from).unwrap(), usize::try_from(to).unwrap());
-                    asked.insert(slot, (connection, content(u64::from(n), size)[from..=to].to_vec()));
+                    let wanted = content(u64::from(n), size)[from..=to].to_vec();
+                    asked.insert(slot, (connection, wanted));
                 }
                 Step::Ask { .. } => {}
                 Step::Answer { choice } => {

@@ -89,7 +89,7 @@ impl Arena {
 impl Drop for Arena {
     fn drop(&mut self) {
         if self.is_lent() {
-            return; // A read is under way: the mapping is left to the kernel rather than taken away.
+            return; // A read is under way: the mapping is left to the kernel, not taken away.
         }
         let len = self.in_flight.len() * self.buffer_len;
         // SAFETY: the whole mapping, made in `new`, to which no borrow remains in `drop`.

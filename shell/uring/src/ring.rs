@@ -287,12 +287,12 @@ impl Ring {
         let entry = entry.user_data(u64::try_from(index).expect("an index is below 2^64"));
         loop {
             // SAFETY: what the entry points to is in `kept` or in the arena until it completes;
-            // a descriptor that was closed meanwhile is an error to the kernel, not a danger to memory.
+            // a descriptor that was closed meanwhile is an error to the kernel, no danger.
             let pushed = unsafe { self.ring.submission().push(&entry) };
             if pushed.is_ok() {
                 return;
             }
-            // Full: let the kernel take the batch. It does so or has no memory left, which is fatal.
+            // Full: let the kernel take the batch. It does, or has no memory left, which is fatal.
             self.ring.submit().expect("the kernel takes a batch that it has room for");
         }
     }

@@ -1,9 +1,9 @@
 //! `nearcast ingest`: reads a directory once and tells the control plane what is in it.
 //!
 //! ```text
-//! walk ─> playlists: read, checked ─> the rest: 256 KiB block hashes ─> version name ─> PUT to control
-//!            missing file, live playlist:        ^ state file: an interrupted
-//!            error, nothing is published           ingest goes on where it was
+//! walk ─> playlists: read, checked ─> the rest: block hashes ─> version name ─> PUT to control
+//!            missing file, live playlist:  ^ state file: an interrupted
+//!            error, nothing is published     ingest goes on where it was
 //! ```
 //!
 //! Files stay opaque: nothing is refused by its type, and DRM needs nothing. The media bytes never
@@ -44,7 +44,8 @@ pub(crate) struct Args {
     /// What viewers will call it: a-z, 0-9, '-', '_' and '.'
     #[arg(long, value_name = "NAME")]
     asset: AssetId,
-    /// URL of the same directory for appliances to fill from, ending in "/"; more than one: best first
+    /// URL of the same directory for appliances to fill from, ending in "/"; of several the best
+    /// first
     #[arg(long, value_name = "URL/", required = true)]
     source: Vec<String>,
     #[command(flatten)]
@@ -335,12 +336,13 @@ fn new_version(
 
 fn changed(path: &str) -> String {
     format!(
-        "\"{path}\" changed while it was ingested: wait until the files are complete, then try again"
+        "\"{path}\" changed while it was ingested: wait until the files are complete, then try \
+         again"
     )
 }
 
-/// 48 bits: two of a million versions of one asset meet once in 500 such catalogues, and then control
-/// says so (409).
+/// 48 bits: two of a million versions of one asset meet once in 500 such catalogues, and then
+/// control says so (409).
 const VERSION_DIGITS: usize = 12;
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! GET /film/r0.mp4 ─> tree (only below DIR) ─> conditions, range ─> 256 KiB reads ─> client
-//!                                                                       ^ rate-max, for all together
+//!                                                                       ^ rate-max, for all
 //! ```
 //!
 //! Any HTTPS server that honours Range does as well; this one is for those who have none at hand,

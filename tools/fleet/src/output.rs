@@ -1,4 +1,5 @@
-//! What people and scripts see: tables, quantities, colour where there is a terminal, one JSON line.
+//! What people and scripts see: tables, quantities, colour where there is a terminal, one line of
+//! JSON.
 
 use std::io::{self, IsTerminal as _, Write as _};
 

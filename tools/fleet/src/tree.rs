@@ -1,7 +1,7 @@
 //! A directory tree that cannot be left: not by `..`, not by links, not by a race between the two.
 //!
-//! The kernel does the checking (`openat2` with `RESOLVE_BENEATH`, Linux 5.6). Ingest and origin open
-//! files through this same door, so whatever was ingested can also be served.
+//! The kernel does the checking (`openat2` with `RESOLVE_BENEATH`, Linux 5.6). Ingest and origin
+//! open files through this same door, so whatever was ingested can also be served.
 
 use std::fs::File;
 use std::io;

@@ -53,7 +53,7 @@ pub(super) fn banned_names(source: &Source, tokens: &[Token], banned: &[String])
     found
 }
 
-/// Name, kind of item and line of everything that is `pub` in any degree; enums with their variants.
+/// Name, kind of item and line of all that is `pub` in any degree; enums with their variants.
 fn public_names(tokens: &[Token]) -> Vec<(&str, &str, usize)> {
     let mut found = Vec::new();
     for index in (0..tokens.len()).filter(|index| tokens[*index].is_word("pub")) {

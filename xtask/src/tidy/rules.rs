@@ -1,7 +1,9 @@
 //! The rules of form.
 
+use std::collections::BTreeSet;
+
 use super::{Breach, Source};
-use crate::lexer::{Kind, Token, closing};
+use crate::lexer::{Kind, Token, closing, tokens};
 
 const COLUMNS_MAX: usize = 100;
 const FUNCTION_LINES_MAX: usize = 70;
@@ -12,19 +14,42 @@ fn breach(rule: &'static str, source: &Source, line: usize, text: String) -> Bre
     Breach { rule, path, subject: String::new(), line, amount: 1, text }
 }
 
-/// Lines over 100 columns. A table row of Markdown and an address cannot be broken.
+/// Lines over 100 columns, but for what cannot be broken: a row of a Markdown table, a word that is
+/// itself too long, a line inside a string of several lines.
 pub(super) fn long_lines(source: &Source) -> Vec<Breach> {
-    let prose = source.extension() == "md";
+    let table = |line: &str| source.extension() == "md" && line.starts_with('|');
+    let word = |line: &str| {
+        let longest = line.split_whitespace().map(|word| word.chars().count()).max();
+        let indent = line.chars().take_while(|c| c.is_whitespace()).count();
+        COLUMNS_MAX < indent + longest.unwrap_or(0)
+    };
+    let quoted = lines_in_texts(source);
     let mut found = Vec::new();
     for (index, line) in source.text.lines().enumerate() {
         let columns = line.chars().count();
-        let unbreakable = prose && (line.starts_with('|') || line.contains("](http"));
-        if COLUMNS_MAX < columns && !unbreakable {
-            let text = format!("the line has {columns} columns: break it before {COLUMNS_MAX}");
+        let unbreakable = || table(line) || word(line) || quoted.contains(&(index + 1));
+        if COLUMNS_MAX < columns && !unbreakable() {
+            let text = format!("the line has {columns} columns, over {COLUMNS_MAX}: break it");
             found.push(breach("line", source, index + 1, text));
         }
     }
     found
+}
+
+/// Lines of a Rust file that lie in a string of several lines, without a `\\` that joins them.
+fn lines_in_texts(source: &Source) -> BTreeSet<usize> {
+    let mut lines = BTreeSet::new();
+    if source.extension() == "rs" {
+        for token in tokens(&source.text) {
+            if let Kind::Text(text) = &token.kind
+                && !text.contains("\\\n")
+                && token.line < token.end
+            {
+                lines.extend(token.line..=token.end);
+            }
+        }
+    }
+    lines
 }
 
 /// Files over 1,000 lines.
@@ -171,10 +196,20 @@ mod tests {
 
     #[test]
     fn a_line_of_101_columns_is_refused() {
-        let text = format!("{}\n{}\n", "é".repeat(100), "é".repeat(101));
+        let text = format!("{}\n{}\n", "é ".repeat(50), "é ".repeat(50) + "é");
         check(long_lines(&source("a.rs", &text)), &[("", 2, 1)]);
-        check(long_lines(&source("a.md", &format!("|{text}"))), &[("", 2, 1)]);
-        check(long_lines(&source("a.rs", &format!("|{text}"))), &[("", 1, 1), ("", 2, 1)]);
+    }
+
+    #[test]
+    fn a_line_that_cannot_be_broken_is_excused() {
+        let word = "x".repeat(101);
+        check(long_lines(&source("a.css", &format!("/* {word} */"))), &[]);
+        let words = "x ".repeat(51);
+        check(long_lines(&source("a.md", &format!("| {words}|\n{words}"))), &[("", 2, 1)]);
+        check(long_lines(&source("a.rs", &format!("| {words}|"))), &[("", 1, 1)]);
+        check(long_lines(&source("a.rs", &format!("f(r\"\n{words}\n\")"))), &[]);
+        check(long_lines(&source("a.rs", &format!("f(\"\\\n{words}\")"))), &[("", 2, 1)]);
+        check(long_lines(&source("a.rs", &format!("f(\"{words}\")"))), &[("", 1, 1)]);
     }
 
     #[test]

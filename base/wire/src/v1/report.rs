@@ -132,7 +132,8 @@ pub struct ReportedError {
 pub struct ReportReply {
     /// Newest manifest generation for this appliance; fetch it if newer than yours.
     pub generation: u64,
-    /// The inventory state that control has; the next delta starts from it. 0 asks for the full list.
+    /// The inventory state that control has; the next delta starts from it. 0 asks for the full
+    /// list.
     pub inventory: u64,
     /// When to report next, milliseconds.
     pub interval_ms: u64,

@@ -4,7 +4,7 @@
 //
 // `fault` makes it lie, so that the self-test's checker can be seen to notice:
 //   {"kind":"flip","path":"r2.mp4","offset":5000}   one bit of one byte is wrong
-//   {"kind":"shift","path":"r2.mp4"}                right length and headers, bytes of the next place
+//   {"kind":"shift","path":"r2.mp4"}                right length and headers, bytes of the next
 //   {"kind":"short","path":"r2.mp4"}                one byte less than asked for, said so honestly
 
 import { createReadStream, readFileSync, statSync } from "node:fs";

@@ -174,8 +174,8 @@ function handler(state) {
 
 /**
  * Starts the pretend control plane, and with `film` three pretend appliances.
- * Options: port, scenario, film, tls ({cert, key} files), mediaPort, controls, faults (per appliance
- * id, see media.mjs). Returns {url, state, close()}.
+ * Options: port, scenario, film, tls ({cert, key} files), mediaPort, controls, faults (per
+ * appliance id, see media.mjs). Returns {url, state, close()}.
  */
 export async function startMock(options = {}) {
   const port = options.port ?? 18_200;

@@ -141,13 +141,17 @@ const errorsAt = (now) => [
     at_unix_s: Math.floor(now) - 21,
     appliance: "a1",
     room: "drive",
-    text: "/d/1 set aside: read did not finish within 2 s (5 times in 60 s). Check its cable and SMART log; restart the appliance to take it back.",
+    text:
+      "/d/1 set aside: read did not finish within 2 s (5 times in 60 s). " +
+      "Check its cable and SMART log; restart the appliance to take it back.",
   },
   {
     at_unix_s: Math.floor(now) - 64,
     appliance: "a1",
     room: "fill",
-    text: "source answered 404 for r2.mp4 of film: publish the file again or delete this asset version.",
+    text:
+      "source answered 404 for r2.mp4 of film: " +
+      "publish the file again or delete this asset version.",
   },
   {
     at_unix_s: Math.floor(now) - 3_700,

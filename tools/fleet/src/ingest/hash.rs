@@ -1,7 +1,7 @@
 //! One file's block hashes: read once, in order, in large pieces; hashed on the thread beside.
 //!
 //! ```text
-//! reader thread: file ─> 4 MiB ─> [ at most 2 waiting ] ─> this thread: 16 block hashes ─> on_piece
+//! reader thread: file ─> 4 MiB ─> [ at most 2 waiting ] ─> this thread: 16 hashes ─> on_piece
 //!                  ^─────────────── buffers come back ──────────────────┘
 //! ```
 

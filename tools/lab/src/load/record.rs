@@ -300,7 +300,7 @@ mod tests {
         ) {
             let (mut sealer, mut stream) = (key(), Vec::new());
             let plain: Vec<Vec<u8>> =
-                lens.iter().enumerate().map(|(i, len)| vec![u8::try_from(i).unwrap(); *len]).collect();
+                (0..).zip(&lens).map(|(byte, len)| vec![byte; *len]).collect();
             for text in &plain {
                 sealer.seal(23, text, &mut stream);
             }

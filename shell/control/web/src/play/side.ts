@@ -31,7 +31,8 @@ function sourceView(id: string, onFault: (id: string, verb: Verb) => void): View
     setText(state, STATE_WORDS[source.state]);
     setAttribute(root, "data-state", source.state);
     const some = source.bytes > 0;
-    setText(served, some ? `${text(bytes(source.bytes))} to this player` : "nothing to this player");
+    const what = some ? text(bytes(source.bytes)) : "nothing";
+    setText(served, `${what} to this player`);
     faults.update(source.controls, source.state !== "healthy");
   };
   return { root, update };

@@ -47,7 +47,8 @@ export class Tiles {
   }
 
   update(now: Figures): void {
-    const cap = now.buffer_max_s === null ? "player's default" : `at most ${now.buffer_max_s}\u00a0s`;
+    const most = now.buffer_max_s;
+    const cap = most === null ? "player's default" : `at most ${most}\u00a0s`;
     this.buffer.set(seconds(now.buffer_s), cap);
     const { rendition } = now;
     const rate = rendition ? text(bitRate(rendition.bits_per_second)) : "";

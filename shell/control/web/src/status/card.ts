@@ -165,7 +165,8 @@ export class Card implements View<CardItem> {
     const done = fill.objects_held >= fill.objects_wanted;
     const objects = `${count(fill.objects_held)} of ${plural(fill.objects_wanted, "object")}`;
     if (fill.objects_wanted === 0) this.fill.set("Fill", "nothing wanted yet", 0, "idle");
-    else if (done) this.fill.set("Fill", `complete, ${plural(fill.objects_held, "object")}`, 1, "ok");
+    else if (done)
+      this.fill.set("Fill", `complete, ${plural(fill.objects_held, "object")}`, 1, "ok");
     else {
       const rate = fresh ? ` · ${text(bitRate(fill.bits_per_second))}` : "";
       this.fill.set("Fill", `${objects} · ${text(percent(share * 100))}${rate}`, share, "busy");

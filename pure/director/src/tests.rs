@@ -159,7 +159,8 @@ fn a_late_report_makes_a_probe_and_a_refused_one_makes_it_stale_at_once() {
 
 #[test]
 fn health_says_what_an_operator_should_look_at() {
-    let cases: [(fn(&mut Report), &str); 5] = [
+    type Case = (fn(&mut Report), &'static str);
+    let cases: [Case; 5] = [
         (|r| r.serving = false, "a1 is draining: it says that it takes no new sessions"),
         (
             |r| (r.drives_in_use, r.drives_set_aside) = (0, 2),

@@ -1,1 +1,549 @@
-//! The control plane's state.
+//! The control plane's state: what should be (desired) and what is (observed). It does no I/O.
+//!
+//! ```text
+//! desired change (already durable) ──┐                        ┌──> poll() ──> Action::Store, Probe, Tell
+//! report ─────────────────────> Director ── placement ────────┤
+//! probe result, tick ────────────────┘      health            ├──> manifest(appliance)
+//!                                                             └──> snapshot() ──> fronts (see front)
+//! ```
+//!
+//! Desired state is durable before it comes here, and a new generation of manifests is durable
+//! before anybody sees it: `Action::Store`, then `Event::Stored`. So after a crash no generation
+//! is ever given to two different manifests. Observed state lives here only and is bounded.
+//!
+//! Placement follows desired state and what drives can hold. That an appliance is silent changes
+//! where players are sent, never where files go: an operator decides when one is gone for good.
+
+mod catalog;
+mod desired;
+pub mod front;
+mod history;
+mod observed;
+mod publish;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use model::id::{ApplianceId, AssetVersionId, Generation};
+use model::manifest::Manifest;
+use model::units::{BitsPerSecond, Bytes, Instant, Nanos, UnixSeconds};
+use model::view::{ApplianceView, FleetView, Health};
+
+pub use catalog::{Catalog, Entry, Format, Version};
+pub use desired::{Change, Desired, Policy, Registered};
+pub use front::Snapshot;
+pub use history::{History, Sample};
+pub use observed::{Cause, Report};
+use observed::{ObjectIndex, Observed, Probe};
+use publish::Publisher;
+pub use publish::{Digest, Ledger, LedgerEntry};
+
+/// Bounds and times. No defaults here: the process that knows better gives them.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// An appliance is stale when its last report is older than this.
+    pub stale_after: Nanos,
+    /// When its last report is older than this, ask whether anything answers at its address.
+    pub probe_after: Nanos,
+    /// How often appliances are told to report.
+    pub report_interval: Nanos,
+    /// Objects of one appliance that are kept track of: about 100 bytes each.
+    pub objects_held_max: usize,
+    /// Lines of each list in the placement report.
+    pub placement_lines_max: usize,
+    /// Notices kept for the status page.
+    pub notices_max: usize,
+}
+
+/// The control plane's state.
+#[derive(Debug)]
+pub struct Director {
+    config: Config,
+    desired: Desired,
+    members: BTreeMap<ApplianceId, Member>,
+    /// Versions that should be held somewhere, current ones first.
+    kept: Vec<Arc<Version>>,
+    index: ObjectIndex,
+    publisher: Publisher,
+    placement: placement::Placement,
+    history: History,
+    notices: VecDeque<Notice>,
+    /// Bounded: at most one `Store`, and per appliance one of each other kind until polled.
+    actions: VecDeque<Action>,
+    snapshot: Snapshot,
+    view_is_old: bool,
+    now_unix: UnixSeconds,
+    counters: Counters,
+}
+
+/// A registered appliance and what is known of it.
+#[derive(Clone, Debug)]
+struct Member {
+    health: Health,
+    cause: Cause,
+    since: Instant,
+    observed: Option<Observed>,
+}
+
+/// What the director is told, reports apart.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// Desired state has changed, durably.
+    Changed(Change),
+    /// The answer to [`Action::Probe`].
+    Probed {
+        /// Which appliance.
+        appliance: ApplianceId,
+        /// Something accepted the connection.
+        answered: bool,
+    },
+    /// The answer to [`Action::Store`]: this generation is durable now.
+    Stored(Generation),
+    /// Time passes. At least every 100 ms, so that a stale appliance is seen in time.
+    Tick(UnixSeconds),
+}
+
+/// What the director wants done.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Make these durable, then say [`Event::Stored`]. Said again from time to time if not.
+    Store(Ledger),
+    /// Make durable what an appliance's drives can hold; placement counts with it.
+    StoreUsable {
+        /// Which appliance.
+        appliance: ApplianceId,
+        /// How much.
+        usable: Bytes,
+    },
+    /// Try to connect to the appliance, then say [`Event::Probed`].
+    Probe {
+        /// Which appliance.
+        appliance: ApplianceId,
+        /// Its base URL.
+        base_url: Arc<str>,
+    },
+    /// Log it.
+    Tell(Notice),
+}
+
+/// Something that an operator would note.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Notice {
+    /// When.
+    pub at: UnixSeconds,
+    /// Which appliance.
+    pub appliance: ApplianceId,
+    /// What it is now.
+    pub health: Health,
+    /// What happened.
+    pub text: String,
+}
+
+/// The answer to a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// Generation of the newest manifest for the appliance.
+    pub generation: Generation,
+    /// The inventory state known here; the next delta should start from it.
+    pub inventory: u64,
+    /// When to report next.
+    pub interval: Nanos,
+}
+
+/// The appliance is not registered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("this appliance is not registered: an operator does that with PUT /v1/appliances/{{id}}")]
+pub struct NotRegistered;
+
+/// One appliance for the status page.
+#[derive(Clone, Debug)]
+pub struct ApplianceStatus {
+    /// As registered.
+    pub registered: Registered,
+    /// Whether it can serve.
+    pub health: Health,
+    /// Why.
+    pub cause: Cause,
+    /// How long it has been so.
+    pub since: Nanos,
+    /// How old its last report is; none without a report.
+    pub last_report: Option<Nanos>,
+    /// Its base URL, once told.
+    pub base_url: Option<Arc<str>>,
+    /// Objects that it holds.
+    pub objects_held: usize,
+    /// Versions that it holds wholly.
+    pub complete: Arc<std::collections::BTreeSet<AssetVersionId>>,
+}
+
+/// What has been counted since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Reports that were taken.
+    pub reports: u64,
+    /// Reports that came too late to count.
+    pub reports_late: u64,
+    /// Inventory deltas that did not fit, so that a full list was asked for.
+    pub inventory_gaps: u64,
+    /// Times that placement was worked out.
+    pub placements: u64,
+    /// Changes of health, all appliances together.
+    pub health_changes: u64,
+    /// Connection attempts to late appliances.
+    pub probes: u64,
+}
+
+impl Director {
+    /// Starts from what is durable. Until appliances report, all of them are `NeverSeen`.
+    pub fn new(config: Config, desired: Desired, ledger: Ledger, now: Instant) -> Self {
+        assert!(config.probe_after <= config.stale_after, "a probe comes before the verdict");
+        let member = |_: &Registered| Member {
+            health: Health::NeverSeen,
+            cause: Cause::NoReportYet,
+            since: now,
+            observed: None,
+        };
+        let members = desired.appliances.iter().map(|(id, r)| (id.clone(), member(r))).collect();
+        let mut director = Self {
+            config,
+            desired,
+            members,
+            kept: Vec::new(),
+            index: ObjectIndex::new(),
+            publisher: Publisher::new(ledger),
+            placement: placement::Placement::default(),
+            history: History::default(),
+            notices: VecDeque::new(),
+            actions: VecDeque::new(),
+            snapshot: Snapshot::default(),
+            view_is_old: true,
+            now_unix: UnixSeconds(0),
+            counters: Counters::default(),
+        };
+        director.choose_kept();
+        director.replace(now);
+        director.refresh_view();
+        director
+    }
+
+    /// Takes one event. Never fails: failures come out as actions or as a shorter view.
+    pub fn handle(&mut self, now: Instant, event: Event) {
+        match event {
+            Event::Changed(change) => self.change(now, change),
+            Event::Probed { appliance, answered } => self.probed(now, &appliance, answered),
+            Event::Stored(generation) => {
+                self.publisher.stored(generation);
+                self.view_is_old = true;
+            }
+            Event::Tick(now_unix) => {
+                self.now_unix = now_unix;
+                self.watch(now);
+                self.history.push(self.sample());
+                self.actions.extend(self.publisher.again(now).map(Action::Store));
+            }
+        }
+        if self.view_is_old {
+            self.refresh_view();
+        }
+    }
+
+    /// Takes a report, which is also a sign of life.
+    pub fn report(
+        &mut self,
+        now: Instant,
+        id: &ApplianceId,
+        report: &Report,
+    ) -> Result<Reply, NotRegistered> {
+        let member = self.members.get_mut(id).ok_or(NotRegistered)?;
+        let is_news = member.observed.as_ref().is_none_or(|observed| observed.is_news(report));
+        if !is_news {
+            self.counters.reports_late += 1;
+            return self.reply(id);
+        }
+        let mut observed = match member.observed.take() {
+            Some(mut observed) => {
+                observed.take(now, report);
+                observed
+            }
+            None => Observed::new(now, report, &self.kept),
+        };
+        let complete = observed.complete.clone();
+        let most = self.config.objects_held_max;
+        observed.apply(&report.inventory, &self.index, &self.kept, most);
+        self.counters.reports += 1;
+        if observed.inventory_state() != report.inventory.to {
+            self.counters.inventory_gaps += 1;
+        }
+        let holds_other = observed.complete != complete;
+        member.observed = Some(observed);
+        self.judge(now, id);
+        self.learn_usable(now, id, report.usable);
+        // Load alone can wait for the next tick; what changes a list cannot.
+        if self.view_is_old || holds_other {
+            self.refresh_view();
+        } else {
+            self.view_is_old = true;
+        }
+        self.reply(id)
+    }
+
+    /// The next thing to do; call until `None` after every event and report.
+    pub fn poll(&mut self) -> Option<Action> {
+        self.actions.pop_front()
+    }
+
+    /// What fronts answer players from. Cheap.
+    pub fn snapshot(&self) -> Snapshot {
+        self.snapshot.clone()
+    }
+
+    /// The newest manifest of an appliance; none before its first was stored.
+    pub fn manifest(&self, id: &ApplianceId) -> Result<Option<Arc<Manifest>>, NotRegistered> {
+        if !self.members.contains_key(id) {
+            return Err(NotRegistered);
+        }
+        Ok(self.publisher.manifest(id))
+    }
+
+    /// Desired state.
+    pub fn desired(&self) -> &Desired {
+        &self.desired
+    }
+
+    /// Newest generation that was published.
+    pub fn generation(&self) -> Generation {
+        self.publisher.generation()
+    }
+
+    /// Every registered appliance.
+    pub fn appliances(&self, now: Instant) -> BTreeMap<ApplianceId, ApplianceStatus> {
+        let status = |(id, member): (&ApplianceId, &Member)| {
+            let registered = self.desired.appliances[id].clone();
+            let observed = member.observed.as_ref();
+            let status = ApplianceStatus {
+                registered,
+                health: member.health,
+                cause: member.cause,
+                since: now.since(member.since),
+                last_report: observed.map(|observed| now.since(observed.last_report)),
+                base_url: observed.map(|observed| observed.base_url.clone()),
+                objects_held: observed.map_or(0, Observed::held_count),
+                complete: observed.map(|observed| observed.complete.clone()).unwrap_or_default(),
+            };
+            (id.clone(), status)
+        };
+        self.members.iter().map(status).collect()
+    }
+
+    /// The last minutes of the fleet.
+    pub fn history(&self) -> &History {
+        &self.history
+    }
+
+    /// What an operator would note, newest last.
+    pub fn notices(&self) -> impl DoubleEndedIterator<Item = &Notice> {
+        self.notices.iter()
+    }
+
+    /// Who should hold what, and what did not fit.
+    pub fn placement(&self) -> &placement::Placement {
+        &self.placement
+    }
+
+    /// What has been counted.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    fn reply(&self, id: &ApplianceId) -> Result<Reply, NotRegistered> {
+        let observed = self.members.get(id).and_then(|member| member.observed.as_ref());
+        Ok(Reply {
+            generation: self.manifest(id)?.map_or(Generation(0), |manifest| manifest.generation),
+            inventory: observed.map_or(0, Observed::inventory_state),
+            interval: self.config.report_interval,
+        })
+    }
+
+    fn change(&mut self, now: Instant, change: Change) {
+        match &change {
+            Change::Appliance(appliance) => {
+                self.members.entry(appliance.id.clone()).or_insert(Member {
+                    health: Health::NeverSeen,
+                    cause: Cause::NoReportYet,
+                    since: now,
+                    observed: None,
+                });
+            }
+            Change::ApplianceGone(id) => {
+                self.members.remove(id);
+                self.publisher.forget(id);
+            }
+            Change::Site(_) | Change::SiteGone(_) | Change::Version(_) | Change::Policy(_) => {}
+        }
+        self.desired.apply(change);
+        self.choose_kept();
+        self.replace(now);
+        self.view_is_old = true;
+    }
+
+    /// Which versions should be held follows from the catalog and the policy.
+    fn choose_kept(&mut self) {
+        let count = usize::try_from(self.desired.policy.versions_kept).unwrap_or(usize::MAX);
+        let catalog = &self.desired.catalog;
+        let kept: Vec<_> = catalog.kept(count).into_iter().map(|(_, v)| v.clone()).collect();
+        if kept.len() == self.kept.len() && kept.iter().zip(&self.kept).all(|(a, b)| a == b) {
+            return;
+        }
+        self.kept = kept;
+        self.index.clear();
+        for version in &self.kept {
+            for object in version.objects() {
+                self.index.entry(*object).or_default().push(version.id().clone());
+            }
+        }
+        for observed in self.members.values_mut().filter_map(|member| member.observed.as_mut()) {
+            observed.keep(&self.kept);
+        }
+    }
+
+    /// Works out who should hold what, and stages the manifests that differ.
+    fn replace(&mut self, now: Instant) {
+        self.counters.placements += 1;
+        self.placement = self.desired.place(&self.kept, self.config.placement_lines_max);
+        let store = self.publisher.stage(now, &self.desired, &self.placement);
+        if let Some(ledger) = store {
+            self.actions.retain(|action| !matches!(action, Action::Store(_)));
+            self.actions.push_back(Action::Store(ledger));
+        }
+    }
+
+    /// Placement counts with what drives can hold. Small changes and an appliance that has lost
+    /// sight of all its drives change nothing: its files are not gone because a mount failed.
+    fn learn_usable(&mut self, now: Instant, id: &ApplianceId, usable: Bytes) {
+        let Some(registered) = self.desired.appliances.get_mut(id) else { return };
+        let known = registered.usable;
+        let close = |known: Bytes| known.0.abs_diff(usable.0) <= known.0 / USABLE_CHANGE_MIN;
+        if usable == Bytes::ZERO || known.is_some_and(close) {
+            return;
+        }
+        registered.usable = Some(usable);
+        let appliance = id.clone();
+        self.actions.push_back(Action::StoreUsable { appliance, usable });
+        self.replace(now);
+    }
+
+    fn probed(&mut self, now: Instant, id: &ApplianceId, answered: bool) {
+        let observed = self.members.get_mut(id).and_then(|member| member.observed.as_mut());
+        // A report that came meanwhile counts more than a connection that failed.
+        let Some(observed) = observed.filter(|observed| observed.probe == Probe::Asked) else {
+            return;
+        };
+        if !answered {
+            observed.probe = Probe::Refused;
+            self.judge(now, id);
+        }
+    }
+
+    /// Looks at every appliance's clock.
+    fn watch(&mut self, now: Instant) {
+        let ids: Vec<ApplianceId> = self.members.keys().cloned().collect();
+        for id in ids {
+            self.judge(now, &id);
+            let observed = self.members.get_mut(&id).and_then(|member| member.observed.as_mut());
+            let Some(observed) = observed else { continue };
+            let late = self.config.probe_after < now.since(observed.last_report);
+            if late && observed.probe == Probe::None {
+                observed.probe = Probe::Asked;
+                self.counters.probes += 1;
+                let base_url = observed.base_url.clone();
+                self.actions.push_back(Action::Probe { appliance: id, base_url });
+            }
+        }
+    }
+
+    /// Works out an appliance's health and says if it changed.
+    fn judge(&mut self, now: Instant, id: &ApplianceId) {
+        let generation = self.publisher.generation();
+        let Some(member) = self.members.get_mut(id) else { return };
+        let Some(observed) = &member.observed else { return };
+        let (health, cause) = observed.health(now, self.config.stale_after, generation);
+        let same = member.health == health && member.cause.is_like(&cause);
+        member.cause = cause;
+        if same {
+            return;
+        }
+        if member.health != health {
+            member.since = now;
+            self.counters.health_changes += 1;
+        }
+        member.health = health;
+        self.view_is_old = true;
+        let colon = if cause == Cause::None { "" } else { ": " };
+        let text = format!("{id} is {health}{colon}{cause}");
+        let notice = Notice { at: self.now_unix, appliance: id.clone(), health, text };
+        if self.config.notices_max <= self.notices.len() {
+            self.notices.pop_front();
+        }
+        self.notices.push_back(notice.clone());
+        self.actions.push_back(Action::Tell(notice));
+    }
+
+    fn sample(&self) -> Sample {
+        let mut sample = Sample { at: self.now_unix, ..Sample::default() };
+        let mut reporting = 0_u16;
+        for member in self.members.values() {
+            let Some(observed) = member.observed.as_ref().filter(|_| is_reporting(member.health))
+            else {
+                continue;
+            };
+            let report = &observed.report;
+            let egress = sample.egress.0.saturating_add(report.load.egress.0);
+            sample.egress = BitsPerSecond(egress);
+            sample.fill = BitsPerSecond(sample.fill.0.saturating_add(report.fill.0));
+            sample.cpu_percent += report.cpu_percent;
+            reporting = reporting.saturating_add(1);
+        }
+        sample.cpu_percent /= f32::from(reporting.max(1));
+        sample
+    }
+
+    fn refresh_view(&mut self) {
+        let view = |(id, member): (&ApplianceId, &Member)| {
+            let registered = &self.desired.appliances[id].appliance;
+            let observed = member.observed.as_ref();
+            let view = ApplianceView {
+                site: registered.site.clone(),
+                weight: registered.weight,
+                health: member.health,
+                base_url: observed.map(|observed| observed.base_url.clone()),
+                plain_url: observed.and_then(|observed| observed.plain_url.clone()),
+                load: observed.map(|observed| observed.report.load).unwrap_or_default(),
+                complete: observed.map(|observed| observed.complete.clone()).unwrap_or_default(),
+            };
+            (id.clone(), view)
+        };
+        self.snapshot = Snapshot {
+            view: Arc::new(FleetView {
+                generation: self.publisher.generation(),
+                sites: self.desired.sites.clone(),
+                appliances: self.members.iter().map(view).collect(),
+            }),
+            catalog: self.desired.catalog.clone(),
+            versions_kept: self.desired.policy.versions_kept,
+        };
+        self.view_is_old = false;
+    }
+}
+
+fn is_reporting(health: Health) -> bool {
+    match health {
+        Health::Healthy | Health::Draining | Health::Unhealthy => true,
+        Health::Stale | Health::NeverSeen => false,
+    }
+}
+
+/// A change of usable size by less than one part in so many is no reason to move files.
+const USABLE_CHANGE_MIN: u64 = 50;
+
+#[cfg(test)]
+mod tests;

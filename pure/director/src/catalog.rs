@@ -1,0 +1,140 @@
+//! What can be played: assets, their versions, and the entry manifests among the files.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use model::id::{AssetId, AssetVersionId, ObjectId};
+use model::limits::DIRECT_ALIGN;
+use model::manifest::AssetVersion;
+use model::units::Bytes;
+
+/// All assets. Cheap to clone: versions are shared.
+#[derive(Clone, Debug, Default)]
+pub struct Catalog {
+    /// Newest first: the first version of each is current. No list is empty.
+    assets: BTreeMap<AssetId, Vec<Arc<Version>>>,
+}
+
+/// One version of an asset.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Version {
+    /// Its files.
+    pub files: Arc<AssetVersion>,
+    /// The entry manifests among them.
+    pub entries: Vec<Entry>,
+    /// Grows with every version that becomes current.
+    pub sequence: u64,
+    objects: BTreeSet<ObjectId>,
+    len_on_drive: Bytes,
+}
+
+/// An entry manifest: what a player loads first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Its path in the asset version.
+    pub path: String,
+    /// Which format.
+    pub format: Format,
+    /// The packager's text.
+    pub text: Arc<str>,
+}
+
+/// Format of an entry manifest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Format {
+    /// HLS multivariant playlist.
+    Hls,
+    /// DASH MPD.
+    Dash,
+}
+
+impl Version {
+    /// A version, with what follows from its files.
+    pub fn new(files: Arc<AssetVersion>, entries: Vec<Entry>, sequence: u64) -> Self {
+        let lens: BTreeMap<ObjectId, Bytes> =
+            files.files.values().map(|file| (file.object, file.len)).collect();
+        let on_drive = |len: &Bytes| len.align_up(DIRECT_ALIGN).0;
+        let len_on_drive = lens.values().map(on_drive).fold(0, u64::saturating_add);
+        let objects = lens.into_keys().collect();
+        Self { files, entries, sequence, objects, len_on_drive: Bytes(len_on_drive) }
+    }
+
+    /// Its name.
+    pub fn id(&self) -> &AssetVersionId {
+        &self.files.id
+    }
+
+    /// Its objects, each once.
+    pub fn objects(&self) -> &BTreeSet<ObjectId> {
+        &self.objects
+    }
+
+    /// What it takes on drives: each object once, in whole blocks.
+    pub fn len_on_drive(&self) -> Bytes {
+        self.len_on_drive
+    }
+
+    /// Sum of the lengths of its files.
+    pub fn len(&self) -> Bytes {
+        let lens = self.files.files.values().map(|file| file.len.0);
+        Bytes(lens.fold(0, u64::saturating_add))
+    }
+
+    /// True if it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == Bytes::ZERO
+    }
+
+    /// The entry manifest of this format: the one at `path`, or else the one nearest the root.
+    pub fn entry(&self, format: Format, path: Option<&str>) -> Option<&Entry> {
+        let of_format = self.entries.iter().filter(|entry| entry.format == format);
+        match path {
+            Some(path) => of_format.into_iter().find(|entry| entry.path == path),
+            None => of_format.min_by_key(|entry| (entry.path.matches('/').count(), &entry.path)),
+        }
+    }
+}
+
+impl Catalog {
+    /// Makes `version` the current one of its asset.
+    pub fn put(&mut self, version: Arc<Version>) {
+        let versions = self.assets.entry(version.files.asset.clone()).or_default();
+        versions.retain(|other| other.id() != version.id());
+        versions.push(version);
+        versions.sort_by_key(|version| std::cmp::Reverse(version.sequence));
+    }
+
+    /// All assets by name, each with its versions, newest first.
+    pub fn assets(&self) -> impl Iterator<Item = (&AssetId, &[Arc<Version>])> {
+        self.assets.iter().map(|(id, versions)| (id, versions.as_slice()))
+    }
+
+    /// The versions of an asset, newest first; empty if there is no such asset.
+    pub fn versions(&self, asset: &AssetId) -> &[Arc<Version>] {
+        self.assets.get(asset).map_or(&[], Vec::as_slice)
+    }
+
+    /// The version of this name.
+    pub fn version(&self, id: &AssetVersionId) -> Option<&Arc<Version>> {
+        self.assets.values().flatten().find(|version| version.id() == id)
+    }
+
+    /// How many versions there are in all.
+    pub fn version_count(&self) -> usize {
+        self.assets.values().map(Vec::len).sum()
+    }
+
+    /// The newest `count` versions of every asset with their age (0 is current), the current ones
+    /// of all assets first, and among those of one age the oldest first: what was placed first
+    /// keeps its place when space runs out.
+    pub fn kept(&self, count: usize) -> Vec<(usize, &Arc<Version>)> {
+        let newest = |versions: &'_ [Arc<Version>]| versions.len().min(count);
+        let mut kept: Vec<(usize, &Arc<Version>)> = self
+            .assets
+            .values()
+            .flat_map(|versions| versions[..newest(versions)].iter().enumerate())
+            .collect();
+        kept.sort_by_key(|(age, version)| (*age, version.sequence));
+        kept
+    }
+}

@@ -1,0 +1,109 @@
+//! What should be: sites, appliances, catalog and policy. Durable before it comes here.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use model::id::{ApplianceId, SiteId};
+use model::manifest::TokenKey;
+use model::topology::{Appliance, Site};
+use model::units::Bytes;
+
+use crate::catalog::{Catalog, Version};
+
+/// Desired state as a whole.
+#[derive(Clone, Debug, Default)]
+pub struct Desired {
+    /// All sites.
+    pub sites: BTreeMap<SiteId, Site>,
+    /// All appliances; each stands in one of the sites.
+    pub appliances: BTreeMap<ApplianceId, Registered>,
+    /// What can be played.
+    pub catalog: Arc<Catalog>,
+    /// How it is spread.
+    pub policy: Policy,
+    /// Keys that playback tokens may be signed with.
+    pub token_keys: Vec<TokenKey>,
+}
+
+/// An appliance as registered, and what its drives can hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Registered {
+    /// As an operator registered it.
+    pub appliance: Appliance,
+    /// What it reported first, or when it last changed; none if it never has. Durable, so that a
+    /// restart of the control plane moves no file.
+    pub usable: Option<Bytes>,
+}
+
+/// How asset versions are spread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Policy {
+    /// Appliances of each site that should hold each version.
+    pub copies: u32,
+    /// Versions of an asset that are held: the current one, and those before it for the sessions
+    /// that began with them.
+    pub versions_kept: u32,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self { copies: 2, versions_kept: 2 }
+    }
+}
+
+/// A change of desired state.
+#[derive(Clone, Debug)]
+pub enum Change {
+    /// A site is new or different.
+    Site(Site),
+    /// A site is gone. No appliance stands in it.
+    SiteGone(SiteId),
+    /// An appliance is new or different. Its site exists.
+    Appliance(Appliance),
+    /// An appliance is gone for good.
+    ApplianceGone(ApplianceId),
+    /// A version is the current one of its asset from now on.
+    Version(Arc<Version>),
+    /// The policy is different.
+    Policy(Policy),
+}
+
+impl Desired {
+    pub(crate) fn apply(&mut self, change: Change) {
+        match change {
+            Change::Site(site) => {
+                self.sites.insert(site.id.clone(), site);
+            }
+            Change::SiteGone(id) => {
+                self.sites.remove(&id);
+            }
+            Change::Appliance(appliance) => {
+                let usable = self.appliances.get(&appliance.id).and_then(|known| known.usable);
+                self.appliances.insert(appliance.id.clone(), Registered { appliance, usable });
+            }
+            Change::ApplianceGone(id) => {
+                self.appliances.remove(&id);
+            }
+            Change::Version(version) => Arc::make_mut(&mut self.catalog).put(version),
+            Change::Policy(policy) => self.policy = policy,
+        }
+    }
+
+    pub(crate) fn place(&self, kept: &[Arc<Version>], lines_max: usize) -> placement::Placement {
+        let candidate = |registered: &Registered| placement::Candidate {
+            id: registered.appliance.id.clone(),
+            site: registered.appliance.site.clone(),
+            weight: registered.appliance.weight,
+            usable: registered.usable,
+        };
+        let demand = |version: &Arc<Version>| placement::Demand {
+            version: version.id().clone(),
+            len: version.len_on_drive(),
+        };
+        let candidates: Vec<_> = self.appliances.values().map(candidate).collect();
+        let demands: Vec<_> = kept.iter().map(demand).collect();
+        let config =
+            placement::Config { copies_per_site: self.policy.copies, report_lines_max: lines_max };
+        placement::place(&candidates, &demands, &config)
+    }
+}

@@ -1,0 +1,184 @@
+//! What a front answers players from: an immutable picture, and no state of its own.
+//!
+//! A playback's steering URL carries all that later answers need (a [`Ticket`], which the shell
+//! signs), so any front can answer it, also after a restart.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use model::id::{ApplianceId, AssetId, AssetVersionId};
+use model::topology::Prefix;
+use model::view::FleetView;
+use playback::token::Session;
+use steering::{Query, RankedList};
+
+use crate::catalog::{Catalog, Version};
+
+/// The picture. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    /// The fleet.
+    pub view: Arc<FleetView>,
+    /// What can be played.
+    pub catalog: Arc<Catalog>,
+    /// Versions of an asset that are held.
+    pub versions_kept: u32,
+}
+
+/// Who wants to play.
+#[derive(Clone, Copy, Debug)]
+pub struct Player<'a> {
+    /// Its address, or the range that is known of it.
+    pub client: Prefix,
+    /// Its playback.
+    pub session: &'a Session,
+    /// Wants URLs without TLS.
+    pub plain: bool,
+}
+
+/// What a player gets.
+#[derive(Clone, Debug)]
+pub struct Choice {
+    /// The version to play.
+    pub version: Arc<Version>,
+    /// From which appliances, best first.
+    pub list: RankedList,
+}
+
+/// Why there is nothing to play.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unplayable {
+    /// No such asset.
+    #[error("there is no such asset: GET /v1/assets lists them")]
+    UnknownAsset,
+    /// No appliance could be offered.
+    #[error("no appliance has reported yet that could serve it: GET /v1/fleet shows them")]
+    NoAppliance,
+}
+
+/// What a steering answer needs to know of a playback. Travels in the steering URL.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ticket {
+    /// The playback.
+    pub session: Session,
+    /// What it plays.
+    pub version: AssetVersionId,
+    /// The range that its client is in: no smaller than steering needs it.
+    pub client: Prefix,
+    /// It plays without TLS.
+    pub plain: bool,
+    /// The pathways of its manifest, best first when it began.
+    pub pathways: Vec<ApplianceId>,
+}
+
+impl Snapshot {
+    /// The smallest range that says as much about where a client is as its address does: the
+    /// longest prefix of any site, else a /24 or /48, which names no single person.
+    pub fn client_range(&self, client: IpAddr) -> Prefix {
+        let client = client.to_canonical();
+        let prefixes = self.view.sites.values().flat_map(|site| &site.prefixes);
+        let longest = prefixes.filter(|p| p.contains(&client)).max_by_key(|p| p.prefix_len());
+        longest.map(Prefix::trunc).unwrap_or_else(|| {
+            let len = if client.is_ipv4() { 24 } else { 48 };
+            Prefix::new(client, len).expect("both families have such a length").trunc()
+        })
+    }
+
+    /// The version to play and from where: the newest that a healthy appliance holds wholly, so
+    /// that a new version is not played before it has arrived; else the current one.
+    pub fn choose(
+        &self,
+        asset: &AssetId,
+        player: &Player<'_>,
+        config: &steering::Config,
+    ) -> Result<Choice, Unplayable> {
+        let kept = usize::try_from(self.versions_kept).unwrap_or(usize::MAX).max(1);
+        let choice = |version: &Arc<Version>| Choice {
+            version: version.clone(),
+            list: self.rank(version.id(), player, config),
+        };
+        let versions = self.catalog.versions(asset);
+        let current = versions.first().map(choice).ok_or(Unplayable::UnknownAsset)?;
+        if current.list.good().next().is_some() {
+            return Ok(current);
+        }
+        let older = versions.iter().take(kept).skip(1).map(choice);
+        let playable = older.into_iter().find(|choice| choice.list.good().next().is_some());
+        let choice = playable.unwrap_or(current);
+        if choice.list.offered().is_empty() { Err(Unplayable::NoAppliance) } else { Ok(choice) }
+    }
+
+    /// Every appliance for a version, best first.
+    pub fn rank(
+        &self,
+        version: &AssetVersionId,
+        player: &Player<'_>,
+        config: &steering::Config,
+    ) -> RankedList {
+        let Player { client, session, plain } = *player;
+        let session = session.as_str().as_bytes();
+        let query = Query { client, version: Some(version), session, plain, among: None };
+        steering::rank(&self.view, &query, config)
+    }
+
+    /// The pathways of a playback as they should be used now, best first, lost ones left out. If
+    /// nobody is good, the order that the playback began with. Never empty if the ticket is not.
+    pub fn steer(&self, ticket: &Ticket, config: &steering::Config) -> Vec<ApplianceId> {
+        let query = Query {
+            client: ticket.client,
+            version: Some(&ticket.version),
+            session: ticket.session.as_str().as_bytes(),
+            plain: ticket.plain,
+            among: Some(&ticket.pathways),
+        };
+        let list = steering::rank(&self.view, &query, config);
+        let good: Vec<_> = list.good().map(|candidate| candidate.appliance.clone()).collect();
+        if good.is_empty() { ticket.pathways.clone() } else { good }
+    }
+
+    /// An order for a playback of which nothing is known: healthy appliances for this client.
+    pub fn steer_unknown(&self, client: Prefix, config: &steering::Config) -> Vec<ApplianceId> {
+        let query = Query { client, version: None, session: b"", plain: false, among: None };
+        let list = steering::rank(&self.view, &query, config);
+        list.offered().iter().map(|candidate| candidate.appliance.clone()).collect()
+    }
+}
+
+impl Ticket {
+    /// The ticket as a part of a URL path, without its session.
+    pub fn payload(&self) -> String {
+        self.to_string()
+    }
+
+    /// Reads what [`Ticket::payload`] writes.
+    pub fn parse(session: Session, payload: &str) -> Option<Self> {
+        let mut fields = payload.split(FIELD_END);
+        let version = fields.next()?.parse().ok()?;
+        let (address, len) = fields.next()?.rsplit_once('-')?;
+        let client = Prefix::new(address.parse().ok()?, len.parse().ok()?).ok()?;
+        let plain = match fields.next()? {
+            "plain" => true,
+            "tls" => false,
+            _ => return None,
+        };
+        let pathways: Vec<ApplianceId> = fields.map(str::parse).collect::<Result<_, _>>().ok()?;
+        let fits = (1..=TICKET_PATHWAYS_MAX).contains(&pathways.len());
+        fits.then_some(Self { session, version, client, plain, pathways })
+    }
+}
+
+impl fmt::Display for Ticket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plain = if self.plain { "plain" } else { "tls" };
+        let (address, len) = (self.client.addr(), self.client.prefix_len());
+        write!(f, "{}{FIELD_END}{address}-{len}{FIELD_END}{plain}", self.version)?;
+        self.pathways.iter().try_for_each(|pathway| write!(f, "{FIELD_END}{pathway}"))
+    }
+}
+
+/// Unreserved in URLs, and in no name.
+const FIELD_END: char = '~';
+
+/// Pathways in a ticket that is read.
+const TICKET_PATHWAYS_MAX: usize = 16;

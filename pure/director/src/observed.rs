@@ -1,0 +1,282 @@
+//! What one appliance said last, and what follows from it. In memory only; bounded.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+
+use model::id::{AssetVersionId, Generation, ObjectId};
+use model::inventory::Delta;
+use model::units::{BitsPerSecond, Bytes, Instant, Nanos};
+use model::view::{Health, Load};
+
+use crate::catalog::Version;
+
+/// One report, as far as decisions need it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Report {
+    /// Drawn when the appliance's process started.
+    pub start_id: u64,
+    /// Grows with every report of one start.
+    pub sequence: u64,
+    /// Base URL for players, without trailing slash.
+    pub base_url: String,
+    /// The same without TLS.
+    pub plain_url: Option<String>,
+    /// Generation of the manifest in force there.
+    pub generation: Generation,
+    /// How busy it is.
+    pub load: Load,
+    /// Takes new sessions.
+    pub serving: bool,
+    /// Drives in use.
+    pub drives_in_use: usize,
+    /// Drives set aside.
+    pub drives_set_aside: usize,
+    /// What the drives in use can hold, reserve taken off.
+    pub usable: Bytes,
+    /// Share of its worker cores in use, 0 to 100.
+    pub cpu_percent: f32,
+    /// Fill rate.
+    pub fill: BitsPerSecond,
+    /// What changed in its inventory.
+    pub inventory: Delta,
+}
+
+/// What the director knows of one appliance by its reports.
+#[derive(Clone, Debug)]
+pub(crate) struct Observed {
+    /// The latest report, its inventory taken out.
+    pub(crate) report: Report,
+    pub(crate) last_report: Instant,
+    /// For the view: shared, because it changes seldom.
+    pub(crate) base_url: Arc<str>,
+    pub(crate) plain_url: Option<Arc<str>>,
+    pub(crate) probe: Probe,
+    /// The process before this one; what still arrives from it is too late.
+    start_id_before: Option<u64>,
+    /// The inventory state that `held` is; 0 if none is known.
+    inventory_state: u64,
+    held: BTreeSet<ObjectId>,
+    /// Of each kept version, how many objects are not in `held`.
+    missing: BTreeMap<AssetVersionId, usize>,
+    /// The versions of which nothing is missing.
+    pub(crate) complete: Arc<BTreeSet<AssetVersionId>>,
+    /// More objects were told than are kept in memory.
+    pub(crate) overflowed: bool,
+}
+
+/// The connection attempt that is made when a report is late.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Probe {
+    /// None since the last report.
+    #[default]
+    None,
+    /// One is under way, or something answered.
+    Asked,
+    /// Nothing answers.
+    Refused,
+}
+
+/// Why an appliance has its health.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// Nothing to say.
+    None,
+    /// No report since the control plane started.
+    NoReportYet,
+    /// Reports have stopped for so long.
+    Silent(Nanos),
+    /// A report is late by so much, and nothing answers at its address.
+    Refused(Nanos),
+    /// It says that it takes no new sessions.
+    NotServing,
+    /// It has no drive in use, but so many set aside.
+    NoDrive(usize),
+    /// It serves with so many drives set aside.
+    DrivesSetAside(usize),
+    /// It follows a newer manifest than any that was published here.
+    Ahead(Generation),
+    /// It holds more objects than are kept in memory here.
+    TooManyObjects,
+}
+
+/// Which versions hold an object: how a delta finds what it completes.
+pub(crate) type ObjectIndex = BTreeMap<ObjectId, Vec<AssetVersionId>>;
+
+impl Observed {
+    /// Starts with an appliance's first report. Its inventory is not yet looked at.
+    pub(crate) fn new(now: Instant, report: &Report, kept: &[Arc<Version>]) -> Self {
+        let mut observed = Self {
+            report: Report::default(),
+            last_report: now,
+            base_url: "".into(),
+            plain_url: None,
+            probe: Probe::None,
+            start_id_before: None,
+            inventory_state: 0,
+            held: BTreeSet::new(),
+            missing: BTreeMap::new(),
+            complete: Arc::default(),
+            overflowed: false,
+        };
+        observed.keep(kept);
+        observed.take(now, report);
+        observed
+    }
+
+    /// True if `report` comes after all that was seen of the appliance.
+    pub(crate) fn is_news(&self, report: &Report) -> bool {
+        if report.start_id == self.report.start_id {
+            return self.report.sequence < report.sequence;
+        }
+        Some(report.start_id) != self.start_id_before
+    }
+
+    /// Takes over all but the inventory. A new start forgets what the old process held.
+    pub(crate) fn take(&mut self, now: Instant, report: &Report) {
+        if report.start_id != self.report.start_id {
+            self.start_id_before = Some(self.report.start_id);
+            self.inventory_state = 0;
+        }
+        if *self.base_url != *report.base_url {
+            self.base_url = report.base_url.as_str().into();
+        }
+        if self.plain_url.as_deref() != report.plain_url.as_deref() {
+            self.plain_url = report.plain_url.as_deref().map(Into::into);
+        }
+        self.report = Report { inventory: Delta::default(), ..report.clone() };
+        self.last_report = now;
+        self.probe = Probe::None;
+    }
+
+    /// Applies a delta if it starts from the known state, or is a full list. Else it is left out,
+    /// and the reply's [`inventory_state`](Self::inventory_state) makes the appliance repeat it.
+    pub(crate) fn apply(
+        &mut self,
+        delta: &Delta,
+        index: &ObjectIndex,
+        kept: &[Arc<Version>],
+        most: usize,
+    ) {
+        if delta.from == 0 {
+            self.held = delta.held.iter().copied().take(most).collect();
+            self.overflowed = most < delta.held.len();
+            self.keep(kept);
+        } else if delta.from == self.inventory_state {
+            for object in &delta.gone {
+                if self.held.remove(object) {
+                    self.count(object, index, false);
+                }
+            }
+            for object in &delta.held {
+                self.overflowed |= most <= self.held.len();
+                if self.held.len() < most && self.held.insert(*object) {
+                    self.count(object, index, true);
+                }
+            }
+        } else {
+            return;
+        }
+        self.inventory_state = delta.to;
+    }
+
+    /// Recounts what is missing of the kept versions.
+    pub(crate) fn keep(&mut self, kept: &[Arc<Version>]) {
+        let missing = |version: &Version| {
+            version.objects().iter().filter(|object| !self.held.contains(object)).count()
+        };
+        self.missing =
+            kept.iter().map(|version| (version.id().clone(), missing(version))).collect();
+        let complete = self.missing.iter().filter(|(_, missing)| **missing == 0);
+        self.complete = Arc::new(complete.map(|(id, _)| id.clone()).collect());
+    }
+
+    fn count(&mut self, object: &ObjectId, index: &ObjectIndex, held: bool) {
+        for version in index.get(object).into_iter().flatten() {
+            let Some(missing) = self.missing.get_mut(version) else { continue };
+            *missing = if held { missing.saturating_sub(1) } else { *missing + 1 };
+            if held && *missing == 0 {
+                Arc::make_mut(&mut self.complete).insert(version.clone());
+            } else if !held && *missing == 1 {
+                Arc::make_mut(&mut self.complete).remove(version);
+            }
+        }
+    }
+
+    pub(crate) fn inventory_state(&self) -> u64 {
+        self.inventory_state
+    }
+
+    pub(crate) fn held_count(&self) -> usize {
+        self.held.len()
+    }
+
+    /// Health and its cause, by the clock and the newest generation published here.
+    pub(crate) fn health(
+        &self,
+        now: Instant,
+        stale_after: Nanos,
+        generation: Generation,
+    ) -> (Health, Cause) {
+        let silent = now.since(self.last_report);
+        let report = &self.report;
+        if stale_after < silent {
+            (Health::Stale, Cause::Silent(silent))
+        } else if self.probe == Probe::Refused {
+            (Health::Stale, Cause::Refused(silent))
+        } else if report.drives_in_use == 0 {
+            (Health::Unhealthy, Cause::NoDrive(report.drives_set_aside))
+        } else if !report.serving {
+            (Health::Draining, Cause::NotServing)
+        } else if generation < report.generation {
+            (Health::Healthy, Cause::Ahead(report.generation))
+        } else if self.overflowed {
+            (Health::Healthy, Cause::TooManyObjects)
+        } else if report.drives_set_aside != 0 {
+            (Health::Healthy, Cause::DrivesSetAside(report.drives_set_aside))
+        } else {
+            (Health::Healthy, Cause::None)
+        }
+    }
+}
+
+impl Cause {
+    /// True if both are the same apart from how long they have lasted.
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
+        std::mem::discriminant(self) == std::mem::discriminant(other)
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => Ok(()),
+            Self::NoReportYet => f.write_str(
+                "no report since the control plane started: is the appliance running, and does \
+                 its [control] url lead here?",
+            ),
+            Self::Silent(for_) => write!(f, "no report for {} ms", for_.as_millis()),
+            Self::Refused(for_) => write!(
+                f,
+                "no report for {} ms, and nothing answers at its address",
+                for_.as_millis()
+            ),
+            Self::NotServing => f.write_str("it says that it takes no new sessions"),
+            Self::NoDrive(0) => f.write_str("it has no drive: format one and name it in [drives]"),
+            Self::NoDrive(count) => {
+                write!(f, "all of its {count} drives are set aside: its own log says why")
+            }
+            Self::DrivesSetAside(count) => {
+                write!(f, "{count} of its drives are set aside: its own log says why")
+            }
+            Self::Ahead(generation) => write!(
+                f,
+                "it follows manifest generation {generation}, newer than any published here: was \
+                 this control plane restored from an old copy of its state?"
+            ),
+            Self::TooManyObjects => f.write_str(
+                "it holds more objects than the control plane keeps track of: some do not count",
+            ),
+        }
+    }
+}

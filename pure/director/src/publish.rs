@@ -1,0 +1,167 @@
+//! Manifests and their generations: what changed gets a new number, what did not keeps its own.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use model::id::{ApplianceId, AssetVersionId, Generation};
+use model::manifest::{AssetVersion, Manifest};
+use model::units::{Instant, Nanos};
+
+use crate::desired::Desired;
+
+/// What makes two manifests of one appliance the same: a hash of all that can differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Digest(pub [u8; 32]);
+
+/// Which manifest of an appliance has which generation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LedgerEntry {
+    /// Its generation.
+    pub generation: Generation,
+    /// Its content.
+    pub digest: Digest,
+}
+
+/// Generations that are, or should become, durable.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ledger {
+    /// The newest of all; grows for ever.
+    pub generation: Generation,
+    /// For each appliance (or, in an action, each that changed) its newest.
+    pub entries: BTreeMap<ApplianceId, LedgerEntry>,
+}
+
+/// Stages, and once they are durable publishes, manifests.
+#[derive(Clone, Debug)]
+pub(crate) struct Publisher {
+    ledger: Ledger,
+    published: BTreeMap<ApplianceId, Arc<Manifest>>,
+    staged: Option<Staged>,
+}
+
+#[derive(Clone, Debug)]
+struct Staged {
+    ledger: Ledger,
+    manifests: BTreeMap<ApplianceId, Arc<Manifest>>,
+    said_at: Instant,
+}
+
+impl Publisher {
+    pub(crate) fn new(ledger: Ledger) -> Self {
+        Self { ledger, published: BTreeMap::new(), staged: None }
+    }
+
+    pub(crate) fn generation(&self) -> Generation {
+        self.ledger.generation
+    }
+
+    pub(crate) fn manifest(&self, id: &ApplianceId) -> Option<Arc<Manifest>> {
+        self.published.get(id).cloned()
+    }
+
+    /// Works out all manifests. Those that differ from the ledger are staged under a generation
+    /// that was never used; the ledger to be stored is returned.
+    pub(crate) fn stage(
+        &mut self,
+        now: Instant,
+        desired: &Desired,
+        placement: &placement::Placement,
+    ) -> Option<Ledger> {
+        let staged_generation = self.staged.take().map(|staged| staged.ledger.generation);
+        let newest = self.ledger.generation.max(staged_generation.unwrap_or_default());
+        let generation = newest.next();
+        let mut staged = Staged {
+            ledger: Ledger { generation, entries: BTreeMap::new() },
+            manifests: BTreeMap::new(),
+            said_at: now,
+        };
+        let versions = wanted_order(desired);
+        for (id, held) in &placement.holdings {
+            let held: BTreeSet<&AssetVersionId> = held.iter().collect();
+            let versions = versions.iter().filter(|version| held.contains(&version.id));
+            let mut manifest = Manifest {
+                appliance: id.clone(),
+                generation,
+                token_keys: desired.token_keys.clone(),
+                versions: versions.cloned().collect(),
+            };
+            let digest = digest(&manifest);
+            match self.ledger.entries.get(id) {
+                Some(entry) if entry.digest == digest => {
+                    manifest.generation = entry.generation;
+                    self.published.entry(id.clone()).or_insert_with(|| Arc::new(manifest));
+                }
+                Some(_) | None => {
+                    staged.ledger.entries.insert(id.clone(), LedgerEntry { generation, digest });
+                    staged.manifests.insert(id.clone(), Arc::new(manifest));
+                }
+            }
+        }
+        if staged.manifests.is_empty() {
+            // The number of an earlier stage may be stored by now: it must not be used again.
+            self.ledger.generation = newest;
+            return None;
+        }
+        Some(self.staged.insert(staged).ledger.clone())
+    }
+
+    /// Publishes what was staged under `generation`, if that is still wanted.
+    pub(crate) fn stored(&mut self, generation: Generation) {
+        let is_it = |staged: &mut Staged| staged.ledger.generation == generation;
+        let Some(staged) = self.staged.take_if(is_it) else { return };
+        assert!(self.ledger.generation < generation, "generations grow");
+        self.ledger.generation = generation;
+        self.ledger.entries.extend(staged.ledger.entries);
+        self.published.extend(staged.manifests);
+    }
+
+    /// What is still to be stored, once in a while.
+    pub(crate) fn again(&mut self, now: Instant) -> Option<Ledger> {
+        let staged = self.staged.as_mut().filter(|s| STORE_AGAIN_AFTER < now.since(s.said_at))?;
+        staged.said_at = now;
+        Some(staged.ledger.clone())
+    }
+
+    pub(crate) fn forget(&mut self, id: &ApplianceId) {
+        self.published.remove(id);
+        self.ledger.entries.remove(id);
+    }
+}
+
+/// All kept versions, most wanted first: current ones before older ones, the newest first.
+fn wanted_order(desired: &Desired) -> Vec<Arc<AssetVersion>> {
+    let count = usize::try_from(desired.policy.versions_kept).unwrap_or(usize::MAX);
+    let mut kept = desired.catalog.kept(count);
+    kept.sort_by_key(|(age, version)| (*age, std::cmp::Reverse(version.sequence)));
+    kept.into_iter().map(|(_, version)| version.files.clone()).collect()
+}
+
+/// Covers all that can differ between two manifests of one appliance. The files of a version
+/// cannot: its name is derived from them.
+fn digest(manifest: &Manifest) -> Digest {
+    let mut hasher = blake3::Hasher::new();
+    let mut put = |bytes: &[u8]| {
+        hasher.update(&u64::try_from(bytes.len()).unwrap_or(u64::MAX).to_le_bytes());
+        hasher.update(bytes);
+    };
+    put(b"nearcast-manifest-v1");
+    for key in &manifest.token_keys {
+        put(b"key");
+        put(key.kid.as_bytes());
+        put(&key.public_key);
+    }
+    for version in &manifest.versions {
+        put(b"version");
+        put(AssetVersionId::as_str(&version.id).as_bytes());
+        put(version.asset.as_str().as_bytes());
+        put(&version.modified.0.to_le_bytes());
+        for source in &version.sources {
+            put(b"source");
+            put(source.as_bytes());
+        }
+    }
+    Digest(*hasher.finalize().as_bytes())
+}
+
+/// How long to wait for a ledger to be stored before saying it again.
+const STORE_AGAIN_AFTER: Nanos = Nanos::seconds(1);

@@ -1,0 +1,567 @@
+use std::net::IpAddr;
+
+use super::*;
+use front::{Player, Ticket, Unplayable};
+use model::id::{AssetId, ObjectId};
+use model::inventory::Delta;
+use model::manifest::{AssetVersion, File, TokenKey};
+use model::topology::{Appliance, Prefix, Site, Weight};
+use model::view::Load;
+use playback::token::Session;
+use proptest::prelude::*;
+
+const CONFIG: Config = Config {
+    stale_after: Nanos::millis(1500),
+    probe_after: Nanos::millis(800),
+    report_interval: Nanos::millis(500),
+    objects_held_max: 100,
+    placement_lines_max: 10,
+    notices_max: 5,
+};
+const STEERING: steering::Config = steering::Config { pathways_min: 2, pathways_max: 4 };
+
+#[test]
+fn a_new_appliance_gets_a_manifest_only_after_its_generation_is_durable() {
+    let mut director = fleet(&["a1"]);
+    assert_eq!(director.manifest(&id("a1")), Ok(None));
+    let ledger = store(&mut director).expect("a first manifest is to be stored");
+    assert_eq!(director.manifest(&id("a1")), Ok(None));
+    director.handle(at(0), Event::Stored(ledger.generation));
+    assert_eq!(manifest(&director, "a1").generation, Generation(1));
+    assert_eq!(director.manifest(&id("zz")), Err(NotRegistered));
+}
+
+#[test]
+fn a_ledger_that_is_not_stored_is_said_again() {
+    let mut director = fleet(&["a1"]);
+    let ledger = store(&mut director).unwrap();
+    director.handle(at(900), Event::Tick(UnixSeconds(1)));
+    assert_eq!(store(&mut director), None);
+    director.handle(at(1100), Event::Tick(UnixSeconds(1)));
+    assert_eq!(store(&mut director), Some(ledger));
+}
+
+#[test]
+fn a_generation_grows_only_for_appliances_whose_manifest_differs() {
+    let mut director = running(&["a1", "b1"]);
+    let before = generations(&director);
+    director.handle(at(0), Event::Changed(Change::Site(site("s3", "192.0.2.0/24"))));
+    settle(&mut director);
+    assert_eq!(generations(&director), before, "a site without appliances changes no manifest");
+
+    put_version(&mut director, "film-1", &[1, 2], 1);
+    let after = generations(&director);
+    assert!(before.values().max() < after.values().min(), "{before:?} {after:?}");
+    assert_eq!(manifest(&director, "a1").versions.len(), 1);
+
+    let one = Policy { copies: 1, versions_kept: 2 };
+    director.handle(at(0), Event::Changed(Change::Policy(one)));
+    settle(&mut director);
+    assert_eq!(generations(&director), after, "one appliance per site: one copy is all it had");
+}
+
+#[test]
+fn a_restart_with_the_same_desired_state_keeps_every_generation() {
+    let mut director = running(&["a1", "a2", "b1"]);
+    put_version(&mut director, "film-1", &[1, 2], 1);
+    let before = generations(&director);
+    let mut again = restarted(&director);
+    assert_eq!(store(&mut again), None, "nothing new to store");
+    assert_eq!(generations(&again), before);
+    assert_eq!(manifest(&again, "a1"), manifest(&director, "a1"));
+}
+
+#[test]
+fn a_restart_with_other_desired_state_uses_a_generation_never_used_before() {
+    let mut director = running(&["a1"]);
+    put_version(&mut director, "film-1", &[1, 2], 1);
+    let ledger = ledger(&director);
+    let mut desired = director.desired().clone();
+    desired.token_keys = vec![TokenKey { kid: "k2".to_owned(), public_key: [9; 32] }];
+    let mut again = Director::new(CONFIG, desired, ledger.clone(), at(0));
+    assert_eq!(again.manifest(&id("a1")), Ok(None));
+    settle(&mut again);
+    assert!(ledger.generation < manifest(&again, "a1").generation);
+}
+
+#[test]
+fn silence_moves_no_file() {
+    let mut director = running(&["a1", "a2", "a3"]);
+    put_version(&mut director, "film-1", &[1, 2], 1);
+    let before = generations(&director);
+    let placements = director.counters().placements;
+    for ms in (0..60_000).step_by(100) {
+        director.handle(at(ms), Event::Tick(UnixSeconds(ms / 1000)));
+        settle(&mut director);
+    }
+    assert!(director.appliances(at(60_000)).values().all(|a| a.health == Health::Stale));
+    assert_eq!(generations(&director), before);
+    assert_eq!(director.counters().placements, placements);
+}
+
+#[test]
+fn drives_that_can_hold_less_move_files_and_small_changes_do_not() {
+    let mut director = running(&["a1"]);
+    put_version(&mut director, "film-1", &[1, 2], 1);
+    let tell = |director: &mut Director, sequence, usable| {
+        let report = Report { usable: Bytes(usable), ..report(sequence) };
+        director.report(at(0), &id("a1"), &report).unwrap();
+        settle(director);
+        director.placement().report.loads[&id("a1")].usable
+    };
+    assert_eq!(tell(&mut director, 10, USABLE.0 - USABLE.0 / 100), USABLE);
+    assert_eq!(tell(&mut director, 11, 0), USABLE, "no drive in sight is no news");
+    assert_eq!(tell(&mut director, 12, 4096), Bytes(4096));
+    assert_eq!(manifest(&director, "a1").versions.len(), 0);
+    assert_eq!(director.placement().report.shortfall_count, 1);
+}
+
+#[test]
+fn an_appliance_is_stale_as_soon_as_its_report_is_too_old_and_well_with_the_next() {
+    let mut director = running(&["a1"]);
+    let health = |director: &mut Director, ms| {
+        director.handle(at(ms), Event::Tick(UnixSeconds(1)));
+        director.snapshot().view.appliances[&id("a1")].health
+    };
+    director.report(at(1000), &id("a1"), &report(2)).unwrap();
+    assert_eq!(health(&mut director, 2500), Health::Healthy);
+    assert_eq!(health(&mut director, 2501), Health::Stale);
+    director.report(at(9000), &id("a1"), &report(3)).unwrap();
+    assert_eq!(director.snapshot().view.appliances[&id("a1")].health, Health::Healthy);
+    let told: Vec<String> = director.notices().map(|notice| notice.text.clone()).collect();
+    insta::assert_snapshot!(told.join("\n"), @"
+    a1 is healthy
+    a1 is stale: no report for 1501 ms
+    a1 is healthy
+    ");
+}
+
+#[test]
+fn a_late_report_makes_a_probe_and_a_refused_one_makes_it_stale_at_once() {
+    let mut director = running(&["a1"]);
+    director.report(at(1000), &id("a1"), &report(2)).unwrap();
+    director.handle(at(1800), Event::Tick(UnixSeconds(1)));
+    assert_eq!(probes(&mut director), 0);
+    director.handle(at(1801), Event::Tick(UnixSeconds(1)));
+    director.handle(at(1900), Event::Tick(UnixSeconds(1)));
+    assert_eq!(probes(&mut director), 1, "one probe per silence");
+    let probed = |answered| Event::Probed { appliance: id("a1"), answered };
+    director.handle(at(1950), probed(false));
+    let cause = director.appliances(at(1950))[&id("a1")].cause;
+    assert_eq!(cause, Cause::Refused(Nanos::millis(950)));
+    assert_eq!(director.snapshot().view.appliances[&id("a1")].health, Health::Stale);
+
+    director.report(at(2000), &id("a1"), &report(3)).unwrap();
+    director.handle(at(2001), probed(false));
+    let health = director.snapshot().view.appliances[&id("a1")].health;
+    assert_eq!(health, Health::Healthy, "a report counts more than an old probe");
+}
+
+#[test]
+fn health_says_what_an_operator_should_look_at() {
+    type Case = (fn(&mut Report), &'static str);
+    let cases: [Case; 5] = [
+        (|r| r.serving = false, "a1 is draining: it says that it takes no new sessions"),
+        (
+            |r| (r.drives_in_use, r.drives_set_aside) = (0, 2),
+            "a1 is unhealthy: all of its 2 drives are set aside: its own log says why",
+        ),
+        (
+            |r| r.drives_set_aside = 1,
+            "a1 is healthy: 1 of its drives are set aside: its own log says why",
+        ),
+        (
+            |r| r.generation = Generation(99),
+            "a1 is healthy: it follows manifest generation 99, newer than any published here: was \
+             this control plane restored from an old copy of its state?",
+        ),
+        (
+            |r| {
+                r.inventory =
+                    Delta { to: 1, held: (0..101).map(object).collect(), ..Delta::default() }
+            },
+            "a1 is healthy: it holds more objects than the control plane keeps track of: some do \
+             not count",
+        ),
+    ];
+    for (change, text) in cases {
+        let mut director = running(&["a1"]);
+        let mut report = report(2);
+        change(&mut report);
+        director.report(at(0), &id("a1"), &report).unwrap();
+        assert_eq!(director.notices().next_back().map(|n| n.text.as_str()), Some(text));
+    }
+}
+
+#[test]
+fn older_reports_change_nothing() {
+    let mut director = running(&["a1"]);
+    let with = |start_id, sequence, connections| Report {
+        start_id,
+        load: Load { connections, ..Load::default() },
+        ..report(sequence)
+    };
+    let connections = |director: &mut Director, report: Report| {
+        director.report(at(0), &id("a1"), &report).unwrap();
+        director.handle(at(0), Event::Tick(UnixSeconds(1)));
+        director.snapshot().view.appliances[&id("a1")].load.connections
+    };
+    assert_eq!(connections(&mut director, with(1, 5, 50)), 50);
+    assert_eq!(connections(&mut director, with(1, 4, 40)), 50, "an older sequence");
+    assert_eq!(connections(&mut director, with(1, 5, 55)), 50, "the same again");
+    assert_eq!(connections(&mut director, with(2, 1, 10)), 10, "a new start");
+    assert_eq!(connections(&mut director, with(1, 6, 60)), 10, "the process before it");
+    assert_eq!(director.counters().reports_late, 3);
+}
+
+#[test]
+fn inventory_deltas_add_up_and_gaps_are_asked_for_again() {
+    let mut director = running(&["a1"]);
+    put_version(&mut director, "film-1", &[1, 2], 1);
+    let mut sequence = 10;
+    let mut tell = |from, to, held: &[u8], gone: &[u8]| {
+        sequence += 1;
+        let objects = |list: &[u8]| list.iter().map(|n| object(*n)).collect();
+        let inventory = Delta { from, to, held: objects(held), gone: objects(gone) };
+        let report = Report { inventory, ..report(sequence) };
+        let reply = director.report(at(0), &id("a1"), &report).unwrap();
+        (reply.inventory, director.snapshot().view.appliances[&id("a1")].complete.len())
+    };
+    assert_eq!(tell(0, 5, &[1], &[]), (5, 0));
+    assert_eq!(tell(5, 6, &[2, 3], &[]), (6, 1));
+    assert_eq!(tell(5, 7, &[4], &[1]), (6, 1), "a delta from elsewhere is left out");
+    assert_eq!(tell(6, 7, &[], &[1]), (7, 0));
+    assert_eq!(tell(7, 8, &[1], &[3]), (8, 1));
+    assert_eq!(tell(0, 9, &[2], &[]), (9, 0), "a full list replaces all");
+}
+
+#[test]
+fn a_new_start_forgets_the_inventory_until_it_is_told_again() {
+    let mut director = running(&["a1"]);
+    let reply = |director: &mut Director, start_id, delta| {
+        let report = Report { start_id, inventory: delta, ..report(50) };
+        director.report(at(0), &id("a1"), &report).unwrap().inventory
+    };
+    let full = Delta { from: 0, to: 3, held: vec![object(1)], gone: vec![] };
+    assert_eq!(reply(&mut director, 7, full.clone()), 3);
+    assert_eq!(reply(&mut director, 8, Delta { from: 3, to: 4, ..Delta::default() }), 0);
+    assert_eq!(reply(&mut director, 9, full), 3);
+}
+
+#[test]
+fn an_appliance_that_is_not_registered_is_refused() {
+    let mut director = running(&["a1"]);
+    assert_eq!(director.report(at(0), &id("zz"), &report(1)), Err(NotRegistered));
+    director.handle(at(0), Event::Changed(Change::ApplianceGone(id("a1"))));
+    assert_eq!(director.report(at(0), &id("a1"), &report(9)), Err(NotRegistered));
+    assert!(director.snapshot().view.appliances.is_empty());
+}
+
+#[test]
+fn a_new_version_is_played_only_when_it_has_arrived() {
+    let mut director = running(&["a1", "b1"]);
+    put_version(&mut director, "film-1", &[1], 1);
+    hold(&mut director, "a1", &[1]);
+    assert_eq!(played(&director), ("film-1".to_owned(), vec!["a1".to_owned(), "b1".to_owned()]));
+    put_version(&mut director, "film-2", &[2], 2);
+    assert_eq!(played(&director).0, "film-1");
+    hold(&mut director, "b1", &[2]);
+    assert_eq!(played(&director).0, "film-2");
+    // And back: the older one is made current again.
+    put_version(&mut director, "film-1", &[1], 3);
+    assert_eq!(played(&director).0, "film-1");
+}
+
+#[test]
+fn versions_beyond_those_kept_leave_the_manifests() {
+    let mut director = running(&["a1"]);
+    for n in 1..=3 {
+        put_version(&mut director, &format!("film-{n}"), &[n], u64::from(n));
+    }
+    let manifest = manifest(&director, "a1");
+    let held: Vec<&str> = manifest.versions.iter().map(|version| version.id.as_str()).collect();
+    assert_eq!(held, ["film-3", "film-2"], "most wanted first");
+}
+
+#[test]
+fn what_cannot_be_played_says_why() {
+    let session = session();
+    let player = Player { client: "10.0.0.1/32".parse().unwrap(), session: &session, plain: false };
+    let choose = |director: &Director, asset: &str| {
+        let asset: AssetId = asset.parse().unwrap();
+        director.snapshot().choose(&asset, &player, &STEERING).map(|_| ())
+    };
+    let mut director = fleet(&["a1"]);
+    settle(&mut director);
+    put_version(&mut director, "film-1", &[1], 1);
+    assert_eq!(choose(&director, "other"), Err(Unplayable::UnknownAsset));
+    assert_eq!(choose(&director, "film"), Err(Unplayable::NoAppliance));
+    director.report(at(0), &id("a1"), &report(1)).unwrap();
+    assert_eq!(choose(&director, "film"), Ok(()));
+}
+
+#[test]
+fn a_lost_appliance_leaves_the_list_and_the_last_list_stands_when_all_are_lost() {
+    let mut director = running(&["a1", "a2", "b1"]);
+    put_version(&mut director, "film-1", &[1], 1);
+    for name in ["a1", "a2", "b1"] {
+        hold(&mut director, name, &[1]);
+    }
+    let ticket = ticket(&["b1", "a1", "a2"]);
+    let order = |director: &Director| {
+        let list = director.snapshot().steer(&ticket, &STEERING);
+        list.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(order(&director)[2], "b1", "the client's own site comes first");
+    let lost = order(&director)[0].clone();
+    for (ms, name) in [(1000, "a1"), (1000, "a2"), (1000, "b1")] {
+        if name != lost {
+            let inventory = Delta { from: 1, to: 1, ..Delta::default() };
+            director.report(at(ms), &id(name), &Report { inventory, ..report(90) }).unwrap();
+        }
+    }
+    director.handle(at(1501), Event::Tick(UnixSeconds(1)));
+    assert_eq!(order(&director).len(), 2);
+    assert!(!order(&director).contains(&lost));
+    director.handle(at(9999), Event::Tick(UnixSeconds(9)));
+    assert_eq!(order(&director), ["b1", "a1", "a2"]);
+}
+
+#[test]
+fn a_range_says_where_a_client_is_and_not_who() {
+    let director = running(&["a1"]);
+    let range = |client: &str| {
+        let client: IpAddr = client.parse().unwrap();
+        director.snapshot().client_range(client).to_string()
+    };
+    assert_eq!(range("10.1.2.3"), "10.0.0.0/8");
+    assert_eq!(range("::ffff:10.1.2.3"), "10.0.0.0/8");
+    assert_eq!(range("192.0.2.77"), "192.0.2.0/24");
+    assert_eq!(range("2001:db8:1:2::3"), "2001:db8:1::/48");
+}
+
+#[test]
+fn history_sums_what_reports_say_and_leaves_out_the_silent() {
+    let mut director = running(&["a1", "a2"]);
+    for (name, egress, cpu_percent) in [("a1", 100, 10.0), ("a2", 300, 30.0)] {
+        let load = Load { egress: BitsPerSecond(egress), ..Load::default() };
+        let fill = BitsPerSecond(7);
+        let report = Report { load, cpu_percent, fill, ..report(2) };
+        director.report(at(1000), &id(name), &report).unwrap();
+    }
+    director.handle(at(1100), Event::Tick(UnixSeconds(5)));
+    director.handle(at(9000), Event::Tick(UnixSeconds(6)));
+    let sample = |at, egress, fill, cpu_percent| {
+        let (egress, fill) = (BitsPerSecond(egress), BitsPerSecond(fill));
+        Sample { at: UnixSeconds(at), egress, fill, cpu_percent }
+    };
+    let samples: Vec<Sample> = director.history().samples().copied().collect();
+    assert_eq!(samples, [sample(5, 400, 14, 20.0), sample(6, 0, 0, 0.0)]);
+}
+
+#[test]
+fn notices_are_bounded() {
+    let mut director = running(&["a1"]);
+    for n in 1..50 {
+        director.report(at(n * 10_000), &id("a1"), &report(n + 1)).unwrap();
+        director.handle(at(n * 10_000 + 5000), Event::Tick(UnixSeconds(n)));
+    }
+    assert_eq!(director.notices().count(), CONFIG.notices_max);
+}
+
+proptest! {
+    #[test]
+    fn a_ticket_survives_its_url(
+        random: [u8; 12], v4: [u8; 4], v6: [u8; 16], len in 0_u8..=32, plain: bool, count in 1_usize..5
+    ) {
+        for address in [IpAddr::from(v4), IpAddr::from(v6)] {
+            let ticket = Ticket {
+                session: Session::of_random(random),
+                version: "film-0123.x_y".parse().unwrap(),
+                client: Prefix::new(address, len).unwrap(),
+                plain,
+                pathways: (0..count).map(|i| id(&format!("a-{i}.b"))).collect(),
+            };
+            let payload = ticket.payload();
+            prop_assert!(payload.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.~:".contains(&b)));
+            prop_assert_eq!(Ticket::parse(ticket.session, &payload), Some(ticket));
+        }
+    }
+
+    #[test]
+    fn an_arbitrary_payload_never_panics(payload in ".{0,60}|[a-z0-9.~:-]{0,60}") {
+        drop(Ticket::parse(session(), &payload));
+    }
+
+    #[test]
+    fn what_a_delta_completes_is_what_a_recount_finds(
+        deltas in proptest::collection::vec(
+            (proptest::collection::vec(0_u8..6, 0..4), proptest::collection::vec(0_u8..6, 0..4)), 1..12)
+    ) {
+        let mut director = running(&["a1"]);
+        put_version(&mut director, "film-1", &[0, 1, 2], 1);
+        put_version(&mut director, "film-2", &[2, 3], 2);
+        let mut model = std::collections::BTreeSet::new();
+        for (i, (held, gone)) in (0_u64..).zip(&deltas) {
+            let objects = |list: &[u8]| list.iter().map(|n| object(*n)).collect::<Vec<_>>();
+            let inventory = Delta { from: i, to: i + 1, held: objects(held), gone: objects(gone) };
+            director.report(at(0), &id("a1"), &Report { inventory, ..report(10 + i) }).unwrap();
+            gone.iter().for_each(|n| if i != 0 { model.remove(n); });
+            model.extend(held.iter().copied());
+            let complete = director.snapshot().view.appliances[&id("a1")].complete.clone();
+            let has = |objects: &[u8]| objects.iter().all(|n| model.contains(n));
+            prop_assert_eq!(complete.contains("film-1"), has(&[0, 1, 2]));
+            prop_assert_eq!(complete.contains("film-2"), has(&[2, 3]));
+        }
+    }
+}
+
+const USABLE: Bytes = Bytes::mib(100);
+
+/// Registered appliances; the first letter of a name is its site's. Nothing is stored yet.
+fn fleet(names: &[&str]) -> Director {
+    let sites = [site("a", "10.0.0.0/8"), site("b", "10.0.0.0/8"), site("c", "2001:db8::/64")];
+    let sites =
+        sites.map(|s| if s.id.as_str() == "a" { s } else { Site { prefixes: vec![], ..s } });
+    let registered = |name: &&str| {
+        let site = name[..1].parse().unwrap();
+        let appliance = Appliance { id: id(name), site, weight: Weight::ONE };
+        (id(name), Registered { appliance, usable: None })
+    };
+    let desired = Desired {
+        sites: sites.into_iter().map(|site| (site.id.clone(), site)).collect(),
+        appliances: names.iter().map(registered).collect(),
+        token_keys: vec![TokenKey { kid: "k1".to_owned(), public_key: [7; 32] }],
+        ..Desired::default()
+    };
+    Director::new(CONFIG, desired, Ledger::default(), at(0))
+}
+
+/// The same, with a first report of each and everything stored.
+fn running(names: &[&str]) -> Director {
+    let mut director = fleet(names);
+    for name in names {
+        director.report(at(0), &id(name), &report(1)).unwrap();
+    }
+    settle(&mut director);
+    director
+}
+
+fn restarted(director: &Director) -> Director {
+    Director::new(CONFIG, director.desired().clone(), ledger(director), at(0))
+}
+
+/// What storage has after everything was stored.
+fn ledger(director: &Director) -> Ledger {
+    let mut again = Director::new(CONFIG, director.desired().clone(), Ledger::default(), at(0));
+    let digests = store(&mut again).unwrap().entries;
+    let entries = digests.into_iter().map(|(id, entry)| {
+        let generation = director.manifest(&id).unwrap().unwrap().generation;
+        (id, LedgerEntry { generation, ..entry })
+    });
+    Ledger { generation: director.generation(), entries: entries.collect() }
+}
+
+/// Takes actions until there are none, storing what is to be stored.
+fn settle(director: &mut Director) {
+    while let Some(action) = director.poll() {
+        if let Action::Store(ledger) = action {
+            director.handle(at(0), Event::Stored(ledger.generation));
+        }
+    }
+}
+
+fn store(director: &mut Director) -> Option<Ledger> {
+    std::iter::from_fn(|| director.poll()).find_map(|action| match action {
+        Action::Store(ledger) => Some(ledger),
+        Action::StoreUsable { .. } | Action::Probe { .. } | Action::Tell(_) => None,
+    })
+}
+
+fn probes(director: &mut Director) -> usize {
+    let actions = std::iter::from_fn(|| director.poll());
+    actions.filter(|action| matches!(action, Action::Probe { .. })).count()
+}
+
+fn put_version(director: &mut Director, name: &str, objects: &[u8], sequence: u64) {
+    let file = |n: &u8| {
+        let (object, len) = (object(*n), Bytes(5000));
+        (format!("{n}.mp4"), File { object, len, content_type: "video/mp4".to_owned() })
+    };
+    let version = AssetVersion {
+        id: name.parse().unwrap(),
+        asset: "film".parse().unwrap(),
+        sources: vec!["https://origin.example/".to_owned()],
+        modified: UnixSeconds(1),
+        files: objects.iter().map(file).collect(),
+    };
+    let version = Version::new(Arc::new(version), Vec::new(), sequence);
+    director.handle(at(0), Event::Changed(Change::Version(Arc::new(version))));
+    settle(director);
+}
+
+fn hold(director: &mut Director, name: &str, objects: &[u8]) {
+    let held = objects.iter().map(|n| object(*n)).collect();
+    let inventory = Delta { from: 0, to: 1, held, gone: vec![] };
+    let report = Report { inventory, ..report(20) };
+    director.report(at(0), &id(name), &report).unwrap();
+}
+
+fn played(director: &Director) -> (String, Vec<String>) {
+    let session = session();
+    let player = Player { client: "10.0.0.1/32".parse().unwrap(), session: &session, plain: false };
+    let choice = director.snapshot().choose(&"film".parse().unwrap(), &player, &STEERING).unwrap();
+    let offered = choice.list.offered().iter().map(|c| c.appliance.to_string()).collect();
+    (choice.version.id().to_string(), offered)
+}
+
+fn ticket(pathways: &[&str]) -> Ticket {
+    Ticket {
+        session: session(),
+        version: "film-1".parse().unwrap(),
+        client: "10.0.0.0/8".parse().unwrap(),
+        plain: false,
+        pathways: pathways.iter().map(|name| id(name)).collect(),
+    }
+}
+
+fn generations(director: &Director) -> BTreeMap<String, Generation> {
+    let generation = |id: &ApplianceId| director.manifest(id).unwrap().unwrap().generation;
+    director.desired().appliances.keys().map(|id| (id.to_string(), generation(id))).collect()
+}
+
+fn manifest(director: &Director, name: &str) -> Arc<Manifest> {
+    director.manifest(&id(name)).unwrap().expect("it was stored")
+}
+
+fn report(sequence: u64) -> Report {
+    Report {
+        start_id: 1,
+        sequence,
+        base_url: "https://127.0.0.2:8443".to_owned(),
+        serving: true,
+        drives_in_use: 2,
+        usable: USABLE,
+        ..Report::default()
+    }
+}
+
+fn site(name: &str, prefix: &str) -> Site {
+    Site { id: name.parse().unwrap(), prefixes: vec![prefix.parse().unwrap()] }
+}
+
+fn object(n: u8) -> ObjectId {
+    ObjectId([n; 32])
+}
+
+fn session() -> Session {
+    Session::of_random([1; 12])
+}
+
+fn id(name: &str) -> ApplianceId {
+    name.parse().unwrap()
+}
+
+fn at(ms: u64) -> Instant {
+    Instant(1_000_000_000_000) + Nanos::millis(ms)
+}

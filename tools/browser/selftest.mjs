@@ -1,0 +1,323 @@
+// Plays a film in Chromium while the appliance that serves it is killed, and later hung, and checks
+// every byte the page was given against the origin's files. For one player; run it once per player.
+//
+//   node selftest.mjs '{"control_url": "http://127.0.0.1:8080", "controls_url": "http://…",
+//     "asset": "film", "origin_dir": "DIR", "spki": "BASE64", "chromium": "/usr/bin/chromium",
+//     "player": "hls.js", "buffer_s": 12, "plain": false, "screenshots_dir": "DIR"}'
+//
+// or the same JSON on stdin. `spki`, `chromium`, `buffer_s`, `plain` and `screenshots_dir` may be
+// left out. Progress goes to stderr; the last line of stdout is one JSON object. Exit code 0 means
+// that the run was valid, not that its figures are good: the caller judges those. On an invalid run
+// that object has an "error".
+//
+// How the figures come about (times in ms, all on this machine's clock):
+//   failover_ms   from just before the kill order is sent, to the first byte of a media body that
+//                 came from another appliance, of a request sent after that moment, for a lane
+//                 (video or audio) that the killed appliance was serving
+//   failover_all_ms  the same, until every such lane has moved
+//   stalls        the film stood still for 450 ms or more while it should have played, from the
+//                 first frame until the hang; counted by the witness, not by the page
+//   wrong_bytes   bytes of all complete answers that differ from the origin's file at the place
+//                 asked for, or have another length; answers cut short are failures, not wrong
+
+import { readFileSync, mkdirSync } from "node:fs";
+import path from "node:path";
+import { openChromium } from "./lib/chromium.mjs";
+import { Fleet } from "./lib/fleet.mjs";
+import { Ledger } from "./lib/ledger.mjs";
+import { witness } from "./lib/witness.mjs";
+
+const PLAYERS = { "hls.js": "hls", "dash.js": "dash" };
+const FIRST_FRAME_WITHIN_MS = 30_000;
+const BEFORE_KILL_S = 15;
+const AFTER_KILL_S = 31;
+/** Playing that long after the kill may take this much longer than it lasts, if it stalls. */
+const AFTER_KILL_WITHIN_MS = 90_000;
+const HEALTHY_WITHIN_MS = 30_000;
+const HANG_WITHIN_MS = 45_000;
+/** Played on after a move away from a hung appliance, to see whether it lasts. */
+const AFTER_HANG_MS = 5_000;
+/** A hang is only tried with this much of the film left. */
+const HANG_NEEDS_S = 20;
+/** Who served in this time before a fault is serving when it comes. */
+const SERVING_MS = 12_000;
+
+const wait = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+const wall = () => performance.timeOrigin + performance.now();
+const round = (value, places = 0) => Number(value.toFixed(places));
+const say = (text) => console.error(`selftest: ${text}`);
+
+/** One film in one page, with all that is needed to watch it. */
+class Viewing {
+  constructor(options, page, fleet, ledger) {
+    Object.assign(this, { options, page, fleet, ledger });
+  }
+
+  film() {
+    return this.page.evaluate(() => {
+      const video = document.querySelector("video");
+      const { firstFrame, played, stalls, ended } = window.nearcastFilm;
+      const left = video.duration - video.currentTime;
+      return { firstFrame, played, stalls, ended, left, origin: performance.timeOrigin };
+    });
+  }
+
+  metrics() {
+    return this.page.evaluate(() => window.nearcast.metrics());
+  }
+
+  /** Asks four times a second until `done` says so; false when the time is over. */
+  async until(withinMs, done) {
+    const end = performance.now() + withinMs;
+    while (performance.now() < end) {
+      if (await done()) return true;
+      await wait(250);
+    }
+    return false;
+  }
+
+  /** Appliance that sent most of the film lately, and the lanes it serves. */
+  async serving() {
+    const hosts = await this.fleet.hosts();
+    const since = wall() - SERVING_MS;
+    const lanes = await this.lanes();
+    const latest = new Map();
+    const sums = new Map();
+    for (const request of this.ledger.media()) {
+      if (request.outcome !== "body" || request.status >= 300 || request.doneAt < since) continue;
+      const id = hosts.get(new URL(request.url).host);
+      if (!id) throw new Error(`media came from ${request.url}, which is no appliance's`);
+      sums.set(id, (sums.get(id) ?? 0) + request.bytes);
+      latest.set(lanes(request.url), id);
+    }
+    const [most] = [...sums].sort((a, b) => b[1] - a[1]);
+    if (!most) throw new Error(`no media came in the last ${SERVING_MS / 1000} s`);
+    const served = [...latest].filter(([, id]) => id === most[0]).map(([lane]) => lane);
+    return { id: most[0], lanes: served, hosts };
+  }
+
+  /** Which lane a media URL belongs to; only the player knows. */
+  async lanes() {
+    const { requests } = await this.metrics();
+    const known = new Map(requests.map(({ path, kind }) => [path, kind]));
+    return (url) => known.get(new URL(url).pathname.split("/").slice(4).join("/")) ?? "other";
+  }
+
+  /** First byte from elsewhere after `since`, per lane: {first, all} in ms, null where none came. */
+  async moved({ id, lanes, hosts }, since) {
+    const laneOf = await this.lanes();
+    const times = lanes.map((lane) => {
+      const elsewhere = (host, path) =>
+        hosts.get(host) !== id && laneOf(`http://any/t/t/v/${encodeURI(path)}`) === lane;
+      return this.ledger.firstByte(since, elsewhere);
+    });
+    const came = times.filter((time) => time !== null);
+    return {
+      first: came.length ? Math.min(...came) - since : null,
+      all: came.length && came.length === times.length ? Math.max(...came) - since : null,
+    };
+  }
+
+  async shoot(name) {
+    const { screenshots_dir: dir, player } = this.options;
+    if (!dir) return;
+    mkdirSync(dir, { recursive: true });
+    await this.page.screenshot({ path: path.join(dir, `${player}-${name}.png`) });
+  }
+}
+
+/** Stalls that began in [from, to), and the time lost to them until `now`. */
+export function stallsBetween(stalls, from, to, now) {
+  const inside = stalls.filter((stall) => from <= stall.from && stall.from < to);
+  const lost = inside.reduce((sum, stall) => sum + (stall.to ?? now) - stall.from, 0);
+  return { stalls: inside.length, stall_ms: round(lost) };
+}
+
+async function playUntilFirstFrame(viewing) {
+  const came = await viewing.until(FIRST_FRAME_WITHIN_MS, async () => {
+    return (await viewing.metrics()).first_frame_ms !== null;
+  });
+  if (came) return;
+  const { trouble } = await viewing.page.evaluate(() => window.nearcast.state());
+  const why = trouble ?? "the page says nothing about why";
+  throw new Error(`no frame within ${FIRST_FRAME_WITHIN_MS / 1000} s: ${why}`);
+}
+
+/** Plays, kills who serves, plays on. */
+async function killPhase(viewing) {
+  const { fleet } = viewing;
+  await viewing.until(60_000, async () => (await viewing.film()).played >= BEFORE_KILL_S);
+  const target = await viewing.serving();
+  const { buffer_s: buffer, first_frame_ms: firstFrame } = await viewing.metrics();
+  await viewing.shoot("playing");
+  const before = await viewing.film();
+  const killed = wall();
+  await fleet.order(target.id, "kill");
+  say(`killed ${target.id} (${target.lanes.join(", ")}) with ${round(buffer, 1)} s of buffer`);
+  await viewing.until(AFTER_KILL_WITHIN_MS, async () => {
+    const { played, ended } = await viewing.film();
+    return ended || played - before.played >= AFTER_KILL_S;
+  });
+  const after = await viewing.film();
+  const moved = await viewing.moved(target, killed);
+  await viewing.shoot("after-kill");
+  say(`failed over in ${moved.first === null ? "no" : round(moved.first)} ms`);
+  await fleet.order(target.id, "restore");
+  const restored = await fleet.healthy(target.id, HEALTHY_WITHIN_MS);
+  say(`${target.id} healthy again ${round(restored)} ms after its restore`);
+  return {
+    killed: target.id,
+    first_frame_ms: round(firstFrame),
+    buffer_s_at_kill: round(buffer, 2),
+    played_after_kill_s: round(after.played - before.played, 2),
+    failover_ms: moved.first === null ? null : round(moved.first),
+    failover_all_ms: moved.all === null ? null : round(moved.all),
+    restore_ms: round(restored),
+  };
+}
+
+/** Stops who serves now, without ending it, and waits for somebody else to take over. */
+async function hangPhase(viewing) {
+  const { fleet } = viewing;
+  const start = await viewing.film();
+  if (start.ended || start.left < HANG_NEEDS_S) {
+    const why = `only ${round(start.left, 1)} s of the film were left`;
+    return { hung: wall(), figures: { tried: false, why, stalls: 0, stall_ms: 0, moved: false } };
+  }
+  const target = await viewing.serving();
+  const { buffer_s: buffer } = await viewing.metrics();
+  const hung = wall();
+  await fleet.order(target.id, "hang");
+  say(`hung ${target.id} (${target.lanes.join(", ")}) with ${round(buffer, 1)} s of buffer`);
+  let moved = { first: null, all: null };
+  await viewing.until(HANG_WITHIN_MS, async () => {
+    moved = await viewing.moved(target, hung);
+    return moved.all !== null || (await viewing.film()).ended;
+  });
+  if (moved.all !== null) await wait(AFTER_HANG_MS);
+  const film = await viewing.film();
+  const lost = stallsBetween(film.stalls, hung, Infinity, wall());
+  await viewing.shoot("after-hang");
+  say(`${moved.first === null ? "nobody took over" : `taken over in ${round(moved.first)} ms`}`);
+  await fleet.order(target.id, "restore");
+  await fleet.healthy(target.id, HEALTHY_WITHIN_MS);
+  return {
+    hung,
+    figures: {
+      tried: true,
+      appliance: target.id,
+      lanes: target.lanes,
+      buffer_s: round(buffer, 2),
+      ...lost,
+      moved: moved.first !== null,
+      first_ms: moved.first === null ? null : round(moved.first),
+      all_ms: moved.all === null ? null : round(moved.all),
+    },
+  };
+}
+
+/** Media bytes by appliance, as the witness counted them. */
+async function bytesByAppliance(viewing) {
+  const hosts = await viewing.fleet.hosts();
+  const sums = {};
+  for (const [host, bytes] of viewing.ledger.bytesByHost()) {
+    const id = hosts.get(host) ?? host;
+    sums[id] = (sums[id] ?? 0) + bytes;
+  }
+  return sums;
+}
+
+async function measure(options, browser, fleet) {
+  const ledger = new Ledger(options.origin_dir);
+  const page = browser.pages()[0] ?? (await browser.newPage());
+  const pageErrors = [];
+  let finished = 0;
+  page.on("pageerror", (error) => pageErrors.push(String(error)));
+  page.on("requestfinished", async (request) => {
+    if (!/^\/t\/[^/]+\/[^/]+\/./.test(new URL(request.url()).pathname)) return;
+    const status = (await request.response())?.status() ?? 0;
+    if (200 <= status && status < 300 && request.method() === "GET") finished += 1;
+  });
+  await page.exposeFunction("nearcastTell", (message) => ledger.hear(message));
+  await page.addInitScript(witness);
+  const query = new URLSearchParams({
+    asset: options.asset,
+    player: PLAYERS[options.player],
+    buffer: String(options.buffer_s),
+    ...(options.plain ? { plain: "1" } : {}),
+  });
+  await page.goto(`${options.control_url.replace(/\/$/, "")}/play?${query}`);
+  const viewing = new Viewing(options, page, fleet, ledger);
+  await playUntilFirstFrame(viewing);
+  const version = await page.evaluate(() => window.nearcast.version);
+  const kill = await killPhase(viewing);
+  say(`${options.player} ${version}: first frame after ${kill.first_frame_ms} ms`);
+  const { hung, figures: hang } = await hangPhase(viewing);
+  const film = await viewing.film();
+  const { stalls, stall_ms: stallMs } = stallsBetween(film.stalls, 0, hung, wall());
+  await page.goto("about:blank");
+  await wait(500);
+  const result = {
+    name: options.player,
+    version,
+    played_s: round(film.played, 2),
+    ...kill,
+    stalls,
+    stall_ms: stallMs,
+    wrong_bytes: ledger.wrongBytes,
+    bytes_by_appliance: await bytesByAppliance(viewing),
+    hang_failover_ms: hang.first_ms ?? null,
+    hang,
+    checked_responses: ledger.checkedResponses,
+    checked_bytes: ledger.checkedBytes,
+    unchecked_responses: Math.max(0, finished - ledger.checkedResponses),
+    status_errors: ledger.statusErrors,
+    faults: ledger.faults,
+    page_errors: pageErrors.slice(0, 5),
+  };
+  if (ledger.checkedResponses === 0) result.error = "no response was checked";
+  else if (result.unchecked_responses) result.error = "some responses escaped the check";
+  return result;
+}
+
+function readOptions() {
+  const text = process.argv[2] ?? readFileSync(0, "utf8");
+  const options = { buffer_s: 12, plain: false, ...JSON.parse(text) };
+  const needed = ["control_url", "controls_url", "asset", "origin_dir", "player"];
+  const missing = needed.filter((key) => !options[key]);
+  if (missing.length) throw new Error(`missing in the options: ${missing.join(", ")}`);
+  if (!PLAYERS[options.player]) throw new Error(`no player "${options.player}": hls.js or dash.js`);
+  return options;
+}
+
+/** Runs one viewing from options to result; always mends the fleet and ends Chromium. */
+export async function selftest(options) {
+  const fleet = new Fleet(options.control_url, options.controls_url);
+  const { browser, close } = await openChromium({
+    executable: options.chromium,
+    spki: options.spki,
+    viewport: { width: 1280, height: 900 },
+  });
+  try {
+    return await measure(options, browser, fleet);
+  } finally {
+    await close();
+    await fleet.mend();
+  }
+}
+
+async function main() {
+  let result = { name: "unknown" };
+  try {
+    const options = readOptions();
+    result = { name: options.player };
+    result = await selftest(options);
+  } catch (error) {
+    result.error = error instanceof Error ? error.message : String(error);
+  }
+  if (result.error) say(`not valid: ${result.error}`);
+  console.log(JSON.stringify(result));
+  process.exitCode = result.error ? 1 : 0;
+}
+
+if (import.meta.filename === process.argv[1]) await main();

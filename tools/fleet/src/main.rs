@@ -1,6 +1,7 @@
 //! `nearcast`, the operator's hand: everything a person does with a fleet from a shell.
 //!
 //! ```text
+//! demo     a whole Nearcast on this machine, and a film that plays through its faults
 //! origin   serve a directory over HTTPS, for appliances to fill from
 //! ingest   read a directory once and publish it at the control plane
 //! ```
@@ -16,6 +17,7 @@ use tracing_subscriber::EnvFilter;
 
 mod content_type;
 mod control;
+mod demo;
 mod ingest;
 mod origin;
 mod output;
@@ -33,10 +35,15 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
+    /// Run a whole Nearcast on this machine and play a film through its faults
+    Demo(demo::Args),
     /// Serve a directory over HTTPS, for appliances to fill from
     Origin(origin::Args),
     /// Read a directory of HLS and DASH files once and publish it as an asset's new version
     Ingest(ingest::Args),
+    /// Run a program that ends when its parent does (for the demo's own use)
+    #[command(hide = true)]
+    Child(demo::child::Args),
 }
 
 fn main() -> ExitCode {
@@ -69,6 +76,8 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
         .install_default()
         .map_err(|_| anyhow::anyhow!("two cryptography providers: this is a mistake of ours"))?;
     match &cli.verb {
+        Verb::Demo(args) => demo::run(args),
+        Verb::Child(args) => demo::child::run(args),
         Verb::Origin(args) => origin::run(args),
         Verb::Ingest(args) => ingest::run(args),
     }

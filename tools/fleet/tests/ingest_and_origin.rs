@@ -94,6 +94,27 @@ fn what_was_hashed_is_not_read_again_when_control_was_away_the_first_time() {
 }
 
 #[test]
+fn a_broken_package_is_refused_and_control_hears_nothing_of_it() {
+    let fixture = Fixture::new();
+    let unused = TcpListener::bind("127.0.0.1:0").unwrap();
+    unused.set_nonblocking(true).unwrap();
+    let url = format!("http://{}", unused.local_addr().unwrap());
+    for (path, from, to, said) in [
+        ("v/r0.m3u8", "#EXT-X-ENDLIST", "", "v/r0.m3u8, line 10: it has no #EXT-X-ENDLIST"),
+        ("manifest.mpd", "\"static\"", "\"dynamic\"", "manifest.mpd, line 2: its type is"),
+        ("master.m3u8", "v/r0", "v/r5", "master.m3u8, line 4: it names \"v/r5.m3u8\""),
+    ] {
+        let good = std::fs::read_to_string(fixture.asset().join(path)).unwrap();
+        fixture.write(path, good.replace(from, to).as_bytes());
+        let done = fixture.ingest_at(&url, &[]);
+        assert!(!done.status.success() && done.stdout.is_empty());
+        assert!(text(&done.stderr).contains(said), "{}", text(&done.stderr));
+        fixture.write(path, good.as_bytes());
+    }
+    assert!(unused.accept().is_err(), "nobody called");
+}
+
+#[test]
 fn without_a_control_plane_the_error_says_where_it_was_sought_and_how_to_name_another() {
     let fixture = Fixture::new();
     let unused = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();

@@ -1,0 +1,159 @@
+//! The demo's own small HTTP server: the page's buttons and the self-test break appliances through it.
+//!
+//! ```text
+//! GET  /appliances                          [{"id":"a1","site":"s1","condition":"running"}, ..]
+//! POST /appliances/{id}/kill|hang|restore   {"id":"a1","condition":"killed"}
+//! POST /first-frame   {"ms":412}            from the page, once it plays
+//! ```
+//!
+//! On loopback only. A browser may call it from the demo's own page and from no other: every page
+//! that a person visits could reach loopback too.
+
+use std::net::TcpListener;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use axum::extract::{Path, Request, State};
+use axum::http::{HeaderValue, Method, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use serde::Deserialize;
+use serde_json::json;
+use tokio::sync::{mpsc, oneshot};
+
+use super::processes::{Condition, Fault};
+
+/// What comes in from the page, the self-test or the keyboard. Answered by the main thread.
+#[derive(Debug)]
+pub(super) enum Order {
+    /// Do this to an appliance.
+    Fault(String, Fault, oneshot::Sender<Result<Condition, String>>),
+    /// Say how the appliances are.
+    List(oneshot::Sender<Vec<(&'static str, &'static str, Condition)>>),
+    /// A page shows its first frame, so many milliseconds after it began to load.
+    FirstFrame(u64),
+}
+
+/// Where orders go: at most [`ORDERS_MAX`] wait, more wait to be taken.
+pub(super) type Orders = mpsc::Sender<Order>;
+
+/// A queue of orders.
+pub(super) fn orders() -> (Orders, mpsc::Receiver<Order>) {
+    mpsc::channel(ORDERS_MAX)
+}
+
+#[derive(Debug)]
+struct Shared {
+    orders: Orders,
+    pages: Vec<HeaderValue>,
+}
+
+/// Serves until the process ends. `control_port` says where the page comes from.
+pub(super) async fn serve(
+    listener: TcpListener,
+    orders: Orders,
+    control_port: u16,
+) -> anyhow::Result<()> {
+    let page = |host: &str| HeaderValue::from_str(&format!("http://{host}:{control_port}"));
+    let pages = vec![page("127.0.0.1")?, page("localhost")?];
+    let shared = Arc::new(Shared { orders, pages });
+    let router = Router::new()
+        .route("/appliances", get(list))
+        .route("/appliances/{id}/{verb}", post(fault))
+        .route("/first-frame", post(first_frame))
+        .layer(axum::middleware::from_fn_with_state(Arc::clone(&shared), only_our_page))
+        .with_state(shared);
+    let listener = tokio::net::TcpListener::from_std(listener).context("cannot serve controls")?;
+    axum::serve(listener, router).await.context("the demo's controls ended")
+}
+
+/// No `Origin` comes from programs; one that is not our page's is refused before anything happens.
+async fn only_our_page(
+    State(shared): State<Arc<Shared>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let origin = request.headers().get(header::ORIGIN).cloned();
+    let Some(origin) = origin else {
+        return next.run(request).await;
+    };
+    if !shared.pages.contains(&origin) {
+        return (StatusCode::FORBIDDEN, "only the demo's own page may do this\n").into_response();
+    }
+    let mut response = match *request.method() {
+        Method::OPTIONS => StatusCode::NO_CONTENT.into_response(),
+        _ => next.run(request).await,
+    };
+    let headers = response.headers_mut();
+    headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+    headers.insert(header::VARY, HeaderValue::from_static("Origin"));
+    let methods = HeaderValue::from_static("GET, POST, OPTIONS");
+    headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, methods);
+    let allowed = HeaderValue::from_static("content-type");
+    headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, allowed);
+    response
+}
+
+async fn list(State(shared): State<Arc<Shared>>) -> Response {
+    let (answer, answered) = oneshot::channel();
+    let _ = shared.orders.send(Order::List(answer)).await;
+    match answered.await {
+        Ok(all) => {
+            let one =
+                |(id, site, condition)| json!({ "id": id, "site": site, "condition": condition });
+            Json(all.into_iter().map(one).collect::<Vec<_>>()).into_response()
+        }
+        Err(_) => ending(),
+    }
+}
+
+async fn fault(
+    State(shared): State<Arc<Shared>>,
+    Path((id, verb)): Path<(String, String)>,
+) -> Response {
+    let Some(fault) = fault_of(&verb) else {
+        return (StatusCode::NOT_FOUND, "kill, hang or restore?\n").into_response();
+    };
+    let (answer, answered) = oneshot::channel();
+    let _ = shared.orders.send(Order::Fault(id.clone(), fault, answer)).await;
+    match answered.await {
+        Ok(Ok(condition)) => Json(json!({ "id": id, "condition": condition })).into_response(),
+        Ok(Err(error)) => (StatusCode::CONFLICT, format!("{error}\n")).into_response(),
+        Err(_) => ending(),
+    }
+}
+
+#[derive(Debug, Deserialize)]
+struct FirstFrame {
+    ms: f64,
+}
+
+async fn first_frame(
+    State(shared): State<Arc<Shared>>,
+    Json(shown): Json<FirstFrame>,
+) -> StatusCode {
+    let millis = std::time::Duration::try_from_secs_f64(shown.ms / 1_000.0);
+    let Some(millis) = millis.ok().and_then(|span| u64::try_from(span.as_millis()).ok()) else {
+        return StatusCode::BAD_REQUEST;
+    };
+    let _ = shared.orders.send(Order::FirstFrame(millis)).await;
+    StatusCode::NO_CONTENT
+}
+
+/// The verb of a URL or of a typed line.
+pub(super) fn fault_of(verb: &str) -> Option<Fault> {
+    match verb {
+        "kill" => Some(Fault::Kill),
+        "hang" => Some(Fault::Hang),
+        "restore" => Some(Fault::Restore),
+        _ => None,
+    }
+}
+
+fn ending() -> Response {
+    (StatusCode::SERVICE_UNAVAILABLE, "the demo is ending\n").into_response()
+}
+
+const ORDERS_MAX: usize = 16;

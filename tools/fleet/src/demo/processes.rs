@@ -1,0 +1,328 @@
+//! The demo's fleet: one control plane, three appliances of two sites, two drives each.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail, ensure};
+use rustix::process::Signal;
+use serde::Serialize;
+use serde_json::json;
+use tracing::{debug, info};
+
+use super::certificates::Certificates;
+use super::child::{self, Child};
+use super::place::Place;
+use super::ports::{Ports, appliance_address};
+use crate::control::{Control, Fleet as View};
+
+/// Appliance and site of each, in order of address.
+pub(super) const APPLIANCES: [(&str, &str); 3] = [("a1", "s1"), ("a2", "s1"), ("a3", "s2")];
+
+/// What a person may do to an appliance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// SIGKILL: connections reset at once.
+    Kill,
+    /// SIGSTOP: connections stay open and nothing comes.
+    Hang,
+    /// SIGCONT, or a new process.
+    Restore,
+}
+
+/// How an appliance's process is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Condition {
+    /// Running.
+    Running,
+    /// Stopped by SIGSTOP.
+    Hung,
+    /// Not there.
+    Killed,
+}
+
+impl std::fmt::Display for Condition {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Running => "running",
+            Self::Hung => "hung",
+            Self::Killed => "killed",
+        })
+    }
+}
+
+/// One appliance's process.
+#[derive(Debug)]
+struct Appliance {
+    name: &'static str,
+    site: &'static str,
+    config: PathBuf,
+    child: Option<Child>,
+    hung: bool,
+}
+
+/// All processes of the demo. Dropping it kills them.
+#[derive(Debug)]
+pub(super) struct Fleet {
+    programs: Programs,
+    logs: PathBuf,
+    control: Child,
+    appliances: Vec<Appliance>,
+}
+
+/// Where the programs are.
+#[derive(Clone, Debug)]
+pub(super) struct Programs {
+    appliance: PathBuf,
+    control: PathBuf,
+}
+
+impl Programs {
+    /// Beside this program: they are built and installed together.
+    pub(super) fn find() -> anyhow::Result<Self> {
+        let own = std::env::current_exe().context("cannot find this program's own file")?;
+        let dir = own.parent().context("this program has no directory")?;
+        let sibling = |name: &str| {
+            let path = dir.join(name);
+            ensure!(
+                path.is_file(),
+                "{} is not there: build it with `cargo build --bin {name}` (./x demo does)",
+                path.display()
+            );
+            Ok(path)
+        };
+        Ok(Self {
+            appliance: sibling("nearcast-appliance")?,
+            control: sibling("nearcast-control")?,
+        })
+    }
+}
+
+impl Fleet {
+    /// Starts the control plane, formats drives, starts the appliances and registers all. Call it
+    /// on the main thread (see [`child`]).
+    pub(super) async fn start(
+        programs: Programs,
+        place: &Place,
+        certificates: &Certificates,
+        ports: Ports,
+        controls_url: &str,
+    ) -> anyhow::Result<Self> {
+        let logs = place.make_dir("logs")?;
+        let config = write_control_config(place, ports, controls_url)?;
+        let control = serve("control", &programs.control, &config, &logs)?;
+        let mut fleet = Self { programs, logs, control, appliances: Vec::new() };
+        for (index, (name, site)) in (0..).zip(APPLIANCES) {
+            let drives = fleet.format_drives(place, name).await?;
+            let config = write_appliance_config(place, certificates, ports, index, &drives)?;
+            fleet.appliances.push(Appliance { name, site, config, child: None, hung: false });
+        }
+        Ok(fleet)
+    }
+
+    /// Registers sites, appliances and policy, and starts the appliances.
+    pub(super) async fn register(&mut self, control: &Control) -> anyhow::Result<()> {
+        self.until(CONTROL_WITHIN, "the control plane to answer", |_| {
+            let answer = control.get::<serde_json::Value>("/healthz");
+            Ok(answer.is_ok() || control.get::<View>("/v1/fleet").is_ok())
+        })
+        .await?;
+        // Who watches is on 127.0.0.1, hence at site s1; s2 is another place (RFC 5737, RFC 3849).
+        let near = ["127.0.0.1/32", "::1/128"];
+        control.put("/v1/sites/s1", &json!({ "prefixes": near }))?;
+        let far = ["198.51.100.0/24", "2001:db8::/32"];
+        control.put("/v1/sites/s2", &json!({ "prefixes": far }))?;
+        for (name, site) in APPLIANCES {
+            let appliance = json!({ "site": site, "weight": 1 });
+            control.put(&format!("/v1/appliances/{name}"), &appliance)?;
+        }
+        control.put("/v1/policy", &json!({ "copies": 2 }))?;
+        for appliance in &mut self.appliances {
+            appliance.start(&self.programs.appliance, &self.logs)?;
+        }
+        self.until_healthy(control).await
+    }
+
+    /// Waits until control holds every appliance for healthy.
+    pub(super) async fn until_healthy(&mut self, control: &Control) -> anyhow::Result<()> {
+        self.until(HEALTHY_WITHIN, "three healthy appliances", |_| {
+            let view: View = control.get("/v1/fleet")?;
+            let all = view.sites.iter().flat_map(|site| &site.appliances);
+            Ok(all.filter(|appliance| appliance.state == "healthy").count() == APPLIANCES.len())
+        })
+        .await
+    }
+
+    /// Asks `done` a few times a second until it says yes, while everything that should run runs.
+    pub(super) async fn until(
+        &mut self,
+        within: Duration,
+        what: &str,
+        mut done: impl FnMut(Duration) -> anyhow::Result<bool>,
+    ) -> anyhow::Result<()> {
+        let start = Instant::now();
+        loop {
+            self.must_run()?;
+            let answer = done(start.elapsed());
+            match answer {
+                Ok(true) => return Ok(()),
+                Ok(false) | Err(_) if start.elapsed() < within => {}
+                Ok(false) => {
+                    let seconds = within.as_secs();
+                    bail!(
+                        "waited {seconds} s for {what} in vain; the logs end so:\n{}",
+                        self.tails()
+                    )
+                }
+                Err(error) => return Err(error).with_context(|| format!("waiting for {what}")),
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// An error if control, or an appliance that nobody killed, has ended.
+    pub(super) fn must_run(&mut self) -> anyhow::Result<()> {
+        self.control.must_run()?;
+        self.appliances.iter_mut().filter_map(|a| a.child.as_mut()).try_for_each(Child::must_run)
+    }
+
+    /// Does to an appliance what is asked; doing it twice is the same as once.
+    pub(super) async fn fault(&mut self, name: &str, fault: Fault) -> anyhow::Result<Condition> {
+        let known = APPLIANCES.map(|(name, _)| name).join(", ");
+        let Some(appliance) = self.appliances.iter_mut().find(|a| a.name == name) else {
+            bail!("there is no appliance \"{name}\": there are {known}");
+        };
+        match (fault, &mut appliance.child) {
+            (Fault::Kill, Some(child)) => {
+                child.kill().await;
+                appliance.child = None;
+                appliance.hung = false;
+            }
+            (Fault::Hang, Some(child)) => {
+                child.signal(Signal::STOP);
+                appliance.hung = true;
+            }
+            (Fault::Restore, Some(child)) => {
+                child.signal(Signal::CONT);
+                appliance.hung = false;
+            }
+            (Fault::Restore, None) => appliance.start(&self.programs.appliance, &self.logs)?,
+            (Fault::Kill, None) => {}
+            (Fault::Hang, None) => bail!("{name} is killed: restore it first"),
+        }
+        info!(appliance = name, ?fault, "done");
+        Ok(appliance.condition())
+    }
+
+    /// Every appliance: name, site, condition.
+    pub(super) fn conditions(&self) -> Vec<(&'static str, &'static str, Condition)> {
+        self.appliances.iter().map(|a| (a.name, a.site, a.condition())).collect()
+    }
+
+    /// Stops everything, all at once, and waits for it.
+    pub(super) async fn stop(mut self) {
+        let mut stopping = tokio::task::JoinSet::new();
+        for appliance in self.appliances.drain(..) {
+            if let Some(mut child) = appliance.child {
+                stopping.spawn(async move { child.stop(STOP_WITHIN).await });
+            }
+        }
+        while stopping.join_next().await.is_some() {}
+        self.control.stop(STOP_WITHIN).await;
+    }
+
+    async fn format_drives(&self, place: &Place, name: &str) -> anyhow::Result<Vec<PathBuf>> {
+        let mut drives = Vec::new();
+        for drive in ["drive0", "drive1"] {
+            let dir = place.make_dir(&format!("{name}/{drive}"))?;
+            let mut command = child::command(&self.programs.appliance)?;
+            // The demo's drives share one filesystem with everything else: a small reserve each.
+            command.arg("format").arg(&dir).args(["--reserve", "1%"]);
+            let output = command.output().await.context("cannot run nearcast-appliance format")?;
+            ensure!(
+                output.status.success(),
+                "a drive could not be formatted at {}: {}",
+                dir.display(),
+                String::from_utf8_lossy(&output.stderr).trim()
+            );
+            drives.push(dir);
+        }
+        Ok(drives)
+    }
+
+    fn tails(&self) -> String {
+        let names = ["control"].into_iter().chain(APPLIANCES.map(|(name, _)| name));
+        let log =
+            |name| format!("{name}:\n{}", child::tail(&self.logs.join(format!("{name}.log"))));
+        names.map(log).collect()
+    }
+}
+
+impl Appliance {
+    fn start(&mut self, program: &Path, logs: &Path) -> anyhow::Result<()> {
+        self.child = Some(serve(self.name, program, &self.config, logs)?);
+        self.hung = false;
+        Ok(())
+    }
+
+    fn condition(&self) -> Condition {
+        match (&self.child, self.hung) {
+            (None, _) => Condition::Killed,
+            (Some(_), true) => Condition::Hung,
+            (Some(_), false) => Condition::Running,
+        }
+    }
+}
+
+fn serve(name: &str, program: &Path, config: &Path, logs: &Path) -> anyhow::Result<Child> {
+    let mut command = child::command(program)?;
+    command.arg("serve").arg("--config").arg(config);
+    let child = Child::start(name, command, &logs.join(format!("{name}.log")))?;
+    debug!(name, pid = child.pid().map(rustix::process::Pid::as_raw_nonzero), "started");
+    Ok(child)
+}
+
+fn write_control_config(place: &Place, ports: Ports, controls: &str) -> anyhow::Result<PathBuf> {
+    let config = json!({
+        "state": place.make_dir("control")?,
+        "serve": { "listen": format!("127.0.0.1:{}", ports.control) },
+        "demo": { "controls": controls },
+    });
+    place.write("control.toml", &toml::to_string(&config).context("cannot write TOML")?)
+}
+
+fn write_appliance_config(
+    place: &Place,
+    certificates: &Certificates,
+    ports: Ports,
+    index: u8,
+    drives: &[PathBuf],
+) -> anyhow::Result<PathBuf> {
+    let (name, _) = APPLIANCES[usize::from(index)];
+    let address = appliance_address(index);
+    let config = json!({
+        "name": name,
+        "state": place.make_dir(&format!("{name}/state"))?,
+        "serve": {
+            "listen": [format!("{address}:{}", ports.tls)],
+            "plain_listen": [format!("{address}:{}", ports.plain)],
+            "certificate": certificates.chain,
+            "key": certificates.key,
+            "workers": 1,
+        },
+        "drives": { "paths": drives },
+        "control": {
+            "url": format!("http://127.0.0.1:{}", ports.control),
+            "report_interval": "500 ms",
+        },
+        "fill": { "trust": certificates.authority },
+    });
+    place.write(&format!("{name}.toml"), &toml::to_string(&config).context("cannot write TOML")?)
+}
+
+const CONTROL_WITHIN: Duration = Duration::from_secs(20);
+const HEALTHY_WITHIN: Duration = Duration::from_secs(20);
+const LOOK_EVERY: Duration = Duration::from_millis(150);
+
+/// An appliance lets running answers end for longer than this; a demo does not wait for them.
+const STOP_WITHIN: Duration = Duration::from_secs(3);

@@ -1,0 +1,213 @@
+//! `nearcast demo --selftest`: a headless browser plays through faults, and promises are checked.
+//!
+//! The browser is driven by `tools/browser/selftest.mjs`, once per player: it gets one JSON argument
+//! and its last line on stdout is one JSON object, whose keys are those of [`Played`].
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tracing::info;
+
+use super::child;
+use super::film::program;
+
+/// Players that are tried, in this order.
+pub(super) const PLAYERS: [&str; 2] = ["hls.js", "dash.js"];
+
+/// What one run of the browser needs to know.
+#[derive(Clone, Debug)]
+pub(super) struct Setup {
+    /// Base URL of the control plane.
+    pub(super) control_url: String,
+    /// Base URL of the demo's controls.
+    pub(super) controls_url: String,
+    /// The asset to play.
+    pub(super) asset: String,
+    /// Where the film's files are, to compare bytes with.
+    pub(super) origin_dir: PathBuf,
+    /// The pinned key.
+    pub(super) spki: String,
+    /// The browser.
+    pub(super) chromium: PathBuf,
+    /// Where screenshots go.
+    pub(super) screenshots: PathBuf,
+    /// Where the browser may put its profile.
+    pub(super) scratch: PathBuf,
+}
+
+/// What a player's run must have for the promises to be checked. The rest is handed on as it is.
+#[derive(Clone, Debug, Deserialize)]
+struct Played {
+    played_after_kill_s: f64,
+    stalls: u64,
+    failover_ms: Option<f64>,
+    wrong_bytes: u64,
+}
+
+/// Plays with one player and returns what the script printed.
+pub(super) async fn play(tools: &Path, setup: &Setup, player: &str) -> anyhow::Result<Value> {
+    let argument = json!({
+        "control_url": setup.control_url,
+        "controls_url": setup.controls_url,
+        "asset": setup.asset,
+        "origin_dir": setup.origin_dir,
+        "spki": setup.spki,
+        "chromium": setup.chromium,
+        "player": player,
+        "buffer_s": BUFFER_S,
+        "screenshots_dir": setup.screenshots,
+    });
+    info!(player, "the browser plays");
+    let mut command = child::command(&program("node")?)?;
+    command.arg(tools.join(SCRIPT)).arg(argument.to_string()).env("TMPDIR", &setup.scratch);
+    command.current_dir(tools).stdout(Stdio::piped());
+    let process = command.spawn().context("cannot start node")?;
+    let output = tokio::time::timeout(PLAY_WITHIN, process.wait_with_output()).await;
+    let seconds = PLAY_WITHIN.as_secs();
+    let output = output.with_context(|| format!("{player} was not done after {seconds} s"))?;
+    let output = output.context("cannot wait for node")?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    let last = said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
+    let result: Result<Value, _> = serde_json::from_str(last);
+    let status = output.status;
+    match result {
+        Ok(value) if value.is_object() => Ok(value),
+        Ok(_) | Err(_) => anyhow::bail!("{player}: {SCRIPT} gave no result ({status}): {last}"),
+    }
+}
+
+/// The result of all players: the self-test's last line.
+pub(super) fn result(players: Vec<Value>) -> Value {
+    let first_frame = players.iter().find_map(|player| player.get("first_frame_ms"));
+    json!({ "first_frame_ms": first_frame.cloned().unwrap_or(Value::Null), "players": players })
+}
+
+/// The promises that a result breaks, one sentence each; none if all is well.
+pub(super) fn broken_promises(result: &Value) -> Vec<String> {
+    let players = result["players"].as_array().map_or(&[][..], Vec::as_slice);
+    let mut broken = Vec::new();
+    for name in PLAYERS {
+        let mut say = |what: String| broken.push(format!("{name} {what}"));
+        let Some(player) = players.iter().find(|player| player["name"] == name) else {
+            say("was not played".to_owned());
+            continue;
+        };
+        let played = match Played::deserialize(player) {
+            Ok(played) => played,
+            Err(error) => {
+                say(format!("gave a result that cannot be read: {error}"));
+                continue;
+            }
+        };
+        if !(PLAYED_AFTER_KILL_S_MIN..).contains(&played.played_after_kill_s) {
+            let seconds = played.played_after_kill_s;
+            say(format!("played {seconds:.1} s after the kill, and 30 s are promised"));
+        }
+        if played.stalls != 0 {
+            say(format!("stalled {} times around the kill, and none is promised", played.stalls));
+        }
+        match played.failover_ms {
+            Some(millis) if (0.0..=FAILOVER_MS_MAX).contains(&millis) => {}
+            Some(millis) => {
+                say(format!("took {millis:.0} ms to another appliance, and 8000 are promised"));
+            }
+            None => say("never moved to another appliance".to_owned()),
+        }
+        if played.wrong_bytes != 0 {
+            say(format!("got {} wrong bytes", played.wrong_bytes));
+        }
+    }
+    broken
+}
+
+/// The directory of the browser script: as named, or found upwards from here and from this program.
+pub(super) fn tools(named: Option<&Path>) -> anyhow::Result<PathBuf> {
+    if let Some(dir) = named {
+        ensure!(dir.join(SCRIPT).is_file(), "{} holds no {SCRIPT}", dir.display());
+        return dir.canonicalize().with_context(|| format!("cannot find {}", dir.display()));
+    }
+    let here = std::env::current_dir().unwrap_or_default();
+    let own = std::env::current_exe().unwrap_or_default();
+    let candidates = here.ancestors().chain(own.ancestors()).map(|dir| dir.join("tools/browser"));
+    let mut found = candidates.filter(|dir| dir.join(SCRIPT).is_file());
+    found.next().with_context(|| {
+        format!(
+            "tools/browser/{SCRIPT} is not above this directory: run from the checkout, or \
+                 name its directory with --browser-tools"
+        )
+    })
+}
+
+/// Installs the script's packages where they are not, exactly as its lock file says.
+pub(super) async fn install(tools: &Path) -> anyhow::Result<()> {
+    if tools.join("node_modules/playwright-core").is_dir() {
+        return Ok(());
+    }
+    info!(dir = %tools.display(), "installing the browser script's packages, once");
+    let mut command = child::command(&program("npm")?)?;
+    command.args(["ci", "--no-audit", "--no-fund"]).current_dir(tools);
+    let output = command.output().await.context("cannot run npm")?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "npm ci failed in {}: {}", tools.display(), said.trim());
+    Ok(())
+}
+
+const SCRIPT: &str = "selftest.mjs";
+
+/// Small enough that a fault shows within the run.
+const BUFFER_S: u64 = 12;
+const PLAYED_AFTER_KILL_S_MIN: f64 = 30.0;
+const FAILOVER_MS_MAX: f64 = 8_000.0;
+
+/// A run plays for 60 to 90 s, a hang included.
+const PLAY_WITHIN: Duration = Duration::from_secs(240);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn player(name: &str, edit: impl Fn(&mut Value)) -> Value {
+        let mut player = json!({
+            "name": name, "played_s": 61.2, "played_after_kill_s": 41.0, "stalls": 0,
+            "failover_ms": 1200, "wrong_bytes": 0, "buffer_s_at_kill": 11.2,
+            "bytes_by_appliance": {"a1": 5, "a2": 7}, "hang_failover_ms": null,
+            "first_frame_ms": 420,
+        });
+        edit(&mut player);
+        player
+    }
+
+    fn broken(edit: impl Fn(&mut Value)) -> Vec<String> {
+        broken_promises(&result(vec![player("hls.js", |_| ()), player("dash.js", edit)]))
+    }
+
+    #[test]
+    fn a_run_that_keeps_all_promises_is_handed_on_whole() {
+        let all = result(vec![player("hls.js", |_| ()), player("dash.js", |_| ())]);
+        assert_eq!(broken_promises(&all), Vec::<String>::new());
+        assert_eq!(all["first_frame_ms"], 420);
+        assert_eq!(all["players"][1]["bytes_by_appliance"]["a2"], 7);
+    }
+
+    #[test]
+    fn each_broken_promise_is_named() {
+        for (key, value, said) in [
+            ("played_after_kill_s", json!(29.9), "played 29.9 s after the kill"),
+            ("stalls", json!(1), "stalled 1 times"),
+            ("failover_ms", json!(8001), "took 8001 ms"),
+            ("failover_ms", json!(null), "never moved"),
+            ("wrong_bytes", json!(1), "got 1 wrong bytes"),
+            ("stalls", json!("no"), "cannot be read"),
+            ("name", json!("other"), "was not played"),
+        ] {
+            let broken = broken(|player| player[key] = value.clone());
+            assert!(broken.len() == 1 && broken[0].contains(said), "{key}: {broken:?}");
+            assert!(broken[0].starts_with("dash.js"));
+        }
+        assert_eq!(broken_promises(&json!({})).len(), 2, "no result is no success");
+    }
+}

@@ -3,14 +3,18 @@
 //! Figures that are promised come from here. Logs go to stderr; the last line of stdout is the
 //! result, and the exit status is 0 only if the run was valid.
 
+mod client;
 mod compare;
+mod cpu;
 mod load;
 mod stop;
+mod url;
+mod window;
 
 use std::io::Write;
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 use tracing::error;
 use tracing_subscriber::EnvFilter;
@@ -30,6 +34,8 @@ struct Cli {
 enum Verb {
     /// CPU seconds per GB: ours against a peer's, in turns on this machine.
     Compare(compare::Args),
+    /// Drives load at a server and says what came.
+    Load(load::Args),
 }
 
 fn main() -> ExitCode {
@@ -47,8 +53,12 @@ fn main() -> ExitCode {
 
 fn run(cli: &Cli) -> Result<()> {
     stop::listen()?;
+    // Only the control plane's and the servers' small answers go through this one.
+    let provider = rustls::crypto::aws_lc_rs::default_provider();
+    provider.install_default().ok().context("a TLS provider was installed twice")?;
     match &cli.verb {
         Verb::Compare(args) => compare::run(args),
+        Verb::Load(args) => load::run(args),
     }
 }
 
@@ -57,4 +67,12 @@ fn print(text: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{}", text.trim_end())?;
     Ok(out.flush()?)
+}
+
+/// A thousand connections need as many files, in servers that we start, too, which inherit the limit.
+fn raise_file_limit() -> Result<()> {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })?;
+    Ok(())
 }

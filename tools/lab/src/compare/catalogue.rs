@@ -10,7 +10,7 @@ use model::units::Bytes;
 use rustix::fs::{Advice, fadvise};
 use tracing::info;
 
-use crate::load::{Pattern, Target, Truth};
+use crate::client::{Pattern, Target, Truth};
 
 const PIECE_LEN: usize = 1 << 20;
 

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use model::units::Bytes;
 use tracing::{debug, warn};
 
-use super::cpu::Account;
+use crate::cpu::Account;
 
 /// The groups of one server; removed when dropped, if nothing runs in them any more.
 #[derive(Debug)]

@@ -11,13 +11,12 @@
 
 mod catalogue;
 mod certificate;
-mod cpu;
 mod group;
 mod nginx;
+mod ours;
 mod process;
 mod report;
 mod statistics;
-mod window;
 mod workload;
 
 use std::fs;
@@ -30,15 +29,15 @@ use model::units::Bytes;
 use rustls::CipherSuite;
 use tracing::{info, warn};
 
-use crate::load::{Plan, Target};
+use crate::client::{Plan, Target};
+use crate::cpu::{self, Account};
+use crate::window::{Timing, measure};
 use catalogue::Catalogue;
 use certificate::Certificate;
-use cpu::Account;
 use group::Group;
 use nginx::Variant;
 use process::Process;
-use report::{Report, Setting, Trial};
-use window::{Timing, Window, measure};
+use report::{Report, Setting, Trial, Turn};
 use workload::{Name, Workload};
 
 /// Whom to compare with.
@@ -126,14 +125,14 @@ struct Bench<'a> {
 pub(crate) fn run(args: &Args) -> Result<()> {
     ensure!(args.server_cpu != args.client_cpu, "server and client need a CPU each");
     let peer_version = nginx::version()?;
-    raise_file_limit()?;
+    crate::raise_file_limit()?;
     let room = Room::open(args)?;
     let workload = args.workload.workload();
     let source = room.path.join(format!("source-{}", workload.catalogue));
     let catalogue = Catalogue::open(&source, workload.files, workload.file_len, CONTENT_SEED)?;
     let certificate = Certificate::make(&room.path)?;
     let bench = Bench { args, workload, room: &room.path, catalogue, certificate };
-    process::pin(args.client_cpu)?;
+    cpu::pin(args.client_cpu)?;
     let report = bench.compare(peer_version)?;
     for doubt in report.doubts() {
         warn!("{doubt}");
@@ -152,25 +151,30 @@ impl Bench<'_> {
             None => self.calibrate()?,
         };
         info!(config = variant.name, "the peer's configuration");
-        let mut ours = self.nginx(variant, self.args.port + 1)?;
+        let mut ours = if self.args.null {
+            self.nginx(variant, self.args.port + 1)?
+        } else {
+            self.ours(self.args.port + 1)?
+        };
         let mut peer = self.nginx(variant, self.args.port)?;
-        let mut windows = Vec::new();
+        let mut turns = Vec::new();
         for pair in 0..self.args.pairs {
             let seed = self.args.seed.wrapping_add(u64::from(pair));
             info!(pair = pair + 1, of = self.args.pairs, "ours, then the peer");
-            let first = self.window(&mut ours, seed, self.args.seconds.into())?;
-            let second = self.window(&mut peer, seed, self.args.seconds.into())?;
-            windows.push((first, second));
+            let first = self.turn(&mut ours, seed, self.args.seconds.into())?;
+            let second = self.turn(&mut peer, seed, self.args.seconds.into())?;
+            turns.push((first, second));
         }
         let setting = Setting {
             workload: self.workload.label.to_owned(),
             peer: "nginx".to_owned(),
             peer_version,
             peer_config: variant.name.to_owned(),
-            ours: "nginx".to_owned(),
+            ours: if self.args.null { "the peer (null test)" } else { "nearcast-appliance" }
+                .to_owned(),
             congestion_control: congestion_control(),
         };
-        Report::new(setting, calibration, windows)
+        Report::new(setting, calibration, turns)
     }
 
     /// Tries all configurations of the peer; the one with the fewest CPU seconds per GB wins.
@@ -180,19 +184,19 @@ impl Bench<'_> {
         for variant in nginx::VARIANTS {
             info!(config = variant.name, "trying a configuration of the peer");
             let mut server = self.nginx(variant, self.args.port)?;
-            let seen = self.window(&mut server, self.args.seed, TRIAL.as_secs())?;
+            let seen = self.turn(&mut server, self.args.seed, TRIAL.as_secs())?;
             let cost = seen.cpu_s_per_gb;
             if best.is_none_or(|(least, _)| cost < least) {
                 best = Some((cost, variant));
             }
             let config = variant.name.to_owned();
-            trials.push(Trial { config, cpu_s_per_gb: cost, gbps: seen.gbps });
+            trials.push(Trial { config, cpu_s_per_gb: cost, gbps: seen.window.gbps });
         }
         let (_, variant) = best.context("the peer has no configuration")?;
         Ok((variant, trials))
     }
 
-    fn window(&self, server: &mut Server, seed: u64, seconds: u64) -> Result<Window> {
+    fn turn(&self, server: &mut Server, seed: u64, seconds: u64) -> Result<Turn> {
         if self.workload.forget {
             self.catalogue.forget()?;
         } else {
@@ -201,14 +205,29 @@ impl Bench<'_> {
         let timing = Timing {
             warm_up: Duration::from_secs(self.args.warm_up.into()),
             window: Duration::from_secs(seconds),
-            server_cpu: self.args.server_cpu,
         };
         server.plan.seed = seed;
-        let seen = measure(&server.plan, self.catalogue.truth(), Some(&server.account), timing);
+        let meter = || Ok((server.account.used()?, cpu::busy(self.args.server_cpu)?));
+        let seen = measure(&server.plan, self.catalogue.truth(), timing, meter);
         for process in &mut server.processes {
             process.check()?;
         }
-        seen
+        let (window, (used_before, busy_before), (used, busy)) = seen?;
+        let server_cpu_s = used.saturating_sub(used_before).as_secs_f64();
+        let turn = Turn {
+            cpu_s_per_gb: server_cpu_s / window.gb,
+            server_cpu_s,
+            cpu_busy_s: busy.saturating_sub(busy_before).as_secs_f64(),
+            window,
+        };
+        info!(
+            cpu_s_per_gb = format!("{:.3}", turn.cpu_s_per_gb),
+            gbps = format!("{:.2}", turn.window.gbps),
+            cpu_busy_s = format!("{:.2}", turn.cpu_busy_s),
+            client_cpu_s_per_gb = format!("{:.3}", turn.window.client_cpu_s_per_gb),
+            "window"
+        );
+        Ok(turn)
     }
 
     fn nginx(&self, variant: Variant, port: u16) -> Result<Server> {
@@ -228,6 +247,26 @@ impl Bench<'_> {
         let account = group.account(process.id());
         let plan = self.plan(address, self.catalogue.targets("/"));
         Ok(Server { processes: vec![process], account, plan, _group: group })
+    }
+
+    fn ours(&self, port: u16) -> Result<Server> {
+        let name = format!("nearcast-lab-{}-{port}", std::process::id());
+        let group = Group::new(&name, self.workload.memory_max)?;
+        let site = ours::Site {
+            source: self.catalogue.dir(),
+            room: self.room.join(format!("ours-{}", self.workload.catalogue)),
+            certificate: &self.certificate,
+            port,
+            cpu: self.args.server_cpu,
+            other_cpu: self.args.client_cpu,
+            asset: &format!("lab-{}", self.workload.catalogue),
+        };
+        let started = site.start(group.joins())?;
+        let account = group.account(started.appliance.id());
+        let targets = self.catalogue.targets(&started.base.path);
+        let plan = self.plan(started.base.resolve()?, targets);
+        let processes = vec![started.appliance, started.control];
+        Ok(Server { processes, account, plan, _group: group })
     }
 
     fn plan(&self, address: SocketAddr, targets: Vec<Target>) -> Plan {
@@ -278,14 +317,6 @@ impl Room {
         let temporary = tempfile::Builder::new().prefix("nearcast-lab-").tempdir_in(&dir)?;
         Ok(Self { path: temporary.path().to_owned(), _temporary: Some(temporary) })
     }
-}
-
-/// A thousand connections need as many files, in the servers too, which inherit the limit.
-fn raise_file_limit() -> Result<()> {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let limit = getrlimit(Resource::Nofile);
-    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })?;
-    Ok(())
 }
 
 fn congestion_control() -> String {

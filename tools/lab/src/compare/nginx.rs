@@ -96,6 +96,12 @@ fn text(
     let (root, room) = (root.display(), room.display());
     let (chain, key) = (certificate.chain.display(), certificate.key.display());
     let user = if rustix::process::geteuid().is_root() { "user root;" } else { "" };
+    // Requests that share a cached descriptor would switch direct I/O on and off for each other.
+    let cached = if variant.lines.contains("directio") {
+        ""
+    } else {
+        "open_file_cache max=10000 inactive=1h; open_file_cache_valid 1h;"
+    };
     let temp: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .map(|kind| format!("  {kind}_temp_path {room}/{kind};\n"))
         .concat();
@@ -103,7 +109,6 @@ fn text(
         "{user}
 daemon off;
 worker_processes 1;
-worker_rlimit_nofile 65536;
 error_log {room}/error.log warn;
 pid {room}/pid;
 thread_pool default threads=32 max_queue=65536;
@@ -117,8 +122,7 @@ http {{
   keepalive_requests 1000000000;
   keepalive_time 1d;
   keepalive_timeout 300s;
-  open_file_cache max=10000 inactive=1h;
-  open_file_cache_valid 1h;
+  {cached}
   ssl_protocols TLSv1.3;
   ssl_conf_command Ciphersuites TLS_AES_128_GCM_SHA256;
   ssl_buffer_size 16k;

@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal};
-use rustix::thread::CpuSet;
 use tracing::{debug, warn};
+
+use crate::cpu;
 
 /// How long a process may take to end after SIGTERM before it is killed.
 const STOP_MAX: Duration = Duration::from_secs(15);
@@ -26,19 +27,11 @@ pub(crate) struct Process {
 fn on_cpu<T: Send>(cpu: usize, work: impl FnOnce() -> T + Send) -> Result<T> {
     thread::scope(|scope| {
         let pinned = scope.spawn(|| -> Result<T> {
-            pin(cpu)?;
+            cpu::pin(cpu)?;
             Ok(work())
         });
         pinned.join().unwrap_or_else(|_| bail!("a thread that starts a process panicked"))
     })
-}
-
-/// Binds the calling thread, and what it starts, to one CPU.
-pub(crate) fn pin(cpu: usize) -> Result<()> {
-    let mut set = CpuSet::new();
-    set.set(cpu);
-    rustix::thread::sched_setaffinity(None, &set)
-        .with_context(|| format!("cannot run on CPU {cpu}: this needs a machine with two CPUs"))
 }
 
 impl Process {

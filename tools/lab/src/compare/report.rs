@@ -6,17 +6,31 @@ use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 
 use super::statistics::{interquartile_range, median};
-use super::window::Window;
+use crate::window::{Window, gigabytes};
+
+/// One turn of one side.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Turn {
+    /// The server's CPU seconds per decimal GB of body.
+    pub(crate) cpu_s_per_gb: f64,
+    /// The server's CPU seconds.
+    pub(crate) server_cpu_s: f64,
+    /// Seconds in which the server's CPU was not idle, whoever used it.
+    pub(crate) cpu_busy_s: f64,
+    /// What came.
+    #[serde(flatten)]
+    pub(crate) window: Window,
+}
 
 /// One turn of each side.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Pair {
     /// Ours divided by the peer's, in CPU seconds per GB.
     pub(crate) ratio: f64,
-    /// Our window.
-    pub(crate) ours: Window,
-    /// The peer's window.
-    pub(crate) peer: Window,
+    /// Our turn.
+    pub(crate) ours: Turn,
+    /// The peer's turn.
+    pub(crate) peer: Turn,
 }
 
 /// A configuration of the peer that was tried.
@@ -84,46 +98,47 @@ impl Report {
     pub(crate) fn new(
         setting: Setting,
         calibration: Vec<Trial>,
-        windows: Vec<(Window, Window)>,
+        turns: Vec<(Turn, Turn)>,
     ) -> Result<Self> {
-        let pair = |(ours, peer): (Window, Window)| Pair {
+        let pair = |(ours, peer): (Turn, Turn)| Pair {
             ratio: ours.cpu_s_per_gb / peer.cpu_s_per_gb,
             ours,
             peer,
         };
-        let windows: Vec<Pair> = windows.into_iter().map(pair).collect();
+        let windows: Vec<Pair> = turns.into_iter().map(pair).collect();
         let cipher = one_cipher(&windows)?;
         let of = |value: fn(&Pair) -> f64| {
             let values: Vec<f64> = windows.iter().map(value).collect();
             median(&values).context("no pair was measured")
         };
         let ratios: Vec<f64> = windows.iter().map(|pair| pair.ratio).collect();
-        let busy = |window: &Window| window.cpu_busy_s / window.gb;
+        let busy = |turn: &Turn| turn.cpu_busy_s / turn.window.gb;
         let busy_ratios: Vec<f64> =
             windows.iter().map(|pair| busy(&pair.ours) / busy(&pair.peer)).collect();
-        let verified =
-            windows.iter().map(|pair| pair.ours.bytes_verified + pair.peer.bytes_verified);
+        let verified = windows
+            .iter()
+            .map(|pair| pair.ours.window.bytes_verified + pair.peer.window.bytes_verified);
         Ok(Self {
             ours_cpu_s_per_gb: of(|pair| pair.ours.cpu_s_per_gb)?,
             peer_cpu_s_per_gb: of(|pair| pair.peer.cpu_s_per_gb)?,
             ratio: of(|pair| pair.ratio)?,
             ratio_iqr: interquartile_range(&ratios).context("no pair was measured")?,
-            ours_gbps: of(|pair| pair.ours.gbps)?,
-            peer_gbps: of(|pair| pair.peer.gbps)?,
+            ours_gbps: of(|pair| pair.ours.window.gbps)?,
+            peer_gbps: of(|pair| pair.peer.window.gbps)?,
             pairs: windows.len(),
             bytes_verified: verified.sum(),
             ratio_cpu_busy: median(&busy_ratios).context("no pair was measured")?,
-            ours_cpu_busy: of(|pair| pair.ours.cpu_busy_s / pair.ours.seconds)?,
-            peer_cpu_busy: of(|pair| pair.peer.cpu_busy_s / pair.peer.seconds)?,
+            ours_cpu_busy: of(|pair| pair.ours.cpu_busy_s / pair.ours.window.seconds)?,
+            peer_cpu_busy: of(|pair| pair.peer.cpu_busy_s / pair.peer.window.seconds)?,
             cipher,
             client_cpu_share: of(|pair| {
-                pair.ours.client_cpu_share.max(pair.peer.client_cpu_share)
+                pair.ours.window.client_cpu_share.max(pair.peer.window.client_cpu_share)
             })?,
-            client_cpu_s_per_gb: of(|pair| pair.ours.client_cpu_s_per_gb)?,
-            ours_response_ms_p50: of(|pair| pair.ours.response_ms_p50)?,
-            ours_response_ms_p99: of(|pair| pair.ours.response_ms_p99)?,
-            peer_response_ms_p50: of(|pair| pair.peer.response_ms_p50)?,
-            peer_response_ms_p99: of(|pair| pair.peer.response_ms_p99)?,
+            client_cpu_s_per_gb: of(|pair| pair.ours.window.client_cpu_s_per_gb)?,
+            ours_response_ms_p50: of(|pair| pair.ours.window.response_ms_p50)?,
+            ours_response_ms_p99: of(|pair| pair.ours.window.response_ms_p99)?,
+            peer_response_ms_p50: of(|pair| pair.peer.window.response_ms_p50)?,
+            peer_response_ms_p99: of(|pair| pair.peer.window.response_ms_p99)?,
             setting,
             calibration,
             windows,
@@ -184,17 +199,17 @@ impl Report {
             "ratio {:.3} (interquartile range {:.3}); {:.2} GB compared byte by byte",
             self.ratio,
             self.ratio_iqr,
-            std::time::Duration::from_nanos(self.bytes_verified).as_secs_f64()
+            gigabytes(self.bytes_verified)
         );
         text
     }
 
-    fn share(&self, side: fn(&Pair) -> &Window) -> f64 {
+    fn share(&self, side: fn(&Pair) -> &Turn) -> f64 {
         let shares: Vec<f64> = self
             .windows
             .iter()
             .map(side)
-            .map(|window| window.server_cpu_s / window.seconds)
+            .map(|turn| turn.server_cpu_s / turn.window.seconds)
             .collect();
         median(&shares).unwrap_or(0.0)
     }
@@ -203,7 +218,7 @@ impl Report {
 /// The cipher of all windows, if it is one.
 fn one_cipher(pairs: &[Pair]) -> Result<String> {
     let sides = pairs.iter().flat_map(|pair| [&pair.ours, &pair.peer]);
-    let mut ciphers: Vec<&String> = sides.flat_map(|window| &window.ciphers).collect();
+    let mut ciphers: Vec<&String> = sides.flat_map(|turn| &turn.window.ciphers).collect();
     ciphers.sort();
     ciphers.dedup();
     ensure!(ciphers.len() == 1, "ciphers differ, so costs cannot be compared: {ciphers:?}");
@@ -214,22 +229,21 @@ fn one_cipher(pairs: &[Pair]) -> Result<String> {
 mod tests {
     use super::*;
 
-    fn window(cpu_s_per_gb: f64, cipher: &str) -> Window {
-        Window {
-            cpu_s_per_gb,
+    fn turn(cpu_s_per_gb: f64, cipher: &str) -> Turn {
+        let window = Window {
             gbps: 8.0,
             gb: 5.0,
-            server_cpu_s: 5.0,
-            cpu_busy_s: 5.0,
-            client_cpu_s_per_gb: 0.1,
-            client_cpu_share: 0.1,
             seconds: 5.0,
             responses: 9,
+            responses_per_s: 1.8,
             response_ms_p50: 1.0,
             response_ms_p99: 2.0,
             bytes_verified: 10,
+            client_cpu_s_per_gb: 0.1,
+            client_cpu_share: 0.1,
             ciphers: vec![cipher.to_owned()],
-        }
+        };
+        Turn { cpu_s_per_gb, server_cpu_s: 5.0, cpu_busy_s: 5.0, window }
     }
 
     fn setting() -> Setting {
@@ -244,7 +258,7 @@ mod tests {
     }
 
     fn report(pairs: &[(f64, f64)]) -> Report {
-        let pairs = pairs.iter().map(|(a, b)| (window(*a, "AES"), window(*b, "AES"))).collect();
+        let pairs = pairs.iter().map(|(a, b)| (turn(*a, "AES"), turn(*b, "AES"))).collect();
         Report::new(setting(), Vec::new(), pairs).unwrap()
     }
 
@@ -280,7 +294,7 @@ mod tests {
 
     #[test]
     fn different_ciphers_are_not_compared() {
-        let pairs = vec![(window(1.0, "AES"), window(1.0, "CHACHA"))];
+        let pairs = vec![(turn(1.0, "AES"), turn(1.0, "CHACHA"))];
         let error = Report::new(setting(), Vec::new(), pairs).unwrap_err().to_string();
         assert!(error.starts_with("ciphers differ"), "{error}");
         assert!(Report::new(setting(), Vec::new(), Vec::new()).is_err());
@@ -288,10 +302,10 @@ mod tests {
 
     #[test]
     fn a_busy_machine_or_client_is_said() {
-        let mut ours = window(1.0, "AES");
+        let mut ours = turn(1.0, "AES");
         ours.cpu_busy_s = 5.9;
-        ours.client_cpu_share = 0.95;
-        let pairs = vec![(ours, window(1.0, "AES"))];
+        ours.window.client_cpu_share = 0.95;
+        let pairs = vec![(ours, turn(1.0, "AES"))];
         let doubts = Report::new(setting(), Vec::new(), pairs).unwrap().doubts();
         assert_eq!(doubts.len(), 2);
         assert!(doubts[0].contains("95 %") && doubts[1].contains("18 %"), "{doubts:?}");

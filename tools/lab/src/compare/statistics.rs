@@ -6,19 +6,13 @@ pub(crate) fn quantile(values: &[f64], share: f64) -> Option<f64> {
     assert!((0.0..=1.0).contains(&share), "a share is between 0 and 1");
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
-    let last = sorted.len().checked_sub(1)?;
-    let mut rest = share * f64::from(u32::try_from(last).ok()?);
-    let mut pairs = sorted.windows(2);
-    let (mut low, mut high) = (*sorted.first()?, *sorted.first()?);
-    if let Some([first, second]) = pairs.next() {
-        (low, high) = (*first, *second);
+    let last = u32::try_from(sorted.len().checked_sub(1)?).ok()?;
+    let (mut rest, mut at) = (share * f64::from(last), 0);
+    while 1.0 <= rest {
+        (rest, at) = (rest - 1.0, at + 1);
     }
-    while 1.0 < rest
-        && let Some([first, second]) = pairs.next()
-    {
-        (low, high) = (*first, *second);
-        rest -= 1.0;
-    }
+    let low = *sorted.get(at)?;
+    let high = *sorted.get(at + 1).unwrap_or(&low);
     Some(low + (high - low) * rest)
 }
 

@@ -91,6 +91,11 @@ pub(crate) struct Load {
     suites: BTreeSet<u16>,
 }
 
+/// Sleep before each look at the sockets, so that one look finds much. It stands for the interrupt
+/// coalescing of a network card: without it every 64 KiB wakes this client, at a cost to the
+/// server as well (measured with nginx, warm, both in CPU s/GB: server 0.64 to 0.76 instead of 0.74
+/// to 0.86, client 0.19 to 0.28 instead of 0.28 to 0.34; 1 ms gives the client 0.15).
+const PAUSE: Duration = Duration::from_micros(250);
 /// Longest time in which nothing at all comes before a run counts as failed.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 /// How long a server may take for a handshake.
@@ -149,6 +154,7 @@ impl Load {
             }
             ensure!(now - heard < SILENCE_MAX, "nothing came for {} s", SILENCE_MAX.as_secs());
             ensure!(!crate::stop::is_wanted(), "stopped by a signal");
+            std::thread::sleep(PAUSE);
             let patience = (deadline - now).min(Duration::from_millis(100));
             events.clear();
             let timeout = patience.try_into()?;

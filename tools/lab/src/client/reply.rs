@@ -95,7 +95,7 @@ impl Reply {
     /// Takes `n` body bytes that nobody looked at.
     pub(crate) fn skipped(&mut self, n: u64) -> Result<(), ReplyError> {
         let left = self.left.expect("bytes before the head's end are never skipped");
-        self.left = Some(left.checked_sub(n).ok_or(ReplyError::TooLong(n.abs_diff(left)))?);
+        self.left = Some(less(left, n)?);
         Ok(())
     }
 
@@ -115,7 +115,7 @@ impl Reply {
         };
         let body = &bytes[head_len..];
         let n = u64::try_from(body.len()).expect("a record's length fits");
-        let after = left.checked_sub(n).ok_or(ReplyError::TooLong(n.abs_diff(left)))?;
+        let after = less(left, n)?;
         compare(&self.asked, self.asked.range.end - left, body)?;
         self.left = Some(after);
         Ok(n)
@@ -137,6 +137,11 @@ impl Reply {
             }
         }
     }
+}
+
+/// What is to come after `n` bytes more.
+fn less(left: u64, n: u64) -> Result<u64, ReplyError> {
+    left.checked_sub(n).ok_or_else(|| ReplyError::TooLong(n - left))
 }
 
 fn check_head(head: &httparse::Response<'_, '_>, asked: &Asked) -> Result<(), ReplyError> {

@@ -90,7 +90,11 @@ pub(crate) fn shake(
             }
             ConnectionState::BlockedHandshake => read = true,
             ConnectionState::WriteTraffic(_) => done = true,
-            other => bail!("unexpected in a handshake: {other:?}"),
+            other @ (ConnectionState::ReadTraffic(_)
+            | ConnectionState::ReadEarlyData(_)
+            | ConnectionState::PeerClosed
+            | ConnectionState::Closed
+            | _) => bail!("unexpected in a handshake: {other:?}"),
         }
         incoming.drain(..discard);
         if done {

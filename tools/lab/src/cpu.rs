@@ -1,4 +1,4 @@
-//! CPU time: of groups of processes, of this thread, of one CPU.
+//! CPU time: of groups of processes, of this thread, of one CPU; and who runs where.
 //!
 //! A server's time is that of its control group where there is one, since that includes threads
 //! that came and went (io_uring's, nginx's); else of its processes.
@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use rustix::thread::CpuSet;
 
 /// Where a server's CPU time is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,6 +38,14 @@ impl Account {
             Self::Processes(root) => processes(*root),
         }
     }
+}
+
+/// Binds the calling thread, and what it starts, to one CPU.
+pub(crate) fn pin(cpu: usize) -> Result<()> {
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    rustix::thread::sched_setaffinity(None, &set)
+        .with_context(|| format!("cannot run on CPU {cpu}: this needs a machine with two CPUs"))
 }
 
 /// CPU time of the calling thread.

@@ -1,0 +1,286 @@
+//! The real system, as an operator would start it: origin, control plane, ingest, one appliance.
+//!
+//! Only the appliance is bound to the server CPU and counted; the rest shares the client's CPU and
+//! is idle once the appliance is filled. Media URLs come from a playback, as a player's would.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+use tracing::info;
+
+use super::certificate::Certificate;
+use super::process::Process;
+use crate::url::Url;
+
+/// What is needed to start it.
+pub(crate) struct Site<'a> {
+    /// The files to serve.
+    pub(crate) source: &'a Path,
+    /// Where it keeps its own.
+    pub(crate) room: PathBuf,
+    /// For the appliance and the origin.
+    pub(crate) certificate: &'a Certificate,
+    /// First of three ports: appliance, origin, control plane.
+    pub(crate) port: u16,
+    /// The appliance's CPU.
+    pub(crate) cpu: usize,
+    /// The CPU of all else.
+    pub(crate) other_cpu: usize,
+    /// The asset's name.
+    pub(crate) asset: &'a str,
+}
+
+/// A filled appliance and its control plane.
+pub(crate) struct Ours {
+    /// What is measured.
+    pub(crate) appliance: Process,
+    /// What gave out the media URLs.
+    pub(crate) control: Process,
+    /// Where the asset's files are on the appliance.
+    pub(crate) base: Url,
+}
+
+/// 6 GB at half of what the slowest drive that makes sense here gives.
+const FILL_MAX: Duration = Duration::from_secs(300);
+const ANSWER_MAX: Duration = Duration::from_secs(10);
+const APPLIANCE: &str = "lab";
+
+impl Site<'_> {
+    /// Starts all of it; returns when the appliance holds the whole asset.
+    pub(crate) fn start(&self, joins: &[PathBuf]) -> Result<Ours> {
+        fs::create_dir_all(&self.room)?;
+        let origin = self.origin()?;
+        let control = self.control()?;
+        self.register()?;
+        self.ingest()?;
+        let appliance = self.appliance(joins)?;
+        let mut ours = Ours { appliance, control, base: Url::parse("https://unknown/")? };
+        self.wait_until_filled(&mut ours)?;
+        drop(origin);
+        ours.base = self.playback()?;
+        info!(base = %ours.base.authority(), "the appliance is filled");
+        Ok(ours)
+    }
+
+    fn origin(&self) -> Result<Process> {
+        let address = self.address(1);
+        let command = [
+            binary("nearcast")?,
+            "origin".to_owned(),
+            text(self.source),
+            "--listen".to_owned(),
+            address.to_string(),
+            "--certificate".to_owned(),
+            text(&self.certificate.chain),
+            "--key".to_owned(),
+            text(&self.certificate.key),
+        ];
+        let log = self.room.join("origin.log");
+        let mut origin = Process::start("the origin", &command, self.other_cpu, &[], &log)?;
+        origin.wait_for_port(address)?;
+        Ok(origin)
+    }
+
+    fn control(&self) -> Result<Process> {
+        let address = self.address(2);
+        let config = format!(
+            "state = {state}\n[serve]\nlisten = \"{address}\"\n",
+            state = quoted(&self.room.join("control"))
+        );
+        let path = self.room.join("control.toml");
+        fs::write(&path, config)?;
+        let command = [binary("nearcast-control")?, "serve".to_owned()];
+        let command = [&command[..], &["--config".to_owned(), text(&path)]].concat();
+        let log = self.room.join("control.log");
+        let mut control = Process::start("the control plane", &command, self.other_cpu, &[], &log)?;
+        control.wait_for_port(address)?;
+        Ok(control)
+    }
+
+    fn register(&self) -> Result<()> {
+        self.put("/v1/sites/lab", &json!({ "prefixes": ["127.0.0.0/8"] }))?;
+        let appliance = format!("/v1/appliances/{APPLIANCE}");
+        self.put(&appliance, &json!({ "site": "lab", "weight": 1 }))?;
+        self.put("/v1/policy", &json!({ "copies": 1 }))
+    }
+
+    fn ingest(&self) -> Result<()> {
+        info!(source = %self.source.display(), "ingesting");
+        let command = [
+            binary("nearcast")?,
+            "ingest".to_owned(),
+            text(self.source),
+            "--asset".to_owned(),
+            self.asset.to_owned(),
+            "--source".to_owned(),
+            format!("https://{}/", self.address(1)),
+            "--control".to_owned(),
+            self.control_url(""),
+        ];
+        Process::run("ingest", &command, self.other_cpu, &self.room.join("ingest.log"))
+    }
+
+    fn appliance(&self, joins: &[PathBuf]) -> Result<Process> {
+        let (program, drive) = (binary("nearcast-appliance")?, self.room.join("drive"));
+        fs::create_dir_all(&drive)?;
+        let run = |verb: &str, rest: &[&str]| {
+            let mut command = vec![program.clone(), verb.to_owned(), text(&drive)];
+            command.extend(rest.iter().map(|word| (*word).to_owned()));
+            let log = self.room.join(format!("{verb}.log"));
+            Process::run(&format!("nearcast-appliance {verb}"), &command, self.other_cpu, &log)
+        };
+        // A kept drive is formatted already, and formatting it again would be refused.
+        if run("inspect", &[]).is_err() {
+            run("format", &["--reserve", "1%"])?;
+        }
+        let config = self.room.join("appliance.toml");
+        fs::write(&config, self.appliance_config(&drive))?;
+        let command = [program, "serve".to_owned(), "--config".to_owned(), text(&config)];
+        let log = self.room.join("appliance.log");
+        let mut appliance = Process::start("the appliance", &command, self.cpu, joins, &log)?;
+        appliance.wait_for_port(self.address(0))?;
+        Ok(appliance)
+    }
+
+    fn appliance_config(&self, drive: &Path) -> String {
+        format!(
+            "name = \"{APPLIANCE}\"
+state = {state}
+[serve]
+listen = [\"{listen}\"]
+base_url = \"https://{listen}\"
+certificate = {chain}
+key = {key}
+workers = 1
+cpus = [{cpu}]
+[drives]
+paths = [{drive}]
+[control]
+url = \"{control}\"
+report_interval = \"1 s\"
+[fill]
+trust = {trust}
+concurrency = 4
+",
+            state = quoted(&self.room.join("appliance")),
+            listen = self.address(0),
+            chain = quoted(&self.certificate.chain),
+            key = quoted(&self.certificate.key),
+            cpu = self.cpu,
+            drive = quoted(drive),
+            control = self.control_url(""),
+            trust = quoted(&self.certificate.ca),
+        )
+    }
+
+    fn wait_until_filled(&self, ours: &mut Ours) -> Result<()> {
+        info!("filling the appliance");
+        ours.appliance.wait_until("being filled", FILL_MAX, || {
+            let fleet = self.get("/v1/fleet")?;
+            let assets = fleet["assets"].as_array().context("a fleet without assets")?;
+            let asset = assets.iter().find(|asset| asset["id"] == self.asset);
+            Ok(asset.is_some_and(|asset| 1 <= asset["copies_complete"].as_u64().unwrap_or(0)))
+        })
+    }
+
+    fn playback(&self) -> Result<Url> {
+        let ask = json!({ "asset": self.asset, "client": "127.0.0.1" });
+        let answer = agent().post(self.control_url("/v1/playbacks")).send_json(ask);
+        let playback = body("POST /v1/playbacks", answer)?;
+        let base = playback["pathways"][0]["base_url"].as_str();
+        let base = base.with_context(|| format!("a playback without a pathway: {playback}"))?;
+        let base = Url::parse(base)?;
+        ensure!(base.path.ends_with('/'), "a base_url that does not end with a slash");
+        Ok(base)
+    }
+
+    fn put(&self, path: &str, value: &Value) -> Result<()> {
+        let answer = agent().put(self.control_url(path)).send_json(value);
+        body(&format!("PUT {path}"), answer).map(|_| ())
+    }
+
+    fn get(&self, path: &str) -> Result<Value> {
+        body(&format!("GET {path}"), agent().get(self.control_url(path)).call())
+    }
+
+    fn address(&self, index: u16) -> SocketAddr {
+        SocketAddr::from((Ipv4Addr::LOCALHOST, self.port + index))
+    }
+
+    fn control_url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address(2))
+    }
+}
+
+/// The JSON of an answer, or the answer's own words as an error.
+fn body(
+    what: &str,
+    answer: Result<ureq::http::Response<ureq::Body>, ureq::Error>,
+) -> Result<Value> {
+    let mut answer = answer.with_context(|| format!("{what} of the control plane"))?;
+    let text = answer.body_mut().read_to_string().with_context(|| what.to_owned())?;
+    ensure!(answer.status().is_success(), "{what}: {}: {text}", answer.status());
+    if text.is_empty() {
+        return Ok(Value::Null);
+    }
+    serde_json::from_str(&text).with_context(|| format!("{what}: no JSON: {text}"))
+}
+
+fn agent() -> ureq::Agent {
+    ureq::Agent::config_builder()
+        .http_status_as_error(false)
+        .timeout_global(Some(ANSWER_MAX))
+        .build()
+        .into()
+}
+
+/// A binary built together with this one.
+fn binary(name: &str) -> Result<String> {
+    let own = std::env::current_exe()?;
+    let path = own.with_file_name(name);
+    ensure!(
+        path.is_file(),
+        "{} is missing: build all binaries in the same way as this one (./x lab does)",
+        path.display()
+    );
+    Ok(text(&path))
+}
+
+fn text(path: &Path) -> String {
+    path.display().to_string()
+}
+
+/// A path as a TOML string.
+fn quoted(path: &Path) -> String {
+    toml::Value::String(text(path)).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_appliance_is_given_a_configuration_that_parses() {
+        let at = |name: &str| PathBuf::from("/lab \"x\"").join(name);
+        let certificate = Certificate { ca: at("ca"), chain: at("chain"), key: at("key") };
+        let site = Site {
+            source: Path::new("/source"),
+            room: at("room"),
+            certificate: &certificate,
+            port: 18501,
+            cpu: 0,
+            other_cpu: 1,
+            asset: "lab-warm",
+        };
+        let config: toml::Table = site.appliance_config(&at("drive")).parse().unwrap();
+        assert_eq!(config["serve"]["cpus"].as_array().unwrap().len(), 1);
+        assert_eq!(config["serve"]["listen"][0].as_str(), Some("127.0.0.1:18501"));
+        assert_eq!(config["drives"]["paths"][0].as_str(), Some("/lab \"x\"/drive"));
+        assert_eq!(config["control"]["url"].as_str(), Some("http://127.0.0.1:18503"));
+        assert_eq!(config["fill"]["trust"].as_str(), Some("/lab \"x\"/ca"));
+    }
+}

@@ -1,0 +1,89 @@
+//! One window: load on a server for some seconds, and what came.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use serde::Serialize;
+
+use crate::client::{Load, Plan, Truth};
+use crate::cpu;
+
+/// How long.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timing {
+    /// Load before the window opens: connections and caches settle.
+    pub(crate) warm_up: Duration,
+    /// The window.
+    pub(crate) window: Duration,
+}
+
+/// What was seen in a window.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Window {
+    /// Gigabits of body per second.
+    pub(crate) gbps: f64,
+    /// Body, in decimal GB.
+    pub(crate) gb: f64,
+    /// Seconds.
+    pub(crate) seconds: f64,
+    /// Complete responses.
+    pub(crate) responses: u64,
+    /// Complete responses per second.
+    pub(crate) responses_per_s: f64,
+    /// Median response time.
+    pub(crate) response_ms_p50: f64,
+    /// 99th percentile of response time.
+    pub(crate) response_ms_p99: f64,
+    /// Body bytes compared with the source, warm-up included.
+    pub(crate) bytes_verified: u64,
+    /// The load client's CPU seconds per GB.
+    pub(crate) client_cpu_s_per_gb: f64,
+    /// The load client's share of its CPU.
+    pub(crate) client_cpu_share: f64,
+    /// What was negotiated, on any connection.
+    pub(crate) ciphers: Vec<String>,
+}
+
+/// Decimal GB.
+pub(crate) fn gigabytes(bytes: u64) -> f64 {
+    // A byte is to a GB as a nanosecond is to a second.
+    Duration::from_nanos(bytes).as_secs_f64()
+}
+
+/// Drives `plan` against a server; `meter` is read when the window opens and when it closes.
+pub(crate) fn measure<M>(
+    plan: &Plan,
+    truth: Truth,
+    timing: Timing,
+    meter: impl Fn() -> Result<M>,
+) -> Result<(Window, M, M)> {
+    let mut load = Load::connect(plan, truth)?;
+    load.ask_all()?;
+    load.drive(Instant::now() + timing.warm_up)?;
+    load.latency().reset();
+    let (meter_before, client) = (meter()?, cpu::of_this_thread()?);
+    let (before, start) = (load.totals(), Instant::now());
+    load.drive(start + timing.window)?;
+    let (after, seconds) = (load.totals(), start.elapsed().as_secs_f64());
+    let (client, meter_after) = ((cpu::of_this_thread()? - client).as_secs_f64(), meter()?);
+    let gb = gigabytes(after.body - before.body);
+    ensure!(0.0 < gb, "nothing came within the window");
+    let responses = after.responses - before.responses;
+    let latency = load.latency();
+    let millis =
+        |share| Duration::from_micros(latency.value_at_quantile(share)).as_secs_f64() * 1e3;
+    let window = Window {
+        gbps: gb * 8.0 / seconds,
+        gb,
+        seconds,
+        responses,
+        responses_per_s: f64::from(u32::try_from(responses)?) / seconds,
+        response_ms_p50: millis(0.5),
+        response_ms_p99: millis(0.99),
+        bytes_verified: after.verified,
+        client_cpu_s_per_gb: client / gb,
+        client_cpu_share: client / seconds,
+        ciphers: load.suites(),
+    };
+    Ok((window, meter_before, meter_after))
+}

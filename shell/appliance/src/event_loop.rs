@@ -53,8 +53,6 @@ pub struct Listener {
 pub struct Setup {
     /// Bounds.
     pub config: Config,
-    /// Where connections arrive.
-    pub listeners: Vec<Listener>,
     /// Shakes hands.
     pub acceptor: Acceptor,
     /// The drives' directories, in the order of `DriveIndex`; none where one is set aside.
@@ -123,7 +121,7 @@ impl EventLoop {
             sockets: Vec::new(),
             vacant: Vec::new(),
             generations: Vec::new(),
-            listeners: setup.listeners,
+            listeners: Vec::new(),
             acceptor: setup.acceptor,
             drives: setup.drives,
             mailbox: setup.mailbox,
@@ -140,9 +138,6 @@ impl EventLoop {
     }
 
     fn run(&mut self) -> Result<(), uring::RingError> {
-        for (index, listener) in (0..).zip(&self.listeners) {
-            self.ring.accept(listener.socket.as_fd(), Token(index));
-        }
         self.ring.poll_readable(self.mailbox.bell(), BELL);
         let mut completions = Vec::with_capacity(COMPLETIONS_MAX);
         while !self.worker.is_stopped() {
@@ -473,10 +468,19 @@ impl EventLoop {
         while let Some(letter) = self.mailbox.take() {
             match letter {
                 Letter::Update(update) => self.event(Event::Update(update)),
+                Letter::Listen(listeners) => self.listen(listeners),
                 Letter::Stop(within) => self.stop(within),
             }
         }
         self.ring.poll_readable(self.mailbox.bell(), BELL);
+    }
+
+    fn listen(&mut self, listeners: Vec<Listener>) {
+        for listener in listeners {
+            let token = Token(u64::try_from(self.listeners.len()).expect("listeners are few"));
+            self.ring.accept(listener.socket.as_fd(), token);
+            self.listeners.push(listener);
+        }
     }
 
     fn stop(&mut self, within: Nanos) {

@@ -8,6 +8,8 @@ use model::units::Nanos;
 use rustix::event::{EventfdFlags, eventfd};
 use worker::Update;
 
+use crate::event_loop::Listener;
+
 /// Letters that wait. A sender blocks when there are so many; only storage threads send many, and
 /// they may wait for a worker, never the other way round.
 const LETTERS_MAX: usize = 4096;
@@ -17,6 +19,8 @@ const LETTERS_MAX: usize = 4096;
 pub enum Letter {
     /// There is more or less to serve.
     Update(Update),
+    /// Accept connections from these too.
+    Listen(Vec<Listener>),
     /// Be done within this time.
     Stop(Nanos),
 }

@@ -40,9 +40,12 @@ const ROWS: [Row; 15] = [
     row("connections_refused_total", Kind::Counter, "Connections closed on arrival, full.", |s| {
         &s.refused
     }),
-    row("connections_timed_out_total", Kind::Counter, "Connections closed without progress.", |s| {
-        &s.timed_out
-    }),
+    row(
+        "connections_timed_out_total",
+        Kind::Counter,
+        "Connections closed without progress.",
+        |s| &s.timed_out,
+    ),
     row("connections", Kind::Gauge, "Connections open.", |s| &s.open),
     row("responses_2xx_total", Kind::Counter, "Responses with 200, 204 or 206.", |s| {
         &s.responses_2xx

@@ -63,7 +63,6 @@ fn serve() -> Served {
     let counters = Arc::new(Shared::default());
     let setup = Setup {
         config: config(),
-        listeners: vec![first, second],
         acceptor,
         drives: vec![Some(OwnedFd::from(std::fs::File::open(directory.path()).unwrap()))],
         mailbox: letters,
@@ -72,6 +71,7 @@ fn serve() -> Served {
     };
     let thread = std::thread::spawn(move || event_loop::run(setup));
     let path = publish(&sender);
+    sender.send(Letter::Listen(vec![first, second]));
     let client = Arc::new(client);
     Served { secure, plain, client, sender, counters, thread, path, content, _directory: directory }
 }

@@ -1,9 +1,9 @@
 //! ARCHITECTURE.md as data: the tables that the checks hold the workspace to.
 //!
 //! ```text
-//! | room | purpose ...      every room there is, by folder
-//! | importer | may import | which room may depend on which
-//! | library | only in |     libraries that not every room may have
+//! | room | modules | ...     every room there is, by folder, and its modules
+//! | importer | may import |   which room may depend on which
+//! | library | only in |        libraries that not every room may have
 //! ```
 //!
 //! Only what stands in `code marks` counts; the prose beside it is for people.
@@ -13,8 +13,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// What ARCHITECTURE.md says.
 #[derive(Debug, Default)]
 pub(crate) struct Map {
-    /// Folders in the table of rooms.
-    pub(crate) rooms: BTreeSet<String>,
+    /// Folders in the table of rooms, each with the modules that the table names.
+    pub(crate) rooms: BTreeMap<String, BTreeSet<String>>,
     /// Importer to what it may import. A room without an entry is unlisted.
     pub(crate) imports: BTreeMap<String, BTreeSet<String>>,
     /// Library to where it may be: names of rooms, or layers written as `pure/`.
@@ -23,14 +23,10 @@ pub(crate) struct Map {
 
 /// Reads the three tables, or says which is missing.
 pub(crate) fn parse(text: &str) -> Result<Map, String> {
-    let rooms = table(text, "| room | purpose")?;
+    let rooms = table(text, "| room | modules")?;
     let imports = table(text, "| importer | may import")?;
     let libraries = table(text, "| library | only in")?;
-    Ok(Map {
-        rooms: rooms.into_iter().flat_map(|(left, _)| left).collect(),
-        imports: by_left(imports),
-        libraries: by_left(libraries),
-    })
+    Ok(Map { rooms: by_left(rooms), imports: by_left(imports), libraries: by_left(libraries) })
 }
 
 type Row = (Vec<String>, BTreeSet<String>);
@@ -73,10 +69,10 @@ mod tests {
 
     const TEXT: &str = "\
 # Map
-| room | purpose | modules |
+| room | modules | purpose |
 | --- | --- | --- |
-| `base/model` | nouns | `id` |
-| `pure/worker` | one core | |
+| `base/model` | `id` `units` | nouns |
+| `pure/worker` | | one `core` |
 
 | importer | may import |
 | --- | --- |
@@ -93,7 +89,9 @@ after
     #[test]
     fn only_marked_words_count() {
         let map = parse(TEXT).unwrap();
-        assert_eq!(map.rooms.iter().collect::<Vec<_>>(), ["base/model", "pure/worker"]);
+        assert_eq!(map.rooms.keys().collect::<Vec<_>>(), ["base/model", "pure/worker"]);
+        assert_eq!(map.rooms["base/model"].iter().collect::<Vec<_>>(), ["id", "units"]);
+        assert_eq!(map.rooms["pure/worker"].len(), 0);
         assert_eq!(map.imports["model"].len(), 0);
         assert_eq!(map.imports["fill"].iter().collect::<Vec<_>>(), ["model", "seal"]);
         assert_eq!(map.libraries["serde"].iter().collect::<Vec<_>>(), ["tools/", "wire"]);

@@ -35,6 +35,7 @@ pub(crate) fn check(workspace: &Workspace, map: &Map, decisions: &str) -> Vec<Fi
     map_is_lawful(workspace, map, &mut findings);
     for member in &workspace.members {
         listed(member, map, &mut findings);
+        modules(member, map, &mut findings);
         imports(workspace, member, map, &mut findings);
         libraries(workspace, member, map, &mut findings);
         lints(member, &mut findings);
@@ -59,7 +60,7 @@ fn layer_rank(layer: &str) -> Option<usize> {
 fn map_is_lawful(workspace: &Workspace, map: &Map, findings: &mut Vec<Finding>) {
     let folders: BTreeSet<_> = workspace.members.iter().map(|m| m.folder.as_str()).collect();
     let by_name: BTreeMap<_, _> = workspace.members.iter().map(|m| (m.name(), m)).collect();
-    for folder in map.rooms.iter().filter(|folder| !folders.contains(folder.as_str())) {
+    for folder in map.rooms.keys().filter(|folder| !folders.contains(folder.as_str())) {
         add(findings, MAP, format!("the table of rooms has `{folder}`, which is not there"));
     }
     for (from, allowed) in &map.imports {
@@ -122,6 +123,19 @@ fn reaches(map: &Map, from: &str, to: &str) -> bool {
     false
 }
 
+/// The modules that the map names are there. It need not name them all.
+fn modules(member: &Member, map: &Map, findings: &mut Vec<Finding>) {
+    for module in map.rooms.get(&member.folder).into_iter().flatten() {
+        let source = format!("{}/src/{module}", member.folder);
+        let (file, folder) = (format!("{source}.rs"), format!("{source}/"));
+        if !member.sources.iter().any(|(path, _)| *path == file || path.starts_with(&folder)) {
+            let name = member.name();
+            let text = format!("`{name}` has no module `{module}`: correct the table of rooms");
+            add(findings, MAP, text);
+        }
+    }
+}
+
 /// A room is on the map, and called what its folder is called.
 fn listed(member: &Member, map: &Map, findings: &mut Vec<Finding>) {
     let (folder, name) = (&member.folder, member.name());
@@ -130,7 +144,7 @@ fn listed(member: &Member, map: &Map, findings: &mut Vec<Finding>) {
             format!("{folder} stands in no layer: rooms live in base/, pure/, shell/, tools/");
         add(findings, member.manifest_path(), text);
     }
-    if !map.rooms.contains(folder) {
+    if !map.rooms.contains_key(folder) {
         let text =
             format!("{folder} is not in the table of rooms of {MAP}: say there what it is for");
         add(findings, member.manifest_path(), text);

@@ -3,7 +3,7 @@ use crate::map;
 use crate::workspace::lock_edges;
 
 const MAP_TEXT: &str = "
-| room | purpose | modules |
+| room | modules | purpose |
 | --- | --- | --- |
 | `base/model` `base/wire` `pure/fill` `pure/seal` `pure/worker` | | |
 | `shell/uring` `shell/tls` `shell/appliance` `shell/control` `tools/lab` | | |
@@ -60,6 +60,24 @@ fn a_room_outside_the_tables_is_refused() {
             "pure/rumour/Cargo.toml: pure/rumour is not in the table of rooms",
             "pure/rumour/Cargo.toml: rumour has no row in the table of imports",
         ],
+    );
+}
+
+#[test]
+fn a_module_that_only_the_map_knows_is_refused() {
+    let named = |house: &mut House| {
+        house.map_text = MAP_TEXT
+            .replace("| `shell/uring` ", "| `pure/fill` | `plan` `rate` | |\n| `shell/uring` ");
+    };
+    let want = "ARCHITECTURE.md: `fill` has no module `";
+    check_house(named, &[&format!("{want}plan`"), &format!("{want}rate`")]);
+    check_house(
+        |house| {
+            named(house);
+            house.source("pure/fill/src/plan.rs", "");
+            house.source("pure/fill/src/rate/mod.rs", "");
+        },
+        &[],
     );
 }
 

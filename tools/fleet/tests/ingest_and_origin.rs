@@ -1,5 +1,7 @@
 //! The way of a file: ingested by one process, served by another, each block checked by its hash.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -52,7 +54,8 @@ fn the_origin_answers_as_http_wants_and_never_from_outside_its_directory() {
     let etag = header(&whole, "etag");
     assert_eq!((whole.status().as_u16(), &*header(&whole, "content-length")), (200, "700000"));
     assert_eq!(header(&whole, "accept-ranges"), "bytes");
-    let cases: [(&str, &[(&str, &str)], u16, &str); 12] = [
+    type Headers<'a> = &'a [(&'a str, &'a str)];
+    let cases: [(&str, Headers<'_>, u16, &str); 12] = [
         ("v/r0.mp4", &[("range", "bytes=10-19")], 206, "bytes 10-19/700000"),
         ("v/r0.mp4", &[("range", "bytes=-5")], 206, "bytes 699995-699999/700000"),
         ("v/r0.mp4", &[("range", "bytes=700000-")], 416, "bytes */700000"),
@@ -100,7 +103,7 @@ fn a_broken_package_is_refused_and_control_hears_nothing_of_it() {
     unused.set_nonblocking(true).unwrap();
     let url = format!("http://{}", unused.local_addr().unwrap());
     for (path, from, to, said) in [
-        ("v/r0.m3u8", "#EXT-X-ENDLIST", "", "v/r0.m3u8, line 10: it has no #EXT-X-ENDLIST"),
+        ("v/r0.m3u8", "#EXT-X-ENDLIST\n", "", "v/r0.m3u8, line 10: it has no #EXT-X-ENDLIST"),
         ("manifest.mpd", "\"static\"", "\"dynamic\"", "manifest.mpd, line 2: its type is"),
         ("master.m3u8", "v/r0", "v/r5", "master.m3u8, line 4: it names \"v/r5.m3u8\""),
     ] {

@@ -154,9 +154,12 @@ pub fn object_folder(object: &ObjectId) -> FileName {
 
 /// All folders of a drive, parents first. `format` makes them, so that publishing never has to.
 pub fn folders() -> impl Iterator<Item = FileName> {
-    let fixed = [OBJECTS, FILL, INDEX].map(|name| FileName(name.into()));
-    let objects = (0..=u8::MAX).map(|first| FileName(format!("{OBJECTS}/{first:02x}").into()));
-    fixed.into_iter().chain(objects)
+    [OBJECTS, FILL, INDEX].map(|name| FileName(name.into())).into_iter().chain(object_folders())
+}
+
+/// The folders that published objects are in.
+pub fn object_folders() -> impl Iterator<Item = FileName> {
+    (0..=u8::MAX).map(|first| FileName(format!("{OBJECTS}/{first:02x}").into()))
 }
 
 /// The file of an object on its way.

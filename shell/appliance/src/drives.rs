@@ -1,0 +1,639 @@
+//! One drive: its marker, its files, its index. All I/O of `store` is done here.
+//!
+//! Everything happens below one open directory, so that a drive which is unmounted while in use
+//! takes no byte of ours to the filesystem beneath. Object files are read and written with direct
+//! I/O only; the index is small and goes through the page cache, each change followed by fdatasync.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use model::extent::{DriveIndex, FileName};
+use model::id::{DriveId, ObjectId};
+use model::limits::DIRECT_ALIGN;
+use model::object::{BlockHash, Blocks, BlocksError};
+use model::units::Bytes;
+use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+use store::layout::{self, Footer, FooterError};
+use store::log::{self, Change, Damage, Entry, RECORD_LEN, Sequence};
+use store::marker::{Marker, MarkerError};
+use store::publish::Fault;
+
+use crate::pages::Pages;
+
+/// A drive that is in use, or was until it failed.
+#[derive(Debug)]
+pub struct Drive {
+    index: DriveIndex,
+    path: PathBuf,
+    marker: Marker,
+    root: OwnedFd,
+    /// Held open because it carries the lock that keeps a second process out.
+    _marker_file: OwnedFd,
+    log: Mutex<DriveLog>,
+    /// Why it is set aside; none while it is in use.
+    set_aside: Mutex<Option<String>>,
+}
+
+/// What was found when a drive was opened.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Loaded {
+    /// Its objects.
+    pub entries: BTreeMap<ObjectId, Entry>,
+    /// What was cut from the end of the log.
+    pub torn: Bytes,
+    /// Why the index had to be made anew, if it had.
+    pub damage: Option<Damage>,
+}
+
+/// How large a drive is, the reserve taken off.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Space {
+    /// What may be filled in all.
+    pub capacity: Bytes,
+    /// What of it is free.
+    pub free: Bytes,
+}
+
+/// Why a directory is not used as a drive.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Nothing there.
+    #[error("there is no directory {0}: mount the drive there, or correct the configuration")]
+    NoDirectory(PathBuf),
+    /// An ordinary directory, most likely the empty mount point of a drive that is not mounted.
+    #[error(
+        "{0} is not a Nearcast drive (no {marker}). If its drive is not mounted, mount it; if it \
+         is new, run: nearcast-appliance format {0}", marker = layout::MARKER
+    )]
+    NoMarker(PathBuf),
+    /// A marker that cannot be used.
+    #[error("{path}: {error}")]
+    Marker {
+        /// Which directory.
+        path: PathBuf,
+        /// What is wrong with the marker.
+        error: MarkerError,
+    },
+    /// Another process has it.
+    #[error("{0} is in use by another process: only one appliance may use a drive")]
+    InUse(PathBuf),
+    /// Two configured directories are the same drive.
+    #[error("{0} is drive {1}, which is configured already under another path")]
+    Twice(PathBuf, DriveId),
+    /// No direct I/O.
+    #[error("{path} does not take direct I/O ({error}): put the drive on ext4 or XFS")]
+    NoDirectIo {
+        /// Which directory.
+        path: PathBuf,
+        /// What the kernel said.
+        error: io::Error,
+    },
+    /// The drive failed.
+    #[error("{path}: {error}")]
+    Drive {
+        /// Which directory.
+        path: PathBuf,
+        /// What failed.
+        error: DriveError,
+    },
+}
+
+/// An operation on a drive failed.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {deed} {file}: {error}")]
+pub struct DriveError {
+    /// What follows for the drive.
+    pub fault: Fault,
+    deed: &'static str,
+    file: String,
+    error: io::Error,
+}
+
+/// Why the file of an object is not what it should be.
+#[derive(Debug, thiserror::Error)]
+pub enum ObjectFileError {
+    /// The drive failed.
+    #[error(transparent)]
+    Drive(#[from] DriveError),
+    /// Its footer.
+    #[error(transparent)]
+    Footer(#[from] FooterError),
+    /// Its table.
+    #[error(transparent)]
+    Table(#[from] BlocksError),
+}
+
+/// Snapshot and log of a drive, and what they say.
+#[derive(Debug)]
+struct DriveLog {
+    file: OwnedFd,
+    /// Invariant: what is before it is good and flushed.
+    len: Bytes,
+    sequence: Sequence,
+    entries: BTreeMap<ObjectId, Entry>,
+}
+
+/// A log longer than this is not one: a 100,000-object drive's is under 26 MB.
+const INDEX_FILE_MAX: Bytes = Bytes::mib(1024);
+
+/// What an error of the kernel means for the drive. O_DIRECT reads of a bad sector say ENODATA, not
+/// EIO, and XFS says EUCLEAN or ESHUTDOWN when it has given up (facts of 2026-11: both were seen).
+pub fn fault_of(errno: Errno) -> Fault {
+    const SET_ASIDE: [Errno; 11] = [
+        Errno::IO,
+        Errno::NODATA,
+        Errno::ROFS,
+        Errno::NXIO,
+        Errno::NODEV,
+        Errno::UCLEAN,
+        Errno::SHUTDOWN,
+        Errno::BADMSG,
+        Errno::TIMEDOUT,
+        Errno::REMOTEIO,
+        Errno::STALE,
+    ];
+    if SET_ASIDE.contains(&errno) {
+        Fault::SetAside
+    } else if errno == Errno::NOSPC || errno == Errno::DQUOT {
+        Fault::Full
+    } else {
+        Fault::Io
+    }
+}
+
+impl Drive {
+    /// Opens a formatted drive and loads its index.
+    pub fn open(path: &Path, index: DriveIndex) -> Result<(Self, Loaded), OpenError> {
+        let failed = |error| OpenError::Drive { path: path.to_owned(), error };
+        let root = open_root(path)?;
+        let (marker, marker_file) = read_marker(path, &root)?;
+        rustix::fs::flock(&marker_file, FlockOperation::NonBlockingLockExclusive)
+            .map_err(|_| OpenError::InUse(path.to_owned()))?;
+        probe_direct_io(path, &root)?;
+        let (log, loaded) = DriveLog::open(marker.id, &root).map_err(failed)?;
+        let drive = Self {
+            index,
+            path: path.to_owned(),
+            marker,
+            root,
+            _marker_file: marker_file,
+            log: Mutex::new(log),
+            set_aside: Mutex::new(None),
+        };
+        Ok((drive, loaded))
+    }
+
+    /// Its place in the appliance's list.
+    pub fn index(&self) -> DriveIndex {
+        self.index
+    }
+
+    /// Where it is mounted.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What its marker says.
+    pub fn marker(&self) -> &Marker {
+        &self.marker
+    }
+
+    /// Why it is set aside, if it is.
+    pub fn set_aside_reason(&self) -> Option<String> {
+        lock(&self.set_aside).clone()
+    }
+
+    /// Stops all use of the drive; false if it was stopped before.
+    pub fn set_aside(&self, reason: &str) -> bool {
+        let mut set_aside = lock(&self.set_aside);
+        let first = set_aside.is_none();
+        set_aside.get_or_insert_with(|| reason.to_owned());
+        first
+    }
+
+    /// How large it is and how much of that is free.
+    pub fn space(&self) -> Result<Space, DriveError> {
+        let stat = rustix::fs::fstatvfs(&self.root).map_err(to("measure", "the filesystem"))?;
+        Ok(space(&stat, &self.marker))
+    }
+
+    /// The part file of an object, made and allocated to its full size. True if it was there before
+    /// in this size: then it may hold good blocks.
+    pub fn allocate(&self, file: &FileName, len: Bytes) -> Result<(OwnedFd, bool), DriveError> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::DIRECT;
+        let fd = self.open_file(file, flags, "make")?;
+        let found = file_len(&fd, file)?;
+        if found != Bytes::ZERO && found != len {
+            rustix::fs::ftruncate(&fd, 0).map_err(to("cut", &file.0))?;
+        }
+        rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, len.0)
+            .map_err(to("allocate room for", &file.0))?;
+        Ok((fd, found == len))
+    }
+
+    /// Opens a file for direct reading.
+    pub fn open_read(&self, file: &FileName) -> Result<OwnedFd, DriveError> {
+        self.open_file(file, OFlags::RDONLY | OFlags::DIRECT, "open")
+    }
+
+    /// Writes whole pages.
+    pub fn write(&self, fd: &OwnedFd, bytes: &[u8], at: Bytes) -> Result<(), DriveError> {
+        assert!(Bytes::of(bytes.len()).0.is_multiple_of(DIRECT_ALIGN.0), "only whole pages");
+        let mut done = 0;
+        while done < bytes.len() {
+            let offset = at.0 + Bytes::of(done).0;
+            match rustix::io::pwrite(fd, &bytes[done..], offset) {
+                Ok(0) => return Err(to("write to", "a file: nothing was taken")(Errno::IO)),
+                Ok(n) => done += n,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(to("write to", "a file")(errno)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Fills `bytes` from the file; an end of the file before that is an error.
+    pub fn read(&self, fd: &OwnedFd, bytes: &mut [u8], at: Bytes) -> Result<(), DriveError> {
+        read_at(fd, bytes, at)
+    }
+
+    /// Brings a file to the drive.
+    pub fn flush(&self, fd: &OwnedFd) -> Result<(), DriveError> {
+        rustix::fs::fdatasync(fd).map_err(flush_failed("an object's file"))
+    }
+
+    /// Gives a file another name.
+    pub fn rename(&self, from: &FileName, to_name: &FileName) -> Result<(), DriveError> {
+        rustix::fs::renameat(&self.root, &*from.0, &self.root, &*to_name.0)
+            .map_err(to("rename", &from.0))
+    }
+
+    /// Brings a folder's names to the drive.
+    pub fn sync_folder(&self, folder: &FileName) -> Result<(), DriveError> {
+        let fd = self.open_file(folder, OFlags::RDONLY | OFlags::DIRECTORY, "open")?;
+        rustix::fs::fsync(fd).map_err(flush_failed(&folder.0))
+    }
+
+    /// Removes a file; one that is gone already is no error.
+    pub fn unlink(&self, file: &FileName) -> Result<(), DriveError> {
+        match rustix::fs::unlinkat(&self.root, &*file.0, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(errno) => Err(to("remove", &file.0)(errno)),
+        }
+    }
+
+    /// Appends to the drive's log and brings it to the drive; rewrites it if it has grown long.
+    pub fn log(&self, change: Change) -> Result<(), DriveError> {
+        let mut log = lock(&self.log);
+        log.append(self.marker.id, &[change])?;
+        if log::compaction_is_due(log.records(), log.entries.len()) {
+            log.compact(self.marker.id, &self.root)?;
+        }
+        Ok(())
+    }
+
+    /// True if the drive's own index has the object.
+    pub fn has(&self, object: &ObjectId) -> bool {
+        lock(&self.log).entries.contains_key(object)
+    }
+
+    /// How many objects it holds, and how many bytes of them.
+    pub fn held(&self) -> (u64, Bytes) {
+        let log = lock(&self.log);
+        let bytes = log.entries.values().map(|entry| entry.len.0).sum();
+        (Bytes::of(log.entries.len()).0, Bytes(bytes))
+    }
+
+    /// What the file of an object says of itself, with the hashes of its blocks, proved.
+    pub fn read_blocks(&self, file: &FileName) -> Result<Blocks, ObjectFileError> {
+        let fd = self.open_read(file)?;
+        let footer = read_footer(&fd, file)?;
+        read_table(&fd, footer.object, footer.len)
+    }
+
+    /// The hashes of an object's blocks from its part file, if its table was written.
+    pub fn read_part_blocks(
+        &self,
+        object: ObjectId,
+        len: Bytes,
+    ) -> Result<Blocks, ObjectFileError> {
+        let fd = self.open_read(&layout::part_file(&object))?;
+        read_table(&fd, object, len)
+    }
+
+    /// The names in a folder.
+    pub fn list(&self, folder: &FileName) -> Result<Vec<String>, DriveError> {
+        list(&self.root, folder)
+    }
+
+    fn open_file(
+        &self,
+        file: &FileName,
+        flags: OFlags,
+        deed: &'static str,
+    ) -> Result<OwnedFd, DriveError> {
+        let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        rustix::fs::openat(&self.root, &*file.0, flags, Mode::from_raw_mode(0o640))
+            .map_err(to(deed, &file.0))
+    }
+}
+
+impl DriveLog {
+    fn open(drive: DriveId, root: &OwnedFd) -> Result<(Self, Loaded), DriveError> {
+        let snapshot = read_small(root, layout::SNAPSHOT)?;
+        let bytes = read_small(root, layout::LOG)?.unwrap_or_default();
+        let replay = log::replay(drive, snapshot.as_deref(), &bytes);
+        let file = open_log(root)?;
+        let (len, sequence) = (replay.log_len, replay.sequence);
+        let mut log = Self { file, len, sequence, entries: replay.entries };
+        if replay.damage.is_some() {
+            log.entries = walk(root)?;
+            log.compact(drive, root)?;
+        } else if replay.torn != Bytes::ZERO {
+            log.cut()?;
+        }
+        let entries = log.entries.clone();
+        Ok((log, Loaded { entries, torn: replay.torn, damage: replay.damage }))
+    }
+
+    fn records(&self) -> u64 {
+        self.len.0 / Bytes::of(RECORD_LEN).0
+    }
+
+    fn append(&mut self, drive: DriveId, changes: &[Change]) -> Result<(), DriveError> {
+        let mut bytes = Vec::with_capacity(changes.len() * RECORD_LEN);
+        let mut sequence = self.sequence;
+        for change in changes {
+            sequence = Sequence(sequence.0 + 1);
+            bytes.extend(log::encode(drive, sequence, change));
+        }
+        let written = write_all(&self.file, &bytes, self.len)
+            .and_then(|()| rustix::fs::fdatasync(&self.file).map_err(flush_failed(layout::LOG)));
+        if let Err(error) = written {
+            // Half a record must not stay before the next one.
+            self.cut()?;
+            return Err(error);
+        }
+        self.len += Bytes::of(bytes.len());
+        self.sequence = sequence;
+        changes.iter().for_each(|change| log::apply(&mut self.entries, *change));
+        Ok(())
+    }
+
+    /// Replaces the snapshot by one of what is held now, and empties the log. A crash between the two
+    /// leaves a log that the new snapshot has already: its numbers say so.
+    fn compact(&mut self, drive: DriveId, root: &OwnedFd) -> Result<(), DriveError> {
+        let snapshot = log::snapshot(drive, self.sequence, &self.entries);
+        replace(root, layout::SNAPSHOT, &snapshot)?;
+        self.len = Bytes::ZERO;
+        self.cut()
+    }
+
+    fn cut(&mut self) -> Result<(), DriveError> {
+        rustix::fs::ftruncate(&self.file, self.len.0).map_err(to("cut", layout::LOG))?;
+        rustix::fs::fsync(&self.file).map_err(flush_failed(layout::LOG))
+    }
+}
+
+impl DriveError {
+    /// An error that was none of the kernel's: a file ended too early.
+    fn short(file: &str) -> Self {
+        let error = io::Error::from(io::ErrorKind::UnexpectedEof);
+        Self { fault: Fault::Io, deed: "read all of", file: file.to_owned(), error }
+    }
+
+    /// True if the file was not there.
+    pub fn is_missing(&self) -> bool {
+        self.error.kind() == io::ErrorKind::NotFound
+    }
+}
+
+/// Opens a directory that is to be, or is, a drive.
+pub(crate) fn open_root(path: &Path) -> Result<OwnedFd, OpenError> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| match errno {
+        Errno::NOENT | Errno::NOTDIR => OpenError::NoDirectory(path.to_owned()),
+        other => OpenError::Drive {
+            path: path.to_owned(),
+            error: to("open", &path.display().to_string())(other),
+        },
+    })
+}
+
+pub(crate) fn read_marker(path: &Path, root: &OwnedFd) -> Result<(Marker, OwnedFd), OpenError> {
+    let failed = |error| OpenError::Drive { path: path.to_owned(), error };
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let file = match rustix::fs::openat(root, layout::MARKER, flags, Mode::empty()) {
+        Ok(file) => file,
+        Err(Errno::NOENT) => return Err(OpenError::NoMarker(path.to_owned())),
+        Err(errno) => return Err(failed(to("open", layout::MARKER)(errno))),
+    };
+    let mut bytes = vec![0; 4096];
+    let len = rustix::io::pread(&file, &mut bytes[..], 0)
+        .map_err(|errno| failed(to("read", layout::MARKER)(errno)))?;
+    let marker = String::from_utf8_lossy(&bytes[..len])
+        .parse()
+        .map_err(|error| OpenError::Marker { path: path.to_owned(), error })?;
+    Ok((marker, file))
+}
+
+pub(crate) fn space(stat: &rustix::fs::StatVfs, marker: &Marker) -> Space {
+    let blocks = |count: u64| Bytes(count.saturating_mul(stat.f_frsize));
+    let reserve = marker.reserve.of(blocks(stat.f_blocks));
+    // What only root may use counts towards our reserve, not on top of it.
+    let free = blocks(stat.f_bavail).min(blocks(stat.f_bfree).saturating_sub(reserve));
+    Space { capacity: blocks(stat.f_blocks).saturating_sub(reserve), free }
+}
+
+/// Reads a page of the marker with direct I/O: it costs nothing, and a drive that was formatted
+/// elsewhere may be mounted where it cannot be read so.
+fn probe_direct_io(path: &Path, root: &OwnedFd) -> Result<(), OpenError> {
+    let refused =
+        |errno: Errno| OpenError::NoDirectIo { path: path.to_owned(), error: errno.into() };
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::DIRECT;
+    let fd = rustix::fs::openat(root, layout::MARKER, flags, Mode::empty()).map_err(refused)?;
+    let mut page = Pages::zeroed(DIRECT_ALIGN);
+    rustix::io::pread(&fd, page.bytes_mut(), 0).map_err(refused)?;
+    Ok(())
+}
+
+/// The objects of a drive by its files alone: only a file that was complete and flushed gets its name
+/// in `objects/`, and its footer and table say what it is.
+fn walk(root: &OwnedFd) -> Result<BTreeMap<ObjectId, Entry>, DriveError> {
+    let mut entries = BTreeMap::new();
+    for folder in layout::object_folders() {
+        for name in list(root, &folder)? {
+            let Ok(object) = name.parse::<ObjectId>() else { continue };
+            let file = layout::object_file(&object);
+            let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+            let fd = rustix::fs::openat(root, &*file.0, flags, Mode::empty())
+                .map_err(to("open", &file.0))?;
+            let blocks = read_footer(&fd, &file)
+                .and_then(|footer| read_table(&fd, footer.object, footer.len));
+            match blocks {
+                Ok(blocks) if blocks.id() == object => {
+                    entries.insert(object, Entry { offset: Bytes::ZERO, len: blocks.len() });
+                }
+                Err(ObjectFileError::Drive(error)) if error.fault == Fault::SetAside => {
+                    return Err(error);
+                }
+                Ok(_) | Err(_) => tracing::warn!(file = %file.0, "not an object, left out"),
+            }
+        }
+    }
+    Ok(entries)
+}
+
+/// The footer of a file of objects.
+pub(crate) fn read_footer(fd: &OwnedFd, file: &FileName) -> Result<Footer, ObjectFileError> {
+    let len = file_len(fd, file)?;
+    let at = len.saturating_sub(layout::FOOTER_LEN);
+    if len < layout::FOOTER_LEN || !at.0.is_multiple_of(DIRECT_ALIGN.0) {
+        return Err(FooterError::Magic.into());
+    }
+    let mut page = Pages::zeroed(layout::FOOTER_LEN);
+    read_at(fd, page.bytes_mut(), at)?;
+    Ok(Footer::decode(page.bytes(), len)?)
+}
+
+/// The table of a file of objects, proved to be that of `object`.
+pub(crate) fn read_table(
+    fd: &OwnedFd,
+    object: ObjectId,
+    len: Bytes,
+) -> Result<Blocks, ObjectFileError> {
+    let sections = layout::sections(len);
+    if sections.table_len == Bytes::ZERO {
+        return Ok(blocks_without_table(object, len)?);
+    }
+    let mut pages = Pages::zeroed(sections.table_len);
+    read_at(fd, pages.bytes_mut(), sections.table_offset)?;
+    let table = &pages.bytes()[..sections.table_len.as_usize()];
+    let hashes = table.as_chunks::<32>().0.iter().map(|hash| BlockHash(*hash)).collect();
+    Ok(Blocks::prove(object, len, hashes)?)
+}
+
+/// The blocks of an object that has less than two: its id is the only hash.
+pub(crate) fn blocks_without_table(object: ObjectId, len: Bytes) -> Result<Blocks, BlocksError> {
+    let hashes = if len == Bytes::ZERO { Vec::new() } else { vec![BlockHash(object.0)] };
+    Blocks::prove(object, len, hashes)
+}
+
+/// Writes a file beside `name`, brings it to the drive and puts it in the place of `name`.
+pub(crate) fn replace(root: &OwnedFd, name: &str, bytes: &[u8]) -> Result<(), DriveError> {
+    let aside = format!("{name}.new");
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(root, &*aside, flags, Mode::from_raw_mode(0o640))
+        .map_err(to("make", &aside))?;
+    write_all(&file, bytes, Bytes::ZERO)?;
+    rustix::fs::fsync(&file).map_err(flush_failed(&aside))?;
+    rustix::fs::renameat(root, &*aside, root, name).map_err(to("rename", &aside))?;
+    let folder = name.rsplit_once('/').map_or(".", |(folder, _)| folder);
+    sync_at(root, folder)
+}
+
+/// Brings a folder's names to the drive.
+pub(crate) fn sync_at(root: &OwnedFd, folder: &str) -> Result<(), DriveError> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let fd = rustix::fs::openat(root, folder, flags, Mode::empty()).map_err(to("open", folder))?;
+    rustix::fs::fsync(fd).map_err(flush_failed(folder))
+}
+
+pub(crate) fn list(root: &OwnedFd, folder: &FileName) -> Result<Vec<String>, DriveError> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let fd = rustix::fs::openat(root, &*folder.0, flags, Mode::empty())
+        .map_err(to("open", &folder.0))?;
+    let entries = rustix::fs::Dir::read_from(&fd).map_err(to("list", &folder.0))?;
+    let mut names = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(to("list", &folder.0))?;
+        let name = entry.file_name().to_string_lossy();
+        if name != "." && name != ".." {
+            names.push(name.into_owned());
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+/// A file of the index; none if it is not there.
+pub(crate) fn read_small(root: &OwnedFd, name: &str) -> Result<Option<Vec<u8>>, DriveError> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let fd = match rustix::fs::openat(root, name, flags, Mode::empty()) {
+        Ok(fd) => fd,
+        Err(Errno::NOENT) => return Ok(None),
+        Err(errno) => return Err(to("open", name)(errno)),
+    };
+    let len = file_len(&fd, &FileName(name.into()))?.min(INDEX_FILE_MAX);
+    let mut bytes = vec![0; len.as_usize()];
+    read_at(&fd, &mut bytes, Bytes::ZERO)?;
+    Ok(Some(bytes))
+}
+
+fn open_log(root: &OwnedFd) -> Result<OwnedFd, DriveError> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    rustix::fs::openat(root, layout::LOG, flags, Mode::from_raw_mode(0o640))
+        .map_err(to("open", layout::LOG))
+}
+
+pub(crate) fn file_len(fd: &OwnedFd, file: &FileName) -> Result<Bytes, DriveError> {
+    let stat = rustix::fs::fstat(fd).map_err(to("look at", &file.0))?;
+    Ok(Bytes(u64::try_from(stat.st_size).unwrap_or(0)))
+}
+
+pub(crate) fn read_at(fd: &OwnedFd, bytes: &mut [u8], at: Bytes) -> Result<(), DriveError> {
+    let mut done = 0;
+    while done < bytes.len() {
+        let offset = at.0 + Bytes::of(done).0;
+        match rustix::io::pread(fd, &mut bytes[done..], offset) {
+            Ok(0) => return Err(DriveError::short("a file")),
+            Ok(n) => done += n,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(to("read", "a file")(errno)),
+        }
+    }
+    Ok(())
+}
+
+fn write_all(fd: &OwnedFd, bytes: &[u8], at: Bytes) -> Result<(), DriveError> {
+    let mut done = 0;
+    while done < bytes.len() {
+        let offset = at.0 + Bytes::of(done).0;
+        match rustix::io::pwrite(fd, &bytes[done..], offset) {
+            Ok(n) => done += n,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(to("write to", "the index")(errno)),
+        }
+    }
+    Ok(())
+}
+
+/// Names what was tried, for the message.
+pub(crate) fn to(deed: &'static str, file: &str) -> impl FnOnce(Errno) -> DriveError {
+    move |errno| DriveError {
+        fault: fault_of(errno),
+        deed,
+        file: file.to_owned(),
+        error: errno.into(),
+    }
+}
+
+/// After a failed flush nobody knows what reached the drive, and trying again lies (the kernel
+/// marks the pages clean): whatever the reason, the drive is set aside.
+fn flush_failed(file: &str) -> impl FnOnce(Errno) -> DriveError {
+    move |errno| DriveError {
+        fault: if fault_of(errno) == Fault::Full { Fault::Full } else { Fault::SetAside },
+        deed: "flush",
+        file: file.to_owned(),
+        error: errno.into(),
+    }
+}
+
+/// A thread that panicked under this lock takes the process down; the data are whole either way.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,211 @@
+//! Says what is on a drive, or in one object file. Reads only, and needs no lock.
+
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use model::extent::FileName;
+use model::limits::DIRECT_ALIGN;
+use model::object::{BLOCK_LEN, Blocks, block_len};
+use model::units::Bytes;
+use rustix::fs::{Mode, OFlags};
+use serde::Serialize;
+use store::layout;
+use store::log;
+
+use crate::drives::{self, DriveError, ObjectFileError, OpenError, to};
+use crate::format::gigabytes;
+use crate::pages::Pages;
+
+/// What `inspect` found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Inspected {
+    /// A drive.
+    Drive(InspectedDrive),
+    /// An object's file.
+    Object(InspectedObject),
+}
+
+/// A drive, from its marker and its index.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct InspectedDrive {
+    /// The directory.
+    pub path: PathBuf,
+    /// The drive's UUID.
+    pub id: String,
+    /// Share that is never filled.
+    pub reserve: String,
+    /// Smallest unit that direct I/O took when formatted.
+    pub direct_align_bytes: u64,
+    /// When it was formatted.
+    pub created_unix_s: u64,
+    /// What may be filled.
+    pub capacity_bytes: u64,
+    /// What of it is free.
+    pub free_bytes: u64,
+    /// Objects in its index.
+    pub objects: u64,
+    /// Their bytes.
+    pub object_bytes: u64,
+    /// Objects on their way.
+    pub parts: u64,
+    /// Records in the log since the snapshot.
+    pub log_records: u64,
+    /// Bytes of a torn write at the end of the log: cut at the next start.
+    pub log_torn_bytes: u64,
+    /// What is wrong with the index; it is then made anew from the files at the next start.
+    pub damage: Option<String>,
+}
+
+/// One object's file, verified.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct InspectedObject {
+    /// The file.
+    pub path: PathBuf,
+    /// The object's id, from the footer.
+    pub object: String,
+    /// Its length.
+    pub len: u64,
+    /// How many blocks it has.
+    pub blocks: u64,
+    /// The blocks whose bytes do not have their hash.
+    pub wrong_blocks: Vec<u64>,
+}
+
+/// Why it cannot be inspected.
+#[derive(Debug, thiserror::Error)]
+pub enum InspectError {
+    /// Not a drive.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// Not an object's file, or not all of one.
+    #[error("{path}: {error}")]
+    Object {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        error: ObjectFileError,
+    },
+    /// The drive failed.
+    #[error("{path}: {error}")]
+    Drive {
+        /// The directory or file.
+        path: PathBuf,
+        /// What failed.
+        error: DriveError,
+    },
+}
+
+/// Inspects a drive's directory or an object's file.
+pub fn inspect(path: &Path) -> Result<Inspected, InspectError> {
+    if path.is_dir() {
+        drive(path).map(Inspected::Drive)
+    } else {
+        object(path).map(Inspected::Object)
+    }
+}
+
+impl Inspected {
+    /// True if all that was found is as it should be.
+    pub fn is_sound(&self) -> bool {
+        match self {
+            Self::Drive(drive) => drive.damage.is_none(),
+            Self::Object(object) => object.wrong_blocks.is_empty(),
+        }
+    }
+
+    /// What an operator reads.
+    pub fn text(&self) -> String {
+        match self {
+            Self::Drive(drive) => format!(
+                "{}: drive {}\n  {} may be filled ({} kept free), {} of it free\n  {} objects, {}; \
+                 {} on their way\n  index: {} records since the snapshot, {} B torn; {}",
+                drive.path.display(),
+                drive.id,
+                gigabytes(drive.capacity_bytes),
+                drive.reserve,
+                gigabytes(drive.free_bytes),
+                drive.objects,
+                gigabytes(drive.object_bytes),
+                drive.parts,
+                drive.log_records,
+                drive.log_torn_bytes,
+                drive.damage.as_deref().unwrap_or("sound"),
+            ),
+            Self::Object(object) => format!(
+                "{}: object {}\n  {} in {} blocks; {}",
+                object.path.display(),
+                object.object,
+                Bytes(object.len),
+                object.blocks,
+                if self.is_sound() {
+                    "every block has its hash".to_owned()
+                } else {
+                    format!("wrong blocks: {:?}", object.wrong_blocks)
+                },
+            ),
+        }
+    }
+}
+
+fn drive(path: &Path) -> Result<InspectedDrive, InspectError> {
+    let failed = |error| InspectError::Drive { path: path.to_owned(), error };
+    let root = drives::open_root(path)?;
+    let (marker, _) = drives::read_marker(path, &root)?;
+    let snapshot = drives::read_small(&root, layout::SNAPSHOT).map_err(failed)?;
+    let bytes = drives::read_small(&root, layout::LOG).map_err(failed)?.unwrap_or_default();
+    let replay = log::replay(marker.id, snapshot.as_deref(), &bytes);
+    let parts = drives::list(&root, &FileName(layout::FILL.into())).map_err(failed)?;
+    let stat = rustix::fs::fstatvfs(&root)
+        .map_err(|errno| failed(to("measure", "the filesystem")(errno)))?;
+    let space = drives::space(&stat, &marker);
+    Ok(InspectedDrive {
+        path: path.to_owned(),
+        id: marker.id.to_string(),
+        reserve: marker.reserve.to_string(),
+        direct_align_bytes: marker.direct_align.0,
+        created_unix_s: marker.created.0,
+        capacity_bytes: space.capacity.0,
+        free_bytes: space.free.0,
+        objects: Bytes::of(replay.entries.len()).0,
+        object_bytes: replay.entries.values().map(|entry| entry.len.0).sum(),
+        parts: Bytes::of(parts.len()).0,
+        log_records: replay.log_len.0 / Bytes::of(log::RECORD_LEN).0,
+        log_torn_bytes: replay.torn.0,
+        damage: replay.damage.map(|damage| damage.to_string()),
+    })
+}
+
+fn object(path: &Path) -> Result<InspectedObject, InspectError> {
+    let failed = |error| InspectError::Drive { path: path.to_owned(), error };
+    let name = FileName(path.display().to_string().into());
+    let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC;
+    let fd = rustix::fs::open(path, flags, Mode::empty())
+        .map_err(|errno| failed(to("open", &name.0)(errno)))?;
+    let blocks = drives::read_footer(&fd, &name)
+        .and_then(|footer| drives::read_table(&fd, footer.object, footer.len))
+        .map_err(|error| InspectError::Object { path: path.to_owned(), error })?;
+    let wrong_blocks = wrong_blocks(&fd, &blocks).map_err(failed)?;
+    Ok(InspectedObject {
+        path: path.to_owned(),
+        object: blocks.id().to_string(),
+        len: blocks.len().0,
+        blocks: Bytes::of(blocks.hashes().len()).0,
+        wrong_blocks,
+    })
+}
+
+/// Reads a whole object and says which of its blocks are not what their hash says.
+fn wrong_blocks(fd: &OwnedFd, blocks: &Blocks) -> Result<Vec<u64>, DriveError> {
+    let mut buffer = Pages::zeroed(BLOCK_LEN);
+    let mut wrong = Vec::new();
+    for index in 0..Bytes::of(blocks.hashes().len()).0 {
+        let len = block_len(blocks.len(), index);
+        let pages = &mut buffer.bytes_mut()[..len.align_up(DIRECT_ALIGN).as_usize()];
+        drives::read_at(fd, pages, Bytes(index * BLOCK_LEN.0))?;
+        if !blocks.verify(index, &pages[..len.as_usize()]) {
+            wrong.push(index);
+        }
+    }
+    Ok(wrong)
+}

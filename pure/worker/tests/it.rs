@@ -1,5 +1,4 @@
 //! A worker with its shell played by the test: drives are byte vectors, sockets are logs.
-
 #![expect(clippy::unwrap_used, reason = "in a test, and in what tests share, it is the assertion")]
 
 use std::collections::{BTreeMap, VecDeque};

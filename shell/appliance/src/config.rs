@@ -264,7 +264,11 @@ impl Settings {
             ("control", "url", text(&self.control_url)),
             ("control", "report_interval", text(&self.report_interval)),
             ("fill", "concurrency", self.fill_concurrency.to_string()),
-            ("metrics", "listen", self.metrics_listen.map_or("none".into(), |at| text(&at))),
+            (
+                "metrics",
+                "listen",
+                self.metrics_listen.map_or_else(|| "none".to_owned(), |at| text(&at)),
+            ),
         ];
         let mut out = String::new();
         let mut section = "";

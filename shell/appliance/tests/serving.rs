@@ -1,4 +1,5 @@
 //! The event loop on real sockets and a real file, without storage or control around it.
+#![expect(clippy::unwrap_used, reason = "in a test a panic is the failure")]
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -163,7 +163,8 @@ fn ranges_come_right_over_tls_and_plain_on_kept_connections() {
         let request = served.request(from, to);
         secure.write_all(request.as_bytes()).unwrap();
         plain.write_all(request.as_bytes()).unwrap();
-        for stream in [&mut secure as &mut dyn Read, &mut plain] {
+        let streams: [&mut dyn Read; 2] = [&mut secure, &mut plain];
+        for stream in streams {
             let (head, body) = response(stream, to + 1 - from);
             assert!(head.starts_with("HTTP/1.1 206 Partial Content\r\n"), "{head}");
             assert!(body == served.content[from..=to], "wrong bytes in {from}-{to}");

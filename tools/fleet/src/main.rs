@@ -4,6 +4,8 @@
 //! demo     a whole Nearcast on this machine, and a film that plays through its faults
 //! origin   serve a directory over HTTPS, for appliances to fill from
 //! ingest   read a directory once and publish it at the control plane
+//! list     sites, appliances and assets, one line each
+//! show     all about one of them
 //! ```
 //!
 //! Progress and logs go to stderr, results to stdout: as text for people, or with `--json` as one
@@ -19,6 +21,7 @@ mod content_type;
 mod control;
 mod demo;
 mod ingest;
+mod list;
 mod origin;
 mod output;
 mod tree;
@@ -41,6 +44,10 @@ enum Verb {
     Origin(origin::Args),
     /// Read a directory of HLS and DASH files once and publish it as an asset's new version
     Ingest(ingest::Args),
+    /// List sites, appliances and assets, one line each
+    List(list::ListArgs),
+    /// Show all about one site, appliance or asset
+    Show(list::ShowArgs),
     /// Run a program that ends when its parent does (for the demo's own use)
     #[command(hide = true)]
     Child(demo::child::Args),
@@ -77,6 +84,8 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
         .map_err(|_| anyhow::anyhow!("two cryptography providers: this is a mistake of ours"))?;
     match &cli.verb {
         Verb::Demo(args) => demo::run(args),
+        Verb::List(args) => list::list(args),
+        Verb::Show(args) => list::show(args),
         Verb::Child(args) => demo::child::run(args),
         Verb::Origin(args) => origin::run(args),
         Verb::Ingest(args) => ingest::run(args),

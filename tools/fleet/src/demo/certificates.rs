@@ -29,7 +29,7 @@ pub(super) struct Certificates {
 }
 
 impl Certificates {
-    /// Makes them for the loopback addresses 127.0.0.1 to 127.0.0.`last` and writes them to `place`.
+    /// Makes them for the addresses 127.0.0.1 to 127.0.0.`last` and writes them to `place`.
     pub(super) fn make(place: &Place, last: u8) -> anyhow::Result<Self> {
         let wrong = "cannot make certificates";
         let mut params = CertificateParams::new(Vec::new()).context(wrong)?;

@@ -1,4 +1,4 @@
-//! The demo's own small HTTP server: the page's buttons and the self-test break appliances through it.
+//! The demo's own small HTTP server: through it the page and the self-test break appliances.
 //!
 //! ```text
 //! GET  /appliances                          [{"id":"a1","site":"s1","condition":"running"}, ..]

@@ -206,7 +206,8 @@ async fn encode_file(path: &Path, dir: &Path) -> anyhow::Result<()> {
     }
     let top = ladder.rungs.last().map(|rung| format!("{}x{}", rung.width, rung.height));
     let seconds = probe.duration_ms / 1_000;
-    info!(film = %path.display(), seconds, top, rate = ladder.frame_rate, "encoding the film, once");
+    let rate = ladder.frame_rate;
+    info!(film = %path.display(), seconds, top, rate, "encoding the film, once");
     let mut args = vec!["-i".to_owned(), path_argument(path), "-filter_complex".to_owned()];
     args.push(ladder.film_graph());
     args.extend(["-map_metadata", "-1", "-map_chapters", "-1"].map(str::to_owned));

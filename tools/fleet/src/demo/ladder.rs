@@ -1,8 +1,8 @@
 //! Which renditions a film gets, and the ffmpeg call that makes them. Arithmetic only.
 //!
-//! Three rungs and one sound track, each one fragmented MP4 file, named by an HLS and a DASH manifest
-//! alike. Keyframes are at the same times in all rungs and segments have exactly 4 s: the frame rate
-//! is made constant and whole, so that the constant segment duration that the MPD states is true.
+//! Three rungs and one sound track, each one fragmented MP4 file, named by an HLS and a DASH
+//! manifest alike. Keyframes are at the same times in all rungs and segments have exactly 4 s: the
+//! frame rate is made constant and whole, so that the one segment duration in the MPD is true.
 
 use std::path::Path;
 

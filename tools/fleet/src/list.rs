@@ -1,0 +1,471 @@
+//! `nearcast list` and `nearcast show`: the fleet as control sees it now, in tables.
+
+use anyhow::Context as _;
+use clap::ValueEnum;
+use model::units::{BitsPerSecond, Bytes, Nanos};
+use serde_json::{Value, json};
+use wire::v1::report::{DriveState, Fill, Report};
+
+use crate::control::{Appliance, Asset, Fleet, FleetError, Site, Where};
+use crate::output::{self, Cell, Table, Tone};
+
+/// What `nearcast list` is told.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ListArgs {
+    /// Which kind [default: all]
+    kind: Option<Kinds>,
+    #[command(flatten)]
+    control: Where,
+    /// Print what control says as one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// What `nearcast show` is told.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ShowArgs {
+    /// Which kind
+    kind: Kind,
+    /// Its name
+    name: String,
+    #[command(flatten)]
+    control: Where,
+    /// Print what control says as one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Kinds {
+    Sites,
+    Appliances,
+    Assets,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Kind {
+    Site,
+    Appliance,
+    Asset,
+}
+
+/// Lists one kind, or all.
+pub(crate) fn list(args: &ListArgs) -> anyhow::Result<()> {
+    let (fleet, raw) = fetch(&args.control)?;
+    if args.json {
+        return output::json(&match args.kind {
+            None => json!({ "sites": raw["sites"], "assets": raw["assets"] }),
+            Some(Kinds::Sites) => json!({ "sites": raw["sites"] }),
+            Some(Kinds::Appliances) => json!({ "appliances": appliances_in(&raw) }),
+            Some(Kinds::Assets) => json!({ "assets": raw["assets"] }),
+        });
+    }
+    match args.kind {
+        Some(Kinds::Sites) => sites(&fleet).print(),
+        Some(Kinds::Appliances) => appliances(&fleet).print(),
+        Some(Kinds::Assets) => assets(&fleet).print(),
+        None => {
+            let tables = [sites(&fleet), appliances(&fleet), assets(&fleet)];
+            tables[0].print()?;
+            output::line("")?;
+            tables[1].print()?;
+            output::line("")?;
+            tables[2].print()
+        }
+    }
+}
+
+/// Shows all about one thing.
+pub(crate) fn show(args: &ShowArgs) -> anyhow::Result<()> {
+    let (fleet, raw) = fetch(&args.control)?;
+    let name = args.name.as_str();
+    if args.json {
+        let among = match args.kind {
+            Kind::Site => raw["sites"].as_array().cloned().unwrap_or_default(),
+            Kind::Appliance => appliances_in(&raw),
+            Kind::Asset => raw["assets"].as_array().cloned().unwrap_or_default(),
+        };
+        let found = among.into_iter().find(|one| one["id"] == name);
+        return match found {
+            Some(found) => output::json(&found),
+            None => Err(unknown(args.kind, name, &fleet)),
+        };
+    }
+    let unknown = || unknown(args.kind, name, &fleet);
+    match args.kind {
+        Kind::Site => {
+            let site = fleet.sites.iter().find(|site| site.id == name);
+            show_site(site.ok_or_else(unknown)?)
+        }
+        Kind::Appliance => {
+            let mut all = fleet.sites.iter().flat_map(|s| s.appliances.iter().map(move |a| (s, a)));
+            let found = all.find(|(_, appliance)| appliance.id == name);
+            let (site, appliance) = found.ok_or_else(unknown)?;
+            show_appliance(site, appliance, &fleet.errors)
+        }
+        Kind::Asset => {
+            let asset = fleet.assets.iter().find(|asset| asset.id == name);
+            show_asset(asset.ok_or_else(unknown)?)
+        }
+    }
+}
+
+/// The fleet as we know it, and as control wrote it.
+fn fetch(control: &Where) -> anyhow::Result<(Fleet, Value)> {
+    let raw: Value = control.client()?.get("/v1/fleet")?;
+    let fleet = serde_json::from_value(raw.clone())
+        .context("control's picture of the fleet cannot be read: is it of this version?")?;
+    Ok((fleet, raw))
+}
+
+fn appliances_in(raw: &Value) -> Vec<Value> {
+    let sites = raw["sites"].as_array().into_iter().flatten();
+    let with_site = sites.flat_map(|site| {
+        let appliances = site["appliances"].as_array().into_iter().flatten().cloned();
+        appliances.map(|mut appliance| {
+            if let Value::Object(fields) = &mut appliance {
+                fields.insert("site".to_owned(), site["id"].clone());
+            }
+            appliance
+        })
+    });
+    with_site.collect()
+}
+
+fn unknown(kind: Kind, name: &str, fleet: &Fleet) -> anyhow::Error {
+    let sites = || fleet.sites.iter();
+    let (what, known): (&str, Vec<&str>) = match kind {
+        Kind::Site => ("site", sites().map(|site| site.id.as_str()).collect()),
+        Kind::Appliance => {
+            ("appliance", sites().flat_map(|s| &s.appliances).map(|a| a.id.as_str()).collect())
+        }
+        Kind::Asset => ("asset", fleet.assets.iter().map(|asset| asset.id.as_str()).collect()),
+    };
+    match known.len() {
+        0 => anyhow::anyhow!("there is no {what} \"{name}\": control knows none yet"),
+        1..=NAMES_MAX => {
+            anyhow::anyhow!("there is no {what} \"{name}\": there is {}", known.join(", "))
+        }
+        count => anyhow::anyhow!(
+            "there is no {what} \"{name}\" among {count}: `nearcast list {what}s` names them"
+        ),
+    }
+}
+
+fn sites(fleet: &Fleet) -> Table {
+    let mut table = Table::new(&["SITE", ">APPLIANCES", ">HEALTHY", ">EGRESS", "PREFIXES"]);
+    for site in &fleet.sites {
+        let total = site.appliances.len();
+        let healthy = site.appliances.iter().filter(|a| a.state == HEALTHY).count();
+        let tone = match (healthy, total) {
+            (0, 0) => Tone::Dim,
+            (0, _) => Tone::Bad,
+            (some, all) if some < all => Tone::Warn,
+            (_, _) => Tone::Good,
+        };
+        table.row(vec![
+            site.id.as_str().into(),
+            total.to_string().into(),
+            Cell::new(healthy.to_string(), tone),
+            output::rate(egress(site)).into(),
+            shortened(&site.prefixes).into(),
+        ]);
+    }
+    table
+}
+
+fn egress(site: &Site) -> BitsPerSecond {
+    let reports = site.appliances.iter().filter_map(|a| a.report.as_ref());
+    BitsPerSecond(reports.map(|report| report.load.egress_bits_per_second).sum())
+}
+
+fn appliances(fleet: &Fleet) -> Table {
+    let mut table = Table::new(&[
+        "APPLIANCE",
+        "SITE",
+        "STATE",
+        ">REPORT",
+        ">EGRESS",
+        ">CPU",
+        ">CONNECTIONS",
+        ">DRIVES",
+        ">OBJECTS",
+        ">FILLED",
+    ]);
+    for (site, appliance) in
+        fleet.sites.iter().flat_map(|s| s.appliances.iter().map(move |a| (s, a)))
+    {
+        let mut row: Vec<Cell> =
+            vec![appliance.id.as_str().into(), site.id.as_str().into(), state(appliance)];
+        row.push(ago(appliance.last_report_ms).into());
+        match &appliance.report {
+            Some(report) => row.extend(report_cells(report)),
+            None => row.extend((0..4).map(|_| nothing())),
+        }
+        row.push(appliance.objects_held.to_string().into());
+        row.push(appliance.report.as_ref().map_or_else(nothing, |report| filled(&report.fill)));
+        table.row(row);
+    }
+    table
+}
+
+fn report_cells(report: &Report) -> [Cell; 4] {
+    let total = report.drives.len();
+    let ok = report.drives.iter().filter(|drive| drive.state == DriveState::Ok).count();
+    let tone = if ok < total { Tone::Bad } else { Tone::Plain };
+    [
+        output::rate(BitsPerSecond(report.load.egress_bits_per_second)).into(),
+        format!("{:.0} %", report.load.cpu_percent).into(),
+        report.load.connections.to_string().into(),
+        Cell::new(format!("{ok}/{total}"), tone),
+    ]
+}
+
+fn assets(fleet: &Fleet) -> Table {
+    let mut table = Table::new(&["ASSET", "VERSION", ">FILES", ">SIZE", ">COPIES", "ENTRIES"]);
+    for asset in &fleet.assets {
+        table.row(vec![
+            asset.id.as_str().into(),
+            asset.current_version.as_deref().map_or_else(nothing, Cell::from),
+            asset.files.to_string().into(),
+            output::bytes(Bytes(asset.bytes)).into(),
+            copies(asset),
+            shortened(&asset.entries.iter().map(|entry| entry.path.clone()).collect::<Vec<_>>())
+                .into(),
+        ]);
+    }
+    table
+}
+
+fn show_site(site: &Site) -> anyhow::Result<()> {
+    let mut facts = Facts::default();
+    facts.add("site", &site.id);
+    facts.add("prefixes", if site.prefixes.is_empty() { "none" } else { "" });
+    for prefix in &site.prefixes {
+        facts.add("", prefix);
+    }
+    facts.add("egress", &output::rate(egress(site)));
+    facts.print()?;
+    output::line("")?;
+    let fleet = Fleet { sites: vec![site.clone()], ..Fleet::default() };
+    appliances(&fleet).print()
+}
+
+fn show_appliance(site: &Site, appliance: &Appliance, errors: &[FleetError]) -> anyhow::Result<()> {
+    let mut facts = Facts::default();
+    facts.add("appliance", &appliance.id);
+    facts.add("site", &site.id);
+    let since = appliance.since_s.map(|s| format!(" for {}", output::span(Nanos::seconds(s))));
+    let reason = appliance.reason.as_deref().filter(|reason| !reason.is_empty());
+    let reason = reason.map(|reason| format!(": {reason}"));
+    let state = format!("{}{}", since.unwrap_or_default(), reason.unwrap_or_default());
+    facts.add_cell("state", Cell::new(format!("{}{state}", appliance.state), tone_of(appliance)));
+    facts.add("last report", &ago(appliance.last_report_ms));
+    facts.add("base URL", appliance.base_url.as_deref().unwrap_or("not known yet"));
+    if let Some(weight) = appliance.weight {
+        facts.add("weight", &weight.to_string());
+    }
+    facts.add("objects held", &appliance.objects_held.to_string());
+    if let Some(report) = &appliance.report {
+        let load = &report.load;
+        facts.add("software", &report.software);
+        facts.add("running for", &output::span(Nanos::seconds(report.uptime_s)));
+        facts.add("manifest", &format!("generation {}", report.generation));
+        facts.add("egress", &output::rate(BitsPerSecond(load.egress_bits_per_second)));
+        facts.add("sent", &output::bytes(Bytes(load.egress_bytes)));
+        facts.add("requests", &format!("{}, {} failed", load.requests, load.request_errors));
+        facts.add("connections", &format!("{} of {}", load.connections, load.connections_max));
+        facts.add("CPU", &format!("{:.0} %", load.cpu_percent));
+        facts.add_cell("filled", filled(&report.fill));
+    }
+    facts.print()?;
+    if let Some(report) = &appliance.report {
+        output::line("")?;
+        drives(report).print()?;
+    }
+    let own: Vec<_> =
+        errors.iter().filter(|e| e.appliance.as_deref() == Some(&*appliance.id)).collect();
+    if !own.is_empty() {
+        output::line("")?;
+    }
+    own.iter().try_for_each(|error| output::line(&format!("{}: {}", error.room, error.text)))
+}
+
+fn drives(report: &Report) -> Table {
+    let mut table = Table::new(&["DRIVE", "STATE", ">SIZE", ">FREE", ">OBJECTS", "PATH"]);
+    for drive in &report.drives {
+        let state = match (drive.state, &drive.reason) {
+            (DriveState::Ok, _) => Cell::new("ok", Tone::Good),
+            (DriveState::SetAside, None) => Cell::new("set aside", Tone::Bad),
+            (DriveState::SetAside, Some(why)) => Cell::new(format!("set aside: {why}"), Tone::Bad),
+        };
+        table.row(vec![
+            drive.id.get(..8).unwrap_or(&drive.id).into(),
+            state,
+            output::bytes(Bytes(drive.capacity_bytes)).into(),
+            output::bytes(Bytes(drive.free_bytes)).into(),
+            drive.objects.to_string().into(),
+            drive.path.as_str().into(),
+        ]);
+    }
+    table
+}
+
+fn show_asset(asset: &Asset) -> anyhow::Result<()> {
+    let mut facts = Facts::default();
+    facts.add("asset", &asset.id);
+    facts.add("version", asset.current_version.as_deref().unwrap_or("none"));
+    facts.add("files", &asset.files.to_string());
+    facts.add("size", &output::bytes(Bytes(asset.bytes)));
+    facts.add_cell("copies", copies(asset));
+    for (index, entry) in asset.entries.iter().enumerate() {
+        let label = if index == 0 { "entries" } else { "" };
+        facts.add(label, &format!("{} ({})", entry.path, entry.format));
+    }
+    facts.print()
+}
+
+/// Facts, one per line, labels in a column.
+#[derive(Default)]
+struct Facts(Vec<(&'static str, Cell)>);
+
+impl Facts {
+    fn add(&mut self, label: &'static str, text: &str) {
+        self.add_cell(label, text.into());
+    }
+
+    fn add_cell(&mut self, label: &'static str, cell: Cell) {
+        self.0.push((label, cell));
+    }
+
+    fn print(self) -> anyhow::Result<()> {
+        let mut table = Table::new(&["", ""]);
+        for (label, cell) in self.0 {
+            table.row(vec![Cell::new(label, Tone::Dim), cell]);
+        }
+        table.lines(output::colours()).iter().skip(1).try_for_each(|line| output::line(line))
+    }
+}
+
+fn state(appliance: &Appliance) -> Cell {
+    Cell::new(appliance.state.as_str(), tone_of(appliance))
+}
+
+fn tone_of(appliance: &Appliance) -> Tone {
+    match appliance.state.as_str() {
+        HEALTHY => Tone::Good,
+        "draining" | "never_seen" => Tone::Warn,
+        _ => Tone::Bad,
+    }
+}
+
+fn copies(asset: &Asset) -> Cell {
+    let tone = match asset.copies_complete {
+        0 => Tone::Bad,
+        some if some < asset.copies_wanted => Tone::Warn,
+        _ => Tone::Good,
+    };
+    Cell::new(format!("{}/{}", asset.copies_complete, asset.copies_wanted), tone)
+}
+
+fn filled(fill: &Fill) -> Cell {
+    if fill.bytes_wanted <= fill.bytes_held && fill.objects_wanted <= fill.objects_held {
+        return Cell::new("all", Tone::Good);
+    }
+    let percent = u128::from(fill.bytes_held) * 100 / u128::from(fill.bytes_wanted.max(1));
+    Cell::new(format!("{} %", percent.min(99)), Tone::Warn)
+}
+
+fn ago(millis: Option<u64>) -> String {
+    millis
+        .map_or_else(|| "never".to_owned(), |ms| format!("{} ago", output::span(Nanos::millis(ms))))
+}
+
+fn nothing() -> Cell {
+    Cell::new("-", Tone::Dim)
+}
+
+fn shortened(words: &[String]) -> String {
+    match words.len() {
+        0 => "-".to_owned(),
+        1..=WORDS_MAX => words.join(", "),
+        count => format!("{}, and {} more", words[..WORDS_MAX].join(", "), count - WORDS_MAX),
+    }
+}
+
+const HEALTHY: &str = "healthy";
+
+/// More are counted, not named.
+const WORDS_MAX: usize = 3;
+const NAMES_MAX: usize = 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fleet() -> Fleet {
+        serde_json::from_value(json!({
+            "sites": [
+                {"id": "s1", "prefixes": ["127.0.0.1/32", "10.0.0.0/8", "::1/128", "fd00::/8"],
+                 "appliances": [
+                    {"id": "a1", "state": "healthy", "last_report_ms": 320, "objects_held": 10,
+                     "report": {"start_id": 1, "sequence": 9, "uptime_s": 61, "software": "0.1.0",
+                        "base_url": "https://127.0.0.2:8443", "generation": 3,
+                        "load": {"serving": true, "connections": 12, "connections_max": 20000,
+                            "egress_bits_per_second": 41_200_000u64,
+                            "egress_max_bits_per_second": 0, "egress_bytes": 5, "requests": 7,
+                            "request_errors": 0, "cpu_percent": 12.4},
+                        "drives": [
+                            {"id": "ab", "path": "/d/0", "state": "ok", "capacity_bytes": 5,
+                             "free_bytes": 4, "objects": 9},
+                            {"id": "", "path": "/d/1", "state": "set_aside", "reason": "no marker",
+                             "capacity_bytes": 0, "free_bytes": 0, "objects": 0}],
+                        "fill": {"objects_wanted": 10, "objects_held": 5, "bytes_wanted": 1000,
+                            "bytes_held": 999, "bits_per_second": 0},
+                        "inventory": {"from": 0, "to": 1, "held": []}}},
+                    {"id": "a2", "state": "never_seen", "report": null}]}],
+            "assets": [{"id": "film", "current_version": "film-0123456789ab", "files": 9,
+                "bytes": 84_000_000u64, "copies_wanted": 3, "copies_complete": 1,
+                "entries": [{"path": "master.m3u8", "format": "hls"}]}],
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn tables_say_what_an_operator_looks_for() {
+        let fleet = fleet();
+        let expected = [
+            concat!(
+                "APPLIANCE  SITE  STATE           REPORT     EGRESS   CPU  CONNECTIONS  DRIVES  ",
+                "OBJECTS  FILLED",
+            ),
+            concat!(
+                "a1         s1    healthy     320 ms ago  41.2 Mb/s  12 %           12     1/2   ",
+                "    10    99 %",
+            ),
+            concat!(
+                "a2         s1    never_seen       never          -     -            -       -   ",
+                "     0       -",
+            ),
+        ];
+        assert_eq!(appliances(&fleet).lines(false), expected);
+        let expected = [
+            "SITE  APPLIANCES  HEALTHY     EGRESS  PREFIXES",
+            "s1             2        1  41.2 Mb/s  127.0.0.1/32, 10.0.0.0/8, ::1/128, and 1 more",
+        ];
+        assert_eq!(sites(&fleet).lines(false), expected);
+        let expected = [
+            "ASSET  VERSION            FILES     SIZE  COPIES  ENTRIES",
+            "film   film-0123456789ab      9  84.0 MB     1/3  master.m3u8",
+        ];
+        assert_eq!(assets(&fleet).lines(false), expected);
+    }
+
+    #[test]
+    fn a_wrong_name_is_answered_with_the_right_ones() {
+        let said = unknown(Kind::Appliance, "a9", &fleet()).to_string();
+        assert_eq!(said, "there is no appliance \"a9\": there is a1, a2");
+        let said = unknown(Kind::Asset, "x", &Fleet::default()).to_string();
+        assert_eq!(said, "there is no asset \"x\": control knows none yet");
+    }
+}

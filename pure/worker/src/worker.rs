@@ -62,8 +62,8 @@ pub struct Counters {
     pub timed_out: u64,
     /// Responses by class of status, 2xx to 4xx.
     pub responses: [u64; 3],
-    /// Responses with 304 or 416 among them: not errors, though of class 3 and 4.
-    pub responses_expected: u64,
+    /// Responses with 416 among them: of class 4, and yet no error.
+    pub responses_416: u64,
     /// Requests with a token that was refused.
     pub forbidden: u64,
     /// Requests for what the manifest has and the drives do not.
@@ -84,8 +84,8 @@ impl Counters {
     pub(crate) fn count(&mut self, status: Status) {
         let class = usize::from(status.code() / 100).saturating_sub(2).min(2);
         self.responses[class] += 1;
-        let expected = matches!(status, Status::NotModified | Status::RangeNotSatisfiable);
-        self.responses_expected += u64::from(expected);
+        let unsatisfiable = status == Status::RangeNotSatisfiable;
+        self.responses_416 += u64::from(unsatisfiable);
         self.forbidden += u64::from(status == Status::Forbidden);
     }
 }

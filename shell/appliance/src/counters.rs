@@ -42,8 +42,8 @@ shared! {
     responses_3xx: |c| c.responses[1],
     /// Responses with 4xx.
     responses_4xx: |c| c.responses[2],
-    /// 304 and 416 among them.
-    responses_expected: |c| c.responses_expected,
+    /// Those with 416 among them.
+    responses_416: |c| c.responses_416,
     /// Tokens refused.
     forbidden: |c| c.forbidden,
     /// Requests for what should be here and is not.
@@ -61,6 +61,18 @@ shared! {
 }
 
 impl Shared {
+    /// Requests answered.
+    pub fn requests(&self) -> u64 {
+        let classes = [&self.responses_2xx, &self.responses_3xx, &self.responses_4xx];
+        classes.map(|class| class.load(Ordering::Relaxed)).iter().sum()
+    }
+
+    /// Of these, with an error: 4xx but for 416.
+    pub fn request_errors(&self) -> u64 {
+        let all = self.responses_4xx.load(Ordering::Relaxed);
+        all.saturating_sub(self.responses_416.load(Ordering::Relaxed))
+    }
+
     /// Notes the CPU time used so far.
     pub fn store_cpu(&self, used: Nanos) {
         self.cpu_nanos.store(used.0, Ordering::Relaxed);

@@ -157,7 +157,7 @@ mod tests {
             open: 3,
             timed_out: 4,
             responses: [5, 6, 7],
-            responses_expected: 8,
+            responses_416: 8,
             forbidden: 9,
             misses: 10,
             body_bytes: 11,

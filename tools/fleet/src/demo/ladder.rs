@@ -87,16 +87,21 @@ impl Ladder {
         args
     }
 
-    /// The filter graph for a film of the user's: one decode, three sizes.
+    /// The filter graph for a film of the user's: decoded once, sized once, halved from there.
+    ///
+    /// ffmpeg refuses rungs of different shapes, and even sizes are never quite alike. So pixels
+    /// are made square at the top only: `scale` then keeps the shape by pixels that are not quite.
     pub(super) fn film_graph(&self) -> String {
-        let mut graph =
-            format!("[0:v:0]fps={}:start_time=0,split={}", self.frame_rate, self.rungs.len());
-        for index in 0..self.rungs.len() {
+        let (rate, count) = (self.frame_rate, self.rungs.len());
+        let top = self.rungs.last().expect("a ladder has rungs");
+        let (width, height) = (top.width, top.height);
+        let mut graph = format!("[0:v:0]fps={rate}:start_time=0,scale={width}:{height},setsar=1");
+        graph.push_str(&format!(",split={count}"));
+        for index in 0..count {
             graph.push_str(&format!("[s{index}]"));
         }
         for (index, rung) in self.rungs.iter().enumerate() {
-            let (width, height) = (rung.width, rung.height);
-            graph.push_str(&format!(";[s{index}]scale={width}:{height},setsar=1[v{index}]"));
+            graph.push_str(&format!(";[s{index}]scale={}:{}[v{index}]", rung.width, rung.height));
         }
         if self.sound {
             graph.push_str(";[0:a:0]aresample=48000:async=1:first_pts=0[sound]");

@@ -1,7 +1,5 @@
 //! Nothing that the demo starts outlives it, however it ends.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};

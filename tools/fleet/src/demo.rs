@@ -284,17 +284,20 @@ fn announce(args: &Args, ready: &Ready, took: &str) -> anyhow::Result<()> {
         Some(span) => format!(", {} of it to encode the film", output::span(Nanos::from(span))),
         None => String::new(),
     };
-    let keyboard = if std::io::stdin().is_terminal() { "type here" } else { "POST to" };
+    let kill = format!("{}/appliances/a1/kill", ready.controls_url);
+    let keyboard = match std::io::stdin().is_terminal() {
+        true => "type kill a1, hang a1 or restore a1 here".to_owned(),
+        false => format!("curl -X POST {kill} (or hang, or restore)"),
+    };
     for line in [
         String::new(),
         format!("{} in {took}{encoded}.", head("Nearcast is ready")),
         String::new(),
         format!("  watch   {}", head(&format!("{play}&plain=1"))),
-        format!("          {play}  (TLS: the browser must know the demo's key)"),
+        format!("          {play}"),
+        "          (the second over TLS: for a browser that knows the demo's key)".to_owned(),
         format!("  fleet   {base}/"),
-        String::new(),
-        format!("  break   {keyboard}: kill a1 | hang a1 | restore a1; or use the page's buttons"),
-        format!("          ({}/appliances/a1/kill)", ready.controls_url),
+        format!("  break   use the buttons on these pages, or {keyboard}"),
         "  end     Ctrl-C stops everything and leaves nothing but the encoded film".to_owned(),
         String::new(),
     ] {

@@ -406,6 +406,12 @@ impl DriveError {
         Self { fault: Fault::Io, deed: "read all of", file: file.to_owned(), error }
     }
 
+    /// Nothing is done to a drive that is set aside.
+    pub(crate) fn set_aside(reason: String) -> Self {
+        let error = io::Error::other(reason);
+        Self { fault: Fault::SetAside, deed: "use", file: "a drive set aside".to_owned(), error }
+    }
+
     /// True if the file was not there.
     pub fn is_missing(&self) -> bool {
         self.error.kind() == io::ErrorKind::NotFound

@@ -1,23 +1,21 @@
-//! Compares the index with the files, slowly, in the background. Also gives workers the small objects.
+//! Compares the index with the files, slowly, in the background; first hands out small objects.
 //!
 //! The index is the truth for serving; a walk only finds what should not be: an object whose file
-//! is gone or cut (it is hidden, reported and filled again), a file that the index does not know (it
-//! is verified and adopted if the manifest wants it, removed if not), a second copy of an object.
+//! is gone or cut (it is hidden, reported and filled again), a file that the index does not know
+//! (it is verified and adopted if the manifest wants it, removed if not), a second copy of an object.
 
 use std::collections::BTreeSet;
 
 use model::extent::{Extent, FileName};
 use model::id::ObjectId;
 use model::limits::{DIRECT_ALIGN, SMALL_OBJECT_MAX};
-use model::object::{BLOCK_LEN, Blocks, block_len};
-use model::units::{Bytes, Nanos};
+use model::units::Nanos;
 use store::layout;
-use store::publish::{Action, Event, Publication};
 
 use crate::drives::{self, Drive, DriveError};
-use crate::keeper;
 use crate::pages::Pages;
 use crate::shared::{FileStanding, Shared};
+use crate::{adopt, keeper};
 
 /// Between two files: 500 a second, so that a drive of 100,000 takes some minutes.
 const PER_FILE: Nanos = Nanos::millis(2);
@@ -121,7 +119,9 @@ fn examine(shared: &Shared, drive: &Drive, object: ObjectId) -> bool {
         FileStanding::Busy | FileStanding::Unknown => return false,
         FileStanding::Indexed => return check_len(shared, drive, object),
         FileStanding::Spare | FileStanding::Unwanted => keeper::drop_copy(shared, drive, object),
-        FileStanding::Missing => adopt(shared, drive, object),
+        FileStanding::Missing => {
+            adopt::adopt(shared, drive, object, PER_BLOCK);
+        }
     }
     shared.release(object);
     true
@@ -153,78 +153,4 @@ fn damaged(shared: &Shared, drive: &Drive, object: ObjectId, what: &str) {
         shared.note("drive", format!("{path}: object {object} {what}; it is filled again"));
         shared.replan();
     }
-}
-
-/// Makes a wanted object visible that the drive has and the index lost, if every block is right.
-fn adopt(shared: &Shared, drive: &Drive, object: ObjectId) {
-    match verified(shared, drive, object) {
-        Ok(Some(blocks)) => {
-            let len = blocks.len();
-            if publish(shared, drive, object, len) {
-                tracing::info!(drive = %drive.marker().id, %object, len = len.0, "object adopted");
-            }
-        }
-        Ok(None) if shared.is_stopping() => {}
-        Ok(None) => keeper::drop_copy(shared, drive, object),
-        Err(error) => shared.drive_failed(drive, &error),
-    }
-}
-
-/// The blocks of an object's file if all are right; none if one is not, or if all must stop.
-fn verified(
-    shared: &Shared,
-    drive: &Drive,
-    object: ObjectId,
-) -> Result<Option<Blocks>, DriveError> {
-    let name = layout::object_file(&object);
-    let blocks = match drive.read_blocks(&name) {
-        Ok(blocks) if blocks.id() == object => blocks,
-        Err(drives::ObjectFileError::Drive(error)) => return Err(error),
-        Ok(_) | Err(_) => return Ok(None),
-    };
-    let file = drive.open_read(&name)?;
-    let mut buffer = Pages::zeroed(BLOCK_LEN);
-    for index in 0..Bytes::of(blocks.hashes().len()).0 {
-        if !shared.sleep_until(shared.now() + PER_BLOCK) {
-            return Ok(None);
-        }
-        let len = block_len(blocks.len(), index);
-        let bytes = &mut buffer.bytes_mut()[..len.align_up(DIRECT_ALIGN).as_usize()];
-        drive.read(&file, bytes, Bytes(index * BLOCK_LEN.0))?;
-        if !blocks.verify(index, &bytes[..len.as_usize()]) {
-            return Ok(None);
-        }
-    }
-    Ok(Some(blocks))
-}
-
-fn publish(shared: &Shared, drive: &Drive, object: ObjectId, len: Bytes) -> bool {
-    let mut publication = Publication::adopt(object, len, drive.index());
-    let mut shown = false;
-    while let Some(action) = publication.poll() {
-        let done = match action {
-            Action::SyncFolder(folder) => drive.sync_folder(&folder),
-            Action::Log(change) => drive.log(change),
-            Action::Show(extent) => {
-                shared.publish(object, extent, None);
-                shown = true;
-                Ok(())
-            }
-            Action::Unlink(file) => drive.unlink(&file),
-            Action::Allocate { .. }
-            | Action::WriteTable { .. }
-            | Action::WriteFooter { .. }
-            | Action::FlushFile
-            | Action::Rename { .. }
-            | Action::Hide => unreachable!("an adopted file is written and has its name"),
-        };
-        publication.handle(done.map_or_else(
-            |error| {
-                shared.drive_failed(drive, &error);
-                Event::Failed(error.fault)
-            },
-            |()| Event::Done,
-        ));
-    }
-    shown
 }

@@ -1,7 +1,7 @@
-//! Fill threads: each takes one object at a time from the plan and brings it from a source to a drive.
+//! Fill threads: each takes an object at a time from the plan and brings it from source to drive.
 //!
 //! What is decided is decided in `fill::transfer` (what to ask for, whether a block is right) and
-//! `store::publish` (in which order an object appears); here both are asked in turn, and carried out.
+//! `store::publish` (in which order an object appears); here both are asked, and carried out.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
@@ -15,14 +15,15 @@ use model::units::{Bytes, Nanos};
 use store::layout;
 use store::publish::{self, Action, Fault, Outcome, Publication};
 
+use crate::adopt;
 use crate::control_link::ControlClient;
 use crate::drives::{self, Drive, DriveError};
 use crate::pages::Pages;
 use crate::shared::{Claim, Part, Shared};
 use crate::source::{self, Answer};
 
-/// Bounds of a transfer. 16 MiB per request: at 20 ms of round trip and 1 Gb/s that costs 15 %, which
-/// the other transfers use; what a cut connection had in its buffers is at most that.
+/// Bounds of a transfer. 16 MiB per request: at 20 ms of round trip and 1 Gb/s that costs 15 %,
+/// which the other transfers use; what a cut connection had in its buffers is at most that.
 const TRANSFER: transfer::Config = transfer::Config {
     range_len_max: Bytes::mib(16),
     block_tries_max: 4,
@@ -91,6 +92,9 @@ fn fill(
     buffer: &mut Pages,
 ) -> Ended {
     let fetch = &claim.fetch;
+    if shared.open_drives().any(|drive| is_there(shared, drive, fetch)) {
+        return Ended::Published;
+    }
     let part = claim.part.and_then(|part| shared.drive(part.drive));
     let blocks = match blocks(fetch, part, control) {
         Ok(blocks) => blocks,
@@ -117,6 +121,13 @@ fn fill(
         verified: Bytes::ZERO,
     };
     filling.run()
+}
+
+/// True if the drive had the object all along, and it is visible now.
+fn is_there(shared: &Shared, drive: &Drive, fetch: &Fetch) -> bool {
+    let in_use = drive.set_aside_reason().is_none();
+    let found = in_use && drive.open_read(&layout::object_file(&fetch.object)).is_ok();
+    found && adopt::adopt(shared, drive, fetch.object, Nanos(0))
 }
 
 /// The hashes of the object's blocks: from the id, from its part file, or from control.

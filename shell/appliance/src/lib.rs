@@ -6,6 +6,7 @@
 //! keeper         thread: plan, evict
 //! filler         threads: from source to drive
 //! audit          thread: index against files
+//! adopt          a file that the index lost is made visible again
 //! control_link   thread: reports out, manifests in
 //! source         HTTP with ranges
 //! drives         one drive: its marker, its files, its index
@@ -15,6 +16,7 @@
 //! pages          memory that direct I/O takes
 //! ```
 
+mod adopt;
 mod audit;
 pub mod control_link;
 pub mod drives;

@@ -1,7 +1,7 @@
 //! Where the bytes of objects come from: HTTP with ranges, as any file server gives it.
 //!
 //! What a source answers is checked before a byte is used: the status, the range that it says it
-//! sends, the length that it says the file has. The bytes themselves are checked by `fill::transfer`.
+//! sends, the length that it says the file has. The bytes are checked by `fill::transfer`.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};

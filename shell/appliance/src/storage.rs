@@ -1,16 +1,16 @@
 //! The storage side of an appliance, as `main` sees it: start it, feed workers, stop it.
 //!
 //! ```text
-//!            control_link ── manifest ──> shared <── index, inventory ── drives (at the start)
-//!                 │                        │  ^
-//!   report <──────┘      keeper: plan ─────┤  ├──── filler x N: source -> drive -> publish
-//!                        evict, drop parts │  └──── audit: index against files
-//!                                          v
-//!                            sink(Update) ──> every worker's mailbox
+//!           control_link ── manifest ──> shared <── index, inventory ── drives (at the start)
+//!                │                        │  ^
+//!   report <─────┘      keeper: plan ─────┤  ├──── filler x N: source -> drive -> publish
+//!                       evict, drop parts │  └──── audit: index against files
+//!                                         v
+//!                           sink(Update) ──> every worker's mailbox
 //! ```
 //!
 //! All threads are plain ones with blocking I/O: none of them is on the serve path, and there are
-//! few. `Storage::start` returns when the indexes are loaded, so that what is there is served at once.
+//! few. `Storage::start` returns when the indexes are loaded: what is there is served at once.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -215,7 +215,7 @@ pub const FILLERS_MAX: usize = 64;
 impl Storage {
     /// Opens the drives, loads what they hold, tells `sink` of it, and starts the threads.
     ///
-    /// A drive that cannot be used is set aside and reported; only when none can be used this fails.
+    /// A drive that cannot be used is set aside and reported; this fails only if none can be.
     /// `sink` is called from several threads, one at a time, in order; it must not block.
     pub fn start(
         config: Config,
@@ -256,13 +256,18 @@ impl StorageHandle {
         while asked.elapsed() < STOP_MAX && self.threads.iter().any(|t| !t.is_finished()) {
             std::thread::sleep(Duration::from_millis(5));
         }
+        let mut left_behind = 0;
         for thread in self.threads.drain(..) {
             if thread.is_finished() {
                 let _ = thread.join();
             } else {
                 let name = thread.thread().name().unwrap_or("").to_owned();
                 tracing::warn!(thread = name, "still waits for a drive or a source; left behind");
+                left_behind += 1;
             }
+        }
+        if left_behind == 0 {
+            self.shared.open_drives().for_each(Drive::unlock);
         }
     }
 

@@ -166,11 +166,11 @@ fn the_audit_fills_again_what_lost_its_file_and_adopts_what_the_index_lost() {
     };
     std::fs::remove_file(of(&files[3])).unwrap();
     // The index forgets all: a snapshot of nothing, as if the drive had lost its last writes.
-    let (drive, _) =
-        appliance::drives::Drive::open(w.rig.drive(0), DriveIndex(0)).unwrap();
+    let (drive, _) = appliance::drives::Drive::open(w.rig.drive(0), DriveIndex(0)).unwrap();
     let id = drive.marker().id;
     drop(drive);
-    let empty = store::log::snapshot(id, store::log::Sequence(0), &std::collections::BTreeMap::new());
+    let empty =
+        store::log::snapshot(id, store::log::Sequence(0), &std::collections::BTreeMap::new());
     std::fs::write(w.rig.drive(0).join("index/snapshot"), empty).unwrap();
     std::fs::write(w.rig.drive(0).join("index/log"), "").unwrap();
     // With the origin away, only adoption can bring back the three.

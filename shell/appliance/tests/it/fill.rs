@@ -9,7 +9,7 @@ use crate::http::Server;
 use crate::origin::Origin;
 use crate::rig::{Rig, TestControl, TestFile, version, wait};
 
-/// Lengths with every kind of end: empty, one byte, a page, a block, a block and a bit, many blocks.
+/// Every kind of end: empty, one byte, a page, a block, a block and a bit, many blocks.
 fn files() -> Vec<TestFile> {
     let lens = [0, 1, 4096, 65_536, 65_537, 262_144, 262_145, 3_000_000];
     lens.iter().map(|len| TestFile::new(&format!("v/{len} é.mp4"), *len)).collect()

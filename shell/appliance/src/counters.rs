@@ -5,17 +5,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use model::units::Nanos;
 use worker::Counters;
 
-macro_rules! shared {
+macro_rules! serve_counters {
     ($($(#[$doc:meta])* $name:ident: |$counters:ident| $from:expr,)*) => {
         /// One worker's counters, written by it every turn.
         #[derive(Debug, Default)]
-        pub struct Shared {
+        #[repr(align(128))]
+        pub struct ServeCounters {
             $($(#[$doc])* pub $name: AtomicU64,)*
             /// CPU time the worker's thread has used, nanoseconds.
             pub cpu_nanos: AtomicU64,
         }
 
-        impl Shared {
+        impl ServeCounters {
             /// Copies a worker's counters to where others see them.
             pub fn store(&self, counters: &Counters) {
                 $(
@@ -27,7 +28,7 @@ macro_rules! shared {
     };
 }
 
-shared! {
+serve_counters! {
     /// Connections accepted.
     accepted: |c| c.accepted,
     /// Connections refused.
@@ -60,7 +61,7 @@ shared! {
     aborted: |c| c.aborted,
 }
 
-impl Shared {
+impl ServeCounters {
     /// Requests answered.
     pub fn requests(&self) -> u64 {
         let classes = [&self.responses_2xx, &self.responses_3xx, &self.responses_4xx];
@@ -80,6 +81,9 @@ impl Shared {
 }
 
 /// The sum of one counter over all workers.
-pub fn sum(workers: &[std::sync::Arc<Shared>], of: impl Fn(&Shared) -> &AtomicU64) -> u64 {
+pub fn sum(
+    workers: &[std::sync::Arc<ServeCounters>],
+    of: impl Fn(&ServeCounters) -> &AtomicU64,
+) -> u64 {
     workers.iter().map(|shared| of(shared).load(Ordering::Relaxed)).sum()
 }

@@ -32,7 +32,7 @@ pub struct Drive {
     marker: Marker,
     root: OwnedFd,
     /// Held open because it carries the lock that keeps a second process out.
-    _marker_file: OwnedFd,
+    marker_file: OwnedFd,
     log: Mutex<DriveLog>,
     /// Why it is set aside; none while it is in use.
     set_aside: Mutex<Option<String>>,
@@ -180,11 +180,16 @@ impl Drive {
             path: path.to_owned(),
             marker,
             root,
-            _marker_file: marker_file,
+            marker_file,
             log: Mutex::new(log),
             set_aside: Mutex::new(None),
         };
         Ok((drive, loaded))
+    }
+
+    /// Lets another process have the drive. Nothing may be done to it afterwards.
+    pub(crate) fn unlock(&self) {
+        let _ = rustix::fs::flock(&self.marker_file, FlockOperation::Unlock);
     }
 
     /// Its place in the appliance's list.
@@ -384,8 +389,8 @@ impl DriveLog {
         Ok(())
     }
 
-    /// Replaces the snapshot by one of what is held now, and empties the log. A crash between the two
-    /// leaves a log that the new snapshot has already: its numbers say so.
+    /// Replaces the snapshot by one of what is held now, and empties the log. A crash between the
+    /// two leaves a log that the new snapshot has already: its numbers say so.
     fn compact(&mut self, drive: DriveId, root: &OwnedFd) -> Result<(), DriveError> {
         let snapshot = log::snapshot(drive, self.sequence, &self.entries);
         replace(root, layout::SNAPSHOT, &snapshot)?;
@@ -404,6 +409,12 @@ impl DriveError {
     fn short(file: &str) -> Self {
         let error = io::Error::from(io::ErrorKind::UnexpectedEof);
         Self { fault: Fault::Io, deed: "read all of", file: file.to_owned(), error }
+    }
+
+    /// Nothing is done to a drive that is set aside.
+    pub(crate) fn set_aside(reason: String) -> Self {
+        let error = io::Error::other(reason);
+        Self { fault: Fault::SetAside, deed: "use", file: "a drive set aside".to_owned(), error }
     }
 
     /// True if the file was not there.
@@ -461,8 +472,8 @@ fn probe_direct_io(path: &Path, root: &OwnedFd) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// The objects of a drive by its files alone: only a file that was complete and flushed gets its name
-/// in `objects/`, and its footer and table say what it is.
+/// The objects of a drive by its files alone: only a file that was complete and flushed gets its
+/// name in `objects/`, and its footer and table say what it is.
 fn walk(root: &OwnedFd) -> Result<BTreeMap<ObjectId, Entry>, DriveError> {
     let mut entries = BTreeMap::new();
     for folder in layout::object_folders() {

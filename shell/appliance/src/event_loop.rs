@@ -17,13 +17,13 @@ use std::sync::Arc;
 use model::extent::DriveIndex;
 use model::handle::{ConnectionId, FileSlot};
 use model::id::ObjectId;
-use model::units::{Bytes, Nanos};
+use model::units::{Bytes, Instant, Nanos};
 use tls::{Acceptor, Progress, Session};
 use uring::{Completion, Errno, Ring, Token, Wait};
 use worker::{Action, Body, Config, Ending, Event, Fault, Worker};
 
 use crate::clock::{self, Clock};
-use crate::counters::Shared;
+use crate::counters::ServeCounters;
 use crate::mailbox::{Letter, Mailbox};
 use crate::socket::{Incoming, Socket, Transport};
 
@@ -37,6 +37,8 @@ const RECEIVE_LEN: usize = 32 * 1024;
 const HEAD_LEN_MAX: usize = 4096;
 /// Memory of overflows kept for use again.
 const SPARE_MAX: usize = 256;
+/// How often the thread's CPU time is asked for: a system call, so not every turn.
+const CPU_EVERY: Nanos = Nanos::millis(100);
 /// The mailbox's bell; no connection has this name.
 const BELL: Token = Token(u64::MAX);
 
@@ -60,7 +62,7 @@ pub struct Setup {
     /// Letters from other threads.
     pub mailbox: Mailbox,
     /// Where counters go.
-    pub counters: Arc<Shared>,
+    pub counters: Arc<ServeCounters>,
     /// Told when a drive fails.
     pub report: Box<dyn FnMut(DriveIndex, ObjectId, Fault) + Send>,
 }
@@ -91,7 +93,7 @@ struct EventLoop {
     acceptor: Acceptor,
     drives: Vec<Option<OwnedFd>>,
     mailbox: Mailbox,
-    counters: Arc<Shared>,
+    counters: Arc<ServeCounters>,
     report: Box<dyn FnMut(DriveIndex, ObjectId, Fault) + Send>,
     follow: VecDeque<Follow>,
     /// Sealed records on their way to the kernel; hot.
@@ -102,6 +104,8 @@ struct EventLoop {
     /// Memory for what the kernel did not take at once.
     spare: Vec<Vec<u8>>,
     stopping: bool,
+    /// When the CPU time was last noted.
+    cpu_at: Instant,
 }
 
 impl EventLoop {
@@ -134,6 +138,7 @@ impl EventLoop {
             flight: Vec::new(),
             spare: Vec::new(),
             stopping: false,
+            cpu_at: Instant(0),
         })
     }
 
@@ -149,9 +154,12 @@ impl EventLoop {
             let now = self.clock.now();
             if self.worker.deadline() <= now.instant {
                 self.event(Event::Tick);
-                self.counters.store_cpu(clock::thread_cpu());
             }
             self.counters.store(self.worker.counters());
+            if CPU_EVERY <= now.instant.since(self.cpu_at) {
+                self.cpu_at = now.instant;
+                self.counters.store_cpu(clock::thread_cpu());
+            }
         }
         Ok(())
     }

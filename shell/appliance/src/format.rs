@@ -33,8 +33,8 @@ pub struct Formatted {
     pub capacity_bytes: u64,
     /// What of it is free.
     pub free_bytes: u64,
-    /// True if the directory lies on the root filesystem: right for a trial, most likely a drive that is
-    /// not mounted otherwise.
+    /// True if the directory lies on the root filesystem: right for a trial; otherwise most likely
+    /// a drive that is not mounted.
     pub on_root_filesystem: bool,
 }
 
@@ -120,13 +120,14 @@ impl Formatted {
     /// What an operator reads.
     pub fn text(&self) -> String {
         let warning = if self.on_root_filesystem {
-            "\nnote: this directory is on the root filesystem. Right for a trial; if a drive should \
-             be mounted here, mount it, and format that."
+            "\nnote: this directory is on the root filesystem. Right for a trial; if a drive \
+             should be mounted here, mount it, and format that."
         } else {
             ""
         };
         format!(
-            "{} is now drive {}: {} may be filled ({} kept free), {} of it free, direct I/O in {}{warning}",
+            "{} is now drive {}: {} may be filled ({} kept free), {} of it free, direct I/O in \
+             {}{warning}",
             self.path.display(),
             self.id,
             gigabytes(self.capacity_bytes),
@@ -180,7 +181,9 @@ fn make_folders(root: &OwnedFd) -> Result<(), DriveError> {
             Err(errno) => return Err(to("make", &folder.0)(errno)),
         }
     }
-    layout::folders().try_for_each(|folder| drives::sync_at(root, &folder.0))
+    // An empty folder is in its parent's entry: the two parents are all there is to flush.
+    drives::sync_at(root, layout::OBJECTS)?;
+    drives::sync_at(root, ".")
 }
 
 /// Writes and reads a page with direct I/O in our unit, then tries whether 512 bytes do as well.

@@ -1,28 +1,53 @@
 //! The data-plane process of Nearcast: all I/O, no decisions.
 //!
 //! ```text
+//! server         what `main` runs: starts everything, waits, stops everything
+//! config         the settings
+//! clock          both clocks
+//!
 //! serving
-//!   event_loop   one worker's thread: completions to events, actions to system calls
+//!   event_loop   thread: one worker; completions to events, actions to system calls
+//!   socket       what stands between a connection and plain bytes
+//!   listen       sockets to accept from
 //!   mailbox      how other threads speak to a worker
 //!   counters     what workers count, where others can read it
+//!   metrics      thread: the same, for Prometheus
+//!
 //! storage
+//!   storage      what `server` starts and stops; composes all below
+//!   shared       what its threads share
+//!   keeper       thread: plan, evict
+//!   filler       threads: from source to drive
+//!   audit        thread: index against files
+//!   adopt        a file that the index lost is made visible again
+//!   control_link thread: reports out, manifests in
+//!   source       HTTP with ranges
 //!   drives       one drive: its marker, its files, its index
-//!   pages        memory that direct I/O takes
+//!   state_file   the last manifest
 //!   format       makes a directory a drive
 //!   inspect      says what is on a drive, or in one file
-//! around both
-//!   config       the settings        metrics, listen, clock
+//!   pages        memory that direct I/O takes
 //! ```
 
+mod adopt;
+mod audit;
 pub mod clock;
 pub mod config;
+pub mod control_link;
 pub mod counters;
 pub mod drives;
 pub mod event_loop;
+mod filler;
 pub mod format;
 pub mod inspect;
+mod keeper;
 pub mod listen;
 pub mod mailbox;
 pub mod metrics;
 pub mod pages;
+pub mod server;
+mod shared;
 mod socket;
+pub mod source;
+pub mod state_file;
+pub mod storage;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use http1::{Method, Parsed};
 
-use crate::counters::{Shared, sum};
+use crate::counters::{ServeCounters, sum};
 
 /// How a metric moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,14 +23,14 @@ struct Row {
     name: &'static str,
     kind: Kind,
     help: &'static str,
-    of: fn(&Shared) -> &AtomicU64,
+    of: fn(&ServeCounters) -> &AtomicU64,
 }
 
 const fn row(
     name: &'static str,
     kind: Kind,
     help: &'static str,
-    of: fn(&Shared) -> &AtomicU64,
+    of: fn(&ServeCounters) -> &AtomicU64,
 ) -> Row {
     Row { name, kind, help, of }
 }
@@ -74,7 +74,7 @@ const ROWS: [Row; 15] = [
 const REQUEST_LEN_MAX: usize = 4096;
 
 /// All metrics as Prometheus text; `more` adds rows of other parts.
-pub fn text(workers: &[Arc<Shared>], more: &[(String, f64, &str)]) -> String {
+pub fn text(workers: &[Arc<ServeCounters>], more: &[(String, f64, &str)]) -> String {
     let mut out = String::new();
     for Row { name, kind, help, of } in &ROWS {
         let kind = match kind {
@@ -166,7 +166,7 @@ mod tests {
             drive_faults: 14,
             aborted: 15,
         };
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(ServeCounters::default());
         shared.store(&counters);
         shared.store_cpu(model::units::Nanos(16));
         let text = text(&[shared.clone(), shared], &[]);

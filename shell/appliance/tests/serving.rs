@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use appliance::clock;
-use appliance::counters::Shared;
+use appliance::counters::ServeCounters;
 use appliance::event_loop::{self, Listener, Setup};
 use appliance::mailbox::{Letter, Sender, mailbox};
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
@@ -31,7 +31,7 @@ struct Served {
     plain: SocketAddr,
     client: Arc<ClientConfig>,
     sender: Sender,
-    counters: Arc<Shared>,
+    counters: Arc<ServeCounters>,
     thread: JoinHandle<Result<(), uring::RingError>>,
     path: String,
     content: Vec<u8>,
@@ -61,7 +61,7 @@ fn serve() -> Served {
     });
     let [(secure, first), (plain, second)] = listeners;
     let (sender, letters) = mailbox().unwrap();
-    let counters = Arc::new(Shared::default());
+    let counters = Arc::new(ServeCounters::default());
     let setup = Setup {
         config: config(),
         acceptor,

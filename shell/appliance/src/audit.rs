@@ -1,0 +1,156 @@
+//! Compares the index with the files, slowly, in the background; first hands out small objects.
+//!
+//! The index is the truth for serving; a walk only finds what should not be: an object whose file
+//! is gone or cut (it is hidden, reported and filled again), a file that the index does not know
+//! (it is verified and adopted if the manifest wants it, removed if not), a second copy of an object.
+
+use std::collections::BTreeSet;
+
+use model::extent::{Extent, FileName};
+use model::id::ObjectId;
+use model::limits::{DIRECT_ALIGN, SMALL_OBJECT_MAX};
+use model::units::Nanos;
+use store::layout;
+
+use crate::drives::{self, Drive, DriveError};
+use crate::pages::Pages;
+use crate::shared::{FileStanding, Shared};
+use crate::{adopt, keeper};
+
+/// Between two files: 500 a second, so that a drive of 100,000 takes some minutes.
+const PER_FILE: Nanos = Nanos::millis(2);
+/// Between two blocks that are read to be verified: 50 MB/s at most.
+const PER_BLOCK: Nanos = Nanos::millis(5);
+/// Between two walks.
+const WALK_EVERY: Nanos = Nanos::seconds(6 * 3600);
+
+/// Runs until all must stop.
+pub(crate) fn run(shared: &Shared) {
+    give_small_objects(shared);
+    loop {
+        for drive in shared.open_drives() {
+            if !walk(shared, drive) {
+                return;
+            }
+        }
+        if !shared.sleep_until(shared.now() + WALK_EVERY) {
+            return;
+        }
+    }
+}
+
+/// Reads the small objects that were there at the start, verifies them and hands them out.
+fn give_small_objects(shared: &Shared) {
+    let mut buffer = Pages::zeroed(SMALL_OBJECT_MAX);
+    let mut left = shared.config.small_budget;
+    for (object, extent) in shared.published(|extent| extent.len <= SMALL_OBJECT_MAX) {
+        if shared.is_stopping() || left < extent.len {
+            return;
+        }
+        left -= extent.len;
+        let Some(drive) = shared.drive(extent.drive) else { continue };
+        match read_small(drive, &extent, &mut buffer) {
+            Ok(bytes) if *blake3::hash(bytes).as_bytes() == object.0 => {
+                shared.publish_small(object, &extent, bytes);
+            }
+            Ok(_) => damaged(shared, drive, object, "does not have its hash any more"),
+            Err(error) if error.is_missing() => damaged(shared, drive, object, "has no file"),
+            Err(error) => shared.drive_failed(drive, &error),
+        }
+    }
+}
+
+fn read_small<'a>(
+    drive: &Drive,
+    extent: &Extent,
+    buffer: &'a mut Pages,
+) -> Result<&'a [u8], DriveError> {
+    let file = drive.open_read(&extent.file)?;
+    let padded = extent.len.align_up(DIRECT_ALIGN).as_usize();
+    drive.read(&file, &mut buffer.bytes_mut()[..padded], extent.offset)?;
+    Ok(&buffer.bytes()[..extent.len.as_usize()])
+}
+
+/// One walk over a drive; false if all must stop.
+fn walk(shared: &Shared, drive: &Drive) -> bool {
+    let began = shared.now();
+    let (mut files, mut found) = (0, 0);
+    for folder in layout::object_folders() {
+        if drive.set_aside_reason().is_some() {
+            return true;
+        }
+        let expected = shared.published(|e| e.drive == drive.index() && is_in(&e.file, &folder));
+        let names = match drive.list(&folder) {
+            Ok(names) => names,
+            Err(error) => {
+                shared.drive_failed(drive, &error);
+                continue;
+            }
+        };
+        let mut seen = BTreeSet::new();
+        for object in names.iter().filter_map(|name| name.parse::<ObjectId>().ok()) {
+            if !shared.sleep_until(shared.now() + PER_FILE) {
+                return false;
+            }
+            files += 1;
+            seen.insert(object);
+            found += u64::from(examine(shared, drive, object));
+        }
+        for (object, extent) in expected {
+            if !seen.contains(&object) && shared.locate(&object) == Some(extent) {
+                damaged(shared, drive, object, "has no file");
+                found += 1;
+            }
+        }
+    }
+    let took_ms = shared.now().since(began).as_millis();
+    tracing::info!(drive = %drive.marker().id, files, found, took_ms, "drive audited");
+    true
+}
+
+fn is_in(file: &FileName, folder: &FileName) -> bool {
+    file.0.strip_prefix(&*folder.0).is_some_and(|rest| rest.starts_with('/'))
+}
+
+/// Looks at one file; true if something was wrong with it.
+fn examine(shared: &Shared, drive: &Drive, object: ObjectId) -> bool {
+    let standing = shared.claim_file(object, drive.index());
+    match standing {
+        FileStanding::Busy | FileStanding::Unknown => return false,
+        FileStanding::Indexed => return check_len(shared, drive, object),
+        FileStanding::Spare | FileStanding::Unwanted => keeper::drop_copy(shared, drive, object),
+        FileStanding::Missing => {
+            adopt::adopt(shared, drive, object, PER_BLOCK);
+        }
+    }
+    shared.release(object);
+    true
+}
+
+fn check_len(shared: &Shared, drive: &Drive, object: ObjectId) -> bool {
+    let Some(extent) = shared.locate(&object) else { return false };
+    let len = drive.open_read(&extent.file).and_then(|fd| drives::file_len(&fd, &extent.file));
+    match len {
+        Ok(len) if len == layout::sections(extent.len).file_len => false,
+        Ok(_) => {
+            damaged(shared, drive, object, "has a file of the wrong size");
+            true
+        }
+        // It may just have been evicted; if it was not, the listing says so next time.
+        Err(error) if error.is_missing() => false,
+        Err(error) => {
+            shared.drive_failed(drive, &error);
+            true
+        }
+    }
+}
+
+/// Hides an object and removes what is left of it, so that it is filled again.
+fn damaged(shared: &Shared, drive: &Drive, object: ObjectId, what: &str) {
+    tracing::warn!(drive = %drive.marker().id, %object, what, "object damaged");
+    if keeper::evict(shared, object) {
+        let path = drive.path().display();
+        shared.note("drive", format!("{path}: object {object} {what}; it is filled again"));
+        shared.replan();
+    }
+}

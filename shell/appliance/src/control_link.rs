@@ -1,0 +1,367 @@
+//! The appliance's side of the conversation with control: reports out, manifests in.
+//!
+//! Control away changes nothing but that: what is in force stays in force, fill goes on with what
+//! it knows, and this thread tries again, at most `RETRY_MAX` apart.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use model::id::{ApplianceId, Generation, ObjectId};
+use model::object::{BlocksError, block_count};
+use model::units::{Bytes, Nanos};
+use store::inventory::{Delta, InventoryState};
+use wire::convert::{WireError, manifest_in};
+use wire::v1;
+use wire::v1::report::{DriveState, Report, ReportReply, ReportedError};
+
+use crate::counters::{self, ServeCounters};
+use crate::shared::Shared;
+use crate::state_file::StateFile;
+use crate::storage::{ControlConfig, drive_statuses, fill_status};
+
+/// Longest wait between two tries to reach control.
+const RETRY_MAX: Nanos = Nanos::seconds(5);
+/// Control may ask for reports between these.
+const INTERVAL_MIN: Nanos = Nanos::millis(100);
+const INTERVAL_MAX: Nanos = Nanos::seconds(60);
+/// No answer of control is longer. A manifest of a million files is about 200 MB.
+const MANIFEST_LEN_MAX: u64 = 1 << 30;
+/// Longest time for one conversation. A report is small; a large manifest takes some seconds.
+const REPORT_MAX: Duration = Duration::from_secs(5);
+
+/// Why a conversation with control failed.
+#[derive(Debug, thiserror::Error)]
+pub enum ControlError {
+    /// No connection or no answer.
+    #[error("control cannot be reached: {0}")]
+    Unreachable(String),
+    /// It answered with an error.
+    #[error("control answers {status}: {text}")]
+    Status {
+        /// The status.
+        status: u16,
+        /// The beginning of the body.
+        text: String,
+    },
+    /// Its answer cannot be read.
+    #[error("control's answer is not understood: {0}")]
+    Body(String),
+    /// Its manifest cannot be used.
+    #[error("control's manifest is refused: {0}")]
+    Manifest(#[from] WireError),
+    /// Its manifest is somebody else's.
+    #[error("control's manifest is for {0}, and this is {1}")]
+    OtherAppliance(ApplianceId, ApplianceId),
+    /// Its block hashes are not the object's.
+    #[error(transparent)]
+    Blocks(#[from] BlocksError),
+}
+
+/// Talks to control. Each thread has its own.
+#[derive(Debug)]
+pub(crate) struct ControlClient {
+    agent: ureq::Agent,
+    base: String,
+    appliance: ApplianceId,
+}
+
+/// What the link knows between two reports.
+struct Link<'a> {
+    shared: &'a Shared,
+    client: &'a ControlClient,
+    start_id: u64,
+    sequence: u64,
+    /// The inventory state that control has.
+    known: InventoryState,
+    previous: Totals,
+    interval: Nanos,
+    /// Failures in a row.
+    failures: u32,
+    /// What was logged last, so that each state is logged once.
+    said: Option<String>,
+}
+
+/// Counters at the last report, to make rates from.
+#[derive(Clone, Copy, Debug, Default)]
+struct Totals {
+    at: Nanos,
+    egress: Bytes,
+    fetched: Bytes,
+    busy: Nanos,
+}
+
+/// Runs until all must stop.
+pub(crate) fn run(shared: &Shared, client: &ControlClient, state_file: &StateFile) {
+    let interval = shared.config.control.as_ref().map_or(INTERVAL_MAX, |c| c.report_interval);
+    let mut start_id = [0; 8];
+    aws_lc_rs::rand::fill(&mut start_id).expect("the kernel gives random bytes after its start");
+    let mut link = Link {
+        shared,
+        client,
+        start_id: u64::from_le_bytes(start_id),
+        sequence: 0,
+        known: InventoryState(0),
+        previous: Totals::default(),
+        interval,
+        failures: 0,
+        said: None,
+    };
+    loop {
+        let began = shared.now();
+        let result = link.turn(state_file);
+        let wait = link.settle(result);
+        if !shared.sleep_until(began + wait) {
+            break;
+        }
+    }
+    if shared.counters.draining.load(Ordering::Relaxed) {
+        let report = link.report();
+        let _ = client.report(&report);
+    }
+}
+
+impl ControlClient {
+    pub(crate) fn new(
+        agent: ureq::Agent,
+        control: &ControlConfig,
+        appliance: &ApplianceId,
+    ) -> Self {
+        let base = control.url.trim_end_matches('/').to_owned();
+        Self { agent, base, appliance: appliance.clone() }
+    }
+
+    fn report(&self, report: &Report) -> Result<ReportReply, ControlError> {
+        let url = format!("{}/v1/appliances/{}/report", self.base, self.appliance);
+        let request = self.agent.post(&url).config().timeout_global(Some(REPORT_MAX)).build();
+        let mut response = request.send_json(report).map_err(unreachable)?;
+        checked(&mut response)?;
+        response.body_mut().read_json().map_err(|error| ControlError::Body(error.to_string()))
+    }
+
+    /// A manifest newer than `known`, if there is one.
+    fn manifest(
+        &self,
+        known: Generation,
+    ) -> Result<Option<model::manifest::Manifest>, ControlError> {
+        let url = format!("{}/v1/appliances/{}/manifest?known={known}", self.base, self.appliance);
+        let mut response = self.agent.get(&url).call().map_err(unreachable)?;
+        checked(&mut response)?;
+        if response.status().as_u16() == 204 {
+            return Ok(None);
+        }
+        let body = response.body_mut().with_config().limit(MANIFEST_LEN_MAX);
+        let wire: v1::manifest::Manifest =
+            body.read_json().map_err(|error| ControlError::Body(error.to_string()))?;
+        let manifest = manifest_in(&wire)?;
+        if manifest.appliance != self.appliance {
+            return Err(ControlError::OtherAppliance(manifest.appliance, self.appliance.clone()));
+        }
+        Ok(Some(manifest))
+    }
+
+    /// The hashes of an object's blocks, proved.
+    pub(crate) fn blocks(
+        &self,
+        object: ObjectId,
+        len: Bytes,
+    ) -> Result<model::object::Blocks, ControlError> {
+        let url = format!("{}/v1/objects/{object}/blocks", self.base);
+        let mut response = self.agent.get(&url).call().map_err(unreachable)?;
+        checked(&mut response)?;
+        // One byte more than is right, so that too much is seen to be too much.
+        let limit = block_count(len) * 32 + 1;
+        let body = response.body_mut().with_config().limit(limit).read_to_vec();
+        let body = body.map_err(|error| ControlError::Body(error.to_string()))?;
+        Ok(v1::blocks::decode(object, len, &body)?)
+    }
+}
+
+impl Link<'_> {
+    /// One report, and the manifest if control has a newer one.
+    fn turn(&mut self, state_file: &StateFile) -> Result<(), ControlError> {
+        let reply = self.client.report(&self.report())?;
+        self.known = InventoryState(reply.inventory);
+        let asked = Nanos(reply.interval_ms.saturating_mul(1_000_000));
+        if asked.0 != 0 {
+            self.interval = asked.clamp(INTERVAL_MIN, INTERVAL_MAX);
+        }
+        let known = self.shared.generation();
+        if reply.generation <= known.0 {
+            return Ok(());
+        }
+        if let Some(manifest) = self.client.manifest(known)? {
+            let generation = manifest.generation;
+            if generation <= known {
+                return Ok(());
+            }
+            if let Err(error) = state_file.save(&manifest) {
+                self.shared.note("control", format!("{error}. A restart forgets this manifest"));
+            }
+            let versions = manifest.versions.len();
+            if self.shared.set_manifest(manifest) {
+                tracing::info!(generation = generation.0, versions, "manifest in force");
+            }
+        }
+        Ok(())
+    }
+
+    /// Logs a change of state once, and says how long to wait.
+    fn settle(&mut self, result: Result<(), ControlError>) -> Nanos {
+        match result {
+            Ok(()) => {
+                if self.said.take().is_some() {
+                    tracing::info!("control is back");
+                }
+                self.failures = 0;
+                self.interval
+            }
+            Err(error) => {
+                let text = error.to_string();
+                if self.said.as_ref() != Some(&text) {
+                    tracing::warn!(error = text, "serving and filling go on without control");
+                    if !matches!(error, ControlError::Unreachable(_)) {
+                        self.shared.note("control", text.clone());
+                    }
+                    self.said = Some(text);
+                }
+                self.failures += 1;
+                Nanos(self.interval.0 << self.failures.min(6)).min(RETRY_MAX.max(self.interval))
+            }
+        }
+    }
+
+    fn report(&mut self) -> Report {
+        let shared = self.shared;
+        let about = &shared.config.about;
+        let uptime = shared.now().since(model::units::Instant(0));
+        self.sequence += 1;
+        let totals = Totals {
+            at: uptime,
+            egress: Bytes(sum(shared, |worker| &worker.body_bytes)),
+            fetched: Bytes(shared.fetched.load(Ordering::Relaxed)),
+            busy: Nanos(sum(shared, |worker| &worker.cpu_nanos)),
+        };
+        let previous = std::mem::replace(&mut self.previous, totals);
+        Report {
+            start_id: self.start_id,
+            sequence: self.sequence,
+            uptime_s: uptime.as_seconds(),
+            software: about.software.clone(),
+            base_url: about.base_url.clone(),
+            plain_url: about.plain_url.clone(),
+            generation: shared.generation().0,
+            load: load(shared, &totals, &previous),
+            drives: drives(shared),
+            fill: fill(shared, &totals, &previous),
+            inventory: inventory(shared.inventory_since(self.known)),
+            errors: errors(shared),
+        }
+    }
+}
+
+fn load(shared: &Shared, totals: &Totals, previous: &Totals) -> v1::report::Load {
+    let about = &shared.config.about;
+    let span = Nanos(totals.at.0.saturating_sub(previous.at.0));
+    let egress = totals.egress.saturating_sub(previous.egress);
+    let busy = Nanos(totals.busy.0.saturating_sub(previous.busy.0));
+    let workers = &shared.counters.workers;
+    let egress_max = about.egress_max.map_or(0, |rate| rate.0);
+    v1::report::Load {
+        serving: !shared.counters.draining.load(Ordering::Relaxed),
+        connections: sum(shared, |worker| &worker.open),
+        connections_max: about.connections_max,
+        egress_bits_per_second: egress.per(span).0,
+        egress_max_bits_per_second: egress_max,
+        egress_bytes: totals.egress.0,
+        requests: workers.iter().map(|worker| worker.requests()).sum(),
+        request_errors: workers.iter().map(|worker| worker.request_errors()).sum(),
+        cpu_percent: percent(busy, span, shared.counters.workers.len()),
+    }
+}
+
+/// The share of so many cores that was busy, 0 to 100, in tenths.
+fn percent(busy: Nanos, span: Nanos, cores: usize) -> f32 {
+    let whole = u128::from(span.0) * u128::from(Bytes::of(cores).0);
+    let permille = u128::from(busy.0) * 1000 / whole.max(1);
+    f32::from(u16::try_from(permille.min(1000)).unwrap_or(1000)) / 10.0
+}
+
+fn drives(shared: &Shared) -> Vec<v1::report::Drive> {
+    let drive = |status: crate::storage::DriveStatus| v1::report::Drive {
+        id: status.id.map(|id| id.to_string()).unwrap_or_default(),
+        path: status.path.display().to_string(),
+        state: if status.set_aside.is_some() { DriveState::SetAside } else { DriveState::Ok },
+        reason: status.set_aside,
+        capacity_bytes: status.capacity.0,
+        free_bytes: status.free.0,
+        objects: status.objects,
+    };
+    drive_statuses(shared).into_iter().map(drive).collect()
+}
+
+fn fill(shared: &Shared, totals: &Totals, previous: &Totals) -> v1::report::Fill {
+    let status = fill_status(shared);
+    let span = Nanos(totals.at.0.saturating_sub(previous.at.0));
+    v1::report::Fill {
+        objects_wanted: status.objects_wanted,
+        objects_held: status.objects_held,
+        bytes_wanted: status.bytes_wanted.0,
+        bytes_held: status.bytes_held.0,
+        bits_per_second: totals.fetched.saturating_sub(previous.fetched).per(span).0,
+    }
+}
+
+fn inventory(delta: Delta) -> v1::report::Inventory {
+    let texts = |ids: Vec<ObjectId>| ids.iter().map(ToString::to_string).collect();
+    v1::report::Inventory {
+        from: delta.from.0,
+        to: delta.to.0,
+        held: texts(delta.held),
+        gone: texts(delta.gone),
+    }
+}
+
+fn errors(shared: &Shared) -> Vec<ReportedError> {
+    let error = |noted: crate::shared::Noted| ReportedError {
+        at_unix_s: noted.at.0,
+        room: noted.room.to_owned(),
+        text: noted.text,
+    };
+    shared.errors().into_iter().map(error).collect()
+}
+
+fn sum(shared: &Shared, counter: impl Fn(&ServeCounters) -> &AtomicU64) -> u64 {
+    counters::sum(&shared.counters.workers, counter)
+}
+
+fn unreachable(error: ureq::Error) -> ControlError {
+    ControlError::Unreachable(error.to_string())
+}
+
+/// Refuses answers that are no success, with the beginning of what control says of it.
+fn checked(response: &mut ureq::http::Response<ureq::Body>) -> Result<(), ControlError> {
+    let status = response.status();
+    if status.is_success() {
+        return Ok(());
+    }
+    let body = response.body_mut().with_config().limit(4096).read_to_string().unwrap_or_default();
+    let text = body.chars().take(200).collect();
+    Err(ControlError::Status { status: status.as_u16(), text })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpu_is_a_share_of_the_workers_cores() {
+        let check = |busy_ms, span_ms, cores, wanted: f32| {
+            let percent = percent(Nanos::millis(busy_ms), Nanos::millis(span_ms), cores);
+            assert!((percent - wanted).abs() < 0.01, "{percent}");
+        };
+        check(500, 1000, 1, 50.0);
+        check(500, 1000, 4, 12.5);
+        check(9000, 1000, 1, 100.0);
+        check(0, 0, 0, 0.0);
+    }
+}

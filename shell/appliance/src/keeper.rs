@@ -1,0 +1,116 @@
+//! Plans, and carries out what a plan asks for besides fetching: evictions and unwanted parts.
+
+use model::extent::{DriveIndex, FileName};
+use model::id::ObjectId;
+use store::layout;
+use store::log::Change;
+use store::publish::{Action, Event, Outcome, Removal};
+
+use crate::drives::{Drive, DriveError};
+use crate::shared::Shared;
+
+/// Runs until all must stop.
+pub(crate) fn run(shared: &Shared, spare_copies: Vec<(DriveIndex, ObjectId)>) {
+    for (index, object) in spare_copies {
+        if shared.is_stopping() {
+            return;
+        }
+        if let Some(drive) = shared.drive(index)
+            && shared.claim(object)
+        {
+            drop_copy(shared, drive, object);
+            shared.release(object);
+        }
+    }
+    while shared.wait_for_planning() {
+        let chores = shared.plan();
+        let mut done = 0;
+        for (object, index) in &chores.drop_parts {
+            done += usize::from(!shared.is_stopping() && drop_part(shared, *object, *index));
+        }
+        for object in &chores.evict {
+            done += usize::from(!shared.is_stopping() && evict(shared, *object));
+        }
+        if 0 < done {
+            tracing::info!(
+                evicted = chores.evict.len(),
+                parts = chores.drop_parts.len(),
+                "no longer wanted"
+            );
+            shared.replan();
+        }
+    }
+}
+
+/// Takes an object out of the index, off the log and off its drive. False if it stays.
+pub(crate) fn evict(shared: &Shared, object: ObjectId) -> bool {
+    if !shared.claim(object) {
+        return false;
+    }
+    let gone = remove_claimed(shared, object);
+    shared.release(object);
+    gone
+}
+
+/// The same for an object that the caller has claimed.
+pub(crate) fn remove_claimed(shared: &Shared, object: ObjectId) -> bool {
+    let Some(extent) = shared.locate(&object) else { return false };
+    let Some(drive) = shared.drive(extent.drive) else { return false };
+    let mut removal = Removal::new(object);
+    while let Some(action) = removal.poll() {
+        let done = match action {
+            Action::Hide => {
+                shared.hide(object);
+                Ok(())
+            }
+            Action::Log(change) => drive.log(change),
+            Action::Unlink(file) => drive.unlink(&file),
+            Action::SyncFolder(folder) => drive.sync_folder(&folder),
+            Action::Allocate { .. }
+            | Action::WriteTable { .. }
+            | Action::WriteFooter { .. }
+            | Action::FlushFile
+            | Action::Rename { .. }
+            | Action::Show(_) => unreachable!("steps of a publication, not of a removal"),
+        };
+        removal.handle(match done {
+            Ok(()) => Event::Done,
+            Err(error) => {
+                shared.drive_failed(drive, &error);
+                Event::Failed(error.fault)
+            }
+        });
+    }
+    removal.outcome() == Some(Outcome::Complete)
+}
+
+/// Removes a copy that the shared index does not speak of. The caller has claimed the object.
+pub(crate) fn drop_copy(shared: &Shared, drive: &Drive, object: ObjectId) {
+    let dropped = || -> Result<(), DriveError> {
+        if drive.has(&object) {
+            drive.log(Change::Removed(object))?;
+        }
+        drive.unlink(&layout::object_file(&object))?;
+        drive.sync_folder(&layout::object_folder(&object))
+    };
+    match dropped() {
+        Ok(()) => tracing::info!(drive = %drive.marker().id, %object, "spare copy removed"),
+        Err(error) => shared.drive_failed(drive, &error),
+    }
+}
+
+fn drop_part(shared: &Shared, object: ObjectId, index: DriveIndex) -> bool {
+    let Some(drive) = shared.drive(index) else { return false };
+    if !shared.claim(object) {
+        return false;
+    }
+    let dropped = drive
+        .unlink(&layout::part_file(&object))
+        .and_then(|()| drive.sync_folder(&FileName(layout::FILL.into())));
+    match &dropped {
+        Ok(()) => shared.set_part(object, None),
+        Err(error) => shared.drive_failed(drive, error),
+    }
+    shared.release(object);
+    dropped.is_ok()
+}

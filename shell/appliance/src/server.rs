@@ -1,0 +1,308 @@
+//! `nearcast-appliance serve`: starts everything, waits for a signal, stops everything.
+//!
+//! ```text
+//! storage threads ── Update ──> mailbox of each worker ──> worker threads ── faults ──> main thread
+//! ```
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use model::extent::DriveIndex;
+use model::id::ObjectId;
+use model::units::Nanos;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::thread::{CpuSet, sched_setaffinity};
+use tls::Acceptor;
+use worker::Fault;
+
+use crate::config::Settings;
+use crate::counters::ServeCounters;
+use crate::event_loop::{self, Listener, Setup};
+use crate::mailbox::{Letter, Sender, mailbox};
+use crate::storage::{self, Storage, StorageHandle};
+use crate::{listen, metrics};
+
+/// Read buffers of one worker, 260 KiB each; more would only wait in memory for the CPU.
+const BUFFERS_MAX: usize = 512;
+/// Faults that wait to be looked at. One more is dropped: the drive is known to be bad by then.
+const FAULTS_MAX: usize = 1024;
+/// How often the main thread looks around.
+const ROUND: Duration = Duration::from_millis(200);
+
+/// A drive operation that failed on a worker.
+type FaultReport = (DriveIndex, ObjectId, Fault);
+/// Rows of `/metrics` that do not come from workers.
+type MetricRows = Arc<Mutex<Vec<(String, f64, &'static str)>>>;
+
+/// A worker's thread and how to speak to it.
+struct WorkerThread {
+    letters: Sender,
+    thread: JoinHandle<Result<(), uring::RingError>>,
+}
+
+/// Serves until SIGTERM or SIGINT.
+pub fn serve(settings: &Settings) -> anyhow::Result<()> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
+        signal_hook::flag::register(signal, stop.clone()).context("cannot catch signals")?;
+    }
+    raise_descriptor_limit()?;
+    for at in settings.listen.iter().chain(&settings.plain_listen) {
+        listen::check_free(*at).with_context(|| format!("cannot listen on {at}"))?;
+    }
+    let acceptor = Acceptor::from_pem_files(&settings.certificate, &settings.key)?;
+    let (fault_sender, faults) = sync_channel(FAULTS_MAX);
+    let counters: Vec<Arc<ServeCounters>> = (0..settings.workers).map(|_| Arc::default()).collect();
+    let workers = start_workers(settings, &acceptor, &counters, &fault_sender)?;
+    let serve_counters =
+        Arc::new(storage::Counters { workers: counters.clone(), draining: AtomicBool::new(false) });
+    let senders: Vec<Sender> = workers.iter().map(|worker| worker.letters.clone()).collect();
+    let sink = move |update: worker::Update| {
+        for sender in &senders {
+            sender.send(Letter::Update(update.clone()));
+        }
+    };
+    let mut storage = Storage::start(storage_config(settings), sink, serve_counters.clone())?;
+    // Only now: whoever connects finds what the drives hold.
+    start_listening(settings, &workers)?;
+    let rows = MetricRows::default();
+    if let Some(at) = settings.metrics_listen {
+        let (counters, rows) = (counters.clone(), rows.clone());
+        let text =
+            move || metrics::text(&counters, &rows.lock().unwrap_or_else(PoisonError::into_inner));
+        metrics::serve(at, text).with_context(|| format!("cannot listen on {at}"))?;
+    }
+    tracing::info!(
+        name = %settings.name, base_url = settings.base_url, workers = settings.workers, "serving"
+    );
+    watch(&stop, &faults, &workers, &storage, &rows)?;
+    tracing::info!("stopping");
+    serve_counters.draining.store(true, Ordering::Relaxed);
+    let result = stop_workers(workers, settings.stop_within);
+    storage.stop();
+    result
+}
+
+fn storage_config(settings: &Settings) -> storage::Config {
+    storage::Config {
+        appliance: settings.name.clone(),
+        state: settings.state.clone(),
+        drives: settings.drives.clone(),
+        control: Some(storage::ControlConfig {
+            url: settings.control_url.clone(),
+            report_interval: settings.report_interval,
+        }),
+        fill: storage::FillConfig {
+            rate_max: settings.fill_rate_max,
+            trust: settings.fill_trust.clone(),
+            concurrency: settings.fill_concurrency,
+        },
+        small_budget: settings.small_objects_max,
+        about: storage::About {
+            software: env!("CARGO_PKG_VERSION").to_owned(),
+            base_url: settings.base_url.clone(),
+            plain_url: settings.plain_url.clone(),
+            connections_max: u64::try_from(settings.connections_max).unwrap_or(u64::MAX),
+            egress_max: None,
+        },
+    }
+}
+
+/// A worker's share of the appliance's bounds.
+fn worker_config(settings: &Settings) -> worker::Config {
+    let share = |whole: usize| whole.div_ceil(settings.workers).max(1);
+    let transfers_max = share(settings.transfers_max);
+    let buffers = (settings.drives.len() * settings.drive_depth).min(BUFFERS_MAX);
+    worker::Config {
+        connections_max: share(settings.connections_max),
+        transfers_max,
+        buffers: u16::try_from(buffers).expect("bounded by the line above"),
+        file_slots: u16::try_from((transfers_max * 2).max(1024)).unwrap_or(u16::MAX),
+        drives: settings.drives.len(),
+        drive_depth: settings.drive_depth,
+        head_len_max: settings.head_max.as_usize(),
+        request_timeout: settings.request_timeout,
+        idle_timeout: settings.idle_timeout,
+        progress_timeout: settings.progress_timeout,
+    }
+}
+
+fn start_workers(
+    settings: &Settings,
+    acceptor: &Acceptor,
+    counters: &[Arc<ServeCounters>],
+    faults: &SyncSender<FaultReport>,
+) -> anyhow::Result<Vec<WorkerThread>> {
+    let mut workers = Vec::new();
+    for (index, counters) in counters.iter().enumerate() {
+        let (letters, mailbox) = mailbox().context("cannot make a mailbox")?;
+        let faults = faults.clone();
+        let setup = Setup {
+            config: worker_config(settings),
+            acceptor: acceptor.clone(),
+            drives: settings.drives.iter().map(|path| open_directory(path)).collect(),
+            mailbox,
+            counters: counters.clone(),
+            report: Box::new(move |drive, object, fault| {
+                let _ = faults.try_send((drive, object, fault));
+            }),
+        };
+        let cpu = settings.cpus.get(index).copied();
+        let thread = std::thread::Builder::new()
+            .name(format!("worker-{index}"))
+            .spawn(move || {
+                pin(cpu);
+                event_loop::run(setup)
+            })
+            .context("cannot start a worker")?;
+        workers.push(WorkerThread { letters, thread });
+    }
+    Ok(workers)
+}
+
+/// None if there is no such directory now: storage sets the drive aside and says so.
+fn open_directory(path: &std::path::Path) -> Option<OwnedFd> {
+    std::fs::File::open(path).ok().map(OwnedFd::from)
+}
+
+fn pin(cpu: Option<usize>) {
+    let Some(cpu) = cpu else { return };
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    if let Err(error) = sched_setaffinity(None, &set) {
+        tracing::warn!(cpu, %error, "cannot pin a worker; it runs where the kernel puts it");
+    }
+}
+
+fn start_listening(settings: &Settings, workers: &[WorkerThread]) -> anyhow::Result<()> {
+    for worker in workers {
+        let secure = settings.listen.iter().map(|at| (*at, true));
+        let plain = settings.plain_listen.iter().map(|at| (*at, false));
+        let mut listeners = Vec::new();
+        for (at, secure) in secure.chain(plain) {
+            let socket = listen::listen(at).with_context(|| format!("cannot listen on {at}"))?;
+            listeners.push(Listener { socket, secure });
+        }
+        worker.letters.send(Letter::Listen(listeners));
+    }
+    Ok(())
+}
+
+/// Looks after faults and metrics until a signal comes; fails if a worker ends by itself.
+fn watch(
+    stop: &AtomicBool,
+    faults: &Receiver<FaultReport>,
+    workers: &[WorkerThread],
+    storage: &StorageHandle,
+    rows: &MetricRows,
+) -> anyhow::Result<()> {
+    let mut rows_at = Instant::now();
+    while !stop.load(Ordering::Relaxed) {
+        match faults.recv_timeout(ROUND) {
+            Ok(fault) => handle_fault(storage, fault),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => bail!("all workers have ended"),
+        }
+        if workers.iter().any(|worker| worker.thread.is_finished()) {
+            bail!("a worker has ended by itself; see the log above");
+        }
+        if Duration::from_secs(1) <= rows_at.elapsed() {
+            rows_at = Instant::now();
+            *rows.lock().unwrap_or_else(PoisonError::into_inner) = metric_rows(storage);
+        }
+    }
+    Ok(())
+}
+
+/// A medium that fails takes its drive out of use; a file that is missing or short does not: the
+/// audit finds it, and it is filled again.
+fn handle_fault(storage: &StorageHandle, (drive, object, fault): FaultReport) {
+    let error = std::io::Error::from_raw_os_error(fault.errno);
+    let medium = [libc_errno::EIO, libc_errno::ENODATA, libc_errno::ENXIO, libc_errno::ENODEV];
+    if medium.contains(&fault.errno) {
+        storage.set_aside(drive, &format!("reading object {object} failed: {error}"));
+    } else if fault.errno == 0 {
+        let text = format!("object {object} on drive {drive} is shorter than its index says");
+        storage.note_error("drive", text);
+    } else {
+        storage.note_error("drive", format!("object {object} on drive {drive}: {error}"));
+    }
+}
+
+/// The kernel's numbers of errors that mean a bad medium.
+mod libc_errno {
+    use rustix::io::Errno;
+    pub(super) const EIO: i32 = Errno::IO.raw_os_error();
+    pub(super) const ENODATA: i32 = Errno::NODATA.raw_os_error();
+    pub(super) const ENXIO: i32 = Errno::NXIO.raw_os_error();
+    pub(super) const ENODEV: i32 = Errno::NODEV.raw_os_error();
+}
+
+fn metric_rows(storage: &StorageHandle) -> Vec<(String, f64, &'static str)> {
+    /// Whole numbers up to 2^53 are exact in Prometheus's format, which knows no other.
+    #[expect(clippy::as_conversions, reason = "u64 to f64 has no other way; rounding is fine here")]
+    fn number(value: u64) -> f64 {
+        value as f64
+    }
+    let drives = storage.drives();
+    let fill = storage.fill();
+    let mut rows = Vec::new();
+    for (name, help, of) in [
+        ("drive_free_bytes", "Free, the reserve taken off.", 0),
+        ("drive_objects", "Objects on the drive.", 1),
+        ("drive_set_aside", "1 if nothing is read from the drive or written to it.", 2),
+    ] {
+        for drive in &drives {
+            let value = match of {
+                0 => drive.free.0,
+                1 => drive.objects,
+                _ => u64::from(drive.set_aside.is_some()),
+            };
+            rows.push((format!("{name}{{drive=\"{}\"}}", drive.index), number(value), help));
+        }
+    }
+    let plain = [
+        ("fill_objects_wanted", "Objects in the manifest.", fill.objects_wanted),
+        ("fill_objects_held", "Of these, published.", fill.objects_held),
+        ("fill_bytes_wanted", "Bytes in the manifest.", fill.bytes_wanted.0),
+        ("fill_bytes_held", "Of these, published or verified.", fill.bytes_held.0),
+        ("fill_fetched_bytes", "Bytes fetched since the start.", fill.fetched.0),
+        ("manifest_generation", "Generation of the manifest in force.", fill.generation.0),
+    ];
+    rows.extend(plain.map(|(name, help, value)| (name.to_owned(), number(value), help)));
+    rows
+}
+
+fn stop_workers(workers: Vec<WorkerThread>, within: Nanos) -> anyhow::Result<()> {
+    for worker in &workers {
+        worker.letters.send(Letter::Stop(within));
+    }
+    // Workers keep the bound themselves; a little more covers the tick by which they notice.
+    let patience = Duration::from(within) + Duration::from_secs(3);
+    let asked = Instant::now();
+    while asked.elapsed() < patience && workers.iter().any(|w| !w.thread.is_finished()) {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    for worker in workers {
+        if !worker.thread.is_finished() {
+            bail!("a worker did not stop within {within}; its connections are cut by the exit");
+        }
+        match worker.thread.join() {
+            Ok(result) => result?,
+            Err(_) => bail!("a worker has panicked; see the log above"),
+        }
+    }
+    Ok(())
+}
+
+/// One descriptor per connection and per open file: takes all that the system allows.
+fn raise_descriptor_limit() -> anyhow::Result<()> {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })
+        .context("cannot raise the limit of open files")
+}

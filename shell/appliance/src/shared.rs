@@ -1,0 +1,582 @@
+//! What the storage threads share: which objects there are, which are wanted, who works on which.
+//!
+//! One lock, held for as long as it takes to change some maps, never during I/O. The serve path
+//! takes no part: each worker has its own index and is told of changes through the update sink,
+//! which is called under the lock so that updates arrive in the order in which they happened.
+//!
+//! An object is worked on by whoever *claimed* it (a filler, the keeper, the audit) and by nobody
+//! else until it is released.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use fill::plan::{self, Actual, Fetch};
+use fill::rate::Limiter;
+use model::extent::{DriveIndex, Extent};
+use model::id::{Generation, ObjectId};
+use model::limits::SMALL_OBJECT_MAX;
+use model::manifest::Manifest;
+use model::units::{Bytes, Instant, Nanos, UnixSeconds};
+use store::index::Index;
+use store::inventory::{Delta, Inventory, InventoryState};
+use store::layout;
+
+use crate::drives::{Drive, DriveError, lock};
+use crate::storage::{Config, Counters};
+use worker::Update;
+
+/// What all threads see.
+pub(crate) struct Shared {
+    pub(crate) config: Config,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) slots: Vec<Slot>,
+    /// Bytes of whole blocks that came from sources since the start.
+    pub(crate) fetched: AtomicU64,
+    started: std::time::Instant,
+    limiter: Option<Mutex<Limiter>>,
+    stopping: AtomicBool,
+    state: Mutex<State>,
+    /// Told when there is something to fetch or to plan, and when all must stop.
+    changed: Condvar,
+}
+
+/// One configured drive.
+pub(crate) enum Slot {
+    /// Opened.
+    Open(Drive),
+    /// Refused when it was to be opened, and why.
+    Refused(String),
+}
+
+/// What is true now.
+struct State {
+    index: Index,
+    inventory: Inventory,
+    manifest: Option<Arc<Manifest>>,
+    /// Objects of the manifest and their lengths.
+    wanted: BTreeMap<ObjectId, Bytes>,
+    progress: Progress,
+    /// Part files, by object.
+    parts: BTreeMap<ObjectId, Part>,
+    plan_report: plan::Report,
+    errors: VecDeque<Noted>,
+    busy: BTreeSet<ObjectId>,
+    /// Objects given up for a while: until when, and how often so far.
+    postponed: BTreeMap<ObjectId, (Instant, u32)>,
+    queue: VecDeque<Fetch>,
+    replan: bool,
+    /// Objects whose bytes workers have in memory.
+    small: BTreeMap<ObjectId, Bytes>,
+    /// Invariant: the sum of `small`.
+    small_used: Bytes,
+    sink: Box<dyn FnMut(Update) + Send>,
+}
+
+/// A part file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Part {
+    pub(crate) drive: DriveIndex,
+    /// What of it is known to be good.
+    pub(crate) verified: Bytes,
+}
+
+/// How far the manifest is held.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Progress {
+    pub(crate) objects_wanted: u64,
+    pub(crate) objects_held: u64,
+    pub(crate) bytes_wanted: Bytes,
+    pub(crate) bytes_held: Bytes,
+    /// Verified bytes of part files.
+    pub(crate) bytes_partial: Bytes,
+}
+
+/// An error for the operator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Noted {
+    pub(crate) at: UnixSeconds,
+    pub(crate) room: &'static str,
+    pub(crate) text: String,
+}
+
+/// An object to fetch, claimed.
+pub(crate) struct Claim {
+    pub(crate) fetch: Fetch,
+    /// A part of it that is there already.
+    pub(crate) part: Option<Part>,
+}
+
+/// What a keeper has to do after planning.
+#[derive(Default)]
+pub(crate) struct Chores {
+    pub(crate) evict: Vec<ObjectId>,
+    pub(crate) drop_parts: Vec<(ObjectId, DriveIndex)>,
+}
+
+/// What the audit should do with a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FileStanding {
+    /// The index has it here.
+    Indexed,
+    /// Somebody is working on it.
+    Busy,
+    /// The index has the object on another drive. Claimed for the caller.
+    Spare,
+    /// The index does not have the object, the manifest wants it. Claimed for the caller.
+    Missing,
+    /// Neither has it. Claimed for the caller.
+    Unwanted,
+    /// Not in the index, and what is wanted is not known.
+    Unknown,
+}
+
+/// Planning looks at so many objects at once; the rest comes with the next plan.
+const PLAN: plan::Config = plan::Config { fetch_max: 1024, evict_max: 256, urls_max: 8 };
+/// Control asks at least every few minutes; a change log of this length lasts that long.
+const INVENTORY_CHANGES_MAX: usize = 16_384;
+/// The wire takes 20.
+const ERRORS_MAX: usize = 20;
+/// First wait before an object that was given up is tried again; doubles with each time.
+const POSTPONE_FIRST: Nanos = Nanos::seconds(2);
+/// Longest such wait.
+const POSTPONE_MAX: Nanos = Nanos::seconds(120);
+/// A plan is made again at least so often while something is wanted: room may have come free.
+const PLAN_EVERY: Duration = Duration::from_secs(5);
+/// What the limiter lets through at once: a fifth of a second, at least four blocks.
+const BURST_SHARE: Nanos = Nanos::millis(200);
+
+impl Shared {
+    pub(crate) fn new(
+        config: Config,
+        slots: Vec<Slot>,
+        sink: Box<dyn FnMut(Update) + Send>,
+        counters: Arc<Counters>,
+    ) -> Self {
+        let burst = |rate: model::units::BitsPerSecond| rate.over(BURST_SHARE).max(Bytes::mib(1));
+        let limiter = config.fill.rate_max.map(|rate| Mutex::new(Limiter::new(rate, burst(rate))));
+        let state = State {
+            index: Index::new(),
+            inventory: Inventory::new(INVENTORY_CHANGES_MAX),
+            manifest: None,
+            wanted: BTreeMap::new(),
+            progress: Progress::default(),
+            parts: BTreeMap::new(),
+            plan_report: plan::Report::default(),
+            errors: VecDeque::new(),
+            busy: BTreeSet::new(),
+            postponed: BTreeMap::new(),
+            queue: VecDeque::new(),
+            replan: true,
+            small: BTreeMap::new(),
+            small_used: Bytes::ZERO,
+            sink,
+        };
+        Self {
+            config,
+            counters,
+            slots,
+            fetched: AtomicU64::new(0),
+            started: std::time::Instant::now(),
+            limiter,
+            stopping: AtomicBool::new(false),
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// Time since the start.
+    pub(crate) fn now(&self) -> Instant {
+        Instant(0) + Nanos::from(self.started.elapsed())
+    }
+
+    pub(crate) fn stop(&self) {
+        // Under the lock, so that nobody is between asking and waiting.
+        let _state = self.lock();
+        self.stopping.store(true, Ordering::SeqCst);
+        self.changed.notify_all();
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::SeqCst)
+    }
+
+    /// Waits until then; false if all must stop.
+    pub(crate) fn sleep_until(&self, until: Instant) -> bool {
+        let mut state = self.lock();
+        while !self.is_stopping() {
+            let left = until.since(self.now());
+            if left.0 == 0 {
+                return true;
+            }
+            state = self
+                .changed
+                .wait_timeout(state, left.into())
+                .map_or_else(|poisoned| poisoned.into_inner().0, |(state, _)| state);
+        }
+        false
+    }
+
+    /// Waits until so many bytes may come from sources; false if all must stop.
+    pub(crate) fn pace(&self, amount: Bytes) -> bool {
+        let Some(limiter) = &self.limiter else { return !self.is_stopping() };
+        let until = lock(limiter).take(self.now(), amount);
+        self.sleep_until(until)
+    }
+
+    /// The drives that are open, also those set aside since.
+    pub(crate) fn open_drives(&self) -> impl Iterator<Item = &Drive> {
+        self.slots.iter().filter_map(|slot| match slot {
+            Slot::Open(drive) => Some(drive),
+            Slot::Refused(_) => None,
+        })
+    }
+
+    /// A drive that is in use.
+    pub(crate) fn drive(&self, index: DriveIndex) -> Option<&Drive> {
+        let drive = self.open_drives().find(|drive| drive.index() == index)?;
+        drive.set_aside_reason().is_none().then_some(drive)
+    }
+
+    /// What is free on each drive in use.
+    pub(crate) fn spaces(&self) -> Vec<layout::DriveSpace> {
+        let mut spaces = Vec::new();
+        for drive in self.open_drives().filter(|drive| drive.set_aside_reason().is_none()) {
+            match drive.space() {
+                Ok(space) => spaces.push(layout::DriveSpace {
+                    drive: drive.index(),
+                    set_aside: false,
+                    capacity: space.capacity,
+                    free: space.free,
+                    held: drive.held().1,
+                }),
+                Err(error) => self.drive_failed(drive, &error),
+            }
+        }
+        spaces
+    }
+
+    /// Takes note of a failed operation: the drive is set aside if that is what it means.
+    pub(crate) fn drive_failed(&self, drive: &Drive, error: &DriveError) {
+        if error.fault == store::publish::Fault::SetAside {
+            self.set_aside(drive.index(), &error.to_string());
+        } else {
+            self.note("drive", format!("{}: {error}", drive.path().display()));
+        }
+    }
+
+    /// Stops all use of a drive and tells everybody. Its objects are filled elsewhere.
+    pub(crate) fn set_aside(&self, index: DriveIndex, reason: &str) {
+        let Some(drive) = self.drive(index) else { return };
+        let path = drive.path().display();
+        {
+            let mut state = self.lock();
+            if !drive.set_aside(reason) {
+                return;
+            }
+            for object in state.index.remove_drive(index) {
+                state.forget(object);
+            }
+            state.parts.retain(|_, part| part.drive != index);
+            state.count_partial();
+            state.replan = true;
+            (state.sink)(Update::DriveSetAside { drive: index });
+            self.changed.notify_all();
+        }
+        tracing::error!(drive = %drive.marker().id, %path, reason, "drive set aside");
+        self.note(
+            "drive",
+            format!("{path} is set aside: {reason}. Check or replace the drive, then restart"),
+        );
+    }
+
+    /// Keeps an error for the operator, the newest 20; the same text is kept once.
+    pub(crate) fn note(&self, room: &'static str, text: String) {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let at = UnixSeconds(now.map_or(0, |since| since.as_secs()));
+        let mut state = self.lock();
+        state.errors.retain(|noted| noted.text != text);
+        state.errors.push_front(Noted { at, room, text });
+        state.errors.truncate(ERRORS_MAX);
+    }
+
+    pub(crate) fn errors(&self) -> Vec<Noted> {
+        self.lock().errors.iter().cloned().collect()
+    }
+
+    /// An object found at the start, before any thread runs. False if another drive has it too.
+    pub(crate) fn load(&self, object: ObjectId, extent: Extent) -> bool {
+        let mut state = self.lock();
+        if state.index.locate(&object).is_some() {
+            return false;
+        }
+        state.show(object, extent, None);
+        true
+    }
+
+    /// A part file found at the start.
+    pub(crate) fn load_part(&self, object: ObjectId, drive: DriveIndex) {
+        self.lock().parts.insert(object, Part { drive, verified: Bytes::ZERO });
+    }
+
+    /// Makes an object visible, unless its drive was set aside in the meantime.
+    pub(crate) fn publish(&self, object: ObjectId, extent: Extent, bytes: Option<&[u8]>) {
+        let mut state = self.lock();
+        if self.drive(extent.drive).is_none() {
+            return;
+        }
+        let budget = self.config.small_budget;
+        let small = bytes.filter(|_| state.take_small(object, extent.len, budget)).map(Arc::from);
+        state.parts.remove(&object);
+        state.count_partial();
+        state.show(object, extent, small);
+    }
+
+    /// Gives workers the bytes of a small object that is published already.
+    pub(crate) fn publish_small(&self, object: ObjectId, extent: &Extent, bytes: &[u8]) {
+        let mut state = self.lock();
+        let still = state.index.locate(&object) == Some(extent);
+        if still && state.take_small(object, extent.len, self.config.small_budget) {
+            let (extent, small) = (extent.clone(), Some(Arc::from(bytes)));
+            (state.sink)(Update::Published { object, extent, small });
+        }
+    }
+
+    /// Makes an object invisible.
+    pub(crate) fn hide(&self, object: ObjectId) {
+        let mut state = self.lock();
+        if state.index.remove(&object).is_some() {
+            state.forget(object);
+            (state.sink)(Update::Removed { object });
+        }
+    }
+
+    /// Puts a newer manifest in force; false if it is not newer.
+    pub(crate) fn set_manifest(&self, manifest: Manifest) -> bool {
+        let mut state = self.lock();
+        if state.manifest.as_ref().is_some_and(|old| manifest.generation <= old.generation) {
+            return false;
+        }
+        let files = manifest.versions.iter().flat_map(|version| version.files.values());
+        state.wanted = files.map(|file| (file.object, file.len)).collect();
+        let manifest = Arc::new(manifest);
+        state.manifest = Some(Arc::clone(&manifest));
+        state.count_progress();
+        state.postponed.clear();
+        state.replan = true;
+        (state.sink)(Update::Manifest(manifest));
+        self.changed.notify_all();
+        true
+    }
+
+    pub(crate) fn generation(&self) -> Generation {
+        self.lock().manifest.as_ref().map_or(Generation(0), |manifest| manifest.generation)
+    }
+
+    pub(crate) fn progress(&self) -> Progress {
+        self.lock().progress
+    }
+
+    pub(crate) fn plan_report(&self) -> plan::Report {
+        self.lock().plan_report.clone()
+    }
+
+    pub(crate) fn inventory_since(&self, known: InventoryState) -> Delta {
+        let state = self.lock();
+        state.inventory.since(known, state.index.iter().map(|(object, _)| *object))
+    }
+
+    pub(crate) fn locate(&self, object: &ObjectId) -> Option<Extent> {
+        self.lock().index.locate(object).cloned()
+    }
+
+    /// All published objects for which `filter` holds.
+    pub(crate) fn published(&self, filter: impl Fn(&Extent) -> bool) -> Vec<(ObjectId, Extent)> {
+        let state = self.lock();
+        let fits = state.index.iter().filter(|(_, extent)| filter(extent));
+        fits.map(|(object, extent)| (*object, extent.clone())).collect()
+    }
+
+    /// Waits for the next time to plan; false if all must stop.
+    pub(crate) fn wait_for_planning(&self) -> bool {
+        let mut state = self.lock();
+        loop {
+            if self.is_stopping() {
+                return false;
+            }
+            let behind = state.progress.objects_held < state.progress.objects_wanted
+                || 0 < state.plan_report.evictions_later;
+            if state.replan {
+                return true;
+            }
+            let (guard, waited) = self
+                .changed
+                .wait_timeout(state, PLAN_EVERY)
+                .unwrap_or_else(PoisonError::into_inner);
+            state = guard;
+            state.replan |= behind && waited.timed_out();
+        }
+    }
+
+    /// Plans: what to fetch goes to the fillers, what to do otherwise to the caller.
+    pub(crate) fn plan(&self) -> Chores {
+        let free: Vec<Bytes> = self.spaces().iter().map(|space| space.free).collect();
+        let now = self.now();
+        let mut state = self.lock();
+        state.replan = false;
+        let Some(manifest) = state.manifest.clone() else { return Chores::default() };
+        let held = state.index.iter().map(|(object, _)| *object).collect();
+        let parts = state.parts.keys().copied().collect();
+        let due = |until: &Instant| *until <= now;
+        let postponed = state.postponed.iter().filter(|(_, (until, _))| !due(until));
+        let skip = state.busy.iter().chain(postponed.map(|(object, _)| object)).copied().collect();
+        let room = |len| layout::sections(len).file_len;
+        let actual = Actual { held: &held, parts: &parts, skip: &skip, free: &free, room };
+        let plan = plan::plan(&PLAN, &manifest, &actual);
+        state.queue = plan.fetch.into();
+        state.plan_report = plan.report;
+        self.changed.notify_all();
+        let of = |object: ObjectId| state.parts.get(&object).map(|part| (object, part.drive));
+        let drop_parts = plan.drop_parts.into_iter().filter_map(of).collect();
+        Chores { evict: plan.evict, drop_parts }
+    }
+
+    /// Plans again as soon as possible.
+    pub(crate) fn replan(&self) {
+        self.lock().replan = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits for an object to fetch and claims it; none if all must stop.
+    pub(crate) fn claim_fetch(&self) -> Option<Claim> {
+        let mut state = self.lock();
+        loop {
+            if self.is_stopping() {
+                return None;
+            }
+            if let Some(fetch) = state.queue.pop_front() {
+                if state.queue.is_empty() && 0 < state.plan_report.objects_later {
+                    state.replan = true;
+                    self.changed.notify_all();
+                }
+                let held = state.index.locate(&fetch.object).is_some();
+                if !held && state.busy.insert(fetch.object) {
+                    let part = state.parts.get(&fetch.object).copied();
+                    return Some(Claim { fetch, part });
+                }
+                continue;
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Claims an object for something else than fetching; false if somebody has it.
+    pub(crate) fn claim(&self, object: ObjectId) -> bool {
+        self.lock().busy.insert(object)
+    }
+
+    /// Claims what an audit may have to change.
+    pub(crate) fn claim_file(&self, object: ObjectId, drive: DriveIndex) -> FileStanding {
+        let mut state = self.lock();
+        if state.busy.contains(&object) {
+            return FileStanding::Busy;
+        }
+        let standing = match state.index.locate(&object) {
+            Some(extent) if extent.drive == drive => return FileStanding::Indexed,
+            Some(_) => FileStanding::Spare,
+            None if state.manifest.is_none() => return FileStanding::Unknown,
+            None if state.wanted.contains_key(&object) => FileStanding::Missing,
+            None => FileStanding::Unwanted,
+        };
+        state.busy.insert(object);
+        standing
+    }
+
+    /// Lets go of an object.
+    pub(crate) fn release(&self, object: ObjectId) {
+        let mut state = self.lock();
+        assert!(state.busy.remove(&object), "only a claimed object is released");
+    }
+
+    /// Lets go of an object that could not be had; it is tried again, later each time.
+    pub(crate) fn postpone(&self, object: ObjectId) {
+        let now = self.now();
+        let mut state = self.lock();
+        let times = state.postponed.get(&object).map_or(0, |(_, times)| *times);
+        let wait = Nanos(POSTPONE_FIRST.0 << times.min(16)).min(POSTPONE_MAX);
+        state.postponed.insert(object, (now + wait, times + 1));
+        assert!(state.busy.remove(&object), "only a claimed object is released");
+    }
+
+    /// How much of a part is good, for the reports; none when there is no part any more.
+    pub(crate) fn set_part(&self, object: ObjectId, part: Option<Part>) {
+        let mut state = self.lock();
+        match part {
+            Some(part) => state.parts.insert(object, part),
+            None => state.parts.remove(&object),
+        };
+        state.count_partial();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+}
+
+impl State {
+    fn show(&mut self, object: ObjectId, extent: Extent, small: Option<Arc<[u8]>>) {
+        let before = self.index.publish(object, extent.clone());
+        assert!(before.is_none(), "object {object} is published once");
+        self.inventory.publish(object);
+        self.postponed.remove(&object);
+        if let Some(len) = self.wanted.get(&object) {
+            self.progress.objects_held += 1;
+            self.progress.bytes_held += *len;
+        }
+        (self.sink)(Update::Published { object, extent, small });
+    }
+
+    /// The object is out of the index: so it is everywhere else.
+    fn forget(&mut self, object: ObjectId) {
+        self.inventory.remove(object);
+        if let Some(len) = self.wanted.get(&object) {
+            self.progress.objects_held -= 1;
+            self.progress.bytes_held -= *len;
+            self.replan = true;
+        }
+        if let Some(len) = self.small.remove(&object) {
+            self.small_used -= len;
+        }
+    }
+
+    fn take_small(&mut self, object: ObjectId, len: Bytes, budget: Bytes) -> bool {
+        let fits = len <= SMALL_OBJECT_MAX && self.small_used + len <= budget;
+        if fits && self.small.insert(object, len).is_none() {
+            self.small_used += len;
+        }
+        fits
+    }
+
+    fn count_progress(&mut self) {
+        let held = self.wanted.iter().filter(|(object, _)| self.index.locate(object).is_some());
+        let (mut objects_held, mut bytes_held) = (0, Bytes::ZERO);
+        held.for_each(|(_, len)| {
+            objects_held += 1;
+            bytes_held += *len;
+        });
+        self.progress = Progress {
+            objects_wanted: Bytes::of(self.wanted.len()).0,
+            objects_held,
+            bytes_wanted: Bytes(self.wanted.values().map(|len| len.0).sum()),
+            bytes_held,
+            bytes_partial: Bytes::ZERO,
+        };
+        self.count_partial();
+    }
+
+    fn count_partial(&mut self) {
+        let wanted = self.parts.iter().filter(|(object, _)| self.wanted.contains_key(object));
+        self.progress.bytes_partial = Bytes(wanted.map(|(_, part)| part.verified.0).sum());
+    }
+}

@@ -1,0 +1,432 @@
+//! The storage side of an appliance, as `main` sees it: start it, feed workers, stop it.
+//!
+//! ```text
+//!           control_link ── manifest ──> shared <── index, inventory ── drives (at the start)
+//!                │                        │  ^
+//!   report <─────┘      keeper: plan ─────┤  ├──── filler x N: source -> drive -> publish
+//!                       evict, drop parts │  └──── audit: index against files
+//!                                         v
+//!                           sink(Update) ──> every worker's mailbox
+//! ```
+//!
+//! All threads are plain ones with blocking I/O: none of them is on the serve path, and there are
+//! few. `Storage::start` returns when the indexes are loaded: what is there is served at once.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use model::extent::{DriveIndex, Extent, FileName};
+use model::id::{ApplianceId, DriveId, Generation, ObjectId};
+use model::limits::DRIVES_MAX;
+use model::units::{BitsPerSecond, Bytes, Nanos};
+use store::layout;
+use ureq::tls::TlsConfig;
+
+use worker::Update;
+
+use crate::control_link::{self, ControlClient};
+use crate::counters::ServeCounters;
+use crate::drives::{Drive, Loaded, OpenError};
+use crate::shared::{Shared, Slot};
+use crate::source::TrustError;
+use crate::state_file::{StateError, StateFile};
+use crate::{audit, filler, keeper, source};
+
+/// What the storage side needs to know.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// This appliance.
+    pub appliance: ApplianceId,
+    /// Directory of the last manifest.
+    pub state: PathBuf,
+    /// Drives, in the order of their `DriveIndex`.
+    pub drives: Vec<PathBuf>,
+    /// Control; without it, the last manifest is filled and served.
+    pub control: Option<ControlConfig>,
+    /// How to fill.
+    pub fill: FillConfig,
+    /// Most memory for small objects, in each process. Beyond it they are served from drives.
+    pub small_budget: Bytes,
+    /// What the report says of this process.
+    pub about: About,
+}
+
+/// Where control is.
+#[derive(Clone, Debug)]
+pub struct ControlConfig {
+    /// Base URL, without trailing slash.
+    pub url: String,
+    /// How often to report, until control asks for something else.
+    pub report_interval: Nanos,
+}
+
+/// How to fill.
+#[derive(Clone, Debug)]
+pub struct FillConfig {
+    /// Most bytes per second from all sources together.
+    pub rate_max: Option<BitsPerSecond>,
+    /// PEM file with more authorities to trust.
+    pub trust: Option<PathBuf>,
+    /// Objects fetched at the same time; 1 to `FILLERS_MAX`.
+    pub concurrency: usize,
+}
+
+/// What the report says of this process.
+#[derive(Clone, Debug, Default)]
+pub struct About {
+    /// Software version.
+    pub software: String,
+    /// Base URL for players, without trailing slash.
+    pub base_url: String,
+    /// The same without TLS.
+    pub plain_url: Option<String>,
+    /// Most connections.
+    pub connections_max: u64,
+    /// Most egress, where limited.
+    pub egress_max: Option<BitsPerSecond>,
+}
+
+/// What the serve path counts, for the report. Written by workers, read once a second.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// One for each worker.
+    pub workers: Vec<Arc<ServeCounters>>,
+    /// True while new sessions are not wanted: draining or stopping.
+    pub draining: AtomicBool,
+}
+
+/// Why the storage side did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// Configuration.
+    #[error("{0} drives are configured: use 1 to {DRIVES_MAX}")]
+    DriveCount(usize),
+    /// Configuration.
+    #[error("fill concurrency is {0}: use 1 to {FILLERS_MAX}")]
+    Concurrency(usize),
+    /// Not one drive can be used.
+    #[error("no drive can be used:\n  {}", .0.join("\n  "))]
+    NoDrive(Vec<String>),
+    /// The state directory.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// The certificates to trust.
+    #[error(transparent)]
+    Trust(#[from] TrustError),
+    /// No thread.
+    #[error("cannot start a thread: {0}")]
+    Thread(std::io::Error),
+}
+
+/// A drive, for metrics and for `check`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DriveStatus {
+    /// Its place in the list.
+    pub index: DriveIndex,
+    /// Directory as configured.
+    pub path: PathBuf,
+    /// Its UUID, if the marker could be read.
+    pub id: Option<DriveId>,
+    /// Why it is set aside, if it is.
+    pub set_aside: Option<String>,
+    /// Usable size.
+    pub capacity: Bytes,
+    /// What of it is free.
+    pub free: Bytes,
+    /// Objects on it.
+    pub objects: u64,
+}
+
+/// How far fill is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FillStatus {
+    /// Generation of the manifest in force; 0 for none.
+    pub generation: Generation,
+    /// Objects in the manifest.
+    pub objects_wanted: u64,
+    /// Of these, published.
+    pub objects_held: u64,
+    /// Bytes in the manifest.
+    pub bytes_wanted: Bytes,
+    /// Of these, published or verified in a part file.
+    pub bytes_held: Bytes,
+    /// Objects that fit on no drive.
+    pub objects_without_room: u64,
+    /// Bytes of whole blocks fetched since the start.
+    pub fetched: Bytes,
+}
+
+/// The storage side.
+#[derive(Debug)]
+pub struct Storage;
+
+/// A running storage side.
+pub struct StorageHandle {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// More fillers than this only make each drive's writes more random.
+pub const FILLERS_MAX: usize = 64;
+
+impl Storage {
+    /// Opens the drives, loads what they hold, tells `sink` of it, and starts the threads.
+    ///
+    /// A drive that cannot be used is set aside and reported; this fails only if none can be.
+    /// `sink` is called from several threads, one at a time, in order; it must not block.
+    pub fn start(
+        config: Config,
+        sink: impl FnMut(Update) + Send + 'static,
+        counters: Arc<Counters>,
+    ) -> Result<StorageHandle, StartError> {
+        if config.drives.is_empty() || DRIVES_MAX < config.drives.len() {
+            return Err(StartError::DriveCount(config.drives.len()));
+        }
+        if !(1..=FILLERS_MAX).contains(&config.fill.concurrency) {
+            return Err(StartError::Concurrency(config.fill.concurrency));
+        }
+        let tls = source::trusted(config.fill.trust.as_deref())?;
+        let state_file = StateFile::open(&config.state)?;
+        let opened = open_drives(&config.drives)?;
+        let (slots, loaded): (Vec<Slot>, Vec<Loaded>) = opened.into_iter().unzip();
+        let shared = Arc::new(Shared::new(config, slots, Box::new(sink), counters));
+        load_manifest(&shared, &state_file);
+        let spare_copies = load_objects(&shared, &loaded);
+        load_parts(&shared);
+
+        let mut handle = StorageHandle { shared, threads: Vec::new() };
+        match handle.spawn_all(&tls, state_file, spare_copies) {
+            Ok(()) => Ok(handle),
+            Err(error) => {
+                handle.stop();
+                Err(StartError::Thread(error))
+            }
+        }
+    }
+}
+
+impl StorageHandle {
+    /// Stops all threads within `STOP_MAX`. What fillers have verified and written is kept.
+    pub fn stop(&mut self) {
+        self.shared.stop();
+        let asked = std::time::Instant::now();
+        while asked.elapsed() < STOP_MAX && self.threads.iter().any(|t| !t.is_finished()) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let mut left_behind = 0;
+        for thread in self.threads.drain(..) {
+            if thread.is_finished() {
+                let _ = thread.join();
+            } else {
+                let name = thread.thread().name().unwrap_or("").to_owned();
+                tracing::warn!(thread = name, "still waits for a drive or a source; left behind");
+                left_behind += 1;
+            }
+        }
+        if left_behind == 0 {
+            self.shared.open_drives().for_each(Drive::unlock);
+        }
+    }
+
+    /// A worker found that a drive does not work: nothing more is read from it or written to it.
+    pub fn set_aside(&self, drive: DriveIndex, reason: &str) {
+        self.shared.set_aside(drive, reason);
+    }
+
+    /// Puts an error before the operator, in the next report. Names no client and no token.
+    pub fn note_error(&self, room: &'static str, text: String) {
+        self.shared.note(room, text);
+    }
+
+    /// All configured drives.
+    pub fn drives(&self) -> Vec<DriveStatus> {
+        drive_statuses(&self.shared)
+    }
+
+    /// How far fill is.
+    pub fn fill(&self) -> FillStatus {
+        fill_status(&self.shared)
+    }
+
+    fn spawn_all(
+        &mut self,
+        tls: &TlsConfig,
+        state_file: StateFile,
+        spare_copies: Vec<(DriveIndex, ObjectId)>,
+    ) -> std::io::Result<()> {
+        let client = |shared: &Shared| {
+            let control = shared.config.control.as_ref()?;
+            Some(ControlClient::new(source::agent(tls), control, &shared.config.appliance))
+        };
+        if let Some(client) = client(&self.shared) {
+            self.spawn("control-link", move |shared| {
+                control_link::run(shared, &client, &state_file);
+            })?;
+        }
+        self.spawn("keeper", move |shared| keeper::run(shared, spare_copies))?;
+        self.spawn("audit", audit::run)?;
+        for i in 0..self.shared.config.fill.concurrency {
+            let (agent, client) = (source::agent(tls), client(&self.shared));
+            self.spawn(&format!("fill-{i}"), move |shared| {
+                filler::run(shared, &agent, client.as_ref());
+            })?;
+        }
+        Ok(())
+    }
+
+    fn spawn(
+        &mut self,
+        name: &str,
+        run: impl FnOnce(&Shared) + Send + 'static,
+    ) -> std::io::Result<()> {
+        let shared = Arc::clone(&self.shared);
+        let thread = std::thread::Builder::new().name(name.to_owned());
+        self.threads.push(thread.spawn(move || run(&shared))?);
+        Ok(())
+    }
+}
+
+impl Drop for StorageHandle {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl std::fmt::Debug for StorageHandle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("StorageHandle").field("threads", &self.threads).finish_non_exhaustive()
+    }
+}
+
+/// A stop waits at most so long for threads that are inside a system call.
+pub const STOP_MAX: Duration = Duration::from_secs(3);
+
+pub(crate) fn drive_statuses(shared: &Shared) -> Vec<DriveStatus> {
+    let paths = shared.config.drives.iter();
+    let status = |(index, (path, slot)): (u8, (&PathBuf, &Slot))| {
+        let index = DriveIndex(index);
+        let none = Bytes::ZERO;
+        let (id, set_aside, space, objects) = match slot {
+            Slot::Refused(reason) => (None, Some(reason.clone()), None, 0),
+            Slot::Open(drive) => {
+                let reason = drive.set_aside_reason();
+                let space = if reason.is_none() { drive.space().ok() } else { None };
+                let objects = if reason.is_none() { drive.held().0 } else { 0 };
+                (Some(drive.marker().id), reason, space, objects)
+            }
+        };
+        let (capacity, free) = space.map_or((none, none), |space| (space.capacity, space.free));
+        DriveStatus { index, path: path.clone(), id, set_aside, capacity, free, objects }
+    };
+    (0..).zip(paths.zip(&shared.slots)).map(status).collect()
+}
+
+pub(crate) fn fill_status(shared: &Shared) -> FillStatus {
+    let progress = shared.progress();
+    FillStatus {
+        generation: shared.generation(),
+        objects_wanted: progress.objects_wanted,
+        objects_held: progress.objects_held,
+        bytes_wanted: progress.bytes_wanted,
+        bytes_held: progress.bytes_held + progress.bytes_partial,
+        objects_without_room: shared.plan_report().objects_without_room,
+        fetched: Bytes(shared.fetched.load(std::sync::atomic::Ordering::Relaxed)),
+    }
+}
+
+/// Opens all drives at the same time: each may have a long index to load or to make anew.
+fn open_drives(paths: &[PathBuf]) -> Result<Vec<(Slot, Loaded)>, StartError> {
+    let results: Vec<Result<(Drive, Loaded), OpenError>> = std::thread::scope(|scope| {
+        let open = |(i, path): (u8, &'_ PathBuf)| {
+            let path = path.clone();
+            scope.spawn(move || Drive::open(&path, DriveIndex(i)))
+        };
+        let threads: Vec<_> = (0..).zip(paths).map(open).collect();
+        threads.into_iter().map(|thread| thread.join().expect("opening does not panic")).collect()
+    });
+    let (mut opened, mut reasons, mut ids) = (Vec::new(), Vec::new(), Vec::new());
+    for (result, path) in results.into_iter().zip(paths) {
+        let result = result.and_then(|(drive, loaded)| {
+            let id = drive.marker().id;
+            if ids.contains(&id) {
+                return Err(OpenError::Twice(path.clone(), id));
+            }
+            ids.push(id);
+            Ok((drive, loaded))
+        });
+        opened.push(match result {
+            Ok((drive, loaded)) => (Slot::Open(drive), loaded),
+            Err(error) => {
+                reasons.push(error.to_string());
+                (Slot::Refused(error.to_string()), Loaded::default())
+            }
+        });
+    }
+    if ids.is_empty() { Err(StartError::NoDrive(reasons)) } else { Ok(opened) }
+}
+
+fn load_manifest(shared: &Shared, state_file: &StateFile) {
+    match state_file.load(&shared.config.appliance) {
+        Ok(Some(manifest)) => {
+            tracing::info!(generation = manifest.generation.0, "last manifest in force");
+            shared.set_manifest(manifest);
+        }
+        Ok(None) => tracing::info!("no manifest yet"),
+        Err(error) => {
+            tracing::warn!(%error, "last manifest left out");
+            shared.note("control", error.to_string());
+        }
+    }
+}
+
+/// Publishes what the drives hold. Returns copies of what an earlier drive has already: the later
+/// drive was set aside once, its objects were filled again, and now it is back.
+fn load_objects(shared: &Shared, loaded: &[Loaded]) -> Vec<(DriveIndex, ObjectId)> {
+    let mut spare_copies = Vec::new();
+    for ((slot, loaded), path) in shared.slots.iter().zip(loaded).zip(&shared.config.drives) {
+        let drive = match slot {
+            Slot::Open(drive) => drive,
+            Slot::Refused(reason) => {
+                tracing::error!(reason, "drive set aside");
+                shared.note("drive", reason.clone());
+                continue;
+            }
+        };
+        if let Some(damage) = loaded.damage {
+            let path = path.display();
+            let text = format!("{path}: {damage}. The index was made anew from the drive's files");
+            tracing::warn!(drive = %drive.marker().id, %damage, "index made anew from the files");
+            shared.note("drive", text);
+        }
+        for (object, entry) in &loaded.entries {
+            let (file, drive) = (layout::object_file(object), drive.index());
+            let extent = Extent { drive, file, offset: entry.offset, len: entry.len };
+            if !shared.load(*object, extent) {
+                spare_copies.push((drive, *object));
+            }
+        }
+        tracing::info!(
+            drive = %drive.marker().id,
+            path = %path.display(),
+            objects = loaded.entries.len(),
+            torn = loaded.torn.0,
+            "drive in use"
+        );
+    }
+    spare_copies
+}
+
+fn load_parts(shared: &Shared) {
+    for drive in shared.open_drives() {
+        match drive.list(&FileName(layout::FILL.into())) {
+            Ok(names) => names
+                .iter()
+                .filter_map(|name| layout::parse_part_name(name))
+                .for_each(|object| shared.load_part(object, drive.index())),
+            Err(error) => shared.drive_failed(drive, &error),
+        }
+    }
+}

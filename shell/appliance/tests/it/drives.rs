@@ -1,0 +1,200 @@
+//! Drives that are missing, fail, come back, or hold something else than their index says.
+
+use std::io::{Seek, SeekFrom, Write};
+use std::sync::Arc;
+
+use appliance::storage::{StartError, Storage};
+use model::extent::DriveIndex;
+
+use crate::http::Server;
+use crate::origin::Origin;
+use crate::rig::{Rig, TestControl, TestFile, version, wait};
+
+fn files(count: usize) -> Vec<TestFile> {
+    (0..count).map(|i| TestFile::new(&format!("{i}.mp4"), 100_000 * i + 1)).collect()
+}
+
+struct World {
+    control: Arc<TestControl>,
+    origin: Arc<Origin>,
+    origin_server: Server,
+    rig: Rig,
+    _control_server: Server,
+}
+
+/// An appliance with these files, filled or about to be.
+fn world(drive_count: usize, files: &[TestFile]) -> World {
+    let (origin, origin_server) = Origin::start();
+    files.iter().for_each(|file| origin.put(&file.path, file.bytes.clone()));
+    let (control, control_server) = TestControl::start("127.0.0.1:0");
+    control.publish(1, vec![version("film-1", &[origin_server.address], files)], files);
+    let rig = Rig::new(drive_count, Some(control_server.address));
+    World { control, origin, origin_server, rig, _control_server: control_server }
+}
+
+#[test]
+fn what_the_manifest_drops_is_hidden_then_removed() {
+    let files = files(6);
+    let mut w = world(2, &files);
+    let mut handle = w.rig.start();
+    w.rig.wait_for(&files);
+    let kept = &files[..2];
+    w.control.publish(2, vec![version("film-2", &[w.origin_server.address], kept)], kept);
+    w.rig.wait_for(kept);
+    wait("the files to go", || w.rig.object_files(0).len() + w.rig.object_files(1).len() == 2);
+    wait("small bytes to go", || w.rig.told.small.lock().unwrap().len() == 1);
+    handle.stop();
+    let left = w.rig.reopen(0).entries.len() + w.rig.reopen(1).entries.len();
+    assert_eq!(left, 2, "the logs know it too");
+}
+
+#[test]
+fn an_unwanted_part_is_removed() {
+    let files = [TestFile::new("a.mp4", 8_000_000)];
+    let mut w = world(1, &files);
+    w.rig = w.rig.rate_max(2_000_000);
+    let mut handle = w.rig.start();
+    wait("a part", || 1_000_000 < handle.fill().fetched.0);
+    handle.stop();
+    assert_eq!(w.rig.parts(0), 1);
+    w.control.publish(2, vec![], &[]);
+    let _handle = w.rig.start();
+    wait("the part to go", || w.rig.parts(0) == 0);
+}
+
+#[test]
+fn a_directory_without_a_marker_is_refused_and_the_other_drive_goes_on() {
+    let files = files(3);
+    let mut w = world(2, &files);
+    let unmounted = w.rig.dir().join("unmounted");
+    std::fs::create_dir(&unmounted).unwrap();
+    w.rig.config.drives[0].clone_from(&unmounted);
+    let _handle = w.rig.start();
+    w.rig.wait_for(&files);
+    assert_eq!(std::fs::read_dir(&unmounted).unwrap().count(), 0, "nothing was written to it");
+    wait("the report of it", || {
+        let drives = w.control.last_report().unwrap_or_default().drives;
+        let reason = drives.first().and_then(|drive| drive.reason.clone()).unwrap_or_default();
+        reason.contains("not mounted, mount it")
+    });
+}
+
+#[test]
+fn an_appliance_without_any_drive_does_not_start_and_says_why() {
+    let mut rig = Rig::new(1, None);
+    rig.config.drives = vec![rig.dir().join("nowhere"), rig.dir().to_owned()];
+    let error = Storage::start(rig.config.clone(), |_| {}, Rig::counters()).unwrap_err();
+    assert!(matches!(&error, StartError::NoDrive(reasons) if reasons.len() == 2), "{error}");
+    assert!(error.to_string().contains("nearcast-appliance format"), "{error}");
+}
+
+#[test]
+fn a_drive_is_used_by_one_process_only() {
+    let mut rig = Rig::new(1, None);
+    let _handle = rig.start();
+    let error = Storage::start(rig.config.clone(), |_| {}, Rig::counters()).unwrap_err();
+    assert!(error.to_string().contains("in use by another process"), "{error}");
+}
+
+#[test]
+fn a_drive_set_aside_takes_only_its_own_objects_and_they_are_filled_elsewhere() {
+    let files = files(8);
+    let mut w = world(2, &files);
+    let mut handle = w.rig.start();
+    w.rig.wait_for(&files);
+    let on_first = w.rig.object_files(0).len();
+    assert!(0 < on_first && on_first < 8, "both drives hold some");
+    handle.set_aside(DriveIndex(0), "a read failed: EIO");
+    assert_eq!(w.rig.told.index.lock().unwrap().len(), 8 - on_first);
+    w.rig.wait_for(&files);
+    let index = w.rig.told.index.lock().unwrap().clone();
+    assert!(index.iter().all(|(_, extent)| extent.drive == DriveIndex(1)));
+    wait("the report of it", || {
+        let drives = w.control.last_report().unwrap_or_default().drives;
+        drives[0].reason.as_deref() == Some("a read failed: EIO") && drives[1].reason.is_none()
+    });
+    handle.stop();
+    // Back again, it has copies of what the other drive holds by now: they go.
+    let _handle = w.rig.start();
+    w.rig.wait_for(&files);
+    let total = || w.rig.object_files(0).len() + w.rig.object_files(1).len();
+    wait("the spare copies to go", || total() == 8);
+    w.rig.wait_for(&files);
+}
+
+#[test]
+fn a_torn_log_is_cut_and_a_damaged_one_is_made_anew_from_the_files() {
+    let files = files(5);
+    let mut w = world(1, &files);
+    let mut handle = w.rig.start();
+    w.rig.wait_for(&files);
+    handle.stop();
+    let path = w.rig.drive(0).join("index/log");
+    let mut log = std::fs::OpenOptions::new().append(true).open(&path).unwrap();
+    log.write_all(&[0x55; 77]).unwrap();
+    let loaded = w.rig.reopen(0);
+    assert_eq!((loaded.entries.len(), loaded.torn.0, loaded.damage), (5, 77, None));
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), 5 * 128, "cut");
+
+    let mut log = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+    log.seek(SeekFrom::Start(200)).unwrap();
+    log.write_all(&[0x55]).unwrap();
+    let loaded = w.rig.reopen(0);
+    assert_eq!(loaded.entries.len(), 5);
+    assert!(loaded.damage.is_some());
+    std::fs::remove_file(w.rig.drive(0).join("index/snapshot")).unwrap();
+    let loaded = w.rig.reopen(0);
+    assert_eq!(loaded.entries.len(), 5);
+    assert!(loaded.damage.is_some());
+    assert!(w.rig.reopen(0).damage.is_none(), "the new index is sound");
+    let sent = w.origin.sent();
+    let _handle = w.rig.start();
+    w.rig.wait_for(&files);
+    assert_eq!(w.origin.sent(), sent, "nothing was fetched again");
+}
+
+#[test]
+fn the_audit_fills_again_what_lost_its_file_and_adopts_what_the_index_lost() {
+    let files = files(4);
+    let mut w = world(1, &files);
+    let mut handle = w.rig.start();
+    w.rig.wait_for(&files);
+    handle.stop();
+    let of = |file: &TestFile| {
+        let id = file.id().to_string();
+        w.rig.drive(0).join(format!("objects/{}/{id}", &id[..2]))
+    };
+    std::fs::remove_file(of(&files[3])).unwrap();
+    // The index forgets all: a snapshot of nothing, as if the drive had lost its last writes.
+    let (drive, _) = appliance::drives::Drive::open(w.rig.drive(0), DriveIndex(0)).unwrap();
+    let id = drive.marker().id;
+    drop(drive);
+    let empty =
+        store::log::snapshot(id, store::log::Sequence(0), &std::collections::BTreeMap::new());
+    std::fs::write(w.rig.drive(0).join("index/snapshot"), empty).unwrap();
+    std::fs::write(w.rig.drive(0).join("index/log"), "").unwrap();
+    // With the origin away, only adoption can bring back the three.
+    w.origin.faults.status.store(503, std::sync::atomic::Ordering::SeqCst);
+    let _handle = w.rig.start();
+    wait("the adoption", || w.rig.told.index.lock().unwrap().len() == 3);
+    w.origin.faults.status.store(0, std::sync::atomic::Ordering::SeqCst);
+    w.rig.wait_for(&files);
+}
+
+#[test]
+fn a_damaged_small_object_is_not_handed_out_but_filled_again() {
+    let files = [TestFile::new("init.mp4", 1_000)];
+    let mut w = world(1, &files);
+    let mut handle = w.rig.start();
+    w.rig.wait_for(&files);
+    handle.stop();
+    let path = w.rig.object_files(0).remove(0);
+    let mut file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+    file.write_all(b"x").unwrap();
+    drop(file);
+    let _handle = w.rig.start();
+    wait("the small object", || w.rig.told.small.lock().unwrap().len() == 1);
+    let small = w.rig.told.small.lock().unwrap().clone();
+    assert_eq!(small.values().next().map(|bytes| bytes.to_vec()), Some(files[0].bytes.to_vec()));
+    w.rig.wait_for(&files);
+}

@@ -1,0 +1,10 @@
+//! The storage side as a whole, with an origin that misbehaves and a control that comes and goes.
+
+#![expect(clippy::unwrap_used, reason = "all of this crate is tests, also what is no #[test]")]
+
+mod control;
+mod drives;
+mod fill;
+mod http;
+mod origin;
+mod rig;

@@ -1,0 +1,285 @@
+//! An appliance's storage side on temporary drives, with its origin and its control.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use worker::Update;
+
+use appliance::drives::Drive;
+use appliance::storage::{
+    About, Config, ControlConfig, Counters, FillConfig, Storage, StorageHandle,
+};
+use model::extent::{DriveIndex, Extent};
+use model::id::{Generation, ObjectId};
+use model::manifest::{AssetVersion, File, Manifest};
+use model::object::{BLOCK_LEN, BlockHash, Blocks, block_hash};
+use model::units::{BitsPerSecond, Bytes, Nanos, UnixSeconds};
+use store::marker::Reserve;
+
+use crate::http::{Request, Server, answer};
+
+/// A file of an asset version, and what it is as an object.
+#[derive(Clone)]
+pub(crate) struct TestFile {
+    pub(crate) path: String,
+    pub(crate) bytes: Arc<Vec<u8>>,
+    pub(crate) blocks: Blocks,
+}
+
+impl TestFile {
+    /// Bytes that differ from block to block and from file to file.
+    pub(crate) fn new(path: &str, len: usize) -> Self {
+        let mut bytes = vec![0; len];
+        blake3::Hasher::new().update(path.as_bytes()).finalize_xof().fill(&mut bytes);
+        let pieces: Vec<&[u8]> = bytes.chunks(BLOCK_LEN.as_usize()).collect();
+        let single = pieces.len() == 1;
+        let hashes: Vec<BlockHash> =
+            (0..).zip(&pieces).map(|(i, piece)| block_hash(i, piece, single)).collect();
+        let blocks = Blocks::of_hashes(Bytes::of(len), hashes).unwrap();
+        Self { path: path.to_owned(), bytes: Arc::new(bytes), blocks }
+    }
+
+    pub(crate) fn id(&self) -> ObjectId {
+        self.blocks.id()
+    }
+}
+
+/// One asset version of these files.
+pub(crate) fn version(name: &str, sources: &[SocketAddr], files: &[TestFile]) -> AssetVersion {
+    let file = |file: &TestFile| {
+        let content_type = "video/mp4".to_owned();
+        let entry = File { object: file.id(), len: file.blocks.len(), content_type };
+        (file.path.clone(), entry)
+    };
+    AssetVersion {
+        id: name.parse().unwrap(),
+        asset: "film".parse().unwrap(),
+        sources: sources.iter().map(|address| format!("http://{address}/film/")).collect(),
+        modified: UnixSeconds(1_700_000_000),
+        files: files.iter().map(file).collect(),
+    }
+}
+
+/// A control plane of a few lines: the newest manifest, block hashes, and the reports it got.
+#[derive(Default)]
+pub(crate) struct TestControl {
+    pub(crate) manifest: Mutex<Option<Manifest>>,
+    blocks: Mutex<BTreeMap<String, Vec<u8>>>,
+    pub(crate) reports: Mutex<Vec<wire::v1::report::Report>>,
+    /// What the next reply claims to know; none for what the last report said.
+    pub(crate) forget: AtomicBool,
+}
+
+impl TestControl {
+    pub(crate) fn start(address: &str) -> (Arc<Self>, Server) {
+        let control = Arc::new(Self::default());
+        let server = control.serve(address);
+        (control, server)
+    }
+
+    pub(crate) fn serve(self: &Arc<Self>, address: &str) -> Server {
+        let control = Arc::clone(self);
+        Server::start(address, Arc::new(move |request, out| control.answer(request, out)))
+    }
+
+    /// Publishes a manifest of these versions.
+    pub(crate) fn publish(&self, generation: u64, versions: Vec<AssetVersion>, files: &[TestFile]) {
+        let mut blocks = self.blocks.lock().unwrap();
+        for file in files {
+            blocks.insert(file.id().to_string(), wire::v1::blocks::encode(&file.blocks));
+        }
+        *self.manifest.lock().unwrap() = Some(Manifest {
+            appliance: "a1".parse().unwrap(),
+            generation: Generation(generation),
+            token_keys: Vec::new(),
+            versions: versions.into_iter().map(Arc::new).collect(),
+        });
+    }
+
+    pub(crate) fn last_report(&self) -> Option<wire::v1::report::Report> {
+        self.reports.lock().unwrap().last().cloned()
+    }
+
+    fn answer(&self, request: &Request, out: &mut dyn std::io::Write) -> std::io::Result<bool> {
+        let manifest = self.manifest.lock().unwrap().clone();
+        let generation = manifest.as_ref().map_or(0, |manifest| manifest.generation.0);
+        let parts: Vec<&str> = request.target.split(['/', '?']).skip(1).collect();
+        match (request.method.as_str(), parts.as_slice()) {
+            ("POST", ["v1", "appliances", "a1", "report"]) => {
+                let report: wire::v1::report::Report =
+                    serde_json::from_slice(&request.body).unwrap();
+                let inventory =
+                    if self.forget.swap(false, Ordering::SeqCst) { 0 } else { report.inventory.to };
+                self.reports.lock().unwrap().push(report);
+                let reply =
+                    wire::v1::report::ReportReply { generation, inventory, interval_ms: 100 };
+                answer(out, 200, &serde_json::to_vec(&reply).unwrap())
+            }
+            ("GET", ["v1", "appliances", "a1", "manifest", known]) => {
+                match manifest.filter(|m| format!("known={}", m.generation.0) != *known) {
+                    Some(manifest) => {
+                        let wire = wire::convert::manifest_out(&manifest);
+                        answer(out, 200, &serde_json::to_vec(&wire).unwrap())
+                    }
+                    None => answer(out, 204, b""),
+                }
+            }
+            ("GET", ["v1", "objects", object, "blocks"]) => {
+                match self.blocks.lock().unwrap().get(*object) {
+                    Some(hashes) => answer(out, 200, hashes),
+                    None => answer(out, 404, b"{}"),
+                }
+            }
+            _ => answer(out, 404, b"{}"),
+        }
+    }
+}
+
+/// Temporary drives and state, and what the workers would have been told.
+pub(crate) struct Rig {
+    dir: tempfile::TempDir,
+    pub(crate) config: Config,
+    pub(crate) told: Arc<Told>,
+}
+
+/// What workers know after all updates so far.
+#[derive(Default)]
+pub(crate) struct Told {
+    pub(crate) index: Mutex<store::index::Index>,
+    pub(crate) small: Mutex<BTreeMap<ObjectId, Arc<[u8]>>>,
+    pub(crate) manifest: Mutex<Option<Arc<Manifest>>>,
+    pub(crate) updates: AtomicU64,
+}
+
+impl Rig {
+    /// Formatted drives; control, if any, at this address.
+    pub(crate) fn new(drive_count: usize, control: Option<SocketAddr>) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let drives: Vec<PathBuf> =
+            (0..drive_count).map(|i| dir.path().join(format!("d{i}"))).collect();
+        for drive in &drives {
+            std::fs::create_dir(drive).unwrap();
+            let reserve = Reserve::percent(1).unwrap();
+            appliance::format::format(drive, reserve, UnixSeconds(1)).unwrap();
+        }
+        let control = control.map(|address| ControlConfig {
+            url: format!("http://{address}"),
+            report_interval: Nanos::millis(100),
+        });
+        let fill = FillConfig { rate_max: None, trust: None, concurrency: 2 };
+        let config = Config {
+            appliance: "a1".parse().unwrap(),
+            state: dir.path().join("state"),
+            drives,
+            control,
+            fill,
+            small_budget: Bytes::mib(1),
+            about: About { base_url: "https://127.0.0.2:8443".to_owned(), ..About::default() },
+        };
+        Self { dir, config, told: Arc::default() }
+    }
+
+    pub(crate) fn rate_max(mut self, bytes_per_second: u64) -> Self {
+        self.config.fill.rate_max = Some(BitsPerSecond(bytes_per_second * 8));
+        self
+    }
+
+    pub(crate) fn drive(&self, i: usize) -> &Path {
+        &self.config.drives[i]
+    }
+
+    pub(crate) fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    pub(crate) fn counters() -> Arc<Counters> {
+        let workers = vec![Arc::default(), Arc::default()];
+        Arc::new(Counters { workers, draining: AtomicBool::new(false) })
+    }
+
+    /// Starts; what workers knew before is forgotten.
+    pub(crate) fn start(&mut self) -> StorageHandle {
+        self.start_counting(Self::counters())
+    }
+
+    pub(crate) fn start_counting(&mut self, counters: Arc<Counters>) -> StorageHandle {
+        self.told = Arc::default();
+        let told = Arc::clone(&self.told);
+        Storage::start(self.config.clone(), move |update| told.apply(update), counters).unwrap()
+    }
+
+    /// Waits until exactly these files are visible, and checks their bytes on the drives.
+    pub(crate) fn wait_for(&self, files: &[TestFile]) {
+        wait("the files to be visible", || {
+            let index = self.told.index.lock().unwrap();
+            index.len() == files.len() && files.iter().all(|f| index.locate(&f.id()).is_some())
+        });
+        files.iter().for_each(|file| self.check(file));
+    }
+
+    /// Reads an object where the index says it is.
+    pub(crate) fn check(&self, file: &TestFile) {
+        let extent = self.told.index.lock().unwrap().locate(&file.id()).cloned().unwrap();
+        let bytes = std::fs::read(self.path_of(&extent)).unwrap();
+        assert!(bytes[..file.bytes.len()] == **file.bytes, "{} has its bytes", file.path);
+        let inspected = appliance::inspect::inspect(&self.path_of(&extent)).unwrap();
+        assert!(inspected.is_sound(), "{}", inspected.text());
+    }
+
+    pub(crate) fn path_of(&self, extent: &Extent) -> PathBuf {
+        self.drive(extent.drive.as_usize()).join(&*extent.file.0)
+    }
+
+    /// Object files on a drive.
+    pub(crate) fn object_files(&self, drive: usize) -> Vec<PathBuf> {
+        let folders = std::fs::read_dir(self.drive(drive).join("objects")).unwrap();
+        let files = folders.flat_map(|folder| std::fs::read_dir(folder.unwrap().path()).unwrap());
+        files.map(|file| file.unwrap().path()).collect()
+    }
+
+    pub(crate) fn parts(&self, drive: usize) -> usize {
+        std::fs::read_dir(self.drive(drive).join("fill")).unwrap().count()
+    }
+
+    /// What the drive's own index says after a restart.
+    pub(crate) fn reopen(&self, drive: usize) -> appliance::drives::Loaded {
+        Drive::open(self.drive(drive), DriveIndex(0)).unwrap().1
+    }
+}
+
+impl Told {
+    fn apply(&self, update: Update) {
+        self.updates.fetch_add(1, Ordering::SeqCst);
+        let mut index = self.index.lock().unwrap();
+        match update {
+            Update::Manifest(manifest) => *self.manifest.lock().unwrap() = Some(manifest),
+            Update::Published { object, extent, small } => {
+                index.publish(object, extent);
+                if let Some(bytes) = small {
+                    self.small.lock().unwrap().insert(object, bytes);
+                }
+            }
+            Update::Removed { object } => {
+                assert!(index.remove(&object).is_some(), "only what was published is removed");
+                self.small.lock().unwrap().remove(&object);
+            }
+            Update::DriveSetAside { drive } => {
+                for object in index.remove_drive(drive) {
+                    self.small.lock().unwrap().remove(&object);
+                }
+            }
+        }
+    }
+}
+
+/// Waits for something that must come; 20 s is far more than any of it takes.
+pub(crate) fn wait(what: &str, mut done: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !done() {
+        assert!(began.elapsed() < Duration::from_secs(20), "waited in vain for {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}

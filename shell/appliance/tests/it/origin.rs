@@ -118,8 +118,8 @@ impl Origin {
                 return Ok(false);
             }
             let rate = self.faults.rate.load(Ordering::SeqCst);
-            if rate != 0 {
-                std::thread::sleep(Duration::from_micros(16_384_000_000 / rate));
+            if let Some(pause) = 16_384_000_000_u64.checked_div(rate) {
+                std::thread::sleep(Duration::from_micros(pause));
             }
         }
         out.flush()?;

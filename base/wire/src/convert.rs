@@ -78,7 +78,10 @@ pub fn is_path(path: &str) -> bool {
         && !path.contains(|c: char| c.is_control() || c == '\\')
 }
 
-fn version_in(wire: &v1::manifest::AssetVersion) -> Result<Arc<manifest::AssetVersion>, WireError> {
+/// An asset version off the wire.
+pub fn version_in(
+    wire: &v1::manifest::AssetVersion,
+) -> Result<Arc<manifest::AssetVersion>, WireError> {
     if FILES_PER_VERSION_MAX < wire.files.len() {
         return Err(WireError::Files(wire.files.len()));
     }

@@ -1,2 +1,86 @@
-//! The control-plane process.
-fn main() {}
+//! `nearcast-control`: the control-plane process.
+
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::{Args, Parser, Subcommand};
+use control::config::Config;
+use control::store::Store;
+use tracing_subscriber::EnvFilter;
+
+/// The control plane of Nearcast: which appliance holds what, and whom players ask.
+#[derive(Parser)]
+#[command(version)]
+struct Cli {
+    /// What to log: error, warn, info, debug, trace, or a filter such as control=debug,info.
+    #[arg(long, global = true, env = "NEARCAST_LOG", default_value = "info")]
+    log_level: String,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Serve the API, players and the pages until SIGTERM or SIGINT.
+    Serve(File),
+    /// Bring the database to this program's schema and end.
+    Migrate(File),
+    /// Print every effective setting and where it came from.
+    Config(File),
+}
+
+#[derive(Args)]
+struct File {
+    /// TOML file with the settings.
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    if let Err(error) = start_log(&cli.log_level).and_then(|()| run(cli.verb)) {
+        // The log may be filtered; this must be seen.
+        let _ = writeln!(std::io::stderr(), "nearcast-control: {error:#}");
+        return ExitCode::FAILURE;
+    }
+    ExitCode::SUCCESS
+}
+
+fn run(verb: Verb) -> anyhow::Result<()> {
+    let (Verb::Serve(file) | Verb::Migrate(file) | Verb::Config(file)) = &verb;
+    let config = Config::load(&file.config, |name| std::env::var(name).ok())?;
+    let runtime = tokio::runtime::Runtime::new().context("cannot start threads")?;
+    match verb {
+        Verb::Serve(_) => {
+            end_on_panic();
+            runtime.block_on(control::serve::run(config))
+        }
+        Verb::Migrate(_) => runtime.block_on(async {
+            std::fs::create_dir_all(&config.state)
+                .with_context(|| format!("state directory {}", config.state.display()))?;
+            Store::open(&config.state).await?.close().await;
+            Ok(())
+        }),
+        Verb::Config(_) => write!(std::io::stdout(), "{config}").context("cannot print"),
+    }
+}
+
+fn start_log(filter: &str) -> anyhow::Result<()> {
+    let filter = EnvFilter::try_new(filter)
+        .with_context(|| format!("--log-level {filter}: use for example info"))?;
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    log.with_ansi(std::io::stderr().is_terminal()).init();
+    Ok(())
+}
+
+/// An assertion that fails is our own mistake: end, so that whoever watches the process starts it
+/// anew from what is durable, instead of going on with half a change.
+fn end_on_panic() {
+    let print = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        print(info);
+        std::process::abort();
+    }));
+}

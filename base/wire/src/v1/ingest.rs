@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 /// A new asset version.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct NewVersion {
     /// Base URLs ending in `/` from which appliances fill.
     pub sources: Vec<String>,
@@ -22,6 +23,7 @@ pub struct NewVersion {
 
 /// One file with the hashes of its blocks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct NewFile {
     /// Object id, 64 hex digits.
     pub object: String,
@@ -35,6 +37,7 @@ pub struct NewFile {
 
 /// An entry manifest: an HLS multivariant playlist or a static DASH MPD.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Entry {
     /// Its path among the files.
     pub path: String,
@@ -46,6 +49,7 @@ pub struct Entry {
 
 /// Format of an entry manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum EntryFormat {
     /// HLS multivariant playlist (RFC 8216).

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// What one appliance should hold.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Manifest {
     /// Format, 1.
     pub format: u32,
@@ -21,6 +22,7 @@ pub struct Manifest {
 
 /// A public key for playback tokens.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct TokenKey {
     /// Key id.
     pub kid: String,
@@ -30,6 +32,7 @@ pub struct TokenKey {
 
 /// One immutable packaging of an asset.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct AssetVersion {
     /// Name in media URLs.
     pub id: String,
@@ -45,6 +48,7 @@ pub struct AssetVersion {
 
 /// One file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct File {
     /// Object id, 64 hex digits.
     pub object: String,

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// One report. Also the heartbeat: control holds an appliance stale when reports stop.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Report {
     /// Drawn at process start: a new value tells control that counters and inventory begin anew.
     pub start_id: u64,
@@ -35,6 +36,7 @@ pub struct Report {
 
 /// What leaves the appliance and what it costs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Load {
     /// Accepting new sessions: false while draining or stopping.
     pub serving: bool,
@@ -58,6 +60,7 @@ pub struct Load {
 
 /// One drive.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Drive {
     /// UUID from the marker, 32 hex digits; empty if the marker could not be read.
     pub id: String,
@@ -78,6 +81,7 @@ pub struct Drive {
 
 /// Whether a drive is in use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum DriveState {
     /// In use.
@@ -89,6 +93,7 @@ pub enum DriveState {
 
 /// How far fill is.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Fill {
     /// Objects in the manifest.
     pub objects_wanted: u64,
@@ -104,6 +109,7 @@ pub struct Fill {
 
 /// Objects held, as a delta. Ids are 64 hex digits.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Inventory {
     /// State before this delta; 0 means that `held` is the full list.
     pub from: u64,
@@ -118,6 +124,7 @@ pub struct Inventory {
 
 /// An error that an operator should see.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ReportedError {
     /// When, seconds since 1970.
     pub at_unix_s: u64,
@@ -129,6 +136,7 @@ pub struct ReportedError {
 
 /// Control's answer to a report.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ReportReply {
     /// Newest manifest generation for this appliance; fetch it if newer than yours.
     pub generation: u64,

@@ -1,0 +1,136 @@
+//! What can be played.
+
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use director::{Format, Version};
+use model::id::AssetId;
+use serde::Serialize;
+use utoipa::ToSchema;
+use wire::v1::ingest::NewVersion;
+
+use super::problem::Problem;
+use super::{Shared, named};
+
+/// An asset with its versions.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct AssetOut {
+    /// Name.
+    #[schema(example = "film")]
+    id: String,
+    /// The version that new playbacks get, as soon as an appliance holds it.
+    current_version: String,
+    /// Newest first.
+    versions: Vec<VersionOut>,
+}
+
+/// A version of an asset.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct VersionOut {
+    /// Name, as in media URLs.
+    id: String,
+    /// When it was ingested, seconds since 1970.
+    modified_unix_s: u64,
+    /// How many files it has.
+    files: usize,
+    /// Sum of their lengths.
+    bytes: u64,
+    /// Where appliances fill from.
+    sources: Vec<String>,
+    /// What players can begin with.
+    entries: Vec<EntryOut>,
+}
+
+/// An entry manifest.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct EntryOut {
+    /// Its path among the files.
+    path: String,
+    /// `hls` or `dash`.
+    format: &'static str,
+}
+
+/// What came of an ingest.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Ingested {
+    /// The asset.
+    asset: String,
+    /// Its current version from now on.
+    version: String,
+    /// Newest generation of manifests.
+    generation: u64,
+}
+
+/// All assets.
+#[utoipa::path(get, path = "/v1/assets", tag = "assets",
+    responses((status = 200, body = [AssetOut]), (status = "default", response = Problem)))]
+pub(crate) async fn assets(State(control): Shared) -> Json<Vec<AssetOut>> {
+    let catalog = control.snapshot().catalog;
+    Json(catalog.assets().filter_map(|(id, versions)| asset_out(id, versions)).collect())
+}
+
+/// One asset.
+#[utoipa::path(get, path = "/v1/assets/{asset}", tag = "assets",
+    params(("asset" = String, Path, description = "Name of the asset")),
+    responses((status = 200, body = AssetOut), (status = "default", response = Problem)))]
+pub(crate) async fn asset(
+    State(control): Shared,
+    Path(asset): Path<String>,
+) -> Result<Json<AssetOut>, Problem> {
+    let id: AssetId = named(&asset)?;
+    let catalog = control.snapshot().catalog;
+    let found = asset_out(&id, catalog.versions(&id));
+    found.map(Json).ok_or_else(|| {
+        Problem::not_found(format!("there is no asset {asset}: GET /v1/assets lists them"))
+    })
+}
+
+/// Takes a version, or makes a known one current again. Idempotent.
+#[utoipa::path(put, path = "/v1/assets/{asset}/versions/{version}", tag = "assets",
+    params(("asset" = String, Path, description = "Name of the asset"),
+        ("version" = String, Path, description = "Name of the version, derived from its content")),
+    request_body = NewVersion,
+    responses((status = 201, body = Ingested, description = "It is new"),
+        (status = 200, body = Ingested, description = "It was known"),
+        (status = "default", response = Problem)))]
+pub(crate) async fn ingest(
+    State(control): Shared,
+    Path((asset, version)): Path<(String, String)>,
+    Json(new): Json<NewVersion>,
+) -> Result<(StatusCode, Json<Ingested>), Problem> {
+    let is_new = control.ingest(named(&asset)?, named(&version)?, new).await?;
+    let generation = control.state().director.generation().0;
+    let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
+    Ok((status, Json(Ingested { asset, version, generation })))
+}
+
+fn asset_out(id: &AssetId, versions: &[std::sync::Arc<Version>]) -> Option<AssetOut> {
+    let current = versions.first()?;
+    Some(AssetOut {
+        id: id.to_string(),
+        current_version: current.id().to_string(),
+        versions: versions.iter().map(|version| version_out(version)).collect(),
+    })
+}
+
+fn version_out(version: &Version) -> VersionOut {
+    VersionOut {
+        id: version.id().to_string(),
+        modified_unix_s: version.files.modified.0,
+        files: version.files.files.len(),
+        bytes: version.len().0,
+        sources: version.files.sources.clone(),
+        entries: entries_out(version),
+    }
+}
+
+pub(super) fn entries_out(version: &Version) -> Vec<EntryOut> {
+    let entry = |entry: &director::Entry| EntryOut {
+        path: entry.path.clone(),
+        format: match entry.format {
+            Format::Hls => "hls",
+            Format::Dash => "dash",
+        },
+    };
+    version.entries.iter().map(entry).collect()
+}

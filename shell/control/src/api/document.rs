@@ -1,0 +1,126 @@
+//! The OpenAPI 3.1 document of the API, made from the handlers.
+
+use axum::Json;
+use utoipa::OpenApi;
+
+use super::problem::Problem;
+use super::{appliances, assets, fleet, pages, play, registry, steer};
+
+/// The document.
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "Nearcast control plane",
+        description = "Registry, ingest, playback and steering \
+        of a directed video CDN. Errors are problems (RFC 9457)."
+    ),
+    paths(
+        fleet::healthz,
+        fleet::metrics,
+        openapi,
+        fleet::fleet,
+        fleet::placement,
+        fleet::explain,
+        registry::sites,
+        registry::site,
+        registry::put_site,
+        registry::delete_site,
+        registry::appliances,
+        registry::appliance,
+        registry::put_appliance,
+        registry::delete_appliance,
+        registry::policy,
+        registry::put_policy,
+        appliances::report,
+        appliances::manifest,
+        appliances::blocks,
+        assets::assets,
+        assets::asset,
+        assets::ingest,
+        play::playbacks,
+        play::play,
+        steer::steer,
+        pages::status,
+        pages::player,
+        pages::asset,
+    ),
+    components(responses(Problem))
+)]
+struct Document;
+
+/// This document.
+#[utoipa::path(get, path = "/openapi.json", tag = "fleet",
+    responses((status = 200, content_type = "application/json", body = serde_json::Value,
+        description = "OpenAPI 3.1")))]
+pub(crate) async fn openapi() -> Json<utoipa::openapi::OpenApi> {
+    Json(Document::openapi())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::Value;
+
+    #[test]
+    fn every_route_is_documented_and_every_documented_one_is_a_route() {
+        let document = document();
+        let paths = document["paths"].as_object().unwrap();
+        let documented = paths.iter().flat_map(|(path, item)| {
+            let methods = item.as_object().unwrap().keys();
+            methods.map(move |method| format!("{} {path}", method.to_uppercase()))
+        });
+        let mut documented: Vec<String> = documented.collect();
+        let route = |route: &crate::api::Route| {
+            format!("{} {}", route.method, route.path.replace("{*", "{"))
+        };
+        let mut routes: Vec<String> = crate::api::routes().iter().map(route).collect();
+        documented.sort();
+        routes.sort();
+        assert_eq!(routes, documented);
+    }
+
+    #[test]
+    fn the_document_is_openapi_3_1_and_every_reference_in_it_leads_somewhere() {
+        let document = document();
+        assert_eq!(document["openapi"], "3.1.0");
+        let mut count = 0;
+        walk(&document, &mut |value| {
+            let Some(reference) = value.get("$ref").and_then(Value::as_str) else { return };
+            let pointer = reference.strip_prefix('#').expect("references are local");
+            assert!(document.pointer(pointer).is_some(), "{reference}");
+            count += 1;
+        });
+        assert!(50 < count, "{count} references");
+    }
+
+    #[test]
+    fn every_operation_has_a_summary_an_answer_and_its_path_parameters() {
+        let document = document();
+        for (path, item) in document["paths"].as_object().unwrap() {
+            for (method, operation) in item.as_object().unwrap() {
+                let name = format!("{method} {path}");
+                assert!(operation["summary"].as_str().is_some_and(|s| !s.is_empty()), "{name}");
+                let answers = operation["responses"].as_object().unwrap();
+                assert!(answers.keys().any(|status| status.starts_with('2')), "{name}");
+                let described = operation["parameters"].as_array().cloned().unwrap_or_default();
+                for parameter in path.split('{').skip(1).filter_map(|rest| rest.split('}').next()) {
+                    let is_it = |p: &Value| p["name"] == parameter && p["in"] == "path";
+                    assert!(described.iter().any(is_it), "{name} describes {parameter}");
+                }
+            }
+        }
+    }
+
+    fn document() -> Value {
+        serde_json::to_value(Document::openapi()).unwrap()
+    }
+
+    fn walk(value: &Value, visit: &mut dyn FnMut(&Value)) {
+        visit(value);
+        match value {
+            Value::Array(list) => list.iter().for_each(|value| walk(value, visit)),
+            Value::Object(fields) => fields.values().for_each(|value| walk(value, visit)),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+    }
+}

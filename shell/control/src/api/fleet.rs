@@ -1,0 +1,463 @@
+//! The fleet for people: one JSON for the status page, why a client gets its list, metrics.
+
+#![expect(unused_qualifications, reason = "utoipa's macro qualifies what it is given")]
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use axum::Json;
+use axum::extract::{ConnectInfo, Query, State};
+use axum::http::{HeaderValue, header};
+use axum::response::{IntoResponse, Response};
+use director::front::Player;
+use director::{ApplianceStatus, Counters, Version};
+use model::id::{ApplianceId, AssetId, SiteId};
+use model::units::Nanos;
+use model::view::Health;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use wire::v1::report::Report;
+
+use super::assets::{EntryOut, entries_out};
+use super::play::client_range;
+use super::problem::Problem;
+use super::{Shared, named};
+use crate::listener::Peer;
+use crate::metrics::{Row, text};
+use crate::writer::{Control, State as Observed};
+
+/// The fleet as it is now.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct FleetOut {
+    /// The server's clock, seconds since 1970.
+    now_unix_s: u64,
+    /// Newest generation of manifests.
+    generation: u64,
+    /// All sites with their appliances.
+    sites: Vec<FleetSite>,
+    /// All assets.
+    assets: Vec<FleetAsset>,
+    /// What an operator should see, newest first.
+    errors: Vec<FleetError>,
+    /// The last two minutes, once a second, oldest first.
+    history: Vec<FleetSample>,
+    /// Where the demo listens for fault buttons; null unless this is the demo.
+    demo_controls: Option<String>,
+}
+
+/// A site.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct FleetSite {
+    /// Name.
+    id: String,
+    /// Clients that it is for.
+    prefixes: Vec<String>,
+    /// Appliances in it.
+    appliances: Vec<FleetAppliance>,
+}
+
+/// An appliance.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct FleetAppliance {
+    /// Name.
+    id: String,
+    /// `healthy`, `stale`, `never_seen`, `draining` or `unhealthy`.
+    state: String,
+    /// Why, where there is something to say.
+    reason: Option<String>,
+    /// Seconds in this state.
+    since_s: u64,
+    /// Age of its last report in milliseconds.
+    last_report_ms: Option<u64>,
+    /// Its last report, without the inventory.
+    #[schema(value_type = Option<Report>)]
+    report: Option<serde_json::Value>,
+    /// Objects that it holds.
+    objects_held: usize,
+    /// Its share among the appliances of its site.
+    weight: u32,
+    /// Base URL for players.
+    base_url: Option<String>,
+}
+
+/// An asset.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct FleetAsset {
+    /// Name.
+    id: String,
+    /// Its current version.
+    current_version: String,
+    /// How many files that has.
+    files: usize,
+    /// Sum of their lengths.
+    bytes: u64,
+    /// Copies that the policy asks for in the fleet as it is.
+    copies_wanted: u64,
+    /// Appliances that hold the whole version.
+    copies_complete: usize,
+    /// What players can begin with.
+    entries: Vec<EntryOut>,
+}
+
+/// Something that an operator should see.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct FleetError {
+    /// When, seconds since 1970.
+    at_unix_s: u64,
+    /// Which appliance.
+    appliance: String,
+    /// Where: a room of the appliance, or `health`.
+    room: String,
+    /// What happened.
+    text: String,
+}
+
+/// The fleet in one second.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct FleetSample {
+    /// When, seconds since 1970.
+    at_unix_s: u64,
+    /// Egress of all appliances.
+    egress_bits_per_second: u64,
+    /// Mean of their CPU shares, 0 to 100.
+    cpu_percent: f32,
+    /// Fill of all appliances.
+    fill_bits_per_second: u64,
+}
+
+/// Who should hold what.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct PlacementOut {
+    /// Newest generation of manifests.
+    generation: u64,
+    /// Each appliance's asset versions.
+    holdings: BTreeMap<String, Vec<String>>,
+    /// What did not go as the policy would have it, and how full appliances will be, as lines.
+    report: Vec<String>,
+}
+
+/// Whose list to explain.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct ExplainQuery {
+    /// Asset to be played.
+    asset: String,
+    /// Address to steer for, instead of the one that asks.
+    client: Option<String>,
+    /// `1` for a player without TLS.
+    plain: Option<String>,
+    /// A playback, to see its own list; without, the list of one that might begin now.
+    session: Option<String>,
+}
+
+/// Why a client gets its list.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ExplainOut {
+    /// The asset.
+    asset: String,
+    /// The version that would be played.
+    asset_version: String,
+    /// Why it is not the current version, where it is not.
+    version_note: Option<String>,
+    /// The range by which the client is steered.
+    client_range: String,
+    /// Every appliance, best first.
+    candidates: Vec<ExplainCandidate>,
+}
+
+/// What was decided of one appliance.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ExplainCandidate {
+    /// Which appliance.
+    appliance: String,
+    /// Its site.
+    site: String,
+    /// Its place in the player's list, from 1; null if left out.
+    rank: Option<usize>,
+    /// Why it is where it is, or why it was left out.
+    why: String,
+}
+
+/// The fleet as it is now: for the status page and `nearcast list`.
+#[utoipa::path(get, path = "/v1/fleet", tag = "fleet",
+    responses((status = 200, body = FleetOut), (status = "default", response = Problem)))]
+pub(crate) async fn fleet(State(control): Shared) -> Json<FleetOut> {
+    let state = control.state();
+    let appliances = state.director.appliances(control.clock.now());
+    let desired = state.director.desired();
+    let site = |site: &model::topology::Site| FleetSite {
+        id: site.id.to_string(),
+        prefixes: site.prefixes.iter().map(ToString::to_string).collect(),
+        appliances: appliances
+            .iter()
+            .filter(|(_, status)| status.registered.appliance.site == site.id)
+            .map(|(id, status)| appliance_out(id, status, state.reports.get(id)))
+            .collect(),
+    };
+    let assets = desired.catalog.assets().filter_map(|(id, versions)| {
+        Some(asset_out(id, versions.first()?, &appliances, desired.policy.copies))
+    });
+    let sample = |sample: &director::Sample| FleetSample {
+        at_unix_s: sample.at.0,
+        egress_bits_per_second: sample.egress.0,
+        cpu_percent: sample.cpu_percent,
+        fill_bits_per_second: sample.fill.0,
+    };
+    Json(FleetOut {
+        now_unix_s: control.clock.unix().0,
+        generation: state.director.generation().0,
+        sites: desired.sites.values().map(site).collect(),
+        assets: assets.collect(),
+        errors: errors_out(&state),
+        history: state.director.history().samples().map(sample).collect(),
+        demo_controls: control.config.demo_controls.as_ref().map(|url| url.as_str().to_owned()),
+    })
+}
+
+/// Who should hold what, and what did not fit.
+#[utoipa::path(get, path = "/v1/placement", tag = "fleet",
+    responses((status = 200, body = PlacementOut), (status = "default", response = Problem)))]
+pub(crate) async fn placement(State(control): Shared) -> Json<PlacementOut> {
+    let state = control.state();
+    let placement = state.director.placement();
+    let names = |(id, versions): (&ApplianceId, &Vec<model::id::AssetVersionId>)| {
+        (id.to_string(), versions.iter().map(ToString::to_string).collect())
+    };
+    Json(PlacementOut {
+        generation: state.director.generation().0,
+        holdings: placement.holdings.iter().map(names).collect(),
+        report: placement.report.to_string().lines().map(str::to_owned).collect(),
+    })
+}
+
+/// Why this client would get this list for this asset.
+#[utoipa::path(get, path = "/v1/explain", tag = "fleet", params(ExplainQuery),
+    responses((status = 200, body = ExplainOut), (status = "default", response = Problem)))]
+pub(crate) async fn explain(
+    State(control): Shared,
+    ConnectInfo(peer): ConnectInfo<Peer>,
+    Query(query): Query<ExplainQuery>,
+) -> Result<Json<ExplainOut>, Problem> {
+    let asset: AssetId = named(&query.asset)?;
+    let snapshot = control.snapshot();
+    let client = client_range(&snapshot, peer, query.client.as_deref())?;
+    let session = match &query.session {
+        Some(text) => text.parse().map_err(|_| Problem::bad_request("session: not a session"))?,
+        None => control.keys.session(),
+    };
+    let plain = matches!(query.plain.as_deref(), Some("1" | "true"));
+    let player = Player { client, session: &session, plain };
+    let choice = match snapshot.choose(&asset, &player, &control.steering_config()) {
+        Ok(choice) => choice,
+        // The list is empty then, and every appliance says why it is not in it.
+        Err(error) => {
+            let current = snapshot.catalog.versions(&asset).first().ok_or(error)?.clone();
+            let list = snapshot.rank(current.id(), &player, &control.steering_config());
+            director::front::Choice { version: current, list }
+        }
+    };
+    let current = snapshot.catalog.versions(&asset).first().map(|version| version.id().clone());
+    let note = current.filter(|current| current != choice.version.id()).map(|current| {
+        format!("no healthy appliance holds the current version {current} wholly yet")
+    });
+    let offered = choice.list.offered_count;
+    let candidate = |(i, candidate): (usize, &steering::Candidate)| ExplainCandidate {
+        appliance: candidate.appliance.to_string(),
+        site: candidate.site.to_string(),
+        rank: (i < offered).then_some(i + 1),
+        why: candidate.to_string(),
+    };
+    Ok(Json(ExplainOut {
+        asset: asset.to_string(),
+        asset_version: choice.version.id().to_string(),
+        version_note: note,
+        client_range: client.to_string(),
+        candidates: choice.list.candidates.iter().enumerate().map(candidate).collect(),
+    }))
+}
+
+/// Whether the process runs.
+#[utoipa::path(get, path = "/healthz", tag = "fleet",
+    responses((status = 200, body = BTreeMap<String, String>)))]
+pub(crate) async fn healthz() -> Json<BTreeMap<&'static str, &'static str>> {
+    Json(BTreeMap::from([("status", "ok")]))
+}
+
+/// Metrics in the text format of Prometheus.
+#[utoipa::path(get, path = "/metrics", tag = "fleet",
+    responses((status = 200, content_type = "text/plain", body = String)))]
+pub(crate) async fn metrics(State(control): Shared) -> Response {
+    let mut rows = control.metrics.rows();
+    rows.extend(director_rows(&control));
+    let kind = HeaderValue::from_static("text/plain; version=0.0.4");
+    ([(header::CONTENT_TYPE, kind)], text(&rows)).into_response()
+}
+
+fn director_rows(control: &Control) -> Vec<Row> {
+    let state = control.state();
+    let Counters { reports, reports_late, inventory_gaps, placements, health_changes, probes } =
+        state.director.counters();
+    let appliances = state.director.appliances(control.clock.now());
+    let in_state = |health| {
+        let count = appliances.values().filter(|status| status.health == health).count();
+        u64::try_from(count).unwrap_or(u64::MAX)
+    };
+    let desired = state.director.desired();
+    let versions = u64::try_from(desired.catalog.version_count()).unwrap_or(u64::MAX);
+    let row = |kind, name, help, value| Row { name, kind, help, value };
+    let shortfalls = state.director.placement().report.shortfall_count;
+    vec![
+        row("counter", "nearcast_control_reports_total", "Reports of appliances", reports),
+        row(
+            "counter",
+            "nearcast_control_reports_late_total",
+            "Reports that came after newer ones and were dropped",
+            reports_late,
+        ),
+        row(
+            "counter",
+            "nearcast_control_inventory_gaps_total",
+            "Inventory deltas that did not fit, so that they were asked for again",
+            inventory_gaps,
+        ),
+        row(
+            "counter",
+            "nearcast_control_placements_total",
+            "Times that placement was worked out",
+            placements,
+        ),
+        row(
+            "counter",
+            "nearcast_control_health_changes_total",
+            "Changes of appliances' health",
+            health_changes,
+        ),
+        row(
+            "counter",
+            "nearcast_control_probes_total",
+            "Connection attempts to appliances whose report was late",
+            probes,
+        ),
+        row(
+            "gauge",
+            "nearcast_control_appliances_healthy",
+            "Appliances that are healthy",
+            in_state(Health::Healthy),
+        ),
+        row(
+            "gauge",
+            "nearcast_control_appliances_draining",
+            "Appliances that take no new sessions",
+            in_state(Health::Draining),
+        ),
+        row(
+            "gauge",
+            "nearcast_control_appliances_unhealthy",
+            "Appliances that cannot serve",
+            in_state(Health::Unhealthy),
+        ),
+        row(
+            "gauge",
+            "nearcast_control_appliances_stale",
+            "Appliances whose reports have stopped",
+            in_state(Health::Stale),
+        ),
+        row(
+            "gauge",
+            "nearcast_control_appliances_never_seen",
+            "Appliances that have not reported since the start",
+            in_state(Health::NeverSeen),
+        ),
+        row(
+            "gauge",
+            "nearcast_control_generation",
+            "Newest generation of manifests",
+            state.director.generation().0,
+        ),
+        row("gauge", "nearcast_control_asset_versions", "Asset versions in the catalog", versions),
+        row(
+            "gauge",
+            "nearcast_control_placement_shortfalls",
+            "Versions with fewer copies in a site than wanted",
+            shortfalls,
+        ),
+    ]
+}
+
+fn appliance_out(
+    id: &ApplianceId,
+    status: &ApplianceStatus,
+    report: Option<&Report>,
+) -> FleetAppliance {
+    let reason = status.cause.to_string();
+    FleetAppliance {
+        id: id.to_string(),
+        state: status.health.to_string(),
+        reason: (!reason.is_empty()).then_some(reason),
+        since_s: status.since.as_seconds(),
+        last_report_ms: status.last_report.map(Nanos::as_millis),
+        report: report.map(report_out),
+        objects_held: status.objects_held,
+        weight: status.registered.appliance.weight.value(),
+        base_url: status.base_url.as_deref().map(str::to_owned),
+    }
+}
+
+fn report_out(report: &Report) -> serde_json::Value {
+    let mut value = serde_json::to_value(report).unwrap_or_default();
+    if let Some(fields) = value.as_object_mut() {
+        fields.remove("inventory");
+    }
+    value
+}
+
+fn asset_out(
+    id: &AssetId,
+    version: &Version,
+    appliances: &BTreeMap<ApplianceId, ApplianceStatus>,
+    copies: u32,
+) -> FleetAsset {
+    let sites: BTreeSet<_> = appliances.values().map(|s| &s.registered.appliance.site).collect();
+    let in_site = |site: &SiteId| {
+        let standing = appliances.values().map(|status| &status.registered.appliance.site);
+        standing.filter(|standing| *standing == site).count()
+    };
+    let config = placement::Config { copies_per_site: copies, report_lines_max: 0 };
+    let wanted = |site| u64::from(placement::wanted(&config, in_site(site)));
+    FleetAsset {
+        id: id.to_string(),
+        current_version: version.id().to_string(),
+        files: version.files.files.len(),
+        bytes: version.len().0,
+        copies_wanted: sites.into_iter().map(wanted).sum(),
+        copies_complete: appliances.values().filter(|s| s.complete.contains(version.id())).count(),
+        entries: entries_out(version),
+    }
+}
+
+/// What appliances reported and what the director noted, newest first.
+fn errors_out(state: &Observed) -> Vec<FleetError> {
+    let reported = state.reports.iter().flat_map(|(id, report)| {
+        report.errors.iter().take(REPORTED_ERRORS_MAX).map(move |error| FleetError {
+            at_unix_s: error.at_unix_s,
+            appliance: id.to_string(),
+            room: error.room.clone(),
+            text: error.text.clone(),
+        })
+    });
+    let noted = state.director.notices().rev().map(|notice| FleetError {
+        at_unix_s: notice.at.0,
+        appliance: notice.appliance.to_string(),
+        room: "health".to_owned(),
+        text: notice.text.clone(),
+    });
+    let mut errors: Vec<FleetError> = noted.chain(reported).collect();
+    errors.sort_by_key(|error| std::cmp::Reverse(error.at_unix_s));
+    errors.truncate(ERRORS_MAX);
+    errors
+}
+
+/// Errors on the page.
+const ERRORS_MAX: usize = 100;
+
+/// Errors taken from one report: what the wire allows.
+const REPORTED_ERRORS_MAX: usize = 20;

@@ -1,0 +1,189 @@
+//! The HTTP API: one table of routes, from which the router and the check of the document are made.
+
+mod appliances;
+mod assets;
+mod document;
+mod fleet;
+mod pages;
+mod play;
+mod problem;
+mod registry;
+mod steer;
+
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodFilter, MethodRouter, on};
+use model::units::Bytes;
+use tower_http::compression::CompressionLayer;
+use tower_http::timeout::TimeoutLayer;
+
+use crate::writer::{Control, INGEST_LEN_MAX, REPORT_LEN_MAX};
+use problem::Problem;
+
+/// What handlers share.
+pub(crate) type Shared = State<Arc<Control>>;
+
+/// A method at a path.
+struct Route {
+    #[cfg_attr(not(test), expect(dead_code, reason = "the check of the document reads it"))]
+    method: &'static str,
+    path: &'static str,
+    handler: MethodRouter<Arc<Control>>,
+}
+
+macro_rules! route {
+    ($method:ident $path:literal $handler:path) => {
+        Route {
+            method: stringify!($method),
+            path: $path,
+            handler: on(MethodFilter::$method, $handler),
+        }
+    };
+    ($method:ident $path:literal $handler:path, $body_max:expr) => {
+        Route {
+            method: stringify!($method),
+            path: $path,
+            handler: on(MethodFilter::$method, $handler)
+                .layer(DefaultBodyLimit::max(Bytes::as_usize($body_max))),
+        }
+    };
+}
+
+/// All routes.
+fn routes() -> Vec<Route> {
+    vec![
+        route!(GET "/healthz" fleet::healthz),
+        route!(GET "/metrics" fleet::metrics),
+        route!(GET "/openapi.json" document::openapi),
+        route!(GET "/v1/fleet" fleet::fleet),
+        route!(GET "/v1/placement" fleet::placement),
+        route!(GET "/v1/explain" fleet::explain),
+        route!(GET "/v1/sites" registry::sites),
+        route!(GET "/v1/sites/{site}" registry::site),
+        route!(PUT "/v1/sites/{site}" registry::put_site),
+        route!(DELETE "/v1/sites/{site}" registry::delete_site),
+        route!(GET "/v1/appliances" registry::appliances),
+        route!(GET "/v1/appliances/{id}" registry::appliance),
+        route!(PUT "/v1/appliances/{id}" registry::put_appliance),
+        route!(DELETE "/v1/appliances/{id}" registry::delete_appliance),
+        route!(GET "/v1/policy" registry::policy),
+        route!(PUT "/v1/policy" registry::put_policy),
+        route!(POST "/v1/appliances/{id}/report" appliances::report, REPORT_LEN_MAX),
+        route!(GET "/v1/appliances/{id}/manifest" appliances::manifest),
+        route!(GET "/v1/objects/{id}/blocks" appliances::blocks),
+        route!(GET "/v1/assets" assets::assets),
+        route!(GET "/v1/assets/{asset}" assets::asset),
+        route!(PUT "/v1/assets/{asset}/versions/{version}" assets::ingest, INGEST_LEN_MAX),
+        route!(POST "/v1/playbacks" play::playbacks),
+        route!(GET "/v1/play/{file}" play::play),
+        route!(GET "/steer/v1/{session}" steer::steer),
+        route!(GET "/" pages::status),
+        route!(GET "/play" pages::player),
+        route!(GET "/assets/{*path}" pages::asset),
+    ]
+}
+
+/// The router with all that lies around the handlers, outermost last.
+pub fn router(control: Arc<Control>) -> Router {
+    let mut router = Router::new();
+    for Route { path, handler, .. } in routes() {
+        router = router.route(path, handler);
+    }
+    router
+        .fallback(pages::other)
+        .layer(DefaultBodyLimit::max(Bytes::kib(256).as_usize()))
+        .layer(TimeoutLayer::with_status_code(StatusCode::REQUEST_TIMEOUT, REQUEST_MAX))
+        .layer(from_fn_with_state(control.clone(), bound))
+        .layer(from_fn_with_state(control.clone(), same_host))
+        .layer(from_fn(problem::dress))
+        .layer(from_fn(cross_origin))
+        .layer(CompressionLayer::new())
+        .with_state(control)
+}
+
+/// Reads a name or an id from a path.
+fn named<T: FromStr<Err: ToString>>(text: &str) -> Result<T, Problem> {
+    text.parse().map_err(|error: T::Err| Problem::bad_request(error.to_string()))
+}
+
+/// So many requests at a time. Steering is left out: it must always be answered, and costs little.
+async fn bound(State(control): Shared, request: Request, next: Next) -> Response {
+    if request.uri().path().starts_with(STEERING) {
+        return next.run(request).await;
+    }
+    let Ok(_permit) = control.requests.try_acquire() else {
+        control.metrics.requests_shed.count();
+        let detail = "too many requests are under way: try again in a second";
+        return Problem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail).into_response();
+    };
+    next.run(request).await
+}
+
+/// Refuses what a stranger's web page could ask through an operator's browser under another name
+/// (DNS rebinding): only loopback names and the configured one are ours. Players' routes are open.
+async fn same_host(State(control): Shared, request: Request, next: Next) -> Response {
+    let path = request.uri().path();
+    let is_open = path.starts_with(STEERING) || path.starts_with(PLAY);
+    if is_open || host(request.headers()).is_none_or(|host| is_ours(&control, host)) {
+        return next.run(request).await;
+    }
+    let detail =
+        "this host name is not ours: use 127.0.0.1 or localhost, or set [serve] public_url";
+    Problem::new(StatusCode::MISDIRECTED_REQUEST, "misdirected", detail).into_response()
+}
+
+fn host(headers: &HeaderMap) -> Option<&str> {
+    headers.get(header::HOST).and_then(|host| host.to_str().ok())
+}
+
+fn is_ours(control: &Control, host: &str) -> bool {
+    let public = control.config.public_url.as_ref();
+    if public.is_some_and(|url| url.authority() == host) {
+        return true;
+    }
+    let name = match host.strip_prefix('[') {
+        Some(rest) => rest.split(']').next(),
+        None => host.split(':').next(),
+    };
+    let name = name.unwrap_or("");
+    let is_loopback = name.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback());
+    is_loopback || name == "localhost" || name.ends_with(".localhost")
+}
+
+/// Players run in pages of any origin; what is for them may be read by all, without credentials.
+async fn cross_origin(request: Request, next: Next) -> Response {
+    let path = request.uri().path();
+    if !(path.starts_with(STEERING) || path.starts_with(PLAY) || path == "/v1/playbacks") {
+        return next.run(request).await;
+    }
+    let mut response = if request.method() == Method::OPTIONS {
+        StatusCode::NO_CONTENT.into_response()
+    } else {
+        next.run(request).await
+    };
+    for (name, value) in CROSS_ORIGIN {
+        response.headers_mut().insert(name, HeaderValue::from_static(value));
+    }
+    response
+}
+
+const CROSS_ORIGIN: [(header::HeaderName, &str); 5] = [
+    (header::ACCESS_CONTROL_ALLOW_ORIGIN, "*"),
+    (header::ACCESS_CONTROL_ALLOW_METHODS, "GET, HEAD, POST, OPTIONS"),
+    (header::ACCESS_CONTROL_ALLOW_HEADERS, "*"),
+    (header::ACCESS_CONTROL_EXPOSE_HEADERS, "Content-Length, Date, Retry-After"),
+    (header::ACCESS_CONTROL_MAX_AGE, "86400"),
+];
+
+const STEERING: &str = "/steer/";
+const PLAY: &str = "/v1/play/";
+
+/// The longest that a request may take: an ingest of 64 MiB over a slow line.
+const REQUEST_MAX: Duration = Duration::from_secs(60);

@@ -1,0 +1,109 @@
+//! The status page and the player page, embedded when the binary was built.
+
+use axum::extract::{Path, Request};
+use axum::http::{HeaderValue, Method, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+
+use super::problem::Problem;
+
+/// Path below `web/dist` and content, sorted by path.
+static PAGES: &[(&str, &[u8])] = &include!(concat!(env!("OUT_DIR"), "/pages.rs"));
+
+/// The status page.
+#[utoipa::path(get, path = "/", tag = "pages",
+    responses((status = 200, content_type = "text/html", body = String),
+        (status = "default", response = Problem)))]
+pub(crate) async fn status() -> Response {
+    page("index.html")
+}
+
+/// The player page.
+#[utoipa::path(get, path = "/play", tag = "pages",
+    params(("asset" = Option<String>, Query, description = "What to play"),
+        ("player" = Option<String>, Query, description = "`hls` or `dash`"),
+        ("plain" = Option<String>, Query, description = "`1` to play without TLS"),
+        ("buffer" = Option<u32>, Query, description = "Most seconds to buffer")),
+    responses((status = 200, content_type = "text/html", body = String),
+        (status = "default", response = Problem)))]
+pub(crate) async fn player() -> Response {
+    page("play.html")
+}
+
+/// What the pages are made of. Names change with content.
+#[utoipa::path(get, path = "/assets/{path}", tag = "pages",
+    params(("path" = String, Path, description = "Name of the file")),
+    responses((status = 200, content_type = "application/octet-stream", body = Vec<u8>),
+        (status = "default", response = Problem)))]
+pub(crate) async fn asset(Path(path): Path<String>) -> Response {
+    let name = format!("assets/{path}");
+    let mut response = page(&name);
+    if response.status() == StatusCode::OK {
+        let forever = HeaderValue::from_static("public, max-age=31536000, immutable");
+        response.headers_mut().insert(header::CACHE_CONTROL, forever);
+    }
+    response
+}
+
+/// Other files of the pages, such as an icon at the root; else 404.
+pub(crate) async fn other(request: Request) -> Response {
+    let name = request.uri().path().trim_start_matches('/');
+    if request.method() != Method::GET || find(name).is_none() {
+        return StatusCode::NOT_FOUND.into_response();
+    }
+    page(name)
+}
+
+fn page(name: &str) -> Response {
+    let Some(content) = find(name) else {
+        if PAGES.is_empty() {
+            let detail = "the page was not built: run ./x web";
+            return Problem::new(StatusCode::SERVICE_UNAVAILABLE, "no-page", detail)
+                .into_response();
+        }
+        return Problem::not_found(format!("there is no {name} among the pages")).into_response();
+    };
+    let kind = content_type(name);
+    let headers = [
+        (header::CONTENT_TYPE, HeaderValue::from_static(kind)),
+        (header::CACHE_CONTROL, HeaderValue::from_static("no-cache")),
+        (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
+    ];
+    (headers, content).into_response()
+}
+
+fn find(name: &str) -> Option<&'static [u8]> {
+    PAGES.binary_search_by_key(&name, |(path, _)| path).ok().map(|i| PAGES[i].1)
+}
+
+fn content_type(name: &str) -> &'static str {
+    match name.rsplit('.').next().unwrap_or("") {
+        "html" => "text/html; charset=utf-8",
+        "js" | "mjs" => "text/javascript; charset=utf-8",
+        "css" => "text/css; charset=utf-8",
+        "json" | "map" => "application/json",
+        "svg" => "image/svg+xml",
+        "png" => "image/png",
+        "ico" => "image/x-icon",
+        "woff2" => "font/woff2",
+        "txt" => "text/plain; charset=utf-8",
+        _ => "application/octet-stream",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_are_sorted_so_that_they_are_found() {
+        assert!(PAGES.is_sorted_by_key(|(path, _)| path));
+        assert!(PAGES.iter().all(|(path, content)| find(path) == Some(*content)));
+    }
+
+    #[test]
+    fn browsers_learn_what_they_get() {
+        assert_eq!(content_type("assets/index-ABC.js"), "text/javascript; charset=utf-8");
+        assert_eq!(content_type("play.html"), "text/html; charset=utf-8");
+        assert_eq!(content_type("x"), "application/octet-stream");
+    }
+}

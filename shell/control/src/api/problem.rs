@@ -1,0 +1,128 @@
+//! Errors as RFC 9457 has them: `application/problem+json`.
+
+use axum::Json;
+use axum::body::{Body, to_bytes};
+use axum::extract::Request;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use utoipa::{ToResponse, ToSchema};
+
+use crate::convert::Refused;
+use crate::writer::ChangeError;
+
+/// What went wrong, for programs and for people (RFC 9457).
+#[derive(Clone, Debug, Serialize, ToSchema, ToResponse)]
+#[response(content_type = "application/problem+json")]
+pub(crate) struct Problem {
+    /// Kind of problem: a URN that stays the same.
+    #[serde(rename = "type")]
+    #[schema(example = "urn:nearcast:problem:not-found")]
+    kind: String,
+    /// The kind in words.
+    #[schema(example = "Not found")]
+    title: String,
+    /// HTTP status.
+    #[schema(example = 404)]
+    status: u16,
+    /// What was wrong this time, and what to do.
+    #[schema(example = "there is no such asset: GET /v1/assets lists them")]
+    detail: String,
+}
+
+impl Problem {
+    /// A problem of a kind (a few words with hyphens; the title is the same words).
+    pub(crate) fn new(status: StatusCode, kind: &str, detail: impl ToString) -> Self {
+        let mut title = kind.replace('-', " ");
+        if let Some(first) = title.get_mut(..1) {
+            first.make_ascii_uppercase();
+        }
+        let kind = format!("urn:nearcast:problem:{kind}");
+        Self { kind, title, status: status.as_u16(), detail: detail.to_string() }
+    }
+
+    pub(crate) fn not_found(detail: impl ToString) -> Self {
+        Self::new(StatusCode::NOT_FOUND, "not-found", detail)
+    }
+
+    pub(crate) fn bad_request(detail: impl ToString) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "bad-request", detail)
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let mut response = (status, Json(self)).into_response();
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(MEDIA_TYPE));
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        if status == StatusCode::SERVICE_UNAVAILABLE {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        response
+    }
+}
+
+impl From<ChangeError> for Problem {
+    fn from(error: ChangeError) -> Self {
+        match &error {
+            ChangeError::Store(_) => {
+                tracing::error!(%error, "a change could not be stored");
+                Self::new(StatusCode::INTERNAL_SERVER_ERROR, "storage", error)
+            }
+            ChangeError::Refused(_) => {
+                Self::new(StatusCode::UNPROCESSABLE_ENTITY, "not-in-order", error)
+            }
+            ChangeError::OtherContent(_)
+            | ChangeError::OtherAsset { .. }
+            | ChangeError::NoSite(_)
+            | ChangeError::SiteInUse { .. } => Self::new(StatusCode::CONFLICT, "conflict", error),
+            ChangeError::TooMany { .. } => {
+                Self::new(StatusCode::INSUFFICIENT_STORAGE, "limit-reached", error)
+            }
+        }
+    }
+}
+
+impl From<Refused> for Problem {
+    fn from(error: Refused) -> Self {
+        Self::bad_request(error)
+    }
+}
+
+/// Gives error responses that are not problems yet (a body that is no JSON, a wrong method, a
+/// timeout) the same form.
+pub(crate) async fn dress(request: Request, next: Next) -> Response {
+    let response = next.run(request).await;
+    let status = response.status();
+    let is_json = response
+        .headers()
+        .get(header::CONTENT_TYPE)
+        .is_some_and(|kind| kind.as_bytes().ends_with(b"json"));
+    if !(status.is_client_error() || status.is_server_error()) || is_json {
+        return response;
+    }
+    let (parts, body) = response.into_parts();
+    let text = to_bytes(Body::new(body), DETAIL_LEN_MAX).await.unwrap_or_default();
+    let reason = status.canonical_reason().unwrap_or("error");
+    let kind = reason.to_ascii_lowercase().replace(' ', "-");
+    let detail = match String::from_utf8_lossy(&text).trim() {
+        "" if status == StatusCode::NOT_FOUND => NO_SUCH_PAGE.to_owned(),
+        "" if status == StatusCode::METHOD_NOT_ALLOWED => {
+            "this address does not know that method: /openapi.json lists what there is".to_owned()
+        }
+        "" => reason.to_owned(),
+        text => text.to_owned(),
+    };
+    let mut dressed = Problem::new(status, &kind, detail).into_response();
+    if let Some(allow) = parts.headers.get(header::ALLOW) {
+        dressed.headers_mut().insert(header::ALLOW, allow.clone());
+    }
+    dressed
+}
+
+pub(crate) const MEDIA_TYPE: &str = "application/problem+json";
+const NO_SUCH_PAGE: &str = "there is nothing at this address: /openapi.json lists what there is";
+const DETAIL_LEN_MAX: usize = 16 << 10;

@@ -1,0 +1,246 @@
+//! Desired state that operators write: sites, appliances, policy.
+
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use director::{Policy, Registered};
+use model::topology::{Appliance, Prefix, Site, WEIGHT_MAX, Weight};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::problem::Problem;
+use super::{Shared, named};
+
+/// A site as written.
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SiteBody {
+    /// Clients that the site is for; the longest prefix of all sites wins.
+    #[schema(example = json!(["10.0.0.0/8", "2001:db8::/32"]))]
+    prefixes: Vec<String>,
+}
+
+/// A site.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct SiteOut {
+    /// Name.
+    #[schema(example = "s1")]
+    id: String,
+    /// Clients that it is for.
+    prefixes: Vec<String>,
+}
+
+/// An appliance as written.
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ApplianceBody {
+    /// Where it stands.
+    #[schema(example = "s1")]
+    site: String,
+    /// Its share among the appliances of its site, 1 to 1000.
+    #[serde(default = "one")]
+    weight: u32,
+}
+
+/// An appliance as registered. What it reports is in `/v1/fleet`.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ApplianceOut {
+    /// Name.
+    #[schema(example = "a1")]
+    id: String,
+    /// Where it stands.
+    site: String,
+    /// Its share among the appliances of its site.
+    weight: u32,
+    /// What its drives can hold, reserve taken off; null until it has reported.
+    usable_bytes: Option<u64>,
+}
+
+/// How asset versions are spread.
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PolicyBody {
+    /// Appliances of each site that should hold each asset version, 1 to 64. Default 2.
+    #[serde(default = "two")]
+    copies: u32,
+    /// Versions of an asset that are held, 1 to 16: the current one and those before it, for the
+    /// sessions that began with them. Default 2.
+    #[serde(default = "two")]
+    versions_kept: u32,
+}
+
+fn one() -> u32 {
+    1
+}
+
+fn two() -> u32 {
+    2
+}
+
+/// All sites.
+#[utoipa::path(get, path = "/v1/sites", tag = "registry",
+    responses((status = 200, body = [SiteOut]), (status = "default", response = Problem)))]
+pub(crate) async fn sites(State(control): Shared) -> Json<Vec<SiteOut>> {
+    let state = control.state();
+    Json(state.director.desired().sites.values().map(site_out).collect())
+}
+
+/// One site.
+#[utoipa::path(get, path = "/v1/sites/{site}", tag = "registry",
+    params(("site" = String, Path, description = "Name of the site")),
+    responses((status = 200, body = SiteOut), (status = "default", response = Problem)))]
+pub(crate) async fn site(
+    State(control): Shared,
+    Path(site): Path<String>,
+) -> Result<Json<SiteOut>, Problem> {
+    let state = control.state();
+    let found = state.director.desired().sites.get(site.as_str()).map(site_out);
+    found.map(Json).ok_or_else(|| no_site(&site))
+}
+
+/// Makes a site new or different.
+#[utoipa::path(put, path = "/v1/sites/{site}", tag = "registry",
+    params(("site" = String, Path, description = "Name of the site")),
+    request_body = SiteBody,
+    responses((status = 200, body = SiteOut), (status = "default", response = Problem)))]
+pub(crate) async fn put_site(
+    State(control): Shared,
+    Path(site): Path<String>,
+    Json(body): Json<SiteBody>,
+) -> Result<Json<SiteOut>, Problem> {
+    if PREFIXES_MAX < body.prefixes.len() {
+        let detail = format!("a site has at most {PREFIXES_MAX} prefixes");
+        return Err(Problem::bad_request(detail));
+    }
+    let prefixes = body.prefixes.iter().map(|text| prefix(text)).collect::<Result<_, _>>()?;
+    let site = Site { id: named(&site)?, prefixes };
+    let out = site_out(&site);
+    control.put_site(site).await?;
+    Ok(Json(out))
+}
+
+/// Removes a site in which no appliance stands.
+#[utoipa::path(delete, path = "/v1/sites/{site}", tag = "registry",
+    params(("site" = String, Path, description = "Name of the site")),
+    responses((status = 204, description = "It is gone"), (status = "default", response = Problem)))]
+pub(crate) async fn delete_site(
+    State(control): Shared,
+    Path(site): Path<String>,
+) -> Result<StatusCode, Problem> {
+    let known = control.delete_site(&named(&site)?).await?;
+    if known { Ok(StatusCode::NO_CONTENT) } else { Err(no_site(&site)) }
+}
+
+/// All appliances as registered.
+#[utoipa::path(get, path = "/v1/appliances", tag = "registry",
+    responses((status = 200, body = [ApplianceOut]), (status = "default", response = Problem)))]
+pub(crate) async fn appliances(State(control): Shared) -> Json<Vec<ApplianceOut>> {
+    let state = control.state();
+    Json(state.director.desired().appliances.values().map(appliance_out).collect())
+}
+
+/// One appliance as registered.
+#[utoipa::path(get, path = "/v1/appliances/{id}", tag = "registry",
+    params(("id" = String, Path, description = "Name of the appliance")),
+    responses((status = 200, body = ApplianceOut), (status = "default", response = Problem)))]
+pub(crate) async fn appliance(
+    State(control): Shared,
+    Path(id): Path<String>,
+) -> Result<Json<ApplianceOut>, Problem> {
+    let state = control.state();
+    let found = state.director.desired().appliances.get(id.as_str()).map(appliance_out);
+    found.map(Json).ok_or_else(|| no_appliance(&id))
+}
+
+/// Registers an appliance, or changes its site and weight.
+#[utoipa::path(put, path = "/v1/appliances/{id}", tag = "registry",
+    params(("id" = String, Path, description = "Name of the appliance")),
+    request_body = ApplianceBody,
+    responses((status = 200, body = ApplianceOut), (status = "default", response = Problem)))]
+pub(crate) async fn put_appliance(
+    State(control): Shared,
+    Path(id): Path<String>,
+    Json(body): Json<ApplianceBody>,
+) -> Result<Json<ApplianceOut>, Problem> {
+    let weight = Weight::new(body.weight)
+        .ok_or_else(|| Problem::bad_request(format!("weight: use 1 to {WEIGHT_MAX}")))?;
+    let id: model::id::ApplianceId = named(&id)?;
+    control.put_appliance(Appliance { id: id.clone(), site: named(&body.site)?, weight }).await?;
+    let state = control.state();
+    let found = state.director.desired().appliances.get(&id).map(appliance_out);
+    found.map(Json).ok_or_else(|| no_appliance(id.as_str()))
+}
+
+/// Removes an appliance for good: its copies are placed elsewhere.
+#[utoipa::path(delete, path = "/v1/appliances/{id}", tag = "registry",
+    params(("id" = String, Path, description = "Name of the appliance")),
+    responses((status = 204, description = "It is gone"), (status = "default", response = Problem)))]
+pub(crate) async fn delete_appliance(
+    State(control): Shared,
+    Path(id): Path<String>,
+) -> Result<StatusCode, Problem> {
+    let known = control.delete_appliance(&named(&id)?).await?;
+    if known { Ok(StatusCode::NO_CONTENT) } else { Err(no_appliance(&id)) }
+}
+
+/// How asset versions are spread.
+#[utoipa::path(get, path = "/v1/policy", tag = "registry",
+    responses((status = 200, body = PolicyBody), (status = "default", response = Problem)))]
+pub(crate) async fn policy(State(control): Shared) -> Json<PolicyBody> {
+    let Policy { copies, versions_kept } = control.state().director.desired().policy;
+    Json(PolicyBody { copies, versions_kept })
+}
+
+/// Changes how asset versions are spread.
+#[utoipa::path(put, path = "/v1/policy", tag = "registry", request_body = PolicyBody,
+    responses((status = 200, body = PolicyBody), (status = "default", response = Problem)))]
+pub(crate) async fn put_policy(
+    State(control): Shared,
+    Json(body): Json<PolicyBody>,
+) -> Result<Json<PolicyBody>, Problem> {
+    let PolicyBody { copies, versions_kept } = body;
+    if !(1..=64).contains(&copies) {
+        return Err(Problem::bad_request("copies: use 1 to 64"));
+    }
+    if !(1..=16).contains(&versions_kept) {
+        return Err(Problem::bad_request("versions_kept: use 1 to 16"));
+    }
+    control.put_policy(Policy { copies, versions_kept }).await?;
+    Ok(Json(body))
+}
+
+fn site_out(site: &Site) -> SiteOut {
+    let prefixes = site.prefixes.iter().map(ToString::to_string).collect();
+    SiteOut { id: site.id.to_string(), prefixes }
+}
+
+fn appliance_out(registered: &Registered) -> ApplianceOut {
+    let Appliance { id, site, weight } = &registered.appliance;
+    ApplianceOut {
+        id: id.to_string(),
+        site: site.to_string(),
+        weight: weight.value(),
+        usable_bytes: registered.usable.map(|usable| usable.0),
+    }
+}
+
+/// A prefix, or an address that stands for itself alone. Bits beyond the prefix are cut off.
+fn prefix(text: &str) -> Result<Prefix, Problem> {
+    let address = || text.parse::<std::net::IpAddr>().map(Prefix::from);
+    let prefix = text.parse::<Prefix>().or_else(|_| address()).map_err(|_| {
+        let detail = format!("\"{text}\" is not a prefix: write for example \"10.0.0.0/8\"");
+        Problem::bad_request(detail)
+    })?;
+    Ok(prefix.trunc())
+}
+
+fn no_site(site: &str) -> Problem {
+    Problem::not_found(format!("there is no site {site}: GET /v1/sites lists them"))
+}
+
+fn no_appliance(id: &str) -> Problem {
+    Problem::not_found(format!("there is no appliance {id}: GET /v1/appliances lists them"))
+}
+
+/// Prefixes of one site.
+const PREFIXES_MAX: usize = 10_000;

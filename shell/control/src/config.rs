@@ -1,0 +1,429 @@
+//! Settings of `nearcast-control`: a TOML file, then environment variables.
+//!
+//! Every setting `a.b` can be overridden by the variable `CONTROL_A_B`. Unknown keys are refused.
+//! `nearcast-control config` prints each effective value and where it came from.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use model::units::Nanos;
+use serde::Deserialize;
+
+/// Effective settings.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// `state`: directory for the database and the keys. Needed.
+    pub state: PathBuf,
+    /// `serve.listen`: address of the API and the pages. Loopback only: there is no TLS and no
+    /// login yet. Default `127.0.0.1:8080`.
+    pub listen: SocketAddr,
+    /// `serve.public_url`: how players reach this process, if not by the name they asked for, as
+    /// behind a reverse proxy: `https://control.example`.
+    pub public_url: Option<BaseUrl>,
+    /// `serve.connections_max`: open connections; more wait to be accepted. Default 1000.
+    pub connections_max: usize,
+    /// `serve.requests_max`: requests at a time; more are answered 503. Default 256.
+    pub requests_max: usize,
+    /// `health.stale_after`: an appliance whose last report is older is not offered to players.
+    /// Default `1500 ms`: with reports twice a second, three were missed.
+    pub stale_after: Nanos,
+    /// `health.probe_after`: when its last report is older, ask whether anything answers at its
+    /// address; if not, it is stale at once. Default `800 ms`.
+    pub probe_after: Nanos,
+    /// `health.report_interval`: how often appliances are told to report. Default `500 ms`.
+    pub report_interval: Nanos,
+    /// `playback.token_lifetime`: how long a playback's media URLs are good: longer than the
+    /// longest film with its pauses. Default `4 h`.
+    pub token_lifetime: Nanos,
+    /// `steering.ttl`: how soon players ask again. Default `10 s`.
+    pub steering_ttl: Nanos,
+    /// `demo.controls`: where the demo listens for the page's fault buttons. Set by the demo only.
+    pub demo_controls: Option<BaseUrl>,
+    rows: Vec<Row>,
+}
+
+/// An `http` or `https` URL without a trailing slash.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BaseUrl(String);
+
+/// Where a value came from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Origin {
+    Default,
+    File,
+    Environment(String),
+}
+
+#[derive(Clone, Debug)]
+struct Row {
+    key: &'static str,
+    value: Option<String>,
+    origin: Origin,
+}
+
+/// Why the settings were refused.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("{path}: {error}")]
+    Read {
+        /// Which file.
+        path: PathBuf,
+        /// Why not.
+        error: std::io::Error,
+    },
+    /// Not TOML, or a key that is unknown.
+    #[error("{path}: {error}")]
+    Toml {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong where.
+        error: toml::de::Error,
+    },
+    /// A value that cannot be.
+    #[error("{key} (from {origin}): {reason}")]
+    Value {
+        /// Which setting.
+        key: &'static str,
+        /// Where it came from.
+        origin: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// No value.
+    #[error("{0} is needed: set it in the file")]
+    Missing(&'static str),
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct File {
+    state: Option<Scalar>,
+    serve: Serve,
+    health: Health,
+    playback: Playback,
+    steering: Steering,
+    demo: Demo,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Serve {
+    listen: Option<Scalar>,
+    public_url: Option<Scalar>,
+    connections_max: Option<Scalar>,
+    requests_max: Option<Scalar>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Health {
+    stale_after: Option<Scalar>,
+    probe_after: Option<Scalar>,
+    report_interval: Option<Scalar>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Playback {
+    token_lifetime: Option<Scalar>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Steering {
+    ttl: Option<Scalar>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Demo {
+    controls: Option<Scalar>,
+}
+
+/// A string or a number: all are read from text, so that the environment has the same forms.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Scalar {
+    Text(String),
+    Number(u64),
+}
+
+impl Config {
+    /// Reads `path`, then the environment through `variable`.
+    pub fn load(
+        path: &Path,
+        variable: impl Fn(&str) -> Option<String>,
+    ) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| ConfigError::Read { path: path.to_owned(), error })?;
+        let file: File = toml::from_str(&text)
+            .map_err(|error| ConfigError::Toml { path: path.to_owned(), error })?;
+        let mut pick = Picker { variable, rows: Vec::new() };
+        let config = Self {
+            state: pick.needed("state", file.state)?,
+            listen: pick.value("serve.listen", file.serve.listen, "127.0.0.1:8080")?,
+            public_url: pick.optional("serve.public_url", file.serve.public_url)?,
+            connections_max: pick.value(
+                "serve.connections_max",
+                file.serve.connections_max,
+                "1000",
+            )?,
+            requests_max: pick.value("serve.requests_max", file.serve.requests_max, "256")?,
+            stale_after: pick.value("health.stale_after", file.health.stale_after, "1500 ms")?,
+            probe_after: pick.value("health.probe_after", file.health.probe_after, "800 ms")?,
+            report_interval: pick.value(
+                "health.report_interval",
+                file.health.report_interval,
+                "500 ms",
+            )?,
+            token_lifetime: pick.value(
+                "playback.token_lifetime",
+                file.playback.token_lifetime,
+                "4 h",
+            )?,
+            steering_ttl: pick.value("steering.ttl", file.steering.ttl, "10 s")?,
+            demo_controls: pick.optional("demo.controls", file.demo.controls)?,
+            rows: Vec::new(),
+        };
+        let config = Self { rows: pick.rows, ..config };
+        config.check()?;
+        Ok(config)
+    }
+
+    /// The values fit together.
+    fn check(&self) -> Result<(), ConfigError> {
+        let within = |key, good: bool, reason: &str| {
+            if good { Ok(()) } else { Err(self.refused(key, reason)) }
+        };
+        within(
+            "serve.listen",
+            self.listen.ip().is_loopback(),
+            "only loopback addresses (127.0.0.0/8, [::1]) may be listened on, because there is no \
+             TLS and no login yet: put a reverse proxy in front",
+        )?;
+        let (second, day) = (Nanos::seconds(1), Nanos::seconds(86_400));
+        let counts = [
+            ("serve.connections_max", self.connections_max),
+            ("serve.requests_max", self.requests_max),
+        ];
+        for (key, count) in counts {
+            within(key, (1..=100_000).contains(&count), "use 1 to 100000")?;
+        }
+        let intervals = [
+            ("health.report_interval", self.report_interval),
+            ("health.probe_after", self.probe_after),
+            ("health.stale_after", self.stale_after),
+        ];
+        for (key, interval) in intervals {
+            let good = (Nanos::millis(100)..=Nanos::seconds(60)).contains(&interval);
+            within(key, good, "use 100 ms to 60 s")?;
+        }
+        let grows = intervals.is_sorted_by_key(|(_, interval)| *interval);
+        within("health.stale_after", grows, "use report_interval <= probe_after <= stale_after")?;
+        let ttl = (second..=Nanos::seconds(300)).contains(&self.steering_ttl);
+        within("steering.ttl", ttl, "use 1 s to 300 s")?;
+        let lifetime = (Nanos::seconds(60)..=Nanos(30 * day.0)).contains(&self.token_lifetime);
+        within("playback.token_lifetime", lifetime, "use 1 min to 30 d")
+    }
+
+    fn refused(&self, key: &'static str, reason: &str) -> ConfigError {
+        let row = self.rows.iter().find(|row| row.key == key);
+        let origin = row.map_or_else(String::new, |row| row.origin.to_string());
+        ConfigError::Value { key, origin, reason: reason.to_owned() }
+    }
+}
+
+impl fmt::Display for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for Row { key, value, origin } in &self.rows {
+            match value {
+                Some(value) => writeln!(f, "{key} = {value:?}  # {origin}")?,
+                None => writeln!(f, "# {key} is not set")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::File => f.write_str("file"),
+            Self::Environment(name) => write!(f, "environment variable {name}"),
+        }
+    }
+}
+
+impl BaseUrl {
+    /// The URL.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Its host with the port, if it has one.
+    pub fn authority(&self) -> &str {
+        let rest = self.0.split_once("://").map_or("", |(_, rest)| rest);
+        rest.split('/').next().unwrap_or("")
+    }
+}
+
+impl FromStr for BaseUrl {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let refused = || {
+            format!("\"{text}\" is not a base URL: write for example \"https://a1.example:8443\"")
+        };
+        let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+        let (authority, path) =
+            rest.map(|rest| rest.split_once('/').unwrap_or((rest, ""))).ok_or_else(refused)?;
+        let visible = |c: char| c.is_ascii_alphanumeric() || "-._~:[]/%".contains(c);
+        let good = !authority.is_empty()
+            && text.len() <= 512
+            && rest.is_some_and(|rest| rest.chars().all(visible));
+        if good && !text.ends_with('/') && !path.contains("//") {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(refused())
+        }
+    }
+}
+
+struct Picker<F> {
+    variable: F,
+    rows: Vec<Row>,
+}
+
+impl<F: Fn(&str) -> Option<String>> Picker<F> {
+    fn needed<T: FromStr<Err: fmt::Display>>(
+        &mut self,
+        key: &'static str,
+        file: Option<Scalar>,
+    ) -> Result<T, ConfigError> {
+        self.optional(key, file)?.ok_or(ConfigError::Missing(key))
+    }
+
+    fn value<T: FromStr<Err: fmt::Display>>(
+        &mut self,
+        key: &'static str,
+        file: Option<Scalar>,
+        default: &str,
+    ) -> Result<T, ConfigError> {
+        let (text, origin) =
+            self.find(key, file).unwrap_or_else(|| (default.to_owned(), Origin::Default));
+        self.take(key, text, origin)
+    }
+
+    fn optional<T: FromStr<Err: fmt::Display>>(
+        &mut self,
+        key: &'static str,
+        file: Option<Scalar>,
+    ) -> Result<Option<T>, ConfigError> {
+        match self.find(key, file) {
+            Some((text, origin)) => self.take(key, text, origin).map(Some),
+            None => {
+                self.rows.push(Row { key, value: None, origin: Origin::Default });
+                Ok(None)
+            }
+        }
+    }
+
+    fn find(&self, key: &str, file: Option<Scalar>) -> Option<(String, Origin)> {
+        let name = format!("CONTROL_{}", key.replace('.', "_").to_ascii_uppercase());
+        if let Some(value) = (self.variable)(&name) {
+            return Some((value, Origin::Environment(name)));
+        }
+        let text = match file? {
+            Scalar::Text(text) => text,
+            Scalar::Number(number) => number.to_string(),
+        };
+        Some((text, Origin::File))
+    }
+
+    fn take<T: FromStr<Err: fmt::Display>>(
+        &mut self,
+        key: &'static str,
+        text: String,
+        origin: Origin,
+    ) -> Result<T, ConfigError> {
+        let value = text.parse().map_err(|error: T::Err| ConfigError::Value {
+            key,
+            origin: origin.to_string(),
+            reason: error.to_string(),
+        })?;
+        self.rows.push(Row { key, value: Some(text), origin });
+        Ok(value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_with_only_a_state_directory_is_enough() {
+        let config = load("state = \"/var/lib/nearcast\"", &[]).unwrap();
+        assert_eq!(
+            config.to_string(),
+            r#"state = "/var/lib/nearcast"  # file
+serve.listen = "127.0.0.1:8080"  # default
+# serve.public_url is not set
+serve.connections_max = "1000"  # default
+serve.requests_max = "256"  # default
+health.stale_after = "1500 ms"  # default
+health.probe_after = "800 ms"  # default
+health.report_interval = "500 ms"  # default
+playback.token_lifetime = "4 h"  # default
+steering.ttl = "10 s"  # default
+# demo.controls is not set
+"#
+        );
+    }
+
+    #[test]
+    fn the_environment_comes_after_the_file_and_says_so() {
+        let text = "state = \"s\"\n[steering]\nttl = \"20 s\"\n[serve]\nconnections_max = 7";
+        let config = load(text, &[("CONTROL_STEERING_TTL", "5 s")]).unwrap();
+        assert_eq!(config.steering_ttl, Nanos::seconds(5));
+        assert_eq!(config.connections_max, 7);
+        let printed = config.to_string();
+        assert!(
+            printed.contains("steering.ttl = \"5 s\"  # environment variable CONTROL_STEERING_TTL")
+        );
+    }
+
+    #[test]
+    fn what_is_printed_can_be_read_back() {
+        let config = load("state = \"s\"", &[("CONTROL_SERVE_PUBLIC_URL", "https://c.example")]);
+        let again = load(&config.as_ref().unwrap().to_string(), &[]).unwrap();
+        assert_eq!(again.public_url, config.unwrap().public_url);
+    }
+
+    #[test]
+    fn mistakes_are_refused_with_what_to_do() {
+        refused("", "state is needed");
+        refused("state = \"s\"\nlisten = \"x\"", "unknown field `listen`");
+        refused("state = \"s\"\n[steering]\nttl = 10", "needs a unit");
+        refused("state = \"s\"\n[steering]\nttl = \"10 min\"", "use 1 s to 300 s");
+        refused("state = \"s\"\n[serve]\nlisten = \"0.0.0.0:8080\"", "only loopback addresses");
+        refused("state = \"s\"\n[health]\nstale_after = \"200 ms\"", "probe_after <= stale_after");
+        refused("state = \"s\"\n[serve]\npublic_url = \"https://c.example/\"", "is not a base URL");
+        refused("state = \"s\"\n[serve]\npublic_url = \"https://c\\\"x\"", "is not a base URL");
+    }
+
+    fn refused(text: &str, part: &str) {
+        let error = load(text, &[]).unwrap_err().to_string();
+        assert!(error.contains(part), "{error}");
+    }
+
+    fn load(text: &str, variables: &[(&str, &str)]) -> Result<Config, ConfigError> {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("control.toml");
+        std::fs::write(&path, text).unwrap();
+        let find = |name: &str| variables.iter().find(|(known, _)| *known == name);
+        Config::load(&path, |name| find(name).map(|(_, value)| (*value).to_owned()))
+    }
+}

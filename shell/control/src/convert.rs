@@ -1,0 +1,286 @@
+//! Messages off the wire, checked once, as the director wants them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use director::{Entry, Format};
+use model::id::{AssetId, AssetVersionId, Generation, IdError, ObjectId};
+use model::inventory::Delta;
+use model::manifest::AssetVersion;
+use model::object::{BLOCK_LEN, BlockHash, Blocks, BlocksError, block_hash};
+use model::units::{BitsPerSecond, Bytes};
+use model::view::Load;
+use playback::{PlaylistError, dash, hls};
+use wire::convert::WireError;
+use wire::v1::ingest::{EntryFormat, NewFile, NewVersion};
+use wire::v1::manifest as wire_manifest;
+use wire::v1::report::{DriveState, Report};
+
+use crate::config::BaseUrl;
+
+/// Why a message was refused.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Refused {
+    /// A name, id, path, source or content type.
+    #[error(transparent)]
+    Wire(#[from] WireError),
+    /// A name or id.
+    #[error(transparent)]
+    Id(#[from] IdError),
+    /// A URL that players could not be sent to.
+    #[error("{field}: {reason}")]
+    Url {
+        /// Which field.
+        field: &'static str,
+        /// What is wrong.
+        reason: String,
+    },
+    /// Block hashes that are no base64.
+    #[error("{path}: blocks must be 32-byte hashes in base64 (standard alphabet, padded)")]
+    BlocksEncoding {
+        /// Which file.
+        path: String,
+    },
+    /// Block hashes that do not prove the object.
+    #[error("{path}: {error}")]
+    Blocks {
+        /// Which file.
+        path: String,
+        /// What is wrong.
+        error: BlocksError,
+    },
+    /// An entry that cannot be played.
+    #[error("entry {path}: {error}")]
+    Playlist {
+        /// Which entry.
+        path: String,
+        /// What is wrong.
+        error: PlaylistError,
+    },
+    /// An entry whose text is not the file's.
+    #[error("entry {0}: its text is not the file of that path: send both from one reading")]
+    EntryText(String),
+    /// An entry that refers to a file that is not there.
+    #[error("entry {path} refers to {file}, which is not among the files")]
+    FileMissing {
+        /// Which entry.
+        path: String,
+        /// Which file.
+        file: String,
+    },
+    /// Nothing to play.
+    #[error(
+        "there is no entry manifest: an HLS multivariant playlist or a static DASH MPD is needed"
+    )]
+    NoEntry,
+    /// Nowhere to fill from.
+    #[error("there is no source: appliances fill from at least one base URL")]
+    NoSource,
+}
+
+/// A new version, checked as far as it can be without other versions.
+pub(crate) struct Checked {
+    /// Its files.
+    pub(crate) files: AssetVersion,
+    /// Its entry manifests, by path.
+    pub(crate) entries: Vec<Entry>,
+    /// The blocks of its objects, each once.
+    pub(crate) blocks: Vec<Blocks>,
+}
+
+/// A report as the director wants it.
+pub(crate) fn report_in(wire: &Report) -> Result<director::Report, Refused> {
+    let url = |field, text: &str| {
+        text.parse::<BaseUrl>().map(drop).map_err(|reason| Refused::Url { field, reason })
+    };
+    url("base_url", &wire.base_url)?;
+    wire.plain_url.as_deref().map_or(Ok(()), |text| url("plain_url", text))?;
+    let in_use = || wire.drives.iter().filter(|drive| drive.state == DriveState::Ok);
+    let usable = in_use().map(|drive| drive.capacity_bytes).fold(0, u64::saturating_add);
+    Ok(director::Report {
+        start_id: wire.start_id,
+        sequence: wire.sequence,
+        base_url: wire.base_url.clone(),
+        plain_url: wire.plain_url.clone(),
+        generation: Generation(wire.generation),
+        load: Load {
+            connections: wire.load.connections,
+            connections_max: wire.load.connections_max,
+            egress: BitsPerSecond(wire.load.egress_bits_per_second),
+            egress_max: BitsPerSecond(wire.load.egress_max_bits_per_second),
+        },
+        serving: wire.load.serving,
+        drives_in_use: in_use().count(),
+        drives_set_aside: wire.drives.len() - in_use().count(),
+        usable: Bytes(usable),
+        cpu_percent: wire.load.cpu_percent.clamp(0.0, 100.0),
+        fill: BitsPerSecond(wire.fill.bits_per_second),
+        inventory: Delta {
+            from: wire.inventory.from,
+            to: wire.inventory.to,
+            held: objects_in(&wire.inventory.held)?,
+            gone: objects_in(&wire.inventory.gone)?,
+        },
+    })
+}
+
+/// A new version, checked: every block proved, every entry playable and every reference there.
+pub(crate) fn version_in(
+    asset: &AssetId,
+    version: &AssetVersionId,
+    wire: &NewVersion,
+) -> Result<Checked, Refused> {
+    if wire.sources.is_empty() {
+        return Err(Refused::NoSource);
+    }
+    if wire.entries.is_empty() {
+        return Err(Refused::NoEntry);
+    }
+    let file = |file: &NewFile| wire_manifest::File {
+        object: file.object.clone(),
+        len: file.len,
+        content_type: file.content_type.clone(),
+    };
+    let files = wire::convert::version_in(&wire_manifest::AssetVersion {
+        id: version.to_string(),
+        asset: asset.to_string(),
+        sources: wire.sources.clone(),
+        modified_unix_s: wire.modified_unix_s,
+        files: wire.files.iter().map(|(path, new)| (path.clone(), file(new))).collect(),
+    })?;
+    let mut blocks = BTreeMap::new();
+    for (path, new) in &wire.files {
+        let proved = blocks_in(path, new)?;
+        blocks.insert(proved.id(), proved);
+    }
+    let mut entries =
+        wire.entries.iter().map(|entry| entry_in(&files, entry)).collect::<Result<Vec<_>, _>>()?;
+    entries.sort_by(|a, b| a.path.cmp(&b.path));
+    entries.dedup_by(|a, b| a.path == b.path);
+    let files = Arc::unwrap_or_clone(files);
+    Ok(Checked { files, entries, blocks: blocks.into_values().collect() })
+}
+
+fn objects_in(list: &[String]) -> Result<Vec<ObjectId>, Refused> {
+    list.iter().map(|id| Ok(id.parse()?)).collect()
+}
+
+fn blocks_in(path: &str, new: &NewFile) -> Result<Blocks, Refused> {
+    let encoding = || Refused::BlocksEncoding { path: path.to_owned() };
+    let bytes = STANDARD.decode(&new.blocks).map_err(|_| encoding())?;
+    let (hashes, rest) = bytes.as_chunks::<32>();
+    if !rest.is_empty() {
+        return Err(encoding());
+    }
+    let hashes = hashes.iter().map(|hash| BlockHash(*hash)).collect();
+    Blocks::prove(new.object.parse()?, Bytes(new.len), hashes)
+        .map_err(|error| Refused::Blocks { path: path.to_owned(), error })
+}
+
+fn entry_in(files: &AssetVersion, wire: &wire::v1::ingest::Entry) -> Result<Entry, Refused> {
+    let path = || wire.path.clone();
+    let fault = |error| Refused::Playlist { path: path(), error };
+    let (format, needed) = match wire.format {
+        EntryFormat::Hls => {
+            let playlist = hls::check(&wire.path, &wire.text).map_err(fault)?;
+            if playlist.kind != hls::Kind::Multivariant {
+                return Err(fault(PlaylistError::Mixed));
+            }
+            (Format::Hls, playlist.files)
+        }
+        EntryFormat::Dash => {
+            (Format::Dash, dash::check(&wire.path, &wire.text).map_err(fault)?.files)
+        }
+    };
+    let file = files.files.get(&wire.path);
+    if file.is_none_or(|file| file.object != object_of(wire.text.as_bytes())) {
+        return Err(Refused::EntryText(path()));
+    }
+    match needed.into_iter().find(|file| !files.files.contains_key(file)) {
+        Some(file) => Err(Refused::FileMissing { path: path(), file }),
+        None => Ok(Entry { path: path(), format, text: wire.text.as_str().into() }),
+    }
+}
+
+/// The object that these bytes are.
+fn object_of(bytes: &[u8]) -> ObjectId {
+    let blocks: Vec<&[u8]> = bytes.chunks(BLOCK_LEN.as_usize()).collect();
+    let single = blocks.len() == 1;
+    let hashes = (0..).zip(&blocks).map(|(i, block)| block_hash(i, block, single)).collect();
+    Blocks::of_hashes(Bytes::of(bytes.len()), hashes).expect("the hashes fit the length").id()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::v1::ingest;
+    use wire::v1::report::Drive;
+
+    #[test]
+    fn a_report_adds_up_only_drives_in_use() {
+        let drive = |state, capacity_bytes| Drive { state, capacity_bytes, ..Drive::default() };
+        let mut wire =
+            Report { base_url: "https://127.0.0.2:8443".to_owned(), ..Report::default() };
+        wire.drives = vec![
+            drive(DriveState::Ok, 10),
+            drive(DriveState::SetAside, 20),
+            drive(DriveState::Ok, 5),
+        ];
+        let report = report_in(&wire).unwrap();
+        assert_eq!(
+            (report.usable, report.drives_in_use, report.drives_set_aside),
+            (Bytes(15), 2, 1)
+        );
+        wire.base_url = "https://x\"/".to_owned();
+        assert!(matches!(report_in(&wire), Err(Refused::Url { field: "base_url", .. })));
+    }
+
+    #[test]
+    fn a_version_is_taken_only_if_all_of_it_is_proved() {
+        let good = || new_version("#EXTM3U\n#EXT-X-STREAM-INF:BANDWIDTH=1\nv.m3u8\n");
+        assert_eq!(check(&good()).unwrap().blocks.len(), 2);
+        let refused = |change: &dyn Fn(&mut NewVersion)| {
+            let mut new = good();
+            change(&mut new);
+            check(&new).err().unwrap().to_string()
+        };
+        let texts = [
+            refused(&|new| new.sources.clear()),
+            refused(&|new| new.entries.clear()),
+            refused(&|new| new.sources = vec!["ftp://x/".to_owned()]),
+            refused(&|new| new.files.get_mut("v.m3u8").unwrap().len += 1 << 20),
+            refused(&|new| new.files.get_mut("v.m3u8").unwrap().blocks = STANDARD.encode([0; 32])),
+            refused(&|new| new.files.get_mut("v.m3u8").unwrap().blocks = "x".to_owned()),
+            refused(&|new| new.entries[0].text = "#EXTM3U\n".to_owned()),
+            refused(&|new| new.entries[0].text.push('\n')),
+            refused(&|new| new.entries[0].path = "other.m3u8".to_owned()),
+            refused(&|new| drop(new.files.remove("v.m3u8"))),
+        ];
+        insta::assert_snapshot!("refusals", texts.join("\n"));
+    }
+
+    fn check(new: &NewVersion) -> Result<Checked, Refused> {
+        version_in(&"film".parse().unwrap(), &"film-1".parse().unwrap(), new)
+    }
+
+    fn new_version(master: &str) -> NewVersion {
+        let file = |text: &str| NewFile {
+            object: object_of(text.as_bytes()).to_string(),
+            len: Bytes::of(text.len()).0,
+            content_type: "application/vnd.apple.mpegurl".to_owned(),
+            blocks: STANDARD.encode(object_of(text.as_bytes()).0),
+        };
+        let (path, text) = ("master.m3u8".to_owned(), master.to_owned());
+        NewVersion {
+            sources: vec!["https://origin.example/film/".to_owned()],
+            modified_unix_s: 1,
+            files: BTreeMap::from([
+                ("master.m3u8".to_owned(), file(master)),
+                ("v.m3u8".to_owned(), file("hello")),
+            ]),
+            entries: vec![ingest::Entry { path, format: EntryFormat::Hls, text }],
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! The secrets of the control plane: keys that sign playback tokens, and the key of steering URLs.
+//!
+//! One file in the state directory, readable by its owner only. Appliances get public keys.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use aws_lc_rs::rand::SystemRandom;
+use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
+use aws_lc_rs::{constant_time, hmac, rand};
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use director::front::Ticket;
+use model::id::{AssetVersionId, ObjectId};
+use model::manifest::TokenKey;
+use playback::token::{Grant, Session, SigningInput, assemble, is_kid};
+use serde::{Deserialize, Serialize};
+
+/// The secrets.
+pub struct Keys {
+    /// The first signs.
+    token: Vec<(String, Ed25519KeyPair)>,
+    steering: hmac::Key,
+    random: SystemRandom,
+}
+
+/// Why there are no keys.
+#[derive(Debug, thiserror::Error)]
+pub enum KeysError {
+    /// The file cannot be read or written.
+    #[error("{path}: {error}")]
+    File {
+        /// Which file.
+        path: PathBuf,
+        /// Why not.
+        error: io::Error,
+    },
+    /// Others can read it.
+    #[error(
+        "{path}: others than its owner can read it (mode {mode:o}): chmod 600 it, and if \
+             strangers may have read it, delete it (running playbacks end) and restart"
+    )]
+    Exposed {
+        /// Which file.
+        path: PathBuf,
+        /// Its permissions.
+        mode: u32,
+    },
+    /// It does not hold keys.
+    #[error("{path}: {reason}; restore it from a backup, or delete it (running playbacks end)")]
+    Content {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Stored {
+    /// Hex.
+    steering: String,
+    token: Vec<StoredToken>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StoredToken {
+    kid: String,
+    /// Hex.
+    seed: String,
+}
+
+impl Keys {
+    /// Reads the keys in `state`, or makes them on the first start.
+    pub fn open(state: &Path) -> Result<Self, KeysError> {
+        let path = state.join(FILE_NAME);
+        let fault = |error| KeysError::File { path: path.clone(), error };
+        match File::open(&path) {
+            Ok(mut file) => {
+                let mode = file.metadata().map_err(fault)?.permissions().mode() & 0o777;
+                if mode & 0o077 != 0 {
+                    return Err(KeysError::Exposed { path: path.clone(), mode });
+                }
+                let mut text = String::new();
+                file.read_to_string(&mut text).map_err(fault)?;
+                Self::parse(&text)
+                    .map_err(|reason| KeysError::Content { path: path.clone(), reason })
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let text = new_keys();
+                write_once(&path, &text).map_err(fault)?;
+                Self::parse(&text)
+                    .map_err(|reason| KeysError::Content { path: path.clone(), reason })
+            }
+            Err(error) => Err(fault(error)),
+        }
+    }
+
+    /// What appliances need to check tokens.
+    pub fn public(&self) -> Vec<TokenKey> {
+        let key = |(kid, pair): &(String, Ed25519KeyPair)| TokenKey {
+            kid: kid.clone(),
+            public_key: pair.public_key().as_ref().try_into().expect("Ed25519 keys have 32 bytes"),
+        };
+        self.token.iter().map(key).collect()
+    }
+
+    /// A session that nobody can guess.
+    pub fn session(&self) -> Session {
+        Session::of_random(random(&self.random))
+    }
+
+    /// A token that grants `version`.
+    pub fn token(&self, grant: Grant, version: &AssetVersionId) -> String {
+        let (kid, pair) = self.token.first().expect("parse refuses a file without one");
+        let input = SigningInput::new(kid, grant, version.as_str()).expect("both are short names");
+        let signature = pair.sign(input.as_bytes());
+        assemble(
+            kid,
+            grant,
+            signature.as_ref().try_into().expect("Ed25519 signatures have 64 bytes"),
+        )
+    }
+
+    /// The last part of a steering URL.
+    pub fn seal(&self, ticket: &Ticket) -> String {
+        let text = format!("{}.{}", ticket.session, ticket.payload());
+        let mac = URL_SAFE_NO_PAD.encode(self.mac(&text));
+        format!("{text}.{mac}")
+    }
+
+    /// The ticket in the last part of a steering URL, if it was sealed with our key.
+    pub fn unseal(&self, text: &str) -> Option<Ticket> {
+        let (text, mac) = text.rsplit_once('.')?;
+        let mac = URL_SAFE_NO_PAD.decode(mac).ok()?;
+        constant_time::verify_slices_are_equal(&self.mac(text), &mac).ok()?;
+        let (session, payload) = text.split_once('.')?;
+        Ticket::parse(session.parse().ok()?, payload)
+    }
+
+    fn mac(&self, text: &str) -> [u8; MAC_LEN] {
+        let mut context = hmac::Context::with_key(&self.steering);
+        context.update(b"nearcast-steering-v1\n");
+        context.update(text.as_bytes());
+        let tag = context.sign();
+        *tag.as_ref().first_chunk().expect("SHA-256 gives 32 bytes")
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let stored: Stored = toml::from_str(text).map_err(|error| error.message().to_owned())?;
+        let seed = |text: &str| {
+            text.parse::<ObjectId>()
+                .map(|id| id.0)
+                .map_err(|_| "a key is not 64 hex digits".to_owned())
+        };
+        let mut token = Vec::new();
+        for StoredToken { kid, seed: text } in &stored.token {
+            if !is_kid(kid) {
+                return Err(format!("\"{kid}\" is not a key id: use 1 to 16 of a-z and 0-9"));
+            }
+            let pair = Ed25519KeyPair::from_seed_unchecked(&seed(text)?);
+            token.push((kid.clone(), pair.map_err(|error| error.to_string())?));
+        }
+        if token.is_empty() {
+            return Err("it has no [[token]] key".to_owned());
+        }
+        let steering = hmac::Key::new(hmac::HMAC_SHA256, &seed(&stored.steering)?);
+        Ok(Self { token, steering, random: SystemRandom::new() })
+    }
+}
+
+fn new_keys() -> String {
+    let source = SystemRandom::new();
+    let hex = || ObjectId(random(&source)).to_string();
+    let stored =
+        Stored { steering: hex(), token: vec![StoredToken { kid: "k1".to_owned(), seed: hex() }] };
+    toml::to_string(&stored).expect("strings always become TOML")
+}
+
+fn random<const N: usize>(source: &SystemRandom) -> [u8; N] {
+    let mut bytes = [0; N];
+    rand::SecureRandom::fill(source, &mut bytes).expect("the system has random numbers");
+    bytes
+}
+
+/// Writes a file that nobody else can read, whole or not at all.
+fn write_once(path: &Path, text: &str) -> io::Result<()> {
+    let temporary = path.with_extension("new");
+    let _ = fs::remove_file(&temporary);
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    fs::rename(&temporary, path)?;
+    path.parent().map_or(Ok(()), |parent| File::open(parent)?.sync_all())
+}
+
+const FILE_NAME: &str = "keys.toml";
+
+/// 128 bits are plenty: a forged ticket gains an order of appliances that anybody may ask for.
+const MAC_LEN: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::units::UnixSeconds;
+    use playback::token;
+
+    #[test]
+    fn tokens_are_good_for_whoever_has_the_public_key_also_after_a_restart() {
+        let state = tempfile::tempdir().unwrap();
+        let keys = Keys::open(state.path()).unwrap();
+        let grant = Grant { session: keys.session(), expires: UnixSeconds(1000) };
+        let version = "film-1".parse().unwrap();
+        let token = keys.token(grant, &version);
+        let public = Keys::open(state.path()).unwrap().public();
+        assert_eq!(token::verify(&public, &token, "film-1", UnixSeconds(999)), Ok(grant));
+    }
+
+    #[test]
+    fn a_ticket_comes_back_and_a_changed_one_does_not() {
+        let state = tempfile::tempdir().unwrap();
+        let keys = Keys::open(state.path()).unwrap();
+        let ticket = Ticket {
+            session: keys.session(),
+            version: "film-1.2".parse().unwrap(),
+            client: "2001:db8::/32".parse().unwrap(),
+            plain: true,
+            pathways: vec!["a1".parse().unwrap(), "b.2".parse().unwrap()],
+        };
+        let text = keys.seal(&ticket);
+        assert_eq!(Keys::open(state.path()).unwrap().unseal(&text), Some(ticket));
+        for at in 0..text.len() {
+            let mut changed = text.clone().into_bytes();
+            changed[at] ^= 1;
+            let changed = String::from_utf8(changed).unwrap();
+            assert_eq!(keys.unseal(&changed), None, "{changed}");
+        }
+        for bad in ["", ".", "..", "a.b.c", &text[..text.len() - 2]] {
+            assert_eq!(keys.unseal(bad), None);
+        }
+    }
+
+    #[test]
+    fn two_sessions_differ() {
+        let state = tempfile::tempdir().unwrap();
+        let keys = Keys::open(state.path()).unwrap();
+        assert_ne!(keys.session(), keys.session());
+    }
+
+    #[test]
+    fn a_file_that_others_can_read_is_refused() {
+        let state = tempfile::tempdir().unwrap();
+        Keys::open(state.path()).unwrap();
+        let path = state.path().join(FILE_NAME);
+        let mode = fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode, 0o600);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+        assert!(matches!(Keys::open(state.path()), Err(KeysError::Exposed { mode: 0o640, .. })));
+    }
+
+    #[test]
+    fn a_damaged_file_is_refused_and_not_replaced() {
+        let state = tempfile::tempdir().unwrap();
+        let path = state.path().join(FILE_NAME);
+        for text in ["", "steering = \"00\"\ntoken = []", "nonsense"] {
+            fs::write(&path, text).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+            assert!(matches!(Keys::open(state.path()), Err(KeysError::Content { .. })), "{text}");
+            assert_eq!(fs::read_to_string(&path).unwrap(), text);
+        }
+    }
+}

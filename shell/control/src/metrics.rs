@@ -1,0 +1,135 @@
+//! What Prometheus reads at `/metrics`: one row per metric.
+
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A number that only grows.
+#[derive(Debug, Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    /// Adds one.
+    pub(crate) fn count(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn value(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Counted by the process; what the director counts is added when asked for.
+#[derive(Debug, Default)]
+pub(crate) struct Metrics {
+    /// Entry manifests written for players.
+    pub(crate) playbacks: Counter,
+    /// Playbacks that could not begin.
+    pub(crate) playbacks_refused: Counter,
+    /// Steering answers.
+    pub(crate) steering_answers: Counter,
+    /// Steering answers to URLs that are not ours.
+    pub(crate) steering_unknown: Counter,
+    /// Steering requests of players that use another pathway than the first of their list.
+    pub(crate) steering_failovers: Counter,
+    /// Requests refused because too many were under way.
+    pub(crate) requests_shed: Counter,
+    /// Writes to the database that failed.
+    pub(crate) store_errors: Counter,
+    /// Versions that were ingested, or made current again.
+    pub(crate) ingests: Counter,
+}
+
+/// A metric of Prometheus.
+pub(crate) struct Row {
+    /// Its name, unit included.
+    pub(crate) name: &'static str,
+    /// `counter` or `gauge`.
+    pub(crate) kind: &'static str,
+    /// What it counts.
+    pub(crate) help: &'static str,
+    /// How many.
+    pub(crate) value: u64,
+}
+
+impl Metrics {
+    /// The rows of what the process counts.
+    pub(crate) fn rows(&self) -> Vec<Row> {
+        let row = |name, help, counter: &Counter| Row {
+            name,
+            kind: "counter",
+            help,
+            value: counter.value(),
+        };
+        vec![
+            row(
+                "nearcast_control_playbacks_total",
+                "Entry manifests and playbacks given to players",
+                &self.playbacks,
+            ),
+            row(
+                "nearcast_control_playbacks_refused_total",
+                "Playbacks that could not begin: no such asset, or no appliance",
+                &self.playbacks_refused,
+            ),
+            row(
+                "nearcast_control_steering_answers_total",
+                "Steering documents given to players",
+                &self.steering_answers,
+            ),
+            row(
+                "nearcast_control_steering_unknown_total",
+                "Steering requests with a URL that this control plane did not make",
+                &self.steering_unknown,
+            ),
+            row(
+                "nearcast_control_steering_failovers_total",
+                "Steering requests of players that use another pathway than the first of their list",
+                &self.steering_failovers,
+            ),
+            row(
+                "nearcast_control_requests_shed_total",
+                "Requests answered 503 because too many were under way",
+                &self.requests_shed,
+            ),
+            row(
+                "nearcast_control_store_errors_total",
+                "Writes to the database that failed",
+                &self.store_errors,
+            ),
+            row(
+                "nearcast_control_ingests_total",
+                "Asset versions that were ingested or made current again",
+                &self.ingests,
+            ),
+        ]
+    }
+}
+
+/// The text that Prometheus reads.
+pub(crate) fn text(rows: &[Row]) -> String {
+    let mut out = String::new();
+    for Row { name, kind, help, value } in rows {
+        write!(out, "# HELP {name} {help}.\n# TYPE {name} {kind}\n{name} {value}\n")
+            .expect("a string takes all");
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_metric_has_a_name_a_kind_and_help() {
+        let metrics = Metrics::default();
+        metrics.playbacks.count();
+        let rows = metrics.rows();
+        let text = text(&rows[..1]);
+        assert_eq!(
+            text,
+            "# HELP nearcast_control_playbacks_total Entry manifests and playbacks given to players.\n\
+             # TYPE nearcast_control_playbacks_total counter\nnearcast_control_playbacks_total 1\n"
+        );
+        assert!(rows.iter().all(|row| row.name.ends_with("_total") && !row.help.is_empty()));
+    }
+}

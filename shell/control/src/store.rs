@@ -1,0 +1,487 @@
+//! Desired state on disk: SQLite, WAL, flushed at every commit. Written by the writer only.
+//!
+//! Every query is a function here. Numbers are checked on their way in and out: SQLite's are
+//! signed.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use director::{
+    Catalog, Desired, Digest, Entry, Format, Ledger, LedgerEntry, Policy, Registered, Version,
+};
+use model::id::{ApplianceId, AssetVersionId, Generation, ObjectId, SiteId};
+use model::manifest::{AssetVersion, File};
+use model::object::{BlockHash, Blocks};
+use model::topology::{Appliance, Prefix, Site, Weight};
+use model::units::{Bytes, UnixSeconds};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
+use sqlx::{Sqlite, SqlitePool, Transaction};
+
+/// The database.
+#[derive(Clone, Debug)]
+pub struct Store {
+    pool: SqlitePool,
+}
+
+/// Why something could not be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The database's own reason.
+    #[error("the database in the state directory: {0}")]
+    Database(#[from] sqlx::Error),
+    /// Written by a newer version.
+    #[error(
+        "the database has schema {found} and this program knows {known}: run the newer program"
+    )]
+    Newer {
+        /// What the database has.
+        found: i64,
+        /// What this program knows.
+        known: usize,
+    },
+    /// A row that this program would not have written.
+    #[error("the database is damaged: {0}; restore it from a backup")]
+    Damaged(String),
+}
+
+type Result<T> = std::result::Result<T, StoreError>;
+
+impl Store {
+    /// Opens the database in `state`, making and migrating it as needed.
+    pub async fn open(state: &Path) -> Result<Self> {
+        let options = SqliteConnectOptions::new()
+            .filename(state.join("control.sqlite"))
+            .create_if_missing(true)
+            .journal_mode(SqliteJournalMode::Wal)
+            .synchronous(SqliteSynchronous::Full)
+            .foreign_keys(true)
+            .busy_timeout(Duration::from_secs(5));
+        let pool = SqlitePoolOptions::new().max_connections(CONNECTIONS_MAX).connect_with(options);
+        let store = Self { pool: pool.await? };
+        store.migrate().await?;
+        Ok(store)
+    }
+
+    /// Waits until all is written and closes.
+    pub async fn close(&self) {
+        self.pool.close().await;
+    }
+
+    async fn migrate(&self) -> Result<()> {
+        let found: i64 = sqlx::query_scalar("PRAGMA user_version").fetch_one(&self.pool).await?;
+        let done = usize::try_from(found).unwrap_or(usize::MAX);
+        let known = MIGRATIONS.len();
+        if known < done {
+            return Err(StoreError::Newer { found, known });
+        }
+        for (sql, version) in MIGRATIONS.iter().zip(1_i64..).skip(done) {
+            let mut transaction = self.pool.begin().await?;
+            sqlx::raw_sql(*sql).execute(&mut *transaction).await?;
+            // A pragma takes no parameters; the number is ours.
+            let pragma = sqlx::AssertSqlSafe(format!("PRAGMA user_version = {version}"));
+            sqlx::raw_sql(pragma).execute(&mut *transaction).await?;
+            transaction.commit().await?;
+            tracing::info!(version, "database migrated");
+        }
+        Ok(())
+    }
+
+    /// All that should be, keys apart.
+    pub async fn desired(&self) -> Result<Desired> {
+        Ok(Desired {
+            sites: self.sites().await?,
+            appliances: self.appliances().await?,
+            catalog: Arc::new(self.catalog().await?),
+            policy: Policy {
+                copies: self.meta("copies").await?,
+                versions_kept: self.meta("versions_kept").await?,
+            },
+            token_keys: Vec::new(),
+        })
+    }
+
+    /// Which manifest has which generation.
+    pub async fn ledger(&self) -> Result<Ledger> {
+        type Row = (String, i64, Vec<u8>);
+        let rows: Vec<Row> = sqlx::query_as(
+            "SELECT id, generation, digest FROM appliances WHERE generation IS NOT NULL",
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        let entry = |(id, generation, digest): Row| {
+            let entry = LedgerEntry {
+                generation: Generation(unsigned(generation)?),
+                digest: Digest(fixed(&digest)?),
+            };
+            Ok((parse(&id)?, entry))
+        };
+        Ok(Ledger {
+            generation: Generation(self.meta("generation").await?),
+            entries: rows.into_iter().map(entry).collect::<Result<_>>()?,
+        })
+    }
+
+    /// Makes a site new or different.
+    pub async fn put_site(&self, site: &Site) -> Result<()> {
+        let prefixes: Vec<String> = site.prefixes.iter().map(ToString::to_string).collect();
+        sqlx::query(
+            "INSERT INTO sites (id, prefixes) VALUES (?1, ?2)
+             ON CONFLICT (id) DO UPDATE SET prefixes = ?2",
+        )
+        .bind(site.id.as_str())
+        .bind(json(&prefixes))
+        .execute(&self.pool)
+        .await?;
+        Ok(())
+    }
+
+    /// Removes a site. The caller knows that no appliance stands in it.
+    pub async fn delete_site(&self, id: &SiteId) -> Result<()> {
+        let query = sqlx::query("DELETE FROM sites WHERE id = ?1").bind(id.as_str());
+        query.execute(&self.pool).await?;
+        Ok(())
+    }
+
+    /// Registers an appliance, or changes its site and weight.
+    pub async fn put_appliance(&self, appliance: &Appliance) -> Result<()> {
+        sqlx::query(
+            "INSERT INTO appliances (id, site, weight) VALUES (?1, ?2, ?3)
+             ON CONFLICT (id) DO UPDATE SET site = ?2, weight = ?3",
+        )
+        .bind(appliance.id.as_str())
+        .bind(appliance.site.as_str())
+        .bind(appliance.weight.value())
+        .execute(&self.pool)
+        .await?;
+        Ok(())
+    }
+
+    /// Removes an appliance.
+    pub async fn delete_appliance(&self, id: &ApplianceId) -> Result<()> {
+        let query = sqlx::query("DELETE FROM appliances WHERE id = ?1").bind(id.as_str());
+        query.execute(&self.pool).await?;
+        Ok(())
+    }
+
+    /// Notes what an appliance's drives can hold.
+    pub async fn put_usable(&self, id: &ApplianceId, usable: Bytes) -> Result<()> {
+        sqlx::query("UPDATE appliances SET usable = ?2 WHERE id = ?1")
+            .bind(id.as_str())
+            .bind(signed(usable.0)?)
+            .execute(&self.pool)
+            .await?;
+        Ok(())
+    }
+
+    /// Notes generations.
+    pub async fn put_ledger(&self, ledger: &Ledger) -> Result<()> {
+        let mut transaction = self.pool.begin().await?;
+        put_meta(&mut transaction, "generation", ledger.generation.0).await?;
+        for (id, entry) in &ledger.entries {
+            sqlx::query("UPDATE appliances SET generation = ?2, digest = ?3 WHERE id = ?1")
+                .bind(id.as_str())
+                .bind(signed(entry.generation.0)?)
+                .bind(entry.digest.0.as_slice())
+                .execute(&mut *transaction)
+                .await?;
+        }
+        Ok(transaction.commit().await?)
+    }
+
+    /// Changes the policy.
+    pub async fn put_policy(&self, policy: Policy) -> Result<()> {
+        let mut transaction = self.pool.begin().await?;
+        put_meta(&mut transaction, "copies", u64::from(policy.copies)).await?;
+        put_meta(&mut transaction, "versions_kept", u64::from(policy.versions_kept)).await?;
+        Ok(transaction.commit().await?)
+    }
+
+    /// Adds a version with the blocks of its objects, or changes its sequence and sources.
+    pub async fn put_version(&self, version: &Version, blocks: &[Blocks]) -> Result<()> {
+        let mut transaction = self.pool.begin().await?;
+        let files = &version.files;
+        sqlx::query(
+            "INSERT INTO versions (id, asset, sequence, modified, sources)
+             VALUES (?1, ?2, ?3, ?4, ?5)
+             ON CONFLICT (id) DO UPDATE SET sequence = ?3, sources = ?5",
+        )
+        .bind(files.id.as_str())
+        .bind(files.asset.as_str())
+        .bind(signed(version.sequence)?)
+        .bind(signed(files.modified.0)?)
+        .bind(json(&files.sources))
+        .execute(&mut *transaction)
+        .await?;
+        for blocks in blocks {
+            put_object(&mut transaction, blocks).await?;
+        }
+        for (path, file) in &files.files {
+            sqlx::query(
+                "INSERT OR IGNORE INTO files (version, path, object, content_type)
+                         VALUES (?1, ?2, ?3, ?4)",
+            )
+            .bind(files.id.as_str())
+            .bind(path)
+            .bind(file.object.0.as_slice())
+            .bind(&file.content_type)
+            .execute(&mut *transaction)
+            .await?;
+        }
+        for entry in &version.entries {
+            sqlx::query(
+                "INSERT OR IGNORE INTO entries (version, path, format, text)
+                         VALUES (?1, ?2, ?3, ?4)",
+            )
+            .bind(files.id.as_str())
+            .bind(&entry.path)
+            .bind(format_name(entry.format))
+            .bind(&*entry.text)
+            .execute(&mut *transaction)
+            .await?;
+        }
+        Ok(transaction.commit().await?)
+    }
+
+    /// The block hashes of an object, 32 bytes each; none if there is no such object.
+    pub async fn blocks(&self, id: &ObjectId) -> Result<Option<Vec<u8>>> {
+        let query = sqlx::query_scalar("SELECT blocks FROM objects WHERE id = ?1");
+        Ok(query.bind(id.0.as_slice()).fetch_optional(&self.pool).await?)
+    }
+
+    /// The blocks of an object, proved; none if there is no such object.
+    pub async fn proved_blocks(&self, id: ObjectId, len: Bytes) -> Result<Option<Blocks>> {
+        let Some(bytes) = self.blocks(&id).await? else { return Ok(None) };
+        let (hashes, _) = bytes.as_chunks::<32>();
+        let hashes = hashes.iter().map(|hash| BlockHash(*hash)).collect();
+        Blocks::prove(id, len, hashes).map(Some).map_err(|error| damaged(&error))
+    }
+
+    async fn meta<T: TryFrom<i64>>(&self, key: &str) -> Result<T> {
+        let query = sqlx::query_scalar("SELECT value FROM meta WHERE key = ?1");
+        let value: i64 = query.bind(key).fetch_one(&self.pool).await?;
+        value.try_into().map_err(|_| StoreError::Damaged(format!("{key} is {value}")))
+    }
+
+    async fn sites(&self) -> Result<BTreeMap<SiteId, Site>> {
+        let query = sqlx::query_as("SELECT id, prefixes FROM sites");
+        let rows: Vec<(String, String)> = query.fetch_all(&self.pool).await?;
+        let site = |(id, prefixes): (String, String)| {
+            let id: SiteId = parse(&id)?;
+            let prefixes: Vec<String> = from_json(&prefixes)?;
+            let prefixes = prefixes
+                .iter()
+                .map(|prefix| prefix.parse::<Prefix>().map_err(|error| damaged(&error)));
+            Ok((id.clone(), Site { id, prefixes: prefixes.collect::<Result<_>>()? }))
+        };
+        rows.into_iter().map(site).collect()
+    }
+
+    async fn appliances(&self) -> Result<BTreeMap<ApplianceId, Registered>> {
+        type Row = (String, String, u32, Option<i64>);
+        let query = sqlx::query_as("SELECT id, site, weight, usable FROM appliances");
+        let rows: Vec<Row> = query.fetch_all(&self.pool).await?;
+        let registered = |(id, site, weight, usable): Row| {
+            let id: ApplianceId = parse(&id)?;
+            let weight = Weight::new(weight)
+                .ok_or_else(|| StoreError::Damaged(format!("{id} has a weight of {weight}")))?;
+            let appliance = Appliance { id: id.clone(), site: parse(&site)?, weight };
+            let usable = usable.map(unsigned).transpose()?.map(Bytes);
+            Ok((id, Registered { appliance, usable }))
+        };
+        rows.into_iter().map(registered).collect()
+    }
+
+    async fn catalog(&self) -> Result<Catalog> {
+        type Row = (String, String, i64, i64, String);
+        let query = sqlx::query_as("SELECT id, asset, sequence, modified, sources FROM versions");
+        let rows: Vec<Row> = query.fetch_all(&self.pool).await?;
+        let mut files = self.files().await?;
+        let mut entries = self.entries().await?;
+        let mut catalog = Catalog::default();
+        for (id, asset, sequence, modified, sources) in rows {
+            let id: AssetVersionId = parse(&id)?;
+            let version = AssetVersion {
+                asset: parse(&asset)?,
+                sources: from_json(&sources)?,
+                modified: UnixSeconds(unsigned(modified)?),
+                files: files.remove(&id).unwrap_or_default(),
+                id: id.clone(),
+            };
+            let entries = entries.remove(&id).unwrap_or_default();
+            let version = Version::new(Arc::new(version), entries, unsigned(sequence)?);
+            catalog.put(Arc::new(version));
+        }
+        Ok(catalog)
+    }
+
+    async fn files(&self) -> Result<BTreeMap<AssetVersionId, BTreeMap<String, File>>> {
+        type Row = (String, String, Vec<u8>, i64, String);
+        let rows: Vec<Row> = sqlx::query_as(
+            "SELECT version, path, object, len, content_type
+             FROM files JOIN objects ON objects.id = files.object",
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        let mut versions: BTreeMap<_, BTreeMap<String, File>> = BTreeMap::new();
+        for (version, path, object, len, content_type) in rows {
+            let object = ObjectId(fixed(&object)?);
+            let file = File { object, len: Bytes(unsigned(len)?), content_type };
+            versions.entry(parse(&version)?).or_default().insert(path, file);
+        }
+        Ok(versions)
+    }
+
+    async fn entries(&self) -> Result<BTreeMap<AssetVersionId, Vec<Entry>>> {
+        let query = sqlx::query_as("SELECT version, path, format, text FROM entries ORDER BY path");
+        let rows: Vec<(String, String, String, String)> = query.fetch_all(&self.pool).await?;
+        let mut versions: BTreeMap<_, Vec<Entry>> = BTreeMap::new();
+        for (version, path, format, text) in rows {
+            let format = match format.as_str() {
+                "hls" => Format::Hls,
+                "dash" => Format::Dash,
+                other => return Err(StoreError::Damaged(format!("{path} has format {other}"))),
+            };
+            let entry = Entry { path, format, text: text.into() };
+            versions.entry(parse(&version)?).or_default().push(entry);
+        }
+        Ok(versions)
+    }
+}
+
+async fn put_object(transaction: &mut Transaction<'_, Sqlite>, blocks: &Blocks) -> Result<()> {
+    sqlx::query("INSERT OR IGNORE INTO objects (id, len, blocks) VALUES (?1, ?2, ?3)")
+        .bind(blocks.id().0.as_slice())
+        .bind(signed(blocks.len().0)?)
+        .bind(wire::v1::blocks::encode(blocks))
+        .execute(&mut **transaction)
+        .await?;
+    Ok(())
+}
+
+async fn put_meta(transaction: &mut Transaction<'_, Sqlite>, key: &str, value: u64) -> Result<()> {
+    sqlx::query("UPDATE meta SET value = ?2 WHERE key = ?1")
+        .bind(key)
+        .bind(signed(value)?)
+        .execute(&mut **transaction)
+        .await?;
+    Ok(())
+}
+
+fn format_name(format: Format) -> &'static str {
+    match format {
+        Format::Hls => "hls",
+        Format::Dash => "dash",
+    }
+}
+
+fn json(list: &[String]) -> String {
+    serde_json::to_string(list).expect("strings always become JSON")
+}
+
+fn from_json(text: &str) -> Result<Vec<String>> {
+    serde_json::from_str(text).map_err(|error| damaged(&error))
+}
+
+fn parse<T: std::str::FromStr<Err = model::id::IdError>>(text: &str) -> Result<T> {
+    text.parse().map_err(|error| damaged(&error))
+}
+
+fn fixed(bytes: &[u8]) -> Result<[u8; 32]> {
+    bytes.try_into().map_err(|_| StoreError::Damaged("an id has not 32 bytes".to_owned()))
+}
+
+fn unsigned(number: i64) -> Result<u64> {
+    number.try_into().map_err(|_| StoreError::Damaged(format!("{number} is negative")))
+}
+
+fn signed(number: u64) -> Result<i64> {
+    number.try_into().map_err(|_| StoreError::Damaged(format!("{number} is too large to store")))
+}
+
+fn damaged(error: &dyn std::fmt::Display) -> StoreError {
+    StoreError::Damaged(error.to_string())
+}
+
+/// In order; each runs once. Never changed after a release.
+const MIGRATIONS: &[&str] = &[include_str!("../migrations/0001_desired_state.sql")];
+
+/// One writes, the others read block hashes for appliances that fill.
+const CONNECTIONS_MAX: u32 = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_written_is_there_after_opening_again() {
+        let state = tempfile::tempdir().unwrap();
+        let store = Store::open(state.path()).await.unwrap();
+        let site = Site { id: id("s1"), prefixes: vec!["10.0.0.0/8".parse().unwrap()] };
+        let appliance = Appliance { id: id("a1"), site: site.id.clone(), weight: Weight::ONE };
+        let policy = Policy { copies: 3, versions_kept: 1 };
+        let entry = LedgerEntry { generation: Generation(7), digest: Digest([3; 32]) };
+        let entries = BTreeMap::from([(appliance.id.clone(), entry)]);
+        let ledger = Ledger { generation: Generation(9), entries };
+        let blocks = Blocks::of_hashes(Bytes(5), vec![BlockHash([8; 32])]).unwrap();
+        let version = version(&blocks);
+        store.put_site(&site).await.unwrap();
+        store.put_appliance(&appliance).await.unwrap();
+        store.put_usable(&appliance.id, Bytes(1 << 50)).await.unwrap();
+        store.put_policy(policy).await.unwrap();
+        store.put_version(&version, std::slice::from_ref(&blocks)).await.unwrap();
+        store.put_ledger(&ledger).await.unwrap();
+        store.close().await;
+
+        let store = Store::open(state.path()).await.unwrap();
+        let desired = store.desired().await.unwrap();
+        assert_eq!(desired.sites[&site.id], site);
+        let usable = Some(Bytes(1 << 50));
+        assert_eq!(desired.appliances[&appliance.id], Registered { appliance, usable });
+        assert_eq!(desired.policy, policy);
+        assert_eq!(**desired.catalog.version(version.id()).unwrap(), version);
+        assert_eq!(store.ledger().await.unwrap(), ledger);
+        assert_eq!(store.blocks(&blocks.id()).await.unwrap(), Some(vec![8; 32]));
+        assert_eq!(store.blocks(&ObjectId([0; 32])).await.unwrap(), None);
+    }
+
+    #[tokio::test]
+    async fn every_commit_is_flushed_and_readers_do_not_wait() {
+        let state = tempfile::tempdir().unwrap();
+        let store = Store::open(state.path()).await.unwrap();
+        let mode: String =
+            sqlx::query_scalar("PRAGMA journal_mode").fetch_one(&store.pool).await.unwrap();
+        let synchronous: i64 =
+            sqlx::query_scalar("PRAGMA synchronous").fetch_one(&store.pool).await.unwrap();
+        assert_eq!((mode.as_str(), synchronous), ("wal", 2), "2 is FULL");
+    }
+
+    #[tokio::test]
+    async fn a_database_of_a_newer_program_is_left_alone() {
+        let state = tempfile::tempdir().unwrap();
+        let store = Store::open(state.path()).await.unwrap();
+        sqlx::raw_sql("PRAGMA user_version = 99").execute(&store.pool).await.unwrap();
+        store.close().await;
+        let refused = Store::open(state.path()).await;
+        assert!(matches!(refused, Err(StoreError::Newer { found: 99, .. })));
+    }
+
+    fn version(blocks: &Blocks) -> Version {
+        let (object, len) = (blocks.id(), blocks.len());
+        let file = File { object, len, content_type: "video/mp4".to_owned() };
+        let files = AssetVersion {
+            id: "film-1".parse().unwrap(),
+            asset: "film".parse().unwrap(),
+            sources: vec!["https://origin.example/film/".to_owned()],
+            modified: UnixSeconds(77),
+            files: BTreeMap::from([("a b/é.mp4".to_owned(), file)]),
+        };
+        let entry = Entry { path: "m.mpd".to_owned(), format: Format::Dash, text: "<MPD/>".into() };
+        Version::new(Arc::new(files), vec![entry], 4)
+    }
+
+    fn id<T: std::str::FromStr<Err = model::id::IdError>>(text: &str) -> T {
+        text.parse().unwrap()
+    }
+}

@@ -1,0 +1,405 @@
+//! The process's shared state, and the one place where desired state changes.
+//!
+//! One change at a time: first the database, then the director, then what the director wants
+//! stored, then the snapshot that fronts answer from. A change that could not be stored never
+//! reaches the director.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use director::{Action, Change, Director, Event, Policy, Reply, Snapshot, Version};
+use model::id::{ApplianceId, AssetId, AssetVersionId, SiteId};
+use model::topology::{Appliance, Site};
+use model::units::Bytes;
+use model::view::Health;
+use tokio::sync::Semaphore;
+use wire::v1::ingest::NewVersion;
+use wire::v1::report::Report;
+
+use crate::clock::Clock;
+use crate::config::Config;
+use crate::convert::{self, Checked, Refused};
+use crate::keys::{Keys, KeysError};
+use crate::metrics::Metrics;
+use crate::store::{Store, StoreError};
+use crate::tick;
+
+/// What every request sees.
+pub struct Control {
+    /// Settings.
+    pub config: Config,
+    /// Secrets.
+    pub(crate) keys: Keys,
+    pub(crate) store: Store,
+    pub(crate) clock: Clock,
+    pub(crate) metrics: Metrics,
+    pub(crate) requests: Arc<Semaphore>,
+    pub(crate) probes: Arc<Semaphore>,
+    state: Mutex<State>,
+    snapshot: RwLock<Snapshot>,
+    writing: tokio::sync::Mutex<()>,
+}
+
+/// Observed state, all under one lock that is held for microseconds.
+pub(crate) struct State {
+    pub(crate) director: Director,
+    /// The last report of every registered appliance, for people: its inventory taken out.
+    pub(crate) reports: BTreeMap<ApplianceId, Report>,
+}
+
+/// Why the process cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// No state directory.
+    #[error("state directory {path}: {error}")]
+    State {
+        /// Which.
+        path: std::path::PathBuf,
+        /// Why not.
+        error: std::io::Error,
+    },
+    /// No keys.
+    #[error(transparent)]
+    Keys(#[from] KeysError),
+    /// No database.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Why a change was refused. What the client did wrong, but for `Store`.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ChangeError {
+    /// It could not be written.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// It is not in order.
+    #[error(transparent)]
+    Refused(#[from] Refused),
+    /// The name is taken by something else.
+    #[error(
+        "asset version {0} has other files or entries already: a version is immutable, so a \
+             change needs a new name"
+    )]
+    OtherContent(AssetVersionId),
+    /// The version belongs to another asset.
+    #[error("asset version {version} belongs to asset {asset} already")]
+    OtherAsset {
+        /// Which version.
+        version: AssetVersionId,
+        /// Whose it is.
+        asset: AssetId,
+    },
+    /// The site is not there.
+    #[error("there is no site {0}: PUT /v1/sites/{0} first")]
+    NoSite(SiteId),
+    /// Appliances stand in the site.
+    #[error("appliances stand in site {site}: delete or move {appliance} first")]
+    SiteInUse {
+        /// Which site.
+        site: SiteId,
+        /// One of them.
+        appliance: ApplianceId,
+    },
+    /// The limit is reached.
+    #[error("there are {most} {what} already, the most that this control plane takes")]
+    TooMany {
+        /// Of what.
+        what: &'static str,
+        /// How many there may be.
+        most: usize,
+    },
+}
+
+impl Control {
+    /// Opens the state directory and starts from what is durable there.
+    pub async fn open(config: Config) -> Result<Arc<Self>, OpenError> {
+        let fault = |error| OpenError::State { path: config.state.clone(), error };
+        std::fs::create_dir_all(&config.state).map_err(fault)?;
+        let keys = Keys::open(&config.state)?;
+        let store = Store::open(&config.state).await?;
+        let mut desired = store.desired().await?;
+        desired.token_keys = keys.public();
+        let clock = Clock::start();
+        let director = Director::new(
+            director::Config {
+                stale_after: config.stale_after,
+                probe_after: config.probe_after,
+                report_interval: config.report_interval,
+                objects_held_max: OBJECTS_HELD_MAX,
+                placement_lines_max: 200,
+                notices_max: 100,
+            },
+            desired,
+            store.ledger().await?,
+            clock.now(),
+        );
+        let control = Arc::new(Self {
+            requests: Arc::new(Semaphore::new(config.requests_max)),
+            probes: Arc::new(Semaphore::new(tick::PROBES_MAX)),
+            snapshot: RwLock::new(director.snapshot()),
+            state: Mutex::new(State { director, reports: BTreeMap::new() }),
+            writing: tokio::sync::Mutex::new(()),
+            metrics: Metrics::default(),
+            config,
+            keys,
+            store,
+            clock,
+        });
+        control.settle().await;
+        Ok(control)
+    }
+
+    /// Closes the database.
+    pub(crate) async fn close(&self) {
+        let _writing = self.writing.lock().await;
+        self.store.close().await;
+    }
+
+    /// What fronts answer from.
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        self.snapshot.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Observed state. A panic while it is held ends the process (see `main`), so a poisoned lock
+    /// is seen in tests only.
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a report.
+    pub(crate) fn report(
+        &self,
+        id: &ApplianceId,
+        wire: Report,
+    ) -> Result<Result<Reply, director::NotRegistered>, Refused> {
+        let report = convert::report_in(&wire)?;
+        let mut state = self.state();
+        let reply = state.director.report(self.clock.now(), id, &report);
+        if reply.is_ok() {
+            let shown = Report { inventory: wire::v1::report::Inventory::default(), ..wire };
+            state.reports.insert(id.clone(), shown);
+        }
+        self.publish(&state);
+        Ok(reply)
+    }
+
+    /// Time passes: reports age. Never waits for a change that is being written; who writes it
+    /// carries out what the director wants when done.
+    pub(crate) async fn tick(self: &Arc<Self>) {
+        self.handle(Event::Tick(self.clock.unix()));
+        if let Ok(_writing) = self.writing.try_lock() {
+            self.carry_out().await;
+        }
+    }
+
+    /// Lets the director take an event.
+    pub(crate) fn handle(&self, event: Event) {
+        let mut state = self.state();
+        state.director.handle(self.clock.now(), event);
+        self.publish(&state);
+    }
+
+    /// Does what the director wants until it wants nothing.
+    async fn settle(self: &Arc<Self>) {
+        let _writing = self.writing.lock().await;
+        self.carry_out().await;
+    }
+
+    /// The same, for who holds the writer's lock already.
+    async fn carry_out(self: &Arc<Self>) {
+        loop {
+            let Some(action) = self.state().director.poll() else { return };
+            match action {
+                Action::Store(ledger) => match self.store.put_ledger(&ledger).await {
+                    Ok(()) => {
+                        tracing::info!(generation = ledger.generation.0, "manifests published");
+                        self.handle(Event::Stored(ledger.generation));
+                    }
+                    Err(error) => self.store_failed(&error),
+                },
+                Action::StoreUsable { appliance, usable } => {
+                    if let Err(error) = self.store.put_usable(&appliance, usable).await {
+                        self.store_failed(&error);
+                    }
+                }
+                Action::Probe { appliance, base_url } => {
+                    tick::probe(self, appliance, &base_url);
+                }
+                Action::Tell(notice) => match notice.health {
+                    Health::Healthy | Health::Draining => {
+                        tracing::info!(appliance = %notice.appliance, "{}", notice.text);
+                    }
+                    Health::Unhealthy | Health::Stale | Health::NeverSeen => {
+                        tracing::warn!(appliance = %notice.appliance, "{}", notice.text);
+                    }
+                },
+            }
+        }
+    }
+
+    /// Makes a site new or different.
+    pub(crate) async fn put_site(self: &Arc<Self>, site: Site) -> Result<(), ChangeError> {
+        let _writing = self.writing.lock().await;
+        let count = {
+            let state = self.state();
+            let sites = &state.director.desired().sites;
+            if sites.contains_key(&site.id) { 0 } else { sites.len() }
+        };
+        room_for("sites", count, SITES_MAX)?;
+        self.store.put_site(&site).await?;
+        self.changed(Change::Site(site)).await;
+        Ok(())
+    }
+
+    /// Removes a site; false if there is none.
+    pub(crate) async fn delete_site(self: &Arc<Self>, id: &SiteId) -> Result<bool, ChangeError> {
+        let _writing = self.writing.lock().await;
+        let (known, appliance) = {
+            let state = self.state();
+            let desired = state.director.desired();
+            let standing = desired.appliances.values().find(|a| a.appliance.site == *id);
+            (desired.sites.contains_key(id), standing.map(|a| a.appliance.id.clone()))
+        };
+        if let Some(appliance) = appliance {
+            return Err(ChangeError::SiteInUse { site: id.clone(), appliance });
+        }
+        if known {
+            self.store.delete_site(id).await?;
+            self.changed(Change::SiteGone(id.clone())).await;
+        }
+        Ok(known)
+    }
+
+    /// Registers an appliance, or moves it.
+    pub(crate) async fn put_appliance(
+        self: &Arc<Self>,
+        appliance: Appliance,
+    ) -> Result<(), ChangeError> {
+        let _writing = self.writing.lock().await;
+        let (site_known, count) = {
+            let state = self.state();
+            let desired = state.director.desired();
+            let known = desired.appliances.contains_key(&appliance.id);
+            let count = if known { 0 } else { desired.appliances.len() };
+            (desired.sites.contains_key(&appliance.site), count)
+        };
+        if !site_known {
+            return Err(ChangeError::NoSite(appliance.site));
+        }
+        room_for("appliances", count, APPLIANCES_MAX)?;
+        self.store.put_appliance(&appliance).await?;
+        self.changed(Change::Appliance(appliance)).await;
+        Ok(())
+    }
+
+    /// Removes an appliance for good; false if there is none.
+    pub(crate) async fn delete_appliance(
+        self: &Arc<Self>,
+        id: &ApplianceId,
+    ) -> Result<bool, ChangeError> {
+        let _writing = self.writing.lock().await;
+        let known = self.state().director.desired().appliances.contains_key(id);
+        if known {
+            self.store.delete_appliance(id).await?;
+            self.changed(Change::ApplianceGone(id.clone())).await;
+            self.state().reports.remove(id);
+        }
+        Ok(known)
+    }
+
+    /// Changes the policy.
+    pub(crate) async fn put_policy(self: &Arc<Self>, policy: Policy) -> Result<(), ChangeError> {
+        let _writing = self.writing.lock().await;
+        self.store.put_policy(policy).await?;
+        self.changed(Change::Policy(policy)).await;
+        Ok(())
+    }
+
+    /// Takes a version, or makes a known one current again; true if it is new.
+    pub(crate) async fn ingest(
+        self: &Arc<Self>,
+        asset: AssetId,
+        version: AssetVersionId,
+        new: NewVersion,
+    ) -> Result<bool, ChangeError> {
+        let name = version.clone();
+        // Proving tens of thousands of hashes takes milliseconds that no other request should wait.
+        let checked =
+            tokio::task::spawn_blocking(move || convert::version_in(&asset, &version, &new));
+        let checked = checked.await.expect("the check does not panic")?;
+        let _writing = self.writing.lock().await;
+        let catalog = self.snapshot().catalog;
+        let known = catalog.version(&name).cloned();
+        if known.is_none() {
+            room_for("asset versions", catalog.version_count(), VERSIONS_MAX)?;
+        }
+        let newest = catalog.assets().flat_map(|(_, versions)| versions).map(|v| v.sequence).max();
+        let current = catalog.versions(&checked.files.asset).first();
+        let sequence = match (&known, current) {
+            (Some(known), Some(current)) if known.id() == current.id() => known.sequence,
+            _ => newest.unwrap_or(0) + 1,
+        };
+        let is_new = known.is_none();
+        let (version, blocks) = merged(known.as_deref(), checked, sequence)?;
+        if known.as_deref() == Some(&version) {
+            return Ok(false);
+        }
+        self.store.put_version(&version, &blocks).await?;
+        self.metrics.ingests.count();
+        tracing::info!(version = %name, is_new, "asset version is current");
+        self.changed(Change::Version(Arc::new(version))).await;
+        Ok(is_new)
+    }
+
+    async fn changed(self: &Arc<Self>, change: Change) {
+        self.handle(Event::Changed(change));
+        self.carry_out().await;
+    }
+
+    fn publish(&self, state: &State) {
+        let snapshot = state.director.snapshot();
+        *self.snapshot.write().unwrap_or_else(PoisonError::into_inner) = snapshot;
+    }
+
+    fn store_failed(&self, error: &StoreError) {
+        self.metrics.store_errors.count();
+        tracing::error!(%error, "cannot write to the state directory: is the disk full?");
+    }
+}
+
+/// The version to be stored: what was known of it stays, but for its place and its sources.
+fn merged(
+    known: Option<&Version>,
+    checked: Checked,
+    sequence: u64,
+) -> Result<(Version, Vec<model::object::Blocks>), ChangeError> {
+    let Checked { mut files, entries, blocks } = checked;
+    if let Some(known) = known {
+        if known.files.asset != files.asset {
+            let (version, asset) = (files.id, known.files.asset.clone());
+            return Err(ChangeError::OtherAsset { version, asset });
+        }
+        if known.files.files != files.files || known.entries != entries {
+            return Err(ChangeError::OtherContent(files.id));
+        }
+        // The first time counts: players and appliances have seen it as Last-Modified.
+        files.modified = known.files.modified;
+    }
+    Ok((Version::new(Arc::new(files), entries, sequence), blocks))
+}
+
+fn room_for(what: &'static str, count: usize, most: usize) -> Result<(), ChangeError> {
+    if count < most { Ok(()) } else { Err(ChangeError::TooMany { what, most }) }
+}
+
+/// Bounds of desired state, far above a first milestone's fleets. Each appliance may take
+/// `OBJECTS_HELD_MAX` x about 100 bytes of memory here.
+const SITES_MAX: usize = 4096;
+const APPLIANCES_MAX: usize = 4096;
+const VERSIONS_MAX: usize = 100_000;
+const OBJECTS_HELD_MAX: usize = 500_000;
+
+/// Largest report: a full list of objects.
+pub(crate) const REPORT_LEN_MAX: Bytes = Bytes::mib(64);
+/// Largest ingest.
+pub(crate) const INGEST_LEN_MAX: Bytes = Bytes::mib(64);

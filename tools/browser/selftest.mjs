@@ -6,7 +6,7 @@
 //     "player": "hls.js", "buffer_s": 12, "plain": false, "screenshots_dir": "DIR"}'
 //
 // or the same JSON on stdin. `spki`, `chromium`, `buffer_s`, `plain` and `screenshots_dir` may be
-// left out. Progress goes to stderr; the last line of stdout is one JSON object. Exit code 0 means
+// left out, and so may `before_kill_s` (15) and `after_kill_s` (31). Progress goes to stderr; the last line of stdout is one JSON object. Exit code 0 means
 // that the run was valid, not that its figures are good: the caller judges those. On an invalid run
 // that object has an "error".
 //
@@ -28,9 +28,11 @@ import { Ledger } from "./lib/ledger.mjs";
 import { witness } from "./lib/witness.mjs";
 
 const PLAYERS = { "hls.js": "hls", "dash.js": "dash" };
+const DEFAULTS = { buffer_s: 12, plain: false, before_kill_s: 15, after_kill_s: 31 };
 const FIRST_FRAME_WITHIN_MS = 30_000;
-const BEFORE_KILL_S = 15;
-const AFTER_KILL_S = 31;
+const BEFORE_KILL_WITHIN_MS = 60_000;
+/** With trouble on the page, and no frame yet, not waited for longer. */
+const TROUBLE_MS = 8_000;
 /** Playing that long after the kill may take this much longer than it lasts, if it stalls. */
 const AFTER_KILL_WITHIN_MS = 90_000;
 const HEALTHY_WITHIN_MS = 30_000;
@@ -45,6 +47,7 @@ const SERVING_MS = 12_000;
 const wait = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 const wall = () => performance.timeOrigin + performance.now();
 const round = (value, places = 0) => Number(value.toFixed(places));
+const messageOf = (error) => (error instanceof Error ? error.message : String(error));
 const say = (text) => console.error(`selftest: ${text}`);
 
 /** One film in one page, with all that is needed to watch it. */
@@ -58,7 +61,8 @@ class Viewing {
       const video = document.querySelector("video");
       const { firstFrame, played, stalls, ended } = window.nearcastFilm;
       const left = video.duration - video.currentTime;
-      return { firstFrame, played, stalls, ended, left, origin: performance.timeOrigin };
+      const broken = video.error?.message ?? null;
+      return { firstFrame, played, stalls, ended, left, broken };
     });
   }
 
@@ -134,19 +138,38 @@ export function stallsBetween(stalls, from, to, now) {
 }
 
 async function playUntilFirstFrame(viewing) {
-  const came = await viewing.until(FIRST_FRAME_WITHIN_MS, async () => {
-    return (await viewing.metrics()).first_frame_ms !== null;
+  const started = performance.now();
+  let trouble = null;
+  let came = false;
+  await viewing.until(FIRST_FRAME_WITHIN_MS, async () => {
+    came = (await viewing.film()).firstFrame !== null;
+    ({ trouble } = await viewing.page.evaluate(() => window.nearcast.state()));
+    const hopeless = trouble !== null && performance.now() - started > TROUBLE_MS;
+    return came || hopeless;
   });
   if (came) return;
-  const { trouble } = await viewing.page.evaluate(() => window.nearcast.state());
-  const why = trouble ?? "the page says nothing about why";
-  throw new Error(`no frame within ${FIRST_FRAME_WITHIN_MS / 1000} s: ${why}`);
+  const waited = round((performance.now() - started) / 1000);
+  throw new Error(`no frame within ${waited} s: ${trouble ?? "the page does not say why"}`);
+}
+
+/** Plays until so much was played; without that a run has nothing to say. */
+async function playOn(viewing, seconds) {
+  let film = await viewing.film();
+  await viewing.until(BEFORE_KILL_WITHIN_MS, async () => {
+    film = await viewing.film();
+    return film.broken !== null || film.played >= seconds;
+  });
+  if (film.broken !== null) throw new Error(`the film broke before any fault: ${film.broken}`);
+  if (film.played < seconds) {
+    const within = `${BEFORE_KILL_WITHIN_MS / 1000} s`;
+    throw new Error(`${round(film.played, 1)} of ${seconds} s were played within ${within}`);
+  }
 }
 
 /** Plays, kills who serves, plays on. */
 async function killPhase(viewing) {
-  const { fleet } = viewing;
-  await viewing.until(60_000, async () => (await viewing.film()).played >= BEFORE_KILL_S);
+  const { fleet, options } = viewing;
+  await playOn(viewing, options.before_kill_s);
   const target = await viewing.serving();
   const { buffer_s: buffer, first_frame_ms: firstFrame } = await viewing.metrics();
   await viewing.shoot("playing");
@@ -155,8 +178,8 @@ async function killPhase(viewing) {
   await fleet.order(target.id, "kill");
   say(`killed ${target.id} (${target.lanes.join(", ")}) with ${round(buffer, 1)} s of buffer`);
   await viewing.until(AFTER_KILL_WITHIN_MS, async () => {
-    const { played, ended } = await viewing.film();
-    return ended || played - before.played >= AFTER_KILL_S;
+    const { played, ended, broken } = await viewing.film();
+    return ended || broken !== null || played - before.played >= options.after_kill_s;
   });
   const after = await viewing.film();
   const moved = await viewing.moved(target, killed);
@@ -227,27 +250,51 @@ async function bytesByAppliance(viewing) {
   return sums;
 }
 
-async function measure(options, browser, fleet) {
-  const ledger = new Ledger(options.origin_dir);
+/** Why figures cannot be believed; null if they can. */
+export function whyInvalid({ checked_responses: checked, unchecked_responses: escaped }) {
+  if (checked === 0) return "no response was checked";
+  if (escaped > 0) return `${escaped} responses escaped the check`;
+  return null;
+}
+
+/** A page with the witness in it, and what Chromium itself says of its network. */
+async function openPage(browser, ledger) {
   const page = browser.pages()[0] ?? (await browser.newPage());
-  const pageErrors = [];
-  let finished = 0;
-  page.on("pageerror", (error) => pageErrors.push(String(error)));
+  const seen = { finished: 0, errors: [] };
+  page.on("pageerror", (error) => seen.errors.push(String(error)));
   page.on("requestfinished", async (request) => {
     if (!/^\/t\/[^/]+\/[^/]+\/./.test(new URL(request.url()).pathname)) return;
     const status = (await request.response())?.status() ?? 0;
-    if (200 <= status && status < 300 && request.method() === "GET") finished += 1;
+    if (200 <= status && status < 300 && request.method() === "GET") seen.finished += 1;
   });
   await page.exposeFunction("nearcastTell", (message) => ledger.hear(message));
   await page.addInitScript(witness);
+  return { page, seen };
+}
+
+/** What the checker found so far. */
+function findings(ledger, seen) {
+  return {
+    wrong_bytes: ledger.wrongBytes,
+    checked_responses: ledger.checkedResponses,
+    checked_bytes: ledger.checkedBytes,
+    unchecked_responses: Math.max(0, seen.finished - ledger.checkedResponses),
+    status_errors: ledger.statusErrors,
+    faults: ledger.faults,
+    page_errors: seen.errors.slice(0, 5),
+  };
+}
+
+async function measure(options, browser, fleet, ledger) {
+  const { page, seen } = await openPage(browser, ledger);
   const query = new URLSearchParams({
     asset: options.asset,
     player: PLAYERS[options.player],
     buffer: String(options.buffer_s),
     ...(options.plain ? { plain: "1" } : {}),
   });
-  await page.goto(`${options.control_url.replace(/\/$/, "")}/play?${query}`);
   const viewing = new Viewing(options, page, fleet, ledger);
+  await page.goto(`${fleet.controlUrl}/play?${query}`);
   await playUntilFirstFrame(viewing);
   const version = await page.evaluate(() => window.nearcast.version);
   const kill = await killPhase(viewing);
@@ -264,25 +311,18 @@ async function measure(options, browser, fleet) {
     ...kill,
     stalls,
     stall_ms: stallMs,
-    wrong_bytes: ledger.wrongBytes,
     bytes_by_appliance: await bytesByAppliance(viewing),
     hang_failover_ms: hang.first_ms ?? null,
     hang,
-    checked_responses: ledger.checkedResponses,
-    checked_bytes: ledger.checkedBytes,
-    unchecked_responses: Math.max(0, finished - ledger.checkedResponses),
-    status_errors: ledger.statusErrors,
-    faults: ledger.faults,
-    page_errors: pageErrors.slice(0, 5),
+    ...findings(ledger, seen),
   };
-  if (ledger.checkedResponses === 0) result.error = "no response was checked";
-  else if (result.unchecked_responses) result.error = "some responses escaped the check";
-  return result;
+  const invalid = whyInvalid(result);
+  return invalid ? { ...result, error: invalid } : result;
 }
 
 function readOptions() {
   const text = process.argv[2] ?? readFileSync(0, "utf8");
-  const options = { buffer_s: 12, plain: false, ...JSON.parse(text) };
+  const options = { ...DEFAULTS, ...JSON.parse(text) };
   const needed = ["control_url", "controls_url", "asset", "origin_dir", "player"];
   const missing = needed.filter((key) => !options[key]);
   if (missing.length) throw new Error(`missing in the options: ${missing.join(", ")}`);
@@ -290,16 +330,24 @@ function readOptions() {
   return options;
 }
 
-/** Runs one viewing from options to result; always mends the fleet and ends Chromium. */
-export async function selftest(options) {
+/**
+ * Runs one viewing from options to result; always mends the fleet and ends Chromium. A result with
+ * an "error" is not valid, but says what was found until then.
+ */
+export async function selftest(given) {
+  const options = { ...DEFAULTS, ...given };
   const fleet = new Fleet(options.control_url, options.controls_url);
+  const ledger = new Ledger(options.origin_dir);
   const { browser, close } = await openChromium({
     executable: options.chromium,
     spki: options.spki,
     viewport: { width: 1280, height: 900 },
   });
   try {
-    return await measure(options, browser, fleet);
+    return await measure(options, browser, fleet, ledger);
+  } catch (error) {
+    const { wrongBytes: wrong_bytes, checkedResponses: checked_responses, faults } = ledger;
+    return { name: options.player, error: messageOf(error), wrong_bytes, checked_responses, faults };
   } finally {
     await close();
     await fleet.mend();
@@ -307,13 +355,11 @@ export async function selftest(options) {
 }
 
 async function main() {
-  let result = { name: "unknown" };
+  let result;
   try {
-    const options = readOptions();
-    result = { name: options.player };
-    result = await selftest(options);
+    result = await selftest(readOptions());
   } catch (error) {
-    result.error = error instanceof Error ? error.message : String(error);
+    result = { name: "unknown", error: messageOf(error) };
   }
   if (result.error) say(`not valid: ${result.error}`);
   console.log(JSON.stringify(result));

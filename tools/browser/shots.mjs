@@ -69,7 +69,7 @@ async function shootStatus() {
     try {
       await withPage(size, scheme, async (page) => {
         await page.goto(mock.url);
-        await wait(7_000);
+        await wait(12_000);
         await shoot(page, name);
       });
     } finally {
@@ -79,15 +79,18 @@ async function shootStatus() {
 }
 
 async function shootSilence() {
-  if (!"status-silent".includes(values.only)) return;
-  const mock = await startMock({ port });
-  await withPage(LAPTOP, "light", async (page) => {
-    await page.goto(mock.url);
-    await wait(3_000);
-    await mock.close();
-    await wait(6_000);
-    await shoot(page, "status-silent-laptop-light", false);
-  });
+  for (const size of [LAPTOP, PHONE]) {
+    const name = `status-silent-${nameOf(size)}-light`;
+    if (!name.includes(values.only)) continue;
+    const mock = await startMock({ port });
+    await withPage(size, "light", async (page) => {
+      await page.goto(mock.url);
+      await wait(9_000);
+      await mock.close();
+      await wait(6_000);
+      await shoot(page, name, false);
+    });
+  }
 }
 
 async function shootPlayer() {
@@ -105,8 +108,10 @@ async function shootPlayer() {
         await page.goto(`${mock.url}/play?asset=film&player=${player}&buffer=12&plain=1`);
         await wait(22_000);
         await page.getByRole("button", { name: "Kill a1" }).click();
+        await page.mouse.move(0, 0);
         await wait(25_000);
-        await shoot(page, name);
+        await page.evaluate(() => scrollTo(0, 0));
+        await shoot(page, name, false);
       });
     } finally {
       await mock.close();

@@ -122,11 +122,6 @@ export class Ledger {
     return sums;
   }
 
-  /** Answers that were complete when counted, checked or not. */
-  get bodies() {
-    return this.checkedResponses + this.unread;
-  }
-
   /**
    * When the first byte came of a request that was sent at or after `since`, to a host and for a
    * path that `wanted` accepts; null if none did.

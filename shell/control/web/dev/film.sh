@@ -1,7 +1,8 @@
 #!/bin/sh
-# Makes three minutes of film for the pretend appliances: dev/film.sh DIR. About 30 CPU seconds.
+# Makes a film for the pretend appliances: dev/film.sh DIR [SECONDS]. 30 CPU seconds for 180.
 # One file per rendition, HLS and DASH over the same files, as the demo has them but smaller.
 set -eu
+seconds="${2:-180}"
 mkdir -p "$1"
 cd "$1"
 font=/usr/share/fonts/truetype/dejavu/DejaVuSans.ttf
@@ -10,7 +11,7 @@ clock="drawtext=$style:timecode='00\:00\:00\:00':rate=25"
 ladder="[0:v]$clock,split=3[a][b][c];[a]scale=426:240[v0];[b]scale=640:360[v1];[c]null[v2]"
 ffmpeg -hide_banner -loglevel error -y \
   -f lavfi -i testsrc2=size=960x540:rate=25 \
-  -f lavfi -i sine=frequency=440:sample_rate=48000:beep_factor=4 -t 180 \
+  -f lavfi -i sine=frequency=440:sample_rate=48000:beep_factor=4 -t "$seconds" \
   -filter_complex "$ladder" -map '[v0]' -map '[v1]' -map '[v2]' -map 1:a \
   -c:v libx264 -preset ultrafast -pix_fmt yuv420p -g 50 -keyint_min 50 -sc_threshold 0 \
   -flags +cgop -b:v:0 500k -maxrate:v:0 600k -bufsize:v:0 1000k \

@@ -160,7 +160,7 @@ function handler(state) {
       if (state.controls) fleet.demo_controls = state.url;
       return json(response, 200, fleet);
     }
-    if (name.startsWith("/v1/play/") && state.film) return play(url, response);
+    if (/^\/v1\/play\/film\./.test(name) && state.film) return play(url, response);
     if (name.startsWith("/steer/v1/")) {
       const order = state.appliances.filter(({ healthy }) => healthy).map(({ id }) => id);
       return json(response, 200, steeringReply(order, state.url + name, STEERING_TTL_S));

@@ -45,7 +45,7 @@ export function start({ video, url, buffer_s, events }: EngineOptions): Engine {
   player.on(ERROR, (event: unknown) => {
     const { error } = event as Failed;
     const why = typeof error === "object" ? (error.message ?? error.code) : error;
-    events.fatal(`dash.js reports an error: ${why ?? "no reason given"}`);
+    events.trouble(`dash.js: ${why ?? "an error without a reason"}`);
   });
   player.attachView(video);
   player.setAutoPlay(false);

@@ -28,8 +28,8 @@ export interface Engine {
 
 export interface EngineEvents {
   segment(segment: Segment): void;
-  /** The player gave up. */
-  fatal(what: string): void;
+  /** The player met an error that may end the film. Whether it does, the film shows. */
+  trouble(what: string): void;
 }
 
 export interface EngineOptions {

@@ -20,7 +20,7 @@ export function start({ video, url, buffer_s, events }: EngineOptions): Engine {
   hls.on(Events.ERROR, (_name, data) => {
     if (!data.fatal) return;
     const of = data.type === ErrorTypes.NETWORK_ERROR ? "network" : "media";
-    events.fatal(`hls.js stopped on a ${of} error: ${data.details}`);
+    events.trouble(`hls.js stopped on a ${of} error: ${data.details}`);
   });
   hls.loadSource(url);
   hls.attachMedia(video);

@@ -14,6 +14,8 @@ import { Strip } from "./strip";
 import { Tiles } from "./tiles";
 
 const SHOW_MS = 250;
+/** Media URLs up to the path in the asset: a token has no place on a screen. */
+const MEDIA_PREFIX = /https?:\/\/[^/\s]+\/t\/[^/\s]+\/[^/\s]+\//g;
 /** A failed host is named once in this time, not per request. */
 const NAME_AGAIN_MS = 10_000;
 
@@ -37,6 +39,9 @@ let fleet: Fleet | null = null;
 let asset = parameters.asset;
 let trouble: string | null = null;
 let started = false;
+/** An appliance gave no answer at all. */
+let refused = false;
+let suggested = false;
 
 function onFault(id: string, verb: Verb): void {
   strip.mark(video.currentTime, `${id} ${DONE[verb]}`, verb !== "restore");
@@ -49,7 +54,7 @@ function onRequest(record: RequestRecord, media: boolean): void {
   if (entry && record.status >= 400) {
     const missing = record.status === 404;
     const what = missing ? `Control knows no asset named ${asset}.` : "Control gave no playlist.";
-    return showTrouble(`${what} It answered ${record.status}.`);
+    return setTrouble(`${what} It answered ${record.status}.`);
   }
   if (!delivery.note(record, now)) return;
   const who = delivery.applianceAt(record.host);
@@ -58,10 +63,11 @@ function onRequest(record: RequestRecord, media: boolean): void {
   named.set(who, now);
   const how = record.aborted ? "no answer" : record.status === 0 ? "no connection" : record.status;
   side.event(video.currentTime, `${who} failed a request (${how})`, "bad");
-  if (progress.firstFrameMs === null && record.status === 0) suggestPlain();
+  if (record.status === 0) refused = true;
 }
 
 function onSegment(segment: Segment): void {
+  clearTrouble();
   log.learnKind(segment.url, segment.kind);
   const { host } = log.landed(segment.url);
   const source = delivery.applianceAt(host);
@@ -75,20 +81,31 @@ function onSegment(segment: Segment): void {
   side.showServing(delivery);
 }
 
-function showTrouble(what: string, remedy?: Node): void {
-  trouble = what;
-  const box = byId("trouble");
-  box.replaceChildren(h("p", {}, what), ...(remedy ? [remedy] : []));
-  box.hidden = false;
+/** Remembers what is wrong; it is shown where the film should be as long as that does not move. */
+function setTrouble(what: string, remedy?: Node): void {
+  trouble = what.replaceAll(MEDIA_PREFIX, "");
+  byId("trouble").replaceChildren(h("p", {}, trouble), ...(remedy ? [remedy] : []));
+}
+
+function clearTrouble(): void {
+  trouble = null;
+  byId("trouble").hidden = true;
+}
+
+function showTrouble(): void {
+  const moving = progress.firstFrameMs !== null && !progress.stalled;
+  byId("trouble").hidden = trouble === null || moving;
 }
 
 /** A person's own browser does not know the demo's certificates. */
 function suggestPlain(): void {
-  if (parameters.plain || trouble || !fleet) return;
+  if (!refused || suggested || parameters.plain || !fleet) return;
+  if (progress.firstFrameMs !== null) return;
   if (!appliancesOf(fleet).some(({ report }) => report?.plain_url)) return;
+  suggested = true;
   const href = pageUrl({ ...parameters, asset, plain: true });
   const link = h("a", { class: "button", href }, "Play over plain HTTP");
-  showTrouble("This browser may not trust the demo's certificates.", link);
+  setTrouble("This browser may not trust the demo's certificates.", link);
 }
 
 async function play(): Promise<void> {
@@ -111,11 +128,11 @@ async function start(name: string): Promise<void> {
   try {
     const { start: startEngine } = await ENGINES[parameters.player]();
     const url = new URL(entryUrl(name, parameters), location.href).href;
-    const events = { segment: onSegment, fatal: (what: string) => trouble ?? showTrouble(what) };
+    const events = { segment: onSegment, trouble: (what: string) => trouble ?? setTrouble(what) };
     engine = startEngine({ video, url, buffer_s: parameters.buffer_s, events });
     Object.assign(nearcast, { player: engine.name, version: engine.version });
   } catch (error) {
-    showTrouble(error instanceof Error ? error.message : String(error));
+    setTrouble(error instanceof Error ? error.message : String(error));
   }
 }
 
@@ -155,16 +172,17 @@ function onSight(sight: Sight): void {
   const first = fleet.assets[0]?.id;
   if (!first) {
     const what = "There is nothing to play yet: bring in a film with nearcast ingest.";
-    if (trouble !== what) showTrouble(what);
+    if (trouble !== what) setTrouble(what);
     return;
   }
-  byId("trouble").hidden = true;
-  trouble = null;
+  clearTrouble();
   void start(first).then(linkPlayers);
 }
 
 function show(): void {
   const now = performance.now();
+  suggestPlain();
+  showTrouble();
   strip.show(video.currentTime, video.duration);
   tiles.update({
     buffer_s: bufferAhead(video),

@@ -1,7 +1,7 @@
 // The figures below the film.
 
 import { h, setAttribute, setText } from "../dom";
-import { bitRate, duration, text } from "../units";
+import { bitRate, duration, plural, text } from "../units";
 import type { Rendition } from "./engine";
 
 export interface Figures {
@@ -38,25 +38,24 @@ export class Tiles {
   private readonly buffer = new Tile("Buffer");
   private readonly rendition = new Tile("Quality");
   private readonly stalls = new Tile("Stalls");
-  private readonly moves = new Tile("Changes of appliance");
+  private readonly failovers = new Tile("Fail-overs");
   private readonly firstFrame = new Tile("First frame");
 
   constructor(root: HTMLElement) {
-    const tiles = [this.buffer, this.rendition, this.stalls, this.moves, this.firstFrame];
+    const tiles = [this.buffer, this.rendition, this.stalls, this.failovers, this.firstFrame];
     root.append(...tiles.map((tile) => tile.root));
   }
 
   update(now: Figures): void {
-    const most = now.buffer_max_s;
-    const cap = most === null ? "player's default" : `at most ${most}\u00a0s`;
+    const cap = now.buffer_max_s === null ? "player's default" : `cap ${now.buffer_max_s}\u00a0s`;
     this.buffer.set(seconds(now.buffer_s), cap);
     const { rendition } = now;
     const rate = rendition ? text(bitRate(rendition.bits_per_second)) : "";
     this.rendition.set(rendition ? `${rendition.height}p` : "–", rate);
     const lost = now.stalls ? `${seconds(now.stall_ms / 1000)} lost` : "";
     this.stalls.set(String(now.stalls), lost, now.stalls > 0);
-    const failed = now.failovers ? `${now.failovers} after a failure` : "";
-    this.moves.set(String(now.moves), failed);
+    const moves = now.moves ? `${plural(now.moves, "move")} in all` : "";
+    this.failovers.set(String(now.failovers), moves);
     const first = now.first_frame_ms;
     const since = "after opening";
     if (first === null) this.firstFrame.set("–", "");

@@ -26,22 +26,30 @@ class Spark {
   });
   private readonly area = svg("path", { class: "spark-area" });
   private readonly line = svg("path", { class: "spark-line" });
-  private values: number[] = [];
+  private values: (number | null)[] = [];
 
   constructor() {
     this.root.append(this.area, this.line);
   }
 
-  push(value: number): void {
+  /** Adds a second; null where nothing is known of it. */
+  push(value: number | null): void {
     this.values = [...this.values.slice(1 - SPARK_POINTS), value];
-    const top = Math.max(1, ...this.values) * 1.08;
+    const top = Math.max(1, ...this.values.map((one) => one ?? 0)) * 1.08;
     const first = SPARK_POINTS - this.values.length;
-    const points = this.values.map((one, index) => {
-      return `${first + index} ${(19.5 - (one / top) * 19).toFixed(2)}`;
+    let [line, area] = ["", ""];
+    let run: string[] = [];
+    [...this.values, null].forEach((one, index) => {
+      const x = first + index;
+      if (one !== null) run.push(`${x} ${(19.5 - (one / top) * 19).toFixed(2)}`);
+      else if (run.length) {
+        line += `M${run.join("L")}`;
+        area += `M${x - run.length} 20L${run.join("L")}L${x - 1} 20Z`;
+        run = [];
+      }
     });
-    const path = points.length > 1 ? `M${points.join("L")}` : "";
-    this.line.setAttribute("d", path);
-    this.area.setAttribute("d", path && `${path}L${SPARK_POINTS - 1} 20L${first} 20Z`);
+    this.line.setAttribute("d", line);
+    this.area.setAttribute("d", area);
   }
 }
 
@@ -104,6 +112,12 @@ export class Card implements View<CardItem> {
   readonly root: HTMLElement;
   private readonly state = h("span", { class: "state" });
   private readonly line = h("p", { class: "card-line" });
+  private readonly hint = h(
+    "p",
+    { class: "card-hint" },
+    "Its configuration must name this control: ",
+    h("code", {}, `[control] url = "${location.origin}"`),
+  );
   private readonly where = h("span", { class: "card-where" });
   private readonly spark = new Spark();
   private readonly egress = new Figure("Egress", "Body bytes that left in the last second");
@@ -134,6 +148,7 @@ export class Card implements View<CardItem> {
       { class: "card", id: `appliance-${appliance.id}`, tabindex: -1 },
       h("div", { class: "card-head" }, name, this.where, this.state),
       this.line,
+      this.hint,
       this.body,
       this.faults.root,
     );
@@ -147,9 +162,10 @@ export class Card implements View<CardItem> {
     setAttribute(this.root, "data-fresh", fresh ? "yes" : "no");
     setText(this.where, appliance.base_url?.replace(/^https?:\/\//, "") ?? "");
     setText(this.line, lineOf(appliance));
-    setAttribute(this.line, "data-concern", concernOf(appliance) ? "" : null);
-    this.spark.push(fresh ? (report?.load.egress_bits_per_second ?? 0) : 0);
+    setAttribute(this.root, "data-concern", concernOf(appliance) ? "" : null);
+    if (current) this.spark.push(fresh ? (report?.load.egress_bits_per_second ?? null) : null);
     this.body.hidden = report === null;
+    this.hint.hidden = report !== null;
     if (report) this.showReport(report, fresh);
     this.faults.update(controls, state !== "healthy");
   }
@@ -179,7 +195,8 @@ function lineOf(one: Appliance): string {
   const { report, state } = one;
   if (state === "healthy" && report) {
     const aside = report.drives.find((drive) => drive.state !== "ok");
-    if (!aside) return `version ${report.software} · up ${duration(report.uptime_s)}`;
+    const up = duration(report.uptime_s);
+    if (!aside) return `version ${report.software} · up ${up} · manifest ${report.generation}`;
   }
   const concern = concernOf(one) ?? "";
   const reason = one.reason?.trim() ?? "";

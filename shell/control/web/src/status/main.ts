@@ -12,7 +12,7 @@ import { verdictOf, type Concern, type Verdict } from "./verdict";
 /** From this many appliances on, cards leave out what is well. */
 const DENSE_FROM = 13;
 
-const OUTAGE_LATER = "Appliances go on serving and films go on playing; this is its last answer.";
+const OUTAGE_LATER = "Appliances go on serving, and films go on playing.";
 const OUTAGE_FIRST = "Is nearcast-control running?";
 
 /** Small sites stand side by side: a site takes as many of these columns as it has appliances. */
@@ -82,7 +82,8 @@ byId("outage").append(h("strong", {}, "Control does not answer. "), outageText, 
 for (const slot of document.querySelectorAll("[data-origin]")) setText(slot, location.origin);
 
 function showVerdict(verdict: Verdict, current: boolean): void {
-  setText(title, verdict.title);
+  const known = verdict.title.charAt(0).toLowerCase() + verdict.title.slice(1);
+  setText(title, current ? verdict.title : `Last known: ${known}`);
   setAttribute(title, "data-mood", current ? verdict.mood : "unknown");
   concernList.update(verdict.concerns);
   setText(facts, verdict.concerns.length ? "" : verdict.facts || "\u00a0");

@@ -5,7 +5,9 @@ import { h, setAttribute, setText } from "../dom";
 import { duration, roundUp, short, text, type Quantity } from "../units";
 import { SPAN_S } from "./history";
 
-const HEIGHT = 88;
+/** Below this width of the plot there is no room for an axis, CSS pixels. */
+const NARROW = 240;
+const AXIS_WIDTH = 62;
 const FONT = "11px 'Inter Variable', system-ui, sans-serif";
 
 export interface PlotOptions {
@@ -35,6 +37,7 @@ export class Plot {
   private values: (number | null)[] = [];
   private hovered: number | null = null;
   private top = 1;
+  private narrow = false;
 
   constructor(private readonly options: PlotOptions) {
     this.root = h(
@@ -48,8 +51,9 @@ export class Plot {
     this.top = options.floor;
     this.chart = new uPlot(this.settings(), [[], []], this.canvas);
     new ResizeObserver(([entry]) => {
-      const width = Math.floor(entry?.contentRect.width ?? 0);
-      if (width > 0) this.chart.setSize({ width, height: HEIGHT });
+      const { width, height } = entry?.contentRect ?? { width: 0, height: 0 };
+      this.narrow = width < NARROW;
+      if (width > 0) this.chart.setSize({ width: Math.floor(width), height: Math.floor(height) });
     }).observe(this.canvas);
     const theme = matchMedia("(prefers-color-scheme: dark)");
     theme.addEventListener("change", () => this.chart.redraw(false));
@@ -98,7 +102,7 @@ export class Plot {
     const axis = { font: FONT, stroke: () => css("--muted"), grid, ticks: { show: false } };
     return {
       width: 320,
-      height: HEIGHT,
+      height: 88,
       padding: [7, 0, 4, 0],
       legend: { show: false },
       cursor: { y: false, drag: { x: false, y: false }, points: { size: 7 } },
@@ -108,10 +112,11 @@ export class Plot {
         {
           ...axis,
           side: 1,
-          size: 62,
+          size: () => (this.narrow ? 0 : AXIS_WIDTH),
           gap: 6,
           splits: () => [0, this.top / 2, this.top],
-          values: (_u, splits) => splits.map((value) => (value ? short(format(value)) : "0")),
+          values: (_u, splits) =>
+            splits.map((value) => (this.narrow ? "" : value ? short(format(value)) : "0")),
         },
       ],
       series: [

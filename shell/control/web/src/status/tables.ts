@@ -25,7 +25,9 @@ function playUrl(asset: string, player: string, demo: boolean): string {
 }
 
 function assetView({ asset }: AssetItem): View<AssetItem> {
-  const facts = h("span", { class: "row-facts" });
+  const size = h("span", {});
+  const version = h("span", { class: "row-version" });
+  const facts = h("span", { class: "row-facts" }, size, version);
   const copies = h("span", { class: "row-copies" });
   const links = h("span", { class: "row-links" });
   const name = h("span", { class: "row-name" }, asset.id);
@@ -34,14 +36,14 @@ function assetView({ asset }: AssetItem): View<AssetItem> {
     links,
     ({ label }) => label,
     ({ label }) => {
-      const about = `Play ${asset.id} with ${label}`;
+      const about = `Play ${label}: ${asset.id}`;
       const link = h("a", { class: "button", "aria-label": about }, `Play ${label}`);
       return { root: link, update: ({ href }) => setAttribute(link, "href", href) };
     },
   );
   const update = ({ asset: now, demo }: AssetItem) => {
-    const version = now.current_version ? ` · ${now.current_version}` : "";
-    setText(facts, `${plural(now.files, "file")} · ${text(bytes(now.bytes))}${version}`);
+    setText(size, `${plural(now.files, "file")} · ${text(bytes(now.bytes))}`);
+    setText(version, now.current_version ?? "no version yet");
     const short = now.copies_complete < now.copies_wanted;
     setText(copies, `${now.copies_complete} of ${plural(now.copies_wanted, "copy", "copies")}`);
     setAttribute(copies, "data-mood", short ? "busy" : "ok");

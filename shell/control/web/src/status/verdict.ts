@@ -1,7 +1,7 @@
 // The page's first sentence: is the fleet well, and if not, who needs a look and why.
 
 import { appliancesOf, type Appliance, type Fleet } from "../fleet";
-import { bytes, duration, plural, text } from "../units";
+import { bytes, duration, part, plural, text } from "../units";
 
 export interface Concern {
   appliance: string;
@@ -25,12 +25,12 @@ export const STATE_WORDS: Record<Appliance["state"], string> = {
   unhealthy: "unhealthy",
 };
 
-/** Why this appliance needs a look; null if it does not. */
+/** Why this appliance needs a look; null if it does not. Draining is somebody's wish, not a fault. */
 export function concernOf(one: Appliance): string | null {
   const reports: string[] = [];
   if (one.state === "stale" && one.last_report_ms != null) {
     reports.push(`silent for ${duration(one.last_report_ms / 1000)}`);
-  } else if (one.state !== "healthy") {
+  } else if (one.state !== "healthy" && one.state !== "draining") {
     reports.push(STATE_WORDS[one.state]);
   }
   const aside = one.report?.drives.filter((drive) => drive.state !== "ok") ?? [];
@@ -51,6 +51,10 @@ function title(appliances: Appliance[], concerns: Concern[], fillingCount: numbe
     const verb = concerns.length === 1 ? "needs" : "need";
     return `${concerns.length} of ${plural(all, "appliance")} ${verb} a look`;
   }
+  const draining = appliances.filter(({ state }) => state === "draining").length;
+  if (draining) {
+    return `${all - draining} of ${plural(all, "appliance")} healthy, ${draining} draining`;
+  }
   const healthy = all === 1 ? "The appliance is healthy" : `All ${all} appliances are healthy`;
   if (fillingCount === 0) return healthy;
   return `${healthy}, ${fillingCount === all && all > 1 ? "all" : fillingCount} filling`;
@@ -67,11 +71,13 @@ export function verdictOf(fleet: Fleet): Verdict {
     return text ? [{ appliance: one.id, text }] : [];
   });
   const fillingCount = appliances.filter(filling).length;
-  const held = appliances.reduce((sum, one) => sum + (one.report?.fill.bytes_held ?? 0), 0);
+  const sum = (of: "bytes_held" | "bytes_wanted") =>
+    appliances.reduce((total, one) => total + (one.report?.fill[of] ?? 0), 0);
+  const [held, wanted] = [sum("bytes_held"), sum("bytes_wanted")];
   const facts = [
     plural(fleet.sites.length, "site"),
     plural(fleet.assets.length, "asset"),
-    `${text(bytes(held))} held`,
+    `${held < wanted ? part(held, wanted) : text(bytes(held))} held`,
     `generation\u00a0${fleet.generation}`,
   ].join(" · ");
   const mood = concerns.length ? "trouble" : fillingCount ? "busy" : "well";

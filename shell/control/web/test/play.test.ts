@@ -1,0 +1,128 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { Delivery } from "../src/play/delivery";
+import { entryUrl, pageUrl, readParameters } from "../src/play/parameters";
+import { Progress, type Playable } from "../src/play/progress";
+import type { RequestRecord } from "../src/play/requests";
+import { appliance, fleet } from "./support";
+
+const playing = (currentTime: number, changes: Partial<Playable> = {}): Playable => {
+  return { currentTime, paused: false, ended: false, seeking: false, ...changes };
+};
+
+/** Samples every 50 ms from 1,000 ms on; `at` gives the video for each. */
+function run(milliseconds: number, at: (t: number) => Playable): Progress {
+  const progress = new Progress();
+  progress.firstFrame(1_000, at(0));
+  for (let t = 50; t <= milliseconds; t += 50) progress.sample(1_000 + t, at(t));
+  return progress;
+}
+
+test("a film that moves has no stall, and its time is counted", () => {
+  const progress = run(10_000, (t) => playing(t / 1_000));
+  assert.equal(progress.stalls, 0);
+  assert.ok(Math.abs(progress.playedS - 10) < 1e-6);
+});
+
+test("450 ms without progress is a stall, 400 are not", () => {
+  assert.equal(run(2_000, (t) => playing(Math.min(t, 1_600) / 1_000)).stalls, 0);
+  const stalled = run(2_000, (t) => playing(Math.min(t, 1_500) / 1_000));
+  assert.equal(stalled.stalls, 1);
+  assert.equal(stalled.stalled, true);
+  assert.equal(stalled.stallMs(3_000), 500);
+});
+
+test("a stall counts once, however long, and ends when the film moves", () => {
+  const progress = run(9_000, (t) => playing(t < 2_000 ? t / 1_000 : Math.max(2, (t - 5_000) / 1_000)));
+  assert.equal(progress.stalls, 1);
+  assert.equal(progress.stalled, false);
+  assert.ok(Math.abs(progress.stallMs(10_000) - 5_100) < 101, `${progress.stallMs(10_000)}`);
+});
+
+test("standing still on purpose is no stall", () => {
+  for (const why of [{ paused: true }, { ended: true }, { seeking: true }]) {
+    assert.equal(run(5_000, () => playing(3, why)).stalls, 0);
+  }
+});
+
+test("a busy main thread is no stall if the film moved meanwhile", () => {
+  const progress = new Progress();
+  progress.firstFrame(0, playing(0));
+  progress.sample(50, playing(0.05));
+  progress.sample(950, playing(0.95));
+  assert.equal(progress.stalls, 0);
+});
+
+test("before the first frame nothing is a stall", () => {
+  const progress = new Progress();
+  for (let t = 0; t < 5_000; t += 50) progress.sample(t, playing(0));
+  assert.equal(progress.stalls, 0);
+});
+
+const failed = (host: string, changes: Partial<RequestRecord> = {}): RequestRecord => ({
+  t_ms: 0,
+  host,
+  path: "r0.mp4",
+  range: null,
+  status: 0,
+  bytes: 0,
+  ms: 10,
+  first_byte_ms: null,
+  kind: "video",
+  aborted: false,
+  ...changes,
+});
+
+test("a move after a failure is a fail-over, any other is not", () => {
+  const delivery = new Delivery();
+  delivery.learn(fleet([appliance("a1"), appliance("a2"), appliance("a3")]));
+  assert.equal(delivery.arrived("video", "a1.example:8443", 0), null);
+  assert.equal(delivery.note(failed("a1.example:8443"), 1_000), true);
+  const move = delivery.arrived("video", "a2.example:8443", 2_000);
+  assert.deepEqual(move, { kind: "video", from: "a1", to: "a2", failed: true });
+  const steered = delivery.arrived("video", "a3.example:8443", 3_000);
+  assert.equal(steered?.failed, false);
+  assert.deepEqual([delivery.moves, delivery.failovers], [2, 1]);
+});
+
+test("sound moves are told but not counted twice", () => {
+  const delivery = new Delivery();
+  delivery.arrived("audio", "x:1", 0);
+  assert.equal(delivery.arrived("audio", "y:1", 1)?.kind, "audio");
+  assert.equal(delivery.moves, 0);
+});
+
+test("a player that gives up on a silent server saw a failure; one that changes its mind did not", () => {
+  const delivery = new Delivery();
+  assert.equal(delivery.note(failed("x:1", { aborted: true, ms: 10_000 }), 0), true);
+  assert.equal(delivery.note(failed("x:1", { aborted: true, ms: 200 }), 0), false);
+  assert.equal(delivery.note(failed("x:1", { status: 404 }), 0), true);
+  assert.equal(delivery.note(failed("x:1", { status: 206, bytes: 10 }), 0), false);
+});
+
+test("bytes of both listeners are one appliance's", () => {
+  const delivery = new Delivery();
+  const one = appliance("a1");
+  if (one.report) one.report.plain_url = "http://a1.example:8480";
+  delivery.learn(fleet([one]));
+  const sums = new Map([["a1.example:8443", 5], ["a1.example:8480", 7], ["elsewhere:1", 1]]);
+  assert.deepEqual(delivery.bytesByAppliance(sums), { a1: 12, "elsewhere:1": 1 });
+});
+
+test("the address says what to play, and nonsense is ignored", () => {
+  const asked = readParameters("?asset=my%20film&player=dash&plain=1&buffer=12");
+  assert.deepEqual(asked, { asset: "my film", player: "dash", plain: true, buffer_s: 12 });
+  const nothing = { asset: null, player: "hls", plain: false, buffer_s: null };
+  assert.deepEqual(readParameters("?player=vlc&plain=yes&buffer=-3"), nothing);
+  assert.deepEqual(readParameters("?asset=&buffer=NaN"), nothing);
+  assert.equal(readParameters("?buffer=1e9").buffer_s, 600);
+});
+
+test("addresses lead back to the same parameters", () => {
+  const parameters = { asset: "a&b", player: "dash" as const, plain: true, buffer_s: 12 };
+  const [, query = ""] = pageUrl(parameters).split("?");
+  assert.deepEqual(readParameters(`?${query}`), parameters);
+  assert.equal(entryUrl("a/b", parameters), "/v1/play/a%2Fb.mpd?plain=1");
+  const plainly = readParameters("?asset=film");
+  assert.equal(entryUrl("film", plainly), "/v1/play/film.m3u8");
+});

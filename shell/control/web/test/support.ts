@@ -1,0 +1,54 @@
+// A fleet to try things on: everything well unless changed.
+
+import type { Appliance, Fleet, Report, Site } from "../src/fleet";
+
+export function report(changes: Partial<Report> = {}): Report {
+  return {
+    uptime_s: 60,
+    software: "0.1.0",
+    base_url: "https://127.0.0.2:8443",
+    generation: 1,
+    load: {
+      serving: true,
+      connections: 3,
+      connections_max: 100,
+      egress_bits_per_second: 1_000,
+      egress_max_bits_per_second: 0,
+      egress_bytes: 0,
+      requests: 0,
+      request_errors: 0,
+      cpu_percent: 10,
+    },
+    drives: [
+      { id: "0", path: "/d/0", state: "ok", capacity_bytes: 100, free_bytes: 50, objects: 1 },
+      { id: "1", path: "/d/1", state: "ok", capacity_bytes: 100, free_bytes: 50, objects: 1 },
+    ],
+    fill: {
+      objects_wanted: 2,
+      objects_held: 2,
+      bytes_wanted: 100,
+      bytes_held: 100,
+      bits_per_second: 0,
+    },
+    ...changes,
+  };
+}
+
+export function appliance(id: string, changes: Partial<Appliance> = {}): Appliance {
+  return {
+    id,
+    state: "healthy",
+    report: report(),
+    objects_held: 2,
+    weight: 1,
+    last_report_ms: 500,
+    base_url: `https://${id}.example:8443`,
+    ...changes,
+  };
+}
+
+export function fleet(appliances: Appliance[], changes: Partial<Fleet> = {}): Fleet {
+  const sites: Site[] = [{ id: "s1", prefixes: [], appliances }];
+  const rest = { assets: [], errors: [], history: [] };
+  return { now_unix_s: 1_000, generation: 1, sites, ...rest, ...changes };
+}

@@ -1,0 +1,71 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { bitRate, bytes, duration, percent, plural, position, roundUp, short, text } from "../src/units";
+
+const plain = (value: string) => value.replaceAll("\u00a0", " ");
+
+test("rates and sizes have three digits and the unit that fits", () => {
+  const cases: [number, string][] = [
+    [0, "0 b/s"],
+    [7, "7 b/s"],
+    [999, "999 b/s"],
+    [1_000, "1.00 kb/s"],
+    [12_345, "12.3 kb/s"],
+    [123_456, "123 kb/s"],
+    [999_400, "999 kb/s"],
+    [999_600, "1.00 Mb/s"],
+    [1_420_000_000, "1.42 Gb/s"],
+    [-5, "0 b/s"],
+  ];
+  for (const [rate, wanted] of cases) assert.equal(plain(text(bitRate(rate))), wanted);
+  assert.equal(plain(text(bytes(1.92e12))), "1.92 TB");
+  assert.equal(plain(short(bitRate(5e9))), "5 Gb/s");
+  assert.equal(plain(short(bitRate(2.5e9))), "2.5 Gb/s");
+});
+
+test("percentages have a decimal only while they are small", () => {
+  assert.deepEqual([0, 0.04, 9.9, 9.96, 50].map((share) => percent(share).value), [
+    "0",
+    "0.0",
+    "9.9",
+    "10",
+    "50",
+  ]);
+});
+
+test("durations use two units at most", () => {
+  const cases: [number, string][] = [
+    [0, "0 s"],
+    [59.9, "59 s"],
+    [60, "1 min"],
+    [3_599, "59 min"],
+    [3_600, "1 h"],
+    [7_500, "2 h 5 min"],
+    [90_000, "1 d 1 h"],
+    [-3, "0 s"],
+  ];
+  for (const [seconds, wanted] of cases) assert.equal(plain(duration(seconds)), wanted);
+});
+
+test("positions in a film look like a clock", () => {
+  assert.deepEqual([0, 7, 67, 599, 3_600, 3_765].map(position), [
+    "0:00",
+    "0:07",
+    "1:07",
+    "9:59",
+    "1:00:00",
+    "1:02:45",
+  ]);
+});
+
+test("axes end at 1, 2 or 5 times a power of ten", () => {
+  assert.deepEqual([0, 0.3, 1, 1.1, 4.9, 5, 51, 1e9].map(roundUp), [1, 0.5, 1, 2, 5, 5, 100, 1e9]);
+});
+
+test("one is singular", () => {
+  assert.deepEqual([0, 1, 2_000].map((value) => plain(plural(value, "object"))), [
+    "0 objects",
+    "1 object",
+    "2,000 objects",
+  ]);
+});

@@ -1,0 +1,216 @@
+// The pages themselves: what they say in each state of the fleet, that nothing comes from elsewhere
+// or is refused by their policy, that nothing is wider than a phone, and what axe finds.
+
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { test } from "node:test";
+import { film, until, wait, withMock, withPage } from "./support.mjs";
+
+const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+const LAPTOP = { width: 1280, height: 800 };
+const PHONE = { width: 390, height: 844 };
+const textOf = (page, selector) => page.locator(selector).first().innerText();
+
+/** Opens `path` and runs `action`, then asserts that the page kept its own rules. */
+async function visit(mock, path, options, action) {
+  await withPage({ viewport: LAPTOP, ...options }, async (page) => {
+    const complaints = [];
+    const hosts = new Set();
+    page.on("pageerror", (error) => complaints.push(String(error)));
+    page.on("console", (message) => {
+      if (/Content Security Policy/i.test(message.text())) complaints.push(message.text());
+    });
+    page.on("request", (request) => hosts.add(new URL(request.url()).hostname));
+    await page.goto(mock.url + path);
+    await action(page);
+    assert.deepEqual(complaints, []);
+    const foreign = [...hosts].filter((host) => host && !host.startsWith("127."));
+    assert.deepEqual(foreign, [], "nothing comes from elsewhere");
+  });
+}
+
+const ready = (page) => page.locator("#verdict:not(:text('Asking control'))").waitFor();
+
+async function assertAccessible(page) {
+  // As a string in the page's own world: the policy lets no other script in.
+  await page.evaluate(AXE);
+  const { violations } = await page.evaluate(() => axe.run());
+  const found = violations.map(({ id, nodes }) => `${id}: ${nodes[0].html} ${nodes[0].failureSummary}`);
+  assert.deepEqual(found, []);
+}
+
+const assertFits = async (page, width) => {
+  const wide = await page.evaluate(() => document.documentElement.scrollWidth);
+  assert.ok(wide <= width, `${wide} px wide on ${width}`);
+};
+
+for (const scenario of ["lively", "filling", "faults", "empty", "no-assets", "large"]) {
+  for (const [size, scheme] of [[LAPTOP, "light"], [PHONE, "dark"]]) {
+    test(`status, ${scenario}, ${size.width} px, ${scheme}: fits and is accessible`, async () => {
+      await withMock({ scenario, controls: scenario === "lively" }, (mock) =>
+        visit(mock, "/", { viewport: size, colorScheme: scheme }, async (page) => {
+          await ready(page);
+          await assertFits(page, size.width);
+          await assertAccessible(page);
+        }),
+      );
+    });
+  }
+}
+
+test("a well fleet is called healthy, with its figures and units", async () => {
+  await withMock({}, (mock) =>
+    visit(mock, "/", {}, async (page) => {
+      await ready(page);
+      assert.equal(await textOf(page, "#verdict"), "All 3 appliances are healthy");
+      assert.match(await textOf(page, ".gauge-now"), /[\d.]+\s+Gb\/s/);
+      assert.match(await textOf(page, "#appliance-a1"), /127\.0\.0\.2:18243/);
+      assert.match(await textOf(page, "#appliance-a1"), /206\sGB of 1\.92\sTB/);
+      assert.equal(await page.locator(".faults:visible").count(), 0, "no buttons but in the demo");
+    }),
+  );
+});
+
+test("each trouble is named where it is, and in the first sentence", async () => {
+  await withMock({ scenario: "faults" }, (mock) =>
+    visit(mock, "/", {}, async (page) => {
+      await ready(page);
+      assert.equal(await textOf(page, "#verdict"), "3 of 4\u00a0appliances need a look");
+      const concerns = await page.locator(".concern").allInnerTexts();
+      assert.deepEqual(concerns.map((text) => text.replace(/\s/g, " ")), [
+        "a1: drive /d/1 set aside",
+        "a2: silent for 14 s",
+        "a4: never seen",
+      ]);
+      assert.match(await textOf(page, "#appliance-a1 .drives"), /set aside: read did not finish/);
+      assert.match(await textOf(page, "#appliance-a2 .figures"), /–/);
+      assert.match(await textOf(page, "#appliance-a4"), /Its configuration must name this control/);
+      assert.equal(await page.locator(".row.error").count(), 3);
+    }),
+  );
+});
+
+test("an empty fleet says what to do next", async () => {
+  await withMock({ scenario: "empty" }, (mock) =>
+    visit(mock, "/", {}, async (page) => {
+      await ready(page);
+      assert.equal(await textOf(page, "#verdict"), "No appliances yet");
+      assert.match(await textOf(page, "#welcome"), /nearcast-appliance format/);
+      assert.ok((await textOf(page, "#welcome")).includes(`${mock.url}/v1/sites/s1`));
+      assert.equal(await page.locator("#gauges:visible").count(), 0);
+    }),
+  );
+});
+
+test("a silent control is said so, what was known stays, and its return is seen", async () => {
+  await withPage({ viewport: LAPTOP }, async (page) => {
+    await withMock({}, async (mock) => {
+      await page.goto(mock.url);
+      await ready(page);
+      assert.equal(await page.locator("#outage:visible").count(), 0);
+      const before = await page.locator("#sites").boundingBox();
+      await mock.close();
+      await page.locator("#outage:visible").waitFor({ timeout: 10_000 });
+      assert.match(await textOf(page, "#outage"), /Control does not answer/);
+      assert.match(await textOf(page, "#verdict"), /^Last known: all 3/);
+      assert.deepEqual(await page.locator("#sites").boundingBox(), before, "nothing jumped");
+    }).catch((error) => {
+      // The pretend control was closed above; a second time is refused.
+      if (error.code !== "ERR_SERVER_NOT_RUNNING") throw error;
+    });
+    await withMock({}, async () => {
+      await page.locator("#outage").waitFor({ state: "hidden", timeout: 10_000 });
+      assert.equal(await textOf(page, "#verdict"), "All 3 appliances are healthy");
+    });
+  });
+});
+
+test("a lively page does not jump, and keeps the focus", async () => {
+  await withMock({ controls: true }, (mock) =>
+    visit(mock, "/", {}, async (page) => {
+      await ready(page);
+      await wait(500);
+      const boxes = () =>
+        page.evaluate(() =>
+          [...document.querySelectorAll(".gauge, .card, .panel, .button")].map((element) => {
+            const { x, y, width, height } = element.getBoundingClientRect();
+            return [x, y, width, height].join(" ");
+          }),
+        );
+      await page.getByRole("button", { name: "Restore a2" }).focus();
+      const before = await boxes();
+      await wait(4_000);
+      assert.deepEqual(await boxes(), before);
+      const focus = await page.evaluate(() => document.activeElement.getAttribute("aria-label"));
+      assert.equal(focus, "Restore a2");
+    }),
+  );
+});
+
+for (const player of ["hls", "dash"]) {
+  test(`player, ${player}: plays, and a kill from the page moves it to another`, async () => {
+    await withMock({ film: film() }, (mock) =>
+      visit(mock, `/play?asset=film&player=${player}&buffer=8`, {}, async (page) => {
+        const state = () => page.evaluate(() => window.nearcast.state());
+        const metrics = () => page.evaluate(() => window.nearcast.metrics());
+        await until("three seconds played", 15_000, async () => (await metrics()).played_s > 3);
+        assert.equal((await state()).serving.video, "a1");
+        assert.equal(await textOf(page, "#served-name"), "a1");
+        await page.getByRole("button", { name: "Kill a1" }).click();
+        await until("a2 serves", 20_000, async () => (await state()).serving.video === "a2");
+        const { moves, trouble } = await state();
+        assert.equal(moves, 1);
+        assert.equal(trouble, null);
+        const { stalls, bytes_by_appliance: sums, requests } = await metrics();
+        assert.equal(stalls, 0);
+        assert.ok(sums.a1 > 0 && sums.a2 > 0);
+        assert.ok(requests.some(({ kind, range }) => kind === "video" && /^bytes=/.test(range)));
+        assert.ok(!JSON.stringify(requests).includes("pretend-token/"), "no token in the log");
+        await page.getByRole("button", { name: "Restore a1" }).click();
+        const label = () => page.locator(".strip-frame").getAttribute("aria-label");
+        const both = /^Video from a1 0:00 to \d:\d\d, a2 /;
+        await until("the strip to show both", 2_000, async () => both.test(await label()));
+      }),
+    );
+  });
+}
+
+for (const [size, scheme] of [[LAPTOP, "dark"], [PHONE, "light"]]) {
+  test(`player, ${size.width} px, ${scheme}: fits and is accessible`, async () => {
+    await withMock({ film: film() }, (mock) =>
+      visit(mock, "/play", { viewport: size, colorScheme: scheme }, async (page) => {
+        const played = () => page.evaluate(() => window.nearcast.metrics().played_s);
+        await until("the first asset to play by itself", 15_000, async () => (await played()) > 1);
+        await assertFits(page, size.width);
+        await assertAccessible(page);
+      }),
+    );
+  });
+}
+
+test("an asset that control does not know is said so", async () => {
+  await withMock({ film: film() }, (mock) =>
+    visit(mock, "/play?asset=nothing", {}, async (page) => {
+      await page.locator("#trouble:visible").waitFor({ timeout: 10_000 });
+      assert.match(await textOf(page, "#trouble"), /Control knows no asset named nothing/);
+    }),
+  );
+});
+
+test("a browser that does not trust the certificates is offered plain HTTP", async () => {
+  const { certificate } = await import("./support.mjs");
+  const tls = certificate();
+  try {
+    await withMock({ film: film(), tls }, (mock) =>
+      visit(mock, "/play?asset=film&buffer=12", {}, async (page) => {
+        await page.locator("#trouble:visible").waitFor({ timeout: 15_000 });
+        const link = page.getByRole("link", { name: "Play over plain HTTP" });
+        await link.waitFor({ timeout: 15_000 });
+        assert.match(await link.getAttribute("href"), /asset=film.*plain=1.*buffer=12/);
+      }),
+    );
+  } finally {
+    tls.remove();
+  }
+});

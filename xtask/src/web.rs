@@ -35,11 +35,11 @@ pub(crate) fn build(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Runs the `check` script of every package that has one.
-pub(crate) fn check(root: &Path) -> Result<()> {
+/// Runs a script of this name in every package that has one.
+pub(crate) fn run(root: &Path, script: &str) -> Result<()> {
     for folder in folders(root) {
-        if has_script(&folder, "check")? {
-            npm(&folder, &["run", "check"])?;
+        if has_script(&folder, script)? {
+            npm(&folder, &["run", script])?;
         }
     }
     Ok(())

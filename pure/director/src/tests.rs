@@ -372,7 +372,8 @@ fn notices_are_bounded() {
 proptest! {
     #[test]
     fn a_ticket_survives_its_url(
-        random: [u8; 12], v4: [u8; 4], v6: [u8; 16], len in 0_u8..=32, plain: bool, count in 1_usize..5
+        random: [u8; 12], v4: [u8; 4], v6: [u8; 16], len in 0_u8..=32, plain: bool,
+        count in 1_usize..5
     ) {
         for address in [IpAddr::from(v4), IpAddr::from(v6)] {
             let ticket = Ticket {
@@ -383,7 +384,8 @@ proptest! {
                 pathways: (0..count).map(|i| id(&format!("a-{i}.b"))).collect(),
             };
             let payload = ticket.payload();
-            prop_assert!(payload.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.~:".contains(&b)));
+            let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.~:".contains(&b);
+            prop_assert!(payload.bytes().all(plain));
             prop_assert_eq!(Ticket::parse(ticket.session, &payload), Some(ticket));
         }
     }
@@ -396,7 +398,9 @@ proptest! {
     #[test]
     fn what_a_delta_completes_is_what_a_recount_finds(
         deltas in proptest::collection::vec(
-            (proptest::collection::vec(0_u8..6, 0..4), proptest::collection::vec(0_u8..6, 0..4)), 1..12)
+            (proptest::collection::vec(0_u8..6, 0..4), proptest::collection::vec(0_u8..6, 0..4)),
+            1..12,
+        )
     ) {
         let mut director = running(&["a1"]);
         put_version(&mut director, "film-1", &[0, 1, 2], 1);

@@ -285,8 +285,11 @@ impl Settings {
     }
 }
 
+fn wrong(section: &'static str, key: &'static str, message: String) -> ConfigError {
+    ConfigError::Value { section, key, message }
+}
+
 fn check(file: File, origins: BTreeMap<String, String>) -> Result<Settings, ConfigError> {
-    let wrong = |section, key, message: String| ConfigError::Value { section, key, message };
     let name: ApplianceId =
         file.name.parse().map_err(|error| wrong("", "name", format!("{error}")))?;
     let serve = file.serve;
@@ -312,14 +315,7 @@ fn check(file: File, origins: BTreeMap<String, String>) -> Result<Settings, Conf
         let message = format!("{} CPUs for {workers} workers: give one each", serve.cpus.len());
         return Err(wrong("serve", "cpus", message));
     }
-    let paths = file.drives.paths;
-    if paths.is_empty() || DRIVES_MAX < paths.len() {
-        let message = format!("give 1 to {DRIVES_MAX} directories, each formatted before");
-        return Err(wrong("drives", "paths", message));
-    }
-    if !(1..=256).contains(&file.drives.depth) {
-        return Err(wrong("drives", "depth", "must be between 1 and 256".to_owned()));
-    }
+    check_drives(&file.drives)?;
     // Each worker's table of files, of at most 65,535, must be larger than its share of transfers.
     if !(workers..=workers * 30_000).contains(&serve.transfers_max) {
         let message = format!("must be between {workers} and {}", workers * 30_000);
@@ -348,7 +344,7 @@ fn check(file: File, origins: BTreeMap<String, String>) -> Result<Settings, Conf
         idle_timeout: serve.idle_timeout.0,
         progress_timeout: serve.progress_timeout.0,
         stop_within: serve.stop_within.0,
-        drives: paths,
+        drives: file.drives.paths,
         drive_depth: file.drives.depth,
         small_objects_max: file.drives.small_objects_max.0,
         control_url,
@@ -359,6 +355,17 @@ fn check(file: File, origins: BTreeMap<String, String>) -> Result<Settings, Conf
         metrics_listen: file.metrics.listen,
         origins,
     })
+}
+
+fn check_drives(drives: &DrivesFile) -> Result<(), ConfigError> {
+    if drives.paths.is_empty() || DRIVES_MAX < drives.paths.len() {
+        let message = format!("give 1 to {DRIVES_MAX} directories, each formatted before");
+        return Err(wrong("drives", "paths", message));
+    }
+    if !(1..=256).contains(&drives.depth) {
+        return Err(wrong("drives", "depth", "must be between 1 and 256".to_owned()));
+    }
+    Ok(())
 }
 
 fn url(scheme: &str, at: SocketAddr) -> String {
@@ -386,7 +393,7 @@ fn origins_of(table: &toml::Table, name: &str) -> BTreeMap<String, String> {
     origins
 }
 
-/// Puts `SECTION_KEY=value` into the table. A value is TOML where it parses as such, text elsewhere.
+/// Puts `SECTION_KEY=value` into the table. A value is TOML where it parses as such, else text.
 fn overlay(table: &mut toml::Table, setting: &str, value: &str) -> String {
     const SECTIONS: [&str; 5] = ["serve", "drives", "control", "fill", "metrics"];
     let setting = setting.to_ascii_lowercase();

@@ -84,7 +84,8 @@ pub fn text(workers: &[Arc<ServeCounters>], more: &[(String, f64, &str)]) -> Str
         let value = sum(workers, of);
         let _ = write!(
             out,
-            "# HELP nearcast_{name} {help}\n# TYPE nearcast_{name} {kind}\nnearcast_{name} {value}\n"
+            "# HELP nearcast_{name} {help}\n# TYPE nearcast_{name} {kind}\n\
+             nearcast_{name} {value}\n"
         );
     }
     let mut before = "";

@@ -70,7 +70,7 @@ fn connect(acceptor: &Acceptor, config: Arc<ClientConfig>, step: usize) -> Resul
 }
 
 impl Pair {
-    fn to_client(&mut self, parts: [&[u8]; 2]) -> Vec<u8> {
+    fn send_to_client(&mut self, parts: [&[u8]; 2]) -> Vec<u8> {
         let mut out = vec![0; Session::sealed_len_max([parts[0].len(), parts[1].len()])];
         let len = self.session.seal(parts, &mut out).unwrap();
         self.feed_client(&out[..len])
@@ -88,7 +88,7 @@ impl Pair {
         received
     }
 
-    fn to_server(&mut self, content: &[u8]) -> Result<(Vec<u8>, bool), TlsError> {
+    fn send_to_server(&mut self, content: &[u8]) -> Result<(Vec<u8>, bool), TlsError> {
         self.client.writer().write_all(content).unwrap();
         while self.client.wants_write() {
             self.client.write_tls(&mut self.incoming).unwrap();
@@ -116,12 +116,12 @@ fn what_we_seal_a_client_reads_with_each_cipher_and_any_split() {
         let config = Arc::new(config);
         for step in [1, 100, 100_000] {
             let mut pair = connect(&acceptor, config.clone(), step).unwrap();
-            let (received, closed) = pair.to_server(b" gets the worm").unwrap();
+            let (received, closed) = pair.send_to_server(b" gets the worm").unwrap();
             let all = [pair.early.clone(), received].concat();
             assert_eq!((&all[..], closed), (&b"early bird gets the worm"[..], false));
             for len in [0, 1, 16_383, 16_384, 16_385, 262_144] {
                 let body = content(len);
-                assert_eq!(pair.to_client([b"head", &body]), [b"head", &body[..]].concat());
+                assert_eq!(pair.send_to_client([b"head", &body]), [b"head", &body[..]].concat());
             }
         }
     }
@@ -132,7 +132,7 @@ fn tickets_let_a_client_resume() {
     let (acceptor, roots) = acceptor();
     let config = Arc::new(client_config(roots, &[&rustls::version::TLS13], None));
     let mut pair = connect(&acceptor, config.clone(), 100_000).unwrap();
-    pair.to_client([b"x", b""]);
+    pair.send_to_client([b"x", b""]);
     let pair = connect(&acceptor, config, 100_000).unwrap();
     assert_eq!(pair.client.handshake_kind(), Some(rustls::HandshakeKind::Resumed));
 }
@@ -145,14 +145,14 @@ fn key_updates_are_followed_and_answered_and_bounded() {
     let mut failed = None;
     for round in 0..100_u8 {
         pair.client.refresh_traffic_keys().unwrap();
-        match pair.to_server(&[round]) {
+        match pair.send_to_server(&[round]) {
             Ok((received, _)) => assert!(received.ends_with(&[round])),
             Err(error) => {
                 failed = Some((round, error));
                 break;
             }
         }
-        assert_eq!(pair.to_client([&[round], b"y"]), [round, b'y']);
+        assert_eq!(pair.send_to_client([&[round], b"y"]), [round, b'y']);
     }
     assert_eq!(failed, Some((64, TlsError::Unexpected("number of key updates"))));
 }
@@ -167,7 +167,7 @@ fn both_sides_can_say_goodbye() {
     pair.client.read_tls(&mut &out[..len]).unwrap();
     assert!(pair.client.process_new_packets().unwrap().peer_has_closed());
     pair.client.send_close_notify();
-    assert!(pair.to_server(b"").unwrap().1);
+    assert!(pair.send_to_server(b"").unwrap().1);
 }
 
 #[test]

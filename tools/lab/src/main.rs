@@ -69,7 +69,8 @@ fn print(text: &str) -> Result<()> {
     Ok(out.flush()?)
 }
 
-/// A thousand connections need as many files, in servers that we start, too, which inherit the limit.
+/// A thousand connections need as many files, also in the servers that we start: they inherit the
+/// limit.
 fn raise_file_limit() -> Result<()> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);

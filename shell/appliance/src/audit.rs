@@ -2,7 +2,7 @@
 //!
 //! The index is the truth for serving; a walk only finds what should not be: an object whose file
 //! is gone or cut (it is hidden, reported and filled again), a file that the index does not know
-//! (it is verified and adopted if the manifest wants it, removed if not), a second copy of an object.
+//! (it is verified and adopted if the manifest wants it, removed if not), a second copy.
 
 use std::collections::BTreeSet;
 

@@ -252,10 +252,12 @@ impl Drive {
         while done < bytes.len() {
             let offset = at.0 + Bytes::of(done).0;
             match rustix::io::pwrite(fd, &bytes[done..], offset) {
-                Ok(0) => return Err(to("write to", "a file: nothing was taken")(Errno::IO)),
+                Ok(0) => {
+                    return Err(to("write to", "an object's file: nothing was taken")(Errno::IO));
+                }
                 Ok(n) => done += n,
                 Err(Errno::INTR) => {}
-                Err(errno) => return Err(to("write to", "a file")(errno)),
+                Err(errno) => return Err(to("write to", "an object's file")(errno)),
             }
         }
         Ok(())
@@ -601,10 +603,10 @@ pub(crate) fn read_at(fd: &OwnedFd, bytes: &mut [u8], at: Bytes) -> Result<(), D
     while done < bytes.len() {
         let offset = at.0 + Bytes::of(done).0;
         match rustix::io::pread(fd, &mut bytes[done..], offset) {
-            Ok(0) => return Err(DriveError::short("a file")),
+            Ok(0) => return Err(DriveError::short("a file of the drive")),
             Ok(n) => done += n,
             Err(Errno::INTR) => {}
-            Err(errno) => return Err(to("read", "a file")(errno)),
+            Err(errno) => return Err(to("read", "a file of the drive")(errno)),
         }
     }
     Ok(())

@@ -7,6 +7,7 @@ use store::log::Change;
 use store::publish::{Action, Event, Outcome, Removal};
 
 use crate::drives::{Drive, DriveError};
+use crate::format::gigabytes;
 use crate::shared::Shared;
 
 /// Runs until all must stop.
@@ -22,8 +23,10 @@ pub(crate) fn run(shared: &Shared, spare_copies: Vec<(DriveIndex, ObjectId)>) {
             shared.release(object);
         }
     }
+    let mut without_room = 0;
     while shared.wait_for_planning() {
         let chores = shared.plan();
+        without_room = say_what_finds_no_room(shared, without_room);
         let mut done = 0;
         for (object, index) in &chores.drop_parts {
             done += usize::from(!shared.is_stopping() && drop_part(shared, *object, *index));
@@ -40,6 +43,19 @@ pub(crate) fn run(shared: &Shared, spare_copies: Vec<(DriveIndex, ObjectId)>) {
             shared.replan();
         }
     }
+}
+
+/// Reports objects that fit on no drive, when their number changes; returns it.
+fn say_what_finds_no_room(shared: &Shared, said: u64) -> u64 {
+    let report = shared.plan_report();
+    let count = report.objects_without_room;
+    if count != said && 0 < count {
+        let bytes = gigabytes(report.bytes_without_room.0);
+        tracing::warn!(objects = count, bytes = report.bytes_without_room.0, "drives are full");
+        let text = format!("drives are full: {count} wanted objects ({bytes}) find no room");
+        shared.note("fill", format!("{text}; add drives, or let this site hold less"));
+    }
+    count
 }
 
 /// Takes an object out of the index, off the log and off its drive. False if it stays.

@@ -533,6 +533,11 @@ impl State {
         if let Some(len) = self.wanted.get(&object) {
             self.progress.objects_held += 1;
             self.progress.bytes_held += *len;
+            if self.progress.objects_held == self.progress.objects_wanted {
+                let progress = self.progress;
+                let (objects, bytes) = (progress.objects_held, progress.bytes_held.0);
+                tracing::info!(objects, bytes, "all of the manifest is held");
+            }
         }
         (self.sink)(Update::Published { object, extent, small });
     }

@@ -167,6 +167,17 @@ fn a_source_that_ignores_ranges_is_used_as_far_as_it_can_be() {
 }
 
 #[test]
+fn the_ranges_of_an_object_share_a_connection() {
+    let files = [TestFile::new("v.mp4", 40_000_000)];
+    let (origin, o, _control, c) = start(&files);
+    let mut rig = Rig::new(1, Some(c.address));
+    let _handle = rig.start();
+    rig.wait_for(&files);
+    let requests = origin.requests.load(Ordering::SeqCst);
+    assert_eq!((requests, o.connections.load(Ordering::SeqCst)), (3, 1));
+}
+
+#[test]
 fn a_source_that_fails_is_tried_again_until_it_works() {
     let files = [TestFile::new("v.mp4", 300_000)];
     let (origin, _o, control, c) = start(&files);

@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// One request.
 pub(crate) struct Request {
@@ -18,6 +18,8 @@ pub(crate) struct Request {
 /// A server; it stops listening when it is dropped.
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
+    /// Connections accepted.
+    pub(crate) connections: Arc<AtomicU64>,
     stopping: Arc<AtomicBool>,
 }
 
@@ -42,6 +44,8 @@ impl Server {
         let address = listener.local_addr().unwrap();
         let stopping = Arc::new(AtomicBool::new(false));
         let stop = Arc::clone(&stopping);
+        let connections = Arc::new(AtomicU64::new(0));
+        let count = Arc::clone(&connections);
         std::thread::spawn(move || {
             for tcp in listener.incoming() {
                 if stop.load(Ordering::SeqCst) {
@@ -49,11 +53,12 @@ impl Server {
                 }
                 let (handler, wrap) = (Arc::clone(&handler), Arc::clone(&wrap));
                 let tcp = tcp.unwrap();
+                count.fetch_add(1, Ordering::SeqCst);
                 let _ = tcp.set_nodelay(true);
                 std::thread::spawn(move || serve(wrap(tcp), &*handler));
             }
         });
-        Self { address, stopping }
+        Self { address, connections, stopping }
     }
 }
 

@@ -28,6 +28,8 @@ pub(crate) struct Window {
     pub(crate) seconds: f64,
     /// Complete responses.
     pub(crate) responses: u64,
+    /// Connections that had no complete response in the whole window.
+    pub(crate) stalled: usize,
     /// Complete responses per second.
     pub(crate) responses_per_s: f64,
     /// Median response time.
@@ -60,7 +62,7 @@ pub(crate) fn measure<M>(
     let mut load = Load::connect(plan, truth)?;
     load.ask_all()?;
     load.drive(Instant::now() + timing.warm_up)?;
-    load.latency().reset();
+    load.reset_latency();
     let (meter_before, client) = (meter()?, cpu::of_this_thread()?);
     let (before, start) = (load.totals(), Instant::now());
     load.drive(start + timing.window)?;
@@ -77,6 +79,7 @@ pub(crate) fn measure<M>(
         gb,
         seconds,
         responses,
+        stalled: load.waiting_since(start),
         responses_per_s: f64::from(u32::try_from(responses)?) / seconds,
         response_ms_p50: millis(0.5),
         response_ms_p99: millis(0.99),

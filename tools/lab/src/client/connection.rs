@@ -91,6 +91,11 @@ impl Connection {
         self.keys.suite
     }
 
+    /// Since when it waits for a response.
+    pub(crate) fn waits_since(&self) -> Instant {
+        self.asked_at
+    }
+
     /// Sends `request`, which asks for `asked`.
     pub(crate) fn ask(&mut self, now: Instant, asked: Asked, request: &[u8]) -> Result<()> {
         assert!(self.reply.is_none(), "one request at a time");

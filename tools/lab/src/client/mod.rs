@@ -16,6 +16,8 @@ mod dice;
 mod handshake;
 mod record;
 mod reply;
+#[cfg(test)]
+mod tests;
 mod truth;
 
 use std::collections::BTreeSet;
@@ -89,6 +91,10 @@ pub(crate) struct Load {
     /// From request to last byte, in microseconds.
     latency: Histogram<u64>,
     suites: BTreeSet<u16>,
+    /// When anything came last.
+    heard: Instant,
+    /// Longest time in which nothing at all comes before the run counts as failed.
+    silence_max: Duration,
 }
 
 /// Sleep before each look at the sockets, so that one look finds much. It stands for the interrupt
@@ -96,7 +102,7 @@ pub(crate) struct Load {
 /// server as well (measured with nginx, warm, both in CPU s/GB: server 0.64 to 0.76 instead of 0.74
 /// to 0.86, client 0.19 to 0.28 instead of 0.28 to 0.34; 1 ms gives the client 0.15).
 const PAUSE: Duration = Duration::from_micros(250);
-/// Longest time in which nothing at all comes before a run counts as failed.
+/// A server under load may pause, but not as long as this.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 /// How long a server may take for a handshake.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
@@ -135,24 +141,26 @@ impl Load {
             responses: 0,
             latency: Histogram::new_with_bounds(1, 60_000_000, 3)?,
             suites,
+            heard: Instant::now(),
+            silence_max: SILENCE_MAX,
         })
     }
 
     /// Asks once on every connection. To be called once, before `drive`.
     pub(crate) fn ask_all(&mut self) -> Result<()> {
+        self.heard = Instant::now();
         (0..self.connections.len()).try_for_each(|index| self.ask(index))
     }
 
     /// Receives, compares and asks again until `deadline`.
     pub(crate) fn drive(&mut self, deadline: Instant) -> Result<()> {
         let mut events = Vec::with_capacity(EVENTS_MAX);
-        let mut heard = Instant::now();
         loop {
             let now = Instant::now();
             if deadline <= now {
                 return Ok(());
             }
-            ensure!(now - heard < SILENCE_MAX, "nothing came for {} s", SILENCE_MAX.as_secs());
+            ensure!(now - self.heard < self.silence_max, "nothing came for {:?}", self.silence_max);
             ensure!(!crate::stop::is_wanted(), "stopped by a signal");
             std::thread::sleep(PAUSE);
             let patience = (deadline - now).min(Duration::from_millis(100));
@@ -167,7 +175,7 @@ impl Load {
                 Err(error) => return Err(error).context("cannot wait for sockets"),
             }
             if !events.is_empty() {
-                heard = now;
+                self.heard = now;
             }
             for event in &events {
                 let data = event.data;
@@ -185,9 +193,19 @@ impl Load {
         }
     }
 
-    /// Response times from here on, in microseconds.
-    pub(crate) fn latency(&mut self) -> &mut Histogram<u64> {
-        &mut self.latency
+    /// Forgets the response times so far.
+    pub(crate) fn reset_latency(&mut self) {
+        self.latency.reset();
+    }
+
+    /// Response times since the last reset, in microseconds.
+    pub(crate) fn latency(&self) -> &Histogram<u64> {
+        &self.latency
+    }
+
+    /// Connections that wait for a response since before `since`.
+    pub(crate) fn waiting_since(&self, since: Instant) -> usize {
+        self.connections.iter().filter(|connection| connection.waits_since() < since).count()
     }
 
     /// The cipher suites that were negotiated, by their registered names.

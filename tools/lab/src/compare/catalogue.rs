@@ -42,6 +42,7 @@ impl Catalogue {
             ensure!(!crate::stop::is_wanted(), "stopped by a signal");
             catalogue.make(index)?;
         }
+        catalogue.make_playlists()?;
         fs::write(&marker, wanted)?;
         Ok(catalogue)
     }
@@ -102,6 +103,17 @@ impl Catalogue {
         Ok(fadvise(&file, 0, None, Advice::DontNeed)?)
     }
 
+    /// Ordinary HLS over the files, so that they can be ingested and played back like any film.
+    fn make_playlists(&self) -> Result<()> {
+        let entry = "#EXTM3U\n#EXT-X-STREAM-INF:BANDWIDTH=10000000\nmedia.m3u8\n";
+        let segment = |index| format!("#EXTINF:6,\n{}\n", name(index));
+        let segments: String = (0..self.count).map(segment).collect();
+        let head = "#EXTM3U\n#EXT-X-VERSION:6\n#EXT-X-TARGETDURATION:6\n#EXT-X-PLAYLIST-TYPE:VOD\n";
+        fs::write(self.dir.join("master.m3u8"), entry)?;
+        fs::write(self.dir.join("media.m3u8"), format!("{head}{segments}#EXT-X-ENDLIST\n"))?;
+        Ok(())
+    }
+
     /// A kept file has its length, and the right bytes at its end.
     fn check(&self) -> Result<()> {
         let mut index = 0;
@@ -142,6 +154,8 @@ mod tests {
         let mut bytes = fs::read(dir.join(name(1))).unwrap();
         let scratch = &mut Vec::new();
         catalogue.truth().compare(1, 0, &bytes, scratch).unwrap();
+        let media = fs::read_to_string(dir.join("media.m3u8")).unwrap();
+        assert!(media.contains("\nfilm-0001.mp4\n#EXT-X-ENDLIST\n"));
 
         Catalogue::open(&dir, 2, len, 9).unwrap();
         let kept = fs::metadata(dir.join(name(1))).unwrap();

@@ -213,6 +213,13 @@ impl Bench<'_> {
             process.check()?;
         }
         let (window, (used_before, busy_before), (used, busy)) = seen?;
+        ensure!(
+            window.stalled == 0,
+            "{} of {} connections had no complete response in {seconds} s: look at the server's \
+             log, or take a longer window",
+            window.stalled,
+            server.plan.connections
+        );
         let server_cpu_s = used.saturating_sub(used_before).as_secs_f64();
         let turn = Turn {
             cpu_s_per_gb: server_cpu_s / window.gb,

@@ -120,6 +120,8 @@ impl Site<'_> {
             format!("https://{}/", self.address(1)),
             "--control".to_owned(),
             self.control_url(""),
+            "--state".to_owned(),
+            text(&self.room.join("ingest.state")),
         ];
         Process::run("ingest", &command, self.other_cpu, &self.room.join("ingest.log"))
     }

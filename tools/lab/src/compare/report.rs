@@ -235,6 +235,7 @@ mod tests {
             gb: 5.0,
             seconds: 5.0,
             responses: 9,
+            stalled: 0,
             responses_per_s: 1.8,
             response_ms_p50: 1.0,
             response_ms_p99: 2.0,

@@ -1,0 +1,234 @@
+//! The load client against a small server of our own, over sockets, and against its faults.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustls::pki_types::PrivateKeyDer;
+use rustls::{ServerConfig, ServerConnection};
+
+use super::*;
+
+const CONNECTIONS: usize = 3;
+const RESPONSES: u64 = 30;
+const FILE_LEN: usize = 300_000;
+const RANGE_LEN: u64 = 100_000;
+const CONTENT: Pattern = Pattern { seed: 77 };
+
+/// What the server does wrong, or in its own way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Manner {
+    /// Head and body in one write: they share a record.
+    Together,
+    /// The head in a record of its own, the body in records of 1,000 bytes.
+    Apart,
+    /// Its keys change in the middle of each body.
+    KeyUpdate,
+    WrongByte,
+    WrongLength,
+    WrongStatus,
+    Short,
+    NoTls,
+    Silent,
+}
+
+/// Answers one request. An error is a client that has seen enough.
+fn respond(
+    tls: &mut ServerConnection,
+    socket: &mut TcpStream,
+    manner: Manner,
+    request: &str,
+) -> io::Result<()> {
+    let field = request.split("bytes=").nth(1).unwrap().split("\r\n").next().unwrap();
+    let (start, last) = field.split_once('-').unwrap();
+    let (start, last): (u64, u64) = (start.parse().unwrap(), last.parse().unwrap());
+    let mut body = vec![0; usize::try_from(last - start + 1).unwrap()];
+    CONTENT.fill(0, start, &mut body);
+    let status =
+        if manner == Manner::WrongStatus { "404 Not Found" } else { "206 Partial Content" };
+    let said = body.len() - usize::from(manner == Manner::WrongLength);
+    let head = format!(
+        "HTTP/1.1 {status}\r\ncontent-length: {said}\r\n\
+         content-range: bytes {start}-{last}/{FILE_LEN}\r\n\r\n"
+    );
+    if manner == Manner::WrongByte {
+        body[50_000] ^= 1;
+    }
+    if manner == Manner::Short {
+        body.truncate(60_000);
+    }
+    let mut send = |bytes: &[u8], size: usize| {
+        bytes.chunks(size).try_for_each(|piece| {
+            tls.writer().write_all(piece)?;
+            flush(tls, socket)
+        })
+    };
+    match manner {
+        Manner::Apart => {
+            send(head.as_bytes(), 9999)?;
+            send(&body, 1000)
+        }
+        Manner::KeyUpdate => {
+            send(head.as_bytes(), 9999)?;
+            send(&body[..70_000], 16_384)?;
+            tls.refresh_traffic_keys().unwrap();
+            tls.writer().write_all(&body[70_000..])?;
+            flush(tls, socket)
+        }
+        Manner::Together
+        | Manner::WrongByte
+        | Manner::WrongLength
+        | Manner::WrongStatus
+        | Manner::Short
+        | Manner::NoTls
+        | Manner::Silent => send(&[head.as_bytes(), &body].concat(), 1 << 20),
+    }
+}
+
+fn flush(tls: &mut ServerConnection, socket: &mut TcpStream) -> io::Result<()> {
+    while tls.wants_write() {
+        tls.write_tls(socket)?;
+    }
+    Ok(())
+}
+
+/// Answers requests until the client goes.
+fn converse(config: Arc<ServerConfig>, mut socket: TcpStream, manner: Manner) {
+    if manner == Manner::NoTls {
+        let _ = socket.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
+        return;
+    }
+    let mut tls = ServerConnection::new(config).unwrap();
+    tls.set_buffer_limit(None);
+    let mut request = Vec::new();
+    loop {
+        if flush(&mut tls, &mut socket).is_err() {
+            return;
+        }
+        if !matches!(tls.read_tls(&mut socket), Ok(1..)) || tls.process_new_packets().is_err() {
+            return;
+        }
+        let mut piece = [0; 4096];
+        while let Ok(n @ 1..) = tls.reader().read(&mut piece) {
+            request.extend_from_slice(&piece[..n]);
+        }
+        if request.ends_with(b"\r\n\r\n") && manner != Manner::Silent {
+            let text = std::str::from_utf8(&request).unwrap();
+            if respond(&mut tls, &mut socket, manner, text).is_err() || manner == Manner::Short {
+                return;
+            }
+            request.clear();
+        }
+    }
+}
+
+/// Starts a server on threads of its own; each ends with its client. The directory holds what
+/// clients trust.
+fn start(manner: Manner) -> (SocketAddr, tempfile::TempDir) {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let names = vec!["127.0.0.1".to_owned()];
+    let certificate = rcgen::CertificateParams::new(names).unwrap().self_signed(&key).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("trust.pem"), certificate.pem()).unwrap();
+    let chain = vec![certificate.der().clone()];
+    let key = PrivateKeyDer::Pkcs8(key.serialize_der().into());
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(chain, key)
+        .unwrap();
+    let config = Arc::new(config);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for socket in listener.incoming().take(CONNECTIONS) {
+            let (socket, config) = (socket.unwrap(), Arc::clone(&config));
+            thread::spawn(move || converse(config, socket, manner));
+        }
+    });
+    (address, dir)
+}
+
+/// Drives a load for `RESPONSES`; what came, or why the run is not valid.
+fn load(manner: Manner, verify_every: u64) -> Result<Totals, String> {
+    let (address, dir) = start(manner);
+    let plan = Plan {
+        address,
+        name: "127.0.0.1".to_owned(),
+        trust: dir.path().join("trust.pem"),
+        suites: Vec::new(),
+        targets: vec![Target { path: "/f".to_owned(), len: Bytes::of(FILE_LEN) }],
+        connections: CONNECTIONS,
+        range_len: Bytes(RANGE_LEN),
+        verify_every,
+        seed: 1,
+    };
+    let run = || {
+        let mut load = Load::connect(&plan, Truth::Pattern(CONTENT))?;
+        if manner == Manner::Silent {
+            load.silence_max = Duration::from_millis(300);
+        }
+        load.ask_all()?;
+        while load.totals().responses < RESPONSES {
+            load.drive(Instant::now() + Duration::from_millis(50))?;
+        }
+        assert_eq!(load.suites(), ["TLS13_AES_256_GCM_SHA384"]);
+        Ok(load.totals())
+    };
+    run().map_err(|error: anyhow::Error| format!("{error:#}"))
+}
+
+fn check_right(manner: Manner, verify_every: u64) {
+    let totals = load(manner, verify_every).unwrap();
+    assert!(totals.responses * RANGE_LEN <= totals.body, "{manner:?}: {totals:?}");
+    assert!(totals.body < (totals.responses + 4) * RANGE_LEN, "{manner:?}: {totals:?}");
+    let verified = totals.verified * verify_every.max(1);
+    match verify_every {
+        0 => assert_eq!(totals.verified, 0),
+        1 => assert_eq!(totals.verified, totals.body),
+        n => assert!(totals.body < verified + 2 * n * RANGE_LEN, "{manner:?}: {totals:?}"),
+    }
+}
+
+fn check_wrong(manner: Manner, verify_every: u64, says: &str) {
+    let error = load(manner, verify_every).unwrap_err();
+    assert!(error.contains(says), "{manner:?}: {error}");
+}
+
+#[test]
+fn right_answers_are_counted_however_records_are_cut() {
+    for manner in [Manner::Together, Manner::Apart] {
+        for verify_every in [0, 1, 4] {
+            check_right(manner, verify_every);
+        }
+    }
+}
+
+#[test]
+fn keys_may_change_in_the_middle_of_a_response() {
+    check_right(Manner::KeyUpdate, 0);
+    check_right(Manner::KeyUpdate, 2);
+}
+
+#[test]
+fn one_wrong_byte_of_a_compared_response_ends_the_run() {
+    check_wrong(Manner::WrongByte, 1, "of target 0 is 0x");
+    check_right(Manner::WrongByte, 0);
+}
+
+#[test]
+fn wrong_lengths_and_statuses_end_the_run_though_nothing_is_compared() {
+    check_wrong(Manner::WrongLength, 0, "content-length is \"99999\" instead of \"100000\"");
+    check_wrong(Manner::WrongStatus, 0, "status 404 instead of 206");
+    check_wrong(Manner::Short, 0, "the server closed the connection");
+}
+
+#[test]
+fn a_server_that_does_not_speak_or_does_not_answer_ends_the_run() {
+    check_wrong(Manner::NoTls, 0, "connection 0 to 127.0.0.1");
+    check_wrong(Manner::Silent, 0, "nothing came for");
+}

@@ -78,7 +78,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let first = urls.first().context("there must be a URL")?;
     let authority = first.authority();
     ensure!(urls.iter().all(|url| url.authority() == authority), "URLs of different servers");
-    let (targets, truth) = (targets(args, &urls)?, truth(args, &urls)?);
+    let targets = targets(args, &urls)?;
+    let truth = truth(args, &urls, &targets)?;
     let plan = Plan {
         address: first.resolve()?,
         name: first.host.clone(),
@@ -138,13 +139,14 @@ impl Report {
 /// The URLs as targets; the server is asked for their lengths.
 fn targets(args: &Args, urls: &[Url]) -> Result<Vec<Target>> {
     let agent = agent(&args.trust)?;
-    let target = |url: &Url| {
-        let len =
-            length(&agent, url).with_context(|| format!("HEAD https://{}", url.authority()))?;
-        ensure!(0 < len, "{}: an empty file cannot be asked for a range", url.path);
+    let target = |(number, url): (usize, &Url)| {
+        // By its number: the path may hold a token.
+        let len = length(&agent, url)
+            .with_context(|| format!("HEAD of URL {number} at {}", url.authority()))?;
+        ensure!(0 < len, "URL {number}: an empty file cannot be asked for a range");
         Ok(Target { path: url.path.clone(), len: Bytes(len) })
     };
-    urls.iter().map(target).collect()
+    (1..).zip(urls).map(target).collect()
 }
 
 fn length(agent: &ureq::Agent, url: &Url) -> Result<u64> {
@@ -168,17 +170,26 @@ fn agent(trust: &Path) -> Result<ureq::Agent> {
 }
 
 /// What responses are compared with.
-fn truth(args: &Args, urls: &[Url]) -> Result<Truth> {
+fn truth(args: &Args, urls: &[Url], targets: &[Target]) -> Result<Truth> {
     let Some(dir) = &args.source else {
         return Ok(Truth::Files(Vec::new()));
     };
-    let open = |url: &Url| {
+    let open = |(url, target): (&Url, &Target)| {
         let path = source_of(dir, &url.path).with_context(|| {
             format!("no tail of {} is a file below {}", url.path, dir.display())
         })?;
-        File::open(&path).with_context(|| format!("cannot open {}", path.display()))
+        let cannot = || format!("cannot open {}", path.display());
+        let file = File::open(&path).with_context(cannot)?;
+        let len = Bytes(file.metadata().with_context(cannot)?.len());
+        ensure!(
+            len == target.len,
+            "{} has {len}, and the server says {}: is it the right source?",
+            path.display(),
+            target.len
+        );
+        Ok(file)
     };
-    Ok(Truth::Files(urls.iter().map(open).collect::<Result<_>>()?))
+    Ok(Truth::Files(urls.iter().zip(targets).map(open).collect::<Result<_>>()?))
 }
 
 /// The file below `dir` whose path is the longest tail of a URL's.

@@ -11,7 +11,7 @@ mod stop;
 mod url;
 mod window;
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
@@ -41,7 +41,12 @@ enum Verb {
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let filter = EnvFilter::builder().parse_lossy(&cli.log_level);
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_target(false)
+        .init();
     match run(&cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

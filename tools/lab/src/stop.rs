@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 
 static WANTED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 
@@ -18,7 +18,9 @@ pub(crate) fn listen() -> Result<()> {
     Ok(())
 }
 
-/// Whether a signal came.
-pub(crate) fn is_wanted() -> bool {
-    WANTED.get().is_some_and(|flag| flag.load(Ordering::Relaxed))
+/// An error once a signal came.
+pub(crate) fn check() -> Result<()> {
+    let wanted = WANTED.get().is_some_and(|flag| flag.load(Ordering::Relaxed));
+    ensure!(!wanted, "stopped by a signal");
+    Ok(())
 }

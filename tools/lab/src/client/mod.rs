@@ -161,7 +161,7 @@ impl Load {
                 return Ok(());
             }
             ensure!(now - self.heard < self.silence_max, "nothing came for {:?}", self.silence_max);
-            ensure!(!crate::stop::is_wanted(), "stopped by a signal");
+            crate::stop::check()?;
             std::thread::sleep(PAUSE);
             let patience = (deadline - now).min(Duration::from_millis(100));
             events.clear();

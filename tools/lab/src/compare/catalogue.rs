@@ -39,7 +39,7 @@ impl Catalogue {
         }
         fs::create_dir_all(dir)?;
         for index in 0..count {
-            ensure!(!crate::stop::is_wanted(), "stopped by a signal");
+            crate::stop::check()?;
             catalogue.make(index)?;
         }
         catalogue.make_playlists()?;

@@ -125,6 +125,9 @@ struct Bench<'a> {
 pub(crate) fn run(args: &Args) -> Result<()> {
     ensure!(args.server_cpu != args.client_cpu, "server and client need a CPU each");
     let peer_version = nginx::version()?;
+    if !args.null {
+        ours::check_binaries()?;
+    }
     crate::raise_file_limit()?;
     let room = Room::open(args)?;
     let workload = args.workload.workload();
@@ -146,15 +149,15 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 impl Bench<'_> {
     fn compare(&self, peer_version: String) -> Result<Report> {
+        let started = if self.args.null { None } else { Some(self.ours(self.args.port + 1)?) };
         let (variant, calibration) = match &self.args.peer_config {
             Some(name) => (nginx::variant(name)?, Vec::new()),
             None => self.calibrate()?,
         };
         info!(config = variant.name, "the peer's configuration");
-        let mut ours = if self.args.null {
-            self.nginx(variant, self.args.port + 1)?
-        } else {
-            self.ours(self.args.port + 1)?
+        let mut ours = match started {
+            Some(ours) => ours,
+            None => self.nginx(variant, self.args.port + 1)?,
         };
         let mut peer = self.nginx(variant, self.args.port)?;
         let mut turns = Vec::new();
@@ -209,6 +212,8 @@ impl Bench<'_> {
         server.plan.seed = seed;
         let meter = || Ok((server.account.used()?, cpu::busy(self.args.server_cpu)?));
         let seen = measure(&server.plan, self.catalogue.truth(), timing, meter);
+        // After Ctrl-C at a terminal the servers end, too: the signal is what to tell.
+        crate::stop::check()?;
         for process in &mut server.processes {
             process.check()?;
         }

@@ -240,6 +240,13 @@ fn agent() -> ureq::Agent {
         .into()
 }
 
+/// Whether all that is started is there.
+pub(crate) fn check_binaries() -> Result<()> {
+    ["nearcast", "nearcast-control", "nearcast-appliance"]
+        .iter()
+        .try_for_each(|name| binary(name).map(|_| ()))
+}
+
 /// A binary built together with this one.
 fn binary(name: &str) -> Result<String> {
     let own = std::env::current_exe()?;

@@ -69,7 +69,7 @@ impl Process {
                 }
                 bail!("{name} failed ({status}): {}", process.last_words());
             }
-            anyhow::ensure!(!crate::stop::is_wanted(), "stopped by a signal");
+            crate::stop::check()?;
             thread::sleep(Duration::from_millis(20));
         }
     }
@@ -89,7 +89,7 @@ impl Process {
         let end = Instant::now() + patience;
         while !ready()? {
             self.check()?;
-            anyhow::ensure!(!crate::stop::is_wanted(), "stopped by a signal");
+            crate::stop::check()?;
             if end < Instant::now() {
                 bail!("{}: {what} took over {patience:?}: {}", self.name, self.last_words());
             }

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
-use wire::v1::report::Report;
+use serde::de::{DeserializeOwned, Error as _};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
+use wire::v1::report::{Inventory, Report};
 
 /// Where control is: the same two words for every verb.
 #[derive(Clone, Debug, clap::Args)]
@@ -152,7 +153,7 @@ pub(crate) struct Appliance {
     pub(crate) since_s: Option<u64>,
     #[serde(default)]
     pub(crate) last_report_ms: Option<u64>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "report")]
     pub(crate) report: Option<Report>,
     #[serde(default)]
     pub(crate) objects_held: u64,
@@ -160,6 +161,16 @@ pub(crate) struct Appliance {
     pub(crate) weight: Option<u64>,
     #[serde(default)]
     pub(crate) base_url: Option<String>,
+}
+
+/// Control leaves the inventory out: it is long, and `objects_held` says how much.
+fn report<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Report>, D::Error> {
+    let Some(mut value) = Option::<Value>::deserialize(from)? else { return Ok(None) };
+    if let Value::Object(fields) = &mut value {
+        let inventory = serde_json::to_value(Inventory::default()).map_err(D::Error::custom)?;
+        fields.entry("inventory").or_insert(inventory);
+    }
+    Report::deserialize(value).map(Some).map_err(D::Error::custom)
 }
 
 /// An asset and how many copies of it there are.

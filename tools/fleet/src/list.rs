@@ -240,9 +240,11 @@ fn assets(fleet: &Fleet) -> Table {
 fn show_site(site: &Site) -> anyhow::Result<()> {
     let mut facts = Facts::default();
     facts.add("site", &site.id);
-    facts.add("prefixes", if site.prefixes.is_empty() { "none" } else { "" });
-    for prefix in &site.prefixes {
-        facts.add("", prefix);
+    if site.prefixes.is_empty() {
+        facts.add("prefixes", "none");
+    }
+    for (index, prefix) in site.prefixes.iter().enumerate() {
+        facts.add(if index == 0 { "prefixes" } else { "" }, prefix);
     }
     facts.add("egress", &output::rate(egress(site)));
     facts.print()?;
@@ -421,8 +423,7 @@ mod tests {
                             {"id": "", "path": "/d/1", "state": "set_aside", "reason": "no marker",
                              "capacity_bytes": 0, "free_bytes": 0, "objects": 0}],
                         "fill": {"objects_wanted": 10, "objects_held": 5, "bytes_wanted": 1000,
-                            "bytes_held": 999, "bits_per_second": 0},
-                        "inventory": {"from": 0, "to": 1, "held": []}}},
+                            "bytes_held": 999, "bits_per_second": 0}}},
                     {"id": "a2", "state": "never_seen", "report": null}]}],
             "assets": [{"id": "film", "current_version": "film-0123456789ab", "files": 9,
                 "bytes": 84_000_000u64, "copies_wanted": 3, "copies_complete": 1,

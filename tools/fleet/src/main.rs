@@ -6,6 +6,7 @@
 //! ingest   read a directory once and publish it at the control plane
 //! list     sites, appliances and assets, one line each
 //! show     all about one of them
+//! explain  why a client gets the appliances it gets
 //! ```
 //!
 //! Progress and logs go to stderr, results to stdout: as text for people, or with `--json` as one
@@ -20,6 +21,7 @@ use tracing_subscriber::EnvFilter;
 mod content_type;
 mod control;
 mod demo;
+mod explain;
 mod ingest;
 mod list;
 mod origin;
@@ -48,6 +50,8 @@ enum Verb {
     List(list::ListArgs),
     /// Show all about one site, appliance or asset
     Show(list::ShowArgs),
+    /// Say why a client gets the appliances it gets, in this order
+    Explain(explain::Args),
     /// Run a program that ends when its parent does (for the demo's own use)
     #[command(hide = true)]
     Child(demo::child::Args),
@@ -86,6 +90,7 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
         Verb::Demo(args) => demo::run(args),
         Verb::List(args) => list::list(args),
         Verb::Show(args) => list::show(args),
+        Verb::Explain(args) => explain::run(args),
         Verb::Child(args) => demo::child::run(args),
         Verb::Origin(args) => origin::run(args),
         Verb::Ingest(args) => ingest::run(args),

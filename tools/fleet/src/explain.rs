@@ -1,0 +1,130 @@
+//! `nearcast explain`: why a client gets the appliances it gets, in this order.
+
+use std::net::IpAddr;
+
+use model::id::AssetId;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::control::Where;
+use crate::output::{self, Cell, Table, Tone};
+
+/// What `nearcast explain` is told.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Asset that the client wants to play
+    #[arg(long, value_name = "NAME")]
+    asset: AssetId,
+    /// Address of the client
+    #[arg(long, value_name = "ADDR")]
+    client: IpAddr,
+    /// A running playback, to see its own list [default: one that might begin now]
+    #[arg(long, value_name = "SESSION")]
+    session: Option<String>,
+    /// For a player without TLS, as the demo offers
+    #[arg(long)]
+    plain: bool,
+    #[command(flatten)]
+    control: Where,
+    /// Print what control says as one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Deserialize)]
+struct Explanation {
+    asset: String,
+    asset_version: String,
+    version_note: Option<String>,
+    client_range: String,
+    candidates: Vec<Candidate>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Candidate {
+    appliance: String,
+    site: String,
+    rank: Option<usize>,
+    why: String,
+}
+
+/// Asks control and prints its reasons.
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let mut path = format!("/v1/explain?asset={}&client={}", args.asset, args.client);
+    if let Some(session) = &args.session {
+        path.push_str(&format!("&session={}", utf8_percent_encode(session, NON_ALPHANUMERIC)));
+    }
+    if args.plain {
+        path.push_str("&plain=1");
+    }
+    let control = args.control.client()?;
+    if args.json {
+        return output::json(&control.get::<Value>(&path)?);
+    }
+    let explanation: Explanation = control.get(&path)?;
+    lines(&explanation, args.client, output::colours()).iter().try_for_each(|l| output::line(l))
+}
+
+fn lines(explanation: &Explanation, client: IpAddr, colours: bool) -> Vec<String> {
+    let Explanation { asset, asset_version, version_note, client_range, candidates } = explanation;
+    let offered = candidates.iter().filter(|candidate| candidate.rank.is_some()).count();
+    let mut lines = vec![format!(
+        "A player at {client} (steered as {client_range}) that asks for {asset} gets \
+         {asset_version} from {offered} of {} appliances.",
+        candidates.len()
+    )];
+    lines.extend(version_note.as_ref().map(|note| format!("Not the current version: {note}.")));
+    lines.push(String::new());
+    let mut table = Table::new(&[">RANK", "APPLIANCE", "SITE", "WHY"]);
+    for candidate in candidates {
+        let (rank, tone) = match candidate.rank {
+            Some(rank) => (rank.to_string(), Tone::Good),
+            None => ("-".to_owned(), Tone::Dim),
+        };
+        let mut first = true;
+        for reason in candidate.why.split("; ") {
+            let once = |text: &str| Cell::new(if first { text } else { "" }, tone);
+            table.row(vec![
+                once(&rank),
+                once(&candidate.appliance),
+                once(&candidate.site),
+                reason.into(),
+            ]);
+            first = false;
+        }
+    }
+    lines.extend(table.lines(colours));
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_appliance_is_there_with_its_reasons_below_each_other() {
+        let explanation: Explanation = serde_json::from_value(serde_json::json!({
+            "asset": "film", "asset_version": "film-0123456789ab", "version_note": null,
+            "client_range": "127.0.0.1/32",
+            "candidates": [
+                {"appliance": "a2", "site": "s1", "rank": 1,
+                 "why": "healthy, and holds the whole version; own site: 127.0.0.1/32 is the \
+                         longest match; load 0.0 %, so 100 % of its weight of 1 counts"},
+                {"appliance": "a3", "site": "s2", "rank": null,
+                 "why": "does not hold the whole version"}],
+        }))
+        .unwrap();
+        let expected = [
+            "A player at 127.0.0.1 (steered as 127.0.0.1/32) that asks for film gets \
+             film-0123456789ab from 1 of 2 appliances.",
+            "",
+            "RANK  APPLIANCE  SITE  WHY",
+            "   1  a2         s1    healthy, and holds the whole version",
+            "                       own site: 127.0.0.1/32 is the longest match",
+            "                       load 0.0 %, so 100 % of its weight of 1 counts",
+            "   -  a3         s2    does not hold the whole version",
+        ];
+        assert_eq!(lines(&explanation, "127.0.0.1".parse().unwrap(), false), expected);
+    }
+}

@@ -1,10 +1,10 @@
 //! The control plane's state: what should be (desired) and what is (observed). It does no I/O.
 //!
 //! ```text
-//! desired change (already durable) ──┐                  ┌──> poll() ──> Action::Store, Probe, Tell
-//! report ──────────────────────> Director ── placement ─┤
-//! probe result, tick ────────────────┘       health     ├──> manifest(appliance)
-//!                                                       └──> snapshot() ──> fronts (see front)
+//! desired change (durable already) ─┐              ┌─> poll() ─> Action::{Store, Probe, Tell, ..}
+//! report ───────────────────────> Director ────────┤
+//! probe result, tick ───────────────┘              ├─> manifest(appliance)
+//!            placement, health, generations        └─> snapshot() ─> fronts (see `front`)
 //! ```
 //!
 //! Desired state is durable before it comes here, and a new generation of manifests is durable

@@ -8,6 +8,7 @@ use model::manifest::{AssetVersion, File, TokenKey};
 use model::topology::{Appliance, Prefix, Site, Weight};
 use model::view::Load;
 use playback::token::Session;
+use proptest::collection::vec;
 use proptest::prelude::*;
 
 const CONFIG: Config = Config {
@@ -384,8 +385,8 @@ proptest! {
                 pathways: (0..count).map(|i| id(&format!("a-{i}.b"))).collect(),
             };
             let payload = ticket.payload();
-            let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.~:".contains(&b);
-            prop_assert!(payload.bytes().all(plain));
+            let allowed = |b: u8| b.is_ascii_alphanumeric() || b"-_.~:".contains(&b);
+            prop_assert!(payload.bytes().all(allowed));
             prop_assert_eq!(Ticket::parse(ticket.session, &payload), Some(ticket));
         }
     }
@@ -397,10 +398,8 @@ proptest! {
 
     #[test]
     fn what_a_delta_completes_is_what_a_recount_finds(
-        deltas in proptest::collection::vec(
-            (proptest::collection::vec(0_u8..6, 0..4), proptest::collection::vec(0_u8..6, 0..4)),
-            1..12,
-        )
+        deltas in vec(
+            (vec(0_u8..6, 0..4), vec(0_u8..6, 0..4)), 1..12)
     ) {
         let mut director = running(&["a1"]);
         put_version(&mut director, "film-1", &[0, 1, 2], 1);

@@ -437,22 +437,5 @@ mod tests {
         Pathway { id: "a2", base: "https://a2.example:8443/t/TOKEN/film-1/" },
         Pathway { id: "b.3", base: "http://127.0.0.4:8480/t/TOKEN/film-1/" },
     ];
-    const RICH: &str = r#"#EXTM3U
-#EXT-X-VERSION:9
-## a comment that stays
-#EXT-X-INDEPENDENT-SEGMENTS
-#EXT-X-SESSION-DATA:DATA-ID="com.example.title",URI="data/title é.json"
-#EXT-X-SESSION-KEY:METHOD=SAMPLE-AES,URI="skd://key-1",KEYFORMAT="com.apple.streamingkeydelivery"
-#EXT-X-MEDIA:TYPE=AUDIO,GROUP-ID="aac",NAME="English, stereo",LANGUAGE="en",URI="audio/en.m3u8"
-#EXT-X-MEDIA:TYPE=AUDIO,GROUP-ID="aac",NAME="Muxed",LANGUAGE="fr"
-#EXT-X-MEDIA:TYPE=SUBTITLES,GROUP-ID="subs",NAME="x=y",STABLE-RENDITION-ID="kept",URI="s%20t.m3u8?a=1"
-#EXT-X-MEDIA:TYPE=CLOSED-CAPTIONS,GROUP-ID="cc",NAME="CC",INSTREAM-ID="CC1"
-#EXT-X-STREAM-INF:BANDWIDTH=1000000,CODECS="avc1.4d401e,mp4a.40.2",AUDIO="aac",SUBTITLES="subs",CLOSED-CAPTIONS="cc"
-./low.m3u8
-#EXT-X-STREAM-INF:BANDWIDTH=2000000,AUDIO="aac",CLOSED-CAPTIONS=NONE,STABLE-VARIANT-ID="kept-too"
-# a comment between
-high/v.m3u8
-
-#EXT-X-I-FRAME-STREAM-INF:BANDWIDTH=100000,URI="iframes.m3u8"
-"#;
+    const RICH: &str = include_str!("../fixtures/made/rich.m3u8");
 }

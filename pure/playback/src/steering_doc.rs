@@ -1,5 +1,5 @@
-//! The steering document: one JSON for HLS and DASH (draft-pantos-content-steering,
-//! ETSI TS 103 998).
+//! The steering document: one JSON for HLS (draft-pantos-content-steering) and DASH (ETSI TS
+//! 103 998).
 //!
 //! Always sent with status 200: some players end steering for good on 404, 410 or 429.
 
@@ -39,7 +39,11 @@ mod tests {
     fn the_document_has_the_fields_of_the_specification() {
         let text =
             steering_doc(Nanos::seconds(10), "https://c.example/steer/v1/s", &["a1", "b\"2"]);
-        insta::assert_snapshot!(text, @r#"{"VERSION":1,"TTL":10,"RELOAD-URI":"https://c.example/steer/v1/s","PATHWAY-PRIORITY":["a1","b\"2"]}"#);
+        assert_eq!(
+            text,
+            r#"{"VERSION":1,"TTL":10,"RELOAD-URI":"https://c.example/steer/v1/s","#.to_owned()
+                + r#""PATHWAY-PRIORITY":["a1","b\"2"]}"#
+        );
     }
 
     #[test]

@@ -83,7 +83,7 @@ impl Metrics {
             ),
             row(
                 "nearcast_control_steering_failovers_total",
-                "Steering requests of players that use another pathway than the first of their list",
+                "Steering requests of players that use another pathway than their best",
                 &self.steering_failovers,
             ),
             row(
@@ -127,7 +127,8 @@ mod tests {
         let text = text(&rows[..1]);
         assert_eq!(
             text,
-            "# HELP nearcast_control_playbacks_total Entry manifests and playbacks given to players.\n\
+            "# HELP nearcast_control_playbacks_total Entry manifests and playbacks given to \
+             players.\n\
              # TYPE nearcast_control_playbacks_total counter\nnearcast_control_playbacks_total 1\n"
         );
         assert!(rows.iter().all(|row| row.name.ends_with("_total") && !row.help.is_empty()));

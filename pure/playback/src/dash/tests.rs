@@ -163,7 +163,8 @@ proptest! {
     #[test]
     fn arbitrary_elements_never_panic(
         inside in "(<(BaseURL|/BaseURL|S|SegmentTemplate|SegmentList|SegmentURL|x:y|Location)\
-            ( (media|t|d|r|duration|timescale|startNumber)='[$%a-zA-Z0-9./-]{0,9}'){0,3}/?>|[a-z&;.]{0,5}){0,9}"
+            ( (media|t|d|r|duration|timescale|startNumber)='[$%a-zA-Z0-9./-]{0,9}'){0,3}/?>\
+            |[a-z&;.]{0,5}){0,9}"
     ) {
         let text = wrapped(&inside);
         let checked = check("a/b.mpd", &text);

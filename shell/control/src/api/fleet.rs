@@ -292,95 +292,64 @@ pub(crate) async fn metrics(State(control): Shared) -> Response {
     ([(header::CONTENT_TYPE, kind)], text(&rows)).into_response()
 }
 
+/// What the director counts, and how things stand.
 fn director_rows(control: &Control) -> Vec<Row> {
     let state = control.state();
-    let Counters { reports, reports_late, inventory_gaps, placements, health_changes, probes } =
-        state.director.counters();
+    let mut rows = counter_rows(state.director.counters());
     let appliances = state.director.appliances(control.clock.now());
-    let in_state = |health| {
+    let healths =
+        [Health::Healthy, Health::Draining, Health::Unhealthy, Health::Stale, Health::NeverSeen];
+    for (health, (name, help)) in healths.into_iter().zip(HEALTH_ROWS) {
         let count = appliances.values().filter(|status| status.health == health).count();
-        u64::try_from(count).unwrap_or(u64::MAX)
-    };
-    let desired = state.director.desired();
-    let versions = u64::try_from(desired.catalog.version_count()).unwrap_or(u64::MAX);
-    let row = |kind, name, help, value| Row { name, kind, help, value };
-    let shortfalls = state.director.placement().report.shortfall_count;
-    vec![
-        row("counter", "nearcast_control_reports_total", "Reports of appliances", reports),
-        row(
-            "counter",
-            "nearcast_control_reports_late_total",
-            "Reports that came after newer ones and were dropped",
-            reports_late,
-        ),
-        row(
-            "counter",
-            "nearcast_control_inventory_gaps_total",
-            "Inventory deltas that did not fit, so that they were asked for again",
-            inventory_gaps,
-        ),
-        row(
-            "counter",
-            "nearcast_control_placements_total",
-            "Times that placement was worked out",
-            placements,
-        ),
-        row(
-            "counter",
-            "nearcast_control_health_changes_total",
-            "Changes of appliances' health",
-            health_changes,
-        ),
-        row(
-            "counter",
-            "nearcast_control_probes_total",
-            "Connection attempts to appliances whose report was late",
-            probes,
-        ),
-        row(
-            "gauge",
-            "nearcast_control_appliances_healthy",
-            "Appliances that are healthy",
-            in_state(Health::Healthy),
-        ),
-        row(
-            "gauge",
-            "nearcast_control_appliances_draining",
-            "Appliances that take no new sessions",
-            in_state(Health::Draining),
-        ),
-        row(
-            "gauge",
-            "nearcast_control_appliances_unhealthy",
-            "Appliances that cannot serve",
-            in_state(Health::Unhealthy),
-        ),
-        row(
-            "gauge",
-            "nearcast_control_appliances_stale",
-            "Appliances whose reports have stopped",
-            in_state(Health::Stale),
-        ),
-        row(
-            "gauge",
-            "nearcast_control_appliances_never_seen",
-            "Appliances that have not reported since the start",
-            in_state(Health::NeverSeen),
-        ),
-        row(
-            "gauge",
+        rows.push(Row { kind: "gauge", name, help, value: u64::try_from(count).unwrap_or(0) });
+    }
+    let versions = state.director.desired().catalog.version_count();
+    let gauges = [
+        (
             "nearcast_control_generation",
             "Newest generation of manifests",
             state.director.generation().0,
         ),
-        row("gauge", "nearcast_control_asset_versions", "Asset versions in the catalog", versions),
-        row(
-            "gauge",
+        (
+            "nearcast_control_asset_versions",
+            "Asset versions in the catalog",
+            u64::try_from(versions).unwrap_or(0),
+        ),
+        (
             "nearcast_control_placement_shortfalls",
             "Versions with fewer copies in a site than wanted",
-            shortfalls,
+            state.director.placement().report.shortfall_count,
         ),
-    ]
+    ];
+    let gauge = |(name, help, value)| Row { kind: "gauge", name, help, value };
+    rows.extend(gauges.map(gauge));
+    rows
+}
+
+fn counter_rows(counters: Counters) -> Vec<Row> {
+    let Counters { reports, reports_late, inventory_gaps, placements, health_changes, probes } =
+        counters;
+    let rows = [
+        ("nearcast_control_reports_total", "Reports of appliances", reports),
+        (
+            "nearcast_control_reports_late_total",
+            "Reports that came after newer ones and were dropped",
+            reports_late,
+        ),
+        (
+            "nearcast_control_inventory_gaps_total",
+            "Inventory deltas that did not fit, so that they were asked for again",
+            inventory_gaps,
+        ),
+        ("nearcast_control_placements_total", "Times that placement was worked out", placements),
+        ("nearcast_control_health_changes_total", "Changes of appliances' health", health_changes),
+        (
+            "nearcast_control_probes_total",
+            "Connection attempts to appliances whose report was late",
+            probes,
+        ),
+    ];
+    rows.map(|(name, help, value)| Row { kind: "counter", name, help, value }).into()
 }
 
 fn appliance_out(
@@ -461,3 +430,11 @@ const ERRORS_MAX: usize = 100;
 
 /// Errors taken from one report: what the wire allows.
 const REPORTED_ERRORS_MAX: usize = 20;
+
+const HEALTH_ROWS: [(&str, &str); 5] = [
+    ("nearcast_control_appliances_healthy", "Appliances that are healthy"),
+    ("nearcast_control_appliances_draining", "Appliances that take no new sessions"),
+    ("nearcast_control_appliances_unhealthy", "Appliances that cannot serve"),
+    ("nearcast_control_appliances_stale", "Appliances whose reports have stopped"),
+    ("nearcast_control_appliances_never_seen", "Appliances that have not reported since the start"),
+];

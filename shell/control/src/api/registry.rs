@@ -122,7 +122,7 @@ pub(crate) async fn put_site(
 /// Removes a site in which no appliance stands.
 #[utoipa::path(delete, path = "/v1/sites/{site}", tag = "registry",
     params(("site" = String, Path, description = "Name of the site")),
-    responses((status = 204, description = "It is gone"), (status = "default", response = Problem)))]
+    responses((status = 204, description = "Gone"), (status = "default", response = Problem)))]
 pub(crate) async fn delete_site(
     State(control): Shared,
     Path(site): Path<String>,
@@ -174,7 +174,7 @@ pub(crate) async fn put_appliance(
 /// Removes an appliance for good: its copies are placed elsewhere.
 #[utoipa::path(delete, path = "/v1/appliances/{id}", tag = "registry",
     params(("id" = String, Path, description = "Name of the appliance")),
-    responses((status = 204, description = "It is gone"), (status = "default", response = Problem)))]
+    responses((status = 204, description = "Gone"), (status = "default", response = Problem)))]
 pub(crate) async fn delete_appliance(
     State(control): Shared,
     Path(id): Path<String>,

@@ -30,7 +30,7 @@ pub(crate) struct SteeringDocument {
 /// The pathways of a playback as they should be used now. Answers 200 whatever is asked.
 #[utoipa::path(get, path = "/steer/v1/{session}", tag = "players",
     params(("session" = String, Path,
-        description = "As the playback's entry manifest has it; players add _HLS_ and _DASH_ parameters")),
+        description = "As the entry manifest has it; players add _HLS_ and _DASH_ parameters")),
     responses((status = 200, body = SteeringDocument)))]
 pub(crate) async fn steer(
     State(control): Shared,

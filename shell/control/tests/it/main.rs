@@ -1,1 +1,8 @@
-fn main() {}
+//! The control plane as a whole, over HTTP, with appliances that only talk.
+
+mod appliance;
+mod control;
+mod failover;
+mod film;
+mod operators;
+mod players;

@@ -1,0 +1,158 @@
+//! An appliance that only talks: it reports, follows its manifest at once, and serves nothing.
+
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use wire::v1::manifest::Manifest;
+use wire::v1::report::{Drive, Inventory, Load, Report, ReportReply};
+
+use crate::control::Running;
+
+/// What it says and knows.
+pub(crate) struct Appliance {
+    pub(crate) name: String,
+    pub(crate) report: Report,
+    pub(crate) generation: u64,
+    held: Vec<String>,
+}
+
+/// One that reports by itself until it is stopped.
+pub(crate) struct Reporting {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Instant>>,
+    port: Option<TcpListener>,
+}
+
+impl Appliance {
+    /// One that has just started and holds nothing.
+    pub(crate) fn new(name: &str, base_url: &str) -> Self {
+        let drive = Drive {
+            id: "ab".repeat(16),
+            path: "/d/0".to_owned(),
+            capacity_bytes: 1 << 40,
+            free_bytes: 1 << 40,
+            ..Drive::default()
+        };
+        let load = Load {
+            serving: true,
+            connections_max: 1000,
+            egress_bits_per_second: 5_000_000,
+            cpu_percent: 12.5,
+            ..Load::default()
+        };
+        let report = Report {
+            start_id: 77,
+            base_url: base_url.to_owned(),
+            drives: vec![drive],
+            load,
+            ..Report::default()
+        };
+        Self { name: name.to_owned(), report, generation: 0, held: Vec::new() }
+    }
+
+    /// Reports once.
+    pub(crate) fn report(&mut self, control: &Running) -> ReportReply {
+        self.report.sequence += 1;
+        let answer = control.post(&format!("/v1/appliances/{}/report", self.name), &self.report);
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        let reply: ReportReply = serde_json::from_value(answer.json()).unwrap();
+        self.report.inventory = Inventory {
+            from: reply.inventory,
+            to: self.report.inventory.to,
+            ..Inventory::default()
+        };
+        reply
+    }
+
+    /// Fetches the manifest, if there is a newer one.
+    pub(crate) fn fetch(&mut self, control: &Running) -> Option<Manifest> {
+        let known = self.generation;
+        let path = format!("/v1/appliances/{}/manifest?known={known}", self.name);
+        let answer = control.get(&path);
+        if answer.status == 204 {
+            return None;
+        }
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        let manifest: Manifest = serde_json::from_value(answer.json()).unwrap();
+        assert_eq!(manifest.appliance, self.name);
+        self.generation = manifest.generation;
+        self.report.generation = manifest.generation;
+        Some(manifest)
+    }
+
+    /// Holds all of these from now on, and says so.
+    pub(crate) fn hold(&mut self, control: &Running, manifest: &Manifest) {
+        let files = manifest.versions.iter().flat_map(|version| version.files.values());
+        self.held = files.map(|file| file.object.clone()).collect();
+        let to = self.report.inventory.to + 1;
+        self.report.inventory =
+            Inventory { from: 0, to, held: self.held.clone(), gone: Vec::new() };
+        self.report(control);
+    }
+
+    /// Reports, fetches and holds: what an appliance does in its first seconds.
+    pub(crate) fn settle(&mut self, control: &Running) {
+        self.report(control);
+        if let Some(manifest) = self.fetch(control) {
+            self.hold(control, &manifest);
+        }
+    }
+
+    /// Goes on by itself every `interval`, with something that accepts connections at its address.
+    pub(crate) fn go_on(mut self, control: &Running, interval: Duration) -> Reporting {
+        let port = TcpListener::bind("127.0.0.1:0").unwrap();
+        self.report.base_url = format!("https://{}", port.local_addr().unwrap());
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
+        let (url, name) = (control.url.clone(), self.name.clone());
+        let thread = std::thread::spawn(move || {
+            let agent = ureq::agent();
+            let mut last = Instant::now();
+            while !stopped.load(Ordering::Relaxed) {
+                self.report.sequence += 1;
+                let request = agent.post(format!("{url}/v1/appliances/{name}/report"));
+                // Control may be away for a moment, as it is in a restart.
+                if let Ok(mut answer) = request.send_json(&self.report) {
+                    let reply: ReportReply = answer.body_mut().read_json().unwrap();
+                    last = Instant::now();
+                    self.follow(reply);
+                }
+                std::thread::sleep(interval);
+            }
+            last
+        });
+        Reporting { stop, thread: Some(thread), port: Some(port) }
+    }
+
+    /// Nothing changes, so the next delta is empty; or the full list, if control has forgotten.
+    fn follow(&mut self, reply: ReportReply) {
+        let to = self.report.inventory.to;
+        let (from, held) =
+            if reply.inventory == to { (to, Vec::new()) } else { (0, self.held.clone()) };
+        self.report.inventory = Inventory { from, to, held, gone: Vec::new() };
+    }
+}
+
+impl Reporting {
+    /// It hangs: its reports stop, its address still accepts. When the last report was answered.
+    pub(crate) fn hang(&mut self) -> Instant {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.take().expect("it hangs once").join().unwrap()
+    }
+
+    /// It dies: its reports stop and its address refuses.
+    pub(crate) fn die(&mut self) -> Instant {
+        drop(self.port.take());
+        self.hang()
+    }
+}
+
+impl Drop for Reporting {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}

@@ -1,0 +1,222 @@
+//! What operators, ingest and appliances see.
+
+use serde_json::json;
+use wire::convert::manifest_in;
+
+use crate::appliance::Appliance;
+use crate::control::Running;
+use crate::film::{file, film};
+
+#[test]
+fn the_registry_is_written_and_read_and_mistakes_are_explained() {
+    let control = Running::start("");
+    assert!(
+        control.put("/v1/appliances/a1", &json!({"site": "a"})).problem(409).contains("site a")
+    );
+    let site = json!({"prefixes": ["10.1.2.3/8", "127.0.0.1", "2001:db8::/32"]});
+    let written = control.put("/v1/sites/a", &site).json();
+    let prefixes = json!(["10.0.0.0/8", "127.0.0.1/32", "2001:db8::/32"]);
+    assert_eq!(written, json!({"id": "a", "prefixes": prefixes}));
+    control.put("/v1/appliances/a1", &json!({"site": "a", "weight": 3}));
+    let appliance = json!({"id": "a1", "site": "a", "weight": 3, "usable_bytes": null});
+    assert_eq!(control.json("/v1/appliances"), json!([appliance]));
+    assert_eq!(control.json("/v1/appliances/a1"), appliance);
+    assert_eq!(control.json("/v1/sites"), json!([written]));
+    assert_eq!(control.json("/v1/sites/a"), written);
+
+    let refused = |path: &str, body: serde_json::Value| control.put(path, &body);
+    assert!(refused("/v1/sites/A", json!({"prefixes": []})).problem(400).contains("not a name"));
+    let odd = refused("/v1/sites/b", json!({"prefixes": ["10.0.0.0/99"]}));
+    assert!(odd.problem(400).contains("10.0.0.0/99"));
+    assert!(refused("/v1/sites/b", json!({"prefix": []})).problem(422).contains("unknown field"));
+    let heavy = refused("/v1/appliances/a1", json!({"site": "a", "weight": 0}));
+    assert!(heavy.problem(400).contains("1 to 1000"));
+    assert!(control.delete("/v1/sites/a").problem(409).contains("a1"));
+    assert_eq!(control.delete("/v1/appliances/a1").status, 204);
+    assert_eq!(control.delete("/v1/sites/a").status, 204);
+    for path in ["/v1/sites/a", "/v1/appliances/a1"] {
+        assert!(!control.get(path).problem(404).is_empty());
+        assert!(!control.delete(path).problem(404).is_empty());
+    }
+
+    assert_eq!(control.json("/v1/policy"), json!({"copies": 2, "versions_kept": 2}));
+    let policy = json!({"copies": 3, "versions_kept": 1});
+    assert_eq!(control.put("/v1/policy", &policy).json(), policy);
+    assert_eq!(control.json("/v1/policy"), policy);
+    assert!(control.put("/v1/policy", &json!({"copies": 0})).problem(400).contains("1 to 64"));
+}
+
+#[test]
+fn a_version_is_ingested_once_and_never_changed() {
+    let control = Running::start("");
+    let path = "/v1/assets/film/versions/film-1";
+    let first = control.put(path, &film(0));
+    assert_eq!(first.status, 201, "{}", first.text());
+    assert_eq!(control.put(path, &film(0)).status, 200);
+
+    let mut later = film(0);
+    later.modified_unix_s += 1000;
+    later.sources = vec!["https://other.example/film/".to_owned()];
+    assert_eq!(control.put(path, &later).status, 200, "another source is no other content");
+    let asset = control.json("/v1/assets/film");
+    assert_eq!(asset["versions"][0]["sources"], json!(["https://other.example/film/"]));
+    assert_eq!(
+        asset["versions"][0]["modified_unix_s"],
+        film(0).modified_unix_s,
+        "the first counts"
+    );
+
+    assert!(control.put(path, &film(1)).problem(409).contains("immutable"));
+    let other = control.put("/v1/assets/other/versions/film-1", &film(0));
+    assert!(other.problem(409).contains("belongs to asset film"));
+
+    let mut bad = film(0);
+    let good = bad.files["v/r0.mp4"].clone();
+    bad.files.insert("v/r0.mp4".to_owned(), file(b"other", "video/mp4"));
+    bad.files.get_mut("v/r0.mp4").unwrap().object = good.object;
+    let refused = control.put("/v1/assets/film/versions/film-2", &bad).problem(422);
+    assert!(refused.contains("v/r0.mp4: the block hashes do not add up"), "{refused}");
+    let mut bad = film(0);
+    bad.files.remove("v/r3.mp4");
+    let refused = control.put("/v1/assets/film/versions/film-2", &bad).problem(422);
+    assert!(refused.contains("refers to v/r3.mp4"), "{refused}");
+
+    assert_eq!(control.put("/v1/assets/film/versions/film-2", &film(2)).status, 201);
+    assert_eq!(control.json("/v1/assets/film")["current_version"], "film-2");
+    assert_eq!(control.put(path, &film(0)).status, 200);
+    assert_eq!(control.json("/v1/assets")[0]["current_version"], "film-1", "current again");
+    assert!(!control.get("/v1/assets/none").problem(404).is_empty());
+}
+
+#[test]
+fn an_appliance_gets_a_manifest_only_when_it_is_newer_and_can_prove_every_block() {
+    let control = Running::start("");
+    let report = Appliance::new("a1", "https://127.0.0.2:8443").report;
+    let refused = control.post("/v1/appliances/a1/report", &report).problem(404);
+    assert!(refused.contains("PUT /v1/appliances/a1"), "{refused}");
+    assert!(!control.get("/v1/appliances/a1/manifest").problem(404).is_empty());
+
+    control.register(&["a1", "b1"]);
+    control.put("/v1/assets/film/versions/film-1", &film(0));
+    let mut a1 = Appliance::new("a1", "https://127.0.0.2:8443");
+    let empty = a1.fetch(&control).expect("the first manifest");
+    assert!(empty.versions.is_empty(), "nothing is placed on drives that nobody has seen");
+    a1.report(&control);
+    let reply = loop {
+        // What drives can hold is stored by the next tick.
+        let reply = a1.report(&control);
+        if a1.generation < reply.generation {
+            break reply;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    };
+    let wire = a1.fetch(&control).expect("a newer one");
+    assert_eq!(wire.generation, reply.generation);
+    assert!(a1.fetch(&control).is_none(), "204: nothing newer");
+    let manifest = manifest_in(&wire).unwrap();
+    assert_eq!(manifest.versions.len(), 1);
+    assert_eq!(manifest.versions[0].files.len(), 10);
+    for file in manifest.versions[0].files.values() {
+        let body = control.get(&format!("/v1/objects/{}/blocks", file.object));
+        assert_eq!(body.kind, "application/octet-stream");
+        wire::v1::blocks::decode(file.object, file.len, &body.bytes).unwrap();
+    }
+    let none = format!("/v1/objects/{}/blocks", "00".repeat(32));
+    assert!(!control.get(&none).problem(404).is_empty());
+    assert!(!control.get("/v1/objects/xyz/blocks").problem(400).is_empty());
+
+    a1.report.base_url = "https://x\"y".to_owned();
+    let refused = control.post("/v1/appliances/a1/report", &a1.report).problem(400);
+    assert!(refused.contains("base_url"), "{refused}");
+}
+
+#[test]
+fn an_appliance_that_is_ahead_of_its_control_plane_is_pointed_out() {
+    let control = Running::start("");
+    control.register(&["a1"]);
+    let mut a1 = Appliance::new("a1", "https://127.0.0.2:8443");
+    a1.report.generation = 99;
+    a1.generation = 99;
+    a1.report(&control);
+    assert!(a1.fetch(&control).is_none(), "an older manifest never replaces a newer one");
+    let fleet = control.json("/v1/fleet");
+    let appliance = &fleet["sites"][0]["appliances"][0];
+    assert_eq!(appliance["state"], "healthy");
+    assert!(appliance["reason"].as_str().unwrap().contains("generation 99"), "{appliance}");
+}
+
+#[test]
+fn the_fleet_is_shown_as_the_page_wants_it() {
+    let control = Running::start("[demo]\ncontrols = \"http://127.0.0.1:18199\"");
+    control.register(&["a1", "b1"]);
+    control.put("/v1/assets/film/versions/film-1", &film(0));
+    let mut a1 = Appliance::new("a1", "https://127.0.0.2:8443");
+    a1.report.errors = vec![wire::v1::report::ReportedError {
+        at_unix_s: 5,
+        room: "fill".to_owned(),
+        text: "the source does not answer".to_owned(),
+    }];
+    a1.settle(&control);
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    a1.settle(&control);
+    let fleet = control.json("/v1/fleet");
+    assert_eq!(fleet["demo_controls"], "http://127.0.0.1:18199");
+    let shown = &fleet["sites"][0]["appliances"][0];
+    assert_eq!(shown["state"], "healthy");
+    assert_eq!(shown["objects_held"], 7, "four equal playlists are one object");
+    assert_eq!(shown["report"]["drives"][0]["path"], "/d/0");
+    assert!(shown["report"].get("inventory").is_none());
+    assert_eq!(shown["base_url"], "https://127.0.0.2:8443");
+    assert_eq!(fleet["sites"][1]["appliances"][0]["state"], "never_seen");
+    let asset = &fleet["assets"][0];
+    assert_eq!((&asset["copies_wanted"], &asset["copies_complete"]), (&json!(2), &json!(1)));
+    let formats: Vec<_> =
+        asset["entries"].as_array().unwrap().iter().map(|e| &e["format"]).collect();
+    assert_eq!(formats, ["dash", "hls"]);
+    let errors = fleet["errors"].as_array().unwrap();
+    assert!(errors.iter().any(|error| error["text"] == "the source does not answer"), "{errors:?}");
+    let last = fleet["history"].as_array().unwrap().last().unwrap().clone();
+    for key in ["at_unix_s", "egress_bits_per_second", "cpu_percent", "fill_bits_per_second"] {
+        assert!(last[key].is_number(), "{last}");
+    }
+    let placement = control.json("/v1/placement");
+    assert_eq!(placement["holdings"]["a1"], json!(["film-1"]));
+    assert!(placement["report"].to_string().contains("has not reported its drives"), "{placement}");
+}
+
+#[test]
+fn every_error_is_a_problem() {
+    let control = Running::start("");
+    assert!(control.get("/nothing").problem(404).contains("/openapi.json"));
+    assert!(control.delete("/v1/fleet").problem(405).contains("method"));
+    assert!(control.get("/v1/explain").problem(400).contains("asset"));
+    let request = |method: &str, path: &str, kind: &str, body: &str| {
+        let builder = ureq::http::Request::builder().method(method).uri(control.full(path));
+        control.send(builder.header("content-type", kind).body(body.to_owned()).unwrap())
+    };
+    let site = "/v1/sites/a";
+    assert!(!request("PUT", site, "text/plain", "{}").problem(415).is_empty());
+    assert!(!request("PUT", site, "application/json", "{").problem(400).is_empty());
+    let large = format!("\"{}\"", "x".repeat(300 << 10));
+    assert!(!request("PUT", site, "application/json", &large).problem(413).is_empty());
+    let rebound = ureq::http::Request::get(control.full("/v1/fleet"));
+    let rebound = rebound.header("host", "evil.example").body(String::new()).unwrap();
+    assert!(control.send(rebound).problem(421).contains("public_url"));
+}
+
+#[test]
+fn the_document_is_served_and_so_is_health() {
+    let control = Running::start("");
+    assert_eq!(control.json("/openapi.json")["openapi"], "3.1.0");
+    assert_eq!(control.json("/healthz"), json!({"status": "ok"}));
+    let page = control.get("/");
+    assert!(page.status == 200 || page.problem(503).contains("./x web"));
+}
+
+#[test]
+fn secrets_are_readable_by_their_owner_only() {
+    use std::os::unix::fs::PermissionsExt;
+    let control = Running::start("");
+    let mode = std::fs::metadata(control.state().join("keys.toml")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+}

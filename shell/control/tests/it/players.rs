@@ -1,0 +1,236 @@
+//! What players see.
+
+use model::manifest::TokenKey;
+use model::units::UnixSeconds;
+use playback::token;
+use serde_json::json;
+
+use crate::appliance::Appliance;
+use crate::control::Running;
+use crate::film::film;
+
+#[test]
+fn an_hls_player_gets_pathways_a_good_token_and_a_steering_server() {
+    let (control, keys) = playing();
+    let answer = control.get("/v1/play/film.m3u8");
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    assert_eq!(answer.kind, "application/vnd.apple.mpegurl");
+    assert_eq!(answer.header("cache-control"), "no-store");
+    assert_eq!(answer.header("access-control-allow-origin"), "*");
+    let text = answer.text();
+    let pathways: Vec<&str> = quoted(&text, "PATHWAY-ID=\"");
+    assert_eq!(pathways[0], pathways[1], "the steering tag names the first pathway");
+    let variants = text.lines().filter(|line| line.starts_with("https://")).count();
+    assert_eq!(variants, 9, "three variants on three appliances");
+    assert!(["a1", "a2"].contains(&pathways[0]), "127.0.0.1 is of site a");
+    assert_eq!(pathways.last(), Some(&"b1"));
+
+    let url = text.lines().find(|line| line.starts_with("https://")).unwrap();
+    assert!(url.ends_with("/v/media_0.m3u8"), "the entry's directory counts: {url}");
+    let parts: Vec<&str> = url.split('/').collect();
+    assert_eq!((parts[3], parts[5]), ("t", "film-1"));
+    let now = UnixSeconds(now());
+    let grant = token::verify(&keys, parts[4], "film-1", now).expect("the token is good");
+    assert!((now.0 + 4 * 3600 - 5..=now.0 + 4 * 3600 + 5).contains(&grant.expires.0));
+
+    let steering = quoted(&text, "SERVER-URI=\"")[0];
+    assert!(steering.starts_with(&format!("{}/steer/v1/{}.", control.url, grant.session)));
+    let answer = control.get(&format!("{steering}?_HLS_pathway={}&_HLS_throughput=5", pathways[0]));
+    assert_eq!((answer.status, answer.kind.as_str()), (200, "application/json"));
+    assert_eq!(answer.header("access-control-allow-origin"), "*");
+    let document = answer.json();
+    assert_eq!((&document["VERSION"], &document["TTL"]), (&json!(1), &json!(10)));
+    assert_eq!(document["RELOAD-URI"], steering);
+    let priority = document["PATHWAY-PRIORITY"].as_array().unwrap();
+    assert_eq!(priority.len(), 3);
+    assert_eq!(priority[0], pathways[0], "steering agrees with the playlist");
+}
+
+#[test]
+fn a_dash_player_gets_the_same() {
+    let (control, keys) = playing();
+    let answer = control.get("/v1/play/film.mpd?client=10.1.2.3");
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    assert_eq!(answer.kind, "application/dash+xml");
+    let text = answer.text();
+    let locations = quoted(&text, "serviceLocation=\"");
+    assert_eq!(locations.len(), 3);
+    assert_eq!(locations[0], "b1", "10.1.2.3 is of site b");
+    assert!(
+        text.contains("<ContentSteering defaultServiceLocation=\"b1\" queryBeforeStart=\"false\">")
+    );
+    let base = text.split("serviceLocation=\"b1\">").nth(1).unwrap().split('<').next().unwrap();
+    assert!(base.ends_with("/film-1/v/"), "{base}");
+    let token = base.split('/').nth(4).unwrap();
+    assert!(token::verify(&keys, token, "film-1", UnixSeconds(now())).is_ok());
+}
+
+#[test]
+fn a_program_begins_a_playback_and_a_player_joins_it() {
+    let (control, keys) = playing();
+    let answer = control.post("/v1/playbacks", &json!({"asset": "film", "client": "10.0.0.7"}));
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let playback = answer.json();
+    assert_eq!(playback["asset_version"], "film-1");
+    let session = playback["session"].as_str().unwrap();
+    let first = &playback["pathways"][0];
+    assert_eq!((&first["appliance"], &first["site"]), (&json!("b1"), &json!("b")));
+    assert_eq!(first["plain_base_url"], "http://127.0.0.4:8480".to_owned() + &path_of(first));
+    let token = first["base_url"].as_str().unwrap().split('/').nth(4).unwrap();
+    let grant = token::verify(&keys, token, "film-1", UnixSeconds(now())).unwrap();
+    assert_eq!(grant.session.as_str(), session);
+    assert_eq!(playback["expires_unix_s"], grant.expires.0);
+    for key in ["hls_url", "dash_url"] {
+        let text = control.get(playback[key].as_str().unwrap()).text();
+        assert!(text.contains(session), "{key} joins the playback");
+        assert!(text.contains("127.0.0.4"), "{key} is for the same client");
+    }
+}
+
+#[test]
+fn a_player_without_tls_gets_plain_listeners_only() {
+    let (control, _) = playing();
+    let text = control.get("/v1/play/film.m3u8?plain=1").text();
+    assert!(!text.contains("https://"), "{text}");
+    let hosts = text.lines().filter(|line| line.starts_with("http://127.0.0.4:8480/")).count();
+    assert_eq!(hosts, 3, "one appliance has a plain listener");
+}
+
+#[test]
+fn what_cannot_be_played_is_a_problem_that_a_page_may_read() {
+    let control = Running::start("");
+    let refused = control.get("/v1/play/none.m3u8");
+    assert_eq!(refused.header("access-control-allow-origin"), "*");
+    assert!(refused.problem(404).contains("/v1/assets"));
+    assert!(control.get("/v1/play/film").problem(404).contains("m3u8"));
+    control.register(&["a1"]);
+    control.put("/v1/assets/film/versions/film-1", &film(0));
+    let refused = control.get("/v1/play/film.m3u8");
+    assert_eq!(refused.header("retry-after"), "1");
+    assert!(refused.problem(503).contains("no appliance has reported"));
+    let mut a1 = Appliance::new("a1", "https://127.0.0.2:8443");
+    a1.report(&control);
+    assert_eq!(control.get("/v1/play/film.m3u8").status, 200, "better a doubtful list than none");
+    let none = control.get("/v1/play/film.m3u8?entry=other.m3u8");
+    assert!(none.problem(404).contains("entries"));
+    assert!(control.get("/v1/play/film.m3u8?client=x").problem(400).contains("IP address"));
+    assert!(control.get("/v1/play/film.m3u8?session=x").problem(400).contains("session"));
+}
+
+#[test]
+fn steering_is_answered_whatever_is_asked() {
+    let (control, _) = playing();
+    let begun = control.post("/v1/playbacks", &json!({"asset": "film"})).json();
+    let good = begun["steering_url"].as_str().unwrap().to_owned();
+    let tampered = good.replace("film-1", "film-2");
+    for url in [&good, &tampered, "/steer/v1/x", "/steer/v1/%ff", "/steer/v1/a%22b?_HLS_pathway=zz"]
+    {
+        let answer = control.get(url);
+        assert_eq!(answer.status, 200, "{url}");
+        let document = answer.json();
+        assert_eq!(document["PATHWAY-PRIORITY"].as_array().unwrap().len(), 3, "{url}");
+        assert!(!document["RELOAD-URI"].as_str().unwrap().contains('"'), "{url}");
+    }
+    let empty = Running::start("");
+    assert_eq!(empty.json("/steer/v1/x")["PATHWAY-PRIORITY"], json!(["."]), "never an empty list");
+}
+
+#[test]
+fn pages_of_any_origin_may_ask() {
+    let (control, _) = playing();
+    for path in ["/v1/play/film.m3u8", "/steer/v1/x"] {
+        let request = ureq::http::Request::builder().method("OPTIONS").uri(control.full(path));
+        let request = request.header("origin", "https://tv.example");
+        let request = request.header("access-control-request-headers", "cmcd-session");
+        let answer = control.send(request.body(String::new()).unwrap());
+        assert_eq!(answer.status, 204, "{path}");
+        assert_eq!(answer.header("access-control-allow-headers"), "*");
+        assert_eq!(answer.header("access-control-max-age"), "86400");
+    }
+    assert_eq!(control.get("/v1/fleet").header("access-control-allow-origin"), "");
+}
+
+#[test]
+fn an_operator_sees_why_a_client_gets_its_list() {
+    let (control, _) = playing();
+    let explained = control.json("/v1/explain?asset=film&client=10.3.2.1");
+    assert_eq!(explained["asset_version"], "film-1");
+    assert_eq!(explained["client_range"], "10.0.0.0/8");
+    let candidates = explained["candidates"].as_array().unwrap();
+    assert_eq!(candidates.len(), 3);
+    assert_eq!((&candidates[0]["appliance"], &candidates[0]["rank"]), (&json!("b1"), &json!(1)));
+    let why = candidates[0]["why"].as_str().unwrap();
+    assert!(why.contains("holds the whole version") && why.contains("own site"), "{why}");
+    assert!(!control.get("/v1/explain?asset=none").problem(404).is_empty());
+}
+
+#[test]
+fn every_counter_counts_something() {
+    let (control, _) = playing();
+    control.get("/v1/play/film.m3u8");
+    control.get("/v1/play/none.m3u8");
+    control.get("/steer/v1/x?_HLS_pathway=zz");
+    let mut a1 = Appliance::new("a1", "http://127.0.0.1:1");
+    a1.report.sequence = 0;
+    a1.report(&control);
+    a1.report.sequence = 100;
+    a1.report.inventory.from = 12345;
+    a1.report(&control);
+    std::thread::sleep(std::time::Duration::from_millis(1200));
+    let text = control.get("/metrics").text();
+    // These two need a full house and a full disk: unit tests beside the code make them count.
+    let elsewhere = ["nearcast_control_requests_shed_total", "nearcast_control_store_errors_total"];
+    let mut counters = 0;
+    for line in text.lines().filter(|line| line.starts_with("nearcast_control_")) {
+        let (name, value) = line.split_once(' ').unwrap();
+        if name.ends_with("_total") && !elsewhere.contains(&name) {
+            assert_ne!(value, "0", "{name}");
+            counters += 1;
+        }
+    }
+    assert_eq!(counters, 12);
+}
+
+/// Three appliances that hold a film, and the keys that they check tokens with.
+fn playing() -> (Running, Vec<TokenKey>) {
+    let control = Running::start("");
+    let names = ["a1", "a2", "b1"];
+    control.register(&names);
+    let mut appliances: Vec<Appliance> = (2..)
+        .zip(names)
+        .map(|(i, name)| Appliance::new(name, &format!("https://127.0.0.{i}:8443")))
+        .collect();
+    appliances[2].report.plain_url = Some("http://127.0.0.4:8480".to_owned());
+    for appliance in &mut appliances {
+        appliance.report(&control);
+    }
+    // What drives can hold is stored by the next tick; then the film is placed at once.
+    while control.json("/v1/appliances").to_string().contains("null") {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    let ingested = control.put("/v1/assets/film/versions/film-1", &film(0));
+    assert_eq!(ingested.status, 201, "{}", ingested.text());
+    let mut keys = Vec::new();
+    for appliance in &mut appliances {
+        let wire = appliance.fetch(&control).expect("a manifest");
+        appliance.hold(&control, &wire);
+        keys = wire::convert::manifest_in(&wire).unwrap().token_keys;
+    }
+    (control, keys)
+}
+
+/// What stands in quotes after each `before`.
+fn quoted<'a>(text: &'a str, before: &str) -> Vec<&'a str> {
+    text.split(before).skip(1).filter_map(|rest| rest.split('"').next()).collect()
+}
+
+fn path_of(pathway: &serde_json::Value) -> String {
+    let url = pathway["base_url"].as_str().unwrap();
+    let rest = url.split_once("://").unwrap().1;
+    rest[rest.find('/').unwrap()..].to_owned()
+}
+
+fn now() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.unwrap().as_secs()
+}

@@ -135,7 +135,9 @@ pub struct Notice {
     pub appliance: ApplianceId,
     /// What it is now.
     pub health: Health,
-    /// What happened.
+    /// Why.
+    pub cause: Cause,
+    /// Both in words.
     pub text: String,
 }
 
@@ -480,7 +482,7 @@ impl Director {
         self.view_is_old = true;
         let colon = if cause == Cause::None { "" } else { ": " };
         let text = format!("{id} is {health}{colon}{cause}");
-        let notice = Notice { at: self.now_unix, appliance: id.clone(), health, text };
+        let notice = Notice { at: self.now_unix, appliance: id.clone(), health, cause, text };
         if self.config.notices_max <= self.notices.len() {
             self.notices.pop_front();
         }

@@ -9,7 +9,7 @@ use axum::extract::{ConnectInfo, Query, State};
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use director::front::Player;
-use director::{ApplianceStatus, Counters, Version};
+use director::{ApplianceStatus, Cause, Counters, Notice, Version};
 use model::id::{ApplianceId, AssetId, SiteId};
 use model::units::Nanos;
 use model::view::Health;
@@ -403,7 +403,7 @@ fn asset_out(
     }
 }
 
-/// What appliances reported and what the director noted, newest first.
+/// What appliances reported and the trouble that the director noted, newest first.
 fn errors_out(state: &Observed) -> Vec<FleetError> {
     let reported = state.reports.iter().flat_map(|(id, report)| {
         report.errors.iter().take(REPORTED_ERRORS_MAX).map(move |error| FleetError {
@@ -413,7 +413,8 @@ fn errors_out(state: &Observed) -> Vec<FleetError> {
             text: error.text.clone(),
         })
     });
-    let noted = state.director.notices().rev().map(|notice| FleetError {
+    let is_trouble = |notice: &&Notice| notice.cause != Cause::None;
+    let noted = state.director.notices().rev().filter(is_trouble).map(|notice| FleetError {
         at_unix_s: notice.at.0,
         appliance: notice.appliance.to_string(),
         room: "health".to_owned(),

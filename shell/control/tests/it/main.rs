@@ -1,5 +1,7 @@
 //! The control plane as a whole, over HTTP, with appliances that only talk.
 
+#![expect(clippy::unwrap_used, reason = "in a test, a failed unwrap is a failed test")]
+
 mod appliance;
 mod control;
 mod failover;

@@ -18,7 +18,8 @@
 //   stalls        the film stood still for 450 ms or more while it should have played, from the
 //                 first frame until the hang; counted by the witness, not by the page
 //   wrong_bytes   bytes of all complete answers that differ from the origin's file at the place
-//                 asked for, or have another length; answers cut short are failures, not wrong
+//                 asked for, or have another length; answers cut short are failures, not wrong;
+//                 null when some were not looked at
 
 import { readFileSync, mkdirSync } from "node:fs";
 import path from "node:path";
@@ -80,24 +81,26 @@ class Viewing {
     return false;
   }
 
-  /** Appliance that sent most of the film lately, and the lanes it serves. */
+  /** Appliance that the latest piece of film came from, and the lanes it serves. */
   async serving() {
     const hosts = await this.fleet.hosts();
     const since = wall() - SERVING_MS;
     const lanes = await this.lanes();
     const latest = new Map();
-    const sums = new Map();
-    for (const request of this.ledger.media()) {
-      if (request.outcome !== "body" || request.status >= 300 || request.doneAt < since) continue;
-      const id = hosts.get(new URL(request.url).host);
-      if (!id) throw new Error(`media came from ${request.url}, which is no appliance's`);
-      sums.set(id, (sums.get(id) ?? 0) + request.bytes);
-      latest.set(lanes(request.url), id);
+    const whole = this.ledger.media().filter(({ outcome, status, doneAt }) => {
+      return outcome === "body" && status < 300 && doneAt >= since;
+    });
+    for (const { url } of whole.sort((a, b) => a.doneAt - b.doneAt)) {
+      const { host } = new URL(url);
+      if (!hosts.has(host)) throw new Error(`media came from ${host}, which is no appliance's`);
+      latest.set(lanes(url), hosts.get(host));
     }
-    const [most] = [...sums].sort((a, b) => b[1] - a[1]);
-    if (!most) throw new Error(`no media came in the last ${SERVING_MS / 1000} s`);
-    const served = [...latest].filter(([, id]) => id === most[0]).map(([lane]) => lane);
-    return { id: most[0], lanes: served, hosts };
+    // What no player named (say, the head of a file that it never played from) is no lane.
+    if (latest.size > 1) latest.delete("other");
+    const id = latest.get("video") ?? latest.get("audio") ?? latest.get("other");
+    if (!id) throw new Error(`no film came in the last ${SERVING_MS / 1000} s`);
+    const served = [...latest].filter(([, by]) => by === id).map(([lane]) => lane);
+    return { id, lanes: served, hosts };
   }
 
   /** Which lane a media URL belongs to; only the player knows. */
@@ -316,8 +319,10 @@ async function measure(options, browser, fleet, ledger) {
     hang,
     ...findings(ledger, seen),
   };
-  const invalid = whyInvalid(result);
-  return invalid ? { ...result, error: invalid } : result;
+  const error = whyInvalid(result);
+  if (!error) return result;
+  // What was not looked at may be wrong: no zero for that.
+  return { ...result, wrong_bytes: result.wrong_bytes || null, error };
 }
 
 function readOptions() {
@@ -347,7 +352,8 @@ export async function selftest(given) {
     return await measure(options, browser, fleet, ledger);
   } catch (error) {
     const { wrongBytes: wrong_bytes, checkedResponses: checked_responses, faults } = ledger;
-    return { name: options.player, error: messageOf(error), wrong_bytes, checked_responses, faults };
+    const found = { wrong_bytes: wrong_bytes || null, checked_responses, faults };
+    return { name: options.player, error: messageOf(error), ...found };
   } finally {
     await close();
     await fleet.mend();

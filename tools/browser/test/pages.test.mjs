@@ -91,6 +91,19 @@ test("each trouble is named where it is, and in the first sentence", async () =>
   );
 });
 
+test("many errors are cut to the latest, and shown when asked for", async () => {
+  await withMock({ scenario: "large" }, (mock) =>
+    visit(mock, "/", {}, async (page) => {
+      await ready(page);
+      assert.equal(await page.locator(".row.error").count(), 6);
+      await page.getByRole("button", { name: "Show all 11" }).click();
+      assert.equal(await page.locator(".row.error").count(), 11);
+      await wait(1_500);
+      assert.equal(await page.locator(".row.error").count(), 11, "still after the next answer");
+    }),
+  );
+});
+
 test("an empty fleet says what to do next", async () => {
   await withMock({ scenario: "empty" }, (mock) =>
     visit(mock, "/", {}, async (page) => {
@@ -168,6 +181,7 @@ for (const player of ["hls", "dash"]) {
         assert.ok(requests.some(({ kind, range }) => kind === "video" && /^bytes=/.test(range)));
         assert.ok(!JSON.stringify(requests).includes("pretend-token/"), "no token in the log");
         await page.getByRole("button", { name: "Restore a1" }).click();
+        await page.locator("#sources > :first-child[data-state=healthy]").waitFor();
         const label = () => page.locator(".strip-frame").getAttribute("aria-label");
         const both = /^Video from a1 0:00 to \d:\d\d, a2 /;
         await until("the strip to show both", 2_000, async () => both.test(await label()));

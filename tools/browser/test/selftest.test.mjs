@@ -48,7 +48,7 @@ test("a wrong byte shows in the result of a run", async () => {
       controls_url: mock.url,
       asset: "film",
       origin_dir: originDir,
-      player: "dash.js",
+      player: "hls.js",
       before_kill_s: 3,
       after_kill_s: 3,
     });
@@ -64,5 +64,6 @@ test("a run without a film is not valid, and says so", async () => {
     const result = await selftest({ ...page, asset: "nothing", origin_dir: film() });
     assert.match(result.error, /no frame within/);
     assert.equal(result.checked_responses, 0);
+    assert.equal(result.wrong_bytes, null);
   });
 });

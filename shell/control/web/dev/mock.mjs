@@ -199,7 +199,10 @@ export async function startMock(options = {}) {
     );
     await Promise.all(state.appliances.map((one) => one.start()));
   }
-  const server = http.createServer(handler(state));
+  const handle = handler(state);
+  const server = http.createServer((request, response) => {
+    handle(request, response).catch((error) => json(response, 500, { title: String(error) }));
+  });
   await new Promise((resolve, reject) => {
     server.once("error", reject);
     server.listen(port, "127.0.0.1", resolve);

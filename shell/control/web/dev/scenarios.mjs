@@ -161,6 +161,15 @@ const errorsAt = (now) => [
   },
 ];
 
+/** What a demo leaves behind: one appliance killed and restored again and again. */
+const manyErrors = (now) =>
+  Array.from({ length: 9 }, (_, index) => ({
+    at_unix_s: Math.floor(now) - 40 * (index >> 1),
+    appliance: "a1",
+    room: "health",
+    text: index % 2 ? "healthy again" : "stale: no report for 1.6 s",
+  }));
+
 function large(now) {
   return Array.from({ length: 12 }, (_, site) => ({
     id: `site-${String(site + 1).padStart(2, "0")}`,
@@ -204,7 +213,7 @@ const SCENARIOS = {
   large: (now) => ({
     sites: large(now),
     assets: [asset("film"), asset("documentary", { bytes: 12.7 * GB, files: 8 })],
-    errors: errorsAt(now).slice(0, 2),
+    errors: [...errorsAt(now).slice(0, 2), ...manyErrors(now)],
   }),
 };
 

@@ -62,14 +62,15 @@ export class KeyedList<T> {
   ) {}
 
   update(items: readonly T[]): void {
-    const keys = new Set(items.map(this.keyOf));
+    const keys = distinct(items.map(this.keyOf));
+    const wanted = new Set(keys);
     for (const [key, view] of this.views) {
-      if (keys.has(key)) continue;
+      if (wanted.has(key)) continue;
       view.root.remove();
       this.views.delete(key);
     }
     items.forEach((item, index) => {
-      const key = this.keyOf(item);
+      const key = keys[index] ?? "";
       let view = this.views.get(key);
       if (!view) this.views.set(key, (view = this.create(item)));
       view.update(item);
@@ -77,4 +78,14 @@ export class KeyedList<T> {
       if (there !== view.root) this.parent.insertBefore(view.root, there ?? null);
     });
   }
+}
+
+/** The same keys, later doubles numbered: equal errors of one second are two rows. */
+function distinct(keys: readonly string[]): string[] {
+  const seen = new Map<string, number>();
+  return keys.map((key) => {
+    const before = seen.get(key) ?? 0;
+    seen.set(key, before + 1);
+    return before === 0 ? key : `${key} #${before + 1}`;
+  });
 }

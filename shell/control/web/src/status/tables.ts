@@ -18,6 +18,8 @@ const PLAYERS: Record<string, { player: string; label: string }> = {
 /** In the demo a short buffer makes a failure felt at once, which is the point of it. */
 const DEMO_BUFFER_S = 12;
 
+const ERRORS_SHOWN = 6;
+
 function playUrl(asset: string, player: string, demo: boolean): string {
   const query = new URLSearchParams({ asset, player });
   if (demo) query.set("buffer", String(DEMO_BUFFER_S));
@@ -104,6 +106,9 @@ class Listing<T> {
 export class Tables {
   private readonly assets: Listing<AssetItem>;
   private readonly errors: Listing<ErrorItem>;
+  private readonly more: HTMLButtonElement;
+  private latest: ErrorItem[] = [];
+  private all = false;
 
   constructor(assets: HTMLElement, errors: HTMLElement) {
     const ingest = h("code", {}, "nearcast ingest DIR --asset film --source URL/");
@@ -119,12 +124,27 @@ export class Tables {
       ({ error }) => `${error.at_unix_s} ${error.appliance} ${error.room} ${error.text}`,
       errorView,
     );
+    const toggle = () => {
+      this.all = !this.all;
+      this.showErrors();
+    };
+    this.more = h("button", { type: "button", class: "button more", onclick: toggle });
+    errors.append(this.more);
   }
 
   update(fleet: Fleet): void {
     const demo = Boolean(fleet.demo_controls);
     this.assets.update(fleet.assets.map((asset) => ({ asset, demo })));
     const newestFirst = fleet.errors.toSorted((a, b) => b.at_unix_s - a.at_unix_s);
-    this.errors.update(newestFirst.map((error) => ({ error, now: fleet.now_unix_s })));
+    this.latest = newestFirst.map((error) => ({ error, now: fleet.now_unix_s }));
+    this.showErrors();
+  }
+
+  private showErrors(): void {
+    const count = this.latest.length;
+    this.errors.update(this.all ? this.latest : this.latest.slice(0, ERRORS_SHOWN));
+    this.more.hidden = count <= ERRORS_SHOWN;
+    setText(this.more, this.all ? "Show the latest only" : `Show all ${count}`);
+    setAttribute(this.more, "aria-expanded", String(this.all));
   }
 }

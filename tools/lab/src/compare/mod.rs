@@ -132,6 +132,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let room = Room::open(args)?;
     let workload = args.workload.workload();
     let source = room.path.join(format!("source-{}", workload.catalogue));
+    if !source.exists() {
+        check_space(&room.path, workload)?;
+    }
     let catalogue = Catalogue::open(&source, workload.files, workload.file_len, CONTENT_SEED)?;
     let certificate = Certificate::make(&room.path)?;
     let bench = Bench { args, workload, room: &room.path, catalogue, certificate };
@@ -314,13 +317,6 @@ impl Room {
             "{} is in memory, which is no drive: choose another with --dir",
             dir.display()
         );
-        let workload = args.workload.workload();
-        let len = workload.file_len.0.saturating_mul(u64::try_from(workload.files)?);
-        // The source, our copy of it, and the reserve that a drive keeps.
-        let need = Bytes(len.saturating_mul(3));
-        let free = rustix::fs::statvfs(&dir)?;
-        let free = Bytes(free.f_bavail.saturating_mul(free.f_frsize));
-        ensure!(need <= free, "{} has {free} free, and {need} are needed", dir.display());
         if args.keep {
             let path = dir.join("nearcast-lab");
             fs::create_dir_all(&path)?;
@@ -329,6 +325,16 @@ impl Room {
         let temporary = tempfile::Builder::new().prefix("nearcast-lab-").tempdir_in(&dir)?;
         Ok(Self { path: temporary.path().to_owned(), _temporary: Some(temporary) })
     }
+}
+
+/// The source, our copy of it, and room for the filesystem to breathe.
+fn check_space(dir: &Path, workload: Workload) -> Result<()> {
+    let len = workload.file_len.0.saturating_mul(u64::try_from(workload.files)?);
+    let need = Bytes(len.saturating_mul(3));
+    let stat = rustix::fs::statvfs(dir)?;
+    let free = Bytes(stat.f_bavail.saturating_mul(stat.f_frsize));
+    ensure!(need <= free, "{} has {free} free, and {need} are needed", dir.display());
+    Ok(())
 }
 
 fn congestion_control() -> String {

@@ -11,18 +11,7 @@ use crate::format::gigabytes;
 use crate::shared::Shared;
 
 /// Runs until all must stop.
-pub(crate) fn run(shared: &Shared, spare_copies: Vec<(DriveIndex, ObjectId)>) {
-    for (index, object) in spare_copies {
-        if shared.is_stopping() {
-            return;
-        }
-        if let Some(drive) = shared.drive(index)
-            && shared.claim(object)
-        {
-            drop_copy(shared, drive, object);
-            shared.release(object);
-        }
-    }
+pub(crate) fn run(shared: &Shared) {
     let mut without_room = 0;
     while shared.wait_for_planning() {
         let chores = shared.plan();

@@ -305,14 +305,12 @@ impl Shared {
         self.lock().errors.iter().cloned().collect()
     }
 
-    /// An object found at the start, before any thread runs. False if another drive has it too.
-    pub(crate) fn load(&self, object: ObjectId, extent: Extent) -> bool {
+    /// An object found at the start; the first drive that has it wins.
+    pub(crate) fn load(&self, object: ObjectId, extent: Extent) {
         let mut state = self.lock();
-        if state.index.locate(&object).is_some() {
-            return false;
+        if state.index.locate(&object).is_none() {
+            state.show(object, extent, None);
         }
-        state.show(object, extent, None);
-        true
     }
 
     /// A part file found at the start.
@@ -583,5 +581,84 @@ impl State {
     fn count_partial(&mut self) {
         let wanted = self.parts.iter().filter(|(object, _)| self.wanted.contains_key(object));
         self.progress.bytes_partial = Bytes(wanted.map(|(_, part)| part.verified.0).sum());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::{About, FillConfig};
+
+    fn shared() -> Shared {
+        let config = Config {
+            appliance: "a1".parse().unwrap(),
+            state: "state".into(),
+            drives: Vec::new(),
+            control: None,
+            fill: FillConfig { rate_max: None, trust: None, concurrency: 1 },
+            small_budget: Bytes::kib(100),
+            about: About::default(),
+        };
+        Shared::new(config, Vec::new(), Box::new(|_| {}), Arc::default())
+    }
+
+    fn manifest(generation: u64) -> Manifest {
+        Manifest {
+            appliance: "a1".parse().unwrap(),
+            generation: Generation(generation),
+            token_keys: Vec::new(),
+            versions: Vec::new(),
+        }
+    }
+
+    fn small(n: u8) -> (ObjectId, Extent) {
+        let (drive, file) = (DriveIndex(0), layout::object_file(&ObjectId([n; 32])));
+        let extent = Extent { drive, file, offset: Bytes::ZERO, len: Bytes::kib(60) };
+        (ObjectId([n; 32]), extent)
+    }
+
+    #[test]
+    fn only_a_newer_manifest_comes_into_force() {
+        let shared = shared();
+        assert!(shared.set_manifest(manifest(7)));
+        assert!(!shared.set_manifest(manifest(7)) && !shared.set_manifest(manifest(6)));
+        assert_eq!(shared.generation(), Generation(7));
+        assert!(shared.set_manifest(manifest(8)));
+    }
+
+    #[test]
+    fn memory_for_small_objects_is_bounded_and_comes_back() {
+        let shared = shared();
+        let used = || shared.lock().small_used;
+        for (object, extent) in [small(1), small(2)] {
+            shared.load(object, extent.clone());
+            shared.publish_small(object, &extent, &[0; 61_440]);
+        }
+        assert_eq!(used(), Bytes::kib(60), "the second does not fit");
+        shared.hide(small(2).0);
+        assert_eq!(used(), Bytes::kib(60));
+        shared.hide(small(1).0);
+        assert_eq!(used(), Bytes::ZERO);
+    }
+
+    #[test]
+    fn an_object_is_claimed_by_one_at_a_time() {
+        let shared = shared();
+        assert!(shared.claim(small(1).0) && !shared.claim(small(1).0));
+        assert_eq!(shared.claim_file(small(1).0, DriveIndex(0)), FileStanding::Busy);
+        shared.release(small(1).0);
+        assert_eq!(shared.claim_file(small(1).0, DriveIndex(0)), FileStanding::Unknown);
+        shared.set_manifest(manifest(1));
+        assert_eq!(shared.claim_file(small(1).0, DriveIndex(0)), FileStanding::Unwanted);
+    }
+
+    #[test]
+    fn errors_are_kept_newest_first_each_text_once_and_not_too_many() {
+        let shared = shared();
+        (0..30).for_each(|i| shared.note("fill", format!("error {i}")));
+        shared.note("fill", "error 20".to_owned());
+        let texts: Vec<String> = shared.errors().into_iter().map(|noted| noted.text).collect();
+        assert_eq!((texts.len(), &*texts[0], &*texts[1]), (ERRORS_MAX, "error 20", "error 29"));
+        assert_eq!(texts.iter().filter(|text| *text == "error 20").count(), 1);
     }
 }

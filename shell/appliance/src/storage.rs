@@ -19,7 +19,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use model::extent::{DriveIndex, Extent, FileName};
-use model::id::{ApplianceId, DriveId, Generation, ObjectId};
+use model::id::{ApplianceId, DriveId, Generation};
 use model::limits::DRIVES_MAX;
 use model::units::{BitsPerSecond, Bytes, Nanos};
 use store::layout;
@@ -194,11 +194,11 @@ impl Storage {
         let (slots, loaded): (Vec<Slot>, Vec<Loaded>) = opened.into_iter().unzip();
         let shared = Arc::new(Shared::new(config, slots, Box::new(sink), counters));
         load_manifest(&shared, &state_file);
-        let spare_copies = load_objects(&shared, &loaded);
+        load_objects(&shared, &loaded);
         load_parts(&shared);
 
         let mut handle = StorageHandle { shared, threads: Vec::new() };
-        match handle.spawn_all(&tls, state_file, spare_copies) {
+        match handle.spawn_all(&tls, state_file) {
             Ok(()) => Ok(handle),
             Err(error) => {
                 handle.stop();
@@ -251,12 +251,7 @@ impl StorageHandle {
         fill_status(&self.shared)
     }
 
-    fn spawn_all(
-        &mut self,
-        tls: &TlsConfig,
-        state_file: StateFile,
-        spare_copies: Vec<(DriveIndex, ObjectId)>,
-    ) -> std::io::Result<()> {
+    fn spawn_all(&mut self, tls: &TlsConfig, state_file: StateFile) -> std::io::Result<()> {
         let client = |shared: &Shared| {
             let control = shared.config.control.as_ref()?;
             Some(ControlClient::new(source::agent(tls), control, &shared.config.appliance))
@@ -266,7 +261,7 @@ impl StorageHandle {
                 control_link::run(shared, &client, &state_file);
             })?;
         }
-        self.spawn("keeper", move |shared| keeper::run(shared, spare_copies))?;
+        self.spawn("keeper", keeper::run)?;
         self.spawn("audit", audit::run)?;
         for i in 0..self.shared.config.fill.concurrency {
             let (agent, client) = (source::agent(tls), client(&self.shared));
@@ -382,10 +377,9 @@ fn load_manifest(shared: &Shared, state_file: &StateFile) {
     }
 }
 
-/// Publishes what the drives hold. Returns copies of what an earlier drive has already: the later
-/// drive was set aside once, its objects were filled again, and now it is back.
-fn load_objects(shared: &Shared, loaded: &[Loaded]) -> Vec<(DriveIndex, ObjectId)> {
-    let mut spare_copies = Vec::new();
+/// Publishes what the drives hold, each object once. A second copy (a drive was set aside, its
+/// objects were filled again, and now it is back) is left to the audit.
+fn load_objects(shared: &Shared, loaded: &[Loaded]) {
     for ((slot, loaded), path) in shared.slots.iter().zip(loaded).zip(&shared.config.drives) {
         let drive = match slot {
             Slot::Open(drive) => drive,
@@ -404,9 +398,7 @@ fn load_objects(shared: &Shared, loaded: &[Loaded]) -> Vec<(DriveIndex, ObjectId
         for (object, entry) in &loaded.entries {
             let (file, drive) = (layout::object_file(object), drive.index());
             let extent = Extent { drive, file, offset: entry.offset, len: entry.len };
-            if !shared.load(*object, extent) {
-                spare_copies.push((drive, *object));
-            }
+            shared.load(*object, extent);
         }
         tracing::info!(
             drive = %drive.marker().id,
@@ -416,7 +408,6 @@ fn load_objects(shared: &Shared, loaded: &[Loaded]) -> Vec<(DriveIndex, ObjectId
             "drive in use"
         );
     }
-    spare_copies
 }
 
 fn load_parts(shared: &Shared) {

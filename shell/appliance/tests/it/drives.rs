@@ -32,6 +32,21 @@ fn world(drive_count: usize, files: &[TestFile]) -> World {
     World { control, origin, origin_server, rig, _control_server: control_server }
 }
 
+/// What control knows, from all reports.
+fn inventory(control: &TestControl) -> std::collections::BTreeSet<String> {
+    let mut known = std::collections::BTreeSet::new();
+    for report in control.reports.lock().unwrap().iter() {
+        if report.inventory.from == 0 {
+            known.clear();
+        }
+        known.extend(report.inventory.held.iter().cloned());
+        report.inventory.gone.iter().for_each(|gone| {
+            known.remove(gone);
+        });
+    }
+    known
+}
+
 #[test]
 fn what_the_manifest_drops_is_hidden_then_removed() {
     let files = files(6);
@@ -113,6 +128,12 @@ fn a_drive_set_aside_takes_only_its_own_objects_and_they_are_filled_elsewhere() 
         let drives = w.control.last_report().unwrap_or_default().drives;
         drives[0].reason.as_deref() == Some("a read failed: EIO") && drives[1].reason.is_none()
     });
+    let all: std::collections::BTreeSet<String> =
+        files.iter().map(|f| f.id().to_string()).collect();
+    wait("control to know what is where", || inventory(&w.control) == all);
+    let gone: usize =
+        w.control.reports.lock().unwrap().iter().map(|r| r.inventory.gone.len()).sum();
+    assert!(0 < gone, "it was told what went");
     handle.stop();
     // Back again, it has copies of what the other drive holds by now: they go.
     let _handle = w.rig.start();

@@ -224,7 +224,10 @@ impl Rig {
     pub(crate) fn check(&self, file: &TestFile) {
         let extent = self.told.index.lock().unwrap().locate(&file.id()).cloned().unwrap();
         let bytes = std::fs::read(self.path_of(&extent)).unwrap();
-        assert!(bytes[..file.bytes.len()] == **file.bytes, "{} has its bytes", file.path);
+        let (content, rest) = bytes.split_at(file.bytes.len());
+        assert!(*content == **file.bytes, "{} has its bytes", file.path);
+        let padding = content.len().next_multiple_of(4096) - content.len();
+        assert!(rest[..padding].iter().all(|byte| *byte == 0), "{} ends in zeros", file.path);
         let inspected = appliance::inspect::inspect(&self.path_of(&extent)).unwrap();
         assert!(inspected.is_sound(), "{}", inspected.text());
     }

@@ -409,6 +409,8 @@ pub(crate) mod tests {
     use super::*;
     use model::topology::Weight;
     use std::time::Duration;
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::{TcpListener, TcpStream};
 
     #[tokio::test]
     async fn a_generation_that_cannot_be_stored_is_seen_by_nobody_until_it_can() {
@@ -438,6 +440,33 @@ pub(crate) mod tests {
         let policy = Policy { copies: 5, versions_kept: 1 };
         assert!(matches!(control.put_policy(policy).await, Err(ChangeError::Store(_))));
         assert_eq!(control.state().director.desired().policy, Policy::default());
+    }
+
+    #[tokio::test]
+    async fn a_change_goes_on_to_its_end_though_its_client_has_left() {
+        let (_directory, control) = open("").await;
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let serving = crate::serve::serve(control.clone(), listener, std::future::pending());
+        let serving = tokio::spawn(serving);
+        let writing = control.writing.lock().await;
+        let mut client = TcpStream::connect(address).await.unwrap();
+        let body = "{\"prefixes\":[]}";
+        let head = format!("PUT /v1/sites/s1 HTTP/1.1\r\nHost: {address}\r\nContent-Type: ");
+        let head = format!("{head}application/json\r\nContent-Length: {}\r\n\r\n", body.len());
+        client.write_all((head + body).as_bytes()).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        drop(client);
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        assert!(control.state().director.desired().sites.is_empty(), "it waits for its turn");
+        drop(writing);
+        let written = async {
+            while control.state().director.desired().sites.is_empty() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(5), written).await.expect("it is carried out");
+        serving.abort();
     }
 
     /// A control plane without a listener.

@@ -99,6 +99,7 @@ pub fn router(control: Arc<Control>) -> Router {
     router
         .fallback(pages::other)
         .layer(DefaultBodyLimit::max(Bytes::kib(256).as_usize()))
+        .layer(from_fn(whole))
         .layer(TimeoutLayer::with_status_code(StatusCode::REQUEST_TIMEOUT, REQUEST_MAX))
         .layer(from_fn_with_state(control.clone(), bound))
         .layer(from_fn_with_state(control.clone(), same_host))
@@ -111,6 +112,18 @@ pub fn router(control: Arc<Control>) -> Router {
 /// Reads a name or an id from a path.
 fn named<T: FromStr<Err: ToString>>(text: &str) -> Result<T, Problem> {
     text.parse().map_err(|error: T::Err| Problem::bad_request(error.to_string()))
+}
+
+/// A change goes on to its end though its client has left or time is up: half of one, written but
+/// not decided upon, would be seen only after a restart.
+async fn whole(request: Request, next: Next) -> Response {
+    if !matches!(*request.method(), Method::PUT | Method::DELETE) {
+        return next.run(request).await;
+    }
+    match tokio::spawn(next.run(request)).await {
+        Ok(response) => response,
+        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    }
 }
 
 /// So many requests at a time. Steering is left out: it must always be answered, and costs little.

@@ -414,6 +414,17 @@ const CONNECTIONS_MAX: u32 = 4;
 mod tests {
     use super::*;
 
+    impl Store {
+        /// Makes every write of generations and policy fail, or work again.
+        pub(crate) async fn hide_meta(&self, hide: bool) {
+            let sql = match hide {
+                true => "ALTER TABLE meta RENAME TO hidden",
+                false => "ALTER TABLE hidden RENAME TO meta",
+            };
+            sqlx::raw_sql(sql).execute(&self.pool).await.unwrap();
+        }
+    }
+
     #[tokio::test]
     async fn what_is_written_is_there_after_opening_again() {
         let state = tempfile::tempdir().unwrap();

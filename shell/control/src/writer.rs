@@ -403,3 +403,79 @@ const OBJECTS_HELD_MAX: usize = 500_000;
 pub(crate) const REPORT_LEN_MAX: Bytes = Bytes::mib(64);
 /// Largest ingest.
 pub(crate) const INGEST_LEN_MAX: Bytes = Bytes::mib(64);
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use model::topology::Weight;
+    use std::time::Duration;
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::{TcpListener, TcpStream};
+
+    #[tokio::test]
+    async fn a_generation_that_cannot_be_stored_is_seen_by_nobody_until_it_can() {
+        let (_directory, control) = open("").await;
+        let a1: ApplianceId = "a1".parse().unwrap();
+        control.put_site(Site { id: "s1".parse().unwrap(), prefixes: vec![] }).await.unwrap();
+        control.store.hide_meta(true).await;
+        let site = "s1".parse().unwrap();
+        let appliance = Appliance { id: a1.clone(), site, weight: Weight::ONE };
+        control.put_appliance(appliance).await.unwrap();
+        let manifest = || control.state().director.manifest(&a1).unwrap();
+        assert_eq!(manifest(), None);
+        let rows = control.metrics.rows();
+        let errors = rows.iter().find(|row| row.name.contains("store_errors")).unwrap();
+        assert_eq!(errors.value, 1);
+
+        control.store.hide_meta(false).await;
+        tokio::time::sleep(Duration::from_millis(1100)).await;
+        control.tick().await;
+        assert_eq!(manifest().map(|manifest| manifest.generation.0), Some(1));
+    }
+
+    #[tokio::test]
+    async fn a_change_that_cannot_be_written_changes_nothing() {
+        let (_directory, control) = open("").await;
+        control.store.hide_meta(true).await;
+        let policy = Policy { copies: 5, versions_kept: 1 };
+        assert!(matches!(control.put_policy(policy).await, Err(ChangeError::Store(_))));
+        assert_eq!(control.state().director.desired().policy, Policy::default());
+    }
+
+    #[tokio::test]
+    async fn a_change_goes_on_to_its_end_though_its_client_has_left() {
+        let (_directory, control) = open("").await;
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let serving = crate::serve::serve(control.clone(), listener, std::future::pending());
+        let serving = tokio::spawn(serving);
+        let writing = control.writing.lock().await;
+        let mut client = TcpStream::connect(address).await.unwrap();
+        let body = "{\"prefixes\":[]}";
+        let head = format!("PUT /v1/sites/s1 HTTP/1.1\r\nHost: {address}\r\nContent-Type: ");
+        let head = format!("{head}application/json\r\nContent-Length: {}\r\n\r\n", body.len());
+        client.write_all((head + body).as_bytes()).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        drop(client);
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        assert!(control.state().director.desired().sites.is_empty(), "it waits for its turn");
+        drop(writing);
+        let written = async {
+            while control.state().director.desired().sites.is_empty() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(5), written).await.expect("it is carried out");
+        serving.abort();
+    }
+
+    /// A control plane without a listener.
+    pub(crate) async fn open(settings: &str) -> (tempfile::TempDir, Arc<Control>) {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("control.toml");
+        let state = directory.path().join("state").display().to_string();
+        std::fs::write(&file, format!("state = {state:?}\n{settings}")).unwrap();
+        let config = Config::load(&file, |_| None).unwrap();
+        (directory, Control::open(config).await.unwrap())
+    }
+}

@@ -99,6 +99,7 @@ pub fn router(control: Arc<Control>) -> Router {
     router
         .fallback(pages::other)
         .layer(DefaultBodyLimit::max(Bytes::kib(256).as_usize()))
+        .layer(from_fn(whole))
         .layer(TimeoutLayer::with_status_code(StatusCode::REQUEST_TIMEOUT, REQUEST_MAX))
         .layer(from_fn_with_state(control.clone(), bound))
         .layer(from_fn_with_state(control.clone(), same_host))
@@ -111,6 +112,18 @@ pub fn router(control: Arc<Control>) -> Router {
 /// Reads a name or an id from a path.
 fn named<T: FromStr<Err: ToString>>(text: &str) -> Result<T, Problem> {
     text.parse().map_err(|error: T::Err| Problem::bad_request(error.to_string()))
+}
+
+/// A change goes on to its end though its client has left or time is up: half of one, written but
+/// not decided upon, would be seen only after a restart.
+async fn whole(request: Request, next: Next) -> Response {
+    if !matches!(*request.method(), Method::PUT | Method::DELETE) {
+        return next.run(request).await;
+    }
+    match tokio::spawn(next.run(request)).await {
+        Ok(response) => response,
+        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    }
 }
 
 /// So many requests at a time. Steering is left out: it must always be answered, and costs little.
@@ -187,3 +200,55 @@ const PLAY: &str = "/v1/play/";
 
 /// The longest that a request may take: an ingest of 64 MiB over a slow line.
 const REQUEST_MAX: Duration = Duration::from_secs(60);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{TcpListener, TcpStream};
+
+    #[tokio::test]
+    async fn a_full_house_is_said_but_players_are_steered_all_the_same() {
+        let (_directory, control) = crate::writer::tests::open("[serve]\nrequests_max = 1").await;
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let serving = crate::serve::serve(control.clone(), listener, std::future::pending());
+        let serving = tokio::spawn(serving);
+        let taken = control.requests.clone().acquire_owned().await.unwrap();
+        let busy = ask(address, "/healthz").await;
+        assert!(busy.starts_with("HTTP/1.1 503 "), "{busy}");
+        assert!(busy.contains("retry-after: 1") && busy.contains("problem+json"), "{busy}");
+        let steered = ask(address, "/steer/v1/x").await;
+        assert!(steered.starts_with("HTTP/1.1 200 "), "{steered}");
+        let rows = control.metrics.rows();
+        assert!(rows.iter().any(|row| row.name.contains("shed") && row.value == 1));
+        drop(taken);
+        assert!(ask(address, "/healthz").await.starts_with("HTTP/1.1 200 "));
+        serving.abort();
+    }
+
+    #[test]
+    fn only_our_own_names_may_be_asked() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let settings = "[serve]\npublic_url = \"https://c.example:8443\"";
+        let (_directory, control) = runtime.block_on(crate::writer::tests::open(settings));
+        for name in ["127.0.0.1:8080", "127.9.9.9", "[::1]:8080", "localhost:1", "c.example:8443"] {
+            assert!(is_ours(&control, name), "{name}");
+        }
+        for name in
+            ["evil.example", "c.example", "127.0.0.1.evil.example", "10.0.0.1", "", "[", "::1"]
+        {
+            assert!(!is_ours(&control, name), "{name}");
+        }
+    }
+
+    async fn ask(address: std::net::SocketAddr, path: &str) -> String {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let request =
+            format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        answer
+    }
+}

@@ -117,7 +117,7 @@ test("an empty fleet says what to do next", async () => {
 });
 
 test("a silent control is said so, what was known stays, and its return is seen", async () => {
-  await withPage({ viewport: LAPTOP }, async (page) => {
+  await withPage({ viewport: PHONE }, async (page) => {
     await withMock({}, async (mock) => {
       await page.goto(mock.url);
       await ready(page);
@@ -126,7 +126,8 @@ test("a silent control is said so, what was known stays, and its return is seen"
       await mock.close();
       await page.locator("#outage:visible").waitFor({ timeout: 10_000 });
       assert.match(await textOf(page, "#outage"), /Control does not answer/);
-      assert.match(await textOf(page, "#verdict"), /^Last known: all 3/);
+      assert.match(await textOf(page, "#verdict-detail"), /^as it was \d+\ss ago$/);
+      assert.equal(await textOf(page, "#appliance-a1 .figure dd"), "–", "no rate is known now");
       assert.deepEqual(await page.locator("#sites").boundingBox(), before, "nothing jumped");
     }).catch((error) => {
       // The pretend control was closed above; a second time is refused.

@@ -81,16 +81,16 @@ const outageAge = h("span", { "aria-hidden": "true" });
 byId("outage").append(h("strong", {}, "Control does not answer. "), outageText, outageAge);
 for (const slot of document.querySelectorAll("[data-origin]")) setText(slot, location.origin);
 
-function showVerdict(verdict: Verdict, current: boolean): void {
-  const known = verdict.title.charAt(0).toLowerCase() + verdict.title.slice(1);
-  setText(title, current ? verdict.title : `Last known: ${known}`);
+function showVerdict(verdict: Verdict, current: boolean, ageMs: number): void {
+  setText(title, verdict.title);
   setAttribute(title, "data-mood", current ? verdict.mood : "unknown");
   concernList.update(verdict.concerns);
-  setText(facts, verdict.concerns.length ? "" : verdict.facts || "\u00a0");
+  const shown = current ? verdict.facts : `as it was ${duration(ageMs / 1000)} ago`;
+  setText(facts, verdict.concerns.length ? "" : shown || "\u00a0");
   document.title = verdict.concerns.length ? `(${verdict.concerns.length}) Nearcast` : "Nearcast";
 }
 
-function showFleet(fleet: Fleet, current: boolean): void {
+function showFleet(fleet: Fleet, current: boolean, ageMs: number): void {
   const appliances = appliancesOf(fleet);
   const somebody = appliances.length > 0;
   history.add(fleet);
@@ -106,7 +106,7 @@ function showFleet(fleet: Fleet, current: boolean): void {
   const controls = fleet.demo_controls;
   sites.update(fleet.sites.map((site) => ({ site, controls, current })));
   tables.update(fleet);
-  showVerdict(verdictOf(fleet), current);
+  showVerdict(verdictOf(fleet), current, ageMs);
 }
 
 function showFreshness(sight: Sight): void {
@@ -126,6 +126,6 @@ function showFreshness(sight: Sight): void {
 
 watchFleet((sight) => {
   showFreshness(sight);
-  if (sight.fleet) showFleet(sight.fleet, !silent(sight));
+  if (sight.fleet) showFleet(sight.fleet, !silent(sight), sight.age_ms);
   else if (silent(sight)) setText(title, "Nothing is known about the fleet");
 });

@@ -11,6 +11,7 @@
 //! Ctrl-C ends it and leaves nothing but encoded films. The origin and the controls run in this
 //! process; control plane and appliances are the real programs, started from beside this one.
 
+use std::convert::Infallible;
 use std::io::{BufRead as _, IsTerminal as _};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -145,8 +146,10 @@ async fn play(args: &Args, stage: &mut Stage) -> anyhow::Result<()> {
     if !args.no_browser {
         stage.browser = open_browser(place, &ready);
     }
-    let fleet = stage.fleet.as_mut().context("the fleet is up")?;
-    serve_orders(fleet, &mut ready).await
+    match serve_orders(fleet, &mut stage.browser, &mut ready).await {
+        Ok(never) => match never {},
+        Err(error) => Err(error),
+    }
 }
 
 /// From nothing to a filled fleet.
@@ -323,13 +326,18 @@ fn open_browser(place: &Place, ready: &Ready) -> Option<Child> {
 }
 
 /// Does what the page and the keyboard ask, until something that should run has ended.
-async fn serve_orders(fleet: &mut Fleet, ready: &mut Ready) -> anyhow::Result<()> {
+async fn serve_orders(
+    fleet: &mut Fleet,
+    browser: &mut Option<Child>,
+    ready: &mut Ready,
+) -> anyhow::Result<Infallible> {
     let mut look = tokio::time::interval(LOOK_EVERY);
     loop {
         let order = tokio::select! {
             order = ready.orders.recv() => order,
             _ = look.tick() => {
                 fleet.must_run()?;
+                note_end(browser);
                 continue;
             }
         };
@@ -348,6 +356,14 @@ async fn serve_orders(fleet: &mut Fleet, ready: &mut Ready) -> anyhow::Result<()
             }
             None => std::future::pending().await,
         }
+    }
+}
+
+/// Says so if the browser has ended: closing it does not end the demo.
+fn note_end(browser: &mut Option<Child>) {
+    if let Some(ended) = browser.as_mut().and_then(|browser| browser.must_run().err()) {
+        info!("{ended}");
+        *browser = None;
     }
 }
 
@@ -410,12 +426,14 @@ async fn selftest(
         scratch: place.make_dir("scratch")?,
     };
     let mut players = Vec::new();
+    let mut no_browser = None; // the script has its own
     for player in selftest::PLAYERS {
         let played = tokio::select! {
             played = selftest::play(&tools, &setup, player) => played,
-            ended = serve_orders(fleet, ready) => Err(ended.err().unwrap_or_else(|| {
-                anyhow::anyhow!("the demo's controls ended")
-            })),
+            ended = serve_orders(fleet, &mut no_browser, ready) => match ended {
+                Ok(never) => match never {},
+                Err(error) => Err(error),
+            },
         };
         players.push(played?);
         for (name, _) in APPLIANCES {

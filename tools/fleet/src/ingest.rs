@@ -19,7 +19,7 @@ use base64::engine::general_purpose::STANDARD;
 use indicatif::{ProgressBar, ProgressStyle};
 use model::id::{AssetId, AssetVersionId};
 use model::object::{BlockHash, Blocks};
-use model::units::Bytes;
+use model::units::{Bytes, Nanos};
 use serde::Serialize;
 use wire::v1::ingest::{Entry, NewFile, NewVersion};
 
@@ -119,10 +119,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if args.json {
         return output::json(&done);
     }
-    let rate = Bytes(done.bytes_read).per(model::units::Nanos::millis(done.elapsed_ms));
+    let rate = Bytes(done.bytes_read).per(Nanos::millis(done.elapsed_ms));
+    let read = output::bytes(Bytes(done.bytes_read));
     let read = match done.bytes_read {
-        0 => "nothing had to be read again".to_owned(),
-        read => format!("{} read at {}", output::bytes(Bytes(read)), output::rate(rate)),
+        RATE_SHOWN_FROM.. => format!("{read} read at {}", output::rate(rate)),
+        _ => format!("{read} read"),
     };
     let word = if done.created { "ingested" } else { "already there" };
     output::line(&format!(
@@ -340,6 +341,9 @@ fn changed(path: &str) -> String {
          again"
     )
 }
+
+/// Over less than this, a rate says nothing.
+const RATE_SHOWN_FROM: u64 = 64 << 20;
 
 /// 48 bits: two of a million versions of one asset meet once in 500 such catalogues, and then
 /// control says so (409).

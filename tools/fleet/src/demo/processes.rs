@@ -192,6 +192,7 @@ impl Fleet {
         let Some(appliance) = self.appliances.iter_mut().find(|a| a.name == name) else {
             bail!("there is no appliance \"{name}\": there are {known}");
         };
+        let before = appliance.condition();
         match (fault, &mut appliance.child) {
             (Fault::Kill, Some(child)) => {
                 child.kill().await;
@@ -210,8 +211,11 @@ impl Fleet {
             (Fault::Kill, None) => {}
             (Fault::Hang, None) => bail!("{name} is killed: restore it first"),
         }
-        info!(appliance = name, ?fault, "done");
-        Ok(appliance.condition())
+        let now = appliance.condition();
+        if now != before {
+            info!(appliance = name, "{now}");
+        }
+        Ok(now)
     }
 
     /// Every appliance: name, site, condition.

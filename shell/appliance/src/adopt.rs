@@ -37,7 +37,7 @@ pub(crate) fn adopt(shared: &Shared, drive: &Drive, object: ObjectId, pause: Nan
 }
 
 /// The blocks of an object's file if all are right; none if one is not, or if all must stop.
-fn verified(
+pub(crate) fn verified(
     shared: &Shared,
     drive: &Drive,
     object: ObjectId,

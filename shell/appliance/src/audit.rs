@@ -53,8 +53,10 @@ fn give_small_objects(shared: &Shared) {
             Ok(bytes) if *blake3::hash(bytes).as_bytes() == object.0 => {
                 shared.publish_small(object, &extent, bytes);
             }
-            Ok(_) => damaged(shared, drive, object, "does not have its hash any more"),
-            Err(error) if error.is_missing() => damaged(shared, drive, object, "has no file"),
+            Ok(_) => keeper::damaged(shared, drive, object, "does not have its hash any more"),
+            Err(error) if error.is_missing() => {
+                keeper::damaged(shared, drive, object, "has no file")
+            }
             Err(error) => shared.drive_failed(drive, &error),
         }
     }
@@ -98,7 +100,7 @@ fn walk(shared: &Shared, drive: &Drive) -> bool {
         }
         for (object, extent) in expected {
             if !seen.contains(&object) && shared.locate(&object) == Some(extent) {
-                damaged(shared, drive, object, "has no file");
+                keeper::damaged(shared, drive, object, "has no file");
                 found += 1;
             }
         }
@@ -133,7 +135,7 @@ fn check_len(shared: &Shared, drive: &Drive, object: ObjectId) -> bool {
     match len {
         Ok(len) if len == layout::sections(extent.len).file_len => false,
         Ok(_) => {
-            damaged(shared, drive, object, "has a file of the wrong size");
+            keeper::damaged(shared, drive, object, "has a file of the wrong size");
             true
         }
         // It may just have been evicted; if it was not, the listing says so next time.
@@ -142,15 +144,5 @@ fn check_len(shared: &Shared, drive: &Drive, object: ObjectId) -> bool {
             shared.drive_failed(drive, &error);
             true
         }
-    }
-}
-
-/// Hides an object and removes what is left of it, so that it is filled again.
-fn damaged(shared: &Shared, drive: &Drive, object: ObjectId, what: &str) {
-    tracing::warn!(drive = %drive.marker().id, %object, what, "object damaged");
-    if keeper::evict(shared, object) {
-        let path = drive.path().display();
-        shared.note("drive", format!("{path}: object {object} {what}; it is filled again"));
-        shared.replan();
     }
 }

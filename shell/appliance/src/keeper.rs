@@ -1,11 +1,14 @@
 //! Plans, and carries out what a plan asks for besides fetching: evictions and unwanted parts.
+//! Looks at objects that a worker could not read.
 
 use model::extent::{DriveIndex, FileName};
 use model::id::ObjectId;
+use model::units::Nanos;
 use store::layout;
 use store::log::Change;
 use store::publish::{Action, Event, Outcome, Removal};
 
+use crate::adopt;
 use crate::drives::{Drive, DriveError};
 use crate::format::gigabytes;
 use crate::shared::Shared;
@@ -16,6 +19,9 @@ pub(crate) fn run(shared: &Shared) {
     while shared.wait_for_planning() {
         let chores = shared.plan();
         without_room = say_what_finds_no_room(shared, without_room);
+        for object in &chores.suspects {
+            examine(shared, *object);
+        }
         let mut done = 0;
         for (object, index) in &chores.drop_parts {
             done += usize::from(!shared.is_stopping() && drop_part(shared, *object, *index));
@@ -100,6 +106,29 @@ pub(crate) fn drop_copy(shared: &Shared, drive: &Drive, object: ObjectId) {
     };
     match dropped() {
         Ok(()) => tracing::info!(drive = %drive.marker().id, %object, "spare copy removed"),
+        Err(error) => shared.drive_failed(drive, &error),
+    }
+}
+
+/// Hides an object and removes what is left of it, so that it is filled again.
+pub(crate) fn damaged(shared: &Shared, drive: &Drive, object: ObjectId, what: &str) {
+    tracing::warn!(drive = %drive.marker().id, %object, what, "object damaged");
+    if evict(shared, object) {
+        let path = drive.path().display();
+        shared.note("drive", format!("{path}: object {object} {what}; it is filled again"));
+        shared.replan();
+    }
+}
+
+/// A worker could not read this object: verifies it, and has it filled again unless all is right.
+fn examine(shared: &Shared, object: ObjectId) {
+    let Some(extent) = shared.locate(&object) else { return };
+    let Some(drive) = shared.drive(extent.drive) else { return };
+    match adopt::verified(shared, drive, object, Nanos(0)) {
+        Ok(Some(_)) => tracing::info!(%object, "every block of it is right"),
+        Ok(None) if shared.is_stopping() => {}
+        Ok(None) => damaged(shared, drive, object, "is not what it should be"),
+        Err(error) if error.is_missing() => damaged(shared, drive, object, "has no file"),
         Err(error) => shared.drive_failed(drive, &error),
     }
 }

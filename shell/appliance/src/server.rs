@@ -15,6 +15,7 @@ use anyhow::{Context, bail};
 use model::extent::DriveIndex;
 use model::id::ObjectId;
 use model::units::Nanos;
+use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use tls::Acceptor;
@@ -219,28 +220,10 @@ fn watch(
     Ok(())
 }
 
-/// A medium that fails takes its drive out of use; a file that is missing or short does not: the
-/// audit finds it, and it is filled again.
+/// What a worker could not read is for storage to judge.
 fn handle_fault(storage: &StorageHandle, (drive, object, fault): FaultReport) {
-    let error = std::io::Error::from_raw_os_error(fault.errno);
-    let medium = [libc_errno::EIO, libc_errno::ENODATA, libc_errno::ENXIO, libc_errno::ENODEV];
-    if medium.contains(&fault.errno) {
-        storage.set_aside(drive, &format!("reading object {object} failed: {error}"));
-    } else if fault.errno == 0 {
-        let text = format!("object {object} on drive {drive} is shorter than its index says");
-        storage.note_error("drive", text);
-    } else {
-        storage.note_error("drive", format!("object {object} on drive {drive}: {error}"));
-    }
-}
-
-/// The kernel's numbers of errors that mean a bad medium.
-mod libc_errno {
-    use rustix::io::Errno;
-    pub(super) const EIO: i32 = Errno::IO.raw_os_error();
-    pub(super) const ENODATA: i32 = Errno::NODATA.raw_os_error();
-    pub(super) const ENXIO: i32 = Errno::NXIO.raw_os_error();
-    pub(super) const ENODEV: i32 = Errno::NODEV.raw_os_error();
+    let errno = (fault.errno != 0).then(|| Errno::from_raw_os_error(fault.errno));
+    storage.read_failed(drive, object, errno);
 }
 
 fn metric_rows(storage: &StorageHandle) -> Vec<(String, f64, &'static str)> {

@@ -67,6 +67,8 @@ struct State {
     postponed: BTreeMap<ObjectId, (Instant, u32)>,
     queue: VecDeque<Fetch>,
     replan: bool,
+    /// Objects that a worker could not read. Invariant: at most `SUSPECTS_MAX`.
+    suspects: BTreeSet<ObjectId>,
     /// Objects whose bytes workers have in memory.
     small: BTreeMap<ObjectId, Bytes>,
     /// Invariant: the sum of `small`.
@@ -113,6 +115,8 @@ pub(crate) struct Claim {
 pub(crate) struct Chores {
     pub(crate) evict: Vec<ObjectId>,
     pub(crate) drop_parts: Vec<(ObjectId, DriveIndex)>,
+    /// Objects that a worker could not read.
+    pub(crate) suspects: BTreeSet<ObjectId>,
 }
 
 /// What the audit should do with a file.
@@ -138,6 +142,8 @@ const PLAN: plan::Config = plan::Config { fetch_max: 1024, evict_max: 256, urls_
 const INVENTORY_CHANGES_MAX: usize = 16_384;
 /// The wire takes 20.
 const ERRORS_MAX: usize = 20;
+/// Suspects beyond this are left to the audit.
+const SUSPECTS_MAX: usize = 1024;
 /// First wait before an object that was given up is tried again; doubles with each time.
 const POSTPONE_FIRST: Nanos = Nanos::seconds(2);
 /// Longest such wait.
@@ -169,6 +175,7 @@ impl Shared {
             postponed: BTreeMap::new(),
             queue: VecDeque::new(),
             replan: true,
+            suspects: BTreeSet::new(),
             small: BTreeMap::new(),
             small_used: Bytes::ZERO,
             sink,
@@ -423,7 +430,10 @@ impl Shared {
         let now = self.now();
         let mut state = self.lock();
         state.replan = false;
-        let Some(manifest) = state.manifest.clone() else { return Chores::default() };
+        let suspects = std::mem::take(&mut state.suspects);
+        let Some(manifest) = state.manifest.clone() else {
+            return Chores { suspects, ..Chores::default() };
+        };
         let held = state.index.iter().map(|(object, _)| *object).collect();
         let parts = state.parts.keys().copied().collect();
         let due = |until: &Instant| *until <= now;
@@ -437,7 +447,17 @@ impl Shared {
         self.changed.notify_all();
         let of = |object: ObjectId| state.parts.get(&object).map(|part| (object, part.drive));
         let drop_parts = plan.drop_parts.into_iter().filter_map(of).collect();
-        Chores { evict: plan.evict, drop_parts }
+        Chores { evict: plan.evict, drop_parts, suspects }
+    }
+
+    /// A worker could not read the object: the keeper will look at it.
+    pub(crate) fn suspect(&self, object: ObjectId) {
+        let mut state = self.lock();
+        if state.suspects.len() < SUSPECTS_MAX {
+            state.suspects.insert(object);
+            state.replan = true;
+            self.changed.notify_all();
+        }
     }
 
     /// Plans again as soon as possible.

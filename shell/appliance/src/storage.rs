@@ -19,17 +19,19 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use model::extent::{DriveIndex, Extent, FileName};
-use model::id::{ApplianceId, DriveId, Generation};
+use model::id::{ApplianceId, DriveId, Generation, ObjectId};
 use model::limits::DRIVES_MAX;
 use model::units::{BitsPerSecond, Bytes, Nanos};
+use rustix::io::Errno;
 use store::layout;
+use store::publish::Fault;
 use ureq::tls::TlsConfig;
 
 use worker::Update;
 
 use crate::control_link::{self, ControlClient};
 use crate::counters::ServeCounters;
-use crate::drives::{Drive, Loaded, OpenError};
+use crate::drives::{Drive, Loaded, OpenError, fault_of};
 use crate::shared::{Shared, Slot};
 use crate::source::TrustError;
 use crate::state_file::{StateError, StateFile};
@@ -234,6 +236,21 @@ impl StorageHandle {
     /// A worker found that a drive does not work: nothing more is read from it or written to it.
     pub fn set_aside(&self, drive: DriveIndex, reason: &str) {
         self.shared.set_aside(drive, reason);
+    }
+
+    /// A worker could not read an object; `errno` is none if its file was too short. A medium that
+    /// fails takes its drive out of use; otherwise the object's file is looked at, and filled again
+    /// if it is missing, short or wrong.
+    pub fn read_failed(&self, drive: DriveIndex, object: ObjectId, errno: Option<Errno>) {
+        match errno.filter(|errno| fault_of(*errno) == Fault::SetAside) {
+            Some(errno) => {
+                self.shared.set_aside(drive, &format!("cannot read object {object}: {errno}"));
+            }
+            None => {
+                tracing::warn!(drive = drive.0, %object, ?errno, "object cannot be read");
+                self.shared.suspect(object);
+            }
+        }
     }
 
     /// Puts an error before the operator, in the next report. Names no client and no token.

@@ -2,9 +2,11 @@
 
 use std::io::{Seek, SeekFrom, Write};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use appliance::storage::{StartError, Storage};
 use model::extent::DriveIndex;
+use rustix::io::Errno;
 
 use crate::http::Server;
 use crate::origin::Origin;
@@ -119,8 +121,11 @@ fn a_drive_set_aside_takes_only_its_own_objects_and_they_are_filled_elsewhere() 
     w.rig.wait_for(&files);
     let on_first = w.rig.object_files(0).len();
     assert!(0 < on_first && on_first < 8, "both drives hold some");
+    w.origin.faults.status.store(503, Ordering::SeqCst);
     handle.set_aside(DriveIndex(0), "a read failed: EIO");
     assert_eq!(w.rig.told.index.lock().unwrap().len(), 8 - on_first);
+    wait("control to know what went", || inventory(&w.control).len() == 8 - on_first);
+    w.origin.faults.status.store(0, Ordering::SeqCst);
     w.rig.wait_for(&files);
     let index = w.rig.told.index.lock().unwrap().clone();
     assert!(index.iter().all(|(_, extent)| extent.drive == DriveIndex(1)));
@@ -131,9 +136,6 @@ fn a_drive_set_aside_takes_only_its_own_objects_and_they_are_filled_elsewhere() 
     let all: std::collections::BTreeSet<String> =
         files.iter().map(|f| f.id().to_string()).collect();
     wait("control to know what is where", || inventory(&w.control) == all);
-    let gone: usize =
-        w.control.reports.lock().unwrap().iter().map(|r| r.inventory.gone.len()).sum();
-    assert!(0 < gone, "it was told what went");
     handle.stop();
     // Back again, it has copies of what the other drive holds by now: they go.
     let _handle = w.rig.start();
@@ -141,6 +143,32 @@ fn a_drive_set_aside_takes_only_its_own_objects_and_they_are_filled_elsewhere() 
     let total = || w.rig.object_files(0).len() + w.rig.object_files(1).len();
     wait("the spare copies to go", || total() == 8);
     w.rig.wait_for(&files);
+}
+
+#[test]
+fn an_object_that_a_worker_cannot_read_is_looked_at_and_filled_again() {
+    let files = files(3);
+    let mut w = world(1, &files);
+    let handle = w.rig.start();
+    w.rig.wait_for(&files);
+    let extent_of = |file: &TestFile| {
+        let index = w.rig.told.index.lock().unwrap();
+        index.locate(&file.id()).cloned().unwrap()
+    };
+    let sent = w.origin.sent();
+    handle.read_failed(DriveIndex(0), files[0].id(), Some(Errno::CANCELED));
+    std::fs::remove_file(w.rig.path_of(&extent_of(&files[1]))).unwrap();
+    handle.read_failed(DriveIndex(0), files[1].id(), Some(Errno::NOENT));
+    let path = w.rig.path_of(&extent_of(&files[2]));
+    let mut file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+    file.write_all(b"wrong").unwrap();
+    drop(file);
+    handle.read_failed(DriveIndex(0), files[2].id(), None);
+    let lost = files[1].blocks.len().0 + files[2].blocks.len().0;
+    wait("two to be filled again", || w.origin.sent() == sent + lost);
+    w.rig.wait_for(&files);
+    handle.read_failed(DriveIndex(0), files[2].id(), Some(Errno::NODATA));
+    assert!(handle.drives()[0].set_aside.as_deref().unwrap().contains("No data available"));
 }
 
 #[test]
@@ -195,10 +223,10 @@ fn the_audit_fills_again_what_lost_its_file_and_adopts_what_the_index_lost() {
     std::fs::write(w.rig.drive(0).join("index/snapshot"), empty).unwrap();
     std::fs::write(w.rig.drive(0).join("index/log"), "").unwrap();
     // With the origin away, only adoption can bring back the three.
-    w.origin.faults.status.store(503, std::sync::atomic::Ordering::SeqCst);
+    w.origin.faults.status.store(503, Ordering::SeqCst);
     let _handle = w.rig.start();
     wait("the adoption", || w.rig.told.index.lock().unwrap().len() == 3);
-    w.origin.faults.status.store(0, std::sync::atomic::Ordering::SeqCst);
+    w.origin.faults.status.store(0, Ordering::SeqCst);
     w.rig.wait_for(&files);
 }
 

@@ -5,7 +5,6 @@ use std::io::Write;
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use crate::http::{Request, Server, Stream};
 
@@ -20,8 +19,6 @@ pub(crate) struct Faults {
     pub(crate) ignore_range: AtomicBool,
     /// Answer with this status; 0 for the right one.
     pub(crate) status: AtomicU64,
-    /// Send at most so many bytes per second and connection; 0 for no limit.
-    pub(crate) rate: AtomicU64,
 }
 
 /// The origin.
@@ -116,10 +113,6 @@ impl Origin {
             if cut_after != 0 && cut_after <= at - from {
                 out.flush()?;
                 return Ok(false);
-            }
-            let rate = self.faults.rate.load(Ordering::SeqCst);
-            if let Some(pause) = 16_384_000_000_u64.checked_div(rate) {
-                std::thread::sleep(Duration::from_micros(pause));
             }
         }
         out.flush()?;

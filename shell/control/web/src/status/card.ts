@@ -79,16 +79,23 @@ class Bar {
   }
 }
 
+/** The end of a path, which tells drives apart; the whole of it is the row's title. */
+function shortPath(path: string): string {
+  const parts = path.split("/").filter((name) => name !== "");
+  return parts.length > 2 ? `…/${parts.slice(-2).join("/")}` : path;
+}
+
 function driveView(): View<Drive> {
   const bar = new Bar("meter", "drive");
   const update = (drive: Drive) => {
+    setAttribute(bar.root, "title", drive.path);
     const used = Math.max(0, drive.capacity_bytes - drive.free_bytes);
     const share = drive.capacity_bytes > 0 ? used / drive.capacity_bytes : 0;
     if (drive.state === "ok") {
       const mood = share > 0.95 ? "full" : "ok";
-      bar.set(drive.path, part(used, drive.capacity_bytes), share, mood);
+      bar.set(shortPath(drive.path), part(used, drive.capacity_bytes), share, mood);
     } else {
-      bar.set(drive.path, `set aside: ${drive.reason ?? "no reason given"}`, 1, "aside");
+      bar.set(shortPath(drive.path), `set aside: ${drive.reason ?? "no reason given"}`, 1, "aside");
     }
   };
   return { root: bar.root, update };

@@ -1,13 +1,14 @@
 //! The OpenAPI 3.1 document of the API, made from the handlers.
 
 use axum::Json;
-use utoipa::OpenApi;
+use utoipa::openapi::{OpenApi, RefOr};
+use utoipa::{Modify, OpenApi as _};
 
 use super::problem::Problem;
 use super::{appliances, assets, fleet, pages, play, registry, steer};
 
 /// The document.
-#[derive(OpenApi)]
+#[derive(utoipa::OpenApi)]
 #[openapi(
     info(
         title = "Nearcast control plane",
@@ -42,17 +43,37 @@ use super::{appliances, assets, fleet, pages, play, registry, steer};
         steer::steer,
         pages::status,
         pages::player,
-        pages::asset,
+        pages::part,
     ),
-    components(responses(Problem))
+    components(responses(Problem)),
+    modifiers(&Describe)
 )]
 struct Document;
+
+/// Gives answers without a description the one that the specification requires.
+struct Describe;
+
+impl Modify for Describe {
+    fn modify(&self, document: &mut OpenApi) {
+        for item in document.paths.paths.values_mut() {
+            let operations = [&mut item.get, &mut item.put, &mut item.post, &mut item.delete];
+            let answers = operations.into_iter().flatten().flat_map(|o| &mut o.responses.responses);
+            for (_, answer) in answers {
+                if let RefOr::T(answer) = answer
+                    && answer.description.is_empty()
+                {
+                    "What was asked for".clone_into(&mut answer.description);
+                }
+            }
+        }
+    }
+}
 
 /// This document.
 #[utoipa::path(get, path = "/openapi.json", tag = "fleet",
     responses((status = 200, content_type = "application/json", body = serde_json::Value,
         description = "OpenAPI 3.1")))]
-pub(crate) async fn openapi() -> Json<utoipa::openapi::OpenApi> {
+pub(crate) async fn openapi() -> Json<OpenApi> {
     Json(Document::openapi())
 }
 
@@ -96,12 +117,19 @@ mod tests {
     #[test]
     fn every_operation_has_a_summary_an_answer_and_its_path_parameters() {
         let document = document();
+        let mut names = std::collections::BTreeSet::new();
         for (path, item) in document["paths"].as_object().unwrap() {
             for (method, operation) in item.as_object().unwrap() {
                 let name = format!("{method} {path}");
+                assert!(names.insert(operation["operationId"].to_string()), "{name}: name taken");
                 assert!(operation["summary"].as_str().is_some_and(|s| !s.is_empty()), "{name}");
                 let answers = operation["responses"].as_object().unwrap();
                 assert!(answers.keys().any(|status| status.starts_with('2')), "{name}");
+                let described = |answer: &Value| {
+                    answer.get("$ref").is_some()
+                        || answer["description"].as_str().is_some_and(|text| !text.is_empty())
+                };
+                assert!(answers.values().all(described), "{name}: an answer has no description");
                 let described = operation["parameters"].as_array().cloned().unwrap_or_default();
                 for parameter in path.split('{').skip(1).filter_map(|rest| rest.split('}').next()) {
                     let is_it = |p: &Value| p["name"] == parameter && p["in"] == "path";

@@ -86,7 +86,7 @@ fn routes() -> Vec<Route> {
         route!(GET "/steer/v1/{session}" steer::steer),
         route!(GET "/" pages::status),
         route!(GET "/play" pages::player),
-        route!(GET "/assets/{*path}" pages::asset),
+        route!(GET "/assets/{*path}" pages::part),
     ]
 }
 

@@ -34,7 +34,7 @@ pub(crate) async fn player() -> Response {
     params(("path" = String, Path, description = "Name of the file")),
     responses((status = 200, content_type = "application/octet-stream", body = Vec<u8>),
         (status = "default", response = Problem)))]
-pub(crate) async fn asset(Path(path): Path<String>) -> Response {
+pub(crate) async fn part(Path(path): Path<String>) -> Response {
     let name = format!("assets/{path}");
     let mut response = page(&name);
     if response.status() == StatusCode::OK {

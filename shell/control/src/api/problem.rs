@@ -14,7 +14,7 @@ use crate::writer::ChangeError;
 
 /// What went wrong, for programs and for people (RFC 9457).
 #[derive(Clone, Debug, Serialize, ToSchema, ToResponse)]
-#[response(content_type = "application/problem+json")]
+#[response(description = "What went wrong (RFC 9457)", content_type = "application/problem+json")]
 pub(crate) struct Problem {
     /// Kind of problem: a URN that stays the same.
     #[serde(rename = "type")]

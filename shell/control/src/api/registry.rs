@@ -39,6 +39,7 @@ pub(crate) struct ApplianceBody {
     site: String,
     /// Its share among the appliances of its site, 1 to 1000.
     #[serde(default = "one")]
+    #[schema(minimum = 1, maximum = 1000)]
     weight: u32,
 }
 
@@ -62,10 +63,12 @@ pub(crate) struct ApplianceOut {
 pub(crate) struct PolicyBody {
     /// Appliances of each site that should hold each asset version, 1 to 64. Default 2.
     #[serde(default = "two")]
+    #[schema(minimum = 1, maximum = 64)]
     copies: u32,
     /// Versions of an asset that are held, 1 to 16: the current one and those before it, for the
     /// sessions that began with them. Default 2.
     #[serde(default = "two")]
+    #[schema(minimum = 1, maximum = 16)]
     versions_kept: u32,
 }
 

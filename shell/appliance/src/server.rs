@@ -1,7 +1,7 @@
 //! `nearcast-appliance serve`: starts everything, waits for a signal, stops everything.
 //!
 //! ```text
-//! storage threads ── Update ──> mailbox of each worker ──> worker threads ── faults ──> main thread
+//! storage threads ── Update ──> mailbox of each worker ──> workers ── faults ──> main thread
 //! ```
 
 use std::os::fd::OwnedFd;

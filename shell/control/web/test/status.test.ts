@@ -45,7 +45,8 @@ test("control's history wins over own samples, which fill its gaps", () => {
   const history = new History();
   history.add(fleet([appliance("a1")], { now_unix_s: 998 }));
   history.add(fleet([appliance("a1")], { now_unix_s: 999 }));
-  const told = { at_unix_s: 999, egress_bits_per_second: 5, cpu_percent: 1, fill_bits_per_second: 0 };
+  const rates = { egress_bits_per_second: 5, cpu_percent: 1, fill_bits_per_second: 0 };
+  const told = { at_unix_s: 999, ...rates };
   history.add(fleet([appliance("a1")], { now_unix_s: 1_000, history: [told] }));
   assert.deepEqual(history.columns(1_000).egress.slice(-4), [null, 1_000, 5, 1_000]);
 });

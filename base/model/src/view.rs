@@ -28,6 +28,9 @@ pub struct ApplianceView {
     pub weight: Weight,
     /// Whether it can serve.
     pub health: Health,
+    /// Healthy again, but only for a short while: the sessions that it lost should not come back at
+    /// once, lest they be lost again.
+    pub recovering: bool,
     /// Base URL for players, without trailing slash; none until it has reported.
     pub base_url: Option<Arc<str>>,
     /// The same without TLS, where it has one.

@@ -45,6 +45,8 @@ pub struct Config {
     pub stale_after: Nanos,
     /// When its last report is older than this, ask whether anything answers at its address.
     pub probe_after: Nanos,
+    /// An appliance that was lost is asked last until it has been healthy for so long.
+    pub recovery: Nanos,
     /// How often appliances are told to report.
     pub report_interval: Nanos,
     /// Objects of one appliance that are kept track of: about 100 bytes each.
@@ -82,6 +84,8 @@ struct Member {
     health: Health,
     cause: Cause,
     since: Instant,
+    /// When it became healthy again after it was lost; none once that is long enough ago.
+    recovered: Option<Instant>,
     observed: Option<Observed>,
 }
 
@@ -203,6 +207,7 @@ impl Director {
             health: Health::NeverSeen,
             cause: Cause::NoReportYet,
             since: now,
+            recovered: None,
             observed: None,
         };
         let members = desired.appliances.iter().map(|(id, r)| (id.clone(), member(r))).collect();
@@ -373,6 +378,7 @@ impl Director {
                     health: Health::NeverSeen,
                     cause: Cause::NoReportYet,
                     since: now,
+                    recovered: None,
                     observed: None,
                 });
             }
@@ -451,6 +457,7 @@ impl Director {
         let ids: Vec<ApplianceId> = self.members.keys().cloned().collect();
         for id in ids {
             self.judge(now, &id);
+            self.end_recovery(now, &id);
             let observed = self.members.get_mut(&id).and_then(|member| member.observed.as_mut());
             let Some(observed) = observed else { continue };
             let late = self.config.probe_after < now.since(observed.last_report);
@@ -461,6 +468,12 @@ impl Director {
                 self.actions.push_back(Action::Probe { appliance: id, base_url });
             }
         }
+    }
+
+    fn end_recovery(&mut self, now: Instant, id: &ApplianceId) {
+        let Some(member) = self.members.get_mut(id) else { return };
+        let is_over = |since: &mut Instant| self.config.recovery <= now.since(*since);
+        self.view_is_old |= member.recovered.take_if(is_over).is_some();
     }
 
     /// Works out an appliance's health and says if it changed.
@@ -475,6 +488,8 @@ impl Director {
             return;
         }
         if member.health != health {
+            let was_lost = matches!(member.health, Health::Stale | Health::Unhealthy);
+            member.recovered = (was_lost && health == Health::Healthy).then_some(now);
             member.since = now;
             self.counters.health_changes += 1;
         }
@@ -517,6 +532,7 @@ impl Director {
                 site: registered.site.clone(),
                 weight: registered.weight,
                 health: member.health,
+                recovering: member.recovered.is_some(),
                 base_url: observed.map(|observed| observed.base_url.clone()),
                 plain_url: observed.and_then(|observed| observed.plain_url.clone()),
                 load: observed.map(|observed| observed.report.load).unwrap_or_default(),

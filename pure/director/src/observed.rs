@@ -220,10 +220,10 @@ impl Observed {
     ) -> (Health, Cause) {
         let silent = now.since(self.last_report);
         let report = &self.report;
-        if stale_after < silent {
-            (Health::Stale, Cause::Silent(silent))
-        } else if self.probe == Probe::Refused {
+        if self.probe == Probe::Refused {
             (Health::Stale, Cause::Refused(silent))
+        } else if stale_after < silent {
+            (Health::Stale, Cause::Silent(silent))
         } else if report.drives_in_use == 0 {
             (Health::Unhealthy, Cause::NoDrive(report.drives_set_aside))
         } else if !report.serving {

@@ -14,6 +14,7 @@ use proptest::prelude::*;
 const CONFIG: Config = Config {
     stale_after: Nanos::millis(1500),
     probe_after: Nanos::millis(800),
+    recovery: Nanos::seconds(30),
     report_interval: Nanos::millis(500),
     objects_held_max: 100,
     placement_lines_max: 10,
@@ -150,12 +151,36 @@ fn a_late_report_makes_a_probe_and_a_refused_one_makes_it_stale_at_once() {
     director.handle(at(1950), probed(false));
     let cause = director.appliances(at(1950))[&id("a1")].cause;
     assert_eq!(cause, Cause::Refused(Nanos::millis(950)));
+    director.handle(at(9000), Event::Tick(UnixSeconds(1)));
+    assert_eq!(director.notices().count(), 2, "healthy, stale: one notice for one loss");
     assert_eq!(director.snapshot().view.appliances[&id("a1")].health, Health::Stale);
 
-    director.report(at(2000), &id("a1"), &report(3)).unwrap();
-    director.handle(at(2001), probed(false));
+    director.report(at(9500), &id("a1"), &report(3)).unwrap();
+    director.handle(at(9501), probed(false));
     let health = director.snapshot().view.appliances[&id("a1")].health;
     assert_eq!(health, Health::Healthy, "a report counts more than an old probe");
+}
+
+#[test]
+fn an_appliance_that_was_lost_recovers_for_a_while_and_a_new_one_does_not() {
+    let mut director = running(&["a1"]);
+    let recovering = |director: &mut Director, ms| {
+        director.handle(at(ms), Event::Tick(UnixSeconds(1)));
+        director.snapshot().view.appliances[&id("a1")].recovering
+    };
+    assert!(!recovering(&mut director, 0), "after a start everybody is new");
+    assert!(!recovering(&mut director, 5000), "stale");
+    let mut told = 5000;
+    let mut tell_until = |director: &mut Director, ms| {
+        while told < ms {
+            told += 1000;
+            director.report(at(told), &id("a1"), &report(told)).unwrap();
+        }
+        recovering(director, ms)
+    };
+    assert!(tell_until(&mut director, 6000));
+    assert!(tell_until(&mut director, 35_000));
+    assert!(!tell_until(&mut director, 36_000));
 }
 
 #[test]

@@ -81,6 +81,8 @@ pub struct Candidate {
 pub enum Standing {
     /// Healthy, holds the version, has room.
     Good,
+    /// Healthy and holds the version, but was lost a short while ago.
+    Recovering,
     /// Healthy and holds the version, but at its limit: offered last.
     AtLimit,
     /// Holds the version, but asked for no new sessions.
@@ -144,7 +146,7 @@ impl Standing {
     /// True if the appliance will serve the version as far as anybody knows.
     pub fn is_good(self) -> bool {
         match self {
-            Self::Good | Self::AtLimit => true,
+            Self::Good | Self::Recovering | Self::AtLimit => true,
             Self::Draining | Self::Unwell(_) | Self::Lacks | Self::Useless(_) | Self::NoUrl => {
                 false
             }
@@ -161,6 +163,7 @@ impl Standing {
             (Health::Healthy, true) if AT_LIMIT_PERMILLE <= appliance.load.permille() => {
                 Self::AtLimit
             }
+            (Health::Healthy, true) if appliance.recovering => Self::Recovering,
             (Health::Healthy, true) => Self::Good,
             (Health::Draining, true) => Self::Draining,
             (Health::Healthy | Health::Draining, false) => Self::Lacks,
@@ -244,6 +247,9 @@ impl fmt::Display for Standing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Good => f.write_str("healthy, and holds the whole version"),
+            Self::Recovering => {
+                f.write_str("holds the whole version, and is healthy again for a short while")
+            }
             Self::AtLimit => f.write_str("healthy, and holds the whole version, but at its limit"),
             Self::Draining => f.write_str("holds the version, but asked for no new sessions"),
             Self::Unwell(health) => write!(f, "holds the version, but is {}", words(*health)),

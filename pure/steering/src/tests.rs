@@ -86,6 +86,13 @@ fn an_appliance_at_its_limit_comes_after_another_site() {
 }
 
 #[test]
+fn an_appliance_that_has_just_come_back_waits_behind_those_that_never_left() {
+    let mut view = fleet();
+    view.appliances.get_mut("b1").unwrap().recovering = true;
+    check(&view, "10.1.2.3", &["b2", "a1", "a2", "b1"]);
+}
+
+#[test]
 fn equal_appliances_share_sessions_and_a_loaded_one_gets_fewer() {
     let mut view = fleet();
     let wins = |view: &FleetView| {
@@ -220,6 +227,7 @@ fn fleet() -> FleetView {
             site: name[..1].parse().unwrap(),
             weight: Weight::ONE,
             health: Health::Healthy,
+            recovering: false,
             base_url: Some(format!("https://{name}.example").into()),
             plain_url: None,
             load: Load::default(),

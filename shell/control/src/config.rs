@@ -32,6 +32,9 @@ pub struct Config {
     /// `health.probe_after`: when its last report is older, ask whether anything answers at its
     /// address; if not, it is stale at once. Default `800 ms`.
     pub probe_after: Nanos,
+    /// `health.recovery`: an appliance that was lost is offered last until it has been healthy for
+    /// so long, lest players are sent back into a failing one. Default `30 s`.
+    pub recovery: Nanos,
     /// `health.report_interval`: how often appliances are told to report. Default `500 ms`.
     pub report_interval: Nanos,
     /// `playback.token_lifetime`: how long a playback's media URLs are good: longer than the
@@ -122,6 +125,7 @@ struct Serve {
 struct Health {
     stale_after: Option<Scalar>,
     probe_after: Option<Scalar>,
+    recovery: Option<Scalar>,
     report_interval: Option<Scalar>,
 }
 
@@ -174,6 +178,7 @@ impl Config {
             requests_max: pick.value("serve.requests_max", file.serve.requests_max, "256")?,
             stale_after: pick.value("health.stale_after", file.health.stale_after, "1500 ms")?,
             probe_after: pick.value("health.probe_after", file.health.probe_after, "800 ms")?,
+            recovery: pick.value("health.recovery", file.health.recovery, "30 s")?,
             report_interval: pick.value(
                 "health.report_interval",
                 file.health.report_interval,
@@ -223,6 +228,8 @@ impl Config {
         }
         let grows = intervals.is_sorted_by_key(|(_, interval)| *interval);
         within("health.stale_after", grows, "use report_interval <= probe_after <= stale_after")?;
+        let recovery = (second..=Nanos::seconds(3600)).contains(&self.recovery);
+        within("health.recovery", recovery, "use 1 s to 3600 s")?;
         let ttl = (second..=Nanos::seconds(300)).contains(&self.steering_ttl);
         within("steering.ttl", ttl, "use 1 s to 300 s")?;
         let lifetime = (Nanos::seconds(60)..=Nanos(30 * day.0)).contains(&self.token_lifetime);
@@ -375,6 +382,7 @@ serve.connections_max = "1000"  # default
 serve.requests_max = "256"  # default
 health.stale_after = "1500 ms"  # default
 health.probe_after = "800 ms"  # default
+health.recovery = "30 s"  # default
 health.report_interval = "500 ms"  # default
 playback.token_lifetime = "4 h"  # default
 steering.ttl = "10 s"  # default

@@ -124,6 +124,7 @@ impl Control {
             director::Config {
                 stale_after: config.stale_after,
                 probe_after: config.probe_after,
+                recovery: config.recovery,
                 report_interval: config.report_interval,
                 objects_held_max: OBJECTS_HELD_MAX,
                 placement_lines_max: 200,

@@ -245,7 +245,8 @@ impl Director {
             Event::Tick(now_unix) => {
                 self.now_unix = now_unix;
                 self.watch(now);
-                self.history.push(self.sample());
+                let sample = self.sample();
+                self.history.push(sample);
                 self.actions.extend(self.publisher.again(now).map(Action::Store));
             }
         }
@@ -505,19 +506,17 @@ impl Director {
         self.actions.push_back(Action::Tell(notice));
     }
 
-    fn sample(&self) -> Sample {
+    fn sample(&mut self) -> Sample {
         let mut sample = Sample { at: self.now_unix, ..Sample::default() };
         let mut reporting = 0_u16;
-        for member in self.members.values() {
-            let Some(observed) = member.observed.as_ref().filter(|_| is_reporting(member.health))
-            else {
-                continue;
-            };
-            let report = &observed.report;
-            let egress = sample.egress.0.saturating_add(report.load.egress.0);
-            sample.egress = BitsPerSecond(egress);
-            sample.fill = BitsPerSecond(sample.fill.0.saturating_add(report.fill.0));
-            sample.cpu_percent += report.cpu_percent;
+        for member in self.members.values_mut() {
+            let health = member.health;
+            let observed = member.observed.as_mut().filter(|_| is_reporting(health));
+            let Some(observed) = observed else { continue };
+            let rates = observed.take_rates();
+            sample.egress = BitsPerSecond(sample.egress.0.saturating_add(rates.egress));
+            sample.fill = BitsPerSecond(sample.fill.0.saturating_add(rates.fill));
+            sample.cpu_percent += rates.cpu_percent;
             reporting = reporting.saturating_add(1);
         }
         sample.cpu_percent /= f32::from(reporting.max(1));

@@ -63,6 +63,18 @@ pub(crate) struct Observed {
     pub(crate) complete: Arc<BTreeSet<AssetVersionId>>,
     /// More objects were told than are kept in memory.
     pub(crate) overflowed: bool,
+    /// Sums over the reports since the last sample of the history, and how many there were.
+    /// Reports may come more often than samples are taken, and none of them is left out.
+    sums: Rates,
+    summed: u16,
+}
+
+/// What the history shows of one appliance.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Rates {
+    pub(crate) egress: u64,
+    pub(crate) fill: u64,
+    pub(crate) cpu_percent: f32,
 }
 
 /// The connection attempt that is made when a report is late.
@@ -118,6 +130,8 @@ impl Observed {
             missing: BTreeMap::new(),
             complete: Arc::default(),
             overflowed: false,
+            sums: Rates::default(),
+            summed: 0,
         };
         observed.keep(kept);
         observed.take(now, report);
@@ -147,6 +161,23 @@ impl Observed {
         self.report = Report { inventory: Delta::default(), ..report.clone() };
         self.last_report = now;
         self.probe = Probe::None;
+        self.sums.egress = self.sums.egress.saturating_add(report.load.egress.0);
+        self.sums.fill = self.sums.fill.saturating_add(report.fill.0);
+        self.sums.cpu_percent += report.cpu_percent;
+        self.summed = self.summed.saturating_add(1);
+    }
+
+    /// The means since this was last asked; the latest report's values if none came since.
+    pub(crate) fn take_rates(&mut self) -> Rates {
+        let Rates { egress, fill, cpu_percent } = std::mem::take(&mut self.sums);
+        let count = std::mem::take(&mut self.summed);
+        if count == 0 {
+            let Report { load, fill, cpu_percent, .. } = &self.report;
+            return Rates { egress: load.egress.0, fill: fill.0, cpu_percent: *cpu_percent };
+        }
+        let mean = |sum: u64| sum / u64::from(count);
+        let cpu_percent = cpu_percent / f32::from(count);
+        Rates { egress: mean(egress), fill: mean(fill), cpu_percent }
     }
 
     /// Applies a delta if it starts from the known state, or is a full list. Else it is left out,

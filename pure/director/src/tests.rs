@@ -369,6 +369,7 @@ fn a_range_says_where_a_client_is_and_not_who() {
 #[test]
 fn history_sums_what_reports_say_and_leaves_out_the_silent() {
     let mut director = running(&["a1", "a2"]);
+    director.handle(at(900), Event::Tick(UnixSeconds(4)));
     for (name, egress, cpu_percent) in [("a1", 100, 10.0), ("a2", 300, 30.0)] {
         let load = Load { egress: BitsPerSecond(egress), ..Load::default() };
         let fill = BitsPerSecond(7);
@@ -382,7 +383,22 @@ fn history_sums_what_reports_say_and_leaves_out_the_silent() {
         Sample { at: UnixSeconds(at), egress, fill, cpu_percent }
     };
     let samples: Vec<Sample> = director.history().samples().copied().collect();
-    assert_eq!(samples, [sample(5, 400, 14, 20.0), sample(6, 0, 0, 0.0)]);
+    assert_eq!(samples[1..], [sample(5, 400, 14, 20.0), sample(6, 0, 0, 0.0)]);
+}
+
+#[test]
+fn history_leaves_out_no_report_however_often_they_come() {
+    let mut director = running(&["a1"]);
+    director.handle(at(900), Event::Tick(UnixSeconds(4)));
+    for (sequence, egress) in [(2, 1000), (3, 0), (4, 500)] {
+        let load = Load { egress: BitsPerSecond(egress), ..Load::default() };
+        let report = Report { load, ..report(sequence) };
+        director.report(at(1000 + sequence), &id("a1"), &report).unwrap();
+    }
+    director.handle(at(1100), Event::Tick(UnixSeconds(5)));
+    director.handle(at(1200), Event::Tick(UnixSeconds(6)));
+    let seen: Vec<u64> = director.history().samples().map(|sample| sample.egress.0).collect();
+    assert_eq!(seen, [0, 500, 500], "the mean of three, then the latest for want of another");
 }
 
 #[test]

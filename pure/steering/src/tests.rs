@@ -133,6 +133,8 @@ fn a_range_of_clients_matches_only_prefixes_that_cover_all_of_it() {
     let view = fleet();
     check(&view, "10.0.0.0/8", &["a1", "a2", "b1", "b2"]);
     check(&view, "10.1.2.0/24", &["b1", "b2", "a1", "a2"]);
+    let list = rank(&view, &query("2001:db8::/31", b"s"), &CONFIG);
+    assert!(list.candidates.iter().all(|c| c.distance == Distance::Elsewhere), "half is not all");
 }
 
 #[test]

@@ -6,9 +6,9 @@
 //     "player": "hls.js", "buffer_s": 12, "plain": false, "screenshots_dir": "DIR"}'
 //
 // or the same JSON on stdin. `spki`, `chromium`, `buffer_s`, `plain` and `screenshots_dir` may be
-// left out, and so may `before_kill_s` (15) and `after_kill_s` (31). Progress goes to stderr; the last line of stdout is one JSON object. Exit code 0 means
-// that the run was valid, not that its figures are good: the caller judges those. On an invalid run
-// that object has an "error".
+// left out, and so may `before_kill_s` (15) and `after_kill_s` (31). Progress goes to stderr; the
+// last line of stdout is one JSON object. Exit code 0 means that the run was valid, not that its
+// figures are good: the caller judges those. On an invalid run that object has an "error".
 //
 // How the figures come about (times in ms, all on this machine's clock):
 //   failover_ms   from just before the kill order is sent, to the first byte of a media body that
@@ -110,7 +110,7 @@ class Viewing {
     return (url) => known.get(new URL(url).pathname.split("/").slice(4).join("/")) ?? "other";
   }
 
-  /** First byte from elsewhere after `since`, per lane: {first, all} in ms, null where none came. */
+  /** First bytes from elsewhere after `since`, over the lanes: {first, all} in ms; null: none. */
   async moved({ id, lanes, hosts }, since) {
     const laneOf = await this.lanes();
     const times = lanes.map((lane) => {

@@ -25,7 +25,7 @@ export const STATE_WORDS: Record<Appliance["state"], string> = {
   unhealthy: "unhealthy",
 };
 
-/** Why this appliance needs a look; null if it does not. Draining is somebody's wish, not a fault. */
+/** Why this appliance needs a look; null if it does not. Draining is a wish, not a fault. */
 export function concernOf(one: Appliance): string | null {
   const reports: string[] = [];
   if (one.state === "stale" && one.last_report_ms != null) {

@@ -110,7 +110,7 @@ class Viewing {
     return (url) => known.get(new URL(url).pathname.split("/").slice(4).join("/")) ?? "other";
   }
 
-  /** First byte from elsewhere after `since`, per lane: {first, all} in ms, null if none came. */
+  /** First bytes from elsewhere after `since`, over the lanes: {first, all} in ms; null: none. */
   async moved({ id, lanes, hosts }, since) {
     const laneOf = await this.lanes();
     const times = lanes.map((lane) => {

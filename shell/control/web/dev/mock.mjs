@@ -108,6 +108,8 @@ function overlay(fleet, appliances) {
     one.base_url = one.report.base_url = one.report.plain_url = real.url;
     one.last_report_ms = real.silentMs;
     one.report.load.egress_bits_per_second = real.bitsPerSecond();
+    one.report.load.egress_bytes = real.samples.at(-1)?.sentBytes ?? 0;
+    one.report.start_id = real.child.pid;
     one.report.load.connections = real.samples.at(-1)?.connections ?? 0;
     if (!real.healthy) {
       one.state = "stale";

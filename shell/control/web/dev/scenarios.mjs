@@ -15,8 +15,17 @@ function wave(t, seed) {
   return 0.5 + 0.22 * w(47, 1.3) + 0.16 * w(17, 2.9) + 0.12 * w(5.3, 4.1);
 }
 
+/** What wave() adds up to from 0 to t. */
+function waved(t, seed) {
+  const w = (period, phase) =>
+    (period / (2 * Math.PI)) * -Math.cos((2 * Math.PI * t) / period + phase * seed);
+  return 0.5 * t + 0.22 * w(47, 1.3) + 0.16 * w(17, 2.9) + 0.12 * w(5.3, 4.1);
+}
+
+const EGRESS = 2.4 * GB;
+
 function report(now, seed, changes = {}) {
-  const egress = Math.round(wave(now, seed) * 2.4 * GB);
+  const egress = Math.round(wave(now % 1e6, seed) * EGRESS);
   const wanted = changes.wanted ?? 40;
   const held = changes.held ?? wanted;
   const share = wanted === 0 ? 0 : held / wanted;
@@ -35,14 +44,14 @@ function report(now, seed, changes = {}) {
       connections_max: 20_000,
       egress_bits_per_second: egress,
       egress_max_bits_per_second: 10 * GB,
-      egress_bytes: Math.round(now % 1e6) * 125e6,
+      egress_bytes: Math.round((waved(now % 1e6, seed) * EGRESS) / 8),
       requests: 48_211 + Math.floor(now % 10_000) * 37,
       request_errors: changes.requestErrors ?? 0,
       cpu_percent: 6 + (egress / GB) * 14 + 4 * wave(now, seed + 3),
     },
     drives: [0, 1].map((index) => ({
       id: `${seed}${index}`.padEnd(32, "a0c4e9"),
-      path: `/d/${index}`,
+      path: seed === 3 ? `/var/lib/nearcast/a3/drive${index}` : `/d/${index}`,
       state: "ok",
       capacity_bytes: 1_920 * GB,
       free_bytes: Math.round((1_920 - (206 + index * 31) * share) * GB),
@@ -227,7 +236,7 @@ export function fleetAt(name, now) {
     const at = Math.floor(now) - HISTORY_S + 1 + index;
     const sum = (of) => reporting.reduce((total, one) => total + of(one.report), 0);
     const egress = reporting.reduce(
-      (total, one) => total + Math.round(wave(at, one.report.start_id) * 2.4 * GB),
+      (total, one) => total + Math.round(wave(at % 1e6, one.report.start_id) * EGRESS),
       0,
     );
     return {

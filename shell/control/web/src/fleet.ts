@@ -14,6 +14,8 @@ export interface Drive {
 
 /** An appliance's latest report; the fields that the pages show. */
 export interface Report {
+  /** Another value means that counters began anew. */
+  start_id: number;
   uptime_s: number;
   software: string;
   base_url: string;

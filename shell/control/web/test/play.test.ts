@@ -33,7 +33,7 @@ test("450 ms without progress is a stall, 400 are not", () => {
 });
 
 test("a stall counts once, however long, and ends when the film moves", () => {
-  const at = (t: number) => (t < 2_000 ? t / 1_000 : Math.max(2, (t - 5_000) / 1_000));
+  const at = (t: number) => (t < 2_000 ? t : Math.max(2_000, t - 5_000)) / 1_000;
   const progress = run(9_000, (t) => playing(at(t)));
   assert.equal(progress.stalls, 1);
   assert.equal(progress.stalled, false);
@@ -93,7 +93,7 @@ test("sound moves are told but not counted twice", () => {
   assert.equal(delivery.moves, 0);
 });
 
-test("giving up on a silent server is a failure, a change of mind is none", () => {
+test("giving up on a silent server is a failure, changing the mind is not", () => {
   const delivery = new Delivery();
   assert.equal(delivery.note(failed("x:1", { aborted: true, ms: 10_000 }), 0), true);
   assert.equal(delivery.note(failed("x:1", { aborted: true, ms: 200 }), 0), false);

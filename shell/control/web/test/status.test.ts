@@ -2,6 +2,8 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { silent } from "../src/fleet";
 import { History, sampleOf, SPAN_S } from "../src/status/history";
+import { Rates } from "../src/status/rates";
+import { shortPath } from "../src/status/card";
 import { concernOf, verdictOf } from "../src/status/verdict";
 import { appliance, fleet, report } from "./support";
 
@@ -36,24 +38,24 @@ test("a concern names each thing that is wrong", () => {
 });
 
 test("stale appliances do not count into the present figures", () => {
-  const sample = sampleOf(fleet([appliance("a1"), appliance("a2", { state: "stale" })]));
+  const both = fleet([appliance("a1"), appliance("a2", { state: "stale" })]);
+  const sample = sampleOf(both, ratesOf(both));
   assert.equal(sample.egress_bits_per_second, 1_000);
   assert.equal(sample.cpu_percent, 10);
 });
 
-test("control's history wins over own samples, which fill its gaps", () => {
+test("own samples win over control's history, which fills their gaps", () => {
   const history = new History();
-  history.add(fleet([appliance("a1")], { now_unix_s: 998 }));
-  history.add(fleet([appliance("a1")], { now_unix_s: 999 }));
-  const rates = { egress_bits_per_second: 5, cpu_percent: 1, fill_bits_per_second: 0 };
-  const told = { at_unix_s: 999, ...rates };
-  history.add(fleet([appliance("a1")], { now_unix_s: 1_000, history: [told] }));
-  assert.deepEqual(history.columns(1_000).egress.slice(-4), [null, 1_000, 5, 1_000]);
+  const rest = { egress_bits_per_second: 5, cpu_percent: 1, fill_bits_per_second: 0 };
+  const told = [997, 998, 999].map((at_unix_s) => ({ at_unix_s, ...rest }));
+  add(history, { now_unix_s: 999, history: told });
+  add(history, { now_unix_s: 1_000 });
+  assert.deepEqual(history.columns(1_000).egress.slice(-5), [null, 5, 5, 1_000, 1_000]);
 });
 
 test("one missed second is bridged, two are a gap", () => {
   const history = new History();
-  for (const now of [990, 992, 995]) history.add(fleet([appliance("a1")], { now_unix_s: now }));
+  for (const now of [990, 992, 995]) add(history, { now_unix_s: now });
   const { at, egress } = history.columns(995);
   assert.equal(at.length, SPAN_S + 1);
   assert.deepEqual(egress.slice(-6), [1_000, 1_000, 1_000, null, null, 1_000]);
@@ -61,8 +63,8 @@ test("one missed second is bridged, two are a gap", () => {
 
 test("samples older than the plot are forgotten", () => {
   const history = new History();
-  history.add(fleet([appliance("a1")], { now_unix_s: 100 }));
-  history.add(fleet([appliance("a1")], { now_unix_s: 1_000 }));
+  add(history, { now_unix_s: 100 });
+  add(history, { now_unix_s: 1_000 });
   assert.deepEqual(history.columns(100).egress.at(-1), null);
 });
 
@@ -72,3 +74,48 @@ test("control is silent only after some seconds of failures", () => {
   // A page that slept: the latest answer is old, but nothing failed.
   assert.equal(silent({ fleet: null, age_ms: 60_000, failure: null }), false);
 });
+
+const counted = (egress_bytes: number, last_report_ms: number, start_id = 1) => {
+  const one = appliance("a1", { last_report_ms, report: report({ start_id }) });
+  if (one.report) one.report.load.egress_bytes = egress_bytes;
+  return fleet([one]);
+};
+
+test("rates come from counters, so nothing between two looks is lost", () => {
+  const rates = new Rates();
+  rates.update(counted(1_000_000, 200), 10_000);
+  assert.equal(rates.egress("a1"), 1_000, "the first look believes the report");
+  rates.update(counted(2_000_000, 200), 11_000);
+  assert.equal(rates.egress("a1"), 8_000_000);
+  rates.update(counted(2_000_000, 230), 11_030);
+  assert.equal(rates.egress("a1"), 8_000_000, "the same report again changes nothing");
+  rates.update(counted(2_000_000, 100), 11_900);
+  assert.equal(rates.egress("a1"), 0);
+});
+
+test("a restart, or a long time between looks, falls back to the report", () => {
+  const rates = new Rates();
+  rates.update(counted(1_000_000, 0), 10_000);
+  rates.update(counted(5_000, 0, 2), 11_000);
+  assert.equal(rates.egress("a1"), 1_000);
+  rates.update(counted(9_000_000, 0, 2), 21_000);
+  assert.equal(rates.egress("a1"), 1_000);
+  assert.equal(rates.egress("nobody"), 0);
+});
+
+test("long drive paths are cut at the front, where they are alike", () => {
+  assert.equal(shortPath("/d/0"), "/d/0");
+  assert.equal(shortPath("/srv/film/nearcast/demo/a1/drive0"), "…/demo/a1/drive0");
+  assert.equal(shortPath("/srv/a-name-that-is-long-alone"), "…/a-name-that-is-long-alone");
+});
+
+function ratesOf(now: ReturnType<typeof fleet>): Rates {
+  const rates = new Rates();
+  rates.update(now, 0);
+  return rates;
+}
+
+function add(history: History, changes: Parameters<typeof fleet>[1]): void {
+  const now = fleet([appliance("a1")], changes);
+  history.add(now, ratesOf(now));
+}

@@ -4,6 +4,7 @@ import type { Appliance, Fleet, Report, Site } from "../src/fleet";
 
 export function report(changes: Partial<Report> = {}): Report {
   return {
+    start_id: 1,
     uptime_s: 60,
     software: "0.1.0",
     base_url: "https://127.0.0.2:8443",

@@ -1,8 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import {
-  bitRate, bytes, duration, percent, plural, position, roundUp, short, text,
-} from "../src/units";
+import { bitRate, bytes, duration, percent, plural } from "../src/units";
+import { position, roundUp, short, text } from "../src/units";
 
 const plain = (value: string) => value.replaceAll("\u00a0", " ");
 

@@ -9,12 +9,16 @@ import { concernOf, STATE_WORDS } from "./verdict";
 /** What a card shows beside the appliance itself. */
 export interface CardItem {
   appliance: Appliance;
+  /** Bits per second that left it lately. */
+  egress: number;
   controls: string | null | undefined;
   /** Control answers: ages and rates are current. */
   current: boolean;
 }
 
 const SPARK_POINTS = 60;
+/** Characters of a drive's path. */
+const PATH_SHOWN = 18;
 
 /** Egress of the last minute as this page saw it; no axes, scaled to its own peak. */
 class Spark {
@@ -79,23 +83,30 @@ class Bar {
   }
 }
 
-/** The end of a path, which tells drives apart; the whole of it is the row's title. */
-function shortPath(path: string): string {
-  const parts = path.split("/").filter((name) => name !== "");
-  return parts.length > 2 ? `…/${parts.slice(-2).join("/")}` : path;
+/** The end of a long path, which is what tells an appliance's drives apart. */
+export function shortPath(path: string): string {
+  if (path.length <= PATH_SHOWN) return path;
+  const parts = path.split("/");
+  let short = parts.pop() ?? "";
+  for (let next = parts.pop(); next; next = parts.pop()) {
+    if (short.length + next.length + 3 > PATH_SHOWN) break;
+    short = `${next}/${short}`;
+  }
+  return `…/${short}`;
 }
 
 function driveView(): View<Drive> {
   const bar = new Bar("meter", "drive");
   const update = (drive: Drive) => {
-    setAttribute(bar.root, "title", drive.path);
+    const label = shortPath(drive.path);
+    setAttribute(bar.label, "title", label === drive.path ? null : drive.path);
     const used = Math.max(0, drive.capacity_bytes - drive.free_bytes);
     const share = drive.capacity_bytes > 0 ? used / drive.capacity_bytes : 0;
     if (drive.state === "ok") {
       const mood = share > 0.95 ? "full" : "ok";
-      bar.set(shortPath(drive.path), part(used, drive.capacity_bytes), share, mood);
+      bar.set(label, part(used, drive.capacity_bytes), share, mood);
     } else {
-      bar.set(shortPath(drive.path), `set aside: ${drive.reason ?? "no reason given"}`, 1, "aside");
+      bar.set(label, `set aside: ${drive.reason ?? "no reason given"}`, 1, "aside");
     }
   };
   return { root: bar.root, update };
@@ -161,7 +172,7 @@ export class Card implements View<CardItem> {
     );
   }
 
-  update({ appliance, controls, current }: CardItem): void {
+  update({ appliance, egress, controls, current }: CardItem): void {
     const { report, state } = appliance;
     const fresh = current && (state === "healthy" || state === "draining");
     setText(this.state, STATE_WORDS[state]);
@@ -170,7 +181,8 @@ export class Card implements View<CardItem> {
     setText(this.where, appliance.base_url?.replace(/^https?:\/\//, "") ?? "");
     setText(this.line, lineOf(appliance));
     setAttribute(this.root, "data-concern", concernOf(appliance) ? "" : null);
-    if (current) this.spark.push(fresh ? (report?.load.egress_bits_per_second ?? null) : null);
+    if (current) this.spark.push(fresh ? egress : null);
+    this.egress.set(fresh ? text(bitRate(egress)) : "–");
     this.body.hidden = report === null;
     this.hint.hidden = report !== null;
     if (report) this.showReport(report, fresh);
@@ -179,7 +191,6 @@ export class Card implements View<CardItem> {
 
   private showReport(report: Report, fresh: boolean): void {
     const { load, fill } = report;
-    this.egress.set(fresh ? text(bitRate(load.egress_bits_per_second)) : "–");
     this.cpu.set(fresh ? text(percent(load.cpu_percent)) : "–");
     this.connections.set(fresh ? count(load.connections) : "–");
     this.errors.set(count(load.request_errors));

@@ -1,7 +1,8 @@
-// Two minutes of samples, one a second: those of control, and where it has none (it was restarted,
-// or did not answer) those that this page added up itself from the appliances' reports.
+// Two minutes of samples, one a second: those that this page added up itself, and for the time
+// before it was opened (or while it was hidden) those of control.
 
 import { appliancesOf, type Fleet, type Sample } from "../fleet";
+import type { Rates } from "./rates";
 
 export const SPAN_S = 120;
 
@@ -13,42 +14,43 @@ export interface Columns {
   cpu: (number | null)[];
 }
 
-/** Adds up what the appliances that still report say of this second. */
-export function sampleOf(fleet: Fleet): Sample {
-  const loads = appliancesOf(fleet).flatMap(({ state, report }) =>
-    report && (state === "healthy" || state === "draining") ? [report] : [],
+/** Adds up what is known of this second from the appliances that still report. */
+export function sampleOf(fleet: Fleet, rates: Rates): Sample {
+  const present = appliancesOf(fleet).flatMap(({ id, state, report }) =>
+    report && (state === "healthy" || state === "draining") ? [{ id, report }] : [],
   );
-  const sum = (of: (report: (typeof loads)[number]) => number) =>
-    loads.reduce((total, report) => total + of(report), 0);
+  const sum = (of: (one: (typeof present)[number]) => number) =>
+    present.reduce((total, one) => total + of(one), 0);
+  const cpu = sum(({ report }) => report.load.cpu_percent);
   return {
     at_unix_s: fleet.now_unix_s,
-    egress_bits_per_second: sum((report) => report.load.egress_bits_per_second),
-    cpu_percent: loads.length ? sum((report) => report.load.cpu_percent) / loads.length : 0,
-    fill_bits_per_second: sum((report) => report.fill.bits_per_second),
+    egress_bits_per_second: sum(({ id }) => rates.egress(id)),
+    cpu_percent: present.length ? cpu / present.length : 0,
+    fill_bits_per_second: sum(({ report }) => report.fill.bits_per_second),
   };
 }
 
 export class History {
-  private readonly samples = new Map<number, Sample>();
+  private readonly own = new Map<number, Sample>();
+  private readonly told = new Map<number, Sample>();
 
-  add(fleet: Fleet): void {
-    const own = sampleOf(fleet);
-    if (appliancesOf(fleet).length) this.samples.set(own.at_unix_s, own);
-    for (const sample of fleet.history) this.samples.set(sample.at_unix_s, sample);
-    for (const at of this.samples.keys()) {
-      if (at < fleet.now_unix_s - SPAN_S) this.samples.delete(at);
+  add(fleet: Fleet, rates: Rates): void {
+    const own = sampleOf(fleet, rates);
+    if (appliancesOf(fleet).length) this.own.set(own.at_unix_s, own);
+    // After a restart control has told nothing yet: what it told before still holds.
+    for (const sample of fleet.history) this.told.set(sample.at_unix_s, sample);
+    for (const samples of [this.own, this.told]) {
+      for (const at of samples.keys()) {
+        if (at < fleet.now_unix_s - SPAN_S) samples.delete(at);
+      }
     }
-  }
-
-  get latest(): Sample | undefined {
-    return this.samples.get(Math.max(...this.samples.keys()));
   }
 
   columns(now: number): Columns {
     const columns: Columns = { at: [], egress: [], fill: [], cpu: [] };
     for (let at = now - SPAN_S; at <= now; at += 1) {
       // A poll that falls just beside a second's edge skips that second: no hole for that.
-      const sample = this.samples.get(at) ?? this.bridged(at);
+      const sample = this.own.get(at) ?? this.bridged(at) ?? this.told.get(at);
       columns.at.push(at);
       columns.egress.push(sample?.egress_bits_per_second ?? null);
       columns.fill.push(sample?.fill_bits_per_second ?? null);
@@ -58,6 +60,6 @@ export class History {
   }
 
   private bridged(at: number): Sample | undefined {
-    return this.samples.has(at + 1) ? this.samples.get(at - 1) : undefined;
+    return this.own.has(at + 1) ? this.own.get(at - 1) : undefined;
   }
 }

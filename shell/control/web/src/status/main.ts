@@ -1,11 +1,20 @@
 // The status page: one look says whether the fleet is well, a second one where it is not.
 
 import { byId, h, KeyedList, setAttribute, setText, type View } from "../dom";
-import { appliancesOf, silent, watchFleet, type Fleet, type Sight, type Site } from "../fleet";
+import {
+  appliancesOf,
+  silent,
+  watchFleet,
+  type Appliance,
+  type Fleet,
+  type Sight,
+  type Site,
+} from "../fleet";
 import { bitRate, duration, percent, plural } from "../units";
 import { Card, type CardItem } from "./card";
 import { History } from "./history";
 import { Plot } from "./plot";
+import { Rates } from "./rates";
 import { Tables } from "./tables";
 import { verdictOf, type Concern, type Verdict } from "./verdict";
 
@@ -44,7 +53,11 @@ function siteView({ site }: SiteItem): View<SiteItem> {
   const update = ({ site: now, controls, current }: SiteItem) => {
     const serves = now.prefixes.length ? now.prefixes.join(", ") : "no network yet";
     setText(facts, `${plural(now.appliances.length, "appliance")} · serves ${serves}`);
-    cards.update(now.appliances.map((appliance) => ({ appliance, controls, current })));
+    const item = (appliance: Appliance) => {
+      return { appliance, egress: rates.egress(appliance.id), controls, current };
+    };
+    cards.update(now.appliances.map(item));
+    setAttribute(facts, "title", serves);
     const columns = Math.min(COLUMNS, Math.max(1, now.appliances.length));
     setAttribute(root, "data-columns", String(columns));
     nobody.hidden = now.appliances.length > 0;
@@ -60,6 +73,7 @@ const gauges = {
 byId("gauges").append(gauges.egress.root, gauges.cpu.root, gauges.fill.root);
 
 const history = new History();
+const rates = new Rates();
 const tables = new Tables(byId("assets"), byId("errors"));
 const sites = new KeyedList<SiteItem>(byId("sites"), ({ site }) => site.id, siteView);
 const title = byId("verdict");
@@ -93,7 +107,8 @@ function showVerdict(verdict: Verdict, current: boolean, ageMs: number): void {
 function showFleet(fleet: Fleet, current: boolean, ageMs: number): void {
   const appliances = appliancesOf(fleet);
   const somebody = appliances.length > 0;
-  history.add(fleet);
+  rates.update(fleet, performance.now() - ageMs);
+  history.add(fleet, rates);
   const columns = history.columns(fleet.now_unix_s);
   gauges.egress.update(columns.at, columns.egress);
   gauges.cpu.update(columns.at, columns.cpu);

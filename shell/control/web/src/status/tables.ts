@@ -10,10 +10,10 @@ interface AssetItem {
 }
 
 /** Players for the entry formats an asset has. */
-const PLAYERS: Record<string, { player: string; label: string }> = {
-  hls: { player: "hls", label: "HLS" },
-  dash: { player: "dash", label: "DASH" },
-};
+const PLAYERS = [
+  { format: "hls", player: "hls", label: "HLS" },
+  { format: "dash", player: "dash", label: "DASH" },
+];
 
 /** In the demo a short buffer makes a failure felt at once, which is the point of it. */
 const DEMO_BUFFER_S = 12;
@@ -49,13 +49,10 @@ function assetView({ asset }: AssetItem): View<AssetItem> {
     const short = now.copies_complete < now.copies_wanted;
     setText(copies, `${now.copies_complete} of ${plural(now.copies_wanted, "copy", "copies")}`);
     setAttribute(copies, "data-mood", short ? "busy" : "ok");
-    const formats = [...new Set(now.entries.map(({ format }) => format.toLowerCase()))];
+    const formats = new Set(now.entries.map(({ format }) => format.toLowerCase()));
+    const playable = PLAYERS.filter(({ format }) => formats.has(format));
     linkList.update(
-      formats.flatMap((format) => {
-        const known = PLAYERS[format];
-        if (!known) return [];
-        return [{ label: known.label, href: playUrl(now.id, known.player, demo) }];
-      }),
+      playable.map(({ label, player }) => ({ label, href: playUrl(now.id, player, demo) })),
     );
   };
   return { root, update };

@@ -42,6 +42,7 @@ let started = false;
 /** An appliance gave no answer at all. */
 let refused = false;
 let suggested = false;
+let told = false;
 
 function onFault(id: string, verb: Verb): void {
   strip.mark(video.currentTime, `${id} ${DONE[verb]}`, verb !== "restore");
@@ -106,6 +107,18 @@ function suggestPlain(): void {
   const href = pageUrl({ ...parameters, asset, plain: true });
   const link = h("a", { class: "button", href }, "Play over plain HTTP");
   setTrouble("This browser may not trust the demo's certificates.", link);
+}
+
+/** Tells the demo, which prints it, how long a person waited for the first frame. Once. */
+function tellFirstFrame(): void {
+  const controls = fleet?.demo_controls;
+  const ms = progress.firstFrameMs;
+  if (told || ms === null || !controls) return;
+  told = true;
+  const headers = { "content-type": "application/json" };
+  const body = JSON.stringify({ ms });
+  // Nobody waits for the answer, and a demo that has ended needs no telling.
+  fetch(`${controls}/first-frame`, { method: "POST", headers, body }).catch(() => {});
 }
 
 async function play(): Promise<void> {
@@ -182,6 +195,7 @@ function onSight(sight: Sight): void {
 function show(): void {
   const now = performance.now();
   suggestPlain();
+  tellFirstFrame();
   showTrouble();
   strip.show(video.currentTime, video.duration);
   tiles.update({

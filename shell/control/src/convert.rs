@@ -8,6 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use director::{Entry, Format};
 use model::id::{AssetId, AssetVersionId, Generation, IdError, ObjectId};
 use model::inventory::Delta;
+use model::limits::DRIVES_MAX;
 use model::manifest::AssetVersion;
 use model::object::{BLOCK_LEN, BlockHash, Blocks, BlocksError, block_hash};
 use model::units::{BitsPerSecond, Bytes};
@@ -16,7 +17,7 @@ use playback::{PlaylistError, dash, hls};
 use wire::convert::WireError;
 use wire::v1::ingest::{EntryFormat, NewFile, NewVersion};
 use wire::v1::manifest as wire_manifest;
-use wire::v1::report::{DriveState, Report};
+use wire::v1::report::{DriveState, Inventory, Report};
 
 use crate::config::BaseUrl;
 
@@ -126,6 +127,29 @@ pub(crate) fn report_in(wire: &Report) -> Result<director::Report, Refused> {
     })
 }
 
+/// The report as it is kept for people: without the inventory, and of bounded size whatever an
+/// appliance sends.
+pub(crate) fn shown(mut wire: Report) -> Report {
+    wire.inventory = Inventory::default();
+    wire.errors.truncate(ERRORS_MAX);
+    wire.drives.truncate(DRIVES_MAX);
+    for error in &mut wire.errors {
+        shorten(&mut error.room);
+        shorten(&mut error.text);
+    }
+    for drive in &mut wire.drives {
+        shorten(&mut drive.id);
+        shorten(&mut drive.path);
+        drive.reason.iter_mut().for_each(shorten);
+    }
+    shorten(&mut wire.software);
+    wire
+}
+
+fn shorten(text: &mut String) {
+    text.truncate(text.floor_char_boundary(TEXT_LEN_MAX));
+}
+
 /// A new version, checked: every block proved, every entry playable and every reference there.
 pub(crate) fn version_in(
     asset: &AssetId,
@@ -212,11 +236,17 @@ fn object_of(bytes: &[u8]) -> ObjectId {
     Blocks::of_hashes(Bytes::of(bytes.len()), hashes).expect("the hashes fit the length").id()
 }
 
+/// Errors kept of one report: what the wire allows.
+const ERRORS_MAX: usize = 20;
+
+/// Longest text kept of a report.
+const TEXT_LEN_MAX: usize = 1024;
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use wire::v1::ingest;
-    use wire::v1::report::Drive;
+    use wire::v1::report::{Drive, ReportedError};
 
     #[test]
     fn a_report_adds_up_only_drives_in_use() {
@@ -235,6 +265,20 @@ mod tests {
         );
         wire.base_url = "https://x\"/".to_owned();
         assert!(matches!(report_in(&wire), Err(Refused::Url { field: "base_url", .. })));
+    }
+
+    #[test]
+    fn what_is_kept_of_a_report_is_bounded() {
+        let drive = Drive { path: "é".repeat(1000), ..Drive::default() };
+        let error = ReportedError { text: "x".repeat(5000), ..ReportedError::default() };
+        let mut wire = Report { drives: vec![drive; 100], ..Report::default() };
+        wire.errors = vec![error; 100];
+        wire.inventory.held = vec!["ab".repeat(32)];
+        let shown = shown(wire);
+        assert_eq!((shown.drives.len(), shown.errors.len()), (DRIVES_MAX, ERRORS_MAX));
+        assert_eq!(shown.drives[0].path, "é".repeat(TEXT_LEN_MAX / 2));
+        assert_eq!(shown.errors[0].text.len(), TEXT_LEN_MAX);
+        assert_eq!(shown.inventory, Inventory::default());
     }
 
     #[test]

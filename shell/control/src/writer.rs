@@ -177,8 +177,7 @@ impl Control {
         let mut state = self.state();
         let reply = state.director.report(self.clock.now(), id, &report);
         if reply.is_ok() {
-            let shown = Report { inventory: wire::v1::report::Inventory::default(), ..wire };
-            state.reports.insert(id.clone(), shown);
+            state.reports.insert(id.clone(), convert::shown(wire));
         }
         self.publish(&state);
         Ok(reply)

@@ -406,7 +406,7 @@ fn asset_out(
 /// What appliances reported and the trouble that the director noted, newest first.
 fn errors_out(state: &Observed) -> Vec<FleetError> {
     let reported = state.reports.iter().flat_map(|(id, report)| {
-        report.errors.iter().take(REPORTED_ERRORS_MAX).map(move |error| FleetError {
+        report.errors.iter().map(move |error| FleetError {
             at_unix_s: error.at_unix_s,
             appliance: id.to_string(),
             room: error.room.clone(),
@@ -428,9 +428,6 @@ fn errors_out(state: &Observed) -> Vec<FleetError> {
 
 /// Errors on the page.
 const ERRORS_MAX: usize = 100;
-
-/// Errors taken from one report: what the wire allows.
-const REPORTED_ERRORS_MAX: usize = 20;
 
 const HEALTH_ROWS: [(&str, &str); 5] = [
     ("nearcast_control_appliances_healthy", "Appliances that are healthy"),

@@ -89,8 +89,21 @@ test("rates come from counters, so nothing between two looks is lost", () => {
   assert.equal(rates.egress("a1"), 8_000_000);
   rates.update(counted(2_000_000, 230), 11_030);
   assert.equal(rates.egress("a1"), 8_000_000, "the same report again changes nothing");
-  rates.update(counted(2_000_000, 100), 11_900);
-  assert.equal(rates.egress("a1"), 0);
+  rates.update(counted(2_000_000, 200), 12_000);
+  assert.equal(rates.egress("a1"), 4_000_000, "the mean of what is known");
+});
+
+test("bursts of a player even out over five seconds, and then are forgotten", () => {
+  const rates = new Rates();
+  const seen: number[] = [];
+  for (let second = 0; second < 20; second += 1) {
+    // 1 MB every fourth second until the twelfth.
+    const pieces = Math.floor(Math.min(second, 12) / 4);
+    rates.update(counted(pieces * 1_000_000, 0), second * 1_000);
+    seen.push(rates.egress("a1"));
+  }
+  assert.ok(seen.slice(5, 13).every((rate) => rate > 1_000_000 && rate < 4_000_000), `${seen}`);
+  assert.equal(seen.at(-1), 0);
 });
 
 test("a restart, or a long time between looks, falls back to the report", () => {

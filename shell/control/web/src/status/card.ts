@@ -138,7 +138,7 @@ export class Card implements View<CardItem> {
   );
   private readonly where = h("span", { class: "card-where" });
   private readonly spark = new Spark();
-  private readonly egress = new Figure("Egress", "Body bytes that left in the last second");
+  private readonly egress = new Figure("Egress", "Body bytes that left, mean of the last 5 s");
   private readonly cpu = new Figure("CPU", "Share of its worker cores in use");
   private readonly connections = new Figure("Connections", "Open now");
   private readonly errors = new Figure("Errors", "Requests answered with an error since start");

@@ -66,9 +66,28 @@ function siteView({ site }: SiteItem): View<SiteItem> {
 }
 
 const gauges = {
-  egress: new Plot({ label: "Egress", tone: "--egress", format: bitRate, floor: 1e6 }),
-  cpu: new Plot({ label: "CPU, mean", tone: "--cpu", format: percent, floor: 10, ceiling: 100 }),
-  fill: new Plot({ label: "Fill", tone: "--fill", format: bitRate, floor: 1e6 }),
+  egress: new Plot({
+    label: "Egress",
+    hint: "Body bytes that left all appliances, mean of 5 s",
+    tone: "--egress",
+    format: bitRate,
+    floor: 1e6,
+  }),
+  cpu: new Plot({
+    label: "CPU",
+    hint: "Share of their worker cores in use, mean of all appliances",
+    tone: "--cpu",
+    format: percent,
+    floor: 10,
+    ceiling: 100,
+  }),
+  fill: new Plot({
+    label: "Fill",
+    hint: "What all appliances fetch to hold it",
+    tone: "--fill",
+    format: bitRate,
+    floor: 1e6,
+  }),
 };
 byId("gauges").append(gauges.egress.root, gauges.cpu.root, gauges.fill.root);
 

@@ -12,6 +12,8 @@ const FONT = "11px 'Inter Variable', system-ui, sans-serif";
 
 export interface PlotOptions {
   label: string;
+  /** What exactly is shown. */
+  hint: string;
   /** Name of the CSS custom property with the line's colour. */
   tone: string;
   format: (value: number) => Quantity;
@@ -42,7 +44,7 @@ export class Plot {
   constructor(private readonly options: PlotOptions) {
     this.root = h(
       "div",
-      { class: "gauge" },
+      { class: "gauge", title: options.hint },
       h("h2", { class: "gauge-label" }, options.label),
       h("p", { class: "gauge-now" }, this.value, this.unit, this.note),
       this.canvas,

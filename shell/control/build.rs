@@ -16,7 +16,8 @@ fn main() -> io::Result<()> {
     if dist.is_dir() {
         collect(&dist, &mut files)?;
     }
-    files.sort();
+    // As text, which is how they are searched; paths compare part by part.
+    files.sort_by_key(|file| file.display().to_string());
     let mut table = String::from("[\n");
     for file in files {
         let name = file.strip_prefix(&dist).map_err(io::Error::other)?;

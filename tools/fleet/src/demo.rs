@@ -129,8 +129,6 @@ struct Ready {
     done: Ingested,
     certificates: Certificates,
     orders: mpsc::Receiver<Order>,
-    /// Milliseconds to the first frame, as a page said.
-    first_frame_ms: Option<u64>,
 }
 
 async fn play(args: &Args, stage: &mut Stage) -> anyhow::Result<()> {
@@ -180,8 +178,7 @@ async fn prepare(args: &Args, stage: &mut Stage) -> anyhow::Result<Ready> {
     if std::io::stdin().is_terminal() && !args.selftest {
         listen_to_keyboard(orders_in);
     }
-    let first_frame_ms = None;
-    Ok(Ready { control, controls_url, film, done, certificates, orders, first_frame_ms })
+    Ok(Ready { control, controls_url, film, done, certificates, orders })
 }
 
 fn start_origin(
@@ -352,7 +349,6 @@ async fn serve_orders(
             }
             Some(Order::FirstFrame(millis)) => {
                 info!("first frame {millis} ms after the page was opened");
-                ready.first_frame_ms.get_or_insert(millis);
             }
             None => std::future::pending().await,
         }

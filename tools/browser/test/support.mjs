@@ -12,7 +12,8 @@ import { witness } from "../lib/witness.mjs";
 
 const ROOT = path.join(import.meta.dirname, "..", "..", "..");
 const FILM_S = 40;
-const PORT = Number(process.env.NEARCAST_TEST_PORT ?? 18_230);
+// Two runs on one machine do not meet: each process has ports of its own.
+const PORT = Number(process.env.NEARCAST_TEST_PORT ?? 20_000 + (process.pid % 5_000) * 2);
 
 export const wait = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 

@@ -1,6 +1,7 @@
 // Egress of each appliance, from its byte counter, as the mean of some seconds. The rate in a
-// report covers only the time since the report before, and one that is never looked at is lost: a player
-// that fetches a piece every four seconds may fall between all looks. Counters lose nothing.
+// report covers only the time since the report before, and one that is never looked at is lost: a
+// player that fetches a piece every four seconds may fall between all looks. Counters lose
+// nothing.
 
 import { appliancesOf, type Fleet } from "../fleet";
 

@@ -305,8 +305,10 @@ async function measure(options, browser, fleet, ledger) {
   const { hung, figures: hang } = await hangPhase(viewing);
   const film = await viewing.film();
   const { stalls, stall_ms: stallMs } = stallsBetween(film.stalls, 0, hung, wall());
-  await page.goto("about:blank");
-  await wait(500);
+  // Off line nothing new ends, while the page, still there, is given what had ended: leaving it at
+  // once would lose an answer on its way to the page, and call it unchecked.
+  await page.context().setOffline(true);
+  await wait(1_000);
   const result = {
     name: options.player,
     version,

@@ -1,5 +1,5 @@
 // Screenshots of both pages in every state that matters, against the pretend control plane, for
-// people to look at: node shots.mjs OUT [--film DIR] [--port 18210] [--only NAME]
+// people to look at: node shots.mjs OUT [--film DIR] [--only NAME]
 //
 // Build the pages first (npm run build in shell/control/web).
 
@@ -34,12 +34,10 @@ const { values, positionals } = parseArgs({
   allowPositionals: true,
   options: {
     film: { type: "string" },
-    port: { type: "string", default: "18210" },
     only: { type: "string", default: "" },
   },
 });
 const [out = "shots"] = positionals;
-const port = Number(values.port);
 mkdirSync(out, { recursive: true });
 
 async function withPage(size, scheme, action) {
@@ -65,7 +63,7 @@ async function shootStatus() {
   for (const [scenario, size, scheme] of STATUS) {
     const name = `status-${scenario}-${nameOf(size)}-${scheme}`;
     if (!name.includes(values.only)) continue;
-    const mock = await startMock({ port, scenario, controls: scenario === "lively" });
+    const mock = await startMock({ scenario, controls: scenario === "lively" });
     try {
       await withPage(size, scheme, async (page) => {
         await page.goto(mock.url);
@@ -82,7 +80,7 @@ async function shootSilence() {
   for (const size of [LAPTOP, PHONE]) {
     const name = `status-silent-${nameOf(size)}-light`;
     if (!name.includes(values.only)) continue;
-    const mock = await startMock({ port });
+    const mock = await startMock();
     await withPage(size, "light", async (page) => {
       await page.goto(mock.url);
       await wait(9_000);
@@ -102,7 +100,7 @@ async function shootPlayer() {
   for (const [player, size, scheme] of cases) {
     const name = `play-${player}-${nameOf(size)}-${scheme}`;
     if (!name.includes(values.only)) continue;
-    const mock = await startMock({ port, film: values.film });
+    const mock = await startMock({ film: values.film });
     try {
       await withPage(size, scheme, async (page) => {
         await page.goto(`${mock.url}/play?asset=film&player=${player}&buffer=12&plain=1`);

@@ -123,7 +123,9 @@ test("an empty fleet says what to do next", async () => {
 
 test("a silent control is said so, what was known stays, and its return is seen", async () => {
   await withPage({ viewport: PHONE }, async (page) => {
+    let port = 0;
     await withMock({}, async (mock) => {
+      port = Number(new URL(mock.url).port);
       await page.goto(mock.url);
       await ready(page);
       assert.equal(await page.locator("#outage:visible").count(), 0);
@@ -138,7 +140,7 @@ test("a silent control is said so, what was known stays, and its return is seen"
       // The pretend control was closed above; a second time is refused.
       if (error.code !== "ERR_SERVER_NOT_RUNNING") throw error;
     });
-    await withMock({}, async () => {
+    await withMock({ port }, async () => {
       await page.locator("#outage").waitFor({ state: "hidden", timeout: 10_000 });
       assert.equal(await textOf(page, "#verdict"), "All 3 appliances are healthy");
     });

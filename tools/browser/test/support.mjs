@@ -12,8 +12,6 @@ import { witness } from "../lib/witness.mjs";
 
 const ROOT = path.join(import.meta.dirname, "..", "..", "..");
 const FILM_S = 40;
-// Two runs on one machine do not meet: each process has ports of its own.
-const PORT = Number(process.env.NEARCAST_TEST_PORT ?? 20_000 + (process.pid % 5_000) * 2);
 
 export const wait = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
@@ -27,9 +25,9 @@ export function film() {
   return folder;
 }
 
-/** Runs `action` with a pretend fleet (options of startMock). */
+/** Runs `action` with a pretend fleet (options of startMock), on ports that are free. */
 export async function withMock(options, action) {
-  const mock = await startMock({ port: PORT, mediaPort: PORT + 1, ...options });
+  const mock = await startMock(options);
   try {
     return await action(mock);
   } finally {

@@ -2,7 +2,7 @@
 //
 //   npm run build && npm run mock -- [--port 18200] [--scenario lively]
 //       serves dist/ and an invented /v1/fleet that moves every second
-//   npm run mock -- --film DIR [--tls DIR]
+//   npm run mock -- --film DIR [--media-port 18243] [--tls DIR]
 //       adds three pretend appliances on 127.0.0.2, .3 and .4 which serve the HLS and DASH files of
 //       DIR (see film.sh), so the player page plays, and the fault buttons kill, stop and restart
 //       those processes for real
@@ -20,6 +20,7 @@ import { fleetAt, scenarioNames } from "./scenarios.mjs";
 
 const HERE = path.dirname(fileURLToPath(import.meta.url));
 const DIST = path.join(HERE, "..", "dist");
+const MEDIA_HOSTS = ["127.0.0.2", "127.0.0.3", "127.0.0.4"];
 const STALE_AFTER_MS = 1_500;
 const STEERING_TTL_S = 10;
 const TYPES = {
@@ -91,6 +92,7 @@ const json = (response, status, body) =>
       "Content-Type": "application/json",
       "Cache-Control": "no-store",
       "Access-Control-Allow-Origin": "*",
+      "Access-Control-Allow-Headers": "content-type",
     })
     .end(JSON.stringify(body));
 
@@ -156,6 +158,8 @@ function handler(state) {
       await target.fault(fault[2]);
       return json(response, 200, { appliance: fault[1], done: fault[2] });
     }
+    if (request.method === "OPTIONS") return json(response, 200, {});
+    if (name === "/first-frame" && request.method === "POST") return json(response, 200, {});
     if (name === "/v1/fleet") {
       const fleet = fleetAt(state.scenario, Date.now() / 1000);
       overlay(fleet, state.appliances);
@@ -174,46 +178,75 @@ function handler(state) {
   };
 }
 
+const listen = (server, port, host) =>
+  new Promise((resolve, reject) => {
+    server.once("error", reject);
+    server.listen(port, host, () => resolve(server.address().port));
+  });
+
+/** A port that is free on all these addresses, at this moment. */
+async function freePort(hosts) {
+  for (let tries = 0; tries < 20; tries += 1) {
+    const servers = hosts.map(() => http.createServer());
+    try {
+      const port = await listen(servers[0], 0, hosts[0]);
+      for (const [index, host] of hosts.entries()) {
+        if (index > 0) await listen(servers[index], port, host);
+      }
+      return port;
+    } catch (error) {
+      if (error.code !== "EADDRINUSE") throw error;
+    } finally {
+      await Promise.all(servers.map((server) => new Promise((done) => server.close(done))));
+    }
+  }
+  throw new Error(`no port is free on all of ${hosts.join(", ")}`);
+}
+
+async function startAppliances(options) {
+  const { film: dir, tls, faults } = options;
+  const port = options.mediaPort || (await freePort(MEDIA_HOSTS));
+  const appliances = MEDIA_HOSTS.map((host, index) => {
+    const id = `a${index + 1}`;
+    return new PretendAppliance(id, { host, port, dir, tls, fault: faults?.[id] });
+  });
+  try {
+    await Promise.all(appliances.map((one) => one.start()));
+  } catch (error) {
+    for (const one of appliances) one.stop();
+    throw error;
+  }
+  return appliances;
+}
+
 /**
  * Starts the pretend control plane, and with `film` three pretend appliances.
- * Options: port, scenario, film, tls ({cert, key} files), mediaPort, controls, faults (per
- * appliance id, see media.mjs). Returns {url, state, close()}.
+ * Options: port and mediaPort (0 for any that are free), scenario, film, tls ({cert, key} files),
+ * controls, faults (per appliance id, see media.mjs). Returns {url, state, close()}.
  */
 export async function startMock(options = {}) {
-  const port = options.port ?? 18_200;
   const state = {
-    url: `http://127.0.0.1:${port}`,
     scenario: options.scenario ?? "lively",
     film: options.film,
     controls: options.controls ?? Boolean(options.film),
     appliances: [],
   };
-  if (options.film) {
-    state.appliances = ["a1", "a2", "a3"].map(
-      (id, index) =>
-        new PretendAppliance(id, {
-          host: `127.0.0.${index + 2}`,
-          port: options.mediaPort ?? 18_243,
-          dir: options.film,
-          tls: options.tls,
-          fault: options.faults?.[id],
-        }),
-    );
-    await Promise.all(state.appliances.map((one) => one.start()));
-  }
   const handle = handler(state);
   const server = http.createServer((request, response) => {
     handle(request, response).catch((error) => json(response, 500, { title: String(error) }));
   });
-  await new Promise((resolve, reject) => {
-    server.once("error", reject);
-    server.listen(port, "127.0.0.1", resolve);
-  });
+  state.url = `http://127.0.0.1:${await listen(server, options.port ?? 0, "127.0.0.1")}`;
   const close = async () => {
     for (const one of state.appliances) one.stop();
     server.closeAllConnections();
     await new Promise((resolve) => server.close(resolve));
   };
+  try {
+    if (options.film) state.appliances = await startAppliances(options);
+  } catch (error) {
+    await close();
+    throw error;
+  }
   return { url: state.url, state, close };
 }
 
@@ -223,6 +256,7 @@ async function main() {
       port: { type: "string", default: "18200" },
       scenario: { type: "string", default: "lively" },
       film: { type: "string" },
+      "media-port": { type: "string", default: "0" },
       tls: { type: "string" },
       controls: { type: "boolean", default: false },
     },
@@ -236,7 +270,8 @@ async function main() {
   };
   const port = Number(values.port);
   const controls = values.controls || undefined;
-  const mock = await startMock({ ...values, controls, port, tls });
+  const mediaPort = Number(values["media-port"]);
+  const mock = await startMock({ ...values, controls, port, mediaPort, tls });
   console.error(`${mock.url}/ (${values.scenario})${values.film ? `, ${mock.url}/play` : ""}`);
   process.once("SIGINT", () => mock.close());
   process.once("SIGTERM", () => mock.close());

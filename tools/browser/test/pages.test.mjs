@@ -48,7 +48,7 @@ const assertFits = async (page, width) => {
 };
 
 for (const scenario of ["lively", "filling", "faults", "empty", "no-assets", "large"]) {
-  test(`status, ${scenario}: fits laptop and phone, and is accessible in both schemes`, async () => {
+  test(`status, ${scenario}: fits laptop and phone, accessible in both schemes`, async () => {
     await withMock({ scenario, controls: scenario === "lively" }, (mock) =>
       visit(mock, "/", {}, async (page) => {
         for (const [size, colorScheme] of [[LAPTOP, "light"], [PHONE, "dark"]]) {

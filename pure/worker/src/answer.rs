@@ -21,6 +21,8 @@ pub(crate) enum Answer {
     Object {
         /// Which.
         object: ObjectId,
+        /// 200 or 206.
+        status: Status,
         /// First byte.
         start: Bytes,
         /// One past the last.
@@ -52,6 +54,12 @@ pub(crate) fn answer(
         content_type: &file.content_type,
         modified: version.modified,
     };
+    // Before the conditions: they are for what could be sent (RFC 9110 section 13.2.1).
+    if file.len != Bytes::ZERO && !catalogue.holds(file.object, file.len) {
+        counters.misses += 1;
+        plain(&mut connection.head, counters, Head { status: Status::NotFound, keep_alive }, date);
+        return Answer::HeadOnly;
+    }
     let etag = response::etag(file.object);
     let (status, part) = match condition::evaluate(&request.fields, &etag, version.modified) {
         Verdict::Failed => {
@@ -63,17 +71,13 @@ pub(crate) fn answer(
         Verdict::Proceed { range } => select(request, range, file.len),
     };
     let body = matches!(status, Status::Ok | Status::PartialContent) && part.0 < part.1;
-    if body && !catalogue.holds(file.object, file.len) {
-        counters.misses += 1;
-        plain(&mut connection.head, counters, Head { status: Status::NotFound, keep_alive }, date);
-        return Answer::HeadOnly;
-    }
     connection.head.clear();
-    counters.count(status);
     response::write_object(&mut connection.head, Head { status, keep_alive }, date, what, part);
     if body && request.method == Method::Get {
-        Answer::Object { object: file.object, start: part.0, end: part.1 }
+        // Counted when its first bytes leave: a drive may yet make it a 404.
+        Answer::Object { object: file.object, status, start: part.0, end: part.1 }
     } else {
+        counters.count(status);
         Answer::HeadOnly
     }
 }

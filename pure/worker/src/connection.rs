@@ -1,5 +1,6 @@
 //! What a worker knows of one connection.
 
+use http1::Status;
 use model::extent::DriveIndex;
 use model::handle::{ConnectionId, FileSlot};
 use model::id::{AssetVersionId, ObjectId};
@@ -47,9 +48,9 @@ pub(crate) struct Transfer {
     pub(crate) next: Bytes,
     /// One past the last byte wanted. Invariant: next < end until the last read is asked for.
     pub(crate) end: Bytes,
-    /// Nothing was sent yet: the head goes out with the first bytes, so that a drive which fails at
-    /// the first read can still be answered for with a status.
-    pub(crate) head_pending: bool,
+    /// The status of a head that was not sent yet: it goes out with the first bytes, so that a
+    /// drive which fails at the first read can still be answered for with another.
+    pub(crate) head_pending: Option<Status>,
     pub(crate) stage: Stage,
 }
 

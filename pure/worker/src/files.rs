@@ -14,6 +14,8 @@ pub(crate) enum Acquired {
     Opening(FileSlot),
     /// Open it into this slot; the connection will be named by `opened`.
     Start(FileSlot),
+    /// Every place is used or held by a drive that does not answer: the client goes elsewhere.
+    Full,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +72,7 @@ impl Files {
                 State::Free => unreachable!("free entries are not found by object"),
             },
             None => {
-                let slot = self.make_room();
+                let Some(slot) = self.make_room() else { return Acquired::Full };
                 self.by_object.insert(object, slot);
                 (slot, Acquired::Start(slot))
             }
@@ -115,7 +117,10 @@ impl Files {
             entry.state = State::Open;
         } else {
             entry.state = State::Free;
-            self.by_object.remove(&entry.object);
+            // Of an object that is gone, the name may belong to its successor by now.
+            if !entry.gone {
+                self.by_object.remove(&entry.object);
+            }
         }
         let close = ok && entry.users == 0 && entry.gone;
         if close {
@@ -138,18 +143,18 @@ impl Files {
 
     /// A free place, or that of the unused file that was used longest ago. Only a miss looks
     /// through the table: a few microseconds beside an open that costs more.
-    fn make_room(&mut self) -> FileSlot {
+    fn make_room(&mut self) -> Option<FileSlot> {
         let unused =
             |entry: &&(usize, &Entry)| entry.1.users == 0 && entry.1.state != State::Opening;
         let candidates = self.entries.iter().enumerate();
         let oldest = candidates
             .filter(|pair| unused(&pair))
             .min_by_key(|(_, entry)| (entry.state == State::Open, entry.last_used));
-        let (index, entry) = oldest.expect("there are more slots than transfers");
+        let (index, entry) = oldest?;
         if entry.state == State::Open {
             self.by_object.remove(&entry.object);
         }
-        FileSlot(u16::try_from(index).expect("the table has at most 2^16 entries"))
+        Some(FileSlot(u16::try_from(index).expect("the table has at most 2^16 entries")))
     }
 }
 
@@ -172,7 +177,7 @@ mod tests {
                 slot
             }
             Acquired::Open(slot) => slot,
-            other @ Acquired::Opening(_) => panic!("{other:?}"),
+            other @ (Acquired::Opening(_) | Acquired::Full) => panic!("{other:?}"),
         }
     }
 
@@ -219,5 +224,16 @@ mod tests {
         files.release(slot);
         assert_eq!(waiting.len(), 1);
         assert_eq!(files.acquire(object(2), connection(1)), Acquired::Start(slot));
+    }
+
+    #[test]
+    fn a_failed_open_of_a_removed_object_leaves_its_successor_alone() {
+        let mut files = Files::new(3);
+        let Acquired::Start(one) = files.acquire(object(1), connection(1)) else { panic!() };
+        assert_eq!(files.forget(&object(1)), None);
+        let Acquired::Start(two) = files.acquire(object(1), connection(2)) else { panic!() };
+        files.opened(two, true, &mut Vec::new());
+        files.opened(one, false, &mut Vec::new());
+        assert_eq!(files.acquire(object(1), connection(3)), Acquired::Open(two));
     }
 }

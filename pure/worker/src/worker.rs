@@ -141,6 +141,8 @@ pub struct Worker {
     /// Transfers past admission. Invariant: <= config.transfers_max.
     transfers: usize,
     admission: VecDeque<ConnectionId>,
+    /// `admit` is at work.
+    admitting: bool,
     actions: VecDeque<Action>,
     /// Used while files are opened; empty in between.
     woken: Vec<ConnectionId>,
@@ -172,6 +174,7 @@ impl Worker {
             reading: (0..config.buffers).map(|_| None).collect(),
             transfers: 0,
             admission: VecDeque::with_capacity(config.connections_max),
+            admitting: false,
             actions: VecDeque::with_capacity(64),
             woken: Vec::new(),
             date,
@@ -323,7 +326,9 @@ impl Worker {
         let (catalogue, counters) = (&self.catalogue, &mut self.counters);
         match answer::answer(catalogue, counters, &self.date, now, connection, &request) {
             Answer::HeadOnly => self.send_head(now, id),
-            Answer::Object { object, start, end } => self.send_object(now, id, object, start, end),
+            Answer::Object { object, status, start, end } => {
+                self.send_object(now, id, object, status, (start, end));
+            }
         }
         len
     }
@@ -341,14 +346,15 @@ impl Worker {
         now: Now,
         id: ConnectionId,
         object: ObjectId,
-        start: Bytes,
-        end: Bytes,
+        status: Status,
+        (start, end): (Bytes, Bytes),
     ) {
         let until = now.instant + self.config.progress_timeout;
         let Some(connection) = live(&mut self.connections, id) else { return };
         connection.deadline = until;
         if let Some(bytes) = self.catalogue.small.get(&object) {
             let (start, end) = (start.as_usize(), end.as_usize());
+            self.counters.count(status);
             self.counters.body_bytes += Bytes::of(end - start).0;
             connection.state = State::Sending;
             let body = Body::Memory { bytes: bytes.clone(), start, end };
@@ -363,25 +369,36 @@ impl Worker {
             base: extent.offset,
             next: start,
             end,
-            head_pending: true,
+            head_pending: Some(status),
             stage: Stage::Admission,
         });
         self.admission.push_back(id);
         self.admit();
     }
 
-    /// Lets waiting transfers begin while there is room.
+    /// Lets waiting transfers begin while there is room. One that ends as it begins makes room in
+    /// turn: this loop sees it, nothing nests.
     fn admit(&mut self) {
+        if std::mem::replace(&mut self.admitting, true) {
+            return;
+        }
         while self.transfers < self.config.transfers_max {
-            let Some(id) = self.admission.pop_front() else { return };
+            let Some(id) = self.admission.pop_front() else { break };
             let Some(connection) = live(&mut self.connections, id) else { continue };
             let State::Transfer(transfer) = &mut connection.state else { continue };
             if transfer.stage != Stage::Admission {
                 continue;
             }
-            self.transfers += 1;
             let object = transfer.object;
-            match self.files.acquire(object, id) {
+            // It may have gone, or gone to another drive, while it waited for its turn.
+            let Some(extent) = self.catalogue.index.locate(&object) else {
+                self.fail_transfer(id);
+                continue;
+            };
+            (transfer.drive, transfer.base) = (extent.drive, extent.offset);
+            let acquired = self.files.acquire(object, id);
+            self.transfers += usize::from(acquired != Acquired::Full);
+            match acquired {
                 Acquired::Open(slot) => {
                     transfer.stage = Stage::Queued(slot);
                     self.queue(id);
@@ -389,18 +406,13 @@ impl Worker {
                 Acquired::Opening(slot) => transfer.stage = Stage::Opening(slot),
                 Acquired::Start(slot) => {
                     transfer.stage = Stage::Opening(slot);
-                    let drive = transfer.drive;
-                    match self.catalogue.index.locate(&object) {
-                        Some(extent) => {
-                            let file = extent.file.clone();
-                            self.actions.push_back(Action::Open { slot, drive, file });
-                        }
-                        // Removed while it waited for its turn.
-                        None => self.opened(slot, Err(Fault { errno: 0 })),
-                    }
+                    let (drive, file) = (extent.drive, extent.file.clone());
+                    self.actions.push_back(Action::Open { slot, drive, file });
                 }
+                Acquired::Full => self.fail_transfer(id),
             }
         }
+        self.admitting = false;
     }
 
     /// Puts the connection's next read into its drive's queue.
@@ -441,7 +453,11 @@ impl Worker {
         let buffer = self.buffers_free.pop().expect("asked for only while one is free");
         let aligned = transfer.next.align_down(DIRECT_ALIGN);
         let lead = transfer.next - aligned;
-        let wanted = CHUNK_LEN.min(transfer.end - transfer.next);
+        // A first read that begins inside a page ends at a chunk's end, so that all others are
+        // aligned and none reads a page twice. The last takes a little more than a chunk rather
+        // than leave a sliver.
+        let left = transfer.end - transfer.next;
+        let wanted = if lead + left <= Config::BUFFER_LEN { left } else { CHUNK_LEN - lead };
         let len = (lead + wanted).align_up(DIRECT_ALIGN);
         transfer.stage = Stage::Reading(slot);
         self.reading[buffer.as_usize()] = Some(Reading {
@@ -526,7 +542,11 @@ impl Worker {
         let (start, end) = (reading.start, reading.end);
         transfer.next += Bytes::of(end - start);
         transfer.stage = Stage::Sending(reading.slot);
-        let head = std::mem::replace(&mut transfer.head_pending, false);
+        let status = transfer.head_pending.take();
+        let head = status.is_some();
+        if let Some(status) = status {
+            self.counters.count(status);
+        }
         self.counters.body_bytes += Bytes::of(end - start).0;
         let body = Body::Buffer { buffer, start, end };
         self.actions.push_back(Action::Send { connection: id, head, body });
@@ -536,7 +556,7 @@ impl Worker {
     fn fail_transfer(&mut self, id: ConnectionId) {
         let Some(connection) = live(&mut self.connections, id) else { return };
         let State::Transfer(transfer) = &connection.state else { return };
-        if !transfer.head_pending {
+        if transfer.head_pending.is_none() {
             self.counters.aborted += 1;
             self.close(id, Ending::Abort);
             return;

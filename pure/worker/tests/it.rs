@@ -570,3 +570,96 @@ proptest! {
         prop_assert!(bench.reads.is_empty() && bench.opens.is_empty());
     }
 }
+
+/// Puts an object of the catalogue on drive 0 where it was in memory or nowhere.
+fn publish_from_drive(bench: &mut Bench, n: u8, len: u64) {
+    let name = format!("objects/{n}");
+    bench.files.insert(name.clone(), vec![0; 8192]);
+    let object = ObjectId([n; 32]);
+    bench.event(Event::Update(Update::Removed { object }));
+    let (drive, file) = (DriveIndex(0), FileName(name.into()));
+    let extent = Extent { drive, file, offset: Bytes(0), len: Bytes(len) };
+    bench.event(Event::Update(Update::Published { object, extent, small: None }));
+}
+
+#[test]
+fn a_drive_whose_opens_hang_does_not_end_the_worker() {
+    let mut bench = Bench::new();
+    publish_from_drive(&mut bench, 3, 3000);
+    publish_from_drive(&mut bench, 99, 10);
+    let paths = ["v.mp4", "w.mp4", "a%20b/%C3%A9.mp4", "list.m3u8", "not-yet.mp4"];
+    for (slot, path) in (0..).zip(paths) {
+        let connection = bench.connect(slot);
+        bench.say(connection, &get(path, ""));
+        bench.wait(31);
+    }
+    assert_eq!(bench.opens.len(), 4, "the table of files is full of files that do not open");
+    let last = ConnectionId { slot: 4, generation: 1 };
+    assert_eq!(status(&split(&bench.received[&last]).0), 404, "the fifth is sent elsewhere");
+}
+
+#[test]
+fn a_request_is_counted_once_and_as_it_was_answered() {
+    let mut bench = Bench::new();
+    let connection = bench.connect(0);
+    bench.say(connection, &get("v.mp4", ""));
+    bench.step(0);
+    let (buffer, ..) = bench.reads.pop_front().unwrap();
+    bench.event(Event::Read { buffer, result: Err(Fault { errno: 5 }) });
+    bench.settle();
+    assert_eq!(bench.worker.counters().responses, [0, 0, 1]);
+}
+
+#[test]
+fn no_page_is_read_twice_and_no_sliver_is_left() {
+    let mut bench = Bench::new();
+    let connection = bench.connect(0);
+    bench.say(connection, &get("v.mp4", "Range: bytes=9-900000\r\n"));
+    let mut reads = Vec::new();
+    loop {
+        reads.extend(bench.reads.front().map(|(_, _, offset, len)| (offset.0, len.0)));
+        if !bench.step(0) {
+            break;
+        }
+        reads.dedup();
+    }
+    assert_eq!(reads, [(0, 262_144), (262_144, 262_144), (524_288, 262_144), (786_432, 114_688)]);
+    assert_eq!(bench.get("v.mp4", "Range: bytes=262100-524289\r\n").1.len(), 262_190);
+    assert_eq!(bench.worker.counters().reads, 5 + 1, "two chunks, not three");
+}
+
+#[test]
+fn a_drive_set_aside_fails_all_who_wait_without_nesting() {
+    let mut bench = Bench::new();
+    let crowd = Config { connections_max: 20_000, ..config() };
+    bench.worker = Worker::new(crowd, bench.now);
+    let version = AssetVersion {
+        id: "film-1".parse().unwrap(),
+        asset: "film".parse().unwrap(),
+        sources: vec![],
+        modified: UnixSeconds(0),
+        files: BTreeMap::from([("v.mp4".to_owned(), file(1, 1_000_000))]),
+    };
+    let public_key = key().public_key().as_ref().try_into().unwrap();
+    bench.event(Event::Update(Update::Manifest(Arc::new(Manifest {
+        appliance: "a1".parse().unwrap(),
+        generation: Generation(1),
+        token_keys: vec![TokenKey { kid: "k1".to_owned(), public_key }],
+        versions: vec![Arc::new(version)],
+    }))));
+    publish_from_drive(&mut bench, 1, 1_000_000);
+    let request = get("v.mp4", "");
+    for slot in 0..10_000 {
+        let connection = bench.connect(slot);
+        bench.listening.clear();
+        bench.event(Event::Received { connection, bytes: request.as_bytes() });
+    }
+    bench.event(Event::Update(Update::DriveSetAside { drive: DriveIndex(0) }));
+    let (slot, _) = bench.opens.pop_front().unwrap();
+    bench.worker.handle(bench.now, Event::Opened { slot, result: Err(Fault { errno: 5 }) });
+    let mut answered = 0;
+    while let Some(action) = bench.worker.poll() {
+        answered += u32::from(matches!(action, Action::Send { .. }));
+    }
+    assert_eq!(answered, 10_000);
+}

@@ -9,6 +9,9 @@ use model::units::{Bytes, UnixSeconds};
 
 use crate::v1;
 
+/// Longest `Content-Type`. RFC 6838 allows 127 for each of its two names.
+const CONTENT_TYPE_LEN_MAX: usize = 255;
+
 /// Why a message was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
@@ -38,7 +41,7 @@ pub enum WireError {
     #[error("token key \"{0}\" is not 32 bytes in hex")]
     Key(String),
     /// Something that cannot stand in an HTTP header.
-    #[error("\"{0}\" cannot be a content type")]
+    #[error("\"{0}\" cannot be a content type: use 1 to {CONTENT_TYPE_LEN_MAX} visible characters")]
     ContentType(String),
     /// A base URL that does not end in a slash.
     #[error("source \"{0}\" must be an http or https URL that ends in \"/\"")]
@@ -110,7 +113,8 @@ fn file_in(path: &str, wire: &v1::manifest::File) -> Result<manifest::File, Wire
         return Err(WireError::Length { path: path.to_owned(), len });
     }
     let visible = |b: u8| b.is_ascii_graphic() || b == b' ';
-    if wire.content_type.is_empty() || !wire.content_type.bytes().all(visible) {
+    let len_is_good = (1..=CONTENT_TYPE_LEN_MAX).contains(&wire.content_type.len());
+    if !len_is_good || !wire.content_type.bytes().all(visible) {
         return Err(WireError::ContentType(wire.content_type.clone()));
     }
     Ok(manifest::File {

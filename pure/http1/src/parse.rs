@@ -116,7 +116,7 @@ fn fields<'a>(
 ) -> Result<(Fields<'a>, bool), RequestError> {
     let mut fields = Fields::default();
     let mut hosts = 0;
-    let (mut close, mut keep) = (false, false);
+    let mut close = false;
     for header in headers {
         let value = header.value.trim_ascii();
         let is = |name: &str| header.name.eq_ignore_ascii_case(name);
@@ -140,8 +140,7 @@ fn fields<'a>(
             fields.if_unmodified_since = Some(one.unwrap_or(b""));
         } else if is("connection") {
             let mut options = value.split(|b| *b == b',').map(<[u8]>::trim_ascii);
-            close |= options.clone().any(|option| option.eq_ignore_ascii_case(b"close"));
-            keep |= options.any(|option| option.eq_ignore_ascii_case(b"keep-alive"));
+            close |= options.any(|option| option.eq_ignore_ascii_case(b"close"));
         } else if is("transfer-encoding") || (is("content-length") && value != b"0") {
             return Err(RequestError::Body);
         }
@@ -150,7 +149,9 @@ fn fields<'a>(
     if 1 < hosts || (minor == 1 && hosts == 0) {
         return Err(RequestError::Host);
     }
-    Ok((fields, !close && (minor == 1 || keep)))
+    // HTTP/1.0 connections close: such a client would wait for a `Connection: keep-alive` that
+    // no response of ours says.
+    Ok((fields, !close && minor == 1))
 }
 
 /// The value if it is the first; nothing if the field came before.
@@ -216,7 +217,7 @@ mod tests {
         let keeps = |text: &str| request(text).unwrap().keep_alive;
         assert!(!keeps("GET / HTTP/1.1\r\nHost: a\r\nConnection: foo, Close\r\n\r\n"));
         assert!(!keeps("GET / HTTP/1.0\r\n\r\n"));
-        assert!(keeps("GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n"));
+        assert!(!keeps("GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n"));
         assert!(!keeps("GET / HTTP/1.0\r\nConnection: keep-alive, close\r\n\r\n"));
     }
 

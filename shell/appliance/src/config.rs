@@ -77,7 +77,7 @@ struct ServeFile {
     workers: Option<usize>,
     #[serde(default)]
     cpus: Vec<usize>,
-    #[serde(default = "twenty_thousand")]
+    #[serde(default = "sixteen_thousand")]
     connections_max: usize,
     #[serde(default = "default_transfers")]
     transfers_max: usize,
@@ -414,8 +414,9 @@ fn overlay(table: &mut toml::Table, setting: &str, value: &str) -> String {
     format!("{section}.{key}")
 }
 
-fn twenty_thousand() -> usize {
-    20_000
+/// With what else is open, below the hard limit of 20,000 files that systems commonly set.
+fn sixteen_thousand() -> usize {
+    16_000
 }
 
 /// 2,048 clients that are slow to take a chunk hold 512 MiB.

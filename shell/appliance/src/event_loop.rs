@@ -39,6 +39,8 @@ const HEAD_LEN_MAX: usize = 4096;
 const SPARE_MAX: usize = 256;
 /// How often the thread's CPU time is asked for: a system call, so not every turn.
 const CPU_EVERY: Nanos = Nanos::millis(100);
+/// What opening a file says where there is none (ENOENT).
+const NO_SUCH_FILE: i32 = rustix::io::Errno::NOENT.raw_os_error();
 /// The mailbox's bell; no connection has this name.
 const BELL: Token = Token(u64::MAX);
 
@@ -79,6 +81,7 @@ enum Follow {
     Sent(ConnectionId),
     Ended(ConnectionId),
     Early(ConnectionId),
+    NotOpened(FileSlot),
 }
 
 struct EventLoop {
@@ -104,6 +107,8 @@ struct EventLoop {
     /// Memory for what the kernel did not take at once.
     spare: Vec<Vec<u8>>,
     stopping: bool,
+    /// Listeners whose accept failed.
+    not_accepting: Vec<Token>,
     /// When the CPU time was last noted.
     cpu_at: Instant,
 }
@@ -138,6 +143,7 @@ impl EventLoop {
             flight: Vec::new(),
             spare: Vec::new(),
             stopping: false,
+            not_accepting: Vec::new(),
             cpu_at: Instant(0),
         })
     }
@@ -154,6 +160,10 @@ impl EventLoop {
             let now = self.clock.now();
             if self.worker.deadline() <= now.instant {
                 self.event(Event::Tick);
+                while let Some(token) = self.not_accepting.pop() {
+                    let index = usize::try_from(token.0).expect("a listener's index");
+                    self.ring.accept(self.listeners[index].socket.as_fd(), token);
+                }
             }
             self.counters.store(self.worker.counters());
             if CPU_EVERY <= now.instant.since(self.cpu_at) {
@@ -193,6 +203,10 @@ impl EventLoop {
                 Follow::Ended(connection) => {
                     self.worker.handle(self.clock.now(), Event::Ended { connection });
                 }
+                Follow::NotOpened(slot) => {
+                    let result = Err(Fault { errno: NO_SUCH_FILE });
+                    self.worker.handle(self.clock.now(), Event::Opened { slot, result });
+                }
                 Follow::Early(connection) => {
                     let Some(socket) = self.socket(connection) else { continue };
                     let early = std::mem::take(&mut socket.early);
@@ -227,14 +241,15 @@ impl EventLoop {
     fn accepted(&mut self, token: Token, socket: Result<OwnedFd, Errno>, more: bool) {
         let index = usize::try_from(token.0).expect("a listener's index");
         if !more && !self.stopping {
-            // Out of descriptors, or a client left while it waited: go on accepting.
-            self.ring.accept(self.listeners[index].socket.as_fd(), token);
+            // Out of descriptors, or the like: tried again at the next tick, since at once it
+            // would fail again, and again.
+            self.not_accepting.push(token);
         }
         let fd = match socket {
             Ok(fd) => fd,
             Err(error) => {
                 if !self.stopping {
-                    tracing::debug!(%error, "accepting a connection failed");
+                    tracing::warn!(%error, "accepting a connection failed; trying again in a second");
                 }
                 return;
             }
@@ -373,11 +388,20 @@ impl EventLoop {
             let opened = session.open(&mut socket.rest, &mut deliver);
             let consumed = opened.as_ref().map_or(0, |opened| opened.consumed);
             socket.rest.drain(..consumed);
+            if socket.rest.is_empty() {
+                socket.rest = Vec::new(); // Most connections never have a rest again.
+            }
             opened
         };
         match opened {
             Err(error) => {
                 tracing::debug!(%error, "session failed");
+                let alert = error.alert();
+                if let (Transport::Secure(session), false) = (&mut socket.transport, socket.sending)
+                {
+                    let len = session.alert(alert, &mut self.scratch);
+                    let _ = socket.send_now(&self.scratch[..len]);
+                }
                 self.event(Event::Ended { connection: id });
             }
             Ok(opened) => {
@@ -402,6 +426,7 @@ impl EventLoop {
     fn send(&mut self, id: ConnectionId, head: bool, body: &Body) {
         let Some(socket) = socket_of(&mut self.sockets, id) else { return };
         let head: &[u8] = if head { self.worker.head(id) } else { &[] };
+        assert!(head.len() <= HEAD_LEN_MAX, "response heads are bounded where they are made");
         let body: &[u8] = match body {
             Body::Empty => &[],
             Body::Memory { bytes, start, end } => &bytes[*start..*end],
@@ -452,7 +477,9 @@ impl EventLoop {
         let directory = self.drives.get(drive.as_usize()).and_then(Option::as_ref);
         let name = CString::new(file).expect("the store's names have no zero byte");
         let Some(directory) = directory else {
-            unreachable!("nothing is published on a drive that is set aside")
+            // It was not there when this process started, and has come since.
+            self.follow.push_back(Follow::NotOpened(slot));
+            return;
         };
         self.ring.open(directory.as_fd(), name, slot, Token(u64::from(slot.0)));
     }

@@ -32,6 +32,8 @@ use crate::{listen, metrics};
 const BUFFERS_MAX: usize = 512;
 /// Faults that wait to be looked at. One more is dropped: the drive is known to be bad by then.
 const FAULTS_MAX: usize = 1024;
+/// Open files beside connections: drives, fill, logs, the control plane.
+const DESCRIPTORS_BESIDE: usize = 1024;
 /// How often the main thread looks around.
 const ROUND: Duration = Duration::from_millis(200);
 
@@ -52,7 +54,7 @@ pub fn serve(settings: &Settings) -> anyhow::Result<()> {
     for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
         signal_hook::flag::register(signal, stop.clone()).context("cannot catch signals")?;
     }
-    raise_descriptor_limit()?;
+    raise_descriptor_limit(settings)?;
     for at in settings.listen.iter().chain(&settings.plain_listen) {
         listen::check_free(*at).with_context(|| format!("cannot listen on {at}"))?;
     }
@@ -158,7 +160,11 @@ fn start_workers(
             .name(format!("worker-{index}"))
             .spawn(move || {
                 pin(cpu);
-                event_loop::run(setup)
+                let result = event_loop::run(setup);
+                if let Err(error) = &result {
+                    tracing::error!(%error, "a worker cannot go on");
+                }
+                result
             })
             .context("cannot start a worker")?;
         workers.push(WorkerThread { letters, thread });
@@ -284,8 +290,17 @@ fn stop_workers(workers: Vec<WorkerThread>, within: Nanos) -> anyhow::Result<()>
 }
 
 /// One descriptor per connection and per open file: takes all that the system allows.
-fn raise_descriptor_limit() -> anyhow::Result<()> {
+fn raise_descriptor_limit(settings: &Settings) -> anyhow::Result<()> {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    let wanted = settings.connections_max + DESCRIPTORS_BESIDE;
+    if maximum.is_some_and(|maximum| maximum < u64::try_from(wanted).unwrap_or(u64::MAX)) {
+        bail!(
+            "[serve] connections_max = {} needs {wanted} open files and this process may have {}: \
+             raise the limit (LimitNOFILE= of the unit, ulimit -Hn) or lower connections_max",
+            settings.connections_max,
+            maximum.unwrap_or(0),
+        );
+    }
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })
         .context("cannot raise the limit of open files")
 }

@@ -170,7 +170,8 @@ impl Handshake {
     }
 
     fn finish(self: Box<Self>) -> Result<Progress, TlsError> {
-        let Self { connection, incoming, early, .. } = *self;
+        let Self { connection, mut incoming, early, .. } = *self;
+        incoming.shrink_to_fit();
         let (secrets, kernel) =
             connection.dangerous_into_kernel_connection().map_err(TlsError::Handshake)?;
         let session = Box::new(Session::new(&secrets, kernel));

@@ -27,10 +27,26 @@ pub enum TlsError {
     /// A record that was not sealed with the session's key, or not in its place.
     #[error("a record failed authentication")]
     Authentication,
+    /// A record longer than any may be.
+    #[error("record of {0} bytes")]
+    Overflow(usize),
     /// A record or message that has no place here.
     #[error("unexpected {0}")]
     Unexpected(&'static str),
     /// More handshake bytes than any client needs.
     #[error("handshake of more than {0} bytes")]
     TooLong(usize),
+}
+
+impl TlsError {
+    /// The description of the alert that tells the peer (RFC 8446 section 6.2).
+    pub fn alert(&self) -> u8 {
+        match self {
+            Self::Unexpected(_) => 10,
+            Self::Authentication => 20,
+            Self::Overflow(_) => 22,
+            // rustls sends its own alert for what goes wrong in its hands.
+            Self::Handshake(_) | Self::Closed | Self::TooLong(_) => 40,
+        }
+    }
 }

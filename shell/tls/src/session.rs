@@ -12,6 +12,7 @@ use crate::aead::Key;
 const KEY_UPDATE: u8 = 24;
 const UPDATE_NOT_REQUESTED: [u8; 5] = [KEY_UPDATE, 0, 0, 1, 0];
 const CLOSE_NOTIFY: [u8; 2] = [1, 0];
+const FATAL: u8 = 2;
 
 /// Key updates that a peer may ask for per connection. Each costs two key derivations; no client
 /// that downloads needs more than one per 2^24 records of its own.
@@ -91,9 +92,18 @@ impl Session {
 
     /// Seals the alert that ends our direction into `out`.
     pub fn close_notify(&mut self, out: &mut [u8]) -> usize {
-        let end = HEADER_LEN + CLOSE_NOTIFY.len() + TAIL_LEN;
+        self.seal_alert(CLOSE_NOTIFY, out)
+    }
+
+    /// Seals the fatal alert of this description, which says why the session ends, into `out`.
+    pub fn alert(&mut self, description: u8, out: &mut [u8]) -> usize {
+        self.seal_alert([FATAL, description], out)
+    }
+
+    fn seal_alert(&mut self, alert: [u8; 2], out: &mut [u8]) -> usize {
+        let end = HEADER_LEN + alert.len() + TAIL_LEN;
         let sequence = self.tx.direction.take_reserved();
-        self.tx.key.seal(sequence, ContentType::Alert, &CLOSE_NOTIFY, &mut out[..end]);
+        self.tx.key.seal(sequence, ContentType::Alert, &alert, &mut out[..end]);
         end
     }
 
@@ -109,7 +119,7 @@ impl Session {
             let (outer, end) = match seal::incoming(rest) {
                 Ok(Incoming::Record { outer, body }) => (outer, body.end),
                 Ok(Incoming::Partial) => return Ok(Opened { consumed, closed: false }),
-                Err(seal::Overflow(_)) => return Err(TlsError::Unexpected("record length")),
+                Err(seal::Overflow(len)) => return Err(TlsError::Overflow(len)),
             };
             consumed += end;
             // RFC 8446 section 5: only sealed records after the handshake; a late change cipher

@@ -181,6 +181,11 @@ fn one_changed_bit_is_noticed() {
     pair.incoming[last] ^= 1;
     let error = pair.session.open(&mut pair.incoming, &mut |_| {}).unwrap_err();
     assert_eq!(error, TlsError::Authentication);
+    let mut out = [0; 64];
+    let len = pair.session.alert(error.alert(), &mut out);
+    pair.client.read_tls(&mut &out[..len]).unwrap();
+    let told = rustls::Error::AlertReceived(rustls::AlertDescription::BadRecordMac);
+    assert_eq!(pair.client.process_new_packets(), Err(told));
 }
 
 #[test]

@@ -119,7 +119,7 @@ enum Kept {
     Vacant { next: usize },
     Accept { token: Token },
     Poll { token: Token },
-    Send { token: Token, data: Vec<u8> },
+    Send { token: Token, data: Vec<u8>, len: u32 },
     Open { token: Token, slot: FileSlot, _name: CString },
     Read { token: Token, buffer: BufferId },
     CloseFile { slot: FileSlot },
@@ -184,7 +184,7 @@ impl Ring {
             .flags(libc::MSG_WAITALL | libc::MSG_NOSIGNAL)
             .build();
         // The heap block behind `data` stays where it is when the Vec moves.
-        self.start(Kept::Send { token, data }, entry);
+        self.start(Kept::Send { token, data, len }, entry);
     }
 
     /// Opens `name` below `directory` for direct reads, into an empty slot.
@@ -316,8 +316,10 @@ impl Ring {
                 Some(Completion::Accepted { token, socket: result.map(own_socket), more })
             }
             Kept::Poll { token } => Some(Completion::Readable { token }),
-            Kept::Send { token, data } => {
-                Some(Completion::Sent { token, data, result: result.map(|_| ()) })
+            Kept::Send { token, data, len } => {
+                // A peer that resets half-way leaves a count, not an error.
+                let whole = |sent| if sent == len { Ok(()) } else { Err(Errno(libc::EPIPE)) };
+                Some(Completion::Sent { token, data, result: result.and_then(whole) })
             }
             Kept::Open { token, slot, _name } => {
                 Some(Completion::Opened { token, slot, result: result.map(|_| ()) })
@@ -456,6 +458,21 @@ mod tests {
         rustix::net::shutdown(&listener, rustix::net::Shutdown::Read).unwrap();
         let Completion::Accepted { socket, more, .. } = next(&mut ring) else { panic!() };
         assert!(socket.is_err() && !more);
+    }
+
+    #[test]
+    fn data_that_was_not_all_taken_is_not_called_sent() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (socket, _) = listener.accept().unwrap();
+        let mut ring = ring();
+        ring.send(socket.as_fd(), vec![5; 32 << 20], 0, Token(1));
+        let mut out = Vec::new();
+        ring.turn(Wait::No, 1, &mut out).unwrap();
+        client.read_exact(&mut vec![0; 1 << 20]).unwrap();
+        drop(client); // With bytes unread: a reset.
+        let Completion::Sent { result, .. } = next(&mut ring) else { panic!() };
+        assert!(result.is_err(), "{result:?}");
     }
 
     #[test]

@@ -264,7 +264,7 @@ fn show_fill(view: &View, done: &Ingested, bar: &ProgressBar) -> bool {
 fn announce(args: &Args, ready: &Ready, took: &str) -> anyhow::Result<()> {
     let base = ready.control.base();
     let asset = &ready.done.asset;
-    let play = format!("{base}/play?asset={asset}&player=hls");
+    let play = play_url(ready);
     let encoded_ms = ready.film.encoded_in.map(|span| Nanos::from(span).as_millis());
     if args.json {
         return output::json(&json!({
@@ -306,6 +306,12 @@ fn announce(args: &Args, ready: &Ready, took: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The player's page. With its own default, a player would hold most of the film before a fault
+/// comes; with 12 s a fault is felt.
+fn play_url(ready: &Ready) -> String {
+    format!("{}/play?asset={}&player=hls&buffer=12", ready.control.base(), ready.done.asset)
+}
+
 /// A browser that cannot be opened is no reason to end: any other will do.
 fn open_browser(place: &Place, ready: &Ready) -> Option<Child> {
     if !browser::has_display() {
@@ -316,8 +322,7 @@ fn open_browser(place: &Place, ready: &Ready) -> Option<Child> {
         info!("no Chromium here: open the address in any browser");
         return None;
     };
-    let base = ready.control.base();
-    let play = format!("{base}/play?asset={}&player=hls", ready.done.asset);
+    let (base, play) = (ready.control.base(), play_url(ready));
     let opened = browser::open(&program, place, &ready.certificates.spki, &[&play, base]);
     opened.inspect_err(|error| warn!(error = format!("{error:#}"), "no browser opened")).ok()
 }

@@ -240,8 +240,9 @@ impl Settings {
             format!("[{}]", values.collect::<Vec<_>>().join(", "))
         };
         let text = |value: &dyn std::fmt::Display| format!("\"{value}\"");
+        let none = || "none".to_owned();
         let paths = &mut self.drives.iter().map(|path| text(&path.display()));
-        let rows: [(&str, &str, String); 23] = [
+        let rows: [(&str, &str, String); 25] = [
             ("", "name", text(&self.name)),
             ("", "state", text(&self.state.display())),
             ("serve", "listen", list(&mut self.listen.iter().map(|at| text(at)))),
@@ -263,12 +264,10 @@ impl Settings {
             ("drives", "small_objects_max", text(&self.small_objects_max)),
             ("control", "url", text(&self.control_url)),
             ("control", "report_interval", text(&self.report_interval)),
+            ("fill", "rate_max", self.fill_rate_max.map_or_else(none, |rate| text(&rate))),
+            ("fill", "trust", self.fill_trust.as_ref().map_or_else(none, |p| text(&p.display()))),
             ("fill", "concurrency", self.fill_concurrency.to_string()),
-            (
-                "metrics",
-                "listen",
-                self.metrics_listen.map_or_else(|| "none".to_owned(), |at| text(&at)),
-            ),
+            ("metrics", "listen", self.metrics_listen.map_or_else(none, |at| text(&at))),
         ];
         let mut out = String::new();
         let mut section = "";

@@ -249,7 +249,7 @@ impl EventLoop {
             Ok(fd) => fd,
             Err(error) => {
                 if !self.stopping {
-                    tracing::warn!(%error, "accepting a connection failed; trying again in a second");
+                    tracing::warn!(%error, "accepting a connection failed; again in a second");
                 }
                 return;
             }

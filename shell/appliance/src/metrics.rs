@@ -5,7 +5,7 @@ use std::io::{self, Read, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http1::{Method, Parsed};
 
@@ -70,6 +70,8 @@ const ROWS: [Row; 15] = [
     }),
 ];
 
+/// How long a client may take to ask, and to take the answer.
+const PATIENCE: Duration = Duration::from_secs(2);
 /// Longest request that is read.
 const REQUEST_LEN_MAX: usize = 4096;
 
@@ -102,13 +104,15 @@ pub fn text(workers: &[Arc<ServeCounters>], more: &[(String, f64, &str)]) -> Str
 }
 
 /// Answers `GET /metrics` on `at`, one client at a time, on a thread of its own until the process
-/// ends. A client has two seconds; there are no others to wait for.
+/// ends. A client has two seconds for its request and two to take the answer.
 pub fn serve(at: SocketAddr, text: impl Fn() -> String + Send + 'static) -> io::Result<()> {
     let listener = TcpListener::bind(at)?;
     std::thread::Builder::new().name("metrics".to_owned()).spawn(move || {
-        for client in listener.incoming().flatten() {
-            if let Err(error) = answer(&client, &text) {
+        for client in listener.incoming() {
+            if let Err(error) = client.and_then(|client| answer(&client, &text)) {
                 tracing::debug!(%error, "a metrics client failed");
+                // Were it for want of descriptors, the next would fail at once, and the next.
+                std::thread::sleep(Duration::from_millis(100));
             }
         }
     })?;
@@ -116,12 +120,15 @@ pub fn serve(at: SocketAddr, text: impl Fn() -> String + Send + 'static) -> io::
 }
 
 fn answer(mut client: &TcpStream, text: &impl Fn() -> String) -> io::Result<()> {
-    let patience = Some(Duration::from_secs(2));
-    client.set_read_timeout(patience)?;
-    client.set_write_timeout(patience)?;
+    client.set_read_timeout(Some(PATIENCE))?;
+    client.set_write_timeout(Some(PATIENCE))?;
     let mut request = Vec::new();
     let mut piece = [0; 1024];
+    let asked = Instant::now();
     let (status, body) = loop {
+        if PATIENCE <= asked.elapsed() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
         let len = client.read(&mut piece)?;
         request.extend_from_slice(&piece[..len]);
         match http1::parse(&request) {

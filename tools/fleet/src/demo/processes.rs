@@ -310,6 +310,7 @@ fn write_appliance_config(
         "serve": {
             "listen": [format!("{address}:{}", ports.tls)],
             "plain_listen": [format!("{address}:{}", ports.plain)],
+            "connections_max": 500,
             "certificate": certificates.chain,
             "key": certificates.key,
             "workers": 1,

@@ -2,8 +2,11 @@
 
 import { byId, h, setAttribute, setText } from "../dom";
 import type { Verb } from "../faults";
-import { appliancesOf, silent, watchFleet, type Fleet, type Sight } from "../fleet";
+import { appliancesOf, silent, watchFleet } from "../fleet";
+import type { ApplianceState, Fleet, Sight } from "../fleet";
 import { learnTones } from "../palette";
+import { STATE_WORDS } from "../status/verdict";
+import { duration } from "../units";
 import { Delivery } from "./delivery";
 import type { Engine, Segment, StartEngine } from "./engine";
 import { entryUrl, pageUrl, readParameters, type Player } from "./parameters";
@@ -16,6 +19,8 @@ import { Tiles } from "./tiles";
 const SHOW_MS = 250;
 /** Media URLs up to the path in the asset: a token has no place on a screen. */
 const MEDIA_PREFIX = /https?:\/\/[^/\s]+\/t\/[^/\s]+\/[^/\s]+\//g;
+/** A failure that took this long was no refusal but silence. */
+const SILENT_MS = 3_000;
 /** A failed host is named once in this time, not per request. */
 const NAME_AGAIN_MS = 10_000;
 
@@ -34,6 +39,9 @@ const strip = new Strip(byId("strip"));
 const tiles = new Tiles(byId("tiles"));
 const side = new Side(onFault);
 const named = new Map<string, number>();
+/** When this page ordered a fault, per appliance: what follows of it is no news. */
+const ordered = new Map<string, number>();
+const states = new Map<string, ApplianceState>();
 let engine: Engine | null = null;
 let fleet: Fleet | null = null;
 let asset = parameters.asset;
@@ -45,6 +53,7 @@ let suggested = false;
 let told = false;
 
 function onFault(id: string, verb: Verb): void {
+  ordered.set(id, performance.now());
   strip.mark(video.currentTime, `${id} ${DONE[verb]}`, verb !== "restore");
   side.event(video.currentTime, `${id} ${DONE[verb]} from this page`, "note");
 }
@@ -62,7 +71,8 @@ function onRequest(record: RequestRecord, media: boolean): void {
   if (!media && delivery.siteOf(who) === null) return;
   if (now - (named.get(who) ?? -Infinity) < NAME_AGAIN_MS) return;
   named.set(who, now);
-  const how = record.aborted ? "no answer" : record.status === 0 ? "no connection" : record.status;
+  const quick = !record.aborted && record.ms < SILENT_MS;
+  const how = record.status !== 0 ? record.status : quick ? "no connection" : "no answer";
   side.event(video.currentTime, `${who} failed a request (${how})`, "bad");
   if (record.status === 0) refused = true;
 }
@@ -96,6 +106,13 @@ function clearTrouble(): void {
 function showTrouble(): void {
   const moving = progress.firstFrameMs !== null && !progress.stalled;
   byId("trouble").hidden = trouble === null || moving;
+}
+
+function showWaiting(now: number): void {
+  const since = progress.stalledSince;
+  byId("waiting").hidden = since === null || trouble !== null;
+  if (since === null) return;
+  setText(byId("waiting"), `Waiting for data, ${duration((now - since) / 1000)}`);
 }
 
 /** A person's own browser does not know the demo's certificates. */
@@ -149,6 +166,20 @@ async function start(name: string): Promise<void> {
   }
 }
 
+/** Marks where an appliance that serves this film was lost, or came back, in control's eyes. */
+function noteStates(now: Fleet, served: Record<string, number>): void {
+  const time = performance.now();
+  for (const { id, state } of appliancesOf(now)) {
+    const before = states.get(id);
+    states.set(id, state);
+    const news = before !== undefined && before !== state && (served[id] ?? 0) > 0;
+    if (!news || time - (ordered.get(id) ?? -Infinity) < NAME_AGAIN_MS) continue;
+    const bad = state !== "healthy";
+    strip.mark(video.currentTime, `${id} ${STATE_WORDS[state]}`, bad);
+    side.event(video.currentTime, `control calls ${id} ${STATE_WORDS[state]}`, "note");
+  }
+}
+
 function showChoices(now: Fleet): void {
   const select = byId<HTMLSelectElement>("asset");
   const ids = now.assets.map(({ id }) => id);
@@ -178,7 +209,9 @@ function onSight(sight: Sight): void {
   fleet = sight.fleet;
   learnTones(appliancesOf(fleet).map(({ id }) => id));
   delivery.learn(fleet);
-  side.showSources(fleet, delivery.bytesByAppliance(log.bytesByHost()));
+  const served = delivery.bytesByAppliance(log.bytesByHost());
+  noteStates(fleet, served);
+  side.showSources(fleet, served);
   side.showServing(delivery);
   showChoices(fleet);
   if (started) return;
@@ -197,6 +230,7 @@ function show(): void {
   suggestPlain();
   tellFirstFrame();
   showTrouble();
+  showWaiting(now);
   strip.show(video.currentTime, video.duration);
   tiles.update({
     buffer_s: bufferAhead(video),

@@ -18,7 +18,8 @@ export class Progress {
   stalls = 0;
   private played = 0;
   private stalledMs = 0;
-  private stalledSince: number | null = null;
+  /** When the present stall began; null while the film moves. */
+  stalledSince: number | null = null;
   private lastMove = 0;
   private lastTime = 0;
 

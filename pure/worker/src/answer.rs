@@ -9,9 +9,10 @@ use model::limits::PATH_LEN_MAX;
 use model::manifest::{AssetVersion, File};
 use model::units::Bytes;
 
+use crate::catalogue::Catalogue;
 use crate::connection::{Connection, Granted};
+use crate::counters::Counters;
 use crate::event::Now;
-use crate::worker::{Catalogue, Counters};
 
 /// What to do about a request. The head is in `connection.head`.
 pub(crate) enum Answer {

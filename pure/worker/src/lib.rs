@@ -16,11 +16,14 @@
 
 mod action;
 mod answer;
+mod catalogue;
 mod connection;
+mod counters;
 mod event;
 mod files;
 mod worker;
 
 pub use action::{Action, Body, Ending};
+pub use counters::Counters;
 pub use event::{Event, Fault, Now, Update};
-pub use worker::{Config, Counters, Worker};
+pub use worker::{Config, Worker};

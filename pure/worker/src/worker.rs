@@ -1,20 +1,20 @@
 //! The machine that composes the others.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
+use std::collections::VecDeque;
 
 use http1::{Head, Parsed, RequestError, Status};
 use iosched::{Class, Scheduler};
 use model::extent::DriveIndex;
 use model::handle::{BufferId, ConnectionId, FileSlot};
-use model::id::{AssetVersionId, ObjectId};
+use model::id::ObjectId;
 use model::limits::{CHUNK_LEN, DIRECT_ALIGN};
-use model::manifest::{AssetVersion, TokenKey};
 use model::units::{Bytes, Instant, Nanos, UnixSeconds};
 
 use crate::action::{Action, Body, Ending};
 use crate::answer::{self, Answer};
+use crate::catalogue::Catalogue;
 use crate::connection::{Connection, Stage, State, Transfer};
+use crate::counters::Counters;
 use crate::event::{Event, Fault, Now, Update};
 use crate::files::{Acquired, Files};
 
@@ -47,68 +47,6 @@ pub struct Config {
 impl Config {
     /// Length of a read buffer: a chunk may begin anywhere, reads begin at the alignment.
     pub const BUFFER_LEN: Bytes = Bytes(CHUNK_LEN.0 + DIRECT_ALIGN.0);
-}
-
-/// What a worker counts. Only grows; the shell adds workers up.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Connections accepted.
-    pub accepted: u64,
-    /// Connections closed as they arrived, the worker being full.
-    pub refused: u64,
-    /// Connections open now.
-    pub open: u64,
-    /// Connections closed for want of progress.
-    pub timed_out: u64,
-    /// Responses by class of status, 2xx to 4xx.
-    pub responses: [u64; 3],
-    /// Responses with 416 among them: of class 4, and yet no error.
-    pub responses_416: u64,
-    /// Requests with a token that was refused.
-    pub forbidden: u64,
-    /// Requests for what the manifest has and the drives do not.
-    pub misses: u64,
-    /// Body bytes handed to the kernel.
-    pub body_bytes: u64,
-    /// Reads asked of drives.
-    pub reads: u64,
-    /// Bytes asked of drives.
-    pub read_bytes: u64,
-    /// Reads and opens that failed.
-    pub drive_faults: u64,
-    /// Bodies broken off.
-    pub aborted: u64,
-}
-
-impl Counters {
-    pub(crate) fn count(&mut self, status: Status) {
-        let class = usize::from(status.code() / 100).saturating_sub(2).min(2);
-        self.responses[class] += 1;
-        let unsatisfiable = status == Status::RangeNotSatisfiable;
-        self.responses_416 += u64::from(unsatisfiable);
-        self.forbidden += u64::from(status == Status::Forbidden);
-    }
-}
-
-/// What there is to serve.
-#[derive(Debug, Default)]
-pub(crate) struct Catalogue {
-    pub(crate) versions: BTreeMap<AssetVersionId, Arc<AssetVersion>>,
-    pub(crate) token_keys: Vec<TokenKey>,
-    /// Grows when `token_keys` changes.
-    pub(crate) keys_epoch: u64,
-    pub(crate) index: store::index::Index,
-    pub(crate) small: BTreeMap<ObjectId, Arc<[u8]>>,
-}
-
-impl Catalogue {
-    /// True if the object is published here, with the length that the manifest says it has.
-    pub(crate) fn holds(&self, object: ObjectId, len: Bytes) -> bool {
-        match self.small.get(&object) {
-            Some(bytes) => Bytes::of(bytes.len()) == len,
-            None => self.index.locate(&object).is_some_and(|extent| extent.len == len),
-        }
-    }
 }
 
 /// How often deadlines are looked at; they are kept to this.

@@ -24,6 +24,7 @@ use worker::{Action, Body, Config, Ending, Event, Fault, Worker};
 
 use crate::clock::{self, Clock};
 use crate::counters::ServeCounters;
+use crate::listen::Listener;
 use crate::mailbox::{Letter, Mailbox};
 use crate::socket::{Incoming, Socket, Transport};
 
@@ -43,15 +44,6 @@ const CPU_EVERY: Nanos = Nanos::millis(100);
 const NO_SUCH_FILE: i32 = rustix::io::Errno::NOENT.raw_os_error();
 /// The mailbox's bell; no connection has this name.
 const BELL: Token = Token(u64::MAX);
-
-/// A listening socket of one worker.
-#[derive(Debug)]
-pub struct Listener {
-    /// The socket.
-    pub socket: OwnedFd,
-    /// Connections shake hands first.
-    pub secure: bool,
-}
 
 /// What a worker's thread is given.
 pub struct Setup {

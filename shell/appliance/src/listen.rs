@@ -9,6 +9,15 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 /// Connections that wait to be accepted; more are dropped by the kernel and tried again by clients.
 const BACKLOG: i32 = 4096;
 
+/// A listening socket of one worker.
+#[derive(Debug)]
+pub struct Listener {
+    /// The socket.
+    pub socket: OwnedFd,
+    /// Connections shake hands first.
+    pub secure: bool,
+}
+
 /// A socket listening on `at`, beside others of the same process.
 pub fn listen(at: SocketAddr) -> io::Result<OwnedFd> {
     let family = if at.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };

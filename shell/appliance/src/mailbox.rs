@@ -8,7 +8,7 @@ use model::units::Nanos;
 use rustix::event::{EventfdFlags, eventfd};
 use worker::Update;
 
-use crate::event_loop::Listener;
+use crate::listen::Listener;
 
 /// Letters that wait. A sender blocks when there are so many; only storage threads send many, and
 /// they may wait for a worker, never the other way round.

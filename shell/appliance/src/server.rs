@@ -23,7 +23,8 @@ use worker::Fault;
 
 use crate::config::Settings;
 use crate::counters::ServeCounters;
-use crate::event_loop::{self, Listener, Setup};
+use crate::event_loop::{self, Setup};
+use crate::listen::Listener;
 use crate::mailbox::{Letter, Sender, mailbox};
 use crate::storage::{self, Storage, StorageHandle};
 use crate::{listen, metrics};

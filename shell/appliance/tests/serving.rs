@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use appliance::clock;
 use appliance::counters::ServeCounters;
-use appliance::event_loop::{self, Listener, Setup};
+use appliance::event_loop::{self, Setup};
+use appliance::listen::Listener;
 use appliance::mailbox::{Letter, Sender, mailbox};
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
 use model::extent::{DriveIndex, Extent, FileName};

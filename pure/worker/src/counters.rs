@@ -1,0 +1,44 @@
+//! What a worker counts.
+
+use http1::Status;
+
+/// What a worker counts. Only grows; the shell adds workers up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Connections accepted.
+    pub accepted: u64,
+    /// Connections closed as they arrived, the worker being full.
+    pub refused: u64,
+    /// Connections open now.
+    pub open: u64,
+    /// Connections closed for want of progress.
+    pub timed_out: u64,
+    /// Responses by class of status, 2xx to 4xx.
+    pub responses: [u64; 3],
+    /// Responses with 416 among them: of class 4, and yet no error.
+    pub responses_416: u64,
+    /// Requests with a token that was refused.
+    pub forbidden: u64,
+    /// Requests for what the manifest has and the drives do not.
+    pub misses: u64,
+    /// Body bytes handed to the kernel.
+    pub body_bytes: u64,
+    /// Reads asked of drives.
+    pub reads: u64,
+    /// Bytes asked of drives.
+    pub read_bytes: u64,
+    /// Reads and opens that failed.
+    pub drive_faults: u64,
+    /// Bodies broken off.
+    pub aborted: u64,
+}
+
+impl Counters {
+    pub(crate) fn count(&mut self, status: Status) {
+        let class = usize::from(status.code() / 100).saturating_sub(2).min(2);
+        self.responses[class] += 1;
+        let unsatisfiable = status == Status::RangeNotSatisfiable;
+        self.responses_416 += u64::from(unsatisfiable);
+        self.forbidden += u64::from(status == Status::Forbidden);
+    }
+}

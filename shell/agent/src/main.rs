@@ -1,0 +1,3 @@
+//! `nearcast-agent`: what an appliance needs more privileges for, behind a Unix socket.
+
+fn main() {}

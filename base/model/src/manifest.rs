@@ -1,6 +1,6 @@
 //! What an appliance should hold. Desired state: the appliance closes the gap, nobody orders it to.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::id::{ApplianceId, AssetId, AssetVersionId, Generation, ObjectId};
@@ -15,14 +15,27 @@ pub struct Manifest {
     pub generation: Generation,
     /// Keys that playback tokens may be signed with. Public keys only.
     pub token_keys: Vec<TokenKey>,
+    /// Whom to believe.
+    pub trust: Trust,
     /// The asset versions to hold, most wanted first: fill goes in this order.
     pub versions: Vec<Arc<AssetVersion>>,
 }
 
-/// A public key for playback tokens.
+/// Whom an appliance believes, beside the authority that it was enrolled with.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Trust {
+    /// When control signed this.
+    pub issued: UnixSeconds,
+    /// Keys that manifests may be signed with.
+    pub signing_keys: Vec<TokenKey>,
+    /// Serial numbers, in hex, of certificates that are refused though they have not expired.
+    pub revoked: BTreeSet<String>,
+}
+
+/// A public key, for playback tokens or for manifests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenKey {
-    /// The name by which tokens refer to the key.
+    /// The name by which a token or a manifest refers to the key.
     pub kid: String,
     /// Ed25519 public key (RFC 8032).
     pub public_key: [u8; 32],

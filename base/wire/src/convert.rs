@@ -57,6 +57,11 @@ pub fn manifest_in(wire: &v1::manifest::Manifest) -> Result<manifest::Manifest, 
         appliance: wire.appliance.parse()?,
         generation: Generation(wire.generation),
         token_keys: wire.token_keys.iter().map(token_key_in).collect::<Result<_, _>>()?,
+        trust: manifest::Trust {
+            issued: UnixSeconds(wire.issued_unix_s),
+            signing_keys: wire.signing_keys.iter().map(token_key_in).collect::<Result<_, _>>()?,
+            revoked: wire.revoked.iter().cloned().collect(),
+        },
         versions: wire.versions.iter().map(version_in).collect::<Result<_, _>>()?,
     })
 }
@@ -68,6 +73,9 @@ pub fn manifest_out(manifest: &manifest::Manifest) -> v1::manifest::Manifest {
         appliance: manifest.appliance.to_string(),
         generation: manifest.generation.0,
         token_keys: manifest.token_keys.iter().map(token_key_out).collect(),
+        issued_unix_s: manifest.trust.issued.0,
+        signing_keys: manifest.trust.signing_keys.iter().map(token_key_out).collect(),
+        revoked: manifest.trust.revoked.iter().cloned().collect(),
         versions: manifest.versions.iter().map(|version| version_out(version)).collect(),
     }
 }
@@ -169,6 +177,12 @@ mod tests {
                 kid: "k1".to_owned(),
                 public_key: "cd".repeat(32),
             }],
+            issued_unix_s: 1_800_000_000,
+            signing_keys: vec![v1::manifest::TokenKey {
+                kid: "s1".to_owned(),
+                public_key: "ef".repeat(32),
+            }],
+            revoked: vec!["0a".to_owned()],
             versions: vec![v1::manifest::AssetVersion {
                 id: "film-0123".to_owned(),
                 asset: "film".to_owned(),

@@ -83,6 +83,7 @@ impl Publisher {
                 appliance: id.clone(),
                 generation,
                 token_keys: desired.token_keys.clone(),
+                trust: model::manifest::Trust::default(),
                 versions: versions.cloned().collect(),
             };
             let digest = digest(&manifest);

@@ -229,6 +229,7 @@ mod tests {
             appliance: "a1".parse().unwrap(),
             generation: Generation(1),
             token_keys: Vec::new(),
+            trust: model::manifest::Trust::default(),
             versions: versions.iter().enumerate().map(version).collect(),
         }
     }

@@ -113,6 +113,7 @@ impl Bench {
             appliance: "a1".parse().unwrap(),
             generation: Generation(1),
             token_keys: vec![TokenKey { kid: "k1".to_owned(), public_key }],
+            trust: model::manifest::Trust::default(),
             versions: vec![Arc::new(version)],
         }))));
         for (_, n, len, drive) in FILES {
@@ -497,6 +498,7 @@ fn a_token_is_verified_again_when_the_keys_change_or_it_expires() {
         appliance: "a1".parse().unwrap(),
         generation: Generation(2),
         token_keys: vec![],
+        trust: model::manifest::Trust::default(),
         versions: vec![],
     }))));
     assert_eq!(ask(&mut bench), 403);
@@ -645,6 +647,7 @@ fn a_drive_set_aside_fails_all_who_wait_without_nesting() {
         appliance: "a1".parse().unwrap(),
         generation: Generation(1),
         token_keys: vec![TokenKey { kid: "k1".to_owned(), public_key }],
+        trust: model::manifest::Trust::default(),
         versions: vec![Arc::new(version)],
     }))));
     publish_from_drive(&mut bench, 1, 1_000_000);

@@ -249,6 +249,8 @@ impl Link<'_> {
             software: about.software.clone(),
             base_url: about.base_url.clone(),
             plain_url: about.plain_url.clone(),
+            peer_address: None,
+            machine: String::new(),
             generation: shared.generation().0,
             load: load(shared, &totals, &previous),
             drives: drives(shared),

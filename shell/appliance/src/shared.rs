@@ -627,6 +627,7 @@ mod tests {
             appliance: "a1".parse().unwrap(),
             generation: Generation(generation),
             token_keys: Vec::new(),
+            trust: model::manifest::Trust::default(),
             versions: Vec::new(),
         }
     }

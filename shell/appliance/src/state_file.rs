@@ -96,6 +96,7 @@ mod tests {
             appliance: "a1".parse().unwrap(),
             generation: Generation(7),
             token_keys: Vec::new(),
+            trust: model::manifest::Trust::default(),
             versions: Vec::new(),
         }
     }

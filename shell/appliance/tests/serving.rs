@@ -110,6 +110,7 @@ fn publish(sender: &Sender) -> String {
         appliance: "a1".parse().unwrap(),
         generation: Generation(1),
         token_keys: vec![TokenKey { kid: "k1".to_owned(), public_key }],
+        trust: model::manifest::Trust::default(),
         versions: vec![Arc::new(version)],
     }))));
     let file = FileName("o".into());

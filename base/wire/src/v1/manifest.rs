@@ -16,11 +16,20 @@ pub struct Manifest {
     pub generation: u64,
     /// Keys for playback tokens.
     pub token_keys: Vec<TokenKey>,
+    /// When it was signed, seconds since 1970.
+    #[serde(default)]
+    pub issued_unix_s: u64,
+    /// Keys that the next manifests may be signed with, this one's among them.
+    #[serde(default)]
+    pub signing_keys: Vec<TokenKey>,
+    /// Serial numbers of certificates that are refused though they have not expired.
+    #[serde(default)]
+    pub revoked: Vec<String>,
     /// Most wanted first.
     pub versions: Vec<AssetVersion>,
 }
 
-/// A public key for playback tokens.
+/// A public key, for playback tokens or for manifests.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct TokenKey {

@@ -2,6 +2,8 @@
 //! changes meaning within a version.
 
 pub mod blocks;
+pub mod identity;
 pub mod ingest;
 pub mod manifest;
 pub mod report;
+pub mod signed;

@@ -19,6 +19,12 @@ pub struct Report {
     /// The same without TLS, where configured (loopback only, for demonstrations).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plain_url: Option<String>,
+    /// Where siblings fetch from it, `host:port`, if it lets them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peer_address: Option<String>,
+    /// What the machine says of itself (`identity::enrol::machine`), so that a moved disk is seen.
+    #[serde(default)]
+    pub machine: String,
     /// Generation of the manifest in force; 0 for none.
     pub generation: u64,
     /// How it can serve.

@@ -95,6 +95,7 @@ impl TestControl {
             appliance: "a1".parse().unwrap(),
             generation: Generation(generation),
             token_keys: Vec::new(),
+            trust: model::manifest::Trust::default(),
             versions: versions.into_iter().map(Arc::new).collect(),
         });
     }

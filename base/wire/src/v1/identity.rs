@@ -1,0 +1,89 @@
+//! How appliances and fronts get an identity, and where they may fetch objects from.
+//!
+//! ```text
+//! GET  /v1/authority                          the fleet's authority, PEM; anybody may ask
+//! POST /v1/enrol                              a one-time code and a request -> a certificate
+//! POST /v1/renew                              (with the certificate that ends) -> the next one
+//! GET  /v1/appliances/{id}/sources/{object}   siblings that hold it, then origins
+//! ```
+//!
+//! All of it, with reports, manifests and block hashes, on control's fleet address, over TLS 1.3.
+//! All but the first two ask for a client certificate of the authority.
+
+use serde::{Deserialize, Serialize};
+
+use super::manifest::TokenKey;
+
+/// What a member of the fleet is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum MemberKind {
+    /// The control plane's writer. There is one, and it makes its own certificate.
+    Control,
+    /// A control plane's front.
+    Front,
+    /// An appliance.
+    Appliance,
+}
+
+/// `POST /v1/enrol`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Enrol {
+    /// What asks.
+    pub kind: MemberKind,
+    /// Its name, as an operator registered it.
+    pub name: String,
+    /// Secret of the one-time code.
+    pub secret: String,
+    /// PKCS #10 request, PEM. Its names are not believed, only its key.
+    pub request: String,
+    /// Software version.
+    pub software: String,
+    /// What the machine says of itself: 32 hex digits made from its machine-id. For people.
+    #[serde(default)]
+    pub machine: String,
+}
+
+/// The answer to `Enrol` and to `Renew`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Enrolled {
+    /// The member's certificate, PEM.
+    pub certificate: String,
+    /// The authority's certificate, PEM.
+    pub authority: String,
+    /// Keys that manifests and snapshots may be signed with.
+    pub signing_keys: Vec<TokenKey>,
+}
+
+/// `POST /v1/renew`. Who asks says the certificate of the connection.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Renew {
+    /// PKCS #10 request, PEM.
+    pub request: String,
+}
+
+/// `GET /v1/appliances/{id}/sources/{object}`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Sources {
+    /// Best first: siblings of the same site, siblings elsewhere, then origins. At most 8.
+    pub sources: Vec<Source>,
+}
+
+/// A place to fetch one object from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Source {
+    /// Where its bytes are, with ranges. A sibling's host is its name in its certificate.
+    pub url: String,
+    /// For a sibling: `host:port` to connect to, whatever the URL's host says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+    /// After this (seconds since 1970) the URL is refused: ask again. None for one that lasts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_unix_s: Option<u64>,
+}

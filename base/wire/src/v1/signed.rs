@@ -1,0 +1,162 @@
+//! What control signs: a line that says what it is, who signed it and how, then the bytes.
+//!
+//! ```text
+//! nearcast-signed-1 manifest s1 6f0c..(128 hex digits)..e2\n
+//! {"format":1,...}
+//! ```
+//!
+//! The signature is Ed25519 (RFC 8032) over [`message`]: the kind is signed with the bytes, so that
+//! a manifest can never be taken for a snapshot. Signing and checking is `identity::signing`'s.
+
+/// First word of every envelope; the number is its version.
+const MAGIC: &str = "nearcast-signed-1";
+
+/// Longest first line: magic, kind, key id, signature, with room.
+const LINE_LEN_MAX: usize = 256;
+
+/// Longest key id.
+pub const KID_LEN_MAX: usize = 16;
+
+/// What is signed. A closed list: a reader asks for the kind that it wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// An appliance's manifest.
+    Manifest,
+    /// Desired state for fronts.
+    Snapshot,
+}
+
+/// An envelope, opened but not believed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Signed<'a> {
+    /// What it says it is.
+    pub kind: Kind,
+    /// Name of the key that signed it.
+    pub kid: &'a str,
+    /// Ed25519 signature.
+    pub signature: [u8; 64],
+    /// What is signed.
+    pub payload: &'a [u8],
+}
+
+/// Why bytes are no envelope.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SignedError {
+    /// No first line of the right form: not signed at all.
+    #[error("it is not signed: \"{MAGIC}\" should stand at its beginning")]
+    Unsigned,
+    /// A kind that is not known here.
+    #[error("it is signed as something that is not known here: upgrade this program")]
+    Kind,
+    /// A key id or signature that is none.
+    #[error("its first line is damaged")]
+    Line,
+}
+
+impl Kind {
+    /// The word in the first line.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Manifest => "manifest",
+            Self::Snapshot => "snapshot",
+        }
+    }
+}
+
+/// Opens an envelope. Nothing in it is proved yet.
+pub fn decode(bytes: &[u8]) -> Result<Signed<'_>, SignedError> {
+    let head = &bytes[..bytes.len().min(LINE_LEN_MAX)];
+    let end = head.iter().position(|byte| *byte == b'\n').ok_or(SignedError::Unsigned)?;
+    let line = std::str::from_utf8(&head[..end]).map_err(|_| SignedError::Unsigned)?;
+    let mut words = line.split(' ');
+    if words.next() != Some(MAGIC) {
+        return Err(SignedError::Unsigned);
+    }
+    let (Some(kind), Some(kid), Some(signature), None) =
+        (words.next(), words.next(), words.next(), words.next())
+    else {
+        return Err(SignedError::Line);
+    };
+    let kinds = [Kind::Manifest, Kind::Snapshot];
+    let kind = kinds.into_iter().find(|known| known.word() == kind).ok_or(SignedError::Kind)?;
+    let signature = parse_signature(signature).filter(|_| is_kid(kid)).ok_or(SignedError::Line)?;
+    Ok(Signed { kind, kid, signature, payload: &bytes[end + 1..] })
+}
+
+/// Closes an envelope.
+pub fn encode(kind: Kind, kid: &str, signature: &[u8; 64], payload: &[u8]) -> Vec<u8> {
+    assert!(is_kid(kid), "\"{kid}\" is not a key id: use 1 to {KID_LEN_MAX} of a-z and 0-9");
+    let hex: String = signature.iter().map(|byte| format!("{byte:02x}")).collect();
+    let mut bytes = format!("{MAGIC} {} {kid} {hex}\n", kind.word()).into_bytes();
+    bytes.extend_from_slice(payload);
+    bytes
+}
+
+/// The bytes that are signed.
+pub fn message(kind: Kind, payload: &[u8]) -> Vec<u8> {
+    [MAGIC.as_bytes(), b"\n", kind.word().as_bytes(), b"\n", payload].concat()
+}
+
+/// True of a key id that can stand in an envelope.
+pub fn is_kid(kid: &str) -> bool {
+    let allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+    (1..=KID_LEN_MAX).contains(&kid.len()) && kid.bytes().all(allowed)
+}
+
+fn parse_signature(hex: &str) -> Option<[u8; 64]> {
+    let digit = |b: u8| match b {
+        b'0'..=b'9' => Some(b - b'0'),
+        b'a'..=b'f' => Some(b - b'a' + 10),
+        _ => None,
+    };
+    let mut signature = [0; 64];
+    let (pairs, rest) = hex.as_bytes().as_chunks::<2>();
+    if pairs.len() != signature.len() || !rest.is_empty() {
+        return None;
+    }
+    for (byte, [high, low]) in signature.iter_mut().zip(pairs) {
+        *byte = digit(*high)? << 4 | digit(*low)?;
+    }
+    Some(signature)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn an_envelope_opens_as_it_was_closed() {
+        let bytes = encode(Kind::Manifest, "s1", &[0xab; 64], b"{}\nmore");
+        let signed = decode(&bytes).unwrap();
+        let wanted =
+            Signed { kind: Kind::Manifest, kid: "s1", signature: [0xab; 64], payload: b"{}\nmore" };
+        assert_eq!(signed, wanted);
+    }
+
+    #[test]
+    fn what_is_not_signed_is_said_to_be_so() {
+        assert_eq!(decode(b"{\"format\":1}\n"), Err(SignedError::Unsigned));
+        assert_eq!(decode(b""), Err(SignedError::Unsigned));
+        assert_eq!(decode(&[b'x'; 1000]), Err(SignedError::Unsigned));
+        let good = encode(Kind::Snapshot, "s1", &[1; 64], b"x");
+        let text = String::from_utf8(good).unwrap();
+        let check = |from: &str, to: &str| decode(text.replace(from, to).as_bytes()).unwrap_err();
+        assert_eq!(check("snapshot", "licence"), SignedError::Kind);
+        assert_eq!(check("s1", "S1"), SignedError::Line);
+        assert_eq!(check("0101", "01AB"), SignedError::Line);
+        assert_eq!(check("s1 ", "s1  "), SignedError::Line);
+    }
+
+    #[test]
+    fn the_kind_is_part_of_what_is_signed() {
+        assert_ne!(message(Kind::Manifest, b"x"), message(Kind::Snapshot, b"x"));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_opened_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+            let _ = decode(&bytes);
+        }
+    }
+}

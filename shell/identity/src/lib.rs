@@ -4,7 +4,7 @@
 //! operator ── one-time code ──> appliance                      the code names the authority too
 //! appliance ── code, request ──> control ── certificate ──>    enrolled: `credentials`
 //! appliance <── TLS 1.3, both sides with certificates ──> control, fronts, siblings
-//! control ── Ed25519 ──> manifests, snapshots                  `signing`; checked before a byte is used
+//! control ── Ed25519 ──> manifests, snapshots             `signing`; checked before a byte is used
 //! ```
 //!
 //! A certificate says what its holder is and its name (`member`), never where it is: connections

@@ -99,9 +99,9 @@ pub fn read(certificate: &[u8]) -> Result<Seen, MemberError> {
     }
     let names = parsed.subject_alternative_name().map_err(|_| MemberError::Form)?;
     let names = names.map(|names| names.value.general_names.as_slice()).unwrap_or_default();
-    let mut members = names.iter().filter_map(|name| match name {
-        GeneralName::URI(uri) => Member::of_uri(uri),
-        _ => None,
+    let mut members = names.iter().filter_map(|name| {
+        let GeneralName::URI(uri) = name else { return None };
+        Member::of_uri(uri)
     });
     let (Some(member), None) = (members.next(), members.next()) else {
         return Err(MemberError::Name);

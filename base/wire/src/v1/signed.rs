@@ -123,6 +123,7 @@ fn parse_signature(hex: &str) -> Option<[u8; 64]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::collection;
     use proptest::prelude::*;
 
     #[test]
@@ -155,7 +156,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_opened_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+        fn any_bytes_are_opened_or_refused(bytes in collection::vec(any::<u8>(), 0..400)) {
             let _ = decode(&bytes);
         }
     }

@@ -5,12 +5,13 @@
 //! function   over 70 lines                        marker    a note to fix something later
 //! stub       a macro that stands for missing code  ignored   a test that does not run
 //! name       a banned word in a public name       path      a path of one person's machine
-//! metric     a metric without help
+//! metric     a metric without help                claim     SECURITY.md names a test that is not
 //! ```
 //!
 //! Findings of one rule about one subject are one number: the length, or how often. What is
 //! excused is a list of such numbers (`exceptions`) that can only shrink.
 
+mod claims;
 pub(crate) mod exceptions;
 mod names;
 mod rules;
@@ -91,6 +92,7 @@ pub(crate) fn breaches(sources: &[Source], banned: &[String]) -> Vec<Breach> {
             found.extend(names::banned_names(source, &tokens, banned));
         }
     }
+    found.extend(claims::unproved(sources));
     found.sort();
     found
 }

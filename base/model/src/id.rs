@@ -136,7 +136,8 @@ impl fmt::Display for Generation {
     }
 }
 
-fn is_name(text: &str) -> bool {
+/// True of a text that may be a name of ours.
+pub fn is_name(text: &str) -> bool {
     let bytes = text.as_bytes();
     let allowed = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-_.".contains(b);
     (1..=NAME_LEN_MAX).contains(&bytes.len())

@@ -6,6 +6,7 @@
 //! object       what an object is: a BLAKE3 root, a length, the hashes of its 256 KiB blocks
 //! extent       where an object lies: drive, file, offset, length
 //! manifest     what an appliance should hold (desired)
+//! path         the one form of a path inside an asset version
 //! handle       names for what the kernel or a pool holds
 //! inventory    what an appliance holds (actual), as deltas
 //! topology     sites, their prefixes, and their appliances
@@ -23,6 +24,7 @@ pub mod inventory;
 pub mod limits;
 pub mod manifest;
 pub mod object;
+pub mod path;
 pub mod rendezvous;
 pub mod topology;
 pub mod units;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use model::id::{Generation, IdError};
 use model::limits::{FILES_PER_VERSION_MAX, OBJECT_LEN_MAX, PATH_LEN_MAX};
 use model::manifest;
+use model::path::is_path;
 use model::units::{Bytes, UnixSeconds};
 
 use crate::v1;
@@ -78,15 +79,6 @@ pub fn manifest_out(manifest: &manifest::Manifest) -> v1::manifest::Manifest {
         revoked: manifest.trust.revoked.iter().cloned().collect(),
         versions: manifest.versions.iter().map(|version| version_out(version)).collect(),
     }
-}
-
-/// True of a path that may name a file of an asset version: relative, no empty, `.` or `..` parts,
-/// no control characters, no backslash.
-pub fn is_path(path: &str) -> bool {
-    let part_is_good = |part: &str| !part.is_empty() && part != "." && part != "..";
-    path.len() <= PATH_LEN_MAX
-        && path.split('/').all(part_is_good)
-        && !path.contains(|c: char| c.is_control() || c == '\\')
 }
 
 /// An asset version off the wire.

@@ -1,12 +1,16 @@
 //! A request path to the path it names.
 
+use model::path::is_path;
+
 /// Why a path cannot name anything here: 400.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("path is not percent-encoded UTF-8 of bounded length")]
+#[error("path is not percent-encoded UTF-8 in its one form")]
 pub struct TargetError;
 
 /// Percent-decodes `path` into `buffer` and returns the text (RFC 3986 section 2.1). Refuses bad
-/// escapes, control characters, what is not UTF-8 and what does not fit.
+/// escapes, what is not UTF-8, what does not fit and what `model::path::is_path` refuses: empty
+/// parts, `.` and `..`, control characters, backslashes. An encoded slash is no slash and is
+/// refused too, so that the parts of a path are the same before and after.
 pub fn decode<'b>(path: &str, buffer: &'b mut [u8]) -> Result<&'b str, TargetError> {
     let mut bytes = path.bytes();
     let mut len = 0;
@@ -15,13 +19,13 @@ pub fn decode<'b>(path: &str, buffer: &'b mut [u8]) -> Result<&'b str, TargetErr
             b'%' => hex(bytes.next())? << 4 | hex(bytes.next())?,
             other => other,
         };
-        if decoded < 0x20 || decoded == 0x7f {
+        if decoded == b'/' && byte != b'/' {
             return Err(TargetError);
         }
         *buffer.get_mut(len).ok_or(TargetError)? = decoded;
         len += 1;
     }
-    str::from_utf8(&buffer[..len]).map_err(|_| TargetError)
+    str::from_utf8(&buffer[..len]).ok().filter(|path| is_path(path)).ok_or(TargetError)
 }
 
 fn hex(digit: Option<u8>) -> Result<u8, TargetError> {
@@ -43,6 +47,18 @@ mod tests {
         assert_eq!(decode("a%20b%C3%a9", &mut buffer), Ok("a bé"));
         assert_eq!(decode("%2541", &mut buffer), Ok("%41"));
         for bad in ["%", "%4", "%zz", "%00", "%0a", "a\u{7f}", "%ff", "0123456789abcdefg"] {
+            assert_eq!(decode(bad, &mut buffer), Err(TargetError), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_path_that_could_be_read_in_two_ways_is_refused() {
+        let mut buffer = [0; 64];
+        assert_eq!(decode("v/r%30/..a/b.", &mut buffer), Ok("v/r0/..a/b."));
+        let dots = ["..", "a/../b", "a/%2e%2E/b", "a/.%2e", "%2e/a", "./a", "a/."];
+        let slashes = ["", "/", "/a", "a/", "a//b", "a%2Fb", "a%2f..%2fb", "%2f", "a%5cb", "a\\b"];
+        for bad in dots.into_iter().chain(slashes).chain(["%c0%ae%c0%ae/a", "%e0%80%af", "%c2%85"])
+        {
             assert_eq!(decode(bad, &mut buffer), Err(TargetError), "{bad}");
         }
     }

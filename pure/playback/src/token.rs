@@ -1,12 +1,15 @@
-//! Playback tokens: `{kid}.{exp36}.{session}.{sig}`, the `{token}` of media URLs.
+//! Playback tokens: `{kid}.{exp36}.{depth36}.{session}.{sig}`, the `{token}` of media URLs.
 //!
 //! ```text
-//! control:    SigningInput::new(..) ── Ed25519 private key ──> signature ── assemble ──> token
-//! appliance:  verify(public keys, token, asset version of the URL, now) ──> Grant
+//! control:    Grant ── SigningInput ── Ed25519 private key ──> signature ── assemble ──> token
+//! appliance:  verify(public keys, token, asset version and path of the URL, now) ──> Grant
 //! ```
 //!
 //! A token stands in the path because relative URIs in playlists keep the path and lose the query.
-//! It opens one asset version on every appliance until it expires; it names no host and no client.
+//! It opens one asset version, or what is below one path in it, on every appliance until it
+//! expires; it names no host and no client. Of the path it says only how many parts are signed:
+//! the parts themselves are those of the URL, so that a token stays short and cannot disagree
+//! with the path behind it. Paths are meant decoded, in the one form of `model::path`.
 //! Every byte is signed or has one form only, so a token cannot be changed into another good one.
 
 use std::fmt;
@@ -15,8 +18,10 @@ use std::str::FromStr;
 use aws_lc_rs::signature::{ED25519, UnparsedPublicKey};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use model::id::NAME_LEN_MAX;
+use model::id::{NAME_LEN_MAX, is_name};
+use model::limits::PATH_LEN_MAX;
 use model::manifest::TokenKey;
+use model::path::{first_parts, is_below, is_path};
 use model::units::UnixSeconds;
 
 use crate::base36;
@@ -27,33 +32,52 @@ pub const KID_LEN_MAX: usize = 16;
 /// Length of a session in characters: 96 random bits.
 pub const SESSION_LEN: usize = 16;
 
-/// Longest token: the four parts and three dots.
+/// Most parts of a path that a token may be bound to: what one digit can say.
+pub const DEPTH_MAX: usize = 35;
+
+/// Longest token: the five parts and four dots.
 pub const TOKEN_LEN_MAX: usize =
-    KID_LEN_MAX + base36::DIGITS_MAX + SESSION_LEN + SIGNATURE_TEXT_LEN + 3;
+    KID_LEN_MAX + base36::DIGITS_MAX + 1 + SESSION_LEN + SIGNATURE_TEXT_LEN + 4;
 
 /// One playback, by a random name. Says nothing about who is watching.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Session([u8; SESSION_LEN]);
 
+/// What a token opens: an asset version, or what is below one path in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scope<'a> {
+    /// Invariant: is_name(version).
+    version: &'a str,
+    /// Invariant: empty, or is_path(prefix). No slash at its end.
+    prefix: &'a str,
+    /// Parts of `prefix`. Invariant: depth <= DEPTH_MAX.
+    depth: usize,
+}
+
 /// What a good token grants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Grant {
+pub struct Grant<'a> {
     /// The playback it was made for.
     pub session: Session,
     /// The first second in which it is no longer good.
     pub expires: UnixSeconds,
+    /// What it opens.
+    pub scope: Scope<'a>,
 }
 
 /// Why a token was refused. All of them are answered with 403; they differ in what is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
-    /// Not in the form of a token.
+    /// Not in the form of a token, or for what cannot be an asset version and a path.
     #[error("the token is malformed")]
     Malformed,
     /// Signed with a key that is not, or not yet, in the manifest.
     #[error("the token's key is unknown here")]
     UnknownKey,
-    /// Made by somebody else, for another asset version, or changed on the way.
+    /// For what lies deeper than the path that was asked for.
+    #[error("the token does not cover this path")]
+    Outside,
+    /// Made by somebody else, for another asset version or path, or changed on the way.
     #[error("the token's signature does not fit")]
     BadSignature,
     /// Good once.
@@ -68,30 +92,41 @@ pub struct SigningInput {
     len: usize,
 }
 
-/// True if `token` was signed by one of `keys` for `version` and has not expired; what it grants.
+/// What `token` grants, if one of `keys` signed it, for `path` in `version` among others, and it
+/// has not expired. `path` is decoded; a grant's scope is cut from `version` and `path`.
 ///
-/// Allocates nothing itself. (aws-lc makes and frees its small key object inside each call.)
-pub fn verify(
+/// `now` is the caller's clock less what it forgives clocks that disagree. Allocates nothing
+/// itself. (aws-lc makes and frees its small key object inside each call.)
+pub fn verify<'a>(
     keys: &[TokenKey],
     token: &str,
-    version: &str,
+    version: &'a str,
+    path: &'a str,
     now: UnixSeconds,
-) -> Result<Grant, TokenError> {
-    let parts = Parts::parse(token).ok_or(TokenError::Malformed)?;
-    let input = SigningInput::new(parts.kid, parts.grant, version).ok_or(TokenError::Malformed)?;
-    let key = keys.iter().find(|key| key.kid == parts.kid).ok_or(TokenError::UnknownKey)?;
+) -> Result<Grant<'a>, TokenError> {
+    let Parts { kid, expires, depth, session, signature } =
+        Parts::parse(token).ok_or(TokenError::Malformed)?;
+    if !is_path(path) {
+        return Err(TokenError::Malformed);
+    }
+    let prefix = first_parts(path, depth).ok_or(TokenError::Outside)?;
+    let scope = Scope::below(version, prefix).ok_or(TokenError::Malformed)?;
+    let grant = Grant { session, expires, scope };
+    let input = SigningInput::new(kid, grant);
+    let key = keys.iter().find(|key| key.kid == kid).ok_or(TokenError::UnknownKey)?;
     UnparsedPublicKey::new(&ED25519, &key.public_key)
-        .verify(input.as_bytes(), &parts.signature)
+        .verify(input.as_bytes(), &signature)
         .map_err(|_| TokenError::BadSignature)?;
-    if parts.grant.expires <= now { Err(TokenError::Expired) } else { Ok(parts.grant) }
+    if expires <= now { Err(TokenError::Expired) } else { Ok(grant) }
 }
 
 /// The token, once its signing input has been signed with the private key named `kid`.
-pub fn assemble(kid: &str, grant: Grant, signature: &[u8; SIGNATURE_LEN]) -> String {
+pub fn assemble(kid: &str, grant: Grant<'_>, signature: &[u8; SIGNATURE_LEN]) -> String {
     assert!(is_kid(kid), "\"{kid}\" is not a key id: use 1 to {KID_LEN_MAX} of a-z and 0-9");
     let expires = base36::Digits::of(grant.expires.0);
+    let depth = grant.scope.depth_digit();
     let signature = URL_SAFE_NO_PAD.encode(signature);
-    format!("{kid}.{}.{}.{signature}", expires.as_str(), grant.session)
+    format!("{kid}.{}.{}.{}.{signature}", expires.as_str(), depth.as_str(), grant.session)
 }
 
 /// True of a key id that can stand in a token.
@@ -100,22 +135,58 @@ pub fn is_kid(kid: &str) -> bool {
     (1..=KID_LEN_MAX).contains(&kid.len()) && kid.bytes().all(allowed)
 }
 
+impl<'a> Scope<'a> {
+    /// All of `version`; none if that is not an asset version's name.
+    pub fn whole(version: &'a str) -> Option<Self> {
+        Self::below(version, "")
+    }
+
+    /// The file `prefix` of `version` and all files below it, all files if it is empty. None if
+    /// it is no path, or has more than [`DEPTH_MAX`] parts.
+    pub fn below(version: &'a str, prefix: &'a str) -> Option<Self> {
+        let depth = if prefix.is_empty() { 0 } else { prefix.split('/').count() };
+        let sound = is_name(version) && (depth == 0 || is_path(prefix)) && depth <= DEPTH_MAX;
+        sound.then_some(Self { version, prefix, depth })
+    }
+
+    /// The asset version.
+    pub fn version(&self) -> &'a str {
+        self.version
+    }
+
+    /// The path below which it opens files; empty for all.
+    pub fn prefix(&self) -> &'a str {
+        self.prefix
+    }
+
+    /// True if `path` of `version` is open.
+    pub fn covers(&self, version: &str, path: &str) -> bool {
+        self.version == version && is_below(path, self.prefix)
+    }
+
+    fn depth_digit(&self) -> base36::Digits {
+        base36::Digits::of(u64::try_from(self.depth).expect("at most DEPTH_MAX"))
+    }
+}
+
 impl SigningInput {
-    /// What is signed to grant `version`; none if `kid` or `version` is too long to be one.
-    pub fn new(kid: &str, grant: Grant, version: &str) -> Option<Self> {
-        if KID_LEN_MAX < kid.len() || NAME_LEN_MAX < version.len() {
-            return None;
-        }
+    /// What is signed to give `grant` with the key named `kid`.
+    pub fn new(kid: &str, grant: Grant<'_>) -> Self {
+        assert!(is_kid(kid), "a key id is checked where it comes in");
         let expires = base36::Digits::of(grant.expires.0);
+        let depth = grant.scope.depth_digit();
+        let Scope { version, prefix, .. } = grant.scope;
         let mut input = Self { bytes: [0; SIGNING_INPUT_LEN_MAX], len: 0 };
-        let parts = [CONTEXT, kid, expires.as_str(), grant.session.as_str(), version];
+        // None of them can have a line feed in it, so no two grants are the same text.
+        let (expires, depth, session) = (expires.as_str(), depth.as_str(), grant.session.as_str());
+        let parts = [CONTEXT, kid, expires, depth, session, version, prefix];
         for (i, part) in parts.iter().enumerate() {
             if i != 0 {
                 input.push("\n");
             }
             input.push(part);
         }
-        Some(input)
+        input
     }
 
     /// The bytes.
@@ -168,7 +239,9 @@ impl fmt::Debug for Session {
 
 struct Parts<'a> {
     kid: &'a str,
-    grant: Grant,
+    expires: UnixSeconds,
+    depth: usize,
+    session: Session,
     signature: [u8; SIGNATURE_LEN],
 }
 
@@ -180,20 +253,21 @@ impl<'a> Parts<'a> {
         let mut parts = token.split('.');
         let kid = parts.next().filter(|kid| is_kid(kid))?;
         let expires = UnixSeconds(base36::parse(parts.next()?)?);
+        let depth = usize::try_from(base36::parse(parts.next()?)?).ok()?;
         let session = parts.next()?.parse().ok()?;
         let text = parts.next().filter(|text| text.len() == SIGNATURE_TEXT_LEN)?;
-        if parts.next().is_some() {
+        if DEPTH_MAX < depth || parts.next().is_some() {
             return None;
         }
         let mut signature = [0; SIGNATURE_LEN];
         // Refuses letters outside the alphabet and non-zero bits after the last byte.
         let len = URL_SAFE_NO_PAD.decode_slice(text, &mut signature).ok()?;
-        (len == SIGNATURE_LEN).then_some(Self { kid, grant: Grant { session, expires }, signature })
+        (len == SIGNATURE_LEN).then_some(Self { kid, expires, depth, session, signature })
     }
 }
 
 /// First line of what is signed, so that a signature made for this serves nothing else.
-const CONTEXT: &str = "nearcast-token-v1";
+const CONTEXT: &str = "nearcast-token-v2";
 
 /// Bytes in an Ed25519 signature (RFC 8032).
 pub const SIGNATURE_LEN: usize = 64;
@@ -201,8 +275,14 @@ pub const SIGNATURE_LEN: usize = 64;
 /// The same in base64url without padding.
 const SIGNATURE_TEXT_LEN: usize = 86;
 
-const SIGNING_INPUT_LEN_MAX: usize =
-    CONTEXT.len() + KID_LEN_MAX + base36::DIGITS_MAX + SESSION_LEN + NAME_LEN_MAX + 4;
+const SIGNING_INPUT_LEN_MAX: usize = CONTEXT.len()
+    + KID_LEN_MAX
+    + base36::DIGITS_MAX
+    + 1
+    + SESSION_LEN
+    + NAME_LEN_MAX
+    + PATH_LEN_MAX
+    + 6;
 
 #[cfg(test)]
 mod tests {
@@ -211,74 +291,141 @@ mod tests {
     use proptest::prelude::*;
 
     const VERSION: &str = "film-0123456789abcdef";
+    const PATH: &str = "v/r0/1.m4s";
     const EXPIRES: UnixSeconds = UnixSeconds(1_800_000_000);
     const NOW: UnixSeconds = UnixSeconds(1_799_990_000);
 
     #[test]
     fn a_signed_token_opens_its_version_until_it_expires() {
-        let (key, token) = signed("k1", VERSION);
+        let (key, token) = signed("k1", VERSION, "");
         let keys = [other_key("k0"), key];
-        let grant = Grant { session: session(), expires: EXPIRES };
-        assert_eq!(verify(&keys, &token, VERSION, NOW), Ok(grant));
-        assert_eq!(verify(&keys, &token, VERSION, UnixSeconds(EXPIRES.0 - 1)), Ok(grant));
-        assert_eq!(verify(&keys, &token, VERSION, EXPIRES), Err(TokenError::Expired));
-        assert_eq!(verify(&keys, &token, VERSION, UnixSeconds(u64::MAX)), Err(TokenError::Expired));
+        let grant = grant(VERSION, "");
+        let at = |now| verify(&keys, &token, VERSION, PATH, now);
+        assert_eq!(at(NOW), Ok(grant));
+        assert_eq!(at(UnixSeconds(EXPIRES.0 - 1)), Ok(grant));
+        assert_eq!(at(EXPIRES), Err(TokenError::Expired));
+        assert_eq!(at(UnixSeconds(u64::MAX)), Err(TokenError::Expired));
     }
 
     #[test]
     fn a_token_has_the_form_that_the_url_scheme_fixes() {
-        let (_, token) = signed("k1", VERSION);
+        let (_, token) = signed("k1", VERSION, "v/r0");
         let parts: Vec<&str> = token.split('.').collect();
-        assert_eq!(parts[..3], ["k1", "tro8w0", "AAECAwQFBgcICQoL"]);
-        assert_eq!(parts[3].len(), 86);
-        assert_eq!(parts.len(), 4);
-        let grant = Grant { session: session(), expires: EXPIRES };
-        let input = SigningInput::new("k1", grant, VERSION).unwrap();
-        let text = "nearcast-token-v1\nk1\ntro8w0\nAAECAwQFBgcICQoL\nfilm-0123456789abcdef";
+        assert_eq!(parts[..4], ["k1", "tro8w0", "2", "AAECAwQFBgcICQoL"]);
+        assert_eq!(parts[4].len(), 86);
+        assert_eq!(parts.len(), 5);
+        let input = SigningInput::new("k1", grant(VERSION, "v/r0"));
+        let text =
+            "nearcast-token-v2\nk1\ntro8w0\n2\nAAECAwQFBgcICQoL\nfilm-0123456789abcdef\nv/r0";
         assert_eq!(input.as_bytes(), text.as_bytes());
     }
 
     #[test]
     fn a_token_for_one_version_does_not_open_another() {
-        let (key, token) = signed("k1", VERSION);
-        for other in ["film-0123456789abcdee", "film", "", "film-0123456789abcdef2"] {
-            let refused = verify(std::slice::from_ref(&key), &token, other, NOW);
+        let (key, token) = signed("k1", VERSION, "");
+        let keys = [key];
+        for other in ["film-0123456789abcdee", "film", "film-0123456789abcdef2"] {
+            let refused = verify(&keys, &token, other, PATH, NOW);
             assert_eq!(refused, Err(TokenError::BadSignature), "{other}");
         }
         let long = "x".repeat(10_000);
-        assert_eq!(verify(&[key], &token, &long, NOW), Err(TokenError::Malformed));
+        let odd = format!("{VERSION}\nv");
+        for other in ["", "..", "Film", &long, &odd] {
+            let refused = verify(&keys, &token, other, PATH, NOW);
+            assert_eq!(refused, Err(TokenError::Malformed), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_token_for_a_path_opens_it_and_what_is_below() {
+        for prefix in ["", "v", "v/r0", "v/r0/1.m4s"] {
+            let (key, token) = signed("k1", VERSION, prefix);
+            assert_eq!(verify(&[key], &token, VERSION, PATH, NOW), Ok(grant(VERSION, prefix)));
+        }
+    }
+
+    #[test]
+    fn no_other_path_is_opened_however_it_is_written() {
+        let (key, token) = signed("k1", VERSION, "v/r0");
+        let keys = [key];
+        let at = |path: &str| verify(&keys, &token, VERSION, path, NOW).map(|_| ());
+        assert_eq!(at("v/r0"), Ok(()));
+        for path in ["v/r1/1.m4s", "v/r", "v/r00", "v/R0/x", "x/v/r0", "v%2fr0/x", "v /r0"] {
+            let error =
+                if path.contains('/') { TokenError::BadSignature } else { TokenError::Outside };
+            assert_eq!(at(path), Err(error), "{path}");
+        }
+        assert_eq!(at("v"), Err(TokenError::Outside));
+        let tricks =
+            ["v/r0/../r1/x", "v//r0/x", "/v/r0", "v/./r0", "v/r0/", "v/r0/..", "v\\r0/x", ""];
+        for path in tricks.into_iter().chain(["v/r0\n/x", "v/r0/\0"]) {
+            assert_eq!(at(path), Err(TokenError::Malformed), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_version_s_token_is_not_one_for_a_path_nor_the_other_way_round() {
+        for (signed_for, forged) in [("", "1"), ("v", "0"), ("v", "2"), ("v/r0", "1")] {
+            let (key, token) = signed("k1", VERSION, signed_for);
+            let parts: Vec<&str> = token.split('.').collect();
+            let token = [parts[0], parts[1], forged, parts[3], parts[4]].join(".");
+            let refused = verify(&[key], &token, VERSION, PATH, NOW);
+            assert_eq!(refused, Err(TokenError::BadSignature), "{signed_for} as {forged}");
+        }
+    }
+
+    #[test]
+    fn scopes_are_paths_of_bounded_depth() {
+        for bad in ["/", "a/", "/a", "..", "a//b", "a\n", &"a/".repeat(35), &["a"; 36].join("/")] {
+            assert_eq!(Scope::below(VERSION, bad), None, "{bad}");
+        }
+        let deep = ["a"; 35].join("/");
+        assert!(Scope::below(VERSION, &deep).is_some());
+        assert_eq!(Scope::whole("Not a name"), None);
+        let scope = Scope::below(VERSION, "v").unwrap();
+        assert_eq!((scope.version(), scope.prefix()), (VERSION, "v"));
+        assert!(scope.covers(VERSION, "v") && scope.covers(VERSION, "v/x"));
+        assert!(
+            !scope.covers(VERSION, "vx") && !scope.covers("film", "v") && !scope.covers("", "")
+        );
     }
 
     #[test]
     fn every_changed_byte_is_seen() {
-        let (key, token) = signed("k1", VERSION);
-        let keys = [key];
-        for at in 0..token.len() {
-            for byte in 0..128_u8 {
-                let mut bytes = token.clone().into_bytes();
-                if bytes[at] == byte {
-                    continue;
+        for prefix in ["", "v"] {
+            let (key, token) = signed("k1", VERSION, prefix);
+            let keys = [key];
+            let is_err = |token: &str| verify(&keys, token, VERSION, PATH, NOW).is_err();
+            for at in 0..token.len() {
+                for byte in 0..128_u8 {
+                    let mut bytes = token.clone().into_bytes();
+                    if bytes[at] == byte {
+                        continue;
+                    }
+                    bytes[at] = byte;
+                    let changed = String::from_utf8(bytes).unwrap();
+                    assert!(is_err(&changed), "{at}: {byte}");
                 }
-                bytes[at] = byte;
-                let changed = String::from_utf8(bytes).unwrap();
-                assert!(verify(&keys, &changed, VERSION, NOW).is_err(), "{at}: {byte}");
+                let mut shorter = token.clone();
+                shorter.remove(at);
+                assert!(is_err(&shorter), "without byte {at}");
             }
-            let mut shorter = token.clone();
-            shorter.remove(at);
-            assert!(verify(&keys, &shorter, VERSION, NOW).is_err(), "without byte {at}");
         }
     }
 
     #[test]
     fn refusals_say_what_to_count() {
-        let (key, token) = signed("k1", VERSION);
-        let unknown = verify(&[other_key("k2")], &token, VERSION, NOW);
-        assert_eq!(unknown, Err(TokenError::UnknownKey));
-        let wrong_key = verify(&[other_key("k1")], &token, VERSION, NOW);
-        assert_eq!(wrong_key, Err(TokenError::BadSignature));
-        let keys = [key];
-        for bad in ["", ".", "...", "k1", &token[1..], &format!("{token}."), &format!("{token}=")] {
-            let refused = verify(&keys, bad, VERSION, NOW);
+        let (key, token) = signed("k1", VERSION, "");
+        let with = |key: &TokenKey, token: &str| {
+            verify(std::slice::from_ref(key), token, VERSION, PATH, NOW).map(|_| ())
+        };
+        assert_eq!(with(&other_key("k2"), &token), Err(TokenError::UnknownKey));
+        assert_eq!(with(&other_key("k1"), &token), Err(TokenError::BadSignature));
+        let old = token.replacen(".0.", ".", 1);
+        let deep = token.replacen(".0.", ".10.", 1);
+        let bad = ["", ".", "...", "k1", &token[1..], &format!("{token}."), &format!("{token}=")];
+        for bad in bad.into_iter().chain([old.as_str(), &deep]) {
+            let refused = with(&key, bad);
             assert!(
                 matches!(refused, Err(TokenError::Malformed | TokenError::UnknownKey)),
                 "{bad}: {refused:?}"
@@ -288,35 +435,51 @@ mod tests {
 
     #[test]
     fn a_key_that_is_no_point_on_the_curve_refuses_and_does_not_panic() {
-        let (_, token) = signed("k1", VERSION);
+        let (_, token) = signed("k1", VERSION, "");
         let key = TokenKey { kid: "k1".to_owned(), public_key: [0xff; 32] };
-        assert_eq!(verify(&[key], &token, VERSION, NOW), Err(TokenError::BadSignature));
+        assert_eq!(verify(&[key], &token, VERSION, PATH, NOW), Err(TokenError::BadSignature));
     }
 
     #[test]
     fn the_longest_token_fits_its_bound() {
         let pair = Ed25519KeyPair::from_seed_unchecked(&[1; 32]).unwrap();
-        let grant = Grant { session: session(), expires: UnixSeconds(u64::MAX) };
         let kid = "k".repeat(KID_LEN_MAX);
         let version = "v".repeat(NAME_LEN_MAX);
-        let token = sign(&pair, &kid, grant, &version);
-        assert_eq!(token.len(), TOKEN_LEN_MAX);
-        assert!(verify(&[public(&kid, &pair)], &token, &version, NOW).is_ok());
+        let path = format!("{}/{}", ["a"; 34].join("/"), "x".repeat(PATH_LEN_MAX - 68));
+        let scope = Scope::below(&version, &path).unwrap();
+        let grant = Grant { session: session(), expires: UnixSeconds(u64::MAX), scope };
+        let token = sign(&pair, &kid, grant);
+        assert_eq!((token.len(), path.len()), (TOKEN_LEN_MAX, PATH_LEN_MAX));
+        assert!(verify(&[public(&kid, &pair)], &token, &version, &path, NOW).is_ok());
     }
 
     proptest! {
         #[test]
-        fn arbitrary_text_is_refused_and_never_panics(token in ".{0,200}", version in ".{0,80}") {
+        fn arbitrary_text_is_refused_and_never_panics(
+            token in ".{0,200}", version in ".{0,80}", path in ".{0,80}"
+        ) {
             let keys = [other_key("k1")];
-            prop_assert!(verify(&keys, &token, &version, NOW).is_err());
+            prop_assert!(verify(&keys, &token, &version, &path, NOW).is_err());
         }
 
         #[test]
         fn what_looks_like_a_token_is_refused_too(
-            token in "k1\\.[0-9a-z]{1,14}\\.[0-9A-Za-z_-]{16}\\.[0-9A-Za-z_-]{86}"
+            token in "k1\\.[0-9a-z]{1,14}\\.[0-9a-z]\\.[0-9A-Za-z_-]{16}\\.[0-9A-Za-z_-]{86}"
         ) {
             let keys = [other_key("k1")];
-            prop_assert!(verify(&keys, &token, VERSION, NOW).is_err());
+            prop_assert!(verify(&keys, &token, VERSION, PATH, NOW).is_err());
+        }
+
+        #[test]
+        fn a_token_opens_exactly_what_its_scope_covers(
+            prefix in "([ab.]{1,2}(/[ab.]{1,2}){0,2})?",
+            path in "/{0,1}[ab.]{1,2}(/[ab.]{0,2}){0,3}",
+        ) {
+            if let Some(scope) = Scope::below(VERSION, &prefix) {
+                let (key, token) = signed("k1", VERSION, &prefix);
+                let opened = verify(&[key], &token, VERSION, &path, NOW).is_ok();
+                prop_assert_eq!(opened, is_path(&path) && scope.covers(VERSION, &path));
+            }
         }
 
         #[test]
@@ -326,15 +489,18 @@ mod tests {
         }
     }
 
-    fn signed(kid: &str, version: &str) -> (TokenKey, String) {
-        let pair = Ed25519KeyPair::from_seed_unchecked(&[1; 32]).unwrap();
-        let grant = Grant { session: session(), expires: EXPIRES };
-        (public(kid, &pair), sign(&pair, kid, grant, version))
+    fn grant<'a>(version: &'a str, prefix: &'a str) -> Grant<'a> {
+        let scope = Scope::below(version, prefix).unwrap();
+        Grant { session: session(), expires: EXPIRES, scope }
     }
 
-    fn sign(pair: &Ed25519KeyPair, kid: &str, grant: Grant, version: &str) -> String {
-        let input = SigningInput::new(kid, grant, version).unwrap();
-        let signature = pair.sign(input.as_bytes());
+    fn signed(kid: &str, version: &str, prefix: &str) -> (TokenKey, String) {
+        let pair = Ed25519KeyPair::from_seed_unchecked(&[1; 32]).unwrap();
+        (public(kid, &pair), sign(&pair, kid, grant(version, prefix)))
+    }
+
+    fn sign(pair: &Ed25519KeyPair, kid: &str, grant: Grant<'_>) -> String {
+        let signature = pair.sign(SigningInput::new(kid, grant).as_bytes());
         assemble(kid, grant, signature.as_ref().try_into().unwrap())
     }
 

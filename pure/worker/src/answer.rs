@@ -120,19 +120,20 @@ fn find<'c>(
     else {
         return Err(Status::NotFound);
     };
+    // Decoded first: what the token is checked for is what is looked up.
+    let mut buffer = [0; PATH_LEN_MAX];
+    let path = target::decode(path, &mut buffer).map_err(|_| Status::BadRequest)?;
     let known = catalogue.versions.get(version);
-    let keys = catalogue.keys_epoch;
-    let covered = granted.as_ref().is_some_and(|g| g.covers(token, version, now.wall, keys));
+    let (keys, clock) = (catalogue.keys_epoch, catalogue.token_clock(now.wall));
+    let covered = granted.as_ref().is_some_and(|g| g.covers(token, (version, path), clock, keys));
     if !covered {
-        let verified = playback::token::verify(&catalogue.token_keys, token, version, now.wall);
+        let verified = playback::token::verify(&catalogue.token_keys, token, version, path, clock);
         let grant = verified.map_err(|_| Status::Forbidden)?;
         if let Some(known) = known {
             let id = known.id.clone();
-            *granted = Some(Box::new(Granted::new(token, id, grant.expires, keys)));
+            *granted = Some(Box::new(Granted::new(token, id, grant, keys)));
         }
     }
-    let mut buffer = [0; PATH_LEN_MAX];
-    let path = target::decode(path, &mut buffer).map_err(|_| Status::BadRequest)?;
     let version = known.ok_or(Status::NotFound)?;
     let file = version.files.get(path).ok_or(Status::NotFound)?;
     Ok((version, file))

@@ -4,8 +4,9 @@ use http1::Status;
 use model::extent::DriveIndex;
 use model::handle::{ConnectionId, FileSlot};
 use model::id::{AssetVersionId, ObjectId};
+use model::path::is_below;
 use model::units::{Bytes, Instant, UnixSeconds};
-use playback::token::TOKEN_LEN_MAX;
+use playback::token::{Grant, TOKEN_LEN_MAX};
 
 /// One connection.
 #[derive(Debug)]
@@ -82,33 +83,45 @@ impl Stage {
     }
 }
 
-/// A token that was verified on this connection: the same bytes need no second verification.
+/// A token that was verified on this connection: below the path that it is for, the same bytes
+/// need no second verification.
 #[derive(Debug)]
 pub(crate) struct Granted {
     token: [u8; TOKEN_LEN_MAX],
     token_len: usize,
     version: AssetVersionId,
+    /// Empty, and no allocation, for the whole version.
+    prefix: Box<str>,
     expires: UnixSeconds,
     /// Which set of keys it was verified with.
     keys: u64,
 }
 
 impl Granted {
-    pub(crate) fn new(
-        token: &str,
-        version: AssetVersionId,
-        expires: UnixSeconds,
-        keys: u64,
-    ) -> Self {
+    pub(crate) fn new(token: &str, version: AssetVersionId, grant: Grant<'_>, keys: u64) -> Self {
         let mut copy = [0; TOKEN_LEN_MAX];
         copy[..token.len()].copy_from_slice(token.as_bytes());
-        Self { token: copy, token_len: token.len(), version, expires, keys }
+        Self {
+            token: copy,
+            token_len: token.len(),
+            version,
+            prefix: grant.scope.prefix().into(),
+            expires: grant.expires,
+            keys,
+        }
     }
 
-    /// True if this very token was verified for this version, with keys that still hold.
-    pub(crate) fn covers(&self, token: &str, version: &str, now: UnixSeconds, keys: u64) -> bool {
+    /// True if this very token was verified for what this path is below, with keys that still hold.
+    pub(crate) fn covers(
+        &self,
+        token: &str,
+        (version, path): (&str, &str),
+        now: UnixSeconds,
+        keys: u64,
+    ) -> bool {
         &self.token[..self.token_len] == token.as_bytes()
             && self.version.as_str() == version
+            && is_below(path, &self.prefix)
             && now < self.expires
             && self.keys == keys
     }

@@ -40,6 +40,9 @@ pub struct Config {
     pub request_timeout: Nanos,
     /// Between requests.
     pub idle_timeout: Nanos,
+    /// How long after its expiry a token is still good: what the clock of whoever signed it may be
+    /// behind ours. Whole seconds.
+    pub token_leeway: Nanos,
     /// For a client to take what was sent at once, and for a drive to answer.
     pub progress_timeout: Nanos,
 }
@@ -102,7 +105,7 @@ impl Worker {
         http1::date::write(now.wall, &mut date);
         Self {
             config,
-            catalogue: Catalogue::default(),
+            catalogue: Catalogue { token_leeway: config.token_leeway, ..Catalogue::default() },
             connections: Vec::new(),
             files: Files::new(config.file_slots),
             drives: (0..config.drives).map(|_| Scheduler::new(scheduler)).collect(),

@@ -10,7 +10,7 @@ use model::handle::{BufferId, ConnectionId, FileSlot};
 use model::id::{Generation, ObjectId};
 use model::manifest::{AssetVersion, File, Manifest, TokenKey};
 use model::units::{Bytes, Instant, Nanos, UnixSeconds};
-use playback::token::{Grant, Session, SigningInput, assemble};
+use playback::token::{Grant, Scope, Session, SigningInput, assemble};
 use proptest::prelude::*;
 use worker::{Action, Body, Config, Ending, Event, Fault, Now, Update, Worker};
 
@@ -39,8 +39,14 @@ fn key() -> Ed25519KeyPair {
 }
 
 fn token_until(expires: u64) -> String {
-    let grant = Grant { session: Session::of_random([9; 12]), expires: UnixSeconds(expires) };
-    let input = SigningInput::new("k1", grant, "film-1").unwrap();
+    token_for("", expires)
+}
+
+fn token_for(prefix: &str, expires: u64) -> String {
+    let scope = Scope::below("film-1", prefix).unwrap();
+    let session = Session::of_random([9; 12]);
+    let grant = Grant { session, expires: UnixSeconds(expires), scope };
+    let input = SigningInput::new("k1", grant);
     let signature = key().sign(input.as_bytes()).as_ref().try_into().unwrap();
     assemble("k1", grant, &signature)
 }
@@ -77,6 +83,7 @@ fn config() -> Config {
         head_len_max: 2048,
         request_timeout: Nanos::seconds(10),
         idle_timeout: Nanos::seconds(60),
+        token_leeway: Nanos::seconds(5),
         progress_timeout: Nanos::seconds(30),
     }
 }
@@ -325,7 +332,7 @@ fn each_status_has_its_request() {
     assert_eq!(other("GET /"), 404);
     assert_eq!(other("GET /t/nonsense/film-1/v.mp4"), 403);
     assert_eq!(other(&format!("GET /t/{token}/film-2/v.mp4")), 403);
-    assert_eq!(other(&format!("GET /t/{}/film-1/v.mp4", token_until(WALL))), 403);
+    assert_eq!(other(&format!("GET /t/{}/film-1/v.mp4", token_until(WALL - 5))), 403);
     assert_eq!(bench.worker.counters().misses, 1);
     assert_eq!(bench.worker.counters().forbidden, 3);
 }
@@ -490,9 +497,11 @@ fn a_token_is_verified_again_when_the_keys_change_or_it_expires() {
         status(&split(&bench.received[&connection]).0)
     };
     assert_eq!((ask(&mut bench), ask(&mut bench)), (200, 200));
-    bench.now.wall.0 += 1000;
+    bench.now.wall.0 += 1004;
+    assert_eq!(ask(&mut bench), 200, "within the leeway");
+    bench.now.wall.0 += 1;
     assert_eq!(ask(&mut bench), 403);
-    bench.now.wall.0 -= 1000;
+    bench.now.wall.0 -= 1005;
     assert_eq!(ask(&mut bench), 200);
     bench.event(Event::Update(Update::Manifest(Arc::new(Manifest {
         appliance: "a1".parse().unwrap(),
@@ -502,6 +511,47 @@ fn a_token_is_verified_again_when_the_keys_change_or_it_expires() {
         versions: vec![],
     }))));
     assert_eq!(ask(&mut bench), 403);
+}
+
+#[test]
+fn a_token_for_a_path_opens_nothing_beside_it_on_any_connection() {
+    let path_token = token_for("a b", WALL + 1000);
+    let cases = [
+        ("a%20b/%C3%A9.mp4", 200),
+        ("%61%20b/%C3%A9.mp4", 200),
+        ("a%20b", 404),
+        ("a%20b/x", 404),
+        ("v.mp4", 403),
+        ("a%20bc", 403),
+        ("a%2520b/%C3%A9.mp4", 403),
+        ("A%20b/%C3%A9.mp4", 403),
+        ("a%20b/../v.mp4", 400),
+        ("a%20b/%2e%2e/v.mp4", 400),
+        ("a%20b%2f..%2fv.mp4", 400),
+        ("a%20b/%2E./v.mp4", 400),
+        ("a%20b//v.mp4", 400),
+        ("/a%20b/v.mp4", 400),
+        ("./v.mp4", 400),
+    ];
+    // Once with the token verified anew for each, once with it granted on the connection before.
+    for warm in [false, true] {
+        let mut bench = Bench::new();
+        for (slot, (path, expected)) in (0..).zip(cases) {
+            let connection = bench.connect(slot);
+            let ask = |path: &str, bench: &mut Bench| {
+                bench.received.remove(&connection);
+                let line = format!("HEAD /t/{path_token}/film-1/{path} HTTP/1.1");
+                bench.say(connection, &format!("{line}\r\nHost: a\r\n\r\n"));
+                bench.settle();
+                status(&split(&bench.received[&connection]).0)
+            };
+            if warm {
+                assert_eq!(ask("a%20b/%C3%A9.mp4", &mut bench), 200);
+            }
+            assert_eq!(ask(path, &mut bench), expected, "{path}, granted before: {warm}");
+            bench.event(Event::Ended { connection });
+        }
+    }
 }
 
 #[derive(Clone, Debug)]

@@ -91,6 +91,8 @@ struct ServeFile {
     progress_timeout: Quantity<Nanos>,
     #[serde(default = "ten_seconds")]
     stop_within: Quantity<Nanos>,
+    #[serde(default = "sixty_seconds")]
+    token_leeway: Quantity<Nanos>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -174,6 +176,9 @@ pub struct Settings {
     pub progress_timeout: Nanos,
     /// How long a stop may take.
     pub stop_within: Nanos,
+    /// How long after its expiry a token is still good: what this clock and the control plane's
+    /// may differ by. Whole seconds, at most an hour.
+    pub token_leeway: Nanos,
     /// Drive directories.
     pub drives: Vec<PathBuf>,
     /// Reads in flight per drive and worker.
@@ -242,7 +247,7 @@ impl Settings {
         let text = |value: &dyn std::fmt::Display| format!("\"{value}\"");
         let none = || "none".to_owned();
         let paths = &mut self.drives.iter().map(|path| text(&path.display()));
-        let rows: [(&str, &str, String); 25] = [
+        let rows: [(&str, &str, String); 26] = [
             ("", "name", text(&self.name)),
             ("", "state", text(&self.state.display())),
             ("serve", "listen", list(&mut self.listen.iter().map(|at| text(at)))),
@@ -259,6 +264,7 @@ impl Settings {
             ("serve", "idle_timeout", text(&self.idle_timeout)),
             ("serve", "progress_timeout", text(&self.progress_timeout)),
             ("serve", "stop_within", text(&self.stop_within)),
+            ("serve", "token_leeway", text(&self.token_leeway)),
             ("drives", "paths", list(paths)),
             ("drives", "depth", self.drive_depth.to_string()),
             ("drives", "small_objects_max", text(&self.small_objects_max)),
@@ -320,6 +326,7 @@ fn check(file: File, origins: BTreeMap<String, String>) -> Result<Settings, Conf
         let message = format!("must be between {workers} and {}", workers * 30_000);
         return Err(wrong("serve", "transfers_max", message));
     }
+    check_leeway(serve.token_leeway.0)?;
     let control_url = file.control.url.trim_end_matches('/').to_owned();
     if !control_url.starts_with("http://") && !control_url.starts_with("https://") {
         let message = format!("\"{control_url}\" must begin with http:// or https://");
@@ -343,6 +350,7 @@ fn check(file: File, origins: BTreeMap<String, String>) -> Result<Settings, Conf
         idle_timeout: serve.idle_timeout.0,
         progress_timeout: serve.progress_timeout.0,
         stop_within: serve.stop_within.0,
+        token_leeway: serve.token_leeway.0,
         drives: file.drives.paths,
         drive_depth: file.drives.depth,
         small_objects_max: file.drives.small_objects_max.0,
@@ -354,6 +362,14 @@ fn check(file: File, origins: BTreeMap<String, String>) -> Result<Settings, Conf
         metrics_listen: file.metrics.listen,
         origins,
     })
+}
+
+fn check_leeway(leeway: Nanos) -> Result<(), ConfigError> {
+    if Nanos::seconds(3600) < leeway {
+        let message = format!("{leeway} is more than an hour: set the clocks right instead");
+        return Err(wrong("serve", "token_leeway", message));
+    }
+    Ok(())
 }
 
 fn check_drives(drives: &DrivesFile) -> Result<(), ConfigError> {

@@ -132,6 +132,7 @@ fn worker_config(settings: &Settings) -> worker::Config {
         head_len_max: settings.head_max.as_usize(),
         request_timeout: settings.request_timeout,
         idle_timeout: settings.idle_timeout,
+        token_leeway: settings.token_leeway,
         progress_timeout: settings.progress_timeout,
     }
 }

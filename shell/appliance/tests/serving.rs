@@ -19,7 +19,7 @@ use model::extent::{DriveIndex, Extent, FileName};
 use model::id::{Generation, ObjectId};
 use model::manifest::{AssetVersion, File, Manifest, TokenKey};
 use model::units::{Bytes, Nanos, UnixSeconds};
-use playback::token::{Grant, Session, SigningInput, assemble};
+use playback::token::{Grant, Scope, Session, SigningInput, assemble};
 use rustls::pki_types::{PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use tls::Acceptor;
@@ -89,6 +89,7 @@ fn config() -> Config {
         head_len_max: 8192,
         request_timeout: Nanos::seconds(2),
         idle_timeout: Nanos::seconds(30),
+        token_leeway: Nanos::seconds(0),
         progress_timeout: Nanos::seconds(30),
     }
 }
@@ -117,8 +118,9 @@ fn publish(sender: &Sender) -> String {
     let extent = Extent { drive: DriveIndex(0), file, offset: Bytes(0), len: Bytes::of(LEN) };
     sender.send(Letter::Update(Update::Published { object, extent, small: None }));
     let expires = UnixSeconds(clock::wall().0 + 1000);
-    let grant = Grant { session: Session::of_random([9; 12]), expires };
-    let input = SigningInput::new("k1", grant, "film-1").unwrap();
+    let scope = Scope::whole("film-1").unwrap();
+    let grant = Grant { session: Session::of_random([9; 12]), expires, scope };
+    let input = SigningInput::new("k1", grant);
     let signature = key.sign(input.as_bytes()).as_ref().try_into().unwrap();
     format!("/t/{}/film-1/v.mp4", assemble("k1", grant, &signature))
 }

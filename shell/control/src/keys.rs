@@ -13,7 +13,7 @@ use aws_lc_rs::{constant_time, hmac, rand};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use director::front::Ticket;
-use model::id::{AssetVersionId, ObjectId};
+use model::id::ObjectId;
 use model::manifest::TokenKey;
 use playback::token::{Grant, Session, SigningInput, assemble, is_kid};
 use serde::{Deserialize, Serialize};
@@ -114,11 +114,10 @@ impl Keys {
         Session::of_random(random(&self.random))
     }
 
-    /// A token that grants `version`.
-    pub fn token(&self, grant: Grant, version: &AssetVersionId) -> String {
+    /// A token that gives `grant`.
+    pub fn token(&self, grant: Grant<'_>) -> String {
         let (kid, pair) = self.token.first().expect("parse refuses a file without one");
-        let input = SigningInput::new(kid, grant, version.as_str()).expect("both are short names");
-        let signature = pair.sign(input.as_bytes());
+        let signature = pair.sign(SigningInput::new(kid, grant).as_bytes());
         assemble(
             kid,
             grant,
@@ -207,17 +206,18 @@ const MAC_LEN: usize = 16;
 mod tests {
     use super::*;
     use model::units::UnixSeconds;
-    use playback::token;
+    use playback::token::{self, Scope};
 
     #[test]
     fn tokens_are_good_for_whoever_has_the_public_key_also_after_a_restart() {
         let state = tempfile::tempdir().unwrap();
         let keys = Keys::open(state.path()).unwrap();
-        let grant = Grant { session: keys.session(), expires: UnixSeconds(1000) };
-        let version = "film-1".parse().unwrap();
-        let token = keys.token(grant, &version);
+        let scope = Scope::below("film-1", "v").unwrap();
+        let grant = Grant { session: keys.session(), expires: UnixSeconds(1000), scope };
+        let token = keys.token(grant);
         let public = Keys::open(state.path()).unwrap().public();
-        assert_eq!(token::verify(&public, &token, "film-1", UnixSeconds(999)), Ok(grant));
+        let verified = token::verify(&public, &token, "film-1", "v/a.mp4", UnixSeconds(999));
+        assert_eq!(verified, Ok(grant));
     }
 
     #[test]

@@ -52,7 +52,7 @@ impl Tree {
 
     /// Opens an ordinary file for reading.
     pub(crate) fn open_file(&self, path: &str) -> Result<File, TreeError> {
-        if !wire::convert::is_path(path) {
+        if !model::path::is_path(path) {
             return Err(TreeError::Path);
         }
         // O_NONBLOCK so that a pipe without a writer cannot hold us; files do not mind it.

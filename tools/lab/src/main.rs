@@ -8,6 +8,7 @@ mod compare;
 mod cpu;
 mod load;
 mod stop;
+mod token;
 mod url;
 mod window;
 
@@ -36,6 +37,8 @@ enum Verb {
     Compare(compare::Args),
     /// Drives load at a server and says what came.
     Load(load::Args),
+    /// What it costs to check a playback token.
+    Token(token::Args),
 }
 
 fn main() -> ExitCode {
@@ -64,6 +67,7 @@ fn run(cli: &Cli) -> Result<()> {
     match &cli.verb {
         Verb::Compare(args) => compare::run(args),
         Verb::Load(args) => load::run(args),
+        Verb::Token(args) => token::run(args),
     }
 }
 

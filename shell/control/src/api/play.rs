@@ -11,7 +11,7 @@ use director::{Format, Snapshot};
 use model::id::AssetId;
 use model::topology::Prefix;
 use model::units::UnixSeconds;
-use playback::token::{Grant, Session};
+use playback::token::{Grant, Scope, Session};
 use playback::{Pathway, dash, hls};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -215,8 +215,10 @@ fn begin(
     let choice = snapshot.choose(&asset, &player, &control.steering_config())?;
     let lifetime = control.config.token_lifetime.as_seconds();
     let expires = UnixSeconds(control.clock.unix().0.saturating_add(lifetime));
-    let token = control.keys.token(Grant { session, expires }, choice.version.id());
-    let base = |url: &str| format!("{url}/t/{token}/{}/", choice.version.id());
+    let version = choice.version.id();
+    let scope = Scope::whole(version.as_str()).expect("an asset version's id is its name");
+    let token = control.keys.token(Grant { session, expires, scope });
+    let base = |url: &str| format!("{url}/t/{token}/{version}/");
     let pathway = |candidate: &steering::Candidate| {
         let appliance = snapshot.view.appliances.get(&candidate.appliance)?;
         Some(PathwayOut {

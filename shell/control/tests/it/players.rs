@@ -9,6 +9,9 @@ use crate::appliance::Appliance;
 use crate::control::Running;
 use crate::film::film;
 
+/// Any: the tokens are for all of a version.
+const PATH: &str = "v/media_0.m3u8";
+
 #[test]
 fn an_hls_player_gets_pathways_a_good_token_and_a_steering_server() {
     let (control, keys) = playing();
@@ -30,7 +33,7 @@ fn an_hls_player_gets_pathways_a_good_token_and_a_steering_server() {
     let parts: Vec<&str> = url.split('/').collect();
     assert_eq!((parts[3], parts[5]), ("t", "film-1"));
     let now = UnixSeconds(now());
-    let grant = token::verify(&keys, parts[4], "film-1", now).expect("the token is good");
+    let grant = token::verify(&keys, parts[4], "film-1", PATH, now).expect("the token is good");
     assert!((now.0 + 4 * 3600 - 5..=now.0 + 4 * 3600 + 5).contains(&grant.expires.0));
 
     let steering = quoted(&text, "SERVER-URI=\"")[0];
@@ -62,7 +65,7 @@ fn a_dash_player_gets_the_same() {
     let base = text.split("serviceLocation=\"b1\">").nth(1).unwrap().split('<').next().unwrap();
     assert!(base.ends_with("/film-1/v/"), "{base}");
     let token = base.split('/').nth(4).unwrap();
-    assert!(token::verify(&keys, token, "film-1", UnixSeconds(now())).is_ok());
+    assert!(token::verify(&keys, token, "film-1", PATH, UnixSeconds(now())).is_ok());
 }
 
 #[test]
@@ -77,7 +80,7 @@ fn a_program_begins_a_playback_and_a_player_joins_it() {
     assert_eq!((&first["appliance"], &first["site"]), (&json!("b1"), &json!("b")));
     assert_eq!(first["plain_base_url"], "http://127.0.0.4:8480".to_owned() + &path_of(first));
     let token = first["base_url"].as_str().unwrap().split('/').nth(4).unwrap();
-    let grant = token::verify(&keys, token, "film-1", UnixSeconds(now())).unwrap();
+    let grant = token::verify(&keys, token, "film-1", PATH, UnixSeconds(now())).unwrap();
     assert_eq!(grant.session.as_str(), session);
     assert_eq!(playback["expires_unix_s"], grant.expires.0);
     for key in ["hls_url", "dash_url"] {

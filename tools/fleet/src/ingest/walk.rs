@@ -86,7 +86,7 @@ fn join(directory: &str, path: &Path) -> anyhow::Result<String> {
         directory => format!("{directory}/{name}"),
     };
     ensure!(
-        wire::convert::is_path(&joined),
+        model::path::is_path(&joined),
         "{joined:?} cannot stand in a media URL: at most {PATH_LEN_MAX} bytes, no control \
          characters, no backslash"
     );

@@ -532,23 +532,26 @@ fn a_token_for_a_path_opens_nothing_beside_it_on_any_connection() {
         ("a%20b//v.mp4", 400),
         ("/a%20b/v.mp4", 400),
         ("./v.mp4", 400),
+        ("../film-2/a%20b/%C3%A9.mp4", 400),
     ];
     // Once with the token verified anew for each, once with it granted on the connection before.
     for warm in [false, true] {
         let mut bench = Bench::new();
         for (slot, (path, expected)) in (0..).zip(cases) {
             let connection = bench.connect(slot);
-            let ask = |path: &str, bench: &mut Bench| {
+            let ask = |version: &str, path: &str, bench: &mut Bench| {
                 bench.received.remove(&connection);
-                let line = format!("HEAD /t/{path_token}/film-1/{path} HTTP/1.1");
+                let line = format!("HEAD /t/{path_token}/{version}/{path} HTTP/1.1");
                 bench.say(connection, &format!("{line}\r\nHost: a\r\n\r\n"));
                 bench.settle();
                 status(&split(&bench.received[&connection]).0)
             };
             if warm {
-                assert_eq!(ask("a%20b/%C3%A9.mp4", &mut bench), 200);
+                assert_eq!(ask("film-1", "a%20b/%C3%A9.mp4", &mut bench), 200);
             }
-            assert_eq!(ask(path, &mut bench), expected, "{path}, granted before: {warm}");
+            let status = ask("film-1", path, &mut bench);
+            assert_eq!(status, expected, "{path}, granted before: {warm}");
+            assert_eq!(ask("film-2", "a%20b/%C3%A9.mp4", &mut bench), 403, "granted: {warm}");
             bench.event(Event::Ended { connection });
         }
     }

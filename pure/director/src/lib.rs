@@ -11,6 +11,9 @@
 //! before anybody sees it: `Action::Store`, then `Event::Stored`. So after a crash no generation
 //! is ever given to two different manifests. Observed state lives here only and is bounded.
 //!
+//! A director is a writer's, or a replica: that follows another's desired state, which arrives as a
+//! whole (`Event::Replaced`), observes by itself, places nothing and stores nothing.
+//!
 //! Placement follows desired state and what drives can hold. That an appliance is silent changes
 //! where players are sent, never where files go: an operator decides when one is gone for good.
 
@@ -66,7 +69,7 @@ pub struct Director {
     /// Versions that should be held somewhere, current ones first.
     kept: Vec<Arc<Version>>,
     index: ObjectIndex,
-    publisher: Publisher,
+    role: Role,
     placement: placement::Placement,
     history: History,
     notices: VecDeque<Notice>,
@@ -76,6 +79,15 @@ pub struct Director {
     view_is_old: bool,
     now_unix: UnixSeconds,
     counters: Counters,
+}
+
+/// Who decides.
+#[derive(Debug)]
+enum Role {
+    /// This director: it places, and publishes manifests.
+    Writer(Publisher),
+    /// Another, whose newest generation of manifests this is.
+    Replica(Generation),
 }
 
 /// A registered appliance and what is known of it.
@@ -94,6 +106,13 @@ struct Member {
 pub enum Event {
     /// Desired state has changed, durably.
     Changed(Change),
+    /// Desired state is this from now on, as a whole. For replicas only.
+    Replaced {
+        /// All that should be.
+        desired: Box<Desired>,
+        /// Newest generation of manifests there.
+        generation: Generation,
+    },
     /// The answer to [`Action::Probe`].
     Probed {
         /// Which appliance.
@@ -148,7 +167,7 @@ pub struct Notice {
 /// The answer to a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reply {
-    /// Generation of the newest manifest for the appliance.
+    /// Generation of the newest manifest for the appliance; 0 if there is none, or none here.
     pub generation: Generation,
     /// The inventory state known here; the next delta should start from it.
     pub inventory: u64,
@@ -202,22 +221,25 @@ pub struct Counters {
 impl Director {
     /// Starts from what is durable. Until appliances report, all of them are `NeverSeen`.
     pub fn new(config: Config, desired: Desired, ledger: Ledger, now: Instant) -> Self {
+        Self::with_role(config, desired, Role::Writer(Publisher::new(ledger)), now)
+    }
+
+    /// A replica, which knows no desired state until the first [`Event::Replaced`].
+    pub fn replica(config: Config, now: Instant) -> Self {
+        Self::with_role(config, Desired::default(), Role::Replica(Generation(0)), now)
+    }
+
+    fn with_role(config: Config, desired: Desired, role: Role, now: Instant) -> Self {
         assert!(config.probe_after <= config.stale_after, "a probe comes before the verdict");
-        let member = |_: &Registered| Member {
-            health: Health::NeverSeen,
-            cause: Cause::NoReportYet,
-            since: now,
-            recovered: None,
-            observed: None,
-        };
-        let members = desired.appliances.iter().map(|(id, r)| (id.clone(), member(r))).collect();
+        let ids = desired.appliances.keys().cloned();
+        let members = ids.map(|id| (id, Member::unknown(now))).collect();
         let mut director = Self {
             config,
             desired,
             members,
             kept: Vec::new(),
             index: ObjectIndex::new(),
-            publisher: Publisher::new(ledger),
+            role,
             placement: placement::Placement::default(),
             history: History::default(),
             notices: VecDeque::new(),
@@ -237,9 +259,12 @@ impl Director {
     pub fn handle(&mut self, now: Instant, event: Event) {
         match event {
             Event::Changed(change) => self.change(now, change),
+            Event::Replaced { desired, generation } => {
+                self.replace_desired(now, *desired, generation);
+            }
             Event::Probed { appliance, answered } => self.probed(now, &appliance, answered),
             Event::Stored(generation) => {
-                self.publisher.stored(generation);
+                self.publisher().stored(generation);
                 self.view_is_old = true;
             }
             Event::Tick(now_unix) => {
@@ -247,7 +272,9 @@ impl Director {
                 self.watch(now);
                 let sample = self.sample();
                 self.history.push(sample);
-                self.actions.extend(self.publisher.again(now).map(Action::Store));
+                if let Role::Writer(publisher) = &mut self.role {
+                    self.actions.extend(publisher.again(now).map(Action::Store));
+                }
             }
         }
         if self.view_is_old {
@@ -305,12 +332,15 @@ impl Director {
         self.snapshot.clone()
     }
 
-    /// The newest manifest of an appliance; none before its first was stored.
+    /// The newest manifest of an appliance; none before its first was stored, and none in a replica.
     pub fn manifest(&self, id: &ApplianceId) -> Result<Option<Arc<Manifest>>, NotRegistered> {
         if !self.members.contains_key(id) {
             return Err(NotRegistered);
         }
-        Ok(self.publisher.manifest(id))
+        Ok(match &self.role {
+            Role::Writer(publisher) => publisher.manifest(id),
+            Role::Replica(_) => None,
+        })
     }
 
     /// Desired state.
@@ -320,7 +350,10 @@ impl Director {
 
     /// Newest generation that was published.
     pub fn generation(&self) -> Generation {
-        self.publisher.generation()
+        match &self.role {
+            Role::Writer(publisher) => publisher.generation(),
+            Role::Replica(generation) => *generation,
+        }
     }
 
     /// Every registered appliance.
@@ -368,24 +401,43 @@ impl Director {
         Ok(Reply {
             generation: self.manifest(id)?.map_or(Generation(0), |manifest| manifest.generation),
             inventory: observed.map_or(0, Observed::inventory_state),
-            interval: self.config.report_interval,
+            interval: spread(self.config.report_interval, id),
         })
+    }
+
+    /// # Panics
+    /// If this is a replica: it has nothing to publish.
+    fn publisher(&mut self) -> &mut Publisher {
+        match &mut self.role {
+            Role::Writer(publisher) => publisher,
+            Role::Replica(_) => panic!("a replica publishes nothing: only its writer does"),
+        }
+    }
+
+    /// What a replica's writer says. What was observed of appliances that stay is kept.
+    fn replace_desired(&mut self, now: Instant, desired: Desired, generation: Generation) {
+        let Role::Replica(known) = &mut self.role else {
+            panic!("a writer's desired state is changed in parts, by Event::Changed");
+        };
+        *known = generation;
+        self.members.retain(|id, _| desired.appliances.contains_key(id));
+        for id in desired.appliances.keys() {
+            self.members.entry(id.clone()).or_insert_with(|| Member::unknown(now));
+        }
+        self.desired = desired;
+        self.choose_kept();
+        self.view_is_old = true;
     }
 
     fn change(&mut self, now: Instant, change: Change) {
         match &change {
             Change::Appliance(appliance) => {
-                self.members.entry(appliance.id.clone()).or_insert(Member {
-                    health: Health::NeverSeen,
-                    cause: Cause::NoReportYet,
-                    since: now,
-                    recovered: None,
-                    observed: None,
-                });
+                let unknown = || Member::unknown(now);
+                self.members.entry(appliance.id.clone()).or_insert_with(unknown);
             }
             Change::ApplianceGone(id) => {
                 self.members.remove(id);
-                self.publisher.forget(id);
+                self.publisher().forget(id);
             }
             Change::Site(_) | Change::SiteGone(_) | Change::Version(_) | Change::Policy(_) => {}
         }
@@ -415,11 +467,12 @@ impl Director {
         }
     }
 
-    /// Works out who should hold what, and stages the manifests that differ.
+    /// Works out who should hold what, and stages the manifests that differ. Not in a replica.
     fn replace(&mut self, now: Instant) {
+        let Role::Writer(publisher) = &mut self.role else { return };
         self.counters.placements += 1;
         self.placement = self.desired.place(&self.kept, self.config.placement_lines_max);
-        let store = self.publisher.stage(now, &self.desired, &self.placement);
+        let store = publisher.stage(now, &self.desired, &self.placement);
         if let Some(ledger) = store {
             self.actions.retain(|action| !matches!(action, Action::Store(_)));
             self.actions.push_back(Action::Store(ledger));
@@ -429,6 +482,9 @@ impl Director {
     /// Placement counts with what drives can hold. Small changes and an appliance that has lost
     /// sight of all its drives change nothing: its files are not gone because a mount failed.
     fn learn_usable(&mut self, now: Instant, id: &ApplianceId, usable: Bytes) {
+        if matches!(self.role, Role::Replica(_)) {
+            return;
+        }
         let Some(registered) = self.desired.appliances.get_mut(id) else { return };
         let known = registered.usable;
         let close = |known: Bytes| known.0.abs_diff(usable.0) <= known.0 / USABLE_CHANGE_MIN;
@@ -479,10 +535,14 @@ impl Director {
 
     /// Works out an appliance's health and says if it changed.
     fn judge(&mut self, now: Instant, id: &ApplianceId) {
-        let generation = self.publisher.generation();
+        // A replica hears of new manifests later than appliances do.
+        let newest = match &self.role {
+            Role::Writer(publisher) => publisher.generation(),
+            Role::Replica(_) => Generation(u64::MAX),
+        };
         let Some(member) = self.members.get_mut(id) else { return };
         let Some(observed) = &member.observed else { return };
-        let (health, cause) = observed.health(now, self.config.stale_after, generation);
+        let (health, cause) = observed.health(now, self.config.stale_after, newest);
         let same = member.health == health && member.cause.is_like(&cause);
         member.cause = cause;
         if same {
@@ -541,7 +601,7 @@ impl Director {
         };
         self.snapshot = Snapshot {
             view: Arc::new(FleetView {
-                generation: self.publisher.generation(),
+                generation: self.generation(),
                 sites: self.desired.sites.clone(),
                 appliances: self.members.iter().map(view).collect(),
             }),
@@ -550,6 +610,28 @@ impl Director {
         };
         self.view_is_old = false;
     }
+}
+
+impl Member {
+    /// Nothing was heard of it yet.
+    fn unknown(now: Instant) -> Self {
+        Self {
+            health: Health::NeverSeen,
+            cause: Cause::NoReportYet,
+            since: now,
+            recovered: None,
+            observed: None,
+        }
+    }
+}
+
+/// The interval of one appliance: up to a tenth more or less, by its name, so that appliances which
+/// began together (with control's return, for example) do not go on together.
+fn spread(interval: Nanos, id: &ApplianceId) -> Nanos {
+    let hash = blake3::hash(id.as_str().as_bytes());
+    let fifth = interval.0 / 5;
+    let part = fifth.saturating_mul(u64::from(hash.as_bytes()[0])) / 255;
+    Nanos(interval.0 - fifth / 2 + part)
 }
 
 fn is_reporting(health: Health) -> bool {
@@ -562,5 +644,7 @@ fn is_reporting(health: Health) -> bool {
 /// A change of usable size by less than one part in so many is no reason to move files.
 const USABLE_CHANGE_MIN: u64 = 50;
 
+#[cfg(test)]
+mod replica_tests;
 #[cfg(test)]
 mod tests;

@@ -11,7 +11,7 @@ use playback::token::Session;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-const CONFIG: Config = Config {
+pub(super) const CONFIG: Config = Config {
     stale_after: Nanos::millis(1500),
     probe_after: Nanos::millis(800),
     recovery: Nanos::seconds(30),
@@ -20,7 +20,7 @@ const CONFIG: Config = Config {
     placement_lines_max: 10,
     notices_max: 5,
 };
-const STEERING: steering::Config = steering::Config { pathways_min: 2, pathways_max: 4 };
+pub(super) const STEERING: steering::Config = steering::Config { pathways_min: 2, pathways_max: 4 };
 
 #[test]
 fn a_new_appliance_gets_a_manifest_only_after_its_generation_is_durable() {
@@ -463,7 +463,7 @@ proptest! {
 const USABLE: Bytes = Bytes::mib(100);
 
 /// Registered appliances; the first letter of a name is its site's. Nothing is stored yet.
-fn fleet(names: &[&str]) -> Director {
+pub(super) fn fleet(names: &[&str]) -> Director {
     let sites = [site("a", "10.0.0.0/8"), site("b", "10.0.0.0/8"), site("c", "2001:db8::/64")];
     let sites =
         sites.map(|s| if s.id.as_str() == "a" { s } else { Site { prefixes: vec![], ..s } });
@@ -482,7 +482,7 @@ fn fleet(names: &[&str]) -> Director {
 }
 
 /// The same, with a first report of each and everything stored.
-fn running(names: &[&str]) -> Director {
+pub(super) fn running(names: &[&str]) -> Director {
     let mut director = fleet(names);
     for name in names {
         director.report(at(0), &id(name), &report(1)).unwrap();
@@ -507,7 +507,7 @@ fn ledger(director: &Director) -> Ledger {
 }
 
 /// Takes actions until there are none, storing what is to be stored.
-fn settle(director: &mut Director) {
+pub(super) fn settle(director: &mut Director) {
     while let Some(action) = director.poll() {
         if let Action::Store(ledger) = action {
             director.handle(at(0), Event::Stored(ledger.generation));
@@ -515,19 +515,19 @@ fn settle(director: &mut Director) {
     }
 }
 
-fn store(director: &mut Director) -> Option<Ledger> {
+pub(super) fn store(director: &mut Director) -> Option<Ledger> {
     std::iter::from_fn(|| director.poll()).find_map(|action| match action {
         Action::Store(ledger) => Some(ledger),
         Action::StoreUsable { .. } | Action::Probe { .. } | Action::Tell(_) => None,
     })
 }
 
-fn probes(director: &mut Director) -> usize {
+pub(super) fn probes(director: &mut Director) -> usize {
     let actions = std::iter::from_fn(|| director.poll());
     actions.filter(|action| matches!(action, Action::Probe { .. })).count()
 }
 
-fn put_version(director: &mut Director, name: &str, objects: &[u8], sequence: u64) {
+pub(super) fn put_version(director: &mut Director, name: &str, objects: &[u8], sequence: u64) {
     let file = |n: &u8| {
         let (object, len) = (object(*n), Bytes(5000));
         (format!("{n}.mp4"), File { object, len, content_type: "video/mp4".to_owned() })
@@ -544,14 +544,14 @@ fn put_version(director: &mut Director, name: &str, objects: &[u8], sequence: u6
     settle(director);
 }
 
-fn hold(director: &mut Director, name: &str, objects: &[u8]) {
+pub(super) fn hold(director: &mut Director, name: &str, objects: &[u8]) {
     let held = objects.iter().map(|n| object(*n)).collect();
     let inventory = Delta { from: 0, to: 1, held, gone: vec![] };
     let report = Report { inventory, ..report(20) };
     director.report(at(0), &id(name), &report).unwrap();
 }
 
-fn played(director: &Director) -> (String, Vec<String>) {
+pub(super) fn played(director: &Director) -> (String, Vec<String>) {
     let session = session();
     let player = Player { client: "10.0.0.1/32".parse().unwrap(), session: &session, plain: false };
     let choice = director.snapshot().choose(&"film".parse().unwrap(), &player, &STEERING).unwrap();
@@ -559,7 +559,7 @@ fn played(director: &Director) -> (String, Vec<String>) {
     (choice.version.id().to_string(), offered)
 }
 
-fn ticket(pathways: &[&str]) -> Ticket {
+pub(super) fn ticket(pathways: &[&str]) -> Ticket {
     Ticket {
         session: session(),
         version: "film-1".parse().unwrap(),
@@ -578,7 +578,7 @@ fn manifest(director: &Director, name: &str) -> Arc<Manifest> {
     director.manifest(&id(name)).unwrap().expect("it was stored")
 }
 
-fn report(sequence: u64) -> Report {
+pub(super) fn report(sequence: u64) -> Report {
     Report {
         start_id: 1,
         sequence,
@@ -590,11 +590,11 @@ fn report(sequence: u64) -> Report {
     }
 }
 
-fn site(name: &str, prefix: &str) -> Site {
+pub(super) fn site(name: &str, prefix: &str) -> Site {
     Site { id: name.parse().unwrap(), prefixes: vec![prefix.parse().unwrap()] }
 }
 
-fn object(n: u8) -> ObjectId {
+pub(super) fn object(n: u8) -> ObjectId {
     ObjectId([n; 32])
 }
 
@@ -602,10 +602,10 @@ fn session() -> Session {
     Session::of_random([1; 12])
 }
 
-fn id(name: &str) -> ApplianceId {
+pub(super) fn id(name: &str) -> ApplianceId {
     name.parse().unwrap()
 }
 
-fn at(ms: u64) -> Instant {
+pub(super) fn at(ms: u64) -> Instant {
     Instant(1_000_000_000_000) + Nanos::millis(ms)
 }

@@ -39,7 +39,7 @@ pub async fn serve(
 ) -> anyhow::Result<()> {
     tracing::info!(listen = %listener.local_addr()?, "serving");
     let ticking = tokio::spawn(tick::run(control.clone()));
-    let listener = BoundedListener::new(listener, control.config.connections_max);
+    let listener = BoundedListener::new(listener, control.config.connections_max, None);
     let service = api::router(control.clone()).into_make_service_with_connect_info::<Peer>();
     let (stopping, stopped) = tokio::sync::oneshot::channel();
     let stop = async move {

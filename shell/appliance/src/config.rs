@@ -13,6 +13,8 @@ use model::limits::DRIVES_MAX;
 use model::units::{BitsPerSecond, Bytes, Nanos};
 use serde::Deserialize;
 
+use crate::confine::Sandbox;
+
 /// What begins the name of every setting in the environment.
 const PREFIX: &str = "APPLIANCE_";
 
@@ -62,6 +64,10 @@ struct File {
     fill: FillFile,
     #[serde(default)]
     metrics: MetricsFile,
+    #[serde(default)]
+    process: ProcessFile,
+    #[serde(default)]
+    agent: AgentFile,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -125,6 +131,20 @@ struct FillFile {
 #[serde(deny_unknown_fields)]
 struct MetricsFile {
     listen: Option<SocketAddr>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ProcessFile {
+    user: Option<String>,
+    #[serde(default)]
+    sandbox: Sandbox,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AgentFile {
+    socket: Option<PathBuf>,
 }
 
 /// A value with its unit, as text.
@@ -197,6 +217,12 @@ pub struct Settings {
     pub fill_concurrency: usize,
     /// Prometheus listener.
     pub metrics_listen: Option<SocketAddr>,
+    /// Who to become when started as root.
+    pub user: Option<String>,
+    /// How much of a sandbox there must be.
+    pub sandbox: Sandbox,
+    /// Where `nearcast-agent` listens, if it is to be asked.
+    pub agent_socket: Option<PathBuf>,
     /// Where each given setting came from, by `section.key`.
     pub origins: BTreeMap<String, String>,
 }
@@ -247,7 +273,7 @@ impl Settings {
         let text = |value: &dyn std::fmt::Display| format!("\"{value}\"");
         let none = || "none".to_owned();
         let paths = &mut self.drives.iter().map(|path| text(&path.display()));
-        let rows: [(&str, &str, String); 26] = [
+        let rows: Vec<(&str, &str, String)> = vec![
             ("", "name", text(&self.name)),
             ("", "state", text(&self.state.display())),
             ("serve", "listen", list(&mut self.listen.iter().map(|at| text(at)))),
@@ -271,9 +297,12 @@ impl Settings {
             ("control", "url", text(&self.control_url)),
             ("control", "report_interval", text(&self.report_interval)),
             ("fill", "rate_max", self.fill_rate_max.map_or_else(none, |rate| text(&rate))),
-            ("fill", "trust", self.fill_trust.as_ref().map_or_else(none, |p| text(&p.display()))),
+            ("fill", "trust", path_or_none(self.fill_trust.as_deref())),
             ("fill", "concurrency", self.fill_concurrency.to_string()),
             ("metrics", "listen", self.metrics_listen.map_or_else(none, |at| text(&at))),
+            ("process", "user", self.user.as_ref().map_or_else(none, |user| text(user))),
+            ("process", "sandbox", text(&self.sandbox)),
+            ("agent", "socket", path_or_none(self.agent_socket.as_deref())),
         ];
         let mut out = String::new();
         let mut section = "";
@@ -288,6 +317,10 @@ impl Settings {
         }
         out
     }
+}
+
+fn path_or_none(path: Option<&Path>) -> String {
+    path.map_or_else(|| "none".to_owned(), |path| format!("\"{}\"", path.display()))
 }
 
 fn wrong(section: &'static str, key: &'static str, message: String) -> ConfigError {
@@ -360,6 +393,9 @@ fn check(file: File, origins: BTreeMap<String, String>) -> Result<Settings, Conf
         fill_trust: file.fill.trust,
         fill_concurrency: file.fill.concurrency.unwrap_or(4).clamp(1, 64),
         metrics_listen: file.metrics.listen,
+        user: file.process.user,
+        sandbox: file.process.sandbox,
+        agent_socket: file.agent.socket,
         origins,
     })
 }
@@ -410,7 +446,8 @@ fn origins_of(table: &toml::Table, name: &str) -> BTreeMap<String, String> {
 
 /// Puts `SECTION_KEY=value` into the table. A value is TOML where it parses as such, else text.
 fn overlay(table: &mut toml::Table, setting: &str, value: &str) -> String {
-    const SECTIONS: [&str; 5] = ["serve", "drives", "control", "fill", "metrics"];
+    const SECTIONS: [&str; 7] =
+        ["serve", "drives", "control", "fill", "metrics", "process", "agent"];
     let setting = setting.to_ascii_lowercase();
     let parsed = toml::from_str::<toml::Table>(&format!("v = {value}"))
         .ok()
@@ -518,5 +555,7 @@ mod tests {
         let cpus = error(GOOD, &[("APPLIANCE_SERVE_CPUS", "[0]")]);
         assert!(cpus.contains("1 CPUs for 2 workers"), "{cpus}");
         assert!(error("", &[]).contains("missing field"));
+        let sandbox = error(GOOD, &[("APPLIANCE_PROCESS_SANDBOX", "on")]);
+        assert!(sandbox.contains("best-effort") && sandbox.contains("require"), "{sandbox}");
     }
 }

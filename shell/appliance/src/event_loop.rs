@@ -59,11 +59,15 @@ pub struct Setup {
     pub counters: Arc<ServeCounters>,
     /// Told when a drive fails.
     pub report: Box<dyn FnMut(DriveIndex, ObjectId, Fault) + Send>,
+    /// Called once, when the ring is made: nothing after it needs another.
+    pub ring_is_made: fn(),
 }
 
 /// Runs a worker until it is told to stop and has.
 pub fn run(setup: Setup) -> Result<(), uring::RingError> {
+    let ring_is_made = setup.ring_is_made;
     let mut event_loop = EventLoop::new(setup)?;
+    ring_is_made();
     event_loop.run()
 }
 

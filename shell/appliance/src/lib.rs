@@ -4,6 +4,7 @@
 //! server         what `main` runs: starts everything, waits, stops everything
 //! config         the settings
 //! clock          both clocks
+//! confine        gives away what serving does not need
 //!
 //! serving
 //!   event_loop   thread: one worker; completions to events, actions to system calls
@@ -33,6 +34,7 @@ mod adopt;
 mod audit;
 pub mod clock;
 pub mod config;
+pub mod confine;
 pub mod control_link;
 pub mod counters;
 pub mod drives;

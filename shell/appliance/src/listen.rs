@@ -18,16 +18,20 @@ pub struct Listener {
     pub secure: bool,
 }
 
-/// A socket listening on `at`, beside others of the same process.
-pub fn listen(at: SocketAddr) -> io::Result<OwnedFd> {
+/// A socket that has the address, beside others of the same process, and does not listen yet.
+pub fn bind(at: SocketAddr) -> io::Result<OwnedFd> {
     let family = if at.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
     sockopt::set_socket_reuseport(&socket, true)?;
     rustix::net::bind(&socket, &at)?;
-    rustix::net::listen(&socket, BACKLOG)?;
     Ok(socket)
+}
+
+/// From now on connections arrive.
+pub fn listen(socket: &OwnedFd) -> io::Result<()> {
+    Ok(rustix::net::listen(socket, BACKLOG)?)
 }
 
 /// Fails if somebody else already listens on `at`: sharing a port is for our own workers only, and

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 use std::io::{self, Read, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
@@ -103,10 +103,9 @@ pub fn text(workers: &[Arc<ServeCounters>], more: &[(String, f64, &str)]) -> Str
     out
 }
 
-/// Answers `GET /metrics` on `at`, one client at a time, on a thread of its own until the process
-/// ends. A client has two seconds for its request and two to take the answer.
-pub fn serve(at: SocketAddr, text: impl Fn() -> String + Send + 'static) -> io::Result<()> {
-    let listener = TcpListener::bind(at)?;
+/// Answers `GET /metrics`, one client at a time, on a thread of its own until the process ends. A
+/// client has two seconds for its request and two to take the answer.
+pub fn serve(listener: TcpListener, text: impl Fn() -> String + Send + 'static) -> io::Result<()> {
     std::thread::Builder::new().name("metrics".to_owned()).spawn(move || {
         for client in listener.incoming() {
             if let Err(error) = client.and_then(|client| answer(&client, &text)) {

@@ -4,6 +4,7 @@
 //! storage threads ── Update ──> mailbox of each worker ──> workers ── faults ──> main thread
 //! ```
 
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -14,14 +15,15 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use model::extent::DriveIndex;
 use model::id::ObjectId;
-use model::units::Nanos;
+use model::units::{Bytes, Nanos};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use rustix::thread::{CpuSet, sched_setaffinity};
+use rustix::thread::{CapabilitySet, CpuSet, capabilities, sched_setaffinity};
 use tls::Acceptor;
 use worker::Fault;
 
 use crate::config::Settings;
+use crate::confine::{Grants, close_rings, confine, drop_privileges};
 use crate::counters::ServeCounters;
 use crate::event_loop::{self, Setup};
 use crate::listen::Listener;
@@ -56,13 +58,15 @@ pub fn serve(settings: &Settings) -> anyhow::Result<()> {
         signal_hook::flag::register(signal, stop.clone()).context("cannot catch signals")?;
     }
     raise_descriptor_limit(settings)?;
-    for at in settings.listen.iter().chain(&settings.plain_listen) {
-        listen::check_free(*at).with_context(|| format!("cannot listen on {at}"))?;
-    }
+    raise_memory_limit(settings);
+    let Bound { listeners, metrics } = bind(settings)?;
+    // Here and no later: what follows is inherited by threads, and there are none yet.
+    let ring_is_made = give_away(settings)?;
     let acceptor = Acceptor::from_pem_files(&settings.certificate, &settings.key)?;
     let (fault_sender, faults) = sync_channel(FAULTS_MAX);
     let counters: Vec<Arc<ServeCounters>> = (0..settings.workers).map(|_| Arc::default()).collect();
-    let workers = start_workers(settings, &acceptor, &counters, &fault_sender)?;
+    let workers = start_workers(settings, &acceptor, &counters, &fault_sender, ring_is_made)?;
+    ring_is_made();
     let serve_counters =
         Arc::new(storage::Counters { workers: counters.clone(), draining: AtomicBool::new(false) });
     let senders: Vec<Sender> = workers.iter().map(|worker| worker.letters.clone()).collect();
@@ -73,13 +77,13 @@ pub fn serve(settings: &Settings) -> anyhow::Result<()> {
     };
     let mut storage = Storage::start(storage_config(settings), sink, serve_counters.clone())?;
     // Only now: whoever connects finds what the drives hold.
-    start_listening(settings, &workers)?;
+    start_listening(listeners, &workers)?;
     let rows = MetricRows::default();
-    if let Some(at) = settings.metrics_listen {
+    if let Some(listener) = metrics {
         let (counters, rows) = (counters.clone(), rows.clone());
         let text =
             move || metrics::text(&counters, &rows.lock().unwrap_or_else(PoisonError::into_inner));
-        metrics::serve(at, text).with_context(|| format!("cannot listen on {at}"))?;
+        metrics::serve(listener, text).context("cannot start the thread for metrics")?;
     }
     tracing::info!(
         name = %settings.name, base_url = settings.base_url, workers = settings.workers, "serving"
@@ -142,6 +146,7 @@ fn start_workers(
     acceptor: &Acceptor,
     counters: &[Arc<ServeCounters>],
     faults: &SyncSender<FaultReport>,
+    ring_is_made: fn(),
 ) -> anyhow::Result<Vec<WorkerThread>> {
     let mut workers = Vec::new();
     for (index, counters) in counters.iter().enumerate() {
@@ -156,6 +161,7 @@ fn start_workers(
             report: Box::new(move |drive, object, fault| {
                 let _ = faults.try_send((drive, object, fault));
             }),
+            ring_is_made,
         };
         let cpu = settings.cpus.get(index).copied();
         let thread = std::thread::Builder::new()
@@ -188,14 +194,56 @@ fn pin(cpu: Option<usize>) {
     }
 }
 
-fn start_listening(settings: &Settings, workers: &[WorkerThread]) -> anyhow::Result<()> {
-    for worker in workers {
-        let secure = settings.listen.iter().map(|at| (*at, true));
-        let plain = settings.plain_listen.iter().map(|at| (*at, false));
-        let mut listeners = Vec::new();
-        for (at, secure) in secure.chain(plain) {
-            let socket = listen::listen(at).with_context(|| format!("cannot listen on {at}"))?;
-            listeners.push(Listener { socket, secure });
+/// Addresses that are ours, while nobody is answered yet.
+struct Bound {
+    /// For each worker.
+    listeners: Vec<Vec<Listener>>,
+    metrics: Option<TcpListener>,
+}
+
+fn bind(settings: &Settings) -> anyhow::Result<Bound> {
+    let secure = settings.listen.iter().map(|at| (*at, true));
+    let plain = settings.plain_listen.iter().map(|at| (*at, false));
+    let addresses: Vec<(SocketAddr, bool)> = secure.chain(plain).collect();
+    let cannot = |at: SocketAddr| move || format!("cannot listen on {at}");
+    for (at, _) in &addresses {
+        listen::check_free(*at).with_context(cannot(*at))?;
+    }
+    let one_worker = || {
+        let listener = |(at, secure): &(SocketAddr, bool)| {
+            let socket = listen::bind(*at).with_context(cannot(*at))?;
+            Ok(Listener { socket, secure: *secure })
+        };
+        addresses.iter().map(listener).collect::<anyhow::Result<Vec<_>>>()
+    };
+    let listeners = (0..settings.workers).map(|_| one_worker()).collect::<Result<_, _>>()?;
+    let metrics = settings.metrics_listen;
+    let metrics = metrics.map(|at| TcpListener::bind(at).with_context(cannot(at))).transpose()?;
+    Ok(Bound { listeners, metrics })
+}
+
+/// Becomes a user with few rights, who can reach drives, state and certificates only. What is given
+/// back is to be called by each thread that has its ring.
+fn give_away(settings: &Settings) -> anyhow::Result<fn()> {
+    drop_privileges(settings.user.as_deref())?;
+    // As the user who will write there, and before the kernel is told which folders there are.
+    std::fs::create_dir_all(&settings.state)
+        .with_context(|| format!("cannot make the state directory {}", settings.state.display()))?;
+    let certificates = [Some(&settings.certificate), Some(&settings.key)];
+    let read = certificates.into_iter().chain([settings.fill_trust.as_ref()]).flatten();
+    let drives = settings.drives.iter().filter(|path| path.is_dir());
+    let grants = Grants {
+        read_write: drives.chain([&settings.state]).cloned().collect(),
+        read: read.cloned().collect(),
+    };
+    let confined = confine(settings.sandbox, &grants)?;
+    Ok(if confined { || close_rings().expect("it took the first filter") } else { || {} })
+}
+
+fn start_listening(listeners: Vec<Vec<Listener>>, workers: &[WorkerThread]) -> anyhow::Result<()> {
+    for (worker, listeners) in workers.iter().zip(listeners) {
+        for listener in &listeners {
+            listen::listen(&listener.socket).context("cannot listen")?;
         }
         worker.letters.send(Letter::Listen(listeners));
     }
@@ -289,6 +337,25 @@ fn stop_workers(workers: Vec<WorkerThread>, within: Nanos) -> anyhow::Result<()>
         }
     }
     Ok(())
+}
+
+/// Read buffers are locked in memory, which some may do without limit (CAP_IPC_LOCK).
+fn raise_memory_limit(settings: &Settings) {
+    let buffers = usize::from(worker_config(settings).buffers) * settings.workers;
+    let needed = Bytes::of(buffers).0 * worker::Config::BUFFER_LEN.0;
+    let Rlimit { current, maximum } = getrlimit(Resource::Memlock);
+    let may_lock = capabilities(None).is_ok_and(|c| c.effective.contains(CapabilitySet::IPC_LOCK));
+    if may_lock || current.is_none_or(|current| needed <= current) {
+        return;
+    }
+    let whole = maximum.map(|maximum| maximum.max(needed));
+    if setrlimit(Resource::Memlock, Rlimit { current: whole, maximum: whole }).is_err() {
+        tracing::warn!(
+            needed = %Bytes(needed),
+            allowed = %Bytes(current.unwrap_or(0)),
+            "may not lock enough memory: raise the limit (LimitMEMLOCK= of the unit, ulimit -Hl)"
+        );
+    }
 }
 
 /// One descriptor per connection and per open file: takes all that the system allows.

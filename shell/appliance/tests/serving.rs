@@ -70,6 +70,7 @@ fn serve() -> Served {
         mailbox: letters,
         counters: counters.clone(),
         report: Box::new(|_, _, fault| panic!("drive fault {fault:?}")),
+        ring_is_made: || {},
     };
     let thread = std::thread::spawn(move || event_loop::run(setup));
     let path = publish(&sender);

@@ -4,6 +4,7 @@ use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
+use io_uring::register::Restriction;
 use io_uring::types::{DestinationSlot, Fd, Fixed, SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, opcode, squeue};
 use model::handle::{BufferId, FileSlot};
@@ -146,6 +147,7 @@ impl Ring {
             .setup_single_issuer()
             .setup_defer_taskrun()
             .setup_taskrun_flag()
+            .setup_r_disabled()
             .setup_cqsize(config.entries * 4)
             .build(config.entries)
             .map_err(setup("setup"))?;
@@ -158,6 +160,8 @@ impl Ring {
         submitter
             .register_files_sparse(u32::from(config.file_slots))
             .map_err(setup("registering file slots (is RLIMIT_NOFILE high enough?)"))?;
+        submitter.register_restrictions(&mut restrictions()).map_err(setup("restricting"))?;
+        submitter.register_enable_rings().map_err(setup("enabling"))?;
         Ok(Self { ring, arena, kept: Vec::new(), vacant: NO_ENTRY, in_flight: 0 })
     }
 
@@ -335,6 +339,21 @@ impl Ring {
     }
 }
 
+/// All that this ring will ever do. A filter of system calls does not see what goes through a ring,
+/// so the kernel is told to refuse the rest: sockets, connections, renames, and registering more.
+fn restrictions() -> [Restriction; 7] {
+    let fixed_file = squeue::Flags::FIXED_FILE.bits();
+    [
+        Restriction::sqe_op(opcode::AcceptMulti::CODE),
+        Restriction::sqe_op(opcode::PollAdd::CODE),
+        Restriction::sqe_op(opcode::Send::CODE),
+        Restriction::sqe_op(opcode::OpenAt::CODE),
+        Restriction::sqe_op(opcode::Close::CODE),
+        Restriction::sqe_op(opcode::ReadFixed::CODE),
+        Restriction::sqe_flags_allowed(fixed_file),
+    ]
+}
+
 fn own_socket(fd: u32) -> OwnedFd {
     let fd = i32::try_from(fd).expect("descriptors are small");
     // SAFETY: the kernel made this descriptor for us in the accept that just completed.
@@ -406,6 +425,19 @@ mod tests {
         ring.close_file(slot);
         assert!(matches!(next(&mut ring), Completion::FileClosed { slot: FileSlot(2) }));
         assert_eq!(ring.in_flight(), 0);
+    }
+
+    #[test]
+    fn a_ring_refuses_what_it_was_not_made_for() {
+        let mut ring = ring();
+        let entry = opcode::Socket::new(libc::AF_INET, libc::SOCK_STREAM, 0).build();
+        ring.start(Kept::Poll { token: Token(1) }, entry);
+        ring.ring.submit().unwrap();
+        let refused = ring.ring.completion().next().unwrap();
+        assert_eq!(refused.result(), -libc::EACCES);
+        assert_eq!(ring.in_flight(), 1, "it came past `finish`");
+        let again = ring.ring.submitter().register_files_sparse(1).unwrap_err();
+        assert_eq!(again.raw_os_error(), Some(libc::EACCES));
     }
 
     #[test]

@@ -1,0 +1,352 @@
+//! What a confined process cannot do, tried by one, and what it must still be able to do.
+//!
+//! Each try is this program again, in a process of its own that confines itself as the appliance
+//! does, tries one thing and says what came of it. At the end stands the appliance itself.
+#![expect(clippy::unwrap_used, reason = "in a test a panic is the failure")]
+#![expect(clippy::print_stdout, reason = "its standard output is how it is asked and answers")]
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream, ToSocketAddrs as _};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{chown, symlink};
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _, parent_id};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use appliance::confine::{Grants, Sandbox, close_rings, confine, drop_privileges};
+use appliance::{clock, format, listen};
+use model::units::Bytes;
+use rustix::net::{AddressFamily, SocketType};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// What a try finds.
+struct Given {
+    /// A folder with the folders `drive` (to write), `tls` (to read) and `outside`.
+    place: PathBuf,
+    /// Bound before.
+    socket: OwnedFd,
+}
+
+/// Nothing wrong, or the name of the error.
+type Said = Result<(), String>;
+
+/// A try: what it shows, what is to come of it, and how it is done.
+struct Try(&'static str, &'static str, fn(&Given) -> Said);
+
+const TRIES: &[Try] = &[
+    // What serving needs.
+    Try("writes_renames_and_removes_on_its_drive", "ok", |given| {
+        let (new, name) = (given.place.join("drive/new"), given.place.join("drive/name"));
+        fs::write(&new, "bytes").map_err(said)?;
+        fs::rename(&new, &name).map_err(said)?;
+        fs::create_dir(given.place.join("drive/folder")).map_err(said)?;
+        fs::remove_file(&name).map_err(said)
+    }),
+    Try("reads_a_certificate_that_was_replaced", "ok", |given| {
+        let text = fs::read_to_string(given.place.join("tls/cert.pem")).map_err(said)?;
+        if text == "replaced" { Ok(()) } else { Err(text) }
+    }),
+    Try("finds_addresses_by_name", "ok", |_| {
+        ("localhost", 80).to_socket_addrs().map(drop).map_err(said)
+    }),
+    Try("listens_where_it_was_bound_and_connects", "ok", |given| {
+        listen::listen(&given.socket).map_err(said)?;
+        let listener = TcpListener::from(given.socket.try_clone().map_err(said)?);
+        let at = listener.local_addr().map_err(said)?;
+        let mut there = TcpStream::connect(at).map_err(said)?;
+        let (mut here, _) = listener.accept().map_err(said)?;
+        there.write_all(b"x").map_err(said)?;
+        here.read_exact(&mut [0]).map_err(said)
+    }),
+    Try("starts_threads", "ok", |_| {
+        let thread = std::thread::Builder::new().spawn(|| ()).map_err(said)?;
+        thread.join().map_err(|_| "panic".to_owned())
+    }),
+    Try("reads_what_the_kernel_says_of_it", "ok", |_| {
+        let status = fs::read_to_string("/proc/self/status").map_err(said)?;
+        let restricted = status.contains("NoNewPrivs:\t1") && status.contains("Seccomp:\t2");
+        if restricted { Ok(()) } else { Err(status) }
+    }),
+    Try("aborts", "signal 6", |_| std::process::abort()),
+    // Files.
+    Try("cannot_read_the_passwords", "EACCES", |_| read(Path::new("/etc/shadow"))),
+    Try("cannot_read_a_file_outside", "EACCES", |given| read(&given.place.join("outside/file"))),
+    Try("cannot_list_a_folder_outside", "EACCES", |given| {
+        fs::read_dir(given.place.join("outside")).map(drop).map_err(said)
+    }),
+    Try("cannot_write_outside", "EACCES", |given| write(&given.place.join("outside/new"))),
+    Try("cannot_write_where_certificates_are", "EACCES", |given| {
+        write(&given.place.join("tls/cert.pem"))
+    }),
+    Try("cannot_reach_outside_by_a_link_on_its_drive", "EACCES", |given| {
+        read(&given.place.join("drive/link"))
+    }),
+    Try("cannot_make_a_link", "ENOSYS", |given| {
+        symlink("/etc/shadow", given.place.join("drive/another")).map_err(said)
+    }),
+    Try("cannot_look_into_its_parent", "EACCES", |_| {
+        read(Path::new(&format!("/proc/{}/environ", parent_id())))
+    }),
+    // Programs and processes.
+    Try("cannot_become_another_program", "signal 31", |_| {
+        Err(said(Command::new("/bin/true").exec()))
+    }),
+    Try("cannot_start_a_program", "ENOSYS", |_| {
+        Command::new("/bin/true").spawn().map(drop).map_err(said)
+    }),
+    Try("cannot_signal_its_parent", "ENOSYS", |_| {
+        let parent = Pid::from_raw(parent_id().cast_signed()).unwrap();
+        kill_process(parent, Signal::CONT).map_err(|error| said(error.into()))
+    }),
+    Try("cannot_become_root_again", "signal 31", |_| {
+        rustix::thread::set_thread_uid(rustix::process::Uid::ROOT)
+            .map_err(|error| said(error.into()))
+    }),
+    // Sockets.
+    Try("cannot_open_a_raw_socket", "ENOSYS", |_| socket(AddressFamily::INET, SocketType::RAW)),
+    Try("cannot_open_a_packet_socket", "ENOSYS", |_| {
+        socket(AddressFamily::PACKET, SocketType::RAW)
+    }),
+    Try("cannot_bind_another_port", "ENOSYS", |_| {
+        TcpListener::bind("127.0.0.1:0").map(drop).map_err(said)
+    }),
+    // Rings: what goes through one is not filtered.
+    Try("cannot_make_another_ring", "ENOSYS", |_| ring().map_err(said)),
+];
+
+fn said(error: std::io::Error) -> String {
+    match error.raw_os_error() {
+        Some(1) => "EPERM".to_owned(),
+        Some(13) => "EACCES".to_owned(),
+        Some(38) => "ENOSYS".to_owned(),
+        _ => error.to_string(),
+    }
+}
+
+fn read(path: &Path) -> Said {
+    fs::read(path).map(drop).map_err(said)
+}
+
+fn write(path: &Path) -> Said {
+    fs::write(path, "").map_err(said)
+}
+
+fn socket(family: AddressFamily, kind: SocketType) -> Said {
+    rustix::net::socket(family, kind, None).map(drop).map_err(|error| said(error.into()))
+}
+
+fn ring() -> std::io::Result<()> {
+    let config =
+        uring::Config { entries: 8, buffer_count: 1, buffer_len: Bytes::kib(4), file_slots: 1 };
+    let made = uring::Ring::new(config);
+    made.map(drop).map_err(|uring::RingError::Setup { error, .. }| error)
+}
+
+/// The name of the try, for the process that does it.
+const WHICH: &str = "NEARCAST_TEST_TRY";
+
+fn main() -> ExitCode {
+    if let Ok(name) = std::env::var(WHICH) {
+        try_it(&name);
+        return ExitCode::SUCCESS;
+    }
+    // As the usual harness does: what does not begin with a dash is part of a name.
+    let wanted: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
+    let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|part| name.contains(part));
+    let (mut passed, mut failed, mut left_out) = (0, 0, 0);
+    let mut note = |name: &str, fact: &dyn Fn() -> Said| {
+        if !is_wanted(name) {
+            left_out += 1;
+            return;
+        }
+        match fact() {
+            Ok(()) => passed += 1,
+            Err(_) => failed += 1,
+        }
+    };
+    for tried in TRIES {
+        note(tried.0, &|| report(tried.0, check(tried)));
+    }
+    let alone = "every_thread_of_the_appliance_is_confined_and_it_serves";
+    note(alone, &|| report(alone, the_appliance_itself()));
+    let word = if failed == 0 { "ok" } else { "FAILED" };
+    println!(
+        "test result: {word}. {passed} passed; {failed} failed; 0 ignored; 0 measured; \
+         {left_out} filtered out"
+    );
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn report(name: &str, result: Said) -> Said {
+    match &result {
+        Ok(()) => println!("test {name} ... ok"),
+        Err(text) => println!("test {name} ... FAILED: {text}"),
+    }
+    result
+}
+
+/// In the process of a try: confines it as `server` does, waits to be told, tries, and says it.
+fn try_it(name: &str) {
+    let place = std::env::current_dir().unwrap();
+    let socket = listen::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    drop_privileges(None).unwrap();
+    let grants = Grants {
+        read_write: vec![place.join("drive")],
+        read: vec![place.join("tls/cert.pem"), place.join("tls/not there.pem")],
+    };
+    assert!(confine(Sandbox::Require, &grants).unwrap(), "a kernel with seccomp");
+    ring().unwrap();
+    close_rings().unwrap();
+    println!("confined");
+    std::io::stdin().read_exact(&mut [0]).unwrap();
+    let Try(_, _, how) = TRIES.iter().find(|tried| tried.0 == name).unwrap();
+    println!("{}", how(&Given { place, socket }).err().unwrap_or_else(|| "ok".to_owned()));
+}
+
+/// Starts a try, changes what others would change meanwhile, and compares what came of it.
+fn check(Try(name, expected, _): &Try) -> Said {
+    let place = tempfile::tempdir().unwrap();
+    let at = |name: &str| place.path().join(name);
+    for folder in ["drive", "tls", "outside"] {
+        fs::create_dir(at(folder)).unwrap();
+    }
+    fs::write(at("tls/cert.pem"), "first").unwrap();
+    fs::write(at("outside/file"), "secret").unwrap();
+    symlink(at("outside/file"), at("drive/link")).unwrap();
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .env(WHICH, name)
+        .current_dir(place.path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    output.read_line(&mut line).unwrap();
+    if line.trim() != "confined" {
+        return Err("it could not confine itself".to_owned());
+    }
+    fs::write(at("tls/new"), "replaced").unwrap();
+    fs::rename(at("tls/new"), at("tls/cert.pem")).unwrap();
+    child.stdin.take().unwrap().write_all(b"!").unwrap();
+    let mut found = String::new();
+    output.read_to_string(&mut found).unwrap();
+    let found = match child.wait().unwrap().signal() {
+        Some(signal) => format!("signal {signal}"),
+        None => found.trim().to_owned(),
+    };
+    if found == *expected { Ok(()) } else { Err(format!("{found}, not {expected}")) }
+}
+
+/// Somebody without rights, on every Linux.
+const NOBODY: &str = "nobody";
+
+fn the_appliance_itself() -> Said {
+    let place = tempfile::tempdir().unwrap();
+    let at = |name: &str| place.path().join(name);
+    let is_root = rustix::process::getuid().is_root();
+    fs::create_dir(at("drive")).unwrap();
+    format::format(&at("drive"), "10%".parse().unwrap(), clock::wall()).unwrap();
+    fs::create_dir(at("tls")).unwrap();
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    fs::write(at("tls/cert.pem"), made.cert.pem()).unwrap();
+    fs::write(at("tls/key.pem"), made.signing_key.serialize_pem()).unwrap();
+    let [tls, plain] = [(); 2].map(|()| free_port());
+    let user = if is_root { format!("user = \"{NOBODY}\"") } else { String::new() };
+    let text = format!(
+        "name = \"a1\"\nstate = \"{state}\"\n[serve]\nlisten = [\"127.0.0.1:{tls}\"]\n\
+         plain_listen = [\"127.0.0.1:{plain}\"]\ncertificate = \"{tls_dir}/cert.pem\"\n\
+         key = \"{tls_dir}/key.pem\"\nworkers = 2\n[drives]\npaths = [\"{drive}\"]\n\
+         [control]\nurl = \"http://127.0.0.1:9\"\n[process]\nsandbox = \"require\"\n{user}\n",
+        state = at("state").display(),
+        tls_dir = at("tls").display(),
+        drive = at("drive").display(),
+    );
+    fs::write(at("a.toml"), text).unwrap();
+    if is_root {
+        give(place.path(), user_id(NOBODY));
+    }
+    let mut child = Command::new(env!("CARGO_BIN_EXE_nearcast-appliance"))
+        .args(["serve", "--config"])
+        .arg(at("a.toml"))
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let said = served(plain).and_then(|()| threads_are_confined(child.id(), is_root));
+    let pid = Pid::from_raw(child.id().cast_signed()).unwrap();
+    kill_process(pid, Signal::TERM).unwrap();
+    let ended = child.wait().unwrap();
+    said?;
+    if ended.success() { Ok(()) } else { Err(format!("it ended with {ended}")) }
+}
+
+/// Asks for what is not there: the answer comes through ring, worker and socket all the same.
+fn served(port: u16) -> Said {
+    let start = Instant::now();
+    let mut socket = loop {
+        match TcpStream::connect(("127.0.0.1", port)) {
+            Ok(socket) => break socket,
+            Err(_) if start.elapsed() < Duration::from_secs(20) => std::thread::yield_now(),
+            Err(error) => return Err(format!("it does not listen: {error}")),
+        }
+    };
+    let request = b"GET /nothing HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+    socket.write_all(request).map_err(said)?;
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer).map_err(said)?;
+    if answer.starts_with("HTTP/1.1 404 ") { Ok(()) } else { Err(answer) }
+}
+
+fn threads_are_confined(pid: u32, is_root: bool) -> Said {
+    let mut threads = 0;
+    for thread in fs::read_dir(format!("/proc/{pid}/task")).map_err(said)? {
+        let status = thread.map_err(said)?.path().join("status");
+        // A thread that has ended meanwhile proves nothing.
+        let Ok(status) = fs::read_to_string(status) else { continue };
+        let field = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name));
+            line.unwrap_or_default().trim().to_owned()
+        };
+        let capabilities = u64::from_str_radix(&field("CapPrm:"), 16).unwrap_or(u64::MAX);
+        /// CAP_IPC_LOCK.
+        const LOCK_MEMORY: u64 = 1 << 14;
+        let mut facts = vec![
+            ("no new privileges", field("NoNewPrivs:") == "1"),
+            ("system calls restricted", field("Seccomp:") == "2"),
+            ("no capabilities", capabilities & !LOCK_MEMORY == 0),
+            ("no rings any more", field("Seccomp_filters:") == "3"),
+        ];
+        if is_root {
+            let id = user_id(NOBODY).to_string();
+            let ids = field("Uid:");
+            facts.push(("another user", ids.split_whitespace().all(|given| given == id)));
+            facts.push(("no other groups", field("Groups:").is_empty()));
+        }
+        if let Some((wrong, _)) = facts.iter().find(|(_, is_so)| !is_so) {
+            return Err(format!("not so: {wrong}\n{status}"));
+        }
+        threads += 1;
+    }
+    if 6 < threads { Ok(()) } else { Err(format!("only {threads} threads were looked at")) }
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+fn user_id(name: &str) -> u32 {
+    let users = fs::read_to_string("/etc/passwd").unwrap();
+    let user = users.lines().find(|line| line.starts_with(&format!("{name}:"))).unwrap();
+    user.split(':').nth(2).unwrap().parse().unwrap()
+}
+
+/// Makes `uid` the owner of all below `path`.
+fn give(path: &Path, uid: u32) {
+    chown(path, Some(uid), None).unwrap();
+    if path.is_dir() {
+        fs::read_dir(path).unwrap().for_each(|entry| give(&entry.unwrap().path(), uid));
+    }
+}

@@ -1,3 +1,112 @@
 //! `nearcast-agent`: what an appliance needs more privileges for, behind a Unix socket.
+//!
+//! ```text
+//! appliance, operator ── one JSON line ──> socket ─> who asks? ─> verb ─> one JSON line
+//!                                                    drives  /proc/self/mountinfo, /sys
+//!                                                    trim    fstrim, one at a time
+//!                                                    health  smartctl or nvme, if installed
+//! ```
+//!
+//! It is small because it runs as root: it reads one file of settings, takes requests of one user
+//! and of root, starts three programs, and only for drives that its settings name. What is said on
+//! the socket is `wire::v1::agent`.
 
-fn main() {}
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use wire::v1::agent::{Answer, Request};
+
+mod client;
+mod config;
+mod mounts;
+mod programs;
+mod server;
+
+/// Does what an appliance needs more privileges for.
+#[derive(Debug, Parser)]
+#[command(version, max_term_width = 100)]
+struct Arguments {
+    /// What to log: error, warn, info, debug or trace.
+    #[arg(long, env = "NEARCAST_LOG", default_value = "info", global = true)]
+    log_level: String,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Answer on the socket until SIGTERM.
+    Serve {
+        /// Configuration, TOML.
+        #[arg(long)]
+        config: PathBuf,
+    },
+    /// Print each effective setting and where it came from.
+    Config {
+        /// Configuration, TOML.
+        #[arg(long)]
+        config: PathBuf,
+    },
+    /// Ask a running agent how the drives are mounted, and print its answer, JSON.
+    Drives {
+        /// The agent's socket.
+        #[arg(long, default_value = config::SOCKET)]
+        socket: PathBuf,
+    },
+    /// Ask a running agent what the devices say of themselves, and print its answer, JSON.
+    Health {
+        /// The agent's socket.
+        #[arg(long, default_value = config::SOCKET)]
+        socket: PathBuf,
+    },
+    /// Have a running agent tell a drive's device which blocks are free, and print its answer.
+    Trim {
+        /// The agent's socket.
+        #[arg(long, default_value = config::SOCKET)]
+        socket: PathBuf,
+        /// A drive's folder, as the agent's configuration has it.
+        drive: String,
+    },
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let filter = match arguments.log_level.parse::<tracing_subscriber::EnvFilter>() {
+        Ok(filter) => filter,
+        Err(error) => return fail(&anyhow::anyhow!("--log-level: {error}")),
+    };
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    match run(arguments.verb) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(&error),
+    }
+}
+
+fn fail(error: &anyhow::Error) -> ExitCode {
+    let _ = writeln!(std::io::stderr(), "nearcast-agent: {error:#}");
+    ExitCode::FAILURE
+}
+
+fn run(verb: Verb) -> anyhow::Result<()> {
+    let (socket, request) = match verb {
+        Verb::Serve { config } => return server::serve(config::Settings::load(&config)?),
+        Verb::Config { config } => {
+            return Ok(print(&config::Settings::load(&config)?.describe())?);
+        }
+        Verb::Drives { socket } => (socket, Request::Drives),
+        Verb::Health { socket } => (socket, Request::Health),
+        Verb::Trim { socket, drive } => (socket, Request::Trim { drive }),
+    };
+    match client::ask(&socket, request)? {
+        Answer::Refused(why) => anyhow::bail!("refused: {why}"),
+        answer @ (Answer::Drives(_) | Answer::Trimmed { .. } | Answer::Health(_)) => {
+            Ok(print(&serde_json::to_string_pretty(&answer)?)?)
+        }
+    }
+}
+
+fn print(text: &str) -> std::io::Result<()> {
+    writeln!(std::io::stdout(), "{}", text.trim_end())
+}

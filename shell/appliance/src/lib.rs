@@ -5,6 +5,7 @@
 //! config         the settings
 //! clock          both clocks
 //! confine        gives away what serving does not need
+//! agent_link     thread: asks `nearcast-agent` how drives are mounted
 //!
 //! serving
 //!   event_loop   thread: one worker; completions to events, actions to system calls
@@ -31,6 +32,7 @@
 //! ```
 
 mod adopt;
+pub mod agent_link;
 mod audit;
 pub mod clock;
 pub mod config;

@@ -29,12 +29,14 @@ use crate::event_loop::{self, Setup};
 use crate::listen::Listener;
 use crate::mailbox::{Letter, Sender, mailbox};
 use crate::storage::{self, Storage, StorageHandle};
-use crate::{listen, metrics};
+use crate::{agent_link, listen, metrics};
 
 /// Read buffers of one worker, 260 KiB each; more would only wait in memory for the CPU.
 const BUFFERS_MAX: usize = 512;
 /// Faults that wait to be looked at. One more is dropped: the drive is known to be bad by then.
 const FAULTS_MAX: usize = 1024;
+/// What the agent says that waits to be reported; a report takes no more.
+const NOTES_MAX: usize = 20;
 /// Open files beside connections: drives, fill, logs, the control plane.
 const DESCRIPTORS_BESIDE: usize = 1024;
 /// How often the main thread looks around.
@@ -88,7 +90,11 @@ pub fn serve(settings: &Settings) -> anyhow::Result<()> {
     tracing::info!(
         name = %settings.name, base_url = settings.base_url, workers = settings.workers, "serving"
     );
-    watch(&stop, &faults, &workers, &storage, &rows)?;
+    let (note_sender, notes) = sync_channel(NOTES_MAX);
+    if let Some(socket) = &settings.agent_socket {
+        agent_link::start(socket.clone(), note_sender).context("cannot start a thread")?;
+    }
+    watch(&stop, &faults, &notes, &workers, &storage, &rows)?;
     tracing::info!("stopping");
     serve_counters.draining.store(true, Ordering::Relaxed);
     let result = stop_workers(workers, settings.stop_within);
@@ -254,6 +260,7 @@ fn start_listening(listeners: Vec<Vec<Listener>>, workers: &[WorkerThread]) -> a
 fn watch(
     stop: &AtomicBool,
     faults: &Receiver<FaultReport>,
+    notes: &Receiver<String>,
     workers: &[WorkerThread],
     storage: &StorageHandle,
     rows: &MetricRows,
@@ -267,6 +274,9 @@ fn watch(
         }
         if workers.iter().any(|worker| worker.thread.is_finished()) {
             bail!("a worker has ended by itself; see the log above");
+        }
+        for note in notes.try_iter() {
+            storage.note_error("agent", note);
         }
         if Duration::from_secs(1) <= rows_at.elapsed() {
             rows_at = Instant::now();

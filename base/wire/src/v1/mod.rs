@@ -1,6 +1,7 @@
 //! Version 1. Fields may be added; readers ignore what they do not know. None is removed or
 //! changes meaning within a version.
 
+pub mod agent;
 pub mod blocks;
 pub mod identity;
 pub mod ingest;

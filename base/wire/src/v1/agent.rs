@@ -1,0 +1,132 @@
+//! Appliance and operator to `nearcast-agent`, over a Unix socket: one JSON object per line each
+//! way, an answer for each request, in order.
+//!
+//! ```text
+//! {"v":1,"verb":"drives"}                         {"v":1,"drives":[...]}
+//! {"v":1,"verb":"trim","drive":"/srv/nearcast/1"} {"v":1,"trimmed":{"drive":"...","bytes":4096}}
+//! {"v":1,"verb":"health"}                         {"v":1,"health":[...]}
+//!                                                 {"v":1,"refused":"why, and what to do"}
+//! ```
+
+use serde::{Deserialize, Serialize};
+
+/// This version of what is said.
+pub const VERSION: u32 = 1;
+
+/// Longest request, its newline included. A longer one is refused and the connection closed.
+pub const REQUEST_LEN_MAX: usize = 4096;
+
+/// Longest answer: 64 drives with long names come to a quarter of it.
+pub const ANSWER_LEN_MAX: usize = 262_144;
+
+/// A line of either side.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Line<T> {
+    /// [`VERSION`].
+    pub v: u32,
+    /// What is said.
+    #[serde(flatten)]
+    pub said: T,
+}
+
+/// What is asked of the agent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "verb", rename_all = "snake_case")]
+pub enum Request {
+    /// How the drives are mounted.
+    Drives,
+    /// Tell a drive's device which blocks are free. One at a time.
+    Trim {
+        /// A configured drive's folder.
+        drive: String,
+    },
+    /// What the devices say of themselves.
+    Health,
+}
+
+/// What the agent answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Answer {
+    /// In the order of the configuration.
+    Drives(Vec<DriveMount>),
+    /// It is done.
+    Trimmed {
+        /// Which.
+        drive: String,
+        /// How much was free and is known to be, if the program said so.
+        bytes: Option<u64>,
+    },
+    /// In the order of the configuration.
+    Health(Vec<DriveHealth>),
+    /// It is not done: why, and what to do.
+    Refused(String),
+}
+
+/// How a drive is mounted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DriveMount {
+    /// Its folder, as configured.
+    pub path: String,
+    /// The folder is the root of a mounted file system.
+    pub is_mount_point: bool,
+    /// The mount's device, `/dev/sda1`, where it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<String>,
+    /// Of what kind the file system is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file_system: Option<String>,
+    /// The file system takes no writes, as after an error.
+    pub is_read_only: bool,
+    /// Errors that the kernel has counted for file system and device, where it counts them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub errors: Option<u64>,
+}
+
+/// What a drive's device says of itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DriveHealth {
+    /// Its folder, as configured.
+    pub path: String,
+    /// The whole device that was asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<String>,
+    /// Its own judgement; none if it gives none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub is_good: Option<bool>,
+    /// Degrees Celsius.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub temperature: Option<i64>,
+    /// Of what the maker expects, in percent; may pass 100.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub used_percent: Option<u64>,
+    /// Reads that failed for good.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub media_errors: Option<u64>,
+    /// Why there is nothing above, if there is not: no program to ask with, or no answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unknown: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_read_as_documented() {
+        let trim = Request::Trim { drive: "/d".to_owned() };
+        let line = serde_json::to_string(&Line { v: VERSION, said: trim.clone() }).unwrap();
+        assert_eq!(line, r#"{"v":1,"verb":"trim","drive":"/d"}"#);
+        let line = r#"{"v":1,"verb":"trim","drive":"/d","later":"field"}"#;
+        assert_eq!(serde_json::from_str::<Line<Request>>(line).unwrap().said, trim);
+        let refused = Answer::Refused("no".to_owned());
+        let line = serde_json::to_string(&Line { v: VERSION, said: refused.clone() }).unwrap();
+        assert_eq!(line, r#"{"v":1,"refused":"no"}"#);
+        let line = r#"{"v":1,"drives":[{"path":"/d","is_mount_point":true,"is_read_only":false}]}"#;
+        let Answer::Drives(drives) = serde_json::from_str::<Line<Answer>>(line).unwrap().said
+        else {
+            panic!()
+        };
+        assert!(drives[0].is_mount_point && drives[0].errors.is_none());
+    }
+}

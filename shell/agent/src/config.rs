@@ -1,0 +1,116 @@
+//! Settings of `nearcast-agent`: a TOML file. Unknown keys are refused.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, ensure};
+use model::limits::DRIVES_MAX;
+use serde::Deserialize;
+
+/// Where it listens if nothing else is said.
+pub(crate) const SOCKET: &str = "/run/nearcast/agent.sock";
+/// Whose requests it takes, and whose group may reach the socket, if nothing else is said.
+const USER: &str = "nearcast";
+
+/// The settings. Doc comments are the manual page.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Settings {
+    /// Path of the socket; its folder must be there. Default `/run/nearcast/agent.sock`.
+    #[serde(default = "default_socket")]
+    pub(crate) socket: PathBuf,
+    /// Who may ask, besides root. Default `nearcast`.
+    #[serde(default = "default_user")]
+    pub(crate) user: String,
+    /// The group that may reach the socket. Default `nearcast`.
+    #[serde(default = "default_user")]
+    pub(crate) group: String,
+    /// The drives.
+    pub(crate) drives: Drives,
+    /// What of this the file gives.
+    #[serde(skip)]
+    given: Vec<String>,
+    #[serde(skip)]
+    source: String,
+}
+
+/// The drives.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Drives {
+    /// Their folders, as the appliance's configuration has them; nothing else is touched.
+    pub(crate) paths: Vec<PathBuf>,
+}
+
+fn default_socket() -> PathBuf {
+    PathBuf::from(SOCKET)
+}
+
+fn default_user() -> String {
+    USER.to_owned()
+}
+
+impl Settings {
+    /// Reads the file at `path`.
+    pub(crate) fn load(path: &Path) -> anyhow::Result<Self> {
+        let text = std::fs::read_to_string(path)
+            .with_context(|| format!("cannot read the configuration {}", path.display()))?;
+        Self::parse(&text, &path.display().to_string())
+    }
+
+    fn parse(text: &str, source: &str) -> anyhow::Result<Self> {
+        let mut settings: Self = toml::from_str(text).context(source.to_owned())?;
+        let table: toml::Table = toml::from_str(text).context(source.to_owned())?;
+        let paths = &settings.drives.paths;
+        ensure!(
+            !paths.is_empty() && paths.len() <= DRIVES_MAX,
+            "[drives] paths: give 1 to {DRIVES_MAX} folders, those of the appliance"
+        );
+        let relative = paths.iter().chain([&settings.socket]).find(|path| !path.is_absolute());
+        if let Some(path) = relative {
+            anyhow::bail!("{}: give whole paths, from / on", path.display());
+        }
+        settings.given = table.keys().cloned().collect();
+        source.clone_into(&mut settings.source);
+        Ok(settings)
+    }
+
+    /// Each effective value with its origin, as TOML with comments.
+    pub(crate) fn describe(&self) -> String {
+        let paths: Vec<_> = self.drives.paths.iter().map(|path| quoted(path)).collect();
+        let row = |key: &str, value: String| {
+            let given = self.given.iter().any(|name| name == key);
+            let origin = if given { self.source.as_str() } else { "default" };
+            format!("{:<40} # {origin}\n", format!("{key} = {value}"))
+        };
+        let mut out = row("socket", quoted(&self.socket));
+        out.push_str(&row("user", format!("\"{}\"", self.user)));
+        out.push_str(&row("group", format!("\"{}\"", self.group)));
+        let paths = format!("paths = [{}]", paths.join(", "));
+        out.push_str(&format!("\n[drives]\n{paths:<40} # {}\n", self.source));
+        out
+    }
+}
+
+fn quoted(path: &Path) -> String {
+    format!("\"{}\"", path.display())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn drives_are_enough_and_mistakes_are_named() {
+        let settings = Settings::parse("[drives]\npaths = [\"/d\"]\n", "a.toml").unwrap();
+        let words: Vec<String> =
+            settings.describe().split_whitespace().map(str::to_owned).collect();
+        let text = words.join(" ");
+        assert!(text.contains("socket = \"/run/nearcast/agent.sock\" # default"), "{text}");
+        assert!(text.contains("paths = [\"/d\"] # a.toml"), "{text}");
+        let error = |text: &str| format!("{:#}", Settings::parse(text, "a.toml").unwrap_err());
+        assert!(error("[drives]\npaths = []").contains("give 1 to"));
+        assert!(error("[drives]\npaths = [\"d\"]").contains("whole paths"));
+        assert!(error("[drives]\npath = [\"/d\"]").contains("path"));
+        assert!(error("sockt = \"/s\"\n[drives]\npaths = [\"/d\"]").contains("sockt"));
+    }
+}

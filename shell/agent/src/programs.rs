@@ -1,0 +1,239 @@
+//! The three programs that are started: by whole path, without a shell, with a bound on time and
+//! output, for devices and folders of the configuration only.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use wire::v1::agent::DriveHealth;
+
+/// Where programs are looked for; PATH is not asked.
+pub(crate) const FOLDERS: [&str; 4] = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"];
+/// A drive of many terabytes takes minutes.
+const TRIM_WITHIN: Duration = Duration::from_secs(30 * 60);
+/// A device that sleeps takes seconds; one that is gone, a minute.
+const HEALTH_WITHIN: Duration = Duration::from_secs(60);
+/// What smartctl says has some 20 KiB.
+const OUTPUT_MAX: u64 = 1 << 20;
+/// How often an end is looked for.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// Where programs are looked for.
+#[derive(Clone, Debug)]
+pub(crate) struct Programs(pub(crate) Vec<PathBuf>);
+
+/// What a program printed, and whether it ended with 0.
+struct Printed {
+    text: String,
+    is_success: bool,
+}
+
+impl Programs {
+    fn find(&self, name: &str) -> Option<PathBuf> {
+        self.0.iter().map(|folder| folder.join(name)).find(|path| path.is_file())
+    }
+
+    /// Runs fstrim on the file system mounted at `path`: how many bytes it told of.
+    pub(crate) fn trim(&self, path: &Path) -> Result<Option<u64>, String> {
+        let program = self.find("fstrim").ok_or("fstrim is not installed (package util-linux)")?;
+        let mut command = Command::new(program);
+        command.arg("--verbose").arg("--").arg(path);
+        let printed = run(&mut command, TRIM_WITHIN)?;
+        if !printed.is_success {
+            return Err(format!("fstrim: {}", printed.text.trim()));
+        }
+        Ok(trimmed(&printed.text))
+    }
+
+    /// Asks `device` how it is, with what is installed.
+    pub(crate) fn health(&self, path: String, device: Option<String>) -> DriveHealth {
+        let none = |unknown: String, device: Option<String>| DriveHealth {
+            path: path.clone(),
+            device,
+            unknown: Some(unknown),
+            ..DriveHealth::default()
+        };
+        let Some(device) = device else {
+            return none("not on a device that can be asked".to_owned(), None);
+        };
+        let is_nvme = device.starts_with("/dev/nvme");
+        let (mut command, read): (_, fn(&Value) -> DriveHealth) =
+            match (self.find("smartctl"), self.find("nvme")) {
+                (Some(program), _) => {
+                    let mut command = Command::new(program);
+                    command.args(["--json=c", "--health", "--attributes", "--", &device]);
+                    (command, smartctl)
+                }
+                (None, Some(program)) if is_nvme => {
+                    let mut command = Command::new(program);
+                    command.args(["smart-log", "--output-format=json", &device]);
+                    (command, nvme)
+                }
+                (None, _) => {
+                    let what = if is_nvme { "smartmontools or nvme-cli" } else { "smartmontools" };
+                    return none(format!("no program to ask with: install {what}"), Some(device));
+                }
+            };
+        // smartctl's exit status is a set of findings, so its output alone is judged.
+        let found = run(&mut command, HEALTH_WITHIN).and_then(|printed| {
+            serde_json::from_str(&printed.text)
+                .map_err(|_| format!("no answer: {}", first_line(&printed.text)))
+        });
+        match found.map(|value: Value| read(&value)) {
+            Ok(health) => {
+                let says_nothing = health.is_good.is_none() && health.media_errors.is_none();
+                let unknown = says_nothing.then(|| "the device gives no account".to_owned());
+                DriveHealth { path, device: Some(device), unknown, ..health }
+            }
+            Err(error) => none(error, Some(device)),
+        }
+    }
+}
+
+/// `/srv/1: 4 KiB (4096 bytes) trimmed`.
+fn trimmed(text: &str) -> Option<u64> {
+    text.split_once('(')?.1.split_once(" bytes)")?.0.parse().ok()
+}
+
+fn smartctl(value: &Value) -> DriveHealth {
+    let at = |pointer: &str| value.pointer(pointer);
+    let nvme = "/nvme_smart_health_information_log";
+    DriveHealth {
+        is_good: at("/smart_status/passed").and_then(Value::as_bool),
+        temperature: at("/temperature/current").and_then(Value::as_i64),
+        used_percent: at(&format!("{nvme}/percentage_used")).and_then(Value::as_u64),
+        media_errors: at(&format!("{nvme}/media_errors"))
+            .or_else(|| at("/scsi_error_counter_log/read/total_uncorrected_errors"))
+            .and_then(Value::as_u64),
+        ..DriveHealth::default()
+    }
+}
+
+/// The temperature is in Kelvin; some versions write numbers as text.
+fn nvme(value: &Value) -> DriveHealth {
+    let number = |name: &str| {
+        let value = value.get(name)?;
+        value.as_u64().or_else(|| value.as_str()?.parse().ok())
+    };
+    let kelvin = number("temperature").and_then(|kelvin| i64::try_from(kelvin).ok());
+    DriveHealth {
+        is_good: number("critical_warning").map(|warning| warning == 0),
+        temperature: kelvin.map(|kelvin| kelvin - 273),
+        used_percent: number("percent_used").or_else(|| number("percentage_used")),
+        media_errors: number("media_errors"),
+        ..DriveHealth::default()
+    }
+}
+
+fn first_line(text: &str) -> String {
+    text.lines().next().unwrap_or("nothing").chars().take(200).collect()
+}
+
+/// Runs to the end, or to the end of its time. Output and errors come as one.
+fn run(command: &mut Command, within: Duration) -> Result<Printed, String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let failed = |error: std::io::Error| format!("{name}: {error}");
+    let (mut reader, writer) = std::io::pipe().map_err(failed)?;
+    command.env_clear().env("LC_ALL", "C").stdin(Stdio::null());
+    command.stdout(writer.try_clone().map_err(failed)?).stderr(writer);
+    let mut child = command.spawn().map_err(failed)?;
+    // The command holds the writing end, and reading ends only when nobody does.
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let output = std::thread::spawn(move || {
+        let mut text = Vec::new();
+        let _ = (&mut reader).take(OUTPUT_MAX).read_to_end(&mut text);
+        // More is taken and dropped, lest the program waits to say it.
+        let _ = std::io::copy(&mut reader, &mut std::io::sink());
+        String::from_utf8_lossy(&text).into_owned()
+    });
+    let start = Instant::now();
+    let status = loop {
+        match child.try_wait().map_err(failed)? {
+            Some(status) => break status,
+            None if within <= start.elapsed() => {
+                let _ = child.kill();
+                let _ = child.wait();
+                return Err(format!("{name} did not end within {} s", within.as_secs()));
+            }
+            None => std::thread::sleep(LOOK_EVERY),
+        }
+    };
+    let text = output.join().map_err(|_| format!("{name}: its output was lost"))?;
+    Ok(Printed { text, is_success: status.success() })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    /// A folder with one program, a script.
+    fn with(name: &str, script: &str) -> (tempfile::TempDir, Programs) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(name);
+        std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let programs = Programs(vec![folder.path().to_owned()]);
+        (folder, programs)
+    }
+
+    #[test]
+    fn a_trim_is_given_the_folder_as_one_word() {
+        let script = "[ \"$*\" = '--verbose -- /srv/my drive; id' ] || exit 9\n\
+            echo \"$3: 4 KiB (4096 bytes) trimmed\"";
+        let (_folder, programs) = with("fstrim", script);
+        assert_eq!(programs.trim(Path::new("/srv/my drive; id")), Ok(Some(4096)));
+        assert!(programs.trim(Path::new("/else")).is_err());
+    }
+
+    #[test]
+    fn what_went_wrong_is_handed_on() {
+        let (_folder, programs) = with("fstrim", "echo 'the discard is not supported' >&2; exit 1");
+        let error = programs.trim(Path::new("/d")).unwrap_err();
+        assert_eq!(error, "fstrim: the discard is not supported");
+        assert!(Programs(Vec::new()).trim(Path::new("/d")).unwrap_err().contains("util-linux"));
+    }
+
+    #[test]
+    fn a_program_that_does_not_end_is_ended() {
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", "exec sleep 60"]);
+        let start = Instant::now();
+        assert!(run(&mut command, Duration::ZERO).is_err_and(|e| e.contains("did not end")));
+        assert!(start.elapsed() < Duration::from_secs(30));
+    }
+
+    #[test]
+    fn health_is_read_from_either_program() {
+        let json = r#"{"smart_status":{"passed":false},"temperature":{"current":41},
+            "nvme_smart_health_information_log":{"percentage_used":7,"media_errors":2}}"#;
+        let (_folder, programs) = with("smartctl", &format!("cat <<'E'\n{json}\nE\nexit 8"));
+        let health = programs.health("/d".to_owned(), Some("/dev/sda".to_owned()));
+        assert_eq!((health.is_good, health.media_errors), (Some(false), Some(2)));
+        assert_eq!((health.temperature, health.used_percent), (Some(41), Some(7)));
+        assert_eq!(health.unknown, None);
+        let json =
+            r#"{"critical_warning":0,"temperature":310,"percent_used":1,"media_errors":"3"}"#;
+        let (_folder, programs) = with("nvme", &format!("echo '{json}'"));
+        let health = programs.health("/d".to_owned(), Some("/dev/nvme0n1".to_owned()));
+        assert_eq!((health.is_good, health.temperature), (Some(true), Some(37)));
+        assert_eq!(health.media_errors, Some(3));
+    }
+
+    #[test]
+    fn what_cannot_be_known_is_said() {
+        let unknown = |programs: &Programs, device: Option<&str>| {
+            programs.health("/d".to_owned(), device.map(str::to_owned)).unknown.unwrap()
+        };
+        let none = Programs(Vec::new());
+        assert!(unknown(&none, Some("/dev/sda")).contains("install smartmontools"));
+        assert!(unknown(&none, None).contains("not on a device"));
+        let (_folder, programs) = with("smartctl", "echo 'Permission denied'; exit 2");
+        assert_eq!(unknown(&programs, Some("/dev/sda")), "no answer: Permission denied");
+        let (_folder, programs) = with("smartctl", "echo '{}'");
+        assert_eq!(unknown(&programs, Some("/dev/vda")), "the device gives no account");
+    }
+}

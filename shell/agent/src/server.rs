@@ -1,0 +1,207 @@
+//! The socket: who may ask, how much and for how long, and which verb answers.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _, chown};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, TryLockError};
+use std::time::Duration;
+
+use anyhow::{Context as _, bail, ensure};
+use rustix::net::sockopt::socket_peercred;
+use wire::v1::agent::{Answer, Line, REQUEST_LEN_MAX, Request, VERSION};
+
+use crate::config::Settings;
+use crate::mounts;
+use crate::programs::{FOLDERS, Programs};
+
+/// Open connections; one more is told so and closed. The appliance has one, an operator another.
+const CONNECTIONS_MAX: usize = 8;
+/// Requests on one connection; whoever has more comes again.
+const REQUESTS_MAX: usize = 64;
+/// For a request to come, and for its answer to be taken.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What all connections share.
+struct Agent {
+    settings: Settings,
+    /// Whose requests are taken, besides root's.
+    user: u32,
+    programs: Programs,
+    /// Held while a trim runs.
+    trim: Mutex<()>,
+    connections: AtomicUsize,
+}
+
+/// Answers until SIGTERM or SIGINT.
+pub(crate) fn serve(settings: Settings) -> anyhow::Result<()> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
+        signal_hook::flag::register(signal, stop.clone()).context("cannot catch signals")?;
+    }
+    let user = id("/etc/passwd", &settings.user)?;
+    let group = id("/etc/group", &settings.group)?;
+    let listener = listen(&settings.socket, group)?;
+    let path = settings.socket.clone();
+    let drives = settings.drives.paths.len();
+    tracing::info!(socket = %path.display(), drives, "answering");
+    let agent = Arc::new(Agent {
+        settings,
+        user,
+        programs: Programs(FOLDERS.iter().map(PathBuf::from).collect()),
+        trim: Mutex::new(()),
+        connections: AtomicUsize::new(0),
+    });
+    // On a thread of its own, so that a signal ends the process: accepting starts again after one.
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            accept(&agent, stream);
+        }
+    });
+    while !stop.load(Ordering::Relaxed) {
+        std::thread::park_timeout(Duration::from_millis(200));
+    }
+    let _ = std::fs::remove_file(path);
+    Ok(())
+}
+
+/// The number of a user or a group, by the lines `name:x:number:` of `file`.
+fn id(file: &str, name: &str) -> anyhow::Result<u32> {
+    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {file}"))?;
+    let number = |line: &str| {
+        let mut fields = line.split(':');
+        (fields.next()? == name).then(|| fields.nth(1)?.parse().ok())?
+    };
+    text.lines()
+        .find_map(number)
+        .with_context(|| format!("{file} has no \"{name}\": make it first"))
+}
+
+/// A socket that root and `group` can reach.
+fn listen(path: &Path, group: u32) -> anyhow::Result<UnixListener> {
+    let shown = path.display();
+    if let Ok(found) = std::fs::symlink_metadata(path) {
+        ensure!(found.file_type().is_socket(), "{shown} is there and is no socket: remove it");
+        if UnixStream::connect(path).is_ok() {
+            bail!("{shown} is answered already: is another nearcast-agent running?");
+        }
+        std::fs::remove_file(path).with_context(|| format!("cannot remove the old {shown}"))?;
+    }
+    let listener = UnixListener::bind(path).with_context(|| format!("cannot listen at {shown}"))?;
+    // Closed first, then opened to the right ones.
+    let mode = |mode| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode));
+    mode(0o600)
+        .and_then(|()| chown(path, None, Some(group)))
+        .and_then(|()| mode(0o660))
+        .with_context(|| format!("cannot set who may reach {shown}"))?;
+    Ok(listener)
+}
+
+fn accept(agent: &Arc<Agent>, stream: UnixStream) {
+    if CONNECTIONS_MAX <= agent.connections.fetch_add(1, Ordering::Relaxed) {
+        agent.connections.fetch_sub(1, Ordering::Relaxed);
+        refuse(&stream, "there are too many connections: close one");
+        return;
+    }
+    let agent = agent.clone();
+    std::thread::spawn(move || {
+        if let Err(error) = converse(&agent, &stream) {
+            tracing::debug!(%error, "a connection failed");
+        }
+        agent.connections.fetch_sub(1, Ordering::Relaxed);
+    });
+}
+
+fn converse(agent: &Agent, stream: &UnixStream) -> std::io::Result<()> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let peer = socket_peercred(stream)?;
+    let uid = peer.uid.as_raw();
+    if uid != 0 && uid != agent.user {
+        tracing::warn!(uid, pid = peer.pid.as_raw_pid(), "somebody else asked, and was refused");
+        refuse(stream, &format!("only root and {} may ask", agent.settings.user));
+        return Ok(());
+    }
+    let mut reader = BufReader::new(stream);
+    for _ in 0..REQUESTS_MAX {
+        let mut line = Vec::new();
+        let most = u64::try_from(REQUEST_LEN_MAX).expect("a few KiB");
+        let len = reader.by_ref().take(most).read_until(b'\n', &mut line)?;
+        if len == 0 {
+            return Ok(());
+        }
+        if line.last() != Some(&b'\n') {
+            refuse(stream, &format!("a request has at most {REQUEST_LEN_MAX} bytes, one line"));
+            return Ok(());
+        }
+        say(stream, agent.answer(&line))?;
+    }
+    Ok(())
+}
+
+/// Whoever does not take the answer goes without.
+fn refuse(stream: &UnixStream, why: &str) {
+    let _ = stream.set_write_timeout(Some(PATIENCE));
+    let _ = say(stream, Answer::Refused(why.to_owned()));
+}
+
+fn say(mut stream: &UnixStream, said: Answer) -> std::io::Result<()> {
+    let mut line = serde_json::to_vec(&Line { v: VERSION, said })?;
+    line.push(b'\n');
+    stream.write_all(&line)
+}
+
+impl Agent {
+    fn answer(&self, line: &[u8]) -> Answer {
+        let request = match serde_json::from_slice::<Line<Request>>(line) {
+            Ok(Line { v: VERSION, said }) => said,
+            Ok(Line { v, .. }) => {
+                return Answer::Refused(format!("version {v} is not spoken here: it is {VERSION}"));
+            }
+            Err(error) => return Answer::Refused(format!("not a request: {error}")),
+        };
+        let answer = match request {
+            Request::Drives => self.drives(),
+            Request::Trim { drive } => self.trim(drive),
+            Request::Health => self.health(),
+        };
+        answer.unwrap_or_else(Answer::Refused)
+    }
+
+    fn drives(&self) -> Result<Answer, String> {
+        let mounts = mounts::mounts().map_err(|error| error.to_string())?;
+        let drives = self.settings.drives.paths.iter();
+        Ok(Answer::Drives(drives.map(|path| mounts::describe(path, &mounts)).collect()))
+    }
+
+    fn trim(&self, drive: String) -> Result<Answer, String> {
+        let path = self.settings.drives.paths.iter().find(|path| path.as_os_str() == &*drive);
+        let path = path.ok_or("no such drive in the agent's configuration")?;
+        let mounts = mounts::mounts().map_err(|error| error.to_string())?;
+        if !mounts::describe(path, &mounts).is_mount_point {
+            return Err("not a mount point: it would trim the file system around it".to_owned());
+        }
+        let _held = match self.trim.try_lock() {
+            Ok(held) => held,
+            Err(TryLockError::Poisoned(held)) => held.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                return Err("another drive is being trimmed: try again when it is done".to_owned());
+            }
+        };
+        let bytes = self.programs.trim(path)?;
+        tracing::info!(drive, bytes, "trimmed");
+        Ok(Answer::Trimmed { drive, bytes })
+    }
+
+    fn health(&self) -> Result<Answer, String> {
+        let mounts = mounts::mounts().map_err(|error| error.to_string())?;
+        let one = |path: &PathBuf| {
+            let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.clone());
+            let mount = mounts.iter().rev().find(|mount| mount.point == real);
+            let device = mount.and_then(mounts::Mount::whole_device);
+            self.programs.health(path.display().to_string(), device)
+        };
+        Ok(Answer::Health(self.settings.drives.paths.iter().map(one).collect()))
+    }
+}

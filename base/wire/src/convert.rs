@@ -44,15 +44,22 @@ pub enum WireError {
     /// Something that cannot stand in an HTTP header.
     #[error("\"{0}\" cannot be a content type: use 1 to {CONTENT_TYPE_LEN_MAX} visible characters")]
     ContentType(String),
-    /// A base URL that does not end in a slash.
-    #[error("source \"{0}\" must be an http or https URL that ends in \"/\"")]
+    /// A base URL that is none.
+    #[error("source \"{0}\" must be an http, https or s3 URL that ends in \"/\"")]
     Source(String),
+    /// A bucket, where only what can be fetched without credentials may stand.
+    #[error("source \"{0}\" is a bucket: appliances have no credentials, and control asks for it")]
+    Bucket(String),
 }
 
-/// A manifest off the wire.
+/// A manifest off the wire. It names no buckets: those are control's.
 pub fn manifest_in(wire: &v1::manifest::Manifest) -> Result<manifest::Manifest, WireError> {
     if wire.format != 1 {
         return Err(WireError::Format(wire.format));
+    }
+    let mut sources = wire.versions.iter().flat_map(|version| &version.sources);
+    if let Some(bucket) = sources.find(|source| Bucket::of(source).is_some()) {
+        return Err(WireError::Bucket(bucket.clone()));
     }
     Ok(manifest::Manifest {
         appliance: wire.appliance.parse()?,
@@ -67,7 +74,8 @@ pub fn manifest_in(wire: &v1::manifest::Manifest) -> Result<manifest::Manifest, 
     })
 }
 
-/// A manifest for the wire.
+/// A manifest for the wire. Buckets are left out: what lies there is fetched by the URLs that
+/// control signs when it is asked for an object's sources.
 pub fn manifest_out(manifest: &manifest::Manifest) -> v1::manifest::Manifest {
     v1::manifest::Manifest {
         format: 1,
@@ -77,11 +85,41 @@ pub fn manifest_out(manifest: &manifest::Manifest) -> v1::manifest::Manifest {
         issued_unix_s: manifest.trust.issued.0,
         signing_keys: manifest.trust.signing_keys.iter().map(token_key_out).collect(),
         revoked: manifest.trust.revoked.iter().cloned().collect(),
-        versions: manifest.versions.iter().map(|version| version_out(version)).collect(),
+        versions: manifest.versions.iter().map(|version| version_for_appliance(version)).collect(),
     }
 }
 
-/// An asset version off the wire.
+fn version_for_appliance(version: &manifest::AssetVersion) -> v1::manifest::AssetVersion {
+    let mut wire = version_out(version);
+    wire.sources.retain(|source| Bucket::of(source).is_none());
+    wire
+}
+
+/// A source in a bucket: `s3://bucket/` or `s3://bucket/prefix/`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bucket<'a> {
+    /// Its name: 3 to 63 lower-case letters, digits, dots and hyphens.
+    pub name: &'a str,
+    /// What all keys begin with: empty, or a path with a slash at its end.
+    pub prefix: &'a str,
+}
+
+impl<'a> Bucket<'a> {
+    /// Reads a source; none if it is not in a bucket, or not well formed.
+    pub fn of(source: &'a str) -> Option<Self> {
+        let (name, prefix) = source.strip_prefix("s3://")?.split_once('/')?;
+        let good = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b".-".contains(&b);
+        let name_is_good = (3..=63).contains(&name.len())
+            && name.bytes().all(good)
+            && name.starts_with(|c: char| c.is_ascii_alphanumeric())
+            && name.ends_with(|c: char| c.is_ascii_alphanumeric())
+            && !name.contains("..");
+        let prefix_is_good = prefix.is_empty() || prefix.strip_suffix('/').is_some_and(is_path);
+        (name_is_good && prefix_is_good).then_some(Self { name, prefix })
+    }
+}
+
+/// An asset version off the wire. Its sources may be buckets.
 pub fn version_in(
     wire: &v1::manifest::AssetVersion,
 ) -> Result<Arc<manifest::AssetVersion>, WireError> {
@@ -90,7 +128,7 @@ pub fn version_in(
     }
     for source in &wire.sources {
         let known = source.starts_with("https://") || source.starts_with("http://");
-        if !known || !source.ends_with('/') {
+        if Bucket::of(source).is_none() && !(known && source.ends_with('/')) {
             return Err(WireError::Source(source.clone()));
         }
     }
@@ -191,6 +229,29 @@ mod tests {
     }
 
     #[test]
+    fn what_goes_to_an_appliance_names_no_bucket() {
+        let mut version = wire().versions.remove(0);
+        version.sources.insert(0, "s3://films/a/b/".to_owned());
+        let stored = version_in(&version).unwrap();
+        assert_eq!(stored.sources, version.sources, "control keeps it");
+        let mut manifest = manifest_in(&wire()).unwrap();
+        manifest.versions = vec![stored];
+        assert_eq!(manifest_out(&manifest), wire());
+    }
+
+    #[test]
+    fn a_bucket_has_a_name_and_a_prefix_that_ends_in_a_slash() {
+        let bucket = |source| Bucket::of(source).map(|bucket| (bucket.name, bucket.prefix));
+        assert_eq!(bucket("s3://films/"), Some(("films", "")));
+        assert_eq!(bucket("s3://my.films-1/a/b c/"), Some(("my.films-1", "a/b c/")));
+        let bad = ["s3://films", "s3://films/a", "s3://fi/", "s3://Films/", "s3://a_b/", "s3:///"];
+        let worse = ["s3://films//", "s3://films/a//b/", "s3://films/../", "https://films/", "s3"];
+        for source in bad.into_iter().chain(worse) {
+            assert_eq!(bucket(source), None, "{source}");
+        }
+    }
+
+    #[test]
     fn what_could_hurt_is_refused_at_the_door() {
         let refused = |change: &dyn Fn(&mut v1::manifest::Manifest)| {
             let mut bad = wire();
@@ -204,6 +265,11 @@ mod tests {
             refused(&|m| m.versions[0].sources = vec!["ftp://x/".into()]),
             WireError::Source(_)
         ));
+        let bucket = "s3://films/".to_owned();
+        assert_eq!(
+            refused(&|m| m.versions[0].sources.push(bucket.clone())),
+            WireError::Bucket(bucket.clone())
+        );
         for path in ["../etc/passwd", "/etc/passwd", "a//b", "a/./b", "a\\b", "a\nb", ""] {
             let error = refused(&|m| {
                 let file = m.versions[0].files["v/0.mp4"].clone();

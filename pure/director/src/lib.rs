@@ -23,11 +23,12 @@ pub mod front;
 mod history;
 mod observed;
 mod publish;
+pub mod sources;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use model::id::{ApplianceId, AssetVersionId, Generation};
+use model::id::{ApplianceId, AssetVersionId, Generation, ObjectId};
 use model::manifest::Manifest;
 use model::units::{BitsPerSecond, Bytes, Instant, Nanos, UnixSeconds};
 use model::view::{ApplianceView, FleetView, Health};
@@ -40,6 +41,7 @@ pub use observed::{Cause, Report};
 use observed::{ObjectIndex, Observed, Probe};
 use publish::Publisher;
 pub use publish::{Digest, Ledger, LedgerEntry};
+use sources::{NoSources, Sibling, Sources};
 
 /// Bounds and times. No defaults here: the process that knows better gives them.
 #[derive(Clone, Copy, Debug)]
@@ -58,6 +60,8 @@ pub struct Config {
     pub placement_lines_max: usize,
     /// Notices kept for the status page.
     pub notices_max: usize,
+    /// Where appliances fetch from.
+    pub sources: sources::Config,
 }
 
 /// The control plane's state.
@@ -340,6 +344,41 @@ impl Director {
         Ok(match &self.role {
             Role::Writer(publisher) => publisher.manifest(id),
             Role::Replica(_) => None,
+        })
+    }
+
+    /// Where an appliance should fetch an object from that it should hold.
+    pub fn sources(&self, asker: &ApplianceId, object: &ObjectId) -> Result<Sources, NoSources> {
+        let registered = self.desired.appliances.get(asker).ok_or(NoSources::NotRegistered)?;
+        let manifest = self.manifest(asker).map_err(|_| NoSources::NotRegistered)?;
+        let manifest = manifest.ok_or(NoSources::NotWanted)?;
+        let having = self.index.get(object).ok_or(NoSources::NotWanted)?;
+        let wanted = manifest.versions.iter().filter(|version| having.contains(&version.id));
+        let versions: Vec<_> = wanted.cloned().collect();
+        if versions.is_empty() {
+            return Err(NoSources::NotWanted);
+        }
+        let query = sources::Query { asker, site: &registered.appliance.site, object };
+        let candidates = sources::rank(&query, self.siblings(object), &self.config.sources);
+        let asked = candidates.iter().take_while(|candidate| candidate.standing.is_asked());
+        let with_address = asked.filter_map(|c| Some((c.id.clone(), c.address?.clone())));
+        let siblings = with_address.take(self.config.sources.siblings_max).collect();
+        Ok(Sources { siblings, versions })
+    }
+
+    fn siblings(&self, object: &ObjectId) -> impl Iterator<Item = Sibling<'_>> {
+        self.members.iter().map(|(id, member)| {
+            let appliance = &self.desired.appliances[id].appliance;
+            let observed = member.observed.as_ref();
+            Sibling {
+                id,
+                site: &appliance.site,
+                weight: appliance.weight,
+                health: member.health,
+                load: observed.map(|observed| observed.report.load).unwrap_or_default(),
+                address: observed.and_then(|observed| observed.peer_address.as_ref()),
+                holds: observed.is_some_and(|observed| observed.holds(object)),
+            }
         })
     }
 

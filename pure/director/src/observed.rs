@@ -22,6 +22,8 @@ pub struct Report {
     pub base_url: String,
     /// The same without TLS.
     pub plain_url: Option<String>,
+    /// Where siblings fetch from it, `host:port`, if it lets them.
+    pub peer_address: Option<String>,
     /// Generation of the manifest in force there.
     pub generation: Generation,
     /// How busy it is.
@@ -51,6 +53,7 @@ pub(crate) struct Observed {
     /// For the view: shared, because it changes seldom.
     pub(crate) base_url: Arc<str>,
     pub(crate) plain_url: Option<Arc<str>>,
+    pub(crate) peer_address: Option<Arc<str>>,
     pub(crate) probe: Probe,
     /// The process before this one; what still arrives from it is too late.
     start_id_before: Option<u64>,
@@ -123,6 +126,7 @@ impl Observed {
             last_report: now,
             base_url: "".into(),
             plain_url: None,
+            peer_address: None,
             probe: Probe::None,
             start_id_before: None,
             inventory_state: 0,
@@ -157,6 +161,9 @@ impl Observed {
         }
         if self.plain_url.as_deref() != report.plain_url.as_deref() {
             self.plain_url = report.plain_url.as_deref().map(Into::into);
+        }
+        if self.peer_address.as_deref() != report.peer_address.as_deref() {
+            self.peer_address = report.peer_address.as_deref().map(Into::into);
         }
         self.report = Report { inventory: Delta::default(), ..report.clone() };
         self.last_report = now;
@@ -236,6 +243,10 @@ impl Observed {
 
     pub(crate) fn inventory_state(&self) -> u64 {
         self.inventory_state
+    }
+
+    pub(crate) fn holds(&self, object: &ObjectId) -> bool {
+        self.held.contains(object)
     }
 
     pub(crate) fn held_count(&self) -> usize {

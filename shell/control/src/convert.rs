@@ -98,6 +98,10 @@ pub(crate) fn report_in(wire: &Report) -> Result<director::Report, Refused> {
     };
     url("base_url", &wire.base_url)?;
     wire.plain_url.as_deref().map_or(Ok(()), |text| url("plain_url", text))?;
+    if wire.peer_address.as_deref().is_some_and(|address| !is_address(address)) {
+        let reason = "it must be host:port, as in a1.example:8444 or [::1]:8444".to_owned();
+        return Err(Refused::Url { field: "peer_address", reason });
+    }
     let in_use = || wire.drives.iter().filter(|drive| drive.state == DriveState::Ok);
     let usable = in_use().map(|drive| drive.capacity_bytes).fold(0, u64::saturating_add);
     Ok(director::Report {
@@ -105,6 +109,7 @@ pub(crate) fn report_in(wire: &Report) -> Result<director::Report, Refused> {
         sequence: wire.sequence,
         base_url: wire.base_url.clone(),
         plain_url: wire.plain_url.clone(),
+        peer_address: wire.peer_address.clone(),
         generation: Generation(wire.generation),
         load: Load {
             connections: wire.load.connections,
@@ -125,6 +130,21 @@ pub(crate) fn report_in(wire: &Report) -> Result<director::Report, Refused> {
             gone: objects_in(&wire.inventory.gone)?,
         },
     })
+}
+
+/// `host:port`.
+fn is_address(text: &str) -> bool {
+    let Some((host, port)) = text.rsplit_once(':') else { return false };
+    let port_is_good =
+        port.bytes().all(|b| b.is_ascii_digit()) && port.parse().is_ok_and(|port: u16| port != 0);
+    let host_is_good = match host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+        Some(inner) => inner.parse::<std::net::Ipv6Addr>().is_ok(),
+        None => {
+            let visible = |b: u8| b.is_ascii_alphanumeric() || b"-._".contains(&b);
+            (1..=HOST_LEN_MAX).contains(&host.len()) && host.bytes().all(visible)
+        }
+    };
+    port_is_good && host_is_good
 }
 
 /// The report as it is kept for people: without the inventory, and of bounded size whatever an
@@ -239,6 +259,9 @@ fn object_of(bytes: &[u8]) -> ObjectId {
 /// Errors kept of one report: what the wire allows.
 const ERRORS_MAX: usize = 20;
 
+/// Longest host name (RFC 1035 section 2.3.4).
+const HOST_LEN_MAX: usize = 253;
+
 /// Longest text kept of a report.
 const TEXT_LEN_MAX: usize = 1024;
 
@@ -265,6 +288,22 @@ mod tests {
         );
         wire.base_url = "https://x\"/".to_owned();
         assert!(matches!(report_in(&wire), Err(Refused::Url { field: "base_url", .. })));
+    }
+
+    #[test]
+    fn siblings_are_told_only_addresses() {
+        for good in ["10.0.0.1:8444", "a1.example:1", "[::1]:65535"] {
+            assert!(is_address(good), "{good}");
+        }
+        let long = format!("{}:1", "a".repeat(HOST_LEN_MAX + 1));
+        for bad in ["", "a1", "a1:", ":1", "a1:0", "a1:+1", "a1:65536", "::1:1", "a b:1", "a/b:1"] {
+            assert!(!is_address(bad), "{bad}");
+        }
+        assert!(!is_address(&long) && !is_address("[a]:1") && !is_address("http://a1:1"));
+        let address = Some("x\r\ny:1".to_owned());
+        let base_url = "https://127.0.0.2:8443".to_owned();
+        let wire = Report { base_url, peer_address: address, ..Report::default() };
+        assert!(matches!(report_in(&wire), Err(Refused::Url { field: "peer_address", .. })));
     }
 
     #[test]

@@ -129,6 +129,11 @@ impl Control {
                 objects_held_max: OBJECTS_HELD_MAX,
                 placement_lines_max: 200,
                 notices_max: 100,
+                sources: director::sources::Config {
+                    siblings_max: SIBLINGS_MAX,
+                    origins_max: ORIGINS_MAX,
+                    elsewhere: true,
+                },
             },
             desired,
             store.ledger().await?,
@@ -398,6 +403,10 @@ const SITES_MAX: usize = 4096;
 const APPLIANCES_MAX: usize = 4096;
 const VERSIONS_MAX: usize = 100_000;
 const OBJECTS_HELD_MAX: usize = 500_000;
+
+/// Where an appliance may fetch one object from: eight URLs, as the wire allows.
+const SIBLINGS_MAX: usize = 4;
+const ORIGINS_MAX: usize = 4;
 
 /// Largest report: a full list of objects.
 pub(crate) const REPORT_LEN_MAX: Bytes = Bytes::mib(64);

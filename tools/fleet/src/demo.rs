@@ -207,7 +207,7 @@ async fn ingest_film(
     control: &Control,
 ) -> anyhow::Result<Ingested> {
     let request = ingest::Request {
-        dir: film.dir.clone(),
+        location: ingest::Location::Directory(film.dir.clone()),
         asset: film.asset.clone(),
         sources: vec![source],
         state: Some(place.path("ingest.state")),

@@ -1,7 +1,7 @@
-//! `nearcast ingest`: reads a directory once and tells the control plane what is in it.
+//! `nearcast ingest`: reads a directory or a bucket once and tells control what is in it.
 //!
 //! ```text
-//! walk ─> playlists: read, checked ─> the rest: block hashes ─> version name ─> PUT to control
+//! list ─> playlists: read, checked ─> the rest: block hashes ─> version name ─> PUT to control
 //!            missing file, live playlist:  ^ state file: an interrupted
 //!            error, nothing is published     ingest goes on where it was
 //! ```
@@ -27,10 +27,15 @@ use crate::content_type::content_type;
 use crate::control::{Control, Put, Where};
 use crate::output;
 use crate::tree::Tree;
+use bucket::{Bucket, Server};
+use files::{Files, Job};
 use manifests::Manifests;
 use state::State;
 use walk::Stamp;
 
+mod bucket;
+mod credentials;
+mod files;
 mod hash;
 mod manifests;
 mod state;
@@ -39,15 +44,19 @@ mod walk;
 /// What `nearcast ingest` is told.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Directory with the asset: HLS and DASH manifests and whatever they name
+    /// Directory with the asset, or s3://BUCKET/PREFIX/: HLS and DASH manifests and whatever they
+    /// name
+    #[arg(value_name = "DIR")]
     dir: PathBuf,
     /// What viewers will call it: a-z, 0-9, '-', '_' and '.'
     #[arg(long, value_name = "NAME")]
     asset: AssetId,
     /// URL of the same directory for appliances to fill from, ending in "/"; of several the best
-    /// first
-    #[arg(long, value_name = "URL/", required = true)]
+    /// first. A bucket is its own source
+    #[arg(long, value_name = "URL/")]
     source: Vec<String>,
+    #[command(flatten)]
+    server: Server,
     #[command(flatten)]
     control: Where,
     /// Where progress is remembered [default: below the user's cache directory, one per DIR]
@@ -64,11 +73,20 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// A directory to ingest.
+/// Where the files are that are ingested.
+#[derive(Clone, Debug)]
+pub(crate) enum Location {
+    /// In a directory.
+    Directory(PathBuf),
+    /// In a bucket: `s3://bucket/prefix/`.
+    Bucket(String, Server),
+}
+
+/// What to ingest.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
-    /// The directory.
-    pub(crate) dir: PathBuf,
+    /// The files.
+    pub(crate) location: Location,
     /// The asset's name.
     pub(crate) asset: AssetId,
     /// Where appliances fill from.
@@ -105,7 +123,7 @@ pub(crate) struct Ingested {
 /// Ingests and says what came of it.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let request = Request {
-        dir: args.dir.clone(),
+        location: location(&args.dir, &args.server),
         asset: args.asset.clone(),
         sources: args.source.clone(),
         state: args.state.clone(),
@@ -152,42 +170,86 @@ pub(crate) fn progress_bar() -> ProgressBar {
     ProgressBar::new(0).with_style(style)
 }
 
-/// Reads a directory and publishes it at `control`.
+/// What looks like a bucket is one, with or without a slash at its end.
+fn location(dir: &Path, server: &Server) -> Location {
+    match dir.to_str().filter(|dir| dir.starts_with("s3://")) {
+        Some(bucket) => {
+            let source = format!("{}/", bucket.trim_end_matches('/'));
+            Location::Bucket(source, server.clone())
+        }
+        None => Location::Directory(dir.to_owned()),
+    }
+}
+
+/// Reads the files and publishes them at `control`.
 pub(crate) fn ingest(
     request: &Request,
     control: &Control,
     bar: &ProgressBar,
 ) -> anyhow::Result<Ingested> {
-    let start = Instant::now();
-    for source in &request.sources {
-        let known = source.starts_with("https://") || source.starts_with("http://");
+    let mut sources = request.sources.clone();
+    match &request.location {
+        Location::Directory(dir) => {
+            let tree = Tree::open(dir)?;
+            check_sources(&sources)?;
+            let state = state_path(request, tree.path().as_os_str().as_encoded_bytes())?;
+            ensure_outside(&state, &tree)?;
+            ingest_files(request, &tree, &state, sources, control, bar)
+        }
+        Location::Bucket(source, server) => {
+            if !sources.contains(source) {
+                sources.push(source.clone());
+            }
+            let bucket = Bucket::open(source, server)?;
+            check_sources(&sources)?;
+            let state = state_path(request, bucket.identity().as_bytes())?;
+            ingest_files(request, &bucket, &state, sources, control, bar)
+        }
+    }
+}
+
+fn check_sources(sources: &[String]) -> anyhow::Result<()> {
+    ensure!(
+        !sources.is_empty(),
+        "appliances need a URL to fill from: say where the same directory is served with --source"
+    );
+    for source in sources {
+        let web = source.starts_with("https://") || source.starts_with("http://");
         ensure!(
-            known && source.ends_with('/'),
-            "source \"{source}\" must be an http or https URL that ends in \"/\""
+            (web && source.ends_with('/')) || wire::convert::Bucket::of(source).is_some(),
+            "source \"{source}\" must be an http, https or s3 URL that ends in \"/\""
         );
     }
-    let tree = Tree::open(&request.dir)?;
-    let state_path = state_path(request, &tree)?;
-    let stamps = walk::walk(&tree)?;
-    let manifests = Manifests::read(&tree, &stamps)?;
+    Ok(())
+}
+
+fn ingest_files(
+    request: &Request,
+    from: &dyn Files,
+    state_path: &Path,
+    sources: Vec<String>,
+    control: &Control,
+    bar: &ProgressBar,
+) -> anyhow::Result<Ingested> {
+    let start = Instant::now();
+    let stamps = from.list()?;
+    let manifests = Manifests::read(from, &stamps)?;
     let entries = manifests.check(&stamps)?;
     ensure!(
         request.no_manifests || !entries.is_empty(),
         "{} holds no entry manifest (an HLS multivariant playlist or a DASH MPD), so no player \
          could be sent to it: add one, or say --no-manifests",
-        tree.path().display()
+        from.name()
     );
-    let mut state = State::open(&state_path, &stamps)?;
+    let mut state = State::open(state_path, &stamps)?;
     if request.reread {
         state.clear()?;
     }
-    let (files, bytes_read) = hash_all(&tree, &stamps, &manifests, &mut state, bar)?;
-    for (path, stamp) in &stamps {
-        ensure!(walk::look(&tree, path)? == *stamp, "{}", changed(path));
-    }
+    let (files, bytes_read) = hash_all(from, &stamps, &manifests, &mut state, bar)?;
+    from.check_all(&stamps)?;
     let version = version_name(&request.asset, &files)?;
     let entries_paths = entries.iter().map(|entry| entry.path.clone()).collect();
-    let new = new_version(request, &stamps, &files, entries);
+    let new = new_version(sources, &stamps, &files, entries);
     let put = control.put(&format!("/v1/assets/{}/versions/{version}", request.asset), &new)?;
     Ok(Ingested {
         asset: request.asset.to_string(),
@@ -209,11 +271,15 @@ pub(crate) fn user_directory() -> anyhow::Result<PathBuf> {
     Ok(base.join("nearcast"))
 }
 
-fn state_path(request: &Request, tree: &Tree) -> anyhow::Result<PathBuf> {
-    let Some(path) = &request.state else {
-        let hash = blake3::hash(tree.path().as_os_str().as_encoded_bytes()).to_hex();
-        return Ok(user_directory()?.join("ingest").join(format!("{}.state", &hash[..16])));
-    };
+fn state_path(request: &Request, location: &[u8]) -> anyhow::Result<PathBuf> {
+    if let Some(path) = &request.state {
+        return Ok(path.clone());
+    }
+    let hash = blake3::hash(location).to_hex();
+    Ok(user_directory()?.join("ingest").join(format!("{}.state", &hash[..16])))
+}
+
+fn ensure_outside(path: &Path, tree: &Tree) -> anyhow::Result<()> {
     let parent = match path.parent() {
         Some(parent) if parent != Path::new("") => parent,
         Some(_) | None => Path::new("."),
@@ -224,30 +290,31 @@ fn state_path(request: &Request, tree: &Tree) -> anyhow::Result<PathBuf> {
         "the state file {} would lie in the directory being ingested: name another place",
         path.display()
     );
-    Ok(path.clone())
+    Ok(())
 }
 
 fn hash_all(
-    tree: &Tree,
+    from: &dyn Files,
     stamps: &BTreeMap<String, Stamp>,
     manifests: &Manifests,
     state: &mut State,
     bar: &ProgressBar,
 ) -> anyhow::Result<(BTreeMap<String, Blocks>, Bytes)> {
-    let known = |path: &str, stamp: Stamp| Bytes::of(state.known(path, stamp).len());
-    let left = |(path, stamp): (&String, &Stamp)| match manifests.bytes(path) {
-        Some(_) => 0,
-        None => stamp.len.0.saturating_sub(known(path, *stamp).0 * model::object::BLOCK_LEN.0),
+    let rest = |(path, stamp): (&String, &Stamp)| {
+        let job = job(path, *stamp, state);
+        (manifests.bytes(path).is_none() && job.from < stamp.len).then_some(job)
     };
-    bar.set_length(stamps.iter().map(left).sum());
+    let jobs: Vec<Job> = stamps.iter().filter_map(rest).collect();
+    bar.set_length(jobs.iter().map(|job| (job.stamp.len - job.from).0).sum());
     bar.reset_eta();
+    from.expect(jobs);
     let mut read = manifests.len();
     let mut files = BTreeMap::new();
     for (path, stamp) in stamps {
         bar.set_message(path.clone());
         let blocks = match manifests.bytes(path) {
             Some(bytes) => Blocks::of_hashes(stamp.len, hash::hash_bytes(bytes))?,
-            None => hash_one(tree, path, *stamp, state, &mut |piece| {
+            None => hash_one(from, path, *stamp, state, &mut |piece| {
                 bar.inc(piece.0);
                 read += piece;
                 Ok(())
@@ -259,8 +326,14 @@ fn hash_all(
     Ok((files, read))
 }
 
+/// What is left to read of a file.
+fn job(path: &str, stamp: Stamp, state: &State) -> Job {
+    let known = u64::try_from(state.known(path, stamp).len()).unwrap_or(u64::MAX);
+    Job { path: path.to_owned(), stamp, from: hash::start(stamp.len, known) }
+}
+
 fn hash_one(
-    tree: &Tree,
+    from: &dyn Files,
     path: &str,
     stamp: Stamp,
     state: &mut State,
@@ -269,10 +342,8 @@ fn hash_one(
     let known = state.known(path, stamp).len();
     let first = u64::try_from(known).unwrap_or(u64::MAX);
     if first < model::object::block_count(stamp.len) {
-        let file = match tree.open_file(path) {
-            Ok(file) => file,
-            Err(error) => anyhow::bail!("\"{path}\" {error} any more: leave the files alone"),
-        };
+        let failed = || format!("\"{path}\" could not be ingested");
+        let file = from.open(&job(path, stamp, state)).with_context(failed)?;
         let mut waiting: Vec<BlockHash> = Vec::new();
         hash::hash_file(file, stamp.len, first, &mut |hashes, bytes| {
             on_read(bytes)?;
@@ -284,9 +355,9 @@ fn hash_one(
             }
             Ok(())
         })
-        .with_context(|| format!("\"{path}\" could not be ingested"))?;
+        .with_context(failed)?;
         // Before its last hashes are remembered: a file that changed meanwhile has no such blocks.
-        ensure!(walk::look(tree, path)? == stamp, "{}", changed(path));
+        from.check(path, stamp)?;
         if !waiting.is_empty() {
             state.append(path, stamp, &waiting)?;
         }
@@ -311,7 +382,7 @@ fn version_name(
 }
 
 fn new_version(
-    request: &Request,
+    sources: Vec<String>,
     stamps: &BTreeMap<String, Stamp>,
     files: &BTreeMap<String, Blocks>,
     entries: Vec<Entry>,
@@ -328,7 +399,7 @@ fn new_version(
         (path.clone(), file)
     };
     NewVersion {
-        sources: request.sources.clone(),
+        sources,
         modified_unix_s: u64::try_from(newest).unwrap_or(0),
         files: files.iter().map(file).collect(),
         entries,

@@ -1,7 +1,7 @@
 //! One file's block hashes: read once, in order, in large pieces; hashed on the thread beside.
 //!
 //! ```text
-//! reader thread: file ─> 4 MiB ─> [ at most 2 waiting ] ─> this thread: 16 hashes ─> on_piece
+//! reader thread: bytes ─> 4 MiB ─> [ at most 2 waiting ] ─> this thread: 16 hashes ─> on_piece
 //!                  ^─────────────── buffers come back ──────────────────┘
 //! ```
 
@@ -13,23 +13,33 @@ use anyhow::{Context as _, bail};
 use model::object::{BLOCK_LEN, BlockHash, block_count, block_hash};
 use model::units::Bytes;
 
-/// Hashes `file`, of length `len`, from block `first` on, telling `on_piece` the hashes of each
-/// piece and how many bytes it had. An error of `on_piece` ends the reading and is returned.
+/// Where reading begins if the first `first` blocks of a file are known.
+pub(super) fn start(len: Bytes, first: u64) -> Bytes {
+    Bytes((first * BLOCK_LEN.0).min(len.0))
+}
+
+/// The bytes of `file` from `from` on.
+pub(super) fn from(mut file: File, from: Bytes) -> io::Result<File> {
+    file.seek(SeekFrom::Start(from.0))?;
+    // Only advice: reading is right without it.
+    let _ = rustix::fs::fadvise(&file, from.0, None, rustix::fs::Advice::Sequential);
+    Ok(file)
+}
+
+/// Hashes a file of length `len` from block `first` on, where `rest` begins. Tells `on_piece` the
+/// hashes of each piece and how many bytes it had; its error ends the reading and is returned.
 pub(super) fn hash_file(
-    mut file: File,
+    rest: impl Read + Send,
     len: Bytes,
     first: u64,
     on_piece: &mut dyn FnMut(&[BlockHash], Bytes) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     assert!(first <= block_count(len), "no more blocks are known than there are");
-    let start = Bytes((first * BLOCK_LEN.0).min(len.0));
-    file.seek(SeekFrom::Start(start.0)).context("cannot seek")?;
-    // Only advice: reading is right without it.
-    let _ = rustix::fs::fadvise(&file, start.0, None, rustix::fs::Advice::Sequential);
+    let left = len - start(len, first);
     let (full_sender, full) = mpsc::sync_channel(PIECES_WAITING_MAX);
     let (empty_sender, empty) = mpsc::channel();
     std::thread::scope(|scope| {
-        scope.spawn(move || read_pieces(file, len - start, &full_sender, &empty));
+        scope.spawn(move || read_pieces(rest, left, &full_sender, &empty));
         let mut index = first;
         let mut hashes = Vec::new();
         for piece in full {
@@ -82,7 +92,7 @@ fn read_pieces(
 }
 
 /// One read: 16 blocks, large enough for a hard drive's and a network filesystem's readahead.
-const PIECE_LEN: Bytes = Bytes::mib(4);
+pub(super) const PIECE_LEN: Bytes = Bytes::mib(4);
 
 /// Pieces read and not yet hashed; with one in each thread's hands, 16 MiB in all.
 const PIECES_WAITING_MAX: usize = 2;
@@ -104,7 +114,8 @@ mod tests {
         first: u64,
     ) -> anyhow::Result<(Vec<BlockHash>, Bytes)> {
         let (mut all, mut read) = (Vec::new(), Bytes::ZERO);
-        hash_file(File::open(path).unwrap(), len, first, &mut |hashes, bytes| {
+        let file = from(File::open(path).unwrap(), start(len, first)).unwrap();
+        hash_file(file, len, first, &mut |hashes, bytes| {
             all.extend_from_slice(hashes);
             read += bytes;
             Ok(())

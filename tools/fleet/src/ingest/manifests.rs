@@ -4,17 +4,16 @@
 //! film is said here, with the playlist's name and the line.
 
 use std::collections::BTreeMap;
-use std::io::Read as _;
 use std::ops::Range;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 use model::units::Bytes;
 use playback::reference::{encode, resolve};
 use playback::{MANIFEST_LEN_MAX, PlaylistError, dash, hls};
 use wire::v1::ingest::{Entry, EntryFormat};
 
+use super::files::Files;
 use super::walk::Stamp;
-use crate::tree::Tree;
 
 /// Every `*.m3u8` and `*.mpd` of a directory, by path.
 #[derive(Debug)]
@@ -22,7 +21,10 @@ pub(super) struct Manifests(BTreeMap<String, Vec<u8>>);
 
 impl Manifests {
     /// Reads them, each once and whole.
-    pub(super) fn read(tree: &Tree, stamps: &BTreeMap<String, Stamp>) -> anyhow::Result<Self> {
+    pub(super) fn read(
+        files: &dyn Files,
+        stamps: &BTreeMap<String, Stamp>,
+    ) -> anyhow::Result<Self> {
         let mut manifests = BTreeMap::new();
         for (path, stamp) in stamps {
             if format(path).is_none() {
@@ -33,14 +35,7 @@ impl Manifests {
                 "{path}: it has {}, more than the limit of {MANIFEST_LEN_MAX} for a manifest",
                 stamp.len
             );
-            let Ok(file) = tree.open_file(path) else {
-                bail!("{}", super::changed(path));
-            };
-            let mut bytes = Vec::new();
-            file.take(MANIFEST_LEN_MAX.0 + 1)
-                .read_to_end(&mut bytes)
-                .with_context(|| format!("cannot read \"{path}\""))?;
-            ensure!(Bytes::of(bytes.len()) == stamp.len, "{}", super::changed(path));
+            let bytes = files.read(path, *stamp)?;
             manifests.insert(path.clone(), bytes);
         }
         Ok(Self(manifests))
@@ -206,6 +201,7 @@ fn format(path: &str) -> Option<EntryFormat> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tree::Tree;
 
     const MASTER: &str = "#EXTM3U\n#EXT-X-STREAM-INF:BANDWIDTH=1\nv/r0.m3u8\n";
     const MEDIA: &str = "#EXTM3U\n#EXT-X-TARGETDURATION:4\n\

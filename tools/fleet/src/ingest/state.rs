@@ -2,13 +2,13 @@
 //!
 //! ```text
 //! nearcast ingest state 1
-//! <check> {"path":"r0.mp4","len":..,"modified":[s,ns],"from":0,"blocks":"<base64 of 256 hashes>"}
-//! <check> {"path":"r0.mp4","len":..,"modified":[s,ns],"from":256,"blocks":...}
+//! <check> {"path":"r0.mp4","len":..,"modified":[s,ns],"tag":0,"from":0,"blocks":"<256 hashes>"}
+//! <check> {"path":"r0.mp4","len":..,"modified":[s,ns],"tag":0,"from":256,"blocks":...}
 //! ```
 //!
 //! Each line carries the first 16 hex digits of its BLAKE3 hash, so a torn or damaged line is seen
 //! and it and all after it are dropped. A line that does not follow on what is known of a file
-//! starts that file anew; so does a file whose length or time of change differs.
+//! starts that file anew; so does a file whose length, time of change or ETag differs.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions, TryLockError};
@@ -37,6 +37,8 @@ struct Line {
     path: String,
     len: u64,
     modified: (i64, i64),
+    #[serde(default)]
+    tag: u64,
     from: usize,
     blocks: String,
 }
@@ -139,7 +141,7 @@ fn read(file: &File) -> std::io::Result<Read> {
             read.damaged = !read.begun;
         } else if let Some((line, hashes)) = parse(&text) {
             read.lines += 1;
-            let stamp = Stamp { len: Bytes(line.len), modified: line.modified };
+            let stamp = Stamp { len: Bytes(line.len), modified: line.modified, tag: line.tag };
             let entry = read.known.entry(line.path).or_insert((stamp, Vec::new()));
             if entry.0 != stamp || line.from != entry.1.len() {
                 *entry = (stamp, Vec::new());
@@ -169,6 +171,7 @@ fn line(path: &str, stamp: Stamp, from: usize, hashes: &[BlockHash]) -> String {
         path: path.to_owned(),
         len: stamp.len.0,
         modified: stamp.modified,
+        tag: stamp.tag,
         from,
         blocks: STANDARD.encode(bytes),
     };
@@ -206,7 +209,7 @@ pub(super) const LINE_BLOCKS_MAX: usize = 256;
 mod tests {
     use super::*;
 
-    const STAMP: Stamp = Stamp { len: Bytes::mib(200), modified: (1_700_000_000, 5) };
+    const STAMP: Stamp = Stamp { len: Bytes::mib(200), modified: (1_700_000_000, 5), tag: 9 };
 
     fn files() -> BTreeMap<String, Stamp> {
         BTreeMap::from([("a.mp4".to_owned(), STAMP), ("b.mp4".to_owned(), STAMP)])
@@ -244,16 +247,27 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("state");
         written(&path);
-        let changed = Stamp { modified: (1_700_000_000, 6), ..STAMP };
+        for changed in [
+            Stamp { modified: (1_700_000_000, 6), ..STAMP },
+            Stamp { len: Bytes::mib(201), ..STAMP },
+            Stamp { tag: 10, ..STAMP },
+        ] {
+            starts_anew(&path, changed);
+            std::fs::remove_file(&path).unwrap();
+            written(&path);
+        }
+    }
+
+    fn starts_anew(path: &Path, changed: Stamp) {
         let files = BTreeMap::from([("a.mp4".to_owned(), changed), ("b.mp4".to_owned(), STAMP)]);
-        let mut state = State::open(&path, &files).unwrap();
+        let mut state = State::open(path, &files).unwrap();
         assert_eq!(state.known("a.mp4", changed), []);
         assert_eq!(state.known("b.mp4", STAMP), hashes(50..60));
         state.append("a.mp4", changed, &hashes(1..2)).unwrap();
         drop(state);
-        let state = State::open(&path, &files).unwrap();
+        let state = State::open(path, &files).unwrap();
         assert_eq!(state.known("a.mp4", changed), hashes(1..2));
-        let text = std::fs::read_to_string(&path).unwrap();
+        let text = std::fs::read_to_string(path).unwrap();
         assert_eq!(text.lines().count(), 3, "nothing is kept of the file that was");
     }
 

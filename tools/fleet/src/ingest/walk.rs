@@ -18,11 +18,14 @@ pub(super) struct Stamp {
     pub(super) len: Bytes,
     /// When it last changed, seconds and nanoseconds since 1970.
     pub(super) modified: (i64, i64),
+    /// Of an object in a bucket: a hash of its ETag, which changes with its bytes. Else 0.
+    pub(super) tag: u64,
 }
 
 impl Stamp {
     pub(super) fn of(metadata: &Metadata) -> Self {
-        Self { len: Bytes(metadata.len()), modified: (metadata.mtime(), metadata.mtime_nsec()) }
+        let modified = (metadata.mtime(), metadata.mtime_nsec());
+        Self { len: Bytes(metadata.len()), modified, tag: 0 }
     }
 }
 

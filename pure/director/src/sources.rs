@@ -1,0 +1,226 @@
+//! Decides where an appliance should fetch an object from, best first, and can say why.
+//!
+//! ```text
+//! every appliance ──> Standing: its own site, elsewhere, or left out (with the reason)
+//!                        │ within a site: the draw for (object, who asks), by weight
+//!                        v
+//!        at most so many siblings, then origins: every source of every version that has it
+//! ```
+//!
+//! The draw is for the pair, so that appliances that fill the same film at once ask different
+//! siblings, and one that fills many objects asks all of them in turn.
+
+use std::fmt;
+use std::sync::Arc;
+
+use model::id::{ApplianceId, ObjectId, SiteId};
+use model::manifest::AssetVersion;
+use model::rendezvous::Score;
+use model::topology::Weight;
+use model::view::{Health, Load};
+
+/// How many, and from where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Most siblings in an answer.
+    pub siblings_max: usize,
+    /// Most origins in an answer.
+    pub origins_max: usize,
+    /// Siblings of other sites are asked too.
+    pub elsewhere: bool,
+}
+
+/// Who asks for what.
+#[derive(Clone, Copy, Debug)]
+pub struct Query<'a> {
+    /// Who asks.
+    pub asker: &'a ApplianceId,
+    /// Where it stands.
+    pub site: &'a SiteId,
+    /// What it should hold and lacks.
+    pub object: &'a ObjectId,
+}
+
+/// An appliance that may be asked.
+#[derive(Clone, Copy, Debug)]
+pub struct Sibling<'a> {
+    /// Which.
+    pub id: &'a ApplianceId,
+    /// Where it stands.
+    pub site: &'a SiteId,
+    /// Its share among those of its site.
+    pub weight: Weight,
+    /// Whether it can serve.
+    pub health: Health,
+    /// How busy it is.
+    pub load: Load,
+    /// Where siblings fetch from it, if it lets them: `host:port`.
+    pub address: Option<&'a Arc<str>>,
+    /// It holds the object.
+    pub holds: bool,
+}
+
+/// Whether an appliance should be asked, best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Standing {
+    /// It holds the object and stands in the same site.
+    SameSite,
+    /// It holds the object and stands in another site.
+    Elsewhere,
+    /// Left out: it is who asks.
+    Asker,
+    /// Left out: it is not healthy.
+    Unwell(Health),
+    /// Left out: it does not let siblings fetch.
+    NoAddress,
+    /// Left out: it does not hold the object.
+    Lacks,
+    /// Left out: its viewers need all that it can send.
+    AtLimit,
+    /// Left out: it stands in another site, and those are not asked.
+    OtherSite,
+}
+
+/// An appliance and what was decided of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Candidate<'a> {
+    /// Which.
+    pub id: &'a ApplianceId,
+    /// Whether it is asked, and why not.
+    pub standing: Standing,
+    /// Its draw; the lowest is first. None if it is left out.
+    pub score: Option<Score>,
+    /// Where to ask.
+    pub address: Option<&'a Arc<str>>,
+}
+
+/// Where to fetch an object from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sources {
+    /// Appliances that hold it, best first, with their addresses.
+    pub siblings: Vec<(ApplianceId, Arc<str>)>,
+    /// Versions that it belongs to and that the asker should hold, most wanted first.
+    pub versions: Vec<Arc<AssetVersion>>,
+}
+
+/// A file in an origin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Origin<'a> {
+    /// Base URL that ends in `/`, or a bucket.
+    pub source: &'a str,
+    /// Path below it, not percent-encoded.
+    pub path: &'a str,
+}
+
+/// Why there is no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoSources {
+    /// The appliance is not registered.
+    #[error("this appliance is not registered")]
+    NotRegistered,
+    /// An appliance may ask only for what it should hold.
+    #[error("no asset version in this appliance's manifest has such an object")]
+    NotWanted,
+}
+
+/// Ranks all siblings: those to ask come first, best first; those left out follow in any order.
+pub fn rank<'a>(
+    query: &Query<'_>,
+    siblings: impl Iterator<Item = Sibling<'a>>,
+    config: &Config,
+) -> Vec<Candidate<'a>> {
+    let mut key = Vec::with_capacity(64);
+    key.extend_from_slice(&query.object.0);
+    key.extend_from_slice(query.asker.as_str().as_bytes());
+    let candidate = |sibling: Sibling<'a>| {
+        let standing = Standing::of(query, &sibling, config);
+        let drawn = || Score::of(&key, sibling.id.as_str().as_bytes(), sibling.weight);
+        Candidate {
+            id: sibling.id,
+            standing,
+            score: standing.is_asked().then(drawn),
+            address: sibling.address,
+        }
+    };
+    let mut candidates: Vec<Candidate<'a>> = siblings.map(candidate).collect();
+    candidates
+        .sort_unstable_by_key(|candidate| (candidate.standing, candidate.score, candidate.id));
+    candidates
+}
+
+/// Where the origins have an object: every source of every version, the first path of each.
+pub fn origins<'a>(
+    versions: &'a [Arc<AssetVersion>],
+    object: &ObjectId,
+    config: &Config,
+) -> Vec<Origin<'a>> {
+    let mut origins = Vec::new();
+    for version in versions {
+        let file = version.files.iter().find(|(_, file)| file.object == *object);
+        let Some((path, _)) = file else { continue };
+        for source in &version.sources {
+            let origin = Origin { source, path };
+            if origins.len() < config.origins_max && !origins.contains(&origin) {
+                origins.push(origin);
+            }
+        }
+    }
+    origins
+}
+
+impl Standing {
+    /// True of those that are asked.
+    pub fn is_asked(self) -> bool {
+        match self {
+            Self::SameSite | Self::Elsewhere => true,
+            Self::Asker
+            | Self::Unwell(_)
+            | Self::NoAddress
+            | Self::Lacks
+            | Self::AtLimit
+            | Self::OtherSite => false,
+        }
+    }
+
+    fn of(query: &Query<'_>, sibling: &Sibling<'_>, config: &Config) -> Self {
+        let same_site = sibling.site == query.site;
+        if sibling.id == query.asker {
+            Self::Asker
+        } else if sibling.health != Health::Healthy {
+            Self::Unwell(sibling.health)
+        } else if sibling.address.is_none() {
+            Self::NoAddress
+        } else if !same_site && !config.elsewhere {
+            Self::OtherSite
+        } else if !sibling.holds {
+            Self::Lacks
+        } else if AT_LIMIT_PERMILLE <= sibling.load.permille() {
+            Self::AtLimit
+        } else if same_site {
+            Self::SameSite
+        } else {
+            Self::Elsewhere
+        }
+    }
+}
+
+impl fmt::Display for Standing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::SameSite => f.write_str("holds it, in the same site"),
+            Self::Elsewhere => f.write_str("holds it, in another site"),
+            Self::Asker => f.write_str("is the one that asks"),
+            Self::Unwell(health) => write!(f, "is {health}"),
+            Self::NoAddress => f.write_str("does not let siblings fetch from it"),
+            Self::Lacks => f.write_str("does not hold it"),
+            Self::AtLimit => f.write_str("holds it, but its viewers need all that it can send"),
+            Self::OtherSite => f.write_str("stands in another site, and those are not asked"),
+        }
+    }
+}
+
+/// A sibling this full has no room for fill: steering offers it last for the same reason.
+const AT_LIMIT_PERMILLE: u64 = 950;
+
+#[cfg(test)]
+mod tests;

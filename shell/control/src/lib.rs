@@ -10,12 +10,16 @@
 //! players from the latest snapshot and keep no state, so that running sessions survive a restart.
 
 pub mod api;
+mod attempts;
+mod authority;
 mod clock;
 pub mod config;
 mod convert;
+mod identities;
 pub mod keys;
 mod listener;
 mod metrics;
+pub mod secret_file;
 pub mod serve;
 pub mod store;
 mod tick;

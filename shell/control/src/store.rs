@@ -3,7 +3,9 @@
 //! Every query is a function here. Numbers are checked on their way in and out: SQLite's are
 //! signed.
 
-use std::collections::BTreeMap;
+mod identities;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -88,7 +90,7 @@ impl Store {
         Ok(())
     }
 
-    /// All that should be, keys apart.
+    /// All that should be, keys and identities apart.
     pub async fn desired(&self) -> Result<Desired> {
         Ok(Desired {
             sites: self.sites().await?,
@@ -99,6 +101,8 @@ impl Store {
                 versions_kept: self.meta("versions_kept").await?,
             },
             token_keys: Vec::new(),
+            signing_keys: Vec::new(),
+            revoked: BTreeSet::new(),
         })
     }
 
@@ -405,7 +409,10 @@ fn damaged(error: &dyn std::fmt::Display) -> StoreError {
 }
 
 /// In order; each runs once. Never changed after a release.
-const MIGRATIONS: &[&str] = &[include_str!("../migrations/0001_desired_state.sql")];
+const MIGRATIONS: &[&str] = &[
+    include_str!("../migrations/0001_desired_state.sql"),
+    include_str!("../migrations/0002_identities.sql"),
+];
 
 /// One writes, the others read block hashes for appliances that fill.
 const CONNECTIONS_MAX: u32 = 4;

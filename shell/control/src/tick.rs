@@ -18,6 +18,7 @@ pub(crate) async fn run(control: Arc<Control>) {
     loop {
         ticks.tick().await;
         control.tick().await;
+        control.renew_own();
     }
 }
 

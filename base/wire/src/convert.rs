@@ -44,8 +44,8 @@ pub enum WireError {
     /// Something that cannot stand in an HTTP header.
     #[error("\"{0}\" cannot be a content type: use 1 to {CONTENT_TYPE_LEN_MAX} visible characters")]
     ContentType(String),
-    /// A base URL that does not end in a slash.
-    #[error("source \"{0}\" must be an http or https URL that ends in \"/\"")]
+    /// A base URL that does not end in a slash, or has what no URL has.
+    #[error("source {0:?} must be an http or https URL that ends in \"/\"")]
     Source(String),
 }
 
@@ -90,7 +90,9 @@ pub fn version_in(
     }
     for source in &wire.sources {
         let known = source.starts_with("https://") || source.starts_with("http://");
-        if !known || !source.ends_with('/') {
+        // A URL has none of the others (RFC 3986 section 2), and some would end a request's line.
+        let visible = source.bytes().all(|b| b.is_ascii_graphic());
+        if !known || !visible || !source.ends_with('/') {
             return Err(WireError::Source(source.clone()));
         }
     }
@@ -200,10 +202,10 @@ mod tests {
         assert_eq!(refused(&|m| m.format = 2), WireError::Format(2));
         assert!(matches!(refused(&|m| m.appliance = "../x".into()), WireError::Id(_)));
         assert!(matches!(refused(&|m| m.token_keys[0].public_key.clear()), WireError::Key(_)));
-        assert!(matches!(
-            refused(&|m| m.versions[0].sources = vec!["ftp://x/".into()]),
-            WireError::Source(_)
-        ));
+        for source in ["ftp://x/", "http://x", "http://x\r\nY: z/", "http://x y/", "http://é/"] {
+            let error = refused(&|m| m.versions[0].sources = vec![source.into()]);
+            assert_eq!(error, WireError::Source(source.into()));
+        }
         for path in ["../etc/passwd", "/etc/passwd", "a//b", "a/./b", "a\\b", "a\nb", ""] {
             let error = refused(&|m| {
                 let file = m.versions[0].files["v/0.mp4"].clone();

@@ -6,7 +6,10 @@
 mod client;
 mod compare;
 mod cpu;
+mod cut;
+mod drive;
 mod load;
+mod stage;
 mod stop;
 mod token;
 mod url;
@@ -35,6 +38,8 @@ struct Cli {
 enum Verb {
     /// CPU seconds per GB: ours against a peer's, in turns on this machine.
     Compare(compare::Args),
+    /// Power cuts at every boundary of a fill: each state opened, each object compared.
+    Cut(cut::Args),
     /// Drives load at a server and says what came.
     Load(load::Args),
     /// What it costs to check a playback token.
@@ -66,6 +71,7 @@ fn run(cli: &Cli) -> Result<()> {
     provider.install_default().ok().context("a TLS provider was installed twice")?;
     match &cli.verb {
         Verb::Compare(args) => compare::run(args),
+        Verb::Cut(args) => cut::run(args),
         Verb::Load(args) => load::run(args),
         Verb::Token(args) => token::run(args),
     }

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
 use model::id::{ApplianceId, Generation, ObjectId};
-use model::manifest::{AssetVersion, File, Manifest, TokenKey};
+use model::manifest::{AssetVersion, File, Manifest, TokenKey, Trust};
 use model::object::{BLOCK_LEN, BlockHash, Blocks, block_hash};
 use model::units::{Bytes, UnixSeconds};
 use playback::token::{Grant, Session, SigningInput, assemble};
@@ -132,6 +132,7 @@ impl Stage {
             appliance: appliance_id(),
             generation: Generation(self.generation),
             token_keys: vec![TokenKey { kid: KEY.to_owned(), public_key }],
+            trust: Trust::default(),
             versions: versions?,
         };
         self.control.publish(&manifest, films);

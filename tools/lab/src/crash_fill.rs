@@ -144,7 +144,8 @@ fn look_after_start(appliance: &Appliance, playing: &Playing, outcome: &mut Outc
             Got::Refused | Got::Broken if !seen.contains(&object.id()) => continue,
             Got::Refused | Got::Broken => outcome.lost_objects += 1,
         }
-        let text = format!("kill {}: {} {}: {got:?}", outcome.kills, playing.film.name, object.path);
+        let text =
+            format!("kill {}: {} {}: {got:?}", outcome.kills, playing.film.name, object.path);
         warn!("{text}");
         if outcome.findings.len() < FINDINGS_MAX {
             outcome.findings.push(text);

@@ -104,13 +104,7 @@ pub(crate) fn judge(
     Ok(verdict)
 }
 
-fn look(
-    viewer: &Viewer,
-    catalogue: &Catalogue,
-    case: &Case,
-    when: &str,
-    verdict: &mut Verdict,
-) {
+fn look(viewer: &Viewer, catalogue: &Catalogue, case: &Case, when: &str, verdict: &mut Verdict) {
     for (base, object) in catalogue.entries() {
         let got = viewer.get(base, object);
         let required = case.required.contains(&object.id());

@@ -231,15 +231,10 @@ fn describe(recording: &Recording, args: &Args) -> Outcome {
         u64::try_from(recording.changes.iter().filter(|change| of(change)).count())
             .expect("a count fits")
     };
-    let unlinked = |change: &Change| {
-        matches!(change, Change::Unlink { path } if path.starts_with("drive/objects"))
-    };
-    let snapshot = |change: &Change| {
-        matches!(change, Change::Rename { to, .. } if to.ends_with("index/snapshot"))
-    };
-    let flush = |change: &Change| {
-        matches!(change, Change::FlushFile { .. } | Change::FlushFolder { .. })
-    };
+    let unlinked = |change: &Change| matches!(change, Change::Unlink { path } if path.starts_with("drive/objects"));
+    let snapshot = |change: &Change| matches!(change, Change::Rename { to, .. } if to.ends_with("index/snapshot"));
+    let flush =
+        |change: &Change| matches!(change, Change::FlushFile { .. } | Change::FlushFolder { .. });
     Outcome {
         boundaries: count(&|_| true),
         flushes: count(&flush),

@@ -171,8 +171,8 @@ impl<'a> States<'a> {
         let mut names = self.names.clone();
         self.pending_names[..count].iter().for_each(|change| rename(&mut names, change));
         let mut key = DefaultHasher::new();
-        let mut image = wanted
-            .then(|| Image { folders: self.base.folders.clone(), files: BTreeMap::new() });
+        let mut image =
+            wanted.then(|| Image { folders: self.base.folders.clone(), files: BTreeMap::new() });
         for (path, id) in names {
             let content = &self.files[&id];
             (&path, id.0).hash(&mut key);

@@ -194,9 +194,7 @@ impl Filesystem for Passage {
         let found = match fh.map(|fh| self.handle(fh)) {
             Some(handle) => handle.and_then(|handle| of_handle(&handle)),
             None => match self.path(ino) {
-                Ok(path) => {
-                    self.watch.admit(Kind::Lookup, &path).and_then(|()| self.stat(&path))
-                }
+                Ok(path) => self.watch.admit(Kind::Lookup, &path).and_then(|()| self.stat(&path)),
                 Err(errno) => by_number(errno).and_then(|handle| of_handle(&handle)),
             },
         };
@@ -368,7 +366,8 @@ impl Filesystem for Passage {
             self.change(Kind::Write, &handle.path, || {
                 let len = rustix::io::pwrite(&handle.fd, data, offset)?;
                 let bytes = data[..len].to_vec();
-                let change = Change::Write { file: handle.id, path: handle.path.clone(), at: offset, bytes };
+                let change =
+                    Change::Write { file: handle.id, path: handle.path.clone(), at: offset, bytes };
                 Ok((u32::try_from(len).map_err(|_| Errno::INVAL)?, Some(change)))
             })
         });
@@ -557,8 +556,8 @@ fn size(stat: &Stat) -> u64 {
 
 fn attributes(id: FileId, stat: &Stat) -> FileAttr {
     let folder = stat.st_mode & 0o170_000 == 0o040_000;
-    let changed = SystemTime::UNIX_EPOCH
-        + Duration::from_secs(u64::try_from(stat.st_mtime).unwrap_or(0));
+    let changed =
+        SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(stat.st_mtime).unwrap_or(0));
     FileAttr {
         ino: INodeNo(id.0),
         size: size(stat),

@@ -37,7 +37,8 @@ impl Control {
         let state = State { appliance: appliance.to_owned(), ..State::default() };
         let state = Arc::new(Mutex::new(state));
         let served = Arc::clone(&state);
-        let server = Server::start(Arc::new(move |request, out| lock(&served).answer(request, out)))?;
+        let server =
+            Server::start(Arc::new(move |request, out| lock(&served).answer(request, out)))?;
         Ok(Self { state, server })
     }
 
@@ -75,7 +76,8 @@ impl State {
                 let Ok(report) = serde_json::from_slice::<Report>(&request.body) else {
                     return answer(out, 400, b"{}");
                 };
-                let reply = serde_json::to_vec(&self.take(report)).map_err(std::io::Error::other)?;
+                let reply =
+                    serde_json::to_vec(&self.take(report)).map_err(std::io::Error::other)?;
                 answer(out, 200, &reply)
             }
             ("GET", ["v1", "appliances", _, "manifest", known]) => {

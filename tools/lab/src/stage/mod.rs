@@ -26,8 +26,8 @@ use model::object::{BLOCK_LEN, BlockHash, Blocks, block_hash};
 use model::units::{Bytes, UnixSeconds};
 use playback::token::{Grant, Session, SigningInput, assemble};
 
-use crate::compare::Certificate;
 use crate::client::Dice;
+use crate::compare::Certificate;
 
 pub(crate) use appliance::{Appliance, Got, Setup, Viewer};
 pub(crate) use control::Control;

@@ -38,6 +38,8 @@ pub struct Drive {
     /// Why it is set aside; none while it is in use.
     set_aside: Mutex<Option<String>>,
     health: Mutex<Health>,
+    /// When it had no room though it said so.
+    full_at: Mutex<Option<Instant>>,
 }
 
 /// What was found when a drive was opened.
@@ -144,6 +146,9 @@ struct DriveLog {
 const HEALTH: store::health::Config =
     store::health::Config { objects_max: 3, window: Nanos::seconds(3600) };
 
+/// A drive that had no room is asked again after this: something may have been evicted.
+const FULL_FOR: Nanos = Nanos::seconds(60);
+
 /// A log longer than this is not one: a 100,000-object drive's is under 26 MB.
 const INDEX_FILE_MAX: Bytes = Bytes::mib(1024);
 
@@ -203,6 +208,7 @@ impl Drive {
             log: Mutex::new(log),
             set_aside: Mutex::new(None),
             health: Mutex::new(Health::new(HEALTH)),
+            full_at: Mutex::new(None),
         };
         Ok((drive, loaded))
     }
@@ -243,6 +249,16 @@ impl Drive {
     /// An object could not be read for the drive's sake: does it go, or the drive?
     pub fn object_failed(&self, now: Instant) -> Verdict {
         lock(&self.health).object_failed(now)
+    }
+
+    /// It had no room for what should fit: for a while nothing is put on it.
+    pub(crate) fn note_full(&self, now: Instant) {
+        *lock(&self.full_at) = Some(now);
+    }
+
+    /// True for a while after `note_full`.
+    pub(crate) fn is_full(&self, now: Instant) -> bool {
+        lock(&self.full_at).is_some_and(|at| now.since(at) < FULL_FOR)
     }
 
     /// True while its marker can be found: a drive that lost it is not there any more.

@@ -45,6 +45,8 @@ pub(crate) struct Shared {
     state: Mutex<State>,
     /// Told when there is something to fetch or to plan, and when all must stop.
     changed: Condvar,
+    /// Told when there is a sample, and when all must stop.
+    sampled: Condvar,
 }
 
 /// One configured drive.
@@ -237,6 +239,7 @@ impl Shared {
             stopping: AtomicBool::new(false),
             state: Mutex::new(state),
             changed: Condvar::new(),
+            sampled: Condvar::new(),
         }
     }
 
@@ -250,6 +253,7 @@ impl Shared {
         let _state = self.lock();
         self.stopping.store(true, Ordering::SeqCst);
         self.changed.notify_all();
+        self.sampled.notify_all();
     }
 
     pub(crate) fn is_stopping(&self) -> bool {
@@ -307,7 +311,8 @@ impl Shared {
                     drive: drive.index(),
                     set_aside: false,
                     capacity: space.capacity,
-                    free: space.free,
+                    // A quota, or a device that promised more than it has: the sum is wrong.
+                    free: if drive.is_full(self.now()) { Bytes::ZERO } else { space.free },
                     held: drive.held().1,
                 }),
                 Err(error) => self.drive_failed(drive, &error),
@@ -321,6 +326,9 @@ impl Shared {
         if error.fault == store::publish::Fault::SetAside {
             self.set_aside(drive.index(), &error.to_string());
         } else {
+            if error.fault == store::publish::Fault::Full {
+                drive.note_full(self.now());
+            }
             self.note("drive", format!("{}: {error}", drive.path().display()));
         }
     }
@@ -458,6 +466,8 @@ impl Shared {
     /// Waits for the next time to plan; false if all must stop.
     pub(crate) fn wait_for_planning(&self) -> bool {
         let mut state = self.lock();
+        // Others are told through the same `changed`, often: only the clock says when it is time.
+        let began = std::time::Instant::now();
         loop {
             if self.is_stopping() {
                 return false;
@@ -467,12 +477,14 @@ impl Shared {
             if state.replan {
                 return true;
             }
-            let (guard, waited) = self
-                .changed
-                .wait_timeout(state, PLAN_EVERY)
-                .unwrap_or_else(PoisonError::into_inner);
-            state = guard;
-            state.replan |= behind && waited.timed_out();
+            let left = PLAN_EVERY.saturating_sub(began.elapsed());
+            if left.is_zero() && behind {
+                state.replan = true;
+                continue;
+            }
+            let left = if left.is_zero() { PLAN_EVERY } else { left };
+            let waited = self.changed.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
@@ -517,7 +529,7 @@ impl Shared {
         let mut state = self.lock();
         if state.samples.len() < SAMPLES_MAX {
             state.samples.push_back(sample);
-            self.changed.notify_all();
+            self.sampled.notify_one();
         }
     }
 
@@ -531,7 +543,7 @@ impl Shared {
             if let Some(sample) = state.samples.pop_front() {
                 return Some(sample);
             }
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self.sampled.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
 

@@ -9,6 +9,7 @@ mod cpu;
 mod crash_fill;
 mod cut;
 mod drive;
+mod faults;
 mod load;
 mod stage;
 mod stop;
@@ -43,6 +44,8 @@ enum Verb {
     CrashFill(crash_fill::Args),
     /// Power cuts at every boundary of a fill: each state opened, each object compared.
     Cut(cut::Args),
+    /// Drives that fail in every way: the others serve on, and the report says what happened.
+    Faults(faults::Args),
     /// Drives load at a server and says what came.
     Load(load::Args),
     /// What it costs to check a playback token.
@@ -76,6 +79,7 @@ fn run(cli: &Cli) -> Result<()> {
         Verb::Compare(args) => compare::run(args),
         Verb::CrashFill(args) => crash_fill::run(args),
         Verb::Cut(args) => cut::run(args),
+        Verb::Faults(args) => faults::run(args),
         Verb::Load(args) => load::run(args),
         Verb::Token(args) => token::run(args),
     }

@@ -16,6 +16,8 @@ pub(crate) struct Fault {
     pub(crate) on: String,
     /// With what.
     pub(crate) errno: Errno,
+    /// How often; then all is well again. None for ever.
+    pub(crate) times: Option<u32>,
 }
 
 /// A drive's faults; none at first.
@@ -33,10 +35,14 @@ impl Faults {
 
 impl Watch for Faults {
     fn admit(&self, kind: Kind, path: &Path) -> Result<(), Errno> {
-        let faults = self.faults.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut faults = self.faults.lock().unwrap_or_else(PoisonError::into_inner);
         let path = path.to_string_lossy();
-        let hit = |fault: &&Fault| fault.kinds.contains(&kind) && path.contains(&fault.on);
-        faults.iter().find(hit).map_or(Ok(()), |fault| Err(fault.errno))
+        let hit = |fault: &&mut Fault| {
+            fault.kinds.contains(&kind) && path.contains(&fault.on) && fault.times != Some(0)
+        };
+        let Some(fault) = faults.iter_mut().find(hit) else { return Ok(()) };
+        fault.times = fault.times.map(|times| times - 1);
+        Err(fault.errno)
     }
 }
 
@@ -50,11 +56,11 @@ mod tests {
         let path = Path::new("objects/ab/abcd");
         assert_eq!(faults.admit(Kind::Read, path), Ok(()));
         let kinds = vec![Kind::Read, Kind::Open];
-        faults.set(vec![Fault { kinds, on: "objects/".to_owned(), errno: Errno::NODATA }]);
+        let (on, errno) = ("objects/".to_owned(), Errno::NODATA);
+        faults.set(vec![Fault { kinds, on, errno, times: Some(1) }]);
         assert_eq!(faults.admit(Kind::Open, path), Err(Errno::NODATA));
         assert_eq!(faults.admit(Kind::Write, path), Ok(()));
         assert_eq!(faults.admit(Kind::Read, Path::new("index/log")), Ok(()));
-        faults.set(Vec::new());
-        assert_eq!(faults.admit(Kind::Read, path), Ok(()));
+        assert_eq!(faults.admit(Kind::Open, path), Ok(()), "once was told");
     }
 }

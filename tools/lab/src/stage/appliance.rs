@@ -78,6 +78,7 @@ impl Appliance {
         let child = Command::new(binary("nearcast-appliance")?)
             .args(["serve", "--config"])
             .arg(&path)
+            .env("NO_COLOR", "1")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(File::create(&log)?)

@@ -24,7 +24,7 @@ use model::id::{ApplianceId, Generation, ObjectId};
 use model::manifest::{AssetVersion, File, Manifest, TokenKey, Trust};
 use model::object::{BLOCK_LEN, BlockHash, Blocks, block_hash};
 use model::units::{Bytes, UnixSeconds};
-use playback::token::{Grant, Session, SigningInput, assemble};
+use playback::token::{Grant, Scope, Session, SigningInput, assemble};
 
 use crate::client::Dice;
 use crate::compare::Certificate;
@@ -102,11 +102,6 @@ impl Film {
         Self { name: name.to_owned(), objects: (0..).zip(lens).map(object).collect() }
     }
 
-    /// The first so many of its files, as a film of another name.
-    pub(crate) fn beginning(&self, name: &str, count: usize) -> Self {
-        Self { name: name.to_owned(), objects: self.objects[..count].to_vec() }
-    }
-
     /// Bytes in all its files.
     pub(crate) fn len(&self) -> u64 {
         self.objects.iter().map(|object| object.blocks.len().0).sum()
@@ -142,8 +137,9 @@ impl Stage {
     /// Where a viewer finds a film's files, without host and with a token in it.
     pub(crate) fn base(&self, film: &Film) -> Result<String> {
         let expires = UnixSeconds(wall()?.0 + 24 * 3600);
-        let grant = Grant { session: Session::of_random([9; 12]), expires };
-        let input = SigningInput::new(KEY, grant, &film.name).context("too long a name")?;
+        let scope = Scope::whole(&film.name).context("not a name of an asset version")?;
+        let grant = Grant { session: Session::of_random([9; 12]), expires, scope };
+        let input = SigningInput::new(KEY, grant);
         let signature = self.key.sign(input.as_bytes()).as_ref().try_into()?;
         Ok(format!("/t/{}/{}/", assemble(KEY, grant, &signature), film.name))
     }

@@ -1,7 +1,5 @@
 //! Where an appliance may fetch an object from.
 
-#![expect(unused_qualifications, reason = "utoipa's macro qualifies what it is given")]
-
 use std::sync::Arc;
 
 use axum::Json;

@@ -12,13 +12,14 @@ use wire::v1::ingest::NewVersion;
 use crate::appliance::Appliance;
 use crate::control::Running;
 use crate::film::{film, media};
+use crate::link::Link;
 use crate::s3_server::{ID, REGION, SECRET, Server};
 
 #[test]
 fn a_signed_url_opens_one_object_of_a_real_server_and_nothing_else() {
     let fleet = Fleet::start("1 h");
     let object = fleet.object("v/r1.mp4");
-    let (status, sources) = fleet.sources("a1", &object);
+    let (status, sources) = fleet.sources(&object);
     assert_eq!(status, 200);
     let [signed, plain] = &sources[..] else { panic!("two origins: {sources:?}") };
     assert_eq!(plain["url"], "https://origin.example/film/v/r1.mp4");
@@ -51,7 +52,7 @@ fn a_signed_url_opens_one_object_of_a_real_server_and_nothing_else() {
 fn a_url_ends_with_its_time_and_with_the_secret_that_signed_it() {
     let mut fleet = Fleet::start("1 h");
     let object = fleet.object("v/r0.mp4");
-    let url = |fleet: &Fleet| fleet.sources("a1", &object).1[0]["url"].as_str().unwrap().to_owned();
+    let url = |fleet: &Fleet| fleet.sources(&object).1[0]["url"].as_str().unwrap().to_owned();
     let first = url(&fleet);
     assert_eq!(get(&first, None).0, 200);
     let brief = signed_for_a_second(&fleet.server);
@@ -74,29 +75,39 @@ fn a_url_ends_with_its_time_and_with_the_secret_that_signed_it() {
 
 #[test]
 fn siblings_come_before_origins_and_only_what_should_be_held_may_be_asked_for() {
-    let mut fleet = Fleet::start("1 h");
+    let fleet = Fleet::start("1 h");
     let object = fleet.object("v/r0.mp4");
-    for (name, port) in [("a2", 1), ("b1", 2)] {
-        let mut sibling = Appliance::new(name, "https://127.0.0.3:8443");
-        sibling.report.peer_address = Some(format!("{name}.example:{port}"));
+    let mut siblings = ["a2", "b1"].map(|name| Appliance::new(name, "https://127.0.0.3:8443"));
+    for sibling in &mut siblings {
+        sibling.report.peer_address = Some(format!("{}.example:8444", sibling.name));
         sibling.report.inventory.to = 1;
         sibling.report.inventory.held = vec![object.clone()];
         sibling.report(&fleet.control);
     }
-    let (_, sources) = fleet.sources("a1", &object);
+    let (_, sources) = fleet.sources(&object);
     let addresses: Vec<_> = sources.iter().map(|source| source["address"].as_str()).collect();
-    assert_eq!(addresses, [Some("a2.example:1"), Some("b1.example:2"), None, None]);
+    assert_eq!(addresses, [Some("a2.example:8444"), Some("b1.example:8444"), None, None]);
     let host = identity::member::Member::appliance("a2").host();
     assert_eq!(sources[0]["url"], format!("https://{host}/v1/objects/{object}"));
 
-    let unknown = "00".repeat(32);
-    assert_eq!(fleet.sources("a1", &unknown).0, 404, "in no manifest");
-    assert_eq!(fleet.sources("zz", &object).0, 404, "no such appliance");
-    assert_eq!(fleet.sources("a1", "../x").0, 404, "no such page");
-    assert_eq!(fleet.sources("a1", "xyz").0, 400, "no object");
+    let link = fleet.a1.link.as_ref().unwrap();
+    let ask = |link: &Link, name: &str, object: &str| {
+        link.get(&format!("/v1/appliances/{name}/sources/{object}"))
+    };
+    let unknown = ask(link, "a1", &"00".repeat(32)).problem(404);
+    assert!(unknown.contains("no asset version in this appliance's manifest"), "{unknown}");
+    assert!(!ask(link, "a1", "xyz").problem(400).is_empty());
+    let other = ask(link, "a2", &object).problem(403);
+    assert!(other.contains("you are a1"), "{other}");
+    let (stranger, base) = crate::link::stranger(&fleet.control);
+    let url = format!("{base}/v1/appliances/a1/sources/{object}");
+    assert!(crate::control::answer(stranger.get(url).call()).problem(403).contains("enrol first"));
+    let public = fleet.control.get(&format!("/v1/appliances/a1/sources/{object}"));
+    assert_eq!(public.status, 404, "only on the fleet's address");
     fleet.control.register(&["c1"]);
-    assert_eq!(fleet.sources("c1", &object).0, 404, "it is to hold nothing yet");
-    fleet.a1.fetch(&fleet.control).expect("its manifest");
+    let c1 = Link::enrolled(&fleet.control, "c1");
+    let empty = ask(&c1, "c1", &object).problem(404);
+    assert!(empty.contains("no asset version in this"), "it is to hold nothing yet: {empty}");
 }
 
 #[test]
@@ -156,14 +167,13 @@ impl Fleet {
         self.film.files[path].object.clone()
     }
 
-    fn sources(&self, appliance: &str, object: &str) -> (u16, Vec<Value>) {
-        let path = format!("/v1/appliances/{appliance}/sources/{object}");
-        let answer = self.control.get(&path);
-        if answer.status != 200 {
-            return (answer.status, Vec::new());
-        }
+    /// What a1 is told.
+    fn sources(&self, object: &str) -> (u16, Vec<Value>) {
+        let link = self.a1.link.as_ref().unwrap();
+        let answer = link.get(&format!("/v1/appliances/a1/sources/{object}"));
         assert_eq!(answer.header("cache-control"), "no-store");
-        (200, answer.json()["sources"].as_array().unwrap().clone())
+        let sources = answer.json()["sources"].as_array().cloned();
+        (answer.status, sources.unwrap_or_default())
     }
 }
 

@@ -12,6 +12,7 @@
 pub mod api;
 mod attempts;
 mod authority;
+pub mod buckets;
 mod clock;
 pub mod config;
 mod convert;

@@ -5,7 +5,7 @@ use utoipa::openapi::{OpenApi, RefOr};
 use utoipa::{Modify, OpenApi as _};
 
 use super::problem::Problem;
-use super::{appliances, assets, fleet, identity, pages, play, registry, steer};
+use super::{appliances, assets, fleet, identity, pages, play, registry, sources, steer};
 
 /// The document.
 #[derive(utoipa::OpenApi)]
@@ -42,6 +42,7 @@ use super::{appliances, assets, fleet, identity, pages, play, registry, steer};
         identity::renew,
         appliances::report,
         appliances::manifest,
+        sources::sources,
         appliances::blocks,
         assets::assets,
         assets::asset,

@@ -10,6 +10,7 @@ mod pages;
 mod play;
 mod problem;
 mod registry;
+mod sources;
 mod steer;
 
 use std::str::FromStr;
@@ -103,6 +104,7 @@ fn fleet_routes() -> Vec<Route> {
         route!(POST "/v1/renew" identity::renew, STRANGER_BODY_MAX),
         route!(POST "/v1/appliances/{id}/report" appliances::report, REPORT_LEN_MAX),
         route!(GET "/v1/appliances/{id}/manifest" appliances::manifest),
+        route!(GET "/v1/appliances/{id}/sources/{object}" sources::sources),
         route!(GET "/v1/objects/{id}/blocks" appliances::blocks),
     ]
 }

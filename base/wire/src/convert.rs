@@ -130,8 +130,7 @@ pub fn version_in(
         let known = source.starts_with("https://") || source.starts_with("http://");
         // A URL has none of the others (RFC 3986 section 2), and some would end a request's line.
         let visible = source.bytes().all(|b| b.is_ascii_graphic());
-        let bucket = Bucket::of(source).is_some() && !source.contains(char::is_control);
-        if !bucket && !(known && visible && source.ends_with('/')) {
+        if Bucket::of(source).is_none() && !(known && visible && source.ends_with('/')) {
             return Err(WireError::Source(source.clone()));
         }
     }

@@ -185,7 +185,8 @@ fn token_key_in(wire: &v1::manifest::TokenKey) -> Result<manifest::TokenKey, Wir
     Ok(manifest::TokenKey { kid: wire.kid.clone(), public_key: id.0 })
 }
 
-fn token_key_out(key: &manifest::TokenKey) -> v1::manifest::TokenKey {
+/// A public key for the wire.
+pub fn token_key_out(key: &manifest::TokenKey) -> v1::manifest::TokenKey {
     let public_key = model::id::ObjectId(key.public_key).to_string();
     v1::manifest::TokenKey { kid: key.kid.clone(), public_key }
 }

@@ -242,7 +242,7 @@ pub(crate) async fn explain(
     let client = client_range(&snapshot, peer, query.client.as_deref())?;
     let session = match &query.session {
         Some(text) => text.parse().map_err(|_| Problem::bad_request("session: not a session"))?,
-        None => control.keys.session(),
+        None => control.keys().session(),
     };
     let plain = matches!(query.plain.as_deref(), Some("1" | "true"));
     let player = Player { client, session: &session, plain };

@@ -15,14 +15,17 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use identity::code::Code;
 use identity::credentials::{Credentials, CredentialsError};
-use identity::enrol::{self, Address, EnrolError};
+use identity::enrol::{self, About, Address, EnrolError};
+use identity::member::{Member, Seen};
 use identity::signing::VerifyError;
 use model::id::Generation;
 use model::manifest::TokenKey;
 use model::units::UnixSeconds;
 use wire::v1::replica as wire_replica;
 
+use crate::config::{Config, Role};
 use crate::keys::{Keys, KeysError};
 use crate::replica::{self, Picture, SnapshotError};
 
@@ -217,6 +220,31 @@ impl Follower {
             }
         }
     }
+}
+
+/// Trades a one-time code for the identity of the front that is configured.
+pub fn enrol_front(config: &Config, code: Code) -> Result<Seen, EnrolFrontError> {
+    let Role::Front(front) = &config.role else { return Err(EnrolFrontError::Writer) };
+    let fault = |error| FollowError::State { path: config.state.clone(), error };
+    fs::create_dir_all(&config.state).map_err(fault)?;
+    let machine = enrol::machine();
+    let about = About { software: env!("CARGO_PKG_VERSION"), machine: &machine };
+    let member = Member::front(&front.name);
+    let credentials =
+        enrol::enrol(&front.writer, &member, &code, about).map_err(FollowError::from)?;
+    credentials.save(&config.state).map_err(FollowError::from)?;
+    Ok(credentials.seen().clone())
+}
+
+/// Why a front did not enrol.
+#[derive(Debug, thiserror::Error)]
+pub enum EnrolFrontError {
+    /// There is nobody whom the writer could enrol with.
+    #[error("only fronts enrol, and this is a writer: set role = \"front\" and [front]")]
+    Writer,
+    /// It did not work.
+    #[error(transparent)]
+    Follow(#[from] FollowError),
 }
 
 fn load(path: &Path) -> io::Result<Option<Vec<u8>>> {

@@ -29,3 +29,5 @@ pub mod serve;
 pub mod store;
 mod tick;
 pub mod writer;
+
+pub use front::{EnrolFrontError, enrol_front};

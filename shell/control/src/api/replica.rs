@@ -3,6 +3,8 @@
 #![expect(unused_qualifications, reason = "utoipa's macro qualifies what it is given")]
 
 use axum::Json;
+use axum::body::Bytes;
+use axum::extract::rejection::BytesRejection;
 use axum::extract::{Query, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -52,8 +54,11 @@ pub(crate) async fn replica_keys(State(control): Shared, _: FrontCaller) -> Resp
     (no_store, Json(control.keys().secrets())).into_response()
 }
 
-/// For all that a front has no route for.
-pub(crate) async fn ask_the_writer(State(control): Shared) -> Problem {
+/// For all that a front has no route for. The body is read, so that the connection stays open.
+pub(crate) async fn ask_the_writer(
+    State(control): Shared,
+    _body: Result<Bytes, BytesRejection>,
+) -> Problem {
     let writer = control.with_front(|front| front.writer.clone()).unwrap_or_default();
     let detail = format!(
         "this is a front, which answers players and shows the fleet: ask the writer, whose fleet \

@@ -122,7 +122,7 @@ impl Follower {
                 Ok(picture) => news.picture = Some(picture),
                 Err(error) => {
                     let path = path.display();
-                    tracing::warn!(%path, %error, "what is on disk is refused: the writer is asked");
+                    tracing::warn!(%path, %error, "what is on disk is refused: asking the writer");
                 }
             },
             Err(error) => return Err(FollowError::State { path, error }),

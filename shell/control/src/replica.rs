@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! writer: Desired ──> snapshot_out ──> sign ──> GET /v1/replica/snapshot
-//! front:  verify ──> newer? ──> snapshot_in ──> Desired           [`open`], also for what is on disk
+//! front:  verify ──> newer? ──> snapshot_in ──> Desired      [`open`], also for what is on disk
 //! ```
 
 use std::sync::Arc;

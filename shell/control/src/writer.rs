@@ -43,7 +43,7 @@ use crate::own::Own;
 use crate::secret_file::SecretError;
 use crate::store::{Store, StoreError};
 use crate::tick;
-use following::Front;
+pub(crate) use following::Front;
 pub(crate) use replication::ReplicaError;
 use replication::Replication;
 

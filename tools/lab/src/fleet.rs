@@ -1,5 +1,5 @@
 //! A whole fleet on this machine, as an operator would start it: an origin, the control plane's
-//! writer and fronts, appliances, all of them enrolled. Any of them can be killed and started again.
+//! writer and fronts, appliances, all of them enrolled. Any can be killed and started again.
 //!
 //! ```text
 //! origin ── fill ──> a1, a2, .. ── reports over mTLS ──> writer, f1, f2, ..

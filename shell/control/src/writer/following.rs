@@ -27,7 +27,7 @@ pub(crate) struct Front {
     follower: Option<Follower>,
     /// What is in force.
     pub(crate) generation: Generation,
-    /// When the writer answered last.
+    /// When the writer answered last; the start, if it has not since.
     pub(crate) heard: UnixSeconds,
 }
 
@@ -55,7 +55,7 @@ impl Control {
             writer: front.writer.to_string(),
             follower: Some(follower),
             generation,
-            heard: UnixSeconds(0),
+            heard: clock.unix(),
         };
         tracing::info!(generation = generation.0, "following the writer");
         Ok(Self::assemble(Parts {

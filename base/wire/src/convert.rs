@@ -164,7 +164,8 @@ fn file_in(path: &str, wire: &v1::manifest::File) -> Result<manifest::File, Wire
     })
 }
 
-fn version_out(version: &manifest::AssetVersion) -> v1::manifest::AssetVersion {
+/// An asset version for the wire.
+pub fn version_out(version: &manifest::AssetVersion) -> v1::manifest::AssetVersion {
     let file_out = |file: &manifest::File| v1::manifest::File {
         object: file.object.to_string(),
         len: file.len.0,
@@ -179,7 +180,8 @@ fn version_out(version: &manifest::AssetVersion) -> v1::manifest::AssetVersion {
     }
 }
 
-fn token_key_in(wire: &v1::manifest::TokenKey) -> Result<manifest::TokenKey, WireError> {
+/// A public key off the wire.
+pub fn token_key_in(wire: &v1::manifest::TokenKey) -> Result<manifest::TokenKey, WireError> {
     let id: model::id::ObjectId =
         wire.public_key.parse().map_err(|_| WireError::Key(wire.kid.clone()))?;
     Ok(manifest::TokenKey { kid: wire.kid.clone(), public_key: id.0 })

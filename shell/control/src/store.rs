@@ -4,6 +4,7 @@
 //! signed.
 
 mod identities;
+mod replica;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -412,6 +413,7 @@ fn damaged(error: &dyn std::fmt::Display) -> StoreError {
 const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0001_desired_state.sql"),
     include_str!("../migrations/0002_identities.sql"),
+    include_str!("../migrations/0004_replica.sql"),
 ];
 
 /// One writes, the others read block hashes for appliances that fill.

@@ -4,16 +4,20 @@
 //! stored, then the snapshot that fronts answer from. A change that could not be stored never
 //! reaches the director.
 
+mod following;
 mod membership;
+mod replication;
 
 pub(crate) use membership::MembershipError;
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use axum::body;
 use director::{Action, Change, Director, Event, Policy, Reply, Snapshot, Version};
 use identity::authority::Authority;
+use identity::credentials::CredentialsError;
 use identity::member::Member;
 use model::id::{ApplianceId, AssetId, AssetVersionId, Generation, SiteId};
 use model::topology::{Appliance, Site};
@@ -28,32 +32,39 @@ use crate::attempts::Attempts;
 use crate::authority::{self, OwnError, Signing};
 use crate::buckets::{BucketError, Buckets};
 use crate::clock::Clock;
-use crate::config::Config;
+use crate::config::{Config, Role};
 use crate::convert::{self, Checked, Refused};
+use crate::front::FollowError;
 use crate::identities::Identities;
 use crate::keys::{Keys, KeysError};
 use crate::listener::Tls;
 use crate::metrics::Metrics;
+use crate::own::Own;
 use crate::secret_file::SecretError;
 use crate::store::{Store, StoreError};
 use crate::tick;
+pub(crate) use following::Front;
+pub(crate) use replication::ReplicaError;
+use replication::Replication;
 
 /// What every request sees.
 pub struct Control {
     /// Settings.
     pub config: Config,
-    /// Secrets.
-    pub(crate) keys: Keys,
+    /// Secrets. A front gets new ones while it runs.
+    keys: RwLock<Arc<Keys>>,
+    /// None in the writer.
+    front: Option<Mutex<Front>>,
     /// Makes certificates.
-    pub(crate) authority: Authority,
-    /// Signs manifests.
-    pub(crate) signing: Signing,
+    pub(crate) authority: Own<Authority>,
+    /// Signs manifests and snapshots.
+    pub(crate) signing: Own<Signing>,
     /// How the fleet's listener speaks TLS.
     pub(crate) fleet_tls: Tls,
     /// Attempts to enrol that failed.
     pub(crate) attempts: Mutex<Attempts>,
-    pub(crate) store: Store,
-    pub(crate) buckets: Buckets,
+    pub(crate) store: Own<Store>,
+    pub(crate) buckets: Own<Buckets>,
     pub(crate) clock: Clock,
     pub(crate) metrics: Metrics,
     pub(crate) requests: Arc<Semaphore>,
@@ -65,6 +76,9 @@ pub struct Control {
     /// The newest manifest of each appliance as it was signed, with its generation.
     signed: Mutex<BTreeMap<ApplianceId, (Generation, body::Bytes)>>,
     snapshot: RwLock<Snapshot>,
+    /// What fronts were given last, and whether something has changed since.
+    replication: tokio::sync::Mutex<Replication>,
+    replica_is_old: AtomicBool,
     writing: tokio::sync::Mutex<()>,
 }
 
@@ -73,6 +87,22 @@ pub(crate) struct State {
     pub(crate) director: Director,
     /// The last report of every registered appliance, for people: its inventory taken out.
     pub(crate) reports: BTreeMap<ApplianceId, Report>,
+}
+
+/// What the two roles differ in.
+struct Parts {
+    front: Option<Front>,
+    store: Own<Store>,
+    buckets: Own<Buckets>,
+    authority: Own<Authority>,
+    signing: Own<Signing>,
+    identities: Identities,
+    own_renew_at: UnixSeconds,
+    config: Config,
+    keys: Keys,
+    tls: rustls::ServerConfig,
+    director: Director,
+    clock: Clock,
 }
 
 /// Why the process cannot start.
@@ -95,6 +125,23 @@ pub enum OpenError {
     /// No identity of its own.
     #[error("control's own certificate: {0}")]
     Own(#[from] OwnError),
+    /// A front that cannot follow.
+    #[error(transparent)]
+    Follow(#[from] FollowError),
+    /// A front's identity cannot be used for TLS.
+    #[error(transparent)]
+    Credentials(#[from] CredentialsError),
+    /// A front with the identity of another.
+    #[error(
+        "the identity in the state directory is that of {found}, and this is {wanted}: change \
+             [front] name, or enrol again"
+    )]
+    OtherIdentity {
+        /// Whose identity is there.
+        found: Member,
+        /// Whose should be.
+        wanted: Member,
+    },
     /// No database.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -155,6 +202,13 @@ impl Control {
     pub async fn open(config: Config) -> Result<Arc<Self>, OpenError> {
         let fault = |error| OpenError::State { path: config.state.clone(), error };
         std::fs::create_dir_all(&config.state).map_err(fault)?;
+        match config.role.clone() {
+            Role::Writer => Self::open_writer(config).await,
+            Role::Front(front) => Self::open_front(config, &front).await,
+        }
+    }
+
+    async fn open_writer(config: Config) -> Result<Arc<Self>, OpenError> {
         let clock = Clock::start();
         let keys = Keys::open(&config.state)?;
         let authority = authority::open(&config.state, clock.unix())?;
@@ -168,54 +222,69 @@ impl Control {
         desired.revoked = identities.revoked(clock.unix());
         let lifetime_s = config.certificate_lifetime.as_seconds();
         let (tls, renew_at) = membership::own_tls(&authority, clock.unix(), lifetime_s)?;
-        let metrics = Metrics::default();
-        let director = Director::new(
-            director::Config {
-                stale_after: config.stale_after,
-                probe_after: config.probe_after,
-                recovery: config.recovery,
-                report_interval: config.report_interval,
-                objects_held_max: OBJECTS_HELD_MAX,
-                placement_lines_max: 200,
-                notices_max: 100,
-                sources: sources_config(&config),
-            },
-            desired,
-            store.ledger().await?,
-            clock.now(),
-        );
+        let ledger = store.ledger().await?;
+        let director = Director::new(config.director(), desired, ledger, clock.now());
         for problem in buckets.unknown(&director.desired().catalog) {
             tracing::error!("appliances cannot fill from here: {problem}");
         }
-        let control = Arc::new(Self {
-            requests: Arc::new(Semaphore::new(config.requests_max)),
-            fleet_requests: Arc::new(Semaphore::new(config.requests_max)),
-            fleet_tls: Tls::new(tls, metrics.handshakes_refused.clone()),
-            attempts: Mutex::default(),
-            identities: Mutex::new(identities),
-            own_renew_at: Mutex::new(renew_at),
-            signed: Mutex::default(),
-            authority,
-            signing,
-            probes: Arc::new(Semaphore::new(tick::PROBES_MAX)),
-            snapshot: RwLock::new(director.snapshot()),
-            state: Mutex::new(State { director, reports: BTreeMap::new() }),
-            writing: tokio::sync::Mutex::new(()),
-            metrics,
+        let control = Self::assemble(Parts {
+            front: None,
+            store: Own::of(store),
+            buckets: Own::of(buckets),
+            authority: Own::of(authority),
+            signing: Own::of(signing),
+            identities,
+            own_renew_at: renew_at,
             config,
             keys,
-            store,
-            buckets,
+            tls,
+            director,
             clock,
         });
         control.settle().await;
         Ok(control)
     }
 
+    fn assemble(parts: Parts) -> Arc<Self> {
+        let Parts { config, director, .. } = parts;
+        let metrics = Metrics::default();
+        Arc::new(Self {
+            requests: Arc::new(Semaphore::new(config.requests_max)),
+            fleet_requests: Arc::new(Semaphore::new(config.requests_max)),
+            fleet_tls: Tls::new(parts.tls, metrics.handshakes_refused.clone()),
+            attempts: Mutex::default(),
+            identities: Mutex::new(parts.identities),
+            own_renew_at: Mutex::new(parts.own_renew_at),
+            signed: Mutex::default(),
+            authority: parts.authority,
+            signing: parts.signing,
+            front: parts.front.map(Mutex::new),
+            keys: RwLock::new(Arc::new(parts.keys)),
+            replication: tokio::sync::Mutex::default(),
+            replica_is_old: AtomicBool::new(true),
+            probes: Arc::new(Semaphore::new(tick::PROBES_MAX)),
+            snapshot: RwLock::new(director.snapshot()),
+            state: Mutex::new(State { director, reports: BTreeMap::new() }),
+            writing: tokio::sync::Mutex::new(()),
+            metrics,
+            config,
+            store: parts.store,
+            buckets: parts.buckets,
+            clock: parts.clock,
+        })
+    }
+
     /// Closes the database.
     pub(crate) async fn close(&self) {
         let _writing = self.writing.lock().await;
-        self.store.close().await;
+        if let Some(store) = self.store.as_ref() {
+            store.close().await;
+        }
+    }
+
+    /// The secrets that playbacks begin with.
+    pub(crate) fn keys(&self) -> Arc<Keys> {
+        self.keys.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// What fronts answer from.
@@ -443,6 +512,7 @@ impl Control {
 
     async fn changed(self: &Arc<Self>, change: Change) {
         self.handle(Event::Changed(change));
+        self.replica_is_old.store(true, Ordering::SeqCst);
         self.carry_out().await;
     }
 
@@ -482,19 +552,13 @@ fn room_for(what: &'static str, count: usize, most: usize) -> Result<(), ChangeE
     if count < most { Ok(()) } else { Err(ChangeError::TooMany { what, most }) }
 }
 
-fn sources_config(config: &Config) -> director::sources::Config {
-    director::sources::Config { siblings_max: SIBLINGS_MAX, elsewhere: config.fill_other_sites }
-}
-
 /// Bounds of desired state, far above a first milestone's fleets. Each appliance may take
 /// `OBJECTS_HELD_MAX` x about 100 bytes of memory here.
 const SITES_MAX: usize = 4096;
 const APPLIANCES_MAX: usize = 4096;
 const VERSIONS_MAX: usize = 100_000;
-const OBJECTS_HELD_MAX: usize = 500_000;
 
-/// Where an appliance may fetch one object from: eight URLs, as the wire allows.
-const SIBLINGS_MAX: usize = 4;
+/// Where an appliance may fetch one object from: with siblings, eight URLs, as the wire allows.
 pub(crate) const ORIGINS_MAX: usize = 4;
 
 /// Largest report: a full list of objects.

@@ -10,7 +10,9 @@ mod crash_fill;
 mod cut;
 mod drive;
 mod faults;
+mod fleet;
 mod load;
+mod outage;
 mod stage;
 mod stop;
 mod token;
@@ -48,6 +50,8 @@ enum Verb {
     Faults(faults::Args),
     /// Drives load at a server and says what came.
     Load(load::Args),
+    /// Kills the control plane in parts and as a whole while films are played.
+    Outage(outage::Args),
     /// What it costs to check a playback token.
     Token(token::Args),
 }
@@ -81,6 +85,7 @@ fn run(cli: &Cli) -> Result<()> {
         Verb::Cut(args) => cut::run(args),
         Verb::Faults(args) => faults::run(args),
         Verb::Load(args) => load::run(args),
+        Verb::Outage(args) => outage::run(args),
         Verb::Token(args) => token::run(args),
     }
 }

@@ -21,6 +21,9 @@ pub(crate) struct Caller(pub(crate) Arc<Seen>);
 /// An appliance whose identity is good now: of those, any.
 pub(crate) struct ApplianceCaller(pub(crate) ApplianceId);
 
+/// A front whose identity is good now.
+pub(crate) struct FrontCaller;
+
 impl FromRequestParts<Arc<Control>> for Caller {
     type Rejection = Problem;
 
@@ -52,6 +55,22 @@ impl FromRequestParts<Arc<Control>> for ApplianceCaller {
             return Err(Problem::new(StatusCode::FORBIDDEN, "other-member", detail));
         }
         Ok(Self(named(&seen.member.name)?))
+    }
+}
+
+impl FromRequestParts<Arc<Control>> for FrontCaller {
+    type Rejection = Problem;
+
+    async fn from_request_parts(
+        parts: &mut Parts,
+        control: &Arc<Control>,
+    ) -> Result<Self, Problem> {
+        let Caller(seen) = Caller::from_request_parts(parts, control).await?;
+        if seen.member.kind == MemberKind::Front {
+            return Ok(Self);
+        }
+        let detail = format!("this is for fronts, and you are {}", seen.member);
+        Err(Problem::new(StatusCode::FORBIDDEN, "other-member", detail))
     }
 }
 

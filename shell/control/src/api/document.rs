@@ -5,7 +5,7 @@ use utoipa::openapi::{OpenApi, RefOr};
 use utoipa::{Modify, OpenApi as _};
 
 use super::problem::Problem;
-use super::{appliances, assets, fleet, identity, pages, play, registry, sources, steer};
+use super::{appliances, assets, fleet, identity, pages, play, registry, replica, sources, steer};
 
 /// The document.
 #[derive(utoipa::OpenApi)]
@@ -47,6 +47,8 @@ use super::{appliances, assets, fleet, identity, pages, play, registry, sources,
         assets::assets,
         assets::asset,
         assets::ingest,
+        replica::replica_snapshot,
+        replica::replica_keys,
         play::playbacks,
         play::play,
         steer::steer,

@@ -11,7 +11,7 @@ use axum::response::{IntoResponse, Response};
 use director::front::Player;
 use director::{ApplianceStatus, Cause, Counters, Notice, Version};
 use model::id::{ApplianceId, AssetId, SiteId};
-use model::units::Nanos;
+use model::units::{Nanos, UnixSeconds};
 use model::view::Health;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -23,7 +23,7 @@ use super::problem::Problem;
 use super::{Shared, named};
 use crate::listener::Peer;
 use crate::metrics::{Row, text};
-use crate::writer::{Control, State as Observed};
+use crate::writer::{Control, Front, State as Observed};
 
 /// The fleet as it is now.
 #[derive(Debug, Serialize, ToSchema)]
@@ -242,7 +242,7 @@ pub(crate) async fn explain(
     let client = client_range(&snapshot, peer, query.client.as_deref())?;
     let session = match &query.session {
         Some(text) => text.parse().map_err(|_| Problem::bad_request("session: not a session"))?,
-        None => control.keys.session(),
+        None => control.keys().session(),
     };
     let plain = matches!(query.plain.as_deref(), Some("1" | "true"));
     let player = Player { client, session: &session, plain };
@@ -290,6 +290,7 @@ pub(crate) async fn metrics(State(control): Shared) -> Response {
     rows.extend(control.metrics.identity_rows());
     rows.extend(identity_rows(&control));
     rows.extend(director_rows(&control));
+    rows.extend(front_rows(&control));
     let kind = HeaderValue::from_static("text/plain; version=0.0.4");
     ([(header::CONTENT_TYPE, kind)], text(&rows)).into_response()
 }
@@ -330,6 +331,28 @@ fn identity_rows(control: &Control) -> Vec<Row> {
         value: u64::try_from(count).unwrap_or(u64::MAX),
     };
     gauges.map(gauge).into()
+}
+
+/// How far a front follows; nothing in the writer.
+fn front_rows(control: &Control) -> Vec<Row> {
+    let now = control.clock.unix();
+    let silent = |heard: UnixSeconds| now.0.saturating_sub(heard.0);
+    let rows = |front: &mut Front| {
+        [
+            (
+                "nearcast_control_snapshot_generation",
+                "The writer's snapshot that is in force",
+                front.generation.0,
+            ),
+            (
+                "nearcast_control_writer_silent_seconds",
+                "Seconds since the writer answered",
+                silent(front.heard),
+            ),
+        ]
+    };
+    let gauge = |(name, help, value)| Row { kind: "gauge", name, help, value };
+    control.with_front(rows).into_iter().flatten().map(gauge).collect()
 }
 
 /// What the director counts, and how things stand.

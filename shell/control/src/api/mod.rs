@@ -10,6 +10,7 @@ mod pages;
 mod play;
 mod problem;
 mod registry;
+mod replica;
 mod sources;
 mod steer;
 
@@ -106,16 +107,41 @@ fn fleet_routes() -> Vec<Route> {
         route!(GET "/v1/appliances/{id}/manifest" appliances::manifest),
         route!(GET "/v1/appliances/{id}/sources/{object}" sources::sources),
         route!(GET "/v1/objects/{id}/blocks" appliances::blocks),
+        route!(GET "/v1/replica/snapshot" replica::replica_snapshot),
+        route!(GET "/v1/replica/keys" replica::replica_keys),
     ]
+}
+
+/// What a front has of all routes, those of the fleet's address included. Everything else is the
+/// writer's.
+const FRONT_ROUTES: [&str; 11] = [
+    "/healthz",
+    "/metrics",
+    "/openapi.json",
+    "/v1/fleet",
+    "/v1/explain",
+    "/v1/assets",
+    "/v1/assets/{asset}",
+    "/v1/appliances/{id}/report",
+    "/v1/playbacks",
+    "/v1/play/{file}",
+    "/steer/v1/{session}",
+];
+
+/// The routes of this role.
+fn of_role(control: &Control, routes: Vec<Route>) -> Router<Arc<Control>> {
+    let is_front = control.is_front();
+    let here = |route: &Route| !is_front || FRONT_ROUTES.contains(&route.path);
+    let mut router = Router::new();
+    for Route { path, handler, .. } in routes.into_iter().filter(here) {
+        router = router.route(path, handler);
+    }
+    if is_front { router.fallback(replica::ask_the_writer) } else { router }
 }
 
 /// The router of the fleet's address, with all that lies around the handlers, outermost last.
 pub(crate) fn fleet_router(control: Arc<Control>) -> Router {
-    let mut router = Router::new();
-    for Route { path, handler, .. } in fleet_routes() {
-        router = router.route(path, handler);
-    }
-    router
+    of_role(&control, fleet_routes())
         .layer(DefaultBodyLimit::max(Bytes::kib(256).as_usize()))
         .layer(from_fn(whole))
         .layer(TimeoutLayer::with_status_code(StatusCode::REQUEST_TIMEOUT, REQUEST_MAX))
@@ -126,12 +152,9 @@ pub(crate) fn fleet_router(control: Arc<Control>) -> Router {
 
 /// The router with all that lies around the handlers, outermost last.
 pub fn router(control: Arc<Control>) -> Router {
-    let mut router = Router::new();
-    for Route { path, handler, .. } in routes() {
-        router = router.route(path, handler);
-    }
+    let router = of_role(&control, routes());
+    let router = if control.is_front() { router } else { router.fallback(pages::other) };
     router
-        .fallback(pages::other)
         .layer(DefaultBodyLimit::max(Bytes::kib(256).as_usize()))
         .layer(from_fn(whole))
         .layer(TimeoutLayer::with_status_code(StatusCode::REQUEST_TIMEOUT, REQUEST_MAX))

@@ -51,7 +51,10 @@ impl Control {
 
     /// Whether the holder of this certificate is a member, now: asked at every request.
     pub(crate) fn admit(&self, seen: &Seen) -> Result<(), Denied> {
-        let admitted = self.identities().admit(seen, self.clock.unix());
+        let admitted = match self.front {
+            None => self.identities().admit(seen, self.clock.unix()),
+            Some(_) => self.front_admits(seen),
+        };
         if let Err(denied) = &admitted {
             self.metrics.members_refused.count();
             tracing::warn!(member = %seen.member, serial = seen.serial, %denied, "refused");

@@ -6,6 +6,7 @@ mod appliance;
 mod control;
 mod failover;
 mod film;
+mod fronts;
 mod link;
 mod operators;
 mod players;

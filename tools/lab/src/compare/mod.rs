@@ -14,7 +14,7 @@ mod certificate;
 mod group;
 mod nginx;
 mod ours;
-mod process;
+pub(crate) mod process;
 mod report;
 mod statistics;
 mod workload;

@@ -11,7 +11,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-use crate::{deb, run_rooms, run_tidy, say, web, workspace};
+use crate::{deb, install, run_rooms, run_tidy, say, web, workspace};
 
 /// How many things a step found right and wrong.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,9 +41,10 @@ const CHECK: [Step; 9] = [
     Step { name: "browser", run: browser },
 ];
 
-const NIGHTLY: [Step; 5] = [
+const NIGHTLY: [Step; 6] = [
     Step { name: "alone", run: rooms_alone },
     Step { name: "properties", run: |root| tests(root, &[("PROPTEST_CASES", "4096")]) },
+    Step { name: "install", run: install_page },
     Step { name: "lab-warm", run: |root| compare(root, "warm") },
     Step { name: "lab-cold", run: |root| compare(root, "cold") },
     Step { name: "lab-small", run: |root| compare(root, "small") },
@@ -195,6 +196,12 @@ fn rooms_alone(root: &Path) -> Result<Count> {
         total.failed += count.failed;
     }
     Ok(total)
+}
+
+/// The page about installing, with unoptimised programs: they are the sooner made.
+fn install_page(root: &Path) -> Result<Count> {
+    let built = cargo(root, &["build", "--workspace", "--bins"])?;
+    if 0 < built.failed { Ok(built) } else { install::step(root).map(one) }
 }
 
 fn compare(root: &Path, workload: &str) -> Result<Count> {

@@ -252,6 +252,7 @@ impl Worker {
             Err(error) => {
                 let status = match error {
                     RequestError::TooLarge => Status::HeaderFieldsTooLarge,
+                    RequestError::Method => Status::MethodNotAllowed,
                     RequestError::Malformed | RequestError::Host | RequestError::Body => {
                         Status::BadRequest
                     }

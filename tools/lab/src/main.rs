@@ -7,6 +7,7 @@ mod client;
 mod compare;
 mod cpu;
 mod load;
+mod odd;
 mod stop;
 mod token;
 mod url;
@@ -37,6 +38,8 @@ enum Verb {
     Compare(compare::Args),
     /// Drives load at a server and says what came.
     Load(load::Args),
+    /// Asks a peer malformed and odd requests, and tells where it answers otherwise.
+    Odd(odd::Args),
     /// What it costs to check a playback token.
     Token(token::Args),
 }
@@ -67,6 +70,7 @@ fn run(cli: &Cli) -> Result<()> {
     match &cli.verb {
         Verb::Compare(args) => compare::run(args),
         Verb::Load(args) => load::run(args),
+        Verb::Odd(args) => odd::run(args),
         Verb::Token(args) => token::run(args),
     }
 }

@@ -12,6 +12,7 @@ mod drive;
 mod faults;
 mod fleet;
 mod load;
+mod odd;
 mod outage;
 mod stage;
 mod stop;
@@ -52,6 +53,8 @@ enum Verb {
     Load(load::Args),
     /// Kills the control plane in parts and as a whole while films are played.
     Outage(outage::Args),
+    /// Asks a peer malformed and odd requests, and tells where it answers otherwise.
+    Odd(odd::Args),
     /// What it costs to check a playback token.
     Token(token::Args),
 }
@@ -86,6 +89,7 @@ fn run(cli: &Cli) -> Result<()> {
         Verb::Faults(args) => faults::run(args),
         Verb::Load(args) => load::run(args),
         Verb::Outage(args) => outage::run(args),
+        Verb::Odd(args) => odd::run(args),
         Verb::Token(args) => token::run(args),
     }
 }

@@ -129,8 +129,10 @@ pub fn version_in(
     for source in &wire.sources {
         let known = source.starts_with("https://") || source.starts_with("http://");
         // A URL has none of the others (RFC 3986 section 2), and some would end a request's line.
+        // The names in a bucket may have any: they are encoded when a URL is made of them.
         let visible = source.bytes().all(|b| b.is_ascii_graphic());
-        if Bucket::of(source).is_none() && !(known && visible && source.ends_with('/')) {
+        let is_url = known && visible && source.ends_with('/');
+        if !is_url && Bucket::of(source).is_none() {
             return Err(WireError::Source(source.clone()));
         }
     }

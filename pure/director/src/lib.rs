@@ -336,7 +336,7 @@ impl Director {
         self.snapshot.clone()
     }
 
-    /// The newest manifest of an appliance; none before its first was stored, none in a replica.
+    /// The newest manifest of an appliance; none before its first was stored, and in a replica.
     pub fn manifest(&self, id: &ApplianceId) -> Result<Option<Arc<Manifest>>, NotRegistered> {
         if !self.members.contains_key(id) {
             return Err(NotRegistered);

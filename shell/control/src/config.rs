@@ -1,7 +1,7 @@
 //! Settings of `nearcast-control`: a TOML file, then environment variables.
 //!
-//! Every setting `a.b` can be overridden by the variable `CONTROL_A_B`, `[[s3]]` apart. Unknown keys are refused.
-//! `nearcast-control config` prints each effective value and where it came from.
+//! Every setting `a.b` can be overridden by the variable `CONTROL_A_B`, `[[s3]]` apart. Unknown
+//! keys are refused. `nearcast-control config` prints each effective value and where it came from.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -213,7 +213,8 @@ struct Fill {
     other_sites: Option<Scalar>,
 }
 
-/// A string, a number or a truth: all are read from text, so that the environment has the same forms.
+/// A string, a number or a truth: all are read from text, so that the environment has the same
+/// forms.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Scalar {

@@ -310,7 +310,7 @@ fn identity_rows(control: &Control) -> Vec<Row> {
         ),
         (
             "nearcast_control_identities_expiring",
-            "Members whose certificate should have been renewed by now: less than a quarter is left",
+            "Members whose certificate should be new by now: less than a quarter is left",
             identities.all(now).filter(is_late).count(),
         ),
         (

@@ -8,12 +8,17 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use identity::enrol::Address;
 use model::id::ApplianceId;
 use model::limits::DRIVES_MAX;
 use model::units::{BitsPerSecond, Bytes, Nanos};
 use serde::Deserialize;
 
 use crate::confine::Sandbox;
+use crate::storage::Front;
+
+/// Most fronts: each costs a thread and a report a second.
+const FRONTS_MAX: usize = 8;
 
 /// What begins the name of every setting in the environment.
 const PREFIX: &str = "APPLIANCE_";
@@ -119,8 +124,17 @@ struct DrivesFile {
 #[serde(deny_unknown_fields)]
 struct ControlFile {
     url: String,
+    #[serde(default)]
+    fronts: Vec<FrontFile>,
     #[serde(default = "one_second")]
     report_interval: Quantity<Nanos>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FrontFile {
+    name: String,
+    url: String,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -213,8 +227,10 @@ pub struct Settings {
     pub small_objects_max: Bytes,
     /// How fast each drive is scrubbed; 0 for not at all.
     pub scrub_rate: BitsPerSecond,
-    /// Control plane.
-    pub control_url: String,
+    /// The control plane's writer.
+    pub control: Address,
+    /// The control plane's fronts.
+    pub fronts: Vec<Front>,
     /// Between reports.
     pub report_interval: Nanos,
     /// Fill no faster than this.
@@ -281,6 +297,8 @@ impl Settings {
         let text = |value: &dyn std::fmt::Display| format!("\"{value}\"");
         let none = || "none".to_owned();
         let paths = &mut self.drives.iter().map(|path| text(&path.display()));
+        let front =
+            |front: &Front| format!("{{ name = \"{}\", url = \"{}\" }}", front.name, front.address);
         let rows: Vec<(&str, &str, String)> = vec![
             ("", "name", text(&self.name)),
             ("", "state", text(&self.state.display())),
@@ -304,7 +322,8 @@ impl Settings {
             ("drives", "depth", self.drive_depth.to_string()),
             ("drives", "small_objects_max", text(&self.small_objects_max)),
             ("drives", "scrub_rate", text(&self.scrub_rate)),
-            ("control", "url", text(&self.control_url)),
+            ("control", "url", text(&self.control)),
+            ("control", "fronts", list(&mut self.fronts.iter().map(front))),
             ("control", "report_interval", text(&self.report_interval)),
             ("fill", "rate_max", self.fill_rate_max.map_or_else(none, |rate| text(&rate))),
             ("fill", "trust", path_or_none(self.fill_trust.as_deref())),
@@ -362,11 +381,8 @@ fn check(file: File, origins: BTreeMap<String, String>) -> Result<Settings, Conf
         return Err(wrong("serve", "transfers_max", message));
     }
     check_leeway(serve.token_leeway.0)?;
-    let control_url = file.control.url.trim_end_matches('/').to_owned();
-    if !control_url.starts_with("http://") && !control_url.starts_with("https://") {
-        let message = format!("\"{control_url}\" must begin with http:// or https://");
-        return Err(wrong("control", "url", message));
-    }
+    let control = address("url", &file.control.url)?;
+    let fronts = check_fronts(&file.control.fronts)?;
     Ok(Settings {
         name,
         state: file.state,
@@ -391,7 +407,8 @@ fn check(file: File, origins: BTreeMap<String, String>) -> Result<Settings, Conf
         drive_depth: file.drives.depth,
         small_objects_max: file.drives.small_objects_max.0,
         scrub_rate: file.drives.scrub_rate.0,
-        control_url,
+        control,
+        fronts,
         report_interval: file.control.report_interval.0,
         fill_rate_max: file.fill.rate_max.map(|rate| rate.0),
         fill_trust: file.fill.trust,
@@ -423,6 +440,30 @@ fn worker_count(serve: &ServeFile) -> Result<usize, ConfigError> {
         return Err(wrong("serve", "cpus", message));
     }
     Ok(workers)
+}
+
+/// Control's fleet address. The same host often serves people over http on another port.
+fn address(key: &'static str, url: &str) -> Result<Address, ConfigError> {
+    let address = url.parse();
+    address.map_err(|wanted| wrong("control", key, format!("\"{url}\" cannot be used: {wanted}")))
+}
+
+fn check_fronts(fronts: &[FrontFile]) -> Result<Vec<Front>, ConfigError> {
+    if FRONTS_MAX < fronts.len() {
+        return Err(wrong("control", "fronts", format!("give at most {FRONTS_MAX}")));
+    }
+    let mut checked: Vec<Front> = Vec::new();
+    for FrontFile { name, url } in fronts {
+        // What may name an appliance may name a front.
+        if let Err(error) = name.parse::<ApplianceId>() {
+            return Err(wrong("control", "fronts", error.to_string()));
+        }
+        if checked.iter().any(|front| front.name == *name) {
+            return Err(wrong("control", "fronts", format!("{name} is there twice")));
+        }
+        checked.push(Front { name: name.clone(), address: address("fronts", url)? });
+    }
+    Ok(checked)
 }
 
 fn check_drives(drives: &DrivesFile) -> Result<(), ConfigError> {
@@ -537,7 +578,7 @@ mod tests {
 
     const GOOD: &str = "name = \"a1\"\nstate = \"/s\"\n[serve]\nlisten = [\"127.0.0.2:8443\"]\n\
         certificate = \"c\"\nkey = \"k\"\nworkers = 2\n[drives]\npaths = [\"/d\"]\n\
-        [control]\nurl = \"http://127.0.0.1:8080/\"\n";
+        [control]\nurl = \"https://127.0.0.1:8081/\"\n";
 
     fn parse(text: &str, environment: &[(&str, &str)]) -> Result<Settings, ConfigError> {
         let pairs = environment.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned()));
@@ -552,7 +593,7 @@ mod tests {
     fn a_short_file_is_enough() {
         let settings = parse(GOOD, &[("HOME", "/root")]).unwrap();
         assert_eq!(settings.base_url, "https://127.0.0.2:8443");
-        assert_eq!(settings.control_url, "http://127.0.0.1:8080");
+        assert_eq!(settings.control.as_str(), "127.0.0.1:8081");
         assert_eq!(settings.report_interval, Nanos::seconds(1));
         let text = settings.describe();
         assert!(text.contains("workers = 2                              # a.toml"), "{text}");
@@ -584,5 +625,28 @@ mod tests {
         assert!(error("", &[]).contains("missing field"));
         let sandbox = error(GOOD, &[("APPLIANCE_PROCESS_SANDBOX", "on")]);
         assert!(sandbox.contains("best-effort") && sandbox.contains("require"), "{sandbox}");
+    }
+
+    #[test]
+    fn control_is_spoken_to_over_tls_only() {
+        for bad in ["http://127.0.0.1:8080", "https://control", "control:8081"] {
+            let text = error(&GOOD.replace("https://127.0.0.1:8081/", bad), &[]);
+            assert!(text.contains("[control] url") && text.contains("https://HOST:PORT"), "{text}");
+        }
+        let front = |name: &str, url: &str| format!("{{ name = \"{name}\", url = \"{url}\" }}");
+        let check = |fronts: &[String]| {
+            let list = format!("{GOOD}fronts = [{}]\n", fronts.join(", "));
+            parse(&list, &[]).map_err(|error| error.to_string())
+        };
+        let good = [front("f1", "https://c1:8081"), front("f2", "https://c2:8081")];
+        let settings = check(&good).unwrap();
+        assert_eq!((settings.fronts.len(), &*settings.fronts[1].name), (2, "f2"));
+        assert!(settings.describe().contains("{ name = \"f2\", url = \"https://c2:8081\" }"));
+        assert!(check(&[front("f1", "http://c1:8080")]).unwrap_err().contains("HOST:PORT"));
+        assert!(check(&[good[0].clone(), good[0].clone()]).unwrap_err().contains("twice"));
+        assert!(
+            check(&[front("a/b", "https://c1:8081")]).unwrap_err().contains("[control] fronts")
+        );
+        assert!(check(&vec![good[0].clone(); 9]).unwrap_err().contains("at most 8"));
     }
 }

@@ -24,7 +24,9 @@
 //!   scrub        threads: a drive from end to end, every block against its hash
 //!   verify       thread: blocks that viewers were sent, one of many
 //!   adopt        a file that the index lost is made visible again
-//!   control_link thread: reports out, manifests in
+//!   control_link threads: reports out, to control and its fronts; manifests in
+//!   envelope     a signed manifest is opened, or refused
+//!   member       thread: this appliance's identity, renewed
 //!   source       HTTP with ranges
 //!   drives       one drive: its marker, its files, its index
 //!   state_file   the last manifest
@@ -42,6 +44,7 @@ pub mod confine;
 pub mod control_link;
 pub mod counters;
 pub mod drives;
+pub mod envelope;
 pub mod event_loop;
 mod filler;
 pub mod format;
@@ -49,6 +52,7 @@ pub mod inspect;
 mod keeper;
 pub mod listen;
 pub mod mailbox;
+pub mod member;
 pub mod metrics;
 pub mod pages;
 mod scrub;

@@ -13,6 +13,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use identity::credentials::Credentials;
 use model::extent::DriveIndex;
 use model::id::ObjectId;
 use model::units::{Bytes, Nanos};
@@ -29,7 +30,7 @@ use crate::event_loop::{self, Finding, Setup};
 use crate::listen::Listener;
 use crate::mailbox::{Letter, Sender, mailbox};
 use crate::storage::{self, Storage, StorageHandle};
-use crate::{agent_link, listen, metrics};
+use crate::{agent_link, listen, member, metrics, source};
 
 /// Read buffers of one worker, 260 KiB each; more would only wait in memory for the CPU.
 const BUFFERS_MAX: usize = 512;
@@ -62,7 +63,9 @@ pub fn serve(settings: &Settings) -> anyhow::Result<()> {
     raise_memory_limit(settings);
     let Bound { listeners, metrics } = bind(settings)?;
     // Here and no later: what follows is inherited by threads, and there are none yet.
+    let machine = identity::enrol::machine();
     let ring_is_made = give_away(settings)?;
+    let credentials = member::load(&settings.state, &settings.name)?;
     let acceptor = Acceptor::from_pem_files(&settings.certificate, &settings.key)?;
     let (fault_sender, faults) = sync_channel(FAULTS_MAX);
     let counters: Vec<Arc<ServeCounters>> = (0..settings.workers).map(|_| Arc::default()).collect();
@@ -76,7 +79,8 @@ pub fn serve(settings: &Settings) -> anyhow::Result<()> {
             sender.send(Letter::Update(update.clone()));
         }
     };
-    let mut storage = Storage::start(storage_config(settings), sink, serve_counters.clone())?;
+    let mut storage =
+        Storage::start(storage_config(settings, credentials, machine), sink, serve_counters.clone())?;
     // Only now: whoever connects finds what the drives hold.
     start_listening(listeners, &workers)?;
     let rows = MetricRows::default();
@@ -101,19 +105,26 @@ pub fn serve(settings: &Settings) -> anyhow::Result<()> {
     result
 }
 
-fn storage_config(settings: &Settings) -> storage::Config {
+fn storage_config(
+    settings: &Settings,
+    credentials: Credentials,
+    machine: String,
+) -> storage::Config {
     storage::Config {
         appliance: settings.name.clone(),
         state: settings.state.clone(),
+        credentials,
         drives: settings.drives.clone(),
         control: Some(storage::ControlConfig {
-            url: settings.control_url.clone(),
+            writer: settings.control.clone(),
+            fronts: settings.fronts.clone(),
             report_interval: settings.report_interval,
         }),
         fill: storage::FillConfig {
             rate_max: settings.fill_rate_max,
             trust: settings.fill_trust.clone(),
             concurrency: settings.fill_concurrency,
+            silence_max: source::SILENCE_MAX,
         },
         small_budget: settings.small_objects_max,
         scrub_rate: Some(settings.scrub_rate).filter(|rate| rate.0 != 0),
@@ -121,6 +132,8 @@ fn storage_config(settings: &Settings) -> storage::Config {
             software: env!("CARGO_PKG_VERSION").to_owned(),
             base_url: settings.base_url.clone(),
             plain_url: settings.plain_url.clone(),
+            peer_address: None,
+            machine,
             connections_max: u64::try_from(settings.connections_max).unwrap_or(u64::MAX),
             egress_max: None,
         },
@@ -341,6 +354,11 @@ fn metric_rows(storage: &StorageHandle) -> Vec<(String, f64, &'static str)> {
         ("samples_wrong", "Of these, wrong.", integrity.samples_wrong),
         ("objects_set_aside", "Objects found bad and filled again.", integrity.objects_set_aside),
         ("manifest_generation", "Generation of the manifest in force.", fill.generation.0),
+        (
+            "identity_seconds_left",
+            "Until the certificate ends; renewed by itself when a third of its life is left.",
+            storage.identity_seconds_left(),
+        ),
     ];
     rows.extend(plain.map(|(name, help, value)| (name.to_owned(), number(value), help)));
     rows

@@ -17,7 +17,7 @@ use fill::rate::Limiter;
 use model::extent::{DriveIndex, Extent};
 use model::id::{Generation, ObjectId};
 use model::limits::SMALL_OBJECT_MAX;
-use model::manifest::Manifest;
+use model::manifest::{Manifest, TokenKey};
 use model::object::BlockHash;
 use model::units::{Bytes, Instant, Nanos, UnixSeconds};
 use store::index::Index;
@@ -25,6 +25,7 @@ use store::inventory::{Delta, Inventory, InventoryState};
 use store::layout;
 
 use crate::drives::{Drive, DriveError, lock};
+use crate::member::Own;
 use crate::scrub;
 use crate::storage::{Config, Counters};
 use worker::Update;
@@ -32,6 +33,8 @@ use worker::Update;
 /// What all threads see.
 pub(crate) struct Shared {
     pub(crate) config: Config,
+    /// Who this appliance is.
+    pub(crate) own: Arc<Own>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) slots: Vec<Slot>,
     /// Bytes of whole blocks that came from sources since the start.
@@ -201,6 +204,7 @@ const BURST_SHARE: Nanos = Nanos::millis(200);
 impl Shared {
     pub(crate) fn new(
         config: Config,
+        own: Arc<Own>,
         slots: Vec<Slot>,
         sink: Box<dyn FnMut(Update) + Send>,
         counters: Arc<Counters>,
@@ -229,6 +233,7 @@ impl Shared {
         let scrubs = slots.iter().map(|_| scrub::Progress::default()).collect();
         Self {
             config,
+            own,
             counters,
             slots,
             scrubs,
@@ -437,6 +442,12 @@ impl Shared {
 
     pub(crate) fn generation(&self) -> Generation {
         self.lock().manifest.as_ref().map_or(Generation(0), |manifest| manifest.generation)
+    }
+
+    /// Keys that the manifest in force names for those after it.
+    pub(crate) fn signing_keys(&self) -> Vec<TokenKey> {
+        let state = self.lock();
+        state.manifest.as_ref().map(|m| m.trust.signing_keys.clone()).unwrap_or_default()
     }
 
     pub(crate) fn progress(&self) -> Progress {
@@ -707,17 +718,25 @@ mod tests {
     use crate::storage::{About, FillConfig};
 
     fn shared() -> Shared {
+        let credentials = crate::member::tests::credentials(60);
+        let own = Own::new("state".as_ref(), credentials.clone()).unwrap();
         let config = Config {
             appliance: "a1".parse().unwrap(),
             state: "state".into(),
+            credentials,
             drives: Vec::new(),
             control: None,
-            fill: FillConfig { rate_max: None, trust: None, concurrency: 1 },
+            fill: FillConfig {
+                rate_max: None,
+                trust: None,
+                concurrency: 1,
+                silence_max: Nanos::seconds(1),
+            },
             small_budget: Bytes::kib(100),
             scrub_rate: None,
             about: About::default(),
         };
-        Shared::new(config, Vec::new(), Box::new(|_| {}), Arc::default())
+        Shared::new(config, Arc::new(own), Vec::new(), Box::new(|_| {}), Arc::default())
     }
 
     fn manifest(generation: u64) -> Manifest {

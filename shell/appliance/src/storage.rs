@@ -19,6 +19,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use identity::credentials::{Credentials, CredentialsError};
+use identity::enrol::Address;
 use model::extent::{DriveIndex, Extent, FileName};
 use model::id::{ApplianceId, DriveId, Generation, ObjectId};
 use model::limits::DRIVES_MAX;
@@ -33,6 +35,7 @@ use worker::Update;
 use crate::control_link::{self, ControlClient};
 use crate::counters::ServeCounters;
 use crate::drives::{Drive, Loaded, OpenError, fault_of, is_one_place};
+use crate::member::{self, MemberClient, Own};
 pub use crate::shared::Sample;
 use crate::shared::{Doubt, Shared, Slot};
 use crate::source::TrustError;
@@ -44,8 +47,10 @@ use crate::{audit, filler, keeper, scrub, source, verify};
 pub struct Config {
     /// This appliance.
     pub appliance: ApplianceId,
-    /// Directory of the last manifest.
+    /// Directory of the last manifest, and of the identity.
     pub state: PathBuf,
+    /// Who this appliance is in its fleet.
+    pub credentials: Credentials,
     /// Drives, in the order of their `DriveIndex`.
     pub drives: Vec<PathBuf>,
     /// Control; without it, the last manifest is filled and served.
@@ -63,10 +68,21 @@ pub struct Config {
 /// Where control is.
 #[derive(Clone, Debug)]
 pub struct ControlConfig {
-    /// Base URL, without trailing slash.
-    pub url: String,
+    /// The writer's fleet address: reports go there, manifests come from there.
+    pub writer: Address,
+    /// Fronts, which get reports too.
+    pub fronts: Vec<Front>,
     /// How often to report, until control asks for something else.
     pub report_interval: Nanos,
+}
+
+/// A front of the control plane.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Front {
+    /// Its name, as its certificate says it.
+    pub name: String,
+    /// Its fleet address.
+    pub address: Address,
 }
 
 /// How to fill.
@@ -78,6 +94,8 @@ pub struct FillConfig {
     pub trust: Option<PathBuf>,
     /// Objects fetched at the same time; 1 to `FILLERS_MAX`.
     pub concurrency: usize,
+    /// How long a source may be silent within an answer, before another is asked.
+    pub silence_max: Nanos,
 }
 
 /// What the report says of this process.
@@ -89,6 +107,10 @@ pub struct About {
     pub base_url: String,
     /// The same without TLS.
     pub plain_url: Option<String>,
+    /// Where siblings may fetch from it, `host:port`.
+    pub peer_address: Option<String>,
+    /// What the machine says of itself (`identity::enrol::machine`).
+    pub machine: String,
     /// Most connections.
     pub connections_max: u64,
     /// Most egress, where limited.
@@ -122,6 +144,9 @@ pub enum StartError {
     /// The certificates to trust.
     #[error(transparent)]
     Trust(#[from] TrustError),
+    /// The identity.
+    #[error(transparent)]
+    Identity(#[from] CredentialsError),
     /// No thread.
     #[error("cannot start a thread: {0}")]
     Thread(std::io::Error),
@@ -224,7 +249,8 @@ impl Storage {
         let state_file = StateFile::open(&config.state)?;
         let opened = open_drives(&config.drives)?;
         let (slots, loaded): (Vec<Slot>, Vec<Loaded>) = opened.into_iter().unzip();
-        let shared = Arc::new(Shared::new(config, slots, Box::new(sink), counters));
+        let own = Arc::new(Own::new(&config.state, config.credentials.clone())?);
+        let shared = Arc::new(Shared::new(config, own, slots, Box::new(sink), counters));
         load_manifest(&shared, &state_file);
         load_objects(&shared, &loaded);
         load_parts(&shared);
@@ -323,15 +349,32 @@ impl StorageHandle {
         fill_status(&self.shared)
     }
 
+    /// How long this appliance's certificate is good for.
+    pub fn identity_seconds_left(&self) -> u64 {
+        self.shared.own.seconds_left()
+    }
+
     fn spawn_all(&mut self, tls: &TlsConfig, state_file: StateFile) -> std::io::Result<()> {
+        let silence_max = self.shared.config.fill.silence_max;
+        let member = |shared: &Shared| MemberClient::new(Arc::clone(&shared.own), silence_max);
         let client = |shared: &Shared| {
-            let control = shared.config.control.as_ref()?;
-            Some(ControlClient::new(source::agent(tls), control, &shared.config.appliance))
+            let writer = &shared.config.control.as_ref()?.writer;
+            Some(ControlClient::writer(member(shared), writer, &shared.config.appliance))
         };
-        if let Some(client) = client(&self.shared) {
+        if let Some(control) = self.shared.config.control.clone() {
+            let writer = client(&self.shared).expect("there is a control");
             self.spawn("control-link", move |shared| {
-                control_link::run(shared, &client, &state_file);
+                control_link::run(shared, "the writer", &writer, Some(&state_file));
             })?;
+            for front in control.fronts {
+                let own = &self.shared.config.appliance;
+                let link =
+                    ControlClient::front(member(&self.shared), &front.name, &front.address, own);
+                self.spawn(&format!("front-{}", front.name), move |shared| {
+                    control_link::run(shared, &front.name, &link, None);
+                })?;
+            }
+            self.spawn("renewal", move |shared| member::renew(shared, &control.writer))?;
         }
         self.spawn("keeper", keeper::run)?;
         self.spawn("audit", audit::run)?;
@@ -344,7 +387,7 @@ impl StorageHandle {
             })?;
         }
         for i in 0..self.shared.config.fill.concurrency {
-            let (agent, client) = (source::agent(tls), client(&self.shared));
+            let (agent, client) = (source::agent(tls, silence_max), client(&self.shared));
             self.spawn(&format!("fill-{i}"), move |shared| {
                 filler::run(shared, &agent, client.as_ref());
             })?;
@@ -448,7 +491,7 @@ fn open_drives(paths: &[PathBuf]) -> Result<Vec<(Slot, Loaded)>, StartError> {
 }
 
 fn load_manifest(shared: &Shared, state_file: &StateFile) {
-    match state_file.load(&shared.config.appliance) {
+    match state_file.load(&shared.config.appliance, &shared.own.signing_keys()) {
         Ok(Some(manifest)) => {
             tracing::info!(generation = manifest.generation.0, "last manifest in force");
             shared.set_manifest(manifest);

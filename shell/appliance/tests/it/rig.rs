@@ -12,13 +12,17 @@ use appliance::drives::Drive;
 use appliance::storage::{
     About, Config, ControlConfig, Counters, FillConfig, Storage, StorageHandle,
 };
+use identity::member::Member;
+use identity::signing::SigningKey;
 use model::extent::{DriveIndex, Extent};
 use model::id::{Generation, ObjectId};
 use model::manifest::{AssetVersion, File, Manifest};
 use model::object::{BLOCK_LEN, BlockHash, Blocks, block_hash};
 use model::units::{BitsPerSecond, Bytes, Nanos, UnixSeconds};
 use store::marker::Reserve;
+use wire::v1::signed::Kind;
 
+use crate::fleet;
 use crate::http::{Request, Server, answer};
 
 /// A file of an asset version, and what it is as an object.
@@ -67,6 +71,10 @@ pub(crate) fn version(name: &str, sources: &[SocketAddr], files: &[TestFile]) ->
 #[derive(Default)]
 pub(crate) struct TestControl {
     pub(crate) manifest: Mutex<Option<Manifest>>,
+    /// What is given out instead of the manifest, signed as it should be.
+    pub(crate) envelope: Mutex<Option<Vec<u8>>>,
+    /// Certificates given out to renew others.
+    pub(crate) renewed: AtomicU64,
     blocks: Mutex<BTreeMap<String, Vec<u8>>>,
     pub(crate) reports: Mutex<Vec<wire::v1::report::Report>>,
     /// What the next reply claims to know; none for what the last report said.
@@ -81,8 +89,14 @@ impl TestControl {
     }
 
     pub(crate) fn serve(self: &Arc<Self>, address: &str) -> Server {
+        self.serve_as(address, &Member::control())
+    }
+
+    pub(crate) fn serve_as(self: &Arc<Self>, address: &str, member: &Member) -> Server {
         let control = Arc::clone(self);
-        Server::start(address, Arc::new(move |request, out| control.answer(request, out)))
+        let handler =
+            Arc::new(move |r: &Request, out: &mut dyn std::io::Write| control.answer(r, out));
+        fleet::ours().serve(address, member, handler)
     }
 
     /// Publishes a manifest of these versions.
@@ -104,7 +118,11 @@ impl TestControl {
         self.reports.lock().unwrap().last().cloned()
     }
 
-    fn answer(&self, request: &Request, out: &mut dyn std::io::Write) -> std::io::Result<bool> {
+    pub(crate) fn answer(
+        &self,
+        request: &Request,
+        out: &mut dyn std::io::Write,
+    ) -> std::io::Result<bool> {
         let manifest = self.manifest.lock().unwrap().clone();
         let generation = manifest.as_ref().map_or(0, |manifest| manifest.generation.0);
         let parts: Vec<&str> = request.target.split(['/', '?']).skip(1).collect();
@@ -122,11 +140,20 @@ impl TestControl {
             ("GET", ["v1", "appliances", "a1", "manifest", known]) => {
                 match manifest.filter(|m| format!("known={}", m.generation.0) != *known) {
                     Some(manifest) => {
-                        let wire = wire::convert::manifest_out(&manifest);
-                        answer(out, 200, &serde_json::to_vec(&wire).unwrap())
+                        let other = self.envelope.lock().unwrap().clone();
+                        let signed = || sign(&fleet::ours().signer, &manifest);
+                        answer(out, 200, &other.unwrap_or_else(signed))
                     }
                     None => answer(out, 204, b""),
                 }
+            }
+            ("POST", ["v1", "renew"]) => {
+                let ask: wire::v1::identity::Renew = serde_json::from_slice(&request.body).unwrap();
+                self.renewed.fetch_add(1, Ordering::SeqCst);
+                let fleet = fleet::ours();
+                let a1 = Member::appliance("a1");
+                let given = fleet.enrolled(&a1, &ask.request, fleet::now(), 86_400);
+                answer(out, 200, &serde_json::to_vec(&given).unwrap())
             }
             ("GET", ["v1", "objects", object, "blocks"]) => {
                 match self.blocks.lock().unwrap().get(*object) {
@@ -137,6 +164,12 @@ impl TestControl {
             _ => answer(out, 404, b"{}"),
         }
     }
+}
+
+/// A manifest as control would give it out.
+pub(crate) fn sign(key: &SigningKey, manifest: &Manifest) -> Vec<u8> {
+    let wire = wire::convert::manifest_out(manifest);
+    key.sign(Kind::Manifest, &serde_json::to_vec(&wire).unwrap())
 }
 
 /// Temporary drives and state, and what the workers would have been told.
@@ -167,13 +200,18 @@ impl Rig {
             appliance::format::format(drive, reserve, UnixSeconds(1)).unwrap();
         }
         let control = control.map(|address| ControlConfig {
-            url: format!("http://{address}"),
+            writer: format!("https://{address}").parse().unwrap(),
+            fronts: Vec::new(),
             report_interval: Nanos::millis(100),
         });
-        let fill = FillConfig { rate_max: None, trust: None, concurrency: 2 };
+        let silence_max = Nanos::seconds(2);
+        let fill = FillConfig { rate_max: None, trust: None, concurrency: 2, silence_max };
+        let state = dir.path().join("state");
+        std::fs::create_dir(&state).unwrap();
         let config = Config {
             appliance: "a1".parse().unwrap(),
-            state: dir.path().join("state"),
+            state,
+            credentials: fleet::ours().credentials(&Member::appliance("a1")),
             drives,
             control,
             fill,

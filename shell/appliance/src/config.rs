@@ -15,8 +15,12 @@ use model::units::{BitsPerSecond, Bytes, Nanos};
 use serde::Deserialize;
 
 use crate::confine::Sandbox;
+use crate::peer::PeerConfig;
 use crate::storage::Front;
 
+/// Siblings that fetch at once, unless it is said; and at most: each costs a thread.
+const PEER_CONNECTIONS: usize = 32;
+const PEER_CONNECTIONS_MAX: usize = 1024;
 /// Most fronts: each costs a thread and a report a second.
 const FRONTS_MAX: usize = 8;
 
@@ -65,6 +69,8 @@ struct File {
     serve: ServeFile,
     drives: DrivesFile,
     control: ControlFile,
+    #[serde(default)]
+    peer: PeerFile,
     #[serde(default)]
     fill: FillFile,
     #[serde(default)]
@@ -135,6 +141,16 @@ struct ControlFile {
 struct FrontFile {
     name: String,
     url: String,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PeerFile {
+    #[serde(default)]
+    listen: Vec<SocketAddr>,
+    address: Option<String>,
+    rate_max: Option<Quantity<BitsPerSecond>>,
+    connections_max: Option<usize>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -233,6 +249,8 @@ pub struct Settings {
     pub fronts: Vec<Front>,
     /// Between reports.
     pub report_interval: Nanos,
+    /// Whether and how siblings may fetch from here.
+    pub peer: Option<PeerConfig>,
     /// Fill no faster than this.
     pub fill_rate_max: Option<BitsPerSecond>,
     /// Another authority for sources' certificates, PEM.
@@ -299,6 +317,7 @@ impl Settings {
         let paths = &mut self.drives.iter().map(|path| text(&path.display()));
         let front =
             |front: &Front| format!("{{ name = \"{}\", url = \"{}\" }}", front.name, front.address);
+        let peer = |of: &dyn Fn(&PeerConfig) -> String| self.peer.as_ref().map_or_else(none, of);
         let rows: Vec<(&str, &str, String)> = vec![
             ("", "name", text(&self.name)),
             ("", "state", text(&self.state.display())),
@@ -325,6 +344,10 @@ impl Settings {
             ("control", "url", text(&self.control)),
             ("control", "fronts", list(&mut self.fronts.iter().map(front))),
             ("control", "report_interval", text(&self.report_interval)),
+            ("peer", "listen", peer(&|p| list(&mut p.listen.iter().map(|at| text(at))))),
+            ("peer", "address", peer(&|p| p.address.as_ref().map_or_else(none, |at| text(at)))),
+            ("peer", "rate_max", peer(&|p| p.rate_max.map_or_else(none, |rate| text(&rate)))),
+            ("peer", "connections_max", peer(&|p| p.connections_max.to_string())),
             ("fill", "rate_max", self.fill_rate_max.map_or_else(none, |rate| text(&rate))),
             ("fill", "trust", path_or_none(self.fill_trust.as_deref())),
             ("fill", "concurrency", self.fill_concurrency.to_string()),
@@ -383,6 +406,7 @@ fn check(file: File, origins: BTreeMap<String, String>) -> Result<Settings, Conf
     check_leeway(serve.token_leeway.0)?;
     let control = address("url", &file.control.url)?;
     let fronts = check_fronts(&file.control.fronts)?;
+    let peer = check_peer(file.peer)?;
     Ok(Settings {
         name,
         state: file.state,
@@ -409,6 +433,7 @@ fn check(file: File, origins: BTreeMap<String, String>) -> Result<Settings, Conf
         scrub_rate: file.drives.scrub_rate.0,
         control,
         fronts,
+        peer,
         report_interval: file.control.report_interval.0,
         fill_rate_max: file.fill.rate_max.map(|rate| rate.0),
         fill_trust: file.fill.trust,
@@ -466,6 +491,41 @@ fn check_fronts(fronts: &[FrontFile]) -> Result<Vec<Front>, ConfigError> {
     Ok(checked)
 }
 
+/// None where it does not listen for siblings.
+fn check_peer(file: PeerFile) -> Result<Option<PeerConfig>, ConfigError> {
+    let connections_max = file.connections_max.unwrap_or(PEER_CONNECTIONS);
+    if !(1..=PEER_CONNECTIONS_MAX).contains(&connections_max) {
+        let message = format!("must be between 1 and {PEER_CONNECTIONS_MAX}");
+        return Err(wrong("peer", "connections_max", message));
+    }
+    let Some(first) = file.listen.first() else {
+        if file.address.is_some() {
+            let message = "give [peer] listen too: nothing listens for siblings".to_owned();
+            return Err(wrong("peer", "address", message));
+        }
+        return Ok(None);
+    };
+    let is_address = |at: &String| {
+        let port = at.rsplit_once(':').filter(|(host, _)| !host.is_empty());
+        port.is_some_and(|(_, port)| port.parse::<u16>().is_ok()) && !at.contains('/')
+    };
+    match &file.address {
+        None if first.ip().is_unspecified() => {
+            let message = format!(
+                "{first} is nothing that siblings can connect to: give HOST:PORT, where they reach \
+                 this appliance"
+            );
+            return Err(wrong("peer", "address", message));
+        }
+        Some(at) if !is_address(at) => {
+            return Err(wrong("peer", "address", format!("\"{at}\" is not HOST:PORT")));
+        }
+        None | Some(_) => {}
+    }
+    let rate_max = file.rate_max.map(|rate| rate.0);
+    Ok(Some(PeerConfig { listen: file.listen, address: file.address, rate_max, connections_max }))
+}
+
 fn check_drives(drives: &DrivesFile) -> Result<(), ConfigError> {
     if drives.paths.is_empty() || DRIVES_MAX < drives.paths.len() {
         let message = format!("give 1 to {DRIVES_MAX} directories, each formatted before");
@@ -504,8 +564,8 @@ fn origins_of(table: &toml::Table, name: &str) -> BTreeMap<String, String> {
 
 /// Puts `SECTION_KEY=value` into the table. A value is TOML where it parses as such, else text.
 fn overlay(table: &mut toml::Table, setting: &str, value: &str) -> String {
-    const SECTIONS: [&str; 7] =
-        ["serve", "drives", "control", "fill", "metrics", "process", "agent"];
+    const SECTIONS: [&str; 8] =
+        ["serve", "drives", "control", "peer", "fill", "metrics", "process", "agent"];
     let setting = setting.to_ascii_lowercase();
     let parsed = toml::from_str::<toml::Table>(&format!("v = {value}"))
         .ok()
@@ -648,5 +708,25 @@ mod tests {
             check(&[front("a/b", "https://c1:8081")]).unwrap_err().contains("[control] fronts")
         );
         assert!(check(&vec![good[0].clone(); 9]).unwrap_err().contains("at most 8"));
+    }
+
+    #[test]
+    fn siblings_are_let_in_where_it_is_said_and_can_be_reached() {
+        let peer = |text: &str| format!("{GOOD}[peer]\n{text}\n");
+        assert!(parse(GOOD, &[]).unwrap().peer.is_none());
+        let settings = parse(&peer("listen = [\"10.0.0.2:9443\"]"), &[]).unwrap();
+        assert_eq!(settings.peer.as_ref().unwrap().connections_max, 32);
+        assert!(settings.describe().contains("connections_max = 32"));
+        let open = error(&peer("listen = [\"0.0.0.0:9443\"]"), &[]);
+        assert!(open.contains("[peer] address") && open.contains("HOST:PORT"), "{open}");
+        let both =
+            "listen = [\"0.0.0.0:9443\"]\naddress = \"a1.example:9443\"\nrate_max = \"1 Gb/s\"";
+        let settings = parse(&peer(both), &[]).unwrap();
+        assert!(settings.describe().contains("address = \"a1.example:9443\""));
+        assert!(error(&peer("address = \"a1:9443\""), &[]).contains("listen too"));
+        let bad = error(&peer(&both.replace("a1.example:", "https://a1:")), &[]);
+        assert!(bad.contains("not HOST:PORT"), "{bad}");
+        let none = error(&peer("connections_max = 0"), &[]);
+        assert!(none.contains("between 1 and 1024"), "{none}");
     }
 }

@@ -97,6 +97,7 @@ struct Totals {
     at: Nanos,
     egress: Bytes,
     fetched: Bytes,
+    from_siblings: Bytes,
     busy: Nanos,
 }
 
@@ -177,6 +178,16 @@ impl ControlClient {
         }
         let body = response.body_mut().with_config().limit(MANIFEST_LEN_MAX);
         body.read_to_vec().map(Some).map_err(|error| ControlError::Body(error.to_string()))
+    }
+
+    /// Where an object may be fetched, best first.
+    pub(crate) fn sources(&self, object: ObjectId) -> Result<v1::identity::Sources, ControlError> {
+        let url = format!("{}/v1/appliances/{}/sources/{object}", self.base, self.appliance);
+        let request = self.client.agent().get(&url);
+        let request = request.config().timeout_global(Some(REPORT_MAX)).build();
+        let mut response = request.call().map_err(unreachable)?;
+        checked(&mut response)?;
+        response.body_mut().read_json().map_err(|error| ControlError::Body(error.to_string()))
     }
 
     /// The hashes of an object's blocks, proved.
@@ -284,6 +295,7 @@ impl Link<'_> {
             at: uptime,
             egress: Bytes(sum(shared, |worker| &worker.body_bytes)),
             fetched: Bytes(shared.fetched.load(Ordering::Relaxed)),
+            from_siblings: Bytes(shared.from_siblings.load(Ordering::Relaxed)),
             busy: Nanos(sum(shared, |worker| &worker.cpu_nanos)),
         };
         let previous = std::mem::replace(&mut self.previous, totals);
@@ -355,6 +367,11 @@ fn fill(shared: &Shared, totals: &Totals, previous: &Totals) -> v1::report::Fill
         bytes_wanted: status.bytes_wanted.0,
         bytes_held: status.bytes_held.0,
         bits_per_second: totals.fetched.saturating_sub(previous.fetched).per(span).0,
+        sibling_bits_per_second: totals
+            .from_siblings
+            .saturating_sub(previous.from_siblings)
+            .per(span)
+            .0,
     }
 }
 

@@ -27,7 +27,9 @@
 //!   control_link threads: reports out, to control and its fronts; manifests in
 //!   envelope     a signed manifest is opened, or refused
 //!   member       thread: this appliance's identity, renewed
+//!   places       siblings and origins of one object
 //!   source       HTTP with ranges
+//!   peer         threads: published objects for siblings
 //!   drives       one drive: its marker, its files, its index
 //!   state_file   the last manifest
 //!   format       makes a directory a drive
@@ -55,6 +57,8 @@ pub mod mailbox;
 pub mod member;
 pub mod metrics;
 pub mod pages;
+pub mod peer;
+mod places;
 mod scrub;
 pub mod server;
 mod shared;

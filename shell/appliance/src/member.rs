@@ -9,6 +9,7 @@
 //! An identity that has expired stops reports, manifests and fill from siblings, and nothing else:
 //! what is held is served on.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
@@ -89,7 +90,21 @@ pub fn enrol(
     let about = About { software: env!("CARGO_PKG_VERSION"), machine: &enrol::machine() };
     let credentials = enrol::enrol(control, &Member::appliance(name), code, about)?;
     credentials.save(state)?;
+    // Whoever serves may be another user than the one who enrols.
+    if let Err(error) = give_to_owner_of(state) {
+        tracing::warn!(%error, "the identity belongs to whoever ran this: see that `serve` reads it");
+    }
     Ok(credentials)
+}
+
+/// The identity's file belongs to whom the directory belongs to, as far as we may say so.
+fn give_to_owner_of(state: &Path) -> std::io::Result<()> {
+    let folder = std::fs::metadata(state)?;
+    let file = state.join(identity::credentials::FILE_NAME);
+    if std::fs::metadata(&file)?.uid() == folder.uid() {
+        return Ok(());
+    }
+    std::os::unix::fs::chown(file, Some(folder.uid()), Some(folder.gid()))
 }
 
 /// The identity of a running appliance.

@@ -26,6 +26,8 @@ use store::layout;
 
 use crate::drives::{Drive, DriveError, lock};
 use crate::member::Own;
+use crate::peer::PeerCounters;
+use crate::places::Shunned;
 use crate::scrub;
 use crate::storage::{Config, Counters};
 use worker::Update;
@@ -39,6 +41,11 @@ pub(crate) struct Shared {
     pub(crate) slots: Vec<Slot>,
     /// Bytes of whole blocks that came from sources since the start.
     pub(crate) fetched: AtomicU64,
+    /// Of these, from siblings.
+    pub(crate) from_siblings: AtomicU64,
+    /// What siblings got from here.
+    pub(crate) peer: PeerCounters,
+    pub(crate) shunned: Shunned,
     pub(crate) integrity: Integrity,
     /// How far each drive is scrubbed, in the order of `slots`.
     scrubs: Vec<scrub::Progress>,
@@ -238,6 +245,9 @@ impl Shared {
             slots,
             scrubs,
             fetched: AtomicU64::new(0),
+            from_siblings: AtomicU64::new(0),
+            peer: PeerCounters::default(),
+            shunned: Shunned::default(),
             integrity: Integrity::default(),
             started: std::time::Instant::now(),
             limiter,
@@ -448,6 +458,11 @@ impl Shared {
     pub(crate) fn signing_keys(&self) -> Vec<TokenKey> {
         let state = self.lock();
         state.manifest.as_ref().map(|m| m.trust.signing_keys.clone()).unwrap_or_default()
+    }
+
+    /// True of a certificate that the manifest in force says to refuse.
+    pub(crate) fn is_revoked(&self, serial: &str) -> bool {
+        self.lock().manifest.as_ref().is_some_and(|m| m.trust.revoked.contains(serial))
     }
 
     pub(crate) fn progress(&self) -> Progress {
@@ -726,6 +741,7 @@ mod tests {
             credentials,
             drives: Vec::new(),
             control: None,
+            peer: None,
             fill: FillConfig {
                 rate_max: None,
                 trust: None,

@@ -6,7 +6,7 @@
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fill::transfer::SourceFault;
 use identity::dial::Dial;
@@ -22,6 +22,9 @@ const CONNECT_MAX: Duration = Duration::from_secs(5);
 const ANSWER_MAX: Duration = Duration::from_secs(15);
 /// How long the line may be silent within an answer.
 pub const SILENCE_MAX: Nanos = Nanos::seconds(10);
+/// How long a block may take: below 70 kb/s another source is better. Who sends a byte now and then
+/// is never silent.
+const BLOCK_MAX: Duration = Duration::from_secs(30);
 /// Most bytes of a whole-file answer that are read only to be skipped.
 const SKIP_MAX: Bytes = Bytes::mib(64);
 /// Where Debian, Red Hat and Alpine keep the certificates that a system trusts.
@@ -141,10 +144,14 @@ impl Answer {
         let _ = self.body.read(&mut [0]);
     }
 
-    /// Fills `bytes` with what comes next.
+    /// Fills `bytes`, a block at most, with what comes next.
     pub(crate) fn read(&mut self, bytes: &mut [u8]) -> Result<(), SourceFault> {
         let mut done = 0;
+        let began = Instant::now();
         while done < bytes.len() {
+            if BLOCK_MAX < began.elapsed() {
+                return Err(SourceFault::Slow(self.at + Bytes::of(done)));
+            }
             match self.body.read(&mut bytes[done..]) {
                 Ok(0) | Err(_) => return Err(SourceFault::BrokeOff(self.at + Bytes::of(done))),
                 Ok(n) => done += n,

@@ -5,7 +5,8 @@
 //!                │                        │  ^
 //!   report <─────┘      keeper: plan ─────┤  ├──── filler x N: source -> drive -> publish
 //!                       evict, drop parts │  ├──── audit: index against files
-//!                                         │  └──── scrub, verify: blocks against hashes
+//!                                         │  ├──── scrub, verify: blocks against hashes
+//!                                         │  └──── peer: published objects ──> siblings
 //!                                         v
 //!                           sink(Update) ──> every worker's mailbox
 //! ```
@@ -13,6 +14,7 @@
 //! All threads are plain ones with blocking I/O: none of them is on the serve path, and there are
 //! few. `Storage::start` returns when the indexes are loaded: what is there is served at once.
 
+use std::net::TcpListener;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -36,6 +38,7 @@ use crate::control_link::{self, ControlClient};
 use crate::counters::ServeCounters;
 use crate::drives::{Drive, Loaded, OpenError, fault_of, is_one_place};
 use crate::member::{self, MemberClient, Own};
+use crate::peer::{self, PeerConfig, PeerCounters};
 pub use crate::shared::Sample;
 use crate::shared::{Doubt, Shared, Slot};
 use crate::source::TrustError;
@@ -55,6 +58,8 @@ pub struct Config {
     pub drives: Vec<PathBuf>,
     /// Control; without it, the last manifest is filled and served.
     pub control: Option<ControlConfig>,
+    /// Whether and how siblings may fetch from here.
+    pub peer: Option<PeerConfig>,
     /// How to fill.
     pub fill: FillConfig,
     /// Most memory for small objects, in each process. Beyond it they are served from drives.
@@ -188,6 +193,8 @@ pub struct FillStatus {
     pub objects_without_room: u64,
     /// Bytes of whole blocks fetched since the start.
     pub fetched: Bytes,
+    /// Of these, from siblings.
+    pub from_siblings: Bytes,
 }
 
 /// What was found to be right and wrong since the start.
@@ -231,11 +238,13 @@ pub const FILLERS_MAX: usize = 64;
 
 impl Storage {
     /// Opens the drives, loads what they hold, tells `sink` of it, and starts the threads.
+    /// Siblings come to `peers` (`peer::bind`), where `config.peer` says how to treat them.
     ///
     /// A drive that cannot be used is set aside and reported; this fails only if none can be.
     /// `sink` is called from several threads, one at a time, in order; it must not block.
     pub fn start(
-        config: Config,
+        mut config: Config,
+        peers: Vec<TcpListener>,
         sink: impl FnMut(Update) + Send + 'static,
         counters: Arc<Counters>,
     ) -> Result<StorageHandle, StartError> {
@@ -249,6 +258,7 @@ impl Storage {
         let state_file = StateFile::open(&config.state)?;
         let opened = open_drives(&config.drives)?;
         let (slots, loaded): (Vec<Slot>, Vec<Loaded>) = opened.into_iter().unzip();
+        say_where_siblings_come(&mut config, &peers);
         let own = Arc::new(Own::new(&config.state, config.credentials.clone())?);
         let shared = Arc::new(Shared::new(config, own, slots, Box::new(sink), counters));
         load_manifest(&shared, &state_file);
@@ -256,7 +266,7 @@ impl Storage {
         load_parts(&shared);
 
         let mut handle = StorageHandle { shared, threads: Vec::new() };
-        match handle.spawn_all(&tls, state_file) {
+        match handle.spawn_all(&tls, state_file, peers) {
             Ok(()) => Ok(handle),
             Err(error) => {
                 handle.stop();
@@ -354,7 +364,17 @@ impl StorageHandle {
         self.shared.own.seconds_left()
     }
 
-    fn spawn_all(&mut self, tls: &TlsConfig, state_file: StateFile) -> std::io::Result<()> {
+    /// What siblings got from here.
+    pub fn peer(&self) -> &PeerCounters {
+        &self.shared.peer
+    }
+
+    fn spawn_all(
+        &mut self,
+        tls: &TlsConfig,
+        state_file: StateFile,
+        peers: Vec<TcpListener>,
+    ) -> std::io::Result<()> {
         let silence_max = self.shared.config.fill.silence_max;
         let member = |shared: &Shared| MemberClient::new(Arc::clone(&shared.own), silence_max);
         let client = |shared: &Shared| {
@@ -387,10 +407,15 @@ impl StorageHandle {
             })?;
         }
         for i in 0..self.shared.config.fill.concurrency {
-            let (agent, client) = (source::agent(tls, silence_max), client(&self.shared));
-            self.spawn(&format!("fill-{i}"), move |shared| {
-                filler::run(shared, &agent, client.as_ref());
-            })?;
+            let clients = filler::Clients {
+                origins: source::agent(tls, silence_max),
+                siblings: member(&self.shared),
+                control: client(&self.shared),
+            };
+            self.spawn(&format!("fill-{i}"), move |shared| filler::run(shared, &clients))?;
+        }
+        if let Some(config) = self.shared.config.peer.clone() {
+            self.spawn("peers", move |shared| peer::run(shared, &peers, &config))?;
         }
         Ok(())
     }
@@ -456,6 +481,7 @@ pub(crate) fn fill_status(shared: &Shared) -> FillStatus {
         bytes_held: progress.bytes_held + progress.bytes_partial,
         objects_without_room: shared.plan_report().objects_without_room,
         fetched: Bytes(shared.fetched.load(Ordering::Relaxed)),
+        from_siblings: Bytes(shared.from_siblings.load(Ordering::Relaxed)),
     }
 }
 
@@ -488,6 +514,12 @@ fn open_drives(paths: &[PathBuf]) -> Result<Vec<(Slot, Loaded)>, StartError> {
         });
     }
     if ids.is_empty() { Err(StartError::NoDrive(reasons)) } else { Ok(opened) }
+}
+
+fn say_where_siblings_come(config: &mut Config, peers: &[TcpListener]) {
+    let first = || peers.first()?.local_addr().ok().map(|at| at.to_string());
+    let address = config.peer.as_ref().and_then(|peer| peer.address.clone());
+    config.about.peer_address = address.or_else(first);
 }
 
 fn load_manifest(shared: &Shared, state_file: &StateFile) {

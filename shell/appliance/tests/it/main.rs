@@ -11,3 +11,4 @@ mod identity;
 mod integrity;
 mod origin;
 mod rig;
+mod siblings;

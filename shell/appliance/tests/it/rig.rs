@@ -1,10 +1,10 @@
 //! An appliance's storage side on temporary drives, with its origin and its control.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 use worker::Update;
 
@@ -16,10 +16,11 @@ use identity::member::Member;
 use identity::signing::SigningKey;
 use model::extent::{DriveIndex, Extent};
 use model::id::{Generation, ObjectId};
-use model::manifest::{AssetVersion, File, Manifest};
+use model::manifest::{AssetVersion, File, Manifest, Trust};
 use model::object::{BLOCK_LEN, BlockHash, Blocks, block_hash};
 use model::units::{BitsPerSecond, Bytes, Nanos, UnixSeconds};
 use store::marker::Reserve;
+use wire::v1::identity::{Source, Sources};
 use wire::v1::signed::Kind;
 
 use crate::fleet;
@@ -73,6 +74,14 @@ pub(crate) struct TestControl {
     pub(crate) manifest: Mutex<Option<Manifest>>,
     /// What is given out instead of the manifest, signed as it should be.
     pub(crate) envelope: Mutex<Option<Vec<u8>>>,
+    /// Whose control it is; `a1` where nothing is said.
+    pub(crate) name: OnceLock<String>,
+    /// What is answered when an object's sources are asked for; others are unknown.
+    pub(crate) sources: Mutex<BTreeMap<ObjectId, Vec<Source>>>,
+    /// How often that was asked.
+    pub(crate) sources_asked: AtomicU64,
+    /// Serial numbers that manifests revoke.
+    pub(crate) revoked: Mutex<BTreeSet<String>>,
     /// Certificates given out to renew others.
     pub(crate) renewed: AtomicU64,
     blocks: Mutex<BTreeMap<String, Vec<u8>>>,
@@ -106,12 +115,16 @@ impl TestControl {
             blocks.insert(file.id().to_string(), wire::v1::blocks::encode(&file.blocks));
         }
         *self.manifest.lock().unwrap() = Some(Manifest {
-            appliance: "a1".parse().unwrap(),
+            appliance: self.name().parse().unwrap(),
             generation: Generation(generation),
             token_keys: Vec::new(),
-            trust: model::manifest::Trust::default(),
+            trust: Trust { revoked: self.revoked.lock().unwrap().clone(), ..Trust::default() },
             versions: versions.into_iter().map(Arc::new).collect(),
         });
+    }
+
+    fn name(&self) -> &str {
+        self.name.get_or_init(|| "a1".to_owned())
     }
 
     pub(crate) fn last_report(&self) -> Option<wire::v1::report::Report> {
@@ -127,7 +140,7 @@ impl TestControl {
         let generation = manifest.as_ref().map_or(0, |manifest| manifest.generation.0);
         let parts: Vec<&str> = request.target.split(['/', '?']).skip(1).collect();
         match (request.method.as_str(), parts.as_slice()) {
-            ("POST", ["v1", "appliances", "a1", "report"]) => {
+            ("POST", ["v1", "appliances", name, "report"]) if *name == self.name() => {
                 let report: wire::v1::report::Report =
                     serde_json::from_slice(&request.body).unwrap();
                 let inventory =
@@ -137,7 +150,7 @@ impl TestControl {
                     wire::v1::report::ReportReply { generation, inventory, interval_ms: 100 };
                 answer(out, 200, &serde_json::to_vec(&reply).unwrap())
             }
-            ("GET", ["v1", "appliances", "a1", "manifest", known]) => {
+            ("GET", ["v1", "appliances", name, "manifest", known]) if *name == self.name() => {
                 match manifest.filter(|m| format!("known={}", m.generation.0) != *known) {
                     Some(manifest) => {
                         let other = self.envelope.lock().unwrap().clone();
@@ -145,6 +158,16 @@ impl TestControl {
                         answer(out, 200, &other.unwrap_or_else(signed))
                     }
                     None => answer(out, 204, b""),
+                }
+            }
+            ("GET", ["v1", "appliances", name, "sources", object]) if *name == self.name() => {
+                self.sources_asked.fetch_add(1, Ordering::SeqCst);
+                let sources = self.sources.lock().unwrap().get(&object.parse().unwrap()).cloned();
+                match sources {
+                    Some(sources) => {
+                        answer(out, 200, &serde_json::to_vec(&Sources { sources }).unwrap())
+                    }
+                    None => answer(out, 404, b"{}"),
                 }
             }
             ("POST", ["v1", "renew"]) => {
@@ -191,6 +214,11 @@ pub(crate) struct Told {
 impl Rig {
     /// Formatted drives; control, if any, at this address.
     pub(crate) fn new(drive_count: usize, control: Option<SocketAddr>) -> Self {
+        Self::named("a1", drive_count, control)
+    }
+
+    /// The same for an appliance of this name.
+    pub(crate) fn named(name: &str, drive_count: usize, control: Option<SocketAddr>) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let drives: Vec<PathBuf> =
             (0..drive_count).map(|i| dir.path().join(format!("d{i}"))).collect();
@@ -209,11 +237,12 @@ impl Rig {
         let state = dir.path().join("state");
         std::fs::create_dir(&state).unwrap();
         let config = Config {
-            appliance: "a1".parse().unwrap(),
+            appliance: name.parse().unwrap(),
             state,
-            credentials: fleet::ours().credentials(&Member::appliance("a1")),
+            credentials: fleet::ours().credentials(&Member::appliance(name)),
             drives,
             control,
+            peer: None,
             fill,
             small_budget: Bytes::mib(1),
             scrub_rate: None,
@@ -248,7 +277,10 @@ impl Rig {
     pub(crate) fn start_counting(&mut self, counters: Arc<Counters>) -> StorageHandle {
         self.told = Arc::default();
         let told = Arc::clone(&self.told);
-        Storage::start(self.config.clone(), move |update| told.apply(update), counters).unwrap()
+        let listen = self.config.peer.iter().flat_map(|peer| &peer.listen);
+        let peers = listen.map(|at| appliance::peer::bind(*at).unwrap()).collect();
+        let sink = move |update| told.apply(update);
+        Storage::start(self.config.clone(), peers, sink, counters).unwrap()
     }
 
     /// Waits until exactly these files are visible, and checks their bytes on the drives.

@@ -32,7 +32,8 @@ pub(crate) fn test(root: &Path, programs: &Path) -> Result<bool> {
         deb::said(Command::new("id").arg("-u"))? == "0",
         "chroot needs root: run it as root, in a container or a virtual machine"
     );
-    let page = fs::read_to_string(root.join(PAGE)).with_context(|| format!("cannot read {PAGE}"))?;
+    let page =
+        fs::read_to_string(root.join(PAGE)).with_context(|| format!("cannot read {PAGE}"))?;
     let blocks = blocks(&page);
     ensure!(!blocks.is_empty(), "{PAGE} has no block marked sh");
     let packages = deb::build(root, programs)?;
@@ -94,9 +95,9 @@ fn script(blocks: &[&Block]) -> String {
 
 /// The packed tree of a minimal Debian 12, made when there is none.
 fn bare_debian() -> Result<PathBuf> {
-    let home = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or_else(|| {
-        Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache"))
-    });
+    let home = std::env::var_os("XDG_CACHE_HOME")
+        .map(PathBuf::from)
+        .or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")));
     let folder = home.context("neither XDG_CACHE_HOME nor HOME is set")?.join("nearcast");
     fs::create_dir_all(&folder)?;
     let packed = folder.join("bookworm-minbase.tar");
@@ -193,7 +194,8 @@ mod tests {
 
     #[test]
     fn only_blocks_marked_sh_are_run_in_order_with_their_lines() {
-        let page = "# A\n\n```sh\none\n\ntwo\n```\n\n```text\nnot\n```\n```\nnot\n```\n```sh\nthree\n```";
+        let page =
+            "# A\n\n```sh\none\n\ntwo\n```\n\n```text\nnot\n```\n```\nnot\n```\n```sh\nthree\n```";
         let found = blocks(page);
         let expected = [(3, "one\n\ntwo\n"), (15, "three\n")];
         assert_eq!(found.len(), 2);

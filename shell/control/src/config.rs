@@ -335,6 +335,8 @@ impl Config {
             objects_held_max: OBJECTS_HELD_MAX,
             placement_lines_max: 200,
             notices_max: 100,
+            rotation_min: ROTATION_MIN,
+            rotation_max: ROTATION_MAX,
             sources: director::sources::Config {
                 siblings_max: SIBLINGS_MAX,
                 elsewhere: self.fill_other_sites,
@@ -521,6 +523,11 @@ impl<F: Fn(&str) -> Option<String>> Picker<F> {
 
 /// Objects of one appliance that are kept track of: each takes about 100 bytes of memory here.
 const OBJECTS_HELD_MAX: usize = 500_000;
+/// Fronts ask for snapshots several times in this time: they know the next signing key then.
+const ROTATION_MIN: Nanos = Nanos::seconds(5);
+/// An appliance that was away for a day renews its certificate when it is back, and learns with it
+/// which keys sign.
+const ROTATION_MAX: Nanos = Nanos::seconds(86_400);
 /// Where an appliance may fetch one object from: eight URLs, as the wire allows.
 const SIBLINGS_MAX: usize = 4;
 

@@ -98,10 +98,11 @@ pub(crate) fn snapshot_out(
         id: site.id.to_string(),
         prefixes: site.prefixes.iter().map(ToString::to_string).collect(),
     };
-    let appliance = |Registered { appliance, .. }: &Registered| wire_replica::Appliance {
+    let appliance = |Registered { appliance, cloned, .. }: &Registered| wire_replica::Appliance {
         id: appliance.id.to_string(),
         site: appliance.site.to_string(),
         weight: appliance.weight.value(),
+        cloned: *cloned,
     };
     let Policy { copies, versions_kept } = desired.policy;
     let count = usize::try_from(versions_kept).unwrap_or(usize::MAX);
@@ -149,7 +150,7 @@ fn snapshot_in(wire: &wire_replica::Snapshot) -> Result<Picture, SnapshotError> 
         if !desired.sites.contains_key(&appliance.site) {
             return Err(refused());
         }
-        let registered = Registered { appliance, usable: None };
+        let registered = Registered { cloned: wire.cloned, ..Registered::new(appliance) };
         desired.appliances.insert(registered.appliance.id.clone(), registered);
     }
     let mut catalog = Catalog::default();
@@ -304,7 +305,7 @@ mod tests {
         let weight = Weight::new(3).unwrap();
         let id: model::id::ApplianceId = "a1".parse().unwrap();
         let appliance = Appliance { id: id.clone(), site: site.id.clone(), weight };
-        let registered = Registered { appliance, usable: Some(Bytes(5)) };
+        let registered = Registered { cloned: true, ..Registered::new(appliance) };
         let key = |kid: &str| TokenKey { kid: kid.to_owned(), public_key: [7; 32] };
         let mut catalog = Catalog::default();
         for sequence in 1..=3 {

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use axum::body;
-use director::{Action, Change, Director, Event, Policy, Reply, Snapshot, Version};
+use director::{Action, Cause, Change, Director, Event, Notice, Policy, Reply, Snapshot, Version};
 use identity::authority::Authority;
 use identity::credentials::CredentialsError;
 use identity::member::Member;
@@ -223,7 +223,7 @@ impl Control {
         let lifetime_s = config.certificate_lifetime.as_seconds();
         let (tls, renew_at) = membership::own_tls(&authority, clock.unix(), lifetime_s)?;
         let ledger = store.ledger().await?;
-        let director = Director::new(config.director(), desired, ledger, clock.now());
+        let director = Director::new(config.director(), desired, ledger, clock.now(), clock.unix());
         for problem in buckets.unknown(&director.desired().catalog) {
             tracing::error!("appliances cannot fill from here: {problem}");
         }
@@ -378,17 +378,22 @@ impl Control {
                         self.store_failed(&error);
                     }
                 }
+                Action::StoreHardware { appliance, hardware } => {
+                    if let Err(error) = self.store.put_hardware(&appliance, &hardware).await {
+                        self.store_failed(&error);
+                    }
+                }
+                Action::StoreCloned(appliance) => {
+                    self.replica_is_old.store(true, Ordering::SeqCst);
+                    if let Err(error) = self.store.put_cloned(&appliance, true).await {
+                        self.store_failed(&error);
+                    }
+                }
+                Action::UseNextSigningKey => self.use_next_signing_key(),
                 Action::Probe { appliance, base_url } => {
                     tick::probe(self, appliance, &base_url);
                 }
-                Action::Tell(notice) => match notice.health {
-                    Health::Healthy | Health::Draining => {
-                        tracing::info!(appliance = %notice.appliance, "{}", notice.text);
-                    }
-                    Health::Unhealthy | Health::Stale | Health::NeverSeen => {
-                        tracing::warn!(appliance = %notice.appliance, "{}", notice.text);
-                    }
-                },
+                Action::Tell(notice) => tell(&notice),
             }
         }
     }
@@ -527,6 +532,16 @@ impl Control {
     }
 }
 
+fn tell(notice: &Notice) {
+    let is_well = matches!(notice.health, Health::Healthy | Health::Draining);
+    let of_identity = matches!(notice.cause, Cause::Moved(_) | Cause::Superseded | Cause::Revoked);
+    if is_well && !of_identity {
+        tracing::info!(appliance = %notice.appliance, "{}", notice.text);
+    } else {
+        tracing::warn!(appliance = %notice.appliance, "{}", notice.text);
+    }
+}
+
 /// The version to be stored: what was known of it stays, but for its place and its sources.
 fn merged(
     known: Option<&Version>,
@@ -592,7 +607,8 @@ pub(crate) mod tests {
         control.store.hide_meta(false).await;
         tokio::time::sleep(Duration::from_millis(1100)).await;
         control.tick().await;
-        assert_eq!(manifest().map(|manifest| manifest.generation.0), Some(1));
+        let generation = manifest().expect("it is published").generation;
+        assert!(control.clock.unix().0 - 60 < generation.0, "{generation:?}");
     }
 
     #[tokio::test]

@@ -64,6 +64,9 @@ pub struct Appliance {
     pub site: String,
     /// Its share among the appliances of its site.
     pub weight: u32,
+    /// Two machines report under its identity: no player is sent there.
+    #[serde(default)]
+    pub cloned: bool,
 }
 
 /// A version of an asset with its entry manifests.

@@ -80,7 +80,11 @@ impl ApplianceCaller {
         if self.0.as_str() == id {
             return Ok(self.0);
         }
-        let detail = format!("this is for {}, and you are {}", Member::appliance(id), self.0);
+        let detail = format!(
+            "this is for {}, and you are {}",
+            Member::appliance(id),
+            Member::appliance(&self.0)
+        );
         Err(Problem::new(StatusCode::FORBIDDEN, "other-member", detail))
     }
 }

@@ -10,6 +10,7 @@ use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use director::front::Player;
 use director::{ApplianceStatus, Cause, Counters, Notice, Version};
+use identity::member::Member;
 use model::id::{ApplianceId, AssetId, SiteId};
 use model::units::{Nanos, UnixSeconds};
 use model::view::Health;
@@ -77,6 +78,8 @@ pub(crate) struct FleetAppliance {
     weight: u32,
     /// Base URL for players.
     base_url: Option<String>,
+    /// Until when its identity is good, seconds since 1970; null if it has none.
+    identity_expires_unix_s: Option<u64>,
 }
 
 /// An asset.
@@ -184,13 +187,18 @@ pub(crate) async fn fleet(State(control): Shared) -> Json<FleetOut> {
     let state = control.state();
     let appliances = state.director.appliances(control.clock.now());
     let desired = state.director.desired();
+    let identities = control.identities();
+    let now = control.clock.unix();
+    let identity = |id: &ApplianceId| {
+        identities.current(&Member::appliance(id), now).map(|certificate| certificate.expires.0)
+    };
     let site = |site: &model::topology::Site| FleetSite {
         id: site.id.to_string(),
         prefixes: site.prefixes.iter().map(ToString::to_string).collect(),
         appliances: appliances
             .iter()
             .filter(|(_, status)| status.registered.appliance.site == site.id)
-            .map(|(id, status)| appliance_out(id, status, state.reports.get(id)))
+            .map(|(id, status)| appliance_out(id, status, state.reports.get(id), identity(id)))
             .collect(),
     };
     let assets = desired.catalog.assets().filter_map(|(id, versions)| {
@@ -390,8 +398,16 @@ fn director_rows(control: &Control) -> Vec<Row> {
 }
 
 fn counter_rows(counters: Counters) -> Vec<Row> {
-    let Counters { reports, reports_late, inventory_gaps, placements, health_changes, probes } =
-        counters;
+    let Counters {
+        reports,
+        reports_late,
+        inventory_gaps,
+        placements,
+        health_changes,
+        probes,
+        clones,
+        moves,
+    } = counters;
     let rows = [
         ("nearcast_control_reports_total", "Reports of appliances", reports),
         (
@@ -411,6 +427,12 @@ fn counter_rows(counters: Counters) -> Vec<Row> {
             "Connection attempts to appliances whose report was late",
             probes,
         ),
+        ("nearcast_control_clones_total", "Identities that were found on two machines", clones),
+        (
+            "nearcast_control_moves_total",
+            "Appliances that were found on other hardware under the same identity",
+            moves,
+        ),
     ];
     rows.map(|(name, help, value)| Row { kind: "counter", name, help, value }).into()
 }
@@ -419,6 +441,7 @@ fn appliance_out(
     id: &ApplianceId,
     status: &ApplianceStatus,
     report: Option<&Report>,
+    identity: Option<u64>,
 ) -> FleetAppliance {
     let reason = status.cause.to_string();
     FleetAppliance {
@@ -431,6 +454,7 @@ fn appliance_out(
         objects_held: status.objects_held,
         weight: status.registered.appliance.weight.value(),
         base_url: status.base_url.as_deref().map(str::to_owned),
+        identity_expires_unix_s: identity,
     }
 }
 

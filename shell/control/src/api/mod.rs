@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::{Body, to_bytes};
 use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
@@ -81,9 +82,12 @@ fn routes() -> Vec<Route> {
         route!(PUT "/v1/policy" registry::put_policy),
         route!(POST "/v1/appliances/{id}/enrolment" identity::appliance_enrolment),
         route!(DELETE "/v1/appliances/{id}/identity" identity::revoke_appliance),
+        route!(DELETE "/v1/appliances/{id}/clone" identity::clone_gone),
         route!(POST "/v1/fronts/{name}/enrolment" identity::front_enrolment),
         route!(DELETE "/v1/fronts/{name}/identity" identity::revoke_front),
         route!(GET "/v1/identities" identity::identities),
+        route!(GET "/v1/signing-keys" identity::signing_keys),
+        route!(POST "/v1/signing-keys" identity::rotate_signing_key),
         route!(GET "/v1/assets" assets::assets),
         route!(GET "/v1/assets/{asset}" assets::asset),
         route!(PUT "/v1/assets/{asset}/versions/{version}" assets::ingest, INGEST_LEN_MAX),
@@ -147,6 +151,8 @@ pub(crate) fn fleet_router(control: Arc<Control>) -> Router {
         .layer(TimeoutLayer::with_status_code(StatusCode::REQUEST_TIMEOUT, REQUEST_MAX))
         .layer(from_fn_with_state(control.clone(), bound_fleet))
         .layer(from_fn(problem::dress))
+        .layer(from_fn(part_with_refused))
+        .layer(from_fn(read_small))
         .with_state(control)
 }
 
@@ -182,6 +188,29 @@ async fn whole(request: Request, next: Next) -> Response {
         Ok(response) => response,
         Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }
+}
+
+/// A small body is read before anything is answered: whoever is refused has said all of it then,
+/// and hears why.
+async fn read_small(request: Request, next: Next) -> Response {
+    let len = request.headers().get(header::CONTENT_LENGTH).and_then(|len| len.to_str().ok());
+    if !len.and_then(|len| len.parse().ok()).is_some_and(|len: usize| len <= SMALL_MAX) {
+        return next.run(request).await;
+    }
+    let (parts, body) = request.into_parts();
+    match to_bytes(body, SMALL_MAX).await {
+        Ok(bytes) => next.run(Request::from_parts(parts, Body::from(bytes))).await,
+        Err(_) => StatusCode::BAD_REQUEST.into_response(),
+    }
+}
+
+/// Who is refused is not kept: its connection ends with the answer, its request read or not.
+async fn part_with_refused(request: Request, next: Next) -> Response {
+    let mut response = next.run(request).await;
+    if response.status() == StatusCode::FORBIDDEN {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
 }
 
 /// So many requests of members at a time: players' do not take their places.
@@ -267,6 +296,9 @@ const CROSS_ORIGIN: [(header::HeaderName, &str); 5] = [
 
 /// Changes that are asked for with POST.
 const CHANGES: [&str; 2] = ["/v1/enrol", "/v1/renew"];
+
+/// Most reports are smaller.
+const SMALL_MAX: usize = 64 << 10;
 
 /// A request for a certificate has a kilobyte or two.
 const STRANGER_BODY_MAX: Bytes = Bytes::kib(16);

@@ -7,6 +7,7 @@ mod control;
 mod failover;
 mod film;
 mod fronts;
+mod identity;
 mod link;
 mod operators;
 mod players;

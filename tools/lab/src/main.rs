@@ -13,6 +13,7 @@ mod faults;
 mod fleet;
 mod load;
 mod outage;
+mod sample;
 mod stage;
 mod stop;
 mod token;
@@ -52,6 +53,8 @@ enum Verb {
     Load(load::Args),
     /// Kills the control plane in parts and as a whole while films are played.
     Outage(outage::Args),
+    /// What it costs to verify one block of so many chunks that are served.
+    Sample(sample::Args),
     /// What it costs to check a playback token.
     Token(token::Args),
 }
@@ -86,6 +89,7 @@ fn run(cli: &Cli) -> Result<()> {
         Verb::Faults(args) => faults::run(args),
         Verb::Load(args) => load::run(args),
         Verb::Outage(args) => outage::run(args),
+        Verb::Sample(args) => sample::run(args),
         Verb::Token(args) => token::run(args),
     }
 }

@@ -34,8 +34,8 @@ use crate::{agent_link, listen, member, metrics, peer, source};
 
 /// Read buffers of one worker, 260 KiB each; more would only wait in memory for the CPU.
 const BUFFERS_MAX: usize = 512;
-/// Faults and samples that wait to be looked at. One more is dropped: the drive is known to be bad by
-/// then, and there will be other samples.
+/// Faults and samples that wait to be looked at. One more is dropped: the drive is known to be bad
+/// by then, and there will be other samples.
 const FAULTS_MAX: usize = 1024;
 /// What the agent says that waits to be reported; a report takes no more.
 const NOTES_MAX: usize = 20;

@@ -62,7 +62,7 @@ pub(crate) struct Shared {
 /// One configured drive.
 pub(crate) enum Slot {
     /// Opened.
-    Open(Drive),
+    Open(Box<Drive>),
     /// Refused when it was to be opened, and why.
     Refused(String),
 }
@@ -301,7 +301,7 @@ impl Shared {
     /// The drives that are open, also those set aside since.
     pub(crate) fn open_drives(&self) -> impl Iterator<Item = &Drive> {
         self.slots.iter().filter_map(|slot| match slot {
-            Slot::Open(drive) => Some(drive),
+            Slot::Open(drive) => Some(&**drive),
             Slot::Refused(_) => None,
         })
     }

@@ -306,8 +306,8 @@ impl StorageHandle {
 
     /// A worker could not read an object; `errno` is none if its file was too short. What speaks of
     /// the drive takes that out of use; what may be one bad place takes the object, and too many of
-    /// these the drive; otherwise the object's file is looked at, and filled again if it is missing,
-    /// short or wrong.
+    /// these the drive; otherwise the object's file is looked at, and filled again if it is
+    /// missing, short or wrong.
     pub fn read_failed(&self, drive: DriveIndex, object: ObjectId, errno: Option<Errno>) {
         tracing::warn!(drive = drive.0, %object, ?errno, "object cannot be read");
         match errno {
@@ -506,7 +506,7 @@ fn open_drives(paths: &[PathBuf]) -> Result<Vec<(Slot, Loaded)>, StartError> {
             Ok((drive, loaded))
         });
         opened.push(match result {
-            Ok((drive, loaded)) => (Slot::Open(drive), loaded),
+            Ok((drive, loaded)) => (Slot::Open(Box::new(drive)), loaded),
             Err(error) => {
                 reasons.push(error.to_string());
                 (Slot::Refused(error.to_string()), Loaded::default())

@@ -14,6 +14,7 @@ mod fleet;
 mod load;
 mod odd;
 mod outage;
+mod sample;
 mod stage;
 mod stop;
 mod token;
@@ -55,6 +56,8 @@ enum Verb {
     Outage(outage::Args),
     /// Asks a peer malformed and odd requests, and tells where it answers otherwise.
     Odd(odd::Args),
+    /// What it costs to verify one block of so many chunks that are served.
+    Sample(sample::Args),
     /// What it costs to check a playback token.
     Token(token::Args),
 }
@@ -90,6 +93,7 @@ fn run(cli: &Cli) -> Result<()> {
         Verb::Load(args) => load::run(args),
         Verb::Outage(args) => outage::run(args),
         Verb::Odd(args) => odd::run(args),
+        Verb::Sample(args) => sample::run(args),
         Verb::Token(args) => token::run(args),
     }
 }

@@ -6,8 +6,8 @@
 //!                              (the real binary)   ── reports ──>
 //! ```
 //!
-//! The appliance is the product, unchanged; what is around it is the lab's, so that a manifest comes
-//! when the lab wants it and every byte is known.
+//! The appliance is the product, unchanged; what is around it is the lab's, so that a manifest
+//! comes when the lab wants it and every byte is known.
 
 mod appliance;
 mod control;

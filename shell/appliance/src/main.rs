@@ -1,6 +1,6 @@
 //! `nearcast-appliance`: serves published objects to players, at the limit of the hardware.
 
-use std::io::{Read, Write};
+use std::io::{IsTerminal as _, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -84,7 +84,9 @@ fn main() -> ExitCode {
         Ok(filter) => filter,
         Err(error) => return fail(&anyhow::anyhow!("--log-level: {error}")),
     };
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    // Colours are for people; a journal keeps text.
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    log.with_ansi(std::io::stderr().is_terminal()).init();
     match run(arguments.verb) {
         Ok(code) => code,
         Err(error) => fail(&error),

@@ -11,6 +11,7 @@ mod cut;
 mod drive;
 mod faults;
 mod load;
+mod odd;
 mod stage;
 mod stop;
 mod token;
@@ -48,6 +49,8 @@ enum Verb {
     Faults(faults::Args),
     /// Drives load at a server and says what came.
     Load(load::Args),
+    /// Asks a peer malformed and odd requests, and tells where it answers otherwise.
+    Odd(odd::Args),
     /// What it costs to check a playback token.
     Token(token::Args),
 }
@@ -81,6 +84,7 @@ fn run(cli: &Cli) -> Result<()> {
         Verb::Cut(args) => cut::run(args),
         Verb::Faults(args) => faults::run(args),
         Verb::Load(args) => load::run(args),
+        Verb::Odd(args) => odd::run(args),
         Verb::Token(args) => token::run(args),
     }
 }

@@ -12,7 +12,7 @@
 mod catalogue;
 mod certificate;
 mod group;
-mod nginx;
+pub(crate) mod nginx;
 mod ours;
 mod process;
 mod report;

@@ -12,7 +12,7 @@ pub(crate) fn render(cases: &[Case]) -> String {
 
 Malformed, hostile and odd requests, what an appliance answers, what Debian 12's nginx 1.22.1
 answers when it serves the same file, and why they differ where they do. Made from
-`tools/lab/odd/requests.toml`, where the bytes are; a test keeps the two equal.
+`tools/lab/fixtures/odd-requests.toml`, where the bytes are; a test keeps the two equal.
 
 {} requests, {differing} differences. `cargo test --workspace --test odd` puts them to an
 appliance's worker over a socket, `./x lab odd --peer nginx --json` to nginx. Behind each, in the

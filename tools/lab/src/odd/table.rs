@@ -1,10 +1,12 @@
-//! The table of odd requests: `tools/lab/odd/requests.toml` says what stands in it.
+//! The table of odd requests: `tools/lab/fixtures/odd-requests.toml` says what stands in it.
 
 use serde::Deserialize;
 
 /// The table, as text.
-pub(crate) const TEXT: &str =
-    include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tools/lab/odd/requests.toml"));
+pub(crate) const TEXT: &str = include_str!(concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../../tools/lab/fixtures/odd-requests.toml"
+));
 
 /// One request, or what is none.
 #[derive(Clone, Debug, Deserialize)]

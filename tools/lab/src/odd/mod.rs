@@ -1,7 +1,7 @@
 //! `nearcast-lab odd`: asks a peer what the appliance's tests ask, and tells where they differ.
 //!
 //! ```text
-//! tools/lab/fixtures/odd-requests.toml ──> table ──┬─> probe ──> nginx                    this verb
+//! tools/lab/fixtures/odd-requests.toml ──> table ──┬─> probe ──> nginx  this verb
 //!                                         ├─> probe ──> the appliance   shell/appliance/tests/odd
 //!                                         └─> page ──> docs/http-odd-requests.md   equal, by test
 //! ```

@@ -81,6 +81,15 @@ impl Control {
         Ok(if response.status() == 201 { Put::Created } else { Put::Known })
     }
 
+    /// POSTs nothing, and gets a JSON value.
+    pub(crate) fn post<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
+        let url = format!("{}{path}", self.base);
+        let mut response = self.agent.post(&url).send_empty().map_err(|error| self.away(&error))?;
+        check(&mut response, &url)?;
+        let body = response.body_mut().with_config().limit(ANSWER_LEN_MAX);
+        body.read_json().with_context(|| format!("{url} did not answer as expected"))
+    }
+
     fn away(&self, error: &ureq::Error) -> anyhow::Error {
         let base = &self.base;
         anyhow::anyhow!(

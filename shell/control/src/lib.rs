@@ -9,6 +9,7 @@
 //! Two roles in one process: the *writer* changes desired state and decides; *fronts* answer
 //! players from the latest snapshot and keep no state, so that running sessions survive a restart.
 
+pub mod access;
 pub mod api;
 mod clock;
 pub mod config;

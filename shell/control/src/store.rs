@@ -3,6 +3,8 @@
 //! Every query is a function here. Numbers are checked on their way in and out: SQLite's are
 //! signed.
 
+mod access;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -18,6 +20,8 @@ use model::topology::{Appliance, Prefix, Site, Weight};
 use model::units::{Bytes, UnixSeconds};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 use sqlx::{Sqlite, SqlitePool, Transaction};
+
+pub(crate) use access::AuditEntry;
 
 /// The database.
 #[derive(Clone, Debug)]
@@ -405,7 +409,10 @@ fn damaged(error: &dyn std::fmt::Display) -> StoreError {
 }
 
 /// In order; each runs once. Never changed after a release.
-const MIGRATIONS: &[&str] = &[include_str!("../migrations/0001_desired_state.sql")];
+const MIGRATIONS: &[&str] = &[
+    include_str!("../migrations/0001_desired_state.sql"),
+    include_str!("../migrations/0003_access.sql"),
+];
 
 /// One writes, the others read block hashes for appliances that fill.
 const CONNECTIONS_MAX: u32 = 4;
@@ -421,6 +428,14 @@ mod tests {
                 true => "ALTER TABLE meta RENAME TO hidden",
                 false => "ALTER TABLE hidden RENAME TO meta",
             };
+            sqlx::raw_sql(sql).execute(&self.pool).await.unwrap();
+        }
+    }
+
+    impl Store {
+        /// Makes every write to the audit log fail.
+        pub(crate) async fn hide_audit(&self) {
+            let sql = "ALTER TABLE audit RENAME TO hidden_audit";
             sqlx::raw_sql(sql).execute(&self.pool).await.unwrap();
         }
     }

@@ -16,6 +16,7 @@ use tokio::sync::Semaphore;
 use wire::v1::ingest::NewVersion;
 use wire::v1::report::Report;
 
+use crate::access::{self, Access, Known, Role, Token, TokenError};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::convert::{self, Checked, Refused};
@@ -30,6 +31,7 @@ pub struct Control {
     pub config: Config,
     /// Secrets.
     pub(crate) keys: Keys,
+    pub(crate) access: Access,
     pub(crate) store: Store,
     pub(crate) clock: Clock,
     pub(crate) metrics: Metrics,
@@ -64,6 +66,12 @@ pub enum OpenError {
     /// No database.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// Others can connect, and nobody can say that they may.
+    #[error(
+        "[serve] listen {0} can be reached from other machines, and there is no token with the \
+         role admin: nearcast-control token --config FILE --role admin --name NAME makes one"
+    )]
+    NoAdmin(std::net::SocketAddr),
 }
 
 /// Why a change was refused. What the client did wrong, but for `Store`.
@@ -117,6 +125,17 @@ impl Control {
         std::fs::create_dir_all(&config.state).map_err(fault)?;
         let keys = Keys::open(&config.state)?;
         let store = Store::open(&config.state).await?;
+        let tokens = store.tokens().await?;
+        let is_local = config.listen.ip().is_loopback();
+        if !is_local && tokens.iter().all(|token| token.role != Role::Admin) {
+            return Err(OpenError::NoAdmin(config.listen));
+        }
+        if tokens.is_empty() {
+            tracing::warn!(
+                "there is no API token: everybody on this machine is admin; nearcast-control \
+                 token makes the first one"
+            );
+        }
         let mut desired = store.desired().await?;
         desired.token_keys = keys.public();
         let clock = Clock::start();
@@ -146,6 +165,7 @@ impl Control {
             state: Mutex::new(State { director, reports: BTreeMap::new() }),
             writing: tokio::sync::Mutex::new(()),
             metrics: Metrics::default(),
+            access: Access::new(tokens, is_local),
             config,
             keys,
             store,
@@ -195,6 +215,47 @@ impl Control {
         if let Ok(_writing) = self.writing.try_lock() {
             self.carry_out().await;
         }
+    }
+
+    /// Reads tokens anew, which the command line may have made, and stores when they were used.
+    pub(crate) async fn refresh_access(&self) {
+        let refreshed = async {
+            for (id, at) in self.access.take_used() {
+                self.store.put_used(&id, at).await?;
+            }
+            let _writing = self.writing.lock().await;
+            self.access.replace(self.store.tokens().await?);
+            Ok(())
+        };
+        if let Err(error) = refreshed.await {
+            self.store_failed(&error);
+        }
+    }
+
+    /// Makes a token.
+    pub(crate) async fn make_token(
+        &self,
+        name: &str,
+        role: Role,
+    ) -> Result<(Token, Known), TokenError> {
+        let _writing = self.writing.lock().await;
+        let made = access::issue(&self.store, name, role, self.clock.unix()).await?;
+        self.access.replace(self.store.tokens().await?);
+        Ok(made)
+    }
+
+    /// Removes a token; none if there is none.
+    pub(crate) async fn delete_token(&self, id: &str) -> Result<Option<Known>, TokenError> {
+        let _writing = self.writing.lock().await;
+        let tokens = self.store.tokens().await?;
+        let Some(token) = tokens.iter().find(|token| token.id == id) else { return Ok(None) };
+        let admins = tokens.iter().filter(|token| token.role == Role::Admin);
+        if token.role == Role::Admin && admins.count() == 1 {
+            return Err(TokenError::LastAdmin);
+        }
+        self.store.delete_token(id).await?;
+        self.access.replace(self.store.tokens().await?);
+        Ok(Some(token.clone()))
     }
 
     /// Lets the director take an event.
@@ -366,7 +427,7 @@ impl Control {
         *self.snapshot.write().unwrap_or_else(PoisonError::into_inner) = snapshot;
     }
 
-    fn store_failed(&self, error: &StoreError) {
+    pub(crate) fn store_failed(&self, error: &StoreError) {
         self.metrics.store_errors.count();
         tracing::error!(%error, "cannot write to the state directory: is the disk full?");
     }

@@ -1,6 +1,7 @@
 //! What Prometheus reads at `/metrics`: one row per metric.
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A number that only grows.
@@ -33,6 +34,8 @@ pub(crate) struct Metrics {
     pub(crate) steering_failovers: Counter,
     /// Requests refused because too many were under way.
     pub(crate) requests_shed: Counter,
+    /// TLS handshakes that failed. The listener counts them.
+    pub(crate) handshakes_refused: Arc<Counter>,
     /// Requests refused for their token, their role or their origin.
     pub(crate) requests_refused: Counter,
     /// Writes to the database that failed.
@@ -92,6 +95,11 @@ impl Metrics {
                 "nearcast_control_requests_shed_total",
                 "Requests answered 503 because too many were under way",
                 &self.requests_shed,
+            ),
+            row(
+                "nearcast_control_handshakes_refused_total",
+                "TLS handshakes that failed: no TLS, a certificate that is not ours, or too slow",
+                &self.handshakes_refused,
             ),
             row(
                 "nearcast_control_requests_refused_total",

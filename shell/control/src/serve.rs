@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use anyhow::Context;
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::api;
+use crate::certificate::Certificate;
 use crate::config::Config;
 use crate::listener::{BoundedListener, Peer};
 use crate::tick;
@@ -28,7 +29,19 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     let listener = TcpListener::bind(listen)
         .await
         .with_context(|| format!("[serve] listen {listen}: is another control plane running?"))?;
-    serve(control, listener, stop).await
+    let reloading = tokio::spawn(reload(control.clone(), signal(SignalKind::hangup())?));
+    let served = serve(control, listener, stop).await;
+    reloading.abort();
+    served
+}
+
+/// Reads the certificate anew at every SIGHUP.
+async fn reload(control: Arc<Control>, mut hangup: Signal) {
+    while hangup.recv().await.is_some() {
+        if let Some(certificate) = &control.certificate {
+            certificate.refresh(true);
+        }
+    }
 }
 
 /// Serves connections of `listener` until `stop`, then lets running requests end, but not for long.
@@ -37,9 +50,10 @@ pub async fn serve(
     listener: TcpListener,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> anyhow::Result<()> {
-    tracing::info!(listen = %listener.local_addr()?, "serving");
+    let tls = control.certificate.as_ref().map(Certificate::tls);
+    tracing::info!(listen = %listener.local_addr()?, tls = tls.is_some(), "serving");
     let ticking = tokio::spawn(tick::run(control.clone()));
-    let listener = BoundedListener::new(listener, control.config.connections_max, None);
+    let listener = BoundedListener::new(listener, control.config.connections_max, tls);
     let service = api::router(control.clone()).into_make_service_with_connect_info::<Peer>();
     let (stopping, stopped) = tokio::sync::oneshot::channel();
     let stop = async move {

@@ -17,6 +17,7 @@ use wire::v1::ingest::NewVersion;
 use wire::v1::report::Report;
 
 use crate::access::{self, Access, Known, Role, Token, TokenError};
+use crate::certificate::{Certificate, CertificateError};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::convert::{self, Checked, Refused};
@@ -32,6 +33,8 @@ pub struct Control {
     /// Secrets.
     pub(crate) keys: Keys,
     pub(crate) access: Access,
+    /// Of the listener for operators and players, if it speaks TLS.
+    pub(crate) certificate: Option<Certificate>,
     pub(crate) store: Store,
     pub(crate) clock: Clock,
     pub(crate) metrics: Metrics,
@@ -66,6 +69,9 @@ pub enum OpenError {
     /// No database.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// No certificate, though one is configured.
+    #[error(transparent)]
+    Certificate(#[from] CertificateError),
     /// Others can connect, and nobody can say that they may.
     #[error(
         "[serve] listen {0} can be reached from other machines, and there is no token with the \
@@ -136,6 +142,11 @@ impl Control {
                  token makes the first one"
             );
         }
+        let metrics = Metrics::default();
+        let certificate = config
+            .certificate
+            .clone()
+            .map(|files| Certificate::open(files, metrics.handshakes_refused.clone()));
         let mut desired = store.desired().await?;
         desired.token_keys = keys.public();
         let clock = Clock::start();
@@ -164,7 +175,8 @@ impl Control {
             snapshot: RwLock::new(director.snapshot()),
             state: Mutex::new(State { director, reports: BTreeMap::new() }),
             writing: tokio::sync::Mutex::new(()),
-            metrics: Metrics::default(),
+            metrics,
+            certificate: certificate.transpose()?,
             access: Access::new(tokens, is_local),
             config,
             keys,
@@ -217,8 +229,12 @@ impl Control {
         }
     }
 
-    /// Reads tokens anew, which the command line may have made, and stores when they were used.
+    /// Reads tokens anew, which the command line may have made, and stores when they were used;
+    /// and the certificate, if it has changed.
     pub(crate) async fn refresh_access(&self) {
+        if let Some(certificate) = &self.certificate {
+            certificate.refresh(false);
+        }
         let refreshed = async {
             for (id, at) in self.access.take_used() {
                 self.store.put_used(&id, at).await?;

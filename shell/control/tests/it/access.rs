@@ -50,6 +50,47 @@ fn an_address_that_others_reach_needs_tls_and_an_admin() {
     assert!(refused.contains("nearcast-control token --config FILE --role admin"), "{refused}");
 }
 
+#[test]
+fn a_new_certificate_is_taken_up_and_open_connections_stay() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name).display().to_string();
+    let write = |pair: &rcgen::CertifiedKey<rcgen::KeyPair>| {
+        std::fs::write(file("c.pem"), pair.cert.pem()).unwrap();
+        std::fs::write(file("k.pem"), pair.signing_key.serialize_pem()).unwrap();
+    };
+    let pair = || rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    let (first, second) = (pair(), pair());
+    write(&first);
+    let files = format!("certificate = {:?}\nkey = {:?}", file("c.pem"), file("k.pem"));
+    let control = Running::start(&format!("[serve]\n{files}"));
+    let url = control.url.replace("http:", "https:");
+    let (old, new) = (client(&first), client(&second));
+    let ask = |agent: &ureq::Agent| agent.get(format!("{url}/healthz")).call();
+    assert_eq!(ask(&old).unwrap().body_mut().read_to_string().unwrap(), "{\"status\":\"ok\"}");
+    assert!(ask(&new).is_err());
+    write(&second);
+    while ask(&new).is_err() {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(ask(&old).is_ok(), "its connection is still open");
+    assert!(ask(&client(&first)).is_err(), "and another would not begin");
+    let text = new.get(format!("{url}/metrics")).call().unwrap().body_mut().read_to_string();
+    let text = text.unwrap();
+    let refused = text.lines().find_map(|line| line.strip_prefix(REFUSED)).unwrap();
+    assert_ne!(refused.trim(), "0");
+}
+
+const REFUSED: &str = "nearcast_control_handshakes_refused_total";
+
+/// A client that believes this certificate only.
+fn client(pair: &rcgen::CertifiedKey<rcgen::KeyPair>) -> ureq::Agent {
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let root = ureq::tls::Certificate::from_der(pair.cert.der()).to_owned();
+    let roots = ureq::tls::RootCerts::new_with_certs(&[root]);
+    let tls = ureq::tls::TlsConfig::builder().root_certs(roots).build();
+    ureq::Agent::config_builder().tls_config(tls).build().into()
+}
+
 /// Runs until it gives up, and what it says then.
 fn serve(file: &Path) -> String {
     let output = program().args(["serve", "--config"]).arg(file).output().unwrap();

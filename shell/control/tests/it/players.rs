@@ -179,10 +179,17 @@ fn every_counter_counts_something() {
     a1.report.sequence = 100;
     a1.report.inventory.from = 12345;
     a1.report(&control);
+    let foreign = ureq::http::Request::delete(control.full("/v1/sites/a"));
+    let foreign = foreign.header("origin", "http://evil.example").body(String::new()).unwrap();
+    assert_eq!(control.send(foreign).status, 403);
     std::thread::sleep(std::time::Duration::from_millis(1200));
     let text = control.get("/metrics").text();
-    // These two need a full house and a full disk: unit tests beside the code make them count.
-    let elsewhere = ["nearcast_control_requests_shed_total", "nearcast_control_store_errors_total"];
+    // These need a full house, a full disk and TLS: tests beside the code make them count.
+    let elsewhere = [
+        "nearcast_control_requests_shed_total",
+        "nearcast_control_store_errors_total",
+        "nearcast_control_handshakes_refused_total",
+    ];
     let mut counters = 0;
     for line in text.lines().filter(|line| line.starts_with("nearcast_control_")) {
         let (name, value) = line.split_once(' ').unwrap();
@@ -191,7 +198,7 @@ fn every_counter_counts_something() {
             counters += 1;
         }
     }
-    assert_eq!(counters, 12);
+    assert_eq!(counters, 13);
 }
 
 /// Three appliances that hold a film, and the keys that they check tokens with.

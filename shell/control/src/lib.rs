@@ -11,6 +11,7 @@
 
 pub mod access;
 pub mod api;
+mod attempts;
 mod certificate;
 mod clock;
 pub mod config;

@@ -11,7 +11,6 @@
 //! on failed attempts keeps strangers from filling logs, and never keeps out who has a good token
 //! and shares an address with them.
 
-mod attempts;
 mod sessions;
 mod token;
 
@@ -25,9 +24,10 @@ use model::units::{Instant, UnixSeconds};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::attempts::Attempts;
 use crate::clock::Clock;
 use crate::store::{AuditEntry, Store, StoreError};
-pub(crate) use attempts::Attempts;
+
 pub(crate) use sessions::{SESSION_LIFETIME, SessionKey, Sessions};
 pub use token::Token;
 pub(crate) use token::{HASH_LEN, hash_fits};

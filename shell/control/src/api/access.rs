@@ -199,7 +199,8 @@ pub(crate) async fn log_in(
 
 /// Logs a browser out.
 #[utoipa::path(delete, path = "/v1/session", tag = "access",
-    responses((status = 204, description = "Logged out"), (status = "default", response = Problem)))]
+    responses((status = 204, description = "Logged out"),
+        (status = "default", response = Problem)))]
 pub(crate) async fn log_out(State(control): Shared, headers: HeaderMap) -> Response {
     if let Some(key) = cookie(&headers, guard::cookie_name(&control)) {
         control.access.log_out(key);

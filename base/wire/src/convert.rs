@@ -44,8 +44,8 @@ pub enum WireError {
     /// Something that cannot stand in an HTTP header.
     #[error("\"{0}\" cannot be a content type: use 1 to {CONTENT_TYPE_LEN_MAX} visible characters")]
     ContentType(String),
-    /// A base URL that is none.
-    #[error("source \"{0}\" must be an http, https or s3 URL that ends in \"/\"")]
+    /// A base URL that is none, or has what no URL has.
+    #[error("source {0:?} must be an http, https or s3 URL that ends in \"/\"")]
     Source(String),
     /// A bucket, where only what can be fetched without credentials may stand.
     #[error("source \"{0}\" is a bucket: appliances have no credentials, and control asks for it")]
@@ -128,7 +128,10 @@ pub fn version_in(
     }
     for source in &wire.sources {
         let known = source.starts_with("https://") || source.starts_with("http://");
-        if Bucket::of(source).is_none() && !(known && source.ends_with('/')) {
+        // A URL has none of the others (RFC 3986 section 2), and some would end a request's line.
+        let visible = source.bytes().all(|b| b.is_ascii_graphic());
+        let is_bucket = visible && Bucket::of(source).is_some();
+        if !is_bucket && !(known && visible && source.ends_with('/')) {
             return Err(WireError::Source(source.clone()));
         }
     }
@@ -183,7 +186,8 @@ fn token_key_in(wire: &v1::manifest::TokenKey) -> Result<manifest::TokenKey, Wir
     Ok(manifest::TokenKey { kid: wire.kid.clone(), public_key: id.0 })
 }
 
-fn token_key_out(key: &manifest::TokenKey) -> v1::manifest::TokenKey {
+/// A public key for the wire.
+pub fn token_key_out(key: &manifest::TokenKey) -> v1::manifest::TokenKey {
     let public_key = model::id::ObjectId(key.public_key).to_string();
     v1::manifest::TokenKey { kid: key.kid.clone(), public_key }
 }
@@ -261,10 +265,10 @@ mod tests {
         assert_eq!(refused(&|m| m.format = 2), WireError::Format(2));
         assert!(matches!(refused(&|m| m.appliance = "../x".into()), WireError::Id(_)));
         assert!(matches!(refused(&|m| m.token_keys[0].public_key.clear()), WireError::Key(_)));
-        assert!(matches!(
-            refused(&|m| m.versions[0].sources = vec!["ftp://x/".into()]),
-            WireError::Source(_)
-        ));
+        for source in ["ftp://x/", "http://x", "http://x\r\nY: z/", "http://x y/", "http://é/"] {
+            let error = refused(&|m| m.versions[0].sources = vec![source.into()]);
+            assert_eq!(error, WireError::Source(source.into()));
+        }
         let bucket = "s3://films/".to_owned();
         assert_eq!(
             refused(&|m| m.versions[0].sources.push(bucket.clone())),

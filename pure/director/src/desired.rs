@@ -1,6 +1,6 @@
 //! What should be: sites, appliances, catalog and policy. Durable before it comes here.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use model::id::{ApplianceId, SiteId};
@@ -23,6 +23,10 @@ pub struct Desired {
     pub policy: Policy,
     /// Keys that playback tokens may be signed with.
     pub token_keys: Vec<TokenKey>,
+    /// Keys that manifests may be signed with: the first signs.
+    pub signing_keys: Vec<TokenKey>,
+    /// Serial numbers of certificates that every member refuses though they have not expired.
+    pub revoked: BTreeSet<String>,
 }
 
 /// An appliance as registered, and what its drives can hold.
@@ -66,6 +70,10 @@ pub enum Change {
     Version(Arc<Version>),
     /// The policy is different.
     Policy(Policy),
+    /// Manifests may be signed with these keys: the first signs.
+    SigningKeys(Vec<TokenKey>),
+    /// These certificates are refused from now on, and no others.
+    Revoked(BTreeSet<String>),
 }
 
 impl Desired {
@@ -86,6 +94,8 @@ impl Desired {
             }
             Change::Version(version) => Arc::make_mut(&mut self.catalog).put(version),
             Change::Policy(policy) => self.policy = policy,
+            Change::SigningKeys(keys) => self.signing_keys = keys,
+            Change::Revoked(revoked) => self.revoked = revoked,
         }
     }
 

@@ -478,7 +478,12 @@ impl Director {
                 self.members.remove(id);
                 self.publisher().forget(id);
             }
-            Change::Site(_) | Change::SiteGone(_) | Change::Version(_) | Change::Policy(_) => {}
+            Change::Site(_)
+            | Change::SiteGone(_)
+            | Change::Version(_)
+            | Change::Policy(_)
+            | Change::SigningKeys(_)
+            | Change::Revoked(_) => {}
         }
         self.desired.apply(change);
         self.choose_kept();

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use model::id::{ApplianceId, AssetVersionId, Generation};
-use model::manifest::{AssetVersion, Manifest};
-use model::units::{Instant, Nanos};
+use model::manifest::{AssetVersion, Manifest, Trust};
+use model::units::{Instant, Nanos, UnixSeconds};
 
 use crate::desired::Desired;
 
@@ -83,7 +83,11 @@ impl Publisher {
                 appliance: id.clone(),
                 generation,
                 token_keys: desired.token_keys.clone(),
-                trust: model::manifest::Trust::default(),
+                trust: Trust {
+                    issued: UnixSeconds(0), // who signs it says when
+                    signing_keys: desired.signing_keys.clone(),
+                    revoked: desired.revoked.clone(),
+                },
                 versions: versions.cloned().collect(),
             };
             let digest = digest(&manifest);
@@ -150,6 +154,15 @@ fn digest(manifest: &Manifest) -> Digest {
         put(b"key");
         put(key.kid.as_bytes());
         put(&key.public_key);
+    }
+    for key in &manifest.trust.signing_keys {
+        put(b"signing key");
+        put(key.kid.as_bytes());
+        put(&key.public_key);
+    }
+    for serial in &manifest.trust.revoked {
+        put(b"revoked");
+        put(serial.as_bytes());
     }
     for version in &manifest.versions {
         put(b"version");

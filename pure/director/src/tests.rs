@@ -1,3 +1,4 @@
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use super::*;
@@ -85,6 +86,26 @@ fn a_restart_with_other_desired_state_uses_a_generation_never_used_before() {
     assert_eq!(again.manifest(&id("a1")), Ok(None));
     settle(&mut again);
     assert!(ledger.generation < manifest(&again, "a1").generation);
+}
+
+#[test]
+fn whom_to_believe_stands_in_every_manifest_and_makes_a_new_generation_of_all() {
+    let mut director = running(&["a1", "b1"]);
+    let before = generations(&director);
+    let key = TokenKey { kid: "s2".to_owned(), public_key: [8; 32] };
+    let revoked = BTreeSet::from(["4a".to_owned()]);
+    director.handle(at(0), Event::Changed(Change::SigningKeys(vec![key.clone()])));
+    settle(&mut director);
+    let between = generations(&director);
+    director.handle(at(0), Event::Changed(Change::Revoked(revoked.clone())));
+    settle(&mut director);
+    let after = generations(&director);
+    assert!(before.values().max() < between.values().min(), "{before:?} {between:?}");
+    assert!(between.values().max() < after.values().min(), "{between:?} {after:?}");
+    for name in ["a1", "b1"] {
+        let trust = manifest(&director, name).trust.clone();
+        assert_eq!((trust.signing_keys, trust.revoked), (vec![key.clone()], revoked.clone()));
+    }
 }
 
 #[test]
@@ -446,7 +467,7 @@ proptest! {
         let mut director = running(&["a1"]);
         put_version(&mut director, "film-1", &[0, 1, 2], 1);
         put_version(&mut director, "film-2", &[2, 3], 2);
-        let mut model = std::collections::BTreeSet::new();
+        let mut model = BTreeSet::new();
         for (i, (held, gone)) in (0_u64..).zip(&deltas) {
             let objects = |list: &[u8]| list.iter().map(|n| object(*n)).collect::<Vec<_>>();
             let inventory = Delta { from: i, to: i + 1, held: objects(held), gone: objects(gone) };

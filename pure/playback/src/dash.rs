@@ -17,6 +17,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::ops::Range;
 
+use model::limits::FILES_PER_VERSION_MAX;
 use model::units::Nanos;
 use quick_xml::escape::escape;
 
@@ -35,8 +36,14 @@ pub struct Mpd {
 
 /// Checks the MPD at `path` of an asset version: static, and every reference inside the version.
 pub fn check(path: &str, text: &str) -> Result<Mpd, PlaylistError> {
+    check_within(path, text, FILES_PER_VERSION_MAX)
+}
+
+/// The same for at most `files_max` files. Templates stand for many: this bounds the work, too.
+pub fn check_within(path: &str, text: &str, files_max: usize) -> Result<Mpd, PlaylistError> {
     let root = parse(text)?;
-    let mut files = Files::default();
+    let mut files = Files::new(files_max);
+    let mut representations = 0;
     let base = base(directory(path), &root)?;
     let periods: Vec<&Element> = root.all("Period").collect();
     for (i, period) in periods.iter().enumerate() {
@@ -45,6 +52,10 @@ pub fn check(path: &str, text: &str) -> Result<Mpd, PlaylistError> {
         for set in period.all("AdaptationSet") {
             let set_base = self::base(&period_base, set)?;
             for representation in set.all("Representation") {
+                representations += 1;
+                if REPRESENTATIONS_MAX < representations {
+                    return Err(PlaylistError::TooManyRepresentations);
+                }
                 let base = self::base(&set_base, representation)?;
                 let levels = [*period, set, representation];
                 segments(&base, &levels, duration, &mut files)?;
@@ -140,7 +151,7 @@ fn segments(
     period: Option<Nanos>,
     files: &mut Files,
 ) -> Result<(), PlaylistError> {
-    if let Some(template) = Template::merged(levels, period) {
+    if let Some(template) = Template::merged(levels, period, files.files_max()) {
         return template.expand(|uri| files.add(base, uri));
     }
     let nearest = |name| levels.iter().rev().find_map(|level| level.first(name));
@@ -199,7 +210,8 @@ fn splice(
     let mut out = String::with_capacity(text.len() + added.len());
     let mut edits: Vec<(Range<usize>, &str)> = removed.map(|range| (range, "")).collect();
     edits.push((at..at, added));
-    edits.sort_by_key(|(range, _)| range.start);
+    // What is added stands before what is removed at the same place.
+    edits.sort_by_key(|(range, _)| (range.start, range.end));
     let mut copied = 0;
     for (range, replacement) in edits {
         out.push_str(&text[copied..range.start]);
@@ -209,6 +221,10 @@ fn splice(
     out.push_str(&text[copied..]);
     out
 }
+
+/// Representations of all periods together; films have a few dozen. Each looks through its
+/// siblings for what it inherits, so this bounds a product.
+pub const REPRESENTATIONS_MAX: usize = 2048;
 
 #[cfg(test)]
 mod tests;

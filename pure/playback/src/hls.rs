@@ -16,6 +16,8 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
+use model::limits::FILES_PER_VERSION_MAX;
+
 use crate::reference::{Files, is_absolute, resolve};
 use crate::{Pathway, PlaylistError, check_len};
 
@@ -41,13 +43,16 @@ pub enum Kind {
 /// version. Keys may be elsewhere: they are the licence server's affair.
 pub fn check(path: &str, text: &str) -> Result<Playlist, PlaylistError> {
     check_len(text)?;
-    let mut files = Files::default();
+    let mut files = Files::new(FILES_PER_VERSION_MAX);
     let (mut variants, mut segments, mut ended, mut pending) = (false, false, false, None);
     for line in lines(text)? {
         match line.content {
             Content::Tag(name, list) => {
                 if name == "EXT-X-CONTENT-STEERING" || attribute(list, "PATHWAY-ID").is_some() {
                     return Err(PlaylistError::Steered);
+                }
+                if let Some(name) = said_twice(name, list) {
+                    return Err(PlaylistError::Twice { line: line.number, name: name.to_owned() });
                 }
                 variants |= name == "EXT-X-STREAM-INF" || name == "EXT-X-I-FRAME-STREAM-INF";
                 segments |= name == "EXTINF" || name == "EXT-X-TARGETDURATION";
@@ -307,6 +312,14 @@ fn attributes(list: &str) -> impl Iterator<Item = Attribute<'_>> {
     })
 }
 
+/// The first name that an attribute list has twice (RFC 8216 section 4.2 forbids it). `EXTINF` has
+/// a title that may look like a list.
+fn said_twice<'a>(tag: &str, list: &'a str) -> Option<&'a str> {
+    let mut seen = BTreeSet::new();
+    let mut names = attributes(list).map(|attribute| attribute.name);
+    names.find(|name| !seen.insert(*name)).filter(|_| tag.starts_with("EXT-X-"))
+}
+
 fn attribute<'a>(list: &'a str, name: &str) -> Option<&'a str> {
     attributes(list).find(|attribute| attribute.name == name).map(|attribute| attribute.value)
 }
@@ -383,6 +396,8 @@ mod tests {
         refused(&media("#EXTINF:4,\n../y.mp4"), Outside("../y.mp4".to_owned()));
         refused(&media("#EXT-X-KEY:METHOD=AES-128,URI=\"/k\""), Outside("/k".to_owned()));
         refused(&master("#EXT-X-MEDIA:TYPE=AUDIO,URI=\"{$a}\""), Variable("{$a}".to_owned()));
+        let twice = "#EXT-X-MEDIA:TYPE=AUDIO,URI=\"a.m3u8\",URI=\"https://x/y.m3u8\"";
+        refused(&master(twice), Twice { line: 2, name: "URI".to_owned() });
         let long = master(&"#".repeat(1 << 20));
         refused(&long, TooLong(model::units::Bytes::of(long.len())));
     }

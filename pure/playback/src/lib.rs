@@ -51,6 +51,14 @@ pub enum PlaylistError {
     /// A tag that needs a URI has none.
     #[error("line {0} needs a URI and has none")]
     UriMissing(usize),
+    /// An attribute list that says something twice: readers would differ on what it says.
+    #[error("line {line} has the attribute {name} twice")]
+    Twice {
+        /// Which line.
+        line: usize,
+        /// Which attribute.
+        name: String,
+    },
     /// HLS variables in a URI.
     #[error("\"{0}\" uses a variable (EXT-X-DEFINE): write the playlist without variables")]
     Variable(String),
@@ -87,8 +95,11 @@ pub enum PlaylistError {
     )]
     NotAFile(String),
     /// Too many files.
-    #[error("it refers to more than {FILES_PER_VERSION_MAX} files")]
+    #[error("it refers to more than {FILES_PER_VERSION_MAX} files, or to the same very often")]
     TooManyFiles,
+    /// Too many representations.
+    #[error("it has more than {} representations in all", dash::REPRESENTATIONS_MAX)]
+    TooManyRepresentations,
 }
 
 fn check_len(text: &str) -> Result<(), PlaylistError> {

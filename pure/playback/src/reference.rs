@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use model::limits::{FILES_PER_VERSION_MAX, PATH_LEN_MAX};
+use model::limits::PATH_LEN_MAX;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
 use crate::PlaylistError;
@@ -20,9 +20,15 @@ pub struct Target {
     pub suffix: String,
 }
 
-/// Files that a manifest refers to; bounded.
-#[derive(Debug, Default)]
-pub(crate) struct Files(BTreeSet<String>);
+/// Files that a manifest refers to; bounded, and so is how often it refers to them: a template of
+/// forty bytes can name one file a hundred thousand times.
+#[derive(Debug)]
+pub(crate) struct Files {
+    paths: BTreeSet<String>,
+    /// References so far.
+    references: usize,
+    files_max: usize,
+}
 
 /// Resolves `uri`, found in the manifest at path `from`.
 pub fn resolve(from: &str, uri: &str) -> Result<Target, PlaylistError> {
@@ -30,6 +36,9 @@ pub fn resolve(from: &str, uri: &str) -> Result<Target, PlaylistError> {
     let not_a_file = || PlaylistError::NotAFile(uri.to_owned());
     if is_absolute(uri) || uri.starts_with('/') {
         return Err(outside());
+    }
+    if URI_LEN_MAX < uri.len() {
+        return Err(not_a_file());
     }
     let (path, suffix) = uri.split_at(uri.find(['?', '#']).unwrap_or(uri.len()));
     if path.is_empty() {
@@ -95,6 +104,15 @@ impl Target {
 }
 
 impl Files {
+    /// None yet, and never more than `files_max`, nor twice as many references.
+    pub(crate) fn new(files_max: usize) -> Self {
+        Self { paths: BTreeSet::new(), references: 0, files_max }
+    }
+
+    pub(crate) fn files_max(&self) -> usize {
+        self.files_max
+    }
+
     /// Adds the file that `uri` means in the manifest at path `from`.
     pub(crate) fn add(&mut self, from: &str, uri: &str) -> Result<(), PlaylistError> {
         let target = resolve(from, uri)?;
@@ -103,18 +121,23 @@ impl Files {
 
     /// Adds a path.
     pub(crate) fn add_path(&mut self, path: String) -> Result<(), PlaylistError> {
-        self.0.insert(path);
-        if FILES_PER_VERSION_MAX < self.0.len() { Err(PlaylistError::TooManyFiles) } else { Ok(()) }
+        self.paths.insert(path);
+        self.references += 1;
+        let many = self.files_max < self.paths.len() || self.files_max * 2 < self.references;
+        if many { Err(PlaylistError::TooManyFiles) } else { Ok(()) }
     }
 
     pub(crate) fn into_inner(self) -> BTreeSet<String> {
-        self.0
+        self.paths
     }
 }
 
 fn not_a_file(uri: &str) -> Result<(), PlaylistError> {
     Err(PlaylistError::NotAFile(uri.to_owned()))
 }
+
+/// Longest reference: a path with every byte escaped, and a query. Templates copy theirs often.
+const URI_LEN_MAX: usize = 8 * PATH_LEN_MAX;
 
 /// All but the unreserved characters, the slash, and what a path may also hold and no attribute
 /// or shell minds (RFC 3986, section 3.3).
@@ -171,7 +194,7 @@ mod tests {
             let refused = resolve("master.m3u8", uri);
             assert_eq!(refused, Err(PlaylistError::NotAFile(uri.to_owned())), "{uri}");
         }
-        assert!(Files::default().add("m.m3u8", "dir/").is_err());
+        assert!(Files::new(1).add("m.m3u8", "dir/").is_err());
     }
 
     #[test]

@@ -111,6 +111,9 @@ pub(crate) fn parse(text: &str) -> Result<Element, PlaylistError> {
 fn element(tag: &BytesStart<'_>, range: Range<usize>) -> Result<Element, String> {
     let mut attributes = Vec::new();
     for attribute in tag.attributes() {
+        if ATTRIBUTES_MAX <= attributes.len() {
+            return Err(format!("an element with more than {ATTRIBUTES_MAX} attributes"));
+        }
         let attribute = attribute.map_err(|error| error.to_string())?;
         let value = attribute.normalized_value(XmlVersion::Implicit1_0);
         let value = value.map_err(|error| error.to_string())?.into_owned();
@@ -156,3 +159,6 @@ fn local(qualified: &str) -> &str {
 
 /// Elements inside each other. An MPD has eight or so.
 const DEPTH_MAX: usize = 32;
+
+/// Attributes of one element. An MPD's has twenty or so; each is compared with those before it.
+const ATTRIBUTES_MAX: usize = 64;

@@ -339,19 +339,11 @@ fn check(file: File, origins: BTreeMap<String, String>) -> Result<Settings, Conf
         let message = format!("{at} is not a loopback address: without TLS only those are allowed");
         return Err(wrong("serve", "plain_listen", message));
     }
+    let workers = worker_count(&serve)?;
     let base_url = serve.base_url.unwrap_or_else(|| url("https", *first));
     if !base_url.starts_with("https://") || base_url.ends_with('/') {
         let message = format!("\"{base_url}\" must begin with https:// and not end in a slash");
         return Err(wrong("serve", "base_url", message));
-    }
-    let available = std::thread::available_parallelism().map_or(1, usize::from);
-    let workers = serve.workers.unwrap_or(available);
-    if workers == 0 || 256 < workers {
-        return Err(wrong("serve", "workers", format!("{workers} is not between 1 and 256")));
-    }
-    if !serve.cpus.is_empty() && serve.cpus.len() != workers {
-        let message = format!("{} CPUs for {workers} workers: give one each", serve.cpus.len());
-        return Err(wrong("serve", "cpus", message));
     }
     check_drives(&file.drives)?;
     // Each worker's table of files, of at most 65,535, must be larger than its share of transfers.
@@ -406,6 +398,19 @@ fn check_leeway(leeway: Nanos) -> Result<(), ConfigError> {
         return Err(wrong("serve", "token_leeway", message));
     }
     Ok(())
+}
+
+fn worker_count(serve: &ServeFile) -> Result<usize, ConfigError> {
+    let available = std::thread::available_parallelism().map_or(1, usize::from);
+    let workers = serve.workers.unwrap_or(available);
+    if workers == 0 || 256 < workers {
+        return Err(wrong("serve", "workers", format!("{workers} is not between 1 and 256")));
+    }
+    if !serve.cpus.is_empty() && serve.cpus.len() != workers {
+        let message = format!("{} CPUs for {workers} workers: give one each", serve.cpus.len());
+        return Err(wrong("serve", "cpus", message));
+    }
+    Ok(workers)
 }
 
 fn check_drives(drives: &DrivesFile) -> Result<(), ConfigError> {

@@ -35,86 +35,150 @@ type Said = Result<(), String>;
 /// A try: what it shows, what is to come of it, and how it is done.
 struct Try(&'static str, &'static str, fn(&Given) -> Said);
 
+/// A try by the name of its function.
+macro_rules! of {
+    ($how:ident, $expected:literal) => {
+        Try(stringify!($how), $expected, $how)
+    };
+}
+
 const TRIES: &[Try] = &[
     // What serving needs.
-    Try("writes_renames_and_removes_on_its_drive", "ok", |given| {
-        let (new, name) = (given.place.join("drive/new"), given.place.join("drive/name"));
-        fs::write(&new, "bytes").map_err(said)?;
-        fs::rename(&new, &name).map_err(said)?;
-        fs::create_dir(given.place.join("drive/folder")).map_err(said)?;
-        fs::remove_file(&name).map_err(said)
-    }),
-    Try("reads_a_certificate_that_was_replaced", "ok", |given| {
-        let text = fs::read_to_string(given.place.join("tls/cert.pem")).map_err(said)?;
-        if text == "replaced" { Ok(()) } else { Err(text) }
-    }),
-    Try("finds_addresses_by_name", "ok", |_| {
-        ("localhost", 80).to_socket_addrs().map(drop).map_err(said)
-    }),
-    Try("listens_where_it_was_bound_and_connects", "ok", |given| {
-        listen::listen(&given.socket).map_err(said)?;
-        let listener = TcpListener::from(given.socket.try_clone().map_err(said)?);
-        let at = listener.local_addr().map_err(said)?;
-        let mut there = TcpStream::connect(at).map_err(said)?;
-        let (mut here, _) = listener.accept().map_err(said)?;
-        there.write_all(b"x").map_err(said)?;
-        here.read_exact(&mut [0]).map_err(said)
-    }),
-    Try("starts_threads", "ok", |_| {
-        let thread = std::thread::Builder::new().spawn(|| ()).map_err(said)?;
-        thread.join().map_err(|_| "panic".to_owned())
-    }),
-    Try("reads_what_the_kernel_says_of_it", "ok", |_| {
-        let status = fs::read_to_string("/proc/self/status").map_err(said)?;
-        let restricted = status.contains("NoNewPrivs:\t1") && status.contains("Seccomp:\t2");
-        if restricted { Ok(()) } else { Err(status) }
-    }),
-    Try("aborts", "signal 6", |_| std::process::abort()),
+    of!(writes_renames_and_removes_on_its_drive, "ok"),
+    of!(reads_a_certificate_that_was_replaced, "ok"),
+    of!(finds_addresses_by_name, "ok"),
+    of!(listens_where_it_was_bound_and_connects, "ok"),
+    of!(starts_threads, "ok"),
+    of!(reads_what_the_kernel_says_of_it, "ok"),
+    of!(aborts, "signal 6"),
     // Files.
-    Try("cannot_read_the_passwords", "EACCES", |_| read(Path::new("/etc/shadow"))),
-    Try("cannot_read_a_file_outside", "EACCES", |given| read(&given.place.join("outside/file"))),
-    Try("cannot_list_a_folder_outside", "EACCES", |given| {
-        fs::read_dir(given.place.join("outside")).map(drop).map_err(said)
-    }),
-    Try("cannot_write_outside", "EACCES", |given| write(&given.place.join("outside/new"))),
-    Try("cannot_write_where_certificates_are", "EACCES", |given| {
-        write(&given.place.join("tls/cert.pem"))
-    }),
-    Try("cannot_reach_outside_by_a_link_on_its_drive", "EACCES", |given| {
-        read(&given.place.join("drive/link"))
-    }),
-    Try("cannot_make_a_link", "ENOSYS", |given| {
-        symlink("/etc/shadow", given.place.join("drive/another")).map_err(said)
-    }),
-    Try("cannot_look_into_its_parent", "EACCES", |_| {
-        read(Path::new(&format!("/proc/{}/environ", parent_id())))
-    }),
+    of!(cannot_read_the_passwords, "EACCES"),
+    of!(cannot_read_a_file_outside, "EACCES"),
+    of!(cannot_list_a_folder_outside, "EACCES"),
+    of!(cannot_write_outside, "EACCES"),
+    of!(cannot_write_where_certificates_are, "EACCES"),
+    of!(cannot_reach_outside_by_a_link_on_its_drive, "EACCES"),
+    of!(cannot_make_a_link, "ENOSYS"),
+    of!(cannot_look_into_its_parent, "EACCES"),
     // Programs and processes.
-    Try("cannot_become_another_program", "signal 31", |_| {
-        Err(said(Command::new("/bin/true").exec()))
-    }),
-    Try("cannot_start_a_program", "ENOSYS", |_| {
-        Command::new("/bin/true").spawn().map(drop).map_err(said)
-    }),
-    Try("cannot_signal_its_parent", "ENOSYS", |_| {
-        let parent = Pid::from_raw(parent_id().cast_signed()).unwrap();
-        kill_process(parent, Signal::CONT).map_err(|error| said(error.into()))
-    }),
-    Try("cannot_become_root_again", "signal 31", |_| {
-        rustix::thread::set_thread_uid(rustix::process::Uid::ROOT)
-            .map_err(|error| said(error.into()))
-    }),
+    of!(cannot_become_another_program, "signal 31"),
+    of!(cannot_start_a_program, "ENOSYS"),
+    of!(cannot_signal_its_parent, "ENOSYS"),
+    of!(cannot_become_root_again, "signal 31"),
     // Sockets.
-    Try("cannot_open_a_raw_socket", "ENOSYS", |_| socket(AddressFamily::INET, SocketType::RAW)),
-    Try("cannot_open_a_packet_socket", "ENOSYS", |_| {
-        socket(AddressFamily::PACKET, SocketType::RAW)
-    }),
-    Try("cannot_bind_another_port", "ENOSYS", |_| {
-        TcpListener::bind("127.0.0.1:0").map(drop).map_err(said)
-    }),
+    of!(cannot_open_a_raw_socket, "ENOSYS"),
+    of!(cannot_open_a_packet_socket, "ENOSYS"),
+    of!(cannot_bind_another_port, "ENOSYS"),
     // Rings: what goes through one is not filtered.
-    Try("cannot_make_another_ring", "ENOSYS", |_| ring().map_err(said)),
+    of!(cannot_make_another_ring, "ENOSYS"),
 ];
+
+fn writes_renames_and_removes_on_its_drive(given: &Given) -> Said {
+    let (new, name) = (given.place.join("drive/new"), given.place.join("drive/name"));
+    fs::write(&new, "bytes").map_err(said)?;
+    fs::rename(&new, &name).map_err(said)?;
+    fs::create_dir(given.place.join("drive/folder")).map_err(said)?;
+    fs::remove_file(&name).map_err(said)
+}
+
+fn reads_a_certificate_that_was_replaced(given: &Given) -> Said {
+    let text = fs::read_to_string(given.place.join("tls/cert.pem")).map_err(said)?;
+    if text == "replaced" { Ok(()) } else { Err(text) }
+}
+
+fn finds_addresses_by_name(_: &Given) -> Said {
+    ("localhost", 80).to_socket_addrs().map(drop).map_err(said)
+}
+
+fn listens_where_it_was_bound_and_connects(given: &Given) -> Said {
+    listen::listen(&given.socket).map_err(said)?;
+    let listener = TcpListener::from(given.socket.try_clone().map_err(said)?);
+    let at = listener.local_addr().map_err(said)?;
+    let mut there = TcpStream::connect(at).map_err(said)?;
+    let (mut here, _) = listener.accept().map_err(said)?;
+    there.write_all(b"x").map_err(said)?;
+    here.read_exact(&mut [0]).map_err(said)
+}
+
+fn starts_threads(_: &Given) -> Said {
+    let thread = std::thread::Builder::new().spawn(|| ()).map_err(said)?;
+    thread.join().map_err(|_| "panic".to_owned())
+}
+
+fn reads_what_the_kernel_says_of_it(_: &Given) -> Said {
+    let status = fs::read_to_string("/proc/self/status").map_err(said)?;
+    let restricted = status.contains("NoNewPrivs:\t1") && status.contains("Seccomp:\t2");
+    if restricted { Ok(()) } else { Err(status) }
+}
+
+fn aborts(_: &Given) -> Said {
+    std::process::abort()
+}
+
+fn cannot_read_the_passwords(_: &Given) -> Said {
+    read(Path::new("/etc/shadow"))
+}
+
+fn cannot_read_a_file_outside(given: &Given) -> Said {
+    read(&given.place.join("outside/file"))
+}
+
+fn cannot_list_a_folder_outside(given: &Given) -> Said {
+    fs::read_dir(given.place.join("outside")).map(drop).map_err(said)
+}
+
+fn cannot_write_outside(given: &Given) -> Said {
+    write(&given.place.join("outside/new"))
+}
+
+fn cannot_write_where_certificates_are(given: &Given) -> Said {
+    write(&given.place.join("tls/cert.pem"))
+}
+
+fn cannot_reach_outside_by_a_link_on_its_drive(given: &Given) -> Said {
+    read(&given.place.join("drive/link"))
+}
+
+fn cannot_make_a_link(given: &Given) -> Said {
+    symlink("/etc/shadow", given.place.join("drive/another")).map_err(said)
+}
+
+fn cannot_look_into_its_parent(_: &Given) -> Said {
+    read(Path::new(&format!("/proc/{}/environ", parent_id())))
+}
+
+fn cannot_become_another_program(_: &Given) -> Said {
+    Err(said(Command::new("/bin/true").exec()))
+}
+
+fn cannot_start_a_program(_: &Given) -> Said {
+    Command::new("/bin/true").spawn().map(drop).map_err(said)
+}
+
+fn cannot_signal_its_parent(_: &Given) -> Said {
+    let parent = Pid::from_raw(parent_id().cast_signed()).unwrap();
+    kill_process(parent, Signal::CONT).map_err(|error| said(error.into()))
+}
+
+fn cannot_become_root_again(_: &Given) -> Said {
+    rustix::thread::set_thread_uid(rustix::process::Uid::ROOT).map_err(|error| said(error.into()))
+}
+
+fn cannot_open_a_raw_socket(_: &Given) -> Said {
+    socket(AddressFamily::INET, SocketType::RAW)
+}
+
+fn cannot_open_a_packet_socket(_: &Given) -> Said {
+    socket(AddressFamily::PACKET, SocketType::RAW)
+}
+
+fn cannot_bind_another_port(_: &Given) -> Said {
+    TcpListener::bind("127.0.0.1:0").map(drop).map_err(said)
+}
+
+fn cannot_make_another_ring(_: &Given) -> Said {
+    ring().map_err(said)
+}
 
 fn said(error: std::io::Error) -> String {
     match error.raw_os_error() {
@@ -169,8 +233,8 @@ fn main() -> ExitCode {
     for tried in TRIES {
         note(tried.0, &|| report(tried.0, check(tried)));
     }
-    let alone = "every_thread_of_the_appliance_is_confined_and_it_serves";
-    note(alone, &|| report(alone, the_appliance_itself()));
+    let itself = "every_thread_of_the_appliance_is_confined_and_it_serves";
+    note(itself, &|| report(itself, every_thread_of_the_appliance_is_confined_and_it_serves()));
     let word = if failed == 0 { "ok" } else { "FAILED" };
     println!(
         "test result: {word}. {passed} passed; {failed} failed; 0 ignored; 0 measured; \
@@ -245,7 +309,7 @@ fn check(Try(name, expected, _): &Try) -> Said {
 /// Somebody without rights, on every Linux.
 const NOBODY: &str = "nobody";
 
-fn the_appliance_itself() -> Said {
+fn every_thread_of_the_appliance_is_confined_and_it_serves() -> Said {
     let place = tempfile::tempdir().unwrap();
     let at = |name: &str| place.path().join(name);
     let is_root = rustix::process::getuid().is_root();

@@ -29,6 +29,17 @@ pub struct Config {
     pub connections_max: usize,
     /// `serve.requests_max`: requests at a time; more are answered 503. Default 256.
     pub requests_max: usize,
+    /// `fleet.listen`: address for appliances and fronts. Always TLS 1.3 with the authority's
+    /// certificates, so it may be any address. Default `127.0.0.1:8081`.
+    pub fleet_listen: SocketAddr,
+    /// `fleet.connections_max`: open connections of members. Default 5000: one or two each.
+    pub fleet_connections_max: usize,
+    /// `fleet.certificate_lifetime`: how long an identity is good before it is renewed, which
+    /// begins at two thirds of it. Default `24 h`: short, because siblings only learn of a
+    /// revocation with their next manifest; a machine that is off for longer enrols again.
+    pub certificate_lifetime: Nanos,
+    /// `fleet.code_lifetime`: how long a one-time code is good. Default `1 h`.
+    pub code_lifetime: Nanos,
     /// `health.stale_after`: an appliance whose last report is older is not offered to players.
     /// Default `1500 ms`: with reports twice a second, three were missed.
     pub stale_after: Nanos,
@@ -117,6 +128,7 @@ pub enum ConfigError {
 struct File {
     state: Option<Scalar>,
     serve: Serve,
+    fleet: Fleet,
     health: Health,
     playback: Playback,
     steering: Steering,
@@ -132,6 +144,15 @@ struct Serve {
     public_url: Option<Scalar>,
     connections_max: Option<Scalar>,
     requests_max: Option<Scalar>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Fleet {
+    listen: Option<Scalar>,
+    connections_max: Option<Scalar>,
+    certificate_lifetime: Option<Scalar>,
+    code_lifetime: Option<Scalar>,
 }
 
 #[derive(Default, Deserialize)]
@@ -191,6 +212,18 @@ impl Config {
                 "1000",
             )?,
             requests_max: pick.value("serve.requests_max", file.serve.requests_max, "256")?,
+            fleet_listen: pick.value("fleet.listen", file.fleet.listen, "127.0.0.1:8081")?,
+            fleet_connections_max: pick.value(
+                "fleet.connections_max",
+                file.fleet.connections_max,
+                "5000",
+            )?,
+            certificate_lifetime: pick.value(
+                "fleet.certificate_lifetime",
+                file.fleet.certificate_lifetime,
+                "24 h",
+            )?,
+            code_lifetime: pick.value("fleet.code_lifetime", file.fleet.code_lifetime, "1 h")?,
             stale_after: pick.value("health.stale_after", file.health.stale_after, "1500 ms")?,
             probe_after: pick.value("health.probe_after", file.health.probe_after, "800 ms")?,
             recovery: pick.value("health.recovery", file.health.recovery, "30 s")?,
@@ -228,6 +261,7 @@ impl Config {
         let counts = [
             ("serve.connections_max", self.connections_max),
             ("serve.requests_max", self.requests_max),
+            ("fleet.connections_max", self.fleet_connections_max),
         ];
         for (key, count) in counts {
             within(key, (1..=100_000).contains(&count), "use 1 to 100000")?;
@@ -243,6 +277,11 @@ impl Config {
         }
         let grows = intervals.is_sorted_by_key(|(_, interval)| *interval);
         within("health.stale_after", grows, "use report_interval <= probe_after <= stale_after")?;
+        let hours = |count: u64| Nanos::seconds(count * 3600);
+        let good = (Nanos::seconds(600)..=hours(90 * 24)).contains(&self.certificate_lifetime);
+        within("fleet.certificate_lifetime", good, "use 10 min to 90 d")?;
+        let good = (Nanos::seconds(60)..=hours(7 * 24)).contains(&self.code_lifetime);
+        within("fleet.code_lifetime", good, "use 1 min to 7 d")?;
         let recovery = (second..=Nanos::seconds(3600)).contains(&self.recovery);
         within("health.recovery", recovery, "use 1 s to 3600 s")?;
         let ttl = (second..=Nanos::seconds(300)).contains(&self.steering_ttl);
@@ -419,6 +458,10 @@ serve.listen = "127.0.0.1:8080"  # default
 # serve.public_url is not set
 serve.connections_max = "1000"  # default
 serve.requests_max = "256"  # default
+fleet.listen = "127.0.0.1:8081"  # default
+fleet.connections_max = "5000"  # default
+fleet.certificate_lifetime = "24 h"  # default
+fleet.code_lifetime = "1 h"  # default
 health.stale_after = "1500 ms"  # default
 health.probe_after = "800 ms"  # default
 health.recovery = "30 s"  # default
@@ -457,6 +500,8 @@ steering.ttl = "10 s"  # default
         refused("state = \"s\"\n[steering]\nttl = \"10 min\"", "use 1 s to 300 s");
         refused("state = \"s\"\n[serve]\nlisten = \"0.0.0.0:8080\"", "without TLS only loopback");
         refused("state = \"s\"\n[serve]\ncertificate = \"c.pem\"", "serve.key is needed");
+        refused("state = \"s\"\n[fleet]\ncode_lifetime = \"1 s\"", "use 1 min to 7 d");
+        refused("state = \"s\"\n[fleet]\ncertificate_lifetime = \"1 s\"", "10 min to 90 d");
         refused("state = \"s\"\n[health]\nstale_after = \"200 ms\"", "probe_after <= stale_after");
         refused("state = \"s\"\n[serve]\npublic_url = \"https://c.example/\"", "is not a base URL");
         refused("state = \"s\"\n[serve]\npublic_url = \"https://c\\\"x\"", "is not a base URL");

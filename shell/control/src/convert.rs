@@ -166,7 +166,7 @@ pub(crate) fn shown(mut wire: Report) -> Report {
     wire
 }
 
-fn shorten(text: &mut String) {
+pub(crate) fn shorten(text: &mut String) {
     text.truncate(text.floor_char_boundary(TEXT_LEN_MAX));
 }
 

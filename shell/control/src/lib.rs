@@ -12,13 +12,16 @@
 pub mod access;
 pub mod api;
 mod attempts;
+mod authority;
 mod certificate;
 mod clock;
 pub mod config;
 mod convert;
+mod identities;
 pub mod keys;
 mod listener;
 mod metrics;
+pub mod secret_file;
 pub mod serve;
 pub mod store;
 mod tick;

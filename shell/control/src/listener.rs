@@ -5,8 +5,6 @@
 //!              ^ a permit per connection                       strangers: fewer, and not for long
 //! ```
 
-#![allow(dead_code, reason = "who speaks TLS comes next: [fleet] listen, [serve] certificate")]
-
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;

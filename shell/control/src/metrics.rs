@@ -34,14 +34,26 @@ pub(crate) struct Metrics {
     pub(crate) steering_failovers: Counter,
     /// Requests refused because too many were under way.
     pub(crate) requests_shed: Counter,
-    /// TLS handshakes that failed. The listener counts them.
-    pub(crate) handshakes_refused: Arc<Counter>,
     /// Requests refused for their token, their role or their origin.
     pub(crate) requests_refused: Counter,
     /// Writes to the database that failed.
     pub(crate) store_errors: Counter,
     /// Versions that were ingested, or made current again.
     pub(crate) ingests: Counter,
+    /// TLS handshakes that failed. The listener counts them.
+    pub(crate) handshakes_refused: Arc<Counter>,
+    /// Requests of members whose identity is no longer good.
+    pub(crate) members_refused: Counter,
+    /// One-time codes that were traded for an identity.
+    pub(crate) enrolments: Counter,
+    /// Attempts to enrol that failed.
+    pub(crate) enrolments_refused: Counter,
+    /// Certificates that were renewed.
+    pub(crate) renewals: Counter,
+    /// Identities that were revoked.
+    pub(crate) revocations: Counter,
+    /// Manifests that were signed.
+    pub(crate) manifests_signed: Counter,
 }
 
 /// A metric of Prometheus.
@@ -97,11 +109,6 @@ impl Metrics {
                 &self.requests_shed,
             ),
             row(
-                "nearcast_control_handshakes_refused_total",
-                "TLS handshakes that failed: no TLS, a certificate that is not ours, or too slow",
-                &self.handshakes_refused,
-            ),
-            row(
                 "nearcast_control_requests_refused_total",
                 "Requests answered 401, 403 or 429 for their token, role or origin",
                 &self.requests_refused,
@@ -117,6 +124,54 @@ impl Metrics {
                 &self.ingests,
             ),
         ]
+    }
+
+    /// The rows of what the process counts about identities.
+    pub(crate) fn identity_rows(&self) -> Vec<Row> {
+        let rows = [
+            (
+                "nearcast_control_handshakes_refused_total",
+                "TLS handshakes that failed: no TLS, a certificate that is not ours, or too slow",
+                &*self.handshakes_refused,
+            ),
+            (
+                "nearcast_control_members_refused_total",
+                "Requests of members whose identity was revoked, superseded or has expired",
+                &self.members_refused,
+            ),
+            (
+                "nearcast_control_enrolments_total",
+                "One-time codes that were traded for an identity",
+                &self.enrolments,
+            ),
+            (
+                "nearcast_control_enrolments_refused_total",
+                "Attempts to enrol that were refused",
+                &self.enrolments_refused,
+            ),
+            (
+                "nearcast_control_renewals_total",
+                "Certificates of members that were renewed",
+                &self.renewals,
+            ),
+            (
+                "nearcast_control_revocations_total",
+                "Identities that an operator revoked",
+                &self.revocations,
+            ),
+            (
+                "nearcast_control_manifests_signed_total",
+                "Manifests that were signed: once for each generation that was asked for",
+                &self.manifests_signed,
+            ),
+        ];
+        rows.map(|(name, help, counter)| Row {
+            name,
+            kind: "counter",
+            help,
+            value: counter.value(),
+        })
+        .into()
     }
 }
 

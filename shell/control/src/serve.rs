@@ -10,7 +10,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::api;
 use crate::certificate::Certificate;
 use crate::config::Config;
-use crate::listener::{BoundedListener, Peer};
+use crate::listener::{BoundedListener, FleetPeer, Peer};
 use crate::tick;
 use crate::writer::Control;
 
@@ -26,11 +26,17 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     };
     let control = Control::open(config).await?;
     let listen = control.config.listen;
-    let listener = TcpListener::bind(listen)
-        .await
-        .with_context(|| format!("[serve] listen {listen}: is another control plane running?"))?;
+    let fleet_listen = control.config.fleet_listen;
+    let bind = async |key: &'static str, address| {
+        let bound = TcpListener::bind(address).await;
+        bound.with_context(|| format!("[{key}] listen {address}: is another process there?"))
+    };
+    let listeners = Listeners {
+        operators: bind("serve", listen).await?,
+        fleet: bind("fleet", fleet_listen).await?,
+    };
     let reloading = tokio::spawn(reload(control.clone(), signal(SignalKind::hangup())?));
-    let served = serve(control, listener, stop).await;
+    let served = serve(control, listeners, stop).await;
     reloading.abort();
     served
 }
@@ -44,30 +50,54 @@ async fn reload(control: Arc<Control>, mut hangup: Signal) {
     }
 }
 
-/// Serves connections of `listener` until `stop`, then lets running requests end, but not for long.
+/// Where connections come in.
+#[derive(Debug)]
+pub struct Listeners {
+    /// Operators, players, pages.
+    pub operators: TcpListener,
+    /// Appliances and fronts.
+    pub fleet: TcpListener,
+}
+
+/// Serves connections until `stop`, then lets running requests end, but not for long.
 pub async fn serve(
     control: Arc<Control>,
-    listener: TcpListener,
+    listeners: Listeners,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> anyhow::Result<()> {
-    let tls = control.certificate.as_ref().map(Certificate::tls);
-    tracing::info!(listen = %listener.local_addr()?, tls = tls.is_some(), "serving");
+    let Listeners { operators, fleet } = listeners;
+    tracing::info!(listen = %operators.local_addr()?, fleet = %fleet.local_addr()?, "serving");
     let ticking = tokio::spawn(tick::run(control.clone()));
-    let listener = BoundedListener::new(listener, control.config.connections_max, tls);
-    let service = api::router(control.clone()).into_make_service_with_connect_info::<Peer>();
-    let (stopping, stopped) = tokio::sync::oneshot::channel();
-    let stop = async move {
+    let (stopping, stopped) = tokio::sync::watch::channel(false);
+    tokio::spawn(async move {
         stop.await;
         tracing::info!("stopping");
-        let _ = stopping.send(());
+        let _ = stopping.send(true);
+        // Kept, so that those who look later see it too.
+        stopping.closed().await;
+    });
+    let until_stopped = |mut stopped: tokio::sync::watch::Receiver<bool>| async move {
+        let _ = stopped.wait_for(|stopped| *stopped).await;
     };
-    let serving = axum::serve(listener, service).with_graceful_shutdown(stop);
+    let config = &control.config;
+    let tls = control.certificate.as_ref().map(Certificate::tls);
+    let operators = BoundedListener::new(operators, config.connections_max, tls);
+    let service = api::router(control.clone()).into_make_service_with_connect_info::<Peer>();
+    let operators = axum::serve(operators, service);
+    let operators = operators.with_graceful_shutdown(until_stopped(stopped.clone()));
+    let tls = Some(control.fleet_tls.clone());
+    let fleet = BoundedListener::new(fleet, config.fleet_connections_max, tls);
+    let service = api::fleet_router(control.clone());
+    let service = service.into_make_service_with_connect_info::<FleetPeer>();
+    let fleet = axum::serve(fleet.strangers(STRANGERS_MAX), service);
+    let fleet = fleet.with_graceful_shutdown(until_stopped(stopped.clone()));
+    let serving = async { tokio::try_join!(operators.into_future(), fleet.into_future()) };
     let late = async move {
-        let _ = stopped.await;
+        until_stopped(stopped).await;
         tokio::time::sleep(STOP_WITHIN).await;
     };
     tokio::select! {
-        result = serving.into_future() => result?,
+        result = serving => drop(result?),
         () = late => tracing::warn!("some requests were cut off"),
     }
     ticking.abort();
@@ -75,5 +105,20 @@ pub async fn serve(
     Ok(())
 }
 
+/// Connections at a time of those without an identity: machines that enrol.
+const STRANGERS_MAX: usize = 64;
+
 /// How long running requests may take after the signal to stop.
 const STOP_WITHIN: Duration = Duration::from_secs(3);
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// On any ports; and the operators' address.
+    pub(crate) async fn listeners() -> (std::net::SocketAddr, Listeners) {
+        let bind = async || TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let listeners = Listeners { operators: bind().await, fleet: bind().await };
+        (listeners.operators.local_addr().unwrap(), listeners)
+    }
+}

@@ -4,8 +4,9 @@
 //! signed.
 
 mod access;
+mod identities;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -92,7 +93,7 @@ impl Store {
         Ok(())
     }
 
-    /// All that should be, keys apart.
+    /// All that should be, keys and identities apart.
     pub async fn desired(&self) -> Result<Desired> {
         Ok(Desired {
             sites: self.sites().await?,
@@ -103,6 +104,8 @@ impl Store {
                 versions_kept: self.meta("versions_kept").await?,
             },
             token_keys: Vec::new(),
+            signing_keys: Vec::new(),
+            revoked: BTreeSet::new(),
         })
     }
 
@@ -411,6 +414,7 @@ fn damaged(error: &dyn std::fmt::Display) -> StoreError {
 /// In order; each runs once. Never changed after a release.
 const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0001_desired_state.sql"),
+    include_str!("../migrations/0002_identities.sql"),
     include_str!("../migrations/0003_access.sql"),
 ];
 

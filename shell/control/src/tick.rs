@@ -19,7 +19,10 @@ pub(crate) async fn run(control: Arc<Control>) {
     refreshes.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
-            _ = ticks.tick() => control.tick().await,
+            _ = ticks.tick() => {
+                control.tick().await;
+                control.renew_own();
+            }
             _ = refreshes.tick() => control.refresh_access().await,
         }
     }

@@ -4,25 +4,38 @@
 //! stored, then the snapshot that fronts answer from. A change that could not be stored never
 //! reaches the director.
 
+mod membership;
+
+pub(crate) use membership::MembershipError;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
+use axum::body;
 use director::{Action, Change, Director, Event, Policy, Reply, Snapshot, Version};
-use model::id::{ApplianceId, AssetId, AssetVersionId, SiteId};
+use identity::authority::Authority;
+use identity::member::Member;
+use model::id::{ApplianceId, AssetId, AssetVersionId, Generation, SiteId};
 use model::topology::{Appliance, Site};
-use model::units::Bytes;
+use model::units::{Bytes, UnixSeconds};
 use model::view::Health;
 use tokio::sync::Semaphore;
 use wire::v1::ingest::NewVersion;
 use wire::v1::report::Report;
+use wire::v1::signed::Kind;
 
 use crate::access::{self, Access, Known, Role, Token, TokenError};
+use crate::attempts::Attempts;
+use crate::authority::{self, OwnError, Signing};
 use crate::certificate::{Certificate, CertificateError};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::convert::{self, Checked, Refused};
+use crate::identities::Identities;
 use crate::keys::{Keys, KeysError};
+use crate::listener::Tls;
 use crate::metrics::Metrics;
+use crate::secret_file::SecretError;
 use crate::store::{Store, StoreError};
 use crate::tick;
 
@@ -35,12 +48,25 @@ pub struct Control {
     pub(crate) access: Access,
     /// Of the listener for operators and players, if it speaks TLS.
     pub(crate) certificate: Option<Certificate>,
+    /// Makes certificates.
+    pub(crate) authority: Authority,
+    /// Signs manifests.
+    pub(crate) signing: Signing,
+    /// How the fleet's listener speaks TLS.
+    pub(crate) fleet_tls: Tls,
+    /// Attempts to enrol that failed.
+    pub(crate) attempts: Mutex<Attempts>,
     pub(crate) store: Store,
     pub(crate) clock: Clock,
     pub(crate) metrics: Metrics,
     pub(crate) requests: Arc<Semaphore>,
+    pub(crate) fleet_requests: Arc<Semaphore>,
     pub(crate) probes: Arc<Semaphore>,
     state: Mutex<State>,
+    identities: Mutex<Identities>,
+    own_renew_at: Mutex<UnixSeconds>,
+    /// The newest manifest of each appliance as it was signed, with its generation.
+    signed: Mutex<BTreeMap<ApplianceId, (Generation, body::Bytes)>>,
     snapshot: RwLock<Snapshot>,
     writing: tokio::sync::Mutex<()>,
 }
@@ -66,6 +92,12 @@ pub enum OpenError {
     /// No keys.
     #[error(transparent)]
     Keys(#[from] KeysError),
+    /// No authority, or no keys that sign.
+    #[error(transparent)]
+    Secret(#[from] SecretError),
+    /// No identity of its own.
+    #[error("control's own certificate: {0}")]
+    Own(#[from] OwnError),
     /// No database.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -129,7 +161,10 @@ impl Control {
     pub async fn open(config: Config) -> Result<Arc<Self>, OpenError> {
         let fault = |error| OpenError::State { path: config.state.clone(), error };
         std::fs::create_dir_all(&config.state).map_err(fault)?;
+        let clock = Clock::start();
         let keys = Keys::open(&config.state)?;
+        let authority = authority::open(&config.state, clock.unix())?;
+        let signing = Signing::open(&config.state)?;
         let store = Store::open(&config.state).await?;
         let tokens = store.tokens().await?;
         let is_local = config.listen.ip().is_loopback();
@@ -147,9 +182,13 @@ impl Control {
             .certificate
             .clone()
             .map(|files| Certificate::open(files, metrics.handshakes_refused.clone()));
+        let identities = Identities::new(store.certificates().await?, store.codes().await?);
         let mut desired = store.desired().await?;
         desired.token_keys = keys.public();
-        let clock = Clock::start();
+        desired.signing_keys = signing.public();
+        desired.revoked = identities.revoked(clock.unix());
+        let lifetime_s = config.certificate_lifetime.as_seconds();
+        let (tls, renew_at) = membership::own_tls(&authority, clock.unix(), lifetime_s)?;
         let director = Director::new(
             director::Config {
                 stale_after: config.stale_after,
@@ -171,6 +210,14 @@ impl Control {
         );
         let control = Arc::new(Self {
             requests: Arc::new(Semaphore::new(config.requests_max)),
+            fleet_requests: Arc::new(Semaphore::new(config.requests_max)),
+            fleet_tls: Tls::new(tls, metrics.handshakes_refused.clone()),
+            attempts: Mutex::default(),
+            identities: Mutex::new(identities),
+            own_renew_at: Mutex::new(renew_at),
+            signed: Mutex::default(),
+            authority,
+            signing,
             probes: Arc::new(Semaphore::new(tick::PROBES_MAX)),
             snapshot: RwLock::new(director.snapshot()),
             state: Mutex::new(State { director, reports: BTreeMap::new() }),
@@ -218,6 +265,31 @@ impl Control {
         }
         self.publish(&state);
         Ok(reply)
+    }
+
+    /// The newest manifest of an appliance in its envelope, if it is newer than `known`. The bytes
+    /// of a generation are signed once.
+    pub(crate) fn signed_manifest(
+        &self,
+        id: &ApplianceId,
+        known: Generation,
+    ) -> Result<Option<body::Bytes>, director::NotRegistered> {
+        let manifest = self.state().director.manifest(id)?;
+        let Some(manifest) = manifest.filter(|manifest| known < manifest.generation) else {
+            return Ok(None);
+        };
+        let mut all = self.signed.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = all.get(id).filter(|(generation, _)| *generation == manifest.generation);
+        if let Some((_, bytes)) = kept {
+            return Ok(Some(bytes.clone()));
+        }
+        let mut wire = wire::convert::manifest_out(&manifest);
+        wire.issued_unix_s = self.clock.unix().0;
+        let payload = serde_json::to_vec(&wire).expect("a manifest always becomes JSON");
+        let bytes = body::Bytes::from(self.signing.sign(Kind::Manifest, &payload));
+        all.insert(id.clone(), (manifest.generation, bytes.clone()));
+        self.metrics.manifests_signed.count();
+        Ok(Some(bytes))
     }
 
     /// Time passes: reports age. Never waits for a change that is being written; who writes it
@@ -385,6 +457,8 @@ impl Control {
             self.store.delete_appliance(id).await?;
             self.changed(Change::ApplianceGone(id.clone())).await;
             self.state().reports.remove(id);
+            self.signed.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
+            self.revoke_now(&Member::appliance(id)).await?;
         }
         Ok(known)
     }
@@ -496,7 +570,7 @@ pub(crate) mod tests {
     use model::topology::Weight;
     use std::time::Duration;
     use tokio::io::AsyncWriteExt;
-    use tokio::net::{TcpListener, TcpStream};
+    use tokio::net::TcpStream;
 
     #[tokio::test]
     async fn a_generation_that_cannot_be_stored_is_seen_by_nobody_until_it_can() {
@@ -531,9 +605,8 @@ pub(crate) mod tests {
     #[tokio::test]
     async fn a_change_goes_on_to_its_end_though_its_client_has_left() {
         let (_directory, control) = open("").await;
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let serving = crate::serve::serve(control.clone(), listener, std::future::pending());
+        let (address, listeners) = crate::serve::tests::listeners().await;
+        let serving = crate::serve::serve(control.clone(), listeners, std::future::pending());
         let serving = tokio::spawn(serving);
         let writing = control.writing.lock().await;
         let mut client = TcpStream::connect(address).await.unwrap();

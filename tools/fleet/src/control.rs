@@ -388,7 +388,7 @@ mod tests {
 
     #[test]
     fn a_token_comes_from_a_file_of_ones_own_or_from_the_environment() {
-        use std::os::unix::fs::PermissionsExt as _;
+        use std::os::unix::fs::PermissionsExt;
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("token");
         std::fs::write(&file, "nc_1_2\n").unwrap();

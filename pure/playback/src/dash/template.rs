@@ -2,7 +2,6 @@
 
 use crate::PlaylistError;
 use crate::xml::Element;
-use model::limits::FILES_PER_VERSION_MAX;
 use model::units::Nanos;
 
 /// The template of one representation: attributes of outer levels hold where inner ones have none.
@@ -11,15 +10,21 @@ pub(super) struct Template<'a> {
     elements: Vec<&'a Element>,
     representation: &'a Element,
     period: Option<Nanos>,
+    /// Most segments that it may stand for.
+    segments_max: usize,
 }
 
 impl<'a> Template<'a> {
     /// The template that the levels (outermost first, the last a representation) add up to.
-    pub(super) fn merged(levels: &[&'a Element], period: Option<Nanos>) -> Option<Self> {
+    pub(super) fn merged(
+        levels: &[&'a Element],
+        period: Option<Nanos>,
+        segments_max: usize,
+    ) -> Option<Self> {
         let elements: Vec<_> =
             levels.iter().rev().filter_map(|level| level.first("SegmentTemplate")).collect();
         let representation = levels.last()?;
-        (!elements.is_empty()).then_some(Self { elements, representation, period })
+        (!elements.is_empty()).then_some(Self { elements, representation, period, segments_max })
     }
 
     /// Calls `add` with every reference.
@@ -77,7 +82,7 @@ impl<'a> Template<'a> {
                 (end.saturating_sub(time) / duration).max(1)
             });
             for _ in 0..count {
-                if FILES_PER_VERSION_MAX <= times.len() {
+                if self.segments_max <= times.len() {
                     return Err(PlaylistError::TooManyFiles);
                 }
                 times.push(time);
@@ -96,7 +101,7 @@ impl<'a> Template<'a> {
         let by_number =
             self.number("endNumber").map(|end| end.saturating_add(1).saturating_sub(first));
         let count = by_number.or(by_period).unwrap_or(1);
-        if u64::try_from(FILES_PER_VERSION_MAX).is_ok_and(|most| most < count) {
+        if u64::try_from(self.segments_max).is_ok_and(|most| most < count) {
             return Err(PlaylistError::TooManyFiles);
         }
         Ok((0..count).map(|i| i.saturating_mul(duration)).collect())

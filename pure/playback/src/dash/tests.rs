@@ -51,6 +51,17 @@ fn a_base_url_of_the_mpd_is_resolved_under_ours() {
 }
 
 #[test]
+fn a_base_url_right_behind_the_start_tag_gives_way_too() {
+    let inside = "<Period><AdaptationSet><Representation/></AdaptationSet></Period>";
+    let text = format!("<MPD><BaseURL>a/</BaseURL><BaseURL>b/</BaseURL>{inside}</MPD>");
+    let text = rewrite("m.mpd", &text, &PATHWAYS[..1], STEERING).unwrap();
+    let base = "https://a1.example:8443/t/TOKEN/film-1/a/";
+    assert!(text.starts_with("<MPD><BaseURL serviceLocation=\"a1\">"), "{text}");
+    assert_eq!((text.matches(base).count(), text.matches("b/").count()), (1, 0), "{text}");
+    assert!(text.ends_with(&format!("</ContentSteering>{inside}</MPD>")), "{text}");
+}
+
+#[test]
 fn every_way_to_name_a_file_is_followed() {
     mpd("<BaseURL>v.mp4</BaseURL><SegmentBase indexRange='0-9'/>", &["v.mp4"]);
     mpd(
@@ -151,6 +162,21 @@ fn templates_cannot_make_endless_lists() {
         let refused = check("m.mpd", &wrapped(inside));
         assert_eq!(refused, Err(PlaylistError::TooManyFiles), "{inside}");
     }
+}
+
+#[test]
+fn a_small_text_cannot_make_much_work() {
+    let template = "<SegmentTemplate media='x' duration='1' timescale='13000'/>";
+    let again = format!("{template}</Representation><Representation>").repeat(3);
+    assert_eq!(check("m.mpd", &wrapped(&again)), Err(PlaylistError::TooManyFiles));
+    let many = "<BaseURL>v</BaseURL></Representation><Representation>".repeat(REPRESENTATIONS_MAX);
+    let refused = check("m.mpd", &wrapped(&(many + "<BaseURL>v</BaseURL>")));
+    assert_eq!(refused, Err(PlaylistError::TooManyRepresentations));
+    let long = format!("<SegmentTemplate media='x?{}' duration='1'/>", "y".repeat(5000));
+    assert!(matches!(check("m.mpd", &wrapped(&long)), Err(PlaylistError::NotAFile(_))));
+    let attributes: String = (0..65).map(|i| format!(" a{i}=''")).collect();
+    let refused = check("m.mpd", &wrapped(&format!("<x{attributes}/>")));
+    assert!(matches!(refused, Err(PlaylistError::Xml { .. })), "{refused:?}");
 }
 
 proptest! {

@@ -6,7 +6,7 @@ use utoipa::openapi::{OpenApi, RefOr};
 use utoipa::{Modify, OpenApi as _};
 
 use super::problem::Problem;
-use super::{Needs, access, appliances, assets, fleet, pages, play, registry, steer};
+use super::{Needs, access, appliances, assets, fleet, identity, pages, play, registry, steer};
 
 /// The document.
 #[derive(utoipa::OpenApi)]
@@ -33,6 +33,14 @@ use super::{Needs, access, appliances, assets, fleet, pages, play, registry, ste
         registry::delete_appliance,
         registry::policy,
         registry::put_policy,
+        identity::appliance_enrolment,
+        identity::front_enrolment,
+        identity::revoke_appliance,
+        identity::revoke_front,
+        identity::identities,
+        identity::authority,
+        identity::enrol,
+        identity::renew,
         appliances::report,
         appliances::manifest,
         appliances::blocks,
@@ -55,6 +63,8 @@ use super::{Needs, access, appliances, assets, fleet, pages, play, registry, ste
         pages::part,
     ),
     components(responses(Problem)),
+    tags((name = "members", description = "On the fleet's address only ([fleet] listen), over TLS \
+        1.3, where members show their certificates")),
     modifiers(&Describe, &Secure)
 )]
 struct Document;
@@ -140,7 +150,8 @@ mod tests {
         let route = |route: &crate::api::Route| {
             format!("{} {}", route.method, route.path.replace("{*", "{"))
         };
-        let mut routes: Vec<String> = crate::api::routes().iter().map(route).collect();
+        let mut routes: Vec<String> =
+            crate::api::routes().iter().chain(&crate::api::fleet_routes()).map(route).collect();
         documented.sort();
         routes.sort();
         assert_eq!(routes, documented);

@@ -287,9 +287,49 @@ pub(crate) async fn healthz() -> Json<BTreeMap<&'static str, &'static str>> {
     responses((status = 200, content_type = "text/plain", body = String)))]
 pub(crate) async fn metrics(State(control): Shared) -> Response {
     let mut rows = control.metrics.rows();
+    rows.extend(control.metrics.identity_rows());
+    rows.extend(identity_rows(&control));
     rows.extend(director_rows(&control));
     let kind = HeaderValue::from_static("text/plain; version=0.0.4");
     ([(header::CONTENT_TYPE, kind)], text(&rows)).into_response()
+}
+
+/// How things stand with identities.
+fn identity_rows(control: &Control) -> Vec<Row> {
+    let now = control.clock.unix();
+    let identities = control.identities();
+    // They are renewed while a third of their life is left.
+    let late_s = control.config.certificate_lifetime.as_seconds() / 4;
+    let is_late = |c: &&crate::identities::Certificate| c.expires.0 < now.0.saturating_add(late_s);
+    let gauges = [
+        (
+            "nearcast_control_identities",
+            "Members with an identity that is good",
+            identities.all(now).count(),
+        ),
+        (
+            "nearcast_control_identities_expiring",
+            "Members whose certificate should have been renewed by now: less than a quarter is left",
+            identities.all(now).filter(is_late).count(),
+        ),
+        (
+            "nearcast_control_codes_open",
+            "One-time codes that can be used",
+            identities.codes_open(now),
+        ),
+        (
+            "nearcast_control_certificates_revoked",
+            "Certificates that are refused though they have not expired",
+            identities.revoked(now).len(),
+        ),
+    ];
+    let gauge = |(name, help, count): (_, _, usize)| Row {
+        kind: "gauge",
+        name,
+        help,
+        value: u64::try_from(count).unwrap_or(u64::MAX),
+    };
+    gauges.map(gauge).into()
 }
 
 /// What the director counts, and how things stand.

@@ -301,7 +301,7 @@ impl Needs {
     /// True if who has this role may.
     pub(super) fn are_met_by(self, role: Role) -> bool {
         match self {
-            Self::Nothing | Self::Login | Self::Service => true,
+            Self::Nothing | Self::Member | Self::Login | Self::Service => true,
             Self::Viewer | Self::Page => Role::Viewer <= role,
             Self::Operator => Role::Operator <= role,
             Self::Admin => Role::Admin <= role,
@@ -312,7 +312,7 @@ impl Needs {
 impl std::fmt::Display for Needs {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Self::Nothing | Self::Login => "none",
+            Self::Nothing | Self::Member | Self::Login => "none",
             Self::Service => "service",
             Self::Viewer | Self::Page => "viewer",
             Self::Operator => "operator",

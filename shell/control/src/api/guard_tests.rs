@@ -2,7 +2,7 @@ use super::*;
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 
 use crate::access::Token;
 use crate::writer::tests::open;
@@ -210,9 +210,8 @@ impl Running {
 
     async fn bare(settings: &str) -> Self {
         let (state, control) = open(settings).await;
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let serving = crate::serve::serve(control.clone(), listener, std::future::pending());
+        let (address, listeners) = crate::serve::tests::listeners().await;
+        let serving = crate::serve::serve(control.clone(), listeners, std::future::pending());
         Self { address, control, serving: tokio::spawn(serving), _state: state }
     }
 

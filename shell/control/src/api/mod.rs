@@ -3,9 +3,11 @@
 mod access;
 mod appliances;
 mod assets;
+mod caller;
 mod document;
 mod fleet;
 mod guard;
+mod identity;
 mod pages;
 mod play;
 mod problem;
@@ -48,6 +50,8 @@ enum Needs {
     Nothing,
     /// The token comes in the body.
     Login,
+    /// The handler looks at the certificate: on the fleet's address only.
+    Member,
     /// Any role.
     Service,
     /// Viewer, operator or admin.
@@ -99,9 +103,11 @@ fn routes() -> Vec<Route> {
         route!(Operator DELETE "/v1/appliances/{id}" registry::delete_appliance),
         route!(Viewer   GET    "/v1/policy" registry::policy),
         route!(Operator PUT    "/v1/policy" registry::put_policy),
-        route!(Admin    POST   "/v1/appliances/{id}/report" appliances::report, REPORT_LEN_MAX),
-        route!(Admin    GET    "/v1/appliances/{id}/manifest" appliances::manifest),
-        route!(Admin    GET    "/v1/objects/{id}/blocks" appliances::blocks),
+        route!(Viewer   GET    "/v1/identities" identity::identities),
+        route!(Operator POST   "/v1/appliances/{id}/enrolment" identity::appliance_enrolment),
+        route!(Operator DELETE "/v1/appliances/{id}/identity" identity::revoke_appliance),
+        route!(Admin    POST   "/v1/fronts/{name}/enrolment" identity::front_enrolment),
+        route!(Admin    DELETE "/v1/fronts/{name}/identity" identity::revoke_front),
         route!(Service  GET    "/v1/assets" assets::assets),
         route!(Service  GET    "/v1/assets/{asset}" assets::asset),
         route!(Operator PUT    "/v1/assets/{asset}/versions/{version}" assets::ingest,
@@ -123,13 +129,41 @@ fn routes() -> Vec<Route> {
     ]
 }
 
+/// All routes of the fleet's address. Handlers say who may ask: those that take a `Caller` or an
+/// `ApplianceCaller` are for members, the others for strangers too.
+fn fleet_routes() -> Vec<Route> {
+    vec![
+        route!(Member GET "/v1/authority" identity::authority),
+        route!(Member POST "/v1/enrol" identity::enrol, STRANGER_BODY_MAX),
+        route!(Member POST "/v1/renew" identity::renew, STRANGER_BODY_MAX),
+        route!(Member POST "/v1/appliances/{id}/report" appliances::report, REPORT_LEN_MAX),
+        route!(Member GET "/v1/appliances/{id}/manifest" appliances::manifest),
+        route!(Member GET "/v1/objects/{id}/blocks" appliances::blocks),
+    ]
+}
+
+/// The router of the fleet's address, with all that lies around the handlers, outermost last.
+pub(crate) fn fleet_router(control: Arc<Control>) -> Router {
+    let mut router = Router::new();
+    for Route { path, handler, .. } in fleet_routes() {
+        router = router.route(path, handler);
+    }
+    router
+        .layer(DefaultBodyLimit::max(Bytes::kib(256).as_usize()))
+        .layer(from_fn(whole))
+        .layer(TimeoutLayer::with_status_code(StatusCode::REQUEST_TIMEOUT, REQUEST_MAX))
+        .layer(from_fn_with_state(control.clone(), bound_fleet))
+        .layer(from_fn(problem::dress))
+        .with_state(control)
+}
+
 /// The router with all that lies around the handlers, outermost last.
 pub fn router(control: Arc<Control>) -> Router {
     let mut router = Router::new();
     for Route { method, path, needs, handler } in routes() {
         let rule = Arc::new(guard::Rule { control: control.clone(), method, path, needs });
         let handler = match needs {
-            Needs::Nothing => handler,
+            Needs::Nothing | Needs::Member => handler,
             Needs::Login => handler.route_layer(from_fn_with_state(rule, guard::guard_login)),
             Needs::Service | Needs::Viewer | Needs::Page | Needs::Operator | Needs::Admin => {
                 handler.route_layer(from_fn_with_state(rule, guard::guard))
@@ -154,15 +188,40 @@ fn named<T: FromStr<Err: ToString>>(text: &str) -> Result<T, Problem> {
     text.parse().map_err(|error: T::Err| Problem::bad_request(error.to_string()))
 }
 
+/// A change goes on to its end though its client has left or time is up: half of one, written but
+/// not decided upon, would be seen only after a restart.
+async fn whole(request: Request, next: Next) -> Response {
+    let is_change = matches!(*request.method(), Method::PUT | Method::DELETE);
+    if !is_change && !CHANGES.contains(&request.uri().path()) {
+        return next.run(request).await;
+    }
+    match tokio::spawn(next.run(request)).await {
+        Ok(response) => response,
+        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    }
+}
+
+/// So many requests of members at a time: players' do not take their places.
+async fn bound_fleet(State(control): Shared, request: Request, next: Next) -> Response {
+    let Ok(_permit) = control.fleet_requests.try_acquire() else {
+        return busy(&control);
+    };
+    next.run(request).await
+}
+
+fn busy(control: &Control) -> Response {
+    control.metrics.requests_shed.count();
+    let detail = "too many requests are under way: try again in a second";
+    Problem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail).into_response()
+}
+
 /// So many requests at a time. Steering is left out: it must always be answered, and costs little.
 async fn bound(State(control): Shared, request: Request, next: Next) -> Response {
     if request.uri().path().starts_with(STEERING) {
         return next.run(request).await;
     }
     let Ok(_permit) = control.requests.try_acquire() else {
-        control.metrics.requests_shed.count();
-        let detail = "too many requests are under way: try again in a second";
-        return Problem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail).into_response();
+        return busy(&control);
     };
     next.run(request).await
 }
@@ -229,6 +288,12 @@ const CROSS_ORIGIN: [(header::HeaderName, &str); 5] = [
     (header::ACCESS_CONTROL_MAX_AGE, "86400"),
 ];
 
+/// Changes that are asked for with POST.
+const CHANGES: [&str; 2] = ["/v1/enrol", "/v1/renew"];
+
+/// A request for a certificate has a kilobyte or two.
+const STRANGER_BODY_MAX: Bytes = Bytes::kib(16);
+
 const STEERING: &str = "/steer/";
 const PLAY: &str = "/v1/play/";
 
@@ -239,14 +304,13 @@ const REQUEST_MAX: Duration = Duration::from_secs(60);
 mod tests {
     use super::*;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::net::{TcpListener, TcpStream};
+    use tokio::net::TcpStream;
 
     #[tokio::test]
     async fn a_full_house_is_said_but_players_are_steered_all_the_same() {
         let (_directory, control) = crate::writer::tests::open("[serve]\nrequests_max = 1").await;
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let serving = crate::serve::serve(control.clone(), listener, std::future::pending());
+        let (address, listeners) = crate::serve::tests::listeners().await;
+        let serving = crate::serve::serve(control.clone(), listeners, std::future::pending());
         let serving = tokio::spawn(serving);
         let taken = control.requests.clone().acquire_owned().await.unwrap();
         let busy = ask(address, "/healthz").await;

@@ -10,6 +10,7 @@ use wire::v1::manifest::Manifest;
 use wire::v1::report::{Drive, Inventory, Load, Report, ReportReply};
 
 use crate::control::Running;
+use crate::link::Link;
 
 /// What it says and knows.
 pub(crate) struct Appliance {
@@ -17,10 +18,12 @@ pub(crate) struct Appliance {
     pub(crate) report: Report,
     pub(crate) generation: u64,
     held: Vec<String>,
+    pub(crate) link: Option<Link>,
 }
 
 /// One that reports by itself until it is stopped.
 pub(crate) struct Reporting {
+    pub(crate) link: Link,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<Instant>>,
     port: Option<TcpListener>,
@@ -50,13 +53,20 @@ impl Appliance {
             load,
             ..Report::default()
         };
-        Self { name: name.to_owned(), report, generation: 0, held: Vec::new() }
+        Self { name: name.to_owned(), report, generation: 0, held: Vec::new(), link: None }
+    }
+
+    /// Its connection; with its first request it enrols.
+    pub(crate) fn link(&mut self, control: &Running) -> Link {
+        let name = &self.name;
+        self.link.get_or_insert_with(|| Link::enrolled(control, name)).clone()
     }
 
     /// Reports once.
     pub(crate) fn report(&mut self, control: &Running) -> ReportReply {
         self.report.sequence += 1;
-        let answer = control.post(&format!("/v1/appliances/{}/report", self.name), &self.report);
+        let path = format!("/v1/appliances/{}/report", self.name);
+        let answer = self.link(control).post(&path, &self.report);
         assert_eq!(answer.status, 200, "{}", answer.text());
         let reply: ReportReply = serde_json::from_value(answer.json()).unwrap();
         self.report.inventory = Inventory {
@@ -71,12 +81,14 @@ impl Appliance {
     pub(crate) fn fetch(&mut self, control: &Running) -> Option<Manifest> {
         let known = self.generation;
         let path = format!("/v1/appliances/{}/manifest?known={known}", self.name);
-        let answer = control.get(&path);
+        let link = self.link(control);
+        let answer = link.get(&path);
         if answer.status == 204 {
             return None;
         }
         assert_eq!(answer.status, 200, "{}", answer.text());
-        let manifest: Manifest = serde_json::from_value(answer.json()).unwrap();
+        assert_eq!(answer.kind, "application/vnd.nearcast.signed");
+        let manifest = link.open(&answer.bytes).unwrap();
         assert_eq!(manifest.appliance, self.name);
         self.generation = manifest.generation;
         self.report.generation = manifest.generation;
@@ -107,15 +119,15 @@ impl Appliance {
         self.report.base_url = format!("https://{}", port.local_addr().unwrap());
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
-        let (url, name) = (control.url.clone(), self.name.clone());
+        let link = self.link(control);
+        let used = link.clone();
+        let path = format!("/v1/appliances/{}/report", self.name);
         let thread = std::thread::spawn(move || {
-            let agent = ureq::agent();
             let mut last = Instant::now();
             while !stopped.load(Ordering::Relaxed) {
                 self.report.sequence += 1;
-                let request = agent.post(format!("{url}/v1/appliances/{name}/report"));
                 // Control may be away for a moment, as it is in a restart.
-                if let Ok(mut answer) = request.send_json(&self.report) {
+                if let Ok(mut answer) = used.try_post(&path, &self.report) {
                     let reply: ReportReply = answer.body_mut().read_json().unwrap();
                     last = Instant::now();
                     self.follow(reply);
@@ -124,7 +136,7 @@ impl Appliance {
             }
             last
         });
-        Reporting { stop, thread: Some(thread), port: Some(port) }
+        Reporting { link, stop, thread: Some(thread), port: Some(port) }
     }
 
     /// Nothing changes, so the next delta is empty; or the full list, if control has forgotten.

@@ -6,7 +6,9 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 
 use control::config::Config;
+use control::serve::Listeners;
 use control::writer::Control;
+use identity::code::Code;
 use serde::Serialize;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -15,6 +17,8 @@ use tokio::sync::oneshot;
 /// A running control plane.
 pub(crate) struct Running {
     pub(crate) url: String,
+    /// Where members connect to.
+    pub(crate) fleet: SocketAddr,
     state: TempDir,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -39,6 +43,7 @@ impl Running {
         let config = ureq::Agent::config_builder().http_status_as_error(false).build();
         let mut running = Self {
             url: String::new(),
+            fleet: SocketAddr::from(([127, 0, 0, 1], 0)),
             state,
             stop: None,
             thread: None,
@@ -91,6 +96,13 @@ impl Running {
         answer(self.agent.run(request))
     }
 
+    /// A one-time code for an appliance.
+    pub(crate) fn code(&self, name: &str) -> Code {
+        let answer = self.post(&format!("/v1/appliances/{name}/enrolment"), &());
+        assert_eq!(answer.status, 201, "{}", answer.text());
+        answer.json()["code"].as_str().unwrap().parse().unwrap()
+    }
+
     pub(crate) fn full(&self, path: &str) -> String {
         if path.starts_with("http") { path.to_owned() } else { format!("{}{path}", self.url) }
     }
@@ -110,12 +122,15 @@ impl Running {
     }
 
     fn go(&mut self) {
-        let address = self.url.strip_prefix("http://").unwrap_or("127.0.0.1:0").to_owned();
+        let address = self.url.strip_prefix("http://").unwrap_or("127.0.0.1:0");
+        let addresses = (address.parse().unwrap(), self.fleet);
         let file = self.state.path().join("control.toml");
         let (ready, is_ready) = mpsc::channel();
         let (stop, stopped) = oneshot::channel();
-        self.thread = Some(std::thread::spawn(move || run(&file, &address, &ready, stopped)));
-        self.url = format!("http://{}", is_ready.recv().expect("it starts"));
+        self.thread = Some(std::thread::spawn(move || run(&file, addresses, &ready, stopped)));
+        let (operators, fleet) = is_ready.recv().expect("it starts");
+        self.url = format!("http://{operators}");
+        self.fleet = fleet;
         self.stop = Some(stop);
     }
 
@@ -158,7 +173,7 @@ impl Answer {
     }
 }
 
-fn answer(result: Result<ureq::http::Response<ureq::Body>, ureq::Error>) -> Answer {
+pub(crate) fn answer(result: Result<ureq::http::Response<ureq::Body>, ureq::Error>) -> Answer {
     let mut response = result.expect("the control plane answers");
     let headers = response.headers().clone();
     let kind = headers.get("content-type").map_or("", |kind| kind.to_str().unwrap()).to_owned();
@@ -168,8 +183,8 @@ fn answer(result: Result<ureq::http::Response<ureq::Body>, ureq::Error>) -> Answ
 
 fn run(
     file: &Path,
-    address: &str,
-    ready: &mpsc::Sender<SocketAddr>,
+    addresses: (SocketAddr, SocketAddr),
+    ready: &mpsc::Sender<(SocketAddr, SocketAddr)>,
     stopped: oneshot::Receiver<()>,
 ) {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
@@ -177,9 +192,11 @@ fn run(
     runtime.block_on(async {
         let config = Config::load(file, |_| None).unwrap();
         let control = Control::open(config).await.unwrap();
-        let listener = tokio::net::TcpListener::bind(address).await.unwrap();
-        ready.send(listener.local_addr().unwrap()).unwrap();
+        let operators = tokio::net::TcpListener::bind(addresses.0).await.unwrap();
+        let fleet = tokio::net::TcpListener::bind(addresses.1).await.unwrap();
+        ready.send((operators.local_addr().unwrap(), fleet.local_addr().unwrap())).unwrap();
         let stop = async move { drop(stopped.await) };
-        control::serve::serve(control, listener, stop).await.unwrap();
+        let listeners = Listeners { operators, fleet };
+        control::serve::serve(control, listeners, stop).await.unwrap();
     });
 }

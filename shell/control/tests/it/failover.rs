@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use serde_json::json;
+use wire::v1::manifest::Manifest;
 
 use crate::appliance::{Appliance, Reporting};
 use crate::control::Running;
@@ -29,6 +30,7 @@ fn a_hung_appliance_is_off_the_list_within_two_seconds_and_back_with_its_first_r
 
     let mut a1 = Appliance::new("a1", "https://127.0.0.2:8443");
     a1.report.start_id = 78;
+    a1.link = Some(appliances[0].link.clone());
     a1.settle(&control);
     assert_eq!(list(&control, &url).len(), 2);
 }
@@ -70,14 +72,18 @@ fn a_restart_keeps_desired_state_generations_keys_and_running_playbacks() {
         }
         known
     };
-    let manifest = |control: &Running| control.get("/v1/appliances/a1/manifest").json();
-    let (before, manifest_before) = (known(&control), manifest(&control));
+    let link = appliances[0].link.clone();
+    let manifest = || {
+        let signed = link.get("/v1/appliances/a1/manifest");
+        Manifest { issued_unix_s: 0, ..link.open(&signed.bytes).unwrap() }
+    };
+    let (before, manifest_before) = (known(&control), manifest());
     control.restart();
     assert_eq!(known(&control), before);
-    assert_eq!(manifest(&control), manifest_before);
-    let generation = manifest_before["generation"].as_u64().unwrap();
+    assert_eq!(manifest(), manifest_before);
+    let generation = manifest_before.generation;
     let path = format!("/v1/appliances/a1/manifest?known={generation}");
-    assert_eq!(control.get(&path).status, 204, "appliances fetch nothing again");
+    assert_eq!(link.get(&path).status, 204, "appliances fetch nothing again");
 
     // At once, while nobody has reported yet, the running playback keeps its list; then reports
     // bring back who is healthy and, asked for in full, what each holds.

@@ -7,5 +7,6 @@ mod appliance;
 mod control;
 mod failover;
 mod film;
+mod link;
 mod operators;
 mod players;

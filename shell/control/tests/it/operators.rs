@@ -91,10 +91,8 @@ fn a_version_is_ingested_once_and_never_changed() {
 #[test]
 fn an_appliance_gets_a_manifest_only_when_it_is_newer_and_can_prove_every_block() {
     let control = Running::start("");
-    let report = Appliance::new("a1", "https://127.0.0.2:8443").report;
-    let refused = control.post("/v1/appliances/a1/report", &report).problem(404);
+    let refused = control.post("/v1/appliances/a1/enrolment", &()).problem(404);
     assert!(refused.contains("PUT /v1/appliances/a1"), "{refused}");
-    assert!(!control.get("/v1/appliances/a1/manifest").problem(404).is_empty());
 
     control.register(&["a1", "b1"]);
     control.put("/v1/assets/film/versions/film-1", &film(0));
@@ -116,17 +114,18 @@ fn an_appliance_gets_a_manifest_only_when_it_is_newer_and_can_prove_every_block(
     let manifest = manifest_in(&wire).unwrap();
     assert_eq!(manifest.versions.len(), 1);
     assert_eq!(manifest.versions[0].files.len(), 10);
+    let link = a1.link(&control);
     for file in manifest.versions[0].files.values() {
-        let body = control.get(&format!("/v1/objects/{}/blocks", file.object));
+        let body = link.get(&format!("/v1/objects/{}/blocks", file.object));
         assert_eq!(body.kind, "application/octet-stream");
         wire::v1::blocks::decode(file.object, file.len, &body.bytes).unwrap();
     }
     let none = format!("/v1/objects/{}/blocks", "00".repeat(32));
-    assert!(!control.get(&none).problem(404).is_empty());
-    assert!(!control.get("/v1/objects/xyz/blocks").problem(400).is_empty());
+    assert!(!link.get(&none).problem(404).is_empty());
+    assert!(!link.get("/v1/objects/xyz/blocks").problem(400).is_empty());
 
     a1.report.base_url = "https://x\"y".to_owned();
-    let refused = control.post("/v1/appliances/a1/report", &a1.report).problem(400);
+    let refused = link.post("/v1/appliances/a1/report", &a1.report).problem(400);
     assert!(refused.contains("base_url"), "{refused}");
 }
 

@@ -176,11 +176,13 @@ fn line_of_error(text: &str, error: &PlaylistError) -> Option<usize> {
         PlaylistError::Steered => {
             line_with(text, &["#EXT-X-CONTENT-STEERING", "PATHWAY-ID=", "ContentSteering"])
         }
-        // The first says its line itself; the others are about the whole.
+        // The first two say their line themselves; the others are about the whole.
         PlaylistError::UriMissing(_)
+        | PlaylistError::Twice { .. }
         | PlaylistError::TooLong(_)
         | PlaylistError::Mixed
-        | PlaylistError::TooManyFiles => None,
+        | PlaylistError::TooManyFiles
+        | PlaylistError::TooManyRepresentations => None,
     }
 }
 

@@ -1,0 +1,201 @@
+//! Identities: one-time codes and revocation for operators, enrolment and renewal for members.
+
+use std::sync::PoisonError;
+
+use axum::Json;
+use axum::extract::{ConnectInfo, Path, State};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use identity::member::Member;
+use model::id::SiteId;
+use serde::Serialize;
+use utoipa::ToSchema;
+use wire::v1::identity::{Enrol, Enrolled, MemberKind, Renew};
+
+use super::caller::Caller;
+use super::problem::Problem;
+use super::{Shared, named};
+use crate::listener::FleetPeer;
+use crate::writer::{ChangeError, Control, MembershipError};
+
+/// A one-time code. It is shown this once.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct CodeOut {
+    /// What to type on the new machine: a secret until it is used.
+    #[schema(example = "nc1.c2VjcmV0c2VjcmV0.ZGlnZXN0")]
+    code: String,
+    /// Until when it is good, seconds since 1970.
+    expires_unix_s: u64,
+}
+
+/// An identity that is good.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct IdentityOut {
+    /// What its holder is.
+    kind: MemberKind,
+    /// Its name.
+    name: String,
+    /// Serial number of its newest certificate, hex.
+    serial: String,
+    /// SHA-256 of its public key, hex: the same through renewals.
+    key: String,
+    /// What the machine said of itself when it enrolled.
+    machine: String,
+    /// Its software then.
+    software: String,
+    /// When the newest certificate was issued, seconds since 1970.
+    issued_unix_s: u64,
+    /// Until when it is good, seconds since 1970.
+    expires_unix_s: u64,
+}
+
+/// Makes a one-time code with which the machine that is to be this appliance can enrol. The code
+/// that was open for it before is none any more.
+#[utoipa::path(post, path = "/v1/appliances/{id}/enrolment", tag = "identity",
+    operation_id = "appliance_enrolment",
+    params(("id" = String, Path, description = "Name of the appliance")),
+    responses((status = 201, body = CodeOut), (status = "default", response = Problem)))]
+pub(crate) async fn appliance_enrolment(
+    State(control): Shared,
+    Path(id): Path<String>,
+) -> Result<Response, Problem> {
+    let id: model::id::ApplianceId = named(&id)?;
+    new_code(&control, Member::appliance(id)).await
+}
+
+/// Makes a one-time code with which the machine that is to be this front can enrol.
+#[utoipa::path(post, path = "/v1/fronts/{name}/enrolment", tag = "identity",
+    operation_id = "front_enrolment",
+    params(("name" = String, Path, description = "Name of the front")),
+    responses((status = 201, body = CodeOut), (status = "default", response = Problem)))]
+pub(crate) async fn front_enrolment(
+    State(control): Shared,
+    Path(name): Path<String>,
+) -> Result<Response, Problem> {
+    // The rule for names is that of sites and appliances.
+    let name: SiteId = named(&name)?;
+    new_code(&control, Member::front(name)).await
+}
+
+/// Revokes an appliance's identity: refused from its next request on, by its siblings as soon as
+/// they have their next manifest. An open one-time code is none any more.
+#[utoipa::path(delete, path = "/v1/appliances/{id}/identity", tag = "identity",
+    operation_id = "revoke_appliance",
+    params(("id" = String, Path, description = "Name of the appliance")),
+    responses((status = 204, description = "Revoked"), (status = "default", response = Problem)))]
+pub(crate) async fn revoke_appliance(
+    State(control): Shared,
+    Path(id): Path<String>,
+) -> Result<StatusCode, Problem> {
+    let id: model::id::ApplianceId = named(&id)?;
+    revoke(&control, &Member::appliance(id)).await
+}
+
+/// Revokes a front's identity.
+#[utoipa::path(delete, path = "/v1/fronts/{name}/identity", tag = "identity",
+    operation_id = "revoke_front",
+    params(("name" = String, Path, description = "Name of the front")),
+    responses((status = 204, description = "Revoked"), (status = "default", response = Problem)))]
+pub(crate) async fn revoke_front(
+    State(control): Shared,
+    Path(name): Path<String>,
+) -> Result<StatusCode, Problem> {
+    let name: SiteId = named(&name)?;
+    revoke(&control, &Member::front(name)).await
+}
+
+/// All identities that are good now.
+#[utoipa::path(get, path = "/v1/identities", tag = "identity",
+    responses((status = 200, body = [IdentityOut]), (status = "default", response = Problem)))]
+pub(crate) async fn identities(State(control): Shared) -> Json<Vec<IdentityOut>> {
+    let identity = |certificate: &crate::identities::Certificate| IdentityOut {
+        kind: certificate.member.kind,
+        name: certificate.member.name.clone(),
+        serial: certificate.serial.clone(),
+        key: certificate.key.clone(),
+        machine: certificate.machine.clone(),
+        software: certificate.software.clone(),
+        issued_unix_s: certificate.issued.0,
+        expires_unix_s: certificate.expires.0,
+    };
+    Json(control.identities().all(control.clock.unix()).map(identity).collect())
+}
+
+/// The certificate of the fleet's authority, PEM. Anybody may ask; a one-time code says whether to
+/// believe it.
+#[utoipa::path(get, path = "/v1/authority", tag = "members",
+    responses((status = 200, content_type = "application/pem-certificate-chain", body = String),
+        (status = "default", response = Problem)))]
+pub(crate) async fn authority(State(control): Shared) -> Response {
+    let kind = HeaderValue::from_static("application/pem-certificate-chain");
+    let pem = control.authority.certificate_pem().to_owned();
+    ([(header::CONTENT_TYPE, kind)], pem).into_response()
+}
+
+/// Trades a one-time code for an identity. Anybody may try; who fails too often has to wait.
+#[utoipa::path(post, path = "/v1/enrol", tag = "members", request_body = Enrol,
+    responses((status = 200, body = Enrolled), (status = "default", response = Problem)))]
+pub(crate) async fn enrol(
+    State(control): Shared,
+    ConnectInfo(peer): ConnectInfo<FleetPeer>,
+    Json(ask): Json<Enrol>,
+) -> Result<Json<Enrolled>, Problem> {
+    match control.enrol(&ask).await {
+        Ok(given) => Ok(Json(given)),
+        Err(error) => {
+            control.metrics.enrolments_refused.count();
+            tracing::warn!(kind = ?ask.kind, name = ask.name, %error, "enrolment refused");
+            tracing::debug!(address = %peer.address, "enrolment refused");
+            let mut attempts = control.attempts.lock().unwrap_or_else(PoisonError::into_inner);
+            if attempts.failed(peer.address.ip(), control.clock.now()) {
+                return Err(error.into());
+            }
+            let detail = "too many attempts failed from your address: wait some minutes";
+            Err(Problem::new(StatusCode::TOO_MANY_REQUESTS, "too-many-attempts", detail))
+        }
+    }
+}
+
+/// Trades a certificate that ends soon for the next one, with the same key.
+#[utoipa::path(post, path = "/v1/renew", tag = "members", request_body = Renew,
+    responses((status = 200, body = Enrolled), (status = "default", response = Problem)))]
+pub(crate) async fn renew(
+    State(control): Shared,
+    Caller(seen): Caller,
+    Json(ask): Json<Renew>,
+) -> Result<Json<Enrolled>, Problem> {
+    Ok(Json(control.renew(&seen, &ask.request).await?))
+}
+
+async fn new_code(control: &std::sync::Arc<Control>, member: Member) -> Result<Response, Problem> {
+    let (code, expires) = control.new_code(member).await?;
+    let out = CodeOut { code: code.to_string(), expires_unix_s: expires.0 };
+    let no_store = [(header::CACHE_CONTROL, HeaderValue::from_static("no-store"))];
+    Ok((StatusCode::CREATED, no_store, Json(out)).into_response())
+}
+
+async fn revoke(control: &std::sync::Arc<Control>, member: &Member) -> Result<StatusCode, Problem> {
+    if control.revoke(member).await.map_err(ChangeError::from)? {
+        return Ok(StatusCode::NO_CONTENT);
+    }
+    let detail = format!("{member} has no identity: GET /v1/identities lists those that have");
+    Err(Problem::not_found(detail))
+}
+
+impl From<MembershipError> for Problem {
+    fn from(error: MembershipError) -> Self {
+        match error {
+            MembershipError::Store(error) => ChangeError::from(error).into(),
+            MembershipError::NotRegistered(_) => Self::not_found(error),
+            MembershipError::Code(_) => Self::new(StatusCode::FORBIDDEN, "code-refused", error),
+            MembershipError::Denied(denied) => denied.into(),
+            MembershipError::OtherKey => Self::new(StatusCode::FORBIDDEN, "other-key", error),
+            MembershipError::Authority(_) => {
+                Self::new(StatusCode::UNPROCESSABLE_ENTITY, "not-in-order", error)
+            }
+            MembershipError::Full(_) => {
+                Self::new(StatusCode::INSUFFICIENT_STORAGE, "limit-reached", error)
+            }
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! Who becomes a member of the fleet, and who is one no longer.
+
+use std::sync::{Arc, MutexGuard, PoisonError};
+
+use director::Change;
+use identity::authority::AuthorityError;
+use identity::code::{self, Code};
+use identity::member::{Member, Seen};
+use model::id::ApplianceId;
+use model::units::UnixSeconds;
+use wire::v1::identity::{Enrol, Enrolled, MemberKind};
+
+use super::Control;
+use crate::authority::{self, OwnError};
+use crate::identities::{Certificate, CodeRefused, Denied, Full, Identities, KeptCode};
+use crate::store::StoreError;
+
+/// Why nobody becomes a member, or stays one.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum MembershipError {
+    /// It could not be written.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// An operator has to register it first.
+    #[error(
+        "appliance {0} is not registered: an operator registers it with PUT /v1/appliances/{0}"
+    )]
+    NotRegistered(String),
+    /// Wrong code.
+    #[error(transparent)]
+    Code(#[from] CodeRefused),
+    /// A request that cannot be signed.
+    #[error(transparent)]
+    Authority(#[from] AuthorityError),
+    /// It is no member any more.
+    #[error(transparent)]
+    Denied(#[from] Denied),
+    /// A renewal with another key.
+    #[error("a renewal keeps its key: for another key, get a one-time code and enrol again")]
+    OtherKey,
+    /// Bounds.
+    #[error(transparent)]
+    Full(#[from] Full),
+}
+
+impl Control {
+    /// Who has an identity.
+    pub(crate) fn identities(&self) -> MutexGuard<'_, Identities> {
+        self.identities.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the holder of this certificate is a member, now: asked at every request.
+    pub(crate) fn admit(&self, seen: &Seen) -> Result<(), Denied> {
+        let admitted = self.identities().admit(seen, self.clock.unix());
+        if let Err(denied) = &admitted {
+            self.metrics.members_refused.count();
+            tracing::warn!(member = %seen.member, serial = seen.serial, %denied, "refused");
+        }
+        admitted
+    }
+
+    /// A one-time code with which `member` can enrol, and until when.
+    pub(crate) async fn new_code(
+        self: &Arc<Self>,
+        member: Member,
+    ) -> Result<(Code, UnixSeconds), MembershipError> {
+        let _writing = self.writing.lock().await;
+        self.registered(&member)?;
+        let now = self.clock.unix();
+        self.identities().expire(now);
+        self.identities().room_for_code()?;
+        let code = Code::new(authority::random(), self.authority.certificate_der());
+        let expires = UnixSeconds(now.0.saturating_add(self.config.code_lifetime.as_seconds()));
+        let hash = code::hash(&code.secret());
+        tracing::info!(%member, "a one-time code was made");
+        let kept = KeptCode { hash, member, expires, used: None };
+        self.store.put_code(&kept, now).await?;
+        self.identities().put_code(kept);
+        Ok((code, expires))
+    }
+
+    /// Trades a one-time code for an identity. What the member had before is revoked.
+    pub(crate) async fn enrol(self: &Arc<Self>, ask: &Enrol) -> Result<Enrolled, MembershipError> {
+        let member = Member { kind: ask.kind, name: ask.name.clone() };
+        let hash = code::hash(&ask.secret);
+        let _writing = self.writing.lock().await;
+        let now = self.clock.unix();
+        self.identities().code(&hash, &member, now)?;
+        self.registered(&member)?;
+        let (pem, certificate) = self.issue(&member, &ask.request, now)?;
+        let (mut machine, mut software) = (ask.machine.clone(), ask.software.clone());
+        crate::convert::shorten(&mut machine);
+        crate::convert::shorten(&mut software);
+        let certificate = Certificate { machine, software, ..certificate };
+        let former = self.identities().current(&member, now).is_some();
+        if !former {
+            self.identities().room_for(&member, now)?;
+        }
+        self.store.put_enrolment(&hash, &certificate).await?;
+        self.identities().enrolled(&hash, certificate);
+        self.metrics.enrolments.count();
+        if former {
+            tracing::warn!(%member, "enrolled again: the identity that it had is revoked");
+            self.tell_revoked(now).await;
+        } else {
+            tracing::info!(%member, "enrolled");
+        }
+        Ok(self.given(pem))
+    }
+
+    /// The next certificate of an identity that was admitted.
+    pub(crate) async fn renew(
+        self: &Arc<Self>,
+        seen: &Seen,
+        request: &str,
+    ) -> Result<Enrolled, MembershipError> {
+        let _writing = self.writing.lock().await;
+        let now = self.clock.unix();
+        self.registered(&seen.member)?;
+        self.identities().expire(now);
+        self.identities().room_for(&seen.member, now)?;
+        let (pem, certificate) = self.issue(&seen.member, request, now)?;
+        if certificate.key != seen.key {
+            return Err(MembershipError::OtherKey);
+        }
+        // Again, under the writer's lock: it may have been revoked while this waited.
+        let known = {
+            let identities = self.identities();
+            identities.admit(seen, now)?;
+            identities.current(&seen.member, now).cloned()
+        };
+        let known = known.ok_or_else(|| Denied::Unknown(seen.member.clone()))?;
+        let (machine, software) = (known.machine, known.software);
+        let certificate = Certificate { machine, software, ..certificate };
+        self.store.put_certificate(&certificate).await?;
+        self.identities().renewed(certificate);
+        self.metrics.renewals.count();
+        tracing::debug!(member = %seen.member, "renewed");
+        Ok(self.given(pem))
+    }
+
+    /// Refuses all that the member has from its next request on; false if it had nothing.
+    pub(crate) async fn revoke(self: &Arc<Self>, member: &Member) -> Result<bool, StoreError> {
+        let _writing = self.writing.lock().await;
+        self.revoke_now(member).await
+    }
+
+    /// The same, for who holds the writer's lock already.
+    pub(super) async fn revoke_now(self: &Arc<Self>, member: &Member) -> Result<bool, StoreError> {
+        let now = self.clock.unix();
+        self.store.revoke(member, now).await?;
+        self.identities().forget_codes(member);
+        let known = self.identities().revoke(member, now);
+        if known {
+            self.metrics.revocations.count();
+            tracing::warn!(%member, "its identity is revoked");
+            self.tell_revoked(now).await;
+        }
+        Ok(known)
+    }
+
+    /// Control's own certificate is renewed in time; connections from now on are shown the new one.
+    pub(crate) fn renew_own(&self) {
+        let now = self.clock.unix();
+        let mut renew_at = self.own_renew_at.lock().unwrap_or_else(PoisonError::into_inner);
+        if now < *renew_at {
+            return;
+        }
+        match self.own_tls(now) {
+            Ok((config, next)) => {
+                self.fleet_tls.replace(config);
+                *renew_at = next;
+                tracing::info!("control's own certificate is renewed");
+            }
+            Err(error) => {
+                *renew_at = UnixSeconds(now.0 + OWN_AGAIN_S);
+                tracing::error!(%error, "control's own certificate cannot be renewed");
+            }
+        }
+    }
+
+    fn own_tls(&self, now: UnixSeconds) -> Result<(rustls::ServerConfig, UnixSeconds), OwnError> {
+        let lifetime_s = self.config.certificate_lifetime.as_seconds();
+        own_tls(&self.authority, now, lifetime_s)
+    }
+
+    fn issue(
+        &self,
+        member: &Member,
+        request: &str,
+        now: UnixSeconds,
+    ) -> Result<(String, Certificate), AuthorityError> {
+        let lifetime_s = self.config.certificate_lifetime.as_seconds();
+        let issued = self.authority.issue(member, request, authority::random(), now, lifetime_s)?;
+        let certificate = Certificate {
+            member: issued.seen.member,
+            serial: issued.seen.serial,
+            key: issued.seen.key,
+            machine: String::new(),
+            software: String::new(),
+            issued: now,
+            expires: issued.seen.not_after,
+            revoked: None,
+        };
+        Ok((issued.certificate, certificate))
+    }
+
+    fn given(&self, certificate: String) -> Enrolled {
+        Enrolled {
+            certificate,
+            authority: self.authority.certificate_pem().to_owned(),
+            signing_keys: self.signing.public().iter().map(wire::convert::token_key_out).collect(),
+        }
+    }
+
+    fn registered(&self, member: &Member) -> Result<(), MembershipError> {
+        let not_registered = || MembershipError::NotRegistered(member.name.clone());
+        match member.kind {
+            MemberKind::Front => Ok(()),
+            MemberKind::Control => Err(CodeRefused::OtherMember.into()),
+            MemberKind::Appliance => {
+                let id: ApplianceId = member.name.parse().map_err(|_| not_registered())?;
+                let state = self.state();
+                let known = state.director.desired().appliances.contains_key(&id);
+                if known { Ok(()) } else { Err(not_registered()) }
+            }
+        }
+    }
+
+    /// All members learn from their manifests whom to refuse.
+    async fn tell_revoked(self: &Arc<Self>, now: UnixSeconds) {
+        let revoked = self.identities().revoked(now);
+        self.changed(Change::Revoked(revoked)).await;
+    }
+}
+
+/// How control itself speaks TLS in the fleet, and when that should be renewed.
+pub(super) fn own_tls(
+    authority: &identity::authority::Authority,
+    now: UnixSeconds,
+    lifetime_s: u64,
+) -> Result<(rustls::ServerConfig, UnixSeconds), OwnError> {
+    let own = authority::own_identity(authority, now, lifetime_s)?;
+    Ok((own.server_tls(true)?, own.renew_at()))
+}
+
+/// After a failure, try again in a minute.
+const OWN_AGAIN_S: u64 = 60;

@@ -6,8 +6,10 @@
 //! web       what node builds: the pages of control, the packages of the browser test
 //! check     the whole gate, in order, to the first failure
 //! nightly   what is too long for check
+//! deb       Debian packages of the programs
 //! ```
 
+mod deb;
 mod lexer;
 mod map;
 mod rooms;
@@ -49,6 +51,12 @@ enum Verb {
         /// Steps to run; all of them when none is named.
         steps: Vec<String>,
     },
+    /// Make the Debian packages from programs that are built.
+    Deb {
+        /// Folder of the target folder to take them from.
+        #[arg(long, default_value = "release")]
+        programs: String,
+    },
 }
 
 fn main() -> ExitCode {
@@ -58,6 +66,9 @@ fn main() -> ExitCode {
         Verb::Tidy => run_tidy(&root),
         Verb::Web => web::build(&root).map(|()| true),
         Verb::Check { steps } => steps::check(&root, &steps),
+        Verb::Deb { programs } => {
+            deb::build(&root, &deb::target(&root).join(programs)).map(|_| true)
+        }
         Verb::Nightly { steps } => steps::nightly(&root, &steps),
     });
     match result {

@@ -3,7 +3,6 @@
 //! Clippy, tests and binaries share one target folder and one set of features (the workspace's),
 //! so each library is compiled twice at most: once to be looked at and once to be run.
 
-use std::env;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -12,7 +11,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-use crate::{run_rooms, run_tidy, say, web, workspace};
+use crate::{deb, run_rooms, run_tidy, say, web, workspace};
 
 /// How many things a step found right and wrong.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -205,8 +204,7 @@ fn compare(root: &Path, workload: &str) -> Result<Count> {
 }
 
 fn binary(root: &Path, profile: &str, name: &str) -> PathBuf {
-    let target = env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
-    target.unwrap_or_else(|| root.join("target")).join(profile).join(name)
+    deb::target(root).join(profile).join(name)
 }
 
 #[cfg(test)]

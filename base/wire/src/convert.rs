@@ -44,7 +44,7 @@ pub enum WireError {
     /// Something that cannot stand in an HTTP header.
     #[error("\"{0}\" cannot be a content type: use 1 to {CONTENT_TYPE_LEN_MAX} visible characters")]
     ContentType(String),
-    /// A base URL that is none, or has what no URL has.
+    /// A base URL that is none.
     #[error("source {0:?} must be an http, https or s3 URL that ends in \"/\"")]
     Source(String),
     /// A bucket, where only what can be fetched without credentials may stand.
@@ -130,8 +130,7 @@ pub fn version_in(
         let known = source.starts_with("https://") || source.starts_with("http://");
         // A URL has none of the others (RFC 3986 section 2), and some would end a request's line.
         let visible = source.bytes().all(|b| b.is_ascii_graphic());
-        let is_bucket = visible && Bucket::of(source).is_some();
-        if !is_bucket && !(known && visible && source.ends_with('/')) {
+        if Bucket::of(source).is_none() && !(known && visible && source.ends_with('/')) {
             return Err(WireError::Source(source.clone()));
         }
     }
@@ -186,7 +185,7 @@ fn token_key_in(wire: &v1::manifest::TokenKey) -> Result<manifest::TokenKey, Wir
     Ok(manifest::TokenKey { kid: wire.kid.clone(), public_key: id.0 })
 }
 
-/// A public key for the wire.
+/// A key, to be written.
 pub fn token_key_out(key: &manifest::TokenKey) -> v1::manifest::TokenKey {
     let public_key = model::id::ObjectId(key.public_key).to_string();
     v1::manifest::TokenKey { kid: key.kid.clone(), public_key }

@@ -24,8 +24,6 @@ use model::view::{Health, Load};
 pub struct Config {
     /// Most siblings in an answer.
     pub siblings_max: usize,
-    /// Most origins in an answer.
-    pub origins_max: usize,
     /// Siblings of other sites are asked too.
     pub elsewhere: bool,
 }
@@ -148,11 +146,12 @@ pub fn rank<'a>(
     candidates
 }
 
-/// Where the origins have an object: every source of every version, the first path of each.
+/// Where the origins have an object: every source of every version, the first path of each, and no
+/// more than `most`.
 pub fn origins<'a>(
     versions: &'a [Arc<AssetVersion>],
     object: &ObjectId,
-    config: &Config,
+    most: usize,
 ) -> Vec<Origin<'a>> {
     let mut origins = Vec::new();
     for version in versions {
@@ -160,7 +159,7 @@ pub fn origins<'a>(
         let Some((path, _)) = file else { continue };
         for source in &version.sources {
             let origin = Origin { source, path };
-            if origins.len() < config.origins_max && !origins.contains(&origin) {
+            if origins.len() < most && !origins.contains(&origin) {
                 origins.push(origin);
             }
         }

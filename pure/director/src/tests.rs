@@ -20,7 +20,7 @@ pub(super) const CONFIG: Config = Config {
     objects_held_max: 100,
     placement_lines_max: 10,
     notices_max: 5,
-    sources: sources::Config { siblings_max: 4, origins_max: 4, elsewhere: true },
+    sources: sources::Config { siblings_max: 4, elsewhere: true },
 };
 pub(super) const STEERING: steering::Config = steering::Config { pathways_min: 2, pathways_max: 4 };
 

@@ -5,6 +5,7 @@
 //! 100,000 objects are found in under twenty comparisons.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
 use model::extent::{DriveIndex, Extent};
 use model::id::ObjectId;
@@ -49,6 +50,18 @@ impl Index {
         let extent = self.extents.get(object)?;
         debug_assert!(extent.offset.0.is_multiple_of(DIRECT_ALIGN.0), "checked by publish");
         Some(extent)
+    }
+
+    /// The first object on `drive` whose id is above `after`; the very first if that is none.
+    pub fn next_on(
+        &self,
+        drive: DriveIndex,
+        after: Option<ObjectId>,
+    ) -> Option<(ObjectId, &Extent)> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let mut objects = self.extents.range((from, Bound::Unbounded));
+        let (object, extent) = objects.find(|(_, extent)| extent.drive == drive)?;
+        Some((*object, extent))
     }
 
     /// How many objects are published.
@@ -109,5 +122,21 @@ mod tests {
     #[should_panic(expected = "direct I/O cannot read")]
     fn an_unaligned_extent_is_our_own_mistake() {
         Index::new().publish(object(1), Extent { offset: Bytes(512), ..on(0) });
+    }
+
+    #[test]
+    fn the_objects_of_a_drive_come_one_after_the_other() {
+        let mut index = Index::new();
+        for (n, drive) in [(1, 0), (2, 1), (3, 0), (4, 1)] {
+            index.publish(object(n), on(drive));
+        }
+        let next = |after: Option<u8>| {
+            let found = index.next_on(DriveIndex(1), after.map(object));
+            found.map(|(object, _)| object.0[0])
+        };
+        assert_eq!(
+            [next(None), next(Some(2)), next(Some(3)), next(Some(4))],
+            [Some(2), Some(4), Some(4), None]
+        );
     }
 }

@@ -7,6 +7,7 @@
 //!   fill/<64 hex>.part      objects on their way, same layout, footer still missing
 //!   index/snapshot          what the drive held when the snapshot was taken (see `log`)
 //!   index/log               what changed since
+//!   index/scrub             the object that was verified last
 //! ```
 //!
 //! One object file. All numbers little-endian; `up(n)` is n rounded up to a multiple of 4096:
@@ -51,6 +52,8 @@ pub const INDEX: &str = "index";
 pub const SNAPSHOT: &str = "index/snapshot";
 /// The changes since.
 pub const LOG: &str = "index/log";
+/// How far the drive was scrubbed: the id of an object, and a line end.
+pub const SCRUB: &str = "index/scrub";
 /// Size of a footer.
 pub const FOOTER_LEN: Bytes = Bytes::kib(4);
 

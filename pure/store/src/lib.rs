@@ -1,6 +1,7 @@
 //! Which objects are on which drive, and the steps by which one appears or goes.
 //!
 //! ```text
+//! health       when a drive that fails here and there is given up as a whole
 //! index        object -> extent, of all drives: what workers look up
 //! inventory    what changed of it, for control
 //! layout       names and sizes of files on a drive; which drive takes the next object
@@ -9,6 +10,7 @@
 //! publish      the steps by which an object appears, and by which it goes
 //! ```
 
+pub mod health;
 pub mod index;
 pub mod inventory;
 pub mod layout;

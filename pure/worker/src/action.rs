@@ -58,6 +58,20 @@ pub enum Action {
         /// How.
         ending: Ending,
     },
+    /// Have a block looked at that a viewer is being sent. Nobody waits for the answer: whoever
+    /// looks after drives hides the object if the block is wrong.
+    Verify {
+        /// On which drive.
+        drive: DriveIndex,
+        /// Of which object.
+        object: ObjectId,
+        /// How long that is.
+        object_len: Bytes,
+        /// Which block.
+        block: u64,
+        /// The buffer that begins with all of it; none if no buffer has: then it is read again.
+        buffer: Option<BufferId>,
+    },
     /// Tell whoever looks after drives that one failed.
     Report {
         /// Which drive.

@@ -27,6 +27,8 @@ pub struct Counters {
     pub reads: u64,
     /// Bytes asked of drives.
     pub read_bytes: u64,
+    /// Chunks of which a block was given to be verified.
+    pub verified: u64,
     /// Reads and opens that failed.
     pub drive_faults: u64,
     /// Bodies broken off.

@@ -8,6 +8,7 @@ use model::extent::DriveIndex;
 use model::handle::{BufferId, ConnectionId, FileSlot};
 use model::id::ObjectId;
 use model::limits::{CHUNK_LEN, DIRECT_ALIGN};
+use model::object::{BLOCK_LEN, block_len};
 use model::units::{Bytes, Instant, Nanos, UnixSeconds};
 
 use crate::action::{Action, Body, Ending};
@@ -45,6 +46,8 @@ pub struct Config {
     pub token_leeway: Nanos,
     /// For a client to take what was sent at once, and for a drive to answer.
     pub progress_timeout: Nanos,
+    /// Of so many chunks read, one has a block verified; 0 for none.
+    pub verify_every: u32,
 }
 
 impl Config {
@@ -92,6 +95,8 @@ pub struct Worker {
     date_at: UnixSeconds,
     tick_at: Instant,
     stop_at: Option<Instant>,
+    /// Chunks left until one is verified. Invariant: 0 only if none ever is.
+    verify_in: u32,
     counters: Counters,
 }
 
@@ -122,6 +127,7 @@ impl Worker {
             date_at: now.wall,
             tick_at: now.instant + TICK,
             stop_at: None,
+            verify_in: config.verify_every,
             counters: Counters::default(),
         }
     }
@@ -481,7 +487,8 @@ impl Worker {
             return;
         }
         let (start, end) = (reading.start, reading.end);
-        transfer.next += Bytes::of(end - start);
+        let chunk = (transfer.next, transfer.next + Bytes::of(end - start));
+        transfer.next = chunk.1;
         transfer.stage = Stage::Sending(reading.slot);
         let status = transfer.head_pending.take();
         let head = status.is_some();
@@ -489,8 +496,31 @@ impl Worker {
             self.counters.count(status);
         }
         self.counters.body_bytes += Bytes::of(end - start).0;
+        self.sample(&reading, buffer, chunk);
         let body = Body::Buffer { buffer, start, end };
         self.actions.push_back(Action::Send { connection: id, head, body });
+    }
+
+    /// Has a block of every n-th chunk verified: the first that is whole in the buffer, or, where
+    /// none is, the one that the chunk begins in.
+    fn sample(&mut self, reading: &Reading, buffer: BufferId, (start, end): (Bytes, Bytes)) {
+        if self.verify_in == 0 {
+            return;
+        }
+        self.verify_in -= 1;
+        if 0 < self.verify_in {
+            return;
+        }
+        self.verify_in = self.config.verify_every;
+        let Reading { drive, object, .. } = *reading;
+        // Gone while it was read: there is nothing left to judge.
+        let Some(extent) = self.catalogue.index.locate(&object) else { return };
+        let (object_len, block) = (extent.len, start.0 / BLOCK_LEN.0);
+        let begins = start.0.is_multiple_of(BLOCK_LEN.0);
+        let whole = begins && start + block_len(object_len, block) <= end;
+        let buffer = whole.then_some(buffer);
+        self.counters.verified += 1;
+        self.actions.push_back(Action::Verify { drive, object, object_len, block, buffer });
     }
 
     /// The drive let a transfer down: a status if nothing was sent yet, a reset otherwise.

@@ -32,6 +32,8 @@ struct Bench {
     listening: Vec<ConnectionId>,
     closed: BTreeMap<ConnectionId, Ending>,
     reports: Vec<Fault>,
+    /// Object, block, and whether the buffer had it.
+    verified: Vec<(u8, u64, bool)>,
 }
 
 fn key() -> Ed25519KeyPair {
@@ -85,14 +87,19 @@ fn config() -> Config {
         idle_timeout: Nanos::seconds(60),
         token_leeway: Nanos::seconds(5),
         progress_timeout: Nanos::seconds(30),
+        verify_every: 2,
     }
 }
 
 impl Bench {
     fn new() -> Self {
+        Self::with(config())
+    }
+
+    fn with(config: Config) -> Self {
         let now = Now { instant: Instant(0), wall: UnixSeconds(WALL) };
         let mut bench = Self {
-            worker: Worker::new(config(), now),
+            worker: Worker::new(config, now),
             now,
             files: BTreeMap::new(),
             slots: BTreeMap::new(),
@@ -104,6 +111,7 @@ impl Bench {
             listening: Vec::new(),
             closed: BTreeMap::new(),
             reports: Vec::new(),
+            verified: Vec::new(),
         };
         let mut files: BTreeMap<String, File> =
             FILES.iter().map(|(path, n, len, _)| ((*path).to_owned(), file(*n, *len))).collect();
@@ -178,6 +186,16 @@ impl Bench {
                 assert!(self.closed.insert(connection, ending).is_none(), "closed once");
             }
             Action::Report { fault, .. } => self.reports.push(fault),
+            Action::Verify { object, object_len, block, buffer, .. } => {
+                let whole = content(u64::from(object.0[0]), object_len.0);
+                let from = Bytes(block * 262_144).as_usize();
+                let block_bytes = &whole[from..whole.len().min(from + 262_144)];
+                if let Some(buffer) = buffer {
+                    let found = &self.buffers[buffer.as_usize()][..block_bytes.len()];
+                    assert_eq!(found, block_bytes, "the buffer begins with the block");
+                }
+                self.verified.push((object.0[0], block, buffer.is_some()));
+            }
         }
     }
 
@@ -297,6 +315,25 @@ fn objects_come_whole_and_in_parts_from_drives_and_from_memory() {
         }
     }
     assert_eq!(bench.reports, []);
+}
+
+#[test]
+fn of_the_chunks_that_are_read_some_have_a_block_verified() {
+    let mut bench = Bench::new();
+    bench.get("v.mp4", "");
+    // Three chunks of 262,144 and a last one of 213,568: every second, each a whole block.
+    assert_eq!(bench.verified, [(1, 1, true), (1, 3, true)]);
+    // Chunks that begin inside a block: the block is read again.
+    bench.get("v.mp4", "Range: bytes=300000-899999\r\n");
+    assert_eq!(bench.verified[2..], [(1, 2, false)]);
+    bench.get("list.m3u8", "");
+    bench.get("w.mp4", "");
+    assert_eq!(bench.verified[3..], [(2, 0, true)], "what is in memory is not read");
+    assert_eq!(bench.worker.counters().verified, 4);
+
+    let mut bench = Bench::with(Config { verify_every: 0, ..config() });
+    bench.get("v.mp4", "");
+    assert_eq!((bench.verified.len(), bench.worker.counters().verified), (0, 0));
 }
 
 #[test]

@@ -7,6 +7,7 @@ use model::id::ObjectId;
 use model::limits::DIRECT_ALIGN;
 use model::object::{BLOCK_LEN, Blocks, block_len};
 use model::units::{Bytes, Nanos};
+use store::health::Verdict;
 use store::layout;
 use store::publish::{Action, Event, Publication};
 
@@ -31,9 +32,16 @@ pub(crate) fn adopt(shared: &Shared, drive: &Drive, object: ObjectId, pause: Nan
         Ok(None) if shared.is_stopping() => {}
         Ok(None) => keeper::drop_copy(shared, drive, object),
         Err(error) if error.is_missing() => {}
+        Err(error) if error.is_one_place() && bears(shared, drive) => {
+            keeper::drop_copy(shared, drive, object);
+        }
         Err(error) => shared.drive_failed(drive, &error),
     }
     false
+}
+
+fn bears(shared: &Shared, drive: &Drive) -> bool {
+    drive.object_failed(shared.now()) == Verdict::SetObjectAside
 }
 
 /// The blocks of an object's file if all are right; none if one is not, or if all must stop.

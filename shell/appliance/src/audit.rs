@@ -54,10 +54,7 @@ fn give_small_objects(shared: &Shared) {
                 shared.publish_small(object, &extent, bytes);
             }
             Ok(_) => keeper::damaged(shared, drive, object, "does not have its hash any more"),
-            Err(error) if error.is_missing() => {
-                keeper::damaged(shared, drive, object, "has no file")
-            }
-            Err(error) => shared.drive_failed(drive, &error),
+            Err(error) => keeper::unreadable(shared, drive, object, &error),
         }
     }
 }
@@ -100,7 +97,7 @@ fn walk(shared: &Shared, drive: &Drive) -> bool {
         }
         for (object, extent) in expected {
             if !seen.contains(&object) && shared.locate(&object) == Some(extent) {
-                keeper::damaged(shared, drive, object, "has no file");
+                keeper::missing(shared, drive, object);
                 found += 1;
             }
         }
@@ -141,7 +138,7 @@ fn check_len(shared: &Shared, drive: &Drive, object: ObjectId) -> bool {
         // It may just have been evicted; if it was not, the listing says so next time.
         Err(error) if error.is_missing() => false,
         Err(error) => {
-            shared.drive_failed(drive, &error);
+            keeper::unreadable(shared, drive, object, &error);
             true
         }
     }

@@ -55,6 +55,8 @@ serve_counters! {
     reads: |c| c.reads,
     /// Bytes asked of drives.
     read_bytes: |c| c.read_bytes,
+    /// Chunks of which a block was given to be verified.
+    verified: |c| c.verified,
     /// Drive operations that failed.
     drive_faults: |c| c.drive_faults,
     /// Bodies broken off.

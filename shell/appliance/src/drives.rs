@@ -14,9 +14,10 @@ use model::extent::{DriveIndex, FileName};
 use model::id::{DriveId, ObjectId};
 use model::limits::DIRECT_ALIGN;
 use model::object::{BlockHash, Blocks, BlocksError};
-use model::units::Bytes;
+use model::units::{Bytes, Instant, Nanos};
 use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
+use store::health::{Health, Verdict};
 use store::layout::{self, Footer, FooterError};
 use store::log::{self, Change, Damage, Entry, RECORD_LEN, Sequence};
 use store::marker::{Marker, MarkerError};
@@ -36,6 +37,9 @@ pub struct Drive {
     log: Mutex<DriveLog>,
     /// Why it is set aside; none while it is in use.
     set_aside: Mutex<Option<String>>,
+    health: Mutex<Health>,
+    /// When it had no room though it said so.
+    full_at: Mutex<Option<Instant>>,
 }
 
 /// What was found when a drive was opened.
@@ -137,13 +141,24 @@ struct DriveLog {
     entries: BTreeMap<ObjectId, Entry>,
 }
 
+/// Three objects in an hour are bad places; the fourth says that the drive is dying. Arbitrary, and
+/// far from both: a good drive loses an object in months, a dying one fails at every other read.
+const HEALTH: store::health::Config =
+    store::health::Config { objects_max: 3, window: Nanos::seconds(3600) };
+
+/// A drive that had no room is asked again after this: something may have been evicted.
+const FULL_FOR: Nanos = Nanos::seconds(60);
+
 /// A log longer than this is not one: a 100,000-object drive's is under 26 MB.
 const INDEX_FILE_MAX: Bytes = Bytes::mib(1024);
+
+/// One hash of an object file's table.
+const HASH_LEN: Bytes = Bytes(32);
 
 /// What an error of the kernel means for the drive. O_DIRECT reads of a bad sector say ENODATA, not
 /// EIO, and XFS says EUCLEAN or ESHUTDOWN when it has given up (facts of 2026-11: both were seen).
 pub fn fault_of(errno: Errno) -> Fault {
-    const SET_ASIDE: [Errno; 11] = [
+    const SET_ASIDE: [Errno; 12] = [
         Errno::IO,
         Errno::NODATA,
         Errno::ROFS,
@@ -155,6 +170,7 @@ pub fn fault_of(errno: Errno) -> Fault {
         Errno::TIMEDOUT,
         Errno::REMOTEIO,
         Errno::STALE,
+        Errno::NOTCONN,
     ];
     if SET_ASIDE.contains(&errno) {
         Fault::SetAside
@@ -163,6 +179,14 @@ pub fn fault_of(errno: Errno) -> Fault {
     } else {
         Fault::Io
     }
+}
+
+/// True of an error that may be one bad place: where an object is read, it means that object. Where
+/// a folder or the index is read, or anything is written or flushed, it means the drive.
+pub fn is_one_place(errno: Errno) -> bool {
+    const PLACES: [Errno; 6] =
+        [Errno::IO, Errno::NODATA, Errno::BADMSG, Errno::UCLEAN, Errno::REMOTEIO, Errno::TIMEDOUT];
+    PLACES.contains(&errno)
 }
 
 impl Drive {
@@ -183,6 +207,8 @@ impl Drive {
             marker_file,
             log: Mutex::new(log),
             set_aside: Mutex::new(None),
+            health: Mutex::new(Health::new(HEALTH)),
+            full_at: Mutex::new(None),
         };
         Ok((drive, loaded))
     }
@@ -218,6 +244,26 @@ impl Drive {
         let first = set_aside.is_none();
         set_aside.get_or_insert_with(|| reason.to_owned());
         first
+    }
+
+    /// An object could not be read for the drive's sake: does it go, or the drive?
+    pub fn object_failed(&self, now: Instant) -> Verdict {
+        lock(&self.health).object_failed(now)
+    }
+
+    /// It had no room for what should fit: for a while nothing is put on it.
+    pub(crate) fn note_full(&self, now: Instant) {
+        *lock(&self.full_at) = Some(now);
+    }
+
+    /// True for a while after `note_full`.
+    pub(crate) fn is_full(&self, now: Instant) -> bool {
+        lock(&self.full_at).is_some_and(|at| now.since(at) < FULL_FOR)
+    }
+
+    /// True while its marker can be found: a drive that lost it is not there any more.
+    pub fn has_marker(&self) -> bool {
+        rustix::fs::statat(&self.root, layout::MARKER, AtFlags::SYMLINK_NOFOLLOW).is_ok()
     }
 
     /// How large it is and how much of that is free.
@@ -332,6 +378,38 @@ impl Drive {
         read_table(&fd, object, len)
     }
 
+    /// What the object's file says that the hash of a block is. Not proved: one page of the table is
+    /// read, where a proof takes all of it.
+    pub fn read_block_hash(
+        &self,
+        object: ObjectId,
+        len: Bytes,
+        block: u64,
+    ) -> Result<BlockHash, DriveError> {
+        let sections = layout::sections(len);
+        if sections.table_len == Bytes::ZERO {
+            return Ok(BlockHash(object.0));
+        }
+        let at = sections.table_offset + Bytes(block * HASH_LEN.0);
+        let page_at = at.align_down(DIRECT_ALIGN);
+        let mut page = Pages::zeroed(DIRECT_ALIGN);
+        let fd = self.open_read(&layout::object_file(&object))?;
+        read_at(&fd, page.bytes_mut(), page_at)?;
+        let hash = &page.bytes()[(at - page_at).as_usize()..][..HASH_LEN.as_usize()];
+        Ok(BlockHash(hash.try_into().expect("cut to its length")))
+    }
+
+    /// The object that was scrubbed last, before a restart.
+    pub fn scrubbed_to(&self) -> Option<ObjectId> {
+        let bytes = read_small(&self.root, layout::SCRUB).ok()??;
+        std::str::from_utf8(&bytes).ok()?.trim().parse().ok()
+    }
+
+    /// Keeps it.
+    pub fn keep_scrubbed_to(&self, object: ObjectId) -> Result<(), DriveError> {
+        replace(&self.root, layout::SCRUB, format!("{object}\n").as_bytes())
+    }
+
     /// The names in a folder.
     pub fn list(&self, folder: &FileName) -> Result<Vec<String>, DriveError> {
         list(&self.root, folder)
@@ -419,6 +497,11 @@ impl DriveError {
         Self { fault: Fault::SetAside, deed: "use", file: "a drive set aside".to_owned(), error }
     }
 
+    /// True if it may be one bad place: see [`is_one_place`].
+    pub fn is_one_place(&self) -> bool {
+        self.error.raw_os_error().is_some_and(|raw| is_one_place(Errno::from_raw_os_error(raw)))
+    }
+
     /// True if the file was not there.
     pub fn is_missing(&self) -> bool {
         self.error.kind() == io::ErrorKind::NotFound
@@ -483,15 +566,19 @@ fn walk(root: &OwnedFd) -> Result<BTreeMap<ObjectId, Entry>, DriveError> {
             let Ok(object) = name.parse::<ObjectId>() else { continue };
             let file = layout::object_file(&object);
             let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-            let fd = rustix::fs::openat(root, &*file.0, flags, Mode::empty())
-                .map_err(to("open", &file.0))?;
-            let blocks = read_footer(&fd, &file)
-                .and_then(|footer| read_table(&fd, footer.object, footer.len));
+            let opened = rustix::fs::openat(root, &*file.0, flags, Mode::empty())
+                .map_err(|errno| ObjectFileError::from(to("open", &file.0)(errno)));
+            let blocks = opened.and_then(|fd| {
+                let footer = read_footer(&fd, &file)?;
+                read_table(&fd, footer.object, footer.len)
+            });
             match blocks {
                 Ok(blocks) if blocks.id() == object => {
                     entries.insert(object, Entry { offset: Bytes::ZERO, len: blocks.len() });
                 }
-                Err(ObjectFileError::Drive(error)) if error.fault == Fault::SetAside => {
+                Err(ObjectFileError::Drive(error))
+                    if error.fault == Fault::SetAside && !error.is_one_place() =>
+                {
                     return Err(error);
                 }
                 Ok(_) | Err(_) => tracing::warn!(file = %file.0, "not an object, left out"),

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use model::extent::DriveIndex;
 use model::handle::{ConnectionId, FileSlot};
 use model::id::ObjectId;
+use model::object::block_len;
 use model::units::{Bytes, Instant, Nanos};
 use tls::{Acceptor, Progress, Session};
 use uring::{Completion, Errno, Ring, Token, Wait};
@@ -27,6 +28,8 @@ use crate::counters::ServeCounters;
 use crate::listen::Listener;
 use crate::mailbox::{Letter, Mailbox};
 use crate::socket::{Incoming, Socket, Transport};
+use crate::storage::Sample;
+use crate::verify;
 
 /// Submission queue entries.
 const RING_ENTRIES: u32 = 512;
@@ -57,10 +60,19 @@ pub struct Setup {
     pub mailbox: Mailbox,
     /// Where counters go.
     pub counters: Arc<ServeCounters>,
-    /// Told when a drive fails.
-    pub report: Box<dyn FnMut(DriveIndex, ObjectId, Fault) + Send>,
+    /// Told what was found on drives. Must not block.
+    pub report: Box<dyn FnMut(Finding) + Send>,
     /// Called once, when the ring is made: nothing after it needs another.
     pub ring_is_made: fn(),
+}
+
+/// What a worker found on a drive.
+#[derive(Clone, Copy, Debug)]
+pub enum Finding {
+    /// An object could not be read.
+    Fault(DriveIndex, ObjectId, Fault),
+    /// A block was sent to a viewer.
+    Sample(Sample),
 }
 
 /// Runs a worker until it is told to stop and has.
@@ -93,7 +105,7 @@ struct EventLoop {
     drives: Vec<Option<OwnedFd>>,
     mailbox: Mailbox,
     counters: Arc<ServeCounters>,
-    report: Box<dyn FnMut(DriveIndex, ObjectId, Fault) + Send>,
+    report: Box<dyn FnMut(Finding) + Send>,
     follow: VecDeque<Follow>,
     /// Sealed records on their way to the kernel; hot.
     scratch: Vec<u8>,
@@ -225,7 +237,16 @@ impl EventLoop {
                     self.ring.read(slot, offset, len, buffer, Token(u64::from(buffer.0)));
                 }
                 Action::Close { connection, ending } => self.close(connection, ending),
-                Action::Report { drive, object, fault } => (self.report)(drive, object, fault),
+                Action::Verify { drive, object, object_len, block, buffer } => {
+                    let len = block_len(object_len, block).as_usize();
+                    let bytes = buffer.map(|buffer| &self.ring.buffer(buffer)[..len]);
+                    let hash = bytes.map(|bytes| verify::hash(block, bytes, object_len));
+                    let sample = Sample { drive, object, object_len, block, hash };
+                    (self.report)(Finding::Sample(sample));
+                }
+                Action::Report { drive, object, fault } => {
+                    (self.report)(Finding::Fault(drive, object, fault));
+                }
             }
         }
     }

@@ -12,6 +12,7 @@ use model::extent::DriveIndex;
 use model::limits::{DIRECT_ALIGN, SMALL_OBJECT_MAX};
 use model::object::{BLOCK_LEN, Blocks, block_count, block_len};
 use model::units::{Bytes, Nanos};
+use store::health::Verdict;
 use store::layout;
 use store::publish::{self, Action, Fault, Outcome, Publication};
 
@@ -344,7 +345,11 @@ impl Filling<'_> {
         match self.drive.read(file, bytes, Bytes(index * BLOCK_LEN.0)) {
             Ok(()) => len,
             Err(error) => {
-                self.shared.drive_failed(self.drive, &error);
+                let bad_place = error.is_one_place()
+                    && self.drive.object_failed(self.shared.now()) == Verdict::SetObjectAside;
+                if !bad_place {
+                    self.shared.drive_failed(self.drive, &error);
+                }
                 Bytes::ZERO
             }
         }

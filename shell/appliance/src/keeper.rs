@@ -1,9 +1,13 @@
 //! Plans, and carries out what a plan asks for besides fetching: evictions and unwanted parts.
-//! Looks at objects that a worker could not read.
+//! Looks at objects that somebody doubts, and sets them aside: hidden, told to control, removed and
+//! filled again.
+
+use std::sync::atomic::Ordering;
 
 use model::extent::{DriveIndex, FileName};
 use model::id::ObjectId;
 use model::units::Nanos;
+use store::health::Verdict;
 use store::layout;
 use store::log::Change;
 use store::publish::{Action, Event, Outcome, Removal};
@@ -11,7 +15,7 @@ use store::publish::{Action, Event, Outcome, Removal};
 use crate::adopt;
 use crate::drives::{Drive, DriveError};
 use crate::format::gigabytes;
-use crate::shared::Shared;
+use crate::shared::{Doubt, Shared};
 
 /// Runs until all must stop.
 pub(crate) fn run(shared: &Shared) {
@@ -19,8 +23,8 @@ pub(crate) fn run(shared: &Shared) {
     while shared.wait_for_planning() {
         let chores = shared.plan();
         without_room = say_what_finds_no_room(shared, without_room);
-        for object in &chores.suspects {
-            examine(shared, *object);
+        for (object, doubt) in &chores.suspects {
+            examine(shared, *object, doubt);
         }
         let mut done = 0;
         for (object, index) in &chores.drop_parts {
@@ -112,24 +116,69 @@ pub(crate) fn drop_copy(shared: &Shared, drive: &Drive, object: ObjectId) {
 
 /// Hides an object and removes what is left of it, so that it is filled again.
 pub(crate) fn damaged(shared: &Shared, drive: &Drive, object: ObjectId, what: &str) {
-    tracing::warn!(drive = %drive.marker().id, %object, what, "object damaged");
+    if shared.locate(&object).is_none_or(|extent| extent.drive != drive.index()) {
+        return; // It was evicted while somebody looked at it.
+    }
+    tracing::warn!(drive = %drive.marker().id, %object, what, "object set aside");
     if evict(shared, object) {
+        shared.integrity.objects_set_aside.fetch_add(1, Ordering::Relaxed);
         let path = drive.path().display();
         shared.note("drive", format!("{path}: object {object} {what}; it is filled again"));
         shared.replan();
     }
 }
 
-/// A worker could not read this object: verifies it, and has it filled again unless all is right.
-fn examine(shared: &Shared, object: ObjectId) {
+/// The file of an object could not be opened or read: the object is set aside, or its drive, if the
+/// error speaks of the drive or too many objects failed before.
+pub(crate) fn unreadable(shared: &Shared, drive: &Drive, object: ObjectId, error: &DriveError) {
+    if error.is_missing() {
+        missing(shared, drive, object);
+    } else if error.is_one_place() {
+        one_place_failed(shared, drive, object, &error.to_string());
+    } else {
+        shared.drive_failed(drive, error);
+    }
+}
+
+/// An object has no file: it lost it, or the drive lost everything.
+pub(crate) fn missing(shared: &Shared, drive: &Drive, object: ObjectId) {
+    if drive.has_marker() {
+        damaged(shared, drive, object, "has no file");
+    } else {
+        let reason =
+            format!("its marker is gone, and the file of object {object}: was it unmounted?");
+        shared.set_aside(drive.index(), &reason);
+    }
+}
+
+fn one_place_failed(shared: &Shared, drive: &Drive, object: ObjectId, what: &str) {
+    let indexed = shared.locate(&object).is_some_and(|extent| extent.drive == drive.index());
+    if !indexed {
+        return; // Another viewer met it, and it is gone by now.
+    }
+    match drive.object_failed(shared.now()) {
+        Verdict::SetObjectAside => {
+            damaged(shared, drive, object, &format!("is unreadable: {what}"))
+        }
+        Verdict::SetDriveAside => {
+            let reason = format!("too many objects are unreadable, at last {object}: {what}");
+            shared.set_aside(drive.index(), &reason);
+        }
+    }
+}
+
+/// Somebody doubts this object: verifies it, and has it filled again unless all is right.
+fn examine(shared: &Shared, object: ObjectId, doubt: &Doubt) {
     let Some(extent) = shared.locate(&object) else { return };
     let Some(drive) = shared.drive(extent.drive) else { return };
+    if let Doubt::Unreadable(what) = doubt {
+        return one_place_failed(shared, drive, object, what);
+    }
     match adopt::verified(shared, drive, object, Nanos(0)) {
         Ok(Some(_)) => tracing::info!(%object, "every block of it is right"),
         Ok(None) if shared.is_stopping() => {}
         Ok(None) => damaged(shared, drive, object, "is not what it should be"),
-        Err(error) if error.is_missing() => damaged(shared, drive, object, "has no file"),
-        Err(error) => shared.drive_failed(drive, &error),
+        Err(error) => unreadable(shared, drive, object, &error),
     }
 }
 

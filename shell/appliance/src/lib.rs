@@ -21,6 +21,8 @@
 //!   keeper       thread: plan, evict
 //!   filler       threads: from source to drive
 //!   audit        thread: index against files
+//!   scrub        threads: a drive from end to end, every block against its hash
+//!   verify       thread: blocks that viewers were sent, one of many
 //!   adopt        a file that the index lost is made visible again
 //!   control_link thread: reports out, manifests in
 //!   source       HTTP with ranges
@@ -49,9 +51,11 @@ pub mod listen;
 pub mod mailbox;
 pub mod metrics;
 pub mod pages;
+mod scrub;
 pub mod server;
 mod shared;
 mod socket;
 pub mod source;
 pub mod state_file;
 pub mod storage;
+mod verify;

@@ -35,7 +35,7 @@ const fn row(
     Row { name, kind, help, of }
 }
 
-const ROWS: [Row; 15] = [
+const ROWS: [Row; 16] = [
     row("connections_accepted_total", Kind::Counter, "Connections accepted.", |s| &s.accepted),
     row("connections_refused_total", Kind::Counter, "Connections closed on arrival, full.", |s| {
         &s.refused
@@ -60,6 +60,9 @@ const ROWS: [Row; 15] = [
     row("drive_reads_total", Kind::Counter, "Reads asked of drives for viewers.", |s| &s.reads),
     row("drive_read_bytes_total", Kind::Counter, "Bytes asked of drives for viewers.", |s| {
         &s.read_bytes
+    }),
+    row("chunks_sampled_total", Kind::Counter, "Chunks with a block to be verified.", |s| {
+        &s.verified
     }),
     row("drive_faults_total", Kind::Counter, "Drive operations that failed.", |s| &s.drive_faults),
     row("bodies_aborted_total", Kind::Counter, "Bodies broken off by a drive fault.", |s| {
@@ -172,6 +175,7 @@ mod tests {
             read_bytes: 13,
             drive_faults: 14,
             aborted: 15,
+            verified: 17,
         };
         let shared = Arc::new(ServeCounters::default());
         shared.store(&counters);

@@ -25,7 +25,7 @@ use worker::Fault;
 use crate::config::Settings;
 use crate::confine::{Grants, close_rings, confine, drop_privileges};
 use crate::counters::ServeCounters;
-use crate::event_loop::{self, Setup};
+use crate::event_loop::{self, Finding, Setup};
 use crate::listen::Listener;
 use crate::mailbox::{Letter, Sender, mailbox};
 use crate::storage::{self, Storage, StorageHandle};
@@ -33,7 +33,8 @@ use crate::{agent_link, listen, metrics};
 
 /// Read buffers of one worker, 260 KiB each; more would only wait in memory for the CPU.
 const BUFFERS_MAX: usize = 512;
-/// Faults that wait to be looked at. One more is dropped: the drive is known to be bad by then.
+/// Faults and samples that wait to be looked at. One more is dropped: the drive is known to be bad by
+/// then, and there will be other samples.
 const FAULTS_MAX: usize = 1024;
 /// What the agent says that waits to be reported; a report takes no more.
 const NOTES_MAX: usize = 20;
@@ -42,8 +43,6 @@ const DESCRIPTORS_BESIDE: usize = 1024;
 /// How often the main thread looks around.
 const ROUND: Duration = Duration::from_millis(200);
 
-/// A drive operation that failed on a worker.
-type FaultReport = (DriveIndex, ObjectId, Fault);
 /// Rows of `/metrics` that do not come from workers.
 type MetricRows = Arc<Mutex<Vec<(String, f64, &'static str)>>>;
 
@@ -117,6 +116,7 @@ fn storage_config(settings: &Settings) -> storage::Config {
             concurrency: settings.fill_concurrency,
         },
         small_budget: settings.small_objects_max,
+        scrub_rate: Some(settings.scrub_rate).filter(|rate| rate.0 != 0),
         about: storage::About {
             software: env!("CARGO_PKG_VERSION").to_owned(),
             base_url: settings.base_url.clone(),
@@ -144,6 +144,7 @@ fn worker_config(settings: &Settings) -> worker::Config {
         idle_timeout: settings.idle_timeout,
         token_leeway: settings.token_leeway,
         progress_timeout: settings.progress_timeout,
+        verify_every: settings.verify_every,
     }
 }
 
@@ -151,7 +152,7 @@ fn start_workers(
     settings: &Settings,
     acceptor: &Acceptor,
     counters: &[Arc<ServeCounters>],
-    faults: &SyncSender<FaultReport>,
+    faults: &SyncSender<Finding>,
     ring_is_made: fn(),
 ) -> anyhow::Result<Vec<WorkerThread>> {
     let mut workers = Vec::new();
@@ -164,8 +165,8 @@ fn start_workers(
             drives: settings.drives.iter().map(|path| open_directory(path)).collect(),
             mailbox,
             counters: counters.clone(),
-            report: Box::new(move |drive, object, fault| {
-                let _ = faults.try_send((drive, object, fault));
+            report: Box::new(move |finding| {
+                let _ = faults.try_send(finding);
             }),
             ring_is_made,
         };
@@ -259,7 +260,7 @@ fn start_listening(listeners: Vec<Vec<Listener>>, workers: &[WorkerThread]) -> a
 /// Looks after faults and metrics until a signal comes; fails if a worker ends by itself.
 fn watch(
     stop: &AtomicBool,
-    faults: &Receiver<FaultReport>,
+    faults: &Receiver<Finding>,
     notes: &Receiver<String>,
     workers: &[WorkerThread],
     storage: &StorageHandle,
@@ -268,7 +269,10 @@ fn watch(
     let mut rows_at = Instant::now();
     while !stop.load(Ordering::Relaxed) {
         match faults.recv_timeout(ROUND) {
-            Ok(fault) => handle_fault(storage, fault),
+            Ok(Finding::Fault(drive, object, fault)) => {
+                handle_fault(storage, drive, object, fault);
+            }
+            Ok(Finding::Sample(sample)) => storage.verify(sample),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => bail!("all workers have ended"),
         }
@@ -287,7 +291,7 @@ fn watch(
 }
 
 /// What a worker could not read is for storage to judge.
-fn handle_fault(storage: &StorageHandle, (drive, object, fault): FaultReport) {
+fn handle_fault(storage: &StorageHandle, drive: DriveIndex, object: ObjectId, fault: Fault) {
     let errno = (fault.errno != 0).then(|| Errno::from_raw_os_error(fault.errno));
     storage.read_failed(drive, object, errno);
 }
@@ -300,7 +304,17 @@ fn metric_rows(storage: &StorageHandle) -> Vec<(String, f64, &'static str)> {
     }
     let drives = storage.drives();
     let fill = storage.fill();
+    let integrity = storage.integrity();
     let mut rows = Vec::new();
+    for (drive, scrub) in drives.iter().zip(&integrity.drives) {
+        let name = format!("drive_scrub_position{{drive=\"{}\"}}", drive.index);
+        let help = "How far through the drive the scrub is, 0 to 1.";
+        rows.push((name, number(scrub.at) / number(u64::MAX), help));
+    }
+    for (drive, scrub) in drives.iter().zip(&integrity.drives) {
+        let name = format!("drive_scrub_passes{{drive=\"{}\"}}", drive.index);
+        rows.push((name, number(scrub.passes), "Whole scrubs of the drive since the start."));
+    }
     for (name, help, of) in [
         ("drive_free_bytes", "Free, the reserve taken off.", 0),
         ("drive_objects", "Objects on the drive.", 1),
@@ -321,6 +335,11 @@ fn metric_rows(storage: &StorageHandle) -> Vec<(String, f64, &'static str)> {
         ("fill_bytes_wanted", "Bytes in the manifest.", fill.bytes_wanted.0),
         ("fill_bytes_held", "Of these, published or verified.", fill.bytes_held.0),
         ("fill_fetched_bytes", "Bytes fetched since the start.", fill.fetched.0),
+        ("scrub_objects", "Objects scrubbed since the start.", integrity.scrubbed_objects),
+        ("scrub_bytes", "Bytes of blocks found right by the scrub.", integrity.scrubbed.0),
+        ("samples_verified", "Blocks verified that were served.", integrity.samples),
+        ("samples_wrong", "Of these, wrong.", integrity.samples_wrong),
+        ("objects_set_aside", "Objects found bad and filled again.", integrity.objects_set_aside),
         ("manifest_generation", "Generation of the manifest in force.", fill.generation.0),
     ];
     rows.extend(plain.map(|(name, help, value)| (name.to_owned(), number(value), help)));

@@ -18,12 +18,14 @@ use model::extent::{DriveIndex, Extent};
 use model::id::{Generation, ObjectId};
 use model::limits::SMALL_OBJECT_MAX;
 use model::manifest::Manifest;
+use model::object::BlockHash;
 use model::units::{Bytes, Instant, Nanos, UnixSeconds};
 use store::index::Index;
 use store::inventory::{Delta, Inventory, InventoryState};
 use store::layout;
 
 use crate::drives::{Drive, DriveError, lock};
+use crate::scrub;
 use crate::storage::{Config, Counters};
 use worker::Update;
 
@@ -34,12 +36,17 @@ pub(crate) struct Shared {
     pub(crate) slots: Vec<Slot>,
     /// Bytes of whole blocks that came from sources since the start.
     pub(crate) fetched: AtomicU64,
+    pub(crate) integrity: Integrity,
+    /// How far each drive is scrubbed, in the order of `slots`.
+    scrubs: Vec<scrub::Progress>,
     started: std::time::Instant,
     limiter: Option<Mutex<Limiter>>,
     stopping: AtomicBool,
     state: Mutex<State>,
     /// Told when there is something to fetch or to plan, and when all must stop.
     changed: Condvar,
+    /// Told when there is a sample, and when all must stop.
+    sampled: Condvar,
 }
 
 /// One configured drive.
@@ -67,13 +74,49 @@ struct State {
     postponed: BTreeMap<ObjectId, (Instant, u32)>,
     queue: VecDeque<Fetch>,
     replan: bool,
-    /// Objects that a worker could not read. Invariant: at most `SUSPECTS_MAX`.
-    suspects: BTreeSet<ObjectId>,
+    /// Objects that somebody doubts. Invariant: at most `SUSPECTS_MAX`.
+    suspects: BTreeMap<ObjectId, Doubt>,
+    /// Blocks that viewers were sent, to be verified. Invariant: at most `SAMPLES_MAX`.
+    samples: VecDeque<Sample>,
     /// Objects whose bytes workers have in memory.
     small: BTreeMap<ObjectId, Bytes>,
     /// Invariant: the sum of `small`.
     small_used: Bytes,
     sink: Box<dyn FnMut(Update) + Send>,
+}
+
+/// Why an object is looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Doubt {
+    /// Somebody could not read it, or read something else: all of it is verified.
+    Suspect,
+    /// The drive says itself that it cannot be read, in these words.
+    Unreadable(String),
+}
+
+/// A block that a viewer was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sample {
+    /// On which drive.
+    pub drive: DriveIndex,
+    /// Of which object.
+    pub object: ObjectId,
+    /// How long that is.
+    pub object_len: Bytes,
+    /// Which block.
+    pub block: u64,
+    /// What the bytes that were sent hash to; none if they were not a whole block.
+    pub hash: Option<BlockHash>,
+}
+
+/// What was found to be right and wrong since the start.
+#[derive(Debug, Default)]
+pub(crate) struct Integrity {
+    pub(crate) scrubbed_objects: AtomicU64,
+    pub(crate) scrubbed_bytes: AtomicU64,
+    pub(crate) samples: AtomicU64,
+    pub(crate) samples_wrong: AtomicU64,
+    pub(crate) objects_set_aside: AtomicU64,
 }
 
 /// A part file.
@@ -115,8 +158,8 @@ pub(crate) struct Claim {
 pub(crate) struct Chores {
     pub(crate) evict: Vec<ObjectId>,
     pub(crate) drop_parts: Vec<(ObjectId, DriveIndex)>,
-    /// Objects that a worker could not read.
-    pub(crate) suspects: BTreeSet<ObjectId>,
+    /// Objects that somebody doubts.
+    pub(crate) suspects: BTreeMap<ObjectId, Doubt>,
 }
 
 /// What the audit should do with a file.
@@ -142,8 +185,10 @@ const PLAN: plan::Config = plan::Config { fetch_max: 1024, evict_max: 256, urls_
 const INVENTORY_CHANGES_MAX: usize = 16_384;
 /// The wire takes 20.
 const ERRORS_MAX: usize = 20;
-/// Suspects beyond this are left to the audit.
+/// Suspects beyond this are left to the scrub.
 const SUSPECTS_MAX: usize = 1024;
+/// Samples beyond this are dropped: there will be others.
+const SAMPLES_MAX: usize = 256;
 /// First wait before an object that was given up is tried again; doubles with each time.
 const POSTPONE_FIRST: Nanos = Nanos::seconds(2);
 /// Longest such wait.
@@ -175,21 +220,26 @@ impl Shared {
             postponed: BTreeMap::new(),
             queue: VecDeque::new(),
             replan: true,
-            suspects: BTreeSet::new(),
+            suspects: BTreeMap::new(),
+            samples: VecDeque::new(),
             small: BTreeMap::new(),
             small_used: Bytes::ZERO,
             sink,
         };
+        let scrubs = slots.iter().map(|_| scrub::Progress::default()).collect();
         Self {
             config,
             counters,
             slots,
+            scrubs,
             fetched: AtomicU64::new(0),
+            integrity: Integrity::default(),
             started: std::time::Instant::now(),
             limiter,
             stopping: AtomicBool::new(false),
             state: Mutex::new(state),
             changed: Condvar::new(),
+            sampled: Condvar::new(),
         }
     }
 
@@ -203,6 +253,7 @@ impl Shared {
         let _state = self.lock();
         self.stopping.store(true, Ordering::SeqCst);
         self.changed.notify_all();
+        self.sampled.notify_all();
     }
 
     pub(crate) fn is_stopping(&self) -> bool {
@@ -240,6 +291,11 @@ impl Shared {
         })
     }
 
+    /// How far a drive is scrubbed.
+    pub(crate) fn scrub(&self, drive: DriveIndex) -> &scrub::Progress {
+        &self.scrubs[drive.as_usize()]
+    }
+
     /// A drive that is in use.
     pub(crate) fn drive(&self, index: DriveIndex) -> Option<&Drive> {
         let drive = self.open_drives().find(|drive| drive.index() == index)?;
@@ -255,7 +311,8 @@ impl Shared {
                     drive: drive.index(),
                     set_aside: false,
                     capacity: space.capacity,
-                    free: space.free,
+                    // A quota, or a device that promised more than it has: the sum is wrong.
+                    free: if drive.is_full(self.now()) { Bytes::ZERO } else { space.free },
                     held: drive.held().1,
                 }),
                 Err(error) => self.drive_failed(drive, &error),
@@ -269,6 +326,9 @@ impl Shared {
         if error.fault == store::publish::Fault::SetAside {
             self.set_aside(drive.index(), &error.to_string());
         } else {
+            if error.fault == store::publish::Fault::Full {
+                drive.note_full(self.now());
+            }
             self.note("drive", format!("{}: {error}", drive.path().display()));
         }
     }
@@ -406,6 +466,8 @@ impl Shared {
     /// Waits for the next time to plan; false if all must stop.
     pub(crate) fn wait_for_planning(&self) -> bool {
         let mut state = self.lock();
+        // Others are told through the same `changed`, often: only the clock says when it is time.
+        let began = std::time::Instant::now();
         loop {
             if self.is_stopping() {
                 return false;
@@ -415,12 +477,14 @@ impl Shared {
             if state.replan {
                 return true;
             }
-            let (guard, waited) = self
-                .changed
-                .wait_timeout(state, PLAN_EVERY)
-                .unwrap_or_else(PoisonError::into_inner);
-            state = guard;
-            state.replan |= behind && waited.timed_out();
+            let left = PLAN_EVERY.saturating_sub(began.elapsed());
+            if left.is_zero() && behind {
+                state.replan = true;
+                continue;
+            }
+            let left = if left.is_zero() { PLAN_EVERY } else { left };
+            let waited = self.changed.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
@@ -450,14 +514,47 @@ impl Shared {
         Chores { evict: plan.evict, drop_parts, suspects }
     }
 
-    /// A worker could not read the object: the keeper will look at it.
-    pub(crate) fn suspect(&self, object: ObjectId) {
+    /// Somebody doubts the object: the keeper will look at it.
+    pub(crate) fn suspect(&self, object: ObjectId, doubt: Doubt) {
         let mut state = self.lock();
         if state.suspects.len() < SUSPECTS_MAX {
-            state.suspects.insert(object);
+            state.suspects.insert(object, doubt);
             state.replan = true;
             self.changed.notify_all();
         }
+    }
+
+    /// A viewer was sent this block: it will be looked at, unless there is too much to look at.
+    pub(crate) fn verify(&self, sample: Sample) {
+        let mut state = self.lock();
+        if state.samples.len() < SAMPLES_MAX {
+            state.samples.push_back(sample);
+            self.sampled.notify_one();
+        }
+    }
+
+    /// Waits for a sample; none if all must stop.
+    pub(crate) fn next_sample(&self) -> Option<Sample> {
+        let mut state = self.lock();
+        loop {
+            if self.is_stopping() {
+                return None;
+            }
+            if let Some(sample) = state.samples.pop_front() {
+                return Some(sample);
+            }
+            state = self.sampled.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// The first published object on a drive whose id is above `after`.
+    pub(crate) fn next_on(
+        &self,
+        drive: DriveIndex,
+        after: Option<ObjectId>,
+    ) -> Option<(ObjectId, Extent)> {
+        let state = self.lock();
+        state.index.next_on(drive, after).map(|(object, extent)| (object, extent.clone()))
     }
 
     /// Plans again as soon as possible.
@@ -617,6 +714,7 @@ mod tests {
             control: None,
             fill: FillConfig { rate_max: None, trust: None, concurrency: 1 },
             small_budget: Bytes::kib(100),
+            scrub_rate: None,
             about: About::default(),
         };
         Shared::new(config, Vec::new(), Box::new(|_| {}), Arc::default())

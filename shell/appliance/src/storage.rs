@@ -4,7 +4,8 @@
 //!           control_link ── manifest ──> shared <── index, inventory ── drives (at the start)
 //!                │                        │  ^
 //!   report <─────┘      keeper: plan ─────┤  ├──── filler x N: source -> drive -> publish
-//!                       evict, drop parts │  └──── audit: index against files
+//!                       evict, drop parts │  ├──── audit: index against files
+//!                                         │  └──── scrub, verify: blocks against hashes
 //!                                         v
 //!                           sink(Update) ──> every worker's mailbox
 //! ```
@@ -14,7 +15,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -31,11 +32,12 @@ use worker::Update;
 
 use crate::control_link::{self, ControlClient};
 use crate::counters::ServeCounters;
-use crate::drives::{Drive, Loaded, OpenError, fault_of};
-use crate::shared::{Shared, Slot};
+use crate::drives::{Drive, Loaded, OpenError, fault_of, is_one_place};
+pub use crate::shared::Sample;
+use crate::shared::{Doubt, Shared, Slot};
 use crate::source::TrustError;
 use crate::state_file::{StateError, StateFile};
-use crate::{audit, filler, keeper, source};
+use crate::{audit, filler, keeper, scrub, source, verify};
 
 /// What the storage side needs to know.
 #[derive(Clone, Debug)]
@@ -52,6 +54,8 @@ pub struct Config {
     pub fill: FillConfig,
     /// Most memory for small objects, in each process. Beyond it they are served from drives.
     pub small_budget: Bytes,
+    /// How fast each drive is scrubbed; none for not at all.
+    pub scrub_rate: Option<BitsPerSecond>,
     /// What the report says of this process.
     pub about: About,
 }
@@ -161,6 +165,32 @@ pub struct FillStatus {
     pub fetched: Bytes,
 }
 
+/// What was found to be right and wrong since the start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IntegrityStatus {
+    /// Objects that the scrub has looked at.
+    pub scrubbed_objects: u64,
+    /// Bytes of blocks that it found to be right.
+    pub scrubbed: Bytes,
+    /// Blocks verified that viewers were sent.
+    pub samples: u64,
+    /// Of these, wrong.
+    pub samples_wrong: u64,
+    /// Objects set aside: unreadable, wrong or without a file.
+    pub objects_set_aside: u64,
+    /// One for each drive.
+    pub drives: Vec<ScrubStatus>,
+}
+
+/// How far a drive is scrubbed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ScrubStatus {
+    /// From 0 to 2^64 in each pass.
+    pub at: u64,
+    /// Whole passes since the start.
+    pub passes: u64,
+}
+
 /// The storage side.
 #[derive(Debug)]
 pub struct Storage;
@@ -238,18 +268,43 @@ impl StorageHandle {
         self.shared.set_aside(drive, reason);
     }
 
-    /// A worker could not read an object; `errno` is none if its file was too short. A medium that
-    /// fails takes its drive out of use; otherwise the object's file is looked at, and filled again
-    /// if it is missing, short or wrong.
+    /// A worker could not read an object; `errno` is none if its file was too short. What speaks of
+    /// the drive takes that out of use; what may be one bad place takes the object, and too many of
+    /// these the drive; otherwise the object's file is looked at, and filled again if it is missing,
+    /// short or wrong.
     pub fn read_failed(&self, drive: DriveIndex, object: ObjectId, errno: Option<Errno>) {
-        match errno.filter(|errno| fault_of(*errno) == Fault::SetAside) {
-            Some(errno) => {
+        tracing::warn!(drive = drive.0, %object, ?errno, "object cannot be read");
+        match errno {
+            Some(errno) if is_one_place(errno) => {
+                self.shared.suspect(object, Doubt::Unreadable(errno.to_string()));
+            }
+            Some(errno) if fault_of(errno) == Fault::SetAside => {
                 self.shared.set_aside(drive, &format!("cannot read object {object}: {errno}"));
             }
-            None => {
-                tracing::warn!(drive = drive.0, %object, ?errno, "object cannot be read");
-                self.shared.suspect(object);
-            }
+            Some(_) | None => self.shared.suspect(object, Doubt::Suspect),
+        }
+    }
+
+    /// A worker sent this block to a viewer: was it right? Never waits.
+    pub fn verify(&self, sample: Sample) {
+        self.shared.verify(sample);
+    }
+
+    /// What was found to be right and wrong since the start.
+    pub fn integrity(&self) -> IntegrityStatus {
+        let now = |of: &AtomicU64| of.load(Ordering::Relaxed);
+        let integrity = &self.shared.integrity;
+        let drives = (0..).zip(&self.shared.slots).map(|(index, _)| {
+            let scrub = self.shared.scrub(DriveIndex(index));
+            ScrubStatus { at: now(&scrub.at), passes: now(&scrub.passes) }
+        });
+        IntegrityStatus {
+            scrubbed_objects: now(&integrity.scrubbed_objects),
+            scrubbed: Bytes(now(&integrity.scrubbed_bytes)),
+            samples: now(&integrity.samples),
+            samples_wrong: now(&integrity.samples_wrong),
+            objects_set_aside: now(&integrity.objects_set_aside),
+            drives: drives.collect(),
         }
     }
 
@@ -280,6 +335,14 @@ impl StorageHandle {
         }
         self.spawn("keeper", keeper::run)?;
         self.spawn("audit", audit::run)?;
+        self.spawn("verify", verify::run)?;
+        let shared = Arc::clone(&self.shared);
+        for index in shared.open_drives().map(Drive::index) {
+            self.spawn(&format!("scrub-{index}"), move |shared| {
+                let drive = shared.open_drives().find(|drive| drive.index() == index);
+                scrub::run(shared, drive.expect("open drives stay open"));
+            })?;
+        }
         for i in 0..self.shared.config.fill.concurrency {
             let (agent, client) = (source::agent(tls), client(&self.shared));
             self.spawn(&format!("fill-{i}"), move |shared| {
@@ -324,8 +387,12 @@ pub(crate) fn drive_statuses(shared: &Shared) -> Vec<DriveStatus> {
         let (id, set_aside, space, objects) = match slot {
             Slot::Refused(reason) => (None, Some(reason.clone()), None, 0),
             Slot::Open(drive) => {
+                let space = match drive.set_aside_reason() {
+                    // One that cannot even be measured is gone.
+                    None => drive.space().map_err(|error| shared.drive_failed(drive, &error)).ok(),
+                    Some(_) => None,
+                };
                 let reason = drive.set_aside_reason();
-                let space = if reason.is_none() { drive.space().ok() } else { None };
                 let objects = if reason.is_none() { drive.held().0 } else { 0 };
                 (Some(drive.marker().id), reason, space, objects)
             }
@@ -345,7 +412,7 @@ pub(crate) fn fill_status(shared: &Shared) -> FillStatus {
         bytes_wanted: progress.bytes_wanted,
         bytes_held: progress.bytes_held + progress.bytes_partial,
         objects_without_room: shared.plan_report().objects_without_room,
-        fetched: Bytes(shared.fetched.load(std::sync::atomic::Ordering::Relaxed)),
+        fetched: Bytes(shared.fetched.load(Ordering::Relaxed)),
     }
 }
 

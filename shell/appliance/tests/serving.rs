@@ -4,16 +4,17 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use appliance::clock;
 use appliance::counters::ServeCounters;
-use appliance::event_loop::{self, Setup};
+use appliance::event_loop::{self, Finding, Setup};
 use appliance::listen::Listener;
 use appliance::mailbox::{Letter, Sender, mailbox};
+use appliance::storage::Sample;
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
 use model::extent::{DriveIndex, Extent, FileName};
 use model::id::{Generation, ObjectId};
@@ -36,6 +37,8 @@ struct Served {
     thread: JoinHandle<Result<(), uring::RingError>>,
     path: String,
     content: Vec<u8>,
+    /// Blocks that were given to be verified.
+    sampled: Arc<Mutex<Vec<Sample>>>,
     _directory: tempfile::TempDir,
 }
 
@@ -63,20 +66,36 @@ fn serve() -> Served {
     let [(secure, first), (plain, second)] = listeners;
     let (sender, letters) = mailbox().unwrap();
     let counters = Arc::new(ServeCounters::default());
+    let sampled: Arc<Mutex<Vec<Sample>>> = Arc::default();
+    let samples = sampled.clone();
     let setup = Setup {
         config: config(),
         acceptor,
         drives: vec![Some(OwnedFd::from(std::fs::File::open(directory.path()).unwrap()))],
         mailbox: letters,
         counters: counters.clone(),
-        report: Box::new(|_, _, fault| panic!("drive fault {fault:?}")),
+        report: Box::new(move |finding| match finding {
+            Finding::Fault(_, _, fault) => panic!("drive fault {fault:?}"),
+            Finding::Sample(sample) => samples.lock().unwrap().push(sample),
+        }),
         ring_is_made: || {},
     };
     let thread = std::thread::spawn(move || event_loop::run(setup));
     let path = publish(&sender);
     sender.send(Letter::Listen(vec![first, second]));
     let client = Arc::new(client);
-    Served { secure, plain, client, sender, counters, thread, path, content, _directory: directory }
+    Served {
+        secure,
+        plain,
+        client,
+        sender,
+        counters,
+        thread,
+        path,
+        content,
+        sampled,
+        _directory: directory,
+    }
 }
 
 fn config() -> Config {
@@ -92,6 +111,7 @@ fn config() -> Config {
         idle_timeout: Nanos::seconds(30),
         token_leeway: Nanos::seconds(0),
         progress_timeout: Nanos::seconds(30),
+        verify_every: 4,
     }
 }
 
@@ -176,6 +196,23 @@ fn ranges_come_right_over_tls_and_plain_on_kept_connections() {
         }
     }
     assert!(served.stop() < Duration::from_secs(1), "idle connections do not hold up a stop");
+}
+
+#[test]
+fn what_is_sampled_on_the_way_to_a_viewer_is_what_the_block_hashes_to() {
+    let served = serve();
+    let mut plain = TcpStream::connect(served.plain).unwrap();
+    plain.write_all(served.request(0, LEN - 1).as_bytes()).unwrap();
+    let _ = response(&mut plain, LEN);
+    let sampled = served.sampled.lock().unwrap().clone();
+    // Twelve chunks, each a block; one of four is verified.
+    assert_eq!(sampled.iter().map(|sample| sample.block).collect::<Vec<_>>(), [3, 7, 11]);
+    for sample in sampled {
+        let from = usize::try_from(sample.block).unwrap() * 262_144;
+        let block = &served.content[from..LEN.min(from + 262_144)];
+        assert_eq!(sample.hash, Some(model::object::block_hash(sample.block, block, false)));
+    }
+    served.stop();
 }
 
 #[test]

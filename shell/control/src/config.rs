@@ -1,6 +1,6 @@
 //! Settings of `nearcast-control`: a TOML file, then environment variables.
 //!
-//! Every setting `a.b` can be overridden by the variable `CONTROL_A_B`. Unknown keys are refused.
+//! Every setting `a.b` can be overridden by the variable `CONTROL_A_B`, `[[s3]]` apart. Unknown keys are refused.
 //! `nearcast-control config` prints each effective value and where it came from.
 
 use std::fmt;
@@ -10,6 +10,8 @@ use std::str::FromStr;
 
 use model::units::Nanos;
 use serde::Deserialize;
+
+use crate::buckets;
 
 /// Effective settings.
 #[derive(Clone, Debug)]
@@ -58,6 +60,11 @@ pub struct Config {
     pub steering_ttl: Nanos,
     /// `demo.controls`: where the demo listens for the page's fault buttons. Set by the demo only.
     pub demo_controls: Option<BaseUrl>,
+    /// `fill.other_sites`: appliances may fetch from siblings of other sites, before they turn to
+    /// an origin. Default true.
+    pub fill_other_sites: bool,
+    /// `[[s3]]`: buckets whose objects appliances fetch by signed URLs. In the file only.
+    pub s3: Vec<buckets::Settings>,
     rows: Vec<Row>,
 }
 
@@ -133,6 +140,8 @@ struct File {
     playback: Playback,
     steering: Steering,
     demo: Demo,
+    fill: Fill,
+    s3: Vec<buckets::Settings>,
 }
 
 #[derive(Default, Deserialize)]
@@ -182,12 +191,19 @@ struct Demo {
     controls: Option<Scalar>,
 }
 
-/// A string or a number: all are read from text, so that the environment has the same forms.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Fill {
+    other_sites: Option<Scalar>,
+}
+
+/// A string, a number or a truth: all are read from text, so that the environment has the same forms.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Scalar {
     Text(String),
     Number(u64),
+    Truth(bool),
 }
 
 impl Config {
@@ -239,6 +255,8 @@ impl Config {
             )?,
             steering_ttl: pick.value("steering.ttl", file.steering.ttl, "10 s")?,
             demo_controls: pick.optional("demo.controls", file.demo.controls)?,
+            fill_other_sites: pick.value("fill.other_sites", file.fill.other_sites, "true")?,
+            s3: file.s3,
             rows: Vec::new(),
         };
         let config = Self { rows: pick.rows, ..config };
@@ -327,7 +345,7 @@ impl fmt::Display for Config {
                 None => writeln!(f, "# {key} is not set")?,
             }
         }
-        Ok(())
+        self.s3.iter().try_for_each(|bucket| write!(f, "{bucket}"))
     }
 }
 
@@ -422,6 +440,7 @@ impl<F: Fn(&str) -> Option<String>> Picker<F> {
         let text = match file? {
             Scalar::Text(text) => text,
             Scalar::Number(number) => number.to_string(),
+            Scalar::Truth(truth) => truth.to_string(),
         };
         Some((text, Origin::File))
     }
@@ -469,6 +488,7 @@ health.report_interval = "500 ms"  # default
 playback.token_lifetime = "4 h"  # default
 steering.ttl = "10 s"  # default
 # demo.controls is not set
+fill.other_sites = "true"  # default
 "#
         );
     }

@@ -13,6 +13,7 @@ pub mod access;
 pub mod api;
 mod attempts;
 mod authority;
+pub mod buckets;
 mod certificate;
 mod clock;
 pub mod config;

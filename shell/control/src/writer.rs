@@ -27,6 +27,7 @@ use wire::v1::signed::Kind;
 use crate::access::{self, Access, Known, Role, Token, TokenError};
 use crate::attempts::Attempts;
 use crate::authority::{self, OwnError, Signing};
+use crate::buckets::{BucketError, Buckets};
 use crate::certificate::{Certificate, CertificateError};
 use crate::clock::Clock;
 use crate::config::Config;
@@ -57,6 +58,7 @@ pub struct Control {
     /// Attempts to enrol that failed.
     pub(crate) attempts: Mutex<Attempts>,
     pub(crate) store: Store,
+    pub(crate) buckets: Buckets,
     pub(crate) clock: Clock,
     pub(crate) metrics: Metrics,
     pub(crate) requests: Arc<Semaphore>,
@@ -101,6 +103,9 @@ pub enum OpenError {
     /// No database.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// A bucket's settings.
+    #[error(transparent)]
+    Bucket(#[from] BucketError),
     /// No certificate, though one is configured.
     #[error(transparent)]
     Certificate(#[from] CertificateError),
@@ -121,6 +126,9 @@ pub(crate) enum ChangeError {
     /// It is not in order.
     #[error(transparent)]
     Refused(#[from] Refused),
+    /// A source that no URLs can be signed for.
+    #[error(transparent)]
+    Bucket(#[from] BucketError),
     /// The name is taken by something else.
     #[error(
         "asset version {0} has other files or entries already: a version is immutable, so a \
@@ -165,6 +173,7 @@ impl Control {
         let keys = Keys::open(&config.state)?;
         let authority = authority::open(&config.state, clock.unix())?;
         let signing = Signing::open(&config.state)?;
+        let buckets = Buckets::open(&config.s3)?;
         let store = Store::open(&config.state).await?;
         let tokens = store.tokens().await?;
         let is_local = config.listen.ip().is_loopback();
@@ -198,16 +207,15 @@ impl Control {
                 objects_held_max: OBJECTS_HELD_MAX,
                 placement_lines_max: 200,
                 notices_max: 100,
-                sources: director::sources::Config {
-                    siblings_max: SIBLINGS_MAX,
-                    origins_max: ORIGINS_MAX,
-                    elsewhere: true,
-                },
+                sources: sources_config(&config),
             },
             desired,
             store.ledger().await?,
             clock.now(),
         );
+        for problem in buckets.unknown(&director.desired().catalog) {
+            tracing::error!("appliances cannot fill from here: {problem}");
+        }
         let control = Arc::new(Self {
             requests: Arc::new(Semaphore::new(config.requests_max)),
             fleet_requests: Arc::new(Semaphore::new(config.requests_max)),
@@ -228,6 +236,7 @@ impl Control {
             config,
             keys,
             store,
+            buckets,
             clock,
         });
         control.settle().await;
@@ -483,6 +492,7 @@ impl Control {
         let checked =
             tokio::task::spawn_blocking(move || convert::version_in(&asset, &version, &new));
         let checked = checked.await.expect("the check does not panic")?;
+        checked.files.sources.iter().try_for_each(|source| self.buckets.check(source))?;
         let _writing = self.writing.lock().await;
         let catalog = self.snapshot().catalog;
         let known = catalog.version(&name).cloned();
@@ -548,6 +558,10 @@ fn room_for(what: &'static str, count: usize, most: usize) -> Result<(), ChangeE
     if count < most { Ok(()) } else { Err(ChangeError::TooMany { what, most }) }
 }
 
+fn sources_config(config: &Config) -> director::sources::Config {
+    director::sources::Config { siblings_max: SIBLINGS_MAX, elsewhere: config.fill_other_sites }
+}
+
 /// Bounds of desired state, far above a first milestone's fleets. Each appliance may take
 /// `OBJECTS_HELD_MAX` x about 100 bytes of memory here.
 const SITES_MAX: usize = 4096;
@@ -557,7 +571,7 @@ const OBJECTS_HELD_MAX: usize = 500_000;
 
 /// Where an appliance may fetch one object from: eight URLs, as the wire allows.
 const SIBLINGS_MAX: usize = 4;
-const ORIGINS_MAX: usize = 4;
+pub(crate) const ORIGINS_MAX: usize = 4;
 
 /// Largest report: a full list of objects.
 pub(crate) const REPORT_LEN_MAX: Bytes = Bytes::mib(64);

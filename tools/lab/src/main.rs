@@ -6,7 +6,12 @@
 mod client;
 mod compare;
 mod cpu;
+mod crash_fill;
+mod cut;
+mod drive;
+mod faults;
 mod load;
+mod stage;
 mod stop;
 mod token;
 mod url;
@@ -35,6 +40,12 @@ struct Cli {
 enum Verb {
     /// CPU seconds per GB: ours against a peer's, in turns on this machine.
     Compare(compare::Args),
+    /// Kills the appliance at random moments of a fill, and looks after each start.
+    CrashFill(crash_fill::Args),
+    /// Power cuts at every boundary of a fill: each state opened, each object compared.
+    Cut(cut::Args),
+    /// Drives that fail in every way: the others serve on, and the report says what happened.
+    Faults(faults::Args),
     /// Drives load at a server and says what came.
     Load(load::Args),
     /// What it costs to check a playback token.
@@ -66,6 +77,9 @@ fn run(cli: &Cli) -> Result<()> {
     provider.install_default().ok().context("a TLS provider was installed twice")?;
     match &cli.verb {
         Verb::Compare(args) => compare::run(args),
+        Verb::CrashFill(args) => crash_fill::run(args),
+        Verb::Cut(args) => cut::run(args),
+        Verb::Faults(args) => faults::run(args),
         Verb::Load(args) => load::run(args),
         Verb::Token(args) => token::run(args),
     }

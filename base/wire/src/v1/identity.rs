@@ -10,6 +10,7 @@
 //! All of it, with reports, manifests and block hashes, on control's fleet address, over TLS 1.3.
 //! All but the first two ask for a client certificate of the authority.
 
+use model::id::ObjectId;
 use serde::{Deserialize, Serialize};
 
 use super::manifest::TokenKey;
@@ -78,7 +79,8 @@ pub struct Sources {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Source {
-    /// Where its bytes are, with ranges. A sibling's host is its name in its certificate.
+    /// Where its bytes are, with ranges. A sibling's host is its name in its certificate, its path
+    /// is [`sibling_path`].
     pub url: String,
     /// For a sibling: `host:port` to connect to, whatever the URL's host says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -86,4 +88,9 @@ pub struct Source {
     /// After this (seconds since 1970) the URL is refused: ask again. None for one that lasts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_unix_s: Option<u64>,
+}
+
+/// Where a sibling has an object.
+pub fn sibling_path(object: &ObjectId) -> String {
+    format!("/v1/objects/{object}")
 }

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 
 use crate::tests as fleet;
 
-const CONFIG: Config = Config { siblings_max: 4, origins_max: 4, elsewhere: true };
+const CONFIG: Config = Config { siblings_max: 4, elsewhere: true };
 
 #[test]
 fn siblings_of_the_same_site_come_first_and_who_is_left_out_has_its_reason() {
@@ -89,8 +89,7 @@ fn origins_are_every_source_of_every_version_and_the_path_that_it_has_there() {
         version("film-0", &["https://o.example/0/"], &[("old", 3)]),
     ];
     let found = |n, most| -> Vec<String> {
-        let config = Config { origins_max: most, ..CONFIG };
-        let origins = origins(&versions, &fleet::object(n), &config);
+        let origins = origins(&versions, &fleet::object(n), most);
         origins.iter().map(|origin| format!("{}{}", origin.source, origin.path)).collect()
     };
     let all = ["s3://films/2/x/a b.mp4", "https://o.example/2/x/a b.mp4", "s3://films/1/x/a b.mp4"];

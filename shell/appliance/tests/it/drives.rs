@@ -16,16 +16,16 @@ fn files(count: usize) -> Vec<TestFile> {
     (0..count).map(|i| TestFile::new(&format!("{i}.mp4"), 100_000 * i + 1)).collect()
 }
 
-struct World {
-    control: Arc<TestControl>,
-    origin: Arc<Origin>,
+pub(crate) struct World {
+    pub(crate) control: Arc<TestControl>,
+    pub(crate) origin: Arc<Origin>,
     origin_server: Server,
-    rig: Rig,
+    pub(crate) rig: Rig,
     _control_server: Server,
 }
 
 /// An appliance with these files, filled or about to be.
-fn world(drive_count: usize, files: &[TestFile]) -> World {
+pub(crate) fn world(drive_count: usize, files: &[TestFile]) -> World {
     let (origin, origin_server) = Origin::start();
     files.iter().for_each(|file| origin.put(&file.path, file.bytes.clone()));
     let (control, control_server) = TestControl::start("127.0.0.1:0");
@@ -35,7 +35,7 @@ fn world(drive_count: usize, files: &[TestFile]) -> World {
 }
 
 /// What control knows, from all reports.
-fn inventory(control: &TestControl) -> std::collections::BTreeSet<String> {
+pub(crate) fn inventory(control: &TestControl) -> std::collections::BTreeSet<String> {
     let mut known = std::collections::BTreeSet::new();
     for report in control.reports.lock().unwrap().iter() {
         if report.inventory.from == 0 {
@@ -167,8 +167,8 @@ fn an_object_that_a_worker_cannot_read_is_looked_at_and_filled_again() {
     let lost = files[1].blocks.len().0 + files[2].blocks.len().0;
     wait("two to be filled again", || w.origin.sent() == sent + lost);
     w.rig.wait_for(&files);
-    handle.read_failed(DriveIndex(0), files[2].id(), Some(Errno::NODATA));
-    assert!(handle.drives()[0].set_aside.as_deref().unwrap().contains("No data available"));
+    handle.read_failed(DriveIndex(0), files[2].id(), Some(Errno::NXIO));
+    assert!(handle.drives()[0].set_aside.as_deref().unwrap().contains("No such device"));
 }
 
 #[test]

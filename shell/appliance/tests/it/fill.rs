@@ -103,6 +103,28 @@ fn a_restart_in_the_middle_fetches_nothing_again() {
 }
 
 #[test]
+fn a_fill_that_is_interrupted_ten_times_fetches_hardly_more_than_its_bytes() {
+    let files = [0, 1, 2, 3].map(|i| TestFile::new(&format!("{i}.mp4"), 30_000_000));
+    let (origin, _o, _control, c) = start(&files);
+    // From a source of this speed: one that is faster has more on its way when it is cut.
+    origin.faults.rate.store(80_000_000, Ordering::SeqCst);
+    let mut rig = Rig::new(2, Some(c.address));
+    let mut fetched = 0;
+    for n in 1..=10 {
+        let mut handle = rig.start();
+        wait("some more", || n * 11_000_000 <= fetched + handle.fill().fetched.0);
+        handle.stop();
+        fetched += handle.fill().fetched.0;
+    }
+    assert!(rig.told.index.lock().unwrap().len() < files.len(), "it was interrupted indeed");
+    let handle = rig.start();
+    rig.wait_for(&files);
+    fetched += handle.fill().fetched.0;
+    assert_eq!(fetched, 120_000_000, "no verified block came twice");
+    assert!(origin.sent() * 100 <= 120_000_000 * 105, "{} sent", origin.sent());
+}
+
+#[test]
 fn a_half_filled_object_goes_on_with_control_away() {
     let files = [TestFile::new("a.mp4", 8_000_000)];
     let (_origin, _o, _control, c) = start(&files);

@@ -6,5 +6,6 @@ mod control;
 mod drives;
 mod fill;
 mod http;
+mod integrity;
 mod origin;
 mod rig;

@@ -17,6 +17,8 @@ pub(crate) struct Faults {
     pub(crate) wrong_byte: AtomicU64,
     /// Send the whole file whatever the range.
     pub(crate) ignore_range: AtomicBool,
+    /// Most bytes per second of one answer; 0 for as many as there are.
+    pub(crate) rate: AtomicU64,
     /// Answer with this status; 0 for the right one.
     pub(crate) status: AtomicU64,
 }
@@ -106,6 +108,10 @@ impl Origin {
             let mut piece = file[range].to_vec();
             if (at..end).contains(&wrong) {
                 piece[usize::try_from(wrong - at).unwrap()] ^= 1;
+            }
+            let rate = self.faults.rate.load(Ordering::SeqCst);
+            if let Some(nanos) = ((end - at) * 1_000_000_000).checked_div(rate) {
+                std::thread::sleep(std::time::Duration::from_nanos(nanos));
             }
             out.write_all(&piece)?;
             self.sent.fetch_add(end - at, Ordering::SeqCst);

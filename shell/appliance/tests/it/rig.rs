@@ -178,6 +178,7 @@ impl Rig {
             control,
             fill,
             small_budget: Bytes::mib(1),
+            scrub_rate: None,
             about: About { base_url: "https://127.0.0.2:8443".to_owned(), ..About::default() },
         };
         Self { dir, config, told: Arc::default() }

@@ -85,7 +85,7 @@ pub(crate) async fn blocks(
 /// An envelope of `wire::v1::signed`.
 const SIGNED: &str = "application/vnd.nearcast.signed";
 
-fn not_registered(id: &str) -> Problem {
+pub(super) fn not_registered(id: &str) -> Problem {
     let advice = format!("an operator registers it with PUT /v1/appliances/{id}");
     Problem::not_found(format!("appliance {id} is not registered: {advice}"))
 }

@@ -6,7 +6,9 @@ use utoipa::openapi::{OpenApi, RefOr};
 use utoipa::{Modify, OpenApi as _};
 
 use super::problem::Problem;
-use super::{Needs, access, appliances, assets, fleet, identity, pages, play, registry, steer};
+use super::{
+    Needs, access, appliances, assets, fleet, identity, pages, play, registry, sources, steer,
+};
 
 /// The document.
 #[derive(utoipa::OpenApi)]
@@ -43,6 +45,7 @@ use super::{Needs, access, appliances, assets, fleet, identity, pages, play, reg
         identity::renew,
         appliances::report,
         appliances::manifest,
+        sources::sources,
         appliances::blocks,
         assets::assets,
         assets::asset,

@@ -12,6 +12,7 @@ mod pages;
 mod play;
 mod problem;
 mod registry;
+mod sources;
 mod steer;
 
 use std::str::FromStr;
@@ -138,6 +139,7 @@ fn fleet_routes() -> Vec<Route> {
         route!(Member POST "/v1/renew" identity::renew, STRANGER_BODY_MAX),
         route!(Member POST "/v1/appliances/{id}/report" appliances::report, REPORT_LEN_MAX),
         route!(Member GET "/v1/appliances/{id}/manifest" appliances::manifest),
+        route!(Member GET "/v1/appliances/{id}/sources/{object}" sources::sources),
         route!(Member GET "/v1/objects/{id}/blocks" appliances::blocks),
     ]
 }

@@ -74,7 +74,7 @@ impl From<ChangeError> for Problem {
                 tracing::error!(%error, "a change could not be stored");
                 Self::new(StatusCode::INTERNAL_SERVER_ERROR, "storage", error)
             }
-            ChangeError::Refused(_) => {
+            ChangeError::Refused(_) | ChangeError::Bucket(_) => {
                 Self::new(StatusCode::UNPROCESSABLE_ENTITY, "not-in-order", error)
             }
             ChangeError::OtherContent(_)

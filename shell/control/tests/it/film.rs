@@ -21,7 +21,7 @@ pub(crate) fn film(salt: u8) -> NewVersion {
     put("manifest.mpd", MPD.as_bytes(), "application/dash+xml");
     for rendition in 0..4_u8 {
         put(&format!("media_{rendition}.m3u8"), b"#EXTM3U\n", "application/vnd.apple.mpegurl");
-        let media = vec![rendition ^ salt; 300_000 + usize::from(rendition)];
+        let media = media(salt, rendition);
         put(&format!("r{rendition}.mp4"), &media, "video/mp4");
     }
     let entry = |path: &str, format, text: &str| Entry {
@@ -38,6 +38,11 @@ pub(crate) fn film(salt: u8) -> NewVersion {
             entry("manifest.mpd", EntryFormat::Dash, MPD),
         ],
     }
+}
+
+/// The bytes of `r{rendition}.mp4`.
+pub(crate) fn media(salt: u8, rendition: u8) -> Vec<u8> {
+    vec![rendition ^ salt; 300_000 + usize::from(rendition)]
 }
 
 /// One file with its proof.

@@ -10,3 +10,5 @@ mod film;
 mod link;
 mod operators;
 mod players;
+mod s3;
+mod s3_server;

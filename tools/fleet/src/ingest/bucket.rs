@@ -168,7 +168,7 @@ impl Bucket {
                 "\"{path}\" has {len}, more than an object may have ({OBJECT_LEN_MAX})"
             );
             stamps.insert(path.to_owned(), stamp(meta));
-            tags.extend(meta.e_tag.clone().map(|tag| (path.to_owned(), tag)));
+            tags.extend(tag(meta).map(|tag| (path.to_owned(), tag.to_owned())));
         }
         ensure!(stamps.len() <= FILES_PER_VERSION_MAX, "{}", self.too_many());
         ensure!(!stamps.is_empty(), "{} holds no objects", self.name());
@@ -209,7 +209,12 @@ impl Bucket {
             "NoSuchBucket" => {
                 anyhow::anyhow!("{server} has no bucket \"{name}\": is --endpoint right?")
             }
-            "InvalidAccessKeyId" | "SignatureDoesNotMatch" | "InvalidToken" | "ExpiredToken" => {
+            // The last is versitygw's word for the first.
+            "InvalidAccessKeyId"
+            | "SignatureDoesNotMatch"
+            | "InvalidToken"
+            | "ExpiredToken"
+            | "XAdminUserNotFound" => {
                 anyhow::anyhow!(
                     "{server} does not accept the credentials from {credentials_from} ({code}): \
                      are they current, and meant for this server?"
@@ -311,31 +316,50 @@ impl Piece {
             return Ok(Vec::new());
         }
         let key = Path::parse(&self.key).map_err(|error| error.to_string())?;
+        let mut tries_left = TRIES;
+        loop {
+            tries_left -= 1;
+            match self.attempt(&key).await {
+                // `object_store` tries requests again; the rest of a body only if there is an ETag.
+                Err(Error::Generic { .. }) if tries_left != 0 => {}
+                Err(error) => return Err(self.explain(&error)),
+                Ok(Some(bytes)) => return Ok(bytes),
+                Ok(None) => return Err(changed(&self.path)),
+            }
+        }
+    }
+
+    /// None if it is not what was listed.
+    async fn attempt(&self, key: &Path) -> Result<Option<Vec<u8>>, Error> {
         let options = GetOptions {
             if_match: self.tag.clone(),
             range: Some(GetRange::Bounded(self.from.0..(self.from + self.len).0)),
             ..GetOptions::default()
         };
-        let failed = |error: Error| match error {
+        let answer = self.store.get_opts(key, options).await?;
+        let same = match (self.tag.as_deref(), tag(&answer.meta)) {
+            (Some(listed), Some(answered)) => listed == answered,
+            (Some(_), None) | (None, Some(_)) | (None, None) => {
+                answer.meta.last_modified.timestamp() == self.stamp.modified.0
+            }
+        };
+        if answer.meta.size != self.stamp.len.0 || !same {
+            return Ok(None);
+        }
+        let bytes = answer.bytes().await?;
+        Ok((Bytes::of(bytes.len()) == self.len).then(|| bytes.into()))
+    }
+
+    fn explain(&self, error: &Error) -> String {
+        match error {
             Error::Precondition { .. } | Error::NotFound { .. } => changed(&self.path),
             Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => format!(
                 "the server refuses it, though it listed it: the credentials need s3:GetObject \
                  ({})",
-                causes(&error)
+                causes(error)
             ),
-            error => format!("it cannot be read: {}", causes(&error)),
-        };
-        let answer = self.store.get_opts(&key, options).await.map_err(failed)?;
-        let same_tag =
-            self.tag.is_none() || answer.meta.e_tag.is_none() || self.tag == answer.meta.e_tag;
-        if answer.meta.size != self.stamp.len.0 || !same_tag {
-            return Err(changed(&self.path));
+            error => format!("it cannot be read: {}", causes(error)),
         }
-        let bytes = answer.bytes().await.map_err(failed)?;
-        if Bytes::of(bytes.len()) != self.len {
-            return Err(changed(&self.path));
-        }
-        Ok(bytes.into())
     }
 }
 
@@ -367,8 +391,13 @@ impl Read for Reader {
     }
 }
 
+/// An ETag, if the server gives one.
+fn tag(meta: &ObjectMeta) -> Option<&str> {
+    meta.e_tag.as_deref().filter(|tag| !tag.trim_matches('"').is_empty())
+}
+
 fn stamp(meta: &ObjectMeta) -> Stamp {
-    let tag = meta.e_tag.as_deref().map_or(0, |tag| {
+    let tag = tag(meta).map_or(0, |tag| {
         let hash = blake3::hash(tag.as_bytes());
         let (first, _) = hash.as_bytes().split_first_chunk().expect("a hash has 32 bytes");
         u64::from_le_bytes(*first)
@@ -417,6 +446,8 @@ const RETRY: RetryConfig = RetryConfig {
     max_retries: 6,
     retry_timeout: Duration::from_secs(120),
 };
+/// How often an answer may break off.
+const TRIES: u32 = 4;
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 /// 4 MiB at 16 requests at a time: 5 Mbit/s in all.
 const PIECE_WITHIN: Duration = Duration::from_secs(120);

@@ -34,6 +34,7 @@ use rustls::pki_types::ServerName;
 
 use connection::{Connection, Shared, Turn};
 use dice::Choice;
+pub(crate) use dice::Dice;
 pub(crate) use truth::{Pattern, Truth};
 
 /// One file to ask for.

@@ -33,7 +33,7 @@ use crate::client::{Plan, Target};
 use crate::cpu::{self, Account};
 use crate::window::{Timing, measure};
 use catalogue::Catalogue;
-use certificate::Certificate;
+pub(crate) use certificate::Certificate;
 use group::Group;
 use nginx::Variant;
 use process::Process;

@@ -1,0 +1,71 @@
+//! Where an appliance may fetch an object from.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use director::sources::{NoSources, Origin};
+use identity::member::Member;
+use model::id::{ApplianceId, ObjectId};
+use playback::reference::encode;
+use wire::v1::identity::{Source, Sources, sibling_path};
+
+use super::appliances::not_registered;
+use super::caller::ApplianceCaller;
+use super::problem::Problem;
+use super::{Shared, named};
+use crate::writer::ORIGINS_MAX;
+
+/// Where to fetch an object from: siblings that hold it, then origins. Only for what the appliance
+/// should hold. URLs into buckets are signed for this object and for a while.
+#[utoipa::path(get, path = "/v1/appliances/{id}/sources/{object}", tag = "members",
+    params(("id" = String, Path, description = "Name of the appliance"),
+        ("object" = String, Path, description = "Object id, 64 hex digits")),
+    responses((status = 200, body = Sources), (status = "default", response = Problem)))]
+pub(crate) async fn sources(
+    State(control): Shared,
+    caller: ApplianceCaller,
+    Path((id, object)): Path<(String, String)>,
+) -> Result<Response, Problem> {
+    let (appliance, object): (ApplianceId, ObjectId) = (caller.is(&id)?, named(&object)?);
+    let found = control.state().director.sources(&appliance, &object);
+    let found = found.map_err(|error| match error {
+        NoSources::NotRegistered => not_registered(&id),
+        NoSources::NotWanted => Problem::not_found(error),
+    })?;
+    let mut sources: Vec<Source> = found.siblings.iter().map(|s| sibling(s, &object)).collect();
+    let now = control.clock.unix();
+    for origin in director::sources::origins(&found.versions, &object, ORIGINS_MAX) {
+        let Origin { source, path } = origin;
+        match control.buckets.sign(source, path, now).await {
+            None => sources.push(Source {
+                url: format!("{source}{}", encode(path)),
+                address: None,
+                expires_unix_s: None,
+            }),
+            Some(Ok(signed)) => sources.push(Source {
+                url: signed.url,
+                address: None,
+                expires_unix_s: Some(signed.expires.0),
+            }),
+            Some(Err(error)) => tracing::warn!(%error, "a source is left out"),
+        }
+    }
+    if sources.is_empty() {
+        let detail = "no sibling holds it, and no URL could be signed: control's log says why";
+        return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "no-source", detail));
+    }
+    let private = (header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    Ok(([private], Json(Sources { sources })).into_response())
+}
+
+fn sibling((id, address): &(ApplianceId, Arc<str>), object: &ObjectId) -> Source {
+    let host = Member::appliance(id).host();
+    Source {
+        url: format!("https://{host}{}", sibling_path(object)),
+        address: Some(address.to_string()),
+        expires_unix_s: None,
+    }
+}

@@ -1,0 +1,114 @@
+//! A control plane of a few lines: the newest manifest, block hashes, and the reports it got.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use anyhow::Result;
+use model::manifest::Manifest;
+use wire::v1::report::{Report, ReportReply};
+
+use super::Film;
+use super::http::{Request, Server, answer};
+
+/// A control plane.
+pub(crate) struct Control {
+    state: Arc<Mutex<State>>,
+    server: Server,
+}
+
+#[derive(Default)]
+struct State {
+    appliance: String,
+    generation: u64,
+    manifest: Vec<u8>,
+    blocks: BTreeMap<String, Vec<u8>>,
+    report: Option<Report>,
+    reports: u64,
+    /// What the appliance says it holds, from all its reports.
+    held: BTreeSet<String>,
+}
+
+/// How often the appliance reports.
+const INTERVAL_MS: u64 = 100;
+
+impl Control {
+    pub(crate) fn start(appliance: &str) -> Result<Self> {
+        let state = State { appliance: appliance.to_owned(), ..State::default() };
+        let state = Arc::new(Mutex::new(state));
+        let served = Arc::clone(&state);
+        let server =
+            Server::start(Arc::new(move |request, out| lock(&served).answer(request, out)))?;
+        Ok(Self { state, server })
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.server.address)
+    }
+
+    pub(crate) fn publish(&self, manifest: &Manifest, films: &[&Film]) {
+        let wire = wire::convert::manifest_out(manifest);
+        let mut state = lock(&self.state);
+        for object in films.iter().flat_map(|film| &film.objects) {
+            state.blocks.insert(object.id().to_string(), wire::v1::blocks::encode(&object.blocks));
+        }
+        state.manifest = serde_json::to_vec(&wire).expect("maps with string keys make JSON");
+        state.generation = manifest.generation.0;
+    }
+
+    /// The last report, and how many there were.
+    pub(crate) fn report(&self) -> (Report, u64) {
+        let state = lock(&self.state);
+        (state.report.clone().unwrap_or_default(), state.reports)
+    }
+
+    /// The ids of the objects that the appliance says it holds.
+    pub(crate) fn held(&self) -> BTreeSet<String> {
+        lock(&self.state).held.clone()
+    }
+}
+
+impl State {
+    fn answer(&mut self, request: &Request, out: &mut dyn Write) -> std::io::Result<()> {
+        let parts: Vec<&str> = request.target.split(['/', '?']).skip(1).collect();
+        match (request.method.as_str(), parts.as_slice()) {
+            ("POST", ["v1", "appliances", name, "report"]) if *name == self.appliance => {
+                let Ok(report) = serde_json::from_slice::<Report>(&request.body) else {
+                    return answer(out, 400, b"{}");
+                };
+                let reply =
+                    serde_json::to_vec(&self.take(report)).map_err(std::io::Error::other)?;
+                answer(out, 200, &reply)
+            }
+            ("GET", ["v1", "appliances", _, "manifest", known]) => {
+                if *known == format!("known={}", self.generation) {
+                    return answer(out, 204, b"");
+                }
+                answer(out, 200, &self.manifest)
+            }
+            ("GET", ["v1", "objects", object, "blocks"]) => match self.blocks.get(*object) {
+                Some(hashes) => answer(out, 200, hashes),
+                None => answer(out, 404, b"{}"),
+            },
+            _ => answer(out, 404, b"{}"),
+        }
+    }
+
+    fn take(&mut self, report: Report) -> ReportReply {
+        if report.inventory.from == 0 {
+            self.held.clear();
+        }
+        self.held.extend(report.inventory.held.iter().cloned());
+        for gone in &report.inventory.gone {
+            self.held.remove(gone);
+        }
+        let inventory = report.inventory.to;
+        self.report = Some(report);
+        self.reports += 1;
+        ReportReply { generation: self.generation, inventory, interval_ms: INTERVAL_MS }
+    }
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}

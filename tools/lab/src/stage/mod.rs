@@ -1,0 +1,175 @@
+//! A small world around one real appliance: films, an origin that counts, a control plane that says
+//! what it is told to say.
+//!
+//! ```text
+//! Film ──> Origin ── bytes ──> nearcast-appliance <── manifest ── Control
+//!                              (the real binary)   ── reports ──>
+//! ```
+//!
+//! The appliance is the product, unchanged; what is around it is the lab's, so that a manifest comes
+//! when the lab wants it and every byte is known.
+
+mod appliance;
+mod control;
+mod http;
+mod origin;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
+use model::id::{ApplianceId, Generation, ObjectId};
+use model::manifest::{AssetVersion, File, Manifest, TokenKey, Trust};
+use model::object::{BLOCK_LEN, BlockHash, Blocks, block_hash};
+use model::units::{Bytes, UnixSeconds};
+use playback::token::{Grant, Scope, Session, SigningInput, assemble};
+
+use crate::client::Dice;
+use crate::compare::Certificate;
+
+pub(crate) use appliance::{Appliance, Got, Setup, Viewer};
+pub(crate) use control::Control;
+pub(crate) use origin::Origin;
+
+/// A file of a film.
+#[derive(Clone, Debug)]
+pub(crate) struct Object {
+    /// Its path in the film.
+    pub(crate) path: String,
+    /// What is in it.
+    pub(crate) bytes: Arc<Vec<u8>>,
+    /// What it is known by.
+    pub(crate) blocks: Blocks,
+}
+
+/// An asset version, with all its bytes.
+#[derive(Clone, Debug)]
+pub(crate) struct Film {
+    /// Its name, also the first folder of its files at the origin.
+    pub(crate) name: String,
+    /// Its files.
+    pub(crate) objects: Vec<Object>,
+}
+
+/// Everything around the appliance.
+pub(crate) struct Stage {
+    dir: PathBuf,
+    /// Where the bytes come from.
+    pub(crate) origin: Origin,
+    /// Where manifests come from.
+    pub(crate) control: Control,
+    certificate: Certificate,
+    key: Ed25519KeyPair,
+    generation: u64,
+}
+
+/// The appliance's name.
+const APPLIANCE: &str = "lab";
+/// The name of the key that tokens are signed with.
+const KEY: &str = "lab";
+
+impl Object {
+    /// So many bytes, the same for the same seed, others for another.
+    pub(crate) fn new(path: String, len: u64, seed: u64) -> Self {
+        let mut dice = Dice::new(seed);
+        let mut bytes = Vec::new();
+        while Bytes::of(bytes.len()).0 < len {
+            bytes.extend(dice.throw().to_le_bytes());
+        }
+        bytes.truncate(Bytes(len).as_usize());
+        let pieces: Vec<&[u8]> = bytes.chunks(BLOCK_LEN.as_usize()).collect();
+        let single = pieces.len() == 1;
+        let hashes: Vec<BlockHash> =
+            (0..).zip(&pieces).map(|(i, piece)| block_hash(i, piece, single)).collect();
+        let blocks = Blocks::of_hashes(Bytes(len), hashes).expect("one hash for each block");
+        Self { path, bytes: Arc::new(bytes), blocks }
+    }
+
+    /// Its name everywhere.
+    pub(crate) fn id(&self) -> ObjectId {
+        self.blocks.id()
+    }
+}
+
+impl Film {
+    /// Files of these lengths.
+    pub(crate) fn new(name: &str, lens: impl IntoIterator<Item = u64>, seed: u64) -> Self {
+        let object = |(i, len): (u64, u64)| {
+            Object::new(format!("{i}.mp4"), len, seed ^ (i + 1).wrapping_mul(0x9e37_79b9))
+        };
+        Self { name: name.to_owned(), objects: (0..).zip(lens).map(object).collect() }
+    }
+
+    /// Bytes in all its files.
+    pub(crate) fn len(&self) -> u64 {
+        self.objects.iter().map(|object| object.blocks.len().0).sum()
+    }
+}
+
+impl Stage {
+    /// A world without films, whose own files are in `dir`.
+    pub(crate) fn new(dir: &Path) -> Result<Self> {
+        let certificate = Certificate::make(dir)?;
+        let key = Ed25519KeyPair::from_seed_unchecked(&[7; 32]).ok().context("no signing key")?;
+        let (origin, control) = (Origin::start()?, Control::start(APPLIANCE)?);
+        Ok(Self { dir: dir.to_owned(), origin, control, certificate, key, generation: 0 })
+    }
+
+    /// From now on these films are wanted, and no others.
+    pub(crate) fn publish(&mut self, films: &[&Film]) -> Result<()> {
+        self.generation += 1;
+        films.iter().for_each(|film| self.origin.offer(film));
+        let versions: Result<_> = films.iter().map(|film| self.version(film)).collect();
+        let public_key = self.key.public_key().as_ref().try_into()?;
+        let manifest = Manifest {
+            appliance: appliance_id(),
+            generation: Generation(self.generation),
+            token_keys: vec![TokenKey { kid: KEY.to_owned(), public_key }],
+            trust: Trust::default(),
+            versions: versions?,
+        };
+        self.control.publish(&manifest, films);
+        Ok(())
+    }
+
+    /// Where a viewer finds a film's files, without host and with a token in it.
+    pub(crate) fn base(&self, film: &Film) -> Result<String> {
+        let expires = UnixSeconds(wall()?.0 + 24 * 3600);
+        let scope = Scope::whole(&film.name).context("not a name of an asset version")?;
+        let grant = Grant { session: Session::of_random([9; 12]), expires, scope };
+        let input = SigningInput::new(KEY, grant);
+        let signature = self.key.sign(input.as_bytes()).as_ref().try_into()?;
+        Ok(format!("/t/{}/{}/", assemble(KEY, grant, &signature), film.name))
+    }
+
+    /// Starts the appliance; returns when it listens.
+    pub(crate) fn start(&self, setup: &Setup<'_>) -> Result<Appliance> {
+        Appliance::start(&self.dir, &self.certificate, &self.control.url(), setup)
+    }
+
+    fn version(&self, film: &Film) -> Result<Arc<AssetVersion>> {
+        let file = |object: &Object| {
+            let len = object.blocks.len();
+            let file = File { object: object.id(), len, content_type: "video/mp4".to_owned() };
+            (object.path.clone(), file)
+        };
+        Ok(Arc::new(AssetVersion {
+            id: film.name.parse().ok().context("not a name of an asset version")?,
+            asset: "lab".parse().ok().context("not a name of an asset")?,
+            sources: vec![format!("{}/{}/", self.origin.url(), film.name)],
+            modified: UnixSeconds(1_700_000_000),
+            files: film.objects.iter().map(file).collect::<BTreeMap<_, _>>(),
+        }))
+    }
+}
+
+fn appliance_id() -> ApplianceId {
+    APPLIANCE.parse().expect("the constant is a name")
+}
+
+fn wall() -> Result<UnixSeconds> {
+    let now = std::time::SystemTime::now().duration_since(std::time::SystemTime::UNIX_EPOCH)?;
+    Ok(UnixSeconds(now.as_secs()))
+}

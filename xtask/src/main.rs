@@ -7,9 +7,11 @@
 //! check     the whole gate, in order, to the first failure
 //! nightly   what is too long for check
 //! deb       Debian packages of the programs
+//! install   the page about installing them, followed in a bare Debian
 //! ```
 
 mod deb;
+mod install;
 mod lexer;
 mod map;
 mod rooms;
@@ -57,6 +59,12 @@ enum Verb {
         #[arg(long, default_value = "release")]
         programs: String,
     },
+    /// Follow docs/operate/install.md in a bare Debian 12, with packages of what is built.
+    Install {
+        /// Folder of the target folder to take programs from.
+        #[arg(long, default_value = "debug")]
+        programs: String,
+    },
 }
 
 fn main() -> ExitCode {
@@ -69,6 +77,7 @@ fn main() -> ExitCode {
         Verb::Deb { programs } => {
             deb::build(&root, &deb::target(&root).join(programs)).map(|_| true)
         }
+        Verb::Install { programs } => install::test(&root, &deb::target(&root).join(programs)),
         Verb::Nightly { steps } => steps::nightly(&root, &steps),
     });
     match result {

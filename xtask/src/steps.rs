@@ -11,7 +11,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-use crate::{deb, run_rooms, run_tidy, say, web, workspace};
+use crate::{deb, install, run_rooms, run_tidy, say, web, workspace};
 
 /// How many things a step found right and wrong.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,7 +28,7 @@ struct Step {
     run: fn(&Path) -> Result<Count>,
 }
 
-const CHECK: [Step; 9] = [
+const CHECK: [Step; 10] = [
     Step { name: "fmt", run: |root| cargo(root, &["fmt", "--all", "--check"]) },
     Step { name: "rooms", run: |root| Ok(one(run_rooms(root)?)) },
     Step { name: "tidy", run: |root| Ok(one(run_tidy(root)?)) },
@@ -37,13 +37,17 @@ const CHECK: [Step; 9] = [
     Step { name: "clippy", run: clippy },
     Step { name: "test", run: |root| tests(root, &[]) },
     Step { name: "build", run: |root| cargo(root, &["build", "--workspace", "--bins"]) },
+    Step { name: "drives", run: |root| drives(root, "debug", "40") },
     Step { name: "npm", run: |root| npm_run(root, "test") },
     Step { name: "browser", run: browser },
 ];
 
-const NIGHTLY: [Step; 5] = [
+const NIGHTLY: [Step; 8] = [
     Step { name: "alone", run: rooms_alone },
     Step { name: "properties", run: |root| tests(root, &[("PROPTEST_CASES", "4096")]) },
+    Step { name: "install", run: install_page },
+    Step { name: "lab-drives", run: |root| drives(root, "release", "1500") },
+    Step { name: "lab-crash-fill", run: |root| lab(root, "release", &["crash-fill"]) },
     Step { name: "lab-warm", run: |root| compare(root, "warm") },
     Step { name: "lab-cold", run: |root| compare(root, "cold") },
     Step { name: "lab-small", run: |root| compare(root, "small") },
@@ -197,10 +201,40 @@ fn rooms_alone(root: &Path) -> Result<Count> {
     Ok(total)
 }
 
+/// The page about installing, with unoptimised programs: they are the sooner made.
+fn install_page(root: &Path) -> Result<Count> {
+    let built = cargo(root, &["build", "--workspace", "--bins"])?;
+    if 0 < built.failed { Ok(built) } else { install::step(root).map(one) }
+}
+
 fn compare(root: &Path, workload: &str) -> Result<Count> {
     let mut command = Command::new(binary(root, "release", "nearcast-lab"));
     command.args(["compare", "--peer", "nginx", "--workload", workload, "--json"]);
     follow(command.current_dir(root), |_| {}).map(one)
+}
+
+/// Power cuts and failing drives; and the same cuts with flushes that are not believed, which must
+/// find something, or the others prove nothing.
+fn drives(root: &Path, profile: &str, cuts: &str) -> Result<Count> {
+    let mut total = Count::default();
+    let mut add = |passed: bool| {
+        total.passed += u64::from(passed);
+        total.failed += u64::from(!passed);
+    };
+    add(lab(root, profile, &["cut", "--cuts", cuts])?.failed == 0);
+    for flushes in ["files", "folders", "all"] {
+        let arguments = ["cut", "--cuts", "12", "--ignore-flushes", flushes];
+        let quiet = [&["--log-level", "off"], &arguments[..]].concat();
+        add(lab(root, profile, &quiet)?.failed != 0);
+    }
+    add(lab(root, profile, &["faults"])?.failed == 0);
+    Ok(total)
+}
+
+fn lab(root: &Path, profile: &str, arguments: &[&str]) -> Result<Count> {
+    let mut command = Command::new(binary(root, profile, "nearcast-lab"));
+    command.args(arguments).arg("--json").current_dir(root);
+    follow(&mut command, |_| {}).map(one)
 }
 
 fn binary(root: &Path, profile: &str, name: &str) -> PathBuf {

@@ -129,8 +129,10 @@ pub fn version_in(
     for source in &wire.sources {
         let known = source.starts_with("https://") || source.starts_with("http://");
         // A URL has none of the others (RFC 3986 section 2), and some would end a request's line.
+        // The names in a bucket may have any: they are encoded when a URL is made of them.
         let visible = source.bytes().all(|b| b.is_ascii_graphic());
-        if Bucket::of(source).is_none() && !(known && visible && source.ends_with('/')) {
+        let is_url = known && visible && source.ends_with('/');
+        if !is_url && Bucket::of(source).is_none() {
             return Err(WireError::Source(source.clone()));
         }
     }
@@ -164,7 +166,8 @@ fn file_in(path: &str, wire: &v1::manifest::File) -> Result<manifest::File, Wire
     })
 }
 
-fn version_out(version: &manifest::AssetVersion) -> v1::manifest::AssetVersion {
+/// An asset version for the wire.
+pub fn version_out(version: &manifest::AssetVersion) -> v1::manifest::AssetVersion {
     let file_out = |file: &manifest::File| v1::manifest::File {
         object: file.object.to_string(),
         len: file.len.0,
@@ -179,13 +182,14 @@ fn version_out(version: &manifest::AssetVersion) -> v1::manifest::AssetVersion {
     }
 }
 
-fn token_key_in(wire: &v1::manifest::TokenKey) -> Result<manifest::TokenKey, WireError> {
+/// A public key off the wire.
+pub fn token_key_in(wire: &v1::manifest::TokenKey) -> Result<manifest::TokenKey, WireError> {
     let id: model::id::ObjectId =
         wire.public_key.parse().map_err(|_| WireError::Key(wire.kid.clone()))?;
     Ok(manifest::TokenKey { kid: wire.kid.clone(), public_key: id.0 })
 }
 
-/// A key, to be written.
+/// A public key for the wire.
 pub fn token_key_out(key: &manifest::TokenKey) -> v1::manifest::TokenKey {
     let public_key = model::id::ObjectId(key.public_key).to_string();
     v1::manifest::TokenKey { kid: key.kid.clone(), public_key }

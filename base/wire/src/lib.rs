@@ -6,6 +6,7 @@
 //! v1::ingest     ingest -> control      a new asset version, its files and block hashes
 //! v1::blocks     control -> appliance   an object's block hashes, binary
 //! v1::agent      appliance -> agent     what needs privileges, over a Unix socket
+//! v1::replica    control -> front       desired state, and the secrets that playbacks begin with
 //! ```
 //!
 //! The only room with serde on shared types. Types here mirror `model` and are converted at the

@@ -9,6 +9,7 @@ use model::topology::{Appliance, Site};
 use model::units::Bytes;
 
 use crate::catalog::{Catalog, Version};
+use crate::machines::Hardware;
 
 /// Desired state as a whole.
 #[derive(Clone, Debug, Default)]
@@ -37,6 +38,18 @@ pub struct Registered {
     /// What it reported first, or when it last changed; none if it never has. Durable, so that a
     /// restart of the control plane moves no file.
     pub usable: Option<Bytes>,
+    /// What it runs on, since it enrolled; none if nothing is known. Durable.
+    pub hardware: Option<Hardware>,
+    /// Two machines reported under its identity: no player is sent there. Durable, until it enrols
+    /// anew or an operator says that the second is gone.
+    pub cloned: bool,
+}
+
+impl Registered {
+    /// Nothing is known of it yet.
+    pub fn new(appliance: Appliance) -> Self {
+        Self { appliance, usable: None, hardware: None, cloned: false }
+    }
 }
 
 /// How asset versions are spread.
@@ -72,6 +85,19 @@ pub enum Change {
     Policy(Policy),
     /// Manifests may be signed with these keys: the first signs.
     SigningKeys(Vec<TokenKey>),
+    /// An appliance has an identity, for the first time or after the last had ended.
+    Enrolled {
+        /// Which appliance.
+        appliance: ApplianceId,
+        /// What the machine says of itself; empty for nothing.
+        machine: String,
+        /// The identity that it had was still good, and ends.
+        supersedes: bool,
+    },
+    /// An appliance has no identity any more.
+    IdentityRevoked(ApplianceId),
+    /// An operator says that the second machine of an appliance is gone.
+    CloneGone(ApplianceId),
     /// These certificates are refused from now on, and no others.
     Revoked(BTreeSet<String>),
 }
@@ -85,15 +111,29 @@ impl Desired {
             Change::SiteGone(id) => {
                 self.sites.remove(&id);
             }
-            Change::Appliance(appliance) => {
-                let usable = self.appliances.get(&appliance.id).and_then(|known| known.usable);
-                self.appliances.insert(appliance.id.clone(), Registered { appliance, usable });
-            }
+            Change::Appliance(appliance) => match self.appliances.get_mut(&appliance.id) {
+                Some(known) => known.appliance = appliance,
+                None => {
+                    self.appliances.insert(appliance.id.clone(), Registered::new(appliance));
+                }
+            },
             Change::ApplianceGone(id) => {
                 self.appliances.remove(&id);
             }
             Change::Version(version) => Arc::make_mut(&mut self.catalog).put(version),
             Change::Policy(policy) => self.policy = policy,
+            Change::Enrolled { appliance, machine, .. } => {
+                if let Some(known) = self.appliances.get_mut(&appliance) {
+                    known.hardware = Some(Hardware { machine, drives: BTreeSet::new() });
+                    known.cloned = false;
+                }
+            }
+            Change::IdentityRevoked(_) => {}
+            Change::CloneGone(id) => {
+                if let Some(known) = self.appliances.get_mut(&id) {
+                    known.cloned = false;
+                }
+            }
             Change::SigningKeys(keys) => self.signing_keys = keys,
             Change::Revoked(revoked) => self.revoked = revoked,
         }

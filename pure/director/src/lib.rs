@@ -21,6 +21,8 @@ mod catalog;
 mod desired;
 pub mod front;
 mod history;
+mod identity;
+mod machines;
 mod observed;
 mod publish;
 pub mod sources;
@@ -37,6 +39,8 @@ pub use catalog::{Catalog, Entry, Format, Version};
 pub use desired::{Change, Desired, Policy, Registered};
 pub use front::Snapshot;
 pub use history::{History, Sample};
+use machines::Turn;
+pub use machines::{Hardware, Moved};
 pub use observed::{Cause, Report};
 use observed::{ObjectIndex, Observed, Probe};
 use publish::Publisher;
@@ -60,6 +64,10 @@ pub struct Config {
     pub placement_lines_max: usize,
     /// Notices kept for the status page.
     pub notices_max: usize,
+    /// The next signing key signs not before so long after it was announced.
+    pub rotation_min: Nanos,
+    /// The next signing key signs at the latest so long after it was announced.
+    pub rotation_max: Nanos,
     /// Where appliances fetch from.
     pub sources: sources::Config,
 }
@@ -83,6 +91,15 @@ pub struct Director {
     view_is_old: bool,
     now_unix: UnixSeconds,
     counters: Counters,
+    /// While two signing keys are desired.
+    rotation: Option<Rotation>,
+}
+
+/// The next signing key is announced, and does not sign yet.
+#[derive(Clone, Copy, Debug)]
+struct Rotation {
+    since: Instant,
+    said_at: Option<Instant>,
 }
 
 /// Who decides.
@@ -103,6 +120,10 @@ struct Member {
     /// When it became healthy again after it was lost; none once that is long enough ago.
     recovered: Option<Instant>,
     observed: Option<Observed>,
+    /// When its hardware was last found to be other.
+    moved: Option<Instant>,
+    /// When it was last found to be ahead.
+    overtaken: Option<Instant>,
 }
 
 /// What the director is told, reports apart.
@@ -142,6 +163,18 @@ pub enum Action {
         /// How much.
         usable: Bytes,
     },
+    /// Make durable what an appliance runs on.
+    StoreHardware {
+        /// Which appliance.
+        appliance: ApplianceId,
+        /// What on.
+        hardware: Hardware,
+    },
+    /// Make durable that two machines report as this appliance.
+    StoreCloned(ApplianceId),
+    /// The next signing key is known to all that need it: it signs from now on, alone. Said again
+    /// from time to time, until [`Change::SigningKeys`] says so.
+    UseNextSigningKey,
     /// Try to connect to the appliance, then say [`Event::Probed`].
     Probe {
         /// Which appliance.
@@ -220,20 +253,38 @@ pub struct Counters {
     pub health_changes: u64,
     /// Connection attempts to late appliances.
     pub probes: u64,
+    /// Identities that were found on two machines.
+    pub clones: u64,
+    /// Appliances that were found on other hardware.
+    pub moves: u64,
 }
 
 impl Director {
     /// Starts from what is durable. Until appliances report, all of them are `NeverSeen`.
-    pub fn new(config: Config, desired: Desired, ledger: Ledger, now: Instant) -> Self {
-        Self::with_role(config, desired, Role::Writer(Publisher::new(ledger)), now)
+    pub fn new(
+        config: Config,
+        desired: Desired,
+        ledger: Ledger,
+        now: Instant,
+        now_unix: UnixSeconds,
+    ) -> Self {
+        let role = Role::Writer(Publisher::new(ledger));
+        Self::with_role(config, desired, role, now, now_unix)
     }
 
     /// A replica, which knows no desired state until the first [`Event::Replaced`].
     pub fn replica(config: Config, now: Instant) -> Self {
-        Self::with_role(config, Desired::default(), Role::Replica(Generation(0)), now)
+        let role = Role::Replica(Generation(0));
+        Self::with_role(config, Desired::default(), role, now, UnixSeconds(0))
     }
 
-    fn with_role(config: Config, desired: Desired, role: Role, now: Instant) -> Self {
+    fn with_role(
+        config: Config,
+        desired: Desired,
+        role: Role,
+        now: Instant,
+        now_unix: UnixSeconds,
+    ) -> Self {
         assert!(config.probe_after <= config.stale_after, "a probe comes before the verdict");
         let ids = desired.appliances.keys().cloned();
         let members = ids.map(|id| (id, Member::unknown(now))).collect();
@@ -250,9 +301,11 @@ impl Director {
             actions: VecDeque::new(),
             snapshot: Snapshot::default(),
             view_is_old: true,
-            now_unix: UnixSeconds(0),
+            now_unix,
             counters: Counters::default(),
+            rotation: None,
         };
+        director.begin_rotation(now);
         director.choose_kept();
         director.replace(now);
         director.refresh_view();
@@ -274,6 +327,7 @@ impl Director {
             Event::Tick(now_unix) => {
                 self.now_unix = now_unix;
                 self.watch(now);
+                self.go_on_with_rotation(now);
                 let sample = self.sample();
                 self.history.push(sample);
                 if let Role::Writer(publisher) = &mut self.role {
@@ -294,11 +348,19 @@ impl Director {
         report: &Report,
     ) -> Result<Reply, NotRegistered> {
         let member = self.members.get_mut(id).ok_or(NotRegistered)?;
-        let is_news = member.observed.as_ref().is_none_or(|observed| observed.is_news(report));
-        if !is_news {
+        let starts = member.observed.as_mut().map(|observed| &mut observed.starts);
+        let turn = starts.map(|starts| starts.turn(report.start_id, report.sequence));
+        if turn == Some(Turn::Cloned) {
+            self.clone_found(id);
+        }
+        if self.is_cloned(id) {
+            return self.report_of_two(now, id, report);
+        }
+        if !matches!(turn, None | Some(Turn::News)) {
             self.counters.reports_late += 1;
             return self.reply(id);
         }
+        let member = self.members.get_mut(id).ok_or(NotRegistered)?;
         let mut observed = match member.observed.take() {
             Some(mut observed) => {
                 observed.take(now, report);
@@ -317,6 +379,8 @@ impl Director {
         member.observed = Some(observed);
         self.judge(now, id);
         self.learn_usable(now, id, report.usable);
+        self.learn_hardware(now, id, &report.hardware);
+        self.overtake(now, id, report.generation);
         // Load alone can wait for the next tick; what changes a list cannot.
         if self.view_is_old || holds_other {
             self.refresh_view();
@@ -336,7 +400,7 @@ impl Director {
         self.snapshot.clone()
     }
 
-    /// The newest manifest of an appliance; none before its first was stored, and none in a replica.
+    /// The newest manifest of an appliance; none before its first was stored, and in a replica.
     pub fn manifest(&self, id: &ApplianceId) -> Result<Option<Arc<Manifest>>, NotRegistered> {
         if !self.members.contains_key(id) {
             return Err(NotRegistered);
@@ -483,9 +547,13 @@ impl Director {
             | Change::Version(_)
             | Change::Policy(_)
             | Change::SigningKeys(_)
+            | Change::Enrolled { .. }
+            | Change::IdentityRevoked(_)
+            | Change::CloneGone(_)
             | Change::Revoked(_) => {}
         }
-        self.desired.apply(change);
+        self.desired.apply(change.clone());
+        self.identity_changed(now, &change);
         self.choose_kept();
         self.replace(now);
         self.view_is_old = true;
@@ -516,7 +584,7 @@ impl Director {
         let Role::Writer(publisher) = &mut self.role else { return };
         self.counters.placements += 1;
         self.placement = self.desired.place(&self.kept, self.config.placement_lines_max);
-        let store = publisher.stage(now, &self.desired, &self.placement);
+        let store = publisher.stage(now, self.now_unix, &self.desired, &self.placement);
         if let Some(ledger) = store {
             self.actions.retain(|action| !matches!(action, Action::Store(_)));
             self.actions.push_back(Action::Store(ledger));
@@ -581,12 +649,19 @@ impl Director {
     fn judge(&mut self, now: Instant, id: &ApplianceId) {
         // A replica hears of new manifests later than appliances do.
         let newest = match &self.role {
-            Role::Writer(publisher) => publisher.generation(),
+            Role::Writer(publisher) => publisher
+                .manifest(id)
+                .map_or_else(|| publisher.generation(), |manifest| manifest.generation),
             Role::Replica(_) => Generation(u64::MAX),
         };
+        let is_cloned = self.is_cloned(id);
         let Some(member) = self.members.get_mut(id) else { return };
         let Some(observed) = &member.observed else { return };
-        let (health, cause) = observed.health(now, self.config.stale_after, newest);
+        let (health, cause) = match observed.health(now, self.config.stale_after, newest) {
+            stale @ (Health::Stale, _) => stale,
+            _ if is_cloned => (Health::Unhealthy, Cause::Cloned),
+            found => found,
+        };
         let same = member.health == health && member.cause.is_like(&cause);
         member.cause = cause;
         if same {
@@ -600,6 +675,11 @@ impl Director {
         }
         member.health = health;
         self.view_is_old = true;
+        self.note(id, health, cause);
+    }
+
+    /// Tells an operator.
+    fn note(&mut self, id: &ApplianceId, health: Health, cause: Cause) {
         let colon = if cause == Cause::None { "" } else { ": " };
         let text = format!("{id} is {health}{colon}{cause}");
         let notice = Notice { at: self.now_unix, appliance: id.clone(), health, cause, text };
@@ -631,15 +711,17 @@ impl Director {
         let view = |(id, member): (&ApplianceId, &Member)| {
             let registered = &self.desired.appliances[id].appliance;
             let observed = member.observed.as_ref();
+            // Which of two machines would answer? Without an address it is on nobody's list.
+            let known = observed.filter(|_| !self.is_cloned(id));
             let view = ApplianceView {
                 site: registered.site.clone(),
                 weight: registered.weight,
                 health: member.health,
                 recovering: member.recovered.is_some(),
-                base_url: observed.map(|observed| observed.base_url.clone()),
-                plain_url: observed.and_then(|observed| observed.plain_url.clone()),
+                base_url: known.map(|observed| observed.base_url.clone()),
+                plain_url: known.and_then(|observed| observed.plain_url.clone()),
                 load: observed.map(|observed| observed.report.load).unwrap_or_default(),
-                complete: observed.map(|observed| observed.complete.clone()).unwrap_or_default(),
+                complete: known.map(|observed| observed.complete.clone()).unwrap_or_default(),
             };
             (id.clone(), view)
         };
@@ -665,6 +747,8 @@ impl Member {
             since: now,
             recovered: None,
             observed: None,
+            moved: None,
+            overtaken: None,
         }
     }
 }
@@ -688,6 +772,8 @@ fn is_reporting(health: Health) -> bool {
 /// A change of usable size by less than one part in so many is no reason to move files.
 const USABLE_CHANGE_MIN: u64 = 50;
 
+#[cfg(test)]
+mod identity_tests;
 #[cfg(test)]
 mod replica_tests;
 #[cfg(test)]

@@ -10,6 +10,7 @@ use model::units::{BitsPerSecond, Bytes, Instant, Nanos};
 use model::view::{Health, Load};
 
 use crate::catalog::Version;
+use crate::machines::{Hardware, Moved, Starts};
 
 /// One report, as far as decisions need it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -30,6 +31,8 @@ pub struct Report {
     pub load: Load,
     /// Takes new sessions.
     pub serving: bool,
+    /// What it runs on.
+    pub hardware: Hardware,
     /// Drives in use.
     pub drives_in_use: usize,
     /// Drives set aside.
@@ -55,8 +58,7 @@ pub(crate) struct Observed {
     pub(crate) plain_url: Option<Arc<str>>,
     pub(crate) peer_address: Option<Arc<str>>,
     pub(crate) probe: Probe,
-    /// The process before this one; what still arrives from it is too late.
-    start_id_before: Option<u64>,
+    pub(crate) starts: Starts,
     /// The inventory state that `held` is; 0 if none is known.
     inventory_state: u64,
     held: BTreeSet<ObjectId>,
@@ -111,6 +113,14 @@ pub enum Cause {
     DrivesSetAside(usize),
     /// It follows a newer manifest than any that was published here.
     Ahead(Generation),
+    /// Two machines report under its identity.
+    Cloned,
+    /// It runs on other hardware than before, under the same identity.
+    Moved(Moved),
+    /// It has enrolled again while its identity was good.
+    Superseded,
+    /// Its identity was revoked.
+    Revoked,
     /// It holds more objects than are kept in memory here.
     TooManyObjects,
 }
@@ -128,7 +138,7 @@ impl Observed {
             plain_url: None,
             peer_address: None,
             probe: Probe::None,
-            start_id_before: None,
+            starts: Starts::new(report.start_id, report.sequence),
             inventory_state: 0,
             held: BTreeSet::new(),
             missing: BTreeMap::new(),
@@ -142,18 +152,20 @@ impl Observed {
         observed
     }
 
-    /// True if `report` comes after all that was seen of the appliance.
-    pub(crate) fn is_news(&self, report: &Report) -> bool {
-        if report.start_id == self.report.start_id {
-            return self.report.sequence < report.sequence;
-        }
-        Some(report.start_id) != self.start_id_before
+    /// Two machines report: that they do is all that is taken.
+    pub(crate) fn alive(&mut self, now: Instant) {
+        self.last_report = now;
+        self.probe = Probe::None;
+    }
+
+    /// Nothing that was said of the inventory counts any more.
+    pub(crate) fn forget_inventory(&mut self) {
+        self.inventory_state = 0;
     }
 
     /// Takes over all but the inventory. A new start forgets what the old process held.
     pub(crate) fn take(&mut self, now: Instant, report: &Report) {
         if report.start_id != self.report.start_id {
-            self.start_id_before = Some(self.report.start_id);
             self.inventory_state = 0;
         }
         if *self.base_url != *report.base_url {
@@ -313,9 +325,27 @@ impl fmt::Display for Cause {
             }
             Self::Ahead(generation) => write!(
                 f,
-                "it follows manifest generation {generation}, newer than any published here: was \
-                 this control plane restored from an old copy of its state?"
+                "it follows manifest generation {generation}, newer than its newest here: was \
+                 this control plane restored from an old copy of its state? Its next one goes \
+                 above that"
             ),
+            Self::Cloned => f.write_str(
+                "two machines report under its identity, as after copying a disk or an image: \
+                 revoke it (DELETE /v1/appliances/ID/identity) and enrol each machine under a \
+                 name of its own; or, if the second is gone, DELETE /v1/appliances/ID/clone",
+            ),
+            Self::Moved(moved) => {
+                let what = match moved {
+                    Moved::Machine => "its machine-id is another",
+                    Moved::Drives => "none of its drives is one that it had",
+                };
+                write!(f, "it moved to other hardware or was restored from an image: {what}")
+            }
+            Self::Superseded => f.write_str(
+                "it enrolled again, and the identity that it had is revoked: if that was not you, \
+                 revoke this one too",
+            ),
+            Self::Revoked => f.write_str("its identity is revoked: it has to enrol again"),
             Self::TooManyObjects => f.write_str(
                 "it holds more objects than the control plane keeps track of: some do not count",
             ),

@@ -64,12 +64,14 @@ impl Publisher {
     pub(crate) fn stage(
         &mut self,
         now: Instant,
+        now_unix: UnixSeconds,
         desired: &Desired,
         placement: &placement::Placement,
     ) -> Option<Ledger> {
         let staged_generation = self.staged.take().map(|staged| staged.ledger.generation);
         let newest = self.ledger.generation.max(staged_generation.unwrap_or_default());
-        let generation = newest.next();
+        // Also above all that were given out after a backup was made from which this was restored.
+        let generation = newest.next().max(Generation(now_unix.0));
         let mut staged = Staged {
             ledger: Ledger { generation, entries: BTreeMap::new() },
             manifests: BTreeMap::new(),
@@ -127,6 +129,28 @@ impl Publisher {
         Some(staged.ledger.clone())
     }
 
+    /// True while a ledger is to be stored.
+    pub(crate) fn is_staged(&self) -> bool {
+        self.staged.is_some()
+    }
+
+    /// The appliance follows a newer manifest than its newest here: another goes above that, once
+    /// it is staged. False if the number is nonsense.
+    pub(crate) fn overtake(
+        &mut self,
+        id: &ApplianceId,
+        followed: Generation,
+        now_unix: UnixSeconds,
+    ) -> bool {
+        let most = self.ledger.generation.0.max(now_unix.0).saturating_add(OVERTAKEN_MAX);
+        if most < followed.0 {
+            return false;
+        }
+        self.ledger.generation = self.ledger.generation.max(followed);
+        self.ledger.entries.remove(id);
+        true
+    }
+
     pub(crate) fn forget(&mut self, id: &ApplianceId) {
         self.published.remove(id);
         self.ledger.entries.remove(id);
@@ -176,6 +200,9 @@ fn digest(manifest: &Manifest) -> Digest {
     }
     Digest(*hasher.finalize().as_bytes())
 }
+
+/// No appliance can have a generation that is so far above: 68 years of seconds.
+const OVERTAKEN_MAX: u64 = 1 << 31;
 
 /// How long to wait for a ledger to be stored before saying it again.
 const STORE_AGAIN_AFTER: Nanos = Nanos::seconds(1);

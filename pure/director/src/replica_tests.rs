@@ -14,7 +14,7 @@ fn a_replica_answers_players_as_its_writer_does_from_what_it_observes_itself() {
         hold(director, "b1", &[1, 2]);
     }
     assert_eq!(played(&replica), played(&writer));
-    let ticket = super::tests::ticket(&["b1", "a1"]);
+    let ticket = tests::ticket(&["b1", "a1"]);
     let steered = replica.snapshot().steer(&ticket, &STEERING);
     assert_eq!(steered, [id("a1"), id("b1")], "the site of the client first");
 

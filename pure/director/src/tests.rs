@@ -20,6 +20,8 @@ pub(super) const CONFIG: Config = Config {
     objects_held_max: 100,
     placement_lines_max: 10,
     notices_max: 5,
+    rotation_min: Nanos::millis(200),
+    rotation_max: Nanos::seconds(3600),
     sources: sources::Config { siblings_max: 4, elsewhere: true },
 };
 pub(super) const STEERING: steering::Config = steering::Config { pathways_min: 2, pathways_max: 4 };
@@ -82,7 +84,7 @@ fn a_restart_with_other_desired_state_uses_a_generation_never_used_before() {
     let ledger = ledger(&director);
     let mut desired = director.desired().clone();
     desired.token_keys = vec![TokenKey { kid: "k2".to_owned(), public_key: [9; 32] }];
-    let mut again = Director::new(CONFIG, desired, ledger.clone(), at(0));
+    let mut again = Director::new(CONFIG, desired, ledger.clone(), at(0), UnixSeconds(0));
     assert_eq!(again.manifest(&id("a1")), Ok(None));
     settle(&mut again);
     assert!(ledger.generation < manifest(&again, "a1").generation);
@@ -220,8 +222,9 @@ fn health_says_what_an_operator_should_look_at() {
         ),
         (
             |r| r.generation = Generation(99),
-            "a1 is healthy: it follows manifest generation 99, newer than any published here: was \
-             this control plane restored from an old copy of its state?",
+            "a1 is healthy: it follows manifest generation 99, newer than its newest here: was \
+             this control plane restored from an old copy of its state? Its next one goes above \
+             that",
         ),
         (
             |r| {
@@ -492,7 +495,7 @@ pub(super) fn fleet(names: &[&str]) -> Director {
     let registered = |name: &&str| {
         let site = name[..1].parse().unwrap();
         let appliance = Appliance { id: id(name), site, weight: Weight::ONE };
-        (id(name), Registered { appliance, usable: None })
+        (id(name), Registered::new(appliance))
     };
     let desired = Desired {
         sites: sites.into_iter().map(|site| (site.id.clone(), site)).collect(),
@@ -500,7 +503,7 @@ pub(super) fn fleet(names: &[&str]) -> Director {
         token_keys: vec![TokenKey { kid: "k1".to_owned(), public_key: [7; 32] }],
         ..Desired::default()
     };
-    Director::new(CONFIG, desired, Ledger::default(), at(0))
+    Director::new(CONFIG, desired, Ledger::default(), at(0), UnixSeconds(0))
 }
 
 /// The same, with a first report of each and everything stored.
@@ -514,12 +517,13 @@ pub(super) fn running(names: &[&str]) -> Director {
 }
 
 fn restarted(director: &Director) -> Director {
-    Director::new(CONFIG, director.desired().clone(), ledger(director), at(0))
+    Director::new(CONFIG, director.desired().clone(), ledger(director), at(0), UnixSeconds(0))
 }
 
 /// What storage has after everything was stored.
-fn ledger(director: &Director) -> Ledger {
-    let mut again = Director::new(CONFIG, director.desired().clone(), Ledger::default(), at(0));
+pub(crate) fn ledger(director: &Director) -> Ledger {
+    let mut again =
+        Director::new(CONFIG, director.desired().clone(), Ledger::default(), at(0), UnixSeconds(0));
     let digests = store(&mut again).unwrap().entries;
     let entries = digests.into_iter().map(|(id, entry)| {
         let generation = director.manifest(&id).unwrap().unwrap().generation;
@@ -540,7 +544,12 @@ pub(super) fn settle(director: &mut Director) {
 pub(super) fn store(director: &mut Director) -> Option<Ledger> {
     std::iter::from_fn(|| director.poll()).find_map(|action| match action {
         Action::Store(ledger) => Some(ledger),
-        Action::StoreUsable { .. } | Action::Probe { .. } | Action::Tell(_) => None,
+        Action::StoreUsable { .. }
+        | Action::StoreHardware { .. }
+        | Action::StoreCloned(_)
+        | Action::UseNextSigningKey
+        | Action::Probe { .. }
+        | Action::Tell(_) => None,
     })
 }
 
@@ -591,12 +600,12 @@ pub(super) fn ticket(pathways: &[&str]) -> Ticket {
     }
 }
 
-fn generations(director: &Director) -> BTreeMap<String, Generation> {
+pub(crate) fn generations(director: &Director) -> BTreeMap<String, Generation> {
     let generation = |id: &ApplianceId| director.manifest(id).unwrap().unwrap().generation;
     director.desired().appliances.keys().map(|id| (id.to_string(), generation(id))).collect()
 }
 
-fn manifest(director: &Director, name: &str) -> Arc<Manifest> {
+pub(crate) fn manifest(director: &Director, name: &str) -> Arc<Manifest> {
     director.manifest(&id(name)).unwrap().expect("it was stored")
 }
 

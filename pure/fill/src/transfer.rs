@@ -11,6 +11,10 @@
 //!   └─ wait ── next source                Close, next source
 //! ```
 //!
+//! Sources are asked in the order in which they are given: the first until it fails, then the next,
+//! and each goes on where the one before stopped. One that sent wrong bytes is passed over for as
+//! long as there is another. `Renewed` says that the list is another one now.
+//!
 //! A block counts when its hash is right and it is written; nothing else is remembered, on the
 //! drive either: a part file is its own journal, and each block found in it is verified again. So
 //! a block is never fetched twice, and what a cut costs is the block that was half-way.
@@ -18,7 +22,7 @@
 //! The shell holds one buffer of one block per transfer, and asks for the next only when the last
 //! is written: memory is bounded by the number of transfers.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use model::object::{BLOCK_LEN, Blocks};
 use model::units::{Bytes, Instant, Nanos};
@@ -63,6 +67,12 @@ pub enum Event<'a> {
     Ended,
     /// The source did not answer, or not rightly, or broke off.
     Failed(SourceFault),
+    /// There is a new list of sources, and what was asked for last was not asked: the answer to a
+    /// `Fetch` whose source is not good any more. The first of the list is next.
+    Renewed {
+        /// How many sources it has.
+        sources: usize,
+    },
     /// Time has passed.
     Tick,
 }
@@ -96,6 +106,13 @@ pub enum Action {
     },
     /// Drop the rest of this answer: it has wrong bytes, or nothing more that is needed.
     Close,
+    /// A source sent wrong bytes: others should not be sent to it. Nothing to answer.
+    Distrust {
+        /// Which source.
+        source: usize,
+        /// In which block.
+        index: u64,
+    },
     /// All blocks are there.
     Complete,
     /// It cannot be had now. What is written stays.
@@ -125,6 +142,12 @@ pub enum SourceFault {
     /// The connection ended before the answer did.
     #[error("broke off after {0}")]
     BrokeOff(Bytes),
+    /// It sends too little in the time that a block may take.
+    #[error("was too slow after {0}")]
+    Slow(Bytes),
+    /// Its URL was good for a time that is over, and there is no other.
+    #[error("was to be asked with a URL that has expired, and control gives no other")]
+    Expired,
     /// A block does not have its hash.
     #[error("sent wrong bytes in block {0}")]
     WrongBytes(u64),
@@ -162,6 +185,8 @@ pub struct Transfer {
     missing: u64,
     /// Invariant: all blocks before this one are good.
     first_missing: u64,
+    /// Sources that sent wrong bytes.
+    distrusted: BTreeSet<usize>,
     /// How often each block came wrong. Invariant: each less than `block_tries_max`.
     wrong: BTreeMap<u64, u32>,
     /// Failures since the last good block.
@@ -204,6 +229,7 @@ impl Transfer {
             good: vec![0; blocks.hashes().len().div_ceil(64)],
             missing,
             first_missing: 0,
+            distrusted: BTreeSet::new(),
             wrong: BTreeMap::new(),
             failures: 0,
             actions: VecDeque::new(),
@@ -234,6 +260,14 @@ impl Transfer {
                 if matches!(self.phase, Phase::Fetching { .. }) {
                     self.failed(now, fault);
                 }
+            }
+            Event::Renewed { sources } => {
+                if matches!(self.phase, Phase::Fetching { .. }) {
+                    self.phase = Phase::Idle;
+                }
+                self.source_count = sources;
+                self.source = 0;
+                self.distrusted.clear();
             }
             Event::Tick => {
                 if matches!(self.phase, Phase::Waiting { until } if until <= now) {
@@ -324,6 +358,8 @@ impl Transfer {
             return;
         }
         self.actions.push_back(Action::Close);
+        self.actions.push_back(Action::Distrust { source: self.source, index });
+        self.distrusted.insert(self.source);
         let tries = self.wrong.get(&index).copied().unwrap_or(0) + 1;
         if tries < self.config.block_tries_max {
             self.wrong.insert(index, tries);
@@ -358,7 +394,7 @@ impl Transfer {
     /// The next source, at once if it has not failed in this round, else after a wait.
     fn failed(&mut self, now: Instant, fault: SourceFault) {
         self.failures += 1;
-        self.source = (self.source + 1) % self.source_count;
+        self.source = self.source_after();
         let sources = u32::try_from(self.source_count).unwrap_or(u32::MAX);
         let rounds = self.failures / sources;
         if !self.failures.is_multiple_of(sources) {
@@ -368,6 +404,13 @@ impl Transfer {
         } else {
             self.end(Action::GiveUp(Reason::Sources(fault)));
         }
+    }
+
+    /// The next in order that is trusted; if none is, the next.
+    fn source_after(&self) -> usize {
+        let after = |step| (self.source + step) % self.source_count;
+        let trusted = |source: &usize| !self.distrusted.contains(source);
+        (1..=self.source_count).map(after).find(trusted).unwrap_or_else(|| after(1))
     }
 
     /// Doubles from the first to the longest wait, and takes half to all of it, by a byte of the
@@ -549,17 +592,87 @@ mod tests {
         wrong[77] ^= 1;
         assert_eq!(transfer.poll(), fetch(0, 0, 3));
         give(&mut transfer, &object, 0);
+        let distrust = |source| Some(Action::Distrust { source, index: 1 });
         transfer.handle(Instant(0), Event::Received { index: 1, bytes: &wrong });
-        assert_eq!(transfer.poll(), Some(Action::Close));
+        assert_eq!((transfer.poll(), transfer.poll()), (Some(Action::Close), distrust(0)));
         assert_eq!(transfer.poll(), fetch(1, 1, 2));
         transfer.handle(Instant(0), Event::Received { index: 1, bytes: &wrong });
-        assert_eq!(transfer.poll(), Some(Action::Close));
+        assert_eq!((transfer.poll(), transfer.poll()), (Some(Action::Close), distrust(1)));
         transfer.handle(transfer.deadline().unwrap(), Event::Tick);
         assert_eq!(transfer.poll(), fetch(0, 1, 2));
         transfer.handle(Instant(0), Event::Received { index: 1, bytes: &wrong });
-        assert_eq!(transfer.poll(), Some(Action::Close));
+        assert_eq!((transfer.poll(), transfer.poll()), (Some(Action::Close), distrust(0)));
         let reason = Reason::WrongBytes { index: 1, tries: 3 };
         assert_eq!(transfer.poll(), Some(Action::GiveUp(reason)));
+    }
+
+    #[test]
+    fn a_source_that_lied_is_passed_over_while_there_is_another() {
+        let object = Object::new(3);
+        let mut transfer = object.transfer(3);
+        assert_eq!(transfer.poll(), fetch(0, 0, 3));
+        transfer.handle(Instant(0), Event::Received { index: 0, bytes: b"lie" });
+        let close_and_distrust = (transfer.poll(), transfer.poll());
+        let distrust = Action::Distrust { source: 0, index: 0 };
+        assert_eq!(close_and_distrust, (Some(Action::Close), Some(distrust)));
+        for source in [1, 2, 1, 2] {
+            if let Some(until) = transfer.deadline() {
+                transfer.handle(until, Event::Tick);
+            }
+            assert_eq!(transfer.poll(), fetch(source, 0, 3));
+            transfer.handle(Instant(0), Event::Failed(SourceFault::Status(500)));
+        }
+    }
+
+    #[test]
+    fn a_new_list_of_sources_is_begun_at_its_first_and_the_transfer_goes_on_where_it_was() {
+        let object = Object::new(4);
+        let mut transfer = object.transfer(2);
+        assert_eq!(transfer.poll(), fetch(0, 0, 4));
+        give(&mut transfer, &object, 0);
+        transfer.handle(Instant(0), Event::Failed(SourceFault::Status(403)));
+        assert_eq!(transfer.poll(), fetch(1, 1, 3));
+        transfer.handle(Instant(0), Event::Renewed { sources: 3 });
+        assert_eq!(transfer.poll(), fetch(0, 1, 3));
+        (1..4).for_each(|i| give(&mut transfer, &object, i));
+        assert_eq!(transfer.poll(), Some(Action::Close));
+        assert_eq!(transfer.poll(), Some(Action::Complete));
+    }
+
+    #[test]
+    fn new_lists_again_and_again_do_not_keep_a_transfer_alive() {
+        let object = Object::new(1);
+        let mut transfer = object.transfer(1);
+        let (mut fetches, mut now) = (0, Instant(0));
+        let reason = loop {
+            match transfer.poll() {
+                Some(Action::Fetch { .. }) if fetches % 2 == 0 => {
+                    fetches += 1;
+                    transfer.handle(now, Event::Renewed { sources: 2 });
+                }
+                Some(Action::Fetch { .. }) => {
+                    fetches += 1;
+                    transfer.handle(now, Event::Failed(SourceFault::Status(403)));
+                }
+                Some(Action::GiveUp(reason)) => break reason,
+                Some(other) => panic!("{other:?}"),
+                None => {
+                    now = transfer.deadline().unwrap();
+                    transfer.handle(now, Event::Tick);
+                }
+            }
+            assert!(fetches < 100, "it ends");
+        };
+        assert_eq!(reason, Reason::Sources(SourceFault::Status(403)));
+    }
+
+    #[test]
+    fn a_new_list_with_nothing_in_it_ends_the_transfer() {
+        let object = Object::new(1);
+        let mut transfer = object.transfer(1);
+        assert_eq!(transfer.poll(), fetch(0, 0, 1));
+        transfer.handle(Instant(0), Event::Renewed { sources: 0 });
+        assert_eq!(transfer.poll(), Some(Action::GiveUp(Reason::NoSource)));
     }
 
     #[test]
@@ -578,11 +691,12 @@ mod tests {
         #[test]
         fn whatever_sources_do_each_block_is_written_once_and_right(
             found in prop::collection::vec(any::<bool>(), 5),
-            deeds in prop::collection::vec(0u8..6, 0..40),
+            deeds in prop::collection::vec(0u8..8, 0..40),
         ) {
             let object = Object::new(5);
             let mut transfer = Transfer::new(CONFIG, object.blocks.clone(), 2, true);
             let (mut now, mut deeds, mut at) = (Instant(0), deeds.into_iter(), 0);
+            let (mut sources, mut lied) = (2, BTreeSet::new());
             let mut written = [0; 5];
             loop {
                 match transfer.poll() {
@@ -596,10 +710,15 @@ mod tests {
                         transfer.handle(now, Event::Written);
                     }
                     Some(Action::Keep { index }) => written[Bytes(index).as_usize()] += 1,
-                    Some(Action::Fetch { first, count, .. }) => {
+                    Some(Action::Fetch { source, first, count }) => {
                         let mut run = (first..first + count).map(|i| written[Bytes(i).as_usize()]);
                         prop_assert!(run.all(|times| times == 0));
+                        prop_assert!(source < sources);
+                        prop_assert!(!lied.contains(&source) || lied.len() == sources);
                         at = first;
+                    }
+                    Some(Action::Distrust { source, .. }) => {
+                        lied.insert(source);
                     }
                     Some(Action::Close) => {}
                     Some(Action::Complete) => {
@@ -616,6 +735,10 @@ mod tests {
                             Some(0) => Event::Failed(SourceFault::Status(500)),
                             Some(1) => Event::Ended,
                             Some(2) => Event::Received { index: at, bytes: &[1, 2, 3] },
+                            Some(deed @ 3..=4) => {
+                                (sources, lied) = (usize::from(deed) - 2, BTreeSet::new());
+                                Event::Renewed { sources }
+                            }
                             Some(_) | None if at == 5 => Event::Ended,
                             Some(_) | None => {
                                 Event::Received { index: at, bytes: object.block(at) }

@@ -74,9 +74,12 @@ pub enum RequestError {
     /// HTTP/1.1 without exactly one valid `Host`: 400 (RFC 9112 section 3.2).
     #[error("missing or repeated Host")]
     Host,
-    /// A request with a body: 400.
+    /// A body where none belongs: 400.
     #[error("request with a body")]
     Body,
+    /// A body behind a method that is not answered at all: 405.
+    #[error("request with a body, of a method that is not answered")]
+    Method,
 }
 
 /// Parses the first request head in `bytes`, which may hold more.
@@ -105,8 +108,11 @@ pub fn parse(bytes: &[u8]) -> Result<Parsed<'_>, RequestError> {
         "OPTIONS" => Method::Options,
         _ => Method::Other,
     };
-    let (fields, keep_alive) = fields(head.headers, minor)?;
-    let path = path_of(target).ok_or(RequestError::Malformed)?;
+    let (fields, keep_alive) = fields(head.headers, minor).map_err(|error| match error {
+        RequestError::Body if method == Method::Other => RequestError::Method,
+        other => other,
+    })?;
+    let path = path_of(method, target).ok_or(RequestError::Malformed)?;
     Ok(Parsed::Request { request: Request { method, path, keep_alive, fields }, len })
 }
 
@@ -115,8 +121,9 @@ fn fields<'a>(
     minor: u8,
 ) -> Result<(Fields<'a>, bool), RequestError> {
     let mut fields = Fields::default();
-    let mut hosts = 0;
+    let (mut hosts, mut lengths, mut codings) = (0, 0, 0);
     let mut close = false;
+    let mut body = false;
     for header in headers {
         let value = header.value.trim_ascii();
         let is = |name: &str| header.name.eq_ignore_ascii_case(name);
@@ -141,9 +148,22 @@ fn fields<'a>(
         } else if is("connection") {
             let mut options = value.split(|b| *b == b',').map(<[u8]>::trim_ascii);
             close |= options.any(|option| option.eq_ignore_ascii_case(b"close"));
-        } else if is("transfer-encoding") || (is("content-length") && value != b"0") {
-            return Err(RequestError::Body);
+        } else if is("transfer-encoding") {
+            codings += 1;
+        } else if is("content-length") {
+            lengths += 1;
+            body |= value != b"0";
+            if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
+                return Err(RequestError::Malformed);
+            }
         }
+    }
+    // RFC 9112 section 6.3: one of the two, once. Else somebody may have read it another way.
+    if 1 < lengths + codings || (codings == 1 && minor == 0) {
+        return Err(RequestError::Malformed);
+    }
+    if body || codings == 1 {
+        return Err(RequestError::Body);
     }
     // RFC 9112 section 3.2: one Host in HTTP/1.1; HTTP/1.0 may go without.
     if 1 < hosts || (minor == 1 && hosts == 0) {
@@ -164,17 +184,22 @@ fn is_host(value: &[u8]) -> bool {
     !value.is_empty() && value.iter().all(allowed)
 }
 
-/// Origin form, absolute form or asterisk form (RFC 9112 section 3.2); authority form is CONNECT's.
-fn path_of(target: &str) -> Option<&str> {
-    let path = if target.starts_with('/') || target == "*" {
+/// The path of a target in origin form or absolute form (RFC 9112 section 3.2). The asterisk is for
+/// OPTIONS. Authority form is CONNECT's, whose target nobody looks at, as that of other methods.
+fn path_of(method: Method, target: &str) -> Option<&str> {
+    if method == Method::Other || (method == Method::Options && target == "*") {
+        return Some("*");
+    }
+    let path = if target.starts_with('/') {
         target
     } else {
-        let rest = target.split_once("://").filter(|(scheme, _)| {
-            scheme.eq_ignore_ascii_case("http") || scheme.eq_ignore_ascii_case("https")
-        })?;
-        rest.1.find('/').map_or("/", |at| &rest.1[at..])
+        let (scheme, rest) = target.split_once("://")?;
+        let (host, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+        let known = ["http", "https"].iter().any(|known| scheme.eq_ignore_ascii_case(known));
+        (known && is_host(host.as_bytes())).then_some(path)?
     };
-    path.split(['?', '#']).next()
+    let path = path.split(['?', '#']).next()?;
+    Some(if path.is_empty() { "/" } else { path })
 }
 
 #[cfg(test)]
@@ -232,6 +257,12 @@ mod tests {
         assert_eq!(path("http://a").as_deref(), Ok("/"));
         assert_eq!(path("a:443"), Err(RequestError::Malformed));
         assert_eq!(path("ftp://a/b"), Err(RequestError::Malformed));
+        assert_eq!(path("http://a?b/c").as_deref(), Ok("/"));
+        for bad in ["http:///b", "http://u@a/b", "http://", "http:/a", "a", "**"] {
+            assert_eq!(path(bad), Err(RequestError::Malformed), "{bad}");
+        }
+        assert!(request("GET * HTTP/1.1\r\nHost: a\r\n\r\n").is_err());
+        assert!(request("CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\n").is_ok());
     }
 
     #[test]
@@ -243,6 +274,14 @@ mod tests {
         assert_eq!(error("Content-Length: 5"), RequestError::Body);
         assert_eq!(error("Content-Length: 00"), RequestError::Body);
         assert_eq!(error("Transfer-Encoding: chunked"), RequestError::Body);
+        for twice in ["Content-Length: 0\r\nContent-Length: 0", "Content-Length: 0, 0"] {
+            assert_eq!(error(twice), RequestError::Malformed, "{twice}");
+        }
+        let both = "Content-Length: 0\r\nTransfer-Encoding: chunked";
+        assert_eq!(error(both), RequestError::Malformed);
+        for length in ["+5", "-1", "0x5", "5 6", "", "５"] {
+            assert_eq!(error(&format!("Content-Length: {length}")), RequestError::Malformed);
+        }
         assert_eq!(error("Host: b"), RequestError::Host);
         assert_eq!(error("Range : bytes=0-1"), RequestError::Malformed);
         assert_eq!(error("X: a\0b"), RequestError::Malformed);

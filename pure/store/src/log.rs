@@ -210,17 +210,18 @@ pub fn apply(entries: &mut BTreeMap<ObjectId, Entry>, change: Change) {
 }
 
 /// The log may begin with changes that the snapshot has already (a crash came between the two),
-/// and may lack some of these; what the snapshot does not have must be there without a gap.
+/// and may lack some of these: a log whose end was torn off goes on where the snapshot ended. What
+/// the snapshot does not have must be there without a gap.
 fn gap(
     record: u64,
     previous: Option<Sequence>,
     snapshot: Sequence,
     found: Sequence,
 ) -> Option<Damage> {
-    let follows = previous.is_some_and(|previous| found.0 == previous.0 + 1);
-    let first = previous.is_none() && found <= snapshot && found.0 != 0;
-    let wanted = previous.map_or(snapshot.0, |previous| previous.0.max(snapshot.0)) + 1;
-    let fits = follows || first || found.0 == wanted;
+    let previous = previous.unwrap_or_default();
+    let in_snapshot = previous < found && found <= snapshot;
+    let wanted = previous.max(snapshot).0.saturating_add(1);
+    let fits = in_snapshot || found.0 == wanted;
     (!fits).then_some(Damage::Gap { record, wanted, found: found.0 })
 }
 
@@ -355,6 +356,23 @@ mod tests {
             let in_snapshot = at.index(history.len() + 1);
             Case { history, in_snapshot, log_from: in_snapshot.saturating_sub(back) }
         })
+    }
+
+    #[test]
+    fn a_log_that_lacks_what_the_snapshot_has_stays_good_under_the_next_snapshot() {
+        let history: Vec<Op> = (1..8).map(|n| (true, n, 1)).collect();
+        let record = |n: u64| encode(DRIVE, Sequence(n), &change(&history[index(n - 1)]));
+        // 4 and 5 were torn off and are in the snapshot of 5; 6 and 7 came later.
+        let log = [1, 2, 3, 6, 7].map(record).concat();
+        let case = Case { history: history.clone(), in_snapshot: 5, log_from: 0 };
+        let first = replay(DRIVE, Some(&case.bytes().0), &log);
+        assert_eq!((first.damage, first.sequence), (None, Sequence(7)));
+        let next = snapshot(DRIVE, first.sequence, &first.entries);
+        let again = replay(DRIVE, Some(&next), &log);
+        assert_eq!((again.damage, again.entries), (None, first.entries));
+        let back = [1, 3, 2].map(record).concat();
+        let gap = Damage::Gap { record: 2, wanted: 8, found: 2 };
+        assert_eq!(replay(DRIVE, Some(&next), &back).damage, Some(gap));
     }
 
     proptest! {

@@ -258,6 +258,7 @@ impl Worker {
             Err(error) => {
                 let status = match error {
                     RequestError::TooLarge => Status::HeaderFieldsTooLarge,
+                    RequestError::Method => Status::MethodNotAllowed,
                     RequestError::Malformed | RequestError::Host | RequestError::Body => {
                         Status::BadRequest
                     }

@@ -8,12 +8,21 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use identity::enrol::Address;
 use model::id::ApplianceId;
 use model::limits::DRIVES_MAX;
 use model::units::{BitsPerSecond, Bytes, Nanos};
 use serde::Deserialize;
 
 use crate::confine::Sandbox;
+use crate::peer::PeerConfig;
+use crate::storage::Front;
+
+/// Siblings that fetch at once, unless it is said; and at most: each costs a thread.
+const PEER_CONNECTIONS: usize = 32;
+const PEER_CONNECTIONS_MAX: usize = 1024;
+/// Most fronts: each costs a thread and a report a second.
+const FRONTS_MAX: usize = 8;
 
 /// What begins the name of every setting in the environment.
 const PREFIX: &str = "APPLIANCE_";
@@ -60,6 +69,8 @@ struct File {
     serve: ServeFile,
     drives: DrivesFile,
     control: ControlFile,
+    #[serde(default)]
+    peer: PeerFile,
     #[serde(default)]
     fill: FillFile,
     #[serde(default)]
@@ -119,8 +130,27 @@ struct DrivesFile {
 #[serde(deny_unknown_fields)]
 struct ControlFile {
     url: String,
+    #[serde(default)]
+    fronts: Vec<FrontFile>,
     #[serde(default = "one_second")]
     report_interval: Quantity<Nanos>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FrontFile {
+    name: String,
+    url: String,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PeerFile {
+    #[serde(default)]
+    listen: Vec<SocketAddr>,
+    address: Option<String>,
+    rate_max: Option<Quantity<BitsPerSecond>>,
+    connections_max: Option<usize>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -213,10 +243,14 @@ pub struct Settings {
     pub small_objects_max: Bytes,
     /// How fast each drive is scrubbed; 0 for not at all.
     pub scrub_rate: BitsPerSecond,
-    /// Control plane.
-    pub control_url: String,
+    /// The control plane's writer.
+    pub control: Address,
+    /// The control plane's fronts.
+    pub fronts: Vec<Front>,
     /// Between reports.
     pub report_interval: Nanos,
+    /// Whether and how siblings may fetch from here.
+    pub peer: Option<PeerConfig>,
     /// Fill no faster than this.
     pub fill_rate_max: Option<BitsPerSecond>,
     /// Another authority for sources' certificates, PEM.
@@ -281,6 +315,9 @@ impl Settings {
         let text = |value: &dyn std::fmt::Display| format!("\"{value}\"");
         let none = || "none".to_owned();
         let paths = &mut self.drives.iter().map(|path| text(&path.display()));
+        let front =
+            |front: &Front| format!("{{ name = \"{}\", url = \"{}\" }}", front.name, front.address);
+        let peer = |of: &dyn Fn(&PeerConfig) -> String| self.peer.as_ref().map_or_else(none, of);
         let rows: Vec<(&str, &str, String)> = vec![
             ("", "name", text(&self.name)),
             ("", "state", text(&self.state.display())),
@@ -304,8 +341,13 @@ impl Settings {
             ("drives", "depth", self.drive_depth.to_string()),
             ("drives", "small_objects_max", text(&self.small_objects_max)),
             ("drives", "scrub_rate", text(&self.scrub_rate)),
-            ("control", "url", text(&self.control_url)),
+            ("control", "url", text(&self.control)),
+            ("control", "fronts", list(&mut self.fronts.iter().map(front))),
             ("control", "report_interval", text(&self.report_interval)),
+            ("peer", "listen", peer(&|p| list(&mut p.listen.iter().map(|at| text(at))))),
+            ("peer", "address", peer(&|p| p.address.as_ref().map_or_else(none, |at| text(at)))),
+            ("peer", "rate_max", peer(&|p| p.rate_max.map_or_else(none, |rate| text(&rate)))),
+            ("peer", "connections_max", peer(&|p| p.connections_max.to_string())),
             ("fill", "rate_max", self.fill_rate_max.map_or_else(none, |rate| text(&rate))),
             ("fill", "trust", path_or_none(self.fill_trust.as_deref())),
             ("fill", "concurrency", self.fill_concurrency.to_string()),
@@ -362,11 +404,9 @@ fn check(file: File, origins: BTreeMap<String, String>) -> Result<Settings, Conf
         return Err(wrong("serve", "transfers_max", message));
     }
     check_leeway(serve.token_leeway.0)?;
-    let control_url = file.control.url.trim_end_matches('/').to_owned();
-    if !control_url.starts_with("http://") && !control_url.starts_with("https://") {
-        let message = format!("\"{control_url}\" must begin with http:// or https://");
-        return Err(wrong("control", "url", message));
-    }
+    let control = address("url", &file.control.url)?;
+    let fronts = check_fronts(&file.control.fronts)?;
+    let peer = check_peer(file.peer)?;
     Ok(Settings {
         name,
         state: file.state,
@@ -391,7 +431,9 @@ fn check(file: File, origins: BTreeMap<String, String>) -> Result<Settings, Conf
         drive_depth: file.drives.depth,
         small_objects_max: file.drives.small_objects_max.0,
         scrub_rate: file.drives.scrub_rate.0,
-        control_url,
+        control,
+        fronts,
+        peer,
         report_interval: file.control.report_interval.0,
         fill_rate_max: file.fill.rate_max.map(|rate| rate.0),
         fill_trust: file.fill.trust,
@@ -423,6 +465,65 @@ fn worker_count(serve: &ServeFile) -> Result<usize, ConfigError> {
         return Err(wrong("serve", "cpus", message));
     }
     Ok(workers)
+}
+
+/// Control's fleet address. The same host often serves people over http on another port.
+fn address(key: &'static str, url: &str) -> Result<Address, ConfigError> {
+    let address = url.parse();
+    address.map_err(|wanted| wrong("control", key, format!("\"{url}\" cannot be used: {wanted}")))
+}
+
+fn check_fronts(fronts: &[FrontFile]) -> Result<Vec<Front>, ConfigError> {
+    if FRONTS_MAX < fronts.len() {
+        return Err(wrong("control", "fronts", format!("give at most {FRONTS_MAX}")));
+    }
+    let mut checked: Vec<Front> = Vec::new();
+    for FrontFile { name, url } in fronts {
+        // What may name an appliance may name a front.
+        if let Err(error) = name.parse::<ApplianceId>() {
+            return Err(wrong("control", "fronts", error.to_string()));
+        }
+        if checked.iter().any(|front| front.name == *name) {
+            return Err(wrong("control", "fronts", format!("{name} is there twice")));
+        }
+        checked.push(Front { name: name.clone(), address: address("fronts", url)? });
+    }
+    Ok(checked)
+}
+
+/// None where it does not listen for siblings.
+fn check_peer(file: PeerFile) -> Result<Option<PeerConfig>, ConfigError> {
+    let connections_max = file.connections_max.unwrap_or(PEER_CONNECTIONS);
+    if !(1..=PEER_CONNECTIONS_MAX).contains(&connections_max) {
+        let message = format!("must be between 1 and {PEER_CONNECTIONS_MAX}");
+        return Err(wrong("peer", "connections_max", message));
+    }
+    let Some(first) = file.listen.first() else {
+        if file.address.is_some() {
+            let message = "give [peer] listen too: nothing listens for siblings".to_owned();
+            return Err(wrong("peer", "address", message));
+        }
+        return Ok(None);
+    };
+    let is_address = |at: &String| {
+        let port = at.rsplit_once(':').filter(|(host, _)| !host.is_empty());
+        port.is_some_and(|(_, port)| port.parse::<u16>().is_ok()) && !at.contains('/')
+    };
+    match &file.address {
+        None if first.ip().is_unspecified() => {
+            let message = format!(
+                "{first} is nothing that siblings can connect to: give HOST:PORT, where they reach \
+                 this appliance"
+            );
+            return Err(wrong("peer", "address", message));
+        }
+        Some(at) if !is_address(at) => {
+            return Err(wrong("peer", "address", format!("\"{at}\" is not HOST:PORT")));
+        }
+        None | Some(_) => {}
+    }
+    let rate_max = file.rate_max.map(|rate| rate.0);
+    Ok(Some(PeerConfig { listen: file.listen, address: file.address, rate_max, connections_max }))
 }
 
 fn check_drives(drives: &DrivesFile) -> Result<(), ConfigError> {
@@ -463,8 +564,8 @@ fn origins_of(table: &toml::Table, name: &str) -> BTreeMap<String, String> {
 
 /// Puts `SECTION_KEY=value` into the table. A value is TOML where it parses as such, else text.
 fn overlay(table: &mut toml::Table, setting: &str, value: &str) -> String {
-    const SECTIONS: [&str; 7] =
-        ["serve", "drives", "control", "fill", "metrics", "process", "agent"];
+    const SECTIONS: [&str; 8] =
+        ["serve", "drives", "control", "peer", "fill", "metrics", "process", "agent"];
     let setting = setting.to_ascii_lowercase();
     let parsed = toml::from_str::<toml::Table>(&format!("v = {value}"))
         .ok()
@@ -537,7 +638,7 @@ mod tests {
 
     const GOOD: &str = "name = \"a1\"\nstate = \"/s\"\n[serve]\nlisten = [\"127.0.0.2:8443\"]\n\
         certificate = \"c\"\nkey = \"k\"\nworkers = 2\n[drives]\npaths = [\"/d\"]\n\
-        [control]\nurl = \"http://127.0.0.1:8080/\"\n";
+        [control]\nurl = \"https://127.0.0.1:8081/\"\n";
 
     fn parse(text: &str, environment: &[(&str, &str)]) -> Result<Settings, ConfigError> {
         let pairs = environment.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned()));
@@ -552,7 +653,7 @@ mod tests {
     fn a_short_file_is_enough() {
         let settings = parse(GOOD, &[("HOME", "/root")]).unwrap();
         assert_eq!(settings.base_url, "https://127.0.0.2:8443");
-        assert_eq!(settings.control_url, "http://127.0.0.1:8080");
+        assert_eq!(settings.control.as_str(), "127.0.0.1:8081");
         assert_eq!(settings.report_interval, Nanos::seconds(1));
         let text = settings.describe();
         assert!(text.contains("workers = 2                              # a.toml"), "{text}");
@@ -584,5 +685,48 @@ mod tests {
         assert!(error("", &[]).contains("missing field"));
         let sandbox = error(GOOD, &[("APPLIANCE_PROCESS_SANDBOX", "on")]);
         assert!(sandbox.contains("best-effort") && sandbox.contains("require"), "{sandbox}");
+    }
+
+    #[test]
+    fn control_is_spoken_to_over_tls_only() {
+        for bad in ["http://127.0.0.1:8080", "https://control", "control:8081"] {
+            let text = error(&GOOD.replace("https://127.0.0.1:8081/", bad), &[]);
+            assert!(text.contains("[control] url") && text.contains("https://HOST:PORT"), "{text}");
+        }
+        let front = |name: &str, url: &str| format!("{{ name = \"{name}\", url = \"{url}\" }}");
+        let check = |fronts: &[String]| {
+            let list = format!("{GOOD}fronts = [{}]\n", fronts.join(", "));
+            parse(&list, &[]).map_err(|error| error.to_string())
+        };
+        let good = [front("f1", "https://c1:8081"), front("f2", "https://c2:8081")];
+        let settings = check(&good).unwrap();
+        assert_eq!((settings.fronts.len(), &*settings.fronts[1].name), (2, "f2"));
+        assert!(settings.describe().contains("{ name = \"f2\", url = \"https://c2:8081\" }"));
+        assert!(check(&[front("f1", "http://c1:8080")]).unwrap_err().contains("HOST:PORT"));
+        assert!(check(&[good[0].clone(), good[0].clone()]).unwrap_err().contains("twice"));
+        assert!(
+            check(&[front("a/b", "https://c1:8081")]).unwrap_err().contains("[control] fronts")
+        );
+        assert!(check(&vec![good[0].clone(); 9]).unwrap_err().contains("at most 8"));
+    }
+
+    #[test]
+    fn siblings_are_let_in_where_it_is_said_and_can_be_reached() {
+        let peer = |text: &str| format!("{GOOD}[peer]\n{text}\n");
+        assert!(parse(GOOD, &[]).unwrap().peer.is_none());
+        let settings = parse(&peer("listen = [\"10.0.0.2:9443\"]"), &[]).unwrap();
+        assert_eq!(settings.peer.as_ref().unwrap().connections_max, 32);
+        assert!(settings.describe().contains("connections_max = 32"));
+        let open = error(&peer("listen = [\"0.0.0.0:9443\"]"), &[]);
+        assert!(open.contains("[peer] address") && open.contains("HOST:PORT"), "{open}");
+        let both =
+            "listen = [\"0.0.0.0:9443\"]\naddress = \"a1.example:9443\"\nrate_max = \"1 Gb/s\"";
+        let settings = parse(&peer(both), &[]).unwrap();
+        assert!(settings.describe().contains("address = \"a1.example:9443\""));
+        assert!(error(&peer("address = \"a1:9443\""), &[]).contains("listen too"));
+        let bad = error(&peer(&both.replace("a1.example:", "https://a1:")), &[]);
+        assert!(bad.contains("not HOST:PORT"), "{bad}");
+        let none = error(&peer("connections_max = 0"), &[]);
+        assert!(none.contains("between 1 and 1024"), "{none}");
     }
 }

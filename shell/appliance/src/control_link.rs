@@ -1,23 +1,33 @@
 //! The appliance's side of the conversation with control: reports out, manifests in.
 //!
+//! ```text
+//! writer <── report ── control-link ──> signed manifest: verified, kept, in force
+//! front  <── report ── front-NAME             each its own inventory state and its own waits
+//! ```
+//!
 //! Control away changes nothing but that: what is in force stays in force, fill goes on with what
-//! it knows, and this thread tries again, at most `RETRY_MAX` apart.
+//! it knows, and each thread tries again, at most `RETRY_MAX` apart. Manifests come from the writer
+//! alone; what a front answers only says what it has seen.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use identity::enrol::{self, Address};
+use identity::member::Member;
 use model::id::{ApplianceId, Generation, ObjectId};
+use model::manifest::Manifest;
 use model::object::{BlocksError, block_count};
 use model::units::{Bytes, Nanos};
 use store::inventory::{Delta, InventoryState};
-use wire::convert::{WireError, manifest_in};
 use wire::v1;
 use wire::v1::report::{DriveState, Report, ReportReply, ReportedError};
 
 use crate::counters::{self, ServeCounters};
+use crate::envelope::{self, Refused};
+use crate::member::MemberClient;
 use crate::shared::Shared;
 use crate::state_file::StateFile;
-use crate::storage::{ControlConfig, drive_statuses, fill_status};
+use crate::storage::{drive_statuses, fill_status};
 
 /// Longest wait between two tries to reach control.
 const RETRY_MAX: Nanos = Nanos::seconds(5);
@@ -46,21 +56,17 @@ pub enum ControlError {
     /// Its answer cannot be read.
     #[error("control's answer is not understood: {0}")]
     Body(String),
-    /// Its manifest cannot be used.
+    /// Its manifest cannot be believed, or used.
     #[error("control's manifest is refused: {0}")]
-    Manifest(#[from] WireError),
-    /// Its manifest is somebody else's.
-    #[error("control's manifest is for {0}, and this is {1}")]
-    OtherAppliance(ApplianceId, ApplianceId),
+    Manifest(#[from] Refused),
     /// Its block hashes are not the object's.
     #[error(transparent)]
     Blocks(#[from] BlocksError),
 }
 
-/// Talks to control. Each thread has its own.
-#[derive(Debug)]
+/// Talks to one process of the control plane. Each thread has its own.
 pub(crate) struct ControlClient {
-    agent: ureq::Agent,
+    client: MemberClient,
     base: String,
     appliance: ApplianceId,
 }
@@ -69,6 +75,10 @@ pub(crate) struct ControlClient {
 struct Link<'a> {
     shared: &'a Shared,
     client: &'a ControlClient,
+    /// Whom it speaks to, for the log.
+    whom: &'a str,
+    /// Where manifests are kept; none on a link to a front, from which none are taken.
+    state_file: Option<&'a StateFile>,
     start_id: u64,
     sequence: u64,
     /// The inventory state that control has.
@@ -87,17 +97,25 @@ struct Totals {
     at: Nanos,
     egress: Bytes,
     fetched: Bytes,
+    from_siblings: Bytes,
     busy: Nanos,
 }
 
-/// Runs until all must stop.
-pub(crate) fn run(shared: &Shared, client: &ControlClient, state_file: &StateFile) {
+/// Reports until all must stop, and with a state file takes manifests.
+pub(crate) fn run(
+    shared: &Shared,
+    whom: &str,
+    client: &ControlClient,
+    state_file: Option<&StateFile>,
+) {
     let interval = shared.config.control.as_ref().map_or(INTERVAL_MAX, |c| c.report_interval);
     let mut start_id = [0; 8];
     aws_lc_rs::rand::fill(&mut start_id).expect("the kernel gives random bytes after its start");
     let mut link = Link {
         shared,
         client,
+        whom,
+        state_file,
         start_id: u64::from_le_bytes(start_id),
         sequence: 0,
         known: InventoryState(0),
@@ -108,7 +126,7 @@ pub(crate) fn run(shared: &Shared, client: &ControlClient, state_file: &StateFil
     };
     loop {
         let began = shared.now();
-        let result = link.turn(state_file);
+        let result = link.turn();
         let wait = link.settle(result);
         if !shared.sleep_until(began + wait) {
             break;
@@ -121,42 +139,55 @@ pub(crate) fn run(shared: &Shared, client: &ControlClient, state_file: &StateFil
 }
 
 impl ControlClient {
-    pub(crate) fn new(
-        agent: ureq::Agent,
-        control: &ControlConfig,
+    /// For the writer.
+    pub(crate) fn writer(client: MemberClient, at: &Address, appliance: &ApplianceId) -> Self {
+        client.dial.set(&Member::control(), at.as_str());
+        Self { client, base: enrol::control_url(at), appliance: appliance.clone() }
+    }
+
+    /// For the front of this name.
+    pub(crate) fn front(
+        client: MemberClient,
+        name: &str,
+        at: &Address,
         appliance: &ApplianceId,
     ) -> Self {
-        let base = control.url.trim_end_matches('/').to_owned();
-        Self { agent, base, appliance: appliance.clone() }
+        let front = Member::front(name);
+        client.dial.set(&front, at.as_str());
+        // The port stands in `Host` only: where to connect to is what was said above.
+        let base = enrol::control_url(at).replace(&Member::control().host(), &front.host());
+        Self { client, base, appliance: appliance.clone() }
     }
 
     fn report(&self, report: &Report) -> Result<ReportReply, ControlError> {
         let url = format!("{}/v1/appliances/{}/report", self.base, self.appliance);
-        let request = self.agent.post(&url).config().timeout_global(Some(REPORT_MAX)).build();
+        let request =
+            self.client.agent().post(&url).config().timeout_global(Some(REPORT_MAX)).build();
         let mut response = request.send_json(report).map_err(unreachable)?;
         checked(&mut response)?;
         response.body_mut().read_json().map_err(|error| ControlError::Body(error.to_string()))
     }
 
-    /// A manifest newer than `known`, if there is one.
-    fn manifest(
-        &self,
-        known: Generation,
-    ) -> Result<Option<model::manifest::Manifest>, ControlError> {
+    /// The envelope of a manifest newer than `known`, if there is one. Nothing in it is believed.
+    fn manifest(&self, known: Generation) -> Result<Option<Vec<u8>>, ControlError> {
         let url = format!("{}/v1/appliances/{}/manifest?known={known}", self.base, self.appliance);
-        let mut response = self.agent.get(&url).call().map_err(unreachable)?;
+        let mut response = self.client.agent().get(&url).call().map_err(unreachable)?;
         checked(&mut response)?;
         if response.status().as_u16() == 204 {
             return Ok(None);
         }
         let body = response.body_mut().with_config().limit(MANIFEST_LEN_MAX);
-        let wire: v1::manifest::Manifest =
-            body.read_json().map_err(|error| ControlError::Body(error.to_string()))?;
-        let manifest = manifest_in(&wire)?;
-        if manifest.appliance != self.appliance {
-            return Err(ControlError::OtherAppliance(manifest.appliance, self.appliance.clone()));
-        }
-        Ok(Some(manifest))
+        body.read_to_vec().map(Some).map_err(|error| ControlError::Body(error.to_string()))
+    }
+
+    /// Where an object may be fetched, best first.
+    pub(crate) fn sources(&self, object: ObjectId) -> Result<v1::identity::Sources, ControlError> {
+        let url = format!("{}/v1/appliances/{}/sources/{object}", self.base, self.appliance);
+        let request = self.client.agent().get(&url);
+        let request = request.config().timeout_global(Some(REPORT_MAX)).build();
+        let mut response = request.call().map_err(unreachable)?;
+        checked(&mut response)?;
+        response.body_mut().read_json().map_err(|error| ControlError::Body(error.to_string()))
     }
 
     /// The hashes of an object's blocks, proved.
@@ -166,7 +197,7 @@ impl ControlClient {
         len: Bytes,
     ) -> Result<model::object::Blocks, ControlError> {
         let url = format!("{}/v1/objects/{object}/blocks", self.base);
-        let mut response = self.agent.get(&url).call().map_err(unreachable)?;
+        let mut response = self.client.agent().get(&url).call().map_err(unreachable)?;
         checked(&mut response)?;
         // One byte more than is right, so that too much is seen to be too much.
         let limit = block_count(len) * 32 + 1;
@@ -177,8 +208,8 @@ impl ControlClient {
 }
 
 impl Link<'_> {
-    /// One report, and the manifest if control has a newer one.
-    fn turn(&mut self, state_file: &StateFile) -> Result<(), ControlError> {
+    /// One report, and the manifest if the writer has a newer one.
+    fn turn(&mut self) -> Result<(), ControlError> {
         let reply = self.client.report(&self.report())?;
         self.known = InventoryState(reply.inventory);
         let asked = Nanos(reply.interval_ms.saturating_mul(1_000_000));
@@ -186,23 +217,47 @@ impl Link<'_> {
             self.interval = asked.clamp(INTERVAL_MIN, INTERVAL_MAX);
         }
         let known = self.shared.generation();
-        if reply.generation <= known.0 {
+        let Some(state_file) = self.state_file.filter(|_| known.0 < reply.generation) else {
             return Ok(());
+        };
+        match self.client.manifest(known)? {
+            Some(envelope) => self.take(known, &envelope, state_file),
+            None => Ok(()),
         }
-        if let Some(manifest) = self.client.manifest(known)? {
-            let generation = manifest.generation;
-            if generation <= known {
-                return Ok(());
-            }
-            if let Err(error) = state_file.save(&manifest) {
-                self.shared.note("control", format!("{error}. A restart forgets this manifest"));
-            }
-            let versions = manifest.versions.len();
-            if self.shared.set_manifest(manifest) {
-                tracing::info!(generation = generation.0, versions, "manifest in force");
-            }
+    }
+
+    /// Verifies a manifest, keeps it, and puts it in force.
+    fn take(
+        &self,
+        known: Generation,
+        envelope: &[u8],
+        state_file: &StateFile,
+    ) -> Result<(), ControlError> {
+        let own = &self.shared.own;
+        let keys = envelope::union(&own.signing_keys(), &self.shared.signing_keys());
+        let manifest = envelope::open(envelope, &keys, &self.shared.config.appliance)?;
+        if manifest.generation <= known {
+            return Err(Refused::Older { offered: manifest.generation, known }.into());
         }
+        // Whichever of the two files a power cut leaves old, the manifest on the drive has its key.
+        let after = envelope::keys_after(&manifest, envelope, &keys);
+        let kept = own
+            .believe(&envelope::union(&keys, &after))
+            .map_err(|error| error.to_string())
+            .and_then(|()| state_file.save(envelope).map_err(|error| error.to_string()))
+            .and_then(|()| own.believe(&after).map_err(|error| error.to_string()));
+        if let Err(error) = kept {
+            self.shared.note("control", format!("{error}. A restart forgets this manifest"));
+        }
+        self.put_in_force(manifest);
         Ok(())
+    }
+
+    fn put_in_force(&self, manifest: Manifest) {
+        let (generation, versions) = (manifest.generation.0, manifest.versions.len());
+        if self.shared.set_manifest(manifest) {
+            tracing::info!(generation, versions, "manifest in force");
+        }
     }
 
     /// Logs a change of state once, and says how long to wait.
@@ -210,7 +265,7 @@ impl Link<'_> {
         match result {
             Ok(()) => {
                 if self.said.take().is_some() {
-                    tracing::info!("control is back");
+                    tracing::info!(whom = self.whom, "control is back");
                 }
                 self.failures = 0;
                 self.interval
@@ -218,7 +273,8 @@ impl Link<'_> {
             Err(error) => {
                 let text = error.to_string();
                 if self.said.as_ref() != Some(&text) {
-                    tracing::warn!(error = text, "serving and filling go on without control");
+                    let whom = self.whom;
+                    tracing::warn!(whom, error = text, "serving and filling go on without it");
                     if !matches!(error, ControlError::Unreachable(_)) {
                         self.shared.note("control", text.clone());
                     }
@@ -239,6 +295,7 @@ impl Link<'_> {
             at: uptime,
             egress: Bytes(sum(shared, |worker| &worker.body_bytes)),
             fetched: Bytes(shared.fetched.load(Ordering::Relaxed)),
+            from_siblings: Bytes(shared.from_siblings.load(Ordering::Relaxed)),
             busy: Nanos(sum(shared, |worker| &worker.cpu_nanos)),
         };
         let previous = std::mem::replace(&mut self.previous, totals);
@@ -249,8 +306,8 @@ impl Link<'_> {
             software: about.software.clone(),
             base_url: about.base_url.clone(),
             plain_url: about.plain_url.clone(),
-            peer_address: None,
-            machine: String::new(),
+            peer_address: about.peer_address.clone(),
+            machine: about.machine.clone(),
             generation: shared.generation().0,
             load: load(shared, &totals, &previous),
             drives: drives(shared),
@@ -310,6 +367,11 @@ fn fill(shared: &Shared, totals: &Totals, previous: &Totals) -> v1::report::Fill
         bytes_wanted: status.bytes_wanted.0,
         bytes_held: status.bytes_held.0,
         bits_per_second: totals.fetched.saturating_sub(previous.fetched).per(span).0,
+        sibling_bits_per_second: totals
+            .from_siblings
+            .saturating_sub(previous.from_siblings)
+            .per(span)
+            .0,
     }
 }
 

@@ -378,8 +378,8 @@ impl Drive {
         read_table(&fd, object, len)
     }
 
-    /// What the object's file says that the hash of a block is. Not proved: one page of the table is
-    /// read, where a proof takes all of it.
+    /// What the object's file says that the hash of a block is. Not proved: one page of the table
+    /// is read, where a proof takes all of it.
     pub fn read_block_hash(
         &self,
         object: ObjectId,

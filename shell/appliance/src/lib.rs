@@ -24,8 +24,12 @@
 //!   scrub        threads: a drive from end to end, every block against its hash
 //!   verify       thread: blocks that viewers were sent, one of many
 //!   adopt        a file that the index lost is made visible again
-//!   control_link thread: reports out, manifests in
+//!   control_link threads: reports out, to control and its fronts; manifests in
+//!   envelope     a signed manifest is opened, or refused
+//!   member       thread: this appliance's identity, renewed
+//!   places       siblings and origins of one object
 //!   source       HTTP with ranges
+//!   peer         threads: published objects for siblings
 //!   drives       one drive: its marker, its files, its index
 //!   state_file   the last manifest
 //!   format       makes a directory a drive
@@ -42,6 +46,7 @@ pub mod confine;
 pub mod control_link;
 pub mod counters;
 pub mod drives;
+pub mod envelope;
 pub mod event_loop;
 mod filler;
 pub mod format;
@@ -49,8 +54,11 @@ pub mod inspect;
 mod keeper;
 pub mod listen;
 pub mod mailbox;
+pub mod member;
 pub mod metrics;
 pub mod pages;
+pub mod peer;
+mod places;
 mod scrub;
 pub mod server;
 mod shared;

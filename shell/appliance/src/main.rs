@@ -1,14 +1,18 @@
 //! `nearcast-appliance`: serves published objects to players, at the limit of the hardware.
 
-use std::io::Write;
-use std::path::PathBuf;
+use std::io::{IsTerminal as _, Read, Write};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use anyhow::Context;
 use appliance::config::Settings;
 use appliance::inspect::inspect;
-use appliance::{clock, format, server};
+use appliance::{clock, format, member, server};
 use clap::{Parser, Subcommand};
 use store::marker::Reserve;
+
+/// No one-time code is nearly as long.
+const CODE_LEN_MAX: u64 = 4096;
 
 /// Serves published objects to players.
 #[derive(Debug, Parser)]
@@ -48,7 +52,19 @@ enum Verb {
         #[arg(long)]
         json: bool,
     },
-    /// Check a configuration, its certificate and its drives, without serving.
+    /// Trade a one-time code for this appliance's identity, and keep it in its state directory.
+    Enrol {
+        /// Configuration, TOML.
+        #[arg(long)]
+        config: PathBuf,
+        /// The code. While this runs, others on the machine can see it: better give a file.
+        #[arg(long, conflicts_with = "code_file")]
+        code: Option<String>,
+        /// A file with the code; `-`, which is the default, for standard input.
+        #[arg(long, value_name = "FILE", default_value = "-")]
+        code_file: PathBuf,
+    },
+    /// Check a configuration, its certificate, identity and drives, without serving.
     Check {
         /// Configuration, TOML.
         #[arg(long)]
@@ -68,7 +84,9 @@ fn main() -> ExitCode {
         Ok(filter) => filter,
         Err(error) => return fail(&anyhow::anyhow!("--log-level: {error}")),
     };
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    // Colours are for people; a journal keeps text.
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    log.with_ansi(std::io::stderr().is_terminal()).init();
     match run(arguments.verb) {
         Ok(code) => code,
         Err(error) => fail(&error),
@@ -99,33 +117,73 @@ fn run(verb: Verb) -> anyhow::Result<ExitCode> {
                 return Ok(ExitCode::FAILURE);
             }
         }
-        Verb::Check { config } => {
+        Verb::Enrol { config, code, code_file } => {
             let settings = load(&config)?;
-            tls::Acceptor::from_pem_files(&settings.certificate, &settings.key)?;
-            let mut bad = 0;
-            for path in &settings.drives {
-                match inspect(path) {
-                    Ok(inspected) => print(&inspected.text())?,
-                    Err(error) => {
-                        bad += 1;
-                        print(&format!("{error}"))?;
-                    }
-                }
-            }
-            if 0 < bad {
-                anyhow::bail!("{bad} of {} drives cannot be used", settings.drives.len());
-            }
+            let code = code.map_or_else(|| read_code(&code_file), Ok)?.parse()?;
+            let (state, name) = (&settings.state, &settings.name);
+            let enrolled = member::enrol(state, name, &settings.control, &code)?;
             print(&format!(
-                "{}: configuration, certificate and drives are good",
-                config.display()
+                "{name} is enrolled until {}; the identity in {} is renewed by itself",
+                member::date(enrolled.seen().not_after),
+                state.display()
             ))?;
         }
+        Verb::Check { config } => check(&config)?,
         Verb::Config { config } => print(load(&config)?.describe().trim_end())?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn load(path: &std::path::Path) -> anyhow::Result<Settings> {
+/// What a file holds, or what comes on standard input.
+fn read_code(path: &Path) -> anyhow::Result<String> {
+    let mut text = String::new();
+    let read = |input: &mut dyn Read, text: &mut String| {
+        input.take(CODE_LEN_MAX).read_to_string(text).map(|_| ())
+    };
+    if path == Path::new("-") {
+        read(&mut std::io::stdin(), &mut text).context("cannot read a code from standard input")?;
+    } else {
+        let mut open = || read(&mut std::fs::File::open(path)?, &mut text);
+        open().with_context(|| format!("cannot read a code from {}", path.display()))?;
+    }
+    Ok(text)
+}
+
+/// Says of everything that is configured whether it can be used.
+fn check(config: &Path) -> anyhow::Result<()> {
+    let settings = load(config)?;
+    tls::Acceptor::from_pem_files(&settings.certificate, &settings.key)?;
+    let credentials = member::load(&settings.state, &settings.name)?;
+    let until = credentials.seen().not_after;
+    let ended = until <= clock::wall();
+    print(&format!(
+        "{}: identity {} {}",
+        credentials.seen().member,
+        if ended { "ended on" } else { "good until" },
+        member::date(until)
+    ))?;
+    let mut bad = 0;
+    for path in &settings.drives {
+        match inspect(path) {
+            Ok(inspected) => print(&inspected.text())?,
+            Err(error) => {
+                bad += 1;
+                print(&format!("{error}"))?;
+            }
+        }
+    }
+    if 0 < bad {
+        anyhow::bail!("{bad} of {} drives cannot be used", settings.drives.len());
+    }
+    if ended {
+        anyhow::bail!("the identity has ended: get a one-time code and run the `enrol` verb");
+    }
+    let config = config.display();
+    print(&format!("{config}: configuration, certificate, identity and drives are good"))?;
+    Ok(())
+}
+
+fn load(path: &Path) -> anyhow::Result<Settings> {
     Ok(Settings::load(path, std::env::vars())?)
 }
 

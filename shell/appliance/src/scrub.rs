@@ -5,9 +5,9 @@
 //!   ^ index/scrub, once a minute                     wrong, unreadable: the object is set aside
 //! ```
 //!
-//! One thread a drive, so that one which is slow delays no other. The cursor is kept on the drive: a
-//! restart goes on where the last run was, so that objects at the end are not read less often than
-//! those at the beginning.
+//! One thread a drive, so that one which is slow delays no other. The cursor is kept on the drive:
+//! a restart goes on where the last run was, so that objects at the end are not read less often
+//! than those at the beginning.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

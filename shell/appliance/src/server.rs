@@ -6,13 +6,14 @@
 
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use identity::credentials::Credentials;
 use model::extent::DriveIndex;
 use model::id::ObjectId;
 use model::units::{Bytes, Nanos};
@@ -29,12 +30,12 @@ use crate::event_loop::{self, Finding, Setup};
 use crate::listen::Listener;
 use crate::mailbox::{Letter, Sender, mailbox};
 use crate::storage::{self, Storage, StorageHandle};
-use crate::{agent_link, listen, metrics};
+use crate::{agent_link, listen, member, metrics, peer, source};
 
 /// Read buffers of one worker, 260 KiB each; more would only wait in memory for the CPU.
 const BUFFERS_MAX: usize = 512;
-/// Faults and samples that wait to be looked at. One more is dropped: the drive is known to be bad by
-/// then, and there will be other samples.
+/// Faults and samples that wait to be looked at. One more is dropped: the drive is known to be bad
+/// by then, and there will be other samples.
 const FAULTS_MAX: usize = 1024;
 /// What the agent says that waits to be reported; a report takes no more.
 const NOTES_MAX: usize = 20;
@@ -60,9 +61,11 @@ pub fn serve(settings: &Settings) -> anyhow::Result<()> {
     }
     raise_descriptor_limit(settings)?;
     raise_memory_limit(settings);
-    let Bound { listeners, metrics } = bind(settings)?;
+    let Bound { listeners, metrics, peers } = bind(settings)?;
     // Here and no later: what follows is inherited by threads, and there are none yet.
+    let machine = identity::enrol::machine();
     let ring_is_made = give_away(settings)?;
+    let credentials = member::load(&settings.state, &settings.name)?;
     let acceptor = Acceptor::from_pem_files(&settings.certificate, &settings.key)?;
     let (fault_sender, faults) = sync_channel(FAULTS_MAX);
     let counters: Vec<Arc<ServeCounters>> = (0..settings.workers).map(|_| Arc::default()).collect();
@@ -76,7 +79,12 @@ pub fn serve(settings: &Settings) -> anyhow::Result<()> {
             sender.send(Letter::Update(update.clone()));
         }
     };
-    let mut storage = Storage::start(storage_config(settings), sink, serve_counters.clone())?;
+    let mut storage = Storage::start(
+        storage_config(settings, credentials, machine),
+        peers,
+        sink,
+        serve_counters.clone(),
+    )?;
     // Only now: whoever connects finds what the drives hold.
     start_listening(listeners, &workers)?;
     let rows = MetricRows::default();
@@ -101,19 +109,27 @@ pub fn serve(settings: &Settings) -> anyhow::Result<()> {
     result
 }
 
-fn storage_config(settings: &Settings) -> storage::Config {
+fn storage_config(
+    settings: &Settings,
+    credentials: Credentials,
+    machine: String,
+) -> storage::Config {
     storage::Config {
         appliance: settings.name.clone(),
         state: settings.state.clone(),
+        credentials,
         drives: settings.drives.clone(),
         control: Some(storage::ControlConfig {
-            url: settings.control_url.clone(),
+            writer: settings.control.clone(),
+            fronts: settings.fronts.clone(),
             report_interval: settings.report_interval,
         }),
+        peer: settings.peer.clone(),
         fill: storage::FillConfig {
             rate_max: settings.fill_rate_max,
             trust: settings.fill_trust.clone(),
             concurrency: settings.fill_concurrency,
+            silence_max: source::SILENCE_MAX,
         },
         small_budget: settings.small_objects_max,
         scrub_rate: Some(settings.scrub_rate).filter(|rate| rate.0 != 0),
@@ -121,6 +137,8 @@ fn storage_config(settings: &Settings) -> storage::Config {
             software: env!("CARGO_PKG_VERSION").to_owned(),
             base_url: settings.base_url.clone(),
             plain_url: settings.plain_url.clone(),
+            peer_address: None,
+            machine,
             connections_max: u64::try_from(settings.connections_max).unwrap_or(u64::MAX),
             egress_max: None,
         },
@@ -206,6 +224,8 @@ struct Bound {
     /// For each worker.
     listeners: Vec<Vec<Listener>>,
     metrics: Option<TcpListener>,
+    /// For siblings.
+    peers: Vec<TcpListener>,
 }
 
 fn bind(settings: &Settings) -> anyhow::Result<Bound> {
@@ -226,7 +246,10 @@ fn bind(settings: &Settings) -> anyhow::Result<Bound> {
     let listeners = (0..settings.workers).map(|_| one_worker()).collect::<Result<_, _>>()?;
     let metrics = settings.metrics_listen;
     let metrics = metrics.map(|at| TcpListener::bind(at).with_context(cannot(at))).transpose()?;
-    Ok(Bound { listeners, metrics })
+    let peers = settings.peer.iter().flat_map(|peer| &peer.listen);
+    let peers =
+        peers.map(|at| peer::bind(*at).with_context(cannot(*at))).collect::<Result<_, _>>()?;
+    Ok(Bound { listeners, metrics, peers })
 }
 
 /// Becomes a user with few rights, who can reach drives, state and certificates only. What is given
@@ -329,18 +352,35 @@ fn metric_rows(storage: &StorageHandle) -> Vec<(String, f64, &'static str)> {
             rows.push((format!("{name}{{drive=\"{}\"}}", drive.index), number(value), help));
         }
     }
+    let peer = storage.peer();
+    let counted = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    for (source, value) in [
+        ("sibling", fill.from_siblings),
+        ("origin", fill.fetched.saturating_sub(fill.from_siblings)),
+    ] {
+        let name = format!("fill_fetched_bytes{{source=\"{source}\"}}");
+        rows.push((name, number(value.0), "Bytes of whole blocks fetched since the start."));
+    }
     let plain = [
         ("fill_objects_wanted", "Objects in the manifest.", fill.objects_wanted),
         ("fill_objects_held", "Of these, published.", fill.objects_held),
         ("fill_bytes_wanted", "Bytes in the manifest.", fill.bytes_wanted.0),
         ("fill_bytes_held", "Of these, published or verified.", fill.bytes_held.0),
-        ("fill_fetched_bytes", "Bytes fetched since the start.", fill.fetched.0),
         ("scrub_objects", "Objects scrubbed since the start.", integrity.scrubbed_objects),
         ("scrub_bytes", "Bytes of blocks found right by the scrub.", integrity.scrubbed.0),
         ("samples_verified", "Blocks verified that were served.", integrity.samples),
         ("samples_wrong", "Of these, wrong.", integrity.samples_wrong),
         ("objects_set_aside", "Objects found bad and filled again.", integrity.objects_set_aside),
         ("manifest_generation", "Generation of the manifest in force.", fill.generation.0),
+        ("peer_connections", "Connections of siblings.", counted(&peer.connections)),
+        ("peer_refused", "Connections of siblings closed at once.", counted(&peer.refused)),
+        ("peer_requests", "Requests of siblings answered.", counted(&peer.requests)),
+        ("peer_sent_bytes", "Body bytes sent to siblings.", counted(&peer.sent)),
+        (
+            "identity_seconds_left",
+            "Until the certificate ends; renewed by itself when a third of its life is left.",
+            storage.identity_seconds_left(),
+        ),
     ];
     rows.extend(plain.map(|(name, help, value)| (name.to_owned(), number(value), help)));
     rows

@@ -17,7 +17,7 @@ use fill::rate::Limiter;
 use model::extent::{DriveIndex, Extent};
 use model::id::{Generation, ObjectId};
 use model::limits::SMALL_OBJECT_MAX;
-use model::manifest::Manifest;
+use model::manifest::{Manifest, TokenKey};
 use model::object::BlockHash;
 use model::units::{Bytes, Instant, Nanos, UnixSeconds};
 use store::index::Index;
@@ -25,6 +25,9 @@ use store::inventory::{Delta, Inventory, InventoryState};
 use store::layout;
 
 use crate::drives::{Drive, DriveError, lock};
+use crate::member::Own;
+use crate::peer::PeerCounters;
+use crate::places::Shunned;
 use crate::scrub;
 use crate::storage::{Config, Counters};
 use worker::Update;
@@ -32,10 +35,17 @@ use worker::Update;
 /// What all threads see.
 pub(crate) struct Shared {
     pub(crate) config: Config,
+    /// Who this appliance is.
+    pub(crate) own: Arc<Own>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) slots: Vec<Slot>,
     /// Bytes of whole blocks that came from sources since the start.
     pub(crate) fetched: AtomicU64,
+    /// Of these, from siblings.
+    pub(crate) from_siblings: AtomicU64,
+    /// What siblings got from here.
+    pub(crate) peer: PeerCounters,
+    pub(crate) shunned: Shunned,
     pub(crate) integrity: Integrity,
     /// How far each drive is scrubbed, in the order of `slots`.
     scrubs: Vec<scrub::Progress>,
@@ -52,7 +62,7 @@ pub(crate) struct Shared {
 /// One configured drive.
 pub(crate) enum Slot {
     /// Opened.
-    Open(Drive),
+    Open(Box<Drive>),
     /// Refused when it was to be opened, and why.
     Refused(String),
 }
@@ -201,6 +211,7 @@ const BURST_SHARE: Nanos = Nanos::millis(200);
 impl Shared {
     pub(crate) fn new(
         config: Config,
+        own: Arc<Own>,
         slots: Vec<Slot>,
         sink: Box<dyn FnMut(Update) + Send>,
         counters: Arc<Counters>,
@@ -229,10 +240,14 @@ impl Shared {
         let scrubs = slots.iter().map(|_| scrub::Progress::default()).collect();
         Self {
             config,
+            own,
             counters,
             slots,
             scrubs,
             fetched: AtomicU64::new(0),
+            from_siblings: AtomicU64::new(0),
+            peer: PeerCounters::default(),
+            shunned: Shunned::default(),
             integrity: Integrity::default(),
             started: std::time::Instant::now(),
             limiter,
@@ -286,7 +301,7 @@ impl Shared {
     /// The drives that are open, also those set aside since.
     pub(crate) fn open_drives(&self) -> impl Iterator<Item = &Drive> {
         self.slots.iter().filter_map(|slot| match slot {
-            Slot::Open(drive) => Some(drive),
+            Slot::Open(drive) => Some(&**drive),
             Slot::Refused(_) => None,
         })
     }
@@ -437,6 +452,17 @@ impl Shared {
 
     pub(crate) fn generation(&self) -> Generation {
         self.lock().manifest.as_ref().map_or(Generation(0), |manifest| manifest.generation)
+    }
+
+    /// Keys that the manifest in force names for those after it.
+    pub(crate) fn signing_keys(&self) -> Vec<TokenKey> {
+        let state = self.lock();
+        state.manifest.as_ref().map(|m| m.trust.signing_keys.clone()).unwrap_or_default()
+    }
+
+    /// True of a certificate that the manifest in force says to refuse.
+    pub(crate) fn is_revoked(&self, serial: &str) -> bool {
+        self.lock().manifest.as_ref().is_some_and(|m| m.trust.revoked.contains(serial))
     }
 
     pub(crate) fn progress(&self) -> Progress {
@@ -707,17 +733,26 @@ mod tests {
     use crate::storage::{About, FillConfig};
 
     fn shared() -> Shared {
+        let credentials = crate::member::tests::credentials(60);
+        let own = Own::new("state".as_ref(), credentials.clone()).unwrap();
         let config = Config {
             appliance: "a1".parse().unwrap(),
             state: "state".into(),
+            credentials,
             drives: Vec::new(),
             control: None,
-            fill: FillConfig { rate_max: None, trust: None, concurrency: 1 },
+            peer: None,
+            fill: FillConfig {
+                rate_max: None,
+                trust: None,
+                concurrency: 1,
+                silence_max: Nanos::seconds(1),
+            },
             small_budget: Bytes::kib(100),
             scrub_rate: None,
             about: About::default(),
         };
-        Shared::new(config, Vec::new(), Box::new(|_| {}), Arc::default())
+        Shared::new(config, Arc::new(own), Vec::new(), Box::new(|_| {}), Arc::default())
     }
 
     fn manifest(generation: u64) -> Manifest {

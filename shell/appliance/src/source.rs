@@ -6,20 +6,25 @@
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fill::transfer::SourceFault;
-use model::units::Bytes;
+use identity::dial::Dial;
+use model::units::{Bytes, Nanos};
 use ureq::http::HeaderMap;
 use ureq::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, RANGE};
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig};
+use ureq::unversioned::transport::DefaultConnector;
 
 /// How long to wait for a connection.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 /// How long to wait for the first bytes of an answer.
 const ANSWER_MAX: Duration = Duration::from_secs(15);
 /// How long the line may be silent within an answer.
-const SILENCE_MAX: Duration = Duration::from_secs(10);
+pub const SILENCE_MAX: Nanos = Nanos::seconds(10);
+/// How long a block may take: below 70 kb/s another source is better. Who sends a byte now and then
+/// is never silent.
+const BLOCK_MAX: Duration = Duration::from_secs(30);
 /// Most bytes of a whole-file answer that are read only to be skipped.
 const SKIP_MAX: Bytes = Bytes::mib(64);
 /// Where Debian, Red Hat and Alpine keep the certificates that a system trusts.
@@ -71,21 +76,30 @@ pub fn trusted(extra: Option<&Path>) -> Result<TlsConfig, TrustError> {
         .build())
 }
 
-/// A client that keeps its connections. Each thread has its own.
-pub(crate) fn agent(tls: &TlsConfig) -> ureq::Agent {
+/// A client for origins that keeps its connections. Each thread has its own.
+pub(crate) fn agent(tls: &TlsConfig, silence_max: Nanos) -> ureq::Agent {
+    config(tls, silence_max, 3).new_agent()
+}
+
+/// The same for members of the fleet, which are where `dial` says and never send us elsewhere.
+pub(crate) fn member_agent(tls: &TlsConfig, dial: Dial, silence_max: Nanos) -> ureq::Agent {
+    ureq::Agent::with_parts(config(tls, silence_max, 0), DefaultConnector::new(), dial)
+}
+
+fn config(tls: &TlsConfig, silence_max: Nanos, redirects: u32) -> ureq::config::Config {
+    let silence_max = Some(Duration::from(silence_max));
     ureq::Agent::config_builder()
         .tls_config(tls.clone())
         .http_status_as_error(false)
         .proxy(None)
-        .max_redirects(3)
+        .max_redirects(redirects)
         .accept_encoding("identity")
         .user_agent(concat!("nearcast-appliance/", env!("CARGO_PKG_VERSION")))
         .timeout_connect(Some(CONNECT_MAX))
         .timeout_recv_response(Some(ANSWER_MAX))
-        .timeout_per_read(Some(SILENCE_MAX))
-        .timeout_per_write(Some(SILENCE_MAX))
+        .timeout_per_read(silence_max)
+        .timeout_per_write(silence_max)
         .build()
-        .new_agent()
 }
 
 /// Asks `url` for bytes `start..end` of an object of `len`.
@@ -130,10 +144,14 @@ impl Answer {
         let _ = self.body.read(&mut [0]);
     }
 
-    /// Fills `bytes` with what comes next.
+    /// Fills `bytes`, a block at most, with what comes next.
     pub(crate) fn read(&mut self, bytes: &mut [u8]) -> Result<(), SourceFault> {
         let mut done = 0;
+        let began = Instant::now();
         while done < bytes.len() {
+            if BLOCK_MAX < began.elapsed() {
+                return Err(SourceFault::Slow(self.at + Bytes::of(done)));
+            }
             match self.body.read(&mut bytes[done..]) {
                 Ok(0) | Err(_) => return Err(SourceFault::BrokeOff(self.at + Bytes::of(done))),
                 Ok(n) => done += n,

@@ -1,13 +1,16 @@
 //! The last manifest, kept so that the appliance serves and fills with control away.
+//!
+//! It is kept as control signed it, and verified again when it is read: whoever changes the file
+//! changes nothing that is in force.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use model::id::ApplianceId;
-use model::manifest::Manifest;
-use wire::convert::{manifest_in, manifest_out};
+use model::manifest::{Manifest, TokenKey};
 
 use crate::drives::{self, DriveError, OpenError};
+use crate::envelope::{self, Refused};
 
 /// Why the last manifest cannot be kept or used.
 #[derive(Debug, thiserror::Error)]
@@ -31,13 +34,13 @@ pub enum StateError {
         /// Why not.
         error: std::io::Error,
     },
-    /// The file is there and makes no sense.
-    #[error("{path}: {text}. It is left out until control gives a newer manifest")]
+    /// The file is there and cannot be believed.
+    #[error("{path} is refused: {refused}. It is left out until control gives a manifest")]
     Manifest {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
-        text: String,
+        /// Why.
+        refused: Refused,
     },
 }
 
@@ -48,7 +51,7 @@ pub(crate) struct StateFile {
     root: OwnedFd,
 }
 
-const MANIFEST: &str = "manifest.json";
+const MANIFEST: &str = "manifest.signed";
 
 impl StateFile {
     /// Opens the directory, and makes it if it is missing.
@@ -58,27 +61,22 @@ impl StateFile {
         Ok(Self { path: path.to_owned(), root: drives::open_root(path)? })
     }
 
-    /// The manifest that was in force last, if there was one.
-    pub(crate) fn load(&self, appliance: &ApplianceId) -> Result<Option<Manifest>, StateError> {
+    /// The manifest that was in force last, if there was one and one of `keys` signed it.
+    pub(crate) fn load(
+        &self,
+        appliance: &ApplianceId,
+        keys: &[TokenKey],
+    ) -> Result<Option<Manifest>, StateError> {
         let bytes = drives::read_small(&self.root, MANIFEST).map_err(|e| self.failed(e))?;
         let Some(bytes) = bytes else { return Ok(None) };
-        let refused = |text| StateError::Manifest { path: self.path.join(MANIFEST), text };
-        let wire = serde_json::from_slice(&bytes).map_err(|error| refused(error.to_string()))?;
-        let manifest = manifest_in(&wire).map_err(|error| refused(error.to_string()))?;
-        if manifest.appliance != *appliance {
-            return Err(refused(format!(
-                "it is {}'s, and this is {appliance}",
-                manifest.appliance
-            )));
-        }
-        Ok(Some(manifest))
+        let path = self.path.join(MANIFEST);
+        let opened = envelope::open(&bytes, keys, appliance);
+        opened.map(Some).map_err(|refused| StateError::Manifest { path, refused })
     }
 
-    /// Keeps a manifest: after this returns, a power cut does not lose it.
-    pub(crate) fn save(&self, manifest: &Manifest) -> Result<(), StateError> {
-        let bytes = serde_json::to_vec(&manifest_out(manifest))
-            .expect("strings, numbers and maps with string keys make JSON");
-        drives::replace(&self.root, MANIFEST, &bytes).map_err(|error| self.failed(error))
+    /// Keeps a manifest in its envelope: after this returns, a power cut does not lose it.
+    pub(crate) fn save(&self, envelope: &[u8]) -> Result<(), StateError> {
+        drives::replace(&self.root, MANIFEST, envelope).map_err(|error| self.failed(error))
     }
 
     fn failed(&self, error: DriveError) -> StateError {
@@ -89,35 +87,54 @@ impl StateFile {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use identity::signing::SigningKey;
     use model::id::Generation;
+    use wire::convert::manifest_out;
+    use wire::v1::signed::Kind;
 
-    fn manifest() -> Manifest {
-        Manifest {
+    fn signed(key: &SigningKey, generation: u64) -> Vec<u8> {
+        let manifest = Manifest {
             appliance: "a1".parse().unwrap(),
-            generation: Generation(7),
+            generation: Generation(generation),
             token_keys: Vec::new(),
             trust: model::manifest::Trust::default(),
             versions: Vec::new(),
-        }
+        };
+        key.sign(Kind::Manifest, &serde_json::to_vec(&manifest_out(&manifest)).unwrap())
     }
 
     #[test]
     fn the_last_manifest_is_kept_and_only_used_by_its_appliance() {
         let dir = tempfile::tempdir().unwrap();
         let file = StateFile::open(&dir.path().join("deep/state")).unwrap();
-        let load = |name: &str| file.load(&name.parse().unwrap());
+        let key = SigningKey::from_seed("s1", &[1; 32]);
+        let load = |name: &str| file.load(&name.parse().unwrap(), &[key.public()]);
         assert_eq!(load("a1").unwrap(), None);
-        file.save(&manifest()).unwrap();
-        file.save(&Manifest { generation: Generation(8), ..manifest() }).unwrap();
+        file.save(&signed(&key, 7)).unwrap();
+        file.save(&signed(&key, 8)).unwrap();
         assert_eq!(load("a1").unwrap().unwrap().generation, Generation(8));
-        assert!(load("a2").unwrap_err().to_string().contains("it is a1's"));
+        assert!(load("a2").unwrap_err().to_string().contains("it is for a1"));
     }
 
     #[test]
-    fn a_damaged_manifest_is_left_out_with_its_reason() {
+    fn a_manifest_that_was_changed_on_the_drive_is_left_out_with_its_reason() {
         let dir = tempfile::tempdir().unwrap();
         let file = StateFile::open(dir.path()).unwrap();
-        std::fs::write(dir.path().join(MANIFEST), "{\"format\":1").unwrap();
-        assert!(matches!(file.load(&"a1".parse().unwrap()), Err(StateError::Manifest { .. })));
+        let key = SigningKey::from_seed("s1", &[1; 32]);
+        let check = |bytes: &[u8], keys: &[TokenKey], wanted: &str| {
+            std::fs::write(dir.path().join(MANIFEST), bytes).unwrap();
+            let text = file.load(&"a1".parse().unwrap(), keys).unwrap_err().to_string();
+            assert!(text.contains(wanted) && text.contains("manifest.signed"), "{text}");
+        };
+        let good = signed(&key, 7);
+        let changed = String::from_utf8(good.clone()).unwrap().replace(":7", ":9");
+        check(changed.as_bytes(), &[key.public()], "was changed after control signed it");
+        check(&good[..good.len() - 1], &[key.public()], "was changed");
+        check(&good, &[SigningKey::from_seed("s1", &[2; 32]).public()], "was changed");
+        check(&good, &[], "key \"s1\", which is not known");
+        let payload = good.splitn(2, |byte| *byte == b'\n').nth(1).unwrap();
+        check(payload, &[key.public()], "it is not signed");
+        let snapshot = key.sign(Kind::Snapshot, payload);
+        check(&snapshot, &[key.public()], "signed as a snapshot");
     }
 }

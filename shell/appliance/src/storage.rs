@@ -5,7 +5,8 @@
 //!                │                        │  ^
 //!   report <─────┘      keeper: plan ─────┤  ├──── filler x N: source -> drive -> publish
 //!                       evict, drop parts │  ├──── audit: index against files
-//!                                         │  └──── scrub, verify: blocks against hashes
+//!                                         │  ├──── scrub, verify: blocks against hashes
+//!                                         │  └──── peer: published objects ──> siblings
 //!                                         v
 //!                           sink(Update) ──> every worker's mailbox
 //! ```
@@ -13,12 +14,15 @@
 //! All threads are plain ones with blocking I/O: none of them is on the serve path, and there are
 //! few. `Storage::start` returns when the indexes are loaded: what is there is served at once.
 
+use std::net::TcpListener;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use identity::credentials::{Credentials, CredentialsError};
+use identity::enrol::Address;
 use model::extent::{DriveIndex, Extent, FileName};
 use model::id::{ApplianceId, DriveId, Generation, ObjectId};
 use model::limits::DRIVES_MAX;
@@ -33,6 +37,8 @@ use worker::Update;
 use crate::control_link::{self, ControlClient};
 use crate::counters::ServeCounters;
 use crate::drives::{Drive, Loaded, OpenError, fault_of, is_one_place};
+use crate::member::{self, MemberClient, Own};
+use crate::peer::{self, PeerConfig, PeerCounters};
 pub use crate::shared::Sample;
 use crate::shared::{Doubt, Shared, Slot};
 use crate::source::TrustError;
@@ -44,12 +50,16 @@ use crate::{audit, filler, keeper, scrub, source, verify};
 pub struct Config {
     /// This appliance.
     pub appliance: ApplianceId,
-    /// Directory of the last manifest.
+    /// Directory of the last manifest, and of the identity.
     pub state: PathBuf,
+    /// Who this appliance is in its fleet.
+    pub credentials: Credentials,
     /// Drives, in the order of their `DriveIndex`.
     pub drives: Vec<PathBuf>,
     /// Control; without it, the last manifest is filled and served.
     pub control: Option<ControlConfig>,
+    /// Whether and how siblings may fetch from here.
+    pub peer: Option<PeerConfig>,
     /// How to fill.
     pub fill: FillConfig,
     /// Most memory for small objects, in each process. Beyond it they are served from drives.
@@ -63,10 +73,21 @@ pub struct Config {
 /// Where control is.
 #[derive(Clone, Debug)]
 pub struct ControlConfig {
-    /// Base URL, without trailing slash.
-    pub url: String,
+    /// The writer's fleet address: reports go there, manifests come from there.
+    pub writer: Address,
+    /// Fronts, which get reports too.
+    pub fronts: Vec<Front>,
     /// How often to report, until control asks for something else.
     pub report_interval: Nanos,
+}
+
+/// A front of the control plane.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Front {
+    /// Its name, as its certificate says it.
+    pub name: String,
+    /// Its fleet address.
+    pub address: Address,
 }
 
 /// How to fill.
@@ -78,6 +99,8 @@ pub struct FillConfig {
     pub trust: Option<PathBuf>,
     /// Objects fetched at the same time; 1 to `FILLERS_MAX`.
     pub concurrency: usize,
+    /// How long a source may be silent within an answer, before another is asked.
+    pub silence_max: Nanos,
 }
 
 /// What the report says of this process.
@@ -89,6 +112,10 @@ pub struct About {
     pub base_url: String,
     /// The same without TLS.
     pub plain_url: Option<String>,
+    /// Where siblings may fetch from it, `host:port`.
+    pub peer_address: Option<String>,
+    /// What the machine says of itself (`identity::enrol::machine`).
+    pub machine: String,
     /// Most connections.
     pub connections_max: u64,
     /// Most egress, where limited.
@@ -122,6 +149,9 @@ pub enum StartError {
     /// The certificates to trust.
     #[error(transparent)]
     Trust(#[from] TrustError),
+    /// The identity.
+    #[error(transparent)]
+    Identity(#[from] CredentialsError),
     /// No thread.
     #[error("cannot start a thread: {0}")]
     Thread(std::io::Error),
@@ -163,6 +193,8 @@ pub struct FillStatus {
     pub objects_without_room: u64,
     /// Bytes of whole blocks fetched since the start.
     pub fetched: Bytes,
+    /// Of these, from siblings.
+    pub from_siblings: Bytes,
 }
 
 /// What was found to be right and wrong since the start.
@@ -206,11 +238,13 @@ pub const FILLERS_MAX: usize = 64;
 
 impl Storage {
     /// Opens the drives, loads what they hold, tells `sink` of it, and starts the threads.
+    /// Siblings come to `peers` (`peer::bind`), where `config.peer` says how to treat them.
     ///
     /// A drive that cannot be used is set aside and reported; this fails only if none can be.
     /// `sink` is called from several threads, one at a time, in order; it must not block.
     pub fn start(
-        config: Config,
+        mut config: Config,
+        peers: Vec<TcpListener>,
         sink: impl FnMut(Update) + Send + 'static,
         counters: Arc<Counters>,
     ) -> Result<StorageHandle, StartError> {
@@ -224,13 +258,15 @@ impl Storage {
         let state_file = StateFile::open(&config.state)?;
         let opened = open_drives(&config.drives)?;
         let (slots, loaded): (Vec<Slot>, Vec<Loaded>) = opened.into_iter().unzip();
-        let shared = Arc::new(Shared::new(config, slots, Box::new(sink), counters));
+        say_where_siblings_come(&mut config, &peers);
+        let own = Arc::new(Own::new(&config.state, config.credentials.clone())?);
+        let shared = Arc::new(Shared::new(config, own, slots, Box::new(sink), counters));
         load_manifest(&shared, &state_file);
         load_objects(&shared, &loaded);
         load_parts(&shared);
 
         let mut handle = StorageHandle { shared, threads: Vec::new() };
-        match handle.spawn_all(&tls, state_file) {
+        match handle.spawn_all(&tls, state_file, peers) {
             Ok(()) => Ok(handle),
             Err(error) => {
                 handle.stop();
@@ -270,8 +306,8 @@ impl StorageHandle {
 
     /// A worker could not read an object; `errno` is none if its file was too short. What speaks of
     /// the drive takes that out of use; what may be one bad place takes the object, and too many of
-    /// these the drive; otherwise the object's file is looked at, and filled again if it is missing,
-    /// short or wrong.
+    /// these the drive; otherwise the object's file is looked at, and filled again if it is
+    /// missing, short or wrong.
     pub fn read_failed(&self, drive: DriveIndex, object: ObjectId, errno: Option<Errno>) {
         tracing::warn!(drive = drive.0, %object, ?errno, "object cannot be read");
         match errno {
@@ -323,15 +359,42 @@ impl StorageHandle {
         fill_status(&self.shared)
     }
 
-    fn spawn_all(&mut self, tls: &TlsConfig, state_file: StateFile) -> std::io::Result<()> {
+    /// How long this appliance's certificate is good for.
+    pub fn identity_seconds_left(&self) -> u64 {
+        self.shared.own.seconds_left()
+    }
+
+    /// What siblings got from here.
+    pub fn peer(&self) -> &PeerCounters {
+        &self.shared.peer
+    }
+
+    fn spawn_all(
+        &mut self,
+        tls: &TlsConfig,
+        state_file: StateFile,
+        peers: Vec<TcpListener>,
+    ) -> std::io::Result<()> {
+        let silence_max = self.shared.config.fill.silence_max;
+        let member = |shared: &Shared| MemberClient::new(Arc::clone(&shared.own), silence_max);
         let client = |shared: &Shared| {
-            let control = shared.config.control.as_ref()?;
-            Some(ControlClient::new(source::agent(tls), control, &shared.config.appliance))
+            let writer = &shared.config.control.as_ref()?.writer;
+            Some(ControlClient::writer(member(shared), writer, &shared.config.appliance))
         };
-        if let Some(client) = client(&self.shared) {
+        if let Some(control) = self.shared.config.control.clone() {
+            let writer = client(&self.shared).expect("there is a control");
             self.spawn("control-link", move |shared| {
-                control_link::run(shared, &client, &state_file);
+                control_link::run(shared, "the writer", &writer, Some(&state_file));
             })?;
+            for front in control.fronts {
+                let own = &self.shared.config.appliance;
+                let link =
+                    ControlClient::front(member(&self.shared), &front.name, &front.address, own);
+                self.spawn(&format!("front-{}", front.name), move |shared| {
+                    control_link::run(shared, &front.name, &link, None);
+                })?;
+            }
+            self.spawn("renewal", move |shared| member::renew(shared, &control.writer))?;
         }
         self.spawn("keeper", keeper::run)?;
         self.spawn("audit", audit::run)?;
@@ -344,10 +407,15 @@ impl StorageHandle {
             })?;
         }
         for i in 0..self.shared.config.fill.concurrency {
-            let (agent, client) = (source::agent(tls), client(&self.shared));
-            self.spawn(&format!("fill-{i}"), move |shared| {
-                filler::run(shared, &agent, client.as_ref());
-            })?;
+            let clients = filler::Clients {
+                origins: source::agent(tls, silence_max),
+                siblings: member(&self.shared),
+                control: client(&self.shared),
+            };
+            self.spawn(&format!("fill-{i}"), move |shared| filler::run(shared, &clients))?;
+        }
+        if let Some(config) = self.shared.config.peer.clone() {
+            self.spawn("peers", move |shared| peer::run(shared, &peers, &config))?;
         }
         Ok(())
     }
@@ -413,6 +481,7 @@ pub(crate) fn fill_status(shared: &Shared) -> FillStatus {
         bytes_held: progress.bytes_held + progress.bytes_partial,
         objects_without_room: shared.plan_report().objects_without_room,
         fetched: Bytes(shared.fetched.load(Ordering::Relaxed)),
+        from_siblings: Bytes(shared.from_siblings.load(Ordering::Relaxed)),
     }
 }
 
@@ -437,7 +506,7 @@ fn open_drives(paths: &[PathBuf]) -> Result<Vec<(Slot, Loaded)>, StartError> {
             Ok((drive, loaded))
         });
         opened.push(match result {
-            Ok((drive, loaded)) => (Slot::Open(drive), loaded),
+            Ok((drive, loaded)) => (Slot::Open(Box::new(drive)), loaded),
             Err(error) => {
                 reasons.push(error.to_string());
                 (Slot::Refused(error.to_string()), Loaded::default())
@@ -447,8 +516,14 @@ fn open_drives(paths: &[PathBuf]) -> Result<Vec<(Slot, Loaded)>, StartError> {
     if ids.is_empty() { Err(StartError::NoDrive(reasons)) } else { Ok(opened) }
 }
 
+fn say_where_siblings_come(config: &mut Config, peers: &[TcpListener]) {
+    let first = || peers.first()?.local_addr().ok().map(|at| at.to_string());
+    let address = config.peer.as_ref().and_then(|peer| peer.address.clone());
+    config.about.peer_address = address.or_else(first);
+}
+
 fn load_manifest(shared: &Shared, state_file: &StateFile) {
-    match state_file.load(&shared.config.appliance) {
+    match state_file.load(&shared.config.appliance, &shared.own.signing_keys()) {
         Ok(Some(manifest)) => {
             tracing::info!(generation = manifest.generation.0, "last manifest in force");
             shared.set_manifest(manifest);

@@ -1,5 +1,5 @@
-//! Verifies blocks that viewers were sent, one of many: what the serve path read is compared with what
-//! ingest once saw. Nobody waits for it; a wrong block makes its object a suspect.
+//! Verifies blocks that viewers were sent, one of many: what the serve path read is compared with
+//! what ingest once saw. Nobody waits for it; a wrong block makes its object a suspect.
 
 use std::sync::atomic::Ordering;
 
@@ -25,8 +25,8 @@ pub(crate) fn run(shared: &Shared) {
                 shared.integrity.samples.fetch_add(1, Ordering::Relaxed);
                 if !right {
                     shared.integrity.samples_wrong.fetch_add(1, Ordering::Relaxed);
-                    let block = sample.block;
-                    tracing::warn!(drive = %drive.marker().id, %object, block, "wrong block served");
+                    let (drive, block) = (drive.marker().id, sample.block);
+                    tracing::warn!(%drive, %object, block, "wrong block served");
                     shared.suspect(object, Doubt::Suspect);
                 }
             }

@@ -17,9 +17,15 @@ use std::time::{Duration, Instant};
 
 use appliance::confine::{Grants, Sandbox, close_rings, confine, drop_privileges};
 use appliance::{clock, format, listen};
+use identity::authority::Authority;
+use identity::credentials::Credentials;
+use identity::dial::Dial;
+use identity::member::Member;
 use model::units::Bytes;
+use rcgen::{CertificateParams, KeyPair};
 use rustix::net::{AddressFamily, SocketType};
 use rustix::process::{Pid, Signal, kill_process};
+use ureq::unversioned::transport::DefaultConnector;
 
 /// What a try finds.
 struct Given {
@@ -319,13 +325,17 @@ fn every_thread_of_the_appliance_is_confined_and_it_serves() -> Said {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     fs::write(at("tls/cert.pem"), made.cert.pem()).unwrap();
     fs::write(at("tls/key.pem"), made.signing_key.serialize_pem()).unwrap();
-    let [tls, plain] = [(); 2].map(|()| free_port());
+    let authority = Authority::create(clock::wall()).unwrap();
+    fs::create_dir(at("state")).unwrap();
+    identity_of("a1", &authority).save(&at("state")).unwrap();
+    let [tls, plain, peers] = [(); 3].map(|()| free_port());
     let user = if is_root { format!("user = \"{NOBODY}\"") } else { String::new() };
     let text = format!(
         "name = \"a1\"\nstate = \"{state}\"\n[serve]\nlisten = [\"127.0.0.1:{tls}\"]\n\
          plain_listen = [\"127.0.0.1:{plain}\"]\ncertificate = \"{tls_dir}/cert.pem\"\n\
          key = \"{tls_dir}/key.pem\"\nworkers = 2\n[drives]\npaths = [\"{drive}\"]\n\
-         [control]\nurl = \"http://127.0.0.1:9\"\n[process]\nsandbox = \"require\"\n{user}\n",
+         [control]\nurl = \"https://127.0.0.1:9\"\n\
+         [peer]\nlisten = [\"127.0.0.1:{peers}\"]\n[process]\nsandbox = \"require\"\n{user}\n",
         state = at("state").display(),
         tls_dir = at("tls").display(),
         drive = at("drive").display(),
@@ -340,7 +350,9 @@ fn every_thread_of_the_appliance_is_confined_and_it_serves() -> Said {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    let said = served(plain).and_then(|()| threads_are_confined(child.id(), is_root));
+    let said = served(plain)
+        .and_then(|()| served_a_sibling(peers, &identity_of("a2", &authority)))
+        .and_then(|()| threads_are_confined(child.id(), is_root));
     let pid = Pid::from_raw(child.id().cast_signed()).unwrap();
     kill_process(pid, Signal::TERM).unwrap();
     let ended = child.wait().unwrap();
@@ -363,6 +375,35 @@ fn served(port: u16) -> Said {
     let mut answer = String::new();
     socket.read_to_string(&mut answer).map_err(said)?;
     if answer.starts_with("HTTP/1.1 404 ") { Ok(()) } else { Err(answer) }
+}
+
+/// The same of the listener for siblings, whose threads begin when somebody comes.
+fn served_a_sibling(port: u16, credentials: &Credentials) -> Said {
+    let (dial, a1) = (Dial::default(), Member::appliance("a1"));
+    dial.set(&a1, &format!("127.0.0.1:{port}"));
+    let config = ureq::Agent::config_builder()
+        .tls_config(credentials.client_tls().unwrap())
+        .http_status_as_error(false)
+        .proxy(None)
+        .build();
+    let agent = ureq::Agent::with_parts(config, DefaultConnector::new(), dial);
+    let answer = agent.get(format!("https://{}/nothing", a1.host())).call();
+    let answer = answer.map_err(|error| format!("a sibling gets {error}"))?;
+    if answer.status() == 404 { Ok(()) } else { Err(answer.status().to_string()) }
+}
+
+fn identity_of(name: &str, authority: &Authority) -> Credentials {
+    let key = KeyPair::generate().unwrap();
+    let request = CertificateParams::default().serialize_request(&key).unwrap().pem().unwrap();
+    let (member, now) = (Member::appliance(name), clock::wall());
+    let serial = [u8::try_from(name.len()).unwrap(); 16];
+    let issued = authority.issue(&member, &request, serial, now, 3600).unwrap();
+    let given = wire::v1::identity::Enrolled {
+        certificate: issued.certificate,
+        authority: authority.certificate_pem().to_owned(),
+        signing_keys: Vec::new(),
+    };
+    Credentials::new(&key.serialize_pem(), &given).unwrap()
 }
 
 fn threads_are_confined(pid: u32, is_root: bool) -> Said {

@@ -2,7 +2,7 @@
 //! for one object and for a while. It opens no connection to them.
 //!
 //! ```text
-//! s3://films/a/ + r0.mp4 ──> https://s3.example/films/a/r0.mp4?X-Amz-Expires=3600&X-Amz-Signature=..
+//! s3://films/a/ + r0.mp4 ──> https://s3.example/films/a/r0.mp4?X-Amz-Expires=3600&X-Amz-..
 //! ```
 //!
 //! The secret is read from a file of its own, which may be replaced at any time: the next URL is

@@ -1,13 +1,14 @@
 //! Settings of `nearcast-control`: a TOML file, then environment variables.
 //!
-//! Every setting `a.b` can be overridden by the variable `CONTROL_A_B`, `[[s3]]` apart. Unknown keys are refused.
-//! `nearcast-control config` prints each effective value and where it came from.
+//! Every setting `a.b` can be overridden by the variable `CONTROL_A_B`, `[[s3]]` apart. Unknown
+//! keys are refused. `nearcast-control config` prints each effective value and where it came from.
 
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use identity::enrol::Address;
 use model::units::Nanos;
 use serde::Deserialize;
 
@@ -16,6 +17,8 @@ use crate::buckets;
 /// Effective settings.
 #[derive(Clone, Debug)]
 pub struct Config {
+    /// `role`: `writer`, which decides, or `front`. Default `writer`.
+    pub role: Role,
     /// `state`: directory for the database and the keys. Needed.
     pub state: PathBuf,
     /// `serve.listen`: address of the API, players and the pages. One that other machines reach
@@ -77,6 +80,24 @@ pub struct CertificateFiles {
     pub key: PathBuf,
 }
 
+/// What this process is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// The one that changes desired state. Answers players too.
+    Writer,
+    /// One of those that follow it.
+    Front(FrontConfig),
+}
+
+/// Of a front.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FrontConfig {
+    /// `front.name`: its name in the fleet.
+    pub name: String,
+    /// `front.writer`: the writer's fleet address, `https://HOST:PORT`.
+    pub writer: Address,
+}
+
 /// An `http` or `https` URL without a trailing slash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BaseUrl(String);
@@ -133,7 +154,9 @@ pub enum ConfigError {
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct File {
+    role: Option<Scalar>,
     state: Option<Scalar>,
+    front: Front,
     serve: Serve,
     fleet: Fleet,
     health: Health,
@@ -142,6 +165,13 @@ struct File {
     demo: Demo,
     fill: Fill,
     s3: Vec<buckets::Settings>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Front {
+    name: Option<Scalar>,
+    writer: Option<Scalar>,
 }
 
 #[derive(Default, Deserialize)]
@@ -197,7 +227,8 @@ struct Fill {
     other_sites: Option<Scalar>,
 }
 
-/// A string, a number or a truth: all are read from text, so that the environment has the same forms.
+/// A string, a number or a truth: all are read from text, so that the environment has the same
+/// forms.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Scalar {
@@ -218,6 +249,7 @@ impl Config {
             .map_err(|error| ConfigError::Toml { path: path.to_owned(), error })?;
         let mut pick = Picker { variable, rows: Vec::new() };
         let config = Self {
+            role: role(&mut pick, file.role, file.front)?,
             state: pick.needed("state", file.state)?,
             listen: pick.value("serve.listen", file.serve.listen, "127.0.0.1:8080")?,
             certificate: certificate(&mut pick, file.serve.certificate, file.serve.key)?,
@@ -314,6 +346,25 @@ impl Config {
         self.certificate.is_some() || public.is_some_and(|url| url.as_str().starts_with("https:"))
     }
 
+    /// What the director wants to know.
+    pub(crate) fn director(&self) -> director::Config {
+        director::Config {
+            stale_after: self.stale_after,
+            probe_after: self.probe_after,
+            recovery: self.recovery,
+            report_interval: self.report_interval,
+            objects_held_max: OBJECTS_HELD_MAX,
+            placement_lines_max: 200,
+            notices_max: 100,
+            rotation_min: ROTATION_MIN,
+            rotation_max: ROTATION_MAX,
+            sources: director::sources::Config {
+                siblings_max: SIBLINGS_MAX,
+                elsewhere: self.fill_other_sites,
+            },
+        }
+    }
+
     fn refused(&self, key: &'static str, reason: &str) -> ConfigError {
         let row = self.rows.iter().find(|row| row.key == key);
         let origin = row.map_or_else(String::new, |row| row.origin.to_string());
@@ -334,6 +385,52 @@ fn certificate<F: Fn(&str) -> Option<String>>(
         (None, None) => Ok(None),
         (Some(_), None) => Err(ConfigError::Missing("serve.key")),
         (None, Some(_)) => Err(ConfigError::Missing("serve.certificate")),
+    }
+}
+
+/// A front has a name and a writer.
+fn role<F: Fn(&str) -> Option<String>>(
+    pick: &mut Picker<F>,
+    role: Option<Scalar>,
+    front: Front,
+) -> Result<Role, ConfigError> {
+    let word: RoleWord = pick.value("role", role, "writer")?;
+    let name: Option<FrontName> = pick.optional("front.name", front.name)?;
+    let writer: Option<Address> = pick.optional("front.writer", front.writer)?;
+    match (word, name, writer) {
+        (RoleWord::Writer, _, _) => Ok(Role::Writer),
+        (RoleWord::Front, Some(FrontName(name)), Some(writer)) => {
+            Ok(Role::Front(FrontConfig { name, writer }))
+        }
+        (RoleWord::Front, None, _) => Err(ConfigError::Missing("front.name")),
+        (RoleWord::Front, Some(_), None) => Err(ConfigError::Missing("front.writer")),
+    }
+}
+
+/// The value of `role`.
+enum RoleWord {
+    Writer,
+    Front,
+}
+
+impl FromStr for RoleWord {
+    type Err = &'static str;
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "writer" => Ok(Self::Writer),
+            "front" => Ok(Self::Front),
+            _ => Err("use \"writer\" or \"front\""),
+        }
+    }
+}
+
+/// The rule for names is that of sites and appliances.
+struct FrontName(String);
+
+impl FromStr for FrontName {
+    type Err = model::id::IdError;
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        text.parse().map(|id: model::id::SiteId| Self(id.to_string()))
     }
 }
 
@@ -461,6 +558,16 @@ impl<F: Fn(&str) -> Option<String>> Picker<F> {
     }
 }
 
+/// Objects of one appliance that are kept track of: each takes about 100 bytes of memory here.
+const OBJECTS_HELD_MAX: usize = 500_000;
+/// Fronts ask for snapshots several times in this time: they know the next signing key then.
+const ROTATION_MIN: Nanos = Nanos::seconds(5);
+/// An appliance that was away for a day renews its certificate when it is back, and learns with it
+/// which keys sign.
+const ROTATION_MAX: Nanos = Nanos::seconds(86_400);
+/// Where an appliance may fetch one object from: eight URLs, as the wire allows.
+const SIBLINGS_MAX: usize = 4;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -470,7 +577,10 @@ mod tests {
         let config = load("state = \"/var/lib/nearcast\"", &[]).unwrap();
         assert_eq!(
             config.to_string(),
-            r#"state = "/var/lib/nearcast"  # file
+            r#"role = "writer"  # default
+# front.name is not set
+# front.writer is not set
+state = "/var/lib/nearcast"  # file
 serve.listen = "127.0.0.1:8080"  # default
 # serve.certificate is not set
 # serve.key is not set
@@ -515,6 +625,12 @@ fill.other_sites = "true"  # default
     #[test]
     fn mistakes_are_refused_with_what_to_do() {
         refused("", "state is needed");
+        refused("state = \"s\"\nrole = \"king\"", "use \"writer\" or \"front\"");
+        refused("state = \"s\"\nrole = \"front\"", "front.name is needed");
+        refused("role = \"front\"\n[front]\nname = \"f1\"", "front.writer is needed");
+        refused("role = \"front\"\n[front]\nname = \"../f\"", "is not a name");
+        let writer = "[front]\nname = \"f1\"\nwriter = \"http://c:1\"";
+        refused(&format!("role = \"front\"\n{writer}"), "https://HOST:PORT");
         refused("state = \"s\"\nlisten = \"x\"", "unknown field `listen`");
         refused("state = \"s\"\n[steering]\nttl = 10", "needs a unit");
         refused("state = \"s\"\n[steering]\nttl = \"10 min\"", "use 1 s to 300 s");

@@ -118,6 +118,7 @@ pub(crate) fn report_in(wire: &Report) -> Result<director::Report, Refused> {
             egress_max: BitsPerSecond(wire.load.egress_max_bits_per_second),
         },
         serving: wire.load.serving,
+        hardware: hardware_in(wire),
         drives_in_use: in_use().count(),
         drives_set_aside: wire.drives.len() - in_use().count(),
         usable: Bytes(usable),
@@ -145,6 +146,20 @@ fn is_address(text: &str) -> bool {
         }
     };
     port_is_good && host_is_good
+}
+
+/// What the appliance runs on; bounded, whatever it sends.
+fn hardware_in(wire: &Report) -> director::Hardware {
+    let bounded = |text: &String| {
+        let mut text = text.clone();
+        text.truncate(text.floor_char_boundary(HARDWARE_LEN_MAX));
+        text
+    };
+    let drives = wire.drives.iter().take(DRIVES_MAX).map(|drive| &drive.id);
+    director::Hardware {
+        machine: bounded(&wire.machine),
+        drives: drives.filter(|id| !id.is_empty()).map(bounded).collect(),
+    }
 }
 
 /// The report as it is kept for people: without the inventory, and of bounded size whatever an
@@ -261,6 +276,9 @@ const ERRORS_MAX: usize = 20;
 
 /// Longest host name (RFC 1035 section 2.3.4).
 const HOST_LEN_MAX: usize = 253;
+
+/// UUIDs and digests have 32 digits.
+const HARDWARE_LEN_MAX: usize = 64;
 
 /// Longest text kept of a report.
 const TEXT_LEN_MAX: usize = 1024;

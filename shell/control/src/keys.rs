@@ -15,8 +15,12 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use director::front::Ticket;
 use model::id::ObjectId;
 use model::manifest::TokenKey;
+use model::units::UnixSeconds;
 use playback::token::{Grant, Session, SigningInput, assemble, is_kid};
 use serde::{Deserialize, Serialize};
+use wire::v1::replica;
+
+use crate::access::{Known, NoRole};
 
 /// The secrets.
 pub struct Keys {
@@ -24,6 +28,10 @@ pub struct Keys {
     token: Vec<(String, Ed25519KeyPair)>,
     steering: hmac::Key,
     random: SystemRandom,
+    /// In a front only.
+    api: Vec<Known>,
+    /// As on disk: fronts get the same.
+    stored: Stored,
 }
 
 /// Why there are no keys.
@@ -58,15 +66,18 @@ pub enum KeysError {
     },
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Stored {
     /// Hex.
     steering: String,
     token: Vec<StoredToken>,
+    /// A front's copy of the writer's API tokens, so that it knows them while the writer is away.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    api: Vec<replica::ApiToken>,
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct StoredToken {
     kid: String,
@@ -77,27 +88,78 @@ struct StoredToken {
 impl Keys {
     /// Reads the keys in `state`, or makes them on the first start.
     pub fn open(state: &Path) -> Result<Self, KeysError> {
+        match Self::load(state)? {
+            Some(keys) => Ok(keys),
+            None => Self::write(state, &new_keys()),
+        }
+    }
+
+    /// Reads the keys in `state`; none if there are none.
+    pub(crate) fn load(state: &Path) -> Result<Option<Self>, KeysError> {
         let path = state.join(FILE_NAME);
         let fault = |error| KeysError::File { path: path.clone(), error };
-        match File::open(&path) {
-            Ok(mut file) => {
-                let mode = file.metadata().map_err(fault)?.permissions().mode() & 0o777;
-                if mode & 0o077 != 0 {
-                    return Err(KeysError::Exposed { path: path.clone(), mode });
-                }
-                let mut text = String::new();
-                file.read_to_string(&mut text).map_err(fault)?;
-                Self::parse(&text)
-                    .map_err(|reason| KeysError::Content { path: path.clone(), reason })
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let text = new_keys();
-                write_once(&path, &text).map_err(fault)?;
-                Self::parse(&text)
-                    .map_err(|reason| KeysError::Content { path: path.clone(), reason })
-            }
-            Err(error) => Err(fault(error)),
+        let mut file = match File::open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(fault(error)),
+        };
+        let mode = file.metadata().map_err(fault)?.permissions().mode() & 0o777;
+        if mode & 0o077 != 0 {
+            return Err(KeysError::Exposed { path: path.clone(), mode });
         }
+        let mut text = String::new();
+        file.read_to_string(&mut text).map_err(fault)?;
+        let stored = toml::from_str(&text).map_err(|error| error.message().to_owned());
+        let keys = stored.and_then(Self::from_stored);
+        keys.map(Some).map_err(|reason| KeysError::Content { path, reason })
+    }
+
+    /// What a front gets, kept in its `state`. Not written again if nothing has changed.
+    pub(crate) fn given(state: &Path, given: &replica::Keys) -> Result<Self, KeysError> {
+        let token =
+            |key: &replica::SecretKey| StoredToken { kid: key.kid.clone(), seed: key.seed.clone() };
+        let stored = Stored {
+            steering: given.steering.clone(),
+            token: given.token.iter().map(token).collect(),
+            api: given.api.clone(),
+        };
+        match Self::load(state) {
+            Ok(Some(known)) if known.stored == stored => Ok(known),
+            _ => Self::write(state, &stored),
+        }
+    }
+
+    /// The writer's API tokens, in a front.
+    pub(crate) fn api(&self) -> Vec<Known> {
+        self.api.clone()
+    }
+
+    /// What fronts need to begin playbacks, to answer for those that others began, and to know who
+    /// may ask.
+    pub(crate) fn secrets<'a>(&self, all: impl Iterator<Item = &'a Known>) -> replica::Keys {
+        let token =
+            |key: &StoredToken| replica::SecretKey { kid: key.kid.clone(), seed: key.seed.clone() };
+        let api = |known: &Known| replica::ApiToken {
+            id: known.id.clone(),
+            name: known.name.clone(),
+            role: known.role.to_string(),
+            hash: ObjectId(known.hash).to_string(),
+        };
+        let Stored { steering, token: keys, .. } = &self.stored;
+        replica::Keys {
+            steering: steering.clone(),
+            token: keys.iter().map(token).collect(),
+            api: all.map(api).collect(),
+        }
+    }
+
+    fn write(state: &Path, stored: &Stored) -> Result<Self, KeysError> {
+        let path = state.join(FILE_NAME);
+        let content = |reason| KeysError::Content { path: path.clone(), reason };
+        let keys = Self::from_stored(stored.clone()).map_err(content)?;
+        let text = toml::to_string(stored).expect("strings always become TOML");
+        write_once(&path, &text).map_err(|error| KeysError::File { path: path.clone(), error })?;
+        Ok(keys)
     }
 
     /// What appliances need to check tokens.
@@ -116,7 +178,7 @@ impl Keys {
 
     /// A token that gives `grant`.
     pub fn token(&self, grant: Grant<'_>) -> String {
-        let (kid, pair) = self.token.first().expect("parse refuses a file without one");
+        let (kid, pair) = self.token.first().expect("from_stored refuses none");
         let signature = pair.sign(SigningInput::new(kid, grant).as_bytes());
         assemble(
             kid,
@@ -149,8 +211,7 @@ impl Keys {
         *tag.as_ref().first_chunk().expect("SHA-256 gives 32 bytes")
     }
 
-    fn parse(text: &str) -> Result<Self, String> {
-        let stored: Stored = toml::from_str(text).map_err(|error| error.message().to_owned())?;
+    fn from_stored(stored: Stored) -> Result<Self, String> {
         let seed = |text: &str| {
             text.parse::<ObjectId>()
                 .map(|id| id.0)
@@ -168,16 +229,26 @@ impl Keys {
             return Err("it has no [[token]] key".to_owned());
         }
         let steering = hmac::Key::new(hmac::HMAC_SHA256, &seed(&stored.steering)?);
-        Ok(Self { token, steering, random: SystemRandom::new() })
+        let known = |token: &replica::ApiToken| {
+            Ok::<_, String>(Known {
+                id: token.id.clone(),
+                name: token.name.clone(),
+                role: token.role.parse().map_err(|error: NoRole| error.to_string())?,
+                hash: seed(&token.hash)?,
+                created: UnixSeconds(0),
+                last_used: None,
+            })
+        };
+        let api = stored.api.iter().map(known).collect::<Result<_, _>>()?;
+        Ok(Self { token, steering, random: SystemRandom::new(), api, stored })
     }
 }
 
-fn new_keys() -> String {
+fn new_keys() -> Stored {
     let source = SystemRandom::new();
     let hex = || ObjectId(random(&source)).to_string();
-    let stored =
-        Stored { steering: hex(), token: vec![StoredToken { kid: "k1".to_owned(), seed: hex() }] };
-    toml::to_string(&stored).expect("strings always become TOML")
+    let token = vec![StoredToken { kid: "k1".to_owned(), seed: hex() }];
+    Stored { steering: hex(), token, api: Vec::new() }
 }
 
 fn random<const N: usize>(source: &SystemRandom) -> [u8; N] {
@@ -205,7 +276,7 @@ const MAC_LEN: usize = 16;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use model::units::UnixSeconds;
+    use crate::access::Role;
     use playback::token::{self, Scope};
 
     #[test]
@@ -242,6 +313,43 @@ mod tests {
         for bad in ["", ".", "..", "a.b.c", &text[..text.len() - 2]] {
             assert_eq!(keys.unseal(bad), None);
         }
+    }
+
+    #[test]
+    fn a_front_has_the_same_keys_also_after_a_restart() {
+        let (writer, front) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let keys = Keys::open(writer.path()).unwrap();
+        assert!(Keys::load(front.path()).unwrap().is_none());
+        let known = Known {
+            id: "0123456789ab".to_owned(),
+            name: "web".to_owned(),
+            role: Role::Service,
+            hash: [7; 32],
+            created: UnixSeconds(0),
+            last_used: None,
+        };
+        let secrets = keys.secrets(std::iter::once(&known));
+        let given = Keys::given(front.path(), &secrets).unwrap();
+        let again = Keys::load(front.path()).unwrap().unwrap();
+        assert_eq!(again.api(), [known]);
+        assert_eq!((given.public(), again.public()), (keys.public(), keys.public()));
+        let ticket = Ticket {
+            session: keys.session(),
+            version: "film-1".parse().unwrap(),
+            client: "10.0.0.0/8".parse().unwrap(),
+            plain: false,
+            pathways: vec!["a1".parse().unwrap()],
+        };
+        assert_eq!(again.unseal(&keys.seal(&ticket)), Some(ticket));
+
+        let written = || fs::metadata(front.path().join(FILE_NAME)).unwrap().modified().unwrap();
+        let before = written();
+        Keys::given(front.path(), &secrets).unwrap();
+        assert_eq!(written(), before, "nothing new is not written");
+        let bad = replica::Keys { token: Vec::new(), ..secrets };
+        assert!(matches!(Keys::given(front.path(), &bad), Err(KeysError::Content { .. })));
+        let kept = Keys::load(front.path()).unwrap().unwrap();
+        assert_eq!(kept.public(), keys.public(), "what cannot be used replaces nothing");
     }
 
     #[test]

@@ -6,8 +6,9 @@
 //!          tick: clock, probes, what is to be stored
 //! ```
 //!
-//! Two roles in one process: the *writer* changes desired state and decides; *fronts* answer
-//! players from the latest snapshot and keep no state, so that running sessions survive a restart.
+//! A process has one of two roles. The *writer* changes desired state, decides, and answers players
+//! too. A *front* follows the writer (`front`), observes for itself and answers players, also while
+//! the writer is away: it has the same keys, so that a session survives a change of front.
 
 pub mod access;
 pub mod api;
@@ -18,12 +19,17 @@ mod certificate;
 mod clock;
 pub mod config;
 mod convert;
+mod front;
 mod identities;
 pub mod keys;
 mod listener;
 mod metrics;
+mod own;
+mod replica;
 pub mod secret_file;
 pub mod serve;
 pub mod store;
 mod tick;
 pub mod writer;
+
+pub use front::{EnrolFrontError, enrol_front};

@@ -1,7 +1,7 @@
 //! `nearcast-control`: the control-plane process.
 
-use std::io::{IsTerminal, Write};
-use std::path::PathBuf;
+use std::io::{IsTerminal, Read, Write};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -26,6 +26,8 @@ struct Cli {
 enum Verb {
     /// Serve the API, players and the pages until SIGTERM or SIGINT.
     Serve(File),
+    /// Trade a one-time code for this front's identity, and keep it in its state directory.
+    Enrol(Enrol),
     /// Bring the database to this program's schema and end.
     Migrate(File),
     /// Make an API token and print it, whether the control plane runs or not.
@@ -53,6 +55,18 @@ struct TokenArgs {
     name: String,
 }
 
+#[derive(Args)]
+struct Enrol {
+    #[command(flatten)]
+    file: File,
+    /// The code. While this runs, others on the machine can see it: better give a file.
+    #[arg(long, conflicts_with = "code_file")]
+    code: Option<String>,
+    /// A file with the code; `-`, which is the default, for standard input.
+    #[arg(long, value_name = "FILE", default_value = "-")]
+    code_file: PathBuf,
+}
+
 fn main() -> ExitCode {
     let cli = Cli::parse();
     if let Err(error) = start_log(&cli.log_level).and_then(|()| run(cli.verb)) {
@@ -65,6 +79,7 @@ fn main() -> ExitCode {
 
 fn run(verb: Verb) -> anyhow::Result<()> {
     let (Verb::Serve(file)
+    | Verb::Enrol(Enrol { file, .. })
     | Verb::Migrate(file)
     | Verb::Token(TokenArgs { file, .. })
     | Verb::Config(file)) = &verb;
@@ -73,7 +88,17 @@ fn run(verb: Verb) -> anyhow::Result<()> {
     match verb {
         Verb::Serve(_) => {
             end_on_panic();
-            runtime.block_on(control::serve::run(config))
+            let served = runtime.block_on(control::serve::run(config));
+            // A question to a writer that does not answer is not waited for.
+            runtime.shutdown_background();
+            served
+        }
+        Verb::Enrol(Enrol { code, code_file, .. }) => {
+            let code = code.map_or_else(|| read_code(&code_file), Ok)?;
+            let seen = control::enrol_front(&config, code.parse()?)?;
+            let state = config.state.display();
+            let text = format!("{} is enrolled; its identity is in {state}", seen.member);
+            writeln!(std::io::stdout(), "{text}").context("cannot print")
         }
         Verb::Migrate(_) => runtime.block_on(async {
             open_store(&config).await?.close().await;
@@ -96,6 +121,21 @@ async fn open_store(config: &Config) -> anyhow::Result<Store> {
         .with_context(|| format!("state directory {}", config.state.display()))?;
     Ok(Store::open(&config.state).await?)
 }
+
+/// What a file holds, or what comes on standard input.
+fn read_code(path: &Path) -> anyhow::Result<String> {
+    let mut text = String::new();
+    let cannot = || format!("cannot read a code from {}", path.display());
+    let input: Box<dyn Read> = match path == Path::new("-") {
+        true => Box::new(std::io::stdin()),
+        false => Box::new(std::fs::File::open(path).with_context(cannot)?),
+    };
+    input.take(CODE_LEN_MAX).read_to_string(&mut text).with_context(cannot)?;
+    Ok(text)
+}
+
+/// No one-time code is longer.
+const CODE_LEN_MAX: u64 = 1024;
 
 fn start_log(filter: &str) -> anyhow::Result<()> {
     let filter = EnvFilter::try_new(filter)

@@ -24,7 +24,12 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
             _ = interrupt.recv() => {}
         }
     };
-    let control = Control::open(config).await?;
+    // A front that knows nothing yet waits for its writer.
+    let mut stop = Box::pin(stop);
+    let control = tokio::select! {
+        control = Control::open(config) => control?,
+        () = &mut stop => return Ok(()),
+    };
     let listen = control.config.listen;
     let fleet_listen = control.config.fleet_listen;
     let bind = async |key: &'static str, address| {
@@ -68,6 +73,7 @@ pub async fn serve(
     let Listeners { operators, fleet } = listeners;
     tracing::info!(listen = %operators.local_addr()?, fleet = %fleet.local_addr()?, "serving");
     let ticking = tokio::spawn(tick::run(control.clone()));
+    let following = tokio::spawn(control.clone().follow());
     let (stopping, stopped) = tokio::sync::watch::channel(false);
     tokio::spawn(async move {
         stop.await;
@@ -101,6 +107,7 @@ pub async fn serve(
         () = late => tracing::warn!("some requests were cut off"),
     }
     ticking.abort();
+    following.abort();
     control.close().await;
     Ok(())
 }

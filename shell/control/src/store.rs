@@ -5,6 +5,7 @@
 
 mod access;
 mod identities;
+mod replica;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -12,7 +13,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use director::{
-    Catalog, Desired, Digest, Entry, Format, Ledger, LedgerEntry, Policy, Registered, Version,
+    Catalog, Desired, Digest, Entry, Format, Hardware, Ledger, LedgerEntry, Policy, Registered,
+    Version,
 };
 use model::id::{ApplianceId, AssetVersionId, Generation, ObjectId, SiteId};
 use model::manifest::{AssetVersion, File};
@@ -182,6 +184,25 @@ impl Store {
         Ok(())
     }
 
+    /// Notes what an appliance runs on.
+    pub async fn put_hardware(&self, id: &ApplianceId, hardware: &Hardware) -> Result<()> {
+        let drives: Vec<String> = hardware.drives.iter().cloned().collect();
+        sqlx::query("UPDATE appliances SET machine = ?2, drives = ?3 WHERE id = ?1")
+            .bind(id.as_str())
+            .bind(&hardware.machine)
+            .bind(json(&drives))
+            .execute(&self.pool)
+            .await?;
+        Ok(())
+    }
+
+    /// Notes that two machines report as one appliance, or do no more.
+    pub async fn put_cloned(&self, id: &ApplianceId, cloned: bool) -> Result<()> {
+        let query = sqlx::query("UPDATE appliances SET cloned = ?2 WHERE id = ?1");
+        query.bind(id.as_str()).bind(cloned).execute(&self.pool).await?;
+        Ok(())
+    }
+
     /// Notes generations.
     pub async fn put_ledger(&self, ledger: &Ledger) -> Result<()> {
         let mut transaction = self.pool.begin().await?;
@@ -286,16 +307,22 @@ impl Store {
     }
 
     async fn appliances(&self) -> Result<BTreeMap<ApplianceId, Registered>> {
-        type Row = (String, String, u32, Option<i64>);
-        let query = sqlx::query_as("SELECT id, site, weight, usable FROM appliances");
-        let rows: Vec<Row> = query.fetch_all(&self.pool).await?;
-        let registered = |(id, site, weight, usable): Row| {
+        type Row = (String, String, u32, Option<i64>, bool, Option<String>, Option<String>);
+        let rows: Vec<Row> = sqlx::query_as(
+            "SELECT id, site, weight, usable, cloned, machine, drives FROM appliances",
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        let registered = |(id, site, weight, usable, cloned, machine, drives): Row| {
             let id: ApplianceId = parse(&id)?;
             let weight = Weight::new(weight)
                 .ok_or_else(|| StoreError::Damaged(format!("{id} has a weight of {weight}")))?;
             let appliance = Appliance { id: id.clone(), site: parse(&site)?, weight };
             let usable = usable.map(unsigned).transpose()?.map(Bytes);
-            Ok((id, Registered { appliance, usable }))
+            let drives = drives.as_deref().map(from_json).transpose()?.unwrap_or_default();
+            let drives = drives.into_iter().collect();
+            let hardware = machine.map(|machine| Hardware { machine, drives });
+            Ok((id, Registered { appliance, usable, hardware, cloned }))
         };
         rows.into_iter().map(registered).collect()
     }
@@ -416,6 +443,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0001_desired_state.sql"),
     include_str!("../migrations/0002_identities.sql"),
     include_str!("../migrations/0003_access.sql"),
+    include_str!("../migrations/0004_replica.sql"),
 ];
 
 /// One writes, the others read block hashes for appliances that fill.
@@ -459,6 +487,10 @@ mod tests {
         store.put_site(&site).await.unwrap();
         store.put_appliance(&appliance).await.unwrap();
         store.put_usable(&appliance.id, Bytes(1 << 50)).await.unwrap();
+        let drives = ["d1".to_owned(), "d2".to_owned()].into();
+        let hardware = Hardware { machine: "m1".to_owned(), drives };
+        store.put_hardware(&appliance.id, &hardware).await.unwrap();
+        store.put_cloned(&appliance.id, true).await.unwrap();
         store.put_policy(policy).await.unwrap();
         store.put_version(&version, std::slice::from_ref(&blocks)).await.unwrap();
         store.put_ledger(&ledger).await.unwrap();
@@ -468,7 +500,8 @@ mod tests {
         let desired = store.desired().await.unwrap();
         assert_eq!(desired.sites[&site.id], site);
         let usable = Some(Bytes(1 << 50));
-        assert_eq!(desired.appliances[&appliance.id], Registered { appliance, usable });
+        let registered = Registered { appliance, usable, hardware: Some(hardware), cloned: true };
+        assert_eq!(desired.appliances[&registered.appliance.id], registered);
         assert_eq!(desired.policy, policy);
         assert_eq!(**desired.catalog.version(version.id()).unwrap(), version);
         assert_eq!(store.ledger().await.unwrap(), ledger);

@@ -4,16 +4,20 @@
 //! stored, then the snapshot that fronts answer from. A change that could not be stored never
 //! reaches the director.
 
+mod following;
 mod membership;
+mod replication;
 
 pub(crate) use membership::MembershipError;
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use axum::body;
-use director::{Action, Change, Director, Event, Policy, Reply, Snapshot, Version};
+use director::{Action, Cause, Change, Director, Event, Notice, Policy, Reply, Snapshot, Version};
 use identity::authority::Authority;
+use identity::credentials::CredentialsError;
 use identity::member::Member;
 use model::id::{ApplianceId, AssetId, AssetVersionId, Generation, SiteId};
 use model::topology::{Appliance, Site};
@@ -24,41 +28,48 @@ use wire::v1::ingest::NewVersion;
 use wire::v1::report::Report;
 use wire::v1::signed::Kind;
 
-use crate::access::{self, Access, Known, Role, Token, TokenError};
+use crate::access::{self, Access, Known, Token, TokenError};
 use crate::attempts::Attempts;
 use crate::authority::{self, OwnError, Signing};
 use crate::buckets::{BucketError, Buckets};
 use crate::certificate::{Certificate, CertificateError};
 use crate::clock::Clock;
-use crate::config::Config;
+use crate::config::{Config, Role};
 use crate::convert::{self, Checked, Refused};
+use crate::front::FollowError;
 use crate::identities::Identities;
 use crate::keys::{Keys, KeysError};
 use crate::listener::Tls;
 use crate::metrics::Metrics;
+use crate::own::Own;
 use crate::secret_file::SecretError;
 use crate::store::{Store, StoreError};
 use crate::tick;
+pub(crate) use following::Front;
+pub(crate) use replication::ReplicaError;
+use replication::Replication;
 
 /// What every request sees.
 pub struct Control {
     /// Settings.
     pub config: Config,
-    /// Secrets.
-    pub(crate) keys: Keys,
+    /// Secrets. A front gets new ones while it runs.
+    keys: RwLock<Arc<Keys>>,
+    /// None in the writer.
+    front: Option<Mutex<Front>>,
     pub(crate) access: Access,
     /// Of the listener for operators and players, if it speaks TLS.
     pub(crate) certificate: Option<Certificate>,
     /// Makes certificates.
-    pub(crate) authority: Authority,
-    /// Signs manifests.
-    pub(crate) signing: Signing,
+    pub(crate) authority: Own<Authority>,
+    /// Signs manifests and snapshots.
+    pub(crate) signing: Own<Signing>,
     /// How the fleet's listener speaks TLS.
     pub(crate) fleet_tls: Tls,
     /// Attempts to enrol that failed.
     pub(crate) attempts: Mutex<Attempts>,
-    pub(crate) store: Store,
-    pub(crate) buckets: Buckets,
+    pub(crate) store: Own<Store>,
+    pub(crate) buckets: Own<Buckets>,
     pub(crate) clock: Clock,
     pub(crate) metrics: Metrics,
     pub(crate) requests: Arc<Semaphore>,
@@ -70,6 +81,9 @@ pub struct Control {
     /// The newest manifest of each appliance as it was signed, with its generation.
     signed: Mutex<BTreeMap<ApplianceId, (Generation, body::Bytes)>>,
     snapshot: RwLock<Snapshot>,
+    /// What fronts were given last, and whether something has changed since.
+    replication: tokio::sync::Mutex<Replication>,
+    replica_is_old: AtomicBool,
     writing: tokio::sync::Mutex<()>,
 }
 
@@ -78,6 +92,23 @@ pub(crate) struct State {
     pub(crate) director: Director,
     /// The last report of every registered appliance, for people: its inventory taken out.
     pub(crate) reports: BTreeMap<ApplianceId, Report>,
+}
+
+/// What the two roles differ in.
+struct Parts {
+    front: Option<Front>,
+    store: Own<Store>,
+    buckets: Own<Buckets>,
+    authority: Own<Authority>,
+    signing: Own<Signing>,
+    identities: Identities,
+    own_renew_at: UnixSeconds,
+    tokens: Vec<Known>,
+    config: Config,
+    keys: Keys,
+    tls: rustls::ServerConfig,
+    director: Director,
+    clock: Clock,
 }
 
 /// Why the process cannot start.
@@ -100,6 +131,23 @@ pub enum OpenError {
     /// No identity of its own.
     #[error("control's own certificate: {0}")]
     Own(#[from] OwnError),
+    /// A front that cannot follow.
+    #[error(transparent)]
+    Follow(#[from] FollowError),
+    /// A front's identity cannot be used for TLS.
+    #[error(transparent)]
+    Credentials(#[from] CredentialsError),
+    /// A front with the identity of another.
+    #[error(
+        "the identity in the state directory is that of {found}, and this is {wanted}: change \
+             [front] name, or enrol again"
+    )]
+    OtherIdentity {
+        /// Whose identity is there.
+        found: Member,
+        /// Whose should be.
+        wanted: Member,
+    },
     /// No database.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -169,6 +217,13 @@ impl Control {
     pub async fn open(config: Config) -> Result<Arc<Self>, OpenError> {
         let fault = |error| OpenError::State { path: config.state.clone(), error };
         std::fs::create_dir_all(&config.state).map_err(fault)?;
+        match config.role.clone() {
+            Role::Writer => Self::open_writer(config).await,
+            Role::Front(front) => Self::open_front(config, &front).await,
+        }
+    }
+
+    async fn open_writer(config: Config) -> Result<Arc<Self>, OpenError> {
         let clock = Clock::start();
         let keys = Keys::open(&config.state)?;
         let authority = authority::open(&config.state, clock.unix())?;
@@ -177,7 +232,7 @@ impl Control {
         let store = Store::open(&config.state).await?;
         let tokens = store.tokens().await?;
         let is_local = config.listen.ip().is_loopback();
-        if !is_local && tokens.iter().all(|token| token.role != Role::Admin) {
+        if !is_local && tokens.iter().all(|token| token.role != access::Role::Admin) {
             return Err(OpenError::NoAdmin(config.listen));
         }
         if tokens.is_empty() {
@@ -186,11 +241,6 @@ impl Control {
                  token makes the first one"
             );
         }
-        let metrics = Metrics::default();
-        let certificate = config
-            .certificate
-            .clone()
-            .map(|files| Certificate::open(files, metrics.handshakes_refused.clone()));
         let identities = Identities::new(store.certificates().await?, store.codes().await?);
         let mut desired = store.desired().await?;
         desired.token_keys = keys.public();
@@ -198,55 +248,75 @@ impl Control {
         desired.revoked = identities.revoked(clock.unix());
         let lifetime_s = config.certificate_lifetime.as_seconds();
         let (tls, renew_at) = membership::own_tls(&authority, clock.unix(), lifetime_s)?;
-        let director = Director::new(
-            director::Config {
-                stale_after: config.stale_after,
-                probe_after: config.probe_after,
-                recovery: config.recovery,
-                report_interval: config.report_interval,
-                objects_held_max: OBJECTS_HELD_MAX,
-                placement_lines_max: 200,
-                notices_max: 100,
-                sources: sources_config(&config),
-            },
-            desired,
-            store.ledger().await?,
-            clock.now(),
-        );
+        let ledger = store.ledger().await?;
+        let director = Director::new(config.director(), desired, ledger, clock.now(), clock.unix());
         for problem in buckets.unknown(&director.desired().catalog) {
             tracing::error!("appliances cannot fill from here: {problem}");
         }
-        let control = Arc::new(Self {
+        let control = Self::assemble(Parts {
+            front: None,
+            store: Own::of(store),
+            buckets: Own::of(buckets),
+            authority: Own::of(authority),
+            signing: Own::of(signing),
+            identities,
+            own_renew_at: renew_at,
+            tokens,
+            config,
+            keys,
+            tls,
+            director,
+            clock,
+        })?;
+        control.settle().await;
+        Ok(control)
+    }
+
+    fn assemble(parts: Parts) -> Result<Arc<Self>, OpenError> {
+        let Parts { config, director, .. } = parts;
+        let metrics = Metrics::default();
+        let refused = metrics.handshakes_refused.clone();
+        let certificate = config.certificate.clone();
+        let certificate = certificate.map(|files| Certificate::open(files, refused)).transpose()?;
+        Ok(Arc::new(Self {
+            access: Access::new(parts.tokens, config.listen.ip().is_loopback()),
+            certificate,
             requests: Arc::new(Semaphore::new(config.requests_max)),
             fleet_requests: Arc::new(Semaphore::new(config.requests_max)),
-            fleet_tls: Tls::new(tls, metrics.handshakes_refused.clone()),
+            fleet_tls: Tls::new(parts.tls, metrics.handshakes_refused.clone()),
             attempts: Mutex::default(),
-            identities: Mutex::new(identities),
-            own_renew_at: Mutex::new(renew_at),
+            identities: Mutex::new(parts.identities),
+            own_renew_at: Mutex::new(parts.own_renew_at),
             signed: Mutex::default(),
-            authority,
-            signing,
+            authority: parts.authority,
+            signing: parts.signing,
+            front: parts.front.map(Mutex::new),
+            keys: RwLock::new(Arc::new(parts.keys)),
+            replication: tokio::sync::Mutex::default(),
+            replica_is_old: AtomicBool::new(true),
             probes: Arc::new(Semaphore::new(tick::PROBES_MAX)),
             snapshot: RwLock::new(director.snapshot()),
             state: Mutex::new(State { director, reports: BTreeMap::new() }),
             writing: tokio::sync::Mutex::new(()),
             metrics,
-            certificate: certificate.transpose()?,
-            access: Access::new(tokens, is_local),
             config,
-            keys,
-            store,
-            buckets,
-            clock,
-        });
-        control.settle().await;
-        Ok(control)
+            store: parts.store,
+            buckets: parts.buckets,
+            clock: parts.clock,
+        }))
     }
 
     /// Closes the database.
     pub(crate) async fn close(&self) {
         let _writing = self.writing.lock().await;
-        self.store.close().await;
+        if let Some(store) = self.store.as_ref() {
+            store.close().await;
+        }
+    }
+
+    /// The secrets that playbacks begin with.
+    pub(crate) fn keys(&self) -> Arc<Keys> {
+        self.keys.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// What fronts answer from.
@@ -316,6 +386,10 @@ impl Control {
         if let Some(certificate) = &self.certificate {
             certificate.refresh(false);
         }
+        // A front has its tokens of the writer.
+        if self.store.as_ref().is_none() {
+            return;
+        }
         let refreshed = async {
             for (id, at) in self.access.take_used() {
                 self.store.put_used(&id, at).await?;
@@ -333,7 +407,7 @@ impl Control {
     pub(crate) async fn make_token(
         &self,
         name: &str,
-        role: Role,
+        role: access::Role,
     ) -> Result<(Token, Known), TokenError> {
         let _writing = self.writing.lock().await;
         let made = access::issue(&self.store, name, role, self.clock.unix()).await?;
@@ -346,8 +420,8 @@ impl Control {
         let _writing = self.writing.lock().await;
         let tokens = self.store.tokens().await?;
         let Some(token) = tokens.iter().find(|token| token.id == id) else { return Ok(None) };
-        let admins = tokens.iter().filter(|token| token.role == Role::Admin);
-        if token.role == Role::Admin && admins.count() == 1 {
+        let admins = tokens.iter().filter(|token| token.role == access::Role::Admin);
+        if token.role == access::Role::Admin && admins.count() == 1 {
             return Err(TokenError::LastAdmin);
         }
         self.store.delete_token(id).await?;
@@ -385,17 +459,22 @@ impl Control {
                         self.store_failed(&error);
                     }
                 }
+                Action::StoreHardware { appliance, hardware } => {
+                    if let Err(error) = self.store.put_hardware(&appliance, &hardware).await {
+                        self.store_failed(&error);
+                    }
+                }
+                Action::StoreCloned(appliance) => {
+                    self.replica_is_old.store(true, Ordering::SeqCst);
+                    if let Err(error) = self.store.put_cloned(&appliance, true).await {
+                        self.store_failed(&error);
+                    }
+                }
+                Action::UseNextSigningKey => self.use_next_signing_key(),
                 Action::Probe { appliance, base_url } => {
                     tick::probe(self, appliance, &base_url);
                 }
-                Action::Tell(notice) => match notice.health {
-                    Health::Healthy | Health::Draining => {
-                        tracing::info!(appliance = %notice.appliance, "{}", notice.text);
-                    }
-                    Health::Unhealthy | Health::Stale | Health::NeverSeen => {
-                        tracing::warn!(appliance = %notice.appliance, "{}", notice.text);
-                    }
-                },
+                Action::Tell(notice) => tell(&notice),
             }
         }
     }
@@ -519,6 +598,7 @@ impl Control {
 
     async fn changed(self: &Arc<Self>, change: Change) {
         self.handle(Event::Changed(change));
+        self.replica_is_old.store(true, Ordering::SeqCst);
         self.carry_out().await;
     }
 
@@ -530,6 +610,16 @@ impl Control {
     pub(crate) fn store_failed(&self, error: &StoreError) {
         self.metrics.store_errors.count();
         tracing::error!(%error, "cannot write to the state directory: is the disk full?");
+    }
+}
+
+fn tell(notice: &Notice) {
+    let is_well = matches!(notice.health, Health::Healthy | Health::Draining);
+    let of_identity = matches!(notice.cause, Cause::Moved(_) | Cause::Superseded | Cause::Revoked);
+    if is_well && !of_identity {
+        tracing::info!(appliance = %notice.appliance, "{}", notice.text);
+    } else {
+        tracing::warn!(appliance = %notice.appliance, "{}", notice.text);
     }
 }
 
@@ -558,19 +648,13 @@ fn room_for(what: &'static str, count: usize, most: usize) -> Result<(), ChangeE
     if count < most { Ok(()) } else { Err(ChangeError::TooMany { what, most }) }
 }
 
-fn sources_config(config: &Config) -> director::sources::Config {
-    director::sources::Config { siblings_max: SIBLINGS_MAX, elsewhere: config.fill_other_sites }
-}
-
 /// Bounds of desired state, far above a first milestone's fleets. Each appliance may take
 /// `OBJECTS_HELD_MAX` x about 100 bytes of memory here.
 const SITES_MAX: usize = 4096;
 const APPLIANCES_MAX: usize = 4096;
 const VERSIONS_MAX: usize = 100_000;
-const OBJECTS_HELD_MAX: usize = 500_000;
 
-/// Where an appliance may fetch one object from: eight URLs, as the wire allows.
-const SIBLINGS_MAX: usize = 4;
+/// Where an appliance may fetch one object from: with siblings, eight URLs, as the wire allows.
 pub(crate) const ORIGINS_MAX: usize = 4;
 
 /// Largest report: a full list of objects.
@@ -604,7 +688,8 @@ pub(crate) mod tests {
         control.store.hide_meta(false).await;
         tokio::time::sleep(Duration::from_millis(1100)).await;
         control.tick().await;
-        assert_eq!(manifest().map(|manifest| manifest.generation.0), Some(1));
+        let generation = manifest().expect("it is published").generation;
+        assert!(control.clock.unix().0 - 60 < generation.0, "{generation:?}");
     }
 
     #[tokio::test]

@@ -167,6 +167,13 @@ impl Credentials {
         self.stored.signing_keys.iter().filter_map(key_in).collect()
     }
 
+    /// The same identity, believing these keys instead: a manifest that they may verify names them.
+    pub fn with_signing_keys(&self, keys: &[TokenKey]) -> Self {
+        let mut changed = self.clone();
+        changed.stored.signing_keys = keys.iter().map(key_out).collect();
+        changed
+    }
+
     /// For connections to other members, which show their certificates and are shown ours.
     pub fn client_tls(&self) -> Result<TlsConfig, CredentialsError> {
         let given = |error: ureq::Error| CredentialsError::Given(error.to_string());
@@ -234,6 +241,10 @@ pub fn provider() -> Arc<rustls::crypto::CryptoProvider> {
 fn key_in(key: &v1::manifest::TokenKey) -> Option<TokenKey> {
     let bytes: model::id::ObjectId = key.public_key.parse().ok()?;
     Some(TokenKey { kid: key.kid.clone(), public_key: bytes.0 })
+}
+
+fn key_out(key: &TokenKey) -> v1::manifest::TokenKey {
+    v1::manifest::TokenKey { kid: key.kid.clone(), public_key: member::hex(&key.public_key) }
 }
 
 #[cfg(test)]
@@ -337,6 +348,10 @@ mod tests {
         let kept = credentials(&authority, &Member::appliance("a1"), 60);
         kept.save(state).unwrap();
         assert_eq!(Credentials::load(state).unwrap().seen(), kept.seen());
+        let keys = [TokenKey { kid: "s2".to_owned(), public_key: [0xa7; 32] }];
+        kept.with_signing_keys(&keys).save(state).unwrap();
+        let loaded = Credentials::load(state).unwrap();
+        assert_eq!((loaded.signing_keys(), loaded.seen()), (keys.to_vec(), kept.seen()));
         let path = state.join(FILE_NAME);
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
         assert!(matches!(Credentials::load(state), Err(CredentialsError::Exposed { .. })));

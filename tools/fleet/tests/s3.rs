@@ -21,7 +21,10 @@ fn a_film_in_a_bucket_is_the_same_version_as_the_same_film_in_a_folder() {
     let bench = Bench::start();
     bench.film(9_000_000);
     // Some tools make such objects for folders. And a key beside the prefix is none of ours.
-    std::fs::create_dir(bench.server.bucket().join("a film/empty")).unwrap();
+    let marker = bench.server.bucket().join("a film/empty");
+    std::fs::create_dir(&marker).unwrap();
+    let flags = rustix::fs::XattrFlags::CREATE;
+    rustix::fs::setxattr(&marker, "user.etag", b"d41d8cd98f00b204e9800998ecf8427e", flags).unwrap();
     bench.put("a film and more/x.mp4", b"other");
     let (done, published) = bench.ingest(&["--source", "https://cdn.example/film/"]);
     let summary = summary(&done);
@@ -82,14 +85,20 @@ fn an_object_that_changes_while_it_is_read_is_refused_by_name() {
 fn a_connection_that_breaks_is_made_again_and_nothing_is_read_twice() {
     let bench = Bench::start();
     bench.film(60_000_000);
-    let proxy = Proxy::start(bench.server.port(), |asked| asked == 3 || asked == 9);
-    let (done, published) = bench.ingest_at(&proxy.endpoint(), &[]);
-    let read = summary(&done)["bytes_read"].as_u64().unwrap();
-    assert_eq!(read, 60_000_010 + u64::try_from(MASTER.len() + MEDIA.len()).unwrap());
-    assert!(17 <= proxy.asked(), "15 pieces, and two of them again");
-    let broken = published.recv().unwrap().1;
-    let (_, whole) = bench.ingest(&["--reread"]);
-    assert_eq!(broken.files, whole.recv().unwrap().1.files);
+    let check = || {
+        let proxy = Proxy::start(bench.server.port(), |asked| asked == 3 || asked == 9);
+        let (done, published) = bench.ingest_at(&proxy.endpoint(), &["--reread"]);
+        let read = summary(&done)["bytes_read"].as_u64().unwrap();
+        assert_eq!(read, 60_000_010 + u64::try_from(MASTER.len() + MEDIA.len()).unwrap());
+        assert!(17 <= proxy.asked(), "15 pieces, and two of them again");
+        published.recv().unwrap().1.files
+    };
+    let (_, whole) = bench.ingest(&[]);
+    let files = whole.recv().unwrap().1.files;
+    assert_eq!(check(), files);
+    let film = bench.server.bucket().join("a film/v/r0.mp4");
+    rustix::fs::removexattr(film, "user.etag").unwrap();
+    assert_eq!(check(), files, "without an ETag");
 }
 
 #[test]

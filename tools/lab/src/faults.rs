@@ -9,7 +9,8 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -148,6 +149,7 @@ const CLASSES: [Class; 12] = {
     ]
 };
 
+const AT_ONCE: usize = 4;
 const PATIENCE: Duration = Duration::from_secs(40);
 
 /// Runs all classes, or one.
@@ -155,9 +157,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let began = Instant::now();
     let mut outcome = Outcome::default();
     let wanted = |class: &&Class| args.only.as_ref().is_none_or(|only| only == class.name);
-    for class in CLASSES.iter().filter(wanted) {
+    let classes: Vec<&Class> = CLASSES.iter().filter(wanted).collect();
+    for (class, result) in classes.iter().zip(try_all(&classes)) {
         outcome.classes += 1;
-        match try_class(class) {
+        match result {
             Ok(answers) => {
                 info!(class = class.name, answers, "as it should be");
                 outcome.answers_of_the_other_drive += answers;
@@ -178,6 +181,30 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     ensure!(outcome.failed == 0, "{}", outcome.findings.join("\n"));
     Ok(())
+}
+
+/// All of them, some at the same time: most of each is waiting. Results in the same order.
+fn try_all(classes: &[&Class]) -> Vec<Result<u64>> {
+    let next = AtomicUsize::new(0);
+    let results: Vec<Mutex<Option<Result<u64>>>> =
+        classes.iter().map(|_| Mutex::new(None)).collect();
+    std::thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            scope.spawn(|| {
+                while let Some((class, result)) = {
+                    let n = next.fetch_add(1, Ordering::Relaxed);
+                    classes.get(n).zip(results.get(n))
+                } {
+                    *result.lock().unwrap_or_else(PoisonError::into_inner) = Some(try_class(class));
+                }
+            });
+        }
+    });
+    let taken = results.into_iter().map(|result| {
+        let result = result.into_inner().unwrap_or_else(PoisonError::into_inner);
+        result.unwrap_or_else(|| anyhow::bail!("it was never tried"))
+    });
+    taken.collect()
 }
 
 fn try_class(class: &Class) -> Result<u64> {
@@ -217,7 +244,7 @@ impl World {
         let paths: [PathBuf; 2] = drives.each_ref().map(|drive| drive.path().to_owned());
         let mut stage = Stage::new(dir.path())?;
         // None is kept in memory, so that each is read from its drive.
-        let film = Film::new("film", (0..12).map(|n| 100_000 + n * 70_000), 1);
+        let film = Film::new("film", (0..16).map(|n| 100_000 + n * 50_000), 1);
         stage.publish(&[&film])?;
         let state = dir.path().join("state");
         let more = "[fill]\nconcurrency = 2\n";
@@ -235,7 +262,7 @@ impl World {
             film.objects.iter().filter(|object| is_on(n, object)).cloned().collect()
         };
         let (on_first, on_second) = (on(0), on(1));
-        ensure!(4 < on_first.len() && 0 < on_second.len(), "the film does not lie on both drives");
+        ensure!(4 < on_first.len() && !on_second.is_empty(), "all lies on one drive");
         let [first, _] = faults;
         Ok(Self {
             stage,

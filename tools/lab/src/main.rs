@@ -10,7 +10,11 @@ mod crash_fill;
 mod cut;
 mod drive;
 mod faults;
+mod fleet;
 mod load;
+mod odd;
+mod outage;
+mod sample;
 mod stage;
 mod stop;
 mod token;
@@ -48,6 +52,14 @@ enum Verb {
     Faults(faults::Args),
     /// Drives load at a server and says what came.
     Load(load::Args),
+    /// Kills the control plane in parts and as a whole while films are played.
+    Outage(outage::Args),
+    /// Asks a peer malformed and odd requests, and tells where it answers otherwise.
+    Odd(odd::Args),
+    /// What it costs to verify one block of so many chunks that are served.
+    Sample(sample::Args),
+    /// Asks a peer malformed and odd requests, and tells where it answers otherwise.
+    Odd(odd::Args),
     /// What it costs to check a playback token.
     Token(token::Args),
 }
@@ -81,6 +93,10 @@ fn run(cli: &Cli) -> Result<()> {
         Verb::Cut(args) => cut::run(args),
         Verb::Faults(args) => faults::run(args),
         Verb::Load(args) => load::run(args),
+        Verb::Outage(args) => outage::run(args),
+        Verb::Odd(args) => odd::run(args),
+        Verb::Sample(args) => sample::run(args),
+        Verb::Odd(args) => odd::run(args),
         Verb::Token(args) => token::run(args),
     }
 }

@@ -6,5 +6,6 @@ pub mod blocks;
 pub mod identity;
 pub mod ingest;
 pub mod manifest;
+pub mod replica;
 pub mod report;
 pub mod signed;

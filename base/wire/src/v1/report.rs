@@ -111,6 +111,9 @@ pub struct Fill {
     pub bytes_held: u64,
     /// Fill rate over the last report interval.
     pub bits_per_second: u64,
+    /// Of this, from siblings.
+    #[serde(default)]
+    pub sibling_bits_per_second: u64,
 }
 
 /// Objects held, as a delta. Ids are 64 hex digits.

@@ -100,7 +100,8 @@ fn a_directory_without_a_marker_is_refused_and_the_other_drive_goes_on() {
 fn an_appliance_without_any_drive_does_not_start_and_says_why() {
     let mut rig = Rig::new(1, None);
     rig.config.drives = vec![rig.dir().join("nowhere"), rig.dir().to_owned()];
-    let error = Storage::start(rig.config.clone(), |_| {}, Rig::counters()).unwrap_err();
+    let error =
+        Storage::start(rig.config.clone(), Vec::new(), |_| {}, Rig::counters()).unwrap_err();
     assert!(matches!(&error, StartError::NoDrive(reasons) if reasons.len() == 2), "{error}");
     assert!(error.to_string().contains("nearcast-appliance format"), "{error}");
 }
@@ -109,7 +110,8 @@ fn an_appliance_without_any_drive_does_not_start_and_says_why() {
 fn a_drive_is_used_by_one_process_only() {
     let mut rig = Rig::new(1, None);
     let _handle = rig.start();
-    let error = Storage::start(rig.config.clone(), |_| {}, Rig::counters()).unwrap_err();
+    let error =
+        Storage::start(rig.config.clone(), Vec::new(), |_| {}, Rig::counters()).unwrap_err();
     assert!(error.to_string().contains("in use by another process"), "{error}");
 }
 

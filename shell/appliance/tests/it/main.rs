@@ -5,7 +5,10 @@
 mod control;
 mod drives;
 mod fill;
+mod fleet;
 mod http;
+mod identity;
 mod integrity;
 mod origin;
 mod rig;
+mod siblings;

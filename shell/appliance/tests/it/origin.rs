@@ -6,7 +6,11 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use identity::member::Member;
+
+use crate::fleet;
 use crate::http::{Request, Server, Stream};
+use crate::rig::TestFile;
 
 /// What it may do wrong.
 #[derive(Default)]
@@ -21,6 +25,8 @@ pub(crate) struct Faults {
     pub(crate) rate: AtomicU64,
     /// Answer with this status; 0 for the right one.
     pub(crate) status: AtomicU64,
+    /// Fall silent after so many body bytes of an answer; 0 for never.
+    pub(crate) silent_after: AtomicU64,
 }
 
 /// The origin.
@@ -54,7 +60,7 @@ impl Origin {
         (origin, server)
     }
 
-    fn new() -> Arc<Self> {
+    pub(crate) fn new() -> Arc<Self> {
         let origin = Self {
             files: Mutex::default(),
             faults: Faults::default(),
@@ -70,11 +76,25 @@ impl Origin {
         self.files.lock().unwrap().insert(format!("/film/{path}"), bytes);
     }
 
+    /// Offers an object as a sibling would.
+    pub(crate) fn put_object(&self, file: &TestFile) {
+        let target = format!("/v1/objects/{}", file.id());
+        self.files.lock().unwrap().insert(target, file.bytes.clone());
+    }
+
+    /// What else than an appliance may stand behind a sibling's address.
+    pub(crate) fn start_sibling(member: &Member) -> (Arc<Self>, Server) {
+        let origin = Self::new();
+        let served = Arc::clone(&origin);
+        let handler = Arc::new(move |r: &Request, out: &mut dyn Write| served.answer(r, out));
+        (origin, fleet::ours().serve("127.0.0.1:0", member, handler))
+    }
+
     pub(crate) fn sent(&self) -> u64 {
         self.sent.load(Ordering::SeqCst)
     }
 
-    fn answer(&self, request: &Request, out: &mut dyn Write) -> std::io::Result<bool> {
+    pub(crate) fn answer(&self, request: &Request, out: &mut dyn Write) -> std::io::Result<bool> {
         assert_eq!(request.method, "GET");
         self.requests.fetch_add(1, Ordering::SeqCst);
         let status = self.faults.status.load(Ordering::SeqCst);
@@ -100,6 +120,7 @@ impl Origin {
 
     fn send(&self, file: &[u8], from: u64, to: u64, out: &mut dyn Write) -> std::io::Result<bool> {
         let cut_after = self.faults.cut_after.load(Ordering::SeqCst);
+        let silent_after = self.faults.silent_after.load(Ordering::SeqCst);
         let wrong = self.faults.wrong_byte.load(Ordering::SeqCst);
         let mut at = from;
         while at < to {
@@ -116,6 +137,11 @@ impl Origin {
             out.write_all(&piece)?;
             self.sent.fetch_add(end - at, Ordering::SeqCst);
             at = end;
+            if silent_after != 0 && silent_after <= at - from {
+                out.flush()?;
+                std::thread::sleep(std::time::Duration::from_secs(5));
+                return Ok(false);
+            }
             if cut_after != 0 && cut_after <= at - from {
                 out.flush()?;
                 return Ok(false);

@@ -1,10 +1,10 @@
 //! An appliance's storage side on temporary drives, with its origin and its control.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 use worker::Update;
 
@@ -12,13 +12,18 @@ use appliance::drives::Drive;
 use appliance::storage::{
     About, Config, ControlConfig, Counters, FillConfig, Storage, StorageHandle,
 };
+use identity::member::Member;
+use identity::signing::SigningKey;
 use model::extent::{DriveIndex, Extent};
 use model::id::{Generation, ObjectId};
-use model::manifest::{AssetVersion, File, Manifest};
+use model::manifest::{AssetVersion, File, Manifest, Trust};
 use model::object::{BLOCK_LEN, BlockHash, Blocks, block_hash};
 use model::units::{BitsPerSecond, Bytes, Nanos, UnixSeconds};
 use store::marker::Reserve;
+use wire::v1::identity::{Source, Sources};
+use wire::v1::signed::Kind;
 
+use crate::fleet;
 use crate::http::{Request, Server, answer};
 
 /// A file of an asset version, and what it is as an object.
@@ -67,6 +72,18 @@ pub(crate) fn version(name: &str, sources: &[SocketAddr], files: &[TestFile]) ->
 #[derive(Default)]
 pub(crate) struct TestControl {
     pub(crate) manifest: Mutex<Option<Manifest>>,
+    /// What is given out instead of the manifest, signed as it should be.
+    pub(crate) envelope: Mutex<Option<Vec<u8>>>,
+    /// Whose control it is; `a1` where nothing is said.
+    pub(crate) name: OnceLock<String>,
+    /// What is answered when an object's sources are asked for; others are unknown.
+    pub(crate) sources: Mutex<BTreeMap<ObjectId, Vec<Source>>>,
+    /// How often that was asked.
+    pub(crate) sources_asked: AtomicU64,
+    /// Serial numbers that manifests revoke.
+    pub(crate) revoked: Mutex<BTreeSet<String>>,
+    /// Certificates given out to renew others.
+    pub(crate) renewed: AtomicU64,
     blocks: Mutex<BTreeMap<String, Vec<u8>>>,
     pub(crate) reports: Mutex<Vec<wire::v1::report::Report>>,
     /// What the next reply claims to know; none for what the last report said.
@@ -81,8 +98,14 @@ impl TestControl {
     }
 
     pub(crate) fn serve(self: &Arc<Self>, address: &str) -> Server {
+        self.serve_as(address, &Member::control())
+    }
+
+    pub(crate) fn serve_as(self: &Arc<Self>, address: &str, member: &Member) -> Server {
         let control = Arc::clone(self);
-        Server::start(address, Arc::new(move |request, out| control.answer(request, out)))
+        let handler =
+            Arc::new(move |r: &Request, out: &mut dyn std::io::Write| control.answer(r, out));
+        fleet::ours().serve(address, member, handler)
     }
 
     /// Publishes a manifest of these versions.
@@ -92,24 +115,32 @@ impl TestControl {
             blocks.insert(file.id().to_string(), wire::v1::blocks::encode(&file.blocks));
         }
         *self.manifest.lock().unwrap() = Some(Manifest {
-            appliance: "a1".parse().unwrap(),
+            appliance: self.name().parse().unwrap(),
             generation: Generation(generation),
             token_keys: Vec::new(),
-            trust: model::manifest::Trust::default(),
+            trust: Trust { revoked: self.revoked.lock().unwrap().clone(), ..Trust::default() },
             versions: versions.into_iter().map(Arc::new).collect(),
         });
+    }
+
+    fn name(&self) -> &str {
+        self.name.get_or_init(|| "a1".to_owned())
     }
 
     pub(crate) fn last_report(&self) -> Option<wire::v1::report::Report> {
         self.reports.lock().unwrap().last().cloned()
     }
 
-    fn answer(&self, request: &Request, out: &mut dyn std::io::Write) -> std::io::Result<bool> {
+    pub(crate) fn answer(
+        &self,
+        request: &Request,
+        out: &mut dyn std::io::Write,
+    ) -> std::io::Result<bool> {
         let manifest = self.manifest.lock().unwrap().clone();
         let generation = manifest.as_ref().map_or(0, |manifest| manifest.generation.0);
         let parts: Vec<&str> = request.target.split(['/', '?']).skip(1).collect();
         match (request.method.as_str(), parts.as_slice()) {
-            ("POST", ["v1", "appliances", "a1", "report"]) => {
+            ("POST", ["v1", "appliances", name, "report"]) if *name == self.name() => {
                 let report: wire::v1::report::Report =
                     serde_json::from_slice(&request.body).unwrap();
                 let inventory =
@@ -119,14 +150,33 @@ impl TestControl {
                     wire::v1::report::ReportReply { generation, inventory, interval_ms: 100 };
                 answer(out, 200, &serde_json::to_vec(&reply).unwrap())
             }
-            ("GET", ["v1", "appliances", "a1", "manifest", known]) => {
+            ("GET", ["v1", "appliances", name, "manifest", known]) if *name == self.name() => {
                 match manifest.filter(|m| format!("known={}", m.generation.0) != *known) {
                     Some(manifest) => {
-                        let wire = wire::convert::manifest_out(&manifest);
-                        answer(out, 200, &serde_json::to_vec(&wire).unwrap())
+                        let other = self.envelope.lock().unwrap().clone();
+                        let signed = || sign(&fleet::ours().signer, &manifest);
+                        answer(out, 200, &other.unwrap_or_else(signed))
                     }
                     None => answer(out, 204, b""),
                 }
+            }
+            ("GET", ["v1", "appliances", name, "sources", object]) if *name == self.name() => {
+                self.sources_asked.fetch_add(1, Ordering::SeqCst);
+                let sources = self.sources.lock().unwrap().get(&object.parse().unwrap()).cloned();
+                match sources {
+                    Some(sources) => {
+                        answer(out, 200, &serde_json::to_vec(&Sources { sources }).unwrap())
+                    }
+                    None => answer(out, 404, b"{}"),
+                }
+            }
+            ("POST", ["v1", "renew"]) => {
+                let ask: wire::v1::identity::Renew = serde_json::from_slice(&request.body).unwrap();
+                self.renewed.fetch_add(1, Ordering::SeqCst);
+                let fleet = fleet::ours();
+                let a1 = Member::appliance("a1");
+                let given = fleet.enrolled(&a1, &ask.request, fleet::now(), 86_400);
+                answer(out, 200, &serde_json::to_vec(&given).unwrap())
             }
             ("GET", ["v1", "objects", object, "blocks"]) => {
                 match self.blocks.lock().unwrap().get(*object) {
@@ -137,6 +187,12 @@ impl TestControl {
             _ => answer(out, 404, b"{}"),
         }
     }
+}
+
+/// A manifest as control would give it out.
+pub(crate) fn sign(key: &SigningKey, manifest: &Manifest) -> Vec<u8> {
+    let wire = wire::convert::manifest_out(manifest);
+    key.sign(Kind::Manifest, &serde_json::to_vec(&wire).unwrap())
 }
 
 /// Temporary drives and state, and what the workers would have been told.
@@ -158,6 +214,11 @@ pub(crate) struct Told {
 impl Rig {
     /// Formatted drives; control, if any, at this address.
     pub(crate) fn new(drive_count: usize, control: Option<SocketAddr>) -> Self {
+        Self::named("a1", drive_count, control)
+    }
+
+    /// The same for an appliance of this name.
+    pub(crate) fn named(name: &str, drive_count: usize, control: Option<SocketAddr>) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let drives: Vec<PathBuf> =
             (0..drive_count).map(|i| dir.path().join(format!("d{i}"))).collect();
@@ -167,15 +228,21 @@ impl Rig {
             appliance::format::format(drive, reserve, UnixSeconds(1)).unwrap();
         }
         let control = control.map(|address| ControlConfig {
-            url: format!("http://{address}"),
+            writer: format!("https://{address}").parse().unwrap(),
+            fronts: Vec::new(),
             report_interval: Nanos::millis(100),
         });
-        let fill = FillConfig { rate_max: None, trust: None, concurrency: 2 };
+        let silence_max = Nanos::seconds(2);
+        let fill = FillConfig { rate_max: None, trust: None, concurrency: 2, silence_max };
+        let state = dir.path().join("state");
+        std::fs::create_dir(&state).unwrap();
         let config = Config {
-            appliance: "a1".parse().unwrap(),
-            state: dir.path().join("state"),
+            appliance: name.parse().unwrap(),
+            state,
+            credentials: fleet::ours().credentials(&Member::appliance(name)),
             drives,
             control,
+            peer: None,
             fill,
             small_budget: Bytes::mib(1),
             scrub_rate: None,
@@ -210,7 +277,10 @@ impl Rig {
     pub(crate) fn start_counting(&mut self, counters: Arc<Counters>) -> StorageHandle {
         self.told = Arc::default();
         let told = Arc::clone(&self.told);
-        Storage::start(self.config.clone(), move |update| told.apply(update), counters).unwrap()
+        let listen = self.config.peer.iter().flat_map(|peer| &peer.listen);
+        let peers = listen.map(|at| appliance::peer::bind(*at).unwrap()).collect();
+        let sink = move |update| told.apply(update);
+        Storage::start(self.config.clone(), peers, sink, counters).unwrap()
     }
 
     /// Waits until exactly these files are visible, and checks their bytes on the drives.

@@ -83,7 +83,7 @@ pub(crate) async fn blocks(
 }
 
 /// An envelope of `wire::v1::signed`.
-const SIGNED: &str = "application/vnd.nearcast.signed";
+pub(super) const SIGNED: &str = "application/vnd.nearcast.signed";
 
 pub(super) fn not_registered(id: &str) -> Problem {
     let advice = format!("an operator registers it with PUT /v1/appliances/{id}");

@@ -21,6 +21,9 @@ pub(crate) struct Caller(pub(crate) Arc<Seen>);
 /// An appliance whose identity is good now: of those, any.
 pub(crate) struct ApplianceCaller(pub(crate) ApplianceId);
 
+/// A front whose identity is good now.
+pub(crate) struct FrontCaller;
+
 impl FromRequestParts<Arc<Control>> for Caller {
     type Rejection = Problem;
 
@@ -55,13 +58,33 @@ impl FromRequestParts<Arc<Control>> for ApplianceCaller {
     }
 }
 
+impl FromRequestParts<Arc<Control>> for FrontCaller {
+    type Rejection = Problem;
+
+    async fn from_request_parts(
+        parts: &mut Parts,
+        control: &Arc<Control>,
+    ) -> Result<Self, Problem> {
+        let Caller(seen) = Caller::from_request_parts(parts, control).await?;
+        if seen.member.kind == MemberKind::Front {
+            return Ok(Self);
+        }
+        let detail = format!("this is for fronts, and you are {}", seen.member);
+        Err(Problem::new(StatusCode::FORBIDDEN, "other-member", detail))
+    }
+}
+
 impl ApplianceCaller {
     /// The appliance that asks, if it is the one that it asks for.
     pub(crate) fn is(self, id: &str) -> Result<ApplianceId, Problem> {
         if self.0.as_str() == id {
             return Ok(self.0);
         }
-        let detail = format!("this is for {}, and you are {}", Member::appliance(id), self.0);
+        let detail = format!(
+            "this is for {}, and you are {}",
+            Member::appliance(id),
+            Member::appliance(&self.0)
+        );
         Err(Problem::new(StatusCode::FORBIDDEN, "other-member", detail))
     }
 }

@@ -7,7 +7,8 @@ use utoipa::{Modify, OpenApi as _};
 
 use super::problem::Problem;
 use super::{
-    Needs, access, appliances, assets, fleet, identity, pages, play, registry, sources, steer,
+    Needs, access, appliances, assets, fleet, identity, pages, play, registry, replica, sources,
+    steer,
 };
 
 /// The document.
@@ -40,6 +41,9 @@ use super::{
         identity::revoke_appliance,
         identity::revoke_front,
         identity::identities,
+        identity::clone_gone,
+        identity::signing_keys,
+        identity::rotate_signing_key,
         identity::authority,
         identity::enrol,
         identity::renew,
@@ -50,6 +54,8 @@ use super::{
         assets::assets,
         assets::asset,
         assets::ingest,
+        replica::replica_snapshot,
+        replica::replica_keys,
         play::playbacks,
         play::play,
         steer::steer,

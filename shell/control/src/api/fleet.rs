@@ -10,8 +10,9 @@ use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use director::front::Player;
 use director::{ApplianceStatus, Cause, Counters, Notice, Version};
+use identity::member::Member;
 use model::id::{ApplianceId, AssetId, SiteId};
-use model::units::Nanos;
+use model::units::{Nanos, UnixSeconds};
 use model::view::Health;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -23,7 +24,7 @@ use super::problem::Problem;
 use super::{Shared, named};
 use crate::listener::Peer;
 use crate::metrics::{Row, text};
-use crate::writer::{Control, State as Observed};
+use crate::writer::{Control, Front, State as Observed};
 
 /// The fleet as it is now.
 #[derive(Debug, Serialize, ToSchema)]
@@ -77,6 +78,8 @@ pub(crate) struct FleetAppliance {
     weight: u32,
     /// Base URL for players.
     base_url: Option<String>,
+    /// Until when its identity is good, seconds since 1970; null if it has none.
+    identity_expires_unix_s: Option<u64>,
 }
 
 /// An asset.
@@ -184,13 +187,18 @@ pub(crate) async fn fleet(State(control): Shared) -> Json<FleetOut> {
     let state = control.state();
     let appliances = state.director.appliances(control.clock.now());
     let desired = state.director.desired();
+    let identities = control.identities();
+    let now = control.clock.unix();
+    let identity = |id: &ApplianceId| {
+        identities.current(&Member::appliance(id), now).map(|certificate| certificate.expires.0)
+    };
     let site = |site: &model::topology::Site| FleetSite {
         id: site.id.to_string(),
         prefixes: site.prefixes.iter().map(ToString::to_string).collect(),
         appliances: appliances
             .iter()
             .filter(|(_, status)| status.registered.appliance.site == site.id)
-            .map(|(id, status)| appliance_out(id, status, state.reports.get(id)))
+            .map(|(id, status)| appliance_out(id, status, state.reports.get(id), identity(id)))
             .collect(),
     };
     let assets = desired.catalog.assets().filter_map(|(id, versions)| {
@@ -242,7 +250,7 @@ pub(crate) async fn explain(
     let client = client_range(&snapshot, peer, query.client.as_deref())?;
     let session = match &query.session {
         Some(text) => text.parse().map_err(|_| Problem::bad_request("session: not a session"))?,
-        None => control.keys.session(),
+        None => control.keys().session(),
     };
     let plain = matches!(query.plain.as_deref(), Some("1" | "true"));
     let player = Player { client, session: &session, plain };
@@ -290,6 +298,7 @@ pub(crate) async fn metrics(State(control): Shared) -> Response {
     rows.extend(control.metrics.identity_rows());
     rows.extend(identity_rows(&control));
     rows.extend(director_rows(&control));
+    rows.extend(front_rows(&control));
     let kind = HeaderValue::from_static("text/plain; version=0.0.4");
     ([(header::CONTENT_TYPE, kind)], text(&rows)).into_response()
 }
@@ -309,7 +318,7 @@ fn identity_rows(control: &Control) -> Vec<Row> {
         ),
         (
             "nearcast_control_identities_expiring",
-            "Members whose certificate should have been renewed by now: less than a quarter is left",
+            "Members whose certificate should be new by now: less than a quarter is left",
             identities.all(now).filter(is_late).count(),
         ),
         (
@@ -330,6 +339,28 @@ fn identity_rows(control: &Control) -> Vec<Row> {
         value: u64::try_from(count).unwrap_or(u64::MAX),
     };
     gauges.map(gauge).into()
+}
+
+/// How far a front follows; nothing in the writer.
+fn front_rows(control: &Control) -> Vec<Row> {
+    let now = control.clock.unix();
+    let silent = |heard: UnixSeconds| now.0.saturating_sub(heard.0);
+    let rows = |front: &mut Front| {
+        [
+            (
+                "nearcast_control_snapshot_generation",
+                "The writer's snapshot that is in force",
+                front.generation.0,
+            ),
+            (
+                "nearcast_control_writer_silent_seconds",
+                "Seconds since the writer answered",
+                silent(front.heard),
+            ),
+        ]
+    };
+    let gauge = |(name, help, value)| Row { kind: "gauge", name, help, value };
+    control.with_front(rows).into_iter().flatten().map(gauge).collect()
 }
 
 /// What the director counts, and how things stand.
@@ -367,8 +398,16 @@ fn director_rows(control: &Control) -> Vec<Row> {
 }
 
 fn counter_rows(counters: Counters) -> Vec<Row> {
-    let Counters { reports, reports_late, inventory_gaps, placements, health_changes, probes } =
-        counters;
+    let Counters {
+        reports,
+        reports_late,
+        inventory_gaps,
+        placements,
+        health_changes,
+        probes,
+        clones,
+        moves,
+    } = counters;
     let rows = [
         ("nearcast_control_reports_total", "Reports of appliances", reports),
         (
@@ -388,6 +427,12 @@ fn counter_rows(counters: Counters) -> Vec<Row> {
             "Connection attempts to appliances whose report was late",
             probes,
         ),
+        ("nearcast_control_clones_total", "Identities that were found on two machines", clones),
+        (
+            "nearcast_control_moves_total",
+            "Appliances that were found on other hardware under the same identity",
+            moves,
+        ),
     ];
     rows.map(|(name, help, value)| Row { kind: "counter", name, help, value }).into()
 }
@@ -396,6 +441,7 @@ fn appliance_out(
     id: &ApplianceId,
     status: &ApplianceStatus,
     report: Option<&Report>,
+    identity: Option<u64>,
 ) -> FleetAppliance {
     let reason = status.cause.to_string();
     FleetAppliance {
@@ -408,6 +454,7 @@ fn appliance_out(
         objects_held: status.objects_held,
         weight: status.registered.appliance.weight.value(),
         base_url: status.base_url.as_deref().map(str::to_owned),
+        identity_expires_unix_s: identity,
     }
 }
 

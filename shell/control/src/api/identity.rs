@@ -11,6 +11,7 @@ use model::id::SiteId;
 use serde::Serialize;
 use utoipa::ToSchema;
 use wire::v1::identity::{Enrol, Enrolled, MemberKind, Renew};
+use wire::v1::manifest::TokenKey;
 
 use super::caller::Caller;
 use super::problem::Problem;
@@ -119,6 +120,46 @@ pub(crate) async fn identities(State(control): Shared) -> Json<Vec<IdentityOut>>
         expires_unix_s: certificate.expires.0,
     };
     Json(control.identities().all(control.clock.unix()).map(identity).collect())
+}
+
+/// Says that the second machine of an appliance is gone: players are sent to it again. If both
+/// still report, it is noticed again within some seconds.
+#[utoipa::path(delete, path = "/v1/appliances/{id}/clone", tag = "identity",
+    params(("id" = String, Path, description = "Name of the appliance")),
+    responses((status = 204, description = "Trusted again"),
+        (status = "default", response = Problem)))]
+pub(crate) async fn clone_gone(
+    State(control): Shared,
+    Path(id): Path<String>,
+) -> Result<StatusCode, Problem> {
+    if control.clone_gone(&named(&id)?).await.map_err(ChangeError::from)? {
+        return Ok(StatusCode::NO_CONTENT);
+    }
+    let detail = format!("appliance {id} was not seen on two machines");
+    Err(Problem::not_found(detail))
+}
+
+/// Keys that manifests and snapshots may be signed with: the first signs, a second is announced and
+/// will sign.
+#[utoipa::path(get, path = "/v1/signing-keys", tag = "identity",
+    responses((status = 200, body = [TokenKey]), (status = "default", response = Problem)))]
+pub(crate) async fn signing_keys(State(control): Shared) -> Json<Vec<TokenKey>> {
+    Json(control.signing.public().iter().map(wire::convert::token_key_out).collect())
+}
+
+/// Makes a new signing key and announces it in every manifest. It signs, and the old one is no
+/// more, once every appliance has such a manifest, or after a day. Asked for again before that,
+/// nothing more happens.
+#[utoipa::path(post, path = "/v1/signing-keys", tag = "identity",
+    responses((status = 202, body = [TokenKey]), (status = "default", response = Problem)))]
+pub(crate) async fn rotate_signing_key(
+    State(control): Shared,
+) -> Result<(StatusCode, Json<Vec<TokenKey>>), Problem> {
+    control.rotate_signing_key().await.map_err(|error| {
+        tracing::error!(%error, "a signing key could not be stored");
+        Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "storage", error)
+    })?;
+    Ok((StatusCode::ACCEPTED, signing_keys(State(control)).await))
 }
 
 /// The certificate of the fleet's authority, PEM. Anybody may ask; a one-time code says whether to

@@ -12,6 +12,7 @@ mod pages;
 mod play;
 mod problem;
 mod registry;
+mod replica;
 mod sources;
 mod steer;
 
@@ -20,6 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::{Body, to_bytes};
 use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
@@ -107,8 +109,11 @@ fn routes() -> Vec<Route> {
         route!(Viewer   GET    "/v1/identities" identity::identities),
         route!(Operator POST   "/v1/appliances/{id}/enrolment" identity::appliance_enrolment),
         route!(Operator DELETE "/v1/appliances/{id}/identity" identity::revoke_appliance),
+        route!(Operator DELETE "/v1/appliances/{id}/clone" identity::clone_gone),
         route!(Admin    POST   "/v1/fronts/{name}/enrolment" identity::front_enrolment),
         route!(Admin    DELETE "/v1/fronts/{name}/identity" identity::revoke_front),
+        route!(Viewer   GET    "/v1/signing-keys" identity::signing_keys),
+        route!(Admin    POST   "/v1/signing-keys" identity::rotate_signing_key),
         route!(Service  GET    "/v1/assets" assets::assets),
         route!(Service  GET    "/v1/assets/{asset}" assets::asset),
         route!(Operator PUT    "/v1/assets/{asset}/versions/{version}" assets::ingest,
@@ -141,28 +146,33 @@ fn fleet_routes() -> Vec<Route> {
         route!(Member GET "/v1/appliances/{id}/manifest" appliances::manifest),
         route!(Member GET "/v1/appliances/{id}/sources/{object}" sources::sources),
         route!(Member GET "/v1/objects/{id}/blocks" appliances::blocks),
+        route!(Member GET "/v1/replica/snapshot" replica::replica_snapshot),
+        route!(Member GET "/v1/replica/keys" replica::replica_keys),
     ]
 }
 
-/// The router of the fleet's address, with all that lies around the handlers, outermost last.
-pub(crate) fn fleet_router(control: Arc<Control>) -> Router {
-    let mut router = Router::new();
-    for Route { path, handler, .. } in fleet_routes() {
-        router = router.route(path, handler);
-    }
-    router
-        .layer(DefaultBodyLimit::max(Bytes::kib(256).as_usize()))
-        .layer(from_fn(whole))
-        .layer(TimeoutLayer::with_status_code(StatusCode::REQUEST_TIMEOUT, REQUEST_MAX))
-        .layer(from_fn_with_state(control.clone(), bound_fleet))
-        .layer(from_fn(problem::dress))
-        .with_state(control)
-}
+/// What a front has of all routes, those of the fleet's address included. Everything else is the
+/// writer's.
+const FRONT_ROUTES: [&str; 11] = [
+    "/healthz",
+    "/metrics",
+    "/openapi.json",
+    "/v1/fleet",
+    "/v1/explain",
+    "/v1/assets",
+    "/v1/assets/{asset}",
+    "/v1/appliances/{id}/report",
+    "/v1/playbacks",
+    "/v1/play/{file}",
+    "/steer/v1/{session}",
+];
 
-/// The router with all that lies around the handlers, outermost last.
-pub fn router(control: Arc<Control>) -> Router {
+/// The routes of this role.
+fn of_role(control: &Arc<Control>, routes: Vec<Route>) -> Router<Arc<Control>> {
+    let is_front = control.is_front();
+    let here = |route: &Route| !is_front || FRONT_ROUTES.contains(&route.path);
     let mut router = Router::new();
-    for Route { method, path, needs, handler } in routes() {
+    for Route { method, path, needs, handler } in routes.into_iter().filter(here) {
         let rule = Arc::new(guard::Rule { control: control.clone(), method, path, needs });
         let handler = match needs {
             Needs::Nothing | Needs::Member => handler,
@@ -173,8 +183,27 @@ pub fn router(control: Arc<Control>) -> Router {
         };
         router = router.route(path, handler);
     }
+    if is_front { router.fallback(replica::ask_the_writer) } else { router }
+}
+
+/// The router of the fleet's address, with all that lies around the handlers, outermost last.
+pub(crate) fn fleet_router(control: Arc<Control>) -> Router {
+    of_role(&control, fleet_routes())
+        .layer(DefaultBodyLimit::max(Bytes::kib(256).as_usize()))
+        .layer(from_fn(whole))
+        .layer(TimeoutLayer::with_status_code(StatusCode::REQUEST_TIMEOUT, REQUEST_MAX))
+        .layer(from_fn_with_state(control.clone(), bound_fleet))
+        .layer(from_fn(problem::dress))
+        .layer(from_fn(part_with_refused))
+        .layer(from_fn(read_small))
+        .with_state(control)
+}
+
+/// The router with all that lies around the handlers, outermost last.
+pub fn router(control: Arc<Control>) -> Router {
+    let router = of_role(&control, routes());
+    let router = if control.is_front() { router } else { router.fallback(pages::other) };
     router
-        .fallback(pages::other)
         .layer(DefaultBodyLimit::max(Bytes::kib(256).as_usize()))
         .layer(TimeoutLayer::with_status_code(StatusCode::REQUEST_TIMEOUT, REQUEST_MAX))
         .layer(from_fn_with_state(control.clone(), bound))
@@ -201,6 +230,29 @@ async fn whole(request: Request, next: Next) -> Response {
         Ok(response) => response,
         Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }
+}
+
+/// A small body is read before anything is answered: whoever is refused has said all of it then,
+/// and hears why.
+async fn read_small(request: Request, next: Next) -> Response {
+    let len = request.headers().get(header::CONTENT_LENGTH).and_then(|len| len.to_str().ok());
+    if !len.and_then(|len| len.parse().ok()).is_some_and(|len: usize| len <= SMALL_MAX) {
+        return next.run(request).await;
+    }
+    let (parts, body) = request.into_parts();
+    match to_bytes(body, SMALL_MAX).await {
+        Ok(bytes) => next.run(Request::from_parts(parts, Body::from(bytes))).await,
+        Err(_) => StatusCode::BAD_REQUEST.into_response(),
+    }
+}
+
+/// Who is refused is not kept: its connection ends with the answer, its request read or not.
+async fn part_with_refused(request: Request, next: Next) -> Response {
+    let mut response = next.run(request).await;
+    if response.status() == StatusCode::FORBIDDEN {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
 }
 
 /// So many requests of members at a time: players' do not take their places.
@@ -292,6 +344,9 @@ const CROSS_ORIGIN: [(header::HeaderName, &str); 5] = [
 
 /// Changes that are asked for with POST.
 const CHANGES: [&str; 2] = ["/v1/enrol", "/v1/renew"];
+
+/// Most reports are smaller.
+const SMALL_MAX: usize = 64 << 10;
 
 /// A request for a certificate has a kilobyte or two.
 const STRANGER_BODY_MAX: Bytes = Bytes::kib(16);

@@ -208,7 +208,7 @@ fn begin(
         Some(text) => text.parse().map_err(|_| {
             Problem::bad_request("session: use one from POST /v1/playbacks, or none")
         })?,
-        None => control.keys.session(),
+        None => control.keys().session(),
     };
     let plain = how.is_plain();
     let player = Player { client, session: &session, plain };
@@ -217,7 +217,7 @@ fn begin(
     let expires = UnixSeconds(control.clock.unix().0.saturating_add(lifetime));
     let version = choice.version.id();
     let scope = Scope::whole(version.as_str()).expect("an asset version's id is its name");
-    let token = control.keys.token(Grant { session, expires, scope });
+    let token = control.keys().token(Grant { session, expires, scope });
     let base = |url: &str| format!("{url}/t/{token}/{version}/");
     let pathway = |candidate: &steering::Candidate| {
         let appliance = snapshot.view.appliances.get(&candidate.appliance)?;
@@ -232,7 +232,7 @@ fn begin(
     let offered = choice.list.offered().iter().map(|candidate| candidate.appliance.clone());
     let version = choice.version.id().clone();
     let ticket = Ticket { session, version, client, plain, pathways: offered.collect() };
-    let steering_url = steering_url(control, headers, &control.keys.seal(&ticket));
+    let steering_url = steering_url(control, headers, &control.keys().seal(&ticket));
     Ok(Begun { choice, session, expires, steering_url, pathways })
 }
 

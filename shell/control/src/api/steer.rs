@@ -43,7 +43,7 @@ pub(crate) async fn steer(
     let config = control.steering_config();
     let sealed = session.map(|Path(sealed)| sealed).unwrap_or_default();
     control.metrics.steering_answers.count();
-    let list = match control.keys.unseal(&sealed) {
+    let list = match control.keys().unseal(&sealed) {
         Some(ticket) => snapshot.steer(&ticket, &config),
         None => {
             control.metrics.steering_unknown.count();

@@ -85,9 +85,10 @@ impl Store {
         revoke(&mut transaction, &certificate.member, now).await?;
         if *kind == MemberKind::Appliance {
             sqlx::query(
-                "UPDATE appliances SET cloned = 0, machine = NULL, drives = NULL WHERE id = ?1",
+                "UPDATE appliances SET cloned = 0, machine = ?2, drives = NULL WHERE id = ?1",
             )
             .bind(name)
+            .bind(&certificate.machine)
             .execute(&mut *transaction)
             .await?;
         }

@@ -1,8 +1,9 @@
 //! Who becomes a member of the fleet, and who is one no longer.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, PoisonError};
 
-use director::Change;
+use director::{Change, Event};
 use identity::authority::AuthorityError;
 use identity::code::{self, Code};
 use identity::member::{Member, Seen};
@@ -13,6 +14,7 @@ use wire::v1::identity::{Enrol, Enrolled, MemberKind};
 use super::Control;
 use crate::authority::{self, OwnError};
 use crate::identities::{Certificate, CodeRefused, Denied, Full, Identities, KeptCode};
+use crate::secret_file::SecretError;
 use crate::store::StoreError;
 
 /// Why nobody becomes a member, or stays one.
@@ -51,7 +53,10 @@ impl Control {
 
     /// Whether the holder of this certificate is a member, now: asked at every request.
     pub(crate) fn admit(&self, seen: &Seen) -> Result<(), Denied> {
-        let admitted = self.identities().admit(seen, self.clock.unix());
+        let admitted = match self.front {
+            None => self.identities().admit(seen, self.clock.unix()),
+            Some(_) => self.front_admits(seen),
+        };
         if let Err(denied) = &admitted {
             self.metrics.members_refused.count();
             tracing::warn!(member = %seen.member, serial = seen.serial, %denied, "refused");
@@ -91,7 +96,7 @@ impl Control {
         let (mut machine, mut software) = (ask.machine.clone(), ask.software.clone());
         crate::convert::shorten(&mut machine);
         crate::convert::shorten(&mut software);
-        let certificate = Certificate { machine, software, ..certificate };
+        let certificate = Certificate { machine: machine.clone(), software, ..certificate };
         let former = self.identities().current(&member, now).is_some();
         if !former {
             self.identities().room_for(&member, now)?;
@@ -104,6 +109,9 @@ impl Control {
             self.tell_revoked(now).await;
         } else {
             tracing::info!(%member, "enrolled");
+        }
+        if let Some(appliance) = appliance_of(&member) {
+            self.changed(Change::Enrolled { appliance, machine, supersedes: former }).await;
         }
         Ok(self.given(pem))
     }
@@ -155,8 +163,53 @@ impl Control {
             self.metrics.revocations.count();
             tracing::warn!(%member, "its identity is revoked");
             self.tell_revoked(now).await;
+            let known = |id: &ApplianceId| self.is_registered(id);
+            if let Some(appliance) = appliance_of(member).filter(known) {
+                self.changed(Change::IdentityRevoked(appliance)).await;
+            }
         }
         Ok(known)
+    }
+
+    /// An operator says that the second machine of an appliance is gone; false if there is none.
+    pub(crate) async fn clone_gone(self: &Arc<Self>, id: &ApplianceId) -> Result<bool, StoreError> {
+        let _writing = self.writing.lock().await;
+        let is_cloned = {
+            let state = self.state();
+            state.director.desired().appliances.get(id).is_some_and(|known| known.cloned)
+        };
+        if is_cloned {
+            self.store.put_cloned(id, false).await?;
+            self.changed(Change::CloneGone(id.clone())).await;
+        }
+        Ok(is_cloned)
+    }
+
+    /// Begins a rotation of the key that signs: the next one is announced in every manifest.
+    pub(crate) async fn rotate_signing_key(self: &Arc<Self>) -> Result<(), SecretError> {
+        let _writing = self.writing.lock().await;
+        self.signing.announce()?;
+        let keys = self.signing.public();
+        tracing::info!(
+            next = keys.last().map(|key| key.kid.as_str()),
+            "a signing key is announced"
+        );
+        self.changed(Change::SigningKeys(keys)).await;
+        Ok(())
+    }
+
+    /// Ends it. For who holds the writer's lock already.
+    pub(super) fn use_next_signing_key(self: &Arc<Self>) {
+        match self.signing.switch() {
+            Ok(true) => {
+                let keys = self.signing.public();
+                tracing::info!(kid = keys[0].kid, "the next signing key signs from now on");
+                self.handle(Event::Changed(Change::SigningKeys(keys)));
+                self.replica_is_old.store(true, Ordering::SeqCst);
+            }
+            Ok(false) => {}
+            Err(error) => tracing::error!(%error, "the next signing key cannot be used"),
+        }
     }
 
     /// Control's own certificate is renewed in time; connections from now on are shown the new one.
@@ -220,11 +273,13 @@ impl Control {
             MemberKind::Control => Err(CodeRefused::OtherMember.into()),
             MemberKind::Appliance => {
                 let id: ApplianceId = member.name.parse().map_err(|_| not_registered())?;
-                let state = self.state();
-                let known = state.director.desired().appliances.contains_key(&id);
-                if known { Ok(()) } else { Err(not_registered()) }
+                if self.is_registered(&id) { Ok(()) } else { Err(not_registered()) }
             }
         }
+    }
+
+    fn is_registered(&self, id: &ApplianceId) -> bool {
+        self.state().director.desired().appliances.contains_key(id)
     }
 
     /// All members learn from their manifests whom to refuse.
@@ -232,6 +287,11 @@ impl Control {
         let revoked = self.identities().revoked(now);
         self.changed(Change::Revoked(revoked)).await;
     }
+}
+
+fn appliance_of(member: &Member) -> Option<ApplianceId> {
+    let is_appliance = member.kind == MemberKind::Appliance;
+    is_appliance.then(|| member.name.parse().ok()).flatten()
 }
 
 /// How control itself speaks TLS in the fleet, and when that should be renewed.

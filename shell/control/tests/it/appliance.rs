@@ -18,6 +18,8 @@ pub(crate) struct Appliance {
     pub(crate) report: Report,
     pub(crate) generation: u64,
     held: Vec<String>,
+    /// State of its inventory.
+    state: u64,
     pub(crate) link: Option<Link>,
 }
 
@@ -53,7 +55,14 @@ impl Appliance {
             load,
             ..Report::default()
         };
-        Self { name: name.to_owned(), report, generation: 0, held: Vec::new(), link: None }
+        Self {
+            name: name.to_owned(),
+            report,
+            generation: 0,
+            held: Vec::new(),
+            state: 0,
+            link: None,
+        }
     }
 
     /// Its connection; with its first request it enrols.
@@ -69,11 +78,8 @@ impl Appliance {
         let answer = self.link(control).post(&path, &self.report);
         assert_eq!(answer.status, 200, "{}", answer.text());
         let reply: ReportReply = serde_json::from_value(answer.json()).unwrap();
-        self.report.inventory = Inventory {
-            from: reply.inventory,
-            to: self.report.inventory.to,
-            ..Inventory::default()
-        };
+        self.report.inventory =
+            Inventory { from: reply.inventory, to: self.state, ..Inventory::default() };
         reply
     }
 
@@ -99,7 +105,8 @@ impl Appliance {
     pub(crate) fn hold(&mut self, control: &Running, manifest: &Manifest) {
         let files = manifest.versions.iter().flat_map(|version| version.files.values());
         self.held = files.map(|file| file.object.clone()).collect();
-        let to = self.report.inventory.to + 1;
+        self.state += 1;
+        let to = self.state;
         self.report.inventory =
             Inventory { from: 0, to, held: self.held.clone(), gone: Vec::new() };
         self.report(control);
@@ -114,23 +121,41 @@ impl Appliance {
     }
 
     /// Goes on by itself every `interval`, with something that accepts connections at its address.
-    pub(crate) fn go_on(mut self, control: &Running, interval: Duration) -> Reporting {
+    pub(crate) fn go_on(self, control: &Running, interval: Duration) -> Reporting {
+        self.go_on_with(control, &[], interval)
+    }
+
+    /// The same, and reports to these fronts too.
+    pub(crate) fn go_on_with(
+        mut self,
+        control: &Running,
+        fronts: &[(&str, &Running)],
+        interval: Duration,
+    ) -> Reporting {
         let port = TcpListener::bind("127.0.0.1:0").unwrap();
         self.report.base_url = format!("https://{}", port.local_addr().unwrap());
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
         let link = self.link(control);
-        let used = link.clone();
+        let to_front = |(name, front): &(&str, &Running)| {
+            (Link::to_front(front, name, link.credentials.clone()), Inventory::default())
+        };
+        let mut links = vec![(link.clone(), self.report.inventory.clone())];
+        links.extend(fronts.iter().map(to_front));
         let path = format!("/v1/appliances/{}/report", self.name);
         let thread = std::thread::spawn(move || {
             let mut last = Instant::now();
             while !stopped.load(Ordering::Relaxed) {
                 self.report.sequence += 1;
-                // Control may be away for a moment, as it is in a restart.
-                if let Ok(mut answer) = used.try_post(&path, &self.report) {
-                    let reply: ReportReply = answer.body_mut().read_json().unwrap();
+                for (link, inventory) in &mut links {
+                    self.report.inventory = inventory.clone();
+                    // Control may be away for a moment, as it is in a restart.
+                    let Ok(mut answer) = link.try_post(&path, &self.report) else { continue };
+                    // A front that has just been enrolled may not know of this appliance yet.
+                    let Ok(reply) = answer.body_mut().read_json() else { continue };
                     last = Instant::now();
-                    self.follow(reply);
+                    self.follow(&reply);
+                    *inventory = self.report.inventory.clone();
                 }
                 std::thread::sleep(interval);
             }
@@ -140,8 +165,8 @@ impl Appliance {
     }
 
     /// Nothing changes, so the next delta is empty; or the full list, if control has forgotten.
-    fn follow(&mut self, reply: ReportReply) {
-        let to = self.report.inventory.to;
+    fn follow(&mut self, reply: &ReportReply) {
+        let to = self.state;
         let (from, held) =
             if reply.inventory == to { (to, Vec::new()) } else { (0, self.held.clone()) };
         self.report.inventory = Inventory { from, to, held, gone: Vec::new() };

@@ -36,21 +36,28 @@ pub(crate) struct Answer {
 impl Running {
     /// Starts with an empty state directory and these lines of settings.
     pub(crate) fn start(settings: &str) -> Self {
+        let mut running = Self::prepare(settings);
+        running.go();
+        running
+    }
+
+    /// Makes the directory and the file of settings, and starts nothing.
+    pub(crate) fn prepare(settings: &str) -> Self {
         let state = tempfile::tempdir().unwrap();
         let file = state.path().join("control.toml");
-        let path = state.path().join("state").display().to_string();
+        let path = state.path().join("state");
+        std::fs::create_dir(&path).unwrap();
+        let path = path.display().to_string();
         std::fs::write(&file, format!("state = {path:?}\n{settings}")).unwrap();
         let config = ureq::Agent::config_builder().http_status_as_error(false).build();
-        let mut running = Self {
+        Self {
             url: String::new(),
             fleet: SocketAddr::from(([127, 0, 0, 1], 0)),
             state,
             stop: None,
             thread: None,
             agent: ureq::Agent::new_with_config(config),
-        };
-        running.go();
-        running
+        }
     }
 
     /// Stops, and starts again with what is durable; at the same address.
@@ -121,7 +128,8 @@ impl Running {
         }
     }
 
-    fn go(&mut self) {
+    /// Starts, at the same address if it ran before.
+    pub(crate) fn go(&mut self) {
         let address = self.url.strip_prefix("http://").unwrap_or("127.0.0.1:0");
         let addresses = (address.parse().unwrap(), self.fleet);
         let file = self.state.path().join("control.toml");
@@ -134,7 +142,8 @@ impl Running {
         self.stop = Some(stop);
     }
 
-    fn end(&mut self) {
+    /// Stops.
+    pub(crate) fn end(&mut self) {
         drop(self.stop.take());
         self.thread.take().map(JoinHandle::join).transpose().expect("it ends well");
     }

@@ -2,11 +2,13 @@
 
 use identity::code::Code;
 use identity::credentials::{Credentials, provider};
+use identity::dial::Dial;
 use identity::enrol::{self, About, Address, EnrolError};
 use identity::member::Member;
 use identity::signing::{self, VerifyError};
 use serde::Serialize;
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
+use ureq::unversioned::transport::DefaultConnector;
 use wire::v1::manifest::Manifest;
 use wire::v1::signed::Kind;
 
@@ -18,6 +20,7 @@ pub(crate) struct Link {
     pub(crate) credentials: Credentials,
     address: Address,
     agent: ureq::Agent,
+    url: String,
 }
 
 /// What an enrolment says of the machine.
@@ -49,7 +52,24 @@ impl Link {
     pub(crate) fn new(control: &Running, credentials: Credentials) -> Self {
         let address = address(control);
         let agent = enrol::agent(&address, credentials.client_tls().unwrap());
-        Self { credentials, address, agent }
+        let url = enrol::control_url(&address);
+        Self { credentials, address, agent, url }
+    }
+
+    /// To the front of this name, with an identity.
+    pub(crate) fn to_front(front: &Running, name: &str, credentials: Credentials) -> Self {
+        let address = address(front);
+        let member = Member::front(name);
+        let dial = Dial::default();
+        dial.set(&member, address.as_str());
+        let config = ureq::Agent::config_builder()
+            .tls_config(credentials.client_tls().unwrap())
+            .http_status_as_error(false)
+            .proxy(None)
+            .build();
+        let agent = ureq::Agent::with_parts(config, DefaultConnector::new(), dial);
+        let url = format!("https://{}:{}", member.host(), front.fleet.port());
+        Self { credentials, address, agent, url }
     }
 
     /// The next certificate.
@@ -81,7 +101,7 @@ impl Link {
     }
 
     fn full(&self, path: &str) -> String {
-        format!("{}{path}", enrol::control_url(&self.address))
+        format!("{}{path}", self.url)
     }
 }
 

@@ -7,6 +7,8 @@ mod appliance;
 mod control;
 mod failover;
 mod film;
+mod fronts;
+mod identity;
 mod link;
 mod operators;
 mod players;

@@ -178,6 +178,9 @@ fn every_counter_counts_something() {
     a1.report(&control);
     a1.report.sequence = 100;
     a1.report.inventory.from = 12345;
+    a1.report.inventory.to = 12346;
+    a1.report(&control);
+    a1.report.sequence = 50;
     a1.report(&control);
     let foreign = ureq::http::Request::delete(control.full("/v1/sites/a"));
     let foreign = foreign.header("origin", "http://evil.example").body(String::new()).unwrap();

@@ -351,15 +351,16 @@ impl Piece {
     }
 
     fn explain(&self, error: &Error) -> String {
-        match error {
-            Error::Precondition { .. } | Error::NotFound { .. } => changed(&self.path),
-            Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => format!(
-                "the server refuses it, though it listed it: the credentials need s3:GetObject \
-                 ({})",
-                causes(error)
-            ),
-            error => format!("it cannot be read: {}", causes(error)),
+        if matches!(error, Error::Precondition { .. } | Error::NotFound { .. }) {
+            return changed(&self.path);
         }
+        let causes = causes(error);
+        if matches!(error, Error::PermissionDenied { .. } | Error::Unauthenticated { .. }) {
+            return format!(
+                "the server listed it and refuses it: is s3:GetObject allowed? {causes}"
+            );
+        }
+        format!("it cannot be read: {causes}")
     }
 }
 

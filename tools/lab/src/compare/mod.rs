@@ -12,9 +12,9 @@
 mod catalogue;
 mod certificate;
 mod group;
-mod nginx;
+pub(crate) mod nginx;
 mod ours;
-mod process;
+pub(crate) mod process;
 mod report;
 mod statistics;
 mod workload;

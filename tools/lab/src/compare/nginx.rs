@@ -85,6 +85,37 @@ pub(crate) fn start(
     Ok(process)
 }
 
+/// Starts it without TLS, as Debian configures it where that matters for what requests it takes.
+pub(crate) fn start_plain(address: SocketAddr, root: &Path, room: &Path) -> Result<Process> {
+    let temp: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+        .map(|kind| format!("  {kind}_temp_path {}/{kind};\n", room.display()))
+        .concat();
+    let user = if rustix::process::geteuid().is_root() { "user root;" } else { "" };
+    let config = room.join("nginx.conf");
+    let (shown, root) = (room.display(), root.display());
+    let text = format!(
+        "{user}
+daemon off;
+worker_processes 1;
+error_log {shown}/error.log crit;
+pid {shown}/pid;
+events {{ worker_connections 256; }}
+http {{
+{temp}
+  access_log off;
+  default_type video/mp4;
+  server {{ listen {address}; root {root}; }}
+}}
+"
+    );
+    fs::write(&config, text)?;
+    let path = |path: &Path| path.display().to_string();
+    let command = ["nginx", "-p", &path(room), "-c", &path(&config)].map(str::to_owned);
+    let mut process = Process::start("nginx", &command, 0, &[], &room.join("log"))?;
+    process.wait_for_port(address)?;
+    Ok(process)
+}
+
 /// No access log, since the appliance logs nothing per request either; CPUs are inherited.
 fn text(
     variant: Variant,

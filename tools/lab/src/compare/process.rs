@@ -44,34 +44,61 @@ impl Process {
         joins: &[PathBuf],
         log: &Path,
     ) -> Result<Self> {
+        on_cpu(cpu, || Self::start_anywhere(name, command, joins, log))?
+    }
+
+    /// The same on whatever CPUs this thread may use.
+    pub(crate) fn start_anywhere(
+        name: &str,
+        command: &[String],
+        joins: &[PathBuf],
+        log: &Path,
+    ) -> Result<Self> {
         // A shell joins the groups before it becomes the program, so all of it is counted.
         let script = "while [ \"$1\" != -- ]; do echo $$ >\"$1\" || exit 125; shift; done; \
             shift; exec \"$@\"";
-        let output = std::fs::File::create(log)
+        let output = std::fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(log)
             .with_context(|| format!("cannot create the log {}", log.display()))?;
         let errors = output.try_clone()?;
         let mut shell = Command::new("/bin/sh");
         shell.arg("-c").arg(script).arg("sh").args(joins).arg("--").args(command);
         shell.stdin(Stdio::null()).stdout(output).stderr(errors);
-        debug!(name, ?command, cpu, "starting");
-        let child =
-            on_cpu(cpu, || shell.spawn())?.with_context(|| format!("cannot start {name}"))?;
+        debug!(name, ?command, "starting");
+        let child = shell.spawn().with_context(|| format!("cannot start {name}"))?;
         Ok(Self { name: name.to_owned(), child, log: log.to_owned() })
     }
 
     /// Runs `command` to its end.
     pub(crate) fn run(name: &str, command: &[String], cpu: usize, log: &Path) -> Result<()> {
-        let mut process = Self::start(name, command, cpu, &[], log)?;
+        Self::start(name, command, cpu, &[], log)?.end_well()
+    }
+
+    /// The same on whatever CPUs this thread may use.
+    pub(crate) fn run_anywhere(name: &str, command: &[String], log: &Path) -> Result<()> {
+        Self::start_anywhere(name, command, &[], log)?.end_well()
+    }
+
+    /// Waits for its end, which must be a good one.
+    fn end_well(mut self) -> Result<()> {
         loop {
-            if let Some(status) = process.child.try_wait()? {
+            if let Some(status) = self.child.try_wait()? {
                 if status.success() {
                     return Ok(());
                 }
-                bail!("{name} failed ({status}): {}", process.last_words());
+                bail!("{} failed ({status}): {}", self.name, self.last_words());
             }
             crate::stop::check()?;
             thread::sleep(Duration::from_millis(20));
         }
+    }
+
+    /// Kills it (SIGKILL): it has no time to say goodbye.
+    pub(crate) fn kill(mut self) {
+        self.signal(Signal::KILL);
+        let _ = self.child.wait();
     }
 
     /// Its process id.

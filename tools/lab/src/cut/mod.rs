@@ -140,7 +140,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 impl Films {
     fn new(seed: u64) -> Self {
-        // Every kind of end: one byte, a page, kept in memory or not, a block and a bit, some blocks.
+        // Every kind of end: a byte, a page, kept in memory or not, a block and a bit, some blocks.
         let kinds = [1, 4096, 65_536, 65_537, 262_144, 262_145, 600_000, 5_000, 1_000_000, 100_000];
         let lens = |count: usize| kinds.into_iter().cycle().take(count);
         Self {
@@ -231,8 +231,14 @@ fn describe(recording: &Recording, args: &Args) -> Outcome {
         u64::try_from(recording.changes.iter().filter(|change| of(change)).count())
             .expect("a count fits")
     };
-    let unlinked = |change: &Change| matches!(change, Change::Unlink { path } if path.starts_with("drive/objects"));
-    let snapshot = |change: &Change| matches!(change, Change::Rename { to, .. } if to.ends_with("index/snapshot"));
+    let unlinked = |change: &Change| {
+        let Change::Unlink { path } = change else { return false };
+        path.starts_with("drive/objects")
+    };
+    let snapshot = |change: &Change| {
+        let Change::Rename { to, .. } = change else { return false };
+        to.ends_with("index/snapshot")
+    };
     let flush =
         |change: &Change| matches!(change, Change::FlushFile { .. } | Change::FlushFolder { .. });
     Outcome {

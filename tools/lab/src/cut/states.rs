@@ -156,10 +156,8 @@ impl<'a> States<'a> {
     }
 
     fn build(&self, shape: Shape, wanted: bool) -> (Option<Image>, u64) {
-        let mut dice = Dice::new(match shape {
-            Shape::Torn { seed, .. } => seed,
-            _ => 0,
-        });
+        let seed = if let Shape::Torn { seed, .. } = shape { seed } else { 0 };
+        let mut dice = Dice::new(seed);
         let count = match shape {
             Shape::Lost | Shape::BytesAlone => 0,
             Shape::Kept | Shape::NamesAlone => self.pending_names.len(),
@@ -204,9 +202,12 @@ impl<'a> States<'a> {
             Change::Rename { from, to } => {
                 from.parent() == Some(folder) || to.parent() == Some(folder)
             }
-            _ => false,
+            Change::Write { .. }
+            | Change::Resize { .. }
+            | Change::FlushFile { .. }
+            | Change::FlushFolder { .. } => unreachable!("not a change of names"),
         };
-        let last = self.pending_names.iter().rposition(|change| touches(change));
+        let last = self.pending_names.iter().rposition(touches);
         for change in self.pending_names.drain(..last.map_or(0, |last| last + 1)) {
             rename(&mut self.names, change);
         }
@@ -264,19 +265,17 @@ impl Content<'_> {
         }
         let mut bytes = (*self.flushed).clone();
         for (change, kept) in self.pending.iter().zip(kept) {
-            match change {
-                Change::Write { at, bytes: written, .. } => {
-                    let at = usize::try_from(*at).expect("drives here are small");
-                    for range in kept {
-                        let (from, to) = (at + range.start, at + range.end);
-                        bytes.resize(bytes.len().max(to), 0);
-                        bytes[from..to].copy_from_slice(&written[range.clone()]);
-                    }
+            if let Change::Write { at, bytes: written, .. } = change {
+                let at = usize::try_from(*at).expect("drives here are small");
+                for range in kept {
+                    let (from, to) = (at + range.start, at + range.end);
+                    bytes.resize(bytes.len().max(to), 0);
+                    bytes[from..to].copy_from_slice(&written[range.clone()]);
                 }
-                Change::Resize { len, .. } if !kept.is_empty() => {
-                    bytes.resize(usize::try_from(*len).expect("drives here are small"), 0);
-                }
-                _ => {}
+            } else if let Change::Resize { len, .. } = change
+                && !kept.is_empty()
+            {
+                bytes.resize(usize::try_from(*len).expect("drives here are small"), 0);
             }
         }
         Arc::new(bytes)
@@ -298,10 +297,7 @@ impl Content<'_> {
 
 #[expect(clippy::single_range_in_vec_init, reason = "one range of many that may be kept")]
 fn whole(change: &Change) -> Kept {
-    match change {
-        Change::Write { bytes, .. } => vec![0..bytes.len()],
-        _ => vec![0..1],
-    }
+    if let Change::Write { bytes, .. } = change { vec![0..bytes.len()] } else { vec![0..1] }
 }
 
 /// Each sector is there or not; a resize is there or not.

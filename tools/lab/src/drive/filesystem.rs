@@ -155,10 +155,8 @@ impl Passage {
         for entry in rustix::fs::Dir::read_from(&fd)? {
             let entry = entry?;
             let name = entry.file_name().to_string_lossy().into_owned();
-            let kind = match entry.file_type() {
-                rustix::fs::FileType::Directory => FileType::Directory,
-                _ => FileType::RegularFile,
-            };
+            let folder = entry.file_type() == rustix::fs::FileType::Directory;
+            let kind = if folder { FileType::Directory } else { FileType::RegularFile };
             let id = match name.as_str() {
                 "." | ".." => ROOT,
                 _ => lock(&self.names).id(&path.join(&name)),

@@ -69,7 +69,7 @@ impl Appliance {
         setup: &Setup<'_>,
     ) -> Result<Self> {
         let [secure, address, metrics] = free_ports()?;
-        let nobody = "http://127.0.0.1:9";
+        let nobody = "https://127.0.0.1:9";
         let control = if setup.control { control } else { nobody };
         let config = config(certificate, control, setup, secure, address, metrics);
         let path = dir.join(format!("{}.toml", setup.name));

@@ -5,10 +5,13 @@ use std::io::Write;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::Result;
+use identity::member::Member;
 use model::manifest::Manifest;
 use wire::v1::report::{Report, ReportReply};
+use wire::v1::signed::Kind;
 
 use super::Film;
+use super::fleet::Fleet;
 use super::http::{Request, Server, answer};
 
 /// A control plane.
@@ -33,26 +36,31 @@ struct State {
 const INTERVAL_MS: u64 = 100;
 
 impl Control {
-    pub(crate) fn start(appliance: &str) -> Result<Self> {
+    /// Speaks to members of its fleet only.
+    pub(crate) fn start(appliance: &str, fleet: &Fleet) -> Result<Self> {
         let state = State { appliance: appliance.to_owned(), ..State::default() };
         let state = Arc::new(Mutex::new(state));
         let served = Arc::clone(&state);
-        let server =
-            Server::start(Arc::new(move |request, out| lock(&served).answer(request, out)))?;
+        let tls = Arc::new(fleet.credentials(&Member::control())?.server_tls(false)?);
+        let answer = Arc::new(move |request: &Request, out: &mut dyn Write| {
+            lock(&served).answer(request, out)
+        });
+        let server = Server::start_tls(tls, answer)?;
         Ok(Self { state, server })
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("http://{}", self.server.address)
+        format!("https://{}", self.server.address)
     }
 
-    pub(crate) fn publish(&self, manifest: &Manifest, films: &[&Film]) {
+    pub(crate) fn publish(&self, manifest: &Manifest, films: &[&Film], fleet: &Fleet) {
         let wire = wire::convert::manifest_out(manifest);
         let mut state = lock(&self.state);
         for object in films.iter().flat_map(|film| &film.objects) {
             state.blocks.insert(object.id().to_string(), wire::v1::blocks::encode(&object.blocks));
         }
-        state.manifest = serde_json::to_vec(&wire).expect("maps with string keys make JSON");
+        let payload = serde_json::to_vec(&wire).expect("maps with string keys make JSON");
+        state.manifest = fleet.signer.sign(Kind::Manifest, &payload);
         state.generation = manifest.generation.0;
     }
 

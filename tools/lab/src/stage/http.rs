@@ -1,11 +1,12 @@
 //! The smallest HTTP/1.1 server that an appliance can talk to: a thread per connection.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Result;
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 /// One request.
 pub(crate) struct Request {
@@ -29,6 +30,19 @@ pub(crate) struct Server {
 impl Server {
     /// Serves on a free port.
     pub(crate) fn start(handler: Arc<Handler>) -> Result<Self> {
+        Self::start_on(Arc::new(move |tcp| serve(tcp, &*handler)))
+    }
+
+    /// The same over TLS.
+    pub(crate) fn start_tls(tls: Arc<ServerConfig>, handler: Arc<Handler>) -> Result<Self> {
+        Self::start_on(Arc::new(move |tcp| {
+            if let Ok(connection) = ServerConnection::new(Arc::clone(&tls)) {
+                serve(StreamOwned::new(connection, tcp), &*handler);
+            }
+        }))
+    }
+
+    fn start_on(serve: Arc<dyn Fn(TcpStream) + Send + Sync>) -> Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let address = listener.local_addr()?;
         let stopping = Arc::new(AtomicBool::new(false));
@@ -38,9 +52,9 @@ impl Server {
                 if stop.load(Ordering::SeqCst) {
                     break;
                 }
-                let handler = Arc::clone(&handler);
+                let serve = Arc::clone(&serve);
                 let _ = tcp.set_nodelay(true);
-                std::thread::spawn(move || serve(tcp, &*handler));
+                std::thread::spawn(move || serve(tcp));
             }
         });
         Ok(Self { address, stopping })
@@ -64,7 +78,7 @@ pub(crate) fn answer(out: &mut dyn Write, status: u16, body: &[u8]) -> std::io::
     out.flush()
 }
 
-fn serve(stream: TcpStream, handler: &Handler) {
+fn serve(stream: impl Read + Write, handler: &Handler) {
     let mut stream = BufReader::new(stream);
     while let Some(request) = read_request(&mut stream) {
         if handler(&request, stream.get_mut()).is_err() {

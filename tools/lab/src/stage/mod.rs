@@ -6,11 +6,12 @@
 //!                              (the real binary)   ── reports ──>
 //! ```
 //!
-//! The appliance is the product, unchanged; what is around it is the lab's, so that a manifest comes
-//! when the lab wants it and every byte is known.
+//! The appliance is the product, unchanged; what is around it is the lab's, so that a manifest
+//! comes when the lab wants it and every byte is known.
 
 mod appliance;
 mod control;
+mod fleet;
 mod http;
 mod origin;
 
@@ -20,6 +21,8 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
+use identity::credentials::Credentials;
+use identity::member::Member;
 use model::id::{ApplianceId, Generation, ObjectId};
 use model::manifest::{AssetVersion, File, Manifest, TokenKey, Trust};
 use model::object::{BLOCK_LEN, BlockHash, Blocks, block_hash};
@@ -28,6 +31,7 @@ use playback::token::{Grant, Scope, Session, SigningInput, assemble};
 
 use crate::client::Dice;
 use crate::compare::Certificate;
+use fleet::Fleet;
 
 pub(crate) use appliance::{Appliance, Got, Setup, Viewer};
 pub(crate) use control::Control;
@@ -61,6 +65,9 @@ pub(crate) struct Stage {
     /// Where manifests come from.
     pub(crate) control: Control,
     certificate: Certificate,
+    fleet: Fleet,
+    /// The appliance's.
+    identity: Credentials,
     key: Ed25519KeyPair,
     generation: u64,
 }
@@ -113,8 +120,11 @@ impl Stage {
     pub(crate) fn new(dir: &Path) -> Result<Self> {
         let certificate = Certificate::make(dir)?;
         let key = Ed25519KeyPair::from_seed_unchecked(&[7; 32]).ok().context("no signing key")?;
-        let (origin, control) = (Origin::start()?, Control::start(APPLIANCE)?);
-        Ok(Self { dir: dir.to_owned(), origin, control, certificate, key, generation: 0 })
+        let fleet = Fleet::new()?;
+        let identity = fleet.credentials(&Member::appliance(APPLIANCE))?;
+        let (origin, control) = (Origin::start()?, Control::start(APPLIANCE, &fleet)?);
+        let dir = dir.to_owned();
+        Ok(Self { dir, origin, control, certificate, fleet, identity, key, generation: 0 })
     }
 
     /// From now on these films are wanted, and no others.
@@ -130,7 +140,7 @@ impl Stage {
             trust: Trust::default(),
             versions: versions?,
         };
-        self.control.publish(&manifest, films);
+        self.control.publish(&manifest, films, &self.fleet);
         Ok(())
     }
 
@@ -144,8 +154,13 @@ impl Stage {
         Ok(format!("/t/{}/{}/", assemble(KEY, grant, &signature), film.name))
     }
 
-    /// Starts the appliance; returns when it listens.
+    /// Starts the appliance, which has enrolled; returns when it listens.
     pub(crate) fn start(&self, setup: &Setup<'_>) -> Result<Appliance> {
+        // What a cut left of the identity may be nothing; an operator would enrol again.
+        if Credentials::load(setup.state).is_err() {
+            std::fs::create_dir_all(setup.state)?;
+            self.identity.save(setup.state)?;
+        }
         Appliance::start(&self.dir, &self.certificate, &self.control.url(), setup)
     }
 

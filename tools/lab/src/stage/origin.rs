@@ -1,8 +1,8 @@
-//! Where films come from. Counts what it sends, keeps to a rate, and can be away.
+//! Where films come from. Counts what it sends, and keeps to a rate.
 
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -25,7 +25,6 @@ struct Inner {
     sent: AtomicU64,
     /// Most bytes per second of all answers together; 0 for no limit.
     rate: AtomicU64,
-    away: AtomicBool,
     /// When the next byte may go, if there is a limit.
     next: Mutex<Option<Instant>>,
 }
@@ -55,11 +54,6 @@ impl Origin {
         self.inner.rate.store(bytes_per_second, Ordering::SeqCst);
     }
 
-    /// While away, all is answered with 503.
-    pub(crate) fn set_away(&self, away: bool) {
-        self.inner.away.store(away, Ordering::SeqCst);
-    }
-
     pub(crate) fn offer(&self, film: &Film) {
         let mut files = self.inner.files.lock().unwrap_or_else(PoisonError::into_inner);
         for object in &film.objects {
@@ -70,9 +64,6 @@ impl Origin {
 
 impl Inner {
     fn answer(&self, request: &Request, out: &mut dyn Write) -> std::io::Result<()> {
-        if self.away.load(Ordering::SeqCst) {
-            return answer(out, 503, b"away");
-        }
         let files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(file) = files.get(&request.target).cloned() else {
             return answer(out, 404, b"none");

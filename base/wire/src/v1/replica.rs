@@ -1,0 +1,144 @@
+//! What a front gets of the writer, so that it can answer players while the writer is away.
+//!
+//! ```text
+//! GET /v1/replica/snapshot?known=G   200 with a `Snapshot` newer than G, in an envelope; or 204
+//! GET /v1/replica/keys               `Keys`
+//! ```
+//!
+//! Both on the writer's fleet address, for members of kind front alone.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::ingest::Entry;
+use super::manifest::{AssetVersion, TokenKey};
+
+/// Desired state as far as players' questions need it. Signed (`signed::Kind::Snapshot`).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Snapshot {
+    /// Format, 1.
+    pub format: u32,
+    /// Older never replaces newer. Of snapshots alone: not one of manifests.
+    pub generation: u64,
+    /// When it was signed, seconds since 1970.
+    pub issued_unix_s: u64,
+    /// Newest generation of manifests.
+    pub manifests: u64,
+    /// All sites.
+    pub sites: Vec<Site>,
+    /// All appliances; each stands in one of the sites.
+    pub appliances: Vec<Appliance>,
+    /// Appliances of each site that should hold each version.
+    pub copies: u32,
+    /// Versions of an asset that are held.
+    pub versions_kept: u32,
+    /// Keys that playback tokens may be signed with.
+    pub token_keys: Vec<TokenKey>,
+    /// Keys that the next snapshots may be signed with, this one's among them.
+    pub signing_keys: Vec<TokenKey>,
+    /// Serial numbers of certificates that are refused though they have not expired.
+    pub revoked: Vec<String>,
+    /// The versions that are held.
+    pub versions: Vec<Version>,
+}
+
+/// A site.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Site {
+    /// Name.
+    pub id: String,
+    /// Clients that it is for: `10.0.0.0/8`.
+    pub prefixes: Vec<String>,
+}
+
+/// An appliance as registered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Appliance {
+    /// Name.
+    pub id: String,
+    /// Where it stands.
+    pub site: String,
+    /// Its share among the appliances of its site.
+    pub weight: u32,
+    /// Two machines report under its identity: no player is sent there.
+    #[serde(default)]
+    pub cloned: bool,
+}
+
+/// A version of an asset with its entry manifests.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Version {
+    /// Its files.
+    pub files: AssetVersion,
+    /// What players load first.
+    pub entries: Vec<Entry>,
+    /// Grows with every version that becomes current.
+    pub sequence: u64,
+}
+
+/// The secrets that playbacks begin with: whoever has them can begin and steer any.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Keys {
+    /// Key of steering URLs, 64 hex digits.
+    pub steering: String,
+    /// Keys of playback tokens; the first signs.
+    pub token: Vec<SecretKey>,
+    /// API tokens, without their secrets.
+    #[serde(default)]
+    pub api: Vec<ApiToken>,
+}
+
+/// An API token, without its secret.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ApiToken {
+    /// The part of it that is no secret.
+    pub id: String,
+    /// For people.
+    pub name: String,
+    /// What it allows: `service`, `viewer`, `operator` or `admin`.
+    pub role: String,
+    /// SHA-256 of its secret, 64 hex digits.
+    pub hash: String,
+}
+
+/// A key of playback tokens.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct SecretKey {
+    /// Key id.
+    pub kid: String,
+    /// Ed25519 seed (RFC 8032), 64 hex digits.
+    pub seed: String,
+}
+
+impl fmt::Debug for Keys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Keys").field("token", &self.token).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for SecretKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SecretKey").field("kid", &self.kid).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_are_not_for_logs() {
+        let key = SecretKey { kid: "k1".to_owned(), seed: "5eed".to_owned() };
+        let keys = Keys { steering: "57ee".to_owned(), token: vec![key], api: vec![] };
+        let text = format!("{keys:?}");
+        assert!(text.contains("k1") && !text.contains("5eed") && !text.contains("57ee"), "{text}");
+    }
+}

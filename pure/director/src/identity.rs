@@ -1,0 +1,163 @@
+//! What the director makes of identities: clones, moved hardware, backups, the keys that sign.
+
+use model::id::{ApplianceId, Generation};
+use model::units::{Instant, Nanos};
+use model::view::Health;
+
+use crate::desired::Change;
+use crate::machines::{Hardware, once_in_a_while};
+use crate::observed::{Cause, Observed, Report};
+use crate::{Action, Director, NotRegistered, Reply, Role, Rotation};
+
+impl Director {
+    pub(crate) fn is_cloned(&self, id: &ApplianceId) -> bool {
+        self.desired.appliances.get(id).is_some_and(|registered| registered.cloned)
+    }
+
+    /// Two machines report as one appliance: no player is sent there any more. A replica waits for
+    /// its writer to say so, who also hears when it is over.
+    pub(crate) fn clone_found(&mut self, id: &ApplianceId) {
+        if matches!(self.role, Role::Replica(_)) {
+            return;
+        }
+        let Some(registered) = self.desired.appliances.get_mut(id) else { return };
+        if !registered.cloned {
+            registered.cloned = true;
+            self.counters.clones += 1;
+            self.actions.push_back(Action::StoreCloned(id.clone()));
+        }
+    }
+
+    /// Of two machines nothing is taken but that they live. The reply asks for no full list: what
+    /// would be the inventory of whom?
+    pub(crate) fn report_of_two(
+        &mut self,
+        now: Instant,
+        id: &ApplianceId,
+        report: &Report,
+    ) -> Result<Reply, NotRegistered> {
+        let member = self.members.get_mut(id).ok_or(NotRegistered)?;
+        let observed =
+            member.observed.get_or_insert_with(|| Observed::new(now, report, &self.kept));
+        observed.alive(now);
+        self.judge(now, id);
+        if self.view_is_old {
+            self.refresh_view();
+        }
+        Ok(Reply { inventory: report.inventory.to, ..self.reply(id)? })
+    }
+
+    /// What a change of identities means for what was observed.
+    pub(crate) fn identity_changed(&mut self, now: Instant, change: &Change) {
+        match change {
+            Change::Enrolled { appliance, supersedes, .. } => {
+                self.believe_again(appliance);
+                if *supersedes {
+                    let health = self.members.get(appliance).map(|member| member.health);
+                    self.note(appliance, health.unwrap_or(Health::NeverSeen), Cause::Superseded);
+                }
+            }
+            Change::CloneGone(appliance) => {
+                self.believe_again(appliance);
+                self.judge(now, appliance);
+            }
+            Change::IdentityRevoked(appliance) => {
+                let Some(member) = self.members.get_mut(appliance) else { return };
+                // It cannot report any more, and who steals a key may go on serving.
+                member.observed = None;
+                member.health = Health::NeverSeen;
+                member.cause = Cause::Revoked;
+                member.since = now;
+                self.counters.health_changes += 1;
+                self.note(appliance, Health::NeverSeen, Cause::Revoked);
+            }
+            Change::SigningKeys(_) => self.begin_rotation(now),
+            Change::Site(_)
+            | Change::SiteGone(_)
+            | Change::Appliance(_)
+            | Change::ApplianceGone(_)
+            | Change::Version(_)
+            | Change::Policy(_)
+            | Change::Revoked(_) => {}
+        }
+    }
+
+    fn believe_again(&mut self, id: &ApplianceId) {
+        let observed = self.members.get_mut(id).and_then(|member| member.observed.as_mut());
+        if let Some(observed) = observed {
+            observed.starts.forgive();
+            observed.forget_inventory();
+        }
+    }
+
+    /// Remembers what an appliance runs on, and says if it is not what it was.
+    pub(crate) fn learn_hardware(&mut self, now: Instant, id: &ApplianceId, told: &Hardware) {
+        if matches!(self.role, Role::Replica(_)) {
+            return;
+        }
+        let (Some(registered), Some(member)) =
+            (self.desired.appliances.get_mut(id), self.members.get_mut(id))
+        else {
+            return;
+        };
+        let known = registered.hardware.clone().unwrap_or_default();
+        let next = told.clone().or(&known);
+        if next == known || next.differs(&known) && !once_in_a_while(&mut member.moved, now) {
+            return;
+        }
+        let (health, moved) = (member.health, told.moved(&known));
+        registered.hardware = Some(next.clone());
+        self.actions.push_back(Action::StoreHardware { appliance: id.clone(), hardware: next });
+        if let Some(moved) = moved {
+            self.counters.moves += 1;
+            self.note(id, health, Cause::Moved(moved));
+        }
+    }
+
+    /// An appliance that follows a newer manifest than its newest here would refuse every other:
+    /// the next one goes above it.
+    pub(crate) fn overtake(&mut self, now: Instant, id: &ApplianceId, followed: Generation) {
+        let Role::Writer(publisher) = &mut self.role else { return };
+        let Some(member) = self.members.get_mut(id) else { return };
+        let newest = publisher.manifest(id).map(|manifest| manifest.generation);
+        if newest.is_none_or(|newest| followed <= newest)
+            || publisher.is_staged()
+            || !once_in_a_while(&mut member.overtaken, now)
+            || !publisher.overtake(id, followed, self.now_unix)
+        {
+            return;
+        }
+        self.replace(now);
+    }
+
+    /// Two keys are desired: the second is announced and will sign.
+    pub(crate) fn begin_rotation(&mut self, now: Instant) {
+        let is_under_way = 1 < self.desired.signing_keys.len();
+        self.rotation = is_under_way.then_some(Rotation { since: now, said_at: None });
+    }
+
+    /// The next key signs when every appliance that ever reported has a manifest that names it and
+    /// fronts have had time for a snapshot, or after a longer time: whoever was away then learns of it when it renews its certificate.
+    pub(crate) fn go_on_with_rotation(&mut self, now: Instant) {
+        let Some(rotation) = self.rotation else { return };
+        if rotation.said_at.is_some_and(|said| now.since(said) < SAY_AGAIN_AFTER) {
+            return;
+        }
+        let Role::Writer(publisher) = &self.role else { return };
+        let follows = |id: &ApplianceId| {
+            let observed = self.members.get(id).and_then(|member| member.observed.as_ref());
+            let newest = publisher.manifest(id).map(|manifest| manifest.generation);
+            observed.is_some_and(|observed| newest <= Some(observed.report.generation))
+        };
+        let ever_reported = self.desired.appliances.values().filter(|r| r.usable.is_some());
+        let all = ever_reported.map(|r| &r.appliance.id).all(follows) && !publisher.is_staged();
+        let all = all && self.config.rotation_min <= now.since(rotation.since);
+        if all || self.config.rotation_max <= now.since(rotation.since) {
+            self.rotation = Some(Rotation { said_at: Some(now), ..rotation });
+            self.actions.push_back(Action::UseNextSigningKey);
+        }
+    }
+}
+
+/// How long to wait for the next key to be used before saying it again.
+const SAY_AGAIN_AFTER: Nanos = Nanos::seconds(1);

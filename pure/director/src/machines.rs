@@ -1,0 +1,217 @@
+//! Whether an identity is one machine, and the same as before.
+//!
+//! ```text
+//! start_id:  A A A B B B ...      a restart
+//!            A B A B A            two living processes: one identity on two machines, a clone
+//! ```
+//!
+//! A report that was on its way while its process was replaced comes once; so a process counts as
+//! living beside another when it comes back twice.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use model::units::{Instant, Nanos};
+
+/// The processes that lately reported under one identity.
+#[derive(Clone, Debug)]
+pub(crate) struct Starts {
+    current: Start,
+    /// Oldest first. Invariant: at most `EARLIER_MAX`.
+    earlier: VecDeque<Start>,
+    is_forgiven: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Start {
+    id: u64,
+    /// The latest sequence that was seen of it.
+    sequence: u64,
+    /// Newer reports of it that came after another process had begun.
+    returns: u32,
+}
+
+/// What the start and sequence of a report say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// It comes after all that was seen.
+    News,
+    /// Something newer was seen.
+    Late,
+    /// Two processes are alive.
+    Cloned,
+}
+
+/// The hardware that an appliance says it runs on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Hardware {
+    /// A digest of its machine-id; empty if it has none.
+    pub machine: String,
+    /// UUIDs of all its drives, also those set aside.
+    pub drives: BTreeSet<String>,
+}
+
+/// In what an appliance's hardware is not what it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moved {
+    /// It says that it is another machine.
+    Machine,
+    /// It has none of the drives that it had.
+    Drives,
+}
+
+impl Starts {
+    pub(crate) fn new(id: u64, sequence: u64) -> Self {
+        Self {
+            current: Start { id, sequence, returns: 0 },
+            earlier: VecDeque::new(),
+            is_forgiven: false,
+        }
+    }
+
+    /// Looks at a report, and remembers it.
+    pub(crate) fn turn(&mut self, id: u64, sequence: u64) -> Turn {
+        if self.is_forgiven {
+            *self = Self::new(id, sequence);
+            return Turn::News;
+        }
+        if id == self.current.id {
+            let is_news = self.current.sequence < sequence;
+            self.current.sequence = self.current.sequence.max(sequence);
+            return if is_news { Turn::News } else { Turn::Late };
+        }
+        if let Some(earlier) = self.earlier.iter_mut().find(|start| start.id == id) {
+            if sequence <= earlier.sequence {
+                return Turn::Late;
+            }
+            earlier.sequence = sequence;
+            earlier.returns = earlier.returns.saturating_add(1);
+            return if RETURNS_MIN <= earlier.returns { Turn::Cloned } else { Turn::Late };
+        }
+        if EARLIER_MAX <= self.earlier.len() {
+            self.earlier.pop_front();
+        }
+        self.earlier.push_back(self.current);
+        self.current = Start { id, sequence, returns: 0 };
+        Turn::News
+    }
+
+    /// Begins anew with the next report, whosever it is.
+    pub(crate) fn forgive(&mut self) {
+        self.is_forgiven = true;
+    }
+}
+
+impl Hardware {
+    /// In what `self`, which is newer, cannot be the machine that `known` is. Drives may come and
+    /// go; that none of them stays is no repair.
+    pub(crate) fn moved(&self, known: &Self) -> Option<Moved> {
+        let told = |a: bool, b: bool| !a && !b;
+        if told(self.machine.is_empty(), known.machine.is_empty()) && self.machine != known.machine
+        {
+            return Some(Moved::Machine);
+        }
+        let both = told(self.drives.is_empty(), known.drives.is_empty());
+        (both && self.drives.is_disjoint(&known.drives)).then_some(Moved::Drives)
+    }
+
+    /// True if something that was known is other now.
+    pub(crate) fn differs(&self, known: &Self) -> bool {
+        !known.machine.is_empty() && self.machine != known.machine
+            || !known.drives.is_empty() && self.drives != known.drives
+    }
+
+    /// What is known after `self` was told: what it does not say stays.
+    pub(crate) fn or(self, known: &Self) -> Self {
+        let machine = if self.machine.is_empty() { known.machine.clone() } else { self.machine };
+        let drives = if self.drives.is_empty() { known.drives.clone() } else { self.drives };
+        Self { machine, drives }
+    }
+}
+
+/// True at most once in a while: what an appliance can make control write is bounded.
+pub(crate) fn once_in_a_while(last: &mut Option<Instant>, now: Instant) -> bool {
+    if last.is_some_and(|last| now.since(last) < WHILE) {
+        return false;
+    }
+    *last = Some(now);
+    true
+}
+
+/// One report can be under way while its process is replaced; two cannot.
+const RETURNS_MIN: u32 = 2;
+/// Arbitrary: so many machines with one disk image.
+const EARLIER_MAX: usize = 8;
+/// Long beside a report's interval, short beside an operator's patience.
+const WHILE: Nanos = Nanos::seconds(30);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_comes_back_twice_lives_beside_another() {
+        check("A1 A2 B1 B2", "n n n n", "a restart");
+        check("A1 A2 B1 A3 B2 B3", "n n n l n n", "one report was on its way");
+        check("A1 A3 B1 A2 A2 A1 A3", "n n n l l l l", "old ones, however many");
+        check("A1 B1 A2 B2 A3", "n n l n c", "two machines");
+        check("A1 B1 A2 A3", "n n l c", "two machines, one of them slow");
+        check("A1 B1 C1 A2 B2 C2 A3 B3 C3", "n n n l l n c c n", "three machines");
+    }
+
+    #[test]
+    fn whoever_was_forgiven_counts_from_the_beginning() {
+        let mut starts = Starts::new(1, 1);
+        starts.turn(2, 1);
+        assert_eq!([2, 3].map(|n| starts.turn(1, n)), [Turn::Late, Turn::Cloned]);
+        starts.forgive();
+        assert_eq!([4, 5].map(|n| starts.turn(1, n)), [Turn::News, Turn::News], "alone");
+        assert_eq!(starts.turn(2, 2), Turn::News);
+        assert_eq!([6, 7].map(|n| starts.turn(1, n)), [Turn::Late, Turn::Cloned], "not alone");
+    }
+
+    #[test]
+    fn so_many_restarts_take_no_memory() {
+        let mut starts = Starts::new(0, 1);
+        for id in 1..1000 {
+            assert_eq!(starts.turn(id, 1), Turn::News);
+        }
+        assert_eq!(starts.earlier.len(), EARLIER_MAX);
+    }
+
+    #[test]
+    fn drives_come_and_go_and_a_machine_does_not() {
+        let hardware = |machine: &str, drives: &[&str]| Hardware {
+            machine: machine.to_owned(),
+            drives: drives.iter().map(|id| (*id).to_owned()).collect(),
+        };
+        let known = hardware("m1", &["d1", "d2"]);
+        let check = |machine, drives, moved| {
+            let told = hardware(machine, drives);
+            assert_eq!(told.moved(&known), moved, "{told:?}");
+        };
+        check("m1", &["d1", "d2"], None);
+        check("m1", &["d2", "d3"], None);
+        check("m1", &[], None);
+        check("", &["d1"], None);
+        check("m2", &["d1", "d2"], Some(Moved::Machine));
+        check("m1", &["d3", "d4"], Some(Moved::Drives));
+        assert_eq!(hardware("", &[]).or(&known), known);
+        assert_eq!(hardware("m1", &["d3"]).moved(&hardware("", &[])), None);
+    }
+
+    fn check(reports: &str, turns: &str, why: &str) {
+        let mut reports = reports.split(' ').map(|report| {
+            let (id, sequence) = report.split_at(1);
+            (u64::from(id.as_bytes()[0]), sequence.parse().unwrap())
+        });
+        let (id, sequence) = reports.next().unwrap();
+        let mut starts = Starts::new(id, sequence);
+        let turn = |(id, sequence)| match starts.turn(id, sequence) {
+            Turn::News => " n",
+            Turn::Late => " l",
+            Turn::Cloned => " c",
+        };
+        let found: String = reports.map(turn).collect();
+        assert_eq!(format!("n{found}"), turns, "{why}");
+    }
+}

@@ -1,0 +1,65 @@
+//! From an envelope, off the wire or off the drive, to a manifest that may come into force.
+
+use identity::signing::{self, VerifyError};
+use model::id::{ApplianceId, Generation};
+use model::manifest::{Manifest, TokenKey};
+use wire::convert::{WireError, manifest_in};
+use wire::v1::signed::{self, Kind};
+
+/// Why a manifest is refused.
+#[derive(Debug, thiserror::Error)]
+pub enum Refused {
+    /// Nobody who may has signed it.
+    #[error(transparent)]
+    Signature(#[from] VerifyError),
+    /// What is signed is no manifest.
+    #[error("what is signed is not understood: {0}")]
+    Form(#[from] serde_json::Error),
+    /// It has values that cannot be.
+    #[error(transparent)]
+    Wire(#[from] WireError),
+    /// It is somebody else's.
+    #[error("it is for {0}, and this is {1}")]
+    OtherAppliance(ApplianceId, ApplianceId),
+    /// An old one is shown again.
+    #[error("it has generation {offered}, and {known} is in force here")]
+    Older {
+        /// Its generation.
+        offered: Generation,
+        /// The one in force.
+        known: Generation,
+    },
+}
+
+/// The manifest in an envelope, if one of `keys` signed it and it is this appliance's.
+pub(crate) fn open(
+    bytes: &[u8],
+    keys: &[TokenKey],
+    appliance: &ApplianceId,
+) -> Result<Manifest, Refused> {
+    let payload = signing::verify(keys, Kind::Manifest, bytes)?;
+    let manifest = manifest_in(&serde_json::from_slice(payload)?)?;
+    if manifest.appliance != *appliance {
+        return Err(Refused::OtherAppliance(manifest.appliance, appliance.clone()));
+    }
+    Ok(manifest)
+}
+
+/// Whom to believe with this manifest in force: those that it names and the one who signed it,
+/// without which it could not be used after a restart. `keys` are those it was opened with.
+pub(crate) fn keys_after(manifest: &Manifest, envelope: &[u8], keys: &[TokenKey]) -> Vec<TokenKey> {
+    let mut after = manifest.trust.signing_keys.clone();
+    if after.is_empty() {
+        return keys.to_vec();
+    }
+    let kid = signed::decode(envelope).map(|signed| signed.kid).unwrap_or_default();
+    let signer = keys.iter().find(|key| key.kid == kid).filter(|key| !after.contains(key));
+    after.extend(signer.cloned());
+    after
+}
+
+/// Both lists, each key once.
+pub(crate) fn union(one: &[TokenKey], other: &[TokenKey]) -> Vec<TokenKey> {
+    let more = other.iter().filter(|key| !one.contains(key));
+    one.iter().chain(more).cloned().collect()
+}

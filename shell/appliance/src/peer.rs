@@ -1,0 +1,508 @@
+//! The other side of sibling fill: gives published objects to appliances of the same fleet.
+//!
+//! ```text
+//! listener ──> TLS 1.3, certificate of our authority ──> an appliance's? not revoked?
+//!   GET /v1/objects/{object}, Range ──> index ──> drive, O_DIRECT ──> paced ──> sealed, sent
+//! ```
+//!
+//! A thread per connection, with blocking reads and writes: few siblings come, none is waited for,
+//! and viewers' workers have no part in it (the decision of 2026-11-22 on sibling fill says until
+//! when). A connection beyond the limit is closed as it arrives, and who came has other sources.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::{Builder, Scope};
+use std::time::{Duration, Instant};
+
+use fill::rate::Limiter;
+use http1::range::{Selected, select};
+use http1::response::{Representation, write_object, write_plain};
+use http1::{Head, Method, Parsed, RequestError, Status};
+use identity::member::{self, Seen};
+use model::extent::Extent;
+use model::id::ObjectId;
+use model::limits::DIRECT_ALIGN;
+use model::object::BLOCK_LEN;
+use model::units::{BitsPerSecond, Bytes, UnixSeconds};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
+use store::publish::Fault;
+use wire::v1::identity::MemberKind;
+
+use crate::clock;
+use crate::drives::{Drive, DriveError, lock};
+use crate::pages::Pages;
+use crate::shared::{Doubt, Shared};
+
+/// How to let siblings fetch.
+#[derive(Clone, Debug)]
+pub struct PeerConfig {
+    /// Where to listen.
+    pub listen: Vec<SocketAddr>,
+    /// Where siblings reach it, `host:port`; none for the first of `listen`.
+    pub address: Option<String>,
+    /// Most bytes per second to all siblings together.
+    pub rate_max: Option<BitsPerSecond>,
+    /// Most connections; each costs a thread and a block of memory.
+    pub connections_max: usize,
+}
+
+/// What is counted.
+#[derive(Debug, Default)]
+pub struct PeerCounters {
+    /// Open connections.
+    pub connections: AtomicU64,
+    /// Connections closed on arrival, or for who came.
+    pub refused: AtomicU64,
+    /// Requests answered.
+    pub requests: AtomicU64,
+    /// Body bytes sent.
+    pub sent: AtomicU64,
+}
+
+/// How often a waiting thread looks whether all must stop.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// Longest time from connection to a finished handshake.
+const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
+/// Longest wait for the next request; a sibling that fills keeps its connection.
+const IDLE_MAX: Duration = Duration::from_secs(60);
+/// Longest time without a byte taken.
+const SILENCE_MAX: Duration = Duration::from_secs(30);
+/// Longest request head.
+const HEAD_LEN_MAX: usize = 8192;
+/// What the limiter lets through at once.
+const BURST: Bytes = Bytes::mib(1);
+
+/// Listens; before any thread is started, so that a mistake stops the start, and before the process
+/// gives away the right to bind.
+pub fn bind(at: SocketAddr) -> io::Result<TcpListener> {
+    let socket = TcpListener::bind(at)?;
+    socket.set_nonblocking(true)?;
+    Ok(socket)
+}
+
+/// Accepts until all must stop, and waits for its connections then.
+pub(crate) fn run(shared: &Shared, sockets: &[TcpListener], config: &PeerConfig) {
+    let limiter = config.rate_max.map(|rate| Mutex::new(Limiter::new(rate, BURST)));
+    let room = Room { shared, limiter: &limiter, connections_max: config.connections_max };
+    std::thread::scope(|scope| {
+        let mut tls: Option<(u64, Arc<ServerConfig>)> = None;
+        while !shared.is_stopping() {
+            for socket in ready(sockets) {
+                let Some(tcp) = accept(socket) else { continue };
+                let held = shared.own.held();
+                if tls.as_ref().is_none_or(|(epoch, _)| *epoch != held.epoch) {
+                    match held.credentials.server_tls(false) {
+                        Ok(config) => tls = Some((held.epoch, Arc::new(config))),
+                        Err(error) => shared.note("serve", format!("for siblings: {error}")),
+                    }
+                }
+                if let Some((_, config)) = &tls {
+                    room.admit(scope, tcp, Arc::clone(config));
+                }
+            }
+        }
+    });
+}
+
+fn ready(sockets: &[TcpListener]) -> impl Iterator<Item = &TcpListener> {
+    let mut polled: Vec<PollFd<'_>> =
+        sockets.iter().map(|socket| PollFd::new(socket, PollFlags::IN)).collect();
+    let wait = Timespec::try_from(LOOK_EVERY).expect("a fraction of a second");
+    if poll(&mut polled, Some(&wait)).is_err() {
+        // Interrupted by a signal: looked at again at once.
+        polled.iter_mut().for_each(PollFd::clear_revents);
+    }
+    let ready: Vec<bool> = polled.iter().map(|fd| !fd.revents().is_empty()).collect();
+    sockets.iter().zip(ready).filter_map(|(socket, ready)| ready.then_some(socket))
+}
+
+fn accept(socket: &TcpListener) -> Option<TcpStream> {
+    match socket.accept() {
+        Ok((tcp, _)) => Some(tcp),
+        Err(error) => {
+            if error.kind() != io::ErrorKind::WouldBlock {
+                tracing::debug!(%error, "a sibling was not accepted");
+                // For want of descriptors the next would fail at once, and the next.
+                std::thread::sleep(LOOK_EVERY);
+            }
+            None
+        }
+    }
+}
+
+/// What all connections share.
+#[derive(Clone, Copy)]
+struct Room<'a> {
+    shared: &'a Shared,
+    limiter: &'a Option<Mutex<Limiter>>,
+    connections_max: usize,
+}
+
+impl<'a> Room<'a> {
+    fn admit<'s>(self, scope: &'s Scope<'s, 'a>, tcp: TcpStream, config: Arc<ServerConfig>)
+    where
+        'a: 's,
+    {
+        let counters = &self.shared.peer;
+        // Only this thread adds.
+        let open = counters.connections.fetch_add(1, Ordering::SeqCst);
+        let has_room = usize::try_from(open).is_ok_and(|open| open < self.connections_max);
+        let begun = has_room.then(|| {
+            let serve = move || {
+                if let Err(error) = Connection::serve(self, tcp, config) {
+                    tracing::debug!(%error, "a sibling's connection ended");
+                }
+                self.shared.peer.connections.fetch_sub(1, Ordering::SeqCst);
+            };
+            Builder::new().name("peer".to_owned()).spawn_scoped(scope, serve)
+        });
+        if !matches!(begun, Some(Ok(_))) {
+            counters.connections.fetch_sub(1, Ordering::SeqCst);
+            counters.refused.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Waits for the turn of so many bytes; false if all must stop.
+    fn pace(&self, amount: Bytes) -> bool {
+        let Some(limiter) = self.limiter else { return !self.shared.is_stopping() };
+        let until = lock(limiter).take(self.shared.now(), amount);
+        self.shared.sleep_until(until)
+    }
+}
+
+/// One sibling.
+struct Connection<'a> {
+    room: Room<'a>,
+    tls: StreamOwned<ServerConnection, TcpStream>,
+    seen: Seen,
+    /// Received, and not yet a whole request.
+    input: Vec<u8>,
+    block: Pages,
+}
+
+/// What was asked, freed from the bytes that said it.
+struct Asked {
+    method: Method,
+    object: Option<ObjectId>,
+    range: Option<Vec<u8>>,
+    keep_alive: bool,
+    head_len: usize,
+}
+
+/// An object where it lies.
+struct Found<'a> {
+    object: ObjectId,
+    extent: Extent,
+    drive: &'a Drive,
+    file: OwnedFd,
+}
+
+impl<'a> Connection<'a> {
+    fn serve(room: Room<'a>, tcp: TcpStream, config: Arc<ServerConfig>) -> io::Result<()> {
+        tcp.set_nonblocking(false)?;
+        tcp.set_nodelay(true)?;
+        tcp.set_read_timeout(Some(LOOK_EVERY))?;
+        tcp.set_write_timeout(Some(LOOK_EVERY))?;
+        let connection = ServerConnection::new(config).map_err(io::Error::other)?;
+        let mut tls = StreamOwned::new(connection, tcp);
+        let admitted = handshake(room.shared, &mut tls).and_then(|()| who(&tls));
+        let seen = match admitted {
+            Ok(seen) if refusal(room.shared, &seen).is_none() => seen,
+            Ok(seen) => {
+                let why = refusal(room.shared, &seen).unwrap_or_default();
+                room.shared.peer.refused.fetch_add(1, Ordering::Relaxed);
+                tracing::debug!(member = %seen.member, why, "a member was not let in");
+                return close(tls);
+            }
+            Err(error) => {
+                room.shared.peer.refused.fetch_add(1, Ordering::Relaxed);
+                return Err(error);
+            }
+        };
+        let block = Pages::zeroed(BLOCK_LEN);
+        let mut connection = Self { room, tls, seen, input: Vec::new(), block };
+        while connection.answer_next()? {}
+        close(connection.tls)
+    }
+
+    /// Waits for a request and answers it; false if the connection is to be closed.
+    fn answer_next(&mut self) -> io::Result<bool> {
+        let asked = loop {
+            match asked(&self.input) {
+                Ok(Some(asked)) => break asked,
+                Ok(None) if self.input.len() < HEAD_LEN_MAX => {}
+                Ok(None) => return self.refuse(Status::HeaderFieldsTooLarge),
+                Err(RequestError::TooLarge) => return self.refuse(Status::HeaderFieldsTooLarge),
+                Err(
+                    RequestError::Malformed
+                    | RequestError::Method
+                    | RequestError::Host
+                    | RequestError::Body,
+                ) => return self.refuse(Status::BadRequest),
+            }
+            if !self.receive()? {
+                return Ok(false);
+            }
+        };
+        self.input.drain(..asked.head_len);
+        // A connection may outlive the certificate that it began with.
+        if let Some(why) = refusal(self.room.shared, &self.seen) {
+            tracing::debug!(member = %self.seen.member, why, "a member is refused from now on");
+            return Ok(false);
+        }
+        self.room.shared.peer.requests.fetch_add(1, Ordering::Relaxed);
+        if !matches!(asked.method, Method::Get | Method::Head) {
+            return self.say(Status::MethodNotAllowed, asked.keep_alive);
+        }
+        let Some(found) = asked.object.and_then(|object| find(self.room.shared, object)) else {
+            return self.say(Status::NotFound, asked.keep_alive);
+        };
+        self.give(&asked, &found)
+    }
+
+    fn give(&mut self, asked: &Asked, found: &Found<'_>) -> io::Result<bool> {
+        let len = found.extent.len;
+        let selected = asked.range.as_deref().map_or(Selected::Whole, |range| select(range, len));
+        let (status, start, end) = match selected {
+            Selected::Whole => (Status::Ok, Bytes::ZERO, len),
+            Selected::Part { start, end } => (Status::PartialContent, start, end),
+            Selected::Unsatisfiable => (Status::RangeNotSatisfiable, Bytes::ZERO, Bytes::ZERO),
+        };
+        let has_body = asked.method == Method::Get && start < end;
+        // Before the head, so that a drive that fails is answered with a status.
+        let piece = Piece::at(start, end);
+        if has_body && !self.read(found, piece) {
+            return self.say(Status::NotFound, asked.keep_alive);
+        }
+        let head = Head { status, keep_alive: asked.keep_alive };
+        let content_type = "application/octet-stream";
+        let what =
+            Representation { object: found.object, len, content_type, modified: UnixSeconds(0) };
+        let mut bytes = Vec::new();
+        write_object(&mut bytes, head, date().as_bytes(), what, (start, end));
+        send(self.room.shared, &mut self.tls, &bytes)?;
+        let whole = !has_body || self.body(found, piece, end)?;
+        Ok(whole && asked.keep_alive)
+    }
+
+    /// Sends what was read, and the rest up to `end`; false if it stops half-way, which can only be
+    /// said by closing.
+    fn body(&mut self, found: &Found<'_>, mut piece: Piece, end: Bytes) -> io::Result<bool> {
+        loop {
+            if !self.room.pace(piece.len()) {
+                return Ok(false);
+            }
+            send(self.room.shared, &mut self.tls, &self.block.bytes()[piece.in_buffer()])?;
+            self.room.shared.peer.sent.fetch_add(piece.len().0, Ordering::Relaxed);
+            if piece.end == end {
+                return Ok(true);
+            }
+            piece = Piece::at(piece.end, end);
+            if !self.read(found, piece) {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Reads a piece into the buffer; false if it cannot be had.
+    fn read(&mut self, found: &Found<'_>, piece: Piece) -> bool {
+        let shared = self.room.shared;
+        if shared.drive(found.extent.drive).is_none() {
+            return false;
+        }
+        let into = &mut self.block.bytes_mut()[..piece.read_len().as_usize()];
+        let read = found.drive.read(&found.file, into, found.extent.offset + piece.read_start());
+        let Err(error) = read else { return true };
+        doubt(shared, found.drive, found.object, &error);
+        false
+    }
+
+    /// Receives what is there; false if nothing more comes.
+    fn receive(&mut self) -> io::Result<bool> {
+        let began = Instant::now();
+        let mut piece = [0; 4096];
+        while began.elapsed() < IDLE_MAX && !self.room.shared.is_stopping() {
+            match self.tls.read(&mut piece) {
+                Ok(len) => {
+                    self.input.extend_from_slice(&piece[..len]);
+                    return Ok(0 < len);
+                }
+                Err(error) if is_wait(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(false)
+    }
+
+    fn say(&mut self, status: Status, keep_alive: bool) -> io::Result<bool> {
+        let mut bytes = Vec::new();
+        write_plain(&mut bytes, Head { status, keep_alive }, date().as_bytes());
+        send(self.room.shared, &mut self.tls, &bytes)?;
+        Ok(keep_alive)
+    }
+
+    /// The same to what is no request.
+    fn refuse(&mut self, status: Status) -> io::Result<bool> {
+        self.say(status, false)
+    }
+}
+
+/// A run of an object that fits the buffer, with the whole pages that it lies in.
+#[derive(Clone, Copy)]
+struct Piece {
+    start: Bytes,
+    end: Bytes,
+}
+
+impl Piece {
+    /// As much from `start` on as one read gives.
+    fn at(start: Bytes, end: Bytes) -> Self {
+        let first_page = Bytes(start.0 / DIRECT_ALIGN.0 * DIRECT_ALIGN.0);
+        Self { start, end: end.min(first_page + BLOCK_LEN) }
+    }
+
+    fn len(self) -> Bytes {
+        self.end - self.start
+    }
+
+    fn read_start(self) -> Bytes {
+        Bytes(self.start.0 / DIRECT_ALIGN.0 * DIRECT_ALIGN.0)
+    }
+
+    /// An object's file ends in whole pages.
+    fn read_len(self) -> Bytes {
+        self.end.align_up(DIRECT_ALIGN) - self.read_start()
+    }
+
+    fn in_buffer(self) -> std::ops::Range<usize> {
+        let skipped = (self.start - self.read_start()).as_usize();
+        skipped..skipped + self.len().as_usize()
+    }
+}
+
+fn handshake(
+    shared: &Shared,
+    tls: &mut StreamOwned<ServerConnection, TcpStream>,
+) -> io::Result<()> {
+    let began = Instant::now();
+    while tls.conn.is_handshaking() {
+        match tls.conn.complete_io(&mut tls.sock) {
+            Ok(_) => {}
+            Err(error) if is_wait(&error) => {
+                if HANDSHAKE_MAX < began.elapsed() || shared.is_stopping() {
+                    return Err(io::ErrorKind::TimedOut.into());
+                }
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Who is at the other end. rustls has verified the certificate.
+fn who(tls: &StreamOwned<ServerConnection, TcpStream>) -> io::Result<Seen> {
+    let shown = tls.conn.peer_certificates().and_then(<[_]>::first);
+    let shown = shown.ok_or_else(|| io::Error::other("no certificate was shown"))?;
+    member::read(shown).map_err(io::Error::other)
+}
+
+/// Why this member gets nothing here, if so.
+fn refusal(shared: &Shared, seen: &Seen) -> Option<&'static str> {
+    if seen.member.kind != MemberKind::Appliance {
+        Some("it is no appliance")
+    } else if shared.is_revoked(&seen.serial) {
+        Some("its certificate is revoked")
+    } else if seen.not_after <= clock::wall() {
+        Some("its certificate has ended")
+    } else {
+        None
+    }
+}
+
+/// The request at the beginning of `input`, if it is whole.
+fn asked(input: &[u8]) -> Result<Option<Asked>, RequestError> {
+    match http1::parse(input)? {
+        Parsed::Partial => Ok(None),
+        Parsed::Request { request, len } => {
+            let object = request.path.strip_prefix("/v1/objects/");
+            Ok(Some(Asked {
+                method: request.method,
+                object: object.and_then(|object| object.parse().ok()),
+                range: request.fields.range.map(<[u8]>::to_vec),
+                keep_alive: request.keep_alive,
+                head_len: len,
+            }))
+        }
+    }
+}
+
+/// A published object on a drive that is in use.
+fn find(shared: &Shared, object: ObjectId) -> Option<Found<'_>> {
+    let extent = shared.locate(&object)?;
+    let drive = shared.drive(extent.drive)?;
+    match drive.open_read(&extent.file) {
+        Ok(file) => Some(Found { object, extent, drive, file }),
+        // Evicted this moment.
+        Err(error) if error.is_missing() && shared.locate(&object).is_none() => None,
+        Err(error) => {
+            doubt(shared, drive, object, &error);
+            None
+        }
+    }
+}
+
+/// What follows from an object that cannot be read: the same as when a viewer asks for it.
+fn doubt(shared: &Shared, drive: &Drive, object: ObjectId, error: &DriveError) {
+    tracing::warn!(%object, %error, "object cannot be read for a sibling");
+    if error.is_one_place() {
+        shared.suspect(object, Doubt::Unreadable(error.to_string()));
+    } else if error.fault == Fault::SetAside {
+        shared.drive_failed(drive, error);
+    } else {
+        shared.suspect(object, Doubt::Suspect);
+    }
+}
+
+/// Sends all of it, as long as some of it is taken now and then.
+fn send(
+    shared: &Shared,
+    tls: &mut StreamOwned<ServerConnection, TcpStream>,
+    mut bytes: &[u8],
+) -> io::Result<()> {
+    let mut progress = Instant::now();
+    loop {
+        let sent = if bytes.is_empty() { tls.flush().map(|()| 0) } else { tls.write(bytes) };
+        match sent {
+            Ok(0) if bytes.is_empty() => return Ok(()),
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(len) => {
+                bytes = &bytes[len..];
+                progress = Instant::now();
+            }
+            Err(error) if is_wait(&error) => {
+                if SILENCE_MAX < progress.elapsed() || shared.is_stopping() {
+                    return Err(error);
+                }
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn close(mut tls: StreamOwned<ServerConnection, TcpStream>) -> io::Result<()> {
+    tls.conn.send_close_notify();
+    tls.conn.complete_io(&mut tls.sock).map(|_| ())
+}
+
+fn date() -> String {
+    crate::member::date(clock::wall())
+}
+
+fn is_wait(error: &io::Error) -> bool {
+    use io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
+    [WouldBlock, TimedOut, Interrupted].contains(&error.kind())
+}

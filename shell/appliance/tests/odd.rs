@@ -1,0 +1,118 @@
+//! Malformed, hostile and odd requests over a real socket: each has the answer of the table, and
+//! behind it a request is answered as the next one or not at all.
+#![expect(clippy::unwrap_used, reason = "in a test a panic is the failure")]
+
+use std::net::TcpListener;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use appliance::clock;
+use appliance::counters::ServeCounters;
+use appliance::event_loop::{self, Setup};
+use appliance::listen::Listener;
+use appliance::mailbox::{Letter, Sender, mailbox};
+use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
+use model::extent::{DriveIndex, Extent, FileName};
+use model::id::{Generation, ObjectId};
+use model::manifest::{AssetVersion, File, Manifest, TokenKey, Trust};
+use model::units::{Bytes, Nanos, UnixSeconds};
+use playback::token::{Grant, Scope, Session, SigningInput, assemble};
+use rustls::pki_types::PrivateKeyDer;
+use tls::Acceptor;
+use worker::{Config, Update};
+
+/// The same files as the lab's, which asks nginx the same.
+#[path = "../../../tools/lab/src/odd"]
+#[expect(dead_code, reason = "some of the table is for the lab")]
+mod odd {
+    pub(crate) mod probe;
+    pub(crate) mod table;
+}
+use odd::table::{Names, cases};
+
+const CONTENT: &[u8; 64] = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_";
+
+#[test]
+fn every_odd_request_is_answered_as_the_table_says() {
+    let directory = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+    std::fs::write(directory.path().join("o"), [&CONTENT[..], &[0; 4096]].concat()).unwrap();
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = socket.local_addr().unwrap();
+    let (sender, letters) = mailbox().unwrap();
+    let setup = Setup {
+        config: config(),
+        acceptor: Acceptor::new(vec![made.cert.der().clone()], key).unwrap(),
+        drives: vec![Some(OwnedFd::from(std::fs::File::open(directory.path()).unwrap()))],
+        mailbox: letters,
+        counters: Arc::new(ServeCounters::default()),
+        report: Box::new(|_, _, fault| panic!("drive fault {fault:?}")),
+        ring_is_made: || {},
+    };
+    let thread = std::thread::spawn(move || event_loop::run(setup));
+    let names = publish(&sender);
+    sender.send(Letter::Listen(vec![Listener { socket: socket.into(), secure: false }]));
+
+    let cases = cases();
+    assert!(100 <= cases.len(), "{} cases", cases.len());
+    let mut wrong = Vec::new();
+    for case in &cases {
+        // Where an answer is due, time is for a slow machine; where none is, it is what is tested.
+        let patience = Duration::from_millis(if case.ours == "wait" { 300 } else { 10_000 });
+        let got = odd::probe::take(address, case, &names, CONTENT, patience).unwrap();
+        if got != case.ours {
+            wrong.push(format!("{}: \"{got}\", not \"{}\"", case.name, case.ours));
+        }
+    }
+    assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
+    sender.send(Letter::Stop(Nanos::seconds(3)));
+    thread.join().unwrap().unwrap();
+}
+
+fn config() -> Config {
+    Config {
+        connections_max: 64,
+        transfers_max: 16,
+        buffers: 8,
+        file_slots: 32,
+        drives: 1,
+        drive_depth: 8,
+        head_len_max: 8192,
+        request_timeout: Nanos::seconds(30),
+        idle_timeout: Nanos::seconds(30),
+        token_leeway: Nanos::seconds(0),
+        progress_timeout: Nanos::seconds(30),
+    }
+}
+
+fn publish(sender: &Sender) -> Names {
+    let key = Ed25519KeyPair::from_seed_unchecked(&[7; 32]).unwrap();
+    let (object, len) = (ObjectId([1; 32]), Bytes::of(CONTENT.len()));
+    let file = File { object, len, content_type: "video/mp4".to_owned() };
+    let version = AssetVersion {
+        id: "film-1".parse().unwrap(),
+        asset: "film".parse().unwrap(),
+        sources: vec![],
+        modified: UnixSeconds(784_111_777),
+        files: [("v.mp4".to_owned(), file)].into(),
+    };
+    let public_key = key.public_key().as_ref().try_into().unwrap();
+    sender.send(Letter::Update(Update::Manifest(Arc::new(Manifest {
+        appliance: "a1".parse().unwrap(),
+        generation: Generation(1),
+        token_keys: vec![TokenKey { kid: "k1".to_owned(), public_key }],
+        trust: Trust::default(),
+        versions: vec![Arc::new(version)],
+    }))));
+    let extent = Extent { drive: DriveIndex(0), file: FileName("o".into()), offset: Bytes(0), len };
+    sender.send(Letter::Update(Update::Published { object, extent, small: None }));
+    let expires = UnixSeconds(clock::wall().0 + 1000);
+    let scope = Scope::whole("film-1").unwrap();
+    let grant = Grant { session: Session::of_random([9; 12]), expires, scope };
+    let signature = key.sign(SigningInput::new("k1", grant).as_bytes());
+    let token = assemble("k1", grant, signature.as_ref().try_into().unwrap());
+    let forged = assemble("k1", grant, &[0; 64]);
+    Names { path: format!("/t/{token}/film-1/v.mp4"), token, forged }
+}

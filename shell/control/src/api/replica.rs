@@ -1,0 +1,80 @@
+//! What fronts ask of the writer, and what a front says to those who should ask the writer.
+
+#![expect(unused_qualifications, reason = "utoipa's macro qualifies what it is given")]
+
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::rejection::BytesRejection;
+use axum::extract::{Query, State};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use model::id::Generation;
+use serde::Deserialize;
+use utoipa::IntoParams;
+use wire::v1::replica::{Keys, Snapshot};
+
+use super::Shared;
+use super::appliances::SIGNED;
+use super::caller::FrontCaller;
+use super::problem::Problem;
+use crate::writer::{ChangeError, ReplicaError};
+
+/// What the front has.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct KnownSnapshot {
+    /// Generation of the snapshot that the front has already; 0 or nothing for none.
+    #[serde(default)]
+    known: u64,
+}
+
+/// Desired state for a front, if it is newer than what the front has: a line with its signature,
+/// then its JSON.
+#[utoipa::path(get, path = "/v1/replica/snapshot", tag = "members", params(KnownSnapshot),
+    responses((status = 200, content_type = "application/vnd.nearcast.signed", body = Snapshot),
+        (status = 204, description = "Nothing newer"),
+        (status = "default", response = Problem)))]
+pub(crate) async fn replica_snapshot(
+    State(control): Shared,
+    _: FrontCaller,
+    Query(KnownSnapshot { known }): Query<KnownSnapshot>,
+) -> Result<Response, Problem> {
+    let kind = HeaderValue::from_static(SIGNED);
+    match control.replica_snapshot(Generation(known)).await? {
+        Some(bytes) => Ok(([(header::CONTENT_TYPE, kind)], bytes).into_response()),
+        None => Ok(StatusCode::NO_CONTENT.into_response()),
+    }
+}
+
+/// The secrets with which a front begins playbacks and answers for those that others began.
+#[utoipa::path(get, path = "/v1/replica/keys", tag = "members",
+    responses((status = 200, body = Keys), (status = "default", response = Problem)))]
+pub(crate) async fn replica_keys(State(control): Shared, _: FrontCaller) -> Response {
+    let no_store = [(header::CACHE_CONTROL, HeaderValue::from_static("no-store"))];
+    (no_store, Json(control.keys().secrets(control.access.tokens().values()))).into_response()
+}
+
+/// For all that a front has no route for. The body is read, so that the connection stays open.
+pub(crate) async fn ask_the_writer(
+    State(control): Shared,
+    _body: Result<Bytes, BytesRejection>,
+) -> Problem {
+    let writer = control.with_front(|front| front.writer.clone()).unwrap_or_default();
+    let detail = format!(
+        "this is a front, which answers players and shows the fleet: ask the writer, whose fleet \
+         address is {writer}"
+    );
+    Problem::new(StatusCode::MISDIRECTED_REQUEST, "front", detail)
+}
+
+impl From<ReplicaError> for Problem {
+    fn from(error: ReplicaError) -> Self {
+        match error {
+            ReplicaError::Store(error) => ChangeError::from(error).into(),
+            ReplicaError::Behind { .. } => {
+                tracing::warn!(%error, "a front is ahead of this writer");
+                Self::new(StatusCode::CONFLICT, "behind", error)
+            }
+        }
+    }
+}

@@ -1,0 +1,294 @@
+//! The front's side: it follows the writer, and answers players while the writer is away.
+//!
+//! ```text
+//! writer ── snapshot, keys ──> Follower ──> News ──> Control: Director (a replica), keys, TLS
+//!                                 |
+//!                          state directory: the envelope as it came, the keys, the identity
+//! ```
+//!
+//! What is on disk is checked like what comes over the wire: it is believed for its signature and
+//! not for its place. Nothing observed is on disk: reports make it anew.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use identity::code::Code;
+use identity::credentials::{Credentials, CredentialsError};
+use identity::enrol::{self, About, Address, EnrolError};
+use identity::member::{Member, Seen};
+use identity::signing::VerifyError;
+use model::id::Generation;
+use model::manifest::TokenKey;
+use model::units::UnixSeconds;
+use wire::v1::replica as wire_replica;
+
+use crate::config::{Config, Role};
+use crate::keys::{Keys, KeysError};
+use crate::replica::{self, Picture, SnapshotError};
+
+/// Where the writer is and what was got of it.
+pub(crate) struct Follower {
+    writer: Address,
+    state: PathBuf,
+    credentials: Credentials,
+    agent: ureq::Agent,
+    /// What is in force.
+    known: Generation,
+    /// Keys that the next snapshot may be signed with.
+    signing_keys: Vec<TokenKey>,
+    /// When the keys were asked for last.
+    keys_at: Option<Instant>,
+    /// When a renewal was tried last.
+    renewed_at: Option<Instant>,
+}
+
+/// What is new.
+#[derive(Default)]
+pub(crate) struct News {
+    /// Desired state.
+    pub(crate) picture: Option<Picture>,
+    /// Secrets that playbacks begin with.
+    pub(crate) keys: Option<Keys>,
+    /// An identity that is newer.
+    pub(crate) credentials: Option<Credentials>,
+}
+
+/// Why there is nothing new.
+#[derive(Debug, thiserror::Error)]
+pub enum FollowError {
+    /// No connection or no answer.
+    #[error("the writer at {address} cannot be reached: {error}")]
+    Unreachable {
+        /// Where it should be.
+        address: String,
+        /// Why not.
+        error: String,
+    },
+    /// It answered with an error.
+    #[error("the writer answers {status}: {text}")]
+    Status {
+        /// The status.
+        status: u16,
+        /// The beginning of the body.
+        text: String,
+    },
+    /// Its snapshot cannot be used.
+    #[error("the writer's snapshot is refused: {0}")]
+    Snapshot(#[from] SnapshotError),
+    /// Its keys cannot be used.
+    #[error("the writer's keys cannot be used: {0}")]
+    Keys(#[from] KeysError),
+    /// Its keys are no JSON.
+    #[error("the writer's keys are not understood: {0}")]
+    Json(#[from] serde_json::Error),
+    /// What came cannot be kept.
+    #[error("{path}: {error}")]
+    State {
+        /// Which file.
+        path: PathBuf,
+        /// Why not.
+        error: io::Error,
+    },
+    /// No new identity.
+    #[error("the identity of this front: {0}")]
+    Identity(#[from] EnrolError),
+    /// No identity.
+    #[error(transparent)]
+    Credentials(#[from] CredentialsError),
+}
+
+impl Follower {
+    /// Starts from the state directory: with an identity, and with what was in force there before.
+    pub(crate) fn open(writer: Address, state: &Path) -> Result<(Self, News), FollowError> {
+        let credentials = Credentials::load(state)?;
+        let mut follower = Self {
+            agent: enrol::agent(&writer, credentials.client_tls()?),
+            writer,
+            state: state.to_owned(),
+            known: Generation(0),
+            signing_keys: credentials.signing_keys(),
+            credentials,
+            keys_at: None,
+            renewed_at: None,
+        };
+        let mut news = News { keys: Keys::load(state)?, ..News::default() };
+        let path = state.join(SNAPSHOT_FILE);
+        match load(&path) {
+            Ok(None) => {}
+            Ok(Some(bytes)) => match follower.open_snapshot(&bytes) {
+                Ok(picture) => news.picture = Some(picture),
+                Err(error) => {
+                    let path = path.display();
+                    tracing::warn!(%path, %error, "what is on disk is refused: asking the writer");
+                }
+            },
+            Err(error) => return Err(FollowError::State { path, error }),
+        }
+        Ok((follower, news))
+    }
+
+    /// Its identity.
+    pub(crate) fn credentials(&self) -> &Credentials {
+        &self.credentials
+    }
+
+    /// Asks the writer once. What came is durable before it is returned.
+    pub(crate) fn turn(&mut self, now: UnixSeconds) -> Result<News, FollowError> {
+        let mut news = News::default();
+        if self.credentials.renew_at() <= now {
+            news.credentials = self.renew()?;
+        }
+        let path = format!("/v1/replica/snapshot?known={}", self.known.0);
+        if let Some(bytes) = self.get(&path, SNAPSHOT_LEN_MAX)? {
+            let opened = match self.open_snapshot(&bytes) {
+                // A key that it did not know of when it enrolled: the authority knows.
+                Err(SnapshotError::Verify(VerifyError::UnknownKey(_))) => {
+                    news.credentials = self.renew()?;
+                    self.open_snapshot(&bytes)
+                }
+                opened => opened,
+            };
+            let picture = opened?;
+            let path = self.state.join(SNAPSHOT_FILE);
+            save(&path, &bytes).map_err(|error| FollowError::State { path, error })?;
+            self.keys_at = None;
+            news.picture = Some(picture);
+        }
+        if self.keys_at.is_none_or(|at| KEYS_EVERY < at.elapsed()) {
+            // What is new is said even if the keys do not come: they are asked for again.
+            match self.keys() {
+                Ok(keys) => news.keys = Some(keys),
+                Err(error) if news.picture.is_none() => return Err(error),
+                Err(error) => tracing::warn!(%error, "a snapshot came, and no keys"),
+            }
+        }
+        Ok(news)
+    }
+
+    /// Believes an envelope, and from then on the keys that it names.
+    fn open_snapshot(&mut self, bytes: &[u8]) -> Result<Picture, SnapshotError> {
+        let picture = replica::open(&self.signing_keys, self.known, bytes)?;
+        self.known = picture.generation;
+        self.signing_keys.clone_from(&picture.desired.signing_keys);
+        Ok(picture)
+    }
+
+    fn keys(&mut self) -> Result<Keys, FollowError> {
+        let bytes = self.get("/v1/replica/keys", KEYS_LEN_MAX)?.unwrap_or_default();
+        let wire: wire_replica::Keys = serde_json::from_slice(&bytes)?;
+        let keys = Keys::given(&self.state, &wire)?;
+        self.keys_at = Some(Instant::now());
+        Ok(keys)
+    }
+
+    /// A new identity, and with it the keys that sign now. Not more often than `RENEW_EVERY`.
+    fn renew(&mut self) -> Result<Option<Credentials>, FollowError> {
+        if self.renewed_at.is_some_and(|at| at.elapsed() < RENEW_EVERY) {
+            return Ok(None);
+        }
+        self.renewed_at = Some(Instant::now());
+        let credentials = enrol::renew(&self.writer, &self.credentials)?;
+        credentials.save(&self.state)?;
+        self.agent = enrol::agent(&self.writer, credentials.client_tls()?);
+        self.signing_keys = credentials.signing_keys();
+        self.credentials = credentials.clone();
+        tracing::info!(until = credentials.seen().not_after.0, "the identity was renewed");
+        Ok(Some(credentials))
+    }
+
+    /// The body of a 200; none of a 204.
+    fn get(&self, path: &str, len_max: u64) -> Result<Option<Vec<u8>>, FollowError> {
+        let unreachable = |error: ureq::Error| FollowError::Unreachable {
+            address: self.writer.to_string(),
+            error: error.to_string(),
+        };
+        let url = format!("{}{path}", enrol::control_url(&self.writer));
+        let request = self.agent.get(&url).config().timeout_global(Some(ANSWER_MAX)).build();
+        let mut answer = request.call().map_err(unreachable)?;
+        let status = answer.status().as_u16();
+        let body = answer.body_mut().with_config().limit(len_max).read_to_vec();
+        let body = body.map_err(unreachable)?;
+        match status {
+            200 => Ok(Some(body)),
+            204 => Ok(None),
+            status => {
+                let text = String::from_utf8_lossy(&body).chars().take(200).collect();
+                Err(FollowError::Status { status, text })
+            }
+        }
+    }
+}
+
+/// Trades a one-time code for the identity of the front that is configured.
+pub fn enrol_front(config: &Config, code: Code) -> Result<Seen, EnrolFrontError> {
+    let Role::Front(front) = &config.role else { return Err(EnrolFrontError::Writer) };
+    let fault = |error| FollowError::State { path: config.state.clone(), error };
+    fs::create_dir_all(&config.state).map_err(fault)?;
+    let machine = enrol::machine();
+    let about = About { software: env!("CARGO_PKG_VERSION"), machine: &machine };
+    let member = Member::front(&front.name);
+    let credentials =
+        enrol::enrol(&front.writer, &member, &code, about).map_err(FollowError::from)?;
+    credentials.save(&config.state).map_err(FollowError::from)?;
+    Ok(credentials.seen().clone())
+}
+
+/// Why a front did not enrol.
+#[derive(Debug, thiserror::Error)]
+pub enum EnrolFrontError {
+    /// There is nobody whom the writer could enrol with.
+    #[error("only fronts enrol, and this is a writer: set role = \"front\" and [front]")]
+    Writer,
+    /// It did not work.
+    #[error(transparent)]
+    Follow(#[from] FollowError),
+}
+
+fn load(path: &Path) -> io::Result<Option<Vec<u8>>> {
+    let mut file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    if SNAPSHOT_LEN_MAX < file.metadata()?.len() {
+        return Err(io::Error::other("it is too long: delete it, and the writer is asked again"));
+    }
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    Ok(Some(bytes))
+}
+
+/// After this returns, a power cut loses neither the old file nor the new one.
+fn save(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let next = path.with_extension("new");
+    let _ = fs::remove_file(&next);
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&next)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    fs::rename(&next, path)?;
+    path.parent().map_or(Ok(()), |parent| File::open(parent)?.sync_all())
+}
+
+/// The newest snapshot in its envelope, as it came.
+const SNAPSHOT_FILE: &str = "snapshot.signed";
+
+/// No snapshot is longer: a million files are about 200 MB.
+const SNAPSHOT_LEN_MAX: u64 = 1 << 30;
+
+/// No set of keys is longer.
+const KEYS_LEN_MAX: u64 = 1 << 20;
+
+/// Longest time for one answer: a large snapshot takes some seconds.
+const ANSWER_MAX: Duration = Duration::from_secs(60);
+
+/// Keys come with every snapshot, and so often without.
+const KEYS_EVERY: Duration = Duration::from_secs(60);
+
+/// Least time between two renewals.
+const RENEW_EVERY: Duration = Duration::from_secs(30);
+
+/// How often the writer is asked for something new.
+pub(crate) const ASK_EVERY: Duration = Duration::from_millis(500);

@@ -1,0 +1,350 @@
+//! Desired state on its way from the writer to its fronts.
+//!
+//! ```text
+//! writer: Desired ──> snapshot_out ──> sign ──> GET /v1/replica/snapshot
+//! front:  verify ──> newer? ──> snapshot_in ──> Desired      [`open`], also for what is on disk
+//! ```
+
+use std::sync::Arc;
+
+use director::{Catalog, Desired, Entry, Format, Policy, Registered, Version};
+use identity::signing::{self, VerifyError};
+use model::id::{Generation, IdError};
+use model::manifest::TokenKey;
+use model::topology::{Appliance, Prefix, Site, WEIGHT_MAX, Weight};
+use model::units::UnixSeconds;
+use wire::convert::{WireError, token_key_in, token_key_out, version_in, version_out};
+use wire::v1::ingest;
+use wire::v1::ingest::EntryFormat;
+use wire::v1::manifest as wire_manifest;
+use wire::v1::replica as wire_replica;
+use wire::v1::signed::Kind;
+
+/// Desired state as a front knows it.
+#[derive(Clone, Debug)]
+pub(crate) struct Picture {
+    /// Which of the writer's snapshots it is.
+    pub(crate) generation: Generation,
+    /// When it was signed.
+    pub(crate) issued: UnixSeconds,
+    /// Newest generation of manifests.
+    pub(crate) manifests: Generation,
+    /// All that a front needs of what should be.
+    pub(crate) desired: Desired,
+}
+
+/// Why a snapshot was refused. What was in force stays so.
+#[derive(Debug, thiserror::Error)]
+pub enum SnapshotError {
+    /// It is not what the writer signed.
+    #[error(transparent)]
+    Verify(#[from] VerifyError),
+    /// It has been in force, or something newer has.
+    #[error(
+        "it has generation {found}, and {known} is in force: was the writer restored from an old \
+             copy of its state? If so, stop this front, delete its snapshot file and start it"
+    )]
+    Old {
+        /// Its generation.
+        found: Generation,
+        /// What is in force.
+        known: Generation,
+    },
+    /// No JSON, or other fields.
+    #[error("it is not a snapshot: {0}")]
+    Json(#[from] serde_json::Error),
+    /// Written by a later version, or something in it cannot be.
+    #[error(transparent)]
+    Wire(#[from] WireError),
+    /// A name that is none.
+    #[error(transparent)]
+    Id(#[from] IdError),
+    /// A client prefix that is none.
+    #[error("site {site}: \"{prefix}\" is not a prefix")]
+    Prefix {
+        /// Which site.
+        site: String,
+        /// What it has.
+        prefix: String,
+    },
+    /// An appliance that cannot be registered so.
+    #[error("appliance {0}: its site is not there, or its weight is not 1 to {WEIGHT_MAX}")]
+    Appliance(String),
+}
+
+/// Opens a snapshot off the wire or from disk: signed with one of `keys`, newer than `known`, and
+/// in order. Nothing of one that is refused is used.
+pub(crate) fn open(
+    keys: &[TokenKey],
+    known: Generation,
+    bytes: &[u8],
+) -> Result<Picture, SnapshotError> {
+    let payload = signing::verify(keys, Kind::Snapshot, bytes)?;
+    let wire: wire_replica::Snapshot = serde_json::from_slice(payload)?;
+    let found = Generation(wire.generation);
+    if found <= known {
+        return Err(SnapshotError::Old { found, known });
+    }
+    snapshot_in(&wire)
+}
+
+/// The snapshot for the wire. Of versions only those that are held: fronts offer no others.
+pub(crate) fn snapshot_out(
+    desired: &Desired,
+    manifests: Generation,
+    generation: Generation,
+    issued: UnixSeconds,
+) -> wire_replica::Snapshot {
+    let site = |site: &Site| wire_replica::Site {
+        id: site.id.to_string(),
+        prefixes: site.prefixes.iter().map(ToString::to_string).collect(),
+    };
+    let appliance = |Registered { appliance, cloned, .. }: &Registered| wire_replica::Appliance {
+        id: appliance.id.to_string(),
+        site: appliance.site.to_string(),
+        weight: appliance.weight.value(),
+        cloned: *cloned,
+    };
+    let Policy { copies, versions_kept } = desired.policy;
+    let count = usize::try_from(versions_kept).unwrap_or(usize::MAX);
+    let kept = desired.catalog.kept(count);
+    wire_replica::Snapshot {
+        format: 1,
+        generation: generation.0,
+        issued_unix_s: issued.0,
+        manifests: manifests.0,
+        sites: desired.sites.values().map(site).collect(),
+        appliances: desired.appliances.values().map(appliance).collect(),
+        copies,
+        versions_kept,
+        token_keys: desired.token_keys.iter().map(token_key_out).collect(),
+        signing_keys: desired.signing_keys.iter().map(token_key_out).collect(),
+        revoked: desired.revoked.iter().cloned().collect(),
+        versions: kept.into_iter().map(|(_, version)| one_out(version)).collect(),
+    }
+}
+
+fn snapshot_in(wire: &wire_replica::Snapshot) -> Result<Picture, SnapshotError> {
+    if wire.format != 1 {
+        return Err(WireError::Format(wire.format).into());
+    }
+    let mut desired = Desired {
+        policy: Policy { copies: wire.copies, versions_kept: wire.versions_kept },
+        token_keys: wire.token_keys.iter().map(token_key_in).collect::<Result<_, _>>()?,
+        signing_keys: wire.signing_keys.iter().map(token_key_in).collect::<Result<_, _>>()?,
+        revoked: wire.revoked.iter().cloned().collect(),
+        ..Desired::default()
+    };
+    for site in &wire.sites {
+        let prefix = |text: &String| {
+            let refused = |_| SnapshotError::Prefix { site: site.id.clone(), prefix: text.clone() };
+            text.parse::<Prefix>().map_err(refused)
+        };
+        let prefixes = site.prefixes.iter().map(prefix).collect::<Result<_, _>>()?;
+        let site = Site { id: site.id.parse()?, prefixes };
+        desired.sites.insert(site.id.clone(), site);
+    }
+    for wire in &wire.appliances {
+        let refused = || SnapshotError::Appliance(wire.id.clone());
+        let weight = Weight::new(wire.weight).ok_or_else(refused)?;
+        let appliance = Appliance { id: wire.id.parse()?, site: wire.site.parse()?, weight };
+        if !desired.sites.contains_key(&appliance.site) {
+            return Err(refused());
+        }
+        let registered = Registered { cloned: wire.cloned, ..Registered::new(appliance) };
+        desired.appliances.insert(registered.appliance.id.clone(), registered);
+    }
+    let mut catalog = Catalog::default();
+    for version in &wire.versions {
+        catalog.put(Arc::new(one_in(version)?));
+    }
+    desired.catalog = Arc::new(catalog);
+    Ok(Picture {
+        generation: Generation(wire.generation),
+        issued: UnixSeconds(wire.issued_unix_s),
+        manifests: Generation(wire.manifests),
+        desired,
+    })
+}
+
+fn one_out(version: &Version) -> wire_replica::Version {
+    let entry = |entry: &Entry| ingest::Entry {
+        path: entry.path.clone(),
+        format: match entry.format {
+            Format::Hls => EntryFormat::Hls,
+            Format::Dash => EntryFormat::Dash,
+        },
+        text: entry.text.as_ref().to_owned(),
+    };
+    wire_replica::Version {
+        // Where files are filled from is no business of fronts.
+        files: wire_manifest::AssetVersion { sources: Vec::new(), ..version_out(&version.files) },
+        entries: version.entries.iter().map(entry).collect(),
+        sequence: version.sequence,
+    }
+}
+
+fn one_in(wire: &wire_replica::Version) -> Result<Version, SnapshotError> {
+    let entry = |entry: &ingest::Entry| Entry {
+        path: entry.path.clone(),
+        format: match entry.format {
+            EntryFormat::Hls => Format::Hls,
+            EntryFormat::Dash => Format::Dash,
+        },
+        text: entry.text.as_str().into(),
+    };
+    let entries = wire.entries.iter().map(entry).collect();
+    Ok(Version::new(version_in(&wire.files)?, entries, wire.sequence))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use identity::signing::SigningKey;
+    use model::id::ObjectId;
+    use model::manifest::{AssetVersion, File};
+    use model::units::Bytes;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn a_snapshot_comes_out_as_it_went_in() {
+        let (key, bytes) = signed(7);
+        let picture = open(&[key.public()], Generation(6), &bytes).unwrap();
+        assert_eq!((picture.generation, picture.manifests), (Generation(7), Generation(3)));
+        assert_eq!(picture.issued, UnixSeconds(1_800_000_000));
+        let wanted = desired();
+        assert_eq!(picture.desired.sites, wanted.sites);
+        assert_eq!(picture.desired.policy, wanted.policy);
+        assert_eq!(picture.desired.token_keys, wanted.token_keys);
+        assert_eq!(picture.desired.signing_keys, wanted.signing_keys);
+        assert_eq!(picture.desired.revoked, wanted.revoked);
+        let registered = picture.desired.appliances.values().map(|r| &r.appliance);
+        assert!(registered.eq(wanted.appliances.values().map(|r| &r.appliance)));
+        let film = "film".parse().unwrap();
+        let names = |desired: &Desired| -> Vec<String> {
+            desired.catalog.versions(&film).iter().map(|v| v.id().to_string()).collect()
+        };
+        assert_eq!(names(&picture.desired), ["film-3", "film-2"], "what is held, no more");
+        let (found, wanted) = (&picture.desired.catalog, &wanted.catalog);
+        for (found, wanted) in found.versions(&film).iter().zip(wanted.versions(&film)) {
+            assert_eq!((&found.entries, found.sequence), (&wanted.entries, wanted.sequence));
+            assert_eq!(found.files.files, wanted.files.files);
+            assert!(found.files.sources.is_empty(), "a front fills nothing");
+        }
+    }
+
+    #[test]
+    fn an_older_one_and_the_same_again_are_refused() {
+        let (key, bytes) = signed(7);
+        let keys = [key.public()];
+        for known in [7, 8] {
+            let refused = open(&keys, Generation(known), &bytes).unwrap_err();
+            assert!(matches!(refused, SnapshotError::Old { found: Generation(7), .. }));
+        }
+    }
+
+    #[test]
+    fn one_that_the_writer_did_not_sign_so_is_refused() {
+        let (key, bytes) = signed(7);
+        let keys = [key.public()];
+        let refused = |keys: &[TokenKey], bytes: &[u8]| match open(keys, Generation(0), bytes) {
+            Err(SnapshotError::Verify(error)) => error,
+            other => panic!("{other:?}"),
+        };
+        let text = String::from_utf8(bytes.clone()).unwrap();
+        let changed = text.replacen("\"generation\":7", "\"generation\":9", 1);
+        assert_ne!(changed, text);
+        assert_eq!(refused(&keys, changed.as_bytes()), VerifyError::BadSignature);
+        let (_, payload) = text.split_once('\n').unwrap();
+        assert!(matches!(refused(&keys, payload.as_bytes()), VerifyError::Envelope(_)));
+        let manifest = key.sign(Kind::Manifest, payload.as_bytes());
+        assert!(matches!(refused(&keys, &manifest), VerifyError::OtherKind { .. }));
+        let (_, stranger) = SigningKey::generate("s1");
+        let forged = stranger.sign(Kind::Snapshot, payload.as_bytes());
+        assert_eq!(refused(&keys, &forged), VerifyError::BadSignature);
+        assert!(matches!(refused(&[], &bytes), VerifyError::UnknownKey(_)));
+    }
+
+    #[test]
+    fn what_does_not_fit_together_is_refused_though_it_is_signed() {
+        let refused = |change: &dyn Fn(&mut wire_replica::Snapshot)| {
+            let mut wire = out(7);
+            change(&mut wire);
+            snapshot_in(&wire).unwrap_err().to_string()
+        };
+        let texts = [
+            refused(&|s| s.format = 2),
+            refused(&|s| s.sites[0].id = "../x".to_owned()),
+            refused(&|s| s.sites[0].prefixes = vec!["10.0.0.0/99".to_owned()]),
+            refused(&|s| s.sites.clear()),
+            refused(&|s| s.appliances[0].weight = 0),
+            refused(&|s| s.token_keys[0].public_key.clear()),
+            refused(&|s| {
+                let file = s.versions[0].files.files.pop_first().unwrap().1;
+                s.versions[0].files.files.insert("../x".to_owned(), file);
+            }),
+        ];
+        insta::assert_snapshot!(texts.join("\n"), @r#"
+        format 2 is not known here (1 is): upgrade the reader first
+        "../x" is not a name: use 1 to 63 of a-z, 0-9, '-', '_' and '.', beginning with a letter or digit
+        site s: "10.0.0.0/99" is not a prefix
+        appliance a1: its site is not there, or its weight is not 1 to 1000
+        appliance a1: its site is not there, or its weight is not 1 to 1000
+        token key "k1" is not 32 bytes in hex
+        "../x" is not a path: use a relative one of at most 512 bytes without ".."
+        "#);
+    }
+
+    fn signed(generation: u64) -> (SigningKey, Vec<u8>) {
+        let (_, key) = SigningKey::generate("s1");
+        let payload = serde_json::to_vec(&out(generation)).unwrap();
+        let bytes = key.sign(Kind::Snapshot, &payload);
+        (key, bytes)
+    }
+
+    fn out(generation: u64) -> wire_replica::Snapshot {
+        let issued = UnixSeconds(1_800_000_000);
+        snapshot_out(&desired(), Generation(3), Generation(generation), issued)
+    }
+
+    fn desired() -> Desired {
+        let site = Site { id: "s".parse().unwrap(), prefixes: vec!["10.0.0.0/8".parse().unwrap()] };
+        let weight = Weight::new(3).unwrap();
+        let id: model::id::ApplianceId = "a1".parse().unwrap();
+        let appliance = Appliance { id: id.clone(), site: site.id.clone(), weight };
+        let registered = Registered { cloned: true, ..Registered::new(appliance) };
+        let key = |kid: &str| TokenKey { kid: kid.to_owned(), public_key: [7; 32] };
+        let mut catalog = Catalog::default();
+        for sequence in 1..=3 {
+            catalog.put(Arc::new(version(sequence)));
+        }
+        Desired {
+            sites: BTreeMap::from([(site.id.clone(), site)]),
+            appliances: BTreeMap::from([(id, registered)]),
+            catalog: Arc::new(catalog),
+            policy: Policy { copies: 1, versions_kept: 2 },
+            token_keys: vec![key("k1"), key("k2")],
+            signing_keys: vec![key("s1")],
+            revoked: ["0a".to_owned()].into(),
+        }
+    }
+
+    fn version(sequence: u64) -> Version {
+        let len = Bytes(5);
+        let file = File { object: ObjectId([9; 32]), len, content_type: "video/mp4".to_owned() };
+        let files = AssetVersion {
+            id: format!("film-{sequence}").parse().unwrap(),
+            asset: "film".parse().unwrap(),
+            sources: vec!["https://origin.example/".to_owned()],
+            modified: UnixSeconds(1),
+            files: BTreeMap::from([("v.mp4".to_owned(), file)]),
+        };
+        let entry = |path: &str, format| Entry {
+            path: path.to_owned(),
+            format,
+            text: format!("text of {path}").into(),
+        };
+        let entries = vec![entry("a.m3u8", Format::Hls), entry("b.mpd", Format::Dash)];
+        Version::new(Arc::new(files), entries, sequence)
+    }
+}

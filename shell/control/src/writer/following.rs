@@ -1,0 +1,189 @@
+//! A front's side: what came of the writer takes effect here.
+
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use director::{Director, Event};
+use identity::member::{Member, Seen};
+use model::id::Generation;
+use model::units::{Nanos, UnixSeconds};
+use tokio::task::spawn_blocking;
+use tokio::time::sleep;
+
+use super::{Control, OpenError, Parts};
+use crate::clock::Clock;
+use crate::config::{Config, FrontConfig};
+use crate::front::{ASK_EVERY, FollowError, Follower, News};
+use crate::identities::Denied;
+use crate::keys::Keys;
+use crate::own::Own;
+use crate::replica::Picture;
+
+/// A front's own part of the shared state.
+pub(crate) struct Front {
+    /// Where changes have to be asked for, for people.
+    pub(crate) writer: String,
+    /// Taken by whoever follows.
+    follower: Option<Follower>,
+    /// What is in force.
+    pub(crate) generation: Generation,
+    /// When the writer answered last; the start, if it has not since.
+    pub(crate) heard: UnixSeconds,
+}
+
+impl Control {
+    /// Starts from what is in the state directory; asks the writer, as long as it takes, for what
+    /// is not there.
+    pub(super) async fn open_front(
+        config: Config,
+        front: &FrontConfig,
+    ) -> Result<Arc<Self>, OpenError> {
+        let clock = Clock::start();
+        let (follower, news) = Follower::open(front.writer.clone(), &config.state)?;
+        let wanted = Member::front(&front.name);
+        let found = follower.credentials().seen().member.clone();
+        if found != wanted {
+            return Err(OpenError::OtherIdentity { found, wanted });
+        }
+        let (follower, picture, keys) = complete(follower, news, &clock).await;
+        let tls = follower.credentials().server_tls(false)?;
+        let mut director = Director::replica(config.director(), clock.now());
+        let Picture { generation, manifests, desired, .. } = picture;
+        let desired = Box::new(desired);
+        director.handle(clock.now(), Event::Replaced { desired, generation: manifests });
+        let front = Front {
+            writer: front.writer.to_string(),
+            follower: Some(follower),
+            generation,
+            heard: clock.unix(),
+        };
+        tracing::info!(generation = generation.0, "following the writer");
+        Self::assemble(Parts {
+            front: Some(front),
+            store: Own::none(),
+            buckets: Own::none(),
+            authority: Own::none(),
+            signing: Own::none(),
+            identities: crate::identities::Identities::default(),
+            own_renew_at: UnixSeconds(u64::MAX),
+            tokens: keys.api(),
+            config,
+            keys,
+            tls,
+            director,
+            clock,
+        })
+    }
+
+    /// Follows the writer until the process ends. The writer itself has nobody to follow.
+    pub(crate) async fn follow(self: Arc<Self>) {
+        let follower = self.with_front(|front| front.follower.take()).flatten();
+        let Some(mut follower) = follower else { return };
+        let mut said = None;
+        loop {
+            sleep(ASK_EVERY).await;
+            let now = self.clock.unix();
+            let turn = spawn_blocking(move || (follower.turn(now), follower));
+            let Ok((turn, back)) = turn.await else { return };
+            follower = back;
+            say(&mut said, turn.as_ref().err());
+            if let Ok(news) = turn {
+                self.take_news(news);
+            }
+        }
+    }
+
+    /// Whether a member's certificate is good at a front: the writer has said which are not.
+    pub(super) fn front_admits(&self, seen: &Seen) -> Result<(), Denied> {
+        if seen.not_after <= self.clock.unix() {
+            return Err(Denied::Expired);
+        }
+        let revoked = self.state().director.desired().revoked.contains(&seen.serial);
+        if revoked { Err(Denied::Revoked) } else { Ok(()) }
+    }
+
+    /// This process is a front.
+    pub(crate) fn is_front(&self) -> bool {
+        self.front.is_some()
+    }
+
+    /// What a front has of its own; none in the writer.
+    pub(crate) fn with_front<T>(&self, work: impl FnOnce(&mut Front) -> T) -> Option<T> {
+        let front = self.front.as_ref()?;
+        Some(work(&mut front.lock().unwrap_or_else(PoisonError::into_inner)))
+    }
+
+    fn take_news(&self, news: News) {
+        let News { picture, keys, credentials } = news;
+        let heard = self.clock.unix();
+        self.with_front(|front| front.heard = heard);
+        // Keys first: whoever sees the new desired state should have them.
+        if let Some(keys) = keys {
+            self.access.replace(keys.api());
+            *self.keys.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(keys);
+        }
+        if let Some(Picture { generation, manifests, desired, issued }) = picture {
+            let age = Nanos::seconds(heard.0.saturating_sub(issued.0));
+            tracing::info!(generation = generation.0, %age, "a newer snapshot is in force");
+            let desired = Box::new(desired);
+            self.handle(Event::Replaced { desired, generation: manifests });
+            let mut state = self.state();
+            let state = &mut *state;
+            let known = &state.director.desired().appliances;
+            state.reports.retain(|id, _| known.contains_key(id));
+            self.with_front(|front| front.generation = generation);
+        }
+        if let Some(credentials) = credentials {
+            match credentials.server_tls(false) {
+                Ok(config) => self.fleet_tls.replace(config),
+                Err(error) => tracing::error!(%error, "the new identity cannot be used"),
+            }
+        }
+    }
+}
+
+/// Asks until there are a snapshot and keys: without them no player could be answered.
+async fn complete(
+    mut follower: Follower,
+    mut news: News,
+    clock: &Clock,
+) -> (Follower, Picture, Keys) {
+    let mut said = None;
+    loop {
+        if let News { picture: Some(picture), keys: Some(keys), .. } = news {
+            return (follower, picture, keys);
+        }
+        let now = clock.unix();
+        let turn = spawn_blocking(move || (follower.turn(now), follower)).await;
+        let (turn, back) = turn.expect("nothing in it panics");
+        follower = back;
+        say(&mut said, turn.as_ref().err());
+        if let Ok(next) = turn {
+            news.picture = next.picture.or(news.picture);
+            news.keys = next.keys.or(news.keys);
+        }
+        if news.picture.is_none() || news.keys.is_none() {
+            sleep(FIRST_EVERY).await;
+        }
+    }
+}
+
+/// Logs each state once.
+fn say(said: &mut Option<String>, error: Option<&FollowError>) {
+    match error.map(ToString::to_string) {
+        None => {
+            if said.take().is_some() {
+                tracing::info!("the writer answers again");
+            }
+        }
+        Some(text) => {
+            if said.as_ref() != Some(&text) {
+                tracing::warn!(error = text, "players are answered from what is known");
+                *said = Some(text);
+            }
+        }
+    }
+}
+
+/// How often a front that knows nothing yet asks.
+const FIRST_EVERY: Duration = Duration::from_millis(500);

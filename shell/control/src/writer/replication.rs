@@ -1,0 +1,102 @@
+//! The writer's side of fronts: the snapshot that they are given, signed when one asks.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use aws_lc_rs::digest::{SHA256, digest};
+use axum::body;
+use model::id::Generation;
+use wire::v1::signed::Kind;
+
+use super::Control;
+use crate::replica;
+use crate::store::StoreError;
+
+/// What fronts were given last.
+#[derive(Debug, Default)]
+pub(crate) struct Replication {
+    /// None before the first front has asked.
+    signed: Option<(Generation, body::Bytes)>,
+}
+
+/// Why a front gets no snapshot.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ReplicaError {
+    /// Its generation could not be written, so nobody may see it.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The front has something newer.
+    #[error(
+        "this front has generation {known}, and the newest here is {newest}: was this writer \
+             restored from an old copy of its state? If so, stop the front, delete its snapshot \
+             file and start it"
+    )]
+    Behind {
+        /// What the front has.
+        known: Generation,
+        /// What there is.
+        newest: Generation,
+    },
+}
+
+impl Control {
+    /// The newest snapshot in its envelope, if it is newer than `known`.
+    pub(crate) async fn replica_snapshot(
+        self: &Arc<Self>,
+        known: Generation,
+    ) -> Result<Option<body::Bytes>, ReplicaError> {
+        let mut replication = self.replication.lock().await;
+        let is_old = self.replica_is_old.swap(false, Ordering::SeqCst);
+        let (newest, bytes) = match &replication.signed {
+            Some(signed) if !is_old => signed.clone(),
+            _ => match self.sign_snapshot().await {
+                Ok(signed) => replication.signed.insert(signed).clone(),
+                Err(error) => {
+                    self.replica_is_old.store(true, Ordering::SeqCst);
+                    return Err(error.into());
+                }
+            },
+        };
+        if newest < known {
+            return Err(ReplicaError::Behind { known, newest });
+        }
+        Ok((known < newest).then_some(bytes))
+    }
+
+    /// Signs what should be now. Its generation grows if it is not what fronts were given last, and
+    /// is durable before they see it.
+    async fn sign_snapshot(self: &Arc<Self>) -> Result<(Generation, body::Bytes), StoreError> {
+        let (desired, manifests) = {
+            let state = self.state();
+            (state.director.desired().clone(), state.director.generation())
+        };
+        let issued = self.clock.unix();
+        let none = Generation(0);
+        // A large catalogue takes a while, which no other request should wait.
+        let work = move || {
+            let wire = replica::snapshot_out(&desired, none, none, model::units::UnixSeconds(0));
+            let bytes = serde_json::to_vec(&wire).expect("a snapshot always becomes JSON");
+            (wire, digest(&SHA256, &bytes))
+        };
+        let (mut wire, digest) =
+            tokio::task::spawn_blocking(work).await.expect("nothing in it panics");
+        let first = digest.as_ref().first_chunk().expect("SHA-256 has 32 bytes");
+        // SQLite's numbers are signed.
+        let digest = u64::from_le_bytes(*first) >> 1;
+        let (known, known_digest) = self.store.replica().await?;
+        let generation = if known_digest == digest { known } else { known.next() };
+        if generation != known {
+            self.store.put_replica(generation, digest).await?;
+            tracing::info!(generation = generation.0, "a snapshot for fronts");
+        }
+        (wire.generation, wire.manifests, wire.issued_unix_s) =
+            (generation.0, manifests.0, issued.0);
+        let control = self.clone();
+        let work = move || {
+            let payload = serde_json::to_vec(&wire).expect("a snapshot always becomes JSON");
+            body::Bytes::from(control.signing.sign(Kind::Snapshot, &payload))
+        };
+        let bytes = tokio::task::spawn_blocking(work).await.expect("nothing in it panics");
+        Ok((generation, bytes))
+    }
+}

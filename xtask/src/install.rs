@@ -148,12 +148,12 @@ impl Tree {
 
     /// Runs blocks in the tree; true if they succeeded. What they start ends with them.
     fn run(&self, blocks: &[&Block], has_network: bool) -> Result<bool> {
-        self.put("root/.page.sh", &script(blocks), 0o600)?;
+        self.put("opt/page.sh", &script(blocks), 0o600)?;
         let inside = "mount -t proc proc \"$0/proc\" && mount --rbind /dev \"$0/dev\" && \
             mount -t tmpfs tmpfs \"$0/run\" && { ip link set lo up || true; } 2>/dev/null && \
             exec env --ignore-environment \
             PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
-            chroot \"$0\" /bin/bash /root/.page.sh";
+            chroot \"$0\" /bin/bash /opt/page.sh";
         let mut command = Command::new("unshare");
         command.args(UNSHARE);
         if !has_network {

@@ -92,7 +92,7 @@ pub fn enrol(
     credentials.save(state)?;
     // Whoever serves may be another user than the one who enrols.
     if let Err(error) = give_to_owner_of(state) {
-        tracing::warn!(%error, "the identity belongs to whoever ran this: see that `serve` reads it");
+        tracing::warn!(%error, "the identity is whoever ran this's: see that `serve` can read it");
     }
     Ok(credentials)
 }

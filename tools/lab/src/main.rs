@@ -58,8 +58,6 @@ enum Verb {
     Odd(odd::Args),
     /// What it costs to verify one block of so many chunks that are served.
     Sample(sample::Args),
-    /// Asks a peer malformed and odd requests, and tells where it answers otherwise.
-    Odd(odd::Args),
     /// What it costs to check a playback token.
     Token(token::Args),
 }
@@ -96,7 +94,6 @@ fn run(cli: &Cli) -> Result<()> {
         Verb::Outage(args) => outage::run(args),
         Verb::Odd(args) => odd::run(args),
         Verb::Sample(args) => sample::run(args),
-        Verb::Odd(args) => odd::run(args),
         Verb::Token(args) => token::run(args),
     }
 }

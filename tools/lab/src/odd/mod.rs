@@ -1,9 +1,9 @@
 //! `nearcast-lab odd`: asks a peer what the appliance's tests ask, and tells where they differ.
 //!
 //! ```text
-//! tools/lab/fixtures/odd-requests.toml ──> table ──┬─> probe ──> nginx                    this verb
-//!                                         ├─> probe ──> the appliance   shell/appliance/tests/odd
-//!                                         └─> page ──> docs/http-odd-requests.md   equal, by test
+//! fixtures/odd-requests.toml ──> table ──┬─> probe ──> nginx                    this verb
+//!                                        ├─> probe ──> the appliance   shell/appliance/tests/odd
+//!                                        └─> page ──> docs/http-odd-requests.md   equal, by test
 //! ```
 
 mod page;

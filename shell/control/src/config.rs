@@ -21,9 +21,12 @@ pub struct Config {
     pub role: Role,
     /// `state`: directory for the database and the keys. Needed.
     pub state: PathBuf,
-    /// `serve.listen`: address of the API and the pages. Loopback only: there is no TLS and no
-    /// login yet. Default `127.0.0.1:8080`.
+    /// `serve.listen`: address of the API, players and the pages. One that other machines reach
+    /// needs a certificate and a token with the role admin. Default `127.0.0.1:8080`.
     pub listen: SocketAddr,
+    /// `serve.certificate` and `serve.key`: PEM files, for TLS at `serve.listen`. Read anew when
+    /// they change.
+    pub certificate: Option<CertificateFiles>,
     /// `serve.public_url`: how players reach this process, if not by the name they asked for, as
     /// behind a reverse proxy: `https://control.example`.
     pub public_url: Option<BaseUrl>,
@@ -66,6 +69,15 @@ pub struct Config {
     /// `[[s3]]`: buckets whose objects appliances fetch by signed URLs. In the file only.
     pub s3: Vec<buckets::Settings>,
     rows: Vec<Row>,
+}
+
+/// Where a certificate is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CertificateFiles {
+    /// The chain, its own first, in PEM.
+    pub chain: PathBuf,
+    /// The private key, in PEM.
+    pub key: PathBuf,
 }
 
 /// What this process is.
@@ -166,6 +178,8 @@ struct Front {
 #[serde(deny_unknown_fields, default)]
 struct Serve {
     listen: Option<Scalar>,
+    certificate: Option<Scalar>,
+    key: Option<Scalar>,
     public_url: Option<Scalar>,
     connections_max: Option<Scalar>,
     requests_max: Option<Scalar>,
@@ -238,6 +252,7 @@ impl Config {
             role: role(&mut pick, file.role, file.front)?,
             state: pick.needed("state", file.state)?,
             listen: pick.value("serve.listen", file.serve.listen, "127.0.0.1:8080")?,
+            certificate: certificate(&mut pick, file.serve.certificate, file.serve.key)?,
             public_url: pick.optional("serve.public_url", file.serve.public_url)?,
             connections_max: pick.value(
                 "serve.connections_max",
@@ -288,9 +303,9 @@ impl Config {
         };
         within(
             "serve.listen",
-            self.listen.ip().is_loopback(),
-            "only loopback addresses (127.0.0.0/8, [::1]) may be listened on, because there is no \
-             TLS and no login yet: put a reverse proxy in front",
+            self.listen.ip().is_loopback() || self.certificate.is_some(),
+            "without TLS only loopback addresses (127.0.0.0/8, [::1]) may be listened on: set \
+             [serve] certificate and key, or put a reverse proxy in front",
         )?;
         let (second, day) = (Nanos::seconds(1), Nanos::seconds(86_400));
         let counts = [
@@ -325,6 +340,12 @@ impl Config {
         within("playback.token_lifetime", lifetime, "use 1 min to 30 d")
     }
 
+    /// Browsers reach this process by TLS, its own or that of a proxy in front.
+    pub fn is_secure(&self) -> bool {
+        let public = self.public_url.as_ref();
+        self.certificate.is_some() || public.is_some_and(|url| url.as_str().starts_with("https:"))
+    }
+
     /// What the director wants to know.
     pub(crate) fn director(&self) -> director::Config {
         director::Config {
@@ -348,6 +369,22 @@ impl Config {
         let row = self.rows.iter().find(|row| row.key == key);
         let origin = row.map_or_else(String::new, |row| row.origin.to_string());
         ConfigError::Value { key, origin, reason: reason.to_owned() }
+    }
+}
+
+/// Both files or none.
+fn certificate<F: Fn(&str) -> Option<String>>(
+    pick: &mut Picker<F>,
+    chain: Option<Scalar>,
+    key: Option<Scalar>,
+) -> Result<Option<CertificateFiles>, ConfigError> {
+    let chain = pick.optional("serve.certificate", chain)?;
+    let key = pick.optional("serve.key", key)?;
+    match (chain, key) {
+        (Some(chain), Some(key)) => Ok(Some(CertificateFiles { chain, key })),
+        (None, None) => Ok(None),
+        (Some(_), None) => Err(ConfigError::Missing("serve.key")),
+        (None, Some(_)) => Err(ConfigError::Missing("serve.certificate")),
     }
 }
 
@@ -545,6 +582,8 @@ mod tests {
 # front.writer is not set
 state = "/var/lib/nearcast"  # file
 serve.listen = "127.0.0.1:8080"  # default
+# serve.certificate is not set
+# serve.key is not set
 # serve.public_url is not set
 serve.connections_max = "1000"  # default
 serve.requests_max = "256"  # default
@@ -595,7 +634,8 @@ fill.other_sites = "true"  # default
         refused("state = \"s\"\nlisten = \"x\"", "unknown field `listen`");
         refused("state = \"s\"\n[steering]\nttl = 10", "needs a unit");
         refused("state = \"s\"\n[steering]\nttl = \"10 min\"", "use 1 s to 300 s");
-        refused("state = \"s\"\n[serve]\nlisten = \"0.0.0.0:8080\"", "only loopback addresses");
+        refused("state = \"s\"\n[serve]\nlisten = \"0.0.0.0:8080\"", "without TLS only loopback");
+        refused("state = \"s\"\n[serve]\ncertificate = \"c.pem\"", "serve.key is needed");
         refused("state = \"s\"\n[fleet]\ncode_lifetime = \"1 s\"", "use 1 min to 7 d");
         refused("state = \"s\"\n[fleet]\ncertificate_lifetime = \"1 s\"", "10 min to 90 d");
         refused("state = \"s\"\n[health]\nstale_after = \"200 ms\"", "probe_after <= stale_after");

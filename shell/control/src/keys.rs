@@ -15,9 +15,12 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use director::front::Ticket;
 use model::id::ObjectId;
 use model::manifest::TokenKey;
+use model::units::UnixSeconds;
 use playback::token::{Grant, Session, SigningInput, assemble, is_kid};
 use serde::{Deserialize, Serialize};
 use wire::v1::replica;
+
+use crate::access::{Known, NoRole};
 
 /// The secrets.
 pub struct Keys {
@@ -25,6 +28,8 @@ pub struct Keys {
     token: Vec<(String, Ed25519KeyPair)>,
     steering: hmac::Key,
     random: SystemRandom,
+    /// In a front only.
+    api: Vec<Known>,
     /// As on disk: fronts get the same.
     stored: Stored,
 }
@@ -67,6 +72,9 @@ struct Stored {
     /// Hex.
     steering: String,
     token: Vec<StoredToken>,
+    /// A front's copy of the writer's API tokens, so that it knows them while the writer is away.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    api: Vec<replica::ApiToken>,
 }
 
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -113,6 +121,7 @@ impl Keys {
         let stored = Stored {
             steering: given.steering.clone(),
             token: given.token.iter().map(token).collect(),
+            api: given.api.clone(),
         };
         match Self::load(state) {
             Ok(Some(known)) if known.stored == stored => Ok(known),
@@ -120,12 +129,28 @@ impl Keys {
         }
     }
 
-    /// What fronts need to begin playbacks and to answer for those that others began.
-    pub(crate) fn secrets(&self) -> replica::Keys {
+    /// The writer's API tokens, in a front.
+    pub(crate) fn api(&self) -> Vec<Known> {
+        self.api.clone()
+    }
+
+    /// What fronts need to begin playbacks, to answer for those that others began, and to know who
+    /// may ask.
+    pub(crate) fn secrets<'a>(&self, all: impl Iterator<Item = &'a Known>) -> replica::Keys {
         let token =
             |key: &StoredToken| replica::SecretKey { kid: key.kid.clone(), seed: key.seed.clone() };
-        let Stored { steering, token: keys } = &self.stored;
-        replica::Keys { steering: steering.clone(), token: keys.iter().map(token).collect() }
+        let api = |known: &Known| replica::ApiToken {
+            id: known.id.clone(),
+            name: known.name.clone(),
+            role: known.role.to_string(),
+            hash: ObjectId(known.hash).to_string(),
+        };
+        let Stored { steering, token: keys, .. } = &self.stored;
+        replica::Keys {
+            steering: steering.clone(),
+            token: keys.iter().map(token).collect(),
+            api: all.map(api).collect(),
+        }
     }
 
     fn write(state: &Path, stored: &Stored) -> Result<Self, KeysError> {
@@ -204,14 +229,26 @@ impl Keys {
             return Err("it has no [[token]] key".to_owned());
         }
         let steering = hmac::Key::new(hmac::HMAC_SHA256, &seed(&stored.steering)?);
-        Ok(Self { token, steering, random: SystemRandom::new(), stored })
+        let known = |token: &replica::ApiToken| {
+            Ok::<_, String>(Known {
+                id: token.id.clone(),
+                name: token.name.clone(),
+                role: token.role.parse().map_err(|error: NoRole| error.to_string())?,
+                hash: seed(&token.hash)?,
+                created: UnixSeconds(0),
+                last_used: None,
+            })
+        };
+        let api = stored.api.iter().map(known).collect::<Result<_, _>>()?;
+        Ok(Self { token, steering, random: SystemRandom::new(), api, stored })
     }
 }
 
 fn new_keys() -> Stored {
     let source = SystemRandom::new();
     let hex = || ObjectId(random(&source)).to_string();
-    Stored { steering: hex(), token: vec![StoredToken { kid: "k1".to_owned(), seed: hex() }] }
+    let token = vec![StoredToken { kid: "k1".to_owned(), seed: hex() }];
+    Stored { steering: hex(), token, api: Vec::new() }
 }
 
 fn random<const N: usize>(source: &SystemRandom) -> [u8; N] {
@@ -239,7 +276,7 @@ const MAC_LEN: usize = 16;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use model::units::UnixSeconds;
+    use crate::access::Role;
     use playback::token::{self, Scope};
 
     #[test]
@@ -283,8 +320,18 @@ mod tests {
         let (writer, front) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let keys = Keys::open(writer.path()).unwrap();
         assert!(Keys::load(front.path()).unwrap().is_none());
-        let given = Keys::given(front.path(), &keys.secrets()).unwrap();
+        let known = Known {
+            id: "0123456789ab".to_owned(),
+            name: "web".to_owned(),
+            role: Role::Service,
+            hash: [7; 32],
+            created: UnixSeconds(0),
+            last_used: None,
+        };
+        let secrets = keys.secrets(std::iter::once(&known));
+        let given = Keys::given(front.path(), &secrets).unwrap();
         let again = Keys::load(front.path()).unwrap().unwrap();
+        assert_eq!(again.api(), [known]);
         assert_eq!((given.public(), again.public()), (keys.public(), keys.public()));
         let ticket = Ticket {
             session: keys.session(),
@@ -297,9 +344,9 @@ mod tests {
 
         let written = || fs::metadata(front.path().join(FILE_NAME)).unwrap().modified().unwrap();
         let before = written();
-        Keys::given(front.path(), &keys.secrets()).unwrap();
+        Keys::given(front.path(), &secrets).unwrap();
         assert_eq!(written(), before, "nothing new is not written");
-        let bad = replica::Keys { token: Vec::new(), ..keys.secrets() };
+        let bad = replica::Keys { token: Vec::new(), ..secrets };
         assert!(matches!(Keys::given(front.path(), &bad), Err(KeysError::Content { .. })));
         let kept = Keys::load(front.path()).unwrap().unwrap();
         assert_eq!(kept.public(), keys.public(), "what cannot be used replaces nothing");

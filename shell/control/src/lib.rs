@@ -10,10 +10,12 @@
 //! too. A *front* follows the writer (`front`), observes for itself and answers players, also while
 //! the writer is away: it has the same keys, so that a session survives a change of front.
 
+pub mod access;
 pub mod api;
 mod attempts;
 mod authority;
 pub mod buckets;
+mod certificate;
 mod clock;
 pub mod config;
 mod convert;

@@ -95,6 +95,12 @@ impl Tls {
         *self.config.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
     }
 
+    /// What new connections have.
+    #[cfg(test)]
+    pub(crate) fn config(&self) -> Arc<ServerConfig> {
+        self.config.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// A handshake, if it is good and in time.
     async fn accept(self, stream: TcpStream, within: Duration) -> Option<TlsStream<TcpStream>> {
         let config = self.config.read().unwrap_or_else(PoisonError::into_inner).clone();

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
+use control::access::Role;
 use control::config::Config;
 use control::store::Store;
 use tracing_subscriber::EnvFilter;
@@ -29,6 +30,8 @@ enum Verb {
     Enrol(Enrol),
     /// Bring the database to this program's schema and end.
     Migrate(File),
+    /// Make an API token and print it, whether the control plane runs or not.
+    Token(TokenArgs),
     /// Print every effective setting and where it came from.
     Config(File),
 }
@@ -38,6 +41,18 @@ struct File {
     /// TOML file with the settings.
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
+}
+
+#[derive(Args)]
+struct TokenArgs {
+    #[command(flatten)]
+    file: File,
+    /// What it allows: viewer, operator, admin, or service (only starts playbacks).
+    #[arg(long)]
+    role: Role,
+    /// Whose it is, or what uses it.
+    #[arg(long)]
+    name: String,
 }
 
 #[derive(Args)]
@@ -66,6 +81,7 @@ fn run(verb: Verb) -> anyhow::Result<()> {
     let (Verb::Serve(file)
     | Verb::Enrol(Enrol { file, .. })
     | Verb::Migrate(file)
+    | Verb::Token(TokenArgs { file, .. })
     | Verb::Config(file)) = &verb;
     let config = Config::load(&file.config, |name| std::env::var(name).ok())?;
     let runtime = tokio::runtime::Runtime::new().context("cannot start threads")?;
@@ -85,13 +101,25 @@ fn run(verb: Verb) -> anyhow::Result<()> {
             writeln!(std::io::stdout(), "{text}").context("cannot print")
         }
         Verb::Migrate(_) => runtime.block_on(async {
-            std::fs::create_dir_all(&config.state)
-                .with_context(|| format!("state directory {}", config.state.display()))?;
-            Store::open(&config.state).await?.close().await;
+            open_store(&config).await?.close().await;
             Ok(())
+        }),
+        Verb::Token(TokenArgs { role, name, .. }) => runtime.block_on(async {
+            let store = open_store(&config).await?;
+            let made = control::access::issue_by_hand(&store, &name, role).await;
+            store.close().await;
+            let token = made?;
+            tracing::info!(id = token.id(), %role, name, "a token, which is shown only now");
+            writeln!(std::io::stdout(), "{}", token.text()).context("cannot print")
         }),
         Verb::Config(_) => write!(std::io::stdout(), "{config}").context("cannot print"),
     }
+}
+
+async fn open_store(config: &Config) -> anyhow::Result<Store> {
+    std::fs::create_dir_all(&config.state)
+        .with_context(|| format!("state directory {}", config.state.display()))?;
+    Ok(Store::open(&config.state).await?)
 }
 
 /// What a file holds, or what comes on standard input.

@@ -34,6 +34,8 @@ pub(crate) struct Metrics {
     pub(crate) steering_failovers: Counter,
     /// Requests refused because too many were under way.
     pub(crate) requests_shed: Counter,
+    /// Requests refused for their token, their role or their origin.
+    pub(crate) requests_refused: Counter,
     /// Writes to the database that failed.
     pub(crate) store_errors: Counter,
     /// Versions that were ingested, or made current again.
@@ -105,6 +107,11 @@ impl Metrics {
                 "nearcast_control_requests_shed_total",
                 "Requests answered 503 because too many were under way",
                 &self.requests_shed,
+            ),
+            row(
+                "nearcast_control_requests_refused_total",
+                "Requests answered 401, 403 or 429 for their token, role or origin",
+                &self.requests_refused,
             ),
             row(
                 "nearcast_control_store_errors_total",

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use anyhow::Context;
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::api;
+use crate::certificate::Certificate;
 use crate::config::Config;
 use crate::listener::{BoundedListener, FleetPeer, Peer};
 use crate::tick;
@@ -39,7 +40,19 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
         operators: bind("serve", listen).await?,
         fleet: bind("fleet", fleet_listen).await?,
     };
-    serve(control, listeners, stop).await
+    let reloading = tokio::spawn(reload(control.clone(), signal(SignalKind::hangup())?));
+    let served = serve(control, listeners, stop).await;
+    reloading.abort();
+    served
+}
+
+/// Reads the certificate anew at every SIGHUP.
+async fn reload(control: Arc<Control>, mut hangup: Signal) {
+    while hangup.recv().await.is_some() {
+        if let Some(certificate) = &control.certificate {
+            certificate.refresh(true);
+        }
+    }
 }
 
 /// Where connections come in.
@@ -73,7 +86,8 @@ pub async fn serve(
         let _ = stopped.wait_for(|stopped| *stopped).await;
     };
     let config = &control.config;
-    let operators = BoundedListener::new(operators, config.connections_max, None);
+    let tls = control.certificate.as_ref().map(Certificate::tls);
+    let operators = BoundedListener::new(operators, config.connections_max, tls);
     let service = api::router(control.clone()).into_make_service_with_connect_info::<Peer>();
     let operators = axum::serve(operators, service);
     let operators = operators.with_graceful_shutdown(until_stopped(stopped.clone()));

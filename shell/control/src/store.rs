@@ -3,6 +3,7 @@
 //! Every query is a function here. Numbers are checked on their way in and out: SQLite's are
 //! signed.
 
+mod access;
 mod identities;
 mod replica;
 
@@ -22,6 +23,8 @@ use model::topology::{Appliance, Prefix, Site, Weight};
 use model::units::{Bytes, UnixSeconds};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 use sqlx::{Sqlite, SqlitePool, Transaction};
+
+pub(crate) use access::AuditEntry;
 
 /// The database.
 #[derive(Clone, Debug)]
@@ -439,6 +442,7 @@ fn damaged(error: &dyn std::fmt::Display) -> StoreError {
 const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0001_desired_state.sql"),
     include_str!("../migrations/0002_identities.sql"),
+    include_str!("../migrations/0003_access.sql"),
     include_str!("../migrations/0004_replica.sql"),
 ];
 
@@ -456,6 +460,14 @@ mod tests {
                 true => "ALTER TABLE meta RENAME TO hidden",
                 false => "ALTER TABLE hidden RENAME TO meta",
             };
+            sqlx::raw_sql(sql).execute(&self.pool).await.unwrap();
+        }
+    }
+
+    impl Store {
+        /// Makes every write to the audit log fail.
+        pub(crate) async fn hide_audit(&self) {
+            let sql = "ALTER TABLE audit RENAME TO hidden_audit";
             sqlx::raw_sql(sql).execute(&self.pool).await.unwrap();
         }
     }

@@ -14,11 +14,17 @@ use crate::writer::Control;
 /// Lets time pass for the director until the process ends.
 pub(crate) async fn run(control: Arc<Control>) {
     let mut ticks = interval(EVERY);
+    let mut refreshes = interval(REFRESH_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    refreshes.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        ticks.tick().await;
-        control.tick().await;
-        control.renew_own();
+        tokio::select! {
+            _ = ticks.tick() => {
+                control.tick().await;
+                control.renew_own();
+            }
+            _ = refreshes.tick() => control.refresh_access().await,
+        }
     }
 }
 
@@ -49,6 +55,9 @@ fn with_port(url: &BaseUrl, text: &str) -> String {
 
 /// The director wants a tick at least so often.
 const EVERY: Duration = Duration::from_millis(100);
+
+/// How soon a token counts that the command line made.
+const REFRESH_EVERY: Duration = Duration::from_secs(1);
 
 /// How long a connection attempt may take.
 const WITHIN: Duration = Duration::from_millis(400);

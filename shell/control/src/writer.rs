@@ -28,9 +28,11 @@ use wire::v1::ingest::NewVersion;
 use wire::v1::report::Report;
 use wire::v1::signed::Kind;
 
+use crate::access::{self, Access, Known, Token, TokenError};
 use crate::attempts::Attempts;
 use crate::authority::{self, OwnError, Signing};
 use crate::buckets::{BucketError, Buckets};
+use crate::certificate::{Certificate, CertificateError};
 use crate::clock::Clock;
 use crate::config::{Config, Role};
 use crate::convert::{self, Checked, Refused};
@@ -55,6 +57,9 @@ pub struct Control {
     keys: RwLock<Arc<Keys>>,
     /// None in the writer.
     front: Option<Mutex<Front>>,
+    pub(crate) access: Access,
+    /// Of the listener for operators and players, if it speaks TLS.
+    pub(crate) certificate: Option<Certificate>,
     /// Makes certificates.
     pub(crate) authority: Own<Authority>,
     /// Signs manifests and snapshots.
@@ -98,6 +103,7 @@ struct Parts {
     signing: Own<Signing>,
     identities: Identities,
     own_renew_at: UnixSeconds,
+    tokens: Vec<Known>,
     config: Config,
     keys: Keys,
     tls: rustls::ServerConfig,
@@ -148,6 +154,15 @@ pub enum OpenError {
     /// A bucket's settings.
     #[error(transparent)]
     Bucket(#[from] BucketError),
+    /// No certificate, though one is configured.
+    #[error(transparent)]
+    Certificate(#[from] CertificateError),
+    /// Others can connect, and nobody can say that they may.
+    #[error(
+        "[serve] listen {0} can be reached from other machines, and there is no token with the \
+         role admin: nearcast-control token --config FILE --role admin --name NAME makes one"
+    )]
+    NoAdmin(std::net::SocketAddr),
 }
 
 /// Why a change was refused. What the client did wrong, but for `Store`.
@@ -215,6 +230,17 @@ impl Control {
         let signing = Signing::open(&config.state)?;
         let buckets = Buckets::open(&config.s3)?;
         let store = Store::open(&config.state).await?;
+        let tokens = store.tokens().await?;
+        let is_local = config.listen.ip().is_loopback();
+        if !is_local && tokens.iter().all(|token| token.role != access::Role::Admin) {
+            return Err(OpenError::NoAdmin(config.listen));
+        }
+        if tokens.is_empty() {
+            tracing::warn!(
+                "there is no API token: everybody on this machine is admin; nearcast-control \
+                 token makes the first one"
+            );
+        }
         let identities = Identities::new(store.certificates().await?, store.codes().await?);
         let mut desired = store.desired().await?;
         desired.token_keys = keys.public();
@@ -235,20 +261,26 @@ impl Control {
             signing: Own::of(signing),
             identities,
             own_renew_at: renew_at,
+            tokens,
             config,
             keys,
             tls,
             director,
             clock,
-        });
+        })?;
         control.settle().await;
         Ok(control)
     }
 
-    fn assemble(parts: Parts) -> Arc<Self> {
+    fn assemble(parts: Parts) -> Result<Arc<Self>, OpenError> {
         let Parts { config, director, .. } = parts;
         let metrics = Metrics::default();
-        Arc::new(Self {
+        let refused = metrics.handshakes_refused.clone();
+        let certificate = config.certificate.clone();
+        let certificate = certificate.map(|files| Certificate::open(files, refused)).transpose()?;
+        Ok(Arc::new(Self {
+            access: Access::new(parts.tokens, config.listen.ip().is_loopback()),
+            certificate,
             requests: Arc::new(Semaphore::new(config.requests_max)),
             fleet_requests: Arc::new(Semaphore::new(config.requests_max)),
             fleet_tls: Tls::new(parts.tls, metrics.handshakes_refused.clone()),
@@ -271,7 +303,7 @@ impl Control {
             store: parts.store,
             buckets: parts.buckets,
             clock: parts.clock,
-        })
+        }))
     }
 
     /// Closes the database.
@@ -346,6 +378,55 @@ impl Control {
         if let Ok(_writing) = self.writing.try_lock() {
             self.carry_out().await;
         }
+    }
+
+    /// Reads tokens anew, which the command line may have made, and stores when they were used;
+    /// and the certificate, if it has changed.
+    pub(crate) async fn refresh_access(&self) {
+        if let Some(certificate) = &self.certificate {
+            certificate.refresh(false);
+        }
+        // A front has its tokens of the writer.
+        if self.store.as_ref().is_none() {
+            return;
+        }
+        let refreshed = async {
+            for (id, at) in self.access.take_used() {
+                self.store.put_used(&id, at).await?;
+            }
+            let _writing = self.writing.lock().await;
+            self.access.replace(self.store.tokens().await?);
+            Ok(())
+        };
+        if let Err(error) = refreshed.await {
+            self.store_failed(&error);
+        }
+    }
+
+    /// Makes a token.
+    pub(crate) async fn make_token(
+        &self,
+        name: &str,
+        role: access::Role,
+    ) -> Result<(Token, Known), TokenError> {
+        let _writing = self.writing.lock().await;
+        let made = access::issue(&self.store, name, role, self.clock.unix()).await?;
+        self.access.replace(self.store.tokens().await?);
+        Ok(made)
+    }
+
+    /// Removes a token; none if there is none.
+    pub(crate) async fn delete_token(&self, id: &str) -> Result<Option<Known>, TokenError> {
+        let _writing = self.writing.lock().await;
+        let tokens = self.store.tokens().await?;
+        let Some(token) = tokens.iter().find(|token| token.id == id) else { return Ok(None) };
+        let admins = tokens.iter().filter(|token| token.role == access::Role::Admin);
+        if token.role == access::Role::Admin && admins.count() == 1 {
+            return Err(TokenError::LastAdmin);
+        }
+        self.store.delete_token(id).await?;
+        self.access.replace(self.store.tokens().await?);
+        Ok(Some(token.clone()))
     }
 
     /// Lets the director take an event.
@@ -526,7 +607,7 @@ impl Control {
         *self.snapshot.write().unwrap_or_else(PoisonError::into_inner) = snapshot;
     }
 
-    fn store_failed(&self, error: &StoreError) {
+    pub(crate) fn store_failed(&self, error: &StoreError) {
         self.metrics.store_errors.count();
         tracing::error!(%error, "cannot write to the state directory: is the disk full?");
     }

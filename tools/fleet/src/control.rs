@@ -1,19 +1,28 @@
 //! The control plane's HTTP API, as far as the operator's hand needs it.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
+use ureq::tls::{PemItem, RootCerts, TlsConfig};
 use wire::v1::report::{Inventory, Report};
 
-/// Where control is: the same two words for every verb.
+/// Where control is, and who asks: the same words for every verb.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Where {
     /// Base URL of the control plane
     #[arg(long, value_name = "URL", env = "NEARCAST_CONTROL", default_value = DEFAULT_URL)]
     control: String,
+    /// File with an API token; or set NEARCAST_TOKEN to the token itself
+    #[arg(long, value_name = "FILE", env = "NEARCAST_TOKEN_FILE")]
+    token_file: Option<PathBuf>,
+    /// Authority to believe instead of the system's, in PEM: for a private certificate
+    #[arg(long, value_name = "FILE", env = "NEARCAST_CA")]
+    ca: Option<PathBuf>,
 }
 
 /// A client of one control plane.
@@ -21,6 +30,8 @@ pub(crate) struct Where {
 pub(crate) struct Control {
     base: String,
     agent: ureq::Agent,
+    /// `Bearer {token}`.
+    authorization: Option<String>,
 }
 
 /// What a PUT did.
@@ -35,25 +46,64 @@ pub(crate) enum Put {
 impl Where {
     /// A client for it.
     pub(crate) fn client(&self) -> anyhow::Result<Control> {
-        Control::new(&self.control)
+        let variable = std::env::var("NEARCAST_TOKEN").ok();
+        let token = token(self.token_file.as_deref(), variable)?;
+        Control::with(&self.control, token, self.ca.as_deref())
     }
 }
 
+/// The token in the file, else in the variable; none if there is neither.
+fn token(file: Option<&Path>, variable: Option<String>) -> anyhow::Result<Option<String>> {
+    let (text, place) = match file {
+        Some(path) => {
+            let shown = format!("--token-file {}", path.display());
+            (Some(read_secret(path).with_context(|| shown.clone())?), shown)
+        }
+        None => (variable, "NEARCAST_TOKEN".to_owned()),
+    };
+    let Some(token) = text.map(|text| text.trim().to_owned()) else { return Ok(None) };
+    let good =
+        token.starts_with("nc_") && token.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'_');
+    ensure!(good, "{place}: this is not an API token; one begins with nc_");
+    Ok(Some(token))
+}
+
+/// A file that nobody else can read.
+fn read_secret(path: &Path) -> anyhow::Result<String> {
+    use std::os::unix::fs::PermissionsExt as _;
+    let mode = std::fs::metadata(path)?.permissions().mode() & 0o777;
+    ensure!(mode & 0o077 == 0, "others can read it (mode {mode:o}): chmod 600 it");
+    Ok(std::fs::read_to_string(path)?)
+}
+
 impl Control {
-    /// A client of the control plane at `base`.
+    /// A client of the control plane at `base`, without a token.
     pub(crate) fn new(base: &str) -> anyhow::Result<Self> {
+        Self::with(base, None, None)
+    }
+
+    fn with(base: &str, token: Option<String>, ca: Option<&Path>) -> anyhow::Result<Self> {
         let known = base.starts_with("http://") || base.starts_with("https://");
-        anyhow::ensure!(
+        ensure!(
             known,
             "\"{base}\" is not a URL of a control plane: write for example {DEFAULT_URL}"
         );
-        let config = ureq::Agent::config_builder()
+        ensure!(
+            token.is_none() || base.starts_with("https://") || is_here(base),
+            "{base} is not encrypted, and the token would be seen on the way: use https://"
+        );
+        let mut config = ureq::Agent::config_builder()
             .http_status_as_error(false)
             .timeout_connect(Some(CONNECT_WITHIN))
             .timeout_global(Some(ANSWER_WITHIN))
-            .user_agent(concat!("nearcast/", env!("CARGO_PKG_VERSION")))
-            .build();
-        Ok(Self { base: base.trim_end_matches('/').to_owned(), agent: config.into() })
+            .max_redirects(0)
+            .user_agent(concat!("nearcast/", env!("CARGO_PKG_VERSION")));
+        if base.starts_with("https://") {
+            config = config.tls_config(TlsConfig::builder().root_certs(roots(ca)?).build());
+        }
+        let authorization = token.map(|token| format!("Bearer {token}"));
+        let base = base.trim_end_matches('/').to_owned();
+        Ok(Self { base, agent: config.build().into(), authorization })
     }
 
     /// Its URL, without a slash at the end.
@@ -64,30 +114,51 @@ impl Control {
     /// GETs a JSON value.
     pub(crate) fn get<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
         let url = format!("{}{path}", self.base);
-        let mut response = self.agent.get(&url).call().map_err(|error| self.away(&error))?;
-        check(&mut response, &url)?;
-        let body = response.body_mut().with_config().limit(ANSWER_LEN_MAX);
-        body.read_json().with_context(|| {
-            format!("{url} did not answer as expected: is it a control plane of this version?")
-        })
+        let response = self.signed(self.agent.get(&url)).call();
+        read(&mut self.checked(response, &url)?, &url)
     }
 
     /// PUTs a JSON value.
     pub(crate) fn put(&self, path: &str, value: &impl Serialize) -> anyhow::Result<Put> {
         let url = format!("{}{path}", self.base);
-        let mut response =
-            self.agent.put(&url).send_json(value).map_err(|error| self.away(&error))?;
-        check(&mut response, &url)?;
+        let response = self.signed(self.agent.put(&url)).send_json(value);
+        let response = self.checked(response, &url)?;
         Ok(if response.status() == 201 { Put::Created } else { Put::Known })
     }
 
-    /// POSTs nothing, and gets a JSON value.
-    pub(crate) fn post<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
+    /// POSTs a JSON value and reads one.
+    pub(crate) fn post<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        value: &impl Serialize,
+    ) -> anyhow::Result<T> {
         let url = format!("{}{path}", self.base);
-        let mut response = self.agent.post(&url).send_empty().map_err(|error| self.away(&error))?;
-        check(&mut response, &url)?;
-        let body = response.body_mut().with_config().limit(ANSWER_LEN_MAX);
-        body.read_json().with_context(|| format!("{url} did not answer as expected"))
+        let response = self.signed(self.agent.post(&url)).send_json(value);
+        read(&mut self.checked(response, &url)?, &url)
+    }
+
+    /// DELETEs something that is there.
+    pub(crate) fn delete(&self, path: &str) -> anyhow::Result<()> {
+        let url = format!("{}{path}", self.base);
+        let response = self.signed(self.agent.delete(&url)).call();
+        self.checked(response, &url).map(|_| ())
+    }
+
+    fn signed<B>(&self, request: ureq::RequestBuilder<B>) -> ureq::RequestBuilder<B> {
+        match &self.authorization {
+            Some(value) => request.header("authorization", value),
+            None => request,
+        }
+    }
+
+    fn checked(
+        &self,
+        response: Result<Response, ureq::Error>,
+        url: &str,
+    ) -> anyhow::Result<Response> {
+        let mut response = response.map_err(|error| self.away(&error))?;
+        check(&mut response, url, self.authorization.is_some())?;
+        Ok(response)
     }
 
     fn away(&self, error: &ureq::Error) -> anyhow::Error {
@@ -99,8 +170,52 @@ impl Control {
     }
 }
 
+type Response = ureq::http::Response<ureq::Body>;
+
+fn read<T: DeserializeOwned>(response: &mut Response, url: &str) -> anyhow::Result<T> {
+    let body = response.body_mut().with_config().limit(ANSWER_LEN_MAX);
+    body.read_json().with_context(|| {
+        format!("{url} did not answer as expected: is it a control plane of this version?")
+    })
+}
+
+/// A name or an id as a part of a path.
+pub(crate) fn encoded(text: &str) -> String {
+    utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
+}
+
+/// True of a URL of this machine.
+fn is_here(base: &str) -> bool {
+    let rest = base.split_once("://").map_or("", |(_, rest)| rest);
+    let authority = rest.split('/').next().unwrap_or("");
+    let name = match authority.strip_prefix('[') {
+        Some(rest) => rest.split(']').next(),
+        None => authority.split(':').next(),
+    };
+    let name = name.unwrap_or("");
+    name == "localhost" || name.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
+
+/// Whom to believe: the given authority, else those of the system.
+fn roots(ca: Option<&Path>) -> anyhow::Result<RootCerts> {
+    let path = match ca {
+        Some(path) => path,
+        None => SYSTEM_ROOTS.iter().map(Path::new).find(|path| path.is_file()).context(
+            "this system has no list of authorities: say whom to believe with --ca FILE",
+        )?,
+    };
+    let pem = std::fs::read(path).with_context(|| format!("--ca {}", path.display()))?;
+    let items = ureq::tls::parse_pem(&pem).filter_map(|item| match item {
+        Ok(PemItem::Certificate(certificate)) => Some(certificate),
+        _ => None,
+    });
+    let certificates: Vec<_> = items.collect();
+    ensure!(!certificates.is_empty(), "--ca {}: there is no certificate in it", path.display());
+    Ok(RootCerts::from(certificates))
+}
+
 /// An answer that is no success becomes an error with control's own words (RFC 9457).
-fn check(response: &mut ureq::http::Response<ureq::Body>, url: &str) -> anyhow::Result<()> {
+fn check(response: &mut Response, url: &str, has_token: bool) -> anyhow::Result<()> {
     let status = response.status();
     if status.is_success() {
         return Ok(());
@@ -115,7 +230,19 @@ fn check(response: &mut ureq::http::Response<ureq::Body>, url: &str) -> anyhow::
         (title, detail) => format!("{title}: {detail}"),
     };
     let said = if said.is_empty() { "no reason given".to_owned() } else { said };
-    bail!("control refused ({}): {said} [{url}]", status.as_u16())
+    match status.as_u16() {
+        401 if has_token => bail!(
+            "control does not know this API token: was it removed, or is it another control \
+             plane's? `nearcast token make`, with a token of role admin, makes another [{url}]"
+        ),
+        401 => bail!(
+            "control wants an API token: say --token-file FILE, or set NEARCAST_TOKEN; at control's \
+             machine, `nearcast-control token --config FILE --role admin --name NAME` makes one \
+             [{url}]"
+        ),
+        403 => bail!("control does not allow that: {said} [{url}]"),
+        status => bail!("control refused ({status}): {said} [{url}]"),
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -223,6 +350,10 @@ pub(crate) struct FleetError {
 
 const DEFAULT_URL: &str = "http://127.0.0.1:8080";
 
+/// Where systems keep the authorities that they believe.
+const SYSTEM_ROOTS: [&str; 3] =
+    ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
+
 /// Loopback or a management network: a second is long.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 
@@ -235,3 +366,42 @@ const ANSWER_LEN_MAX: u64 = 64 << 20;
 
 /// More of a refusal is not read.
 const PROBLEM_LEN_MAX: u64 = 64 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_not_sent_where_it_could_be_seen() {
+        let ask = |base: &str| Control::with(base, Some("nc_1_2".to_owned()), None).map(|_| ());
+        for base in ["http://127.0.0.1:8080", "http://localhost", "http://[::1]:8080/"] {
+            ask(base).unwrap();
+        }
+        for base in
+            ["http://control.example", "http://10.0.0.1:8080", "http://127.0.0.1.evil.example"]
+        {
+            let refused = ask(base).unwrap_err().to_string();
+            assert!(refused.contains("use https://"), "{refused}");
+        }
+        Control::new("http://10.0.0.1:8080").unwrap();
+    }
+
+    #[test]
+    fn a_token_comes_from_a_file_of_ones_own_or_from_the_environment() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("token");
+        std::fs::write(&file, "nc_1_2\n").unwrap();
+        let mode = |mode| std::fs::set_permissions(&file, PermissionsExt::from_mode(mode)).unwrap();
+        mode(0o644);
+        let refused = format!("{:#}", token(Some(&file), None).unwrap_err());
+        assert!(refused.contains("chmod 600"), "{refused}");
+        mode(0o600);
+        assert_eq!(token(Some(&file), Some("x".into())).unwrap().as_deref(), Some("nc_1_2"));
+        assert_eq!(token(None, Some(" nc_3_4\n".into())).unwrap().as_deref(), Some("nc_3_4"));
+        assert_eq!(token(None, None).unwrap(), None);
+        for bad in ["x", "nc_1\r\nhost: x", "Bearer nc_1_2"] {
+            assert!(token(None, Some(bad.into())).is_err(), "{bad}");
+        }
+    }
+}

@@ -7,6 +7,9 @@
 //! list     sites, appliances and assets, one line each
 //! show     all about one of them
 //! explain  why a client gets the appliances it gets
+//! token    make, list and remove API tokens
+//! audit    who changed what
+//! enrol-code, revoke   let an appliance in, and out
 //! ```
 //!
 //! Progress and logs go to stderr, results to stdout: as text for people, or with `--json` as one
@@ -18,6 +21,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
+mod access;
 mod content_type;
 mod control;
 mod demo;
@@ -52,6 +56,14 @@ enum Verb {
     Show(list::ShowArgs),
     /// Say why a client gets the appliances it gets, in this order
     Explain(explain::Args),
+    /// Make, list and remove API tokens
+    Token(access::TokenArgs),
+    /// Show who changed something, or tried to
+    Audit(access::AuditArgs),
+    /// Make a one-time code with which a machine becomes an appliance
+    EnrolCode(access::EnrolArgs),
+    /// Refuse an appliance's identity from now on
+    Revoke(access::RevokeArgs),
     /// Run a program that ends when its parent does (for the demo's own use)
     #[command(hide = true)]
     Child(demo::child::Args),
@@ -91,6 +103,10 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
         Verb::List(args) => list::list(args),
         Verb::Show(args) => list::show(args),
         Verb::Explain(args) => explain::run(args),
+        Verb::Token(args) => access::token(args),
+        Verb::Audit(args) => access::audit(args),
+        Verb::EnrolCode(args) => access::enrol_code(args),
+        Verb::Revoke(args) => access::revoke(args),
         Verb::Child(args) => demo::child::run(args),
         Verb::Origin(args) => origin::run(args),
         Verb::Ingest(args) => ingest::run(args),

@@ -193,6 +193,13 @@ pub(crate) fn span(span: Nanos) -> String {
     }
 }
 
+/// How long ago a second of the clock was: `3 d 4 h ago`.
+pub(crate) fn ago(unix_s: u64) -> String {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let past = now.map_or(0, |now| now.as_secs().saturating_sub(unix_s));
+    format!("{} ago", span(Nanos::seconds(past)))
+}
+
 /// Integer arithmetic only, rounded down: what is shown is never more than there is.
 fn scaled(n: u64, units: &[&str; 7]) -> String {
     let mut scale: u64 = 1;

@@ -89,6 +89,23 @@ pub struct Keys {
     pub steering: String,
     /// Keys of playback tokens; the first signs.
     pub token: Vec<SecretKey>,
+    /// API tokens, without their secrets.
+    #[serde(default)]
+    pub api: Vec<ApiToken>,
+}
+
+/// An API token, without its secret.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ApiToken {
+    /// The part of it that is no secret.
+    pub id: String,
+    /// For people.
+    pub name: String,
+    /// What it allows: `service`, `viewer`, `operator` or `admin`.
+    pub role: String,
+    /// SHA-256 of its secret, 64 hex digits.
+    pub hash: String,
 }
 
 /// A key of playback tokens.
@@ -120,7 +137,7 @@ mod tests {
     #[test]
     fn secrets_are_not_for_logs() {
         let key = SecretKey { kid: "k1".to_owned(), seed: "5eed".to_owned() };
-        let keys = Keys { steering: "57ee".to_owned(), token: vec![key] };
+        let keys = Keys { steering: "57ee".to_owned(), token: vec![key], api: vec![] };
         let text = format!("{keys:?}");
         assert!(text.contains("k1") && !text.contains("5eed") && !text.contains("57ee"), "{text}");
     }

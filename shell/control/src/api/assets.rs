@@ -1,14 +1,15 @@
 //! What can be played.
 
-use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
+use axum::{Extension, Json};
 use director::{Format, Version};
 use model::id::AssetId;
 use serde::Serialize;
 use utoipa::ToSchema;
 use wire::v1::ingest::NewVersion;
 
+use super::guard::Said;
 use super::problem::Problem;
 use super::{Shared, named};
 
@@ -97,11 +98,12 @@ pub(crate) async fn ingest(
     State(control): Shared,
     Path((asset, version)): Path<(String, String)>,
     Json(new): Json<NewVersion>,
-) -> Result<(StatusCode, Json<Ingested>), Problem> {
+) -> Result<(StatusCode, Extension<Said>, Json<Ingested>), Problem> {
+    let said = format!("{} files", new.files.len());
     let is_new = control.ingest(named(&asset)?, named(&version)?, new).await?;
     let generation = control.state().director.generation().0;
     let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
-    Ok((status, Json(Ingested { asset, version, generation })))
+    Ok((status, Extension(Said(said)), Json(Ingested { asset, version, generation })))
 }
 
 fn asset_out(id: &AssetId, versions: &[std::sync::Arc<Version>]) -> Option<AssetOut> {

@@ -1,11 +1,15 @@
 //! The OpenAPI 3.1 document of the API, made from the handlers.
 
 use axum::Json;
+use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::{OpenApi, RefOr};
 use utoipa::{Modify, OpenApi as _};
 
 use super::problem::Problem;
-use super::{appliances, assets, fleet, identity, pages, play, registry, replica, sources, steer};
+use super::{
+    Needs, access, appliances, assets, fleet, identity, pages, play, registry, replica, sources,
+    steer,
+};
 
 /// The document.
 #[derive(utoipa::OpenApi)]
@@ -55,6 +59,14 @@ use super::{appliances, assets, fleet, identity, pages, play, registry, replica,
         play::playbacks,
         play::play,
         steer::steer,
+        access::tokens,
+        access::make_token,
+        access::delete_token,
+        access::session,
+        access::log_in,
+        access::log_out,
+        access::audit,
+        pages::login,
         pages::status,
         pages::player,
         pages::part,
@@ -62,7 +74,7 @@ use super::{appliances, assets, fleet, identity, pages, play, registry, replica,
     components(responses(Problem)),
     tags((name = "members", description = "On the fleet's address only ([fleet] listen), over TLS \
         1.3, where members show their certificates")),
-    modifiers(&Describe)
+    modifiers(&Describe, &Secure)
 )]
 struct Document;
 
@@ -84,6 +96,43 @@ impl Modify for Describe {
         }
     }
 }
+
+/// Says which operations need a token, from the table of routes.
+struct Secure;
+
+impl Modify for Secure {
+    fn modify(&self, document: &mut OpenApi) {
+        let bearer = Http::builder().scheme(HttpAuthScheme::Bearer).description(Some(ROLES));
+        let components = document.components.get_or_insert_default();
+        components.add_security_scheme("token", SecurityScheme::Http(bearer.build()));
+        for route in super::routes() {
+            let path = route.path.replace("{*", "{");
+            let Some(item) = document.paths.paths.get_mut(&path) else { continue };
+            let operation = match route.method {
+                "GET" => &mut item.get,
+                "PUT" => &mut item.put,
+                "POST" => &mut item.post,
+                "DELETE" => &mut item.delete,
+                other => unreachable!("no route has the method {other}"),
+            };
+            let Some(operation) = operation else { continue };
+            if matches!(route.needs, Needs::Nothing | Needs::Login) {
+                continue;
+            }
+            let nothing: [&str; 0] = [];
+            operation.security = Some(vec![SecurityRequirement::new("token", nothing)]);
+            let role = format!("Needs the role {}.", route.needs);
+            operation.description = Some(match operation.description.take() {
+                Some(text) if !text.is_empty() => format!("{text}\n\n{role}"),
+                Some(_) | None => role,
+            });
+        }
+    }
+}
+
+const ROLES: &str = "A token that nearcast-control token, or POST /v1/tokens, has made. Roles: \
+    viewer < operator < admin, and service for programs that start playbacks. Not needed from the \
+    machine itself while no token exists.";
 
 /// This document.
 #[utoipa::path(get, path = "/openapi.json", tag = "fleet",

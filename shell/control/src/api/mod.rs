@@ -1,10 +1,12 @@
 //! The HTTP API: one table of routes, from which the router and the check of the document are made.
 
+mod access;
 mod appliances;
 mod assets;
 mod caller;
 mod document;
 mod fleet;
+mod guard;
 mod identity;
 mod pages;
 mod play;
@@ -30,31 +32,55 @@ use tower_http::compression::CompressionLayer;
 use tower_http::timeout::TimeoutLayer;
 
 use crate::writer::{Control, INGEST_LEN_MAX, REPORT_LEN_MAX};
+use guard::cookie;
 use problem::Problem;
 
 /// What handlers share.
 pub(crate) type Shared = State<Arc<Control>>;
 
-/// A method at a path.
+/// A method at a path, and what it needs.
 struct Route {
-    #[cfg_attr(not(test), expect(dead_code, reason = "the check of the document reads it"))]
     method: &'static str,
     path: &'static str,
+    needs: Needs,
     handler: MethodRouter<Arc<Control>>,
 }
 
+/// What a route asks of who uses it: a role, where one token exists or others can connect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Needs {
+    /// For players, probes and whoever is to log in.
+    Nothing,
+    /// The token comes in the body.
+    Login,
+    /// The handler looks at the certificate: on the fleet's address only.
+    Member,
+    /// Any role.
+    Service,
+    /// Viewer, operator or admin.
+    Viewer,
+    /// The same, for a page: without it, the way to the login.
+    Page,
+    /// Operator or admin.
+    Operator,
+    /// Admin.
+    Admin,
+}
+
 macro_rules! route {
-    ($method:ident $path:literal $handler:path) => {
+    ($needs:ident $method:ident $path:literal $handler:path) => {
         Route {
             method: stringify!($method),
             path: $path,
+            needs: Needs::$needs,
             handler: on(MethodFilter::$method, $handler),
         }
     };
-    ($method:ident $path:literal $handler:path, $body_max:expr) => {
+    ($needs:ident $method:ident $path:literal $handler:path, $body_max:expr) => {
         Route {
             method: stringify!($method),
             path: $path,
+            needs: Needs::$needs,
             handler: on(MethodFilter::$method, $handler)
                 .layer(DefaultBodyLimit::max(Bytes::as_usize($body_max))),
         }
@@ -64,39 +90,48 @@ macro_rules! route {
 /// All routes.
 fn routes() -> Vec<Route> {
     vec![
-        route!(GET "/healthz" fleet::healthz),
-        route!(GET "/metrics" fleet::metrics),
-        route!(GET "/openapi.json" document::openapi),
-        route!(GET "/v1/fleet" fleet::fleet),
-        route!(GET "/v1/placement" fleet::placement),
-        route!(GET "/v1/explain" fleet::explain),
-        route!(GET "/v1/sites" registry::sites),
-        route!(GET "/v1/sites/{site}" registry::site),
-        route!(PUT "/v1/sites/{site}" registry::put_site),
-        route!(DELETE "/v1/sites/{site}" registry::delete_site),
-        route!(GET "/v1/appliances" registry::appliances),
-        route!(GET "/v1/appliances/{id}" registry::appliance),
-        route!(PUT "/v1/appliances/{id}" registry::put_appliance),
-        route!(DELETE "/v1/appliances/{id}" registry::delete_appliance),
-        route!(GET "/v1/policy" registry::policy),
-        route!(PUT "/v1/policy" registry::put_policy),
-        route!(POST "/v1/appliances/{id}/enrolment" identity::appliance_enrolment),
-        route!(DELETE "/v1/appliances/{id}/identity" identity::revoke_appliance),
-        route!(DELETE "/v1/appliances/{id}/clone" identity::clone_gone),
-        route!(POST "/v1/fronts/{name}/enrolment" identity::front_enrolment),
-        route!(DELETE "/v1/fronts/{name}/identity" identity::revoke_front),
-        route!(GET "/v1/identities" identity::identities),
-        route!(GET "/v1/signing-keys" identity::signing_keys),
-        route!(POST "/v1/signing-keys" identity::rotate_signing_key),
-        route!(GET "/v1/assets" assets::assets),
-        route!(GET "/v1/assets/{asset}" assets::asset),
-        route!(PUT "/v1/assets/{asset}/versions/{version}" assets::ingest, INGEST_LEN_MAX),
-        route!(POST "/v1/playbacks" play::playbacks),
-        route!(GET "/v1/play/{file}" play::play),
-        route!(GET "/steer/v1/{session}" steer::steer),
-        route!(GET "/" pages::status),
-        route!(GET "/play" pages::player),
-        route!(GET "/assets/{*path}" pages::part),
+        route!(Nothing  GET    "/healthz" fleet::healthz),
+        route!(Viewer   GET    "/metrics" fleet::metrics),
+        route!(Service  GET    "/openapi.json" document::openapi),
+        route!(Viewer   GET    "/v1/fleet" fleet::fleet),
+        route!(Viewer   GET    "/v1/placement" fleet::placement),
+        route!(Viewer   GET    "/v1/explain" fleet::explain),
+        route!(Viewer   GET    "/v1/sites" registry::sites),
+        route!(Viewer   GET    "/v1/sites/{site}" registry::site),
+        route!(Operator PUT    "/v1/sites/{site}" registry::put_site),
+        route!(Operator DELETE "/v1/sites/{site}" registry::delete_site),
+        route!(Viewer   GET    "/v1/appliances" registry::appliances),
+        route!(Viewer   GET    "/v1/appliances/{id}" registry::appliance),
+        route!(Operator PUT    "/v1/appliances/{id}" registry::put_appliance),
+        route!(Operator DELETE "/v1/appliances/{id}" registry::delete_appliance),
+        route!(Viewer   GET    "/v1/policy" registry::policy),
+        route!(Operator PUT    "/v1/policy" registry::put_policy),
+        route!(Viewer   GET    "/v1/identities" identity::identities),
+        route!(Operator POST   "/v1/appliances/{id}/enrolment" identity::appliance_enrolment),
+        route!(Operator DELETE "/v1/appliances/{id}/identity" identity::revoke_appliance),
+        route!(Operator DELETE "/v1/appliances/{id}/clone" identity::clone_gone),
+        route!(Admin    POST   "/v1/fronts/{name}/enrolment" identity::front_enrolment),
+        route!(Admin    DELETE "/v1/fronts/{name}/identity" identity::revoke_front),
+        route!(Viewer   GET    "/v1/signing-keys" identity::signing_keys),
+        route!(Admin    POST   "/v1/signing-keys" identity::rotate_signing_key),
+        route!(Service  GET    "/v1/assets" assets::assets),
+        route!(Service  GET    "/v1/assets/{asset}" assets::asset),
+        route!(Operator PUT    "/v1/assets/{asset}/versions/{version}" assets::ingest,
+            INGEST_LEN_MAX),
+        route!(Service  POST   "/v1/playbacks" play::playbacks),
+        route!(Nothing  GET    "/v1/play/{file}" play::play),
+        route!(Nothing  GET    "/steer/v1/{session}" steer::steer),
+        route!(Admin    GET    "/v1/tokens" access::tokens),
+        route!(Admin    POST   "/v1/tokens" access::make_token),
+        route!(Admin    DELETE "/v1/tokens/{id}" access::delete_token),
+        route!(Service  GET    "/v1/session" access::session),
+        route!(Login    POST   "/v1/session" access::log_in),
+        route!(Service  DELETE "/v1/session" access::log_out),
+        route!(Admin    GET    "/v1/audit" access::audit),
+        route!(Nothing  GET    "/login" pages::login),
+        route!(Page     GET    "/" pages::status),
+        route!(Page     GET    "/play" pages::player),
+        route!(Nothing  GET    "/assets/{*path}" pages::part),
     ]
 }
 
@@ -104,15 +139,15 @@ fn routes() -> Vec<Route> {
 /// `ApplianceCaller` are for members, the others for strangers too.
 fn fleet_routes() -> Vec<Route> {
     vec![
-        route!(GET "/v1/authority" identity::authority),
-        route!(POST "/v1/enrol" identity::enrol, STRANGER_BODY_MAX),
-        route!(POST "/v1/renew" identity::renew, STRANGER_BODY_MAX),
-        route!(POST "/v1/appliances/{id}/report" appliances::report, REPORT_LEN_MAX),
-        route!(GET "/v1/appliances/{id}/manifest" appliances::manifest),
-        route!(GET "/v1/appliances/{id}/sources/{object}" sources::sources),
-        route!(GET "/v1/objects/{id}/blocks" appliances::blocks),
-        route!(GET "/v1/replica/snapshot" replica::replica_snapshot),
-        route!(GET "/v1/replica/keys" replica::replica_keys),
+        route!(Member GET "/v1/authority" identity::authority),
+        route!(Member POST "/v1/enrol" identity::enrol, STRANGER_BODY_MAX),
+        route!(Member POST "/v1/renew" identity::renew, STRANGER_BODY_MAX),
+        route!(Member POST "/v1/appliances/{id}/report" appliances::report, REPORT_LEN_MAX),
+        route!(Member GET "/v1/appliances/{id}/manifest" appliances::manifest),
+        route!(Member GET "/v1/appliances/{id}/sources/{object}" sources::sources),
+        route!(Member GET "/v1/objects/{id}/blocks" appliances::blocks),
+        route!(Member GET "/v1/replica/snapshot" replica::replica_snapshot),
+        route!(Member GET "/v1/replica/keys" replica::replica_keys),
     ]
 }
 
@@ -133,11 +168,19 @@ const FRONT_ROUTES: [&str; 11] = [
 ];
 
 /// The routes of this role.
-fn of_role(control: &Control, routes: Vec<Route>) -> Router<Arc<Control>> {
+fn of_role(control: &Arc<Control>, routes: Vec<Route>) -> Router<Arc<Control>> {
     let is_front = control.is_front();
     let here = |route: &Route| !is_front || FRONT_ROUTES.contains(&route.path);
     let mut router = Router::new();
-    for Route { path, handler, .. } in routes.into_iter().filter(here) {
+    for Route { method, path, needs, handler } in routes.into_iter().filter(here) {
+        let rule = Arc::new(guard::Rule { control: control.clone(), method, path, needs });
+        let handler = match needs {
+            Needs::Nothing | Needs::Member => handler,
+            Needs::Login => handler.route_layer(from_fn_with_state(rule, guard::guard_login)),
+            Needs::Service | Needs::Viewer | Needs::Page | Needs::Operator | Needs::Admin => {
+                handler.route_layer(from_fn_with_state(rule, guard::guard))
+            }
+        };
         router = router.route(path, handler);
     }
     if is_front { router.fallback(replica::ask_the_writer) } else { router }
@@ -162,7 +205,6 @@ pub fn router(control: Arc<Control>) -> Router {
     let router = if control.is_front() { router } else { router.fallback(pages::other) };
     router
         .layer(DefaultBodyLimit::max(Bytes::kib(256).as_usize()))
-        .layer(from_fn(whole))
         .layer(TimeoutLayer::with_status_code(StatusCode::REQUEST_TIMEOUT, REQUEST_MAX))
         .layer(from_fn_with_state(control.clone(), bound))
         .layer(from_fn_with_state(control.clone(), same_host))
@@ -238,12 +280,16 @@ async fn bound(State(control): Shared, request: Request, next: Next) -> Response
     next.run(request).await
 }
 
-/// Refuses what a stranger's web page could ask through an operator's browser under another name
-/// (DNS rebinding): only loopback names and the configured one are ours. Players' routes are open.
+/// Where everything is open, refuses what a stranger's web page could ask through an operator's
+/// browser under another name (DNS rebinding): only loopback names and the configured one are
+/// ours. Players' routes are open; where there are tokens, that name has no session.
 async fn same_host(State(control): Shared, request: Request, next: Next) -> Response {
     let path = request.uri().path();
     let is_open = path.starts_with(STEERING) || path.starts_with(PLAY);
-    if is_open || host(request.headers()).is_none_or(|host| is_ours(&control, host)) {
+    if is_open
+        || !control.access.is_open()
+        || host(request.headers()).is_none_or(|host| is_ours(&control, host))
+    {
         return next.run(request).await;
     }
     let detail =
@@ -257,9 +303,11 @@ fn host(headers: &HeaderMap) -> Option<&str> {
 
 fn is_ours(control: &Control, host: &str) -> bool {
     let public = control.config.public_url.as_ref();
-    if public.is_some_and(|url| url.authority() == host) {
-        return true;
-    }
+    public.is_some_and(|url| url.authority() == host) || is_loopback(host)
+}
+
+/// A name that means this machine, with a port or without.
+fn is_loopback(host: &str) -> bool {
     let name = match host.strip_prefix('[') {
         Some(rest) => rest.split(']').next(),
         None => host.split(':').next(),

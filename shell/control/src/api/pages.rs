@@ -1,7 +1,7 @@
 //! The status page and the player page, embedded when the binary was built.
 
-use axum::extract::{Path, Request};
-use axum::http::{HeaderValue, Method, StatusCode, header};
+use axum::extract::Path;
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
 use super::problem::Problem;
@@ -12,9 +12,18 @@ static PAGES: &[(&str, &[u8])] = &include!(concat!(env!("OUT_DIR"), "/pages.rs")
 /// The status page.
 #[utoipa::path(get, path = "/", tag = "pages",
     responses((status = 200, content_type = "text/html", body = String),
+        (status = 303, description = "To the login page"),
         (status = "default", response = Problem)))]
 pub(crate) async fn status() -> Response {
     page("index.html")
+}
+
+/// The login page.
+#[utoipa::path(get, path = "/login", tag = "pages",
+    responses((status = 200, content_type = "text/html", body = String),
+        (status = "default", response = Problem)))]
+pub(crate) async fn login() -> Response {
+    page("login.html")
 }
 
 /// The player page.
@@ -24,6 +33,7 @@ pub(crate) async fn status() -> Response {
         ("plain" = Option<String>, Query, description = "`1` to play without TLS"),
         ("buffer" = Option<u32>, Query, description = "Most seconds to buffer")),
     responses((status = 200, content_type = "text/html", body = String),
+        (status = 303, description = "To the login page"),
         (status = "default", response = Problem)))]
 pub(crate) async fn player() -> Response {
     page("play.html")
@@ -44,13 +54,9 @@ pub(crate) async fn part(Path(path): Path<String>) -> Response {
     response
 }
 
-/// Other files of the pages, such as an icon at the root; else 404.
-pub(crate) async fn other(request: Request) -> Response {
-    let name = request.uri().path().trim_start_matches('/');
-    if request.method() != Method::GET || find(name).is_none() {
-        return StatusCode::NOT_FOUND.into_response();
-    }
-    page(name)
+/// Everything else.
+pub(crate) async fn other() -> StatusCode {
+    StatusCode::NOT_FOUND
 }
 
 fn page(name: &str) -> Response {
@@ -67,6 +73,9 @@ fn page(name: &str) -> Response {
         (header::CONTENT_TYPE, HeaderValue::from_static(kind)),
         (header::CACHE_CONTROL, HeaderValue::from_static("no-cache")),
         (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
+        (header::REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
+        // The rest of the policy is in the pages; this part is obeyed in a header only.
+        (header::CONTENT_SECURITY_POLICY, HeaderValue::from_static("frame-ancestors 'none'")),
     ];
     (headers, content).into_response()
 }

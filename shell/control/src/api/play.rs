@@ -261,7 +261,8 @@ pub(super) fn steering_url(control: &Control, headers: &HeaderMap, sealed: &str)
     let asked = || host(headers).filter(|host| is_authority(host));
     let base = configured.unwrap_or_else(|| {
         let listen = control.config.listen.to_string();
-        format!("http://{}", asked().unwrap_or(&listen))
+        let scheme = if control.certificate.is_some() { "https" } else { "http" };
+        format!("{scheme}://{}", asked().unwrap_or(&listen))
     });
     format!("{base}/steer/v1/{sealed}")
 }

@@ -1,13 +1,14 @@
 //! Desired state that operators write: sites, appliances, policy.
 
-use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
+use axum::{Extension, Json};
 use director::{Policy, Registered};
 use model::topology::{Appliance, Prefix, Site, WEIGHT_MAX, Weight};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::guard::Said;
 use super::problem::Problem;
 use super::{Shared, named};
 
@@ -110,7 +111,7 @@ pub(crate) async fn put_site(
     State(control): Shared,
     Path(site): Path<String>,
     Json(body): Json<SiteBody>,
-) -> Result<Json<SiteOut>, Problem> {
+) -> Result<(Extension<Said>, Json<SiteOut>), Problem> {
     if PREFIXES_MAX < body.prefixes.len() {
         let detail = format!("a site has at most {PREFIXES_MAX} prefixes");
         return Err(Problem::bad_request(detail));
@@ -119,7 +120,8 @@ pub(crate) async fn put_site(
     let site = Site { id: named(&site)?, prefixes };
     let out = site_out(&site);
     control.put_site(site).await?;
-    Ok(Json(out))
+    let said = Said(format!("prefixes {}", out.prefixes.join(" ")));
+    Ok((Extension(said), Json(out)))
 }
 
 /// Removes a site in which no appliance stands.
@@ -164,14 +166,16 @@ pub(crate) async fn put_appliance(
     State(control): Shared,
     Path(id): Path<String>,
     Json(body): Json<ApplianceBody>,
-) -> Result<Json<ApplianceOut>, Problem> {
+) -> Result<(Extension<Said>, Json<ApplianceOut>), Problem> {
     let weight = Weight::new(body.weight)
         .ok_or_else(|| Problem::bad_request(format!("weight: use 1 to {WEIGHT_MAX}")))?;
     let id: model::id::ApplianceId = named(&id)?;
     control.put_appliance(Appliance { id: id.clone(), site: named(&body.site)?, weight }).await?;
     let state = control.state();
     let found = state.director.desired().appliances.get(&id).map(appliance_out);
-    found.map(Json).ok_or_else(|| no_appliance(id.as_str()))
+    let found = found.ok_or_else(|| no_appliance(id.as_str()))?;
+    let said = Said(format!("site {}, weight {}", found.site, found.weight));
+    Ok((Extension(said), Json(found)))
 }
 
 /// Removes an appliance for good: its copies are placed elsewhere.
@@ -200,7 +204,7 @@ pub(crate) async fn policy(State(control): Shared) -> Json<PolicyBody> {
 pub(crate) async fn put_policy(
     State(control): Shared,
     Json(body): Json<PolicyBody>,
-) -> Result<Json<PolicyBody>, Problem> {
+) -> Result<(Extension<Said>, Json<PolicyBody>), Problem> {
     let PolicyBody { copies, versions_kept } = body;
     if !(1..=64).contains(&copies) {
         return Err(Problem::bad_request("copies: use 1 to 64"));
@@ -209,7 +213,8 @@ pub(crate) async fn put_policy(
         return Err(Problem::bad_request("versions_kept: use 1 to 16"));
     }
     control.put_policy(Policy { copies, versions_kept }).await?;
-    Ok(Json(body))
+    let said = Said(format!("copies {copies}, versions_kept {versions_kept}"));
+    Ok((Extension(said), Json(body)))
 }
 
 fn site_out(site: &Site) -> SiteOut {

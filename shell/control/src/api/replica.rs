@@ -51,7 +51,7 @@ pub(crate) async fn replica_snapshot(
     responses((status = 200, body = Keys), (status = "default", response = Problem)))]
 pub(crate) async fn replica_keys(State(control): Shared, _: FrontCaller) -> Response {
     let no_store = [(header::CACHE_CONTROL, HeaderValue::from_static("no-store"))];
-    (no_store, Json(control.keys().secrets())).into_response()
+    (no_store, Json(control.keys().secrets(control.access.tokens().values()))).into_response()
 }
 
 /// For all that a front has no route for. The body is read, so that the connection stays open.

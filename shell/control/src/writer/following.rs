@@ -58,7 +58,7 @@ impl Control {
             heard: clock.unix(),
         };
         tracing::info!(generation = generation.0, "following the writer");
-        Ok(Self::assemble(Parts {
+        Self::assemble(Parts {
             front: Some(front),
             store: Own::none(),
             buckets: Own::none(),
@@ -66,12 +66,13 @@ impl Control {
             signing: Own::none(),
             identities: crate::identities::Identities::default(),
             own_renew_at: UnixSeconds(u64::MAX),
+            tokens: keys.api(),
             config,
             keys,
             tls,
             director,
             clock,
-        }))
+        })
     }
 
     /// Follows the writer until the process ends. The writer itself has nobody to follow.
@@ -118,6 +119,7 @@ impl Control {
         self.with_front(|front| front.heard = heard);
         // Keys first: whoever sees the new desired state should have them.
         if let Some(keys) = keys {
+            self.access.replace(keys.api());
             *self.keys.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(keys);
         }
         if let Some(Picture { generation, manifests, desired, issued }) = picture {

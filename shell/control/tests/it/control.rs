@@ -70,6 +70,11 @@ impl Running {
         self.state.path().join("state")
     }
 
+    /// Its settings.
+    pub(crate) fn file(&self) -> std::path::PathBuf {
+        self.state.path().join("control.toml")
+    }
+
     pub(crate) fn get(&self, path: &str) -> Answer {
         answer(self.agent.get(self.full(path)).call())
     }

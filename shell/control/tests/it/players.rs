@@ -182,10 +182,13 @@ fn every_counter_counts_something() {
     a1.report(&control);
     a1.report.sequence = 50;
     a1.report(&control);
+    let foreign = ureq::http::Request::delete(control.full("/v1/sites/a"));
+    let foreign = foreign.header("origin", "http://evil.example").body(String::new()).unwrap();
+    assert_eq!(control.send(foreign).status, 403);
     std::thread::sleep(std::time::Duration::from_millis(1200));
     let text = control.get("/metrics").text();
-    // A full house and a full disk are made by unit tests beside the code, and what happens to
-    // identities by the tests of `identity`.
+    // A full house and a full disk are made by unit tests beside the code, TLS and what happens to
+    // identities by the tests of `access` and `identity`.
     let elsewhere = [
         "nearcast_control_requests_shed_total",
         "nearcast_control_store_errors_total",
@@ -205,7 +208,7 @@ fn every_counter_counts_something() {
             counters += 1;
         }
     }
-    assert_eq!(counters, 14);
+    assert_eq!(counters, 15);
 }
 
 /// Three appliances that hold a film, and the keys that they check tokens with.

@@ -140,8 +140,8 @@ impl Fleet {
         }
         control.put("/v1/policy", &json!({ "copies": 2 }))?;
         for appliance in &mut self.appliances {
-            let code: Code =
-                control.post(&format!("/v1/appliances/{}/enrolment", appliance.name))?;
+            let code: Code = control
+                .post(&format!("/v1/appliances/{}/enrolment", appliance.name), &json!({}))?;
             appliance.enrol(&self.programs.appliance, &code).await?;
             appliance.start(&self.programs.appliance, &self.logs)?;
         }

@@ -1,0 +1,267 @@
+use super::*;
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::access::Token;
+use crate::writer::tests::open;
+
+/// A control plane that listens, with tokens.
+struct Running {
+    address: SocketAddr,
+    control: Arc<Control>,
+    serving: tokio::task::JoinHandle<anyhow::Result<()>>,
+    _state: tempfile::TempDir,
+}
+
+#[tokio::test]
+async fn every_route_lets_in_the_roles_that_it_should() {
+    let roles = [None, Some(Role::Service), Some(Role::Viewer), Some(Role::Operator)];
+    let roles: Vec<_> = roles.into_iter().chain([Some(Role::Admin)]).collect();
+    let mut table = String::new();
+    for role in &roles {
+        write!(table, "{:<9}", role.map_or("nobody".to_owned(), |role| role.to_string())).unwrap();
+    }
+    let mut rows: Vec<String> = vec![String::new(); crate::api::routes().len()];
+    for role in roles {
+        // One each: what is refused counts as an attempt.
+        let running = Running::start("").await;
+        let token = running.token(role).await;
+        for (row, route) in rows.iter_mut().zip(crate::api::routes()) {
+            let answer = running.ask(route.method, route.path, token.as_ref(), "").await;
+            let status = answer.split(' ').nth(1).unwrap();
+            let word = match status {
+                "401" | "403" => {
+                    let is_good = answer.contains("content-type: application/problem+json")
+                        && answer.contains("www-authenticate: Bearer realm=");
+                    assert!(is_good, "{} {}: {answer}", route.method, route.path);
+                    status
+                }
+                "303" => "login",
+                _ => "in",
+            };
+            write!(row, "{word:<9}").unwrap();
+        }
+    }
+    for (row, route) in rows.iter().zip(crate::api::routes()) {
+        write!(table, "\n{row}{} {}", route.method, route.path).unwrap();
+    }
+    insta::assert_snapshot!(table);
+}
+
+#[tokio::test]
+async fn without_a_token_this_machine_is_admin_until_there_is_one() {
+    let running = Running::bare("[serve]\npublic_url = \"https://c.example\"").await;
+    assert_eq!(running.status("GET", "/v1/audit", None, "").await, 200);
+    let by_proxy = running.raw("GET /v1/audit HTTP/1.1\r\nHost: c.example\r\n").await;
+    assert!(by_proxy.starts_with("HTTP/1.1 401 "), "a proxy lets others in: {by_proxy}");
+    // As the command line does it, beside the running process.
+    let store = &running.control.store;
+    let token = crate::access::issue_by_hand(store, "me", Role::Admin).await.unwrap();
+    running.control.refresh_access().await;
+    assert_eq!(running.status("GET", "/v1/audit", None, "").await, 401);
+    assert_eq!(running.status("GET", "/healthz", None, "").await, 200);
+    assert_eq!(running.status("GET", "/v1/audit", Some(&token), "").await, 200);
+}
+
+#[tokio::test]
+async fn wrong_tokens_are_refused_a_few_times_and_good_ones_always_get_in() {
+    let running = Running::start("").await;
+    let good = running.token(Some(Role::Viewer)).await.unwrap();
+    let wrong = Token::random();
+    let mut statuses = Vec::new();
+    for _ in 0..30 {
+        statuses.push(running.status("GET", "/v1/fleet", Some(&wrong), "").await);
+    }
+    assert_eq!((statuses[0], statuses[19], statuses[20], statuses[29]), (401, 401, 429, 429));
+    let answer = running.ask("GET", "/v1/fleet", Some(&wrong), "").await;
+    assert!(answer.contains("retry-after: 6") && answer.contains("invalid_token"), "{answer}");
+    assert_eq!(running.status("GET", "/v1/fleet", Some(&good), "").await, 200);
+    assert_eq!(running.status("GET", "/v1/fleet", None, "").await, 401);
+    let rows = running.control.metrics.rows();
+    let refused = rows.iter().find(|row| row.name.contains("requests_refused")).unwrap();
+    assert_eq!(refused.value, 32);
+}
+
+#[tokio::test]
+async fn a_change_stands_in_the_log_with_who_made_it_and_so_does_one_that_was_refused() {
+    let running = Running::start("").await;
+    let operator = running.token(Some(Role::Operator)).await.unwrap();
+    let viewer = running.token(Some(Role::Viewer)).await.unwrap();
+    let body = "{\"prefixes\":[\"10.0.0.0/8\"]}";
+    assert_eq!(running.send("PUT", "/v1/sites/s1", Some(&operator), body).await, 200);
+    assert_eq!(running.send("PUT", "/v1/sites/S!", Some(&operator), body).await, 400);
+    assert_eq!(running.send("PUT", "/v1/sites/s2", Some(&viewer), body).await, 403);
+    assert_eq!(running.send("PUT", "/v1/sites/s3", None, body).await, 401);
+    assert_eq!(running.send("GET", "/v1/sites", Some(&viewer), "").await, 200);
+    let lines = running.control.store.audit(i64::MAX, 4).await.unwrap();
+    let shown: Vec<String> = lines
+        .iter()
+        .rev()
+        .map(|(_, line)| {
+            let AuditEntry { name, role, peer, method, target, outcome, summary, .. } = line;
+            let who = format!(
+                "{} ({role:?}) {}",
+                name.as_deref().unwrap_or("nobody"),
+                peer.as_deref().unwrap()
+            );
+            format!("{who}: {method} {target}: {} {summary}", outcome.unwrap())
+        })
+        .collect();
+    insta::assert_snapshot!(shown.join("\n"));
+    assert_eq!(lines[3].1.token.as_deref(), Some(operator.id()));
+    for (_, line) in lines {
+        let text = format!("{line:?}");
+        assert!(!text.contains(&operator.text()[16..]), "no secret: {text}");
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_changed_when_the_log_cannot_be_written() {
+    let running = Running::start("").await;
+    let token = running.token(Some(Role::Admin)).await.unwrap();
+    running.control.store.hide_audit().await;
+    let body = "{\"prefixes\":[]}";
+    assert_eq!(running.send("PUT", "/v1/sites/s1", Some(&token), body).await, 500);
+    assert!(running.control.state().director.desired().sites.is_empty());
+}
+
+#[tokio::test]
+async fn a_browser_logs_in_and_is_not_used_by_other_sites() {
+    let running = Running::start("").await;
+    let token = running.token(Some(Role::Operator)).await.unwrap();
+    let own = format!("Origin: http://{}\r\n", running.address);
+    let wrong = running.log_in(&Token::random().text(), &own).await;
+    assert!(wrong.starts_with("HTTP/1.1 401 ") && !wrong.contains("set-cookie"), "{wrong}");
+    let foreign = running.log_in(&token.text(), "Origin: http://evil.example\r\n").await;
+    assert!(foreign.starts_with("HTTP/1.1 403 "), "{foreign}");
+    let answer = running.log_in(&token.text(), &own).await;
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    let line = answer.lines().find_map(|line| line.strip_prefix("set-cookie: ")).unwrap();
+    for part in ["; HttpOnly", "; SameSite=Strict", "; Path=/", "; Max-Age=43200"] {
+        assert!(line.contains(part), "{line}");
+    }
+    assert!(!line.contains(&token.text()[16..]), "the cookie is not the token");
+    let cookie = format!("Cookie: a=b; {}\r\n", line.split(';').next().unwrap());
+
+    let who = running.head("GET", "/v1/session", &cookie, "").await;
+    assert!(who.contains("\"role\":\"operator\"") && who.contains("\"open\":false"), "{who}");
+    let put = "/v1/sites/s1";
+    let body = "{\"prefixes\":[]}";
+    for (origin, status) in [
+        (own.clone(), "200"),
+        (String::new(), "403"),
+        ("Origin: null\r\n".to_owned(), "403"),
+        ("Origin: http://evil.example\r\n".to_owned(), "403"),
+    ] {
+        let answer = running.head("PUT", put, &format!("{cookie}{origin}"), body).await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{origin}: {answer}");
+    }
+    let out = running.head("DELETE", "/v1/session", &format!("{cookie}{own}"), "").await;
+    assert!(out.starts_with("HTTP/1.1 204 ") && out.contains("Max-Age=0"), "{out}");
+    let after = running.head("GET", "/v1/session", &cookie, "").await;
+    assert!(after.starts_with("HTTP/1.1 401 "), "{after}");
+    let page = running.head("GET", "/play?asset=film", "", "").await;
+    assert!(page.contains("location: /login#/play?asset=film"), "{page}");
+}
+
+#[tokio::test]
+async fn where_all_is_open_other_sites_may_not_change_anything() {
+    let running = Running::bare("").await;
+    let body = "{\"prefixes\":[]}";
+    let foreign = "Origin: http://evil.example\r\n";
+    let answer = running.head("PUT", "/v1/sites/s1", foreign, body).await;
+    assert!(answer.starts_with("HTTP/1.1 403 "), "{answer}");
+    let answer = running.head("PUT", "/v1/sites/s1", "", body).await;
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+}
+
+#[tokio::test]
+async fn tokens_are_made_listed_and_removed_but_for_the_last_admin() {
+    let running = Running::bare("").await;
+    let make = |name: &str, role: &str| format!("{{\"name\":\"{name}\",\"role\":\"{role}\"}}");
+    let first = running.send("POST", "/v1/tokens", None, &make("page", "viewer")).await;
+    assert_eq!(first, 409, "an admin comes first");
+    let answer = running.head("POST", "/v1/tokens", "", &make("ops", "admin")).await;
+    assert!(answer.starts_with("HTTP/1.1 201 ") && answer.contains("no-store"), "{answer}");
+    let text = answer.split("\"token\":\"").nth(1).unwrap().split('"').next().unwrap();
+    let admin: Token = text.parse().unwrap();
+    assert_eq!(running.send("POST", "/v1/tokens", Some(&admin), &make("b", "root")).await, 422);
+    let service = make("web", "service");
+    assert_eq!(running.send("POST", "/v1/tokens", Some(&admin), &service).await, 201);
+    let list = running.ask("GET", "/v1/tokens", Some(&admin), "").await;
+    assert!(list.contains("\"web\"") && !list.contains(&admin.text()[16..]), "{list}");
+    let path = format!("/v1/tokens/{}", admin.id());
+    assert_eq!(running.send("DELETE", &path, Some(&admin), "").await, 409, "the last admin");
+    let other = running.token(Some(Role::Admin)).await.unwrap();
+    assert_eq!(running.send("DELETE", &path, Some(&other), "").await, 204);
+    assert_eq!(running.send("DELETE", &path, Some(&other), "").await, 404);
+    assert_eq!(running.send("GET", "/v1/tokens", Some(&admin), "").await, 401, "at once");
+}
+
+impl Running {
+    /// With one admin, so that nothing is open.
+    async fn start(settings: &str) -> Self {
+        let running = Self::bare(settings).await;
+        running.token(Some(Role::Admin)).await;
+        running
+    }
+
+    async fn bare(settings: &str) -> Self {
+        let (state, control) = open(settings).await;
+        let (address, listeners) = crate::serve::tests::listeners().await;
+        let serving = crate::serve::serve(control.clone(), listeners, std::future::pending());
+        Self { address, control, serving: tokio::spawn(serving), _state: state }
+    }
+
+    async fn token(&self, role: Option<Role>) -> Option<Token> {
+        let role = role?;
+        Some(self.control.make_token(&role.to_string(), role).await.unwrap().0)
+    }
+
+    async fn status(&self, method: &str, path: &str, token: Option<&Token>, body: &str) -> u16 {
+        let answer = self.ask(method, path, token, body).await;
+        answer.split(' ').nth(1).unwrap().parse().unwrap()
+    }
+
+    async fn send(&self, method: &str, path: &str, token: Option<&Token>, body: &str) -> u16 {
+        self.status(method, path, token, body).await
+    }
+
+    async fn ask(&self, method: &str, path: &str, token: Option<&Token>, body: &str) -> String {
+        let extra = token.map(|token| format!("Authorization: bearer {}\r\n", token.text()));
+        self.head(method, path, &extra.unwrap_or_default(), body).await
+    }
+
+    async fn log_in(&self, token: &str, extra: &str) -> String {
+        self.head("POST", "/v1/session", extra, &format!("{{\"token\":\"{token}\"}}")).await
+    }
+
+    async fn head(&self, method: &str, path: &str, extra: &str, body: &str) -> String {
+        let path = path.replace(['{', '}', '*'], "");
+        let (address, len) = (self.address, body.len());
+        self.raw(&format!(
+            "{method} {path} HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/json\r\n\
+             Content-Length: {len}\r\n{extra}Connection: close\r\n\r\n{body}"
+        ))
+        .await
+    }
+
+    async fn raw(&self, request: &str) -> String {
+        let mut stream = TcpStream::connect(self.address).await.unwrap();
+        stream.write_all(request.as_bytes()).await.unwrap();
+        if !request.contains("\r\n\r\n") {
+            stream.write_all(b"Connection: close\r\n\r\n").await.unwrap();
+        }
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        answer
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.serving.abort();
+    }
+}

@@ -1,0 +1,254 @@
+//! Tokens and the audit log on disk.
+
+use model::units::UnixSeconds;
+
+use super::{Result, Store, StoreError, signed, unsigned};
+use crate::access::{Known, Role};
+
+/// A line of the audit log, as it begins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct AuditEntry {
+    /// When.
+    pub(crate) at: UnixSeconds,
+    /// Id of the token; none for nobody, and where all is open.
+    pub(crate) token: Option<String>,
+    /// Its name.
+    pub(crate) name: Option<String>,
+    /// Its role; none for nobody.
+    pub(crate) role: Option<Role>,
+    /// Address that asked; none for the command line.
+    pub(crate) peer: Option<String>,
+    /// HTTP method, or the program's name.
+    pub(crate) method: String,
+    /// Path with the names of its parts, as the document has it.
+    pub(crate) route: String,
+    /// Path as asked for.
+    pub(crate) target: String,
+    /// HTTP status; none while it is under way, and for ever after a crash.
+    pub(crate) outcome: Option<u16>,
+    /// What was changed, or why not.
+    pub(crate) summary: String,
+}
+
+impl Store {
+    /// All tokens.
+    pub(crate) async fn tokens(&self) -> Result<Vec<Known>> {
+        type Row = (String, String, String, Vec<u8>, i64, Option<i64>);
+        let query = sqlx::query_as("SELECT id, name, role, hash, created, last_used FROM tokens");
+        let rows: Vec<Row> = query.fetch_all(&self.pool).await?;
+        let token = |(id, name, role, hash, created, last_used): Row| {
+            Ok(Known {
+                role: self::role(&role)?,
+                hash: super::fixed(&hash)?,
+                created: UnixSeconds(unsigned(created)?),
+                last_used: last_used.map(unsigned).transpose()?.map(UnixSeconds),
+                id,
+                name,
+            })
+        };
+        rows.into_iter().map(token).collect()
+    }
+
+    /// Adds a token.
+    pub(crate) async fn put_token(&self, token: &Known) -> Result<()> {
+        sqlx::query(
+            "INSERT INTO tokens (id, name, role, hash, created) VALUES (?1, ?2, ?3, ?4, ?5)",
+        )
+        .bind(&token.id)
+        .bind(&token.name)
+        .bind(token.role.to_string())
+        .bind(token.hash.as_slice())
+        .bind(signed(token.created.0)?)
+        .execute(&self.pool)
+        .await?;
+        Ok(())
+    }
+
+    /// Removes a token.
+    pub(crate) async fn delete_token(&self, id: &str) -> Result<()> {
+        let query = sqlx::query("DELETE FROM tokens WHERE id = ?1").bind(id);
+        query.execute(&self.pool).await?;
+        Ok(())
+    }
+
+    /// Notes when a token was used.
+    pub(crate) async fn put_used(&self, id: &str, at: UnixSeconds) -> Result<()> {
+        let query = sqlx::query("UPDATE tokens SET last_used = ?2 WHERE id = ?1");
+        query.bind(id).bind(signed(at.0)?).execute(&self.pool).await?;
+        Ok(())
+    }
+
+    /// Adds a line to the audit log and says its number.
+    pub(crate) async fn begin_audit(&self, entry: &AuditEntry) -> Result<i64> {
+        let done = sqlx::query(
+            "INSERT INTO audit
+             (at, token, name, role, peer, method, route, target, outcome, summary)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+        )
+        .bind(signed(entry.at.0)?)
+        .bind(&entry.token)
+        .bind(&entry.name)
+        .bind(entry.role.map(|role| role.to_string()))
+        .bind(&entry.peer)
+        .bind(&entry.method)
+        .bind(&entry.route)
+        .bind(&entry.target)
+        .bind(entry.outcome)
+        .bind(&entry.summary)
+        .execute(&self.pool)
+        .await?;
+        let id = done.last_insert_rowid();
+        if id % PRUNED_EVERY == 0 {
+            self.prune_audit(entry.at).await?;
+        }
+        Ok(id)
+    }
+
+    /// Says in the audit log what came of a request.
+    pub(crate) async fn end_audit(&self, id: i64, outcome: u16, summary: &str) -> Result<()> {
+        sqlx::query("UPDATE audit SET outcome = ?2, summary = ?3 WHERE id = ?1")
+            .bind(id)
+            .bind(outcome)
+            .bind(summary)
+            .execute(&self.pool)
+            .await?;
+        Ok(())
+    }
+
+    /// Lines of the audit log before this number, newest first, with their numbers.
+    pub(crate) async fn audit(&self, before: i64, count: u32) -> Result<Vec<(i64, AuditEntry)>> {
+        type Row = (
+            i64,
+            i64,
+            Option<String>,
+            Option<String>,
+            Option<String>,
+            Option<String>,
+            String,
+            String,
+            String,
+            Option<u16>,
+            String,
+        );
+        let rows: Vec<Row> = sqlx::query_as(
+            "SELECT id, at, token, name, role, peer, method, route, target, outcome, summary
+             FROM audit WHERE id < ?1 ORDER BY id DESC LIMIT ?2",
+        )
+        .bind(before)
+        .bind(count)
+        .fetch_all(&self.pool)
+        .await?;
+        let entry = |row: Row| {
+            let (id, at, token, name, role, peer, method, route, target, outcome, summary) = row;
+            let role = role.as_deref().map(self::role).transpose()?;
+            let at = UnixSeconds(unsigned(at)?);
+            let entry =
+                AuditEntry { at, token, name, role, peer, method, route, target, outcome, summary };
+            Ok((id, entry))
+        };
+        rows.into_iter().map(entry).collect()
+    }
+
+    /// Keeps the log within its bounds. What nobody with a token asked for has a small bound of its
+    /// own, so that strangers cannot push out what operators did.
+    async fn prune_audit(&self, now: UnixSeconds) -> Result<()> {
+        let oldest = now.0.saturating_sub(AUDIT_AGE_MAX_S);
+        let query = sqlx::query("DELETE FROM audit WHERE at < ?1").bind(signed(oldest)?);
+        query.execute(&self.pool).await?;
+        for (whose, most) in AUDIT_ROWS_MAX {
+            // The text is ours: one of two.
+            let sql = sqlx::AssertSqlSafe(format!(
+                "DELETE FROM audit WHERE {whose} AND id <= (SELECT id FROM audit WHERE {whose}
+                 ORDER BY id DESC LIMIT 1 OFFSET ?1)"
+            ));
+            sqlx::query(sql).bind(most).execute(&self.pool).await?;
+        }
+        Ok(())
+    }
+}
+
+fn role(text: &str) -> Result<Role> {
+    text.parse().map_err(|error| StoreError::Damaged(format!("a token: {error}")))
+}
+
+/// Lines of nobody, and of everybody else: 100,000 together, about 20 MB.
+const AUDIT_ROWS_MAX: [(&str, u32); 2] = [("role IS NULL", 10_000), ("role IS NOT NULL", 90_000)];
+
+/// A year, and the time in which somebody looks into it.
+const AUDIT_AGE_MAX_S: u64 = 400 * 86_400;
+
+/// The log is cut to its bounds at every so many lines, which it may have beyond them.
+const PRUNED_EVERY: i64 = 500;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_log_is_bounded_and_strangers_push_nobody_out() {
+        let state = tempfile::tempdir().unwrap();
+        let store = Store::open(state.path()).await.unwrap();
+        let day = 86_400;
+        let now = UnixSeconds(1000 * day);
+        let old = UnixSeconds(500 * day);
+        store.begin_audit(&entry(old, Some(Role::Admin))).await.unwrap();
+        let first = store.begin_audit(&entry(now, Some(Role::Operator))).await.unwrap();
+        // As many at once as the API would write in a year.
+        fill(&store, now, "NULL", 120_000).await;
+        store.prune_audit(now).await.unwrap();
+        let lines = store.audit(i64::MAX, 200_000).await.unwrap();
+        assert_eq!(lines.len(), 10_001);
+        assert!(lines.iter().all(|(_, line)| line.at == now), "the old one is gone");
+        assert_eq!(lines.last().map(|(id, _)| *id), Some(first), "an operator's line stays");
+        fill(&store, now, "'admin'", 120_000).await;
+        store.prune_audit(now).await.unwrap();
+        assert_eq!(store.audit(i64::MAX, 200_000).await.unwrap().len(), 100_000);
+        let id = loop {
+            let id = store.begin_audit(&entry(now, Some(Role::Admin))).await.unwrap();
+            if id % PRUNED_EVERY == 0 {
+                break id;
+            }
+        };
+        let lines = store.audit(i64::MAX, 200_000).await.unwrap();
+        assert_eq!((lines.len(), lines[0].0), (100_000, id), "new lines keep it bounded");
+    }
+
+    #[tokio::test]
+    async fn a_line_is_there_before_it_has_an_outcome() {
+        let state = tempfile::tempdir().unwrap();
+        let store = Store::open(state.path()).await.unwrap();
+        let mut begun = entry(UnixSeconds(7), Some(Role::Admin));
+        let id = store.begin_audit(&begun).await.unwrap();
+        assert_eq!(store.audit(i64::MAX, 9).await.unwrap(), [(id, begun.clone())]);
+        store.end_audit(id, 200, "copies 3").await.unwrap();
+        begun.outcome = Some(200);
+        begun.summary = "copies 3".to_owned();
+        assert_eq!(store.audit(id + 1, 9).await.unwrap(), [(id, begun)]);
+        assert!(store.audit(id, 9).await.unwrap().is_empty());
+    }
+
+    fn entry(at: UnixSeconds, role: Option<Role>) -> AuditEntry {
+        AuditEntry {
+            at,
+            token: role.map(|_| "0123456789ab".to_owned()),
+            name: role.map(|_| "ops".to_owned()),
+            role,
+            peer: Some("192.0.2.1".to_owned()),
+            method: "PUT".to_owned(),
+            route: "/v1/policy".to_owned(),
+            target: "/v1/policy".to_owned(),
+            outcome: None,
+            summary: String::new(),
+        }
+    }
+
+    async fn fill(store: &Store, at: UnixSeconds, role: &str, count: u32) {
+        let sql = sqlx::AssertSqlSafe(format!(
+            "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {count})
+             INSERT INTO audit (at, role, method, route, target, summary)
+             SELECT {}, {role}, 'PUT', '/', '/', '' FROM n",
+            at.0
+        ));
+        sqlx::raw_sql(sql).execute(&store.pool).await.unwrap();
+    }
+}

@@ -1,0 +1,224 @@
+//! `nearcast token`, `audit`, `enrol-code`, `revoke`: who may do what, and who did.
+
+use anyhow::ensure;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::control::{Where, encoded};
+use crate::output::{self, Cell, Table, Tone, ago};
+
+/// What `nearcast token` is told.
+#[derive(Debug, clap::Args)]
+pub(crate) struct TokenArgs {
+    #[command(subcommand)]
+    verb: TokenVerb,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum TokenVerb {
+    /// List the API tokens, without their secrets
+    List(ListArgs),
+    /// Make an API token and print it: it is shown this one time
+    Make(MakeArgs),
+    /// Remove an API token; logins with it end
+    Remove(RemoveArgs),
+}
+
+#[derive(Debug, clap::Args)]
+struct ListArgs {
+    #[command(flatten)]
+    control: Where,
+    /// Print what control says as one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+struct MakeArgs {
+    /// What it allows: viewer, operator, admin, or service (only starts playbacks)
+    #[arg(long)]
+    role: String,
+    /// Whose it is, or what uses it
+    #[arg(long)]
+    name: String,
+    #[command(flatten)]
+    control: Where,
+    /// Print what control says as one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+struct RemoveArgs {
+    /// Its id, as `nearcast token list` has it
+    id: String,
+    #[command(flatten)]
+    control: Where,
+}
+
+/// What `nearcast audit` is told.
+#[derive(Debug, clap::Args)]
+pub(crate) struct AuditArgs {
+    /// How many lines, newest first
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    count: usize,
+    #[command(flatten)]
+    control: Where,
+    /// Print the lines as one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// What `nearcast enrol-code` is told.
+#[derive(Debug, clap::Args)]
+pub(crate) struct EnrolArgs {
+    /// Which appliance
+    appliance: String,
+    #[command(flatten)]
+    control: Where,
+    /// Print what control says as one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// What `nearcast revoke` is told.
+#[derive(Debug, clap::Args)]
+pub(crate) struct RevokeArgs {
+    /// Which appliance
+    appliance: String,
+    #[command(flatten)]
+    control: Where,
+}
+
+#[derive(Debug, Deserialize)]
+struct Token {
+    id: String,
+    name: String,
+    role: String,
+    created_unix_s: u64,
+    last_used_unix_s: Option<u64>,
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+struct AuditPage {
+    lines: Vec<Value>,
+    next: Option<i64>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct AuditLine {
+    at_unix_s: u64,
+    name: Option<String>,
+    role: Option<String>,
+    peer: Option<String>,
+    method: String,
+    target: String,
+    outcome: Option<u16>,
+    summary: String,
+}
+
+/// Lists, makes or removes API tokens.
+pub(crate) fn token(args: &TokenArgs) -> anyhow::Result<()> {
+    match &args.verb {
+        TokenVerb::List(args) => list(args),
+        TokenVerb::Make(args) => make(args),
+        TokenVerb::Remove(args) => {
+            let id = encoded(&args.id);
+            args.control.client()?.delete(&format!("/v1/tokens/{id}"))?;
+            output::line(&format!("token {} is removed, and its logins have ended", args.id))
+        }
+    }
+}
+
+fn list(args: &ListArgs) -> anyhow::Result<()> {
+    let tokens: Vec<Value> = args.control.client()?.get("/v1/tokens")?;
+    if args.json {
+        return output::json(&json!({ "tokens": tokens }));
+    }
+    let mut table = Table::new(&["ID", "ROLE", "NAME", "MADE", "LAST USED"]);
+    for token in tokens {
+        let token: Token = serde_json::from_value(token)?;
+        let used = token.last_used_unix_s.map_or_else(|| "never".to_owned(), ago);
+        let made = ago(token.created_unix_s);
+        table.row(vec![
+            token.id.into(),
+            token.role.into(),
+            token.name.into(),
+            made.into(),
+            used.into(),
+        ]);
+    }
+    table.print()
+}
+
+fn make(args: &MakeArgs) -> anyhow::Result<()> {
+    let body = json!({ "role": args.role, "name": args.name });
+    let made: Value = args.control.client()?.post("/v1/tokens", &body)?;
+    if args.json { output::json(&made) } else { output::line(text(&made, "token")?) }
+}
+
+/// Shows who changed something, or tried to.
+pub(crate) fn audit(args: &AuditArgs) -> anyhow::Result<()> {
+    ensure!((1..=COUNT_MAX).contains(&args.count), "--count: use 1 to {COUNT_MAX}");
+    let control = args.control.client()?;
+    let mut lines = Vec::new();
+    let mut before = String::new();
+    while lines.len() < args.count {
+        let limit = (args.count - lines.len()).min(PAGE);
+        let page: AuditPage = control.get(&format!("/v1/audit?limit={limit}{before}"))?;
+        lines.extend(page.lines);
+        let Some(next) = page.next else { break };
+        before = format!("&before={next}");
+    }
+    if args.json {
+        return output::json(&json!({ "lines": lines }));
+    }
+    let mut table = Table::new(&["WHEN", "WHO", "ROLE", "FROM", "WHAT", ">OUTCOME", "SUMMARY"]);
+    for line in lines {
+        let line: AuditLine = serde_json::from_value(line)?;
+        let tone = match line.outcome {
+            Some(200..=399) => Tone::Good,
+            Some(_) => Tone::Warn,
+            None => Tone::Bad,
+        };
+        let outcome = line.outcome.map_or_else(|| "?".to_owned(), |status| status.to_string());
+        table.row(vec![
+            ago(line.at_unix_s).into(),
+            line.name.unwrap_or_else(|| "nobody".to_owned()).into(),
+            line.role.unwrap_or_default().into(),
+            line.peer.unwrap_or_default().into(),
+            format!("{} {}", line.method, line.target).into(),
+            Cell::new(outcome, tone),
+            Cell::new(line.summary, Tone::Dim),
+        ]);
+    }
+    table.print()
+}
+
+/// Makes a one-time code for a new appliance.
+pub(crate) fn enrol_code(args: &EnrolArgs) -> anyhow::Result<()> {
+    let path = format!("/v1/appliances/{}/enrolment", encoded(&args.appliance));
+    let made: Value = args.control.client()?.post(&path, &json!({}))?;
+    if args.json { output::json(&made) } else { output::line(text(&made, "code")?) }
+}
+
+/// Refuses an appliance's identity from now on.
+pub(crate) fn revoke(args: &RevokeArgs) -> anyhow::Result<()> {
+    let id = &args.appliance;
+    let path = format!("/v1/appliances/{}/identity", encoded(id));
+    args.control.client()?.delete(&path)?;
+    output::line(&format!("the identity of {id} is refused from now on"))
+}
+
+fn text<'a>(value: &'a Value, field: &str) -> anyhow::Result<&'a str> {
+    value[field]
+        .as_str()
+        .ok_or_else(|| anyhow::anyhow!("control's answer has no {field}: is it of this version?"))
+}
+
+/// Lines of the audit log that are asked for at once: as many as control gives.
+const PAGE: usize = 1000;
+
+/// As many as control keeps.
+const COUNT_MAX: usize = 100_000;

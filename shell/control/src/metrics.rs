@@ -34,6 +34,8 @@ pub(crate) struct Metrics {
     pub(crate) steering_failovers: Counter,
     /// Requests refused because too many were under way.
     pub(crate) requests_shed: Counter,
+    /// Reports that were asked to come again because too many were being read.
+    pub(crate) reports_shed: Counter,
     /// Writes to the database that failed.
     pub(crate) store_errors: Counter,
     /// Versions that were ingested, or made current again.
@@ -105,6 +107,11 @@ impl Metrics {
                 "nearcast_control_requests_shed_total",
                 "Requests answered 503 because too many were under way",
                 &self.requests_shed,
+            ),
+            row(
+                "nearcast_control_reports_shed_total",
+                "Reports that were asked to come again because too many were being read",
+                &self.reports_shed,
             ),
             row(
                 "nearcast_control_store_errors_total",

@@ -31,6 +31,8 @@ use model::units::Bytes;
 use tower_http::compression::CompressionLayer;
 use tower_http::timeout::TimeoutLayer;
 
+pub(crate) use appliances::report_room;
+
 use crate::writer::{Control, INGEST_LEN_MAX, REPORT_LEN_MAX};
 use guard::cookie;
 use problem::Problem;

@@ -97,7 +97,6 @@ fn run(cli: &Cli) -> Result<()> {
         Verb::Outage(args) => outage::run(args),
         Verb::Odd(args) => odd::run(args),
         Verb::Sample(args) => sample::run(args),
-        Verb::Odd(args) => odd::run(args),
         Verb::Storm(args) => storm::run(args),
         Verb::Token(args) => token::run(args),
     }

@@ -238,7 +238,7 @@ async fn whole(request: Request, next: Next) -> Response {
 /// and hears why.
 async fn read_small(request: Request, next: Next) -> Response {
     let len = request.headers().get(header::CONTENT_LENGTH).and_then(|len| len.to_str().ok());
-    if !len.and_then(|len| len.parse().ok()).is_some_and(|len: usize| len <= SMALL_MAX) {
+    if len.and_then(|len| len.parse().ok()).is_none_or(|len: usize| SMALL_MAX < len) {
         return next.run(request).await;
     }
     let (parts, body) = request.into_parts();

@@ -65,7 +65,8 @@ pub(crate) struct Args {
     /// Keep configurations, logs and drives when the demo ends, and say where
     #[arg(long)]
     keep: bool,
-    /// Take all ports from this one on [default: 8443, 8480, 9443, 8080 and 8081, or the next free ones]
+    /// Take all ports from this one on [default: 8443, 8480, 9443, 8080, 8081, or the next free
+    /// ones]
     #[arg(long, value_name = "PORT")]
     ports_from: Option<u16>,
     /// Directory of the browser script [default: tools/browser of the checkout]

@@ -285,14 +285,16 @@ pub(crate) async fn explain(
 
 /// Whether the process runs.
 #[utoipa::path(get, path = "/healthz", tag = "fleet",
-    responses((status = 200, body = BTreeMap<String, String>)))]
+    responses((status = 200, body = BTreeMap<String, String>),
+        (status = "default", response = Problem)))]
 pub(crate) async fn healthz() -> Json<BTreeMap<&'static str, &'static str>> {
     Json(BTreeMap::from([("status", "ok")]))
 }
 
 /// Metrics in the text format of Prometheus.
 #[utoipa::path(get, path = "/metrics", tag = "fleet",
-    responses((status = 200, content_type = "text/plain", body = String)))]
+    responses((status = 200, content_type = "text/plain", body = String),
+        (status = "default", response = Problem)))]
 pub(crate) async fn metrics(State(control): Shared) -> Response {
     let mut rows = control.metrics.rows();
     rows.extend(control.metrics.identity_rows());

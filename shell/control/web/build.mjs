@@ -9,7 +9,7 @@ import { fileURLToPath } from "node:url";
 
 const ROOT = path.dirname(fileURLToPath(import.meta.url));
 const DIST = path.join(ROOT, "dist");
-const PAGES = ["index", "play"];
+const PAGES = ["index", "play", "login"];
 
 rmSync(DIST, { recursive: true, force: true });
 const result = await build({
@@ -17,6 +17,8 @@ const result = await build({
   entryPoints: [
     { in: "src/status/main.ts", out: "index" },
     { in: "src/play/main.ts", out: "play" },
+    { in: "src/login/main.ts", out: "login" },
+    { in: "src/style/login.css", out: "login" },
     { in: "src/style/index.css", out: "index" },
     { in: "src/style/play.css", out: "play" },
     { in: "src/icon.svg", out: "icon" },

@@ -84,7 +84,8 @@ pub(crate) struct SessionOut {
 #[into_params(parameter_in = Query)]
 pub(crate) struct AuditQuery {
     /// Only lines before this number: `next` of the page before.
-    before: Option<u32>,
+    #[param(minimum = 1)]
+    before: Option<i64>,
     /// Most lines to give, 1 to 1000. Default 100.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<u32>,
@@ -220,7 +221,10 @@ pub(crate) async fn audit(
     if !(1..=1000).contains(&limit) {
         return Err(Problem::bad_request("limit: use 1 to 1000"));
     }
-    let before = before.map_or(i64::MAX, i64::from);
+    let before = before.unwrap_or(i64::MAX);
+    if before < 1 {
+        return Err(Problem::bad_request("before: use 1 or more"));
+    }
     let lines = control.store.audit(before, limit).await.map_err(ChangeError::from)?;
     let is_full = usize::try_from(limit).is_ok_and(|limit| lines.len() == limit);
     let next = lines.last().map(|(id, _)| *id).filter(|_| is_full);

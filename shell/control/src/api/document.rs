@@ -1,8 +1,9 @@
 //! The OpenAPI 3.1 document of the API, made from the handlers.
 
 use axum::Json;
+use utoipa::openapi::path::ParameterIn;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
-use utoipa::openapi::{OpenApi, RefOr};
+use utoipa::openapi::{OpenApi, RefOr, Schema};
 use utoipa::{Modify, OpenApi as _};
 
 use super::problem::Problem;
@@ -74,7 +75,7 @@ use super::{
     components(responses(Problem)),
     tags((name = "members", description = "On the fleet's address only ([fleet] listen), over TLS \
         1.3, where members show their certificates")),
-    modifiers(&Describe, &Secure)
+    modifiers(&Describe, &Names, &Secure)
 )]
 struct Document;
 
@@ -96,6 +97,42 @@ impl Modify for Describe {
         }
     }
 }
+
+/// Says what names look like, where they stand in a path.
+struct Names;
+
+impl Modify for Names {
+    fn modify(&self, document: &mut OpenApi) {
+        for (path, item) in &mut document.paths.paths {
+            let pattern = |name: &str| match (name, path.as_str()) {
+                ("id", path) if path.starts_with("/v1/objects/") => OBJECT_PATTERN,
+                ("object", _) => OBJECT_PATTERN,
+                ("id", path) if path.starts_with("/v1/tokens/") => TOKEN_PATTERN,
+                _ => NAME_PATTERN,
+            };
+            let operations = [&mut item.get, &mut item.put, &mut item.post, &mut item.delete];
+            let parameters = operations.into_iter().flatten().flat_map(|o| &mut o.parameters);
+            for parameter in parameters.flatten() {
+                let RefOr::T(parameter) = parameter else { continue };
+                let is_name = NAMES.contains(&parameter.name.as_str())
+                    && parameter.parameter_in == ParameterIn::Path;
+                if let (true, Some(RefOr::T(Schema::Object(object)))) =
+                    (is_name, &mut parameter.schema)
+                {
+                    object.pattern = Some(pattern(&parameter.name).to_owned());
+                }
+            }
+        }
+    }
+}
+
+/// Parameters that are names or ids, as opposed to files.
+const NAMES: [&str; 6] = ["id", "site", "asset", "version", "name", "object"];
+
+/// The rule of `model::id`: up to 63 of these.
+const NAME_PATTERN: &str = "^[a-z0-9][a-z0-9._-]{0,62}$";
+const OBJECT_PATTERN: &str = "^[0-9a-f]{64}$";
+const TOKEN_PATTERN: &str = "^[0-9a-f]{12}$";
 
 /// Says which operations need a token, from the table of routes.
 struct Secure;
@@ -137,7 +174,7 @@ const ROLES: &str = "A token that nearcast-control token, or POST /v1/tokens, ha
 /// This document.
 #[utoipa::path(get, path = "/openapi.json", tag = "fleet",
     responses((status = 200, content_type = "application/json", body = serde_json::Value,
-        description = "OpenAPI 3.1")))]
+        description = "OpenAPI 3.1"), (status = "default", response = Problem)))]
 pub(crate) async fn openapi() -> Json<OpenApi> {
     Json(Document::openapi())
 }

@@ -287,7 +287,8 @@ pub(crate) async fn explain(
 /// reported; with none in sight, ten seconds.
 #[utoipa::path(get, path = "/healthz", tag = "fleet",
     responses((status = 200, body = BTreeMap<String, String>),
-        (status = 503, description = "Just started: ask another one of the list")))]
+        (status = 503, description = "Just started: ask another one of the list"),
+        (status = "default", response = Problem)))]
 pub(crate) async fn healthz(State(control): Shared) -> Response {
     let is_ready = READY_AFTER <= control.clock.now().since(Instant(0)) || knows_somebody(&control);
     let (status, word) = match is_ready {
@@ -308,7 +309,8 @@ const READY_AFTER: Nanos = Nanos::seconds(10);
 
 /// Metrics in the text format of Prometheus.
 #[utoipa::path(get, path = "/metrics", tag = "fleet",
-    responses((status = 200, content_type = "text/plain", body = String)))]
+    responses((status = 200, content_type = "text/plain", body = String),
+        (status = "default", response = Problem)))]
 pub(crate) async fn metrics(State(control): Shared) -> Response {
     let mut rows = control.metrics.rows();
     rows.extend(control.metrics.identity_rows());

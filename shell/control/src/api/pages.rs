@@ -31,7 +31,7 @@ pub(crate) async fn login() -> Response {
     params(("asset" = Option<String>, Query, description = "What to play"),
         ("player" = Option<String>, Query, description = "`hls` or `dash`"),
         ("plain" = Option<String>, Query, description = "`1` to play without TLS"),
-        ("buffer" = Option<u32>, Query, description = "Most seconds to buffer")),
+        ("buffer" = Option<String>, Query, description = "Most seconds to buffer")),
     responses((status = 200, content_type = "text/html", body = String),
         (status = 303, description = "To the login page"),
         (status = "default", response = Problem)))]

@@ -123,6 +123,8 @@ export const appliancesOf = (fleet: Fleet): Appliance[] =>
 async function ask(): Promise<Fleet> {
   const signal = AbortSignal.timeout(TIMEOUT_MS);
   const response = await fetch("/v1/fleet", { signal, cache: "no-store" });
+  // The login has ended, or the token is gone: the page cannot go on without one.
+  if (response.status === 401) location.assign(`/login#${location.pathname}${location.search}`);
   if (!response.ok) throw new Error(`control answered ${response.status}`);
   return (await response.json()) as Fleet;
 }

@@ -15,6 +15,7 @@ import { Card, type CardItem } from "./card";
 import { History } from "./history";
 import { Plot } from "./plot";
 import { Rates } from "./rates";
+import { showSession } from "./session";
 import { Tables } from "./tables";
 import { verdictOf, type Concern, type Verdict } from "./verdict";
 
@@ -163,3 +164,5 @@ watchFleet((sight) => {
   if (sight.fleet) showFleet(sight.fleet, !silent(sight), sight.age_ms);
   else if (silent(sight)) setText(title, "Nothing is known about the fleet");
 });
+
+void showSession();

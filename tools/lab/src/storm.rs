@@ -34,7 +34,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u32).range(1..=4000))]
     appliances: u32,
     /// Objects that each of them holds.
-    #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..=400_000))]
+    #[arg(long, default_value_t = 20_000, value_parser = objects())]
     objects: u32,
     /// First of the ports on 127.0.0.1.
     #[arg(long, default_value_t = 18760)]
@@ -91,6 +91,11 @@ const ENROL_AT_ONCE: usize = 8;
 const STACK: usize = 256 << 10;
 /// How often an appliance looks whether it may report again.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// As many as a report may list.
+fn objects() -> clap::builder::RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(1..=400_000)
+}
 
 /// Runs it and prints the result on stdout.
 pub(crate) fn run(args: &Args) -> Result<()> {

@@ -219,7 +219,7 @@ fn segments(
         let media = segment.attribute("media");
         add(Some(segment), media, "mediaRange")?;
         let index = segment.attribute("index");
-        if index.or(segment.attribute("indexRange")).is_some() {
+        if index.or_else(|| segment.attribute("indexRange")).is_some() {
             add(Some(segment), index.or(media), "indexRange")?;
         }
     }

@@ -14,7 +14,8 @@ fn a_log_at_trace_names_no_client_no_session_and_no_asset_that_is_played() {
     let place = tempfile::tempdir().unwrap();
     let [port, fleet] = [(); 2].map(|()| free_port());
     let text = format!(
-        "state = \"{}\"\n[serve]\nlisten = \"127.0.0.1:{port}\"\n[fleet]\nlisten = \"127.0.0.1:{fleet}\"\n",
+        "state = \"{}\"\n[serve]\nlisten = \"127.0.0.1:{port}\"\n\
+         [fleet]\nlisten = \"127.0.0.1:{fleet}\"\n",
         place.path().join("state").display()
     );
     fs::create_dir(place.path().join("state")).unwrap();

@@ -29,7 +29,8 @@ use tracing_subscriber::{EnvFilter, Layer, registry};
 
 pub use redact::redact;
 
-/// The fields that may be logged. None names a viewer but `client`, which is cut to a range.
+/// The fields that may be logged. None names a person but `client` and `peer`, which are cut
+/// to ranges.
 pub const FIELDS: &[&str] = &[
     "address",
     "age",
@@ -55,6 +56,7 @@ pub const FIELDS: &[&str] = &[
     "fleet",
     "found",
     "generation",
+    "id",
     "index",
     "is_new",
     "kid",
@@ -72,8 +74,10 @@ pub const FIELDS: &[&str] = &[
     "parts",
     "passed_over",
     "path",
+    "peer",
     "pid",
     "reason",
+    "role",
     "seconds",
     "serial",
     "sibling",
@@ -195,9 +199,9 @@ impl Line<'_> {
         let between = if std::mem::replace(&mut self.is_first, false) { "" } else { " " };
         let written = match name {
             "message" => write!(self.writer, "{between}{}", redact(&value.to_string())),
-            "client" => {
+            "client" | "peer" => {
                 let shown = client(&value.to_string(), self.clients);
-                write!(self.writer, "{between}client={shown}")
+                write!(self.writer, "{between}{name}={shown}")
             }
             listed if FIELDS.contains(&listed) => {
                 write!(self.writer, "{between}{name}={}", redact(&value.to_string()))

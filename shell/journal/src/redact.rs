@@ -96,7 +96,9 @@ mod tests {
     proptest! {
         #[test]
         fn no_signature_and_no_control_gets_through(
-            before in ".{0,20}", signature in "[A-Za-z0-9_-]{86}", after in "[^A-Za-z0-9._-].{0,20}",
+            before in ".{0,20}",
+            signature in "[A-Za-z0-9_-]{86}",
+            after in "[^A-Za-z0-9._-].{0,20}",
         ) {
             let shown = redact(&format!("{before}{signature}{after}"));
             prop_assert!(!shown.contains(&signature));

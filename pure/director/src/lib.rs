@@ -90,7 +90,10 @@ pub struct Director {
     /// Bounded: at most one `Store`, and per appliance one of each other kind until polled.
     actions: VecDeque<Action>,
     snapshot: Snapshot,
+    /// Something that players' lists depend on has changed.
     view_is_old: bool,
+    /// Load has: it can wait for the next tick, or a large fleet would do nothing else.
+    load_is_old: bool,
     now_unix: UnixSeconds,
     counters: Counters,
     /// While two signing keys are desired.
@@ -311,6 +314,7 @@ impl Director {
             actions: VecDeque::new(),
             snapshot: Snapshot::default(),
             view_is_old: true,
+            load_is_old: false,
             now_unix,
             counters: Counters::default(),
             rotation: None,
@@ -337,6 +341,7 @@ impl Director {
             }
             Event::Tick(now_unix) => {
                 self.now_unix = now_unix;
+                self.view_is_old |= self.load_is_old;
                 self.watch(now);
                 self.go_on_with_rotation(now);
                 self.go_on_with_token_keys(now);
@@ -394,10 +399,9 @@ impl Director {
         self.learn_hardware(now, id, &report.hardware);
         self.overtake(now, id, report.generation);
         // Load alone can wait for the next tick; what changes a list cannot.
+        self.load_is_old = true;
         if self.view_is_old || holds_other {
             self.refresh_view();
-        } else {
-            self.view_is_old = true;
         }
         self.reply(id)
     }
@@ -748,6 +752,7 @@ impl Director {
             versions_kept: self.desired.policy.versions_kept,
         };
         self.view_is_old = false;
+        self.load_is_old = false;
     }
 }
 

@@ -108,10 +108,11 @@ pub fn parse(bytes: &[u8]) -> Result<Parsed<'_>, RequestError> {
         "OPTIONS" => Method::Options,
         _ => Method::Other,
     };
-    let (fields, keep_alive) = fields(head.headers, minor).map_err(|error| match error {
-        RequestError::Body if method == Method::Other => RequestError::Method,
-        other => other,
-    })?;
+    let not_answered = |error| {
+        let behind_method = error == RequestError::Body && method == Method::Other;
+        if behind_method { RequestError::Method } else { error }
+    };
+    let (fields, keep_alive) = fields(head.headers, minor).map_err(not_answered)?;
     let path = path_of(method, target).ok_or(RequestError::Malformed)?;
     Ok(Parsed::Request { request: Request { method, path, keep_alive, fields }, len })
 }

@@ -18,7 +18,7 @@ use std::fmt::Write as _;
 use std::ops::Range;
 
 use model::limits::FILES_PER_VERSION_MAX;
-use model::units::Nanos;
+use model::units::{Bytes, Nanos};
 use quick_xml::escape::escape;
 
 use crate::reference::{Files, Target, directory, resolve};
@@ -32,6 +32,25 @@ pub struct Mpd {
     /// Paths of the files that it refers to, from the asset version's root. Segments whose number
     /// follows from a duration only are listed as far as they are certain to exist.
     pub files: BTreeSet<String>,
+    /// Parts of files that it names, in the order of the text. At most as many as references.
+    pub parts: Vec<Part>,
+}
+
+/// A part of a file that an MPD names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Which file, from the asset version's root.
+    pub file: String,
+    /// One past the last byte.
+    pub end: Bytes,
+    /// Where in the text the element stands that names it, in bytes.
+    pub at: usize,
+}
+
+/// What is found while representations are looked through.
+struct Found {
+    files: Files,
+    parts: Vec<Part>,
 }
 
 /// Checks the MPD at `path` of an asset version: static, and every reference inside the version.
@@ -42,7 +61,7 @@ pub fn check(path: &str, text: &str) -> Result<Mpd, PlaylistError> {
 /// The same for at most `files_max` files. Templates stand for many: this bounds the work, too.
 pub fn check_within(path: &str, text: &str, files_max: usize) -> Result<Mpd, PlaylistError> {
     let root = parse(text)?;
-    let mut files = Files::new(files_max);
+    let mut found = Found { files: Files::new(files_max), parts: Vec::new() };
     let mut representations = 0;
     let base = base(directory(path), &root)?;
     let periods: Vec<&Element> = root.all("Period").collect();
@@ -58,11 +77,11 @@ pub fn check_within(path: &str, text: &str, files_max: usize) -> Result<Mpd, Pla
                 }
                 let base = self::base(&set_base, representation)?;
                 let levels = [*period, set, representation];
-                segments(&base, &levels, duration, &mut files)?;
+                segments(&base, &levels, duration, &mut found)?;
             }
         }
     }
-    Ok(Mpd { files: files.into_inner() })
+    Ok(Mpd { files: found.files.into_inner(), parts: found.parts })
 }
 
 /// Rewrites the MPD at `path` for one playback: on all `pathways`, best first, steered by the
@@ -149,39 +168,69 @@ fn segments(
     base: &str,
     levels: &[&Element; 3],
     period: Option<Nanos>,
-    files: &mut Files,
+    found: &mut Found,
 ) -> Result<(), PlaylistError> {
-    if let Some(template) = Template::merged(levels, period, files.files_max()) {
-        return template.expand(|uri| files.add(base, uri));
+    if let Some(representation) = levels.last()
+        && let Some(bandwidth) = representation.attribute("bandwidth")
+        && !bandwidth.trim().parse().is_ok_and(|bandwidth: u64| bandwidth != 0)
+    {
+        return Err(PlaylistError::Bandwidth(bandwidth.to_owned()));
+    }
+    if let Some(template) = Template::merged(levels, period, found.files.files_max()) {
+        return template.expand(|uri| found.files.add(base, uri));
     }
     let nearest = |name| levels.iter().rev().find_map(|level| level.first(name));
-    let mut add = |uri: Option<&str>| match uri {
-        Some(uri) => files.add(base, uri),
-        None if base.is_empty() || base.ends_with('/') => {
-            Err(PlaylistError::NotAFile(base.to_owned()))
+    let mut add = |element: Option<&Element>, uri: Option<&str>, range: &str| {
+        let file = match uri {
+            Some(uri) => {
+                found.files.add(base, uri)?;
+                resolve(base, uri)?.path
+            }
+            None if base.is_empty() || base.ends_with('/') => {
+                return Err(PlaylistError::NotAFile(base.to_owned()));
+            }
+            None => {
+                found.files.add_path(base.to_owned())?;
+                base.to_owned()
+            }
+        };
+        if let Some(element) = element
+            && let Some(range) = element.attribute(range)
+        {
+            let end = end_of(range).ok_or_else(|| PlaylistError::Range(range.to_owned()))?;
+            found.parts.push(Part { file, end, at: element.start_tag.start });
         }
-        None => files.add_path(base.to_owned()),
+        Ok(())
     };
     let list = nearest("SegmentList");
     let Some(information) = list.or_else(|| nearest("SegmentBase")) else {
-        return add(None);
+        return add(None, None, "");
     };
     for (name, attribute) in [("Initialization", "sourceURL"), ("RepresentationIndex", "sourceURL")]
     {
         if let Some(element) = information.first(name) {
-            add(element.attribute(attribute))?;
+            add(Some(element), element.attribute(attribute), "range")?;
         }
     }
     if list.is_none() {
-        return add(None);
+        return add(Some(information), None, "indexRange");
     }
     for segment in information.all("SegmentURL") {
-        add(segment.attribute("media"))?;
-        if let Some(index) = segment.attribute("index") {
-            add(Some(index))?;
+        let media = segment.attribute("media");
+        add(Some(segment), media, "mediaRange")?;
+        let index = segment.attribute("index");
+        if index.or_else(|| segment.attribute("indexRange")).is_some() {
+            add(Some(segment), index.or(media), "indexRange")?;
         }
     }
     Ok(())
+}
+
+/// One past the last byte of `first-last`.
+fn end_of(range: &str) -> Option<Bytes> {
+    let (first, last) = range.trim().split_once('-')?;
+    let (first, last): (u64, u64) = (first.parse().ok()?, last.parse().ok()?);
+    (first <= last).then(|| last.checked_add(1).map(Bytes))?
 }
 
 fn period_duration(root: &Element, period: &Element, next: Option<&Element>) -> Option<Nanos> {

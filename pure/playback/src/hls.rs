@@ -54,6 +54,12 @@ pub fn check(path: &str, text: &str) -> Result<Playlist, PlaylistError> {
                 if let Some(name) = said_twice(name, list) {
                     return Err(PlaylistError::Twice { line: line.number, name: name.to_owned() });
                 }
+                if let Some(bandwidth) = attribute(list, "BANDWIDTH")
+                    && !bandwidth.parse().is_ok_and(|bandwidth: u64| bandwidth != 0)
+                    && names_variant(name)
+                {
+                    return Err(PlaylistError::Bandwidth(bandwidth.to_owned()));
+                }
                 variants |= name == "EXT-X-STREAM-INF" || name == "EXT-X-I-FRAME-STREAM-INF";
                 segments |= name == "EXTINF" || name == "EXT-X-TARGETDURATION";
                 ended |= name == "EXT-X-ENDLIST";
@@ -312,6 +318,10 @@ fn attributes(list: &str) -> impl Iterator<Item = Attribute<'_>> {
     })
 }
 
+fn names_variant(tag: &str) -> bool {
+    matches!(tag, "EXT-X-STREAM-INF" | "EXT-X-I-FRAME-STREAM-INF")
+}
+
 /// The first name that an attribute list has twice (RFC 8216 section 4.2 forbids it). `EXTINF` has
 /// a title that may look like a list.
 fn said_twice<'a>(tag: &str, list: &'a str) -> Option<&'a str> {
@@ -396,6 +406,9 @@ mod tests {
         refused(&media("#EXTINF:4,\n../y.mp4"), Outside("../y.mp4".to_owned()));
         refused(&media("#EXT-X-KEY:METHOD=AES-128,URI=\"/k\""), Outside("/k".to_owned()));
         refused(&master("#EXT-X-MEDIA:TYPE=AUDIO,URI=\"{$a}\""), Variable("{$a}".to_owned()));
+        for bad in ["0", "-1", "many", "\"1\""] {
+            refused(&master("").replace("=1", &format!("={bad}")), Bandwidth(bad.to_owned()));
+        }
         let twice = "#EXT-X-MEDIA:TYPE=AUDIO,URI=\"a.m3u8\",URI=\"https://x/y.m3u8\"";
         refused(&master(twice), Twice { line: 2, name: "URI".to_owned() });
         let long = master(&"#".repeat(1 << 20));

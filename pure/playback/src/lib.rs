@@ -59,6 +59,12 @@ pub enum PlaylistError {
         /// Which attribute.
         name: String,
     },
+    /// A bandwidth that no rendition has; players choose and divide by it.
+    #[error("the bandwidth \"{0}\" is not a number above 0")]
+    Bandwidth(String),
+    /// A byte range that is none.
+    #[error("the byte range \"{0}\" is not of the form first-last")]
+    Range(String),
     /// HLS variables in a URI.
     #[error("\"{0}\" uses a variable (EXT-X-DEFINE): write the playlist without variables")]
     Variable(String),

@@ -11,7 +11,7 @@
 //! and of root, starts three programs, and only for drives that its settings name. What is said on
 //! the socket is `wire::v1::agent`.
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -73,13 +73,9 @@ enum Verb {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let filter = match arguments.log_level.parse::<tracing_subscriber::EnvFilter>() {
-        Ok(filter) => filter,
-        Err(error) => return fail(&anyhow::anyhow!("--log-level: {error}")),
-    };
-    // Colours are for people; a journal keeps text.
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    log.with_ansi(std::io::stderr().is_terminal()).init();
+    if let Err(error) = journal::start(&arguments.log_level, journal::Clients::Ranges) {
+        return fail(&error.into());
+    }
     match run(arguments.verb) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => fail(&error),

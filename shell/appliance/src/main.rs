@@ -1,6 +1,6 @@
 //! `nearcast-appliance`: serves published objects to players, at the limit of the hardware.
 
-use std::io::{IsTerminal as _, Read, Write};
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -21,6 +21,9 @@ struct Arguments {
     /// What to log: error, warn, info, debug or trace, also per room (`info,fill=debug`).
     #[arg(long, env = "NEARCAST_LOG", default_value = "info", global = true)]
     log_level: String,
+    /// How much of clients' addresses is logged: ranges (/24, /48) or whole.
+    #[arg(long, env = "NEARCAST_LOG_CLIENTS", default_value = "ranges", global = true)]
+    log_clients: journal::Clients,
     #[command(subcommand)]
     verb: Verb,
 }
@@ -80,13 +83,9 @@ enum Verb {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let filter = match arguments.log_level.parse::<tracing_subscriber::EnvFilter>() {
-        Ok(filter) => filter,
-        Err(error) => return fail(&anyhow::anyhow!("--log-level: {error}")),
-    };
-    // Colours are for people; a journal keeps text.
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    log.with_ansi(std::io::stderr().is_terminal()).init();
+    if let Err(error) = journal::start(&arguments.log_level, arguments.log_clients) {
+        return fail(&error.into());
+    }
     match run(arguments.verb) {
         Ok(code) => code,
         Err(error) => fail(&error),

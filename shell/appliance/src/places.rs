@@ -25,7 +25,7 @@ use crate::shared::Shared;
 
 /// Most places of one object: control gives no more, and the manifest's come on top.
 const PLACES_MAX: usize = 16;
-/// Control is asked for one object at most so often.
+/// Control is asked for one object at most so often because of the time.
 const ASK_EVERY: Nanos = Nanos::seconds(1);
 /// A URL is not used any more so long before it expires: clocks differ, and requests take time.
 const MARGIN_S: u64 = 2;
@@ -111,7 +111,8 @@ impl<'a> Places<'a> {
     /// True if the list should be made anew before this place is asked.
     pub(crate) fn is_stale(&self, index: usize) -> bool {
         let may_ask = ASK_EVERY <= self.shared.now().since(self.asked);
-        may_ask && (self.refused || self.is_over(index))
+        // A refusal is a failure that the transfer counts: it cannot ask for ever.
+        self.refused || (may_ask && self.is_over(index))
     }
 
     /// True if the place's URL is good no longer.

@@ -8,12 +8,19 @@ use model::units::{Instant, Nanos, UnixSeconds};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     start: StdInstant,
+    /// Tests move the clock of dates by hand.
+    #[cfg(test)]
+    ahead_s: &'static std::sync::atomic::AtomicU64,
 }
 
 impl Clock {
     /// Starts now.
     pub(crate) fn start() -> Self {
-        Self { start: StdInstant::now() }
+        Self {
+            start: StdInstant::now(),
+            #[cfg(test)]
+            ahead_s: Box::leak(Box::default()),
+        }
     }
 
     /// For decisions: never goes back.
@@ -24,6 +31,14 @@ impl Clock {
     /// For people and tokens.
     pub(crate) fn unix(&self) -> UnixSeconds {
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
-        UnixSeconds(since.map_or(0, |since| since.as_secs()))
+        let seconds = since.map_or(0, |since| since.as_secs());
+        #[cfg(test)]
+        let seconds = seconds + self.ahead_s.load(std::sync::atomic::Ordering::SeqCst);
+        UnixSeconds(seconds)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn advance(&self, seconds: u64) {
+        self.ahead_s.fetch_add(seconds, std::sync::atomic::Ordering::SeqCst);
     }
 }

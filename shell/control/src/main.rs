@@ -1,6 +1,6 @@
 //! `nearcast-control`: the control-plane process.
 
-use std::io::{IsTerminal, Read, Write};
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -9,7 +9,6 @@ use clap::{Args, Parser, Subcommand};
 use control::access::Role;
 use control::config::Config;
 use control::store::Store;
-use tracing_subscriber::EnvFilter;
 
 /// The control plane of Nearcast: which appliance holds what, and whom players ask.
 #[derive(Parser)]
@@ -18,6 +17,9 @@ struct Cli {
     /// What to log: error, warn, info, debug, trace, or a filter such as control=debug,info.
     #[arg(long, global = true, env = "NEARCAST_LOG", default_value = "info")]
     log_level: String,
+    /// How much of clients' addresses is logged: ranges (/24, /48) or whole.
+    #[arg(long, global = true, env = "NEARCAST_LOG_CLIENTS", default_value = "ranges")]
+    log_clients: journal::Clients,
     #[command(subcommand)]
     verb: Verb,
 }
@@ -69,7 +71,8 @@ struct Enrol {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    if let Err(error) = start_log(&cli.log_level).and_then(|()| run(cli.verb)) {
+    let log = journal::start(&cli.log_level, cli.log_clients);
+    if let Err(error) = log.map_err(Into::into).and_then(|()| run(cli.verb)) {
         // The log may be filtered; this must be seen.
         let _ = writeln!(std::io::stderr(), "nearcast-control: {error:#}");
         return ExitCode::FAILURE;
@@ -136,14 +139,6 @@ fn read_code(path: &Path) -> anyhow::Result<String> {
 
 /// No one-time code is longer.
 const CODE_LEN_MAX: u64 = 1024;
-
-fn start_log(filter: &str) -> anyhow::Result<()> {
-    let filter = EnvFilter::try_new(filter)
-        .with_context(|| format!("--log-level {filter}: use for example info"))?;
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    log.with_ansi(std::io::stderr().is_terminal()).init();
-    Ok(())
-}
 
 /// An assertion that fails is our own mistake: end, so that whoever watches the process starts it
 /// anew from what is durable, instead of going on with half a change.

@@ -36,6 +36,8 @@ pub(crate) struct Metrics {
     pub(crate) requests_shed: Counter,
     /// Requests refused for their token, their role or their origin.
     pub(crate) requests_refused: Counter,
+    /// Reports that were asked to come again because too many were being read.
+    pub(crate) reports_shed: Counter,
     /// Writes to the database that failed.
     pub(crate) store_errors: Counter,
     /// Versions that were ingested, or made current again.
@@ -112,6 +114,11 @@ impl Metrics {
                 "nearcast_control_requests_refused_total",
                 "Requests answered 401, 403 or 429 for their token, role or origin",
                 &self.requests_refused,
+            ),
+            row(
+                "nearcast_control_reports_shed_total",
+                "Reports that were asked to come again because too many were being read",
+                &self.reports_shed,
             ),
             row(
                 "nearcast_control_store_errors_total",

@@ -76,6 +76,8 @@ pub struct Control {
     pub(crate) requests: Arc<Semaphore>,
     pub(crate) fleet_requests: Arc<Semaphore>,
     pub(crate) probes: Arc<Semaphore>,
+    /// Room for reports that are being read.
+    pub(crate) report_room: Arc<Semaphore>,
     state: Mutex<State>,
     identities: Mutex<Identities>,
     own_renew_at: Mutex<UnixSeconds>,
@@ -296,6 +298,7 @@ impl Control {
             keys: RwLock::new(Arc::new(parts.keys)),
             replication: tokio::sync::Mutex::default(),
             replica_is_old: AtomicBool::new(true),
+            report_room: Arc::new(Semaphore::new(crate::api::report_room())),
             probes: Arc::new(Semaphore::new(tick::PROBES_MAX)),
             snapshot: RwLock::new(director.snapshot()),
             state: Mutex::new(State { director, reports: BTreeMap::new() }),

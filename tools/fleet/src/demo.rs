@@ -2,9 +2,9 @@
 //!
 //! ```text
 //! film ─> ffmpeg: 3 rungs, HLS + DASH ─> origin 127.0.0.1 ─┐ fill
-//!                                        control 127.0.0.1 ─┼─> a1 127.0.0.2 ┐ site s1
-//!              ingest ─> control                            ├─> a2 127.0.0.3 ┘
-//!                                                           └─> a3 127.0.0.4   site s2
+//!                                        control 127.0.0.1 ─┼─> a1 127.0.0.2 ┐ site s1 ┐
+//!              ingest ─> control                            ├─> a2 127.0.0.3 ┘         ├ siblings
+//!                                                           └─> a3 127.0.0.4   site s2 ┘
 //! page, keyboard, self-test ─> controls ─> kill | hang | restore an appliance
 //! ```
 //!
@@ -65,7 +65,8 @@ pub(crate) struct Args {
     /// Keep configurations, logs and drives when the demo ends, and say where
     #[arg(long)]
     keep: bool,
-    /// Take all ports from this one on [default: 8443, 8480 and 8080, or the next free ones]
+    /// Take all ports from this one on [default: 8443, 8480, 9443, 8080, 8081, or the next free
+    /// ones]
     #[arg(long, value_name = "PORT")]
     ports_from: Option<u16>,
     /// Directory of the browser script [default: tools/browser of the checkout]

@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "s3/fleet.rs"]
+mod fleet;
 #[path = "s3/server.rs"]
 mod server;
 
@@ -13,6 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 
+use fleet::Fleet;
 use server::{ID, Putter, REGION, SECRET, Server};
 use wire::v1::ingest::NewVersion;
 
@@ -175,6 +178,49 @@ fn a_user_who_may_not_read_the_bucket_is_told_what_is_missing() {
     assert!(said.contains("they need s3:ListBucket and s3:GetObject"), "{said}");
 }
 
+#[test]
+fn an_appliance_fills_from_a_bucket_and_keeps_nothing_that_opens_it() {
+    let bench = Bench::start();
+    bench.film(5_000_000);
+    let mut fleet = Fleet::start(&bench.server);
+    bench.publish(&fleet);
+    fleet.start_appliance();
+    fleet.until_shown("it holds the film", |shown| shown["assets"][0]["copies_complete"] == 1);
+    fleet.stop_appliance();
+    let kept = fleet.kept_by_appliance();
+    let media = kept.iter().find(|(_, bytes)| 5_000_000 < bytes.len()).expect("the film is there");
+    let second = 1_u32.to_le_bytes();
+    assert_eq!(&media.1[4096..4100], &second, "in the clear on its drive");
+    for (path, bytes) in &kept {
+        for secret in [SECRET, ID, "X-Amz-Signature", "s3://"] {
+            let found = bytes.windows(secret.len()).any(|window| window == secret.as_bytes());
+            assert!(!found, "{secret} is in {}", path.display());
+        }
+    }
+}
+
+#[test]
+fn an_object_that_changed_since_ingest_is_told_by_the_appliance_and_never_held() {
+    let bench = Bench::start();
+    bench.film(5_000_000);
+    let mut fleet = Fleet::start(&bench.server);
+    bench.publish(&fleet);
+    bench.put("a film/v/r1.mp4", b"9876543210");
+    fleet.start_appliance();
+    let object = blake3::hash(b"0123456789").to_hex();
+    fleet.until_shown("it says what is wrong", |shown| {
+        let errors = shown["errors"].as_array().unwrap();
+        let text = |error: &serde_json::Value| error["text"].as_str().unwrap().to_owned();
+        let is_it =
+            |text: String| text.contains(&*object) && text.contains("not what was ingested");
+        errors.iter().map(text).any(is_it)
+    });
+    fleet.until_shown("it holds the rest", |shown| {
+        shown["sites"][0]["appliances"][0]["objects_held"] == 3
+    });
+    fleet.until_shown("no copy is complete", |shown| shown["assets"][0]["copies_complete"] == 0);
+}
+
 /// A server, and a home for what nearcast remembers.
 struct Bench {
     server: Server,
@@ -208,6 +254,17 @@ impl Bench {
         let (done, published) = self.ingest_at(&self.server.endpoint(), more);
         assert!(done.status.success(), "{}", text(&done.stderr));
         (done, published)
+    }
+
+    /// Ingests the film at a real control plane.
+    fn publish(&self, fleet: &Fleet) {
+        let done = nearcast(self)
+            .args(["ingest", "--asset", "film", "--json", "--control", &fleet.url])
+            .args(["--endpoint", &self.server.endpoint(), "--region", REGION])
+            .arg("s3://films/a film")
+            .output()
+            .unwrap();
+        assert!(summary(&done)["created"].as_bool().unwrap());
     }
 
     fn ingest_at(&self, endpoint: &str, more: &[&str]) -> (Output, Receiver<(String, NewVersion)>) {

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use model::units::Bytes;
 use serde_json::{Value, json};
 use tracing::info;
 
@@ -40,6 +41,8 @@ pub(crate) struct Plan {
     pub(crate) appliances: u16,
     /// The asset's name.
     pub(crate) asset: String,
+    /// More settings of every process of the control plane.
+    pub(crate) settings: Value,
 }
 
 /// A fleet that runs. Dropping it stops what is left of it.
@@ -154,6 +157,25 @@ impl Fleet {
         all.flatten().try_for_each(Process::check)
     }
 
+    /// The writer's fleet address.
+    pub(crate) fn members(&self) -> SocketAddr {
+        self.plan.members(Role::Writer)
+    }
+
+    /// The most memory that the writer has had at a time.
+    pub(crate) fn writer_memory(&self) -> Result<Bytes> {
+        let writer = self.controls[0].as_ref().context("the writer does not run")?;
+        let status = fs::read_to_string(format!("/proc/{}/status", writer.id()))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kib = line.and_then(|line| line.trim().strip_suffix(" kB")).context("no VmHWM")?;
+        Ok(Bytes::kib(kib.trim().parse()?))
+    }
+
+    /// Players can begin at one of the control plane's processes.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.roles().iter().any(|role| get(&format!("{}/healthz", self.url(*role))).is_ok())
+    }
+
     /// True once this process of the control plane holds every appliance for healthy and complete.
     pub(crate) fn is_whole(&self, role: Role) -> bool {
         let Ok(fleet) = get(&format!("{}/v1/fleet", self.url(role))) else { return false };
@@ -197,7 +219,7 @@ impl Fleet {
             let path = format!("/v1/appliances/{}", appliance_name(index));
             self.put(&path, &json!({ "site": "lab", "weight": 1 }))?;
         }
-        self.put("/v1/policy", &json!({ "copies": self.plan.appliances }))
+        self.put("/v1/policy", &json!({ "copies": self.plan.appliances.max(1) }))
     }
 
     fn ingest(&self, source: &Path) -> Result<()> {
@@ -241,7 +263,7 @@ impl Fleet {
     }
 
     /// A one-time code from the writer.
-    fn code(&self, path: &str) -> Result<String> {
+    pub(crate) fn code(&self, path: &str) -> Result<String> {
         let answer = agent().post(format!("{}{path}", self.url(Role::Writer))).send_empty();
         let code = body(&format!("POST {path}"), answer)?;
         let code = code["code"].as_str().with_context(|| format!("no code: {code}"))?;
@@ -258,6 +280,11 @@ impl Fleet {
             "serve": { "listen": self.plan.api(role).to_string(), "connections_max": 5000 },
             "fleet": { "listen": self.plan.members(role).to_string() },
         });
+        for (table, keys) in self.plan.settings.as_object().into_iter().flatten() {
+            for (key, value) in keys.as_object().into_iter().flatten() {
+                config[table][key] = value.clone();
+            }
+        }
         if let Role::Front(index) = role {
             config["role"] = "front".into();
             let writer = format!("https://{}", self.plan.members(Role::Writer));
@@ -267,7 +294,8 @@ impl Fleet {
         Ok(path)
     }
 
-    fn put(&self, path: &str, value: &Value) -> Result<()> {
+    /// PUT at the writer.
+    pub(crate) fn put(&self, path: &str, value: &Value) -> Result<()> {
         let answer = agent().put(format!("{}{path}", self.url(Role::Writer))).send_json(value);
         body(&format!("PUT {path}"), answer).map(drop)
     }
@@ -430,6 +458,7 @@ mod tests {
             fronts: 2,
             appliances: 3,
             asset: "film".to_owned(),
+            settings: Value::Null,
         };
         let roles = [Role::Writer, Role::Front(0), Role::Front(1)];
         let mut all: Vec<SocketAddr> = vec![plan.origin()];
@@ -447,6 +476,7 @@ mod tests {
             fronts: 2,
             appliances: 3,
             asset: "film".to_owned(),
+            settings: Value::Null,
         };
         let at = |name: &str| PathBuf::from("/lab").join(name);
         let certificate = Certificate { ca: at("ca"), chain: at("chain"), key: at("key") };

@@ -17,6 +17,7 @@ mod outage;
 mod sample;
 mod stage;
 mod stop;
+mod storm;
 mod token;
 mod url;
 mod window;
@@ -58,6 +59,8 @@ enum Verb {
     Odd(odd::Args),
     /// What it costs to verify one block of so many chunks that are served.
     Sample(sample::Args),
+    /// Every appliance reports at once, with all that it holds, to a writer that has just started.
+    Storm(storm::Args),
     /// What it costs to check a playback token.
     Token(token::Args),
 }
@@ -94,6 +97,7 @@ fn run(cli: &Cli) -> Result<()> {
         Verb::Outage(args) => outage::run(args),
         Verb::Odd(args) => odd::run(args),
         Verb::Sample(args) => sample::run(args),
+        Verb::Storm(args) => storm::run(args),
         Verb::Token(args) => token::run(args),
     }
 }

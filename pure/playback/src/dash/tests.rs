@@ -165,6 +165,34 @@ fn templates_cannot_make_endless_lists() {
 }
 
 #[test]
+fn byte_ranges_are_told_with_their_files_and_places() {
+    let parts = |inside: &str| {
+        let checked = check("d/m.mpd", &wrapped(inside)).map(|mpd| mpd.parts);
+        checked.map(|parts| parts.into_iter().map(|p| (p.file, p.end.0)).collect::<Vec<_>>())
+    };
+    let of = |file: &str, end| (format!("d/{file}"), end);
+    let base = "<BaseURL>v.mp4</BaseURL>";
+    let init = "<Initialization range='0-99'/>";
+    assert_eq!(
+        parts(&format!("{base}<SegmentBase indexRange='100-199'>{init}</SegmentBase>")),
+        Ok(vec![of("v.mp4", 100), of("v.mp4", 200)])
+    );
+    let list = "<SegmentURL mediaRange='5-9'/><SegmentURL media='x' indexRange='1-2'/>";
+    assert_eq!(
+        parts(&format!("{base}<SegmentList>{list}</SegmentList>")),
+        Ok(vec![of("v.mp4", 10), of("x", 3)])
+    );
+    for bad in ["9-5", "5", "-5", "5-", "a-b", "0-18446744073709551615", "", "1-2,3-4"] {
+        let refused = parts(&format!("{base}<SegmentBase indexRange='{bad}'/>"));
+        assert_eq!(refused, Err(PlaylistError::Range(bad.to_owned())));
+    }
+    for bad in ["0", "-1", "much"] {
+        let text = wrapped(base).replace("77", bad);
+        assert_eq!(check("m.mpd", &text), Err(PlaylistError::Bandwidth(bad.to_owned())));
+    }
+}
+
+#[test]
 fn a_small_text_cannot_make_much_work() {
     let template = "<SegmentTemplate media='x' duration='1' timescale='13000'/>";
     let again = format!("{template}</Representation><Representation>").repeat(3);

@@ -168,9 +168,13 @@ fn conditional() -> Result<BTreeMap<c_long, Vec<Rule>>, BackendError> {
     for request in [libc::FIONBIO, libc::FIONREAD, libc::TCGETS] {
         allow(libc::SYS_ioctl, vec![equal(1, request)?]);
     }
-    for option in
-        [libc::PR_SET_NAME, libc::PR_GET_NAME, libc::PR_SET_VMA, libc::PR_SET_NO_NEW_PRIVS]
-    {
+    for option in [
+        libc::PR_SET_NAME,
+        libc::PR_GET_NAME,
+        libc::PR_SET_VMA,
+        libc::PR_SET_NO_NEW_PRIVS,
+        PR_GET_AUXV,
+    ] {
         allow(libc::SYS_prctl, vec![equal(0, bits(option))?]);
     }
     // Limits are read and not set; the only process that is aborted is this one.
@@ -178,6 +182,9 @@ fn conditional() -> Result<BTreeMap<c_long, Vec<Rule>>, BackendError> {
     allow(libc::SYS_tgkill, vec![equal(0, u64::from(std::process::id()))?]);
     Ok(rules)
 }
+
+/// What the kernel told the process at its start (linux/prctl.h, since 6.4): rustix asks for it.
+const PR_GET_AUXV: i32 = 0x4155_5856;
 
 /// What of `socket`'s second argument is the kind; the rest are flags (SOCK_TYPE_MASK of Linux).
 const SOCKET_KIND: u64 = 0xf;

@@ -94,6 +94,15 @@ impl Filled {
     }
 }
 
+impl Filled {
+    /// An object that is given up for a while is begun again later, with other sources: not here.
+    fn was_never_given_up(&self) {
+        let held = || self.control.last_report().filter(|report| report.fill.objects_held == 1);
+        wait("the report of all", || held().is_some());
+        assert_eq!(held().unwrap().errors, []);
+    }
+}
+
 fn files() -> Vec<TestFile> {
     let lens = [0, 1, 65_536, 262_145, 3_000_000];
     lens.iter().map(|len| TestFile::new(&format!("v/{len}.mp4"), *len)).collect()
@@ -330,6 +339,7 @@ fn a_url_that_expires_is_asked_for_again() {
     say(600);
     filled.rig.wait_for(&files);
     assert_eq!(filled.control.sources_asked.load(Ordering::SeqCst), 2, "once more");
+    filled.was_never_given_up();
     assert!(filled.origin.sent() * 100 <= 6_000_000 * 105);
 }
 
@@ -353,5 +363,6 @@ fn a_url_that_is_refused_before_its_time_is_asked_for_again() {
     say("new");
     filled.rig.wait_for(&files);
     assert!(2 <= filled.control.sources_asked.load(Ordering::SeqCst));
+    filled.was_never_given_up();
     assert_eq!(filled.origin.sent(), 3_000_000);
 }

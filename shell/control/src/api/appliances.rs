@@ -2,12 +2,18 @@
 
 #![expect(unused_qualifications, reason = "utoipa's macro qualifies what it is given")]
 
+use std::sync::Arc;
+
 use axum::Json;
-use axum::extract::{Path, Query, State};
+use axum::body::Bytes;
+use axum::extract::{FromRequestParts, Path, Query, State};
+use axum::http::request::Parts;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use model::id::{Generation, ObjectId};
+use model::units;
 use serde::Deserialize;
+use tokio::sync::OwnedSemaphorePermit;
 use utoipa::IntoParams;
 use wire::v1::manifest::Manifest;
 use wire::v1::report::{Report, ReportReply};
@@ -15,6 +21,7 @@ use wire::v1::report::{Report, ReportReply};
 use super::caller::ApplianceCaller;
 use super::problem::Problem;
 use super::{Shared, named};
+use crate::writer::{Control, REPORT_LEN_MAX};
 
 /// What the appliance has.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -34,15 +41,69 @@ pub(crate) async fn report(
     State(control): Shared,
     caller: ApplianceCaller,
     Path(id): Path<String>,
-    Json(report): Json<Report>,
+    _room: Room,
+    body: Bytes,
 ) -> Result<Json<ReportReply>, Problem> {
-    let reply = control.report(&caller.is(&id)?, report)?.map_err(|_| not_registered(&id))?;
+    let appliance = caller.is(&id)?;
+    let is_large = READ_HERE_MAX < body.len();
+    let taken = move || {
+        let report = serde_json::from_slice(&body).map_err(Problem::bad_request)?;
+        Ok::<_, Problem>(control.report(&appliance, report)?)
+    };
+    // A full list takes milliseconds, in which players should be answered.
+    let reply = match is_large {
+        true => tokio::task::spawn_blocking(taken).await.expect("nothing in it panics")?,
+        false => taken()?,
+    };
+    let reply = reply.map_err(|_| not_registered(&id))?;
     Ok(Json(ReportReply {
         generation: reply.generation.0,
         inventory: reply.inventory,
         interval_ms: reply.interval.as_millis(),
     }))
 }
+
+/// Memory for a report that is read: of all that are on their way at a time, so much and no more.
+/// With every appliance at once, those for which there is no room are asked to come again.
+pub(crate) struct Room {
+    _permit: OwnedSemaphorePermit,
+}
+
+impl FromRequestParts<Arc<Control>> for Room {
+    type Rejection = Problem;
+
+    async fn from_request_parts(
+        parts: &mut Parts,
+        control: &Arc<Control>,
+    ) -> Result<Self, Problem> {
+        let told = parts.headers.get(header::CONTENT_LENGTH);
+        let told = told.and_then(|len| len.to_str().ok()?.parse().ok());
+        let len = told.map_or(REPORT_LEN_MAX, units::Bytes).min(REPORT_LEN_MAX);
+        let permits = u32::try_from(len.0.div_ceil(ROOM_UNIT.0)).unwrap_or(u32::MAX).max(1);
+        let permit = control.report_room.clone().try_acquire_many_owned(permits);
+        let _permit = permit.map_err(|_| {
+            control.metrics.reports_shed.count();
+            let detail = "too many reports are being read: come again in a second";
+            Problem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail)
+        })?;
+        Ok(Self { _permit })
+    }
+}
+
+/// Room for reports is counted in these.
+const ROOM_UNIT: units::Bytes = units::Bytes::kib(4);
+
+/// Reports that are on their way at a time take so much; in memory, while they are read, about four
+/// times that.
+const ROOM: units::Bytes = units::Bytes::mib(128);
+
+/// Units of [`ROOM`].
+pub(crate) fn report_room() -> usize {
+    units::Bytes(ROOM.0 / ROOM_UNIT.0).as_usize()
+}
+
+/// A longer report is read on a thread that may block.
+const READ_HERE_MAX: usize = 64 << 10;
 
 /// The appliance's manifest, if it is newer than what the appliance has: a line with its signature,
 /// then its JSON.
@@ -88,4 +149,34 @@ pub(super) const SIGNED: &str = "application/vnd.nearcast.signed";
 pub(super) fn not_registered(id: &str) -> Problem {
     let advice = format!("an operator registers it with PUT /v1/appliances/{id}");
     Problem::not_found(format!("appliance {id} is not registered: {advice}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::http::Request;
+    use axum::response::IntoResponse;
+
+    #[tokio::test]
+    async fn reports_beyond_the_room_are_asked_to_come_again() {
+        let (_directory, control) = crate::writer::tests::open("").await;
+        let ask = async |len: Option<u64>| {
+            let request = Request::builder();
+            let request = match len {
+                Some(len) => request.header(header::CONTENT_LENGTH, len),
+                None => request,
+            };
+            let (mut parts, ()) = request.body(()).unwrap().into_parts();
+            Room::from_request_parts(&mut parts, &control).await
+        };
+        let large = ask(Some(64 << 20)).await.ok().unwrap();
+        let unknown = ask(None).await.ok().expect("as long as a report may be");
+        let refused = ask(Some(1)).await.err().unwrap().into_response();
+        assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(refused.headers()[header::RETRY_AFTER], "1");
+        assert_eq!(control.metrics.reports_shed.value(), 1);
+        drop(unknown);
+        assert!(ask(Some(1)).await.is_ok());
+        drop(large);
+    }
 }

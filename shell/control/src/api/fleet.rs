@@ -6,13 +6,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use axum::Json;
 use axum::extract::{ConnectInfo, Query, State};
-use axum::http::{HeaderValue, header};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use director::front::Player;
 use director::{ApplianceStatus, Cause, Counters, Notice, Version};
 use identity::member::Member;
 use model::id::{ApplianceId, AssetId, SiteId};
-use model::units::{Nanos, UnixSeconds};
+use model::units::{Instant, Nanos, UnixSeconds};
 use model::view::Health;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -283,13 +283,29 @@ pub(crate) async fn explain(
     }))
 }
 
-/// Whether the process runs.
+/// Whether playbacks can begin here. After a start that takes until the first appliance has
+/// reported; with none in sight, ten seconds.
 #[utoipa::path(get, path = "/healthz", tag = "fleet",
     responses((status = 200, body = BTreeMap<String, String>),
+        (status = 503, description = "Just started: ask another one of the list"),
         (status = "default", response = Problem)))]
-pub(crate) async fn healthz() -> Json<BTreeMap<&'static str, &'static str>> {
-    Json(BTreeMap::from([("status", "ok")]))
+pub(crate) async fn healthz(State(control): Shared) -> Response {
+    let is_ready = READY_AFTER <= control.clock.now().since(Instant(0)) || knows_somebody(&control);
+    let (status, word) = match is_ready {
+        true => (StatusCode::OK, "ok"),
+        false => (StatusCode::SERVICE_UNAVAILABLE, "starting"),
+    };
+    (status, Json(BTreeMap::from([("status", word)]))).into_response()
 }
+
+/// An appliance has reported, or there is none that could.
+fn knows_somebody(control: &Control) -> bool {
+    let view = control.snapshot().view;
+    view.appliances.is_empty() || view.appliances.values().any(|a| a.base_url.is_some())
+}
+
+/// A process to which nobody reports is as ready as it will be.
+const READY_AFTER: Nanos = Nanos::seconds(10);
 
 /// Metrics in the text format of Prometheus.
 #[utoipa::path(get, path = "/metrics", tag = "fleet",

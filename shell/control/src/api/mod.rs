@@ -32,6 +32,8 @@ use model::units::Bytes;
 use tower_http::compression::CompressionLayer;
 use tower_http::timeout::TimeoutLayer;
 
+pub(crate) use appliances::report_room;
+
 use crate::writer::{Control, INGEST_LEN_MAX, REPORT_LEN_MAX};
 use guard::cookie;
 use problem::Problem;
@@ -239,7 +241,7 @@ async fn whole(request: Request, next: Next) -> Response {
 /// and hears why.
 async fn read_small(request: Request, next: Next) -> Response {
     let len = request.headers().get(header::CONTENT_LENGTH).and_then(|len| len.to_str().ok());
-    if !len.and_then(|len| len.parse().ok()).is_some_and(|len: usize| len <= SMALL_MAX) {
+    if len.and_then(|len| len.parse().ok()).is_none_or(|len: usize| SMALL_MAX < len) {
         return next.run(request).await;
     }
     let (parts, body) = request.into_parts();

@@ -63,7 +63,8 @@ async fn a_handshake_that_takes_too_long_ends_and_gives_its_place_back() {
     let silent = TcpStream::connect(fleet.address).await.unwrap();
     let key = fleet.key(&Member::appliance("a1"));
     // There is one place, and the silent one has it.
-    let (client, server) = tokio::join!(fleet.connect(Some(key)), accept(&mut fleet.listener));
+    let both = async { tokio::join!(fleet.connect(Some(key)), accept(&mut fleet.listener)) };
+    let (client, server) = timeout(Duration::from_secs(10), both).await.expect("it got a place");
     assert!(client.is_ok() && server.seen.is_some());
     assert_eq!(fleet.refused.value(), 1);
     drop(silent);

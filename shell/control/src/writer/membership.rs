@@ -306,3 +306,95 @@ pub(super) fn own_tls(
 
 /// After a failure, try again in a minute.
 const OWN_AGAIN_S: u64 = 60;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::topology::{Appliance, Site, Weight};
+    use rcgen::{CertificateParams, KeyPair};
+
+    const HOUR: u64 = 3600;
+
+    #[tokio::test]
+    async fn a_code_has_an_end() {
+        let (_directory, control) = fleet().await;
+        let (code, expires) = control.new_code(Member::appliance("a1")).await.unwrap();
+        assert_eq!(expires.0 - control.clock.unix().0, HOUR);
+        control.clock.advance(HOUR);
+        let refused = control.enrol(&ask(&code, &KeyPair::generate().unwrap())).await;
+        assert!(matches!(refused, Err(MembershipError::Code(CodeRefused::Expired))));
+    }
+
+    #[tokio::test]
+    async fn a_certificate_ends_on_connections_that_are_open_too_and_renewal_goes_on() {
+        let (_directory, control) = fleet().await;
+        let key = KeyPair::generate().unwrap();
+        let (code, _) = control.new_code(Member::appliance("a1")).await.unwrap();
+        let seen = seen(&control.enrol(&ask(&code, &key)).await.unwrap());
+        control.clock.advance(16 * HOUR);
+        let renewed = control.renew(&seen, &request(&key)).await.unwrap();
+        control.clock.advance(8 * HOUR);
+        assert_eq!(control.admit(&seen), Err(Denied::Expired));
+        assert!(control.renew(&seen, &request(&key)).await.is_err());
+        assert_eq!(control.admit(&self::seen(&renewed)), Ok(()));
+        control.clock.advance(16 * HOUR);
+        assert_eq!(control.admit(&self::seen(&renewed)), Err(Denied::Expired));
+    }
+
+    #[tokio::test]
+    async fn what_was_revoked_leaves_manifests_when_it_has_expired_and_something_changes() {
+        let (_directory, control) = fleet().await;
+        for hours in [0, 12, 12] {
+            control.clock.advance(hours * HOUR);
+            let (code, _) = control.new_code(Member::appliance("a1")).await.unwrap();
+            control.enrol(&ask(&code, &KeyPair::generate().unwrap())).await.unwrap();
+        }
+        // The first has expired by now, and the second was superseded.
+        let revoked = control.state().director.desired().revoked.clone();
+        assert_eq!(revoked.len(), 1, "{revoked:?}");
+    }
+
+    #[tokio::test]
+    async fn controls_own_certificate_is_renewed_in_time() {
+        let (_directory, control) = fleet().await;
+        let due = || *control.own_renew_at.lock().unwrap();
+        let first = due();
+        control.clock.advance(15 * HOUR);
+        control.renew_own();
+        assert_eq!(due(), first, "not before two thirds");
+        control.clock.advance(2 * HOUR);
+        control.renew_own();
+        assert!(15 * HOUR < due().0 - control.clock.unix().0, "and for as long again");
+    }
+
+    async fn fleet() -> (tempfile::TempDir, Arc<Control>) {
+        let (directory, control) = crate::writer::tests::open("").await;
+        let (id, site) = ("a1".parse().unwrap(), "s1".parse().unwrap());
+        control.put_site(Site { id: site, prefixes: vec![] }).await.unwrap();
+        let appliance = Appliance { id, site: "s1".parse().unwrap(), weight: Weight::ONE };
+        control.put_appliance(appliance).await.unwrap();
+        (directory, control)
+    }
+
+    fn ask(code: &Code, key: &KeyPair) -> Enrol {
+        Enrol {
+            kind: MemberKind::Appliance,
+            name: "a1".to_owned(),
+            secret: code.secret(),
+            request: request(key),
+            software: String::new(),
+            machine: String::new(),
+        }
+    }
+
+    fn request(key: &KeyPair) -> String {
+        CertificateParams::default().serialize_request(key).unwrap().pem().unwrap()
+    }
+
+    fn seen(given: &Enrolled) -> Seen {
+        use rustls::pki_types::CertificateDer;
+        use rustls::pki_types::pem::PemObject;
+        let der = CertificateDer::from_pem_slice(given.certificate.as_bytes()).unwrap();
+        identity::member::read(&der).unwrap()
+    }
+}

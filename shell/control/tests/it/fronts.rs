@@ -70,7 +70,9 @@ fn a_front_refuses_what_is_the_writers_and_says_whose_it_is() {
         assert!(detail.contains(&format!("https://{}", writer.fleet)), "{detail}");
     }
     assert_eq!(writer.json("/v1/sites").as_array().unwrap().len(), 1);
-    assert_eq!(front.json("/v1/assets"), writer.json("/v1/assets"));
+    let mut assets = writer.json("/v1/assets");
+    assets[0]["versions"][0]["sources"] = json!([]);
+    assert_eq!(front.json("/v1/assets"), assets, "all but where it is filled from");
     assert_eq!(front.json("/healthz"), json!({"status": "ok"}));
 }
 

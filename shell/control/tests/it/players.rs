@@ -191,6 +191,7 @@ fn every_counter_counts_something() {
     // identities by the tests of `access` and `identity`.
     let elsewhere = [
         "nearcast_control_requests_shed_total",
+        "nearcast_control_reports_shed_total",
         "nearcast_control_store_errors_total",
         "nearcast_control_handshakes_refused_total",
         "nearcast_control_members_refused_total",

@@ -98,7 +98,7 @@ fn siblings_come_before_origins_and_only_what_should_be_held_may_be_asked_for() 
     assert!(unknown.contains("no asset version in this appliance's manifest"), "{unknown}");
     assert!(!ask(link, "a1", "xyz").problem(400).is_empty());
     let other = ask(link, "a2", &object).problem(403);
-    assert!(other.contains("you are a1"), "{other}");
+    assert!(other.contains("you are appliance a1"), "{other}");
     let (stranger, base) = crate::link::stranger(&fleet.control);
     let url = format!("{base}/v1/appliances/a1/sources/{object}");
     assert!(crate::control::answer(stranger.get(url).call()).problem(403).contains("enrol first"));

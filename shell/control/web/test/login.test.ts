@@ -5,7 +5,8 @@ import { backFrom } from "../src/login/back";
 test("the way back is a path of ours", () => {
   assert.equal(backFrom("#/play?asset=film&player=hls"), "/play?asset=film&player=hls");
   assert.equal(backFrom("#/"), "/");
-  for (const bad of ["", "#", "#//evil.example", "#/\\\\evil.example", "#https://evil.example", "#javascript:1"]) {
+  const elsewhere = ["#//evil.example", "#/\\\\evil.example", "#https://evil.example"];
+  for (const bad of ["", "#", ...elsewhere, "#javascript:1"]) {
     assert.equal(backFrom(bad), "/", bad);
   }
 });

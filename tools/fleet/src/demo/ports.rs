@@ -17,8 +17,12 @@ pub(super) struct Ports {
     pub(super) tls: u16,
     /// Plain HTTP of every appliance.
     pub(super) plain: u16,
+    /// Of every appliance, for its siblings.
+    pub(super) peer: u16,
     /// The control plane, on 127.0.0.1.
     pub(super) control: u16,
+    /// The same for appliances.
+    pub(super) fleet: u16,
 }
 
 impl Ports {
@@ -28,9 +32,11 @@ impl Ports {
         let edge: Vec<Ipv4Addr> = (0..appliances).map(appliance_address).collect();
         let tls = first_free(&edge, from.unwrap_or(8443))?;
         let plain = first_free(&edge, from.map_or(8480, |_| tls.saturating_add(1)))?;
-        let after = from.map_or(8080, |_| plain.saturating_add(1));
+        let peer = first_free(&edge, from.map_or(9443, |_| plain.saturating_add(1)))?;
+        let after = from.map_or(8080, |_| peer.saturating_add(1));
         let control = first_free(&[Ipv4Addr::LOCALHOST], after)?;
-        Ok(Self { tls, plain, control })
+        let fleet = first_free(&[Ipv4Addr::LOCALHOST], control.saturating_add(1))?;
+        Ok(Self { tls, plain, peer, control, fleet })
     }
 }
 
@@ -38,7 +44,7 @@ impl Ports {
 pub(super) fn listener(ports: Ports, from: Option<u16>) -> anyhow::Result<TcpListener> {
     let port = match from {
         None => 0,
-        Some(_) => first_free(&[Ipv4Addr::LOCALHOST], ports.control.saturating_add(1))?,
+        Some(_) => first_free(&[Ipv4Addr::LOCALHOST], ports.fleet.saturating_add(1))?,
     };
     crate::origin::listen(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
 }
@@ -68,6 +74,7 @@ mod tests {
         let addresses = [appliance_address(0), appliance_address(1)];
         assert_ne!(first_free(&addresses, port).unwrap(), port);
         let ports = Ports::find(3, Some(port)).unwrap();
-        assert!(port < ports.tls && ports.tls < ports.plain && ports.plain < ports.control);
+        let found = [port, ports.tls, ports.plain, ports.peer, ports.control, ports.fleet];
+        assert!(found.is_sorted_by(|a, b| a < b), "{found:?}");
     }
 }

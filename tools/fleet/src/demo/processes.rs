@@ -1,12 +1,14 @@
 //! The demo's fleet: one control plane, three appliances of two sites, two drives each.
 
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
 use rustix::process::Signal;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
+use tokio::io::AsyncWriteExt as _;
 use tracing::{debug, info};
 
 use super::certificates::Certificates;
@@ -120,7 +122,7 @@ impl Fleet {
         Ok(fleet)
     }
 
-    /// Registers sites, appliances and policy, and starts the appliances.
+    /// Registers sites, appliances and policy, enrols the appliances and starts them.
     pub(super) async fn register(&mut self, control: &Control) -> anyhow::Result<()> {
         self.until(CONTROL_WITHIN, "the control plane to answer", |_| {
             let answer = control.get::<serde_json::Value>("/healthz");
@@ -138,6 +140,9 @@ impl Fleet {
         }
         control.put("/v1/policy", &json!({ "copies": 2 }))?;
         for appliance in &mut self.appliances {
+            let code: Code = control
+                .post(&format!("/v1/appliances/{}/enrolment", appliance.name), &json!({}))?;
+            appliance.enrol(&self.programs.appliance, &code).await?;
             appliance.start(&self.programs.appliance, &self.logs)?;
         }
         self.until_healthy(control).await
@@ -262,7 +267,28 @@ impl Fleet {
     }
 }
 
+/// A one-time code, as control gives it out.
+#[derive(Deserialize)]
+struct Code {
+    code: String,
+}
+
 impl Appliance {
+    /// Gets it an identity, as an operator would who types the code there.
+    async fn enrol(&self, program: &Path, code: &Code) -> anyhow::Result<()> {
+        let mut command = child::command(program)?;
+        command.arg("enrol").arg("--config").arg(&self.config);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().context("cannot run nearcast-appliance enrol")?;
+        let mut input = child.stdin.take().context("its standard input is ours")?;
+        input.write_all(code.code.as_bytes()).await.context("cannot give the code")?;
+        drop(input);
+        let output = child.wait_with_output().await.context("nearcast-appliance enrol")?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "{} did not enrol: {}", self.name, said.trim());
+        Ok(())
+    }
+
     fn start(&mut self, program: &Path, logs: &Path) -> anyhow::Result<()> {
         self.child = Some(serve(self.name, program, &self.config, logs)?);
         self.hung = false;
@@ -290,6 +316,7 @@ fn write_control_config(place: &Place, ports: Ports, controls: &str) -> anyhow::
     let config = json!({
         "state": place.make_dir("control")?,
         "serve": { "listen": format!("127.0.0.1:{}", ports.control) },
+        "fleet": { "listen": format!("127.0.0.1:{}", ports.fleet) },
         "demo": { "controls": controls },
     });
     place.write("control.toml", &toml::to_string(&config).context("cannot write TOML")?)
@@ -317,9 +344,10 @@ fn write_appliance_config(
         },
         "drives": { "paths": drives },
         "control": {
-            "url": format!("http://127.0.0.1:{}", ports.control),
+            "url": format!("https://127.0.0.1:{}", ports.fleet),
             "report_interval": "500 ms",
         },
+        "peer": { "listen": [format!("{address}:{}", ports.peer)] },
         "fill": { "trust": certificates.authority },
     });
     place.write(&format!("{name}.toml"), &toml::to_string(&config).context("cannot write TOML")?)

@@ -76,12 +76,21 @@ fn check(
         Some(line) => anyhow::anyhow!("{path}, line {line}: {error}"),
         None => anyhow::anyhow!("{path}: {error}"),
     };
+    let mut parts = Vec::new();
     let (entry, named) = match format {
         EntryFormat::Hls => {
             let playlist = hls::check(path, text).map_err(refused)?;
             (playlist.kind == hls::Kind::Multivariant, playlist.files)
         }
-        EntryFormat::Dash => (true, dash::check(path, text).map_err(refused)?.files),
+        EntryFormat::Dash => {
+            let mpd = dash::check(path, text).map_err(refused)?;
+            parts.extend(mpd.parts.into_iter().map(|part| Part {
+                line: line_at(text, part.at),
+                file: part.file,
+                end: part.end,
+            }));
+            (true, mpd.files)
+        }
     };
     let stands =
         |file: &str| line_of_file(text, file).map_or_else(String::new, |n| format!(", line {n}"));
@@ -93,18 +102,19 @@ fn check(
         );
     }
     if format == EntryFormat::Hls {
-        for part in byte_ranges(path, text) {
-            let len = files.get(&part.file).map_or(Bytes::ZERO, |stamp| stamp.len);
-            ensure!(
-                part.range.end <= len.0,
-                "{path}, line {}: it wants bytes up to {} of \"{}\", which has only {}: is that \
-                 file complete?",
-                part.line,
-                part.range.end,
-                part.file,
-                len.0
-            );
-        }
+        parts = byte_ranges(path, text);
+    }
+    for part in parts {
+        let len = files.get(&part.file).map_or(Bytes::ZERO, |stamp| stamp.len);
+        ensure!(
+            part.end <= len,
+            "{path}, line {}: it wants bytes up to {} of \"{}\", which has only {}: is that \
+             file complete?",
+            part.line,
+            part.end.0,
+            part.file,
+            len.0
+        );
     }
     Ok(entry)
 }
@@ -113,7 +123,8 @@ fn check(
 struct Part {
     line: usize,
     file: String,
-    range: Range<u64>,
+    /// One past the last byte.
+    end: Bytes,
 }
 
 /// The byte ranges of a playlist (RFC 8216, sections 4.3.2.2 and 4.3.2.5). A range without an
@@ -131,12 +142,16 @@ fn byte_ranges(path: &str, text: &str) -> Vec<Part> {
             let quoted = |name| Some(list.split_once(name)?.1.split_once('"')?.0);
             let range = quoted("BYTERANGE=\"").and_then(|range| range_of(range, 0));
             let named = quoted("URI=\"").and_then(file);
-            parts.extend(named.zip(range).map(|(file, range)| Part { line, file, range }));
+            parts.extend(named.zip(range).map(|(file, range)| Part {
+                line,
+                file,
+                end: Bytes(range.end),
+            }));
         } else if !content.starts_with('#') && !content.is_empty() {
             let Some((line, range)) = waiting.take() else { continue };
             let Some(range) = range_of(range, end) else { continue };
             end = range.end;
-            parts.extend(file(content).map(|file| Part { line, file, range }));
+            parts.extend(file(content).map(|file| Part { line, file, end: Bytes(end) }));
         }
     }
     parts
@@ -152,6 +167,11 @@ fn range_of(text: &str, after: u64) -> Option<Range<u64>> {
     Some(start..start.saturating_add(len))
 }
 
+/// The line of a place in the text, from 1.
+fn line_at(text: &str, at: usize) -> usize {
+    text.bytes().take(at).filter(|byte| *byte == b'\n').count() + 1
+}
+
 /// The line where a manifest names a file, from 1.
 fn line_of_file(text: &str, file: &str) -> Option<usize> {
     let name = file.rsplit('/').next().unwrap_or(file);
@@ -162,13 +182,20 @@ fn line_of_error(text: &str, error: &PlaylistError) -> Option<usize> {
     match error {
         PlaylistError::NotHls | PlaylistError::NotMpd => Some(1),
         PlaylistError::NotEnded => Some(text.lines().count()),
-        PlaylistError::Xml { at, .. } => {
-            text.get(..*at).map(|before| before.matches('\n').count() + 1)
-        }
+        PlaylistError::Xml { at, .. } => text.is_char_boundary(*at).then(|| line_at(text, *at)),
         PlaylistError::NotStatic(kind) => {
             line_with(text, &[&format!("type=\"{kind}\""), &format!("type='{kind}'")])
         }
-        PlaylistError::Variable(said)
+        PlaylistError::Bandwidth(said) => line_with(
+            text,
+            &[
+                &format!("BANDWIDTH={said}"),
+                &format!("bandwidth=\"{said}\""),
+                &format!("bandwidth='{said}'"),
+            ],
+        ),
+        PlaylistError::Range(said)
+        | PlaylistError::Variable(said)
         | PlaylistError::Elsewhere(said)
         | PlaylistError::Template(said)
         | PlaylistError::Outside(said)
@@ -272,6 +299,29 @@ mod tests {
             ("v/r0.m3u8", "RANGE:400", "RANGE:401", "v/r0.m3u8, line 8: it wants bytes up to 1001"),
             ("v/r0.m3u8", "100@0", "100@999", "v/r0.m3u8, line 3: it wants bytes up to 1099"),
             ("v/r0.m3u8", "#EXTM3U", "hello", "v/r0.m3u8, line 1: it is no HLS playlist"),
+            ("v/r0.m3u8", "#EXTM3U", "\u{feff}#EXTM3U", "v/r0.m3u8, line 1: it is no HLS playlist"),
+            ("master.m3u8", "=1", "=0", "master.m3u8, line 2: the bandwidth \"0\" is not"),
+            ("master.m3u8", "v/r0", "/v/r0", "master.m3u8, line 3: \"/v/r0.m3u8\" is not inside"),
+            ("master.m3u8", "v/r0", "//x/r0", "master.m3u8, line 3: \"//x/r0.m3u8\" is not inside"),
+            (
+                "manifest.mpd",
+                "</BaseURL>",
+                "</BaseURL><SegmentBase\nindexRange='990-1000'/>",
+                "manifest.mpd, line 5: it wants bytes up to 1001 of \"v/r0.mp4\", which has only",
+            ),
+            (
+                "manifest.mpd",
+                "</BaseURL>",
+                "</BaseURL><SegmentBase indexRange='9-1'/>",
+                "manifest.mpd, line 5: the byte range \"9-1\" is not of the form",
+            ),
+            (
+                "manifest.mpd",
+                "<MPD",
+                "<!DOCTYPE MPD [<!ENTITY a \"aa\"><!ENTITY b \"&a;&a;\">]><MPD",
+                "manifest.mpd, line 2: it is no well-formed XML near byte",
+            ),
+            ("manifest.mpd", "v/r0", "&a;", "manifest.mpd, line 5: it is no well-formed XML"),
         ] {
             let error = replaced(path, from, to);
             assert!(error.starts_with(said), "{error}");

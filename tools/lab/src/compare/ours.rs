@@ -24,7 +24,7 @@ pub(crate) struct Site<'a> {
     pub(crate) room: PathBuf,
     /// For the appliance and the origin.
     pub(crate) certificate: &'a Certificate,
-    /// First of three ports: appliance, origin, control plane.
+    /// First of four ports: appliance, origin, control plane, control plane for appliances.
     pub(crate) port: u16,
     /// The appliance's CPU.
     pub(crate) cpu: usize,
@@ -88,7 +88,8 @@ impl Site<'_> {
     fn control(&self) -> Result<Process> {
         let address = self.address(2);
         let config = format!(
-            "state = {state}\n[serve]\nlisten = \"{address}\"\n",
+            "state = {state}\n[serve]\nlisten = \"{address}\"\n[fleet]\nlisten = \"{fleet}\"\n",
+            fleet = self.address(3),
             state = quoted(&self.room.join("control"))
         );
         let path = self.room.join("control.toml");
@@ -141,11 +142,27 @@ impl Site<'_> {
         }
         let config = self.room.join("appliance.toml");
         fs::write(&config, self.appliance_config(&drive))?;
+        self.enrol(&program, &config)?;
         let command = [program, "serve".to_owned(), "--config".to_owned(), text(&config)];
         let log = self.room.join("appliance.log");
         let mut appliance = Process::start("the appliance", &command, self.cpu, joins, &log)?;
         appliance.wait_for_port(self.address(0))?;
         Ok(appliance)
+    }
+
+    /// With a one-time code, as an operator would.
+    fn enrol(&self, program: &str, config: &Path) -> Result<()> {
+        let what = format!("/v1/appliances/{APPLIANCE}/enrolment");
+        let answer = agent().post(self.control_url(&what)).send_empty();
+        let given = body(&format!("POST {what}"), answer)?;
+        let code = given["code"].as_str().context("a code that is none")?;
+        let file = self.room.join("code");
+        fs::write(&file, code)?;
+        let verb = ["enrol".to_owned(), "--config".to_owned(), text(config)];
+        let code = ["--code-file".to_owned(), text(&file)];
+        let command = [&[program.to_owned()], &verb[..], &code[..]].concat();
+        let log = self.room.join("enrol.log");
+        Process::run("nearcast-appliance enrol", &command, self.other_cpu, &log)
     }
 
     fn appliance_config(&self, drive: &Path) -> String {
@@ -174,7 +191,7 @@ concurrency = 4
             key = quoted(&self.certificate.key),
             cpu = self.cpu,
             drive = quoted(drive),
-            control = self.control_url(""),
+            control = format!("https://{}", self.address(3)),
             trust = quoted(&self.certificate.ca),
         )
     }
@@ -289,7 +306,7 @@ mod tests {
         assert_eq!(config["serve"]["cpus"].as_array().unwrap().len(), 1);
         assert_eq!(config["serve"]["listen"][0].as_str(), Some("127.0.0.1:18501"));
         assert_eq!(config["drives"]["paths"][0].as_str(), Some("/lab \"x\"/drive"));
-        assert_eq!(config["control"]["url"].as_str(), Some("http://127.0.0.1:18503"));
+        assert_eq!(config["control"]["url"].as_str(), Some("https://127.0.0.1:18504"));
         assert_eq!(config["fill"]["trust"].as_str(), Some("/lab \"x\"/ca"));
     }
 }

@@ -28,7 +28,7 @@ use tracing::{info, warn};
 use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
 
 use crate::fleet::{self, Fleet, Role};
-use film::Film;
+pub(crate) use film::Film;
 use player::{Outcome, Playback, World};
 
 /// `nearcast-lab outage`
@@ -84,6 +84,9 @@ struct Report {
     steering_unanswered: u32,
     /// From the death of an appliance until the only front knew.
     noticed_s: f64,
+    /// From the start of everything until a front said that it was ready: the list in front of
+    /// them asks `/healthz`.
+    ready_s: f64,
     /// From the start of everything until every process knew the whole fleet.
     recovered_s: f64,
     phases: Vec<Phase>,
@@ -139,6 +142,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         fronts: args.fronts,
         appliances: args.appliances,
         asset: ASSET.to_owned(),
+        settings: serde_json::Value::Null,
     };
     let mut fleet = Fleet::start(plan, &room.join("source"))?;
     let world = Arc::new(World {
@@ -204,6 +208,12 @@ impl Run {
         for role in fleet.roles() {
             fleet.start_control(role)?;
         }
+        while !fleet.is_ready() {
+            ensure!(start.elapsed() < GIVE_UP, "no front becomes ready");
+            crate::stop::check()?;
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        report.ready_s = start.elapsed().as_secs_f64();
         self.front_lives.store(true, Ordering::SeqCst);
         fleet.wait_until_whole(GIVE_UP)?;
         report.recovered_s = start.elapsed().as_secs_f64();

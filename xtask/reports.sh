@@ -36,11 +36,11 @@ until curl -s --cacert "$work/certificate.pem" "$serve/healthz" >/dev/null; do
 done
 
 # Members' operations are on the fleet's address, behind certificates: the lab and tests ask them.
-# The key that signs manifests and those of playback tokens are not to be rotated all the time.
+# Who removes tokens at random removes the one that the run has.
 failed=0
 schemathesis --version >"$out/schemathesis.txt"
-SCHEMATHESIS_HOOKS='' schemathesis run "$serve/openapi.json" --tls-verify "$work/certificate.pem" \
-    -H "Authorization: Bearer $token" --exclude-tag members --checks all --continue-on-failure \
+schemathesis run "$serve/openapi.json" --tls-verify "$work/certificate.pem" \
+    -H "Authorization: Bearer $token" --exclude-tag members --exclude-path "/v1/tokens/{id}" --checks all --continue-on-failure \
     --max-examples "${EXAMPLES:-20}" --seed 1 --no-color \
     --report junit --report-junit-path "$out/schemathesis.xml" >>"$out/schemathesis.txt" 2>&1 ||
     failed=1

@@ -10,6 +10,7 @@ use model::units::Bytes;
 
 use crate::catalog::{Catalog, Version};
 use crate::machines::Hardware;
+use crate::token_keys::TokenRotation;
 
 /// Desired state as a whole.
 #[derive(Clone, Debug, Default)]
@@ -24,6 +25,8 @@ pub struct Desired {
     pub policy: Policy,
     /// Keys that playback tokens may be signed with.
     pub token_keys: Vec<TokenKey>,
+    /// Which of them comes next, and which goes.
+    pub token_rotation: TokenRotation,
     /// Keys that manifests may be signed with: the first signs.
     pub signing_keys: Vec<TokenKey>,
     /// Serial numbers of certificates that every member refuses though they have not expired.
@@ -85,6 +88,8 @@ pub enum Change {
     Policy(Policy),
     /// Manifests may be signed with these keys: the first signs.
     SigningKeys(Vec<TokenKey>),
+    /// The keys of playback tokens: what may sign, the one that signs first.
+    TokenKeys(Vec<TokenKey>, TokenRotation),
     /// An appliance has an identity, for the first time or after the last had ended.
     Enrolled {
         /// Which appliance.
@@ -135,6 +140,10 @@ impl Desired {
                 }
             }
             Change::SigningKeys(keys) => self.signing_keys = keys,
+            Change::TokenKeys(keys, rotation) => {
+                self.token_keys = keys;
+                self.token_rotation = rotation;
+            }
             Change::Revoked(revoked) => self.revoked = revoked,
         }
     }

@@ -78,6 +78,7 @@ impl Director {
             | Change::ApplianceGone(_)
             | Change::Version(_)
             | Change::Policy(_)
+            | Change::TokenKeys(..)
             | Change::Revoked(_) => {}
         }
     }
@@ -144,19 +145,26 @@ impl Director {
         if rotation.said_at.is_some_and(|said| now.since(said) < SAY_AGAIN_AFTER) {
             return;
         }
-        let Role::Writer(publisher) = &self.role else { return };
+        if matches!(self.role, Role::Replica(_)) {
+            return;
+        }
+        let all = self.all_follow() && self.config.rotation_min <= now.since(rotation.since);
+        if all || self.config.rotation_max <= now.since(rotation.since) {
+            self.rotation = Some(Rotation { said_at: Some(now), ..rotation });
+            self.actions.push_back(Action::UseNextSigningKey);
+        }
+    }
+
+    /// Every appliance that ever reported follows its newest manifest, and none waits to be stored.
+    pub(crate) fn all_follow(&self) -> bool {
+        let Role::Writer(publisher) = &self.role else { return false };
         let follows = |id: &ApplianceId| {
             let observed = self.members.get(id).and_then(|member| member.observed.as_ref());
             let newest = publisher.manifest(id).map(|manifest| manifest.generation);
             observed.is_some_and(|observed| newest <= Some(observed.report.generation))
         };
         let ever_reported = self.desired.appliances.values().filter(|r| r.usable.is_some());
-        let all = ever_reported.map(|r| &r.appliance.id).all(follows) && !publisher.is_staged();
-        let all = all && self.config.rotation_min <= now.since(rotation.since);
-        if all || self.config.rotation_max <= now.since(rotation.since) {
-            self.rotation = Some(Rotation { said_at: Some(now), ..rotation });
-            self.actions.push_back(Action::UseNextSigningKey);
-        }
+        ever_reported.map(|r| &r.appliance.id).all(follows) && !publisher.is_staged()
     }
 }
 

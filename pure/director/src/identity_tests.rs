@@ -185,6 +185,64 @@ fn an_appliance_that_is_away_holds_a_new_signing_key_up_only_for_so_long() {
     assert!(is_told_to_use_next(&mut again, 3_600_000), "a restart goes on with it");
 }
 
+#[test]
+fn a_new_key_of_playback_tokens_signs_once_all_have_it_and_the_old_one_outlives_its_tokens() {
+    let mut director = running(&["a1", "b1"]);
+    let announced = TokenRotation { announced: Some(UnixSeconds(10)), retires: None };
+    let keys = vec![key("k1"), key("k2")];
+    director.handle(at(0), Event::Changed(Change::TokenKeys(keys.clone(), announced)));
+    settle(&mut director);
+    assert_eq!(manifest(&director, "a1").token_keys, keys);
+    assert_eq!(told_of_token_keys(&mut director, 900, 20), None, "nobody has it yet");
+    for (name, told) in [("a1", None), ("b1", Some(Action::UseNextTokenKey))] {
+        let generation = manifest(&director, name).generation;
+        director.report(at(1000), &id(name), &Report { generation, ..report(9) }).unwrap();
+        let early = told_of_token_keys(&mut director, 1000, 10);
+        assert_eq!(early, None, "fronts have not asked yet");
+        assert_eq!(told_of_token_keys(&mut director, 1000, 11), told, "{name}");
+    }
+    let keys = vec![key("k2"), key("k1")];
+    let retires = TokenRotation { announced: None, retires: Some(UnixSeconds(500)) };
+    director.handle(at(2000), Event::Changed(Change::TokenKeys(keys.clone(), retires)));
+    settle(&mut director);
+    assert_eq!(
+        manifest(&director, "a1").token_keys,
+        keys,
+        "old tokens are good as long as they are"
+    );
+    assert_eq!(told_of_token_keys(&mut director, 3000, 499), None);
+    let drop = Some(Action::DropOldTokenKeys);
+    assert_eq!(told_of_token_keys(&mut director, 3000, 500), drop);
+    assert_eq!(told_of_token_keys(&mut director, 3500, 501), None, "said a moment ago");
+    assert_eq!(told_of_token_keys(&mut director, 4000, 501), drop, "still not done");
+    let mut again = restart(&director);
+    settle(&mut again);
+    assert_eq!(told_of_token_keys(&mut again, 2000, 502), drop, "a restart goes on with it");
+    let over = Change::TokenKeys(vec![key("k2")], TokenRotation::default());
+    director.handle(at(4500), Event::Changed(over));
+    settle(&mut director);
+    assert_eq!(told_of_token_keys(&mut director, 9000, 9000), None, "it is over");
+}
+
+#[test]
+fn an_appliance_that_is_away_holds_a_new_key_of_playback_tokens_up_only_for_so_long() {
+    let mut director = running(&["a1", "b1"]);
+    let announced = TokenRotation { announced: Some(UnixSeconds(10)), retires: None };
+    let keys = vec![key("k1"), key("k2")];
+    director.handle(at(0), Event::Changed(Change::TokenKeys(keys, announced)));
+    settle(&mut director);
+    assert_eq!(told_of_token_keys(&mut director, 900, 3609), None);
+    let told = told_of_token_keys(&mut director, 900, 3610);
+    assert_eq!(told, Some(Action::UseNextTokenKey));
+}
+
+fn told_of_token_keys(director: &mut Director, ms: u64, unix: u64) -> Option<Action> {
+    director.handle(at(ms), Event::Tick(UnixSeconds(unix)));
+    let is_it =
+        |action: &Action| matches!(action, Action::UseNextTokenKey | Action::DropOldTokenKeys);
+    std::iter::from_fn(|| director.poll()).filter(is_it).last()
+}
+
 /// Two appliances, with a second signing key announced and published.
 fn rotating() -> Director {
     let mut director = running(&["a1", "b1"]);

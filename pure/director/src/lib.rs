@@ -26,6 +26,7 @@ mod machines;
 mod observed;
 mod publish;
 pub mod sources;
+mod token_keys;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -46,6 +47,7 @@ use observed::{ObjectIndex, Observed, Probe};
 use publish::Publisher;
 pub use publish::{Digest, Ledger, LedgerEntry};
 use sources::{NoSources, Sibling, Sources};
+pub use token_keys::TokenRotation;
 
 /// Bounds and times. No defaults here: the process that knows better gives them.
 #[derive(Clone, Copy, Debug)]
@@ -96,6 +98,8 @@ pub struct Director {
     counters: Counters,
     /// While two signing keys are desired.
     rotation: Option<Rotation>,
+    /// When something was last to be done with the keys of playback tokens.
+    token_keys_said: Option<Instant>,
 }
 
 /// The next signing key is announced, and does not sign yet.
@@ -178,6 +182,12 @@ pub enum Action {
     /// The next signing key is known to all that need it: it signs from now on, alone. Said again
     /// from time to time, until [`Change::SigningKeys`] says so.
     UseNextSigningKey,
+    /// The next key of playback tokens is known to all that check them: it signs from now on. Said
+    /// again from time to time, until [`Change::TokenKeys`] says so.
+    UseNextTokenKey,
+    /// No token is good any more that a key which signed before has made: such keys can go. Said
+    /// again as above.
+    DropOldTokenKeys,
     /// Try to connect to the appliance, then say [`Event::Probed`].
     Probe {
         /// Which appliance.
@@ -308,6 +318,7 @@ impl Director {
             now_unix,
             counters: Counters::default(),
             rotation: None,
+            token_keys_said: None,
         };
         director.begin_rotation(now);
         director.choose_kept();
@@ -333,6 +344,7 @@ impl Director {
                 self.view_is_old |= self.load_is_old;
                 self.watch(now);
                 self.go_on_with_rotation(now);
+                self.go_on_with_token_keys(now);
                 let sample = self.sample();
                 self.history.push(sample);
                 if let Role::Writer(publisher) = &mut self.role {
@@ -551,6 +563,7 @@ impl Director {
             | Change::Version(_)
             | Change::Policy(_)
             | Change::SigningKeys(_)
+            | Change::TokenKeys(..)
             | Change::Enrolled { .. }
             | Change::IdentityRevoked(_)
             | Change::CloneGone(_)

@@ -548,6 +548,8 @@ pub(super) fn store(director: &mut Director) -> Option<Ledger> {
         | Action::StoreHardware { .. }
         | Action::StoreCloned(_)
         | Action::UseNextSigningKey
+        | Action::UseNextTokenKey
+        | Action::DropOldTokenKeys
         | Action::Probe { .. }
         | Action::Tell(_) => None,
     })

@@ -12,6 +12,7 @@ use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
 use aws_lc_rs::{constant_time, hmac, rand};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use director::TokenRotation;
 use director::front::Ticket;
 use model::id::ObjectId;
 use model::manifest::TokenKey;
@@ -83,6 +84,23 @@ struct StoredToken {
     kid: String,
     /// Hex.
     seed: String,
+    /// Since when it is announced; none once it signs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    announced_unix_s: Option<u64>,
+    /// When it is of no more use; none before it has been replaced.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    retires_unix_s: Option<u64>,
+}
+
+/// A key of playback tokens, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Shown {
+    /// Key id.
+    pub(crate) kid: String,
+    /// Since when it is announced; none once it signs.
+    pub(crate) announced: Option<UnixSeconds>,
+    /// When it is of no more use; none before it has been replaced.
+    pub(crate) retires: Option<UnixSeconds>,
 }
 
 impl Keys {
@@ -116,8 +134,7 @@ impl Keys {
 
     /// What a front gets, kept in its `state`. Not written again if nothing has changed.
     pub(crate) fn given(state: &Path, given: &replica::Keys) -> Result<Self, KeysError> {
-        let token =
-            |key: &replica::SecretKey| StoredToken { kid: key.kid.clone(), seed: key.seed.clone() };
+        let token = |key: &replica::SecretKey| StoredToken::new(key.kid.clone(), key.seed.clone());
         let stored = Stored {
             steering: given.steering.clone(),
             token: given.token.iter().map(token).collect(),
@@ -151,6 +168,77 @@ impl Keys {
             token: keys.iter().map(token).collect(),
             api: all.map(api).collect(),
         }
+    }
+
+    /// Makes the next key and announces it. None if one is announced already, or if too many wait
+    /// for their last tokens to expire.
+    pub(crate) fn announce(
+        &self,
+        state: &Path,
+        now: UnixSeconds,
+    ) -> Result<Option<Self>, KeysError> {
+        let mut stored = self.stored.clone();
+        let is_under_way = stored.token.iter().any(|key| key.announced_unix_s.is_some());
+        if is_under_way || KEYS_MAX <= stored.token.len() {
+            return Ok(None);
+        }
+        let number = |key: &StoredToken| key.kid.strip_prefix('k')?.parse::<u32>().ok();
+        let newest = stored.token.iter().filter_map(number).max().unwrap_or(0);
+        let seed = ObjectId(random(&self.random)).to_string();
+        let mut key = StoredToken::new(format!("k{}", newest.wrapping_add(1)), seed);
+        key.announced_unix_s = Some(now.0);
+        stored.token.push(key);
+        Self::write(state, &stored).map(Some)
+    }
+
+    /// The announced key signs from now on; the one before is checked until `retires`. None if none
+    /// is announced.
+    pub(crate) fn use_next(
+        &self,
+        state: &Path,
+        retires: UnixSeconds,
+    ) -> Result<Option<Self>, KeysError> {
+        let mut stored = self.stored.clone();
+        let next = stored.token.iter().position(|key| key.announced_unix_s.is_some());
+        let Some(next) = next else { return Ok(None) };
+        stored.token[0].retires_unix_s = Some(retires.0);
+        let mut next = stored.token.remove(next);
+        next.announced_unix_s = None;
+        stored.token.insert(0, next);
+        Self::write(state, &stored).map(Some)
+    }
+
+    /// Keys that are of no more use go. None if there are none.
+    pub(crate) fn drop_old(
+        &self,
+        state: &Path,
+        now: UnixSeconds,
+    ) -> Result<Option<Self>, KeysError> {
+        let mut stored = self.stored.clone();
+        stored.token.retain(|key| key.retires_unix_s.is_none_or(|at| now.0 < at));
+        if stored == self.stored {
+            return Ok(None);
+        }
+        Self::write(state, &stored).map(Some)
+    }
+
+    /// Where a rotation stands.
+    pub(crate) fn rotation(&self) -> TokenRotation {
+        let keys = &self.stored.token;
+        TokenRotation {
+            announced: keys.iter().find_map(|key| key.announced_unix_s).map(UnixSeconds),
+            retires: keys.iter().filter_map(|key| key.retires_unix_s).min().map(UnixSeconds),
+        }
+    }
+
+    /// The keys of playback tokens, for people; the first signs.
+    pub(crate) fn shown(&self) -> Vec<Shown> {
+        let shown = |key: &StoredToken| Shown {
+            kid: key.kid.clone(),
+            announced: key.announced_unix_s.map(UnixSeconds),
+            retires: key.retires_unix_s.map(UnixSeconds),
+        };
+        self.stored.token.iter().map(shown).collect()
     }
 
     fn write(state: &Path, stored: &Stored) -> Result<Self, KeysError> {
@@ -218,7 +306,7 @@ impl Keys {
                 .map_err(|_| "a key is not 64 hex digits".to_owned())
         };
         let mut token = Vec::new();
-        for StoredToken { kid, seed: text } in &stored.token {
+        for StoredToken { kid, seed: text, .. } in &stored.token {
             if !is_kid(kid) {
                 return Err(format!("\"{kid}\" is not a key id: use 1 to 16 of a-z and 0-9"));
             }
@@ -227,6 +315,9 @@ impl Keys {
         }
         if token.is_empty() {
             return Err("it has no [[token]] key".to_owned());
+        }
+        if stored.token[0].announced_unix_s.is_some() {
+            return Err("its first [[token]] key is announced, and does not sign yet".to_owned());
         }
         let steering = hmac::Key::new(hmac::HMAC_SHA256, &seed(&stored.steering)?);
         let known = |token: &replica::ApiToken| {
@@ -244,10 +335,16 @@ impl Keys {
     }
 }
 
+impl StoredToken {
+    fn new(kid: String, seed: String) -> Self {
+        Self { kid, seed, announced_unix_s: None, retires_unix_s: None }
+    }
+}
+
 fn new_keys() -> Stored {
     let source = SystemRandom::new();
     let hex = || ObjectId(random(&source)).to_string();
-    let token = vec![StoredToken { kid: "k1".to_owned(), seed: hex() }];
+    let token = vec![StoredToken::new("k1".to_owned(), hex())];
     Stored { steering: hex(), token, api: Vec::new() }
 }
 
@@ -269,6 +366,9 @@ fn write_once(path: &Path, text: &str) -> io::Result<()> {
 }
 
 const FILE_NAME: &str = "keys.toml";
+
+/// Rotations are rare: so many at a time only when somebody asks for them in a row.
+const KEYS_MAX: usize = 8;
 
 /// 128 bits are plenty: a forged ticket gains an order of appliances that anybody may ask for.
 const MAC_LEN: usize = 16;
@@ -350,6 +450,44 @@ mod tests {
         assert!(matches!(Keys::given(front.path(), &bad), Err(KeysError::Content { .. })));
         let kept = Keys::load(front.path()).unwrap().unwrap();
         assert_eq!(kept.public(), keys.public(), "what cannot be used replaces nothing");
+    }
+
+    #[test]
+    fn a_rotation_survives_restarts_and_every_token_is_good_for_its_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = folder.path();
+        let at = UnixSeconds;
+        let scope = Scope::whole("film-1").unwrap();
+        let token = |keys: &Keys, expires| {
+            keys.token(Grant { session: keys.session(), expires: at(expires), scope })
+        };
+        let is_good = |keys: &Keys, token: &str, now| {
+            token::verify(&keys.public(), token, "film-1", "v.mp4", at(now)).is_ok()
+        };
+        let keys = Keys::open(state).unwrap();
+        let first = token(&keys, 200);
+        assert!(keys.announce(state, at(10)).unwrap().is_some());
+        let keys = Keys::open(state).unwrap();
+        assert!(keys.announce(state, at(11)).unwrap().is_none(), "one at a time");
+        assert_eq!(keys.rotation(), TokenRotation { announced: Some(at(10)), retires: None });
+        let second = token(&keys, 210);
+        assert!(second.starts_with("k1."), "announced is not used: {second}");
+        keys.use_next(state, at(300)).unwrap().unwrap();
+        let keys = Keys::open(state).unwrap();
+        assert_eq!(keys.rotation(), TokenRotation { announced: None, retires: Some(at(300)) });
+        let third = token(&keys, 400);
+        assert!(third.starts_with("k2."), "{third}");
+        for token in [&first, &second, &third] {
+            assert!(is_good(&keys, token, 199), "{token}");
+        }
+        assert!(keys.drop_old(state, at(299)).unwrap().is_none());
+        keys.drop_old(state, at(300)).unwrap().unwrap();
+        let keys = Keys::open(state).unwrap();
+        assert_eq!(keys.rotation(), TokenRotation::default());
+        assert!(is_good(&keys, &third, 399) && !is_good(&keys, &first, 100));
+        assert!(keys.use_next(state, at(500)).unwrap().is_none());
+        let keys = keys.announce(state, at(500)).unwrap().unwrap();
+        assert_eq!(keys.shown()[1].kid, "k3");
     }
 
     #[test]

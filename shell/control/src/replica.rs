@@ -131,6 +131,7 @@ fn snapshot_in(wire: &wire_replica::Snapshot) -> Result<Picture, SnapshotError> 
     let mut desired = Desired {
         policy: Policy { copies: wire.copies, versions_kept: wire.versions_kept },
         token_keys: wire.token_keys.iter().map(token_key_in).collect::<Result<_, _>>()?,
+        token_rotation: director::TokenRotation::default(),
         signing_keys: wire.signing_keys.iter().map(token_key_in).collect::<Result<_, _>>()?,
         revoked: wire.revoked.iter().cloned().collect(),
         ..Desired::default()
@@ -324,6 +325,7 @@ mod tests {
             catalog: Arc::new(catalog),
             policy: Policy { copies: 1, versions_kept: 2 },
             token_keys: vec![key("k1"), key("k2")],
+            token_rotation: director::TokenRotation::default(),
             signing_keys: vec![key("s1")],
             revoked: ["0a".to_owned()].into(),
         }

@@ -106,6 +106,7 @@ impl Store {
                 versions_kept: self.meta("versions_kept").await?,
             },
             token_keys: Vec::new(),
+            token_rotation: director::TokenRotation::default(),
             signing_keys: Vec::new(),
             revoked: BTreeSet::new(),
         })

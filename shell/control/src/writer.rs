@@ -7,6 +7,7 @@
 mod following;
 mod membership;
 mod replication;
+mod token_keys;
 
 pub(crate) use membership::MembershipError;
 
@@ -246,6 +247,7 @@ impl Control {
         let identities = Identities::new(store.certificates().await?, store.codes().await?);
         let mut desired = store.desired().await?;
         desired.token_keys = keys.public();
+        desired.token_rotation = keys.rotation();
         desired.signing_keys = signing.public();
         desired.revoked = identities.revoked(clock.unix());
         let lifetime_s = config.certificate_lifetime.as_seconds();
@@ -474,6 +476,8 @@ impl Control {
                     }
                 }
                 Action::UseNextSigningKey => self.use_next_signing_key(),
+                Action::UseNextTokenKey => self.use_next_token_key(),
+                Action::DropOldTokenKeys => self.drop_old_token_keys(),
                 Action::Probe { appliance, base_url } => {
                     tick::probe(self, appliance, &base_url);
                 }

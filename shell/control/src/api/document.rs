@@ -8,8 +8,8 @@ use utoipa::{Modify, OpenApi as _};
 
 use super::problem::Problem;
 use super::{
-    Needs, access, appliances, assets, fleet, identity, pages, play, registry, replica, sources,
-    steer,
+    Needs, access, appliances, assets, fleet, identity, keys, pages, play, registry, replica,
+    sources, steer,
 };
 
 /// The document.
@@ -60,6 +60,8 @@ use super::{
         play::playbacks,
         play::play,
         steer::steer,
+        keys::keys,
+        keys::rotate,
         access::tokens,
         access::make_token,
         access::delete_token,

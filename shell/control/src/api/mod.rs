@@ -8,6 +8,7 @@ mod document;
 mod fleet;
 mod guard;
 mod identity;
+mod keys;
 mod pages;
 mod play;
 mod problem;
@@ -123,6 +124,8 @@ fn routes() -> Vec<Route> {
         route!(Service  POST   "/v1/playbacks" play::playbacks),
         route!(Nothing  GET    "/v1/play/{file}" play::play),
         route!(Nothing  GET    "/steer/v1/{session}" steer::steer),
+        route!(Viewer   GET    "/v1/keys" keys::keys),
+        route!(Admin    POST   "/v1/keys/rotate" keys::rotate),
         route!(Admin    GET    "/v1/tokens" access::tokens),
         route!(Admin    POST   "/v1/tokens" access::make_token),
         route!(Admin    DELETE "/v1/tokens/{id}" access::delete_token),

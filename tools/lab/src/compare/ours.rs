@@ -179,7 +179,7 @@ cpus = [{cpu}]
 [drives]
 paths = [{drive}]
 [control]
-url = \"{control}\"
+url = \"https://{control}\"
 report_interval = \"1 s\"
 [fill]
 trust = {trust}
@@ -191,7 +191,7 @@ concurrency = 4
             key = quoted(&self.certificate.key),
             cpu = self.cpu,
             drive = quoted(drive),
-            control = format!("https://{}", self.address(3)),
+            control = self.address(3),
             trust = quoted(&self.certificate.ca),
         )
     }

@@ -42,7 +42,7 @@ const CHECK: [Step; 10] = [
     Step { name: "browser", run: browser },
 ];
 
-const NIGHTLY: [Step; 8] = [
+const NIGHTLY: [Step; 9] = [
     Step { name: "alone", run: rooms_alone },
     Step { name: "properties", run: |root| tests(root, &[("PROPTEST_CASES", "4096")]) },
     Step { name: "install", run: install_page },
@@ -54,6 +54,7 @@ const NIGHTLY: [Step; 8] = [
     Step { name: "lab-warm", run: |root| compare(root, "warm") },
     Step { name: "lab-cold", run: |root| compare(root, "cold") },
     Step { name: "lab-small", run: |root| compare(root, "small") },
+    Step { name: "reports", run: reports },
 ];
 
 /// The whole gate; true if all of it passed.
@@ -94,6 +95,12 @@ fn run(root: &Path, steps: &[Step], only: &[String], say: &dyn Fn(&str)) -> Resu
     say(&format!("{:.1} s in all", start.elapsed().as_secs_f64()));
     say(&format!("{} passed, {} failed", total.passed, total.failed));
     Ok(total.failed == 0 && 0 < total.passed)
+}
+
+/// What schemathesis, sslyze and testssl find; `docs/reports` says what to make of it.
+fn reports(root: &Path) -> Result<Count> {
+    let status = Command::new("./x").arg("reports").current_dir(root).status();
+    Ok(one(status.context("./x does not start")?.success()))
 }
 
 fn one(passed: bool) -> Count {

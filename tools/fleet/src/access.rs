@@ -1,11 +1,11 @@
-//! `nearcast token`, `audit`, `enrol-code`, `revoke`: who may do what, and who did.
+//! `nearcast token`, `keys`, `audit`, `enrol-code`, `revoke`: who may do what, and who did.
 
 use anyhow::ensure;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::control::{Where, encoded};
-use crate::output::{self, Cell, Table, Tone, ago};
+use crate::output::{self, Cell, Table, Tone, ago, until};
 
 /// What `nearcast token` is told.
 #[derive(Debug, clap::Args)]
@@ -56,6 +56,19 @@ struct RemoveArgs {
     control: Where,
 }
 
+/// What `nearcast keys` is told.
+#[derive(Debug, clap::Args)]
+pub(crate) struct KeysArgs {
+    /// Announce a new key: it signs once every appliance knows it, or after a day
+    #[arg(long)]
+    rotate: bool,
+    #[command(flatten)]
+    control: Where,
+    /// Print what control says as one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
 /// What `nearcast audit` is told.
 #[derive(Debug, clap::Args)]
 pub(crate) struct AuditArgs {
@@ -97,6 +110,14 @@ struct Token {
     role: String,
     created_unix_s: u64,
     last_used_unix_s: Option<u64>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Key {
+    kid: String,
+    signs: bool,
+    announced_unix_s: Option<u64>,
+    retires_unix_s: Option<u64>,
 }
 
 #[derive(Debug, Deserialize, Serialize)]
@@ -156,6 +177,30 @@ fn make(args: &MakeArgs) -> anyhow::Result<()> {
     let body = json!({ "role": args.role, "name": args.name });
     let made: Value = args.control.client()?.post("/v1/tokens", &body)?;
     if args.json { output::json(&made) } else { output::line(text(&made, "token")?) }
+}
+
+/// Lists the keys of playback tokens, after announcing a new one if asked to.
+pub(crate) fn keys(args: &KeysArgs) -> anyhow::Result<()> {
+    let control = args.control.client()?;
+    let keys: Vec<Value> = match args.rotate {
+        true => control.post("/v1/keys/rotate", &json!({}))?,
+        false => control.get("/v1/keys")?,
+    };
+    if args.json {
+        return output::json(&json!({ "keys": keys }));
+    }
+    let mut table = Table::new(&["KEY", "STATE"]);
+    for key in keys {
+        let key: Key = serde_json::from_value(key)?;
+        let state = match (key.signs, key.announced_unix_s, key.retires_unix_s) {
+            (true, ..) => Cell::new("signs", Tone::Good),
+            (_, Some(at), _) => format!("announced {}", ago(at)).into(),
+            (_, None, Some(at)) => format!("goes in {}", until(at)).into(),
+            (_, None, None) => "".into(),
+        };
+        table.row(vec![key.kid.into(), state]);
+    }
+    table.print()
 }
 
 /// Shows who changed something, or tried to.

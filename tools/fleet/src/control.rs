@@ -236,8 +236,8 @@ fn check(response: &mut Response, url: &str, has_token: bool) -> anyhow::Result<
              plane's? `nearcast token make`, with a token of role admin, makes another [{url}]"
         ),
         401 => bail!(
-            "control wants an API token: say --token-file FILE, or set NEARCAST_TOKEN; on its \
-             machine, `nearcast-control token --config FILE --role admin --name NAME` makes \
+            "control wants an API token: say --token-file FILE, or set NEARCAST_TOKEN; where \
+             control runs, `nearcast-control token --config FILE --role admin --name NAME` makes \
              one [{url}]"
         ),
         403 => bail!("control does not allow that: {said} [{url}]"),

@@ -8,6 +8,7 @@
 //! show     all about one of them
 //! explain  why a client gets the appliances it gets
 //! token    make, list and remove API tokens
+//! keys     the keys of playback tokens, and their rotation
 //! audit    who changed what
 //! enrol-code, revoke   let an appliance in, and out
 //! ```
@@ -58,6 +59,8 @@ enum Verb {
     Explain(explain::Args),
     /// Make, list and remove API tokens
     Token(access::TokenArgs),
+    /// Show the keys of playback tokens, or rotate them
+    Keys(access::KeysArgs),
     /// Show who changed something, or tried to
     Audit(access::AuditArgs),
     /// Make a one-time code with which a machine becomes an appliance
@@ -104,6 +107,7 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
         Verb::Show(args) => list::show(args),
         Verb::Explain(args) => explain::run(args),
         Verb::Token(args) => access::token(args),
+        Verb::Keys(args) => access::keys(args),
         Verb::Audit(args) => access::audit(args),
         Verb::EnrolCode(args) => access::enrol_code(args),
         Verb::Revoke(args) => access::revoke(args),

@@ -195,9 +195,17 @@ pub(crate) fn span(span: Nanos) -> String {
 
 /// How long ago a second of the clock was: `3 d 4 h ago`.
 pub(crate) fn ago(unix_s: u64) -> String {
+    format!("{} ago", span(Nanos::seconds(now_unix_s().saturating_sub(unix_s))))
+}
+
+/// How long it is until a second of the clock: `3 d 4 h`.
+pub(crate) fn until(unix_s: u64) -> String {
+    span(Nanos::seconds(unix_s.saturating_sub(now_unix_s())))
+}
+
+fn now_unix_s() -> u64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    let past = now.map_or(0, |now| now.as_secs().saturating_sub(unix_s));
-    format!("{} ago", span(Nanos::seconds(past)))
+    now.map_or(0, |now| now.as_secs())
 }
 
 /// Integer arithmetic only, rounded down: what is shown is never more than there is.

@@ -2,9 +2,9 @@
 # What outsiders' tools find in control's listeners: schemathesis, sslyze, testssl. Into FOLDER.
 # usage: xtask/reports.sh PROGRAMS FOLDER      (./x reports; docs/reports/ says what to make of it)
 set -eu
-programs=$1
-out=$2
-mkdir -p "$out"
+mkdir -p "$2"
+programs=$(cd "$1" && pwd)
+out=$(cd "$2" && pwd)
 work=$(mktemp -d)
 control=
 stop() {
@@ -12,6 +12,9 @@ stop() {
     rm -rf "$work"
 }
 trap stop EXIT
+trap 'exit 1' INT TERM
+# Schemathesis leaves what it remembers where it runs.
+cd "$work"
 
 openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 30 \
     -subj /CN=localhost -addext subjectAltName=DNS:localhost,IP:127.0.0.1 \

@@ -118,6 +118,22 @@ async fn a_change_stands_in_the_log_with_who_made_it_and_so_does_one_that_was_re
 }
 
 #[tokio::test]
+async fn who_is_refused_may_go_on_with_the_same_connection() {
+    let running = Running::start("").await;
+    let body = format!("{{\"prefixes\":[\"{}\"]}}", "x".repeat(50_000));
+    let head = |method: &str, path: &str, len: usize| {
+        let host = running.address;
+        format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\nContent-Length: {len}\r\n")
+    };
+    let first = head("PUT", "/v1/sites/s1", body.len());
+    let second = head("GET", "/healthz", 0);
+    let request = format!("{first}\r\n{body}{second}Connection: close\r\n\r\n");
+    let answers = running.raw(&request).await;
+    assert!(answers.starts_with("HTTP/1.1 401 "), "{answers}");
+    assert!(answers.contains("HTTP/1.1 200 OK"), "{answers}");
+}
+
+#[tokio::test]
 async fn nothing_is_changed_when_the_log_cannot_be_written() {
     let running = Running::start("").await;
     let token = running.token(Some(Role::Admin)).await.unwrap();

@@ -210,6 +210,7 @@ pub fn router(control: Arc<Control>) -> Router {
     let router = if control.is_front() { router } else { router.fallback(pages::other) };
     router
         .layer(DefaultBodyLimit::max(Bytes::kib(256).as_usize()))
+        .layer(from_fn(read_small))
         .layer(TimeoutLayer::with_status_code(StatusCode::REQUEST_TIMEOUT, REQUEST_MAX))
         .layer(from_fn_with_state(control.clone(), bound))
         .layer(from_fn_with_state(control.clone(), same_host))

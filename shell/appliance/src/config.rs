@@ -288,6 +288,7 @@ impl Settings {
     ) -> Result<Self, ConfigError> {
         let form = |source_name: &str, message: String| {
             let source_name = source_name.to_owned();
+            let message = message.replace("expected usize", "a whole number is wanted");
             ConfigError::Form { source_name, message }
         };
         // Parsed into the shape first, so that a mistake is shown with its line.

@@ -16,11 +16,13 @@
 
 mod action;
 mod answer;
+mod buffers;
 mod catalogue;
 mod connection;
 mod counters;
 mod event;
 mod files;
+mod transfer;
 mod worker;
 
 pub use action::{Action, Body, Ending};

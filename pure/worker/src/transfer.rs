@@ -235,17 +235,19 @@ impl Worker {
         self.actions.push_back(Action::Send { connection: id, head, body });
     }
 
-    /// Has a block of every n-th chunk verified: the first that is whole in the buffer, or, where
-    /// none is, the one that the chunk begins in.
+    /// Has a block of so many bytes verified: the first that is whole in the buffer, or, where none
+    /// is, the one that the chunk begins in. By bytes, since a block costs the same to verify
+    /// however little of it was read.
     fn sample(&mut self, reading: &Reading, buffer: BufferId, (start, end): (Bytes, Bytes)) {
-        if self.verify_in == 0 {
+        let read = end - start;
+        if self.verify_in == Bytes::ZERO {
             return;
         }
-        self.verify_in -= 1;
-        if 0 < self.verify_in {
+        if read < self.verify_in {
+            self.verify_in = self.verify_in - read;
             return;
         }
-        self.verify_in = self.config.verify_every;
+        self.verify_in = self.config.verify_span();
         let Reading { drive, object, .. } = *reading;
         // Gone while it was read: there is nothing left to judge.
         let Some(extent) = self.catalogue.index.locate(&object) else { return };

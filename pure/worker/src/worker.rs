@@ -8,6 +8,7 @@ use model::extent::DriveIndex;
 use model::handle::{ConnectionId, FileSlot};
 use model::id::ObjectId;
 use model::limits::{CHUNK_LEN, DIRECT_ALIGN};
+use model::object::BLOCK_LEN;
 use model::units::{Bytes, Instant, Nanos, UnixSeconds};
 
 use crate::action::{Action, Body, Ending};
@@ -46,13 +47,18 @@ pub struct Config {
     pub token_leeway: Nanos,
     /// For a client to take what was sent at once, and for a drive to answer.
     pub progress_timeout: Nanos,
-    /// Of so many chunks read, one has a block verified; 0 for none.
+    /// For so many blocks' worth of bytes read for viewers, one block is verified; 0 for none.
     pub verify_every: u32,
 }
 
 impl Config {
     /// Length of a read buffer: a chunk may begin anywhere, reads begin at the alignment.
     pub const BUFFER_LEN: Bytes = Bytes(CHUNK_LEN.0 + DIRECT_ALIGN.0);
+
+    /// Bytes read from one verified block to the next.
+    pub(crate) fn verify_span(&self) -> Bytes {
+        Bytes(BLOCK_LEN.0 * u64::from(self.verify_every))
+    }
 }
 
 /// How often deadlines are looked at; they are kept to this.
@@ -95,8 +101,8 @@ pub struct Worker {
     pub(crate) date_at: UnixSeconds,
     pub(crate) tick_at: Instant,
     pub(crate) stop_at: Option<Instant>,
-    /// Chunks left until one is verified. Invariant: 0 only if none ever is.
-    pub(crate) verify_in: u32,
+    /// Bytes left until a block is verified. Invariant: 0 only if none ever is.
+    pub(crate) verify_in: Bytes,
     pub(crate) counters: Counters,
 }
 
@@ -126,7 +132,7 @@ impl Worker {
             date_at: now.wall,
             tick_at: now.instant + TICK,
             stop_at: None,
-            verify_in: config.verify_every,
+            verify_in: config.verify_span(),
             counters: Counters::default(),
         }
     }

@@ -233,7 +233,7 @@ pub struct Settings {
     /// How long after its expiry a token is still good: what this clock and the control plane's
     /// may differ by. Whole seconds, at most an hour.
     pub token_leeway: Nanos,
-    /// Of so many chunks served one has a block verified; 0 for none.
+    /// For so many blocks' worth of bytes read for viewers, one block is verified; 0 for none.
     pub verify_every: u32,
     /// Drive directories.
     pub drives: Vec<PathBuf>,

@@ -34,6 +34,24 @@ pub fn write(at: UnixSeconds, out: &mut Vec<u8>) {
     out.extend_from_slice(b" GMT");
 }
 
+/// Appends `at` as RFC 3339 has it, `1994-11-06T08:49:37Z`: it sorts.
+pub fn write_iso(at: UnixSeconds, out: &mut Vec<u8>) {
+    let seconds = at.0.min(LATEST);
+    let (year, month, day) = civil(seconds / DAY);
+    digits(out, year, 4);
+    for (separator, value) in [
+        (b'-', u64::try_from(month).unwrap_or(0) + 1),
+        (b'-', day),
+        (b'T', seconds % DAY / 3600),
+        (b':', seconds % 3600 / 60),
+        (b':', seconds % 60),
+    ] {
+        out.push(separator);
+        digits(out, value, 2);
+    }
+    out.push(b'Z');
+}
+
 /// Reads an HTTP date in any of the three forms that a recipient must accept.
 pub fn parse(value: &[u8]) -> Option<UnixSeconds> {
     let text = str::from_utf8(value).ok()?;
@@ -130,6 +148,9 @@ mod tests {
         assert_eq!(parse(b"Sun Nov  6 08:49:37 1994"), Some(at));
         assert_eq!(text(at.0), "Sun, 06 Nov 1994 08:49:37 GMT");
         assert_eq!(text(951_782_400), "Tue, 29 Feb 2000 00:00:00 GMT");
+        let mut iso = Vec::new();
+        write_iso(at, &mut iso);
+        assert_eq!(iso, b"1994-11-06T08:49:37Z");
     }
 
     #[test]

@@ -108,6 +108,23 @@ pub enum Body {
     },
 }
 
+impl Body {
+    /// Its length.
+    pub fn len(&self) -> Bytes {
+        match self {
+            Self::Empty => Bytes::ZERO,
+            Self::Memory { start, end, .. } | Self::Buffer { start, end, .. } => {
+                Bytes::of(end - start)
+            }
+        }
+    }
+
+    /// True if a head goes alone.
+    pub fn is_empty(&self) -> bool {
+        self.len() == Bytes::ZERO
+    }
+}
+
 /// How a connection ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {

@@ -8,6 +8,8 @@ use model::path::is_below;
 use model::units::{Bytes, Instant, UnixSeconds};
 use playback::token::{Grant, TOKEN_LEN_MAX};
 
+use crate::request_log::Entry;
+
 /// One connection.
 #[derive(Debug)]
 pub(crate) struct Connection {
@@ -21,6 +23,8 @@ pub(crate) struct Connection {
     pub(crate) backlog: Vec<u8>,
     /// Head of the current response.
     pub(crate) head: Vec<u8>,
+    /// What the request log will say of the current request.
+    pub(crate) entry: Entry,
     /// The token that was verified last.
     pub(crate) granted: Option<Box<Granted>>,
 }
@@ -93,6 +97,8 @@ pub(crate) struct Granted {
     /// Empty, and no allocation, for the whole version.
     prefix: Box<str>,
     expires: UnixSeconds,
+    /// What logs call its session.
+    pub(crate) session: [u8; 4],
     /// Which set of keys it was verified with.
     keys: u64,
 }
@@ -107,6 +113,7 @@ impl Granted {
             version,
             prefix: grant.scope.prefix().into(),
             expires: grant.expires,
+            session: grant.session.mark(),
             keys,
         }
     }
@@ -136,6 +143,7 @@ impl Connection {
             keep_alive: true,
             backlog: Vec::new(),
             head: Vec::new(),
+            entry: Entry::default(),
             granted: None,
         }
     }

@@ -33,6 +33,8 @@ pub struct Counters {
     pub drive_faults: u64,
     /// Bodies broken off.
     pub aborted: u64,
+    /// Lines of the request log that found no room.
+    pub log_lines_lost: u64,
 }
 
 impl Counters {

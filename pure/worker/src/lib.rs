@@ -22,6 +22,7 @@ mod connection;
 mod counters;
 mod event;
 mod files;
+mod request_log;
 mod transfer;
 mod worker;
 

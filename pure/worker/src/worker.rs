@@ -19,6 +19,7 @@ use crate::connection::{Connection, Stage, State};
 use crate::counters::Counters;
 use crate::event::{Event, Now, Update};
 use crate::files::Files;
+use crate::request_log::RequestLog;
 
 /// Bounds of one worker.
 #[derive(Clone, Copy, Debug)]
@@ -49,6 +50,8 @@ pub struct Config {
     pub progress_timeout: Nanos,
     /// For so many blocks' worth of bytes read for viewers, one block is verified; 0 for none.
     pub verify_every: u32,
+    /// Write a line per request.
+    pub log_requests: bool,
 }
 
 impl Config {
@@ -103,6 +106,7 @@ pub struct Worker {
     pub(crate) stop_at: Option<Instant>,
     /// Bytes left until a block is verified. Invariant: 0 only if none ever is.
     pub(crate) verify_in: Bytes,
+    pub(crate) log: RequestLog,
     pub(crate) counters: Counters,
 }
 
@@ -133,12 +137,14 @@ impl Worker {
             tick_at: now.instant + TICK,
             stop_at: None,
             verify_in: config.verify_span(),
+            log: RequestLog::new(config.log_requests),
             counters: Counters::default(),
         }
     }
 
     /// Takes one event. Never blocks, never fails: failures come out as actions.
     pub fn handle(&mut self, now: Now, event: Event<'_>) {
+        self.log.now = now.instant;
         match event {
             Event::Accepted { connection } => self.accepted(now, connection),
             Event::Established { connection } => self.established(now, connection),
@@ -156,9 +162,14 @@ impl Worker {
     /// The next thing to do; call until `None` before the next `handle`.
     pub fn poll(&mut self) -> Option<Action> {
         let action = self.actions.pop_front().or_else(|| self.next_read())?;
-        if let Action::Send { body: Body::Buffer { buffer, .. }, .. } = action {
-            // Carried out before the next `poll`, which is before anything else is done with it.
-            self.buffers.unpin(buffer);
+        if let Action::Send { connection, body, .. } = &action {
+            if let Body::Buffer { buffer, .. } = body {
+                // Carried out before the next `poll`: before anything else is done with it.
+                self.buffers.unpin(*buffer);
+            }
+            if let (true, Some(to)) = (self.log.enabled, live(&mut self.connections, *connection)) {
+                to.entry.sending(self.log.now, body.len());
+            }
         }
         Some(action)
     }
@@ -171,6 +182,16 @@ impl Worker {
     /// The head of the connection's current response.
     pub fn head(&self, connection: ConnectionId) -> &[u8] {
         self.connection(connection).map_or(&[], |c| &c.head)
+    }
+
+    /// Bytes of the request log that wait to be taken.
+    pub fn log_len(&self) -> usize {
+        self.log.len()
+    }
+
+    /// Gives away the lines of the request log for the memory of `spare`.
+    pub fn take_log(&mut self, spare: &mut Vec<u8>) {
+        self.log.take(spare);
     }
 
     /// What was counted so far.
@@ -269,6 +290,9 @@ impl Worker {
                     }
                 };
                 connection.keep_alive = false;
+                if self.log.enabled {
+                    connection.entry.begin(now, None);
+                }
                 let head = Head { status, keep_alive: false };
                 answer::plain(&mut connection.head, &mut self.counters, head, &self.date);
                 self.send_head(now, id);
@@ -276,6 +300,9 @@ impl Worker {
             }
         };
         connection.keep_alive = request.keep_alive && self.stop_at.is_none();
+        if self.log.enabled {
+            connection.entry.begin(now, Some(&request));
+        }
         let (catalogue, counters) = (&self.catalogue, &mut self.counters);
         match answer::answer(catalogue, counters, &self.date, now, connection, &request) {
             Answer::HeadOnly => self.send_head(now, id),
@@ -312,6 +339,7 @@ impl Worker {
             self.end_transfer(Some(slot));
         }
         let Some(connection) = live(&mut self.connections, id) else { return };
+        log_end(&mut self.log, &mut self.counters, connection, true);
         if !connection.keep_alive {
             self.close(id, Ending::Graceful);
             return;
@@ -342,7 +370,8 @@ impl Worker {
 
     pub(crate) fn close(&mut self, id: ConnectionId, ending: Ending) {
         let Some(entry) = self.connections.get_mut(id.as_usize()) else { return };
-        let Some(connection) = entry.take_if(|connection| connection.id == id) else { return };
+        let Some(mut connection) = entry.take_if(|connection| connection.id == id) else { return };
+        log_end(&mut self.log, &mut self.counters, &mut connection, false);
         self.counters.open -= 1;
         self.actions.push_back(Action::Close { connection: id, ending });
         let State::Transfer(transfer) = connection.state else { return };
@@ -427,6 +456,21 @@ impl Worker {
             self.date.clear();
             http1::date::write(now.wall, &mut self.date);
         }
+    }
+}
+
+/// The current response ended, if there is one.
+fn log_end(
+    log: &mut RequestLog,
+    counters: &mut Counters,
+    connection: &mut Connection,
+    whole: bool,
+) {
+    if log.enabled {
+        let session = connection.granted.as_ref().map(|granted| granted.session);
+        let Connection { entry, head, .. } = connection;
+        let kept = log.end(entry, head, session, whole);
+        counters.log_lines_lost += u64::from(!kept);
     }
 }
 

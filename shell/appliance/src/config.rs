@@ -79,6 +79,8 @@ struct File {
     process: ProcessFile,
     #[serde(default)]
     agent: AgentFile,
+    #[serde(default)]
+    requests: RequestsFile,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -181,6 +183,18 @@ struct AgentFile {
     socket: Option<PathBuf>,
 }
 
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct RequestsFile {
+    log_max: Quantity<Bytes>,
+}
+
+impl Default for RequestsFile {
+    fn default() -> Self {
+        Self { log_max: Quantity(Bytes::mib(256)) }
+    }
+}
+
 /// A value with its unit, as text.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(try_from = "String", bound = "")]
@@ -265,6 +279,8 @@ pub struct Settings {
     pub sandbox: Sandbox,
     /// Where `nearcast-agent` listens, if it is to be asked.
     pub agent_socket: Option<PathBuf>,
+    /// Room for the request log, in the state directory; 0 for none.
+    pub request_log_max: Bytes,
     /// Where each given setting came from, by `section.key`.
     pub origins: BTreeMap<String, String>,
 }
@@ -356,6 +372,7 @@ impl Settings {
             ("process", "user", self.user.as_ref().map_or_else(none, |user| text(user))),
             ("process", "sandbox", text(&self.sandbox)),
             ("agent", "socket", path_or_none(self.agent_socket.as_deref())),
+            ("requests", "log_max", text(&self.request_log_max)),
         ];
         let mut out = String::new();
         let mut section = "";
@@ -443,6 +460,7 @@ fn check(file: File, origins: BTreeMap<String, String>) -> Result<Settings, Conf
         user: file.process.user,
         sandbox: file.process.sandbox,
         agent_socket: file.agent.socket,
+        request_log_max: file.requests.log_max.0,
         origins,
     })
 }

@@ -61,6 +61,8 @@ serve_counters! {
     drive_faults: |c| c.drive_faults,
     /// Bodies broken off.
     aborted: |c| c.aborted,
+    /// Lines of the request log that were lost.
+    log_lines_lost: |c| c.log_lines_lost,
 }
 
 impl ServeCounters {

@@ -27,6 +27,7 @@ use crate::clock::{self, Clock};
 use crate::counters::ServeCounters;
 use crate::listen::Listener;
 use crate::mailbox::{Letter, Mailbox};
+use crate::request_log::Lines;
 use crate::socket::{Incoming, Socket, Transport};
 use crate::storage::Sample;
 use crate::verify;
@@ -60,6 +61,8 @@ pub struct Setup {
     pub mailbox: Mailbox,
     /// Where counters go.
     pub counters: Arc<ServeCounters>,
+    /// Where lines of the request log go, if they are written.
+    pub log: Option<Lines>,
     /// Told what was found on drives. Must not block.
     pub report: Box<dyn FnMut(Finding) + Send>,
     /// Called once, when the ring is made: nothing after it needs another.
@@ -105,6 +108,7 @@ struct EventLoop {
     drives: Vec<Option<OwnedFd>>,
     mailbox: Mailbox,
     counters: Arc<ServeCounters>,
+    log: Option<Lines>,
     report: Box<dyn FnMut(Finding) + Send>,
     follow: VecDeque<Follow>,
     /// Sealed records on their way to the kernel; hot.
@@ -143,6 +147,7 @@ impl EventLoop {
             drives: setup.drives,
             mailbox: setup.mailbox,
             counters: setup.counters,
+            log: setup.log,
             report: setup.report,
             follow: VecDeque::new(),
             scratch: vec![0; scratch_len],
@@ -174,12 +179,23 @@ impl EventLoop {
                 }
             }
             self.counters.store(self.worker.counters());
+            self.hand_over_log(now.instant);
             if CPU_EVERY <= now.instant.since(self.cpu_at) {
                 self.cpu_at = now.instant;
                 self.counters.store_cpu(clock::thread_cpu());
             }
         }
         Ok(())
+    }
+
+    fn hand_over_log(&mut self, now: Instant) {
+        let Some(log) = &mut self.log else { return };
+        let len = self.worker.log_len();
+        let due = log.are_due(len, now) || (0 < len && self.worker.is_stopped());
+        if due && let Some(mut lines) = log.memory(now) {
+            self.worker.take_log(&mut lines);
+            log.hand_over(lines);
+        }
     }
 
     fn completed(&mut self, completion: Completion) {

@@ -59,6 +59,7 @@ pub mod metrics;
 pub mod pages;
 pub mod peer;
 mod places;
+pub mod request_log;
 mod scrub;
 pub mod server;
 mod shared;

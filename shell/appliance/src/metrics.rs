@@ -35,7 +35,7 @@ const fn row(
     Row { name, kind, help, of }
 }
 
-const ROWS: [Row; 16] = [
+const ROWS: [Row; 17] = [
     row("connections_accepted_total", Kind::Counter, "Connections accepted.", |s| &s.accepted),
     row("connections_refused_total", Kind::Counter, "Connections closed on arrival, full.", |s| {
         &s.refused
@@ -67,6 +67,9 @@ const ROWS: [Row; 16] = [
     row("drive_faults_total", Kind::Counter, "Drive operations that failed.", |s| &s.drive_faults),
     row("bodies_aborted_total", Kind::Counter, "Bodies broken off by a drive fault.", |s| {
         &s.aborted
+    }),
+    row("request_log_lost_total", Kind::Counter, "Lines of the request log lost.", |s| {
+        &s.log_lines_lost
     }),
     row("worker_cpu_nanoseconds_total", Kind::Counter, "CPU time of the workers.", |s| {
         &s.cpu_nanos
@@ -176,6 +179,7 @@ mod tests {
             drive_faults: 14,
             aborted: 15,
             verified: 17,
+            log_lines_lost: 18,
         };
         let shared = Arc::new(ServeCounters::default());
         shared.store(&counters);

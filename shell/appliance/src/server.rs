@@ -29,8 +29,9 @@ use crate::counters::ServeCounters;
 use crate::event_loop::{self, Finding, Setup};
 use crate::listen::Listener;
 use crate::mailbox::{Letter, Sender, mailbox};
+use crate::request_log::Lines;
 use crate::storage::{self, Storage, StorageHandle};
-use crate::{agent_link, listen, member, metrics, peer, source};
+use crate::{agent_link, listen, member, metrics, peer, request_log, source};
 
 /// Read buffers of one worker, 260 KiB each; more would only wait in memory for the CPU.
 const BUFFERS_MAX: usize = 512;
@@ -69,7 +70,8 @@ pub fn serve(settings: &Settings) -> anyhow::Result<()> {
     let acceptor = Acceptor::from_pem_files(&settings.certificate, &settings.key)?;
     let (fault_sender, faults) = sync_channel(FAULTS_MAX);
     let counters: Vec<Arc<ServeCounters>> = (0..settings.workers).map(|_| Arc::default()).collect();
-    let workers = start_workers(settings, &acceptor, &counters, &fault_sender, ring_is_made)?;
+    let (logs, log_thread) = start_request_log(settings, ring_is_made)?;
+    let workers = start_workers(settings, &acceptor, &counters, &fault_sender, ring_is_made, logs)?;
     ring_is_made();
     let serve_counters =
         Arc::new(storage::Counters { workers: counters.clone(), draining: AtomicBool::new(false) });
@@ -106,6 +108,9 @@ pub fn serve(settings: &Settings) -> anyhow::Result<()> {
     serve_counters.draining.store(true, Ordering::Relaxed);
     let result = stop_workers(workers, settings.stop_within);
     storage.stop();
+    if let (Ok(()), Some(thread)) = (&result, log_thread) {
+        let _ = thread.join();
+    }
     result
 }
 
@@ -163,7 +168,22 @@ fn worker_config(settings: &Settings) -> worker::Config {
         token_leeway: settings.token_leeway,
         progress_timeout: settings.progress_timeout,
         verify_every: settings.verify_every,
+        log_requests: settings.request_log_max != Bytes::ZERO,
     }
+}
+
+/// The threads' ends of the request log, and the thread that writes it; none if it is not wanted.
+fn start_request_log(
+    settings: &Settings,
+    ring_is_made: fn(),
+) -> anyhow::Result<(Vec<Lines>, Option<JoinHandle<()>>)> {
+    let room = settings.request_log_max;
+    if room == Bytes::ZERO {
+        return Ok((Vec::new(), None));
+    }
+    let (ends, thread) = request_log::start(&settings.state, room, settings.workers, ring_is_made)
+        .with_context(|| format!("cannot keep {} in the state directory", request_log::NAME))?;
+    Ok((ends, Some(thread)))
 }
 
 fn start_workers(
@@ -172,7 +192,9 @@ fn start_workers(
     counters: &[Arc<ServeCounters>],
     faults: &SyncSender<Finding>,
     ring_is_made: fn(),
+    logs: Vec<Lines>,
 ) -> anyhow::Result<Vec<WorkerThread>> {
+    let mut logs = logs.into_iter();
     let mut workers = Vec::new();
     for (index, counters) in counters.iter().enumerate() {
         let (letters, mailbox) = mailbox().context("cannot make a mailbox")?;
@@ -183,6 +205,7 @@ fn start_workers(
             drives: settings.drives.iter().map(|path| open_directory(path)).collect(),
             mailbox,
             counters: counters.clone(),
+            log: logs.next(),
             report: Box::new(move |finding| {
                 let _ = faults.try_send(finding);
             }),

@@ -48,6 +48,7 @@ fn every_odd_request_is_answered_as_the_table_says() {
         drives: vec![Some(OwnedFd::from(std::fs::File::open(directory.path()).unwrap()))],
         mailbox: letters,
         counters: Arc::new(ServeCounters::default()),
+        log: None,
         report: Box::new(|finding| panic!("no drive fails here: {finding:?}")),
         ring_is_made: || {},
     };
@@ -85,6 +86,7 @@ fn config() -> Config {
         token_leeway: Nanos::seconds(0),
         progress_timeout: Nanos::seconds(30),
         verify_every: 0,
+        log_requests: true,
     }
 }
 

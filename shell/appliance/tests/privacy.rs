@@ -1,4 +1,5 @@
-//! The real process at TRACE: nothing of who asked for what gets into its log.
+//! The real process at TRACE: nothing of who asked for what gets into its log, and nothing of who
+//! asked into its request log.
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the failure")]
 
 use std::fs;
@@ -65,6 +66,16 @@ fn a_log_at_trace_names_no_client_no_session_and_no_token() {
     let client = CLIENT.to_string();
     for secret in [SESSION, "SSSSSSSS", "film-1", "CMCD", &client, "127.77.66", "tro8w0"] {
         assert!(!log.contains(secret), "{secret} is in the log:\n{log}");
+    }
+    let requests = fs::read_to_string(at("state/requests.log")).unwrap();
+    let ends: Vec<&str> = requests.lines().map(|line| &line[20..]).collect();
+    let expected = [" 403 GET film-1/v.mp4 - 0 ", " 400 - - - 0 "];
+    assert_eq!(ends.len(), expected.len(), "TLS that is none is no request:\n{requests}");
+    for (line, expected) in ends.iter().zip(expected) {
+        assert!(line.starts_with(expected), "{requests}");
+    }
+    for secret in [SESSION, "SSSSSSSS", "CMCD", &client, "127.77.66", "tro8w0"] {
+        assert!(!requests.contains(secret), "{secret} is in the request log:\n{requests}");
     }
 }
 

@@ -1,0 +1,168 @@
+//! The request log: one line per request, written when its response ends.
+//!
+//! ```text
+//! time                 status method path           range     bytes   first whole  session  end
+//! 2026-11-22T03:41:10Z 206    GET    bbb-1/v0/1.mp4 0-2097151 2097152 3.1ms 71.3ms 9f86d081 whole
+//! ```
+//!
+//! `first` and `whole` are from the request to its first and to its last byte in the kernel's
+//! hands; `end` is `cut` if that last byte never got there. Of viewers there is a hash of the
+//! session and nothing else (docs/operate/privacy.md). Nothing here is allocated per request: lines
+//! are written where the one before stood.
+
+use std::io::Write as _;
+
+use http1::{Method, Request, date};
+use model::units::{Bytes, Instant, Nanos, UnixSeconds};
+
+use crate::event::Now;
+
+/// Lines that nobody has taken away yet. A line beyond is lost, and counted.
+const LINES_LEN_MAX: usize = 256 * 1024;
+/// Longest path in a line; of a longer one its beginning.
+const PATH_LEN_MAX: usize = 256;
+/// Longest range in a line; a longer one is `?`.
+const RANGE_LEN_MAX: usize = 48;
+
+/// What is known of a connection's current request.
+#[derive(Debug, Default)]
+pub(crate) struct Entry {
+    /// Method, path and range, as they will stand in the line; empty between requests.
+    request: Vec<u8>,
+    begun: Instant,
+    begun_wall: UnixSeconds,
+    first: Option<Instant>,
+    sent: Bytes,
+}
+
+impl Entry {
+    /// A request was read, or what should have been one.
+    pub(crate) fn begin(&mut self, now: Now, request: Option<&Request<'_>>) {
+        (self.begun, self.begun_wall) = (now.instant, now.wall);
+        (self.first, self.sent) = (None, Bytes::ZERO);
+        self.request.clear();
+        let Some(request) = request else {
+            self.request.extend_from_slice(b"- - -");
+            return;
+        };
+        let method: &[u8] = match request.method {
+            Method::Get => b"GET ",
+            Method::Head => b"HEAD ",
+            Method::Options => b"OPTIONS ",
+            Method::Other => b"OTHER ",
+        };
+        self.request.extend_from_slice(method);
+        write_path(request.path, &mut self.request);
+        self.request.push(b' ');
+        write_range(request.fields.range, &mut self.request);
+    }
+
+    /// So much of the body went to the kernel.
+    pub(crate) fn sending(&mut self, now: Instant, len: Bytes) {
+        self.first.get_or_insert(now);
+        self.sent = self.sent + len;
+    }
+}
+
+/// A token opens doors, so what stands in its place is cut out wherever it stands; the path behind
+/// it says what was asked for. What has no token has no business here, and little room.
+fn write_path(path: &str, out: &mut Vec<u8>) {
+    let mut parts = path.splitn(4, '/');
+    let path = match (parts.next(), parts.next(), parts.next(), parts.next()) {
+        (Some(""), Some("t"), Some(_), Some(path)) if !path.is_empty() => path,
+        _ => "-",
+    };
+    let shown = path.bytes().take(PATH_LEN_MAX);
+    out.extend(shown.map(|byte| if byte.is_ascii_graphic() { byte } else { b'?' }));
+}
+
+fn write_range(range: Option<&[u8]>, out: &mut Vec<u8>) {
+    let Some(range) = range else {
+        out.push(b'-');
+        return;
+    };
+    match range.strip_prefix(b"bytes=") {
+        Some(part) if part.len() <= RANGE_LEN_MAX && part.iter().all(u8::is_ascii_graphic) => {
+            out.extend_from_slice(part);
+        }
+        _ => out.push(b'?'),
+    }
+}
+
+/// Lines on their way to whoever keeps them.
+#[derive(Debug)]
+pub(crate) struct RequestLog {
+    /// Whether any are written.
+    pub(crate) enabled: bool,
+    /// The time of the event that is being handled.
+    pub(crate) now: Instant,
+    lines: Vec<u8>,
+    /// The second of the last line, written out.
+    time: Vec<u8>,
+    time_at: Option<UnixSeconds>,
+}
+
+impl RequestLog {
+    /// An empty log.
+    pub(crate) fn new(enabled: bool) -> Self {
+        let lines = if enabled { Vec::with_capacity(LINES_LEN_MAX) } else { Vec::new() };
+        Self { enabled, now: Instant(0), lines, time: Vec::with_capacity(32), time_at: None }
+    }
+
+    /// Bytes that wait.
+    pub(crate) fn len(&self) -> usize {
+        self.lines.len()
+    }
+
+    /// Gives the lines away for the memory of `spare`.
+    pub(crate) fn take(&mut self, spare: &mut Vec<u8>) {
+        spare.clear();
+        spare.reserve(LINES_LEN_MAX);
+        std::mem::swap(&mut self.lines, spare);
+    }
+
+    /// The response ended, or was cut. `head` is its head. False if the line had to be dropped.
+    pub(crate) fn end(
+        &mut self,
+        entry: &mut Entry,
+        head: &[u8],
+        session: Option<[u8; 4]>,
+        whole: bool,
+    ) -> bool {
+        if entry.request.is_empty() {
+            return true;
+        }
+        let longest = entry.request.len() + 128;
+        if LINES_LEN_MAX < self.lines.len() + longest {
+            entry.request.clear();
+            return false;
+        }
+        if self.time_at != Some(entry.begun_wall) {
+            self.time_at = Some(entry.begun_wall);
+            self.time.clear();
+            date::write_iso(entry.begun_wall, &mut self.time);
+        }
+        let out = &mut self.lines;
+        out.extend_from_slice(&self.time);
+        out.push(b' ');
+        // The head, once sent, is what was answered: `HTTP/1.1 206 Partial Content`.
+        let status = entry.first.and_then(|_| head.get(9..12));
+        out.extend_from_slice(status.unwrap_or(b"-"));
+        out.push(b' ');
+        out.append(&mut entry.request);
+        let now = self.now;
+        let first = entry.first.unwrap_or(now).since(entry.begun);
+        let all = now.since(entry.begun);
+        let ms = |span: Nanos| (span.0 / 1_000_000, span.0 / 100_000 % 10);
+        let ((first, first_tenth), (all, all_tenth)) = (ms(first), ms(all));
+        let _ = write!(out, " {} {first}.{first_tenth}ms {all}.{all_tenth}ms ", entry.sent.0);
+        match session {
+            Some([a, b, c, d]) => {
+                let _ = write!(out, "{a:02x}{b:02x}{c:02x}{d:02x}");
+            }
+            None => out.push(b'-'),
+        }
+        out.extend_from_slice(if whole { b" whole\n" } else { b" cut\n" });
+        true
+    }
+}

@@ -23,6 +23,8 @@ pub struct Request<'a> {
     pub method: Method,
     /// The target's path, still percent-encoded, query cut off; `*` for a server-wide OPTIONS.
     pub path: &'a str,
+    /// What follows the target's `?`, up to a `#`; empty if nothing does.
+    pub query: &'a str,
     /// The connection may be used again after the response.
     pub keep_alive: bool,
     /// Field values that a file server heeds.
@@ -114,7 +116,8 @@ pub fn parse(bytes: &[u8]) -> Result<Parsed<'_>, RequestError> {
     };
     let (fields, keep_alive) = fields(head.headers, minor).map_err(not_answered)?;
     let path = path_of(method, target).ok_or(RequestError::Malformed)?;
-    Ok(Parsed::Request { request: Request { method, path, keep_alive, fields }, len })
+    let query = query_of(target);
+    Ok(Parsed::Request { request: Request { method, path, query, keep_alive, fields }, len })
 }
 
 fn fields<'a>(
@@ -203,6 +206,12 @@ fn path_of(method: Method, target: &str) -> Option<&str> {
     Some(if path.is_empty() { "/" } else { path })
 }
 
+/// The query of a target in whatever form. A fragment has no place in a request, and ends it.
+fn query_of(target: &str) -> &str {
+    let target = target.split('#').next().unwrap_or("");
+    target.split_once('?').map_or("", |(_, query)| query)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -225,6 +234,7 @@ mod tests {
         let request = request(text).unwrap();
         assert_eq!(request.method, Method::Get);
         assert_eq!(request.path, "/t/k.1.s.x/film-01/v%200.mp4");
+        assert_eq!(request.query, "CMCD=br%3D1");
         assert_eq!(request.fields.range, Some(&b"bytes=0-99"[..]));
         assert_eq!(request.fields.if_range, Some(&b"\"e\""[..]));
         assert!(request.keep_alive);

@@ -16,6 +16,8 @@ pub enum Status {
     PartialContent,
     /// 304
     NotModified,
+    /// 307: a sibling has it.
+    TemporaryRedirect,
     /// 400
     BadRequest,
     /// 403: the token, and nothing else.
@@ -78,6 +80,7 @@ impl Status {
             Self::NoContent => "HTTP/1.1 204 No Content\r\n",
             Self::PartialContent => "HTTP/1.1 206 Partial Content\r\n",
             Self::NotModified => "HTTP/1.1 304 Not Modified\r\n",
+            Self::TemporaryRedirect => "HTTP/1.1 307 Temporary Redirect\r\n",
             Self::BadRequest => "HTTP/1.1 400 Bad Request\r\n",
             Self::Forbidden => "HTTP/1.1 403 Forbidden\r\n",
             Self::NotFound => "HTTP/1.1 404 Not Found\r\n",
@@ -106,6 +109,7 @@ pub fn write_plain(out: &mut Vec<u8>, head: Head, date: &[u8]) {
         Status::Ok
         | Status::PartialContent
         | Status::NotModified
+        | Status::TemporaryRedirect
         | Status::BadRequest
         | Status::Forbidden
         | Status::NotFound
@@ -116,6 +120,20 @@ pub fn write_plain(out: &mut Vec<u8>, head: Head, date: &[u8]) {
         }
     }
     out.extend_from_slice(b"\r\n");
+}
+
+/// Writes a 307: the same can be had at `base` followed by `target`, now and not for ever.
+pub fn write_redirect(
+    out: &mut Vec<u8>,
+    keep_alive: bool,
+    date: &[u8],
+    (base, target): (&str, &str),
+) {
+    begin(out, Head { status: Status::TemporaryRedirect, keep_alive }, date);
+    out.extend_from_slice(b"Location: ");
+    out.extend_from_slice(base.as_bytes());
+    out.extend_from_slice(target.as_bytes());
+    out.extend_from_slice(b"\r\nContent-Length: 0\r\nCache-Control: no-store\r\n\r\n");
 }
 
 /// Writes the head of a 200, 206, 304 or 416 about `what`; `part` is what a 206 carries.
@@ -241,6 +259,17 @@ mod tests {
         assert!(text.contains("Content-Range: bytes */1000\r\n") && !text.contains("ETag:"));
         let text = object(Status::NotModified, (0, 0));
         assert!(text.contains("ETag:") && !text.contains("Content-Length:"));
+    }
+
+    #[test]
+    fn a_redirect_says_where_and_is_not_stored() {
+        let mut out = Vec::new();
+        write_redirect(&mut out, true, DATE, ("https://a2:8443", "/t/x/v.mp4?hop=1"));
+        let text = String::from_utf8(out).unwrap();
+        assert!(text.starts_with("HTTP/1.1 307 Temporary Redirect\r\n"));
+        assert!(text.contains("\r\nLocation: https://a2:8443/t/x/v.mp4?hop=1\r\n"));
+        assert!(text.contains("Content-Length: 0\r\n") && text.contains("no-store"));
+        assert!(text.contains("Allow-Origin: *") && text.ends_with("\r\n\r\n"));
     }
 
     #[test]

@@ -12,8 +12,8 @@
 mod catalogue;
 mod certificate;
 mod group;
-pub(crate) mod nginx;
 mod ours;
+pub(crate) mod peer;
 pub(crate) mod process;
 mod report;
 mod statistics;
@@ -35,17 +35,10 @@ use crate::window::{Timing, measure};
 use catalogue::Catalogue;
 pub(crate) use certificate::Certificate;
 use group::Group;
-use nginx::Variant;
+use peer::{Peer, Place, Variant, Version};
 use process::Process;
 use report::{Report, Setting, Trial, Turn};
 use workload::{Name, Workload};
-
-/// Whom to compare with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Peer {
-    /// The machine's nginx, in its best configuration for the workload.
-    Nginx,
-}
 
 /// `nearcast-lab compare`
 #[derive(Debug, clap::Args)]
@@ -101,6 +94,9 @@ pub(crate) struct Args {
 const TRIAL: Duration = Duration::from_secs(2);
 /// Seed of the catalogue's content; not the user's, so that a kept one suits every run.
 const CONTENT_SEED: u64 = 0x6e65_6172;
+/// What our side does for each request beside serving it. No line: what viewers ask is not
+/// written down (docs/operate/privacy.md).
+const OURS_LOGGING: &str = "as installed: counters, limits and timeouts on, log level info";
 const TMPFS_MAGIC: i64 = 0x0102_1994;
 
 /// A started server.
@@ -124,7 +120,7 @@ struct Bench<'a> {
 /// Compares, prints the result on stdout.
 pub(crate) fn run(args: &Args) -> Result<()> {
     ensure!(args.server_cpu != args.client_cpu, "server and client need a CPU each");
-    let peer_version = nginx::version()?;
+    let version = args.peer.version()?;
     if !args.null {
         ours::check_binaries()?;
     }
@@ -139,7 +135,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let certificate = Certificate::make(&room.path)?;
     let bench = Bench { args, workload, room: &room.path, catalogue, certificate };
     cpu::pin(args.client_cpu)?;
-    let report = bench.compare(peer_version)?;
+    let report = bench.compare(version)?;
     for doubt in report.doubts() {
         warn!("{doubt}");
     }
@@ -151,18 +147,18 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 impl Bench<'_> {
-    fn compare(&self, peer_version: String) -> Result<Report> {
+    fn compare(&self, version: Version) -> Result<Report> {
         let started = if self.args.null { None } else { Some(self.ours(self.args.port + 1)?) };
         let (variant, calibration) = match &self.args.peer_config {
-            Some(name) => (nginx::variant(name)?, Vec::new()),
+            Some(name) => (self.args.peer.variant(name)?, Vec::new()),
             None => self.calibrate()?,
         };
         info!(config = variant.name, "the peer's configuration");
         let mut ours = match started {
             Some(ours) => ours,
-            None => self.nginx(variant, self.args.port + 1)?,
+            None => self.peer(variant, self.args.port + 1)?,
         };
-        let mut peer = self.nginx(variant, self.args.port)?;
+        let mut peer = self.peer(variant, self.args.port)?;
         let mut turns = Vec::new();
         for pair in 0..self.args.pairs {
             let seed = self.args.seed.wrapping_add(u64::from(pair));
@@ -173,9 +169,12 @@ impl Bench<'_> {
         }
         let setting = Setting {
             workload: self.workload.label.to_owned(),
-            peer: "nginx".to_owned(),
-            peer_version,
+            peer: self.args.peer.label().to_owned(),
+            peer_version: version.server,
+            peer_tls: version.tls,
             peer_config: variant.name.to_owned(),
+            peer_config_lines: variant.lines.to_owned(),
+            ours_logging: OURS_LOGGING.to_owned(),
             ours: if self.args.null { "the peer (null test)" } else { "nearcast-appliance" }
                 .to_owned(),
             congestion_control: congestion_control(),
@@ -187,9 +186,9 @@ impl Bench<'_> {
     fn calibrate(&self) -> Result<(Variant, Vec<Trial>)> {
         let mut trials = Vec::new();
         let mut best: Option<(f64, Variant)> = None;
-        for variant in nginx::VARIANTS {
+        for &variant in self.args.peer.variants() {
             info!(config = variant.name, "trying a configuration of the peer");
-            let mut server = self.nginx(variant, self.args.port)?;
+            let mut server = self.peer(variant, self.args.port)?;
             let seen = self.turn(&mut server, self.args.seed, TRIAL.as_secs())?;
             let cost = seen.cpu_s_per_gb;
             if best.is_none_or(|(least, _)| cost < least) {
@@ -245,19 +244,21 @@ impl Bench<'_> {
         Ok(turn)
     }
 
-    fn nginx(&self, variant: Variant, port: u16) -> Result<Server> {
+    fn peer(&self, variant: Variant, port: u16) -> Result<Server> {
         let name = format!("nearcast-lab-{}-{port}", std::process::id());
         let group = Group::new(&name, self.workload.memory_max)?;
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let room = self.room.join(format!("peer-{port}"));
-        let process = nginx::start(
+        let process = self.args.peer.start(
             variant,
-            address,
-            self.catalogue.dir(),
-            &self.certificate,
-            &room,
-            self.args.server_cpu,
-            group.joins(),
+            &Place {
+                address,
+                root: self.catalogue.dir(),
+                certificate: &self.certificate,
+                room: &room,
+                cpu: self.args.server_cpu,
+                joins: group.joins(),
+            },
         )?;
         let account = group.account(process.id());
         let plan = self.plan(address, self.catalogue.targets("/"));

@@ -53,8 +53,14 @@ pub(crate) struct Setting {
     pub(crate) peer: String,
     /// Its version.
     pub(crate) peer_version: String,
+    /// The TLS library that it runs with.
+    pub(crate) peer_tls: String,
     /// The configuration that was found best.
     pub(crate) peer_config: String,
+    /// The same, in the peer's own language: what it has beside what all have.
+    pub(crate) peer_config_lines: String,
+    /// What our side keeps of requests. Peers keep nothing: their access log is off.
+    pub(crate) ours_logging: String,
     /// What stands for us: the appliance, or the peer itself in a null test.
     pub(crate) ours: String,
     /// The TCP congestion control of this machine.
@@ -177,10 +183,11 @@ impl Report {
         // Writing to a String cannot fail.
         let _ = writeln!(
             text,
-            "{} against {} ({}, {}), {} pairs, {}",
+            "{} against {} ({}, {}, {}), {} pairs, {}",
             setting.workload,
             setting.peer,
             setting.peer_version,
+            setting.peer_tls,
             setting.peer_config,
             self.pairs,
             self.cipher
@@ -252,7 +259,10 @@ mod tests {
             workload: "warm".to_owned(),
             peer: "nginx".to_owned(),
             peer_version: "1".to_owned(),
+            peer_tls: "OpenSSL".to_owned(),
             peer_config: "sendfile".to_owned(),
+            peer_config_lines: "sendfile on;".to_owned(),
+            ours_logging: "none".to_owned(),
             ours: "appliance".to_owned(),
             congestion_control: "cubic".to_owned(),
         }
@@ -279,7 +289,9 @@ mod tests {
             "workload",
             "peer",
             "peer_version",
+            "peer_tls",
             "peer_config",
+            "peer_config_lines",
             "ours_cpu_s_per_gb",
             "peer_cpu_s_per_gb",
             "ratio",

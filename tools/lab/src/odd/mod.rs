@@ -18,7 +18,7 @@ use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 use tracing::info;
 
-use crate::compare::nginx;
+use crate::compare::peer::{Peer, nginx};
 use table::{Case, Names, cases};
 
 /// `nearcast-lab odd`
@@ -82,7 +82,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         }
     }
     let differences = cases.iter().filter(|case| case.ours != case.nginx).count();
-    let version = nginx::version()?;
+    let version = Peer::Nginx.version()?;
+    let version = format!("{}, {}", version.server, version.tls);
     info!(cases = cases.len(), differences, changed = changed.len(), version, "asked");
     let wrong = changed.len();
     let peer = args.peer.clone();

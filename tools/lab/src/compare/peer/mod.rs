@@ -1,0 +1,151 @@
+//! Whom we are compared with: one file per program, several configurations each.
+//!
+//! The best configuration for a workload is found by trying all of them (`Bench::calibrate`), so
+//! a list has what people recommend, and what could win here.
+
+mod h2o;
+pub(crate) mod nginx;
+mod unpacked;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+use super::certificate::Certificate;
+use super::process::Process;
+
+/// Whom to compare with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Peer {
+    /// The machine's nginx, in its best configuration for the workload.
+    Nginx,
+    /// Debian 13's nginx with its OpenSSL 3.5 and its libc, unpacked by `./x lab`.
+    NginxDeb13,
+    /// Debian 12's h2o, unpacked by `./x lab`.
+    H2o,
+}
+
+/// One way to configure a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Variant {
+    /// Named in reports.
+    pub(crate) name: &'static str,
+    /// Its lines in the program's own language.
+    pub(crate) lines: &'static str,
+}
+
+/// What runs, as it says itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Version {
+    /// Program and number.
+    pub(crate) server: String,
+    /// The TLS library that is loaded.
+    pub(crate) tls: String,
+}
+
+/// What a peer is to serve, and where.
+pub(crate) struct Place<'a> {
+    /// Where it listens, with TLS.
+    pub(crate) address: SocketAddr,
+    /// Its document root.
+    pub(crate) root: &'a Path,
+    /// What it shows.
+    pub(crate) certificate: &'a Certificate,
+    /// A folder for its configuration, logs and temporary files.
+    pub(crate) room: &'a Path,
+    /// The CPU it is bound to.
+    pub(crate) cpu: usize,
+    /// Groups that it joins (see `Group::joins`).
+    pub(crate) joins: &'a [PathBuf],
+}
+
+impl Peer {
+    /// As in `--peer`.
+    pub(crate) fn label(self) -> &'static str {
+        match self {
+            Self::Nginx => "nginx",
+            Self::NginxDeb13 => "nginx-deb13",
+            Self::H2o => "h2o",
+        }
+    }
+
+    /// The configurations to try.
+    pub(crate) fn variants(self) -> &'static [Variant] {
+        match self {
+            Self::Nginx | Self::NginxDeb13 => &nginx::VARIANTS,
+            Self::H2o => &h2o::VARIANTS,
+        }
+    }
+
+    /// The variant of this name.
+    pub(crate) fn variant(self, name: &str) -> Result<Variant> {
+        let names: Vec<&str> = self.variants().iter().map(|variant| variant.name).collect();
+        let found = self.variants().iter().find(|variant| variant.name == name);
+        found.copied().with_context(|| format!("no configuration {name}: {}", names.join(", ")))
+    }
+
+    /// What runs; an error if it cannot.
+    pub(crate) fn version(self) -> Result<Version> {
+        match self {
+            Self::Nginx | Self::NginxDeb13 => nginx::version(&self.program()?),
+            Self::H2o => h2o::version(&self.program()?),
+        }
+    }
+
+    /// Starts it; returns when it listens.
+    pub(crate) fn start(self, variant: Variant, place: &Place<'_>) -> Result<Process> {
+        let room = place.room.join(format!("{}-{}", self.label(), variant.name));
+        std::fs::create_dir_all(&room)?;
+        let place = &Place { room: &room, ..*place };
+        let (config, text, rest) = match self {
+            Self::Nginx | Self::NginxDeb13 => {
+                let prefix = ["-p".to_owned(), room.display().to_string()];
+                (room.join("nginx.conf"), nginx::text(variant, place), prefix.to_vec())
+            }
+            Self::H2o => (room.join("h2o.conf"), h2o::text(variant, place), Vec::new()),
+        };
+        std::fs::write(&config, text)?;
+        let mut command = self.program()?;
+        command.extend(rest);
+        command.extend(["-c".to_owned(), config.display().to_string()]);
+        let log = room.join("log");
+        let mut process = Process::start(self.label(), &command, place.cpu, place.joins, &log)?;
+        process.wait_for_port(place.address)?;
+        Ok(process)
+    }
+
+    /// The first words of a command that runs it.
+    fn program(self) -> Result<Vec<String>> {
+        match self {
+            Self::Nginx => Ok(vec!["nginx".to_owned()]),
+            Self::NginxDeb13 => unpacked::program(self.label(), "usr/sbin/nginx"),
+            Self::H2o => unpacked::program(self.label(), "usr/bin/h2o"),
+        }
+    }
+}
+
+/// What `program` says on both outputs when asked with `argument`.
+fn said(program: &[String], argument: &str) -> Result<String> {
+    let (first, rest) = program.split_first().context("a program without a name")?;
+    let output = Command::new(first).args(rest).arg(argument).output();
+    let output =
+        output.with_context(|| format!("cannot run {first}: is it installed? ./x lab does"))?;
+    ensure!(output.status.success(), "{} {argument} failed", program.join(" "));
+    let (out, err) = (output.stdout, output.stderr);
+    Ok([String::from_utf8_lossy(&out), String::from_utf8_lossy(&err)].concat())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_variant_is_answered_with_the_known_ones() {
+        assert_eq!(Peer::Nginx.variant("sendfile").unwrap().name, "sendfile");
+        let error = Peer::NginxDeb13.variant("fast").unwrap_err().to_string();
+        assert!(error.contains("read-512k, read-64k-ssl-64k"), "{error}");
+        assert!(Peer::H2o.variant("sendfile").is_err());
+    }
+}

@@ -63,8 +63,10 @@ pub(crate) struct Setting {
     pub(crate) ours_logging: String,
     /// What stands for us: the appliance, or the peer itself in a null test.
     pub(crate) ours: String,
-    /// The TCP congestion control of this machine.
-    pub(crate) congestion_control: String,
+    /// Our TCP congestion control.
+    pub(crate) ours_congestion: String,
+    /// The one that was found best for the peer.
+    pub(crate) peer_congestion: String,
 }
 
 /// The whole result; one JSON object.
@@ -183,12 +185,13 @@ impl Report {
         // Writing to a String cannot fail.
         let _ = writeln!(
             text,
-            "{} against {} ({}, {}, {}), {} pairs, {}",
+            "{} against {} ({}, {}, {}, {}), {} pairs, {}",
             setting.workload,
             setting.peer,
             setting.peer_version,
             setting.peer_tls,
             setting.peer_config,
+            setting.peer_congestion,
             self.pairs,
             self.cipher
         );
@@ -264,7 +267,8 @@ mod tests {
             peer_config_lines: "sendfile on;".to_owned(),
             ours_logging: "none".to_owned(),
             ours: "appliance".to_owned(),
-            congestion_control: "cubic".to_owned(),
+            ours_congestion: "cubic".to_owned(),
+            peer_congestion: "bbr".to_owned(),
         }
     }
 

@@ -20,8 +20,8 @@ pub(crate) fn candidates() -> Result<Vec<String>> {
     Ok([current.clone()].into_iter().chain(others.map(str::to_owned)).collect())
 }
 
-/// The system's default, changed while this lives. Listeners made meanwhile keep it, and so do the
-/// connections they accept.
+/// The system's default, changed while this lives. Connections accepted meanwhile keep it, but for
+/// those of listeners that were given one of their own (Linux: `tcp_ca_openreq_child`).
 #[derive(Debug)]
 pub(crate) struct Chosen {
     before: String,

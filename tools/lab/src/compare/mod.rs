@@ -113,6 +113,8 @@ struct Server {
     processes: Vec<Process>,
     account: Account,
     plan: Plan,
+    /// The default while its connections are made.
+    congestion: String,
     _group: Group,
 }
 
@@ -250,7 +252,10 @@ impl Bench<'_> {
         };
         server.plan.seed = seed;
         let meter = || Ok((server.account.used()?, cpu::busy(self.args.server_cpu)?));
+        // Each turn makes its connections anew.
+        let congestion = Chosen::new(&server.congestion)?;
         let seen = measure(&server.plan, self.catalogue.truth(), timing, meter);
+        drop(congestion);
         // After Ctrl-C at a terminal the servers end, too: the signal is what to tell.
         crate::stop::check()?;
         for process in &mut server.processes {
@@ -282,7 +287,6 @@ impl Bench<'_> {
     }
 
     fn peer(&self, tuned: &Tuned, port: u16) -> Result<Server> {
-        let _congestion = Chosen::new(&tuned.congestion)?;
         let name = format!("nearcast-lab-{}-{port}", std::process::id());
         let group = Group::new(&name, self.workload.memory_max)?;
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
@@ -300,7 +304,8 @@ impl Bench<'_> {
         )?;
         let account = group.account(process.id());
         let plan = self.plan(address, self.catalogue.targets("/"));
-        Ok(Server { processes: vec![process], account, plan, _group: group })
+        let congestion = tuned.congestion.clone();
+        Ok(Server { processes: vec![process], account, plan, congestion, _group: group })
     }
 
     fn ours(&self, port: u16) -> Result<Server> {
@@ -315,13 +320,13 @@ impl Bench<'_> {
             other_cpu: self.args.client_cpu,
             asset: &format!("lab-{}", self.workload.catalogue),
         };
-        let _congestion = Chosen::new(&self.args.congestion)?;
         let started = site.start(group.joins())?;
         let account = group.account(started.appliance.id());
         let targets = self.catalogue.targets(&started.base.path);
         let plan = self.plan(started.base.resolve()?, targets);
         let processes = vec![started.appliance, started.control];
-        Ok(Server { processes, account, plan, _group: group })
+        let congestion = self.args.congestion.clone();
+        Ok(Server { processes, account, plan, congestion, _group: group })
     }
 
     fn plan(&self, address: SocketAddr, targets: Vec<Target>) -> Plan {

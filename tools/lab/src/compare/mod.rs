@@ -314,6 +314,7 @@ impl Bench<'_> {
             cpu: self.args.server_cpu,
             other_cpu: self.args.client_cpu,
             asset: &format!("lab-{}", self.workload.catalogue),
+            hot_memory: self.workload.hot_memory,
         };
         let _congestion = Chosen::new(&self.args.congestion)?;
         let started = site.start(group.joins())?;

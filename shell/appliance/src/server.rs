@@ -16,7 +16,7 @@ use anyhow::{Context, bail};
 use identity::credentials::Credentials;
 use model::extent::DriveIndex;
 use model::id::ObjectId;
-use model::units::Nanos;
+use model::units::{Bytes, Nanos};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CpuSet, sched_setaffinity};

@@ -3,8 +3,8 @@
 use model::handle::BufferId;
 
 /// A pool of buffers, each with a count of pins. A buffer is pinned by the read that fills it, by
-/// the transfer whose next bytes it holds, and by every `Send` that was not carried out yet; it is
-/// free again when nobody needs it.
+/// the transfer whose next bytes it holds, by every `Send` that was not carried out yet, and for as
+/// long as the block in it is hot; it is free again when nobody needs it.
 #[derive(Debug)]
 pub(crate) struct Buffers {
     /// The last is taken first: the one used last is still in the processor's cache.
@@ -29,6 +29,11 @@ impl Buffers {
         let buffer = self.free.pop()?;
         self.pins[buffer.as_usize()] = 1;
         Some(buffer)
+    }
+
+    /// How many need it.
+    pub(crate) fn pins(&self, buffer: BufferId) -> u32 {
+        self.pins[buffer.as_usize()]
     }
 
     /// One more who needs it.

@@ -42,13 +42,15 @@ pub(crate) enum State {
     Transfer(Transfer),
 }
 
-/// A response body on its way from a drive.
+/// A response body on its way from a drive, or from hot blocks that came from one.
 #[derive(Debug)]
 pub(crate) struct Transfer {
     pub(crate) object: ObjectId,
     pub(crate) drive: DriveIndex,
     /// Where the object begins in its file.
     pub(crate) base: Bytes,
+    /// How long the object is.
+    pub(crate) len: Bytes,
     /// Next byte of the object to read.
     pub(crate) next: Bytes,
     /// One past the last byte wanted. Invariant: next < end until the last read is asked for.
@@ -70,8 +72,8 @@ pub(crate) enum Stage {
     Queued(FileSlot),
     /// The drive.
     Reading(FileSlot),
-    /// The client.
-    Sending(FileSlot),
+    /// The client. There is no file yet if all that was sent was hot.
+    Sending(Option<FileSlot>),
 }
 
 impl Stage {
@@ -79,10 +81,8 @@ impl Stage {
     pub(crate) fn slot(self) -> Option<FileSlot> {
         match self {
             Self::Admission => None,
-            Self::Opening(slot)
-            | Self::Queued(slot)
-            | Self::Reading(slot)
-            | Self::Sending(slot) => Some(slot),
+            Self::Opening(slot) | Self::Queued(slot) | Self::Reading(slot) => Some(slot),
+            Self::Sending(slot) => slot,
         }
     }
 }

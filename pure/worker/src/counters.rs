@@ -27,6 +27,14 @@ pub struct Counters {
     pub reads: u64,
     /// Bytes asked of drives.
     pub read_bytes: u64,
+    /// Chunks that were sent from hot blocks, without asking a drive.
+    pub hot_chunks: u64,
+    /// Body bytes among `body_bytes` that came from hot blocks.
+    pub hot_bytes: u64,
+    /// Blocks that became hot.
+    pub hot_kept: u64,
+    /// Blocks that are hot now.
+    pub hot_blocks: u64,
     /// Chunks of which a block was given to be verified.
     pub verified: u64,
     /// Reads and opens that failed.

@@ -6,6 +6,7 @@
 //! Accepted, Established     a connection and its deadline
 //! Received                  http1::parse -> answer: token, path, condition, range
 //!                             -> from memory: Send            -> from a drive: transfer
+//!                             -> from a hot block: Send
 //! Opened, Read              the next 256 KiB are here: Send
 //! Sent                      the next read, the next request, or the end
 //! ```
@@ -22,6 +23,9 @@ mod connection;
 mod counters;
 mod event;
 mod files;
+mod hot;
+#[cfg(test)]
+mod hot_tests;
 mod request_log;
 mod transfer;
 mod worker;

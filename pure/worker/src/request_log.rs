@@ -60,7 +60,7 @@ impl Entry {
     /// So much of the body went to the kernel.
     pub(crate) fn sending(&mut self, now: Instant, len: Bytes) {
         self.first.get_or_insert(now);
-        self.sent = self.sent + len;
+        self.sent += len;
     }
 }
 

@@ -3,11 +3,16 @@
 //! ```text
 //! send_object -> Admission -> Opening -> Queued -> Reading -> Sending ─┬─> end_transfer
 //!                   admit      opened     queue      read      sent    │
-//!                                           └──────<── more to read ──<┘
+//!                     └─>─┬──────<──────<──────<──── advance ────<─────┘
+//!                         └── the next bytes are hot ───────> Sending
 //! ```
+//!
+//! Chunks end where blocks of the object end, so that what one viewer was sent is what another
+//! wants. What is hot is sent without asking a drive, and without its file being open.
 
 use http1::{Head, Status};
 use iosched::Class;
+use model::extent::DriveIndex;
 use model::handle::{BufferId, ConnectionId, FileSlot};
 use model::id::ObjectId;
 use model::limits::{CHUNK_LEN, DIRECT_ALIGN};
@@ -19,7 +24,8 @@ use crate::answer;
 use crate::connection::{Stage, State, Transfer};
 use crate::event::{Fault, Now};
 use crate::files::Acquired;
-use crate::worker::{Config, Reading, Worker, live};
+use crate::hot::BlockName;
+use crate::worker::{Config, Kept, Reading, Worker, live};
 
 impl Worker {
     pub(crate) fn send_object(
@@ -48,6 +54,7 @@ impl Worker {
             object,
             drive: extent.drive,
             base: extent.offset,
+            len: extent.len,
             next: start,
             end,
             head_pending: Some(status),
@@ -70,30 +77,52 @@ impl Worker {
             if transfer.stage != Stage::Admission {
                 continue;
             }
-            let object = transfer.object;
-            // It may have gone, or gone to another drive, while it waited for its turn.
-            let Some(extent) = self.catalogue.index.locate(&object) else {
-                self.fail_transfer(id);
-                continue;
-            };
-            (transfer.drive, transfer.base) = (extent.drive, extent.offset);
-            let acquired = self.files.acquire(object, id);
-            self.transfers += usize::from(acquired != Acquired::Full);
-            match acquired {
-                Acquired::Open(slot) => {
-                    transfer.stage = Stage::Queued(slot);
-                    self.queue(id);
-                }
-                Acquired::Opening(slot) => transfer.stage = Stage::Opening(slot),
-                Acquired::Start(slot) => {
-                    transfer.stage = Stage::Opening(slot);
-                    let (drive, file) = (extent.drive, extent.file.clone());
-                    self.actions.push_back(Action::Open { slot, drive, file });
-                }
-                Acquired::Full => self.fail_transfer(id),
-            }
+            transfer.stage = Stage::Sending(None);
+            self.transfers += 1;
+            self.advance(id, None);
         }
         self.admitting = false;
+    }
+
+    /// One chunk more: from memory if it is hot, from its drive otherwise.
+    pub(crate) fn advance(&mut self, id: ConnectionId, slot: Option<FileSlot>) {
+        let Some(connection) = live(&mut self.connections, id) else { return };
+        let State::Transfer(transfer) = &mut connection.state else { return };
+        let name = transfer.block();
+        self.hot.want(&name);
+        if let Some(buffer) = self.hot.find(&name) {
+            self.send_hot(id, buffer, slot);
+        } else if let Some(slot) = slot {
+            transfer.stage = Stage::Queued(slot);
+            self.queue(id);
+        } else {
+            self.open(id);
+        }
+    }
+
+    /// Finds or opens the file of a transfer that needs its drive for the first time.
+    fn open(&mut self, id: ConnectionId) {
+        let Some(connection) = live(&mut self.connections, id) else { return };
+        let State::Transfer(transfer) = &mut connection.state else { return };
+        // It may have gone, or gone to another drive, while it waited for its turn.
+        let Some(extent) = self.catalogue.index.locate(&transfer.object) else {
+            self.fail_transfer(id);
+            return;
+        };
+        (transfer.drive, transfer.base) = (extent.drive, extent.offset);
+        match self.files.acquire(transfer.object, id) {
+            Acquired::Open(slot) => {
+                transfer.stage = Stage::Queued(slot);
+                self.queue(id);
+            }
+            Acquired::Opening(slot) => transfer.stage = Stage::Opening(slot),
+            Acquired::Start(slot) => {
+                transfer.stage = Stage::Opening(slot);
+                let (drive, file) = (extent.drive, extent.file.clone());
+                self.actions.push_back(Action::Open { slot, drive, file });
+            }
+            Acquired::Full => self.fail_transfer(id),
+        }
     }
 
     /// Puts the connection's next read into its drive's queue.
@@ -131,27 +160,30 @@ impl Worker {
         let connection = live(&mut self.connections, id)?;
         let State::Transfer(transfer) = &mut connection.state else { return None };
         let Stage::Queued(slot) = transfer.stage else { return None };
+        let name = transfer.block();
+        if let Some(buffer) = self.hot.find(&name) {
+            // Somebody else's read of it came first.
+            self.send_hot(id, buffer, Some(slot));
+            return None;
+        }
+        let keep = self.hot.is_wanted(&name, &self.buffers);
+        let Span { from, until, read_until } = span(transfer, keep);
+        let len = (read_until - from).align_up(DIRECT_ALIGN);
         let buffer = self.buffers.take().expect("asked for only while one is free");
-        let aligned = transfer.next.align_down(DIRECT_ALIGN);
-        let lead = transfer.next - aligned;
-        // A first read that begins inside a page ends at a chunk's end, so that all others are
-        // aligned and none reads a page twice. The last takes a little more than a chunk rather
-        // than leave a sliver.
-        let left = transfer.end - transfer.next;
-        let wanted = if lead + left <= Config::BUFFER_LEN { left } else { CHUNK_LEN - lead };
-        let len = (lead + wanted).align_up(DIRECT_ALIGN);
+        let kept = Kept { block: name.block, len: block_len(transfer.len, name.block) };
         transfer.stage = Stage::Reading(slot);
         self.reading[buffer.as_usize()] = Some(Reading {
             connection: id,
             drive: transfer.drive,
             object: transfer.object,
             slot,
-            start: lead.as_usize(),
-            end: (lead + wanted).as_usize(),
+            start: (transfer.next - from).as_usize(),
+            end: (until - from).as_usize(),
+            keep: keep.then(|| (kept, self.hot.epoch())),
         });
         self.counters.reads += 1;
         self.counters.read_bytes += len.0;
-        Some(Action::Read { buffer, slot, offset: transfer.base + aligned, len })
+        Some(Action::Read { buffer, slot, offset: transfer.base + from, len })
     }
 
     pub(crate) fn opened(&mut self, slot: FileSlot, result: Result<(), Fault>) {
@@ -200,6 +232,9 @@ impl Worker {
             let Reading { drive, object, .. } = reading;
             self.actions.push_back(Action::Report { drive, object, fault });
         }
+        if let (Ok(len), None) = (result, fault) {
+            self.keep(&reading, buffer, len);
+        }
         let connection = live(&mut self.connections, id);
         let transfer = connection.and_then(|connection| {
             connection.deadline = until;
@@ -220,41 +255,88 @@ impl Worker {
             self.fail_transfer(id);
             return;
         }
-        let (start, end) = (reading.start, reading.end);
-        let chunk = (transfer.next, transfer.next + Bytes::of(end - start));
-        transfer.next = chunk.1;
-        transfer.stage = Stage::Sending(reading.slot);
+        let block = transfer.block().block;
+        let block_at = Bytes(block * BLOCK_LEN.0);
+        // The buffer begins with the block if the read did.
+        let begins = transfer.next == block_at + Bytes::of(reading.start);
+        let whole = begins && block_len(transfer.len, block) <= Bytes::of(reading.end);
+        let whole = whole || reading.keep.is_some();
+        let name = BlockName { object: reading.object, block };
+        let len = Bytes::of(reading.end - reading.start);
+        self.sample(reading.drive, name, len, whole.then_some(buffer));
+        self.deliver(id, buffer, Some(reading.slot), (reading.start, reading.end));
+    }
+
+    /// Keeps the block that was read, if it is worth it still.
+    fn keep(&mut self, reading: &Reading, buffer: BufferId, len: Bytes) {
+        let Some((Kept { block, len: block_len }, epoch)) = reading.keep else { return };
+        if len < block_len || epoch != self.hot.epoch() {
+            return;
+        }
+        let name = BlockName { object: reading.object, block };
+        let kept = self.hot.keep(name, reading.drive, buffer, &mut self.buffers);
+        self.counters.hot_kept += u64::from(kept);
+        self.counters.hot_blocks = Bytes::of(self.hot.len()).0;
+    }
+
+    /// Sends the transfer's next bytes from the buffer that begins with their block.
+    fn send_hot(&mut self, id: ConnectionId, buffer: BufferId, slot: Option<FileSlot>) {
+        let Some(connection) = live(&mut self.connections, id) else { return };
+        let State::Transfer(transfer) = &connection.state else { return };
+        let name = transfer.block();
+        let block_at = Bytes(name.block * BLOCK_LEN.0);
+        let until = transfer.end.min(block_at + BLOCK_LEN) - block_at;
+        let range = ((transfer.next - block_at).as_usize(), until.as_usize());
+        let drive = transfer.drive;
+        self.counters.hot_chunks += 1;
+        let len = Bytes::of(range.1 - range.0);
+        self.counters.hot_bytes += len.0;
+        self.buffers.pin(buffer);
+        self.sample(drive, name, len, Some(buffer));
+        self.deliver(id, buffer, slot, range);
+    }
+
+    /// Sends the transfer's next bytes, which are in the buffer from `start` to `end`. The caller's
+    /// pin goes with them.
+    fn deliver(
+        &mut self,
+        id: ConnectionId,
+        buffer: BufferId,
+        slot: Option<FileSlot>,
+        (start, end): (usize, usize),
+    ) {
+        let connection = live(&mut self.connections, id).expect("the caller has just seen it");
+        let State::Transfer(transfer) = &mut connection.state else {
+            unreachable!("the caller has just seen its transfer");
+        };
+        transfer.next += Bytes::of(end - start);
+        transfer.stage = Stage::Sending(slot);
         let status = transfer.head_pending.take();
         let head = status.is_some();
         if let Some(status) = status {
             self.counters.count(status);
         }
         self.counters.body_bytes += Bytes::of(end - start).0;
-        self.sample(&reading, buffer, chunk);
         let body = Body::Buffer { buffer, start, end };
         self.actions.push_back(Action::Send { connection: id, head, body });
     }
 
-    /// Has a block of so many bytes verified: the first that is whole in the buffer, or, where none
-    /// is, the one that the chunk begins in. By bytes, since a block costs the same to verify
-    /// however little of it was read.
-    fn sample(&mut self, reading: &Reading, buffer: BufferId, (start, end): (Bytes, Bytes)) {
-        let read = end - start;
+    /// Has a block of so many bytes verified, from wherever they were sent: the one that the chunk
+    /// begins in, in the buffer if that begins with all of it. By bytes, since a block costs the
+    /// same to verify however little of it was sent.
+    fn sample(&mut self, drive: DriveIndex, name: BlockName, len: Bytes, buffer: Option<BufferId>) {
         if self.verify_in == Bytes::ZERO {
             return;
         }
-        if read < self.verify_in {
-            self.verify_in = self.verify_in - read;
+        if len < self.verify_in {
+            self.verify_in -= len;
             return;
         }
         self.verify_in = self.config.verify_span();
-        let Reading { drive, object, .. } = *reading;
+        let BlockName { object, block } = name;
         // Gone while it was read: there is nothing left to judge.
         let Some(extent) = self.catalogue.index.locate(&object) else { return };
-        let (object_len, block) = (extent.len, start.0 / BLOCK_LEN.0);
-        let begins = start.0.is_multiple_of(BLOCK_LEN.0);
-        let whole = begins && start + block_len(object_len, block) <= end;
-        let buffer = whole.then_some(buffer);
+        let object_len = extent.len;
         self.counters.verified += 1;
         self.actions.push_back(Action::Verify { drive, object, object_len, block, buffer });
     }
@@ -268,18 +350,20 @@ impl Worker {
             self.close(id, Ending::Abort);
             return;
         }
-        let slot = transfer.stage.slot();
+        let stage = transfer.stage;
         connection.state = State::Sending;
         let head = Head { status: Status::NotFound, keep_alive: connection.keep_alive };
         answer::plain(&mut connection.head, &mut self.counters, head, &self.date);
         self.actions.push_back(Action::Send { connection: id, head: true, body: Body::Empty });
-        self.end_transfer(slot);
+        self.end_transfer(stage);
     }
 
     /// One transfer fewer: its file is released and the next one admitted.
-    pub(crate) fn end_transfer(&mut self, slot: Option<FileSlot>) {
-        let Some(slot) = slot else { return };
-        self.release(slot);
+    pub(crate) fn end_transfer(&mut self, stage: Stage) {
+        assert_ne!(stage, Stage::Admission, "what ends had begun");
+        if let Some(slot) = stage.slot() {
+            self.release(slot);
+        }
         assert!(0 < self.transfers, "a transfer ends once");
         self.transfers -= 1;
         self.admit();
@@ -290,4 +374,40 @@ impl Worker {
             self.actions.push_back(Action::CloseFile { slot });
         }
     }
+}
+
+impl Transfer {
+    /// The block that the next byte is in.
+    fn block(&self) -> BlockName {
+        BlockName { object: self.object, block: self.next.0 / BLOCK_LEN.0 }
+    }
+}
+
+/// What one read brings, as offsets in the object.
+struct Span {
+    /// Where it begins: at the alignment, or with the block.
+    from: Bytes,
+    /// One past the last byte that is sent.
+    until: Bytes,
+    /// One past the last byte that is read.
+    read_until: Bytes,
+}
+
+/// A chunk ends with its block, so that all after it are whole blocks. Rather than leave a sliver,
+/// the last takes a little more, and a first one that begins just before a block's end the next
+/// block. What is kept is read whole.
+fn span(transfer: &Transfer, keep: bool) -> Span {
+    let Transfer { next, end, len, .. } = *transfer;
+    let block_at = Bytes(next.0 / BLOCK_LEN.0 * BLOCK_LEN.0);
+    let block_end = block_at + BLOCK_LEN;
+    let from = if keep { block_at } else { next.align_down(DIRECT_ALIGN) };
+    let until = if end - from <= Config::BUFFER_LEN {
+        end
+    } else if block_end - from <= DIRECT_ALIGN {
+        block_end + CHUNK_LEN
+    } else {
+        block_end
+    };
+    let read_until = if keep { until.max(len.min(block_end)) } else { until };
+    Span { from, until, read_until }
 }

@@ -19,6 +19,7 @@ use crate::connection::{Connection, Stage, State};
 use crate::counters::Counters;
 use crate::event::{Event, Now, Update};
 use crate::files::Files;
+use crate::hot::Hot;
 use crate::request_log::RequestLog;
 
 /// Bounds of one worker.
@@ -31,6 +32,8 @@ pub struct Config {
     pub transfers_max: usize,
     /// Buffers for reads, each one chunk and one alignment unit long.
     pub buffers: u16,
+    /// As many again, for blocks that are kept because viewers want them most; 0 for none.
+    pub hot_blocks: u16,
     /// Files open at once; more than `transfers_max`.
     pub file_slots: u16,
     /// Drives.
@@ -62,6 +65,11 @@ impl Config {
     pub(crate) fn verify_span(&self) -> Bytes {
         Bytes(BLOCK_LEN.0 * u64::from(self.verify_every))
     }
+
+    /// Buffers in all, for reads and hot blocks.
+    pub fn buffer_count(&self) -> u16 {
+        self.buffers.checked_add(self.hot_blocks).expect("who configures keeps to 2^16 buffers")
+    }
 }
 
 /// How often deadlines are looked at; they are kept to this.
@@ -77,6 +85,15 @@ pub(crate) struct Reading {
     /// Where in the buffer the wanted bytes begin and end.
     pub(crate) start: usize,
     pub(crate) end: usize,
+    /// The block that the buffer begins with, to be kept; and what `Hot::epoch` was.
+    pub(crate) keep: Option<(Kept, u64)>,
+}
+
+/// A block that is read to be kept.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kept {
+    pub(crate) block: u64,
+    pub(crate) len: Bytes,
 }
 
 /// One CPU core of an appliance.
@@ -90,6 +107,7 @@ pub struct Worker {
     /// The drive that is asked first; moves on, so that each has its turn.
     pub(crate) first_drive: usize,
     pub(crate) buffers: Buffers,
+    pub(crate) hot: Hot,
     pub(crate) reading: Vec<Option<Reading>>,
     /// Transfers past admission. Invariant: <= config.transfers_max.
     pub(crate) transfers: usize,
@@ -125,8 +143,9 @@ impl Worker {
             files: Files::new(config.file_slots),
             drives: (0..config.drives).map(|_| Scheduler::new(scheduler)).collect(),
             first_drive: 0,
-            buffers: Buffers::new(config.buffers),
-            reading: (0..config.buffers).map(|_| None).collect(),
+            buffers: Buffers::new(config.buffer_count()),
+            hot: Hot::new(config.hot_blocks),
+            reading: (0..config.buffer_count()).map(|_| None).collect(),
             transfers: 0,
             admission: VecDeque::with_capacity(config.connections_max),
             admitting: false,
@@ -161,7 +180,9 @@ impl Worker {
 
     /// The next thing to do; call until `None` before the next `handle`.
     pub fn poll(&mut self) -> Option<Action> {
-        let action = self.actions.pop_front().or_else(|| self.next_read())?;
+        let action = self.actions.pop_front().or_else(|| self.next_read());
+        // What `next_read` found to be hot by now needs no read.
+        let action = action.or_else(|| self.actions.pop_front())?;
         if let Action::Send { connection, body, .. } = &action {
             if let Body::Buffer { buffer, .. } = body {
                 // Carried out before the next `poll`: before anything else is done with it.
@@ -331,12 +352,12 @@ impl Worker {
                 unreachable!("a send completes once");
             };
             if transfer.next < transfer.end {
-                transfer.stage = Stage::Queued(slot);
-                self.queue(id);
+                self.advance(id, slot);
                 return;
             }
+            let stage = transfer.stage;
             connection.state = State::Sending;
-            self.end_transfer(Some(slot));
+            self.end_transfer(stage);
         }
         let Some(connection) = live(&mut self.connections, id) else { return };
         log_end(&mut self.log, &mut self.counters, connection, true);
@@ -382,8 +403,8 @@ impl Worker {
                 self.admit();
             }
             Stage::Admission => self.admission.retain(|waiting| *waiting != id),
-            Stage::Opening(slot) | Stage::Queued(slot) | Stage::Sending(slot) => {
-                self.end_transfer(Some(slot));
+            Stage::Opening(_) | Stage::Queued(_) | Stage::Sending(_) => {
+                self.end_transfer(transfer.stage);
             }
         }
     }
@@ -408,11 +429,15 @@ impl Worker {
             Update::Removed { object } => {
                 self.catalogue.index.remove(&object);
                 self.forget(object);
+                self.hot.drop_object(object, &mut self.buffers);
+                self.counters.hot_blocks = Bytes::of(self.hot.len()).0;
             }
             Update::DriveSetAside { drive } => {
                 for object in self.catalogue.index.remove_drive(drive) {
                     self.forget(object);
                 }
+                self.hot.drop_drive(drive, &mut self.buffers);
+                self.counters.hot_blocks = Bytes::of(self.hot.len()).0;
             }
         }
     }

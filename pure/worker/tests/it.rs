@@ -79,6 +79,7 @@ fn config() -> Config {
         connections_max: 8,
         transfers_max: 3,
         buffers: 3,
+        hot_blocks: 0,
         file_slots: 4,
         drives: 2,
         drive_depth: 2,
@@ -104,7 +105,7 @@ impl Bench {
             now,
             files: BTreeMap::new(),
             slots: BTreeMap::new(),
-            buffers: vec![vec![0; Config::BUFFER_LEN.as_usize()]; 3],
+            buffers: vec![vec![0; Config::BUFFER_LEN.as_usize()]; config.buffer_count().into()],
             reads: VecDeque::new(),
             opens: VecDeque::new(),
             sends: VecDeque::new(),
@@ -622,8 +623,11 @@ proptest! {
     /// Clients come, ask, leave in the middle; drives and sockets answer in any order. Whoever
     /// stays gets exactly the bytes asked for, and in the end nothing is held.
     #[test]
-    fn every_byte_is_right_in_any_order_of_events(steps in prop::collection::vec(step(), 1..150)) {
-        let mut bench = Bench::new();
+    fn every_byte_is_right_in_any_order_of_events(
+        steps in prop::collection::vec(step(), 1..150),
+        places in 0u16..6,
+    ) {
+        let mut bench = Bench::with(hot(places));
         let mut asked: BTreeMap<u32, (ConnectionId, Vec<u8>)> = BTreeMap::new();
         let mut generation = 10;
         for step in steps {
@@ -667,6 +671,98 @@ proptest! {
         prop_assert_eq!(bench.worker.counters().open, 0);
         prop_assert!(bench.reads.is_empty() && bench.opens.is_empty());
     }
+}
+
+fn hot(places: u16) -> Config {
+    Config { hot_blocks: places, ..config() }
+}
+
+#[test]
+fn what_is_wanted_twice_is_sent_from_memory_without_its_file() {
+    let mut bench = Bench::with(hot(4));
+    let whole = content(1, 1_000_000);
+    for _ in 0..2 {
+        assert_eq!(bench.get("v.mp4", "").1, whole);
+    }
+    let before = *bench.worker.counters();
+    assert_eq!((before.hot_kept, before.hot_blocks, before.hot_bytes), (4, 4, 0));
+    bench.files.clear();
+    assert_eq!(bench.get("v.mp4", "").1, whole);
+    assert_eq!(bench.get("v.mp4", "Range: bytes=262143-262144\r\n").1, whole[262_143..262_145]);
+    let after = bench.worker.counters();
+    assert_eq!((after.reads, after.hot_chunks), (before.reads, 6));
+    assert_eq!(after.hot_bytes, 1_000_002);
+}
+
+#[test]
+fn a_block_that_is_to_be_kept_is_read_whole() {
+    let mut bench = Bench::with(hot(4));
+    let whole = content(1, 1_000_000);
+    for from in [300_000, 400_000, 270_000, 524_000] {
+        let to = from + 100;
+        let (_, body) = bench.get("v.mp4", &format!("Range: bytes={from}-{to}\r\n"));
+        assert_eq!(body, whole[from..=to]);
+    }
+    assert_eq!(bench.worker.counters().reads, 2, "4 KiB, then the block");
+    assert_eq!(bench.worker.counters().read_bytes, 4096 + 262_144);
+    // Half of it in the block that is kept, half in the next.
+    assert_eq!(bench.get("v.mp4", "Range: bytes=520000-530000\r\n").1, whole[520_000..=530_000]);
+    assert_eq!(bench.worker.counters().reads, 3);
+}
+
+#[test]
+fn a_hot_block_is_gone_with_its_object_and_with_its_drive() {
+    for update in [
+        Update::Removed { object: ObjectId([1; 32]) },
+        Update::DriveSetAside { drive: DriveIndex(0) },
+    ] {
+        let mut bench = Bench::with(hot(8));
+        for _ in 0..2 {
+            bench.get("v.mp4", "");
+            bench.get("w.mp4", "");
+        }
+        // In the middle of a response that is all hot, and with a read of it under way.
+        let [middle, reading] = [0, 1].map(|slot| bench.connect(slot + 50));
+        bench.say(middle, &get("v.mp4", ""));
+        bench.event(Event::Update(update));
+        assert_eq!(bench.worker.counters().hot_blocks, 1, "of the other drive");
+        let chunks = bench.worker.counters().hot_chunks;
+        bench.settle();
+        assert_eq!(bench.closed[&middle], Ending::Abort, "nothing is left to send");
+        bench.say(reading, &get("v.mp4", ""));
+        bench.settle();
+        assert_eq!(status(&split(&bench.received[&reading]).0), 404);
+        assert_eq!(bench.worker.counters().hot_chunks, chunks);
+    }
+}
+
+#[test]
+fn what_was_being_read_when_its_object_went_is_not_kept() {
+    let mut bench = Bench::with(hot(8));
+    bench.get("w.mp4", "");
+    let connection = bench.connect(50);
+    bench.say(connection, &get("w.mp4", ""));
+    assert_eq!(bench.reads.len(), 1);
+    let object = ObjectId([2; 32]);
+    let name = bench.slots.values().next().unwrap().clone();
+    bench.event(Event::Update(Update::Removed { object }));
+    let (drive, file) = (DriveIndex(1), FileName(name.into()));
+    let extent = Extent { drive, file, offset: Bytes(0), len: Bytes(262_144) };
+    bench.event(Event::Update(Update::Published { object, extent, small: None }));
+    bench.settle();
+    assert_eq!(bench.worker.counters().hot_blocks, 0, "it may be what was wrong with it");
+}
+
+#[test]
+fn a_crowd_that_wants_one_block_reads_it_no_more_often_than_the_drive_is_deep() {
+    let mut bench = Bench::with(Config { transfers_max: 8, file_slots: 9, ..hot(8) });
+    for slot in 50..58 {
+        let connection = bench.connect(slot);
+        bench.say(connection, &get("w.mp4", ""));
+    }
+    bench.settle();
+    assert_eq!(bench.worker.counters().reads, 2, "what waited behind them found it");
+    assert_eq!(bench.worker.counters().hot_chunks, 6);
 }
 
 /// Puts an object of the catalogue on drive 0 where it was in memory or nowhere.

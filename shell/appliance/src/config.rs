@@ -15,6 +15,7 @@ use model::units::{BitsPerSecond, Bytes, Nanos};
 use serde::Deserialize;
 
 use crate::confine::Sandbox;
+use crate::hot;
 use crate::peer::PeerConfig;
 use crate::storage::Front;
 
@@ -69,6 +70,8 @@ struct File {
     serve: ServeFile,
     drives: DrivesFile,
     control: ControlFile,
+    #[serde(default)]
+    hot: HotFile,
     #[serde(default)]
     peer: PeerFile,
     #[serde(default)]
@@ -126,6 +129,12 @@ struct DrivesFile {
     small_objects_max: Quantity<Bytes>,
     #[serde(default = "default_scrub")]
     scrub_rate: Quantity<BitsPerSecond>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct HotFile {
+    memory: Option<Quantity<Bytes>>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -257,6 +266,9 @@ pub struct Settings {
     pub small_objects_max: Bytes,
     /// How fast each drive is scrubbed; 0 for not at all.
     pub scrub_rate: BitsPerSecond,
+    /// Memory of all workers together for the blocks that viewers want most; 0 for none. Unless
+    /// it is said, less is taken where less may be locked.
+    pub hot_memory: Option<Bytes>,
     /// The control plane's writer.
     pub control: Address,
     /// The control plane's fronts.
@@ -358,6 +370,7 @@ impl Settings {
             ("drives", "depth", self.drive_depth.to_string()),
             ("drives", "small_objects_max", text(&self.small_objects_max)),
             ("drives", "scrub_rate", text(&self.scrub_rate)),
+            ("hot", "memory", text(&self.hot_memory.unwrap_or(hot::MEMORY))),
             ("control", "url", text(&self.control)),
             ("control", "fronts", list(&mut self.fronts.iter().map(front))),
             ("control", "report_interval", text(&self.report_interval)),
@@ -416,6 +429,8 @@ fn check(file: File, origins: BTreeMap<String, String>) -> Result<Settings, Conf
         return Err(wrong("serve", "base_url", message));
     }
     check_drives(&file.drives)?;
+    let hot_memory = file.hot.memory.map(|memory| memory.0);
+    hot::check(hot_memory, workers).map_err(|message| wrong("hot", "memory", message))?;
     // Each worker's table of files, of at most 65,535, must be larger than its share of transfers.
     if !(workers..=workers * 30_000).contains(&serve.transfers_max) {
         let message = format!("must be between {workers} and {}", workers * 30_000);
@@ -449,6 +464,7 @@ fn check(file: File, origins: BTreeMap<String, String>) -> Result<Settings, Conf
         drive_depth: file.drives.depth,
         small_objects_max: file.drives.small_objects_max.0,
         scrub_rate: file.drives.scrub_rate.0,
+        hot_memory,
         control,
         fronts,
         peer,
@@ -583,8 +599,8 @@ fn origins_of(table: &toml::Table, name: &str) -> BTreeMap<String, String> {
 
 /// Puts `SECTION_KEY=value` into the table. A value is TOML where it parses as such, else text.
 fn overlay(table: &mut toml::Table, setting: &str, value: &str) -> String {
-    const SECTIONS: [&str; 8] =
-        ["serve", "drives", "control", "peer", "fill", "metrics", "process", "agent"];
+    const SECTIONS: [&str; 9] =
+        ["serve", "drives", "hot", "control", "peer", "fill", "metrics", "process", "agent"];
     let setting = setting.to_ascii_lowercase();
     let parsed = toml::from_str::<toml::Table>(&format!("v = {value}"))
         .ok()

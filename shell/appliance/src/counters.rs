@@ -55,6 +55,14 @@ serve_counters! {
     reads: |c| c.reads,
     /// Bytes asked of drives.
     read_bytes: |c| c.read_bytes,
+    /// Chunks sent from hot blocks.
+    hot_chunks: |c| c.hot_chunks,
+    /// Body bytes sent from hot blocks.
+    hot_bytes: |c| c.hot_bytes,
+    /// Blocks that became hot.
+    hot_kept: |c| c.hot_kept,
+    /// Blocks that are hot.
+    hot_blocks: |c| c.hot_blocks,
     /// Chunks of which a block was given to be verified.
     verified: |c| c.verified,
     /// Drive operations that failed.

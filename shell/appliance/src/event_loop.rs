@@ -130,7 +130,7 @@ impl EventLoop {
         let clock = Clock::start();
         let ring = Ring::new(uring::Config {
             entries: RING_ENTRIES,
-            buffer_count: setup.config.buffers,
+            buffer_count: setup.config.buffer_count(),
             buffer_len: Config::BUFFER_LEN,
             file_slots: setup.config.file_slots,
         })?;

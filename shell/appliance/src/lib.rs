@@ -11,6 +11,7 @@
 //!   event_loop   thread: one worker; completions to events, actions to system calls
 //!   socket       what stands between a connection and plain bytes
 //!   listen       sockets to accept from
+//!   hot          how much memory hot blocks get
 //!   mailbox      how other threads speak to a worker
 //!   counters     what workers count, where others can read it
 //!   metrics      thread: the same, for Prometheus
@@ -50,6 +51,7 @@ pub mod envelope;
 pub mod event_loop;
 mod filler;
 pub mod format;
+mod hot;
 pub mod inspect;
 mod keeper;
 pub mod listen;

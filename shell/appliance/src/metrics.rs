@@ -35,7 +35,7 @@ const fn row(
     Row { name, kind, help, of }
 }
 
-const ROWS: [Row; 17] = [
+const ROWS: &[Row] = &[
     row("connections_accepted_total", Kind::Counter, "Connections accepted.", |s| &s.accepted),
     row("connections_refused_total", Kind::Counter, "Connections closed on arrival, full.", |s| {
         &s.refused
@@ -61,6 +61,14 @@ const ROWS: [Row; 17] = [
     row("drive_read_bytes_total", Kind::Counter, "Bytes asked of drives for viewers.", |s| {
         &s.read_bytes
     }),
+    row("hot_chunks_total", Kind::Counter, "Chunks sent from memory, without a drive.", |s| {
+        &s.hot_chunks
+    }),
+    row("hot_bytes_total", Kind::Counter, "Body bytes sent from memory, without a drive.", |s| {
+        &s.hot_bytes
+    }),
+    row("hot_blocks_kept_total", Kind::Counter, "Blocks that became hot.", |s| &s.hot_kept),
+    row("hot_blocks", Kind::Gauge, "Blocks kept in memory, of 256 KiB.", |s| &s.hot_blocks),
     row("chunks_sampled_total", Kind::Counter, "Chunks with a block to be verified.", |s| {
         &s.verified
     }),
@@ -84,7 +92,7 @@ const REQUEST_LEN_MAX: usize = 4096;
 /// All metrics as Prometheus text; `more` adds rows of other parts.
 pub fn text(workers: &[Arc<ServeCounters>], more: &[(String, f64, &str)]) -> String {
     let mut out = String::new();
-    for Row { name, kind, help, of } in &ROWS {
+    for Row { name, kind, help, of } in ROWS {
         let kind = match kind {
             Kind::Counter => "counter",
             Kind::Gauge => "gauge",
@@ -96,6 +104,16 @@ pub fn text(workers: &[Arc<ServeCounters>], more: &[(String, f64, &str)]) -> Str
              nearcast_{name} {value}\n"
         );
     }
+    let thousandths =
+        sum(workers, |s| &s.read_bytes) * 1000 / sum(workers, |s| &s.body_bytes).max(1);
+    let _ = write!(
+        out,
+        "# HELP nearcast_drive_bytes_per_egress_byte Read from drives for a byte sent, so far.\n\
+         # TYPE nearcast_drive_bytes_per_egress_byte gauge\n\
+         nearcast_drive_bytes_per_egress_byte {}.{:03}\n",
+        thousandths / 1000,
+        thousandths % 1000
+    );
     let mut before = "";
     for (name, value, help) in more {
         let family = name.split('{').next().unwrap_or(name);
@@ -180,6 +198,10 @@ mod tests {
             aborted: 15,
             verified: 17,
             log_lines_lost: 18,
+            hot_chunks: 22,
+            hot_bytes: 19,
+            hot_kept: 20,
+            hot_blocks: 21,
         };
         let shared = Arc::new(ServeCounters::default());
         shared.store(&counters);

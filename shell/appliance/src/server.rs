@@ -19,7 +19,7 @@ use model::id::ObjectId;
 use model::units::{Bytes, Nanos};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use rustix::thread::{CapabilitySet, CpuSet, capabilities, sched_setaffinity};
+use rustix::thread::{CpuSet, sched_setaffinity};
 use tls::Acceptor;
 use worker::Fault;
 
@@ -27,14 +27,13 @@ use crate::config::Settings;
 use crate::confine::{Grants, close_rings, confine, drop_privileges};
 use crate::counters::ServeCounters;
 use crate::event_loop::{self, Finding, Setup};
+use crate::hot;
 use crate::listen::Listener;
 use crate::mailbox::{Letter, Sender, mailbox};
 use crate::request_log::Lines;
 use crate::storage::{self, Storage, StorageHandle};
 use crate::{agent_link, listen, member, metrics, peer, request_log, source};
 
-/// Read buffers of one worker, 260 KiB each; more would only wait in memory for the CPU.
-const BUFFERS_MAX: usize = 512;
 /// Faults and samples that wait to be looked at. One more is dropped: the drive is known to be bad
 /// by then, and there will be other samples.
 const FAULTS_MAX: usize = 1024;
@@ -61,7 +60,8 @@ pub fn serve(settings: &Settings) -> anyhow::Result<()> {
         signal_hook::flag::register(signal, stop.clone()).context("cannot catch signals")?;
     }
     raise_descriptor_limit(settings)?;
-    raise_memory_limit(settings);
+    // All workers' read buffers are pinned, and the hot blocks are in such.
+    let config = worker_config(settings, hot::blocks(settings)?);
     let Bound { listeners, metrics, peers } = bind(settings)?;
     // Here and no later: what follows is inherited by threads, and there are none yet.
     let machine = identity::enrol::machine();
@@ -71,7 +71,8 @@ pub fn serve(settings: &Settings) -> anyhow::Result<()> {
     let (fault_sender, faults) = sync_channel(FAULTS_MAX);
     let counters: Vec<Arc<ServeCounters>> = (0..settings.workers).map(|_| Arc::default()).collect();
     let (logs, log_thread) = start_request_log(settings, ring_is_made)?;
-    let workers = start_workers(settings, &acceptor, &counters, &fault_sender, ring_is_made, logs)?;
+    let workers =
+        start_workers(settings, config, &acceptor, &counters, &fault_sender, ring_is_made, logs)?;
     ring_is_made();
     let serve_counters =
         Arc::new(storage::Counters { workers: counters.clone(), draining: AtomicBool::new(false) });
@@ -151,14 +152,14 @@ fn storage_config(
 }
 
 /// A worker's share of the appliance's bounds.
-fn worker_config(settings: &Settings) -> worker::Config {
+fn worker_config(settings: &Settings, hot_blocks: u16) -> worker::Config {
     let share = |whole: usize| whole.div_ceil(settings.workers).max(1);
     let transfers_max = share(settings.transfers_max);
-    let buffers = (settings.drives.len() * settings.drive_depth).min(BUFFERS_MAX);
     worker::Config {
         connections_max: share(settings.connections_max),
         transfers_max,
-        buffers: u16::try_from(buffers).expect("bounded by the line above"),
+        buffers: hot::read_buffers(settings),
+        hot_blocks,
         file_slots: u16::try_from((transfers_max * 2).max(1024)).unwrap_or(u16::MAX),
         drives: settings.drives.len(),
         drive_depth: settings.drive_depth,
@@ -188,6 +189,7 @@ fn start_request_log(
 
 fn start_workers(
     settings: &Settings,
+    config: worker::Config,
     acceptor: &Acceptor,
     counters: &[Arc<ServeCounters>],
     faults: &SyncSender<Finding>,
@@ -200,7 +202,7 @@ fn start_workers(
         let (letters, mailbox) = mailbox().context("cannot make a mailbox")?;
         let faults = faults.clone();
         let setup = Setup {
-            config: worker_config(settings),
+            config,
             acceptor: acceptor.clone(),
             drives: settings.drives.iter().map(|path| open_directory(path)).collect(),
             mailbox,
@@ -429,25 +431,6 @@ fn stop_workers(workers: Vec<WorkerThread>, within: Nanos) -> anyhow::Result<()>
         }
     }
     Ok(())
-}
-
-/// Read buffers are locked in memory, which some may do without limit (CAP_IPC_LOCK).
-fn raise_memory_limit(settings: &Settings) {
-    let buffers = usize::from(worker_config(settings).buffers) * settings.workers;
-    let needed = Bytes::of(buffers).0 * worker::Config::BUFFER_LEN.0;
-    let Rlimit { current, maximum } = getrlimit(Resource::Memlock);
-    let may_lock = capabilities(None).is_ok_and(|c| c.effective.contains(CapabilitySet::IPC_LOCK));
-    if may_lock || current.is_none_or(|current| needed <= current) {
-        return;
-    }
-    let whole = maximum.map(|maximum| maximum.max(needed));
-    if setrlimit(Resource::Memlock, Rlimit { current: whole, maximum: whole }).is_err() {
-        tracing::warn!(
-            needed = %Bytes(needed),
-            allowed = %Bytes(current.unwrap_or(0)),
-            "may not lock enough memory: raise the limit (LimitMEMLOCK= of the unit, ulimit -Hl)"
-        );
-    }
 }
 
 /// One descriptor per connection and per open file: takes all that the system allows.

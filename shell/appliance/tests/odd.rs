@@ -77,6 +77,7 @@ fn config() -> Config {
         connections_max: 64,
         transfers_max: 16,
         buffers: 8,
+        hot_blocks: 0,
         file_slots: 32,
         drives: 1,
         drive_depth: 8,

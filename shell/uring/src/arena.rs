@@ -1,4 +1,7 @@
 //! Memory for direct reads: one mapping, cut into equal buffers.
+//!
+//! In huge pages: those that the system has set apart (`vm.nr_hugepages`) if they are enough, else
+//! those that the kernel makes where it can. Registration pins it all, so none is ever swapped.
 
 use std::ptr::NonNull;
 
@@ -7,10 +10,16 @@ use model::limits::DIRECT_ALIGN;
 use model::units::Bytes;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
+/// The smaller of the sizes that huge pages have on our processors (2 MiB on x86-64 and aarch64).
+const HUGE_PAGE: usize = 2 << 20;
+/// What can be registered in one piece: more is refused (`io_uring_register` in liburing's manual).
+const PIECE_MAX: usize = 1 << 30;
+
 /// Buffers of equal length in one mapping, aligned for direct I/O, zeroed at start.
 #[derive(Debug)]
 pub(crate) struct Arena {
     base: NonNull<u8>,
+    mapped: usize,
     buffer_len: usize,
     /// One entry per buffer: true while the kernel may write to it.
     in_flight: Vec<bool>,
@@ -22,26 +31,44 @@ impl Arena {
         assert!(0 < count, "an arena has buffers");
         assert_eq!(buffer_len, buffer_len.align_up(DIRECT_ALIGN), "buffers are for direct I/O");
         let len = usize::from(count) * buffer_len.as_usize();
+        let len = len.next_multiple_of(HUGE_PAGE);
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: an anonymous mapping at an address that the kernel chooses touches nothing else.
-        let base = unsafe {
-            rustix::mm::mmap_anonymous(std::ptr::null_mut(), len, protection, MapFlags::PRIVATE)
-        }?;
-        // SAFETY: the range was mapped by the line above; advice changes no content. Huge pages
-        // are a wish: where there are none, small ones serve.
-        let _ = unsafe { rustix::mm::madvise(base, len, Advice::LinuxHugepage) };
+        let map = |flags| {
+            // SAFETY: an anonymous mapping where the kernel chooses touches nothing else.
+            unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), len, protection, flags) }
+        };
+        let base = match map(MapFlags::PRIVATE | MapFlags::HUGETLB) {
+            Ok(base) => base,
+            Err(_) => {
+                let base = map(MapFlags::PRIVATE)?;
+                // SAFETY: the range was mapped by the line above; advice changes no content. Huge
+                // pages are a wish: where there are none, small ones serve.
+                let _ = unsafe { rustix::mm::madvise(base, len, Advice::LinuxHugepage) };
+                base
+            }
+        };
         let base = NonNull::new(base.cast::<u8>()).expect("a mapping is not at address zero");
         let in_flight = vec![false; usize::from(count)];
-        Ok(Self { base, buffer_len: buffer_len.as_usize(), in_flight })
+        Ok(Self { base, mapped: len, buffer_len: buffer_len.as_usize(), in_flight })
     }
 
-    /// One iovec per buffer, for registration.
+    /// For registration: as many buffers in one piece as the kernel takes.
     pub(crate) fn iovecs(&self) -> Vec<libc::iovec> {
-        let of = |index| libc::iovec {
-            iov_base: self.start(index).as_ptr().cast(),
-            iov_len: self.buffer_len,
+        let per_piece = self.per_piece();
+        let of = |first: usize| libc::iovec {
+            iov_base: self.start(first).as_ptr().cast(),
+            iov_len: per_piece.min(self.in_flight.len() - first) * self.buffer_len,
         };
-        (0..self.in_flight.len()).map(of).collect()
+        (0..self.in_flight.len()).step_by(per_piece).map(of).collect()
+    }
+
+    /// Which of `iovecs` the buffer is in.
+    pub(crate) fn piece(&self, buffer: BufferId) -> u16 {
+        u16::try_from(buffer.as_usize() / self.per_piece()).expect("no more pieces than buffers")
+    }
+
+    fn per_piece(&self) -> usize {
+        (PIECE_MAX / self.buffer_len).max(1)
     }
 
     /// The buffer's content. Panics while the kernel may write to it.
@@ -91,8 +118,7 @@ impl Drop for Arena {
         if self.is_lent() {
             return; // A read is under way: the mapping is left to the kernel, not taken away.
         }
-        let len = self.in_flight.len() * self.buffer_len;
         // SAFETY: the whole mapping, made in `new`, to which no borrow remains in `drop`.
-        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), len) };
+        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.mapped) };
     }
 }

@@ -3,12 +3,14 @@
 //! ```text
 //! Ring     operations in, typed completions out; owns what the kernel reads or writes meanwhile
 //! Arena    the registered buffers that drives read into
+//! allocations    a counting allocator, for tests
 //! ```
 //!
 //! The kernel may touch memory until an operation completes. So the ring owns that memory: buffers
 //! of its arena go by [`BufferId`](model::handle::BufferId) and cannot be looked at while in
 //! flight; data to send and file names are moved in and come back with the completion.
 
+pub mod allocations;
 mod arena;
 mod ring;
 

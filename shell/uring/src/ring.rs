@@ -156,7 +156,7 @@ impl Ring {
         let submitter = ring.submitter();
         // SAFETY: the arena outlives the registration: `Drop` of Ring waits for reads or leaks it.
         unsafe { submitter.register_buffers(&arena.iovecs()) }
-            .map_err(setup("registering buffers (is memory locking allowed?)"))?;
+            .map_err(setup("registering buffers (may so much memory be locked? LimitMEMLOCK=)"))?;
         submitter
             .register_files_sparse(u32::from(config.file_slots))
             .map_err(setup("registering file slots (is RLIMIT_NOFILE high enough?)"))?;
@@ -221,7 +221,8 @@ impl Ring {
         assert!(len.as_usize() <= self.arena.buffer_len(), "a read fits its buffer");
         let address = self.arena.lend(buffer);
         let len = u32::try_from(len.0).expect("bounded by the buffer's length");
-        let entry = opcode::ReadFixed::new(Fixed(u32::from(slot.0)), address, len, buffer.0)
+        let piece = self.arena.piece(buffer);
+        let entry = opcode::ReadFixed::new(Fixed(u32::from(slot.0)), address, len, piece)
             .offset(offset.0)
             .build();
         self.start(Kept::Read { token, buffer }, entry);

@@ -366,6 +366,7 @@ impl Plan {
                 "workers": 1,
             },
             "drives": { "paths": [text(&room.join("drive"))] },
+            "hot": { "memory": "16 MiB" },
             "control": {
                 "url": format!("https://{}", self.members(Role::Writer)),
                 "fronts": (0..self.fronts).map(front).collect::<Vec<_>>(),

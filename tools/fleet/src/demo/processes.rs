@@ -343,6 +343,7 @@ fn write_appliance_config(
             "workers": 1,
         },
         "drives": { "paths": drives },
+        "hot": { "memory": "32 MiB" },
         "control": {
             "url": format!("https://127.0.0.1:{}", ports.fleet),
             "report_interval": "500 ms",

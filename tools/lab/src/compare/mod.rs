@@ -319,6 +319,7 @@ impl Bench<'_> {
             cpu: self.args.server_cpu,
             other_cpu: self.args.client_cpu,
             asset: &format!("lab-{}", self.workload.catalogue),
+            hot_memory: self.workload.hot_memory,
         };
         let started = site.start(group.joins())?;
         let account = group.account(started.appliance.id());

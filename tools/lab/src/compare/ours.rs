@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use model::units::Bytes;
 use serde_json::{Value, json};
 use tracing::info;
 
@@ -32,6 +33,8 @@ pub(crate) struct Site<'a> {
     pub(crate) other_cpu: usize,
     /// The asset's name.
     pub(crate) asset: &'a str,
+    /// The appliance's memory for hot blocks.
+    pub(crate) hot_memory: Bytes,
 }
 
 /// A filled appliance and its control plane.
@@ -178,6 +181,8 @@ workers = 1
 cpus = [{cpu}]
 [drives]
 paths = [{drive}]
+[hot]
+memory = \"{hot}\"
 [control]
 url = \"https://{control}\"
 report_interval = \"1 s\"
@@ -191,6 +196,7 @@ concurrency = 4
             key = quoted(&self.certificate.key),
             cpu = self.cpu,
             drive = quoted(drive),
+            hot = self.hot_memory,
             control = self.address(3),
             trust = quoted(&self.certificate.ca),
         )
@@ -301,12 +307,14 @@ mod tests {
             cpu: 0,
             other_cpu: 1,
             asset: "lab-warm",
+            hot_memory: Bytes::mib(1024),
         };
         let config: toml::Table = site.appliance_config(&at("drive")).parse().unwrap();
         assert_eq!(config["serve"]["cpus"].as_array().unwrap().len(), 1);
         assert_eq!(config["serve"]["listen"][0].as_str(), Some("127.0.0.1:18501"));
         assert_eq!(config["drives"]["paths"][0].as_str(), Some("/lab \"x\"/drive"));
         assert_eq!(config["control"]["url"].as_str(), Some("https://127.0.0.1:18504"));
+        assert_eq!(config["hot"]["memory"].as_str(), Some("1 GiB"));
         assert_eq!(config["fill"]["trust"].as_str(), Some("/lab \"x\"/ca"));
     }
 }

@@ -30,6 +30,8 @@ pub(crate) struct Workload {
     pub(crate) range_len: Bytes,
     /// What a server may use, page cache included.
     pub(crate) memory_max: Option<Bytes>,
+    /// What of that our appliance may use for hot blocks; a peer has its page cache.
+    pub(crate) hot_memory: Bytes,
     /// Whether files are taken out of the page cache before each window, or brought into it.
     pub(crate) forget: bool,
 }
@@ -45,6 +47,7 @@ impl Name {
             connections: 64,
             range_len: Bytes::mib(2),
             memory_max: None,
+            hot_memory: Bytes::mib(1024),
             forget: false,
         };
         match self {
@@ -56,6 +59,7 @@ impl Name {
                 file_len: Bytes(250_000_000),
                 connections: 200,
                 memory_max: Some(Bytes(512_000_000)),
+                hot_memory: Bytes::mib(128),
                 forget: true,
                 ..warm
             },

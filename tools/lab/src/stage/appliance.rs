@@ -252,6 +252,8 @@ key = {key}
 workers = 1
 [drives]
 paths = [{drives}]
+[hot]
+memory = \"16 MiB\"
 [control]
 url = \"{control}\"
 report_interval = \"100 ms\"

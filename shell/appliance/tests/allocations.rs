@@ -1,0 +1,174 @@
+//! A worker allocates nothing per request once it is warm: over TLS, from hot blocks and from a
+//! drive, with its requests logged.
+#![expect(clippy::unwrap_used, reason = "in a test a panic is the failure")]
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use appliance::counters::ServeCounters;
+use appliance::event_loop::{self, Setup};
+use appliance::listen::Listener;
+use appliance::mailbox::{Letter, Sender, mailbox};
+use appliance::{clock, request_log};
+use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
+use model::extent::{DriveIndex, Extent, FileName};
+use model::id::{Generation, ObjectId};
+use model::manifest::{AssetVersion, File, Manifest, TokenKey};
+use model::units::{Bytes, Nanos, UnixSeconds};
+use playback::token::{Grant, Scope, Session, SigningInput, assemble};
+use rustls::pki_types::{PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use tls::Acceptor;
+use uring::allocations;
+use worker::{Config, Update};
+
+#[global_allocator]
+static ALLOCATOR: allocations::Counting = allocations::Counting;
+
+const LEN: usize = 8_000_000;
+/// Of the object's 31 blocks.
+const HOT_BLOCKS: u16 = 8;
+const CLIENTS: usize = 4;
+const WARM_UP: usize = 1500;
+const COUNTED: usize = 1000;
+
+fn config() -> Config {
+    Config {
+        connections_max: 64,
+        transfers_max: 16,
+        buffers: 8,
+        hot_blocks: HOT_BLOCKS,
+        file_slots: 32,
+        drives: 1,
+        drive_depth: 8,
+        head_len_max: 8192,
+        request_timeout: Nanos::seconds(10),
+        idle_timeout: Nanos::seconds(30),
+        token_leeway: Nanos::seconds(0),
+        progress_timeout: Nanos::seconds(30),
+        verify_every: 4,
+        log_requests: true,
+    }
+}
+
+struct Client {
+    stream: StreamOwned<ClientConnection, TcpStream>,
+    body: Vec<u8>,
+}
+
+impl Client {
+    /// One range on the kept connection, compared with what it should be.
+    fn get(&mut self, path: &str, content: &[u8], from: usize, len: usize) {
+        let to = from + len - 1;
+        let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\nRange: bytes={from}-{to}\r\n\r\n");
+        self.stream.write_all(request.as_bytes()).unwrap();
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            self.stream.read_exact(&mut byte).unwrap();
+            head.push(byte[0]);
+        }
+        assert!(head.starts_with(b"HTTP/1.1 206 "));
+        self.body.resize(len, 0);
+        self.stream.read_exact(&mut self.body).unwrap();
+        assert!(self.body == content[from..=to], "wrong bytes in {from}-{to}");
+    }
+}
+
+/// Publishes the object as `film-1/v.mp4`; the path with a token for it.
+fn publish(sender: &Sender) -> String {
+    let key = Ed25519KeyPair::from_seed_unchecked(&[7; 32]).unwrap();
+    let object = ObjectId([1; 32]);
+    let file = File { object, len: Bytes::of(LEN), content_type: "video/mp4".to_owned() };
+    let version = AssetVersion {
+        id: "film-1".parse().unwrap(),
+        asset: "film".parse().unwrap(),
+        sources: vec![],
+        modified: UnixSeconds(784_111_777),
+        files: [("v.mp4".to_owned(), file)].into(),
+    };
+    let public_key = key.public_key().as_ref().try_into().unwrap();
+    sender.send(Letter::Update(Update::Manifest(Arc::new(Manifest {
+        appliance: "a1".parse().unwrap(),
+        generation: Generation(1),
+        token_keys: vec![TokenKey { kid: "k1".to_owned(), public_key }],
+        trust: model::manifest::Trust::default(),
+        versions: vec![Arc::new(version)],
+    }))));
+    let file = FileName("o".into());
+    let extent = Extent { drive: DriveIndex(0), file, offset: Bytes(0), len: Bytes::of(LEN) };
+    sender.send(Letter::Update(Update::Published { object, extent, small: None }));
+    let expires = UnixSeconds(clock::wall().0 + 1000);
+    let scope = Scope::whole("film-1").unwrap();
+    let grant = Grant { session: Session::of_random([9; 12]), expires, scope };
+    let input = SigningInput::new("k1", grant);
+    let signature = key.sign(input.as_bytes()).as_ref().try_into().unwrap();
+    format!("/t/{}/film-1/v.mp4", assemble("k1", grant, &signature))
+}
+
+#[test]
+fn a_warm_worker_allocates_nothing_per_request() {
+    let directory = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+    let content: Vec<u8> = (0..LEN).map(|i| (i * 131 + i / 4096 * 7).to_le_bytes()[0]).collect();
+    std::fs::write(directory.path().join("o"), [&content[..], &[0; 4096]].concat()).unwrap();
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+    let mut roots = RootCertStore::empty();
+    roots.add(made.cert.der().clone()).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let trusting = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let trusting = Arc::new(trusting);
+    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = socket.local_addr().unwrap();
+    let (sender, letters) = mailbox().unwrap();
+    let counters = Arc::new(ServeCounters::default());
+    let room = Bytes::mib(16);
+    let (mut logs, log_thread) = request_log::start(directory.path(), room, 1, || {}).unwrap();
+    let setup = Setup {
+        config: config(),
+        acceptor: Acceptor::new(vec![made.cert.der().clone()], key).unwrap(),
+        drives: vec![Some(OwnedFd::from(std::fs::File::open(directory.path()).unwrap()))],
+        mailbox: letters,
+        counters: counters.clone(),
+        log: logs.pop(),
+        report: Box::new(|_| {}),
+        ring_is_made: allocations::count_this_thread,
+    };
+    let thread = std::thread::spawn(move || event_loop::run(setup));
+    let path = publish(&sender);
+    sender.send(Letter::Listen(vec![Listener { socket: socket.into(), secure: true }]));
+
+    let client = || {
+        let name = ServerName::try_from("localhost").unwrap();
+        let connection = ClientConnection::new(trusting.clone(), name).unwrap();
+        let stream = StreamOwned::new(connection, TcpStream::connect(address).unwrap());
+        Client { stream, body: Vec::new() }
+    };
+    let mut clients: Vec<Client> = (0..CLIENTS).map(|_| client()).collect();
+    let mut ask = |number: usize| {
+        // Mostly the beginning, which becomes hot; every fourth somewhere else, from the drive.
+        let place = number * 7_919 % 1_500_000;
+        let from = if number.is_multiple_of(4) { place * 5 } else { place };
+        clients[number % CLIENTS].get(&path, &content, from, 1 + number * 613 % 300_000);
+    };
+    (0..WARM_UP).for_each(&mut ask);
+    let counted = |of: fn(&ServeCounters) -> u64| of(&counters);
+    let reads = || counted(|c| c.reads.load(Ordering::Relaxed));
+    let hot = || counted(|c| c.hot_chunks.load(Ordering::Relaxed));
+    let before = (allocations::count(), reads(), hot());
+    assert!(100 < before.0, "what is allocated before is counted");
+    (WARM_UP..WARM_UP + COUNTED).for_each(&mut ask);
+    let after = (allocations::count(), reads(), hot());
+    assert!(before.1 + 100 < after.1 && before.2 + 100 < after.2, "{before:?} {after:?}");
+    assert_eq!(after.0 - before.0, 0, "allocations in {COUNTED} requests");
+    sender.send(Letter::Stop(Nanos::seconds(1)));
+    thread.join().unwrap().unwrap();
+    log_thread.join().unwrap();
+}

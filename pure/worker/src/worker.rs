@@ -339,7 +339,8 @@ impl Worker {
         let Some(connection) = live(&mut self.connections, id) else { return };
         connection.state = State::Sending;
         connection.deadline = until;
-        self.actions.push_back(Action::Send { connection: id, head: true, body: Body::Empty });
+        let body = Body::Empty;
+        self.actions.push_back(Action::Send { connection: id, head: true, body, more: false });
     }
 
     fn sent(&mut self, now: Now, id: ConnectionId) {

@@ -158,7 +158,7 @@ impl Bench {
     fn carry_out(&mut self, action: Action) {
         match action {
             Action::Receive { connection } => self.listening.push(connection),
-            Action::Send { connection, head, body } => {
+            Action::Send { connection, head, body, .. } => {
                 assert!(!self.sends.contains(&connection), "one send at a time");
                 let out = self.received.entry(connection).or_default();
                 if head {

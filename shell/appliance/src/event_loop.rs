@@ -246,7 +246,9 @@ impl EventLoop {
         while let Some(action) = self.worker.poll() {
             match action {
                 Action::Receive { connection } => self.receive(connection),
-                Action::Send { connection, head, body } => self.send(connection, head, &body),
+                Action::Send { connection, head, body, more } => {
+                    self.send(connection, head, &body, more);
+                }
                 Action::Open { slot, drive, file } => self.open(slot, drive, &file.0),
                 Action::CloseFile { slot } => self.ring.close_file(slot),
                 Action::Read { buffer, slot, offset, len } => {
@@ -401,7 +403,7 @@ impl EventLoop {
     fn send_flight(&mut self, id: ConnectionId) -> bool {
         let Some(socket) = socket_of(&mut self.sockets, id) else { return false };
         self.flight.is_empty()
-            || matches!(socket.send_now(&self.flight), Ok(len) if len == self.flight.len())
+            || matches!(socket.send_now(&self.flight, false), Ok(len) if len == self.flight.len())
     }
 
     /// Opens the whole records among what was received and hands their content on.
@@ -433,7 +435,7 @@ impl EventLoop {
                 if let (Transport::Secure(session), false) = (&mut socket.transport, socket.sending)
                 {
                     let len = session.alert(alert, &mut self.scratch);
-                    let _ = socket.send_now(&self.scratch[..len]);
+                    let _ = socket.send_now(&self.scratch[..len], false);
                 }
                 self.event(Event::Ended { connection: id });
             }
@@ -456,7 +458,7 @@ impl EventLoop {
     }
 
     /// Seals and sends; what the kernel does not take at once goes to the ring.
-    fn send(&mut self, id: ConnectionId, head: bool, body: &Body) {
+    fn send(&mut self, id: ConnectionId, head: bool, body: &Body, more: bool) {
         let Some(socket) = socket_of(&mut self.sockets, id) else { return };
         let head: &[u8] = if head { self.worker.head(id) } else { &[] };
         assert!(head.len() <= HEAD_LEN_MAX, "response heads are bounded where they are made");
@@ -477,7 +479,7 @@ impl EventLoop {
             }
             Transport::Handshake(_) => unreachable!("nobody asks before the handshake is over"),
         };
-        match socket.send_now(&self.scratch[..len]) {
+        match socket.send_now(&self.scratch[..len], more) {
             Ok(taken) if taken == len => self.follow.push_back(Follow::Sent(id)),
             Ok(taken) => {
                 let mut rest = self.spare.pop().unwrap_or_default();

@@ -76,9 +76,12 @@ impl Socket {
         }
     }
 
-    /// Sends as much as the kernel takes at once.
-    pub(crate) fn send_now(&self, bytes: &[u8]) -> io::Result<usize> {
-        match rustix::net::send(&self.fd, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+    /// Sends as much as the kernel takes at once. With `more` to come soon, the last bytes may wait
+    /// to fill a packet (a chunk of 256 KiB sealed is four of the largest and a crumb).
+    pub(crate) fn send_now(&self, bytes: &[u8], more: bool) -> io::Result<usize> {
+        let mut flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        flags.set(SendFlags::MORE, more);
+        match rustix::net::send(&self.fd, bytes, flags) {
             Ok(len) => Ok(len),
             Err(Errno::AGAIN | Errno::INTR) => Ok(0),
             Err(error) => Err(error.into()),
@@ -94,7 +97,7 @@ impl Socket {
             Ending::Graceful => {
                 if let (Transport::Secure(session), false) = (&mut self.transport, self.sending) {
                     let len = session.close_notify(scratch);
-                    let _ = self.send_now(&scratch[..len]);
+                    let _ = self.send_now(&scratch[..len], false);
                 }
                 let _ = rustix::net::shutdown(&self.fd, Shutdown::Write);
                 for _ in 0..DISCARDS_MAX {

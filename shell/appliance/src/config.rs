@@ -101,6 +101,8 @@ struct ServeFile {
     cpus: Vec<usize>,
     #[serde(default = "sixteen_thousand")]
     connections_max: usize,
+    #[serde(default = "default_handshakes")]
+    handshakes_max: usize,
     #[serde(default = "default_transfers")]
     transfers_max: usize,
     #[serde(default = "default_head")]
@@ -241,6 +243,8 @@ pub struct Settings {
     pub cpus: Vec<usize>,
     /// Bounds of all workers together.
     pub connections_max: usize,
+    /// Handshakes under way of all workers together.
+    pub handshakes_max: usize,
     /// Transfers of all workers together.
     pub transfers_max: usize,
     /// Longest request head.
@@ -358,6 +362,7 @@ impl Settings {
             ("serve", "workers", self.workers.to_string()),
             ("serve", "cpus", list(&mut self.cpus.iter().map(ToString::to_string))),
             ("serve", "connections_max", self.connections_max.to_string()),
+            ("serve", "handshakes_max", self.handshakes_max.to_string()),
             ("serve", "transfers_max", self.transfers_max.to_string()),
             ("serve", "head_max", text(&self.head_max)),
             ("serve", "request_timeout", text(&self.request_timeout)),
@@ -437,6 +442,10 @@ fn check(file: File, origins: BTreeMap<String, String>) -> Result<Settings, Conf
         return Err(wrong("serve", "transfers_max", message));
     }
     check_leeway(serve.token_leeway.0)?;
+    if !(workers..=1_000_000).contains(&serve.handshakes_max) {
+        let message = format!("must be between {workers} and 1000000");
+        return Err(wrong("serve", "handshakes_max", message));
+    }
     let control = address("url", &file.control.url)?;
     let fronts = check_fronts(&file.control.fronts)?;
     let peer = check_peer(file.peer)?;
@@ -452,6 +461,7 @@ fn check(file: File, origins: BTreeMap<String, String>) -> Result<Settings, Conf
         workers,
         cpus: serve.cpus,
         connections_max: serve.connections_max,
+        handshakes_max: serve.handshakes_max,
         transfers_max: serve.transfers_max,
         head_max: serve.head_max.0,
         request_timeout: serve.request_timeout.0,
@@ -622,6 +632,12 @@ fn overlay(table: &mut toml::Table, setting: &str, value: &str) -> String {
 /// With what else is open, below the hard limit of 20,000 files that systems commonly set.
 fn sixteen_thousand() -> usize {
     16_000
+}
+
+/// What clients half a second away need at 4,000 new connections a second; 80 MiB if all of them
+/// send as much as they may.
+fn default_handshakes() -> usize {
+    2048
 }
 
 /// 2,048 clients that are slow to take a chunk hold 512 MiB.

@@ -157,6 +157,7 @@ fn worker_config(settings: &Settings, hot_blocks: u16) -> worker::Config {
     let transfers_max = share(settings.transfers_max);
     worker::Config {
         connections_max: share(settings.connections_max),
+        handshakes_max: share(settings.handshakes_max),
         transfers_max,
         buffers: hot::read_buffers(settings),
         hot_blocks,

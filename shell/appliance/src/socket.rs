@@ -34,7 +34,7 @@ pub(crate) struct Socket {
 pub(crate) enum Transport {
     /// As it is: the loopback listener for demonstrations.
     Plain,
-    /// Not yet. Empty only while the handshake is being worked on.
+    /// Not yet. Empty before the client's first bytes, and while the handshake is being worked on.
     Handshake(Option<Box<Handshake>>),
     /// Sealed.
     Secure(Box<Session>),

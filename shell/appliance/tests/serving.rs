@@ -102,6 +102,7 @@ fn serve() -> Served {
 fn config() -> Config {
     Config {
         connections_max: 64,
+        handshakes_max: 16,
         transfers_max: 16,
         buffers: 8,
         hot_blocks: 0,

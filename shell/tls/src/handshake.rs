@@ -12,8 +12,9 @@ use rustls::{ServerConfig, version};
 use crate::TlsError;
 use crate::session::Session;
 
-/// Handshake bytes that a client may send. A hello with a post-quantum share has about 2 KiB.
-const HANDSHAKE_LEN_MAX: usize = 65_536;
+/// Handshake bytes that a client may send. A hello with a post-quantum share and a ticket has about
+/// 2 KiB; this bounds what a handshake under way can hold in memory.
+const HANDSHAKE_LEN_MAX: usize = 16_384;
 
 /// Why a certificate or key cannot be used.
 #[derive(Debug, thiserror::Error)]

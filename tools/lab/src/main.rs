@@ -11,10 +11,12 @@ mod cut;
 mod drive;
 mod faults;
 mod fleet;
+mod flood;
 mod load;
 mod odd;
 mod outage;
 mod sample;
+mod site;
 mod stage;
 mod stop;
 mod storm;
@@ -51,6 +53,8 @@ enum Verb {
     Cut(cut::Args),
     /// Drives that fail in every way: the others serve on, and the report says what happened.
     Faults(faults::Args),
+    /// Viewers at a fixed rate while others attack: what they get, and what it takes of memory.
+    Flood(flood::Args),
     /// Drives load at a server and says what came.
     Load(load::Args),
     /// Kills the control plane in parts and as a whole while films are played.
@@ -93,6 +97,7 @@ fn run(cli: &Cli) -> Result<()> {
         Verb::CrashFill(args) => crash_fill::run(args),
         Verb::Cut(args) => cut::run(args),
         Verb::Faults(args) => faults::run(args),
+        Verb::Flood(args) => flood::run(args),
         Verb::Load(args) => load::run(args),
         Verb::Outage(args) => outage::run(args),
         Verb::Odd(args) => odd::run(args),

@@ -34,6 +34,7 @@ use rustls::pki_types::ServerName;
 
 use connection::{Connection, Shared, Turn};
 pub(crate) use handshake::{Keys, config as tls_config, shake};
+pub(crate) use record::Content;
 use dice::Choice;
 pub(crate) use dice::Dice;
 pub(crate) use truth::{Pattern, Truth};
@@ -124,7 +125,7 @@ const EVENTS_MAX: usize = 256;
 impl Load {
     /// Opens all connections; nothing is asked for yet.
     pub(crate) fn connect(plan: &Plan, truth: Truth) -> Result<Self> {
-        let config = handshake::config(&plan.trust, &plan.suites)?;
+        let config = tls_config(&plan.trust, &plan.suites)?;
         let name = ServerName::try_from(plan.name.clone())
             .with_context(|| format!("{} is no name for a server", plan.name))?;
         let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
@@ -135,7 +136,7 @@ impl Load {
                 .with_context(|| format!("cannot connect to {}", plan.address))?;
             socket.set_nodelay(true)?;
             socket.set_read_timeout(Some(HANDSHAKE_MAX))?;
-            let keys = handshake::shake(&config, &name, &mut socket)
+            let keys = shake(&config, &name, &mut socket)
                 .with_context(|| format!("connection {index} to {}", plan.address))?;
             let connection = Connection::new(socket, keys)?;
             suites.insert(u16::from(connection.suite()));

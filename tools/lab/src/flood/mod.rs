@@ -47,10 +47,10 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 150)]
     bombs: u32,
     /// Connections that send a head a byte a second.
-    #[arg(long, default_value_t = 1000)]
+    #[arg(long, default_value_t = 500)]
     slow_heads: u32,
     /// Connections that ask for the film and never read; some of them come anew each second.
-    #[arg(long, default_value_t = 2500)]
+    #[arg(long, default_value_t = 1400)]
     tiny_windows: u32,
     /// The CPU for the appliance's worker.
     #[arg(long, default_value_t = 0)]
@@ -110,7 +110,7 @@ struct LetGo {
 const LENS: [u64; 8] = [24 << 20; 8];
 const CONNECTIONS_MAX: usize = 12_000;
 const HANDSHAKES_MAX: usize = 2048;
-const TRANSFERS_MAX: usize = 2048;
+const TRANSFERS_MAX: usize = 1024;
 const NEWCOMERS: u32 = 5;
 
 /// Floods, prints the result on stdout.

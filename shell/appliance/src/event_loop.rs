@@ -185,6 +185,7 @@ impl EventLoop {
             let now = self.clock.now();
             if self.worker.deadline() <= now.instant {
                 self.event(Event::Tick);
+                self.sockets.iter_mut().flatten().for_each(Socket::look);
                 while let Some(token) = self.not_accepting.pop() {
                     let index = usize::try_from(token.0).expect("a listener's index");
                     self.ring.accept(self.listeners[index].socket.as_fd(), token);
@@ -393,6 +394,7 @@ impl EventLoop {
     /// Takes what the socket has.
     fn take_in(&mut self, id: ConnectionId) {
         let Some(socket) = socket_of(&mut self.sockets, id) else { return };
+        socket.busy = true;
         let len = match socket.receive(&mut self.incoming) {
             Incoming::Bytes(len) => len,
             Incoming::Nothing => return self.poll_socket(id),
@@ -501,6 +503,7 @@ impl EventLoop {
     /// Seals and sends; what the kernel does not take at once goes to the ring.
     fn send(&mut self, id: ConnectionId, head: bool, body: &Body) {
         let Some(socket) = socket_of(&mut self.sockets, id) else { return };
+        socket.busy = true;
         let head: &[u8] = if head { self.worker.head(id) } else { &[] };
         assert!(head.len() <= HEAD_LEN_MAX, "response heads are bounded where they are made");
         let body: &[u8] = match body {

@@ -185,6 +185,28 @@ fn a_player_resumes_at_another_appliance_of_the_site_and_at_no_other() {
 }
 
 #[test]
+fn a_session_that_rested_goes_on_where_it_was() {
+    let (acceptor, roots) = acceptor();
+    for suite in rustls::crypto::aws_lc_rs::default_provider().cipher_suites {
+        if suite.tls13().is_none() {
+            continue;
+        }
+        let config = client_config(roots.clone(), &[&rustls::version::TLS13], Some(suite));
+        let mut pair = connect(&acceptor, Arc::new(config), 100_000).unwrap();
+        for round in 0..3_u8 {
+            assert_eq!(pair.send_to_client([b"head", &[round; 100]])[4..], [round; 100]);
+            pair.session.rest();
+            assert!(pair.send_to_server(&[round]).unwrap().0.ends_with(&[round]));
+            pair.session.rest();
+        }
+        let mut goodbye = vec![0; 100];
+        let len = pair.session.close_notify(&mut goodbye);
+        pair.client.read_tls(&mut &goodbye[..len]).unwrap();
+        assert!(pair.client.process_new_packets().unwrap().peer_has_closed());
+    }
+}
+
+#[test]
 fn early_data_is_not_offered_and_a_resumed_session_has_keys_of_its_own() {
     let (acceptor, roots) = acceptor();
     let mut config = client_config(roots, &[&rustls::version::TLS13], None);

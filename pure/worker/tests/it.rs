@@ -971,7 +971,11 @@ fn the_slowest_client_gives_its_turn_to_one_that_waits() {
     };
     let slow = [ask(0), ask(1), ask(2)];
     let waits = ask(3);
-    assert_eq!(bench.closed, [(slow[0], Ending::Abort)].into(), "it took nothing for three seconds");
+    assert_eq!(
+        bench.closed,
+        [(slow[0], Ending::Abort)].into(),
+        "it took nothing for three seconds"
+    );
     assert_eq!(bench.worker.counters().let_go_slow, 1);
     assert!(bench.reads.iter().len() + bench.sends.len() == 4, "the kernel lets go of the first");
     bench.sends.retain(|connection| *connection == waits);

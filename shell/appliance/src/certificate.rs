@@ -2,8 +2,8 @@
 //! comes. Connections that there are do not notice; what is no good replaces nothing.
 //!
 //! ```text
-//! certbot, acme.sh, cp ──> files ── each second: changed? ──> tls::Acceptor::reload ──> all workers
-//! SIGHUP ─────────────────────────── now ─────────────────────^
+//! certbot, cp ──> files ── each second: changed? ──> tls::Acceptor::reload ──> all workers
+//! SIGHUP ────────────────── now ─────────────────────^
 //! ```
 
 use std::os::unix::fs::MetadataExt;

@@ -442,10 +442,7 @@ fn check(file: File, origins: BTreeMap<String, String>) -> Result<Settings, Conf
         return Err(wrong("serve", "transfers_max", message));
     }
     check_leeway(serve.token_leeway.0)?;
-    if !(workers..=1_000_000).contains(&serve.handshakes_max) {
-        let message = format!("must be between {workers} and 1000000");
-        return Err(wrong("serve", "handshakes_max", message));
-    }
+    check_handshakes(serve.handshakes_max, workers)?;
     let control = address("url", &file.control.url)?;
     let fronts = check_fronts(&file.control.fronts)?;
     let peer = check_peer(file.peer)?;
@@ -497,6 +494,14 @@ fn check_leeway(leeway: Nanos) -> Result<(), ConfigError> {
         return Err(wrong("serve", "token_leeway", message));
     }
     Ok(())
+}
+
+fn check_handshakes(most: usize, workers: usize) -> Result<(), ConfigError> {
+    if (workers..=1_000_000).contains(&most) {
+        return Ok(());
+    }
+    let message = format!("must be between {workers} and 1000000");
+    Err(wrong("serve", "handshakes_max", message))
 }
 
 fn worker_count(serve: &ServeFile) -> Result<usize, ConfigError> {

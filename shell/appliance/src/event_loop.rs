@@ -114,9 +114,9 @@ struct EventLoop {
     log: Option<Lines>,
     report: Box<dyn FnMut(Finding) + Send>,
     follow: VecDeque<Follow>,
-    /// Connections whose first bytes have come, and wait for a turn: those that are served go first.
-    /// The last to come is the next, since with more of them than there is time for, it is better
-    /// that some are not kept waiting than that all are; the worker lets the first of them go.
+    /// Connections whose first bytes have come, and wait for a turn: those that are served go
+    /// first. The last to come is the next, since with more of them than there is time for, it is
+    /// better that some are not kept waiting than that all are; the worker lets go of the first.
     hellos: VecDeque<ConnectionId>,
     /// Sealed records on their way to the kernel; hot.
     scratch: Vec<u8>,

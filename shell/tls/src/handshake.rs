@@ -145,7 +145,8 @@ impl Shown {
             .with_single_cert(chain, key)?;
         config.enable_secret_extraction = true;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        config.ticketer = Arc::clone(tickets) as Arc<dyn ProducesTickets>;
+        let ticketer: Arc<dyn ProducesTickets> = tickets.clone();
+        config.ticketer = ticketer;
         Ok(Self { config: Arc::new(config), ends })
     }
 }

@@ -76,7 +76,8 @@ impl Site {
         let drives = [drive];
         let state = dir.join("state");
         let more = "[fill]\nconcurrency = 4\n";
-        let setup = Setup { name: "lab", drives: &drives, state: &state, control: true, serve, more };
+        let setup =
+            Setup { name: "lab", drives: &drives, state: &state, control: true, serve, more };
         let mut appliance = stage.start(&setup)?;
         let all: BTreeSet<String> = film.objects.iter().map(|o| o.id().to_string()).collect();
         appliance.wait_until("the film", FILL_MAX, || stage.control.held() == all)?;
@@ -117,7 +118,12 @@ impl Site {
     }
 
     /// Drives `load` for a window after a warm-up.
-    pub(crate) fn watch(&self, load: &mut Load, warm_up: Duration, window: Duration) -> Result<Seen> {
+    pub(crate) fn watch(
+        &self,
+        load: &mut Load,
+        warm_up: Duration,
+        window: Duration,
+    ) -> Result<Seen> {
         load.drive(Instant::now() + warm_up)?;
         load.reset_latency();
         let account = Account::Processes(self.appliance.pid());
@@ -157,7 +163,8 @@ pub(crate) fn kernel_memory() -> Result<(u64, u64)> {
     let slab = meminfo.lines().find_map(|line| line.strip_prefix("Slab:"));
     let slab = slab.and_then(|line| line.trim().strip_suffix(" kB")).context("no Slab")?;
     let sockets = fs::read_to_string("/proc/net/sockstat")?;
-    let line = sockets.lines().find(|line| line.starts_with("TCP:")).context("no TCP in sockstat")?;
+    let line =
+        sockets.lines().find(|line| line.starts_with("TCP:")).context("no TCP in sockstat")?;
     let pages = line.rsplit(' ').next().context("an empty line")?;
     let page = u64::try_from(rustix::param::page_size())?;
     ensure!(line.contains(" mem "), "sockstat has changed its form");

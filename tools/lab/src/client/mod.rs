@@ -33,10 +33,10 @@ use rustls::CipherSuite;
 use rustls::pki_types::ServerName;
 
 use connection::{Connection, Shared, Turn};
-pub(crate) use handshake::{Keys, config as tls_config, shake};
-pub(crate) use record::Content;
 use dice::Choice;
 pub(crate) use dice::Dice;
+pub(crate) use handshake::{Keys, config as tls_config, shake};
+pub(crate) use record::Content;
 pub(crate) use truth::{Pattern, Truth};
 
 /// One file to ask for.

@@ -294,6 +294,7 @@ fn open(aim: &Aim, receive_buffer: Option<usize>) -> Option<Held> {
     sockopt::set_socket_linger(&socket, Some(Duration::ZERO)).ok()?;
     rustix::net::connect(&socket, &aim.address).ok()?;
     let mut socket = TcpStream::from(socket);
+    socket.set_nodelay(true).ok()?;
     socket.set_read_timeout(Some(PATIENCE)).ok()?;
     let keys = shake(&aim.config, &aim.name, &mut socket).ok()?;
     socket.set_nonblocking(true).ok()?;

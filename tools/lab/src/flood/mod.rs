@@ -170,17 +170,16 @@ fn pair(args: &Args, site: &Site, n: u32) -> Result<Pair> {
     }
     drop(viewers);
     attack.stop()?;
-    let ratio = (with.gb / with.seconds) / (without.gb / without.seconds);
+    let goodput_ratio = (with.gb / with.seconds) / (without.gb / without.seconds);
     let server_cpu_share = with.server_cpu_s / with.seconds;
     info!(
         pair = n + 1,
-        ratio = format!("{ratio:.3}"),
+        ratio = format!("{goodput_ratio:.3}"),
         p99_ms = format!("{:.1} -> {:.1}", without.response_ms_p99, with.response_ms_p99),
         server_cpu = format!("{server_cpu_share:.2}"),
         ?offered,
         "pair"
     );
-    let goodput_ratio = ratio;
     Ok(Pair {
         goodput_ratio,
         without,
@@ -251,7 +250,8 @@ impl Report {
     fn table(&self) -> String {
         format!(
             "goodput with / without   {:.3} (IQR {:.3})\np99 ms                   {:.1} -> {:.1}\n\
-             RSS GB                   {:.3} (bound {:.3})\nnew viewers ms, median   {:.1}, {} refused",
+             RSS GB                   {:.3} (bound {:.3})\n\
+             new viewers ms, median   {:.1}, {} refused",
             self.goodput_ratio,
             self.goodput_ratio_iqr,
             self.response_ms_p99_without,

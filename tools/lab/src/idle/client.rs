@@ -71,6 +71,8 @@ fn connect(
     sockopt::set_socket_linger(&socket, Some(Duration::ZERO))?;
     rustix::net::connect(&socket, &args.server)?;
     let mut socket = TcpStream::from(socket);
+    // The request does not wait until the end of the handshake is acknowledged.
+    socket.set_nodelay(true)?;
     socket.set_read_timeout(Some(PATIENCE))?;
     let mut keys = shake(config, name, &mut socket)?;
     let mut record = Vec::new();

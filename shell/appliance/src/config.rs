@@ -437,12 +437,9 @@ fn check(file: File, origins: BTreeMap<String, String>) -> Result<Settings, Conf
     let hot_memory = file.hot.memory.map(|memory| memory.0);
     hot::check(hot_memory, workers).map_err(|message| wrong("hot", "memory", message))?;
     // Each worker's table of files, of at most 65,535, must be larger than its share of transfers.
-    if !(workers..=workers * 30_000).contains(&serve.transfers_max) {
-        let message = format!("must be between {workers} and {}", workers * 30_000);
-        return Err(wrong("serve", "transfers_max", message));
-    }
+    check_share("transfers_max", serve.transfers_max, workers, 30_000)?;
+    check_share("handshakes_max", serve.handshakes_max, workers, 65_536)?;
     check_leeway(serve.token_leeway.0)?;
-    check_handshakes(serve.handshakes_max, workers)?;
     let control = address("url", &file.control.url)?;
     let fronts = check_fronts(&file.control.fronts)?;
     let peer = check_peer(file.peer)?;
@@ -496,12 +493,18 @@ fn check_leeway(leeway: Nanos) -> Result<(), ConfigError> {
     Ok(())
 }
 
-fn check_handshakes(most: usize, workers: usize) -> Result<(), ConfigError> {
-    if (workers..=1_000_000).contains(&most) {
+/// At least one for each worker, and at most so many.
+fn check_share(
+    key: &'static str,
+    most: usize,
+    workers: usize,
+    each_max: usize,
+) -> Result<(), ConfigError> {
+    if (workers..=workers * each_max).contains(&most) {
         return Ok(());
     }
-    let message = format!("must be between {workers} and 1000000");
-    Err(wrong("serve", "handshakes_max", message))
+    let message = format!("must be between {workers} and {}", workers * each_max);
+    Err(wrong("serve", key, message))
 }
 
 fn worker_count(serve: &ServeFile) -> Result<usize, ConfigError> {

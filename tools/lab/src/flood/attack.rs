@@ -287,16 +287,16 @@ fn open(aim: &Aim, receive_buffer: Option<usize>) -> Option<Held> {
     let flags = SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None);
     let socket = socket.ok()?;
-    if let Some(len) = receive_buffer {
-        // Before the connection, so that the window is never larger.
-        sockopt::set_socket_recv_buffer_size(&socket, len).ok()?;
-    }
     sockopt::set_socket_linger(&socket, Some(Duration::ZERO)).ok()?;
     rustix::net::connect(&socket, &aim.address).ok()?;
     let mut socket = TcpStream::from(socket);
     socket.set_nodelay(true).ok()?;
     socket.set_read_timeout(Some(PATIENCE)).ok()?;
     let keys = shake(&aim.config, &aim.name, &mut socket).ok()?;
+    if let Some(len) = receive_buffer {
+        // Not before: a handshake through such a window takes long on both sides.
+        sockopt::set_socket_recv_buffer_size(&socket, len).ok()?;
+    }
     socket.set_nonblocking(true).ok()?;
     Some(Held { socket, keys, at: 0 })
 }

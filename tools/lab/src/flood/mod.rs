@@ -41,10 +41,10 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     megabits: u32,
     /// Connections a second that send a hello and nothing more.
-    #[arg(long, default_value_t = 3000)]
+    #[arg(long, default_value_t = 2000)]
     hellos: u32,
     /// Whole handshakes a second, each followed by a head of 16 KiB that does not end.
-    #[arg(long, default_value_t = 150)]
+    #[arg(long, default_value_t = 100)]
     bombs: u32,
     /// Connections that send a head a byte a second.
     #[arg(long, default_value_t = 500)]

@@ -356,7 +356,7 @@ impl EventLoop {
         }
         match socket.transport {
             Transport::Handshake(None) => self.hellos.push_back(id),
-            _ => self.take_in(id),
+            Transport::Plain | Transport::Handshake(_) | Transport::Secure(_) => self.take_in(id),
         }
     }
 

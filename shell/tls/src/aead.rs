@@ -64,7 +64,7 @@ impl Key {
         made
     }
 
-    /// Gives back what can be made again: a third of a microsecond when it is next used.
+    /// Gives back what `wake` makes again.
     pub(crate) fn rest(&mut self) {
         if let Some(context) = self.context.take() {
             // SAFETY: made by EVP_AEAD_CTX_new, freed once; wipes the key.

@@ -227,5 +227,5 @@ impl Report {
 }
 
 fn bytes(each: f64) -> Bytes {
-    Bytes(u64::try_from(Duration::from_secs_f64(each.max(0.0)).as_secs()).unwrap_or(0))
+    Bytes(Duration::from_secs_f64(each.max(0.0)).as_secs())
 }

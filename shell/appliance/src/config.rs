@@ -642,7 +642,7 @@ fn sixteen_thousand() -> usize {
     16_000
 }
 
-/// What clients half a second away need at 4,000 new connections a second; 80 MiB if all of them
+/// What clients half a second away need at 4,000 new connections a second; 128 MiB if all of them
 /// send as much as they may.
 fn default_handshakes() -> usize {
     2048

@@ -15,9 +15,10 @@ use crate::TlsError;
 use crate::session::Session;
 use crate::tickets::Tickets;
 
-/// Handshake bytes that a client may send. A hello with a post-quantum share and a ticket has about
-/// 2 KiB; this bounds what a handshake under way can hold in memory.
-const HANDSHAKE_LEN_MAX: usize = 16_384;
+/// Bytes that a client may send until its handshake is over: a hello with a post-quantum share and
+/// a ticket, about 2 KiB, and one receive of the shell with requests behind the last flight. This
+/// bounds what a handshake under way can hold in memory.
+const HANDSHAKE_LEN_MAX: usize = 40 * 1024;
 
 /// Why a certificate or key cannot be used.
 #[derive(Debug, thiserror::Error)]

@@ -236,7 +236,7 @@ fn report(site: &Site, before: u64, pairs: Vec<Pair>) -> Result<Report> {
 fn bound() -> u64 {
     let connection = 4 << 10;
     // What it may send, and what rustls makes of it.
-    let handshake = (16 << 10) + (24 << 10);
+    let handshake = (40 << 10) + (24 << 10);
     // A chunk sealed and not taken, and a small object of a connection without a transfer.
     let transfer = (264 << 10) + (68 << 10);
     let head = 8 << 10;

@@ -70,7 +70,10 @@ impl Worker {
         if std::mem::replace(&mut self.admitting, true) {
             return;
         }
-        while self.transfers < self.config.transfers_max {
+        while !self.admission.is_empty() {
+            if self.config.transfers_max <= self.transfers && !self.let_go_of_a_slow_one() {
+                break;
+            }
             let Some(id) = self.admission.pop_front() else { break };
             let Some(connection) = live(&mut self.connections, id) else { continue };
             let State::Transfer(transfer) = &mut connection.state else { continue };

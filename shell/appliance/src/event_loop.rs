@@ -44,6 +44,9 @@ const HEAD_LEN_MAX: usize = 4096;
 const SPARE_MAX: usize = 256;
 /// How often the thread's CPU time is asked for: a system call, so not every turn.
 const CPU_EVERY: Nanos = Nanos::millis(100);
+/// Handshakes begun in a turn in which nothing else was to do, and in one in which something was.
+/// Each costs as much as sealing a megabyte, so that many at once would make viewers wait.
+const HELLOS_MAX: [usize; 2] = [8, 1];
 /// What opening a file says where there is none (ENOENT).
 const NO_SUCH_FILE: i32 = rustix::io::Errno::NOENT.raw_os_error();
 /// The mailbox's bell; no connection has this name.
@@ -111,6 +114,10 @@ struct EventLoop {
     log: Option<Lines>,
     report: Box<dyn FnMut(Finding) + Send>,
     follow: VecDeque<Follow>,
+    /// Connections whose first bytes have come, and wait for a turn: those that are served go
+    /// first. The last to come is the next, since with more of them than there is time for, it is
+    /// better that some are not kept waiting than that all are; the worker lets go of the first.
+    hellos: VecDeque<ConnectionId>,
     /// Sealed records on their way to the kernel; hot.
     scratch: Vec<u8>,
     incoming: Vec<u8>,
@@ -150,6 +157,7 @@ impl EventLoop {
             log: setup.log,
             report: setup.report,
             follow: VecDeque::new(),
+            hellos: VecDeque::new(),
             scratch: vec![0; scratch_len],
             incoming: vec![0; RECEIVE_LEN],
             plain: Vec::with_capacity(RECEIVE_LEN),
@@ -166,13 +174,18 @@ impl EventLoop {
         let mut completions = Vec::with_capacity(COMPLETIONS_MAX);
         while !self.worker.is_stopped() {
             let wait = self.worker.deadline().since(self.clock.now().instant);
-            self.ring.turn(Wait::For(wait.max(Nanos(1))), COMPLETIONS_MAX, &mut completions)?;
+            let hurry = !self.hellos.is_empty();
+            let wait = if hurry { Wait::No } else { Wait::For(wait.max(Nanos(1))) };
+            self.ring.turn(wait, COMPLETIONS_MAX, &mut completions)?;
+            let busy = usize::from(!completions.is_empty());
             for completion in completions.drain(..) {
                 self.completed(completion);
             }
+            self.begin_handshakes(HELLOS_MAX[busy]);
             let now = self.clock.now();
             if self.worker.deadline() <= now.instant {
                 self.event(Event::Tick);
+                self.sockets.iter_mut().flatten().for_each(Socket::look);
                 while let Some(token) = self.not_accepting.pop() {
                     let index = usize::try_from(token.0).expect("a listener's index");
                     self.ring.accept(self.listeners[index].socket.as_fd(), token);
@@ -290,18 +303,9 @@ impl EventLoop {
             }
         };
         let _ = rustix::net::sockopt::set_tcp_nodelay(&fd, true);
-        let transport = if self.listeners[index].secure {
-            match self.acceptor.accept() {
-                Ok(handshake) => Transport::Handshake(Some(Box::new(handshake))),
-                Err(error) => {
-                    tracing::error!(%error, "no handshake can begin");
-                    return;
-                }
-            }
-        } else {
-            Transport::Plain
-        };
-        let plain = matches!(transport, Transport::Plain);
+        let plain = !self.listeners[index].secure;
+        // What a handshake needs is made when its first bytes come: silence costs a socket.
+        let transport = if plain { Transport::Plain } else { Transport::Handshake(None) };
         let id = self.place(fd, transport);
         self.event(Event::Accepted { connection: id });
         if plain {
@@ -352,6 +356,47 @@ impl EventLoop {
             self.forget_if_idle(id);
             return;
         }
+        match socket.transport {
+            Transport::Handshake(None) => self.hellos.push_back(id),
+            Transport::Plain | Transport::Handshake(_) | Transport::Secure(_) => self.take_in(id),
+        }
+    }
+
+    /// Begins up to `most` handshakes, the last to come first. Those closed meanwhile cost nothing.
+    fn begin_handshakes(&mut self, most: usize) {
+        let mut begun = 0;
+        while begun < most
+            && let Some(id) = self.hellos.pop_back()
+        {
+            let Some(socket) = socket_of(&mut self.sockets, id) else { continue };
+            if socket.closing {
+                continue;
+            }
+            match self.acceptor.accept() {
+                Ok(handshake) => {
+                    socket.transport = Transport::Handshake(Some(Box::new(handshake)));
+                }
+                Err(error) => {
+                    tracing::error!(%error, "no handshake can begin");
+                    self.event(Event::Ended { connection: id });
+                    continue;
+                }
+            }
+            begun += 1;
+            self.take_in(id);
+        }
+        // The worker lets go of those that came first, so that is where names of nobody gather.
+        while let Some(id) = self.hellos.front()
+            && socket_of(&mut self.sockets, *id).is_none_or(|socket| socket.closing)
+        {
+            self.hellos.pop_front();
+        }
+    }
+
+    /// Takes what the socket has.
+    fn take_in(&mut self, id: ConnectionId) {
+        let Some(socket) = socket_of(&mut self.sockets, id) else { return };
+        socket.busy = true;
         let len = match socket.receive(&mut self.incoming) {
             Incoming::Bytes(len) => len,
             Incoming::Nothing => return self.poll_socket(id),
@@ -460,6 +505,7 @@ impl EventLoop {
     /// Seals and sends; what the kernel does not take at once goes to the ring.
     fn send(&mut self, id: ConnectionId, head: bool, body: &Body, more: bool) {
         let Some(socket) = socket_of(&mut self.sockets, id) else { return };
+        socket.busy = true;
         let head: &[u8] = if head { self.worker.head(id) } else { &[] };
         assert!(head.len() <= HEAD_LEN_MAX, "response heads are bounded where they are made");
         let body: &[u8] = match body {

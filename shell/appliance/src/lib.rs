@@ -41,6 +41,7 @@
 mod adopt;
 pub mod agent_link;
 mod audit;
+pub mod certificate;
 pub mod clock;
 pub mod config;
 pub mod confine;

@@ -25,6 +25,8 @@ pub(crate) struct Socket {
     pub(crate) polling: bool,
     /// The ring sends on it.
     pub(crate) sending: bool,
+    /// Something came or went since the last look (`Socket::look`).
+    pub(crate) busy: bool,
     /// The worker closed it: it goes when the ring is done with it.
     pub(crate) closing: bool,
 }
@@ -34,7 +36,7 @@ pub(crate) struct Socket {
 pub(crate) enum Transport {
     /// As it is: the loopback listener for demonstrations.
     Plain,
-    /// Not yet. Empty only while the handshake is being worked on.
+    /// Not yet. Empty before the client's first bytes, and while the handshake is being worked on.
     Handshake(Option<Box<Handshake>>),
     /// Sealed.
     Secure(Box<Session>),
@@ -62,7 +64,17 @@ impl Socket {
             peer_closed: false,
             polling: false,
             sending: false,
+            busy: true,
             closing: false,
+        }
+    }
+
+    /// Once a second: what nothing came to and nothing went from in between can rest.
+    pub(crate) fn look(&mut self) {
+        if !std::mem::replace(&mut self.busy, false)
+            && let Transport::Secure(session) = &mut self.transport
+        {
+            session.rest();
         }
     }
 

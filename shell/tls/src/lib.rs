@@ -11,9 +11,11 @@
 mod aead;
 mod handshake;
 mod session;
+mod tickets;
 
 pub use handshake::{Acceptor, CertificateError, Handshake, Progress};
 pub use session::{Opened, Session};
+pub use tickets::{ROTATION, TicketKey, Tickets};
 
 /// Why a connection cannot go on. The caller sends what is pending (an alert) and closes.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]

@@ -9,10 +9,12 @@
 //!
 //! Interleaving spreads what else the machine does over both sides alike.
 
+pub(crate) mod ablate;
 mod catalogue;
 mod certificate;
 mod congestion;
 mod group;
+mod network;
 mod ours;
 pub(crate) mod peer;
 pub(crate) mod process;
@@ -51,6 +53,22 @@ pub(crate) struct Args {
     /// What to ask for.
     #[arg(long, value_enum)]
     workload: Name,
+    /// Take this configuration of the peer, instead of trying all and taking the best.
+    #[arg(long)]
+    peer_config: Option<String>,
+    /// Start the peer under this TCP congestion control, instead of trying cubic and bbr.
+    #[arg(long)]
+    peer_congestion: Option<String>,
+    /// Null test: the peer against itself. The ratio should be 1, and tells the noise.
+    #[arg(long)]
+    null: bool,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// What every measurement is told.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Common {
     /// How often each side has its turn.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pairs: u32,
@@ -60,18 +78,9 @@ pub(crate) struct Args {
     /// Load before each window, in seconds.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=60))]
     warm_up: u32,
-    /// Take this configuration of the peer, instead of trying all and taking the best.
-    #[arg(long)]
-    peer_config: Option<String>,
-    /// Start the peer under this TCP congestion control, instead of trying cubic and bbr.
-    #[arg(long)]
-    peer_congestion: Option<String>,
     /// The appliance's TCP congestion control.
     #[arg(long, default_value = "cubic")]
     congestion: String,
-    /// Null test: the peer against itself. The ratio should be 1, and tells the noise.
-    #[arg(long)]
-    null: bool,
     /// Compare every n-th response with the source, byte by byte; the others by length only.
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u64).range(1..))]
     verify_every: u64,
@@ -127,7 +136,7 @@ struct Tuned {
 
 /// What all steps need.
 struct Bench<'a> {
-    args: &'a Args,
+    common: &'a Common,
     workload: Workload,
     room: &'a Path,
     catalogue: Catalogue,

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! two filled appliances ──> one as it is, one with one thing switched off ([ablation])
-//! full, changed, changed, full, full, ...: connect, warm up, window
+//! a pair: full, changed, changed, full (the next one begins with the other), a window each
 //! then one window more under perf ──> flame graph
 //! a row: the median over pairs of (changed CPU s/GB) / (full)
 //! ```
@@ -18,6 +18,7 @@ use clap::ValueEnum;
 use serde::Serialize;
 use tracing::{info, warn};
 
+use super::congestion::Chosen;
 use super::group::Group;
 use super::network::Link;
 use super::ours::{Change, Site};
@@ -25,7 +26,7 @@ use super::process::Process;
 use super::report::Turn;
 use super::statistics::{median, quantile};
 use super::workload::Name;
-use super::{Bench, Common, Room, Server, congestion_control, ours};
+use super::{Bench, Common, Room, Server, ours};
 use crate::flame;
 
 /// What is switched off.
@@ -33,7 +34,9 @@ use crate::flame;
 enum Row {
     /// Nothing: the noise of this measurement.
     Null,
-    /// Reads past the page cache: read through it instead.
+    /// Hot blocks in memory: every read goes to the drive.
+    HotBlocks,
+    /// Reads past the page cache: through it. No hot blocks on either side, which hide the reads.
     DirectReads,
     /// Sealing into one hot scratch and sending at once: a turn's chunks are sealed first.
     HotScratch,
@@ -54,7 +57,8 @@ impl Row {
         let lines = |lines| Change { lines, ..Change::default() };
         match self {
             Self::Null | Self::Offload => Change::default(),
-            Self::DirectReads => lines("[ablation]\ndirect_reads = false"),
+            Self::HotBlocks => Change { cold: true, ..Change::default() },
+            Self::DirectReads => Change { cold: true, ..lines("[ablation]\ndirect_reads = false") },
             Self::HotScratch => lines("[ablation]\nsending = \"ring-batched\""),
             // Of the second pair of words that CPUID gives, VAES and VPCLMULQDQ.
             Self::WideAes => {
@@ -65,6 +69,11 @@ impl Row {
             Self::FullRecords => lines("[ablation]\nrecord_len = \"4 KiB\""),
             Self::Pinning => Change { unpinned: true, ..Change::default() },
         }
+    }
+
+    /// What it is compared with: the product as it is, but where that would hide the difference.
+    fn full(self) -> Change {
+        Change { cold: self == Self::DirectReads, ..Change::default() }
     }
 
     fn name(self) -> String {
@@ -79,7 +88,7 @@ impl Row {
 
 /// `nearcast-lab ablate`
 #[derive(Debug, clap::Args)]
-#[command(mut_arg("seconds", |seconds| seconds.default_value("2")))]
+#[command(mut_arg("seconds", |seconds| seconds.default_value("1")))]
 #[command(mut_arg("warm_up", |warm_up| warm_up.default_value("1")))]
 pub(crate) struct Args {
     /// What to switch off, one after the other; all if it is not said. Noise is always measured.
@@ -101,7 +110,7 @@ pub(crate) struct Args {
 #[derive(Serialize)]
 struct Report {
     workload: &'static str,
-    congestion_control: String,
+    congestion: String,
     pairs: u32,
     /// All ratios of the row that switches nothing off lie between these.
     noise: [f64; 2],
@@ -153,7 +162,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let lab = Lab { bench: &bench, full: full?, changed: changed?, flames };
     let mut report = Report {
         workload: workload.label,
-        congestion_control: congestion_control(),
+        congestion: args.common.congestion.clone(),
         pairs: args.common.pairs,
         noise: [f64::NEG_INFINITY, f64::INFINITY],
         rows: vec![lab.row(Row::Null)?],
@@ -211,32 +220,35 @@ impl Lab<'_> {
         let common = self.bench.common;
         info!(without = row.name(), "a row");
         let link = if row == Row::Offload { Some(Link::new()?) } else { None };
-        let mut full = self.start(&self.full, Change::default(), link.as_ref())?;
+        let mut full = self.start(&self.full, row.full(), link.as_ref())?;
         let mut changed = self.start(&self.changed, row.change(), link.as_ref())?;
-        let mut turns: Vec<(Turn, Turn)> = Vec::new();
+        let mut turn = |with: bool, seed: u64| {
+            if let Some(link) = &link {
+                link.offload(with)?;
+            }
+            let server = if with { &mut full } else { &mut changed };
+            self.bench.turn(server, seed, common.seconds.into())
+        };
+        // Not counted: what is touched for the first time.
+        turn(true, common.seed)?;
+        turn(false, common.seed)?;
+        let mut pairs = Vec::new();
         for pair in 0..common.pairs {
             let seed = common.seed.wrapping_add(pair.into());
-            let mut turn = |with: bool| {
-                if let Some(link) = &link {
-                    link.offload(with)?;
-                }
-                let server = if with { &mut full } else { &mut changed };
-                self.bench.turn(server, seed, common.seconds.into())
-            };
-            // Who goes first has the machine as the other left it: each is first in turn.
-            turns.push(if pair % 2 == 0 {
-                let full = turn(true)?;
-                (full, turn(false)?)
-            } else {
-                let changed = turn(false)?;
-                (turn(true)?, changed)
-            });
+            // Twice each, so that a drift of the machine falls on both; each begins in turn.
+            let begins = pair % 2 == 0;
+            let mut sides = [Side::default(), Side::default()];
+            for with in [begins, !begins, !begins, begins] {
+                sides[usize::from(!with)].add(&turn(with, seed)?);
+            }
+            let [full, changed] = sides;
+            pairs.push(Pair { full, changed });
         }
         let flame = match &self.flames {
             Some(folder) => self.flame(&mut changed, row, folder)?,
             None => None,
         };
-        ablated(row, &turns, flame)
+        ablated(row, &pairs, flame)
     }
 
     fn start(&self, stage: &Stage<'_>, change: Change, link: Option<&Link>) -> Result<Server> {
@@ -244,12 +256,14 @@ impl Lab<'_> {
         let name = format!("nearcast-lab-{}-{port}", std::process::id());
         let group = Group::new(&name, bench.workload.memory_max)?;
         let away = link.map(|link| (link.namespace(), link.address()));
+        let congestion = bench.common.congestion.clone();
+        let _chosen = Chosen::new(&congestion)?;
         let (process, address) = stage.site.again(change, away, group.joins())?;
         let account = group.account(process.id());
         let mut plan = bench.plan(address, bench.catalogue.targets(&stage.path));
         // As in the certificate, wherever it listens.
         "localhost".clone_into(&mut plan.name);
-        Ok(Server { processes: vec![process], account, plan, _group: group })
+        Ok(Server { processes: vec![process], account, plan, congestion, _group: group })
     }
 
     /// One window more, sampled: perf costs something, so not one that counts.
@@ -273,18 +287,52 @@ impl Lab<'_> {
     }
 }
 
-fn ablated(row: Row, turns: &[(Turn, Turn)], flame: Option<PathBuf>) -> Result<Ablated> {
-    let of = |value: &dyn Fn(&(Turn, Turn)) -> f64| {
-        let values: Vec<f64> = turns.iter().map(value).collect();
+/// What one side did in its turns of a pair.
+#[derive(Clone, Debug, Default)]
+struct Side {
+    cpu_s: f64,
+    gb: f64,
+    seconds: f64,
+    ciphers: Vec<String>,
+}
+
+impl Side {
+    fn add(&mut self, turn: &Turn) {
+        self.cpu_s += turn.server_cpu_s;
+        self.gb += turn.window.gb;
+        self.seconds += turn.window.seconds;
+        self.ciphers.extend(turn.window.ciphers.iter().cloned());
+    }
+
+    fn cpu_s_per_gb(&self) -> f64 {
+        self.cpu_s / self.gb
+    }
+
+    fn gbps(&self) -> f64 {
+        self.gb * 8.0 / self.seconds
+    }
+
+    fn gbps_per_cpu_percent(&self) -> f64 {
+        self.gb * 8.0 / (self.cpu_s * 100.0)
+    }
+}
+
+/// Both sides, in turns close to each other.
+struct Pair {
+    full: Side,
+    changed: Side,
+}
+
+fn ablated(row: Row, pairs: &[Pair], flame: Option<PathBuf>) -> Result<Ablated> {
+    let of = |value: &dyn Fn(&Pair) -> f64| {
+        let values: Vec<f64> = pairs.iter().map(value).collect();
         median(&values).context("no pair was measured")
     };
-    let per_percent =
-        |turn: &Turn| turn.window.gbps / (100.0 * turn.server_cpu_s / turn.window.seconds);
-    let ratios: Vec<f64> =
-        turns.iter().map(|(full, changed)| changed.cpu_s_per_gb / full.cpu_s_per_gb).collect();
+    let ratio = |pair: &Pair| pair.changed.cpu_s_per_gb() / pair.full.cpu_s_per_gb();
+    let ratios: Vec<f64> = pairs.iter().map(ratio).collect();
     let quarter = |share| quantile(&ratios, share).context("no pair was measured");
-    let ciphers = turns.iter().flat_map(|(full, changed)| [full, changed]);
-    let mut ciphers = ciphers.flat_map(|turn| &turn.window.ciphers);
+    let mut ciphers =
+        pairs.iter().flat_map(|pair| pair.full.ciphers.iter().chain(&pair.changed.ciphers));
     let first = ciphers.next().context("no connection")?;
     ensure!(ciphers.all(|cipher| cipher == first), "ciphers differ: costs cannot be compared");
     let ablated = Ablated {
@@ -293,12 +341,12 @@ fn ablated(row: Row, turns: &[(Turn, Turn)], flame: Option<PathBuf>) -> Result<A
         ratio: quarter(0.5)?,
         ratio_iqr: quarter(0.75)? - quarter(0.25)?,
         beyond_noise: false,
-        cpu_s_per_gb: of(&|(_, changed)| changed.cpu_s_per_gb)?,
-        full_cpu_s_per_gb: of(&|(full, _)| full.cpu_s_per_gb)?,
-        gbps_per_cpu_percent: of(&|(_, changed)| per_percent(changed))?,
-        full_gbps_per_cpu_percent: of(&|(full, _)| per_percent(full))?,
-        gbps: of(&|(_, changed)| changed.window.gbps)?,
-        full_gbps: of(&|(full, _)| full.window.gbps)?,
+        cpu_s_per_gb: of(&|pair| pair.changed.cpu_s_per_gb())?,
+        full_cpu_s_per_gb: of(&|pair| pair.full.cpu_s_per_gb())?,
+        gbps_per_cpu_percent: of(&|pair| pair.changed.gbps_per_cpu_percent())?,
+        full_gbps_per_cpu_percent: of(&|pair| pair.full.gbps_per_cpu_percent())?,
+        gbps: of(&|pair| pair.changed.gbps())?,
+        full_gbps: of(&|pair| pair.full.gbps())?,
         ratios,
         flame,
     };

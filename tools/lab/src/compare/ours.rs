@@ -46,6 +46,8 @@ pub(crate) struct Change {
     pub(crate) variable: Option<&'static str>,
     /// Its worker runs on whatever CPU the kernel likes.
     pub(crate) unpinned: bool,
+    /// It keeps no hot blocks.
+    pub(crate) cold: bool,
 }
 
 /// A filled appliance and its control plane.
@@ -238,7 +240,7 @@ concurrency = 4
             chain = quoted(&self.certificate.chain),
             key = quoted(&self.certificate.key),
             drive = quoted(drive),
-            hot = self.hot_memory,
+            hot = if change.cold { Bytes::ZERO } else { self.hot_memory },
             control = self.address(3),
             trust = quoted(&self.certificate.ca),
         )

@@ -67,14 +67,14 @@ impl ContentType {
     }
 }
 
-/// How many records `plain_len` bytes take.
-pub fn record_count(plain_len: usize) -> usize {
-    plain_len.div_ceil(PLAINTEXT_MAX)
+/// How many records of at most `record_len` `plain_len` bytes take.
+pub fn record_count(plain_len: usize, record_len: usize) -> usize {
+    plain_len.div_ceil(record_len)
 }
 
-/// How many bytes `plain_len` bytes are once sealed.
-pub fn sealed_len(plain_len: usize) -> usize {
-    plain_len + record_count(plain_len) * (HEADER_LEN + TAIL_LEN)
+/// How many bytes `plain_len` bytes are once sealed in records of at most `record_len`.
+pub fn sealed_len(plain_len: usize, record_len: usize) -> usize {
+    plain_len + record_count(plain_len, record_len) * (HEADER_LEN + TAIL_LEN)
 }
 
 /// The header of a sealed record with `plain_len` bytes of content; also its additional data.
@@ -177,10 +177,11 @@ mod tests {
 
     #[test]
     fn a_record_is_22_bytes_longer_than_its_content() {
-        assert_eq!(sealed_len(0), 0);
-        assert_eq!(sealed_len(1), 23);
-        assert_eq!(sealed_len(PLAINTEXT_MAX), PLAINTEXT_MAX + 22);
-        assert_eq!(sealed_len(16 * PLAINTEXT_MAX), 16 * (PLAINTEXT_MAX + 22));
+        assert_eq!(sealed_len(0, PLAINTEXT_MAX), 0);
+        assert_eq!(sealed_len(1, PLAINTEXT_MAX), 23);
+        assert_eq!(sealed_len(PLAINTEXT_MAX, PLAINTEXT_MAX), PLAINTEXT_MAX + 22);
+        assert_eq!(sealed_len(16 * PLAINTEXT_MAX, PLAINTEXT_MAX), 16 * (PLAINTEXT_MAX + 22));
+        assert_eq!(sealed_len(PLAINTEXT_MAX, 4096), PLAINTEXT_MAX + 4 * 22);
         assert_eq!(header(PLAINTEXT_MAX), [23, 3, 3, 0x40, 0x11]);
     }
 

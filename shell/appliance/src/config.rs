@@ -14,6 +14,7 @@ use model::limits::DRIVES_MAX;
 use model::units::{BitsPerSecond, Bytes, Nanos};
 use serde::Deserialize;
 
+use crate::ablation::{Ablation, AblationFile};
 use crate::confine::Sandbox;
 use crate::hot;
 use crate::peer::PeerConfig;
@@ -84,6 +85,8 @@ struct File {
     agent: AgentFile,
     #[serde(default)]
     requests: RequestsFile,
+    #[serde(default)]
+    ablation: AblationFile,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -209,7 +212,7 @@ impl Default for RequestsFile {
 /// A value with its unit, as text.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(try_from = "String", bound = "")]
-struct Quantity<T: FromStr<Err = model::units::UnitError>>(T);
+pub(crate) struct Quantity<T: FromStr<Err = model::units::UnitError>>(pub(crate) T);
 
 impl<T: FromStr<Err = model::units::UnitError>> TryFrom<String> for Quantity<T> {
     type Error = model::units::UnitError;
@@ -297,6 +300,8 @@ pub struct Settings {
     pub agent_socket: Option<PathBuf>,
     /// Room for the request log, in the state directory; 0 for none.
     pub request_log_max: Bytes,
+    /// What is switched off for a measurement; nothing in an appliance that serves viewers.
+    pub ablation: Ablation,
     /// Where each given setting came from, by `section.key`.
     pub origins: BTreeMap<String, String>,
 }
@@ -394,7 +399,7 @@ impl Settings {
         ];
         let mut out = String::new();
         let mut section = "";
-        for (in_section, key, value) in rows {
+        for (in_section, key, value) in rows.into_iter().chain(self.ablation.rows()) {
             if in_section != section {
                 section = in_section;
                 out.push_str(&format!("\n[{section}]\n"));
@@ -443,6 +448,8 @@ fn check(file: File, origins: BTreeMap<String, String>) -> Result<Settings, Conf
     let control = address("url", &file.control.url)?;
     let fronts = check_fronts(&file.control.fronts)?;
     let peer = check_peer(file.peer)?;
+    let ablation =
+        file.ablation.check().map_err(|message| wrong("ablation", "record_len", message))?;
     Ok(Settings {
         name,
         state: file.state,
@@ -481,6 +488,7 @@ fn check(file: File, origins: BTreeMap<String, String>) -> Result<Settings, Conf
         sandbox: file.process.sandbox,
         agent_socket: file.agent.socket,
         request_log_max: file.requests.log_max.0,
+        ablation,
         origins,
     })
 }
@@ -694,6 +702,7 @@ fn sixty_seconds() -> Quantity<Nanos> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ablation::Sending;
 
     const GOOD: &str = "name = \"a1\"\nstate = \"/s\"\n[serve]\nlisten = [\"127.0.0.2:8443\"]\n\
         certificate = \"c\"\nkey = \"k\"\nworkers = 2\n[drives]\npaths = [\"/d\"]\n\
@@ -717,6 +726,21 @@ mod tests {
         let text = settings.describe();
         assert!(text.contains("workers = 2                              # a.toml"), "{text}");
         assert!(text.contains("idle_timeout = \"1 min\"                   # default"), "{text}");
+    }
+
+    #[test]
+    fn what_is_switched_off_for_a_measurement_is_checked_and_shown() {
+        let with = |lines: &str| format!("{GOOD}[ablation]\n{lines}\n");
+        assert!(!parse(GOOD, &[]).unwrap().describe().contains("ablation"));
+        let text = with("sending = \"ring-batched\"\nrecord_len = \"4 KiB\"\ndirect_reads = false");
+        let settings = parse(&text, &[]).unwrap();
+        let wanted =
+            Ablation { direct_reads: false, sending: Sending::RingBatched, record_len: 4096 };
+        assert_eq!(settings.ablation, wanted);
+        assert!(settings.describe().contains("record_len = \"4 KiB\""), "{}", settings.describe());
+        let long = error(&with("record_len = \"17 KiB\""), &[]);
+        assert!(long.contains("between 1024 and 16384"), "{long}");
+        assert!(error(&with("sending = \"never\""), &[]).contains("ring-batched"));
     }
 
     #[test]

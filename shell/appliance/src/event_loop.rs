@@ -23,6 +23,7 @@ use tls::{Acceptor, Progress, Session};
 use uring::{Completion, Errno, Ring, Token, Wait};
 use worker::{Action, Body, Config, Ending, Event, Fault, Worker};
 
+use crate::ablation::{Ablation, Sending};
 use crate::clock::{self, Clock};
 use crate::counters::ServeCounters;
 use crate::listen::Listener;
@@ -70,6 +71,8 @@ pub struct Setup {
     pub report: Box<dyn FnMut(Finding) + Send>,
     /// Called once, when the ring is made: nothing after it needs another.
     pub ring_is_made: fn(),
+    /// What is switched off for a measurement.
+    pub ablation: Ablation,
 }
 
 /// What a worker found on a drive.
@@ -130,6 +133,7 @@ struct EventLoop {
     not_accepting: Vec<Token>,
     /// When the CPU time was last noted.
     cpu_at: Instant,
+    ablation: Ablation,
 }
 
 impl EventLoop {
@@ -140,8 +144,10 @@ impl EventLoop {
             buffer_count: setup.config.buffer_count(),
             buffer_len: Config::BUFFER_LEN,
             file_slots: setup.config.file_slots,
+            direct_reads: setup.ablation.direct_reads,
         })?;
-        let scratch_len = Session::sealed_len_max([HEAD_LEN_MAX, Config::BUFFER_LEN.as_usize()]);
+        let parts = [HEAD_LEN_MAX, Config::BUFFER_LEN.as_usize()];
+        let scratch_len = Session::sealed_len_max(parts, setup.ablation.record_len);
         Ok(Self {
             worker: Worker::new(setup.config, clock.now()),
             ring,
@@ -166,6 +172,7 @@ impl EventLoop {
             stopping: false,
             not_accepting: Vec::new(),
             cpu_at: Instant(0),
+            ablation: setup.ablation,
         })
     }
 
@@ -426,7 +433,8 @@ impl EventLoop {
                 socket.transport = Transport::Handshake(Some(handshake));
                 self.poll_socket(id);
             }
-            Ok(Progress::Done { session, early, rest }) if delivered => {
+            Ok(Progress::Done { mut session, early, rest }) if delivered => {
+                session.shorten_records(self.ablation.record_len);
                 socket.transport = Transport::Secure(session);
                 socket.early = early;
                 socket.rest = rest;
@@ -525,6 +533,9 @@ impl EventLoop {
             }
             Transport::Handshake(_) => unreachable!("nobody asks before the handshake is over"),
         };
+        if self.ablation.sending != Sending::AtOnce {
+            return self.send_by_ring(id, len);
+        }
         match socket.send_now(&self.scratch[..len], more) {
             Ok(taken) if taken == len => self.follow.push_back(Follow::Sent(id)),
             Ok(taken) => {
@@ -535,6 +546,21 @@ impl EventLoop {
                 self.ring.send(socket.fd.as_fd(), rest, 0, name(id));
             }
             Err(_) => self.follow.push_back(Follow::Ended(id)),
+        }
+    }
+
+    /// For measurements: the scratch goes to the ring as it is, and another takes its place.
+    fn send_by_ring(&mut self, id: ConnectionId, len: usize) {
+        let mut fresh = self.spare.pop().unwrap_or_default();
+        fresh.resize(self.scratch.len(), 0);
+        let mut sealed = std::mem::replace(&mut self.scratch, fresh);
+        sealed.truncate(len);
+        let Some(socket) = socket_of(&mut self.sockets, id) else { return };
+        socket.sending = true;
+        self.ring.send(socket.fd.as_fd(), sealed, 0, name(id));
+        if self.ablation.sending == Sending::Ring {
+            // What fails here fails again at the end of the turn, where it is handled.
+            let _ = self.ring.turn(Wait::No, 0, &mut Vec::new());
         }
     }
 

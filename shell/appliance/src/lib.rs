@@ -4,6 +4,7 @@
 //! server         what `main` runs: starts everything, waits, stops everything
 //! config         the settings
 //! clock          both clocks
+//! ablation       what a measurement may switch off
 //! confine        gives away what serving does not need
 //! agent_link     thread: asks `nearcast-agent` how drives are mounted
 //!
@@ -38,6 +39,7 @@
 //!   pages        memory that direct I/O takes
 //! ```
 
+pub mod ablation;
 mod adopt;
 pub mod agent_link;
 mod audit;

@@ -23,6 +23,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use tls::Acceptor;
 use worker::Fault;
 
+use crate::ablation::Ablation;
 use crate::certificate::Reload;
 use crate::config::Settings;
 use crate::confine::{Grants, close_rings, confine, drop_privileges};
@@ -73,6 +74,9 @@ pub fn serve(settings: &Settings) -> anyhow::Result<()> {
     let credentials = member::load(&settings.state, &settings.name)?;
     let acceptor = Acceptor::from_pem_files(&settings.certificate, &settings.key)?;
     let mut reload = Reload::new(acceptor.clone(), &settings.certificate, &settings.key);
+    if settings.ablation != Ablation::default() {
+        tracing::warn!("[ablation] is for measurements: take it out of the configuration");
+    }
     let (fault_sender, faults) = sync_channel(FAULTS_MAX);
     let counters: Vec<Arc<ServeCounters>> = (0..settings.workers).map(|_| Arc::default()).collect();
     let (logs, log_thread) = start_request_log(settings, ring_is_made)?;
@@ -226,6 +230,7 @@ fn start_workers(
                 let _ = faults.try_send(finding);
             }),
             ring_is_made,
+            ablation: settings.ablation,
         };
         let cpu = settings.cpus.get(index).copied();
         let thread = std::thread::Builder::new()

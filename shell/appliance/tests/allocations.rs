@@ -8,6 +8,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use appliance::ablation::Ablation;
 use appliance::counters::ServeCounters;
 use appliance::event_loop::{self, Setup};
 use appliance::listen::Listener;
@@ -139,6 +140,7 @@ fn a_warm_worker_allocates_nothing_per_request() {
         mailbox: letters,
         counters: counters.clone(),
         log: logs.pop(),
+        ablation: Ablation::default(),
         report: Box::new(|_| {}),
         ring_is_made: allocations::count_this_thread,
     };

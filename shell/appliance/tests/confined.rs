@@ -208,8 +208,13 @@ fn socket(family: AddressFamily, kind: SocketType) -> Said {
 }
 
 fn ring() -> std::io::Result<()> {
-    let config =
-        uring::Config { entries: 8, buffer_count: 1, buffer_len: Bytes::kib(4), file_slots: 1 };
+    let config = uring::Config {
+        entries: 8,
+        buffer_count: 1,
+        buffer_len: Bytes::kib(4),
+        file_slots: 1,
+        direct_reads: true,
+    };
     let made = uring::Ring::new(config);
     made.map(drop).map_err(|uring::RingError::Setup { error, .. }| error)
 }

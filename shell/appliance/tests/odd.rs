@@ -7,6 +7,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use appliance::ablation::Ablation;
 use appliance::clock;
 use appliance::counters::ServeCounters;
 use appliance::event_loop::{self, Setup};
@@ -51,6 +52,7 @@ fn every_odd_request_is_answered_as_the_table_says() {
         log: None,
         report: Box::new(|finding| panic!("no drive fails here: {finding:?}")),
         ring_is_made: || {},
+        ablation: Ablation::default(),
     };
     let thread = std::thread::spawn(move || event_loop::run(setup));
     let names = publish(&sender);

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use appliance::ablation::{Ablation, Sending};
 use appliance::clock;
 use appliance::counters::ServeCounters;
 use appliance::event_loop::{self, Finding, Setup};
@@ -45,6 +46,11 @@ struct Served {
 }
 
 fn serve() -> Served {
+    serve_without(Ablation::default())
+}
+
+/// With something switched off, as for a measurement.
+fn serve_without(ablation: Ablation) -> Served {
     let directory = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
     let content: Vec<u8> = (0..LEN).map(|i| (i * 131 + i / 4096 * 7).to_le_bytes()[0]).collect();
     std::fs::write(directory.path().join("o"), [&content[..], &[0; 4096]].concat()).unwrap();
@@ -75,6 +81,7 @@ fn serve() -> Served {
             Finding::Sample(sample) => samples.lock().unwrap().push(sample),
         }),
         ring_is_made: || {},
+        ablation,
     };
     let thread = std::thread::spawn(move || event_loop::run(setup));
     let path = publish(&sender);
@@ -212,6 +219,26 @@ fn ranges_come_right_over_tls_and_plain_on_kept_connections() {
         }
     }
     assert!(served.stop() < Duration::from_secs(1), "idle connections do not hold up a stop");
+}
+
+#[test]
+fn what_is_switched_off_for_a_measurement_changes_no_byte() {
+    let full = Ablation::default();
+    for ablation in [
+        Ablation { direct_reads: false, ..full },
+        Ablation { record_len: 4096, ..full },
+        Ablation { sending: Sending::Ring, ..full },
+        Ablation { sending: Sending::RingBatched, record_len: 1024, ..full },
+    ] {
+        let served = serve_without(ablation);
+        let mut secure = served.connect();
+        for (from, to) in [(0, LEN - 1), (4095, 700_001), (LEN - 1, LEN - 1)] {
+            secure.write_all(served.request(from, to).as_bytes()).unwrap();
+            let (_, body) = response(&mut secure, to + 1 - from);
+            assert!(body == served.content[from..=to], "wrong bytes with {ablation:?}");
+        }
+        served.stop();
+    }
 }
 
 #[test]

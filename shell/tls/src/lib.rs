@@ -17,6 +17,9 @@ pub use handshake::{Acceptor, CertificateError, Handshake, Progress};
 pub use session::{Opened, Session};
 pub use tickets::{ROTATION, TicketKey, Tickets};
 
+/// Most plaintext in a record.
+pub const RECORD_LEN_MAX: usize = seal::PLAINTEXT_MAX;
+
 /// Why a connection cannot go on. The caller sends what is pending (an alert) and closes.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum TlsError {

@@ -49,6 +49,8 @@ pub struct Session {
     key_updates: u32,
     /// The peer asked for our key update; it goes out before the next data.
     update_owed: bool,
+    /// Most plaintext in a record of ours.
+    record_len: usize,
 }
 
 impl Session {
@@ -57,13 +59,21 @@ impl Session {
         kernel: KernelConnection<ServerConnectionData>,
     ) -> Self {
         let (tx, rx) = (Half::new(&secrets.tx), Half::new(&secrets.rx));
-        Self { tx, rx, kernel, key_updates: 0, update_owed: false }
+        let record_len = PLAINTEXT_MAX;
+        Self { tx, rx, kernel, key_updates: 0, update_owed: false, record_len }
     }
 
-    /// Most bytes that `seal` writes for so much content: each part starts a record of its own.
-    pub fn sealed_len_max(parts: [usize; 2]) -> usize {
+    /// Shorter records than the protocol allows, which cost more: for measurements.
+    pub fn shorten_records(&mut self, record_len: usize) {
+        assert!((1..=PLAINTEXT_MAX).contains(&record_len), "a record holds something");
+        self.record_len = record_len;
+    }
+
+    /// Most bytes that `seal` writes for so much content in records of at most `record_len`: each
+    /// part starts a record of its own.
+    pub fn sealed_len_max(parts: [usize; 2], record_len: usize) -> usize {
         let update = HEADER_LEN + UPDATE_NOT_REQUESTED.len() + TAIL_LEN;
-        parts.into_iter().map(seal::sealed_len).sum::<usize>() + 2 * update
+        parts.into_iter().map(|part| seal::sealed_len(part, record_len)).sum::<usize>() + 2 * update
     }
 
     /// Seals `parts` one after the other into `out` and returns how many bytes it wrote. Each byte
@@ -74,7 +84,7 @@ impl Session {
         if self.update_owed {
             at += self.update_key(out)?;
         }
-        let count = parts.iter().map(|part| seal::record_count(part.len())).sum();
+        let count = parts.iter().map(|part| seal::record_count(part.len(), self.record_len)).sum();
         let first = match self.tx.direction.take(count) {
             Some(first) => first,
             None => {
@@ -82,7 +92,7 @@ impl Session {
                 self.tx.direction.take(count).expect("a fresh key takes one batch")
             }
         };
-        let records = parts.iter().flat_map(|part| part.chunks(PLAINTEXT_MAX));
+        let records = parts.iter().flat_map(|part| part.chunks(self.record_len));
         for (sequence, plain) in (first..).zip(records) {
             let end = at + HEADER_LEN + plain.len() + TAIL_LEN;
             self.tx.key.seal(sequence, ContentType::ApplicationData, plain, &mut out[at..end]);

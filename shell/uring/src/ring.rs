@@ -23,6 +23,8 @@ pub struct Config {
     pub buffer_len: Bytes,
     /// Files that can be open at once.
     pub file_slots: u16,
+    /// Whether files are read past the page cache.
+    pub direct_reads: bool,
 }
 
 /// The caller's name for an operation; comes back with its completion.
@@ -137,6 +139,7 @@ pub struct Ring {
     kept: Vec<Kept>,
     vacant: usize,
     in_flight: usize,
+    direct_reads: bool,
 }
 
 impl Ring {
@@ -162,7 +165,8 @@ impl Ring {
             .map_err(setup("registering file slots (is RLIMIT_NOFILE high enough?)"))?;
         submitter.register_restrictions(&mut restrictions()).map_err(setup("restricting"))?;
         submitter.register_enable_rings().map_err(setup("enabling"))?;
-        Ok(Self { ring, arena, kept: Vec::new(), vacant: NO_ENTRY, in_flight: 0 })
+        let (kept, direct_reads) = (Vec::new(), config.direct_reads);
+        Ok(Self { ring, arena, kept, vacant: NO_ENTRY, in_flight: 0, direct_reads })
     }
 
     /// Accepts connections until it fails or the listener is shut down.
@@ -191,12 +195,13 @@ impl Ring {
         self.start(Kept::Send { token, data, len }, entry);
     }
 
-    /// Opens `name` below `directory` for direct reads, into an empty slot.
+    /// Opens `name` below `directory` for reading, into an empty slot.
     pub fn open(&mut self, directory: BorrowedFd<'_>, name: CString, slot: FileSlot, token: Token) {
         let target = DestinationSlot::try_from_slot_target(u32::from(slot.0))
             .expect("a u16 slot is below the kernel's limit");
+        let direct = if self.direct_reads { libc::O_DIRECT } else { 0 };
         let entry = opcode::OpenAt::new(Fd(directory.as_raw_fd()), name.as_ptr())
-            .flags(libc::O_RDONLY | libc::O_DIRECT | libc::O_NOATIME)
+            .flags(libc::O_RDONLY | direct | libc::O_NOATIME)
             .file_index(Some(target))
             .build();
         // The heap block behind `name` stays where it is when the CString moves.
@@ -394,7 +399,9 @@ mod tests {
 
     fn ring() -> Ring {
         let buffer_len = Bytes::kib(64);
-        Ring::new(Config { entries: 8, buffer_count: 4, buffer_len, file_slots: 4 }).unwrap()
+        let (entries, buffer_count, file_slots) = (8, 4, 4);
+        let direct_reads = true;
+        Ring::new(Config { entries, buffer_count, buffer_len, file_slots, direct_reads }).unwrap()
     }
 
     fn next(ring: &mut Ring) -> Completion {

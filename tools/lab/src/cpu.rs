@@ -42,10 +42,17 @@ impl Account {
 
 /// Binds the calling thread, and what it starts, to one CPU.
 pub(crate) fn pin(cpu: usize) -> Result<()> {
+    pin_to(&[cpu])
+}
+
+/// The same to several.
+pub(crate) fn pin_to(cpus: &[usize]) -> Result<()> {
     let mut set = CpuSet::new();
-    set.set(cpu);
+    for cpu in cpus {
+        set.set(*cpu);
+    }
     rustix::thread::sched_setaffinity(None, &set)
-        .with_context(|| format!("cannot run on CPU {cpu}: this needs a machine with two CPUs"))
+        .with_context(|| format!("cannot run on {cpus:?}: this needs a machine with two CPUs"))
 }
 
 /// CPU time of the calling thread.

@@ -10,6 +10,7 @@ mod crash_fill;
 mod cut;
 mod drive;
 mod faults;
+mod flame;
 mod fleet;
 mod flood;
 mod idle;
@@ -47,6 +48,8 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
+    /// What each optimisation of the serve path is worth: it is taken out, and measured.
+    Ablate(compare::ablate::Args),
     /// CPU seconds per GB: ours against a peer's, in turns on this machine.
     Compare(compare::Args),
     /// Kills the appliance at random moments of a fill, and looks after each start.
@@ -102,6 +105,7 @@ fn run(cli: &Cli) -> Result<()> {
     let provider = rustls::crypto::aws_lc_rs::default_provider();
     provider.install_default().ok().context("a TLS provider was installed twice")?;
     match &cli.verb {
+        Verb::Ablate(args) => compare::ablate::run(args),
         Verb::Compare(args) => compare::run(args),
         Verb::CrashFill(args) => crash_fill::run(args),
         Verb::Cut(args) => cut::run(args),

@@ -9,10 +9,12 @@
 //!
 //! Interleaving spreads what else the machine does over both sides alike.
 
+pub(crate) mod ablate;
 mod catalogue;
 mod certificate;
 mod congestion;
 mod group;
+mod network;
 mod ours;
 pub(crate) mod peer;
 pub(crate) mod process;
@@ -51,6 +53,22 @@ pub(crate) struct Args {
     /// What to ask for.
     #[arg(long, value_enum)]
     workload: Name,
+    /// Take this configuration of the peer, instead of trying all and taking the best.
+    #[arg(long)]
+    peer_config: Option<String>,
+    /// Start the peer under this TCP congestion control, instead of trying cubic and bbr.
+    #[arg(long)]
+    peer_congestion: Option<String>,
+    /// Null test: the peer against itself. The ratio should be 1, and tells the noise.
+    #[arg(long)]
+    null: bool,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// What every measurement is told.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Common {
     /// How often each side has its turn.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pairs: u32,
@@ -60,18 +78,9 @@ pub(crate) struct Args {
     /// Load before each window, in seconds.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=60))]
     warm_up: u32,
-    /// Take this configuration of the peer, instead of trying all and taking the best.
-    #[arg(long)]
-    peer_config: Option<String>,
-    /// Start the peer under this TCP congestion control, instead of trying cubic and bbr.
-    #[arg(long)]
-    peer_congestion: Option<String>,
     /// The appliance's TCP congestion control.
     #[arg(long, default_value = "cubic")]
     congestion: String,
-    /// Null test: the peer against itself. The ratio should be 1, and tells the noise.
-    #[arg(long)]
-    null: bool,
     /// Compare every n-th response with the source, byte by byte; the others by length only.
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u64).range(1..))]
     verify_every: u64,
@@ -121,13 +130,14 @@ struct Server {
 /// A peer's configuration, and the congestion control that it is started under.
 #[derive(Clone, Debug)]
 struct Tuned {
+    peer: Peer,
     variant: Variant,
     congestion: String,
 }
 
 /// What all steps need.
 struct Bench<'a> {
-    args: &'a Args,
+    common: &'a Common,
     workload: Workload,
     room: &'a Path,
     catalogue: Catalogue,
@@ -136,63 +146,67 @@ struct Bench<'a> {
 
 /// Compares, prints the result on stdout.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    ensure!(args.server_cpu != args.client_cpu, "server and client need a CPU each");
+    let common = &args.common;
     let version = args.peer.version()?;
     if !args.null {
         ours::check_binaries()?;
     }
-    crate::raise_file_limit()?;
-    let room = Room::open(args)?;
-    let workload = args.workload.workload();
-    let source = room.path.join(format!("source-{}", workload.catalogue));
-    if !source.exists() {
-        check_space(&room.path, workload)?;
-    }
-    let catalogue = Catalogue::open(&source, workload.files, workload.file_len, CONTENT_SEED)?;
-    let certificate = Certificate::make(&room.path)?;
-    let bench = Bench { args, workload, room: &room.path, catalogue, certificate };
-    cpu::pin(args.client_cpu)?;
-    let report = bench.compare(version)?;
+    let room = Room::open(common)?;
+    let bench = Bench::open(common, args.workload.workload(), &room.path)?;
+    let report = bench.compare(args, version)?;
     for doubt in report.doubts() {
         warn!("{doubt}");
     }
-    if args.json {
+    if common.json {
         crate::print(&serde_json::to_string(&report)?)
     } else {
         crate::print(&report.table())
     }
 }
 
-impl Bench<'_> {
-    fn compare(&self, version: Version) -> Result<Report> {
-        let started = if self.args.null { None } else { Some(self.ours(self.args.port + 1)?) };
-        let (tuned, calibration) = self.calibrate()?;
-        let Tuned { variant, congestion } = &tuned;
+impl<'a> Bench<'a> {
+    /// Makes what servers need, and takes the client's CPU.
+    fn open(common: &'a Common, workload: Workload, room: &'a Path) -> Result<Self> {
+        ensure!(common.server_cpu != common.client_cpu, "server and client need a CPU each");
+        crate::raise_file_limit()?;
+        let source = room.join(format!("source-{}", workload.catalogue));
+        if !source.exists() {
+            check_space(room, workload)?;
+        }
+        let catalogue = Catalogue::open(&source, workload.files, workload.file_len, CONTENT_SEED)?;
+        let certificate = Certificate::make(room)?;
+        cpu::pin(common.client_cpu)?;
+        Ok(Bench { common, workload, room, catalogue, certificate })
+    }
+
+    fn compare(&self, args: &Args, version: Version) -> Result<Report> {
+        let started = if args.null { None } else { Some(self.ours(self.common.port + 1)?) };
+        let (tuned, calibration) = self.calibrate(args)?;
+        let Tuned { variant, congestion, .. } = &tuned;
         info!(config = variant.name, congestion, "the peer's configuration");
         let mut ours = match started {
             Some(ours) => ours,
-            None => self.peer(&tuned, self.args.port + 1)?,
+            None => self.peer(&tuned, self.common.port + 1)?,
         };
-        let mut peer = self.peer(&tuned, self.args.port)?;
+        let mut peer = self.peer(&tuned, self.common.port)?;
         let mut turns = Vec::new();
-        for pair in 0..self.args.pairs {
-            let seed = self.args.seed.wrapping_add(u64::from(pair));
-            info!(pair = pair + 1, of = self.args.pairs, "ours, then the peer");
-            let first = self.turn(&mut ours, seed, self.args.seconds.into())?;
-            let second = self.turn(&mut peer, seed, self.args.seconds.into())?;
+        for pair in 0..self.common.pairs {
+            let seed = self.common.seed.wrapping_add(u64::from(pair));
+            info!(pair = pair + 1, of = self.common.pairs, "ours, then the peer");
+            let first = self.turn(&mut ours, seed, self.common.seconds.into())?;
+            let second = self.turn(&mut peer, seed, self.common.seconds.into())?;
             turns.push((first, second));
         }
         let setting = Setting {
             workload: self.workload.label.to_owned(),
-            peer: self.args.peer.label().to_owned(),
+            peer: args.peer.label().to_owned(),
             peer_version: version.server,
             peer_tls: version.tls,
             peer_config: variant.name.to_owned(),
             peer_config_lines: variant.lines.to_owned(),
             ours_logging: OURS_LOGGING.to_owned(),
-            ours: if self.args.null { "the peer (null test)" } else { "nearcast-appliance" }
-                .to_owned(),
-            ours_congestion: self.args.congestion.clone(),
+            ours: if args.null { "the peer (null test)" } else { "nearcast-appliance" }.to_owned(),
+            ours_congestion: self.common.congestion.clone(),
             peer_congestion: tuned.congestion,
         };
         Report::new(setting, calibration, turns)
@@ -200,18 +214,22 @@ impl Bench<'_> {
 
     /// Tries what was not given: all configurations of the peer, and then the best under each
     /// congestion control. The one with the fewest CPU seconds per GB wins.
-    fn calibrate(&self) -> Result<(Tuned, Vec<Trial>)> {
+    fn calibrate(&self, args: &Args) -> Result<(Tuned, Vec<Trial>)> {
         let mut trials = Vec::new();
-        let candidates = match &self.args.peer_congestion {
+        let candidates = match &args.peer_congestion {
             Some(name) => vec![name.clone()],
             None => congestion::candidates()?,
         };
         let (first, others) = candidates.split_first().context("no congestion control")?;
-        let variants = match &self.args.peer_config {
-            Some(name) => vec![self.args.peer.variant(name)?],
-            None => self.args.peer.variants().to_vec(),
+        let variants = match &args.peer_config {
+            Some(name) => vec![args.peer.variant(name)?],
+            None => args.peer.variants().to_vec(),
         };
-        let with = |variant, congestion: &String| Tuned { variant, congestion: congestion.clone() };
+        let peer = args.peer;
+        let with = |variant, congestion: &String| {
+            let congestion = congestion.clone();
+            Tuned { peer, variant, congestion }
+        };
         let under_first = variants.into_iter().map(|variant| with(variant, first)).collect();
         let (mut best, mut least) = self.cheapest(under_first, &mut trials)?;
         for congestion in others {
@@ -226,10 +244,10 @@ impl Bench<'_> {
     fn cheapest(&self, all: Vec<Tuned>, trials: &mut Vec<Trial>) -> Result<(Tuned, f64)> {
         let mut best: Option<(Tuned, f64)> = None;
         for tuned in all {
-            let Tuned { variant, congestion } = &tuned;
+            let Tuned { variant, congestion, .. } = &tuned;
             info!(config = variant.name, congestion, "trying a configuration of the peer");
-            let mut server = self.peer(&tuned, self.args.port)?;
-            let seen = self.turn(&mut server, self.args.seed, TRIAL.as_secs())?;
+            let mut server = self.peer(&tuned, self.common.port)?;
+            let seen = self.turn(&mut server, self.common.seed, TRIAL.as_secs())?;
             let cost = seen.cpu_s_per_gb;
             let config = format!("{}, {congestion}", variant.name);
             trials.push(Trial { config, cpu_s_per_gb: cost, gbps: seen.window.gbps });
@@ -247,11 +265,11 @@ impl Bench<'_> {
             self.catalogue.preload()?;
         }
         let timing = Timing {
-            warm_up: Duration::from_secs(self.args.warm_up.into()),
+            warm_up: Duration::from_secs(self.common.warm_up.into()),
             window: Duration::from_secs(seconds),
         };
         server.plan.seed = seed;
-        let meter = || Ok((server.account.used()?, cpu::busy(self.args.server_cpu)?));
+        let meter = || Ok((server.account.used()?, cpu::busy(self.common.server_cpu)?));
         // Each turn makes its connections anew.
         let congestion = Chosen::new(&server.congestion)?;
         let seen = measure(&server.plan, self.catalogue.truth(), timing, meter);
@@ -291,14 +309,14 @@ impl Bench<'_> {
         let group = Group::new(&name, self.workload.memory_max)?;
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let room = self.room.join(format!("peer-{port}"));
-        let process = self.args.peer.start(
+        let process = tuned.peer.start(
             tuned.variant,
             &Place {
                 address,
                 root: self.catalogue.dir(),
                 certificate: &self.certificate,
                 room: &room,
-                cpu: self.args.server_cpu,
+                cpu: self.common.server_cpu,
                 joins: group.joins(),
             },
         )?;
@@ -311,23 +329,33 @@ impl Bench<'_> {
     fn ours(&self, port: u16) -> Result<Server> {
         let name = format!("nearcast-lab-{}-{port}", std::process::id());
         let group = Group::new(&name, self.workload.memory_max)?;
-        let site = ours::Site {
-            source: self.catalogue.dir(),
-            room: self.room.join(format!("ours-{}", self.workload.catalogue)),
-            certificate: &self.certificate,
-            port,
-            cpu: self.args.server_cpu,
-            other_cpu: self.args.client_cpu,
-            asset: &format!("lab-{}", self.workload.catalogue),
-            hot_memory: self.workload.hot_memory,
-        };
+        let asset = self.asset();
+        let site = self.site(port, self.workload.catalogue, &asset);
         let started = site.start(group.joins())?;
         let account = group.account(started.appliance.id());
         let targets = self.catalogue.targets(&started.base.path);
         let plan = self.plan(started.base.resolve()?, targets);
         let processes = vec![started.appliance, started.control];
-        let congestion = self.args.congestion.clone();
+        let congestion = self.common.congestion.clone();
         Ok(Server { processes, account, plan, congestion, _group: group })
+    }
+
+    fn asset(&self) -> String {
+        format!("lab-{}", self.workload.catalogue)
+    }
+
+    /// A site that keeps its files in `ours-{room}`.
+    fn site<'s>(&'s self, port: u16, room: &str, asset: &'s str) -> ours::Site<'s> {
+        ours::Site {
+            source: self.catalogue.dir(),
+            room: self.room.join(format!("ours-{room}")),
+            certificate: &self.certificate,
+            port,
+            cpu: self.common.server_cpu,
+            other_cpu: self.common.client_cpu,
+            asset,
+            hot_memory: self.workload.hot_memory,
+        }
     }
 
     fn plan(&self, address: SocketAddr, targets: Vec<Target>) -> Plan {
@@ -339,8 +367,8 @@ impl Bench<'_> {
             targets,
             connections: self.workload.connections,
             range_len: self.workload.range_len,
-            verify_every: self.args.verify_every,
-            seed: self.args.seed,
+            verify_every: self.common.verify_every,
+            seed: self.common.seed,
         }
     }
 }
@@ -353,7 +381,7 @@ struct Room {
 }
 
 impl Room {
-    fn open(args: &Args) -> Result<Self> {
+    fn open(args: &Common) -> Result<Self> {
         let dir = args.dir.clone().unwrap_or_else(std::env::temp_dir);
         fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
         let dir = dir.canonicalize()?;

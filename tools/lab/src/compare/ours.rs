@@ -4,7 +4,7 @@
 //! is idle once the appliance is filled. Media URLs come from a playback, as a player's would.
 
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -35,6 +35,19 @@ pub(crate) struct Site<'a> {
     pub(crate) asset: &'a str,
     /// The appliance's memory for hot blocks.
     pub(crate) hot_memory: Bytes,
+}
+
+/// How an appliance is started otherwise than by default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Change {
+    /// Lines at the end of its configuration.
+    pub(crate) lines: &'static str,
+    /// A variable of its environment, as `NAME=value`.
+    pub(crate) variable: Option<&'static str>,
+    /// Its worker runs on whatever CPU the kernel likes.
+    pub(crate) unpinned: bool,
+    /// It keeps no hot blocks.
+    pub(crate) cold: bool,
 }
 
 /// A filled appliance and its control plane.
@@ -144,13 +157,43 @@ impl Site<'_> {
             run("format", &["--reserve", "1%"])?;
         }
         let config = self.room.join("appliance.toml");
-        fs::write(&config, self.appliance_config(&drive))?;
+        fs::write(&config, self.appliance_config(&drive, self.address(0), Change::default()))?;
         self.enrol(&program, &config)?;
         let command = [program, "serve".to_owned(), "--config".to_owned(), text(&config)];
         let log = self.room.join("appliance.log");
         let mut appliance = Process::start("the appliance", &command, self.cpu, joins, &log)?;
         appliance.wait_for_port(self.address(0))?;
         Ok(appliance)
+    }
+
+    /// Starts the appliance that `start` had filled, and that has ended since: otherwise than by
+    /// default, and in the network namespace `away` if there is one, where it cannot reach control
+    /// and serves without.
+    pub(crate) fn again(
+        &self,
+        change: Change,
+        away: Option<(&str, IpAddr)>,
+        joins: &[PathBuf],
+    ) -> Result<(Process, SocketAddr)> {
+        let config = self.room.join("again.toml");
+        let ip = away.map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |(_, ip)| ip);
+        let address = SocketAddr::new(ip, self.port);
+        fs::write(&config, self.appliance_config(&self.room.join("drive"), address, change))?;
+        let mut command = Vec::new();
+        if let Some((namespace, _)) = away {
+            command.extend(["ip", "netns", "exec", namespace].map(str::to_owned));
+        }
+        if let Some(variable) = change.variable {
+            command.extend(["env", variable].map(str::to_owned));
+        }
+        let program = [binary("nearcast-appliance")?, "serve".to_owned()];
+        command.extend(program);
+        command.extend(["--config".to_owned(), text(&config)]);
+        let log = self.room.join("again.log");
+        let cpus = if change.unpinned { vec![self.cpu, self.other_cpu] } else { vec![self.cpu] };
+        let mut appliance = Process::start_on("the appliance", &command, &cpus, joins, &log)?;
+        appliance.wait_for_port(address)?;
+        Ok((appliance, address))
     }
 
     /// With a one-time code, as an operator would.
@@ -168,7 +211,8 @@ impl Site<'_> {
         Process::run("nearcast-appliance enrol", &command, self.other_cpu, &log)
     }
 
-    fn appliance_config(&self, drive: &Path) -> String {
+    fn appliance_config(&self, drive: &Path, listen: SocketAddr, change: Change) -> String {
+        let cpus = if change.unpinned { String::new() } else { format!("cpus = [{}]", self.cpu) };
         format!(
             "name = \"{APPLIANCE}\"
 state = {state}
@@ -178,7 +222,7 @@ base_url = \"https://{listen}\"
 certificate = {chain}
 key = {key}
 workers = 1
-cpus = [{cpu}]
+{cpus}
 [drives]
 paths = [{drive}]
 [hot]
@@ -189,14 +233,14 @@ report_interval = \"1 s\"
 [fill]
 trust = {trust}
 concurrency = 4
+{lines}
 ",
+            lines = change.lines,
             state = quoted(&self.room.join("appliance")),
-            listen = self.address(0),
             chain = quoted(&self.certificate.chain),
             key = quoted(&self.certificate.key),
-            cpu = self.cpu,
             drive = quoted(drive),
-            hot = self.hot_memory,
+            hot = if change.cold { Bytes::ZERO } else { self.hot_memory },
             control = self.address(3),
             trust = quoted(&self.certificate.ca),
         )
@@ -309,7 +353,10 @@ mod tests {
             asset: "lab-warm",
             hot_memory: Bytes::mib(1024),
         };
-        let config: toml::Table = site.appliance_config(&at("drive")).parse().unwrap();
+        let change = Change { lines: "[ablation]\nsending = \"ring\"", ..Change::default() };
+        let config = site.appliance_config(&at("drive"), site.address(0), change);
+        let config: toml::Table = config.parse().unwrap();
+        assert_eq!(config["ablation"]["sending"].as_str(), Some("ring"));
         assert_eq!(config["serve"]["cpus"].as_array().unwrap().len(), 1);
         assert_eq!(config["serve"]["listen"][0].as_str(), Some("127.0.0.1:18501"));
         assert_eq!(config["drives"]["paths"][0].as_str(), Some("/lab \"x\"/drive"));

@@ -23,11 +23,11 @@ pub(crate) struct Process {
     log: PathBuf,
 }
 
-/// Runs `work` on a thread of its own that may use `cpu` only; children inherit that.
-fn on_cpu<T: Send>(cpu: usize, work: impl FnOnce() -> T + Send) -> Result<T> {
+/// Runs `work` on a thread of its own that may use `cpus` only; children inherit that.
+fn on_cpus<T: Send>(cpus: &[usize], work: impl FnOnce() -> T + Send) -> Result<T> {
     thread::scope(|scope| {
         let pinned = scope.spawn(|| -> Result<T> {
-            cpu::pin(cpu)?;
+            cpu::pin_to(cpus)?;
             Ok(work())
         });
         pinned.join().unwrap_or_else(|_| bail!("a thread that starts a process panicked"))
@@ -44,7 +44,18 @@ impl Process {
         joins: &[PathBuf],
         log: &Path,
     ) -> Result<Self> {
-        on_cpu(cpu, || Self::start_anywhere(name, command, joins, log))?
+        Self::start_on(name, command, &[cpu], joins, log)
+    }
+
+    /// The same on several CPUs.
+    pub(crate) fn start_on(
+        name: &str,
+        command: &[String],
+        cpus: &[usize],
+        joins: &[PathBuf],
+        log: &Path,
+    ) -> Result<Self> {
+        on_cpus(cpus, || Self::start_anywhere(name, command, joins, log))?
     }
 
     /// The same on whatever CPUs this thread may use.
@@ -82,7 +93,7 @@ impl Process {
     }
 
     /// Waits for its end, which must be a good one.
-    fn end_well(mut self) -> Result<()> {
+    pub(crate) fn end_well(mut self) -> Result<()> {
         loop {
             if let Some(status) = self.child.try_wait()? {
                 if status.success() {

@@ -1,0 +1,90 @@
+//! Measurement only: the serve path without one of its optimisations, so that `nearcast-lab ablate`
+//! can tell what each is worth. Nothing here makes an appliance better.
+
+use model::units::Bytes;
+use serde::Deserialize;
+
+use crate::config::Quantity;
+
+/// What is switched off. The default is nothing, which is the product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ablation {
+    /// Files are read past the page cache.
+    pub direct_reads: bool,
+    /// How sealed bytes get to the socket.
+    pub sending: Sending,
+    /// Most plaintext in a record.
+    pub record_len: usize,
+}
+
+/// How sealed bytes get to the socket.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Sending {
+    /// By send(2) at once, out of the one scratch, which is still in the processor's cache.
+    #[default]
+    AtOnce,
+    /// By the ring, which is entered for each, out of memory that is each send's own.
+    Ring,
+    /// By the ring at the end of a turn: all that became ready in it is sealed first.
+    RingBatched,
+}
+
+/// Smallest record that can be asked for, so that the scratch does not grow without end.
+const RECORD_LEN_MIN: usize = 1024;
+
+impl Default for Ablation {
+    fn default() -> Self {
+        let record_len = tls::RECORD_LEN_MAX;
+        Self { direct_reads: true, sending: Sending::default(), record_len }
+    }
+}
+
+impl Ablation {
+    /// Its settings as the configuration has them; none if nothing is switched off.
+    pub(crate) fn rows(&self) -> Vec<(&'static str, &'static str, String)> {
+        if *self == Self::default() {
+            return Vec::new();
+        }
+        let sending = match self.sending {
+            Sending::AtOnce => "\"at-once\"",
+            Sending::Ring => "\"ring\"",
+            Sending::RingBatched => "\"ring-batched\"",
+        };
+        let row = |key, value| ("ablation", key, value);
+        vec![
+            row("direct_reads", self.direct_reads.to_string()),
+            row("sending", sending.to_owned()),
+            row("record_len", format!("\"{}\"", Bytes::of(self.record_len))),
+        ]
+    }
+}
+
+/// `[ablation]` of the configuration.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct AblationFile {
+    direct_reads: bool,
+    sending: Sending,
+    record_len: Quantity<Bytes>,
+}
+
+impl Default for AblationFile {
+    fn default() -> Self {
+        let Ablation { direct_reads, sending, record_len } = Ablation::default();
+        Self { direct_reads, sending, record_len: Quantity(Bytes::of(record_len)) }
+    }
+}
+
+impl AblationFile {
+    /// What was asked for, or what is wrong with `record_len`.
+    pub(crate) fn check(&self) -> Result<Ablation, String> {
+        let len = self.record_len.0.as_usize();
+        if !(RECORD_LEN_MIN..=tls::RECORD_LEN_MAX).contains(&len) {
+            let most = tls::RECORD_LEN_MAX;
+            return Err(format!("must be between {RECORD_LEN_MIN} and {most} bytes"));
+        }
+        let (direct_reads, sending) = (self.direct_reads, self.sending);
+        Ok(Ablation { direct_reads, sending, record_len: len })
+    }
+}

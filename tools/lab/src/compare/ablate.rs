@@ -1,0 +1,426 @@
+//! `nearcast-lab ablate`: what each optimisation of the serve path is worth.
+//!
+//! ```text
+//! two filled appliances ──> one as it is, one with one thing switched off ([ablation])
+//! a pair: full, changed, changed, full (the next one begins with the other), a window each
+//! then one window more under perf ──> flame graph
+//! a row: the median over pairs of (changed CPU s/GB) / (full)
+//! ```
+//!
+//! The first row switches nothing off: what it shows is noise. A row is beyond it if the middle
+//! half of its ratios lies outside all of the first row's.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use clap::ValueEnum;
+use serde::Serialize;
+use tracing::{info, warn};
+
+use super::congestion::Chosen;
+use super::group::Group;
+use super::network::Link;
+use super::ours::{Change, Site};
+use super::process::Process;
+use super::report::Turn;
+use super::statistics::{median, quantile};
+use super::workload::Name;
+use super::{Bench, Common, Room, Server, ours};
+use crate::flame;
+
+/// What is switched off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Row {
+    /// Nothing: the noise of this measurement.
+    Null,
+    /// Hot blocks in memory: every read goes to the drive.
+    HotBlocks,
+    /// Reads past the page cache: through it. No hot blocks on either side, which hide the reads.
+    DirectReads,
+    /// Sealing into one hot scratch and sending at once: a turn's chunks are sealed first.
+    HotScratch,
+    /// AES-GCM in wide vectors (VAES): AES-NI, one block at a time.
+    WideAes,
+    /// send(2) at once: the ring sends.
+    ImmediateSend,
+    /// Records of 16 KiB: of 4 KiB.
+    FullRecords,
+    /// Workers bound to a CPU: where the kernel puts them.
+    Pinning,
+    /// Segmentation by the card (TSO, GSO, GRO), on a pair of virtual cards: packets of 1,500.
+    Offload,
+}
+
+impl Row {
+    fn change(self) -> Change {
+        let lines = |lines| Change { lines, ..Change::default() };
+        match self {
+            Self::Null | Self::Offload => Change::default(),
+            Self::HotBlocks => Change { cold: true, ..Change::default() },
+            Self::DirectReads => Change { cold: true, ..lines("[ablation]\ndirect_reads = false") },
+            Self::HotScratch => lines("[ablation]\nsending = \"ring-batched\""),
+            // Of the second pair of words that CPUID gives, VAES and VPCLMULQDQ.
+            Self::WideAes => {
+                let variable = Some("OPENSSL_ia32cap=~0x0:~0x60000000000");
+                Change { variable, ..Change::default() }
+            }
+            Self::ImmediateSend => lines("[ablation]\nsending = \"ring\""),
+            Self::FullRecords => lines("[ablation]\nrecord_len = \"4 KiB\""),
+            Self::Pinning => Change { unpinned: true, ..Change::default() },
+        }
+    }
+
+    /// What it is compared with: the product as it is, but where that would hide the difference.
+    fn full(self) -> Change {
+        Change { cold: self == Self::DirectReads, ..Change::default() }
+    }
+
+    fn name(self) -> String {
+        self.to_possible_value().map_or(String::new(), |value| value.get_name().to_owned())
+    }
+
+    fn what(self) -> String {
+        let value = self.to_possible_value();
+        value.and_then(|value| value.get_help().map(ToString::to_string)).unwrap_or_default()
+    }
+}
+
+/// `nearcast-lab ablate`
+#[derive(Debug, clap::Args)]
+#[command(mut_arg("seconds", |seconds| seconds.default_value("1")))]
+#[command(mut_arg("warm_up", |warm_up| warm_up.default_value("1")))]
+pub(crate) struct Args {
+    /// What to switch off, one after the other; all if it is not said. Noise is always measured.
+    #[arg(long, value_enum, value_delimiter = ',')]
+    rows: Vec<Row>,
+    /// What to ask for.
+    #[arg(long, value_enum, default_value = "warm")]
+    workload: Name,
+    /// Where flame graphs go. Default: lab/flame beside the folder of this program.
+    #[arg(long)]
+    flames: Option<PathBuf>,
+    /// No flame graphs; they need perf.
+    #[arg(long)]
+    no_flames: bool,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Serialize)]
+struct Report {
+    workload: &'static str,
+    congestion: String,
+    pairs: u32,
+    /// All ratios of the row that switches nothing off lie between these.
+    noise: [f64; 2],
+    rows: Vec<Ablated>,
+}
+
+/// One row.
+#[derive(Serialize)]
+struct Ablated {
+    /// What was switched off.
+    without: String,
+    what: String,
+    /// CPU seconds per GB without it, divided by those with it: what the optimisation saves.
+    ratio: f64,
+    ratio_iqr: f64,
+    /// The middle half of the ratios lies outside all of the noise.
+    beyond_noise: bool,
+    cpu_s_per_gb: f64,
+    full_cpu_s_per_gb: f64,
+    /// Gigabits per second for each percent of a CPU.
+    gbps_per_cpu_percent: f64,
+    full_gbps_per_cpu_percent: f64,
+    gbps: f64,
+    full_gbps: f64,
+    ratios: Vec<f64>,
+    flame: Option<PathBuf>,
+}
+
+/// A filled appliance that can be started again and again.
+struct Stage<'a> {
+    site: Site<'a>,
+    _control: Process,
+    path: String,
+}
+
+/// Switches off one thing after the other, prints what it cost.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    ours::check_binaries()?;
+    let workload = args.workload.workload();
+    let room = Room::open(&args.common)?;
+    let bench = Bench::open(&args.common, workload, &room.path)?;
+    let flames = if args.no_flames { None } else { Some(flames(args)?) };
+    let rows = if args.rows.is_empty() { Row::value_variants() } else { &args.rows[..] };
+    let asset = bench.asset();
+    let [full, changed] = [("full", 1), ("changed", 5)].map(|(name, port)| {
+        let room = format!("{name}-{}", workload.catalogue);
+        stage(bench.site(args.common.port + port, &room, &asset))
+    });
+    let lab = Lab { bench: &bench, full: full?, changed: changed?, flames };
+    let mut report = Report {
+        workload: workload.label,
+        congestion: args.common.congestion.clone(),
+        pairs: args.common.pairs,
+        noise: [f64::NEG_INFINITY, f64::INFINITY],
+        rows: vec![lab.row(Row::Null)?],
+    };
+    let noise = &report.rows[0].ratios;
+    let at = |share| quantile(noise, share).context("no pair was measured");
+    report.noise = [at(0.0)?, at(1.0)?];
+    for row in rows.iter().filter(|row| **row != Row::Null) {
+        let mut ablated = lab.row(*row)?;
+        ablated.beyond_noise = is_beyond(&ablated.ratios, report.noise);
+        report.rows.push(ablated);
+    }
+    if args.common.json {
+        crate::print(&serde_json::to_string(&report)?)
+    } else {
+        crate::print(&report.table())
+    }
+}
+
+/// Where flame graphs go; an error now if there can be none.
+fn flames(args: &Args) -> Result<PathBuf> {
+    flame::check()?;
+    let own = std::env::current_exe()?;
+    let target = own.ancestors().nth(2).context("a program that is in no folder")?;
+    let folder = args.flames.clone().unwrap_or_else(|| target.join("lab/flame"));
+    std::fs::create_dir_all(&folder)
+        .with_context(|| format!("cannot make {}", folder.display()))?;
+    Ok(folder)
+}
+
+/// Fills an appliance and ends it, so that it can be started otherwise.
+fn stage(site: Site<'_>) -> Result<Stage<'_>> {
+    let ours = site.start(&[])?;
+    drop(ours.appliance);
+    Ok(Stage { site, _control: ours.control, path: ours.base.path })
+}
+
+/// The middle half on one side of all that was seen where nothing was switched off.
+fn is_beyond(ratios: &[f64], [low, high]: [f64; 2]) -> bool {
+    let (Some(first), Some(third)) = (quantile(ratios, 0.25), quantile(ratios, 0.75)) else {
+        return false;
+    };
+    high < first || third < low
+}
+
+struct Lab<'a> {
+    bench: &'a Bench<'a>,
+    full: Stage<'a>,
+    changed: Stage<'a>,
+    flames: Option<PathBuf>,
+}
+
+impl Lab<'_> {
+    fn row(&self, row: Row) -> Result<Ablated> {
+        let common = self.bench.common;
+        info!(without = row.name(), "a row");
+        let link = if row == Row::Offload { Some(Link::new()?) } else { None };
+        let mut full = self.start(&self.full, row.full(), link.as_ref())?;
+        let mut changed = self.start(&self.changed, row.change(), link.as_ref())?;
+        let mut turn = |with: bool, seed: u64| {
+            if let Some(link) = &link {
+                link.offload(with)?;
+            }
+            let server = if with { &mut full } else { &mut changed };
+            self.bench.turn(server, seed, common.seconds.into())
+        };
+        // Not counted: what is touched for the first time.
+        turn(true, common.seed)?;
+        turn(false, common.seed)?;
+        let mut pairs = Vec::new();
+        for pair in 0..common.pairs {
+            let seed = common.seed.wrapping_add(pair.into());
+            // Twice each, so that a drift of the machine falls on both; each begins in turn.
+            let begins = pair % 2 == 0;
+            let mut sides = [Side::default(), Side::default()];
+            for with in [begins, !begins, !begins, begins] {
+                sides[usize::from(!with)].add(&turn(with, seed)?);
+            }
+            let [full, changed] = sides;
+            pairs.push(Pair { full, changed });
+        }
+        let flame = match &self.flames {
+            Some(folder) => self.flame(&mut changed, row, folder)?,
+            None => None,
+        };
+        ablated(row, &pairs, flame)
+    }
+
+    fn start(&self, stage: &Stage<'_>, change: Change, link: Option<&Link>) -> Result<Server> {
+        let (bench, port) = (self.bench, stage.site.port);
+        let name = format!("nearcast-lab-{}-{port}", std::process::id());
+        let group = Group::new(&name, bench.workload.memory_max)?;
+        let away = link.map(|link| (link.namespace(), link.address()));
+        let congestion = bench.common.congestion.clone();
+        let _chosen = Chosen::new(&congestion)?;
+        let (process, address) = stage.site.again(change, away, group.joins())?;
+        let account = group.account(process.id());
+        let mut plan = bench.plan(address, bench.catalogue.targets(&stage.path));
+        // As in the certificate, wherever it listens.
+        "localhost".clone_into(&mut plan.name);
+        Ok(Server { processes: vec![process], account, plan, congestion, _group: group })
+    }
+
+    /// One window more, sampled: perf costs something, so not one that counts.
+    fn flame(&self, server: &mut Server, row: Row, folder: &Path) -> Result<Option<PathBuf>> {
+        let common = self.bench.common;
+        let process = server.processes.first().context("a server has a process")?;
+        let data = self.bench.room.join("perf.data");
+        let time = [common.warm_up, common.seconds].map(|s| Duration::from_secs(s.into()));
+        let log = self.bench.room.join("perf.log");
+        let perf = flame::record(process.id(), time, &data, &log)?;
+        self.bench.turn(server, common.seed, common.seconds.into())?;
+        if let Err(error) = perf.wait() {
+            warn!(error = format!("{error:#}"), "no flame graph of this row");
+            return Ok(None);
+        }
+        let name = if row == Row::Null { "full".to_owned() } else { format!("no-{}", row.name()) };
+        let path = folder.join(format!("{}-{name}.svg", self.bench.workload.label));
+        let title = format!("{}: {}", self.bench.workload.label, name.replace('-', " "));
+        flame::draw(&data, &title, &path)?;
+        Ok(Some(path))
+    }
+}
+
+/// What one side did in its turns of a pair.
+#[derive(Clone, Debug, Default)]
+struct Side {
+    cpu_s: f64,
+    gb: f64,
+    seconds: f64,
+    ciphers: Vec<String>,
+}
+
+impl Side {
+    fn add(&mut self, turn: &Turn) {
+        self.cpu_s += turn.server_cpu_s;
+        self.gb += turn.window.gb;
+        self.seconds += turn.window.seconds;
+        self.ciphers.extend(turn.window.ciphers.iter().cloned());
+    }
+
+    fn cpu_s_per_gb(&self) -> f64 {
+        self.cpu_s / self.gb
+    }
+
+    fn gbps(&self) -> f64 {
+        self.gb * 8.0 / self.seconds
+    }
+
+    fn gbps_per_cpu_percent(&self) -> f64 {
+        self.gb * 8.0 / (self.cpu_s * 100.0)
+    }
+}
+
+/// Both sides, in turns close to each other.
+struct Pair {
+    full: Side,
+    changed: Side,
+}
+
+fn ablated(row: Row, pairs: &[Pair], flame: Option<PathBuf>) -> Result<Ablated> {
+    let of = |value: &dyn Fn(&Pair) -> f64| {
+        let values: Vec<f64> = pairs.iter().map(value).collect();
+        median(&values).context("no pair was measured")
+    };
+    let ratio = |pair: &Pair| pair.changed.cpu_s_per_gb() / pair.full.cpu_s_per_gb();
+    let ratios: Vec<f64> = pairs.iter().map(ratio).collect();
+    let quarter = |share| quantile(&ratios, share).context("no pair was measured");
+    let mut ciphers =
+        pairs.iter().flat_map(|pair| pair.full.ciphers.iter().chain(&pair.changed.ciphers));
+    let first = ciphers.next().context("no connection")?;
+    ensure!(ciphers.all(|cipher| cipher == first), "ciphers differ: costs cannot be compared");
+    let ablated = Ablated {
+        without: row.name(),
+        what: row.what(),
+        ratio: quarter(0.5)?,
+        ratio_iqr: quarter(0.75)? - quarter(0.25)?,
+        beyond_noise: false,
+        cpu_s_per_gb: of(&|pair| pair.changed.cpu_s_per_gb())?,
+        full_cpu_s_per_gb: of(&|pair| pair.full.cpu_s_per_gb())?,
+        gbps_per_cpu_percent: of(&|pair| pair.changed.gbps_per_cpu_percent())?,
+        full_gbps_per_cpu_percent: of(&|pair| pair.full.gbps_per_cpu_percent())?,
+        gbps: of(&|pair| pair.changed.gbps())?,
+        full_gbps: of(&|pair| pair.full.gbps())?,
+        ratios,
+        flame,
+    };
+    info!(
+        without = ablated.without,
+        ratio = format!("{:.3}", ablated.ratio),
+        iqr = format!("{:.3}", ablated.ratio_iqr),
+        "row"
+    );
+    Ok(ablated)
+}
+
+impl Report {
+    /// For people.
+    fn table(&self) -> String {
+        let mut text = format!(
+            "{}, {} pairs each, noise {:.3} to {:.3}\n{:<16}{:>8}{:>8}{:>10}{:>10}{:>12}  \n",
+            self.workload,
+            self.pairs,
+            self.noise[0],
+            self.noise[1],
+            "without",
+            "ratio",
+            "iqr",
+            "s/GB",
+            "full",
+            "Gb/s per %",
+        );
+        for row in &self.rows {
+            text.push_str(&format!(
+                "{:<16}{:>8.3}{:>8.3}{:>10.3}{:>10.3}{:>12.3}  {}\n",
+                row.without,
+                row.ratio,
+                row.ratio_iqr,
+                row.cpu_s_per_gb,
+                row.full_cpu_s_per_gb,
+                row.gbps_per_cpu_percent,
+                if row.beyond_noise { "beyond noise" } else { "within noise" },
+            ));
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_is_beyond_noise_if_its_middle_half_is() {
+        fn check(ratios: &[f64], noise: [f64; 2], beyond: bool) {
+            assert_eq!(is_beyond(ratios, noise), beyond, "{ratios:?} {noise:?}");
+        }
+        check(&[1.2, 1.3, 1.4], [0.9, 1.1], true);
+        check(&[0.5, 1.3, 1.4, 1.5, 1.3], [0.9, 1.1], true);
+        check(&[1.0, 1.1, 1.4], [0.9, 1.1], false);
+        check(&[0.7, 0.8, 0.8], [0.9, 1.1], true);
+        check(&[1.0], [0.9, 1.1], false);
+        check(&[], [0.9, 1.1], false);
+    }
+
+    #[test]
+    fn every_row_changes_something_else_and_says_what() {
+        let changes: Vec<Change> = Row::value_variants()
+            .iter()
+            .filter(|row| !matches!(row, Row::Null | Row::Offload))
+            .map(|row| row.change())
+            .collect();
+        for (index, change) in changes.iter().enumerate() {
+            assert_ne!(*change, Change::default());
+            assert!(!changes[..index].contains(change), "{change:?} is there twice");
+        }
+        for row in Row::value_variants() {
+            assert!(!row.what().is_empty() && !row.name().is_empty(), "{row:?}");
+        }
+    }
+}

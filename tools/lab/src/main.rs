@@ -17,6 +17,7 @@ mod idle;
 mod load;
 mod odd;
 mod outage;
+mod pace;
 mod sample;
 mod scale;
 mod site;
@@ -71,6 +72,8 @@ enum Verb {
     Outage(outage::Args),
     /// Asks a peer malformed and odd requests, and tells where it answers otherwise.
     Odd(odd::Args),
+    /// What pacing costs, and what it spares a short queue on the way.
+    Pace(pace::Args),
     /// What it costs to verify one block of so many chunks that are served.
     Sample(sample::Args),
     /// CPU per GB of two workers against one, at the same rate.
@@ -116,6 +119,7 @@ fn run(cli: &Cli) -> Result<()> {
         Verb::Load(args) => load::run(args),
         Verb::Outage(args) => outage::run(args),
         Verb::Odd(args) => odd::run(args),
+        Verb::Pace(args) => pace::run(args),
         Verb::Sample(args) => sample::run(args),
         Verb::Scale(args) => scale::run(args),
         Verb::Storm(args) => storm::run(args),

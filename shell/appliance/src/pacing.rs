@@ -66,13 +66,13 @@ const BUFFERS_MAX: usize = 7500;
 /// Of the memory that a control group allows, what paced transfers may keep at most.
 const GROUP_SHARE: u64 = 8;
 
-/// Cuts the memory of paced transfers down to what this process may have and lock.
-pub(crate) fn fit(settings: &mut Settings) {
+/// The same settings with no more memory for paced transfers than this process may have and lock.
+pub(crate) fn fit(mut settings: Settings) -> Settings {
     if let Some(group) = hot::group_limit() {
         settings.pacing.buffers = settings.pacing.buffers.min(Bytes(group.0 / GROUP_SHARE));
     }
     let workers = Bytes::of(settings.workers).0;
-    let needed = u64::from(hot::read_buffers(settings)) * Config::BUFFER_LEN.0 * workers;
+    let needed = u64::from(hot::read_buffers(&settings)) * Config::BUFFER_LEN.0 * workers;
     let allowed = hot::raise_memory_limit(Bytes(needed));
     if allowed.0 < needed {
         settings.pacing.buffers = Bytes::ZERO;
@@ -83,6 +83,7 @@ pub(crate) fn fit(settings: &mut Settings) {
              more reads. Raise the limit (LimitMEMLOCK= of the unit, ulimit -Hl)"
         );
     }
+    settings
 }
 
 impl PacingFile {

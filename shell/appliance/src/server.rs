@@ -57,9 +57,7 @@ struct WorkerThread {
 
 /// Serves until SIGTERM or SIGINT.
 pub fn serve(settings: &Settings) -> anyhow::Result<()> {
-    let mut settings = settings.clone();
-    pacing::fit(&mut settings);
-    let settings = &settings;
+    let settings = &pacing::fit(settings.clone());
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
         signal_hook::flag::register(signal, stop.clone()).context("cannot catch signals")?;

@@ -443,10 +443,7 @@ fn check(file: File, origins: BTreeMap<String, String>) -> Result<Settings, Conf
     }
     check_leeway(serve.token_leeway.0)?;
     let control = address("url", &file.control.url)?;
-    let fronts = check_fronts(&file.control.fronts)?;
-    let peer = check_peer(file.peer)?;
-    let ablation =
-        file.ablation.check().map_err(|message| wrong("ablation", "record_len", message))?;
+    let (fronts, peer) = (check_fronts(&file.control.fronts)?, check_peer(file.peer)?);
     Ok(Settings {
         name,
         state: file.state,
@@ -484,9 +481,13 @@ fn check(file: File, origins: BTreeMap<String, String>) -> Result<Settings, Conf
         sandbox: file.process.sandbox,
         agent_socket: file.agent.socket,
         request_log_max: file.requests.log_max.0,
-        ablation,
+        ablation: check_ablation(&file.ablation)?,
         origins,
     })
+}
+
+fn check_ablation(file: &AblationFile) -> Result<Ablation, ConfigError> {
+    file.check().map_err(|message| wrong("ablation", "record_len", message))
 }
 
 fn check_leeway(leeway: Nanos) -> Result<(), ConfigError> {

@@ -8,6 +8,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use appliance::ablation::Ablation;
 use appliance::counters::ServeCounters;
 use appliance::event_loop::{self, Setup};
 use appliance::listen::Listener;
@@ -140,6 +141,7 @@ fn a_warm_worker_allocates_nothing_per_request() {
         log: logs.pop(),
         report: Box::new(|_| {}),
         ring_is_made: allocations::count_this_thread,
+        ablation: Ablation::default(),
     };
     let thread = std::thread::spawn(move || event_loop::run(setup));
     let path = publish(&sender);

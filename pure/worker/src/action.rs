@@ -25,6 +25,9 @@ pub enum Action {
         head: bool,
         /// What follows.
         body: Body,
+        /// More of the response follows soon: the end of this, where it is less than a packet, may
+        /// wait for it.
+        more: bool,
     },
     /// Open a file for direct reads, in place of what the slot held; report `Opened`.
     Open {

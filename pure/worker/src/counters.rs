@@ -13,6 +13,12 @@ pub struct Counters {
     pub open: u64,
     /// Connections closed for want of progress.
     pub timed_out: u64,
+    /// Handshakes closed for others that came after them.
+    pub let_go_handshakes: u64,
+    /// Connections closed for others, having asked nothing for longest.
+    pub let_go_quiet: u64,
+    /// Connections closed for others, having taken what was sent most slowly.
+    pub let_go_slow: u64,
     /// Responses by class of status, 2xx to 4xx.
     pub responses: [u64; 3],
     /// Responses with 416 among them: of class 4, and yet no error.

@@ -21,6 +21,7 @@ mod buffers;
 mod catalogue;
 mod connection;
 mod counters;
+mod crowd;
 mod event;
 mod files;
 mod hot;

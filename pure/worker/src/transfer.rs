@@ -45,7 +45,7 @@ impl Worker {
             self.counters.body_bytes += Bytes::of(end - start).0;
             connection.state = State::Sending;
             let body = Body::Memory { bytes: bytes.clone(), start, end };
-            self.actions.push_back(Action::Send { connection: id, head: true, body });
+            self.actions.push_back(Action::Send { connection: id, head: true, body, more: false });
             return;
         }
         let extent = self.catalogue.index.locate(&object).expect("an answer names what is held");
@@ -70,7 +70,10 @@ impl Worker {
         if std::mem::replace(&mut self.admitting, true) {
             return;
         }
-        while self.transfers < self.config.transfers_max {
+        while !self.admission.is_empty() {
+            if self.config.transfers_max <= self.transfers && !self.let_go_of_a_slow_one() {
+                break;
+            }
             let Some(id) = self.admission.pop_front() else { break };
             let Some(connection) = live(&mut self.connections, id) else { continue };
             let State::Transfer(transfer) = &mut connection.state else { continue };
@@ -310,6 +313,7 @@ impl Worker {
             unreachable!("the caller has just seen its transfer");
         };
         transfer.next += Bytes::of(end - start);
+        let more = transfer.next < transfer.end;
         transfer.stage = Stage::Sending(slot);
         let status = transfer.head_pending.take();
         let head = status.is_some();
@@ -318,7 +322,7 @@ impl Worker {
         }
         self.counters.body_bytes += Bytes::of(end - start).0;
         let body = Body::Buffer { buffer, start, end };
-        self.actions.push_back(Action::Send { connection: id, head, body });
+        self.actions.push_back(Action::Send { connection: id, head, body, more });
     }
 
     /// Has a block of so many bytes verified, from wherever they were sent: the one that the chunk
@@ -354,7 +358,8 @@ impl Worker {
         connection.state = State::Sending;
         let head = Head { status: Status::NotFound, keep_alive: connection.keep_alive };
         answer::plain(&mut connection.head, &mut self.counters, head, &self.date);
-        self.actions.push_back(Action::Send { connection: id, head: true, body: Body::Empty });
+        let body = Body::Empty;
+        self.actions.push_back(Action::Send { connection: id, head: true, body, more: false });
         self.end_transfer(stage);
     }
 

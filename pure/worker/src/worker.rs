@@ -17,6 +17,7 @@ use crate::buffers::Buffers;
 use crate::catalogue::Catalogue;
 use crate::connection::{Connection, Stage, State};
 use crate::counters::Counters;
+use crate::crowd::Crowd;
 use crate::event::{Event, Now, Update};
 use crate::files::Files;
 use crate::hot::Hot;
@@ -25,8 +26,11 @@ use crate::request_log::RequestLog;
 /// Bounds of one worker.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// Most connections. One more is closed as it arrives.
+    /// Most connections. One more takes the place of the one that has been quiet longest; where
+    /// none is quiet, it is closed as it arrives.
     pub connections_max: usize,
+    /// Most handshakes under way. One more takes the place of the one under way longest.
+    pub handshakes_max: usize,
     /// Most transfers from drives at once; others wait their turn. Bounds the memory for data that
     /// clients are slow to take: at most one chunk each.
     pub transfers_max: usize,
@@ -74,6 +78,10 @@ impl Config {
 
 /// How often deadlines are looked at; they are kept to this.
 const TICK: Nanos = Nanos::seconds(1);
+
+/// Response heads kept for use again, of less than 1 KiB each: for as many responses at once as one
+/// core can send.
+const HEADS_MAX: usize = 4096;
 
 /// A read in flight, by its buffer.
 #[derive(Clone, Copy, Debug)]
@@ -125,6 +133,12 @@ pub struct Worker {
     /// Bytes left until a block is verified. Invariant: 0 only if none ever is.
     pub(crate) verify_in: Bytes,
     pub(crate) log: RequestLog,
+    /// Who is let go if there are too many.
+    pub(crate) crowd: Crowd,
+    /// Used while deadlines are looked at; empty in between.
+    pub(crate) expired: Vec<ConnectionId>,
+    /// Memory of response heads: a connection has one from its request until it is quiet again.
+    pub(crate) heads: Vec<Vec<u8>>,
     pub(crate) counters: Counters,
 }
 
@@ -132,6 +146,7 @@ impl Worker {
     /// A worker without connections and without anything to serve.
     pub fn new(config: Config, now: Now) -> Self {
         assert!(config.transfers_max < usize::from(config.file_slots), "a transfer finds a slot");
+        assert!(0 < config.handshakes_max, "somebody may come in");
         let scheduler =
             iosched::Config { depth: config.drive_depth, queue_len_max: config.transfers_max };
         let mut date = Vec::new();
@@ -157,6 +172,9 @@ impl Worker {
             stop_at: None,
             verify_in: config.verify_span(),
             log: RequestLog::new(config.log_requests),
+            crowd: Crowd::default(),
+            expired: Vec::new(),
+            heads: Vec::new(),
             counters: Counters::default(),
         }
     }
@@ -231,8 +249,7 @@ impl Worker {
     }
 
     fn accepted(&mut self, now: Now, id: ConnectionId) {
-        let open = usize::try_from(self.counters.open).unwrap_or(usize::MAX);
-        if self.config.connections_max <= open || self.stop_at.is_some() {
+        if self.stop_at.is_some() || !self.make_room() {
             self.counters.refused += 1;
             self.actions.push_back(Action::Close { connection: id, ending: Ending::Abort });
             return;
@@ -240,6 +257,7 @@ impl Worker {
         if self.connections.len() <= id.as_usize() {
             self.connections.resize_with(id.as_usize() + 1, || None);
         }
+        self.handshake_begins(id);
         let deadline = now.instant + self.config.request_timeout;
         let before =
             self.connections[id.as_usize()].replace(Box::new(Connection::new(id, deadline)));
@@ -253,6 +271,7 @@ impl Worker {
         let Some(connection) = live(&mut self.connections, id) else { return };
         connection.state = State::Receiving;
         connection.deadline = idle_until;
+        self.crowd.handshake_over();
         self.actions.push_back(Action::Receive { connection: id });
     }
 
@@ -278,7 +297,9 @@ impl Worker {
         let mut backlog = std::mem::take(&mut connection.backlog);
         let used = self.request(now, id, &backlog);
         backlog.drain(..used);
-        if let Some(connection) = live(&mut self.connections, id) {
+        if let Some(connection) = live(&mut self.connections, id)
+            && !backlog.is_empty()
+        {
             connection.backlog = backlog;
         }
     }
@@ -287,6 +308,9 @@ impl Worker {
     fn request(&mut self, now: Now, id: ConnectionId, bytes: &[u8]) -> usize {
         self.refresh_date(now);
         let Some(connection) = live(&mut self.connections, id) else { return 0 };
+        if connection.head.capacity() == 0 {
+            connection.head = self.heads.pop().unwrap_or_default();
+        }
         let parsed = match http1::parse(bytes) {
             Ok(Parsed::Partial) if self.config.head_len_max <= bytes.len() => {
                 Err(RequestError::TooLarge)
@@ -339,7 +363,8 @@ impl Worker {
         let Some(connection) = live(&mut self.connections, id) else { return };
         connection.state = State::Sending;
         connection.deadline = until;
-        self.actions.push_back(Action::Send { connection: id, head: true, body: Body::Empty });
+        let body = Body::Empty;
+        self.actions.push_back(Action::Send { connection: id, head: true, body, more: false });
     }
 
     fn sent(&mut self, now: Now, id: ConnectionId) {
@@ -368,6 +393,11 @@ impl Worker {
         connection.state = State::Receiving;
         if connection.backlog.is_empty() {
             connection.deadline = idle_until;
+            if self.heads.len() < HEADS_MAX {
+                self.heads.push(std::mem::take(&mut connection.head));
+            } else {
+                connection.head = Vec::new();
+            }
             if self.stop_at.is_some() {
                 self.close(id, Ending::Graceful);
             } else {
@@ -395,7 +425,11 @@ impl Worker {
         log_end(&mut self.log, &mut self.counters, &mut connection, false);
         self.counters.open -= 1;
         self.actions.push_back(Action::Close { connection: id, ending });
-        let State::Transfer(transfer) = connection.state else { return };
+        let transfer = match connection.state {
+            State::Handshake => return self.crowd.handshake_over(),
+            State::Receiving | State::Sending => return,
+            State::Transfer(transfer) => transfer,
+        };
         match transfer.stage {
             // The kernel still reads from the file: `read` releases it.
             Stage::Reading(_) => {
@@ -453,13 +487,15 @@ impl Worker {
         self.tick_at = now.instant + TICK;
         self.refresh_date(now);
         let all = self.stop_at.is_some_and(|at| at <= now.instant);
-        for slot in 0..self.connections.len() {
-            let Some(connection) = &self.connections[slot] else { continue };
-            if connection.deadline <= now.instant || all {
-                self.counters.timed_out += u64::from(!all);
-                self.close(connection.id, Ending::Abort);
-            }
+        self.look_at_the_crowd(now.instant);
+        let mut expired = std::mem::take(&mut self.expired);
+        for id in expired.drain(..) {
+            self.counters.timed_out += u64::from(!all);
+            self.close(id, Ending::Abort);
         }
+        self.expired = expired;
+        self.bound_unsent();
+        self.admit();
     }
 
     fn stop(&mut self, deadline: Instant) {

@@ -104,6 +104,8 @@ struct ServeFile {
     cpus: Vec<usize>,
     #[serde(default = "sixteen_thousand")]
     connections_max: usize,
+    #[serde(default = "default_handshakes")]
+    handshakes_max: usize,
     #[serde(default = "default_transfers")]
     transfers_max: usize,
     #[serde(default = "default_head")]
@@ -244,6 +246,8 @@ pub struct Settings {
     pub cpus: Vec<usize>,
     /// Bounds of all workers together.
     pub connections_max: usize,
+    /// Handshakes under way of all workers together.
+    pub handshakes_max: usize,
     /// Transfers of all workers together.
     pub transfers_max: usize,
     /// Longest request head.
@@ -363,6 +367,7 @@ impl Settings {
             ("serve", "workers", self.workers.to_string()),
             ("serve", "cpus", list(&mut self.cpus.iter().map(ToString::to_string))),
             ("serve", "connections_max", self.connections_max.to_string()),
+            ("serve", "handshakes_max", self.handshakes_max.to_string()),
             ("serve", "transfers_max", self.transfers_max.to_string()),
             ("serve", "head_max", text(&self.head_max)),
             ("serve", "request_timeout", text(&self.request_timeout)),
@@ -437,10 +442,8 @@ fn check(file: File, origins: BTreeMap<String, String>) -> Result<Settings, Conf
     let hot_memory = file.hot.memory.map(|memory| memory.0);
     hot::check(hot_memory, workers).map_err(|message| wrong("hot", "memory", message))?;
     // Each worker's table of files, of at most 65,535, must be larger than its share of transfers.
-    if !(workers..=workers * 30_000).contains(&serve.transfers_max) {
-        let message = format!("must be between {workers} and {}", workers * 30_000);
-        return Err(wrong("serve", "transfers_max", message));
-    }
+    check_share("transfers_max", serve.transfers_max, workers, 30_000)?;
+    check_share("handshakes_max", serve.handshakes_max, workers, 65_536)?;
     check_leeway(serve.token_leeway.0)?;
     let control = address("url", &file.control.url)?;
     let (fronts, peer) = (check_fronts(&file.control.fronts)?, check_peer(file.peer)?);
@@ -456,6 +459,7 @@ fn check(file: File, origins: BTreeMap<String, String>) -> Result<Settings, Conf
         workers,
         cpus: serve.cpus,
         connections_max: serve.connections_max,
+        handshakes_max: serve.handshakes_max,
         transfers_max: serve.transfers_max,
         head_max: serve.head_max.0,
         request_timeout: serve.request_timeout.0,
@@ -496,6 +500,20 @@ fn check_leeway(leeway: Nanos) -> Result<(), ConfigError> {
         return Err(wrong("serve", "token_leeway", message));
     }
     Ok(())
+}
+
+/// At least one for each worker, and at most so many.
+fn check_share(
+    key: &'static str,
+    most: usize,
+    workers: usize,
+    each_max: usize,
+) -> Result<(), ConfigError> {
+    if (workers..=workers * each_max).contains(&most) {
+        return Ok(());
+    }
+    let message = format!("must be between {workers} and {}", workers * each_max);
+    Err(wrong("serve", key, message))
 }
 
 fn worker_count(serve: &ServeFile) -> Result<usize, ConfigError> {
@@ -631,6 +649,12 @@ fn overlay(table: &mut toml::Table, setting: &str, value: &str) -> String {
 /// With what else is open, below the hard limit of 20,000 files that systems commonly set.
 fn sixteen_thousand() -> usize {
     16_000
+}
+
+/// What clients half a second away need at 4,000 new connections a second; 128 MiB if all of them
+/// send as much as they may.
+fn default_handshakes() -> usize {
+    2048
 }
 
 /// 2,048 clients that are slow to take a chunk hold 512 MiB.

@@ -17,8 +17,9 @@ use identity::member::Member;
 use model::id::{ApplianceId, Generation, ObjectId};
 use model::manifest::Manifest;
 use model::object::{BlocksError, block_count};
-use model::units::{Bytes, Nanos};
+use model::units::{Bytes, Instant, Nanos, UnixSeconds};
 use store::inventory::{Delta, InventoryState};
+use tls::TicketKey;
 use wire::v1;
 use wire::v1::report::{DriveState, Report, ReportReply, ReportedError};
 
@@ -38,6 +39,10 @@ const INTERVAL_MAX: Nanos = Nanos::seconds(60);
 const MANIFEST_LEN_MAX: u64 = 1 << 30;
 /// Longest time for one conversation. A report is small; a large manifest takes some seconds.
 const REPORT_MAX: Duration = Duration::from_secs(5);
+
+/// Between two questions for ticket keys. Control gives the next key six hours before it is used.
+const TICKETS_EVERY: Nanos = Nanos::seconds(600);
+const TICKETS_RETRY: Nanos = Nanos::seconds(10);
 
 /// Why a conversation with control failed.
 #[derive(Debug, thiserror::Error)]
@@ -85,6 +90,8 @@ struct Link<'a> {
     known: InventoryState,
     previous: Totals,
     interval: Nanos,
+    /// When ticket keys are asked for again.
+    tickets_at: Instant,
     /// Failures in a row.
     failures: u32,
     /// What was logged last, so that each state is logged once.
@@ -121,6 +128,7 @@ pub(crate) fn run(
         known: InventoryState(0),
         previous: Totals::default(),
         interval,
+        tickets_at: Instant(0),
         failures: 0,
         said: None,
     };
@@ -190,6 +198,21 @@ impl ControlClient {
         response.body_mut().read_json().map_err(|error| ControlError::Body(error.to_string()))
     }
 
+    /// The keys of session tickets of this appliance's site.
+    fn ticket_keys(&self) -> Result<Vec<TicketKey>, ControlError> {
+        let url = format!("{}/v1/appliances/{}/ticket-keys", self.base, self.appliance);
+        let request = self.client.agent().get(&url);
+        let request = request.config().timeout_global(Some(REPORT_MAX)).build();
+        let mut response = request.call().map_err(unreachable)?;
+        checked(&mut response)?;
+        let told: v1::identity::TicketKeys = response
+            .body_mut()
+            .read_json()
+            .map_err(|error| ControlError::Body(error.to_string()))?;
+        let keys = told.keys.iter().map(ticket_key).collect::<Option<_>>();
+        keys.ok_or_else(|| ControlError::Body("a ticket key is not hex".to_owned()))
+    }
+
     /// The hashes of an object's blocks, proved.
     pub(crate) fn blocks(
         &self,
@@ -216,6 +239,7 @@ impl Link<'_> {
         if asked.0 != 0 {
             self.interval = asked.clamp(INTERVAL_MIN, INTERVAL_MAX);
         }
+        self.renew_ticket_keys();
         let known = self.shared.generation();
         let Some(state_file) = self.state_file.filter(|_| known.0 < reply.generation) else {
             return Ok(());
@@ -223,6 +247,25 @@ impl Link<'_> {
         match self.client.manifest(known)? {
             Some(envelope) => self.take(known, &envelope, state_file),
             None => Ok(()),
+        }
+    }
+
+    /// Asks the writer for ticket keys when it is time. Without them players resume at this
+    /// appliance only, so that a failure is not worth more than a line at level debug.
+    fn renew_ticket_keys(&mut self) {
+        let now = self.shared.now();
+        if self.state_file.is_none() || now < self.tickets_at {
+            return;
+        }
+        match self.client.ticket_keys() {
+            Ok(keys) => {
+                self.shared.config.tickets.install(&keys);
+                self.tickets_at = now + TICKETS_EVERY;
+            }
+            Err(error) => {
+                tracing::debug!(%error, "no keys for the site's session tickets");
+                self.tickets_at = now + TICKETS_RETRY;
+            }
         }
     }
 
@@ -289,7 +332,7 @@ impl Link<'_> {
     fn report(&mut self) -> Report {
         let shared = self.shared;
         let about = &shared.config.about;
-        let uptime = shared.now().since(model::units::Instant(0));
+        let uptime = shared.now().since(Instant(0));
         self.sequence += 1;
         let totals = Totals {
             at: uptime,
@@ -316,6 +359,23 @@ impl Link<'_> {
             errors: errors(shared),
         }
     }
+}
+
+fn ticket_key(told: &v1::identity::TicketKey) -> Option<TicketKey> {
+    let number = |hex: &str| {
+        let whole = hex.len() == 32 && hex.bytes().all(|byte| byte.is_ascii_hexdigit());
+        u128::from_str_radix(hex, 16).ok().filter(|_| whole)
+    };
+    let (high, low) = told.secret.split_at_checked(32)?;
+    let mut secret = [0; 32];
+    secret[..16].copy_from_slice(&number(high)?.to_be_bytes());
+    secret[16..].copy_from_slice(&number(low)?.to_be_bytes());
+    Some(TicketKey {
+        name: number(&told.name)?.to_be_bytes(),
+        secret,
+        begins: UnixSeconds(told.begins_unix_s),
+        ends: UnixSeconds(told.ends_unix_s),
+    })
 }
 
 fn load(shared: &Shared, totals: &Totals, previous: &Totals) -> v1::report::Load {

@@ -37,6 +37,12 @@ serve_counters! {
     open: |c| c.open,
     /// Connections that timed out.
     timed_out: |c| c.timed_out,
+    /// Handshakes closed for later ones.
+    let_go_handshakes: |c| c.let_go_handshakes,
+    /// Quiet connections closed for others.
+    let_go_quiet: |c| c.let_go_quiet,
+    /// Slow connections closed for others.
+    let_go_slow: |c| c.let_go_slow,
     /// Responses with 2xx.
     responses_2xx: |c| c.responses[0],
     /// Responses with 3xx.

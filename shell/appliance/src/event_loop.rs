@@ -45,6 +45,9 @@ const HEAD_LEN_MAX: usize = 4096;
 const SPARE_MAX: usize = 256;
 /// How often the thread's CPU time is asked for: a system call, so not every turn.
 const CPU_EVERY: Nanos = Nanos::millis(100);
+/// Handshakes begun in a turn in which nothing else was to do, and in one in which something was.
+/// Each costs as much as sealing a megabyte, so that many at once would make viewers wait.
+const HELLOS_MAX: [usize; 2] = [8, 1];
 /// What opening a file says where there is none (ENOENT).
 const NO_SUCH_FILE: i32 = rustix::io::Errno::NOENT.raw_os_error();
 /// The mailbox's bell; no connection has this name.
@@ -114,6 +117,10 @@ struct EventLoop {
     log: Option<Lines>,
     report: Box<dyn FnMut(Finding) + Send>,
     follow: VecDeque<Follow>,
+    /// Connections whose first bytes have come, and wait for a turn: those that are served go
+    /// first. The last to come is the next, since with more of them than there is time for, it is
+    /// better that some are not kept waiting than that all are; the worker lets go of the first.
+    hellos: VecDeque<ConnectionId>,
     /// Sealed records on their way to the kernel; hot.
     scratch: Vec<u8>,
     incoming: Vec<u8>,
@@ -156,6 +163,7 @@ impl EventLoop {
             log: setup.log,
             report: setup.report,
             follow: VecDeque::new(),
+            hellos: VecDeque::new(),
             scratch: vec![0; scratch_len],
             incoming: vec![0; RECEIVE_LEN],
             plain: Vec::with_capacity(RECEIVE_LEN),
@@ -173,13 +181,18 @@ impl EventLoop {
         let mut completions = Vec::with_capacity(COMPLETIONS_MAX);
         while !self.worker.is_stopped() {
             let wait = self.worker.deadline().since(self.clock.now().instant);
-            self.ring.turn(Wait::For(wait.max(Nanos(1))), COMPLETIONS_MAX, &mut completions)?;
+            let hurry = !self.hellos.is_empty();
+            let wait = if hurry { Wait::No } else { Wait::For(wait.max(Nanos(1))) };
+            self.ring.turn(wait, COMPLETIONS_MAX, &mut completions)?;
+            let busy = usize::from(!completions.is_empty());
             for completion in completions.drain(..) {
                 self.completed(completion);
             }
+            self.begin_handshakes(HELLOS_MAX[busy]);
             let now = self.clock.now();
             if self.worker.deadline() <= now.instant {
                 self.event(Event::Tick);
+                self.sockets.iter_mut().flatten().for_each(Socket::look);
                 while let Some(token) = self.not_accepting.pop() {
                     let index = usize::try_from(token.0).expect("a listener's index");
                     self.ring.accept(self.listeners[index].socket.as_fd(), token);
@@ -253,7 +266,9 @@ impl EventLoop {
         while let Some(action) = self.worker.poll() {
             match action {
                 Action::Receive { connection } => self.receive(connection),
-                Action::Send { connection, head, body } => self.send(connection, head, &body),
+                Action::Send { connection, head, body, more } => {
+                    self.send(connection, head, &body, more);
+                }
                 Action::Open { slot, drive, file } => self.open(slot, drive, &file.0),
                 Action::CloseFile { slot } => self.ring.close_file(slot),
                 Action::Read { buffer, slot, offset, len } => {
@@ -295,18 +310,9 @@ impl EventLoop {
             }
         };
         let _ = rustix::net::sockopt::set_tcp_nodelay(&fd, true);
-        let transport = if self.listeners[index].secure {
-            match self.acceptor.accept() {
-                Ok(handshake) => Transport::Handshake(Some(Box::new(handshake))),
-                Err(error) => {
-                    tracing::error!(%error, "no handshake can begin");
-                    return;
-                }
-            }
-        } else {
-            Transport::Plain
-        };
-        let plain = matches!(transport, Transport::Plain);
+        let plain = !self.listeners[index].secure;
+        // What a handshake needs is made when its first bytes come: silence costs a socket.
+        let transport = if plain { Transport::Plain } else { Transport::Handshake(None) };
         let id = self.place(fd, transport);
         self.event(Event::Accepted { connection: id });
         if plain {
@@ -357,6 +363,47 @@ impl EventLoop {
             self.forget_if_idle(id);
             return;
         }
+        match socket.transport {
+            Transport::Handshake(None) => self.hellos.push_back(id),
+            Transport::Plain | Transport::Handshake(_) | Transport::Secure(_) => self.take_in(id),
+        }
+    }
+
+    /// Begins up to `most` handshakes, the last to come first. Those closed meanwhile cost nothing.
+    fn begin_handshakes(&mut self, most: usize) {
+        let mut begun = 0;
+        while begun < most
+            && let Some(id) = self.hellos.pop_back()
+        {
+            let Some(socket) = socket_of(&mut self.sockets, id) else { continue };
+            if socket.closing {
+                continue;
+            }
+            match self.acceptor.accept() {
+                Ok(handshake) => {
+                    socket.transport = Transport::Handshake(Some(Box::new(handshake)));
+                }
+                Err(error) => {
+                    tracing::error!(%error, "no handshake can begin");
+                    self.event(Event::Ended { connection: id });
+                    continue;
+                }
+            }
+            begun += 1;
+            self.take_in(id);
+        }
+        // The worker lets go of those that came first, so that is where names of nobody gather.
+        while let Some(id) = self.hellos.front()
+            && socket_of(&mut self.sockets, *id).is_none_or(|socket| socket.closing)
+        {
+            self.hellos.pop_front();
+        }
+    }
+
+    /// Takes what the socket has.
+    fn take_in(&mut self, id: ConnectionId) {
+        let Some(socket) = socket_of(&mut self.sockets, id) else { return };
+        socket.busy = true;
         let len = match socket.receive(&mut self.incoming) {
             Incoming::Bytes(len) => len,
             Incoming::Nothing => return self.poll_socket(id),
@@ -409,7 +456,7 @@ impl EventLoop {
     fn send_flight(&mut self, id: ConnectionId) -> bool {
         let Some(socket) = socket_of(&mut self.sockets, id) else { return false };
         self.flight.is_empty()
-            || matches!(socket.send_now(&self.flight), Ok(len) if len == self.flight.len())
+            || matches!(socket.send_now(&self.flight, false), Ok(len) if len == self.flight.len())
     }
 
     /// Opens the whole records among what was received and hands their content on.
@@ -441,7 +488,7 @@ impl EventLoop {
                 if let (Transport::Secure(session), false) = (&mut socket.transport, socket.sending)
                 {
                     let len = session.alert(alert, &mut self.scratch);
-                    let _ = socket.send_now(&self.scratch[..len]);
+                    let _ = socket.send_now(&self.scratch[..len], false);
                 }
                 self.event(Event::Ended { connection: id });
             }
@@ -464,8 +511,9 @@ impl EventLoop {
     }
 
     /// Seals and sends; what the kernel does not take at once goes to the ring.
-    fn send(&mut self, id: ConnectionId, head: bool, body: &Body) {
+    fn send(&mut self, id: ConnectionId, head: bool, body: &Body, more: bool) {
         let Some(socket) = socket_of(&mut self.sockets, id) else { return };
+        socket.busy = true;
         let head: &[u8] = if head { self.worker.head(id) } else { &[] };
         assert!(head.len() <= HEAD_LEN_MAX, "response heads are bounded where they are made");
         let body: &[u8] = match body {
@@ -488,7 +536,7 @@ impl EventLoop {
         if self.ablation.sending != Sending::AtOnce {
             return self.send_by_ring(id, len);
         }
-        match socket.send_now(&self.scratch[..len]) {
+        match socket.send_now(&self.scratch[..len], more) {
             Ok(taken) if taken == len => self.follow.push_back(Follow::Sent(id)),
             Ok(taken) => {
                 let mut rest = self.spare.pop().unwrap_or_default();

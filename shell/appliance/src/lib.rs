@@ -43,6 +43,7 @@ pub mod ablation;
 mod adopt;
 pub mod agent_link;
 mod audit;
+pub mod certificate;
 pub mod clock;
 pub mod config;
 pub mod confine;

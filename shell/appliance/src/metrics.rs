@@ -46,6 +46,24 @@ const ROWS: &[Row] = &[
         "Connections closed without progress.",
         |s| &s.timed_out,
     ),
+    row(
+        "handshakes_let_go_total",
+        Kind::Counter,
+        "Handshakes closed for later ones, more than handshakes_max being under way.",
+        |s| &s.let_go_handshakes,
+    ),
+    row(
+        "connections_let_go_quiet_total",
+        Kind::Counter,
+        "Connections closed for others, quiet for longest.",
+        |s| &s.let_go_quiet,
+    ),
+    row(
+        "connections_let_go_slow_total",
+        Kind::Counter,
+        "Connections closed for others, slowest to take what was sent.",
+        |s| &s.let_go_slow,
+    ),
     row("connections", Kind::Gauge, "Connections open.", |s| &s.open),
     row("responses_2xx_total", Kind::Counter, "Responses with 200, 204 or 206.", |s| {
         &s.responses_2xx
@@ -202,6 +220,9 @@ mod tests {
             hot_bytes: 19,
             hot_kept: 20,
             hot_blocks: 21,
+            let_go_handshakes: 23,
+            let_go_quiet: 24,
+            let_go_slow: 25,
         };
         let shared = Arc::new(ServeCounters::default());
         shared.store(&counters);

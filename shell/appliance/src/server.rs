@@ -24,6 +24,7 @@ use tls::Acceptor;
 use worker::Fault;
 
 use crate::ablation::Ablation;
+use crate::certificate::Reload;
 use crate::config::Settings;
 use crate::confine::{Grants, close_rings, confine, drop_privileges};
 use crate::counters::ServeCounters;
@@ -60,6 +61,9 @@ pub fn serve(settings: &Settings) -> anyhow::Result<()> {
     for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
         signal_hook::flag::register(signal, stop.clone()).context("cannot catch signals")?;
     }
+    let hup = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(signal_hook::consts::SIGHUP, hup.clone())
+        .context("cannot catch signals")?;
     raise_descriptor_limit(settings)?;
     // All workers' read buffers are pinned, and the hot blocks are in such.
     let config = worker_config(settings, hot::blocks(settings)?);
@@ -69,9 +73,7 @@ pub fn serve(settings: &Settings) -> anyhow::Result<()> {
     let ring_is_made = give_away(settings)?;
     let credentials = member::load(&settings.state, &settings.name)?;
     let acceptor = Acceptor::from_pem_files(&settings.certificate, &settings.key)?;
-    if settings.ablation != Ablation::default() {
-        tracing::warn!("[ablation] is for measurements: take it out of the configuration");
-    }
+    let mut reload = Reload::new(acceptor.clone(), &settings.certificate, &settings.key);
     let (fault_sender, faults) = sync_channel(FAULTS_MAX);
     let counters: Vec<Arc<ServeCounters>> = (0..settings.workers).map(|_| Arc::default()).collect();
     let (logs, log_thread) = start_request_log(settings, ring_is_made)?;
@@ -87,7 +89,7 @@ pub fn serve(settings: &Settings) -> anyhow::Result<()> {
         }
     };
     let mut storage = Storage::start(
-        storage_config(settings, credentials, machine),
+        storage_config(settings, credentials, machine, acceptor.tickets().clone()),
         peers,
         sink,
         serve_counters.clone(),
@@ -108,7 +110,13 @@ pub fn serve(settings: &Settings) -> anyhow::Result<()> {
     if let Some(socket) = &settings.agent_socket {
         agent_link::start(socket.clone(), note_sender).context("cannot start a thread")?;
     }
-    watch(&stop, &faults, &notes, &workers, &storage, &rows)?;
+    let mut each_second = || {
+        reload.look(hup.swap(false, Ordering::Relaxed));
+        let certificate = certificate_rows(&reload);
+        let all = metric_rows(&storage).into_iter().chain(certificate).collect();
+        *rows.lock().unwrap_or_else(PoisonError::into_inner) = all;
+    };
+    watch(&stop, &faults, &notes, &workers, &storage, &mut each_second)?;
     tracing::info!("stopping");
     serve_counters.draining.store(true, Ordering::Relaxed);
     let result = stop_workers(workers, settings.stop_within);
@@ -123,6 +131,7 @@ fn storage_config(
     settings: &Settings,
     credentials: Credentials,
     machine: String,
+    tickets: Arc<tls::Tickets>,
 ) -> storage::Config {
     storage::Config {
         appliance: settings.name.clone(),
@@ -143,6 +152,7 @@ fn storage_config(
         },
         small_budget: settings.small_objects_max,
         scrub_rate: Some(settings.scrub_rate).filter(|rate| rate.0 != 0),
+        tickets,
         about: storage::About {
             software: env!("CARGO_PKG_VERSION").to_owned(),
             base_url: settings.base_url.clone(),
@@ -161,6 +171,7 @@ fn worker_config(settings: &Settings, hot_blocks: u16) -> worker::Config {
     let transfers_max = share(settings.transfers_max);
     worker::Config {
         connections_max: share(settings.connections_max),
+        handshakes_max: share(settings.handshakes_max),
         transfers_max,
         buffers: hot::read_buffers(settings),
         hot_blocks,
@@ -201,6 +212,9 @@ fn start_workers(
     logs: Vec<Lines>,
 ) -> anyhow::Result<Vec<WorkerThread>> {
     let mut logs = logs.into_iter();
+    if settings.ablation != Ablation::default() {
+        tracing::warn!("[ablation] is for measurements: take it out of the configuration");
+    }
     let mut workers = Vec::new();
     for (index, counters) in counters.iter().enumerate() {
         let (letters, mailbox) = mailbox().context("cannot make a mailbox")?;
@@ -317,7 +331,7 @@ fn watch(
     notes: &Receiver<String>,
     workers: &[WorkerThread],
     storage: &StorageHandle,
-    rows: &MetricRows,
+    each_second: &mut dyn FnMut(),
 ) -> anyhow::Result<()> {
     let mut rows_at = Instant::now();
     while !stop.load(Ordering::Relaxed) {
@@ -337,7 +351,7 @@ fn watch(
         }
         if Duration::from_secs(1) <= rows_at.elapsed() {
             rows_at = Instant::now();
-            *rows.lock().unwrap_or_else(PoisonError::into_inner) = metric_rows(storage);
+            each_second();
         }
     }
     Ok(())
@@ -349,12 +363,22 @@ fn handle_fault(storage: &StorageHandle, drive: DriveIndex, object: ObjectId, fa
     storage.read_failed(drive, object, errno);
 }
 
+/// Whole numbers up to 2^53 are exact in Prometheus's format, which knows no other.
+#[expect(clippy::as_conversions, reason = "u64 to f64 has no other way; rounding is fine here")]
+fn number(value: u64) -> f64 {
+    value as f64
+}
+
+fn certificate_rows(reload: &Reload) -> [(String, f64, &'static str); 3] {
+    [
+        ("certificate_seconds_left", "Until the viewers' certificate ends.", reload.seconds_left()),
+        ("certificate_reloads", "Times that a new one was taken up.", reload.reloads),
+        ("certificate_reload_failures", "Times that its files were no good.", reload.failures),
+    ]
+    .map(|(name, help, value)| (name.to_owned(), number(value), help))
+}
+
 fn metric_rows(storage: &StorageHandle) -> Vec<(String, f64, &'static str)> {
-    /// Whole numbers up to 2^53 are exact in Prometheus's format, which knows no other.
-    #[expect(clippy::as_conversions, reason = "u64 to f64 has no other way; rounding is fine here")]
-    fn number(value: u64) -> f64 {
-        value as f64
-    }
     let drives = storage.drives();
     let fill = storage.fill();
     let integrity = storage.integrity();

@@ -750,6 +750,7 @@ mod tests {
             },
             small_budget: Bytes::kib(100),
             scrub_rate: None,
+            tickets: tls::Tickets::new(|| UnixSeconds(0)),
             about: About::default(),
         };
         Shared::new(config, Arc::new(own), Vec::new(), Box::new(|_| {}), Arc::default())

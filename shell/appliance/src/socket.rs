@@ -25,6 +25,8 @@ pub(crate) struct Socket {
     pub(crate) polling: bool,
     /// The ring sends on it.
     pub(crate) sending: bool,
+    /// Something came or went since the last look (`Socket::look`).
+    pub(crate) busy: bool,
     /// The worker closed it: it goes when the ring is done with it.
     pub(crate) closing: bool,
 }
@@ -34,7 +36,7 @@ pub(crate) struct Socket {
 pub(crate) enum Transport {
     /// As it is: the loopback listener for demonstrations.
     Plain,
-    /// Not yet. Empty only while the handshake is being worked on.
+    /// Not yet. Empty before the client's first bytes, and while the handshake is being worked on.
     Handshake(Option<Box<Handshake>>),
     /// Sealed.
     Secure(Box<Session>),
@@ -62,7 +64,17 @@ impl Socket {
             peer_closed: false,
             polling: false,
             sending: false,
+            busy: true,
             closing: false,
+        }
+    }
+
+    /// Once a second: what nothing came to and nothing went from in between can rest.
+    pub(crate) fn look(&mut self) {
+        if !std::mem::replace(&mut self.busy, false)
+            && let Transport::Secure(session) = &mut self.transport
+        {
+            session.rest();
         }
     }
 
@@ -76,9 +88,12 @@ impl Socket {
         }
     }
 
-    /// Sends as much as the kernel takes at once.
-    pub(crate) fn send_now(&self, bytes: &[u8]) -> io::Result<usize> {
-        match rustix::net::send(&self.fd, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+    /// Sends as much as the kernel takes at once. With `more` to come soon, the last bytes may wait
+    /// to fill a packet (a chunk of 256 KiB sealed is four of the largest and a crumb).
+    pub(crate) fn send_now(&self, bytes: &[u8], more: bool) -> io::Result<usize> {
+        let mut flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        flags.set(SendFlags::MORE, more);
+        match rustix::net::send(&self.fd, bytes, flags) {
             Ok(len) => Ok(len),
             Err(Errno::AGAIN | Errno::INTR) => Ok(0),
             Err(error) => Err(error.into()),
@@ -94,7 +109,7 @@ impl Socket {
             Ending::Graceful => {
                 if let (Transport::Secure(session), false) = (&mut self.transport, self.sending) {
                     let len = session.close_notify(scratch);
-                    let _ = self.send_now(&scratch[..len]);
+                    let _ = self.send_now(&scratch[..len], false);
                 }
                 let _ = rustix::net::shutdown(&self.fd, Shutdown::Write);
                 for _ in 0..DISCARDS_MAX {

@@ -66,6 +66,8 @@ pub struct Config {
     pub small_budget: Bytes,
     /// How fast each drive is scrubbed; none for not at all.
     pub scrub_rate: Option<BitsPerSecond>,
+    /// Gets the keys of the site's session tickets, where there is a control.
+    pub tickets: Arc<tls::Tickets>,
     /// What the report says of this process.
     pub about: About,
 }

@@ -39,6 +39,7 @@ const COUNTED: usize = 1000;
 fn config() -> Config {
     Config {
         connections_max: 64,
+        handshakes_max: 16,
         transfers_max: 16,
         buffers: 8,
         hot_blocks: HOT_BLOCKS,

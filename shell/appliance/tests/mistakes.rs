@@ -41,6 +41,11 @@ fn each_mistake_in_a_configuration_is_named_with_what_would_be_right() {
         ("workers = 1", "wrokers = 1", &["wrokers", "line 7", "workers"][..]),
         ("workers = 1", "workers = \"one\"", &["line 7", "a whole number is wanted"]),
         ("workers = 1", "workers = 0", &["[serve] workers"]),
+        (
+            "workers = 1",
+            "workers = 2\nhandshakes_max = 1",
+            &["[serve] handshakes_max", "between 2 and"],
+        ),
         ("workers = 1", "idle_timeout = \"5\"", &["needs a unit", "250 ms"]),
         ("workers = 1", "idle_timeout = \"5 parsecs\"", &["parsecs"]),
         ("workers = 1", "head_max = \"8 s\"", &["line 7", "MiB"]),

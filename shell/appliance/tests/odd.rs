@@ -77,6 +77,7 @@ fn every_odd_request_is_answered_as_the_table_says() {
 fn config() -> Config {
     Config {
         connections_max: 64,
+        handshakes_max: 16,
         transfers_max: 16,
         buffers: 8,
         hot_blocks: 0,

@@ -22,7 +22,8 @@ use model::id::{Generation, ObjectId};
 use model::manifest::{AssetVersion, File, Manifest, TokenKey};
 use model::units::{Bytes, Nanos, UnixSeconds};
 use playback::token::{Grant, Scope, Session, SigningInput, assemble};
-use rustls::pki_types::{PrivateKeyDer, ServerName};
+use rustls::client::Resumption;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use tls::Acceptor;
 use worker::{Config, Update};
@@ -40,7 +41,8 @@ struct Served {
     content: Vec<u8>,
     /// Blocks that were given to be verified.
     sampled: Arc<Mutex<Vec<Sample>>>,
-    _directory: tempfile::TempDir,
+    acceptor: Acceptor,
+    directory: tempfile::TempDir,
 }
 
 fn serve() -> Served {
@@ -56,14 +58,7 @@ fn serve_without(ablation: Ablation) -> Served {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
     let acceptor = Acceptor::new(vec![made.cert.der().clone()], key).unwrap();
-    let mut roots = RootCertStore::empty();
-    roots.add(made.cert.der().clone()).unwrap();
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let client = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_root_certificates(roots)
-        .with_no_client_auth();
+    let client = trusting(made.cert.der());
 
     let listeners = [true, false].map(|secure| {
         let socket = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -76,7 +71,7 @@ fn serve_without(ablation: Ablation) -> Served {
     let samples = sampled.clone();
     let setup = Setup {
         config: config(),
-        acceptor,
+        acceptor: acceptor.clone(),
         drives: vec![Some(OwnedFd::from(std::fs::File::open(directory.path()).unwrap()))],
         mailbox: letters,
         counters: counters.clone(),
@@ -91,7 +86,6 @@ fn serve_without(ablation: Ablation) -> Served {
     let thread = std::thread::spawn(move || event_loop::run(setup));
     let path = publish(&sender);
     sender.send(Letter::Listen(vec![first, second]));
-    let client = Arc::new(client);
     Served {
         secure,
         plain,
@@ -102,13 +96,28 @@ fn serve_without(ablation: Ablation) -> Served {
         path,
         content,
         sampled,
-        _directory: directory,
+        acceptor,
+        directory,
     }
+}
+
+/// A client that believes this certificate and no other.
+fn trusting(certificate: &CertificateDer<'static>) -> Arc<ClientConfig> {
+    let mut roots = RootCertStore::empty();
+    roots.add(certificate.clone()).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Arc::new(config)
 }
 
 fn config() -> Config {
     Config {
         connections_max: 64,
+        handshakes_max: 16,
         transfers_max: 16,
         buffers: 8,
         hot_blocks: 0,
@@ -158,8 +167,12 @@ fn publish(sender: &Sender) -> String {
 
 impl Served {
     fn connect(&self) -> StreamOwned<ClientConnection, TcpStream> {
+        self.connect_as(&self.client)
+    }
+
+    fn connect_as(&self, config: &Arc<ClientConfig>) -> StreamOwned<ClientConnection, TcpStream> {
         let name = ServerName::try_from("localhost").unwrap();
-        let connection = ClientConnection::new(self.client.clone(), name).unwrap();
+        let connection = ClientConnection::new(config.clone(), name).unwrap();
         let socket = TcpStream::connect(self.secure).unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         StreamOwned::new(connection, socket)
@@ -324,4 +337,96 @@ fn what_is_not_tls_gets_an_alert_and_what_is_not_http_a_400() {
     let mut rest = Vec::new();
     stream.read_to_end(&mut rest).unwrap();
     served.stop();
+}
+
+#[test]
+fn a_new_certificate_is_shown_to_newcomers_while_a_transfer_goes_on() {
+    let served = serve();
+    let mut before = served.connect();
+    let all: String = (0..4).map(|_| served.request(0, LEN - 1)).collect();
+    before.write_all(all.as_bytes()).unwrap();
+    let (_, body) = response(&mut before, LEN);
+    assert!(body == served.content);
+
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let [chain, key] = ["c.pem", "k.pem"].map(|name| served.directory.path().join(name));
+    std::fs::write(&chain, made.cert.pem()).unwrap();
+    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    served.acceptor.reload(&chain, &key).unwrap();
+    // The other three responses are more than sockets hold: this one is under way.
+    let mut after = served.connect_as(&trusting(made.cert.der()));
+    after.write_all(served.request(7, 77).as_bytes()).unwrap();
+    assert!(response(&mut after, 71).1 == served.content[7..=77]);
+    let mut anew = ClientConfig::clone(&served.client);
+    anew.resumption = Resumption::disabled();
+    let mut old = served.connect_as(&Arc::new(anew));
+    assert!(old.write_all(b"GET").is_err(), "what was shown before is not shown any more");
+    for _ in 1..4 {
+        assert!(response(&mut before, LEN).1 == served.content);
+    }
+    served.stop();
+}
+
+#[test]
+fn handshakes_that_go_no_further_keep_no_player_out() {
+    let served = serve();
+    let mut player = served.connect();
+    player.write_all(served.request(0, 9).as_bytes()).unwrap();
+    let _ = response(&mut player, 10);
+    let name = ServerName::try_from("localhost").unwrap();
+    let mut hello = Vec::new();
+    let mut connection = ClientConnection::new(served.client.clone(), name).unwrap();
+    connection.write_tls(&mut hello).unwrap();
+    let held: Vec<TcpStream> = (0..60)
+        .map(|n| {
+            let mut socket = TcpStream::connect(served.secure).unwrap();
+            // Some say nothing at all.
+            socket.write_all(if n % 3 == 0 { b"" } else { &hello }).unwrap();
+            socket
+        })
+        .collect();
+    let mut newcomer = served.connect();
+    newcomer.write_all(served.request(5, 50_000).as_bytes()).unwrap();
+    assert!(response(&mut newcomer, 49_996).1 == served.content[5..=50_000]);
+    player.write_all(served.request(1, 2).as_bytes()).unwrap();
+    assert!(response(&mut player, 2).1 == served.content[1..=2], "who is in stays in");
+    // 62 came, two are players, and sixteen may shake hands at once.
+    let let_go = || served.counters.let_go_handshakes.load(Ordering::Relaxed);
+    wait("the others to be let go", || let_go() == 60 - 15);
+    drop(held);
+    served.stop();
+}
+
+#[test]
+fn clients_that_take_nothing_give_their_turn_to_one_that_does() {
+    let served = serve();
+    let slow: Vec<TcpStream> = (0..20)
+        .map(|_| {
+            let mut socket = TcpStream::connect(served.plain).unwrap();
+            let all: String = (0..6).map(|_| served.request(0, LEN - 1)).collect();
+            socket.write_all(all.as_bytes()).unwrap();
+            socket
+        })
+        .collect();
+    // Sixteen may transfer at once, and four wait for those that take nothing.
+    let let_go = || served.counters.let_go_slow.load(Ordering::Relaxed);
+    wait("four to be let go", || 4 <= let_go());
+    let began = Instant::now();
+    let mut quick = served.connect();
+    quick.write_all(served.request(5, 600_000).as_bytes()).unwrap();
+    assert!(response(&mut quick, 599_996).1 == served.content[5..=600_000]);
+    let took = began.elapsed();
+    assert!(took < Duration::from_secs(10), "without, it is 30 s until one is given up: {took:?}");
+    assert!((4..=20).contains(&let_go()), "{} let go for those that waited", let_go());
+    drop(slow);
+    served.stop();
+}
+
+/// Waits for something that must come; 20 s is far more than it takes.
+fn wait(what: &str, mut done: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !done() {
+        assert!(began.elapsed() < Duration::from_secs(20), "waited in vain for {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }

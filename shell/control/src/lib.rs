@@ -30,6 +30,7 @@ pub mod secret_file;
 pub mod serve;
 pub mod store;
 mod tick;
+mod tickets;
 pub mod writer;
 
 pub use front::{EnrolFrontError, enrol_front};

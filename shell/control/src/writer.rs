@@ -46,6 +46,7 @@ use crate::own::Own;
 use crate::secret_file::SecretError;
 use crate::store::{Store, StoreError};
 use crate::tick;
+use crate::tickets::TicketKeys;
 pub(crate) use following::Front;
 pub(crate) use replication::ReplicaError;
 use replication::Replication;
@@ -71,6 +72,8 @@ pub struct Control {
     pub(crate) attempts: Mutex<Attempts>,
     pub(crate) store: Own<Store>,
     pub(crate) buckets: Own<Buckets>,
+    /// Of the session tickets of appliances; in memory only.
+    pub(crate) ticket_keys: TicketKeys,
     pub(crate) clock: Clock,
     pub(crate) metrics: Metrics,
     pub(crate) requests: Arc<Semaphore>,
@@ -307,6 +310,7 @@ impl Control {
             config,
             store: parts.store,
             buckets: parts.buckets,
+            ticket_keys: TicketKeys::default(),
             clock: parts.clock,
         }))
     }

@@ -19,10 +19,29 @@ use seal::{ContentType, HEADER_LEN, TAIL_LEN};
 const TAG_LEN: usize = 16;
 
 /// A traffic key with its IV.
-#[derive(Debug)]
 pub(crate) struct Key {
-    context: NonNull<EVP_AEAD_CTX>,
+    /// What aws-lc makes of the key: 600 bytes, which a connection that rests does without.
+    context: Option<NonNull<EVP_AEAD_CTX>>,
     iv: [u8; 12],
+    cipher: Cipher,
+    /// The key, of which the cipher takes as much as it needs.
+    bytes: [u8; KEY_LEN_MAX],
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cipher {
+    Aes128,
+    Aes256,
+    Chacha20,
+}
+
+/// Of AES-256 and ChaCha20.
+const KEY_LEN_MAX: usize = 32;
+
+impl std::fmt::Debug for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Key").field("cipher", &self.cipher).finish_non_exhaustive()
+    }
 }
 
 // SAFETY: the context is owned, has no thread affinity, and is not changed by sealing or opening.
@@ -31,24 +50,52 @@ unsafe impl Send for Key {}
 impl Key {
     /// The key of one direction.
     pub(crate) fn new(secrets: &ConnectionTrafficSecrets) -> Self {
+        let (cipher, key, iv) = match secrets {
+            ConnectionTrafficSecrets::Aes128Gcm { key, iv } => (Cipher::Aes128, key, iv),
+            ConnectionTrafficSecrets::Aes256Gcm { key, iv } => (Cipher::Aes256, key, iv),
+            ConnectionTrafficSecrets::Chacha20Poly1305 { key, iv } => (Cipher::Chacha20, key, iv),
+            _ => unreachable!("the acceptor offers three ciphers"),
+        };
+        let iv = iv.as_ref().try_into().expect("every TLS 1.3 IV has 12 bytes");
+        let mut bytes = [0; KEY_LEN_MAX];
+        bytes[..key.as_ref().len()].copy_from_slice(key.as_ref());
+        let mut made = Self { context: None, iv, cipher, bytes };
+        made.wake();
+        made
+    }
+
+    /// Gives back what `wake` makes again.
+    pub(crate) fn rest(&mut self) {
+        if let Some(context) = self.context.take() {
+            // SAFETY: made by EVP_AEAD_CTX_new, freed once; wipes the key.
+            unsafe { EVP_AEAD_CTX_free(context.as_ptr()) };
+        }
+    }
+
+    /// To be called before sealing or opening.
+    pub(crate) fn wake(&mut self) {
+        if self.context.is_some() {
+            return;
+        }
         // SAFETY: returns the address of a static table; takes nothing.
         let aes_128 = unsafe { EVP_aead_aes_128_gcm() };
         // SAFETY: as above.
         let aes_256 = unsafe { EVP_aead_aes_256_gcm() };
         // SAFETY: as above.
         let chacha20 = unsafe { EVP_aead_chacha20_poly1305() };
-        let (algorithm, key, iv) = match secrets {
-            ConnectionTrafficSecrets::Aes128Gcm { key, iv } => (aes_128, key, iv),
-            ConnectionTrafficSecrets::Aes256Gcm { key, iv } => (aes_256, key, iv),
-            ConnectionTrafficSecrets::Chacha20Poly1305 { key, iv } => (chacha20, key, iv),
-            _ => unreachable!("the acceptor offers three ciphers"),
+        let (algorithm, key) = match self.cipher {
+            Cipher::Aes128 => (aes_128, &self.bytes[..16]),
+            Cipher::Aes256 => (aes_256, &self.bytes[..]),
+            Cipher::Chacha20 => (chacha20, &self.bytes[..]),
         };
-        let key = key.as_ref();
         // SAFETY: `key` is `key.len()` readable bytes, copied into the new context.
         let context = unsafe { EVP_AEAD_CTX_new(algorithm, key.as_ptr(), key.len(), TAG_LEN) };
         let context = NonNull::new(context).expect("a key of the cipher's own length is accepted");
-        let iv = iv.as_ref().try_into().expect("every TLS 1.3 IV has 12 bytes");
-        Self { context, iv }
+        self.context = Some(context);
+    }
+
+    fn context(&self) -> *const EVP_AEAD_CTX {
+        self.context.expect("it was woken before").as_ptr()
     }
 
     /// Seals `plain` as record `sequence` into `record`, which is exactly as long as the record.
@@ -65,7 +112,7 @@ impl Key {
         // and does not overlap it (one is borrowed mutably); `tail` holds the type and the tag.
         let ok = unsafe {
             EVP_AEAD_CTX_seal_scatter(
-                self.context.as_ptr(),
+                self.context(),
                 body.as_mut_ptr(),
                 tail.as_mut_ptr(),
                 &raw mut tail_len,
@@ -95,7 +142,7 @@ impl Key {
         // input at the same address) is allowed by EVP_AEAD_CTX_open_gather.
         let ok = unsafe {
             EVP_AEAD_CTX_open_gather(
-                self.context.as_ptr(),
+                self.context(),
                 address,
                 nonce.as_ptr(),
                 nonce.len(),
@@ -113,7 +160,9 @@ impl Key {
 
 impl Drop for Key {
     fn drop(&mut self) {
-        // SAFETY: made by EVP_AEAD_CTX_new, freed once; wipes the key.
-        unsafe { EVP_AEAD_CTX_free(self.context.as_ptr()) };
+        self.rest();
+        self.bytes.fill(0);
+        // So that it is done though nobody reads it any more.
+        std::hint::black_box(&self.bytes);
     }
 }

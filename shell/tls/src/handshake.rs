@@ -1,19 +1,24 @@
 //! From a fresh connection to a session.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::SystemTime;
 
+use model::units::UnixSeconds;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::UnbufferedServerConnection;
+use rustls::server::{ProducesTickets, UnbufferedServerConnection};
 use rustls::unbuffered::{ConnectionState, EncodeError, EncodeTlsData};
 use rustls::{ServerConfig, version};
 
 use crate::TlsError;
 use crate::session::Session;
+use crate::tickets::Tickets;
 
-/// Handshake bytes that a client may send. A hello with a post-quantum share has about 2 KiB.
-const HANDSHAKE_LEN_MAX: usize = 65_536;
+/// Bytes that a client may send until its handshake is over: a hello with a post-quantum share and
+/// a ticket, about 2 KiB, and one receive of the shell with requests behind the last flight. This
+/// bounds what a handshake under way can hold in memory.
+const HANDSHAKE_LEN_MAX: usize = 40 * 1024;
 
 /// Why a certificate or key cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -38,15 +43,81 @@ pub enum CertificateError {
     },
 }
 
-/// Makes handshakes. Cheap to clone; all workers share one, so that tickets work on each.
+/// Makes handshakes. Cheap to clone; all workers share one, its certificate and its tickets.
 #[derive(Clone, Debug)]
 pub struct Acceptor {
+    shown: Arc<RwLock<Shown>>,
+    tickets: Arc<Tickets>,
+}
+
+/// What new connections are shown.
+#[derive(Clone, Debug)]
+struct Shown {
     config: Arc<ServerConfig>,
+    ends: UnixSeconds,
 }
 
 impl Acceptor {
-    /// From PEM files: the certificate chain, leaf first, and its key.
+    /// From PEM files: the certificate chain, leaf first, and its key. Tickets have keys of this
+    /// process until it is given others.
     pub fn from_pem_files(certificate: &Path, key: &Path) -> Result<Self, CertificateError> {
+        let tickets = Tickets::new(wall);
+        let shown = Shown::from_pem_files(certificate, key, &tickets)?;
+        Ok(Self { shown: Arc::new(RwLock::new(shown)), tickets })
+    }
+
+    /// From a parsed chain and key.
+    pub fn new(
+        chain: Vec<CertificateDer<'static>>,
+        key: PrivateKeyDer<'static>,
+    ) -> Result<Self, rustls::Error> {
+        Self::with_tickets(chain, key, Tickets::new(wall))
+    }
+
+    /// The same with these tickets.
+    pub fn with_tickets(
+        chain: Vec<CertificateDer<'static>>,
+        key: PrivateKeyDer<'static>,
+        tickets: Arc<Tickets>,
+    ) -> Result<Self, rustls::Error> {
+        let shown = Shown::new(chain, key, &tickets)?;
+        Ok(Self { shown: Arc::new(RwLock::new(shown)), tickets })
+    }
+
+    /// Reads the files anew: connections from now on are shown what is in them. Where they are no
+    /// good, it stays as it was. Connections that there are do not notice.
+    pub fn reload(&self, certificate: &Path, key: &Path) -> Result<(), CertificateError> {
+        let shown = Shown::from_pem_files(certificate, key, &self.tickets)?;
+        *self.shown.write().unwrap_or_else(PoisonError::into_inner) = shown;
+        Ok(())
+    }
+
+    /// When the certificate that is shown ends.
+    pub fn ends(&self) -> UnixSeconds {
+        self.shown.read().unwrap_or_else(PoisonError::into_inner).ends
+    }
+
+    /// The keys of its tickets.
+    pub fn tickets(&self) -> &Arc<Tickets> {
+        &self.tickets
+    }
+
+    /// A handshake for a connection that just arrived.
+    pub fn accept(&self) -> Result<Handshake, TlsError> {
+        let shown = self.shown.read().unwrap_or_else(PoisonError::into_inner);
+        let config = Arc::clone(&shown.config);
+        drop(shown);
+        let connection = UnbufferedServerConnection::new(config).map_err(TlsError::Handshake)?;
+        Ok(Handshake { connection, incoming: Vec::new(), early: Vec::new(), received: 0 })
+    }
+}
+
+impl Shown {
+    fn from_pem_files(
+        certificate: &Path,
+        key: &Path,
+        tickets: &Arc<Tickets>,
+    ) -> Result<Self, CertificateError> {
         let at = |path: &Path| {
             let path = path.to_owned();
             move |error| CertificateError::File { path, error }
@@ -55,18 +126,19 @@ impl Acceptor {
             .and_then(Iterator::collect)
             .map_err(at(certificate))?;
         let private = PrivateKeyDer::from_pem_file(key).map_err(at(key))?;
-        Self::new(chain, private).map_err(|error| CertificateError::Pair {
+        Self::new(chain, private, tickets).map_err(|error| CertificateError::Pair {
             certificate: certificate.to_owned(),
             key: key.to_owned(),
             error,
         })
     }
 
-    /// From a parsed chain and key.
-    pub fn new(
+    fn new(
         chain: Vec<CertificateDer<'static>>,
         key: PrivateKeyDer<'static>,
+        tickets: &Arc<Tickets>,
     ) -> Result<Self, rustls::Error> {
+        let ends = chain.first().and_then(ends).unwrap_or(UnixSeconds(0));
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let mut config = ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&version::TLS13])?
@@ -74,16 +146,21 @@ impl Acceptor {
             .with_single_cert(chain, key)?;
         config.enable_secret_extraction = true;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        config.ticketer = rustls::crypto::aws_lc_rs::Ticketer::new()?;
-        Ok(Self { config: Arc::new(config) })
+        let ticketer: Arc<dyn ProducesTickets> = tickets.clone();
+        config.ticketer = ticketer;
+        Ok(Self { config: Arc::new(config), ends })
     }
+}
 
-    /// A handshake for a connection that just arrived.
-    pub fn accept(&self) -> Result<Handshake, TlsError> {
-        let connection =
-            UnbufferedServerConnection::new(self.config.clone()).map_err(TlsError::Handshake)?;
-        Ok(Handshake { connection, incoming: Vec::new(), early: Vec::new(), received: 0 })
-    }
+/// When a certificate ends; none if that cannot be read in it.
+fn ends(certificate: &CertificateDer<'_>) -> Option<UnixSeconds> {
+    let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
+    u64::try_from(parsed.validity().not_after.timestamp()).ok().map(UnixSeconds)
+}
+
+fn wall() -> UnixSeconds {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    UnixSeconds(since.map_or(0, |since| since.as_secs()))
 }
 
 /// A handshake under way.

@@ -11,9 +11,11 @@
 mod aead;
 mod handshake;
 mod session;
+mod tickets;
 
 pub use handshake::{Acceptor, CertificateError, Handshake, Progress};
 pub use session::{Opened, Session};
+pub use tickets::{ROTATION, TicketKey, Tickets};
 
 /// Most plaintext in a record.
 pub const RECORD_LEN_MAX: usize = seal::PLAINTEXT_MAX;

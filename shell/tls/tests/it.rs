@@ -3,10 +3,12 @@
 
 use std::io::{Cursor, Read, Write};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use model::units::UnixSeconds;
 use rustls::pki_types::{PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, RootCertStore};
-use tls::{Acceptor, Progress, Session, TlsError};
+use rustls::{ClientConfig, ClientConnection, HandshakeKind, RootCertStore};
+use tls::{Acceptor, Progress, Session, TicketKey, Tickets, TlsError};
 
 struct Pair {
     client: ClientConnection,
@@ -135,7 +137,91 @@ fn tickets_let_a_client_resume() {
     let mut pair = connect(&acceptor, config.clone(), 100_000).unwrap();
     pair.send_to_client([b"x", b""]);
     let pair = connect(&acceptor, config, 100_000).unwrap();
-    assert_eq!(pair.client.handshake_kind(), Some(rustls::HandshakeKind::Resumed));
+    assert_eq!(pair.client.handshake_kind(), Some(HandshakeKind::Resumed));
+}
+
+#[test]
+fn a_player_resumes_at_another_appliance_of_the_site_and_at_no_other() {
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let mut roots = RootCertStore::empty();
+    roots.add(made.cert.der().clone()).unwrap();
+    let appliance = |keys: &[TicketKey], clock: &Arc<AtomicU64>| {
+        let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+        let clock = Arc::clone(clock);
+        let tickets = Tickets::new(move || UnixSeconds(clock.load(Ordering::Relaxed)));
+        tickets.install(keys);
+        Acceptor::with_tickets(vec![made.cert.der().clone()], key, tickets).unwrap()
+    };
+    let key = |n: u8, begins: u64| TicketKey {
+        name: [n; 16],
+        secret: [n; 32],
+        begins: UnixSeconds(begins),
+        ends: UnixSeconds(begins + 12 * 3600),
+    };
+    let clock = Arc::new(AtomicU64::new(1000));
+    let here = appliance(&[key(1, 0), key(2, 6 * 3600)], &clock);
+    let sibling = appliance(&[key(1, 0), key(2, 6 * 3600)], &clock);
+    let elsewhere = appliance(&[key(3, 0)], &clock);
+    let kind = |at: &Acceptor, config: &Arc<ClientConfig>| {
+        let mut pair = connect(at, config.clone(), 100_000).unwrap();
+        // The ticket comes with the first content, and the player is served in any case.
+        assert_eq!(pair.send_to_client([b"x", b""]), b"x");
+        pair.client.handshake_kind().unwrap()
+    };
+    let player = || Arc::new(client_config(roots.clone(), &[&rustls::version::TLS13], None));
+    let (first, second) = (player(), player());
+    assert_eq!(kind(&here, &first), HandshakeKind::Full);
+    assert_eq!(kind(&sibling, &first), HandshakeKind::Resumed);
+    assert_eq!(kind(&here, &second), HandshakeKind::Full);
+    assert_ne!(kind(&elsewhere, &second), HandshakeKind::Resumed);
+    // After a rotation what was sealed before is still good, until its key ends.
+    let third = player();
+    kind(&here, &third);
+    clock.store(7 * 3600, Ordering::Relaxed);
+    assert_eq!(kind(&sibling, &third), HandshakeKind::Resumed);
+    let fourth = player();
+    kind(&here, &fourth);
+    clock.store(19 * 3600, Ordering::Relaxed);
+    assert_ne!(kind(&sibling, &fourth), HandshakeKind::Resumed);
+}
+
+#[test]
+fn a_session_that_rested_goes_on_where_it_was() {
+    let (acceptor, roots) = acceptor();
+    for suite in rustls::crypto::aws_lc_rs::default_provider().cipher_suites {
+        if suite.tls13().is_none() {
+            continue;
+        }
+        let config = client_config(roots.clone(), &[&rustls::version::TLS13], Some(suite));
+        let mut pair = connect(&acceptor, Arc::new(config), 100_000).unwrap();
+        for round in 0..3_u8 {
+            assert_eq!(pair.send_to_client([b"head", &[round; 100]])[4..], [round; 100]);
+            pair.session.rest();
+            assert!(pair.send_to_server(&[round]).unwrap().0.ends_with(&[round]));
+            pair.session.rest();
+        }
+        let mut goodbye = vec![0; 100];
+        let len = pair.session.close_notify(&mut goodbye);
+        pair.client.read_tls(&mut &goodbye[..len]).unwrap();
+        assert!(pair.client.process_new_packets().unwrap().peer_has_closed());
+    }
+}
+
+#[test]
+fn early_data_is_not_offered_and_a_resumed_session_has_keys_of_its_own() {
+    let (acceptor, roots) = acceptor();
+    let mut config = client_config(roots, &[&rustls::version::TLS13], None);
+    config.enable_early_data = true;
+    let config = Arc::new(config);
+    let mut first = connect(&acceptor, config.clone(), 100_000).unwrap();
+    first.send_to_client([b"x", b""]);
+    let name = ServerName::try_from("localhost").unwrap();
+    let mut client = ClientConnection::new(config.clone(), name).unwrap();
+    assert!(client.early_data().is_none(), "the ticket allows none");
+    let resumed = connect(&acceptor, config, 100_000).unwrap();
+    assert_eq!(resumed.client.handshake_kind(), Some(HandshakeKind::Resumed));
+    // A resumption without a key exchange has no group; here there always is one.
+    assert!(resumed.client.negotiated_key_exchange_group().is_some());
 }
 
 #[test]

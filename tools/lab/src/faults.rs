@@ -248,7 +248,14 @@ impl World {
         stage.publish(&[&film])?;
         let state = dir.path().join("state");
         let more = "[fill]\nconcurrency = 2\n";
-        let setup = Setup { name: "appliance", drives: &paths, state: &state, control: true, more };
+        let setup = Setup {
+            name: "appliance",
+            drives: &paths,
+            state: &state,
+            control: true,
+            serve: "",
+            more,
+        };
         let mut appliance = stage.start(&setup)?;
         let base = stage.base(&film)?;
         let all: BTreeSet<String> = film.objects.iter().map(name).collect();

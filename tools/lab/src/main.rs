@@ -12,10 +12,14 @@ mod drive;
 mod faults;
 mod flame;
 mod fleet;
+mod flood;
+mod idle;
 mod load;
 mod odd;
 mod outage;
 mod sample;
+mod scale;
+mod site;
 mod stage;
 mod stop;
 mod storm;
@@ -54,6 +58,13 @@ enum Verb {
     Cut(cut::Args),
     /// Drives that fail in every way: the others serve on, and the report says what happened.
     Faults(faults::Args),
+    /// Viewers at a fixed rate while others attack: what they get, and what it takes of memory.
+    Flood(flood::Args),
+    /// Many TLS connections that ask for nothing: memory per connection, ours and the kernel's.
+    Idle(idle::Args),
+    /// Holds the connections of `idle`.
+    #[command(hide = true)]
+    IdleClient(idle::ClientArgs),
     /// Drives load at a server and says what came.
     Load(load::Args),
     /// Kills the control plane in parts and as a whole while films are played.
@@ -62,6 +73,8 @@ enum Verb {
     Odd(odd::Args),
     /// What it costs to verify one block of so many chunks that are served.
     Sample(sample::Args),
+    /// CPU per GB of two workers against one, at the same rate.
+    Scale(scale::Args),
     /// Every appliance reports at once, with all that it holds, to a writer that has just started.
     Storm(storm::Args),
     /// What it costs to check a playback token.
@@ -97,10 +110,14 @@ fn run(cli: &Cli) -> Result<()> {
         Verb::CrashFill(args) => crash_fill::run(args),
         Verb::Cut(args) => cut::run(args),
         Verb::Faults(args) => faults::run(args),
+        Verb::Flood(args) => flood::run(args),
+        Verb::Idle(args) => idle::run(args),
+        Verb::IdleClient(args) => idle::run_client(args),
         Verb::Load(args) => load::run(args),
         Verb::Outage(args) => outage::run(args),
         Verb::Odd(args) => odd::run(args),
         Verb::Sample(args) => sample::run(args),
+        Verb::Scale(args) => scale::run(args),
         Verb::Storm(args) => storm::run(args),
         Verb::Token(args) => token::run(args),
     }

@@ -5,6 +5,7 @@
 //! POST /v1/enrol                              a one-time code and a request -> a certificate
 //! POST /v1/renew                              (with the certificate that ends) -> the next one
 //! GET  /v1/appliances/{id}/sources/{object}   siblings that hold it, then origins
+//! GET  /v1/appliances/{id}/ticket-keys        keys of the session tickets of its site
 //! ```
 //!
 //! All of it, with reports, manifests and block hashes, on control's fleet address, over TLS 1.3.
@@ -65,6 +66,40 @@ pub struct Enrolled {
 pub struct Renew {
     /// PKCS #10 request, PEM.
     pub request: String,
+}
+
+/// `GET /v1/appliances/{id}/ticket-keys`. Secret: for memory only, and for members of the site.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct TicketKeys {
+    /// In the order in which they begin: those that still open tickets, and the next. At most 8.
+    pub keys: Vec<TicketKey>,
+}
+
+/// A key of session tickets. It seals from its beginning until the next one begins.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct TicketKey {
+    /// Which it is, 32 hex digits. No secret.
+    pub name: String,
+    /// The key, 64 hex digits.
+    pub secret: String,
+    /// From when on it seals, seconds since 1970.
+    pub begins_unix_s: u64,
+    /// From when on it opens nothing, seconds since 1970.
+    pub ends_unix_s: u64,
+}
+
+impl std::fmt::Debug for TicketKeys {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TicketKeys").field("count", &self.keys.len()).finish()
+    }
+}
+
+impl std::fmt::Debug for TicketKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TicketKey").field("name", &self.name).finish_non_exhaustive()
+    }
 }
 
 /// `GET /v1/appliances/{id}/sources/{object}`.

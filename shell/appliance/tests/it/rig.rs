@@ -246,6 +246,7 @@ impl Rig {
             fill,
             small_budget: Bytes::mib(1),
             scrub_rate: None,
+            tickets: tls::Tickets::new(appliance::clock::wall),
             about: About { base_url: "https://127.0.0.2:8443".to_owned(), ..About::default() },
         };
         Self { dir, config, told: Arc::default() }

@@ -51,6 +51,7 @@ use super::{
         appliances::report,
         appliances::manifest,
         sources::sources,
+        sources::ticket_keys,
         appliances::blocks,
         assets::assets,
         assets::asset,

@@ -150,6 +150,7 @@ fn fleet_routes() -> Vec<Route> {
         route!(Member POST "/v1/appliances/{id}/report" appliances::report, REPORT_LEN_MAX),
         route!(Member GET "/v1/appliances/{id}/manifest" appliances::manifest),
         route!(Member GET "/v1/appliances/{id}/sources/{object}" sources::sources),
+        route!(Member GET "/v1/appliances/{id}/ticket-keys" sources::ticket_keys),
         route!(Member GET "/v1/objects/{id}/blocks" appliances::blocks),
         route!(Member GET "/v1/replica/snapshot" replica::replica_snapshot),
         route!(Member GET "/v1/replica/keys" replica::replica_keys),

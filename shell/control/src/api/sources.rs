@@ -10,7 +10,7 @@ use director::sources::{NoSources, Origin};
 use identity::member::Member;
 use model::id::{ApplianceId, ObjectId};
 use playback::reference::encode;
-use wire::v1::identity::{Source, Sources, sibling_path};
+use wire::v1::identity::{Source, Sources, TicketKeys, sibling_path};
 
 use super::appliances::not_registered;
 use super::caller::ApplianceCaller;
@@ -59,6 +59,32 @@ pub(crate) async fn sources(
     }
     let private = (header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     Ok(([private], Json(Sources { sources })).into_response())
+}
+
+/// The keys of session tickets of an appliance's site, so that a player who resumes at another
+/// appliance there need not begin anew. They change every six hours.
+#[utoipa::path(get, path = "/v1/appliances/{id}/ticket-keys", tag = "members",
+    params(("id" = String, Path, description = "Name of the appliance")),
+    responses((status = 200, body = TicketKeys), (status = "default", response = Problem)))]
+pub(crate) async fn ticket_keys(
+    State(control): Shared,
+    caller: ApplianceCaller,
+    Path(id): Path<String>,
+) -> Result<Response, Problem> {
+    let appliance: ApplianceId = caller.is(&id)?;
+    let site = {
+        let state = control.state();
+        let registered = state.director.desired().appliances.get(&appliance);
+        registered.map(|registered| registered.appliance.site.clone())
+    };
+    let site = site.ok_or_else(|| not_registered(&id))?;
+    let keys = control.ticket_keys.of_site(&site, control.clock.unix());
+    let keys = keys.ok_or_else(|| {
+        let detail = "the kernel gives no random bytes";
+        Problem::new(StatusCode::SERVICE_UNAVAILABLE, "no-keys", detail)
+    })?;
+    let private = (header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    Ok(([private], Json(TicketKeys { keys })).into_response())
 }
 
 fn sibling((id, address): &(ApplianceId, Arc<str>), object: &ObjectId) -> Source {

@@ -117,6 +117,28 @@ fn an_appliance_may_ask_for_itself_only_and_a_front_not_at_all() {
 }
 
 #[test]
+fn ticket_keys_are_the_same_within_a_site_and_for_nobody_else() {
+    let control = Running::start("");
+    // Two of one site, and one of another.
+    control.register(&["a1", "a2", "b1"]);
+    let [a1, a2, b1] = ["a1", "a2", "b1"].map(|name| (name, Link::enrolled(&control, name)));
+    let keys = |(name, link): &(&str, Link)| {
+        let answer = link.get(&format!("/v1/appliances/{name}/ticket-keys"));
+        assert_eq!(answer.status, 200);
+        answer.json()["keys"].as_array().unwrap().clone()
+    };
+    let site = keys(&a1);
+    assert_eq!((site.len(), &keys(&a2)), (2, &site));
+    assert!(keys(&b1).iter().all(|key| !site.contains(key)));
+    assert!(!b1.1.get("/v1/appliances/a1/ticket-keys").problem(403).is_empty());
+    let code = control.post("/v1/fronts/f1/enrolment", &()).json()["code"].clone();
+    let code = code.as_str().unwrap().parse().unwrap();
+    let f1 = Link::new(&control, enrol(&control, &Member::front("f1"), &code).unwrap());
+    assert!(!f1.get("/v1/appliances/a1/ticket-keys").problem(403).is_empty());
+    assert_eq!(control.get("/v1/appliances/a1/ticket-keys").status, 404, "not on this address");
+}
+
+#[test]
 fn whoever_is_revoked_is_refused_from_the_next_request_on_and_its_siblings_are_told() {
     let control = Running::start("");
     control.register(&["a1", "a2"]);

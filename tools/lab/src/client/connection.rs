@@ -91,6 +91,11 @@ impl Connection {
         self.keys.suite
     }
 
+    /// True while it waits for a response.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.reply.is_some()
+    }
+
     /// Since when it waits for a response.
     pub(crate) fn waits_since(&self) -> Instant {
         self.asked_at

@@ -20,7 +20,7 @@ mod reply;
 mod tests;
 mod truth;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -35,6 +35,8 @@ use rustls::pki_types::ServerName;
 use connection::{Connection, Shared, Turn};
 use dice::Choice;
 pub(crate) use dice::Dice;
+pub(crate) use handshake::{Keys, config as tls_config, shake};
+pub(crate) use record::Content;
 pub(crate) use truth::{Pattern, Truth};
 
 /// One file to ask for.
@@ -96,6 +98,17 @@ pub(crate) struct Load {
     heard: Instant,
     /// Longest time in which nothing at all comes before the run counts as failed.
     silence_max: Duration,
+    /// Where requests come by the clock and not by the answers.
+    clocked: Option<Clocked>,
+}
+
+/// Requests by the clock: each connection asks once per interval, whatever became of the last.
+struct Clocked {
+    interval: Duration,
+    /// Whose turn is when, in order.
+    turns: VecDeque<(Instant, usize)>,
+    /// Requests whose time came while the one before was under way, by connection.
+    owed: Vec<u64>,
 }
 
 /// Sleep before each look at the sockets, so that one look finds much. It stands for the interrupt
@@ -112,7 +125,7 @@ const EVENTS_MAX: usize = 256;
 impl Load {
     /// Opens all connections; nothing is asked for yet.
     pub(crate) fn connect(plan: &Plan, truth: Truth) -> Result<Self> {
-        let config = handshake::config(&plan.trust, &plan.suites)?;
+        let config = tls_config(&plan.trust, &plan.suites)?;
         let name = ServerName::try_from(plan.name.clone())
             .with_context(|| format!("{} is no name for a server", plan.name))?;
         let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
@@ -123,7 +136,7 @@ impl Load {
                 .with_context(|| format!("cannot connect to {}", plan.address))?;
             socket.set_nodelay(true)?;
             socket.set_read_timeout(Some(HANDSHAKE_MAX))?;
-            let keys = handshake::shake(&config, &name, &mut socket)
+            let keys = shake(&config, &name, &mut socket)
                 .with_context(|| format!("connection {index} to {}", plan.address))?;
             let connection = Connection::new(socket, keys)?;
             suites.insert(u16::from(connection.suite()));
@@ -144,7 +157,38 @@ impl Load {
             suites,
             heard: Instant::now(),
             silence_max: SILENCE_MAX,
+            clocked: None,
         })
+    }
+
+    /// From now on each connection asks once per `interval`, and not when it has its answer: what
+    /// is offered stays the same however slow the server is. Instead of `ask_all`.
+    pub(crate) fn ask_by_the_clock(&mut self, interval: Duration) -> Result<()> {
+        let (now, count) = (Instant::now(), self.connections.len());
+        let step = interval / u32::try_from(count)?.max(1);
+        let turn = |index| Ok((now + step * u32::try_from(index)?, index));
+        let turns = (0..count).map(turn).collect::<Result<_>>()?;
+        self.heard = now;
+        self.clocked = Some(Clocked { interval, turns, owed: vec![0; count] });
+        Ok(())
+    }
+
+    /// Asks on the connections whose time has come; when the next one's comes.
+    fn ask_those_due(&mut self) -> Result<Option<Instant>> {
+        loop {
+            let Some(clocked) = &mut self.clocked else { return Ok(None) };
+            let Some((due, index)) = clocked.turns.front().copied() else { return Ok(None) };
+            if Instant::now() < due {
+                return Ok(Some(due));
+            }
+            clocked.turns.pop_front();
+            clocked.turns.push_back((due + clocked.interval, index));
+            if self.connections[index].is_busy() {
+                clocked.owed[index] += 1;
+            } else {
+                self.ask(index)?;
+            }
+        }
     }
 
     /// Asks once on every connection. To be called once, before `drive`.
@@ -164,7 +208,9 @@ impl Load {
             ensure!(now - self.heard < self.silence_max, "nothing came for {:?}", self.silence_max);
             crate::stop::check()?;
             std::thread::sleep(PAUSE);
-            let patience = (deadline - now).min(Duration::from_millis(100));
+            let due = self.ask_those_due()?.unwrap_or(deadline).min(deadline);
+            let patience =
+                due.saturating_duration_since(Instant::now()).min(Duration::from_millis(100));
             events.clear();
             let timeout = patience.try_into()?;
             match epoll::wait(
@@ -223,7 +269,14 @@ impl Load {
         };
         self.responses += 1;
         self.latency.saturating_record(u64::try_from(since.elapsed().as_micros())?);
-        self.ask(index)
+        match &mut self.clocked {
+            None => self.ask(index),
+            Some(clocked) if clocked.owed[index] == 0 => Ok(()),
+            Some(clocked) => {
+                clocked.owed[index] -= 1;
+                self.ask(index)
+            }
+        }
     }
 
     fn ask(&mut self, index: usize) -> Result<()> {

@@ -19,7 +19,7 @@ mod ours;
 pub(crate) mod peer;
 pub(crate) mod process;
 mod report;
-mod statistics;
+pub(crate) mod statistics;
 mod workload;
 
 use std::fs;

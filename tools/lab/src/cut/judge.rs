@@ -75,7 +75,8 @@ pub(crate) fn judge(
     let drives: [PathBuf; 1] = [folder.join("drive")];
     let name = format!("judge-{slot}");
     let state = folder.join("state");
-    let setup = Setup { name: &name, drives: &drives, state: &state, control: false, more: "" };
+    let setup =
+        Setup { name: &name, drives: &drives, state: &state, control: false, serve: "", more: "" };
     let mut appliance = match stage.start(&setup) {
         Ok(appliance) => appliance,
         Err(error) => {

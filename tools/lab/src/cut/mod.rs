@@ -170,7 +170,8 @@ fn record(
     let state = drive.path().join("state");
     let drives = [place];
     let more = "[fill]\nconcurrency = 3\n";
-    let setup = Setup { name: "recorded", drives: &drives, state: &state, control: true, more };
+    let setup =
+        Setup { name: "recorded", drives: &drives, state: &state, control: true, serve: "", more };
     stage.publish(&[&films.early])?;
     let mut appliance = stage.start(&setup)?;
     let over = AtomicBool::new(false);

@@ -24,6 +24,8 @@ pub(crate) struct Setup<'a> {
     pub(crate) state: &'a Path,
     /// True if it can reach control.
     pub(crate) control: bool,
+    /// More of its `[serve]`; one worker, where nothing is said.
+    pub(crate) serve: &'a str,
     /// More of its configuration.
     pub(crate) more: &'a str,
 }
@@ -33,6 +35,8 @@ pub(crate) struct Appliance {
     child: Child,
     /// Where viewers ask, without TLS: on loopback, of the same worker.
     pub(crate) address: SocketAddr,
+    /// Where viewers ask over TLS.
+    pub(crate) secure: SocketAddr,
     /// Where its metrics are.
     pub(crate) metrics: SocketAddr,
     log: PathBuf,
@@ -104,7 +108,7 @@ impl Appliance {
             .stderr(File::create(&log)?)
             .spawn()
             .context("cannot start nearcast-appliance")?;
-        let mut appliance = Self { child, address, metrics, log };
+        let mut appliance = Self { child, address, secure, metrics, log };
         let log = appliance.log.clone();
         let serves = || fs::read_to_string(&log).is_ok_and(|text| text.contains(SERVING));
         appliance.wait_until("listening", START_MAX, serves)?;
@@ -151,6 +155,11 @@ impl Appliance {
     /// Its process id: the same as long as it was not started again.
     pub(crate) fn is_running(&mut self) -> Result<bool> {
         Ok(self.child.try_wait()?.is_none())
+    }
+
+    /// Its process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     /// `kill -9`.
@@ -249,7 +258,7 @@ listen = [\"{secure}\"]
 plain_listen = [\"{plain}\"]
 certificate = {chain}
 key = {key}
-workers = 1
+{serve}
 [drives]
 paths = [{drives}]
 [hot]
@@ -263,6 +272,7 @@ listen = \"{metrics}\"
         state = quoted(setup.state),
         chain = quoted(&certificate.chain),
         key = quoted(&certificate.key),
+        serve = if setup.serve.is_empty() { "workers = 1" } else { setup.serve },
         drives = drives.join(", "),
         more = setup.more,
     )

@@ -154,6 +154,11 @@ impl Stage {
         Ok(format!("/t/{}/{}/", assemble(KEY, grant, &signature), film.name))
     }
 
+    /// What viewers trust, PEM.
+    pub(crate) fn trust(&self) -> &Path {
+        &self.certificate.ca
+    }
+
     /// Starts the appliance, which has enrolled; returns when it listens.
     pub(crate) fn start(&self, setup: &Setup<'_>) -> Result<Appliance> {
         // What a cut left of the identity may be nothing; an operator would enrol again.

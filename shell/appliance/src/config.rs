@@ -457,10 +457,7 @@ fn check(file: File, origins: BTreeMap<String, String>) -> Result<Settings, Conf
     let congestion = check_congestion(serve.congestion, serve.listen.len())?;
     let pacing = file.pacing.check()?;
     let control = address("url", &file.control.url)?;
-    let fronts = check_fronts(&file.control.fronts)?;
-    let peer = check_peer(file.peer)?;
-    let ablation =
-        file.ablation.check().map_err(|message| wrong("ablation", "record_len", message))?;
+    let (fronts, peer) = (check_fronts(&file.control.fronts)?, check_peer(file.peer)?);
     Ok(Settings {
         name,
         state: file.state,
@@ -501,7 +498,7 @@ fn check(file: File, origins: BTreeMap<String, String>) -> Result<Settings, Conf
         sandbox: file.process.sandbox,
         agent_socket: file.agent.socket,
         request_log_max: file.requests.log_max.0,
-        ablation,
+        ablation: check_ablation(&file.ablation)?,
         origins,
     })
 }
@@ -510,6 +507,10 @@ fn check_plain(listen: &[SocketAddr]) -> Result<(), ConfigError> {
     let Some(at) = listen.iter().find(|at| !at.ip().is_loopback()) else { return Ok(()) };
     let message = format!("{at} is not a loopback address: without TLS only those are allowed");
     Err(wrong("serve", "plain_listen", message))
+}
+
+fn check_ablation(file: &AblationFile) -> Result<Ablation, ConfigError> {
+    file.check().map_err(|message| wrong("ablation", "record_len", message))
 }
 
 fn check_leeway(leeway: Nanos) -> Result<(), ConfigError> {

@@ -75,9 +75,6 @@ pub fn serve(settings: &Settings) -> anyhow::Result<()> {
     let credentials = member::load(&settings.state, &settings.name)?;
     let acceptor = Acceptor::from_pem_files(&settings.certificate, &settings.key)?;
     let mut reload = Reload::new(acceptor.clone(), &settings.certificate, &settings.key);
-    if settings.ablation != Ablation::default() {
-        tracing::warn!("[ablation] is for measurements: take it out of the configuration");
-    }
     let (fault_sender, faults) = sync_channel(FAULTS_MAX);
     let counters: Vec<Arc<ServeCounters>> = (0..settings.workers).map(|_| Arc::default()).collect();
     let (logs, log_thread) = start_request_log(settings, ring_is_made)?;
@@ -217,6 +214,9 @@ fn start_workers(
     logs: Vec<Lines>,
 ) -> anyhow::Result<Vec<WorkerThread>> {
     let mut logs = logs.into_iter();
+    if settings.ablation != Ablation::default() {
+        tracing::warn!("[ablation] is for measurements: take it out of the configuration");
+    }
     let mut workers = Vec::new();
     for (index, counters) in counters.iter().enumerate() {
         let (letters, mailbox) = mailbox().context("cannot make a mailbox")?;

@@ -74,7 +74,7 @@ fn connect(acceptor: &Acceptor, config: Arc<ClientConfig>, step: usize) -> Resul
 impl Pair {
     fn send_to_client(&mut self, parts: [&[u8]; 2]) -> Vec<u8> {
         let mut out =
-            vec![0; Session::sealed_len_max([parts[0].len(), parts[1].len()], RECORD_LEN_MAX)];
+            vec![0; Session::sealed_len_max([parts[0].len(), parts[1].len()], tls::RECORD_LEN_MAX)];
         let len = self.session.seal(parts, &mut out).unwrap();
         self.feed_client(&out[..len])
     }

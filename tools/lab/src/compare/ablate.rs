@@ -7,8 +7,8 @@
 //! a row: the median over pairs of (changed CPU s/GB) / (full)
 //! ```
 //!
-//! The first row switches nothing off: what it shows is noise. A row is beyond it if the middle
-//! half of its ratios lies outside all of the first row's.
+//! The first row switches nothing off: what it shows is noise. A row is beyond it if its ratios
+//! differ from the first row's by more than chance.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -28,6 +28,10 @@ use super::statistics::{median, quantile};
 use super::workload::Name;
 use super::{Bench, Common, Room, Server, ours};
 use crate::flame;
+
+/// So many standard deviations of the rank sum are no chance: one time in thirty by the normal
+/// distribution; with five pairs, 23 of the 25 comparisons have to agree.
+const DEVIATIONS_MIN: f64 = 2.1;
 
 /// What is switched off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -88,7 +92,7 @@ impl Row {
 
 /// `nearcast-lab ablate`
 #[derive(Debug, clap::Args)]
-#[command(mut_arg("seconds", |seconds| seconds.default_value("1")))]
+#[command(mut_arg("seconds", |seconds| seconds.default_value("2")))]
 #[command(mut_arg("warm_up", |warm_up| warm_up.default_value("1")))]
 pub(crate) struct Args {
     /// What to switch off, one after the other; all if it is not said. Noise is always measured.
@@ -126,7 +130,7 @@ struct Ablated {
     /// CPU seconds per GB without it, divided by those with it: what the optimisation saves.
     ratio: f64,
     ratio_iqr: f64,
-    /// The middle half of the ratios lies outside all of the noise.
+    /// The ratios differ from those of the row that switches nothing off by more than chance.
     beyond_noise: bool,
     cpu_s_per_gb: f64,
     full_cpu_s_per_gb: f64,
@@ -167,12 +171,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         noise: [f64::NEG_INFINITY, f64::INFINITY],
         rows: vec![lab.row(Row::Null)?],
     };
-    let noise = &report.rows[0].ratios;
-    let at = |share| quantile(noise, share).context("no pair was measured");
+    let noise = report.rows[0].ratios.clone();
+    let at = |share| quantile(&noise, share).context("no pair was measured");
     report.noise = [at(0.0)?, at(1.0)?];
     for row in rows.iter().filter(|row| **row != Row::Null) {
         let mut ablated = lab.row(*row)?;
-        ablated.beyond_noise = is_beyond(&ablated.ratios, report.noise);
+        ablated.beyond_noise = is_beyond(&ablated.ratios, &noise);
         report.rows.push(ablated);
     }
     if args.common.json {
@@ -200,12 +204,17 @@ fn stage(site: Site<'_>) -> Result<Stage<'_>> {
     Ok(Stage { site, _control: ours.control, path: ours.base.path })
 }
 
-/// The middle half on one side of all that was seen where nothing was switched off.
-fn is_beyond(ratios: &[f64], [low, high]: [f64; 2]) -> bool {
-    let (Some(first), Some(third)) = (quantile(ratios, 0.25), quantile(ratios, 0.75)) else {
-        return false;
+/// Whether two sets of ratios differ by more than chance: the rank sum test (Mann and Whitney
+/// 1947), which asks only how often one of these is above one of those.
+fn is_beyond(these: &[f64], those: &[f64]) -> bool {
+    let pairs = || these.iter().flat_map(|one| those.iter().map(move |other| (one, other)));
+    let count = |above: fn((&f64, &f64)) -> bool| {
+        u32::try_from(pairs().filter(|pair| above(*pair)).count()).map_or(0.0, f64::from)
     };
-    high < first || third < low
+    let wins = count(|(one, other)| other < one) + count(|(one, other)| other == one) / 2.0;
+    let [n, m] = [these, those].map(|set| u32::try_from(set.len()).map_or(0.0, f64::from));
+    let spread = (n * m * (n + m + 1.0) / 12.0).sqrt();
+    DEVIATIONS_MIN * spread < (wins - n * m / 2.0).abs()
 }
 
 struct Lab<'a> {
@@ -396,16 +405,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_is_beyond_noise_if_its_middle_half_is() {
-        fn check(ratios: &[f64], noise: [f64; 2], beyond: bool) {
-            assert_eq!(is_beyond(ratios, noise), beyond, "{ratios:?} {noise:?}");
+    fn a_row_is_beyond_noise_if_its_ratios_rank_apart() {
+        fn check(ratios: &[f64], beyond: bool) {
+            let noise = [0.9, 1.1, 1.0, 0.95, 1.2];
+            assert_eq!(is_beyond(ratios, &noise), beyond, "{ratios:?}");
+            assert_eq!(is_beyond(&noise, ratios), beyond, "{ratios:?}, the other way round");
         }
-        check(&[1.2, 1.3, 1.4], [0.9, 1.1], true);
-        check(&[0.5, 1.3, 1.4, 1.5, 1.3], [0.9, 1.1], true);
-        check(&[1.0, 1.1, 1.4], [0.9, 1.1], false);
-        check(&[0.7, 0.8, 0.8], [0.9, 1.1], true);
-        check(&[1.0], [0.9, 1.1], false);
-        check(&[], [0.9, 1.1], false);
+        check(&[1.3, 1.3, 1.4, 1.25, 1.21], true);
+        check(&[0.5, 0.6, 0.7, 0.8, 0.89], true);
+        // 22 of 25 are above.
+        check(&[1.15, 1.15, 1.3, 1.3, 1.15], false);
+        // 23 of 25 are.
+        check(&[1.15, 1.15, 1.3, 1.3, 1.3], true);
+        check(&[0.9, 1.1, 1.0, 0.95, 1.2], false);
+        check(&[1.5], false);
+        check(&[], false);
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod cpu;
 mod crash_fill;
 mod cut;
 mod drive;
+mod drive_protocol;
 mod faults;
 mod flame;
 mod fleet;
@@ -56,6 +57,8 @@ enum Verb {
     CrashFill(crash_fill::Args),
     /// Power cuts at every boundary of a fill: each state opened, each object compared.
     Cut(cut::Args),
+    /// A simulated drive that is filled while it serves: who holds the fill back, and how well.
+    Drive(drive_protocol::Args),
     /// Drives that fail in every way: the others serve on, and the report says what happened.
     Faults(faults::Args),
     /// Viewers at a fixed rate while others attack: what they get, and what it takes of memory.
@@ -109,6 +112,7 @@ fn run(cli: &Cli) -> Result<()> {
         Verb::Compare(args) => compare::run(args),
         Verb::CrashFill(args) => crash_fill::run(args),
         Verb::Cut(args) => cut::run(args),
+        Verb::Drive(args) => drive_protocol::run(args),
         Verb::Faults(args) => faults::run(args),
         Verb::Flood(args) => flood::run(args),
         Verb::Idle(args) => idle::run(args),

@@ -159,8 +159,7 @@ impl Drive {
         assert!(0 < config.depth && 0 < config.fill_depth, "a drive needs a depth of at least 1");
         assert!(0 < config.queue_len_max && 0 < config.scrub_rate.0 && 0 < config.target.0);
         let reads = u32::try_from(config.queue_len_max).unwrap_or(u32::MAX);
-        let idle =
-            Flight { class: Class::Serve, came: now, begun: now, open: false, number: 0 };
+        let idle = Flight { class: Class::Serve, came: now, begun: now, open: false, number: 0 };
         let depth = Bytes(u64::from(config.depth)).as_usize();
         let governor = match config.policy {
             Policy::Governed(aim) => Some(Governor::new(aim, now)),
@@ -269,11 +268,7 @@ impl Drive {
         let fill = (!self.fill.is_empty() && self.has_fill_depth()).then_some(self.fill_next);
         let scrub = !self.scrub.is_empty() && self.scrubs_in_flight == 0;
         let delete = !self.deletes.is_empty() && self.deletes_in_flight == 0;
-        let others = [
-            fill,
-            scrub.then_some(self.scrub_next),
-            delete.then_some(self.delete_next),
-        ];
+        let others = [fill, scrub.then_some(self.scrub_next), delete.then_some(self.delete_next)];
         others.into_iter().flatten().min().map(|at| at.max(brake))
     }
 

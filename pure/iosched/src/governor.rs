@@ -37,6 +37,9 @@ const BRAKE: Nanos = Nanos::millis(20);
 const CEILING_AGE: Nanos = Nanos::seconds(30);
 /// Late reads weigh on raises for about 16 windows.
 const SLOW: u64 = 16;
+/// Reads of 10,000 over 6/10 of the target: above the first no raise, above the second a small cut.
+const NEAR_HOLD: u64 = 150;
+const NEAR_CUT: u64 = 400;
 /// Windows without use after which a rate is not believed any more.
 const UNUSED_MAX: u32 = 50;
 
@@ -45,8 +48,10 @@ struct Window {
     start: Instant,
     reads: u64,
     late: u64,
-    /// Over 7/10 of the target.
+    /// Over 6/10 of the target.
     near: u64,
+    /// Over a third of it.
+    far: u64,
     written: u64,
 }
 
@@ -109,7 +114,8 @@ impl Governor {
     pub fn read(&mut self, now: Instant, span: Nanos) {
         self.window.reads += 1;
         self.window.late += u64::from(self.config.target < span);
-        self.window.near += u64::from(self.config.target.0 * 7 / 10 < span.0);
+        self.window.near += u64::from(self.config.target.0 * 6 / 10 < span.0);
+        self.window.far += u64::from(self.config.target.0 / 3 < span.0);
         self.idle = false;
         self.close(now);
     }
@@ -153,11 +159,19 @@ impl Governor {
     fn steer(&mut self, now: Instant, window: &Window, used: u64) {
         let allowed = self.config.late_per_10_000;
         let reads_per_s = self.reads_per_s();
-        if window.late * 10_000 > allowed * window.reads {
+        let troubled = self.slow_late * 10_000 > allowed * self.slow_reads;
+        // One late read in a hundred is chance; two, or one after others, are not.
+        if window.late * 10_000 > allowed * window.reads && (troubled || 1 < window.late) {
             let excess = window.late * 10_000 - allowed * window.reads;
             let cut = (30 * excess / (allowed * window.reads)).min(300);
             self.remember(now);
             self.scale(1000 - cut);
+            return;
+        }
+        if NEAR_CUT * window.reads.max(50) < window.near * 10_000 {
+            // Not late yet, but on the way.
+            self.searching = false;
+            self.scale(950);
             return;
         }
         if reads_per_s < IDLE_READS_PER_S {
@@ -182,21 +196,26 @@ impl Governor {
             return;
         }
         self.unused = 0;
-        let troubled = self.slow_late * 10_000 > allowed * self.slow_reads;
-        if troubled || window.near * 10_000 > 8 * allowed * window.reads.max(50) {
+        let near = window.near * 10_000 / window.reads.max(50);
+        if troubled || 0 < window.late || NEAR_HOLD < near {
             return;
         }
-        let step = self.step(window, allowed);
+        let far = window.far * 100 / window.reads.max(1);
+        let step = self.step(near, far);
         self.scale(1000 + step);
     }
 
     /// By how many thousandths to go up.
-    fn step(&mut self, window: &Window, allowed: u64) -> u64 {
+    fn step(&self, near: u64, far: u64) -> u64 {
         if let Some(ceiling) = self.ceiling {
-            return if self.rate * 10 < ceiling.rate * 9 { 60 } else { 10 };
+            return if self.rate * 10 < ceiling.rate * 9 { 60 } else { 20 };
         }
-        let calm = window.near * 10_000 <= 2 * allowed * window.reads.max(50);
-        if self.searching && calm { 500 } else { 30 }
+        match self.searching && near <= NEAR_HOLD / 2 {
+            // A drive that is far from its target needs no care.
+            true if far == 0 => 700,
+            true => 250,
+            false => 30,
+        }
     }
 
     fn remember(&mut self, now: Instant) {

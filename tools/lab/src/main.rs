@@ -78,6 +78,8 @@ enum Verb {
     Sample(sample::Args),
     /// CPU per GB of two workers against one, at the same rate.
     Scale(scale::Args),
+    /// The model of a drive against what others proved of such drives.
+    Ssd(drive_protocol::validate::Args),
     /// Every appliance reports at once, with all that it holds, to a writer that has just started.
     Storm(storm::Args),
     /// What it costs to check a playback token.
@@ -122,6 +124,7 @@ fn run(cli: &Cli) -> Result<()> {
         Verb::Odd(args) => odd::run(args),
         Verb::Sample(args) => sample::run(args),
         Verb::Scale(args) => scale::run(args),
+        Verb::Ssd(args) => drive_protocol::validate::run(args),
         Verb::Storm(args) => storm::run(args),
         Verb::Token(args) => token::run(args),
     }

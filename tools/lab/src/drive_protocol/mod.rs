@@ -5,9 +5,11 @@
 //! seeds. The oracle is the best constant rate for a seed, found by trying.
 
 mod cam;
+mod plot;
 mod result;
 mod run;
 mod scenario;
+pub(crate) mod validate;
 
 use std::hint::black_box;
 use std::time::Instant as Clock;
@@ -18,7 +20,7 @@ use iosched::governor;
 use model::units::{Bytes, Instant, Nanos};
 use serde::Serialize;
 use ssd::{Class, Ftl};
-use tracing::info;
+use tracing::{debug, info};
 
 use result::{Figures, Sum};
 use run::{Contender, Readers, run as simulate};
@@ -33,8 +35,8 @@ pub(crate) struct Args {
     /// Runs of each contender, each with another seed.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     seeds: u32,
-    /// Reads, in percent of what the drive serves at its target when nothing is written; 60 for
-    /// SATA and 40 for NVMe unless said.
+    /// Reads, in percent of what the drive serves at its target when nothing is written; 40 unless
+    /// said.
     #[arg(long)]
     load: Option<u32>,
     /// What is written and deleted together, for example "64 MiB"; a superblock unless said.
@@ -79,7 +81,7 @@ struct Policies {
 fn aim(target: Nanos) -> governor::Config {
     governor::Config {
         target,
-        late_per_10_000: 25,
+        late_per_10_000: 15,
         floor: Bytes(5_000_000),
         start: Bytes(20_000_000),
     }
@@ -112,6 +114,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         for (sum, contender) in sums.iter_mut().zip(contenders) {
             crate::stop::check()?;
             let seen = simulate(&scenario, contender, Readers::Open, &state, seed);
+            trace(contender, &scenario, &seen);
             sum.add(&scenario, &seen);
             sum.served(alone, closed(&scenario, contender, Fill::Unbounded, &state, seed));
         }
@@ -144,6 +147,15 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         return crate::print(&serde_json::to_string(&report)?);
     }
     crate::print(&serde_json::to_string_pretty(&report)?)
+}
+
+/// Each second of a run, for whoever wants to know why.
+fn trace(contender: Contender, scenario: &Scenario, seen: &run::Seen) {
+    for (second, bin) in seen.bins.iter().enumerate() {
+        let late = bin.iter().filter(|span| scenario.target.0 < **span).count();
+        let written: u64 = seen.written.iter().skip(10 * second).take(10).sum();
+        debug!(?contender, second, reads = bin.len(), late, written_mb = written / 1_000_000);
+    }
 }
 
 /// The highest constant rate that keeps all seconds of a fill within the target, by halving; the
@@ -214,7 +226,13 @@ fn scheduler_cost() -> Result<f64> {
             now = now + Nanos(20_000);
             let class = if op % 4 == 0 { Io::Fill } else { Io::Serve };
             // A full queue of writes is part of the load.
-            let _ = scheduler.submit(now, class, u64::from(op), Bytes::kib(256), now + Nanos::millis(5));
+            let _ = scheduler.submit(
+                now,
+                class,
+                u64::from(op),
+                Bytes::kib(256),
+                now + Nanos::millis(5),
+            );
             while let Some((ticket, op)) = scheduler.poll(now) {
                 flying.push_back(ticket);
                 black_box(op);

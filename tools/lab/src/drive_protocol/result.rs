@@ -102,12 +102,17 @@ impl Sum {
         self.bins == self.bins_ok
     }
 
+    pub(super) fn megabytes(&self) -> f64 {
+        self.megabytes
+    }
+
     pub(super) fn p99_ms(&self) -> f64 {
         self.at(0.99)
     }
 
     fn at(&self, quantile: f64) -> f64 {
-        std::time::Duration::from_nanos(self.latency.value_at_quantile(quantile)).as_secs_f64() * 1e3
+        std::time::Duration::from_nanos(self.latency.value_at_quantile(quantile)).as_secs_f64()
+            * 1e3
     }
 
     pub(super) fn figures(&self, fill_seconds: f64, nofill_p99_ms: f64) -> Figures {

@@ -73,9 +73,8 @@ impl Scenario {
         let unit_pages = unit.map_or(shape.superblock_pages(), pages).max(write_pages);
         let units = shape.logical_pages / unit_pages;
         // The machine simulates six seconds of a busy NVMe drive per second, and 70 of SATA.
-        let (load, scale, constant) =
-            if is_sata(class) { (60, 1_000, 40) } else { (40, 300, 400) };
-        let load = load_percent.unwrap_or(load);
+        let (scale, constant) = if is_sata(class) { (1_000, 40) } else { (300, 400) };
+        let load = load_percent.unwrap_or(40);
         let phase = |millis: u64, reads_permille, fill| Phase {
             span: Nanos::millis(millis * scale / 1_000),
             reads_permille,

@@ -68,7 +68,7 @@ impl Chart {
         for (index, (series, colour)) in (0_u32..).zip(self.series.iter().zip(COLOURS)) {
             let at = TOP + 26.0 + 18.0 * f64::from(index);
             let attributes = format!(" fill=\"{colour}\"");
-            line(text(WIDTH / 2.0, at, "middle", &series.name, &attributes));
+            line(text(LEFT + 128.0, at, "middle", &series.name, &attributes));
         }
         line("</svg>".to_owned());
         out

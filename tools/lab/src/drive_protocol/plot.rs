@@ -103,8 +103,8 @@ fn text(x: f64, y: f64, anchor: &str, text: &str, attributes: &str) -> String {
 fn step(max: f64) -> f64 {
     let fifth = max / 5.0;
     let power = 10_f64.powf(fifth.log10().floor());
-    let fits = [1.0, 2.0, 3.0, 5.0, 10.0].into_iter().map(|times| times * power);
-    fits.into_iter().find(|step| fifth <= step * 1.000_001).unwrap_or(fifth)
+    let mut steps = [1.0, 2.0, 3.0, 5.0, 10.0].into_iter().map(|times| times * power);
+    steps.find(|step| fifth <= step * 1.000_001).unwrap_or(fifth)
 }
 
 fn number(value: f64) -> String {

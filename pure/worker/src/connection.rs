@@ -8,6 +8,7 @@ use model::path::is_below;
 use model::units::{Bytes, Instant, UnixSeconds};
 use playback::token::{Grant, TOKEN_LEN_MAX};
 
+use crate::black_box::Recorder;
 use crate::request_log::Entry;
 
 /// One connection.
@@ -25,6 +26,8 @@ pub(crate) struct Connection {
     pub(crate) head: Vec<u8>,
     /// What the request log will say of the current request.
     pub(crate) entry: Entry,
+    /// What happened to the current response, while its body is under way.
+    pub(crate) recorder: Option<Box<Recorder>>,
     /// The token that was verified last.
     pub(crate) granted: Option<Box<Granted>>,
 }
@@ -144,6 +147,7 @@ impl Connection {
             backlog: Vec::new(),
             head: Vec::new(),
             entry: Entry::default(),
+            recorder: None,
             granted: None,
         }
     }

@@ -17,6 +17,7 @@
 
 mod action;
 mod answer;
+mod black_box;
 mod buffers;
 mod catalogue;
 mod connection;
@@ -32,6 +33,7 @@ mod transfer;
 mod worker;
 
 pub use action::{Action, Body, Ending};
+pub use black_box::{INCIDENT_MAGIC, Incident, IncidentBounds, Reason, TcpSample, Waits};
 pub use counters::Counters;
 pub use event::{Event, Fault, Now, Update};
 pub use worker::{Config, Worker};

@@ -21,6 +21,7 @@ use model::units::Bytes;
 
 use crate::action::{Action, Body, Ending};
 use crate::answer;
+use crate::black_box::{Happened, Waiting};
 use crate::connection::{Stage, State, Transfer};
 use crate::event::{Fault, Now};
 use crate::files::Acquired;
@@ -60,6 +61,7 @@ impl Worker {
             head_pending: Some(status),
             stage: Stage::Admission,
         });
+        connection.recorder = self.black_box.begin(now.instant, object);
         self.admission.push_back(id);
         self.admit();
     }
@@ -81,6 +83,9 @@ impl Worker {
                 continue;
             }
             transfer.stage = Stage::Sending(None);
+            if let Some(recorder) = &mut connection.recorder {
+                recorder.wait_for(self.now.instant, Waiting::Drive);
+            }
             self.transfers += 1;
             self.advance(id, None);
         }
@@ -186,7 +191,10 @@ impl Worker {
         });
         self.counters.reads += 1;
         self.counters.read_bytes += len.0;
-        Some(Action::Read { buffer, slot, offset: transfer.base + from, len })
+        let drive = transfer.drive;
+        let offset = transfer.base + from;
+        self.note(id, Happened::Reading { drive, len }, None);
+        Some(Action::Read { buffer, slot, offset, len })
     }
 
     pub(crate) fn opened(&mut self, slot: FileSlot, result: Result<(), Fault>) {
@@ -225,6 +233,11 @@ impl Worker {
         self.drives[reading.drive.as_usize()].complete();
         let until = now.instant + self.config.progress_timeout;
         let id = reading.connection;
+        let what = match result {
+            Ok(len) => Happened::Read { len },
+            Err(fault) => Happened::Failed { errno: fault.errno },
+        };
+        self.note(id, what, None);
         let fault = match result {
             Ok(len) if reading.end <= len.as_usize() => None,
             Ok(_) => Some(Fault { errno: 0 }),
@@ -267,7 +280,7 @@ impl Worker {
         let name = BlockName { object: reading.object, block };
         let len = Bytes::of(reading.end - reading.start);
         self.sample(reading.drive, name, len, whole.then_some(buffer));
-        self.deliver(id, buffer, Some(reading.slot), (reading.start, reading.end));
+        self.deliver(id, buffer, Some(reading.slot), (reading.start, reading.end, false));
     }
 
     /// Keeps the block that was read, if it is worth it still.
@@ -296,7 +309,7 @@ impl Worker {
         self.counters.hot_bytes += len.0;
         self.buffers.pin(buffer);
         self.sample(drive, name, len, Some(buffer));
-        self.deliver(id, buffer, slot, range);
+        self.deliver(id, buffer, slot, (range.0, range.1, true));
     }
 
     /// Sends the transfer's next bytes, which are in the buffer from `start` to `end`. The caller's
@@ -306,8 +319,10 @@ impl Worker {
         id: ConnectionId,
         buffer: BufferId,
         slot: Option<FileSlot>,
-        (start, end): (usize, usize),
+        (start, end, hot): (usize, usize, bool),
     ) {
+        let what = Happened::Sent { len: Bytes::of(end - start), hot };
+        self.note(id, what, Some(Waiting::Client));
         let connection = live(&mut self.connections, id).expect("the caller has just seen it");
         let State::Transfer(transfer) = &mut connection.state else {
             unreachable!("the caller has just seen its transfer");
@@ -356,10 +371,12 @@ impl Worker {
         }
         let stage = transfer.stage;
         connection.state = State::Sending;
+        let recorder = connection.recorder.take();
         let head = Head { status: Status::NotFound, keep_alive: connection.keep_alive };
         answer::plain(&mut connection.head, &mut self.counters, head, &self.date);
         let body = Body::Empty;
         self.actions.push_back(Action::Send { connection: id, head: true, body, more: false });
+        self.end_record(recorder, true);
         self.end_transfer(stage);
     }
 

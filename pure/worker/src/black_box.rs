@@ -55,17 +55,33 @@ pub struct TcpSample {
 
 /// Something that happened to a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Happened {
+pub enum Happened {
     /// It was asked for.
     Asked,
     /// A drive was asked for so much.
-    Reading { drive: DriveIndex, len: Bytes },
+    Reading {
+        /// Which.
+        drive: DriveIndex,
+        /// How much.
+        len: Bytes,
+    },
     /// It answered.
-    Read { len: Bytes },
-    /// It failed: the error number, 0 if it was too short.
-    Failed { errno: i32 },
+    Read {
+        /// With how much.
+        len: Bytes,
+    },
+    /// It failed.
+    Failed {
+        /// The kernel's error number.
+        errno: i32,
+    },
     /// So much was given to the kernel, from memory or from a buffer just read.
-    Sent { len: Bytes, hot: bool },
+    Sent {
+        /// How much.
+        len: Bytes,
+        /// From memory.
+        hot: bool,
+    },
     /// The kernel had taken all of it.
     Taken,
     /// What TCP knows.
@@ -125,7 +141,7 @@ pub struct Incident {
     /// Events before those in `text`.
     pub forgotten: u64,
     /// One line an event.
-    events: Vec<(Nanos, Happened)>,
+    pub events: Vec<(Nanos, Happened)>,
 }
 
 /// The last events of one response.

@@ -33,7 +33,7 @@ mod transfer;
 mod worker;
 
 pub use action::{Action, Body, Ending};
-pub use black_box::{INCIDENT_MAGIC, Incident, IncidentBounds, Reason, TcpSample, Waits};
+pub use black_box::{Happened, INCIDENT_MAGIC, Incident, IncidentBounds, Reason, TcpSample, Waits};
 pub use counters::Counters;
 pub use event::{Event, Fault, Now, Update};
 pub use worker::{Config, Worker};

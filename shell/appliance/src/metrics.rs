@@ -97,6 +97,9 @@ const ROWS: &[Row] = &[
     row("request_log_lost_total", Kind::Counter, "Lines of the request log lost.", |s| {
         &s.log_lines_lost
     }),
+    row("incidents_total", Kind::Counter, "Responses that were slow, or reset by us.", |s| {
+        &s.incidents
+    }),
     row("worker_cpu_nanoseconds_total", Kind::Counter, "CPU time of the workers.", |s| {
         &s.cpu_nanos
     }),
@@ -217,6 +220,7 @@ mod tests {
             verified: 17,
             log_lines_lost: 18,
             hot_chunks: 22,
+            incidents: 23,
             hot_bytes: 19,
             hot_kept: 20,
             hot_blocks: 21,

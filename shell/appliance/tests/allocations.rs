@@ -17,13 +17,13 @@ use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
 use model::extent::{DriveIndex, Extent, FileName};
 use model::id::{Generation, ObjectId};
 use model::manifest::{AssetVersion, File, Manifest, TokenKey};
-use model::units::{Bytes, Nanos, UnixSeconds};
+use model::units::{BitsPerSecond, Bytes, Nanos, UnixSeconds};
 use playback::token::{Grant, Scope, Session, SigningInput, assemble};
 use rustls::pki_types::{PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use tls::Acceptor;
 use uring::allocations;
-use worker::{Config, Update};
+use worker::{Config, IncidentBounds, Update};
 
 #[global_allocator]
 static ALLOCATOR: allocations::Counting = allocations::Counting;
@@ -52,6 +52,10 @@ fn config() -> Config {
         progress_timeout: Nanos::seconds(30),
         verify_every: 4,
         log_requests: true,
+        incidents: Some(IncidentBounds {
+            drive_wait: Nanos::seconds(60),
+            client_rate: BitsPerSecond(1),
+        }),
     }
 }
 

@@ -89,6 +89,7 @@ fn config() -> Config {
         progress_timeout: Nanos::seconds(30),
         verify_every: 0,
         log_requests: true,
+        incidents: None,
     }
 }
 

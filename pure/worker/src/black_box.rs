@@ -165,6 +165,7 @@ pub(crate) struct Recorder {
 pub(crate) struct BlackBox {
     bounds: Option<IncidentBounds>,
     /// Used before. Bound: the most transfers at once.
+    #[expect(clippy::vec_box, reason = "the boxes go to connections and come back")]
     spare: Vec<Box<Recorder>>,
     quiet_until: Instant,
 }

@@ -12,7 +12,10 @@ use model::manifest::{AssetVersion, File, Manifest, TokenKey};
 use model::units::{BitsPerSecond, Bytes, Instant, Nanos, UnixSeconds};
 use playback::token::{Grant, Scope, Session, SigningInput, assemble};
 use proptest::prelude::*;
-use worker::{Action, Body, Config, Ending, Event, Fault, Now, PaceConfig, Update, Worker};
+use worker::{
+    Action, Body, Config, Ending, Event, Fault, Incident, IncidentBounds, Now, PaceConfig, Reason,
+    TcpSample, Update, Worker,
+};
 
 const WALL: u64 = 1_790_000_000;
 
@@ -34,6 +37,7 @@ struct Bench {
     reports: Vec<Fault>,
     /// What the kernel was told to keep connections to.
     limits: BTreeMap<ConnectionId, Option<BitsPerSecond>>,
+    incidents: Vec<Incident>,
     /// Object, block, and whether the buffer had it.
     verified: Vec<(u8, u64, bool)>,
 }
@@ -94,6 +98,10 @@ fn config() -> Config {
         verify_every: 2,
         log_requests: true,
         pacing: PaceConfig::OFF,
+        incidents: Some(IncidentBounds {
+            drive_wait: Nanos::seconds(2),
+            client_rate: BitsPerSecond(1_000_000),
+        }),
     }
 }
 
@@ -118,6 +126,7 @@ impl Bench {
             closed: BTreeMap::new(),
             reports: Vec::new(),
             limits: BTreeMap::new(),
+            incidents: Vec::new(),
             verified: Vec::new(),
         };
         let mut files: BTreeMap<String, File> =
@@ -198,6 +207,7 @@ impl Bench {
             }
             Action::Look { connection } => panic!("{connection:?} is not paced"),
             Action::Report { fault, .. } => self.reports.push(fault),
+            Action::Incident(incident) => self.incidents.push(*incident),
             Action::Verify { object, object_len, block, buffer, .. } => {
                 let whole = content(u64::from(object.0[0]), object_len.0);
                 let from = Bytes(block * 262_144).as_usize();
@@ -773,6 +783,64 @@ fn a_crowd_that_wants_one_block_reads_it_no_more_often_than_the_drive_is_deep() 
     bench.settle();
     assert_eq!(bench.worker.counters().reads, 2, "what waited behind them found it");
     assert_eq!(bench.worker.counters().hot_chunks, 6);
+}
+
+#[test]
+fn a_slow_drive_a_slow_client_and_a_reset_are_incidents_and_all_else_is_none() {
+    let mut bench = Bench::new();
+    bench.get("v.mp4", "");
+    bench.get("list.m3u8", "");
+    assert_eq!(bench.incidents, []);
+
+    let drive = bench.connect(50);
+    bench.say(drive, &get("v.mp4", ""));
+    bench.wait(3);
+    bench.settle();
+    assert_eq!(bench.incidents.len(), 1);
+    let text = bench.incidents[0].text();
+    assert_eq!(bench.incidents[0].reason, Reason::SlowDrive);
+    assert!(text.contains("slow: the drive, 3000.000 of 3000.000 ms"), "{text}");
+    assert!(text.contains("    3000.000 read bytes 262144"), "{text}");
+
+    bench.say(drive, &get("v.mp4", ""));
+    while !bench.reads.is_empty() || !bench.sends.is_empty() {
+        if bench.reads.is_empty() {
+            bench.wait(9);
+            let sample = TcpSample { rtt: Nanos::millis(80), window: 3, ..TcpSample::default() };
+            bench.event(Event::Tcp { connection: drive, sample });
+        }
+        bench.step(0);
+    }
+    let text = bench.incidents[1].text();
+    assert_eq!(bench.incidents[1].reason, Reason::SlowClient, "{text}");
+    assert!(text.contains("slow: the client, 36000.000 of 36000.000 ms"), "{text}");
+    assert!(text.contains("tcp rtt 80.000 ms window 3"), "{text}");
+
+    bench.say(drive, &get("v.mp4", ""));
+    bench.step(0);
+    bench.wait(31);
+    assert_eq!(bench.incidents[2].reason, Reason::Reset);
+    assert_eq!(bench.worker.counters().incidents, 3);
+    bench.settle();
+
+    // A client that leaves in the middle has its reasons.
+    let gone = bench.connect(51);
+    bench.say(gone, &get("v.mp4", ""));
+    bench.event(Event::Ended { connection: gone });
+    assert_eq!(bench.incidents.len(), 3);
+}
+
+#[test]
+fn who_asks_is_told_of_all_responses_under_way() {
+    let mut bench = Bench::new();
+    let [one, two, _idle] = [0, 1, 2].map(|slot| bench.connect(slot));
+    bench.say(one, &get("v.mp4", ""));
+    bench.say(two, &get("w.mp4", ""));
+    bench.event(Event::Incidents);
+    let objects: Vec<u8> = bench.incidents.iter().map(|incident| incident.object.0[0]).collect();
+    assert_eq!(objects, [1, 2]);
+    assert!(bench.incidents.iter().all(|incident| incident.reason == Reason::Requested));
+    bench.settle();
 }
 
 /// Puts an object of the catalogue on drive 0 where it was in memory or nowhere.

@@ -62,14 +62,12 @@ struct WorkerThread {
 
 /// Serves until SIGTERM or SIGINT.
 pub fn serve(settings: &Settings) -> anyhow::Result<()> {
-    let settings = &pacing::fit(settings.clone());
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
-        signal_hook::flag::register(signal, stop.clone()).context("cannot catch signals")?;
-    }
-    let hup = Arc::new(AtomicBool::new(false));
-    signal_hook::flag::register(signal_hook::consts::SIGHUP, hup.clone())
-        .context("cannot catch signals")?;
+    run(&pacing::fit(settings.clone()))
+}
+
+fn run(settings: &Settings) -> anyhow::Result<()> {
+    let stop = catch(&[signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT])?;
+    let hup = catch(&[signal_hook::consts::SIGHUP])?;
     raise_descriptor_limit(settings)?;
     // All workers' read buffers are pinned, and the hot blocks are in such.
     let config = worker_config(settings, hot::blocks(settings)?);
@@ -132,6 +130,15 @@ pub fn serve(settings: &Settings) -> anyhow::Result<()> {
         let _ = thread.join();
     }
     result
+}
+
+/// A flag that these signals raise.
+fn catch(signals: &[i32]) -> anyhow::Result<Arc<AtomicBool>> {
+    let flag = Arc::new(AtomicBool::new(false));
+    for signal in signals {
+        signal_hook::flag::register(*signal, flag.clone()).context("cannot catch signals")?;
+    }
+    Ok(flag)
 }
 
 fn storage_config(

@@ -114,14 +114,13 @@ fn run(settings: &Settings) -> anyhow::Result<()> {
     if let Some(socket) = &settings.agent_socket {
         agent_link::start(socket.clone(), note_sender).context("cannot start a thread")?;
     }
-    let mut incidents = Incidents::new(&settings.state);
     let mut each_second = || {
         reload.look(hup.swap(false, Ordering::Relaxed));
         let certificate = certificate_rows(&reload);
         let all = metric_rows(&storage).into_iter().chain(certificate).collect();
         *rows.lock().unwrap_or_else(PoisonError::into_inner) = all;
     };
-    watch(&stop, &faults, &notes, &workers, &storage, &mut each_second, &mut incidents)?;
+    watch(&stop, &faults, &notes, &workers, &storage, &mut each_second, &settings.state)?;
     tracing::info!("stopping");
     serve_counters.draining.store(true, Ordering::Relaxed);
     let result = stop_workers(workers, settings.stop_within);
@@ -352,8 +351,9 @@ fn watch(
     workers: &[WorkerThread],
     storage: &StorageHandle,
     each_second: &mut dyn FnMut(),
-    incidents: &mut Incidents,
+    state: &std::path::Path,
 ) -> anyhow::Result<()> {
+    let mut incidents = Incidents::new(state);
     let mut rows_at = Instant::now();
     let asked = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(signal_hook::consts::SIGUSR1, asked.clone())

@@ -140,9 +140,9 @@ fn a_warm_worker_allocates_nothing_per_request() {
         mailbox: letters,
         counters: counters.clone(),
         log: logs.pop(),
+        ablation: Ablation::default(),
         report: Box::new(|_| {}),
         ring_is_made: allocations::count_this_thread,
-        ablation: Ablation::default(),
     };
     let thread = std::thread::spawn(move || event_loop::run(setup));
     let path = publish(&sender);

@@ -42,7 +42,7 @@ const CHECK: [Step; 10] = [
     Step { name: "browser", run: browser },
 ];
 
-const NIGHTLY: [Step; 9] = [
+const NIGHTLY: [Step; 11] = [
     Step { name: "alone", run: rooms_alone },
     Step { name: "properties", run: |root| tests(root, &[("PROPTEST_CASES", "4096")]) },
     Step { name: "install", run: install_page },
@@ -54,6 +54,8 @@ const NIGHTLY: [Step; 9] = [
     Step { name: "lab-warm", run: |root| compare(root, "warm") },
     Step { name: "lab-cold", run: |root| compare(root, "cold") },
     Step { name: "lab-small", run: |root| compare(root, "small") },
+    Step { name: "lab-ssd", run: |root| lab(root, "release", &["ssd"]) },
+    Step { name: "lab-drive", run: |root| lab(root, "release", &["drive"]) },
     Step { name: "reports", run: reports },
 ];
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::id::{ApplianceId, AssetId, AssetVersionId, Generation, ObjectId};
-use crate::units::{Bytes, UnixSeconds};
+use crate::units::{BitsPerSecond, Bytes, UnixSeconds};
 
 /// All that one appliance should hold and needs in order to serve it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,6 +52,9 @@ pub struct AssetVersion {
     pub sources: Vec<String>,
     /// When the version was ingested: the `Last-Modified` of all its files, on every appliance.
     pub modified: UnixSeconds,
+    /// Viewers whose players say nothing of what they need are sent no faster than this once they
+    /// have a buffer's worth. None for as fast as it goes.
+    pub pace: Option<BitsPerSecond>,
     /// Path (relative, `/`-separated, not percent-encoded) to file.
     pub files: BTreeMap<String, File>,
 }

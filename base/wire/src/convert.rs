@@ -6,7 +6,7 @@ use model::id::{Generation, IdError};
 use model::limits::{FILES_PER_VERSION_MAX, OBJECT_LEN_MAX, PATH_LEN_MAX};
 use model::manifest;
 use model::path::is_path;
-use model::units::{Bytes, UnixSeconds};
+use model::units::{BitsPerSecond, Bytes, UnixSeconds};
 
 use crate::v1;
 
@@ -142,6 +142,7 @@ pub fn version_in(
         asset: wire.asset.parse()?,
         sources: wire.sources.clone(),
         modified: UnixSeconds(wire.modified_unix_s),
+        pace: wire.pace_bps.filter(|pace| *pace != 0).map(BitsPerSecond),
         files: files.collect::<Result<_, WireError>>()?,
     }))
 }
@@ -178,6 +179,7 @@ pub fn version_out(version: &manifest::AssetVersion) -> v1::manifest::AssetVersi
         asset: version.asset.to_string(),
         sources: version.sources.clone(),
         modified_unix_s: version.modified.0,
+        pace_bps: version.pace.map(|pace| pace.0),
         files: version.files.iter().map(|(path, file)| (path.clone(), file_out(file))).collect(),
     }
 }
@@ -225,6 +227,7 @@ mod tests {
                 asset: "film".to_owned(),
                 sources: vec!["https://origin.example/film/".to_owned()],
                 modified_unix_s: 1_700_000_000,
+                pace_bps: Some(24_000_000),
                 files: BTreeMap::from([("v/0.mp4".to_owned(), file)]),
             }],
         }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use model::id::{AssetId, AssetVersionId, ObjectId};
 use model::limits::DIRECT_ALIGN;
 use model::manifest::AssetVersion;
-use model::units::Bytes;
+use model::units::{BitsPerSecond, Bytes};
+use playback::{dash, hls};
 
 /// All assets. Cheap to clone: versions are shared.
 #[derive(Clone, Debug, Default)]
@@ -48,9 +49,31 @@ pub enum Format {
     Dash,
 }
 
+/// What viewers are sent at whose players say nothing, over the highest peak of what they may play:
+/// a player that measures three times what it plays has no reason to go down.
+const PACE_PER_PEAK: u64 = 3;
+/// No version is paced below this.
+const PACE_MIN: BitsPerSecond = BitsPerSecond(8_000_000);
+
+/// The pace of a version with these entries; none if they do not say what they need.
+fn pace(entries: &[Entry]) -> Option<BitsPerSecond> {
+    let peak = |entry: &Entry| match entry.format {
+        Format::Hls => hls::peak(&entry.text),
+        Format::Dash => dash::peak(&entry.text),
+    };
+    let peak = entries.iter().filter_map(peak).max()?;
+    Some(PACE_MIN.max(BitsPerSecond(peak.0.saturating_mul(PACE_PER_PEAK))))
+}
+
 impl Version {
-    /// A version, with what follows from its files.
-    pub fn new(files: Arc<AssetVersion>, entries: Vec<Entry>, sequence: u64) -> Self {
+    /// A version, with what follows from its files and entries.
+    pub fn new(mut files: Arc<AssetVersion>, entries: Vec<Entry>, sequence: u64) -> Self {
+        if files.pace.is_none() {
+            let pace = pace(&entries);
+            if pace.is_some() {
+                Arc::make_mut(&mut files).pace = pace;
+            }
+        }
         let lens: BTreeMap<ObjectId, Bytes> =
             files.files.values().map(|file| (file.object, file.len)).collect();
         let on_drive = |len: &Bytes| len.align_up(DIRECT_ALIGN).0;

@@ -1,4 +1,4 @@
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use super::*;
@@ -570,6 +570,7 @@ pub(super) fn put_version(director: &mut Director, name: &str, objects: &[u8], s
         asset: "film".parse().unwrap(),
         sources: vec!["https://origin.example/".to_owned()],
         modified: UnixSeconds(1),
+        pace: None,
         files: objects.iter().map(file).collect(),
     };
     let version = Version::new(Arc::new(version), Vec::new(), sequence);
@@ -641,4 +642,35 @@ pub(super) fn id(name: &str) -> ApplianceId {
 
 pub(super) fn at(ms: u64) -> Instant {
     Instant(1_000_000_000_000) + Nanos::millis(ms)
+}
+
+#[test]
+fn a_version_is_paced_by_the_highest_peak_of_its_entries() {
+    let hls = |peak| format!("#EXTM3U\n#EXT-X-STREAM-INF:BANDWIDTH={peak}\nv.m3u8\n");
+    let mpd = |peak| {
+        let set = format!("<AdaptationSet><Representation bandwidth=\"{peak}\"/></AdaptationSet>");
+        format!("<MPD type=\"static\"><Period>{set}</Period></MPD>")
+    };
+    let pace = |entries: &[(Format, String)], given| {
+        let files = AssetVersion {
+            id: "film-1".parse().unwrap(),
+            asset: "film".parse().unwrap(),
+            sources: vec![],
+            modified: UnixSeconds(1),
+            pace: given,
+            files: BTreeMap::new(),
+        };
+        let entry = |(format, text): &(Format, String)| Entry {
+            path: "m".to_owned(),
+            format: *format,
+            text: text.as_str().into(),
+        };
+        let entries = entries.iter().map(entry).collect();
+        Version::new(Arc::new(files), entries, 1).files.pace.map(|pace| pace.0)
+    };
+    let both = [(Format::Hls, hls(5_000_000)), (Format::Dash, mpd(6_000_000))];
+    assert_eq!(pace(&both, None), Some(18_000_000));
+    assert_eq!(pace(&[(Format::Hls, hls(300_000))], None), Some(8_000_000), "the least");
+    assert_eq!(pace(&both, Some(BitsPerSecond(1))), Some(1), "what was given stays");
+    assert_eq!(pace(&[], None), None);
 }

@@ -222,6 +222,7 @@ mod tests {
                 asset: "film".parse().unwrap(),
                 sources: vec![format!("https://o{i}/"), format!("https://spare{i}/x/")],
                 modified: UnixSeconds(0),
+                pace: None,
                 files: files.iter().map(file).collect(),
             })
         };

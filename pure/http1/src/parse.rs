@@ -47,6 +47,9 @@ pub struct Fields<'a> {
     pub if_modified_since: Option<&'a [u8]>,
     /// `If-Unmodified-Since`.
     pub if_unmodified_since: Option<&'a [u8]>,
+    /// `CMCD-Request`, `CMCD-Object` and `CMCD-Status`, in this order (CTA-5004 section 2.2): what
+    /// players say of their buffer and of what they play.
+    pub cmcd: [Option<&'a [u8]>; 3],
 }
 
 /// What the bytes hold.
@@ -120,6 +123,9 @@ pub fn parse(bytes: &[u8]) -> Result<Parsed<'_>, RequestError> {
     Ok(Parsed::Request { request: Request { method, path, query, keep_alive, fields }, len })
 }
 
+/// In the order of `Fields::cmcd`. The fourth, CMCD-Session, has nothing that changes an answer.
+const CMCD_FIELDS: [&str; 3] = ["cmcd-request", "cmcd-object", "cmcd-status"];
+
 fn fields<'a>(
     headers: &[httparse::Header<'a>],
     minor: u8,
@@ -149,6 +155,8 @@ fn fields<'a>(
         } else if is("if-unmodified-since") {
             let one = single(fields.if_unmodified_since, value);
             fields.if_unmodified_since = Some(one.unwrap_or(b""));
+        } else if let Some(at) = CMCD_FIELDS.iter().position(|name| is(name)) {
+            fields.cmcd[at] = single(fields.cmcd[at], value);
         } else if is("connection") {
             let mut options = value.split(|b| *b == b',').map(<[u8]>::trim_ascii);
             close |= options.any(|option| option.eq_ignore_ascii_case(b"close"));
@@ -274,6 +282,15 @@ mod tests {
         }
         assert!(request("GET * HTTP/1.1\r\nHost: a\r\n\r\n").is_err());
         assert!(request("CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\n").is_ok());
+    }
+
+    #[test]
+    fn what_players_say_of_themselves_is_kept_and_twice_is_not_said() {
+        let text = "GET /a#b?c HTTP/1.1\r\nHost: a\r\nCMCD-Object: br=1\r\ncmcd-status: bs\r\n\
+                    CMCD-Request: su\r\nCMCD-Request: bl=1\r\n\r\n";
+        let request = request(text).unwrap();
+        assert_eq!(request.fields.cmcd, [None, Some(&b"br=1"[..]), Some(&b"bs"[..])]);
+        assert_eq!((request.path, request.query), ("/a", ""));
     }
 
     #[test]

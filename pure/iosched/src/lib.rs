@@ -9,6 +9,13 @@
 //! One scheduler per drive and worker. Reads that viewers wait for go first; background reads get
 //! what is left of the depth and always a turn, so that they end. The depth bounds what a drive
 //! can hold back: a hung drive keeps `depth` buffers and nothing more.
+//!
+//! `drive` is its successor: four classes, reads by deadline, and writes that are held back by
+//! what they do to reads (`governor`). No worker has it yet.
+
+pub mod drive;
+pub mod governor;
+pub mod load;
 
 use std::collections::VecDeque;
 

@@ -18,7 +18,7 @@ use std::fmt::Write as _;
 use std::ops::Range;
 
 use model::limits::FILES_PER_VERSION_MAX;
-use model::units::{Bytes, Nanos};
+use model::units::{BitsPerSecond, Bytes, Nanos};
 use quick_xml::escape::escape;
 
 use crate::reference::{Files, Target, directory, resolve};
@@ -82,6 +82,20 @@ pub fn check_within(path: &str, text: &str, files_max: usize) -> Result<Mpd, Pla
         }
     }
     Ok(Mpd { files: found.files.into_inner(), parts: found.parts })
+}
+
+/// The highest bandwidth of all representations (`@bandwidth`: ISO/IEC 23009-1 section 5.3.5.2).
+/// None if there is none.
+pub fn peak(text: &str) -> Option<BitsPerSecond> {
+    let root = parse(text).ok()?;
+    let mut peak = None;
+    root.walk(&mut |element| {
+        if element.name() == "Representation" {
+            let bandwidth = element.attribute("bandwidth").and_then(|text| text.parse().ok());
+            peak = peak.max(bandwidth.map(BitsPerSecond));
+        }
+    });
+    peak
 }
 
 /// Rewrites the MPD at `path` for one playback: on all `pathways`, best first, steered by the

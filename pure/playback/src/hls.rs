@@ -17,6 +17,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use model::limits::FILES_PER_VERSION_MAX;
+use model::units::BitsPerSecond;
 
 use crate::reference::{Files, is_absolute, resolve};
 use crate::{Pathway, PlaylistError, check_len};
@@ -87,6 +88,16 @@ pub fn check(path: &str, text: &str) -> Result<Playlist, PlaylistError> {
         (true, true) | (false, false) => return Err(PlaylistError::Mixed),
     };
     Ok(Playlist { kind, files: files.into_inner() })
+}
+
+/// The highest bandwidth of the variants of a multivariant playlist: their peak, with audio (RFC
+/// 8216 section 4.3.4.2). None if there is none.
+pub fn peak(text: &str) -> Option<BitsPerSecond> {
+    let bandwidth = |line: Line<'_>| match line.content {
+        Content::Tag("EXT-X-STREAM-INF", list) => attribute(list, "BANDWIDTH")?.parse().ok(),
+        Content::Tag(..) | Content::Uri(_) | Content::Other => None,
+    };
+    lines(text).ok()?.filter_map(bandwidth).max().map(BitsPerSecond)
 }
 
 /// Rewrites the multivariant playlist at `path` for one playback: on all `pathways`, best first,
@@ -354,6 +365,15 @@ mod tests {
         let wanted =
             ["hls/media_0.m3u8", "hls/media_1.m3u8", "hls/media_2.m3u8", "hls/media_3.m3u8"];
         assert_eq!(files, wanted);
+    }
+
+    #[test]
+    fn the_peak_is_that_of_the_highest_variant() {
+        let variant = |said: &str| format!("#EXT-X-STREAM-INF:{said}\nv.m3u8\n");
+        let text = ["#EXTM3U\n".to_owned(), variant("BANDWIDTH=800000"), variant("CODECS=\"a\"")];
+        let more = variant("AVERAGE-BANDWIDTH=9000000,BANDWIDTH=6000000");
+        assert_eq!(peak(&(text.concat() + &more)), Some(BitsPerSecond(6_000_000)));
+        assert_eq!((peak(&text[..1].concat()), peak("nothing")), (None, None));
     }
 
     #[test]

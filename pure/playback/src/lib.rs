@@ -5,6 +5,7 @@
 //! hls, dash      check at ingest: what a manifest refers to, and that it is whole and static
 //!                rewrite per playback: the same on two to four appliances, with content steering
 //! steering_doc   the answer to a player that asks which pathway is best now
+//! cmcd           what players say of their buffer and of what they play
 //! reference      a URI in a manifest and the file that it means
 //! ```
 //!
@@ -14,6 +15,7 @@ use model::limits::{FILES_PER_VERSION_MAX, PATH_LEN_MAX};
 use model::units::Bytes;
 
 pub mod base36;
+pub mod cmcd;
 pub mod dash;
 pub mod hls;
 pub mod reference;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use model::extent::{DriveIndex, FileName};
 use model::handle::{BufferId, ConnectionId, FileSlot};
 use model::id::ObjectId;
-use model::units::Bytes;
+use model::units::{BitsPerSecond, Bytes};
 
 use crate::event::Fault;
 
@@ -28,6 +28,19 @@ pub enum Action {
         /// More of the response follows soon: the end of this, where it is less than a packet, may
         /// wait for it.
         more: bool,
+    },
+    /// Have the kernel send no faster than this on a connection (SO_MAX_PACING_RATE); as fast as
+    /// it can if there is none.
+    Limit {
+        /// Which connection.
+        connection: ConnectionId,
+        /// How fast.
+        rate: Option<BitsPerSecond>,
+    },
+    /// Ask the kernel how many packets of the connection it had to send again; report `Looked`.
+    Look {
+        /// Which connection.
+        connection: ConnectionId,
     },
     /// Open a file for direct reads, in place of what the slot held; report `Opened`.
     Open {

@@ -7,7 +7,7 @@ use http1::{Method, Request, target};
 use model::id::ObjectId;
 use model::limits::PATH_LEN_MAX;
 use model::manifest::{AssetVersion, File};
-use model::units::Bytes;
+use model::units::{BitsPerSecond, Bytes};
 
 use crate::catalogue::Catalogue;
 use crate::connection::{Connection, Granted};
@@ -28,6 +28,8 @@ pub(crate) enum Answer {
         start: Bytes,
         /// One past the last.
         end: Bytes,
+        /// The asset version's pace.
+        pace: Option<BitsPerSecond>,
     },
 }
 
@@ -76,7 +78,8 @@ pub(crate) fn answer(
     response::write_object(&mut connection.head, Head { status, keep_alive }, date, what, part);
     if body && request.method == Method::Get {
         // Counted when its first bytes leave: a drive may yet make it a 404.
-        Answer::Object { object: file.object, status, start: part.0, end: part.1 }
+        let (start, end) = part;
+        Answer::Object { object: file.object, status, start, end, pace: version.pace }
     } else {
         counters.count(status);
         Answer::HeadOnly

@@ -2,12 +2,13 @@
 
 use http1::Status;
 use model::extent::DriveIndex;
-use model::handle::{ConnectionId, FileSlot};
+use model::handle::{BufferId, ConnectionId, FileSlot};
 use model::id::{AssetVersionId, ObjectId};
 use model::path::is_below;
-use model::units::{Bytes, Instant, UnixSeconds};
+use model::units::{BitsPerSecond, Bytes, Instant, UnixSeconds};
 use playback::token::{Grant, TOKEN_LEN_MAX};
 
+use crate::pace::{Pacer, Path, Plan};
 use crate::request_log::Entry;
 
 /// One connection.
@@ -27,6 +28,14 @@ pub(crate) struct Connection {
     pub(crate) entry: Entry,
     /// The token that was verified last.
     pub(crate) granted: Option<Box<Granted>>,
+    /// When its next burst may go.
+    pub(crate) pacer: Pacer,
+    /// Body bytes that went at once since its player started.
+    pub(crate) sent: Bytes,
+    /// How long its bursts may be.
+    pub(crate) path: Path,
+    /// What the kernel keeps it to.
+    pub(crate) limit: Option<BitsPerSecond>,
 }
 
 /// Where a connection stands.
@@ -58,7 +67,21 @@ pub(crate) struct Transfer {
     /// The status of a head that was not sent yet: it goes out with the first bytes, so that a
     /// drive which fails at the first read can still be answered for with another.
     pub(crate) head_pending: Option<Status>,
+    /// What it is paced to. `free` shrinks as bytes go.
+    pub(crate) plan: Plan,
+    /// What is left of the chunk that was read, pinned.
+    pub(crate) held: Option<Held>,
+    /// It may keep a chunk between bursts: one of `PaceConfig::buffers` is its own.
+    pub(crate) keeps: bool,
     pub(crate) stage: Stage,
+}
+
+/// Bytes in a buffer that were not sent yet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Held {
+    pub(crate) buffer: BufferId,
+    pub(crate) start: usize,
+    pub(crate) end: usize,
 }
 
 /// What a transfer waits for.
@@ -68,6 +91,8 @@ pub(crate) enum Stage {
     Admission,
     /// Its file.
     Opening(FileSlot),
+    /// The moment of its next burst.
+    Paced(Option<FileSlot>),
     /// The drive's scheduler.
     Queued(FileSlot),
     /// The drive.
@@ -82,7 +107,7 @@ impl Stage {
         match self {
             Self::Admission => None,
             Self::Opening(slot) | Self::Queued(slot) | Self::Reading(slot) => Some(slot),
-            Self::Sending(slot) => slot,
+            Self::Paced(slot) | Self::Sending(slot) => slot,
         }
     }
 }
@@ -145,6 +170,10 @@ impl Connection {
             head: Vec::new(),
             entry: Entry::default(),
             granted: None,
+            pacer: Pacer::default(),
+            sent: Bytes::ZERO,
+            path: Path::default(),
+            limit: None,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! What a worker counts.
 
 use http1::Status;
+use model::units::Nanos;
 
 /// What a worker counts. Only grows; the shell adds workers up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,9 +50,28 @@ pub struct Counters {
     pub aborted: u64,
     /// Lines of the request log that found no room.
     pub log_lines_lost: u64,
+    /// Responses that were paced, in part or in whole.
+    pub paced: u64,
+    /// Bursts of them.
+    pub bursts: u64,
+    /// Bursts that waited for their moment, by how much later they went: at most
+    /// `LATE_MICROS[i]`; the last is of all others.
+    pub late: [u64; LATE_MICROS.len() + 1],
+    /// Their lateness together, in microseconds.
+    pub late_micros: u64,
 }
 
+/// Upper bounds of `Counters::late`. The wheel alone makes a burst up to 1.05 ms late.
+pub const LATE_MICROS: [u64; 10] = [64, 128, 256, 512, 1024, 2048, 4096, 8192, 16_384, 32_768];
+
 impl Counters {
+    /// A burst that was due went so much later.
+    pub(crate) fn late(&mut self, by: Nanos) {
+        let micros = by.0 / 1000;
+        self.late[LATE_MICROS.partition_point(|bound| *bound < micros)] += 1;
+        self.late_micros += micros;
+    }
+
     pub(crate) fn count(&mut self, status: Status) {
         let class = usize::from(status.code() / 100).saturating_sub(2).min(2);
         self.responses[class] += 1;

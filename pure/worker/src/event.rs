@@ -42,6 +42,13 @@ pub enum Event<'a> {
         /// To whom.
         connection: ConnectionId,
     },
+    /// What the kernel says of the way to a client.
+    Looked {
+        /// Which connection.
+        connection: ConnectionId,
+        /// Packets sent again since it began.
+        resent: u64,
+    },
     /// The other side is gone, or broke the protocol below HTTP.
     Ended {
         /// Who.

@@ -7,8 +7,9 @@
 //! Received                  http1::parse -> answer: token, path, condition, range
 //!                             -> from memory: Send            -> from a drive: transfer
 //!                             -> from a hot block: Send
-//! Opened, Read              the next 256 KiB are here: Send
-//! Sent                      the next read, the next request, or the end
+//! Opened, Read              the next 256 KiB are here: Send, or a burst of them
+//! Sent                      the next burst when its moment comes (wheel), the next read, the next
+//!                           request, or the end
 //! ```
 //!
 //! The contract: `handle` one event, then `poll` until it returns nothing, carrying out each action
@@ -27,11 +28,15 @@ mod files;
 mod hot;
 #[cfg(test)]
 mod hot_tests;
+mod pace;
+mod paced;
 mod request_log;
 mod transfer;
+mod wheel;
 mod worker;
 
 pub use action::{Action, Body, Ending};
-pub use counters::Counters;
+pub use counters::{Counters, LATE_MICROS};
 pub use event::{Event, Fault, Now, Update};
+pub use pace::{PaceConfig, PaceMode};
 pub use worker::{Config, Worker};

@@ -9,6 +9,9 @@
 //!
 //! Chunks end where blocks of the object end, so that what one viewer was sent is what another
 //! wants. What is hot is sent without asking a drive, and without its file being open.
+//!
+//! A paced transfer is `Paced` before each burst whose moment has not come: it keeps its chunk and
+//! sends bursts out of it, or, where too many keep one already, waits first and reads a burst.
 
 use http1::{Head, Status};
 use iosched::Class;
@@ -21,10 +24,11 @@ use model::units::Bytes;
 
 use crate::action::{Action, Body, Ending};
 use crate::answer;
-use crate::connection::{Stage, State, Transfer};
+use crate::connection::{Held, Stage, State, Transfer};
 use crate::event::{Fault, Now};
 use crate::files::Acquired;
 use crate::hot::BlockName;
+use crate::pace::{Plan, burst_len};
 use crate::worker::{Config, Kept, Reading, Worker, live};
 
 impl Worker {
@@ -35,6 +39,7 @@ impl Worker {
         object: ObjectId,
         status: Status,
         (start, end): (Bytes, Bytes),
+        plan: Plan,
     ) {
         let until = now.instant + self.config.progress_timeout;
         let Some(connection) = live(&mut self.connections, id) else { return };
@@ -58,8 +63,12 @@ impl Worker {
             next: start,
             end,
             head_pending: Some(status),
+            plan,
+            held: None,
+            keeps: false,
             stage: Stage::Admission,
         });
+        self.counters.paced += u64::from(plan.rate.is_some());
         self.admission.push_back(id);
         self.admit();
     }
@@ -89,10 +98,16 @@ impl Worker {
 
     /// One chunk more: from memory if it is hot, from its drive otherwise.
     pub(crate) fn advance(&mut self, id: ConnectionId, slot: Option<FileSlot>) {
+        if self.waits_to_read(id, slot) {
+            return;
+        }
         let Some(connection) = live(&mut self.connections, id) else { return };
         let State::Transfer(transfer) = &mut connection.state else { return };
         let name = transfer.block();
-        self.hot.want(&name);
+        // Once for each block, in however many bursts it goes.
+        if transfer.head_pending.is_some() || transfer.next.0.is_multiple_of(BLOCK_LEN.0) {
+            self.hot.want(&name);
+        }
         if let Some(buffer) = self.hot.find(&name) {
             self.send_hot(id, buffer, slot);
         } else if let Some(slot) = slot {
@@ -170,7 +185,11 @@ impl Worker {
             return None;
         }
         let keep = self.hot.is_wanted(&name, &self.buffers);
-        let Span { from, until, read_until } = span(transfer, keep);
+        let most = match transfer.burst_rate(&self.config.pacing) {
+            Some(rate) if !transfer.keeps => burst_len(&self.config.pacing, rate, &connection.path),
+            Some(_) | None => Config::BUFFER_LEN,
+        };
+        let Span { from, until, read_until } = span(transfer, keep, most);
         let len = (read_until - from).align_up(DIRECT_ALIGN);
         let buffer = self.buffers.take().expect("asked for only while one is free");
         let kept = Kept { block: name.block, len: block_len(transfer.len, name.block) };
@@ -299,8 +318,8 @@ impl Worker {
         self.deliver(id, buffer, slot, range);
     }
 
-    /// Sends the transfer's next bytes, which are in the buffer from `start` to `end`. The caller's
-    /// pin goes with them.
+    /// Sends the transfer's next bytes, which are in the buffer from `start` to `end`, or a burst
+    /// of them. The caller's pin goes with them.
     fn deliver(
         &mut self,
         id: ConnectionId,
@@ -312,17 +331,8 @@ impl Worker {
         let State::Transfer(transfer) = &mut connection.state else {
             unreachable!("the caller has just seen its transfer");
         };
-        transfer.next += Bytes::of(end - start);
-        let more = transfer.next < transfer.end;
-        transfer.stage = Stage::Sending(slot);
-        let status = transfer.head_pending.take();
-        let head = status.is_some();
-        if let Some(status) = status {
-            self.counters.count(status);
-        }
-        self.counters.body_bytes += Bytes::of(end - start).0;
-        let body = Body::Buffer { buffer, start, end };
-        self.actions.push_back(Action::Send { connection: id, head, body, more });
+        transfer.held = Some(Held { buffer, start, end });
+        self.burst_or_wait(id, slot);
     }
 
     /// Has a block of so many bytes verified, from wherever they were sent: the one that the chunk
@@ -355,6 +365,11 @@ impl Worker {
             return;
         }
         let stage = transfer.stage;
+        if let Some(held) = transfer.held {
+            self.buffers.unpin(held.buffer);
+        }
+        self.wheel.cancel(id.as_usize());
+        self.keeping -= u16::from(transfer.keeps);
         connection.state = State::Sending;
         let head = Head { status: Status::NotFound, keep_alive: connection.keep_alive };
         answer::plain(&mut connection.head, &mut self.counters, head, &self.date);
@@ -401,7 +416,8 @@ struct Span {
 /// A chunk ends with its block, so that all after it are whole blocks. Rather than leave a sliver,
 /// the last takes a little more, and a first one that begins just before a block's end the next
 /// block. What is kept is read whole.
-fn span(transfer: &Transfer, keep: bool) -> Span {
+/// No more is read than `most`, which is whole alignment units, unless it is kept.
+fn span(transfer: &Transfer, keep: bool, most: Bytes) -> Span {
     let Transfer { next, end, len, .. } = *transfer;
     let block_at = Bytes(next.0 / BLOCK_LEN.0 * BLOCK_LEN.0);
     let block_end = block_at + BLOCK_LEN;
@@ -413,6 +429,7 @@ fn span(transfer: &Transfer, keep: bool) -> Span {
     } else {
         block_end
     };
+    let until = if keep { until } else { until.min(from + most) };
     let read_until = if keep { until.max(len.min(block_end)) } else { until };
     Span { from, until, read_until }
 }

@@ -2,14 +2,14 @@
 
 use std::collections::VecDeque;
 
-use http1::{Head, Parsed, RequestError, Status};
+use http1::{Head, Parsed, Request, RequestError, Status};
 use iosched::Scheduler;
 use model::extent::DriveIndex;
 use model::handle::{ConnectionId, FileSlot};
 use model::id::ObjectId;
 use model::limits::{CHUNK_LEN, DIRECT_ALIGN};
 use model::object::BLOCK_LEN;
-use model::units::{Bytes, Instant, Nanos, UnixSeconds};
+use model::units::{BitsPerSecond, Bytes, Instant, Nanos, UnixSeconds};
 
 use crate::action::{Action, Body, Ending};
 use crate::answer::{self, Answer};
@@ -21,7 +21,9 @@ use crate::crowd::Crowd;
 use crate::event::{Event, Now, Update};
 use crate::files::Files;
 use crate::hot::Hot;
+use crate::pace::{PaceConfig, PaceMode, Plan};
 use crate::request_log::RequestLog;
+use crate::wheel::Wheel;
 
 /// Bounds of one worker.
 #[derive(Clone, Copy, Debug)]
@@ -34,7 +36,8 @@ pub struct Config {
     /// Most transfers from drives at once; others wait their turn. Bounds the memory for data that
     /// clients are slow to take: at most one chunk each.
     pub transfers_max: usize,
-    /// Buffers for reads, each one chunk and one alignment unit long.
+    /// Buffers for reads, each one chunk and one alignment unit long. Those that paced transfers
+    /// keep (`pacing.buffers`) are among them and fewer.
     pub buffers: u16,
     /// As many again, for blocks that are kept because viewers want them most; 0 for none.
     pub hot_blocks: u16,
@@ -59,6 +62,8 @@ pub struct Config {
     pub verify_every: u32,
     /// Write a line per request.
     pub log_requests: bool,
+    /// How responses are paced.
+    pub pacing: PaceConfig,
 }
 
 impl Config {
@@ -82,6 +87,10 @@ const TICK: Nanos = Nanos::seconds(1);
 /// Response heads kept for use again, of less than 1 KiB each: for as many responses at once as one
 /// core can send.
 const HEADS_MAX: usize = 4096;
+
+/// Bursts that one tick lets go. More wait for the next, which follows at once: in between the
+/// clock is read again, and completions have their turn.
+const FIRES_MAX: usize = 16;
 
 /// A read in flight, by its buffer.
 #[derive(Clone, Copy, Debug)]
@@ -129,6 +138,12 @@ pub struct Worker {
     pub(crate) date: Vec<u8>,
     pub(crate) date_at: UnixSeconds,
     pub(crate) tick_at: Instant,
+    /// The moment of the event that is being handled.
+    pub(crate) instant: Instant,
+    /// When paced transfers go on.
+    pub(crate) wheel: Wheel,
+    /// Transfers that keep a buffer between bursts. Invariant: <= config.pacing.buffers.
+    pub(crate) keeping: u16,
     pub(crate) stop_at: Option<Instant>,
     /// Bytes left until a block is verified. Invariant: 0 only if none ever is.
     pub(crate) verify_in: Bytes,
@@ -145,6 +160,7 @@ pub struct Worker {
 impl Worker {
     /// A worker without connections and without anything to serve.
     pub fn new(config: Config, now: Now) -> Self {
+        assert!(config.pacing.buffers < config.buffers, "some are left for reads that are short");
         assert!(config.transfers_max < usize::from(config.file_slots), "a transfer finds a slot");
         assert!(0 < config.handshakes_max, "somebody may come in");
         let scheduler =
@@ -169,6 +185,9 @@ impl Worker {
             date,
             date_at: now.wall,
             tick_at: now.instant + TICK,
+            instant: now.instant,
+            wheel: Wheel::new(),
+            keeping: 0,
             stop_at: None,
             verify_in: config.verify_span(),
             log: RequestLog::new(config.log_requests),
@@ -182,11 +201,13 @@ impl Worker {
     /// Takes one event. Never blocks, never fails: failures come out as actions.
     pub fn handle(&mut self, now: Now, event: Event<'_>) {
         self.log.now = now.instant;
+        self.instant = now.instant;
         match event {
             Event::Accepted { connection } => self.accepted(now, connection),
             Event::Established { connection } => self.established(now, connection),
             Event::Received { connection, bytes } => self.received(now, connection, bytes),
             Event::Sent { connection } => self.sent(now, connection),
+            Event::Looked { connection, resent } => self.looked(connection, resent),
             Event::Ended { connection } => self.ended(connection),
             Event::Opened { slot, result } => self.opened(slot, result),
             Event::Read { buffer, result } => self.read(now, buffer, result),
@@ -215,7 +236,7 @@ impl Worker {
 
     /// When to call `handle` with a tick if nothing else happens.
     pub fn deadline(&self) -> Instant {
-        self.tick_at
+        self.wheel.deadline().map_or(self.tick_at, |at| at.min(self.tick_at))
     }
 
     /// The head of the connection's current response.
@@ -257,6 +278,7 @@ impl Worker {
         if self.connections.len() <= id.as_usize() {
             self.connections.resize_with(id.as_usize() + 1, || None);
         }
+        self.wheel.reserve(id.as_usize());
         self.handshake_begins(id);
         let deadline = now.instant + self.config.request_timeout;
         let before =
@@ -351,8 +373,9 @@ impl Worker {
         let (catalogue, counters) = (&self.catalogue, &mut self.counters);
         match answer::answer(catalogue, counters, &self.date, now, connection, &request) {
             Answer::HeadOnly => self.send_head(now, id),
-            Answer::Object { object, status, start, end } => {
-                self.send_object(now, id, object, status, (start, end));
+            Answer::Object { object, status, start, end, pace } => {
+                let plan = plan(&self.config.pacing, &request, pace, &mut connection.sent);
+                self.send_object(now, id, object, status, (start, end), plan);
             }
         }
         len
@@ -376,10 +399,15 @@ impl Worker {
             let Stage::Sending(slot) = transfer.stage else {
                 unreachable!("a send completes once");
             };
+            if transfer.held.is_some() {
+                self.burst_or_wait(id, slot);
+                return;
+            }
             if transfer.next < transfer.end {
                 self.advance(id, slot);
                 return;
             }
+            self.keeping -= u16::from(transfer.keeps);
             let stage = transfer.stage;
             connection.state = State::Sending;
             self.end_transfer(stage);
@@ -430,6 +458,11 @@ impl Worker {
             State::Receiving | State::Sending => return,
             State::Transfer(transfer) => transfer,
         };
+        self.wheel.cancel(id.as_usize());
+        self.keeping -= u16::from(transfer.keeps);
+        if let Some(held) = transfer.held {
+            self.buffers.unpin(held.buffer);
+        }
         match transfer.stage {
             // The kernel still reads from the file: `read` releases it.
             Stage::Reading(_) => {
@@ -437,7 +470,7 @@ impl Worker {
                 self.admit();
             }
             Stage::Admission => self.admission.retain(|waiting| *waiting != id),
-            Stage::Opening(_) | Stage::Queued(_) | Stage::Sending(_) => {
+            Stage::Opening(_) | Stage::Paced(_) | Stage::Queued(_) | Stage::Sending(_) => {
                 self.end_transfer(transfer.stage);
             }
         }
@@ -484,6 +517,13 @@ impl Worker {
     }
 
     fn tick(&mut self, now: Now) {
+        for _ in 0..FIRES_MAX {
+            let Some(index) = self.wheel.fire(now.instant) else { break };
+            self.paced(index);
+        }
+        if now.instant < self.tick_at {
+            return;
+        }
         self.tick_at = now.instant + TICK;
         self.refresh_date(now);
         let all = self.stop_at.is_some_and(|at| at <= now.instant);
@@ -533,6 +573,20 @@ fn log_end(
         let kept = log.end(entry, head, session, whole);
         counters.log_lines_lost += u64::from(!kept);
     }
+}
+
+/// How a response is paced.
+fn plan(
+    config: &PaceConfig,
+    request: &Request<'_>,
+    version: Option<BitsPerSecond>,
+    sent: &mut Bytes,
+) -> Plan {
+    if config.mode == PaceMode::Off {
+        return Plan::UNPACED;
+    }
+    let hints = playback::cmcd::hints(request.query, &request.fields.cmcd);
+    Plan::new(config, &hints, version, sent)
 }
 
 /// The connection of that name, if it is still open.

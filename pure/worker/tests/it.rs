@@ -9,10 +9,10 @@ use model::extent::{DriveIndex, Extent, FileName};
 use model::handle::{BufferId, ConnectionId, FileSlot};
 use model::id::{Generation, ObjectId};
 use model::manifest::{AssetVersion, File, Manifest, TokenKey};
-use model::units::{Bytes, Instant, Nanos, UnixSeconds};
+use model::units::{BitsPerSecond, Bytes, Instant, Nanos, UnixSeconds};
 use playback::token::{Grant, Scope, Session, SigningInput, assemble};
 use proptest::prelude::*;
-use worker::{Action, Body, Config, Ending, Event, Fault, Now, Update, Worker};
+use worker::{Action, Body, Config, Ending, Event, Fault, Now, PaceConfig, Update, Worker};
 
 const WALL: u64 = 1_790_000_000;
 
@@ -32,6 +32,8 @@ struct Bench {
     listening: Vec<ConnectionId>,
     closed: BTreeMap<ConnectionId, Ending>,
     reports: Vec<Fault>,
+    /// What the kernel was told to keep connections to.
+    limits: BTreeMap<ConnectionId, Option<BitsPerSecond>>,
     /// Object, block, and whether the buffer had it.
     verified: Vec<(u8, u64, bool)>,
 }
@@ -91,6 +93,7 @@ fn config() -> Config {
         progress_timeout: Nanos::seconds(30),
         verify_every: 2,
         log_requests: true,
+        pacing: PaceConfig::OFF,
     }
 }
 
@@ -114,6 +117,7 @@ impl Bench {
             listening: Vec::new(),
             closed: BTreeMap::new(),
             reports: Vec::new(),
+            limits: BTreeMap::new(),
             verified: Vec::new(),
         };
         let mut files: BTreeMap<String, File> =
@@ -124,6 +128,7 @@ impl Bench {
             asset: "film".parse().unwrap(),
             sources: vec![],
             modified: UnixSeconds(784_111_777),
+            pace: None,
             files,
         };
         let public_key = key().public_key().as_ref().try_into().unwrap();
@@ -188,6 +193,10 @@ impl Bench {
             Action::Close { connection, ending } => {
                 assert!(self.closed.insert(connection, ending).is_none(), "closed once");
             }
+            Action::Limit { connection, rate } => {
+                self.limits.insert(connection, rate);
+            }
+            Action::Look { connection } => panic!("{connection:?} is not paced"),
             Action::Report { fault, .. } => self.reports.push(fault),
             Action::Verify { object, object_len, block, buffer, .. } => {
                 let whole = content(u64::from(object.0[0]), object_len.0);
@@ -833,6 +842,7 @@ fn a_drive_set_aside_fails_all_who_wait_without_nesting() {
         asset: "film".parse().unwrap(),
         sources: vec![],
         modified: UnixSeconds(0),
+        pace: None,
         files: BTreeMap::from([("v.mp4".to_owned(), file(1, 1_000_000))]),
     };
     let public_key = key().public_key().as_ref().try_into().unwrap();

@@ -17,6 +17,7 @@ use serde::Deserialize;
 use crate::ablation::{Ablation, AblationFile};
 use crate::confine::Sandbox;
 use crate::hot;
+use crate::pacing::{Pacing, PacingFile};
 use crate::peer::PeerConfig;
 use crate::storage::Front;
 
@@ -69,6 +70,8 @@ struct File {
     /// Directory for what must survive a restart besides drives: the last manifest.
     state: PathBuf,
     serve: ServeFile,
+    #[serde(default)]
+    pacing: PacingFile,
     drives: DrivesFile,
     control: ControlFile,
     #[serde(default)]
@@ -122,6 +125,8 @@ struct ServeFile {
     token_leeway: Quantity<Nanos>,
     #[serde(default = "default_verify")]
     verify_every: u32,
+    #[serde(default)]
+    congestion: Vec<String>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -265,6 +270,11 @@ pub struct Settings {
     pub token_leeway: Nanos,
     /// For so many blocks' worth of bytes read for viewers, one block is verified; 0 for none.
     pub verify_every: u32,
+    /// How TCP finds its rate, for each of `listen`, by the kernel's names; empty for the kernel's
+    /// default.
+    pub congestion: Vec<String>,
+    /// How responses are paced; the buffers are those of all workers together.
+    pub pacing: Pacing,
     /// Drive directories.
     pub drives: Vec<PathBuf>,
     /// Reads in flight per drive and worker.
@@ -356,7 +366,7 @@ impl Settings {
         let front =
             |front: &Front| format!("{{ name = \"{}\", url = \"{}\" }}", front.name, front.address);
         let peer = |of: &dyn Fn(&PeerConfig) -> String| self.peer.as_ref().map_or_else(none, of);
-        let rows: Vec<(&str, &str, String)> = vec![
+        let mut rows: Vec<(&str, &str, String)> = vec![
             ("", "name", text(&self.name)),
             ("", "state", text(&self.state.display())),
             ("serve", "listen", list(&mut self.listen.iter().map(|at| text(at)))),
@@ -376,6 +386,7 @@ impl Settings {
             ("serve", "stop_within", text(&self.stop_within)),
             ("serve", "token_leeway", text(&self.token_leeway)),
             ("serve", "verify_every", self.verify_every.to_string()),
+            ("serve", "congestion", list(&mut self.congestion.iter().map(|name| text(name)))),
             ("drives", "paths", list(paths)),
             ("drives", "depth", self.drive_depth.to_string()),
             ("drives", "small_objects_max", text(&self.small_objects_max)),
@@ -397,6 +408,7 @@ impl Settings {
             ("agent", "socket", path_or_none(self.agent_socket.as_deref())),
             ("requests", "log_max", text(&self.request_log_max)),
         ];
+        rows.extend(self.pacing.rows());
         let mut out = String::new();
         let mut section = "";
         for (in_section, key, value) in rows.into_iter().chain(self.ablation.rows()) {
@@ -416,7 +428,7 @@ fn path_or_none(path: Option<&Path>) -> String {
     path.map_or_else(|| "none".to_owned(), |path| format!("\"{}\"", path.display()))
 }
 
-fn wrong(section: &'static str, key: &'static str, message: String) -> ConfigError {
+pub(crate) fn wrong(section: &'static str, key: &'static str, message: String) -> ConfigError {
     ConfigError::Value { section, key, message }
 }
 
@@ -428,10 +440,7 @@ fn check(file: File, origins: BTreeMap<String, String>) -> Result<Settings, Conf
         let message = "give at least one address, for example [\"0.0.0.0:443\"]".to_owned();
         return Err(wrong("serve", "listen", message));
     };
-    if let Some(at) = serve.plain_listen.iter().find(|at| !at.ip().is_loopback()) {
-        let message = format!("{at} is not a loopback address: without TLS only those are allowed");
-        return Err(wrong("serve", "plain_listen", message));
-    }
+    check_plain(&serve.plain_listen)?;
     let workers = worker_count(&serve)?;
     let base_url = serve.base_url.unwrap_or_else(|| url("https", *first));
     if !base_url.starts_with("https://") || base_url.ends_with('/') {
@@ -445,6 +454,8 @@ fn check(file: File, origins: BTreeMap<String, String>) -> Result<Settings, Conf
     check_share("transfers_max", serve.transfers_max, workers, 30_000)?;
     check_share("handshakes_max", serve.handshakes_max, workers, 65_536)?;
     check_leeway(serve.token_leeway.0)?;
+    let congestion = check_congestion(serve.congestion, serve.listen.len())?;
+    let pacing = file.pacing.check()?;
     let control = address("url", &file.control.url)?;
     let (fronts, peer) = (check_fronts(&file.control.fronts)?, check_peer(file.peer)?);
     Ok(Settings {
@@ -468,6 +479,8 @@ fn check(file: File, origins: BTreeMap<String, String>) -> Result<Settings, Conf
         stop_within: serve.stop_within.0,
         token_leeway: serve.token_leeway.0,
         verify_every: serve.verify_every,
+        congestion,
+        pacing,
         drives: file.drives.paths,
         drive_depth: file.drives.depth,
         small_objects_max: file.drives.small_objects_max.0,
@@ -488,6 +501,12 @@ fn check(file: File, origins: BTreeMap<String, String>) -> Result<Settings, Conf
         ablation: check_ablation(&file.ablation)?,
         origins,
     })
+}
+
+fn check_plain(listen: &[SocketAddr]) -> Result<(), ConfigError> {
+    let Some(at) = listen.iter().find(|at| !at.ip().is_loopback()) else { return Ok(()) };
+    let message = format!("{at} is not a loopback address: without TLS only those are allowed");
+    Err(wrong("serve", "plain_listen", message))
 }
 
 fn check_ablation(file: &AblationFile) -> Result<Ablation, ConfigError> {
@@ -514,6 +533,22 @@ fn check_share(
     }
     let message = format!("must be between {workers} and {}", workers * each_max);
     Err(wrong("serve", key, message))
+}
+
+/// One name for each listener.
+fn check_congestion(names: Vec<String>, listeners: usize) -> Result<Vec<String>, ConfigError> {
+    match names.len() {
+        0 => Ok(names),
+        1 => Ok(vec![names[0].clone(); listeners]),
+        given if given == listeners => Ok(names),
+        given => {
+            let message = format!(
+                "{given} names for {listeners} addresses: give one for all, or one for each of \
+                 [serve] listen"
+            );
+            Err(wrong("serve", "congestion", message))
+        }
+    }
 }
 
 fn worker_count(serve: &ServeFile) -> Result<usize, ConfigError> {
@@ -626,8 +661,10 @@ fn origins_of(table: &toml::Table, name: &str) -> BTreeMap<String, String> {
 
 /// Puts `SECTION_KEY=value` into the table. A value is TOML where it parses as such, else text.
 fn overlay(table: &mut toml::Table, setting: &str, value: &str) -> String {
-    const SECTIONS: [&str; 9] =
-        ["serve", "drives", "hot", "control", "peer", "fill", "metrics", "process", "agent"];
+    const SECTIONS: [&str; 10] = [
+        "serve", "pacing", "drives", "hot", "control", "peer", "fill", "metrics", "process",
+        "agent",
+    ];
     let setting = setting.to_ascii_lowercase();
     let parsed = toml::from_str::<toml::Table>(&format!("v = {value}"))
         .ok()

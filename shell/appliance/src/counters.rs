@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use model::units::Nanos;
-use worker::Counters;
+use worker::{Counters, LATE_MICROS};
 
 macro_rules! serve_counters {
     ($($(#[$doc:meta])* $name:ident: |$counters:ident| $from:expr,)*) => {
@@ -14,6 +14,8 @@ macro_rules! serve_counters {
             $($(#[$doc])* pub $name: AtomicU64,)*
             /// CPU time the worker's thread has used, nanoseconds.
             pub cpu_nanos: AtomicU64,
+            /// Paced bursts by lateness, as `worker::LATE_MICROS`.
+            pub late: [AtomicU64; LATE_MICROS.len() + 1],
         }
 
         impl ServeCounters {
@@ -23,6 +25,9 @@ macro_rules! serve_counters {
                     let $counters = counters;
                     self.$name.store($from, Ordering::Relaxed);
                 )*
+                for (shared, count) in self.late.iter().zip(counters.late) {
+                    shared.store(count, Ordering::Relaxed);
+                }
             }
         }
     };
@@ -77,6 +82,12 @@ serve_counters! {
     aborted: |c| c.aborted,
     /// Lines of the request log that were lost.
     log_lines_lost: |c| c.log_lines_lost,
+    /// Responses paced.
+    paced: |c| c.paced,
+    /// Their bursts.
+    bursts: |c| c.bursts,
+    /// Lateness of those that waited, summed, microseconds.
+    late_micros: |c| c.late_micros,
 }
 
 impl ServeCounters {

@@ -18,7 +18,7 @@ use model::extent::DriveIndex;
 use model::handle::{ConnectionId, FileSlot};
 use model::id::ObjectId;
 use model::object::block_len;
-use model::units::{Bytes, Instant, Nanos};
+use model::units::{BitsPerSecond, Bytes, Instant, Nanos};
 use tls::{Acceptor, Progress, Session};
 use uring::{Completion, Errno, Ring, Token, Wait};
 use worker::{Action, Body, Config, Ending, Event, Fault, Worker};
@@ -48,6 +48,8 @@ const CPU_EVERY: Nanos = Nanos::millis(100);
 /// Handshakes begun in a turn in which nothing else was to do, and in one in which something was.
 /// Each costs as much as sealing a megabyte, so that many at once would make viewers wait.
 const HELLOS_MAX: [usize; 2] = [8, 1];
+/// How often what needs no hurry is looked at; the worker's ticks wake the thread in time.
+const ROUND: Nanos = Nanos::seconds(1);
 /// What opening a file says where there is none (ENOENT).
 const NO_SUCH_FILE: i32 = rustix::io::Errno::NOENT.raw_os_error();
 /// The mailbox's bell; no connection has this name.
@@ -98,6 +100,7 @@ enum Follow {
     Sent(ConnectionId),
     Ended(ConnectionId),
     Early(ConnectionId),
+    Look(ConnectionId),
     NotOpened(FileSlot),
 }
 
@@ -131,6 +134,8 @@ struct EventLoop {
     stopping: bool,
     /// Listeners whose accept failed.
     not_accepting: Vec<Token>,
+    /// When they are tried again, and sockets are looked at.
+    round_at: Instant,
     /// When the CPU time was last noted.
     cpu_at: Instant,
     ablation: Ablation,
@@ -171,6 +176,7 @@ impl EventLoop {
             spare: Vec::new(),
             stopping: false,
             not_accepting: Vec::new(),
+            round_at: Instant(0),
             cpu_at: Instant(0),
             ablation: setup.ablation,
         })
@@ -192,6 +198,9 @@ impl EventLoop {
             let now = self.clock.now();
             if self.worker.deadline() <= now.instant {
                 self.event(Event::Tick);
+            }
+            if self.round_at <= now.instant {
+                self.round_at = now.instant + ROUND;
                 self.sockets.iter_mut().flatten().for_each(Socket::look);
                 while let Some(token) = self.not_accepting.pop() {
                     let index = usize::try_from(token.0).expect("a listener's index");
@@ -247,6 +256,13 @@ impl EventLoop {
                 Follow::Ended(connection) => {
                     self.worker.handle(self.clock.now(), Event::Ended { connection });
                 }
+                Follow::Look(connection) => {
+                    let Some(socket) = self.socket(connection) else { continue };
+                    // Nothing is known of a socket that cannot be asked: nothing was lost.
+                    let resent = uring::resent(socket.fd.as_fd()).unwrap_or(0);
+                    let looked = Event::Looked { connection, resent };
+                    self.worker.handle(self.clock.now(), looked);
+                }
                 Follow::NotOpened(slot) => {
                     let result = Err(Fault { errno: NO_SUCH_FILE });
                     self.worker.handle(self.clock.now(), Event::Opened { slot, result });
@@ -269,6 +285,8 @@ impl EventLoop {
                 Action::Send { connection, head, body, more } => {
                     self.send(connection, head, &body, more);
                 }
+                Action::Look { connection } => self.follow.push_back(Follow::Look(connection)),
+                Action::Limit { connection, rate } => self.limit(connection, rate),
                 Action::Open { slot, drive, file } => self.open(slot, drive, &file.0),
                 Action::CloseFile { slot } => self.ring.close_file(slot),
                 Action::Read { buffer, slot, offset, len } => {
@@ -296,7 +314,7 @@ impl EventLoop {
     fn accepted(&mut self, token: Token, socket: Result<OwnedFd, Errno>, more: bool) {
         let index = usize::try_from(token.0).expect("a listener's index");
         if !more && !self.stopping {
-            // Out of descriptors, or the like: tried again at the next tick, since at once it
+            // Out of descriptors, or the like: tried again with the next round, since at once it
             // would fail again, and again.
             self.not_accepting.push(token);
         }
@@ -561,6 +579,14 @@ impl EventLoop {
         if self.ablation.sending == Sending::Ring {
             // What fails here fails again at the end of the turn, where it is handled.
             let _ = self.ring.turn(Wait::No, 0, &mut Vec::new());
+        }
+    }
+
+    /// A guard, or the kernel's own pacing. A socket that cannot have it goes without.
+    fn limit(&mut self, id: ConnectionId, rate: Option<BitsPerSecond>) {
+        let Some(socket) = socket_of(&mut self.sockets, id) else { return };
+        if let Err(error) = uring::limit_rate(socket.fd.as_fd(), rate) {
+            tracing::debug!(%error, "the kernel does not pace a connection");
         }
     }
 

@@ -33,10 +33,11 @@ pub(crate) fn check(memory: Option<Bytes>, workers: usize) -> Result<(), String>
     }
 }
 
-/// Read buffers of one worker.
+/// Read buffers of one worker, those that paced transfers keep among them.
 pub(crate) fn read_buffers(settings: &Settings) -> u16 {
     let buffers = (settings.drives.len() * settings.drive_depth).min(BUFFERS_MAX);
-    u16::try_from(buffers).expect("bounded by the line above")
+    let buffers = u16::try_from(buffers).expect("bounded by the line above");
+    buffers + settings.pacing.share(settings.workers).buffers
 }
 
 /// Hot blocks of one worker. Raises the limit of locked memory to what they and the read buffers
@@ -78,7 +79,7 @@ pub(crate) fn blocks(settings: &Settings) -> anyhow::Result<u16> {
 }
 
 /// Asks for so much to be lockable; what is. Some may lock without limit (CAP_IPC_LOCK).
-fn raise_memory_limit(needed: Bytes) -> Bytes {
+pub(crate) fn raise_memory_limit(needed: Bytes) -> Bytes {
     let Rlimit { current, maximum } = getrlimit(Resource::Memlock);
     let may_lock = capabilities(None).is_ok_and(|c| c.effective.contains(CapabilitySet::IPC_LOCK));
     if may_lock || current.is_none_or(|current| needed.0 <= current) {
@@ -96,7 +97,7 @@ fn raise_memory_limit(needed: Bytes) -> Bytes {
 
 /// The least that this process's control group, or one around it, allows in all; none if none does
 /// or it cannot be seen (cgroup v2: Documentation/admin-guide/cgroup-v2.rst of Linux).
-fn group_limit() -> Option<Bytes> {
+pub(crate) fn group_limit() -> Option<Bytes> {
     let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
     let own = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
     let own = Path::new(own);

@@ -61,6 +61,7 @@ pub mod listen;
 pub mod mailbox;
 pub mod member;
 pub mod metrics;
+mod pacing;
 pub mod pages;
 pub mod peer;
 mod places;

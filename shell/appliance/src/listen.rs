@@ -18,13 +18,28 @@ pub struct Listener {
     pub secure: bool,
 }
 
+/// Where the kernel says what congestion controls it has.
+const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
+
 /// A socket that has the address, beside others of the same process, and does not listen yet.
-pub fn bind(at: SocketAddr) -> io::Result<OwnedFd> {
+/// Connections inherit its congestion control; none for the kernel's default.
+pub fn bind(at: SocketAddr, congestion: Option<&str>) -> io::Result<OwnedFd> {
     let family = if at.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
     sockopt::set_socket_reuseport(&socket, true)?;
+    if let Some(name) = congestion {
+        sockopt::set_tcp_congestion(&socket, name).map_err(|error| {
+            let available = std::fs::read_to_string(AVAILABLE).unwrap_or_default();
+            let message = format!(
+                "the kernel does not take the congestion control \"{name}\" ({error}); it has: {}. \
+                 For another: modprobe tcp_{name}",
+                available.trim(),
+            );
+            io::Error::new(io::ErrorKind::InvalidInput, message)
+        })?;
+    }
     rustix::net::bind(&socket, &at)?;
     Ok(socket)
 }

@@ -8,6 +8,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use http1::{Method, Parsed};
+use worker::LATE_MICROS;
 
 use crate::counters::{ServeCounters, sum};
 
@@ -97,6 +98,10 @@ const ROWS: &[Row] = &[
     row("request_log_lost_total", Kind::Counter, "Lines of the request log lost.", |s| {
         &s.log_lines_lost
     }),
+    row("paced_responses_total", Kind::Counter, "Responses kept to a rate, or a part.", |s| {
+        &s.paced
+    }),
+    row("paced_bursts_total", Kind::Counter, "Bursts of them.", |s| &s.bursts),
     row("worker_cpu_nanoseconds_total", Kind::Counter, "CPU time of the workers.", |s| {
         &s.cpu_nanos
     }),
@@ -132,6 +137,7 @@ pub fn text(workers: &[Arc<ServeCounters>], more: &[(String, f64, &str)]) -> Str
         thousandths / 1000,
         thousandths % 1000
     );
+    write_lateness(&mut out, workers);
     let mut before = "";
     for (name, value, help) in more {
         let family = name.split('{').next().unwrap_or(name);
@@ -143,6 +149,24 @@ pub fn text(workers: &[Arc<ServeCounters>], more: &[(String, f64, &str)]) -> Str
         let _ = writeln!(out, "nearcast_{name} {value}");
     }
     out
+}
+
+/// How late bursts went that had to wait, as a histogram.
+fn write_lateness(out: &mut String, workers: &[Arc<ServeCounters>]) {
+    let name = "nearcast_burst_lateness_seconds";
+    let _ = writeln!(out, "# HELP {name} How much later than its moment a paced burst went.");
+    let _ = writeln!(out, "# TYPE {name} histogram");
+    let bounds = LATE_MICROS.iter().map(|micros| {
+        let seconds = Duration::from_micros(*micros).as_secs_f64();
+        format!("{seconds}")
+    });
+    let mut count = 0;
+    for (at, bound) in bounds.chain(["+Inf".to_owned()]).enumerate() {
+        count += sum(workers, |shared| &shared.late[at]);
+        let _ = writeln!(out, "{name}_bucket{{le=\"{bound}\"}} {count}");
+    }
+    let total = Duration::from_micros(sum(workers, |shared| &shared.late_micros));
+    let _ = writeln!(out, "{name}_sum {}\n{name}_count {count}", total.as_secs_f64());
 }
 
 /// Answers `GET /metrics`, one client at a time, on a thread of its own until the process ends. A
@@ -223,6 +247,10 @@ mod tests {
             let_go_handshakes: 23,
             let_go_quiet: 24,
             let_go_slow: 25,
+            paced: 18,
+            bursts: 19,
+            late: [20; LATE_MICROS.len() + 1],
+            late_micros: 21,
         };
         let shared = Arc::new(ServeCounters::default());
         shared.store(&counters);

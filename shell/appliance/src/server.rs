@@ -34,7 +34,7 @@ use crate::listen::Listener;
 use crate::mailbox::{Letter, Sender, mailbox};
 use crate::request_log::Lines;
 use crate::storage::{self, Storage, StorageHandle};
-use crate::{agent_link, listen, member, metrics, peer, request_log, source};
+use crate::{agent_link, listen, member, metrics, pacing, peer, request_log, source};
 
 /// Faults and samples that wait to be looked at. One more is dropped: the drive is known to be bad
 /// by then, and there will be other samples.
@@ -57,6 +57,7 @@ struct WorkerThread {
 
 /// Serves until SIGTERM or SIGINT.
 pub fn serve(settings: &Settings) -> anyhow::Result<()> {
+    let settings = &pacing::fit(settings.clone());
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
         signal_hook::flag::register(signal, stop.clone()).context("cannot catch signals")?;
@@ -112,8 +113,7 @@ pub fn serve(settings: &Settings) -> anyhow::Result<()> {
     }
     let mut each_second = || {
         reload.look(hup.swap(false, Ordering::Relaxed));
-        let certificate = certificate_rows(&reload);
-        let all = metric_rows(&storage).into_iter().chain(certificate).collect();
+        let all = metric_rows(&storage).into_iter().chain(certificate_rows(&reload)).collect();
         *rows.lock().unwrap_or_else(PoisonError::into_inner) = all;
     };
     watch(&stop, &faults, &notes, &workers, &storage, &mut each_second)?;
@@ -185,6 +185,7 @@ fn worker_config(settings: &Settings, hot_blocks: u16) -> worker::Config {
         progress_timeout: settings.progress_timeout,
         verify_every: settings.verify_every,
         log_requests: settings.request_log_max != Bytes::ZERO,
+        pacing: settings.pacing.share(settings.workers),
     }
 }
 
@@ -273,16 +274,20 @@ struct Bound {
 }
 
 fn bind(settings: &Settings) -> anyhow::Result<Bound> {
-    let secure = settings.listen.iter().map(|at| (*at, true));
-    let plain = settings.plain_listen.iter().map(|at| (*at, false));
-    let addresses: Vec<(SocketAddr, bool)> = secure.chain(plain).collect();
+    let names = settings.congestion.iter().map(|name| Some(name.as_str()));
+    let names = names.chain(std::iter::repeat(None));
+    let secure = settings.listen.iter().zip(names).map(|(at, name)| (*at, true, name));
+    // Without TLS for demonstrations: as the first.
+    let first = settings.congestion.first().map(String::as_str);
+    let plain = settings.plain_listen.iter().map(|at| (*at, false, first));
+    let addresses: Vec<(SocketAddr, bool, Option<&str>)> = secure.chain(plain).collect();
     let cannot = |at: SocketAddr| move || format!("cannot listen on {at}");
-    for (at, _) in &addresses {
+    for (at, ..) in &addresses {
         listen::check_free(*at).with_context(cannot(*at))?;
     }
     let one_worker = || {
-        let listener = |(at, secure): &(SocketAddr, bool)| {
-            let socket = listen::bind(*at).with_context(cannot(*at))?;
+        let listener = |(at, secure, congestion): &(SocketAddr, bool, Option<&str>)| {
+            let socket = listen::bind(*at, *congestion).with_context(cannot(*at))?;
             Ok(Listener { socket, secure: *secure })
         };
         addresses.iter().map(listener).collect::<anyhow::Result<Vec<_>>>()

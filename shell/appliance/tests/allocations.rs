@@ -24,7 +24,7 @@ use rustls::pki_types::{PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use tls::Acceptor;
 use uring::allocations;
-use worker::{Config, Update};
+use worker::{Config, PaceConfig, Update};
 
 #[global_allocator]
 static ALLOCATOR: allocations::Counting = allocations::Counting;
@@ -53,6 +53,7 @@ fn config() -> Config {
         progress_timeout: Nanos::seconds(30),
         verify_every: 4,
         log_requests: true,
+        pacing: PaceConfig::OFF,
     }
 }
 
@@ -90,6 +91,7 @@ fn publish(sender: &Sender) -> String {
         asset: "film".parse().unwrap(),
         sources: vec![],
         modified: UnixSeconds(784_111_777),
+        pace: None,
         files: [("v.mp4".to_owned(), file)].into(),
     };
     let public_key = key.public_key().as_ref().try_into().unwrap();

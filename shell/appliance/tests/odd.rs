@@ -21,7 +21,7 @@ use model::units::{Bytes, Nanos, UnixSeconds};
 use playback::token::{Grant, Scope, Session, SigningInput, assemble};
 use rustls::pki_types::PrivateKeyDer;
 use tls::Acceptor;
-use worker::{Config, Update};
+use worker::{Config, PaceConfig, Update};
 
 /// The same files as the lab's, which asks nginx the same.
 #[path = "../../../tools/lab/src/odd"]
@@ -91,6 +91,7 @@ fn config() -> Config {
         progress_timeout: Nanos::seconds(30),
         verify_every: 0,
         log_requests: true,
+        pacing: PaceConfig::OFF,
     }
 }
 
@@ -103,6 +104,7 @@ fn publish(sender: &Sender) -> Names {
         asset: "film".parse().unwrap(),
         sources: vec![],
         modified: UnixSeconds(784_111_777),
+        pace: None,
         files: [("v.mp4".to_owned(), file)].into(),
     };
     let public_key = key.public_key().as_ref().try_into().unwrap();

@@ -26,7 +26,7 @@ use rustls::client::Resumption;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use tls::Acceptor;
-use worker::{Config, Update};
+use worker::{Config, PaceConfig, Update};
 
 const LEN: usize = 3_000_000;
 
@@ -131,6 +131,7 @@ fn config() -> Config {
         progress_timeout: Nanos::seconds(30),
         verify_every: 4,
         log_requests: true,
+        pacing: PaceConfig::OFF,
     }
 }
 
@@ -144,6 +145,7 @@ fn publish(sender: &Sender) -> String {
         asset: "film".parse().unwrap(),
         sources: vec![],
         modified: UnixSeconds(784_111_777),
+        pace: None,
         files: [("v.mp4".to_owned(), file)].into(),
     };
     let public_key = key.public_key().as_ref().try_into().unwrap();

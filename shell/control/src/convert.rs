@@ -207,6 +207,7 @@ pub(crate) fn version_in(
         asset: asset.to_string(),
         sources: wire.sources.clone(),
         modified_unix_s: wire.modified_unix_s,
+        pace_bps: None,
         files: wire.files.iter().map(|(path, new)| (path.clone(), file(new))).collect(),
     })?;
     let mut blocks = BTreeMap::new();

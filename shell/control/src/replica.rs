@@ -339,6 +339,7 @@ mod tests {
             asset: "film".parse().unwrap(),
             sources: vec!["https://origin.example/".to_owned()],
             modified: UnixSeconds(1),
+            pace: None,
             files: BTreeMap::from([("v.mp4".to_owned(), file)]),
         };
         let entry = |path: &str, format| Entry {

@@ -341,6 +341,7 @@ impl Store {
                 asset: parse(&asset)?,
                 sources: from_json(&sources)?,
                 modified: UnixSeconds(unsigned(modified)?),
+                pace: None,
                 files: files.remove(&id).unwrap_or_default(),
                 id: id.clone(),
             };
@@ -539,6 +540,7 @@ mod tests {
             asset: "film".parse().unwrap(),
             sources: vec!["https://origin.example/film/".to_owned()],
             modified: UnixSeconds(77),
+            pace: None,
             files: BTreeMap::from([("a b/é.mp4".to_owned(), file)]),
         };
         let entry = Entry { path: "m.mpd".to_owned(), format: Format::Dash, text: "<MPD/>".into() };

@@ -4,6 +4,7 @@
 //! Ring     operations in, typed completions out; owns what the kernel reads or writes meanwhile
 //! Arena    the registered buffers that drives read into
 //! allocations    a counting allocator, for tests
+//! socket   options that no safe library knows
 //! ```
 //!
 //! The kernel may touch memory until an operation completes. So the ring owns that memory: buffers
@@ -13,5 +14,7 @@
 pub mod allocations;
 mod arena;
 mod ring;
+mod socket;
 
 pub use ring::{Completion, Config, Errno, Ring, RingError, Token, Wait};
+pub use socket::{limit_rate, resent};

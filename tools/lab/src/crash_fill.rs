@@ -86,8 +86,15 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Appliance::format(&drives[0])?;
     let state = dir.path().join("state");
     let more = "[fill]\nconcurrency = 2\n";
-    let setup =
-        Setup { name: "crash", drives: &drives, state: &state, control: true, serve: "", more };
+    let setup = Setup {
+        name: "crash",
+        drives: &drives,
+        state: &state,
+        control: true,
+        serve: "",
+        more,
+        settings: &[],
+    };
     let mut outcome = Outcome { seed: args.seed, ..Outcome::default() };
     let mut dice = Dice::new(args.seed);
     stage.origin.limit(RATE);

@@ -255,6 +255,7 @@ impl World {
             control: true,
             serve: "",
             more,
+            settings: &[],
         };
         let mut appliance = stage.start(&setup)?;
         let base = stage.base(&film)?;

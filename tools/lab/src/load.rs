@@ -90,6 +90,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         range_len: args.range,
         verify_every: if args.source.is_some() { args.verify_every } else { 0 },
         seed: args.seed,
+        every: Duration::ZERO,
     };
     if let Some(cpu) = args.cpu {
         cpu::pin(cpu)?;

@@ -9,6 +9,7 @@ mod cpu;
 mod crash_fill;
 mod cut;
 mod drive;
+mod drive_protocol;
 mod faults;
 mod flame;
 mod fleet;
@@ -17,6 +18,7 @@ mod idle;
 mod load;
 mod odd;
 mod outage;
+mod pace;
 mod sample;
 mod scale;
 mod site;
@@ -56,6 +58,8 @@ enum Verb {
     CrashFill(crash_fill::Args),
     /// Power cuts at every boundary of a fill: each state opened, each object compared.
     Cut(cut::Args),
+    /// A simulated drive that is filled while it serves: who holds the fill back, and how well.
+    Drive(drive_protocol::Args),
     /// Drives that fail in every way: the others serve on, and the report says what happened.
     Faults(faults::Args),
     /// Viewers at a fixed rate while others attack: what they get, and what it takes of memory.
@@ -71,10 +75,14 @@ enum Verb {
     Outage(outage::Args),
     /// Asks a peer malformed and odd requests, and tells where it answers otherwise.
     Odd(odd::Args),
+    /// What pacing costs, and what it spares a short queue on the way.
+    Pace(pace::Args),
     /// What it costs to verify one block of so many chunks that are served.
     Sample(sample::Args),
     /// CPU per GB of two workers against one, at the same rate.
     Scale(scale::Args),
+    /// The model of a drive against what others proved of such drives.
+    Ssd(drive_protocol::validate::Args),
     /// Every appliance reports at once, with all that it holds, to a writer that has just started.
     Storm(storm::Args),
     /// What it costs to check a playback token.
@@ -109,6 +117,7 @@ fn run(cli: &Cli) -> Result<()> {
         Verb::Compare(args) => compare::run(args),
         Verb::CrashFill(args) => crash_fill::run(args),
         Verb::Cut(args) => cut::run(args),
+        Verb::Drive(args) => drive_protocol::run(args),
         Verb::Faults(args) => faults::run(args),
         Verb::Flood(args) => flood::run(args),
         Verb::Idle(args) => idle::run(args),
@@ -116,8 +125,10 @@ fn run(cli: &Cli) -> Result<()> {
         Verb::Load(args) => load::run(args),
         Verb::Outage(args) => outage::run(args),
         Verb::Odd(args) => odd::run(args),
+        Verb::Pace(args) => pace::run(args),
         Verb::Sample(args) => sample::run(args),
         Verb::Scale(args) => scale::run(args),
+        Verb::Ssd(args) => drive_protocol::validate::run(args),
         Verb::Storm(args) => storm::run(args),
         Verb::Token(args) => token::run(args),
     }

@@ -27,7 +27,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u32).range(2..=2000))]
     connections: u32,
     /// What viewers ask for, megabits per second of all together.
-    #[arg(long, default_value_t = 4000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long, default_value_t = 8000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     megabits: u32,
     /// Print one JSON object as the last line of output.
     #[arg(long)]

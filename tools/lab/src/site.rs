@@ -76,8 +76,15 @@ impl Site {
         let drives = [drive];
         let state = dir.join("state");
         let more = "[fill]\nconcurrency = 4\n";
-        let setup =
-            Setup { name: "lab", drives: &drives, state: &state, control: true, serve, more };
+        let setup = Setup {
+            name: "lab",
+            drives: &drives,
+            state: &state,
+            control: true,
+            serve,
+            more,
+            settings: &[],
+        };
         let mut appliance = stage.start(&setup)?;
         let all: BTreeSet<String> = film.objects.iter().map(|o| o.id().to_string()).collect();
         appliance.wait_until("the film", FILL_MAX, || stage.control.held() == all)?;
@@ -106,6 +113,7 @@ impl Site {
             range_len: demand.range,
             verify_every: 16,
             seed: demand.seed,
+            every: Duration::ZERO,
         };
         let open = |object: &crate::stage::Object| File::open(self.dir.join(&object.path));
         let files = self.film.objects.iter().map(open).collect::<Result<_, _>>()?;

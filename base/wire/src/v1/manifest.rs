@@ -51,6 +51,9 @@ pub struct AssetVersion {
     pub sources: Vec<String>,
     /// `Last-Modified` of all files, seconds since 1970.
     pub modified_unix_s: u64,
+    /// Most bits per second for a viewer whose player does not say what it needs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pace_bps: Option<u64>,
     /// Path to file.
     pub files: BTreeMap<String, File>,
 }

@@ -76,6 +76,7 @@ fn origins_are_every_source_of_every_version_and_the_path_that_it_has_there() {
             asset: "film".parse().unwrap(),
             sources: sources.iter().map(|source| (*source).to_owned()).collect(),
             modified: UnixSeconds(1),
+            pace: None,
             files: files.iter().map(file).collect(),
         })
     };

@@ -264,3 +264,15 @@ const PATHWAYS: [Pathway<'_>; 3] = [
     Pathway { id: "a2", base: "https://a2.example:8443/t/TOKEN/film-1/" },
     Pathway { id: "b.3", base: "http://127.0.0.4:8480/t/TOKEN/film-1/" },
 ];
+
+#[test]
+fn the_peak_is_that_of_the_highest_representation() {
+    let set = |rates: [&str; 2]| {
+        let one = |rate| format!("<Representation id=\"{rate}\" bandwidth=\"{rate}\"/>");
+        format!("<AdaptationSet>{}</AdaptationSet>", rates.map(one).concat())
+    };
+    let sets = [set(["96000", "x"]), set(["700000", "3200000"])].concat();
+    let text = format!("<MPD type=\"static\"><Period>{sets}</Period></MPD>");
+    assert_eq!(peak(&text), Some(BitsPerSecond(3_200_000)));
+    assert_eq!(peak("<MPD type=\"static\"><Period/></MPD>"), None);
+}

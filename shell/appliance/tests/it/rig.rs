@@ -64,6 +64,7 @@ pub(crate) fn version(name: &str, sources: &[SocketAddr], files: &[TestFile]) ->
         asset: "film".parse().unwrap(),
         sources: sources.iter().map(|address| format!("http://{address}/film/")).collect(),
         modified: UnixSeconds(1_700_000_000),
+        pace: None,
         files: files.iter().map(file).collect(),
     }
 }

@@ -69,6 +69,8 @@ pub(crate) struct Plan {
     pub(crate) verify_every: u64,
     /// Another seed, other ranges.
     pub(crate) seed: u64,
+    /// A connection asks no more often than this; it asks at once where that is nothing.
+    pub(crate) every: Duration,
 }
 
 /// What has come since the beginning.
@@ -94,6 +96,7 @@ pub(crate) struct Load {
     /// From request to last byte, in microseconds.
     latency: Histogram<u64>,
     suites: BTreeSet<u16>,
+    every: Duration,
     /// When anything came last.
     heard: Instant,
     /// Longest time in which nothing at all comes before the run counts as failed.
@@ -155,6 +158,7 @@ impl Load {
             responses: 0,
             latency: Histogram::new_with_bounds(1, 60_000_000, 3)?,
             suites,
+            every: plan.every,
             heard: Instant::now(),
             silence_max: SILENCE_MAX,
             clocked: None,
@@ -191,8 +195,12 @@ impl Load {
         }
     }
 
-    /// Asks once on every connection. To be called once, before `drive`.
+    /// Asks once on every connection, or by the clock if the plan says so. To be called once,
+    /// before `drive`.
     pub(crate) fn ask_all(&mut self) -> Result<()> {
+        if !self.every.is_zero() {
+            return self.ask_by_the_clock(self.every);
+        }
         self.heard = Instant::now();
         (0..self.connections.len()).try_for_each(|index| self.ask(index))
     }

@@ -166,6 +166,7 @@ fn load(manner: Manner, verify_every: u64) -> Result<Totals, String> {
         range_len: Bytes(RANGE_LEN),
         verify_every,
         seed: 1,
+        every: Duration::ZERO,
     };
     let run = || {
         let mut load = Load::connect(&plan, Truth::Pattern(CONTENT))?;

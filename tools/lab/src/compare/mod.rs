@@ -369,6 +369,7 @@ impl<'a> Bench<'a> {
             range_len: self.workload.range_len,
             verify_every: self.common.verify_every,
             seed: self.common.seed,
+            every: Duration::ZERO,
         }
     }
 }

@@ -233,6 +233,8 @@ report_interval = \"1 s\"
 [fill]
 trust = {trust}
 concurrency = 4
+[pacing]
+mode = \"off\"
 {lines}
 ",
             lines = change.lines,

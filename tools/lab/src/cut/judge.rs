@@ -75,8 +75,15 @@ pub(crate) fn judge(
     let drives: [PathBuf; 1] = [folder.join("drive")];
     let name = format!("judge-{slot}");
     let state = folder.join("state");
-    let setup =
-        Setup { name: &name, drives: &drives, state: &state, control: false, serve: "", more: "" };
+    let setup = Setup {
+        name: &name,
+        drives: &drives,
+        state: &state,
+        control: false,
+        serve: "",
+        more: "",
+        settings: &[],
+    };
     let mut appliance = match stage.start(&setup) {
         Ok(appliance) => appliance,
         Err(error) => {

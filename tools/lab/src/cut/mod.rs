@@ -170,8 +170,15 @@ fn record(
     let state = drive.path().join("state");
     let drives = [place];
     let more = "[fill]\nconcurrency = 3\n";
-    let setup =
-        Setup { name: "recorded", drives: &drives, state: &state, control: true, serve: "", more };
+    let setup = Setup {
+        name: "recorded",
+        drives: &drives,
+        state: &state,
+        control: true,
+        serve: "",
+        more,
+        settings: &[],
+    };
     stage.publish(&[&films.early])?;
     let mut appliance = stage.start(&setup)?;
     let over = AtomicBool::new(false);

@@ -28,6 +28,8 @@ pub(crate) struct Setup<'a> {
     pub(crate) serve: &'a str,
     /// More of its configuration.
     pub(crate) more: &'a str,
+    /// Settings in its environment, which win over the configuration: name and value.
+    pub(crate) settings: &'a [(&'a str, String)],
 }
 
 /// A running appliance. Killed when dropped, as by `kill -9`.
@@ -103,6 +105,7 @@ impl Appliance {
             .arg(&path)
             .env("NO_COLOR", "1")
             .env("NEARCAST_LOG", "info")
+            .envs(setup.settings.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(File::create(&log)?)
@@ -179,10 +182,15 @@ impl Appliance {
         Ok(())
     }
 
+    /// All its metrics.
+    pub(crate) fn metrics_text(&self) -> Option<String> {
+        let url = format!("http://{}/metrics", self.metrics);
+        agent().get(url).call().ok()?.body_mut().read_to_string().ok()
+    }
+
     /// The value of a metric, by its name without prefix; none if it is not there.
     pub(crate) fn metric(&self, name: &str) -> Option<f64> {
-        let url = format!("http://{}/metrics", self.metrics);
-        let text = agent().get(url).call().ok()?.body_mut().read_to_string().ok()?;
+        let text = self.metrics_text()?;
         let wanted = format!("nearcast_{name} ");
         text.lines().find_map(|line| line.strip_prefix(&wanted)?.trim().parse().ok())
     }

@@ -180,6 +180,7 @@ impl Stage {
             asset: "lab".parse().ok().context("not a name of an asset")?,
             sources: vec![format!("{}/{}/", self.origin.url(), film.name)],
             modified: UnixSeconds(1_700_000_000),
+            pace: None,
             files: film.objects.iter().map(file).collect::<BTreeMap<_, _>>(),
         }))
     }

@@ -1,0 +1,410 @@
+//! One drive: reads that viewers wait for, and the three kinds of work that they must not notice.
+//!
+//! ```text
+//! submit(op) ─┬─> serve reads, by deadline ──────────────────────────┐
+//!             ├─> fill writes ──── rate, depth or both, brake ───────┼──> poll() ──> the ring
+//!             ├─> scrub reads ──── one at a time, below a rate ──────┤                 |
+//!             └─> deletes ──────── one at a time, 5 % of the time ───┘                 |
+//!                  ^────────────── governor <── complete() <───────────────────────────┘
+//! ```
+//!
+//! A write is let go at its own time, so that a rate makes no bursts, and `deadline` says when the
+//! next may go: there is no tick. What is held back here is not in the drive, and does not count
+//! as its load.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+use model::units::{Bytes, Instant, Nanos};
+
+use crate::Full;
+use crate::governor::{self, Governor};
+use crate::load::{Load, Meter};
+
+/// Who waits for an operation, and what it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// A read that a viewer waits for.
+    Serve,
+    /// A write of fill.
+    Fill,
+    /// A read that checks what is held.
+    Scrub,
+    /// A range that is given back to the drive.
+    Delete,
+}
+
+/// What bounds writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// So many in flight.
+    Depth(u32),
+    /// So many begun per second.
+    Operations(u32),
+    /// So many bytes per second.
+    Bandwidth(Bytes),
+}
+
+/// How writes, scrub and deletes are held back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Policy {
+    /// Not at all, but for the depth of the drive; reads still go first.
+    Off,
+    /// By a constant.
+    Static(Limit),
+    /// By what it does to reads.
+    Governed(governor::Config),
+}
+
+/// Bounds for one drive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Most operations in flight on the drive.
+    pub depth: u32,
+    /// Most writes in flight, whatever the policy.
+    pub fill_depth: u32,
+    /// Most operations that wait, per class.
+    pub queue_len_max: usize,
+    /// A read should not take longer; for the report, and for deletes.
+    pub target: Nanos,
+    /// Bytes per second that scrub may read.
+    pub scrub_rate: Bytes,
+    /// What holds writes back.
+    pub policy: Policy,
+}
+
+/// An operation that the drive has; it comes back with `complete`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ticket(u32);
+
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    io: u64,
+    len: Bytes,
+    came: Instant,
+}
+
+/// In the heap of reads; ordered by deadline, then by arrival.
+#[derive(Clone, Copy, Debug)]
+struct Read {
+    deadline: Instant,
+    number: u64,
+    slot: u32,
+}
+
+impl PartialEq for Read {
+    fn eq(&self, other: &Self) -> bool {
+        self.number == other.number
+    }
+}
+
+impl Eq for Read {}
+
+impl PartialOrd for Read {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Read {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.deadline, self.number).cmp(&(other.deadline, other.number))
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Flight {
+    class: Class,
+    came: Instant,
+    begun: Instant,
+    open: bool,
+    /// Of which use of this place; tells a ticket from an older one.
+    number: u64,
+}
+
+/// A delete takes at most one part in so many of a drive's time.
+const DELETE_SHARE: u64 = 20;
+/// Writes may catch up by at most this much of lost time.
+const CREDIT: Nanos = Nanos::millis(1);
+
+/// Chooses what one drive does next. An operation is a number to it, as to the ring.
+#[derive(Clone, Debug)]
+pub struct Drive {
+    config: Config,
+    governor: Option<Governor>,
+    meter: Meter,
+    reads: BinaryHeap<Reverse<Read>>,
+    /// The reads' operations, by slot of `Read`.
+    read_slots: Vec<Option<Waiting>>,
+    read_free: Vec<u32>,
+    fill: VecDeque<Waiting>,
+    scrub: VecDeque<Waiting>,
+    deletes: VecDeque<Waiting>,
+    flights: Vec<Flight>,
+    flights_free: Vec<u32>,
+    /// Reads in the order they went, with those that are back still among them.
+    oldest: VecDeque<(u32, u64)>,
+    number: u64,
+    fills_in_flight: u32,
+    scrubs_in_flight: u32,
+    deletes_in_flight: u32,
+    fill_next: Instant,
+    scrub_next: Instant,
+    delete_next: Instant,
+}
+
+impl Drive {
+    /// An idle drive. All queues are allocated here, once.
+    pub fn new(config: Config, now: Instant) -> Self {
+        assert!(0 < config.depth && 0 < config.fill_depth, "a drive needs a depth of at least 1");
+        assert!(0 < config.queue_len_max && 0 < config.scrub_rate.0 && 0 < config.target.0);
+        let reads = u32::try_from(config.queue_len_max).unwrap_or(u32::MAX);
+        let idle = Flight { class: Class::Serve, came: now, begun: now, open: false, number: 0 };
+        let depth = Bytes(u64::from(config.depth)).as_usize();
+        let governor = match config.policy {
+            Policy::Governed(aim) => Some(Governor::new(aim, now)),
+            Policy::Off | Policy::Static(_) => None,
+        };
+        Self {
+            config,
+            governor,
+            meter: Meter::new(config.target),
+            reads: BinaryHeap::with_capacity(config.queue_len_max),
+            read_slots: vec![None; config.queue_len_max],
+            read_free: (0..reads).rev().collect(),
+            fill: VecDeque::with_capacity(config.queue_len_max),
+            scrub: VecDeque::with_capacity(config.queue_len_max),
+            deletes: VecDeque::with_capacity(config.queue_len_max),
+            flights: vec![idle; depth],
+            flights_free: (0..config.depth).rev().collect(),
+            oldest: VecDeque::with_capacity(4 * depth),
+            number: 0,
+            fills_in_flight: 0,
+            scrubs_in_flight: 0,
+            deletes_in_flight: 0,
+            fill_next: now,
+            scrub_next: now,
+            delete_next: now,
+        }
+    }
+
+    /// Queues an operation. `deadline` orders reads that are served, and nothing else.
+    pub fn submit(
+        &mut self,
+        now: Instant,
+        class: Class,
+        io: u64,
+        len: Bytes,
+        deadline: Instant,
+    ) -> Result<(), Full> {
+        let waiting = Waiting { io, len, came: now };
+        let queue = match class {
+            Class::Serve => {
+                let slot = self.read_free.pop().ok_or(Full)?;
+                *self.read_slot(slot) = Some(waiting);
+                self.number += 1;
+                self.reads.push(Reverse(Read { deadline, number: self.number, slot }));
+                return Ok(());
+            }
+            Class::Fill => &mut self.fill,
+            Class::Scrub => &mut self.scrub,
+            Class::Delete => &mut self.deletes,
+        };
+        if self.config.queue_len_max <= queue.len() {
+            return Err(Full);
+        }
+        queue.push_back(waiting);
+        Ok(())
+    }
+
+    /// The next operation for the drive, if it may have one more now.
+    pub fn poll(&mut self, now: Instant) -> Option<(Ticket, u64)> {
+        if self.flights_free.is_empty() {
+            return None;
+        }
+        if let Some(Reverse(read)) = self.reads.pop() {
+            self.read_free.push(read.slot);
+            let waiting = self.read_slot(read.slot).take().expect("it was submitted");
+            return Some(self.begin(now, Class::Serve, &waiting));
+        }
+        if self.fill.is_empty() && self.scrub.is_empty() && self.deletes.is_empty() {
+            return None;
+        }
+        let age = self.oldest_age(now);
+        if self.governor.as_mut().is_some_and(|governor| governor.brakes(now, age)) {
+            return None;
+        }
+        if self.may_fill(now)
+            && let Some(write) = self.fill.pop_front()
+        {
+            self.pace_fill(now, write.len);
+            return Some(self.begin(now, Class::Fill, &write));
+        }
+        let calm = self.governor.is_none() || age.0 < self.config.target.0 / 2;
+        if calm
+            && self.deletes_in_flight == 0
+            && self.delete_next <= now
+            && let Some(delete) = self.deletes.pop_front()
+        {
+            return Some(self.begin(now, Class::Delete, &delete));
+        }
+        if calm
+            && self.scrubs_in_flight == 0
+            && self.scrub_next <= now
+            && let Some(read) = self.scrub.pop_front()
+        {
+            self.scrub_next = now + time_of(read.len, self.config.scrub_rate);
+            return Some(self.begin(now, Class::Scrub, &read));
+        }
+        None
+    }
+
+    /// When `poll` may have something though nothing comes back before.
+    pub fn deadline(&self) -> Option<Instant> {
+        if self.flights_free.is_empty() {
+            return None;
+        }
+        let brake = self.governor.as_ref().map_or(Instant(0), Governor::braked_until);
+        let fill = (!self.fill.is_empty() && self.has_fill_depth()).then_some(self.fill_next);
+        let scrub = !self.scrub.is_empty() && self.scrubs_in_flight == 0;
+        let delete = !self.deletes.is_empty() && self.deletes_in_flight == 0;
+        let others = [fill, scrub.then_some(self.scrub_next), delete.then_some(self.delete_next)];
+        others.into_iter().flatten().min().map(|at| at.max(brake))
+    }
+
+    /// An operation came back, well or badly.
+    pub fn complete(&mut self, now: Instant, ticket: Ticket) {
+        let flight = self.flight(ticket.0);
+        assert!(flight.open, "an operation completes once");
+        flight.open = false;
+        let (class, came, begun) = (flight.class, flight.came, flight.begun);
+        self.flights_free.push(ticket.0);
+        let span = now.since(begun);
+        match class {
+            Class::Serve => {
+                self.meter.read(span);
+                if let Some(governor) = &mut self.governor {
+                    governor.read(now, now.since(came));
+                }
+            }
+            Class::Fill => self.fills_in_flight -= 1,
+            Class::Scrub => self.scrubs_in_flight -= 1,
+            Class::Delete => {
+                self.deletes_in_flight -= 1;
+                if self.config.policy != Policy::Off {
+                    self.delete_next = now + Nanos(span.0 * (DELETE_SHARE - 1));
+                }
+            }
+        }
+    }
+
+    /// Another constant; for a policy that is `Static`.
+    pub fn change_limit(&mut self, limit: Limit) {
+        assert!(self.governor.is_none(), "a governor sets its own limit");
+        self.config.policy = Policy::Static(limit);
+    }
+
+    /// How the drive is, without what is held back here.
+    pub fn load(&self) -> Load {
+        let granted = match (self.config.policy, &self.governor) {
+            (_, Some(governor)) => governor.rate(),
+            (Policy::Static(Limit::Bandwidth(rate)), None) => Some(rate),
+            (_, None) => None,
+        };
+        self.meter.load(granted, self.fill.len())
+    }
+
+    /// Operations that wait, of all classes.
+    pub fn waiting(&self) -> usize {
+        self.reads.len() + self.fill.len() + self.scrub.len() + self.deletes.len()
+    }
+
+    /// Operations that the drive has.
+    pub fn in_flight(&self) -> usize {
+        self.flights.len() - self.flights_free.len()
+    }
+
+    fn has_fill_depth(&self) -> bool {
+        let limit = match self.config.policy {
+            Policy::Static(Limit::Depth(depth)) => depth.min(self.config.fill_depth),
+            Policy::Off | Policy::Static(_) | Policy::Governed(_) => self.config.fill_depth,
+        };
+        self.fills_in_flight < limit
+    }
+
+    fn may_fill(&self, now: Instant) -> bool {
+        self.has_fill_depth() && self.fill_next <= now
+    }
+
+    /// The time of the next write: each is paid for by itself, and little is made up for.
+    fn pace_fill(&mut self, now: Instant, len: Bytes) {
+        let span = match (self.config.policy, &mut self.governor) {
+            (Policy::Governed(_), Some(governor)) => {
+                governor.wrote(now, len);
+                governor.rate().map_or(Nanos(0), |rate| time_of(len, rate))
+            }
+            (Policy::Static(Limit::Bandwidth(rate)), _) => time_of(len, rate),
+            (Policy::Static(Limit::Operations(rate)), _) => {
+                Nanos(1_000_000_000 / u64::from(rate.max(1)))
+            }
+            (_, _) => Nanos(0),
+        };
+        let credit = Instant(now.0.saturating_sub(CREDIT.0));
+        self.fill_next = self.fill_next.max(credit) + span;
+    }
+
+    fn begin(&mut self, now: Instant, class: Class, waiting: &Waiting) -> (Ticket, u64) {
+        let slot = self.flights_free.pop().expect("the caller has seen that one is free");
+        self.number += 1;
+        let number = self.number;
+        *self.flight(slot) = Flight { class, came: waiting.came, begun: now, open: true, number };
+        match class {
+            Class::Serve => {
+                self.tidy_oldest();
+                self.oldest.push_back((slot, number));
+            }
+            Class::Fill => self.fills_in_flight += 1,
+            Class::Scrub => self.scrubs_in_flight += 1,
+            Class::Delete => self.deletes_in_flight += 1,
+        }
+        (Ticket(slot), waiting.io)
+    }
+
+    /// Forgets reads that are back, where the list would grow.
+    fn tidy_oldest(&mut self) {
+        if self.oldest.len() < self.oldest.capacity() {
+            return;
+        }
+        let flights = &self.flights;
+        self.oldest.retain(|(slot, number)| is_out(flights, *slot, *number));
+    }
+
+    /// How long ago the oldest read went that is not back.
+    fn oldest_age(&mut self, now: Instant) -> Nanos {
+        while let Some((slot, number)) = self.oldest.front().copied() {
+            if is_out(&self.flights, slot, number) {
+                return now.since(self.flight(slot).begun);
+            }
+            self.oldest.pop_front();
+        }
+        Nanos(0)
+    }
+
+    fn flight(&mut self, slot: u32) -> &mut Flight {
+        &mut self.flights[Bytes(u64::from(slot)).as_usize()]
+    }
+
+    fn read_slot(&mut self, slot: u32) -> &mut Option<Waiting> {
+        &mut self.read_slots[Bytes(u64::from(slot)).as_usize()]
+    }
+}
+
+fn is_out(flights: &[Flight], slot: u32, number: u64) -> bool {
+    let flight = flights.get(Bytes(u64::from(slot)).as_usize());
+    flight.is_some_and(|flight| flight.open && flight.number == number)
+}
+
+/// How long `len` takes at so many bytes per second.
+fn time_of(len: Bytes, rate: Bytes) -> Nanos {
+    Nanos(len.0.saturating_mul(1_000_000_000) / rate.0.max(1))
+}

@@ -1,0 +1,292 @@
+//! What a drive's scheduler does, with a clock moved by hand and a drive of arithmetic.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use iosched::Full;
+use iosched::drive::{Class, Config, Drive, Limit, Policy, Ticket};
+use iosched::governor;
+use model::units::{Bytes, Instant, Nanos};
+use proptest::prelude::*;
+
+const CHUNK: Bytes = Bytes::kib(256);
+
+fn aim() -> governor::Config {
+    governor::Config {
+        target: Nanos::millis(5),
+        late_per_10_000: 25,
+        floor: Bytes(5_000_000),
+        start: Bytes(20_000_000),
+    }
+}
+
+fn drive(policy: Policy) -> Drive {
+    let config = Config {
+        depth: 8,
+        fill_depth: 4,
+        queue_len_max: 16,
+        target: Nanos::millis(5),
+        scrub_rate: Bytes(1_000_000),
+        policy,
+    };
+    Drive::new(config, Instant(0))
+}
+
+fn ms(n: u64) -> Instant {
+    Instant(Nanos::millis(n).0)
+}
+
+fn submit(drive: &mut Drive, at: Instant, class: Class, io: u64) {
+    drive.submit(at, class, io, CHUNK, at + Nanos::millis(10)).unwrap();
+}
+
+/// All that may go at this moment.
+fn polled(drive: &mut Drive, at: Instant) -> Vec<(Ticket, u64)> {
+    std::iter::from_fn(|| drive.poll(at)).collect()
+}
+
+fn names(polled: &[(Ticket, u64)]) -> Vec<u64> {
+    polled.iter().map(|(_, io)| *io).collect()
+}
+
+#[test]
+fn reads_go_by_deadline_and_before_all_else() {
+    let mut drive = drive(Policy::Off);
+    submit(&mut drive, ms(0), Class::Scrub, 1);
+    submit(&mut drive, ms(0), Class::Delete, 2);
+    submit(&mut drive, ms(0), Class::Fill, 3);
+    for (io, deadline) in [(4, 30), (5, 10), (6, 20), (7, 10)] {
+        drive.submit(ms(0), Class::Serve, io, CHUNK, ms(deadline)).unwrap();
+    }
+    assert_eq!(names(&polled(&mut drive, ms(0))), [5, 7, 6, 4, 3, 2, 1]);
+}
+
+#[test]
+fn a_rate_lets_each_write_go_at_its_own_time_and_makes_no_bursts() {
+    let rate = Bytes(CHUNK.0 * 100);
+    let mut drive = drive(Policy::Static(Limit::Bandwidth(rate)));
+    for io in 0..10 {
+        submit(&mut drive, ms(0), Class::Fill, io);
+    }
+    let mut times = Vec::new();
+    let mut now = ms(0);
+    while times.len() < 10 {
+        for (ticket, _) in polled(&mut drive, now) {
+            times.push(now.0 / 1_000_000);
+            drive.complete(now, ticket);
+        }
+        now = drive.deadline().unwrap_or(now);
+    }
+    // One each 10 ms; the first has a millisecond of credit, no more.
+    assert_eq!(times, [0, 10, 20, 30, 40, 50, 60, 70, 80, 90]);
+}
+
+#[test]
+fn writes_are_bounded_by_depth_or_by_operations_as_told() {
+    let mut by_depth = drive(Policy::Static(Limit::Depth(2)));
+    let mut by_count = drive(Policy::Static(Limit::Operations(50)));
+    for io in 0..6 {
+        submit(&mut by_depth, ms(0), Class::Fill, io);
+        submit(&mut by_count, ms(0), Class::Fill, io);
+    }
+    assert_eq!(polled(&mut by_depth, ms(0)).len(), 2);
+    assert_eq!(polled(&mut by_count, ms(0)).len(), 1);
+    assert_eq!(polled(&mut by_count, ms(19)).len(), 0);
+    assert_eq!(polled(&mut by_count, ms(20)).len(), 1);
+}
+
+#[test]
+fn deletes_take_a_twentieth_of_the_time() {
+    let mut drive = drive(Policy::Static(Limit::Depth(4)));
+    for io in 0..3 {
+        submit(&mut drive, ms(0), Class::Delete, io);
+    }
+    let first = polled(&mut drive, ms(0));
+    assert_eq!(first.len(), 1, "one at a time");
+    drive.complete(ms(3), first[0].0);
+    assert_eq!(drive.deadline(), Some(ms(3 + 57)));
+    assert!(polled(&mut drive, ms(59)).is_empty());
+    assert_eq!(polled(&mut drive, ms(60)).len(), 1);
+}
+
+#[test]
+fn a_read_that_hangs_stops_writes_at_once() {
+    let mut drive = drive(Policy::Governed(aim()));
+    submit(&mut drive, ms(0), Class::Serve, 1);
+    let read = polled(&mut drive, ms(0));
+    submit(&mut drive, ms(1), Class::Fill, 2);
+    assert_eq!(names(&polled(&mut drive, ms(9))), [2], "not late enough");
+    submit(&mut drive, ms(9), Class::Fill, 3);
+    assert!(polled(&mut drive, ms(60)).is_empty(), "no completion told anybody");
+    drive.complete(ms(61), read[0].0);
+    assert!(polled(&mut drive, ms(79)).is_empty());
+    assert_eq!(drive.deadline(), Some(ms(80)));
+    assert_eq!(names(&polled(&mut drive, ms(80))), [3]);
+}
+
+#[test]
+fn a_full_queue_refuses_and_a_hung_drive_holds_its_depth() {
+    let mut drive = drive(Policy::Off);
+    for io in 0..16 {
+        submit(&mut drive, ms(0), Class::Serve, io);
+    }
+    assert_eq!(drive.submit(ms(0), Class::Serve, 16, CHUNK, ms(1)), Err(Full));
+    assert_eq!(polled(&mut drive, ms(0)).len(), 8);
+    assert_eq!((drive.in_flight(), drive.waiting()), (8, 8));
+}
+
+/// A drive of arithmetic: one read in `late_of` is late when writes are above `knee`. Reads come
+/// each millisecond, writes are always there. The rate of the second half, in MB/s.
+fn governed(drive: &mut Drive, seconds: std::ops::Range<u64>, knee: u64, late_of: u64) -> u64 {
+    let mut written = 0;
+    let mut late_until_read = 0;
+    let mut window = 0;
+    for at in seconds.start * 1_000..seconds.end * 1_000 {
+        if at < 500 * (seconds.start + seconds.end) {
+            written = 0;
+        }
+        if at % 100 == 0 {
+            (late_until_read, window) = (u64::from(knee * 100_000 < window), 0);
+        }
+        submit(drive, ms(at), Class::Serve, 1);
+        while drive.submit(ms(at), Class::Fill, 2, CHUNK, ms(at)).is_ok() {}
+        for step in 0..4 {
+            let now = Instant(ms(at).0 + step * 250_000);
+            for (ticket, io) in polled(drive, now) {
+                let late = io == 1 && late_until_read == 1 && at % late_of == 0;
+                let span = if late { Nanos::millis(6) } else { Nanos(100_000) };
+                if io == 2 {
+                    written += CHUNK.0;
+                    window += CHUNK.0;
+                }
+                drive.complete(now + span, ticket);
+            }
+        }
+    }
+    written / 500_000 / (seconds.end - seconds.start)
+}
+
+#[test]
+fn the_rate_settles_below_what_makes_reads_late_and_follows_when_that_moves() {
+    let mut drive = drive(Policy::Governed(aim()));
+    let settled = governed(&mut drive, 0..40, 200, 10);
+    assert!((100..=210).contains(&settled), "{settled} MB/s");
+    let after = governed(&mut drive, 40..44, 50, 10);
+    assert!((5..=60).contains(&after), "{after} MB/s from the third second on");
+}
+
+/// The mean that others steer by: over a thousand reads, against 5 ms.
+#[test]
+fn an_average_of_a_thousand_reads_does_not_see_what_the_governor_cuts() {
+    let mut governor = governor::Governor::new(aim(), ms(0));
+    let before = governor.rate().unwrap();
+    let mut mean = 0.0;
+    for read in 0..2_000_u32 {
+        let span = if read % 10 == 0 { 12 } else { 1 };
+        governor.read(ms(u64::from(read)), Nanos::millis(span));
+        mean += (f64::from(u32::try_from(span).unwrap()) - mean) / 1_000.0;
+    }
+    assert!(mean < 5.0, "one read in ten is late and the mean is {mean:.1} ms: it would go up");
+    let after = governor.rate().unwrap();
+    assert!(after.0 <= before.0 / 4 + 1, "{after} from {before}");
+}
+
+#[test]
+fn a_rate_that_nobody_uses_is_not_wound_up() {
+    let mut governor = governor::Governor::new(aim(), ms(0));
+    for at in 0..60_000 {
+        governor.read(ms(at), Nanos::millis(1));
+        if at % 100 == 0 {
+            governor.wrote(ms(at), Bytes(1_000_000));
+        }
+    }
+    let rate = governor.rate().unwrap();
+    assert!(rate <= Bytes(24_000_000), "10 MB/s are used and {rate} are granted");
+}
+
+#[test]
+fn without_reads_writes_go_as_fast_as_the_drive_takes_them() {
+    let mut drive = drive(Policy::Governed(aim()));
+    let mut written = 0;
+    for at in 0..4_000 {
+        while drive.submit(ms(at), Class::Fill, 2, CHUNK, ms(at)).is_ok() {}
+        // A drive that takes four in a millisecond: 1,000 MB/s.
+        for (ticket, _) in polled(&mut drive, ms(at)) {
+            written += u64::from(3_000 <= at) * CHUNK.0;
+            drive.complete(ms(at), ticket);
+            if drive.in_flight() == 0 && written % (4 * CHUNK.0) == 0 {
+                break;
+            }
+        }
+    }
+    assert!(1_000_000_000 <= written, "{} MB in the fourth second", written / 1_000_000);
+}
+
+/// "Busy" is what kernels and our own queues would say: something is there.
+#[test]
+fn what_we_hold_back_is_no_load_though_it_looks_busy() {
+    let mut drive = drive(Policy::Static(Limit::Bandwidth(Bytes(10_000_000))));
+    let (mut busy, mut total) = (0, 0);
+    for at in 0..2_000 {
+        while drive.submit(ms(at), Class::Fill, 2, CHUNK, ms(at)).is_ok() {}
+        if at % 10 == 0 {
+            submit(&mut drive, ms(at), Class::Serve, 1);
+        }
+        for (ticket, _) in polled(&mut drive, ms(at)) {
+            drive.complete(Instant(ms(at).0 + 300_000), ticket);
+        }
+        total += 1;
+        busy += u32::from(0 < drive.waiting() + drive.in_flight());
+    }
+    assert_eq!(busy, total, "the naive figure says 100 %");
+    let load = drive.load();
+    assert_eq!(load.service, Nanos(300_000));
+    assert_eq!(load.fills_held, 16);
+    assert!(950 <= load.headroom_permille, "{load:?}");
+}
+
+#[test]
+fn headroom_shrinks_as_reads_take_longer() {
+    let mut drive = drive(Policy::Off);
+    let mut headroom = Vec::new();
+    for span in [300_000, 330_000, 360_000, 450_000, 900_000] {
+        for at in 0..2_000 {
+            submit(&mut drive, ms(at), Class::Serve, 1);
+            let ticket = polled(&mut drive, ms(at))[0].0;
+            drive.complete(Instant(ms(at).0 + span), ticket);
+        }
+        headroom.push(drive.load().headroom_permille);
+    }
+    assert!(headroom.is_sorted_by(|a, b| a > b), "{headroom:?}");
+    assert!(950 < headroom[0] && headroom[4] < 400, "{headroom:?}");
+}
+
+proptest! {
+    #[test]
+    fn nothing_is_lost_and_the_depths_hold(steps in prop::collection::vec(0u8..6, 0..600)) {
+        let mut drive = drive(Policy::Governed(aim()));
+        let mut out = Vec::new();
+        let (mut submitted, mut polled) = (0, 0);
+        for (at, step) in (0u64..).zip(steps) {
+            let class = [Class::Serve, Class::Fill, Class::Scrub, Class::Delete];
+            match class.get(usize::from(step)) {
+                Some(class) => {
+                    let queued = drive.submit(ms(at), *class, at, CHUNK, ms(at));
+                    submitted += usize::from(queued.is_ok());
+                }
+                None if step == 4 => {
+                    if let Some((ticket, _)) = drive.poll(ms(at)) {
+                        polled += 1;
+                        out.push(ticket);
+                    }
+                }
+                None => {
+                    if let Some(ticket) = out.pop() {
+                        drive.complete(ms(at), ticket);
+                    }
+                }
+            }
+            prop_assert!(drive.in_flight() <= 8);
+            prop_assert_eq!(drive.in_flight(), out.len());
+            prop_assert_eq!(submitted - polled, drive.waiting());
+        }
+    }
+}

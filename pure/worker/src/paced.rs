@@ -1,0 +1,138 @@
+//! A paced transfer's way from one burst to the next.
+
+use model::handle::{ConnectionId, FileSlot};
+use model::limits::DIRECT_ALIGN;
+use model::units::{BitsPerSecond, Bytes};
+
+use crate::action::{Action, Body};
+use crate::connection::{Held, Stage, State, Transfer};
+use crate::pace::{PaceConfig, PaceMode, burst_len};
+use crate::worker::{Worker, live};
+
+impl Transfer {
+    /// What its bursts are kept to by the worker, now.
+    pub(crate) fn burst_rate(&self, config: &PaceConfig) -> Option<BitsPerSecond> {
+        self.plan.rate.filter(|_| config.mode == PaceMode::Own && self.plan.free == Bytes::ZERO)
+    }
+
+    /// What the kernel is to keep it to, now.
+    fn kernel_rate(&self, config: &PaceConfig) -> Option<BitsPerSecond> {
+        let times = match config.mode {
+            PaceMode::Off => return None,
+            PaceMode::Own if config.guard == 0 => return None,
+            PaceMode::Own => u64::from(config.guard),
+            PaceMode::Kernel => 1,
+        };
+        let rate = self.plan.rate.filter(|_| self.plan.free == Bytes::ZERO)?;
+        Some(BitsPerSecond(rate.0.saturating_mul(times)))
+    }
+}
+
+impl Worker {
+    /// True if the transfer is to wait for its moment before it asks for more: it may not keep what
+    /// is read until then, since as many as may keep a buffer do.
+    pub(crate) fn waits_to_read(&mut self, id: ConnectionId, slot: Option<FileSlot>) -> bool {
+        let Some(connection) = live(&mut self.connections, id) else { return false };
+        let State::Transfer(transfer) = &mut connection.state else { return false };
+        if transfer.burst_rate(&self.config.pacing).is_none() {
+            return false;
+        }
+        if !transfer.keeps && self.keeping < self.config.pacing.buffers {
+            transfer.keeps = true;
+            self.keeping += 1;
+        }
+        let due = connection.pacer.due();
+        if transfer.keeps || due <= self.instant {
+            return false;
+        }
+        transfer.stage = Stage::Paced(slot);
+        self.wheel.arm(self.instant, id.as_usize(), due);
+        true
+    }
+
+    /// Sends what may go now of what the transfer keeps; if nothing may, it waits.
+    pub(crate) fn burst_or_wait(&mut self, id: ConnectionId, slot: Option<FileSlot>) {
+        let Some(connection) = live(&mut self.connections, id) else { return };
+        let State::Transfer(transfer) = &mut connection.state else { return };
+        let config = &self.config.pacing;
+        let Some(Held { buffer, start, end }) = transfer.held else { return };
+        let (mut to, rate) = (end, transfer.burst_rate(config));
+        if let Some(rate) = rate {
+            let due = connection.pacer.due();
+            if self.instant < due {
+                transfer.stage = Stage::Paced(slot);
+                self.wheel.arm(self.instant, id.as_usize(), due);
+                return;
+            }
+            let burst = burst_len(config, rate, &connection.path);
+            // The last takes a little more rather than leave a sliver.
+            if (burst + DIRECT_ALIGN).as_usize() < end - start {
+                to = start + burst.as_usize();
+            }
+            connection.pacer.burst(self.instant, Bytes::of(to - start), rate);
+            self.counters.bursts += 1;
+        }
+        let limit = transfer.kernel_rate(config);
+        if connection.limit != limit {
+            connection.limit = limit;
+            self.actions.push_back(Action::Limit { connection: id, rate: limit });
+        }
+        let len = Bytes::of(to - start);
+        // Also of what goes at once, so that bursts begin with what the path is known to take.
+        let asks = config.mode == PaceMode::Own && config.burst_min < config.burst;
+        let look = asks && transfer.plan.rate.is_some() && connection.path.sent(len);
+        // The pin goes with the last bytes, or with the first of who may keep nothing.
+        let keeps = to < end && transfer.keeps;
+        if keeps {
+            self.buffers.pin(buffer);
+        }
+        transfer.held = keeps.then_some(Held { buffer, start: to, end });
+        transfer.next += len;
+        transfer.stage = Stage::Sending(slot);
+        if transfer.plan.rate.is_some() && transfer.plan.free != Bytes::ZERO {
+            connection.sent += len;
+            transfer.plan.free = transfer.plan.free.saturating_sub(len);
+        }
+        let status = transfer.head_pending.take();
+        let head = status.is_some();
+        if let Some(status) = status {
+            self.counters.count(status);
+        }
+        self.counters.body_bytes += len.0;
+        connection.deadline = self.instant + self.config.progress_timeout;
+        let body = Body::Buffer { buffer, start, end: to };
+        // What a burst ends with goes at once: the next comes later.
+        let more = rate.is_none() && transfer.next < transfer.end;
+        self.actions.push_back(Action::Send { connection: id, head, body, more });
+        if look {
+            self.actions.push_back(Action::Look { connection: id });
+        }
+    }
+
+    /// The kernel says how much it had to send again.
+    pub(crate) fn looked(&mut self, id: ConnectionId, resent: u64) {
+        if let Some(connection) = live(&mut self.connections, id) {
+            connection.path.looked(&self.config.pacing, resent);
+        }
+    }
+
+    /// The moment of the connection in this place has come.
+    pub(crate) fn paced(&mut self, index: usize) {
+        let Some(connection) = self.connections.get_mut(index).and_then(Option::as_deref_mut)
+        else {
+            return;
+        };
+        let id = connection.id;
+        let State::Transfer(transfer) = &mut connection.state else { return };
+        let Stage::Paced(slot) = transfer.stage else { return };
+        let due = connection.pacer.due();
+        if due <= self.instant {
+            self.counters.late(self.instant.since(due));
+        }
+        if transfer.held.is_some() {
+            self.burst_or_wait(id, slot);
+        } else {
+            self.advance(id, slot);
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! `nearcast-lab pace`: what pacing costs, and what it spares a short queue on the way.
+//!
+//! ```text
+//! crowd   500 viewers at 20 Mb/s on loopback, paced and not, in turns     CPU s/GB, lateness
+//! link    one player behind 30 Mb/s with a queue of 32 KB, in turns       drops, goodput
+//! ```
+//!
+//! A paced player says with CMCD what it wants; the same requests without it are not paced, since
+//! the film has no pace of its own. All is the product, unchanged; only the appliance's CPU counts.
+
+mod bottleneck;
+mod world;
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde::Serialize;
+use tracing::info;
+
+use crate::compare::statistics::{interquartile_range, median};
+use crate::window::Timing;
+use bottleneck::{PAYLOAD_KBPS, QUEUE_BYTES, RATE};
+use world::{CONGESTION, CROWD_KBPS, Crowd, Link, World, quantile};
+
+/// `nearcast-lab pace`
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Instead of the verdict: CPU and drops for each burst and guard, and for the kernel's pacing.
+    #[arg(long)]
+    frontier: bool,
+    /// Pairs of windows, paced and not.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pairs: u32,
+    /// Viewers of the crowd.
+    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=5000))]
+    connections: u32,
+    /// Length of a window, in seconds.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=60))]
+    seconds: u32,
+    /// More of `[pacing]` of the appliance's configuration, for example `burst = "64 KiB"`.
+    #[arg(long, default_value = "")]
+    pacing: String,
+    /// Print one JSON object as the last line of output.
+    #[arg(long)]
+    json: bool,
+}
+
+/// A ratio over all pairs.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Spread {
+    median: f64,
+    iqr: f64,
+}
+
+/// One congestion control behind the link.
+#[derive(Clone, Debug, Serialize)]
+struct Behind {
+    congestion: &'static str,
+    drop_ratio: Spread,
+    goodput_ratio: Spread,
+    paced: Vec<Link>,
+    unpaced: Vec<Link>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct Report {
+    pairs: u32,
+    connections: u32,
+    paced_kbps: u64,
+    /// CPU seconds per GB, paced over unpaced: of the appliance's processes.
+    cpu_ratio: f64,
+    cpu_ratio_iqr: f64,
+    /// The same of everything on the appliance's CPU.
+    cpu_busy_ratio: f64,
+    cpu_s_per_gb_paced: f64,
+    cpu_s_per_gb_unpaced: f64,
+    gbps_paced: f64,
+    gbps_unpaced: f64,
+    /// What goes at once, on average.
+    burst_bytes: u64,
+    /// How much later than its moment a burst goes, in the crowd.
+    jitter_us_p99: f64,
+    link_rate: &'static str,
+    link_queue_bytes: u64,
+    link_kbps_asked: u64,
+    /// The worse of the congestion controls.
+    drop_ratio: f64,
+    goodput_ratio: f64,
+    behind: Vec<Behind>,
+}
+
+/// One configuration of the frontier.
+#[derive(Clone, Debug, Serialize)]
+struct Point {
+    pacing: String,
+    cpu_s_per_gb: f64,
+    cpu_busy_s_per_gb: f64,
+    gbps: f64,
+    jitter_us_p99: Option<f64>,
+    /// Drops per 1,000 packets and Mb/s of goodput, by congestion control.
+    drops_per_1000: [f64; CONGESTION.len()],
+    mbps: [f64; CONGESTION.len()],
+}
+
+/// Measures and prints.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    crate::raise_file_limit()?;
+    let world = World::new()?;
+    if args.frontier { frontier(args, &world) } else { verdict(args, &world) }
+}
+
+fn timing(args: &Args) -> Timing {
+    Timing { warm_up: Duration::from_secs(1), window: Duration::from_secs(args.seconds.into()) }
+}
+
+fn verdict(args: &Args, world: &World) -> Result<()> {
+    let appliance = world.start(&args.pacing)?;
+    let connections = usize::try_from(args.connections)?;
+    let (mut paced, mut unpaced) = (Vec::new(), Vec::new());
+    let sent = |name| appliance.metric(name).context("no metrics");
+    let mut burst = (0.0, 0.0);
+    for pair in 0..args.pairs {
+        let seed = u64::from(pair);
+        let before = (sent("egress_bytes_total")?, sent("paced_bursts_total")?);
+        paced.push(world.crowd(&appliance, connections, true, timing(args), seed)?);
+        let after = (sent("egress_bytes_total")?, sent("paced_bursts_total")?);
+        burst = (burst.0 + after.0 - before.0, burst.1 + after.1 - before.1);
+        unpaced.push(world.crowd(&appliance, connections, false, timing(args), seed)?);
+        info!(pair, paced = paced[paced.len() - 1].cpu_s_per_gb, "crowd");
+    }
+    let stalled: usize = paced.iter().chain(&unpaced).map(|crowd| crowd.stalled).sum();
+    ensure!(stalled == 0, "{stalled} viewers got nothing: this machine is too slow, or too busy");
+    let behind: Result<Vec<Behind>> =
+        (0..CONGESTION.len()).map(|which| behind(args, world, which)).collect();
+    let behind = behind?;
+    let cpu = spread(&paced, &unpaced, |crowd| crowd.cpu_s_per_gb)?;
+    let of = |crowds: &[Crowd], get: fn(&Crowd) -> f64| {
+        median(&crowds.iter().map(get).collect::<Vec<_>>()).context("no pairs")
+    };
+    let worst = |values: Vec<f64>| values.into_iter().reduce(f64::max).context("no link");
+    let report = Report {
+        pairs: args.pairs,
+        connections: args.connections,
+        paced_kbps: CROWD_KBPS,
+        cpu_ratio: cpu.median,
+        cpu_ratio_iqr: cpu.iqr,
+        cpu_busy_ratio: spread(&paced, &unpaced, |crowd| crowd.cpu_busy_s_per_gb)?.median,
+        cpu_s_per_gb_paced: of(&paced, |crowd| crowd.cpu_s_per_gb)?,
+        cpu_s_per_gb_unpaced: of(&unpaced, |crowd| crowd.cpu_s_per_gb)?,
+        gbps_paced: of(&paced, |crowd| crowd.gbps)?,
+        gbps_unpaced: of(&unpaced, |crowd| crowd.gbps)?,
+        burst_bytes: whole(burst.0 / burst.1.max(1.0)),
+        jitter_us_p99: jitter(&paced).context("no burst had to wait")?,
+        link_rate: RATE,
+        link_queue_bytes: QUEUE_BYTES,
+        link_kbps_asked: PAYLOAD_KBPS,
+        drop_ratio: worst(behind.iter().map(|one| one.drop_ratio.median).collect())?,
+        goodput_ratio: -worst(behind.iter().map(|one| -one.goodput_ratio.median).collect())?,
+        behind,
+    };
+    if args.json {
+        return crate::print(&serde_json::to_string(&report)?);
+    }
+    crate::print(&report.table())
+}
+
+fn behind(args: &Args, world: &World, which: usize) -> Result<Behind> {
+    let (mut paced, mut unpaced) = (Vec::new(), Vec::new());
+    for pair in 0..args.pairs {
+        paced.push(world.link(which, true, timing(args), pair.into())?);
+        unpaced.push(world.link(which, false, timing(args), pair.into())?);
+    }
+    ensure!(
+        unpaced.iter().all(|link| 0 < link.drops),
+        "without pacing nothing was dropped either: the link is no bottleneck"
+    );
+    Ok(Behind {
+        congestion: CONGESTION[which],
+        drop_ratio: spread(&paced, &unpaced, |link| link.drops_per_1000)?,
+        goodput_ratio: spread(&paced, &unpaced, |link| link.mbps)?,
+        paced,
+        unpaced,
+    })
+}
+
+/// Each paced window over its unpaced one.
+fn spread<T>(paced: &[T], unpaced: &[T], of: impl Fn(&T) -> f64) -> Result<Spread> {
+    let ratios: Vec<f64> =
+        paced.iter().zip(unpaced).map(|(paced, unpaced)| of(paced) / of(unpaced)).collect();
+    let (median, iqr) = median(&ratios).zip(interquartile_range(&ratios)).context("no pairs")?;
+    Ok(Spread { median, iqr })
+}
+
+/// The 99th percentile of all windows together.
+fn jitter(crowds: &[Crowd]) -> Option<f64> {
+    let mut sum = crowds.first()?.late.clone();
+    for crowd in &crowds[1..] {
+        for (sum, one) in sum.iter_mut().zip(&crowd.late) {
+            sum.1 += one.1;
+        }
+    }
+    quantile(&sum, 0.99)
+}
+
+fn whole(value: f64) -> u64 {
+    // Through text, since a cast would not say what it does out of range.
+    format!("{value:.0}").parse().unwrap_or(0)
+}
+
+fn frontier(args: &Args, world: &World) -> Result<()> {
+    let sizes = [8, 16, 32, 64];
+    let own = sizes.iter().flat_map(|burst| {
+        [0, 2, 4].map(|guard| {
+            format!("burst = \"{burst} KiB\"\nburst_min = \"{burst} KiB\"\nguard = {guard}")
+        })
+    });
+    let others =
+        ["guard = 0".to_owned(), "mode = \"kernel\"".to_owned(), "mode = \"off\"".to_owned()];
+    let others = others.into_iter();
+    let points: Result<Vec<Point>> =
+        own.chain(others).map(|pacing| point(args, world, pacing)).collect();
+    let points = points?;
+    if args.json {
+        return crate::print(&serde_json::to_string(&points)?);
+    }
+    let [first, second] = CONGESTION;
+    let mut table = format!(
+        "{:<28} {:>8} {:>8} {:>6} {:>9} {:>12} {:>6} {:>12} {:>6}\n",
+        "pacing", "CPU s/GB", "busy", "Gb/s", "late p99", first, "Mb/s", second, "Mb/s"
+    );
+    for point in &points {
+        let _ = writeln!(
+            table,
+            "{:<28} {:>8.3} {:>8.3} {:>6.2} {:>9.0} {:>12.2} {:>6.2} {:>12.2} {:>6.2}",
+            point.pacing.replace('\n', ", "),
+            point.cpu_s_per_gb,
+            point.cpu_busy_s_per_gb,
+            point.gbps,
+            point.jitter_us_p99.unwrap_or(0.0),
+            point.drops_per_1000[0],
+            point.mbps[0],
+            point.drops_per_1000[1],
+            point.mbps[1],
+        );
+    }
+    crate::print(&format!("{table}drops per 1,000 packets behind {RATE}, {QUEUE_BYTES} B"))
+}
+
+fn point(args: &Args, world: &World, pacing: String) -> Result<Point> {
+    let appliance = world.start(&pacing)?;
+    let connections = usize::try_from(args.connections)?;
+    let crowd = world.crowd(&appliance, connections, true, timing(args), 1)?;
+    let links: Result<Vec<Link>> =
+        (0..CONGESTION.len()).map(|which| world.link(which, true, timing(args), 1)).collect();
+    let links: [Link; CONGESTION.len()] =
+        links?.try_into().ok().context("one for each congestion control")?;
+    Ok(Point {
+        pacing,
+        cpu_s_per_gb: crowd.cpu_s_per_gb,
+        cpu_busy_s_per_gb: crowd.cpu_busy_s_per_gb,
+        gbps: crowd.gbps,
+        jitter_us_p99: jitter(std::slice::from_ref(&crowd)),
+        drops_per_1000: links.map(|link| link.drops_per_1000),
+        mbps: links.map(|link| link.mbps),
+    })
+}
+
+impl Report {
+    /// For people.
+    fn table(&self) -> String {
+        let rows = [
+            ("CPU, paced over unpaced", self.cpu_ratio),
+            ("  interquartile range", self.cpu_ratio_iqr),
+            ("  of all on that CPU", self.cpu_busy_ratio),
+            ("CPU s/GB, paced", self.cpu_s_per_gb_paced),
+            ("CPU s/GB, unpaced", self.cpu_s_per_gb_unpaced),
+            ("Gb/s, paced", self.gbps_paced),
+            ("Gb/s, unpaced", self.gbps_unpaced),
+            ("burst lateness us, p99", self.jitter_us_p99),
+            ("drops, paced over unpaced", self.drop_ratio),
+            ("goodput, paced over unpaced", self.goodput_ratio),
+        ];
+        rows.map(|(name, value)| format!("{name:<30}{value:>10.3}\n")).concat()
+    }
+}

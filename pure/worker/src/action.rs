@@ -7,6 +7,7 @@ use model::handle::{BufferId, ConnectionId, FileSlot};
 use model::id::ObjectId;
 use model::units::{BitsPerSecond, Bytes};
 
+use crate::black_box::Incident;
 use crate::event::Fault;
 
 /// Something to do, now, before the next `poll`.
@@ -88,6 +89,8 @@ pub enum Action {
         /// The buffer that begins with all of it; none if no buffer has: then it is read again.
         buffer: Option<BufferId>,
     },
+    /// Write down how a response went badly.
+    Incident(Box<Incident>),
     /// Tell whoever looks after drives that one failed.
     Report {
         /// Which drive.

@@ -8,6 +8,7 @@ use model::path::is_below;
 use model::units::{BitsPerSecond, Bytes, Instant, UnixSeconds};
 use playback::token::{Grant, TOKEN_LEN_MAX};
 
+use crate::black_box::Recorder;
 use crate::pace::{Pacer, Path, Plan};
 use crate::request_log::Entry;
 
@@ -26,6 +27,8 @@ pub(crate) struct Connection {
     pub(crate) head: Vec<u8>,
     /// What the request log will say of the current request.
     pub(crate) entry: Entry,
+    /// What happened to the current response, while its body is under way.
+    pub(crate) recorder: Option<Box<Recorder>>,
     /// The token that was verified last.
     pub(crate) granted: Option<Box<Granted>>,
     /// When its next burst may go.
@@ -82,6 +85,8 @@ pub(crate) struct Held {
     pub(crate) buffer: BufferId,
     pub(crate) start: usize,
     pub(crate) end: usize,
+    /// It is of a hot block.
+    pub(crate) hot: bool,
 }
 
 /// What a transfer waits for.
@@ -169,6 +174,7 @@ impl Connection {
             backlog: Vec::new(),
             head: Vec::new(),
             entry: Entry::default(),
+            recorder: None,
             granted: None,
             pacer: Pacer::default(),
             sent: Bytes::ZERO,

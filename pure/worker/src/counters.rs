@@ -48,6 +48,8 @@ pub struct Counters {
     pub drive_faults: u64,
     /// Bodies broken off.
     pub aborted: u64,
+    /// Responses that were slow or broken off by us: each is an incident.
+    pub incidents: u64,
     /// Lines of the request log that found no room.
     pub log_lines_lost: u64,
     /// Responses that were paced, in part or in whole.

@@ -8,6 +8,8 @@ use model::id::ObjectId;
 use model::manifest::Manifest;
 use model::units::{Bytes, Instant, UnixSeconds};
 
+use crate::black_box::TcpSample;
+
 /// The time, as both clocks tell it. The wall clock may step; only dates and token expiry use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Now {
@@ -70,6 +72,15 @@ pub enum Event<'a> {
     },
     /// What is here to serve changed.
     Update(Update),
+    /// What TCP knows of a connection with a response under way; asked for now and then.
+    Tcp {
+        /// Which.
+        connection: ConnectionId,
+        /// What.
+        sample: TcpSample,
+    },
+    /// Somebody wants to know how the responses go that are under way.
+    Incidents,
     /// Time passed.
     Tick,
     /// Take no more requests; be done by `deadline`.

@@ -72,7 +72,7 @@ impl Zipf {
     /// Of all wants, those for the first `places`, in 10,000: what nothing beats that does not
     /// know the future.
     fn ideal(&self, places: usize) -> u64 {
-        self.sums[places - 1] * 10_000 >> 32
+        (self.sums[places - 1] * 10_000) >> 32
     }
 }
 
@@ -181,7 +181,7 @@ proptest! {
             } else {
                 bench.want(name(object, block));
             }
-            let of = |object| (0..4).filter_map(move |block| Some((object, block)));
+            let of = |object| (0..4).map(move |block| (object, block));
             let found: Vec<BufferId> = (0..4)
                 .flat_map(of)
                 .filter_map(|(object, block)| bench.hot.find(&name(object, block)))

@@ -5,6 +5,7 @@ use model::limits::DIRECT_ALIGN;
 use model::units::{BitsPerSecond, Bytes};
 
 use crate::action::{Action, Body};
+use crate::black_box::{Happened, Waiting};
 use crate::connection::{Held, Stage, State, Transfer};
 use crate::pace::{PaceConfig, PaceMode, burst_len};
 use crate::worker::{Worker, live};
@@ -42,11 +43,11 @@ impl Worker {
             self.keeping += 1;
         }
         let due = connection.pacer.due();
-        if transfer.keeps || due <= self.instant {
+        if transfer.keeps || due <= self.now.instant {
             return false;
         }
         transfer.stage = Stage::Paced(slot);
-        self.wheel.arm(self.instant, id.as_usize(), due);
+        self.wheel.arm(self.now.instant, id.as_usize(), due);
         true
     }
 
@@ -55,13 +56,16 @@ impl Worker {
         let Some(connection) = live(&mut self.connections, id) else { return };
         let State::Transfer(transfer) = &mut connection.state else { return };
         let config = &self.config.pacing;
-        let Some(Held { buffer, start, end }) = transfer.held else { return };
+        let Some(Held { buffer, start, end, hot }) = transfer.held else { return };
         let (mut to, rate) = (end, transfer.burst_rate(config));
         if let Some(rate) = rate {
             let due = connection.pacer.due();
-            if self.instant < due {
+            if self.now.instant < due {
                 transfer.stage = Stage::Paced(slot);
-                self.wheel.arm(self.instant, id.as_usize(), due);
+                self.wheel.arm(self.now.instant, id.as_usize(), due);
+                if let Some(recorder) = &mut connection.recorder {
+                    recorder.wait_for(self.now.instant, Waiting::Pace);
+                }
                 return;
             }
             let burst = burst_len(config, rate, &connection.path);
@@ -69,7 +73,7 @@ impl Worker {
             if (burst + DIRECT_ALIGN).as_usize() < end - start {
                 to = start + burst.as_usize();
             }
-            connection.pacer.burst(self.instant, Bytes::of(to - start), rate);
+            connection.pacer.burst(self.now.instant, Bytes::of(to - start), rate);
             self.counters.bursts += 1;
         }
         let limit = transfer.kernel_rate(config);
@@ -86,7 +90,7 @@ impl Worker {
         if keeps {
             self.buffers.pin(buffer);
         }
-        transfer.held = keeps.then_some(Held { buffer, start: to, end });
+        transfer.held = keeps.then_some(Held { buffer, start: to, end, hot });
         transfer.next += len;
         transfer.stage = Stage::Sending(slot);
         if transfer.plan.rate.is_some() && transfer.plan.free != Bytes::ZERO {
@@ -99,11 +103,12 @@ impl Worker {
             self.counters.count(status);
         }
         self.counters.body_bytes += len.0;
-        connection.deadline = self.instant + self.config.progress_timeout;
+        connection.deadline = self.now.instant + self.config.progress_timeout;
         let body = Body::Buffer { buffer, start, end: to };
         // What a burst ends with goes at once: the next comes later.
         let more = rate.is_none() && transfer.next < transfer.end;
         self.actions.push_back(Action::Send { connection: id, head, body, more });
+        self.note(id, Happened::Sent { len, hot }, Some(Waiting::Client));
         if look {
             self.actions.push_back(Action::Look { connection: id });
         }
@@ -126,8 +131,8 @@ impl Worker {
         let State::Transfer(transfer) = &mut connection.state else { return };
         let Stage::Paced(slot) = transfer.stage else { return };
         let due = connection.pacer.due();
-        if due <= self.instant {
-            self.counters.late(self.instant.since(due));
+        if due <= self.now.instant {
+            self.counters.late(self.now.instant.since(due));
         }
         if transfer.held.is_some() {
             self.burst_or_wait(id, slot);

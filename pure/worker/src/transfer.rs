@@ -24,6 +24,7 @@ use model::units::Bytes;
 
 use crate::action::{Action, Body, Ending};
 use crate::answer;
+use crate::black_box::{Happened, Waiting};
 use crate::connection::{Held, Stage, State, Transfer};
 use crate::event::{Fault, Now};
 use crate::files::Acquired;
@@ -69,6 +70,7 @@ impl Worker {
             stage: Stage::Admission,
         });
         self.counters.paced += u64::from(plan.rate.is_some());
+        connection.recorder = self.black_box.begin(now.instant, object);
         self.admission.push_back(id);
         self.admit();
     }
@@ -90,6 +92,9 @@ impl Worker {
                 continue;
             }
             transfer.stage = Stage::Sending(None);
+            if let Some(recorder) = &mut connection.recorder {
+                recorder.wait_for(self.now.instant, Waiting::Drive);
+            }
             self.transfers += 1;
             self.advance(id, None);
         }
@@ -205,7 +210,10 @@ impl Worker {
         });
         self.counters.reads += 1;
         self.counters.read_bytes += len.0;
-        Some(Action::Read { buffer, slot, offset: transfer.base + from, len })
+        let drive = transfer.drive;
+        let offset = transfer.base + from;
+        self.note(id, Happened::Reading { drive, len }, None);
+        Some(Action::Read { buffer, slot, offset, len })
     }
 
     pub(crate) fn opened(&mut self, slot: FileSlot, result: Result<(), Fault>) {
@@ -244,6 +252,11 @@ impl Worker {
         self.drives[reading.drive.as_usize()].complete();
         let until = now.instant + self.config.progress_timeout;
         let id = reading.connection;
+        let what = match result {
+            Ok(len) => Happened::Read { len },
+            Err(fault) => Happened::Failed { errno: fault.errno },
+        };
+        self.note(id, what, None);
         let fault = match result {
             Ok(len) if reading.end <= len.as_usize() => None,
             Ok(_) => Some(Fault { errno: 0 }),
@@ -286,7 +299,7 @@ impl Worker {
         let name = BlockName { object: reading.object, block };
         let len = Bytes::of(reading.end - reading.start);
         self.sample(reading.drive, name, len, whole.then_some(buffer));
-        self.deliver(id, buffer, Some(reading.slot), (reading.start, reading.end));
+        self.deliver(id, buffer, Some(reading.slot), (reading.start, reading.end, false));
     }
 
     /// Keeps the block that was read, if it is worth it still.
@@ -315,7 +328,7 @@ impl Worker {
         self.counters.hot_bytes += len.0;
         self.buffers.pin(buffer);
         self.sample(drive, name, len, Some(buffer));
-        self.deliver(id, buffer, slot, range);
+        self.deliver(id, buffer, slot, (range.0, range.1, true));
     }
 
     /// Sends the transfer's next bytes, which are in the buffer from `start` to `end`, or a burst
@@ -325,13 +338,13 @@ impl Worker {
         id: ConnectionId,
         buffer: BufferId,
         slot: Option<FileSlot>,
-        (start, end): (usize, usize),
+        (start, end, hot): (usize, usize, bool),
     ) {
         let connection = live(&mut self.connections, id).expect("the caller has just seen it");
         let State::Transfer(transfer) = &mut connection.state else {
             unreachable!("the caller has just seen its transfer");
         };
-        transfer.held = Some(Held { buffer, start, end });
+        transfer.held = Some(Held { buffer, start, end, hot });
         self.burst_or_wait(id, slot);
     }
 
@@ -371,10 +384,12 @@ impl Worker {
         self.wheel.cancel(id.as_usize());
         self.keeping -= u16::from(transfer.keeps);
         connection.state = State::Sending;
+        let recorder = connection.recorder.take();
         let head = Head { status: Status::NotFound, keep_alive: connection.keep_alive };
         answer::plain(&mut connection.head, &mut self.counters, head, &self.date);
         let body = Body::Empty;
         self.actions.push_back(Action::Send { connection: id, head: true, body, more: false });
+        self.end_record(recorder, true);
         self.end_transfer(stage);
     }
 

@@ -13,6 +13,7 @@ use model::units::{BitsPerSecond, Bytes, Instant, Nanos, UnixSeconds};
 
 use crate::action::{Action, Body, Ending};
 use crate::answer::{self, Answer};
+use crate::black_box::{BlackBox, Happened, IncidentBounds, Recorder, Waiting};
 use crate::buffers::Buffers;
 use crate::catalogue::Catalogue;
 use crate::connection::{Connection, Stage, State};
@@ -64,7 +65,12 @@ pub struct Config {
     pub log_requests: bool,
     /// How responses are paced.
     pub pacing: PaceConfig,
+    /// From where on a response is written down as an incident; none never.
+    pub incidents: Option<IncidentBounds>,
 }
+
+/// Most responses that are written down when somebody asks.
+const ASKED_MAX: usize = 16;
 
 impl Config {
     /// Length of a read buffer: a chunk may begin anywhere, reads begin at the alignment.
@@ -139,7 +145,6 @@ pub struct Worker {
     pub(crate) date_at: UnixSeconds,
     pub(crate) tick_at: Instant,
     /// The moment of the event that is being handled.
-    pub(crate) instant: Instant,
     /// When paced transfers go on.
     pub(crate) wheel: Wheel,
     /// Transfers that keep a buffer between bursts. Invariant: <= config.pacing.buffers.
@@ -147,6 +152,9 @@ pub struct Worker {
     pub(crate) stop_at: Option<Instant>,
     /// Bytes left until a block is verified. Invariant: 0 only if none ever is.
     pub(crate) verify_in: Bytes,
+    pub(crate) black_box: BlackBox,
+    /// The time of the event that is being handled.
+    pub(crate) now: Now,
     pub(crate) log: RequestLog,
     /// Who is let go if there are too many.
     pub(crate) crowd: Crowd,
@@ -185,11 +193,12 @@ impl Worker {
             date,
             date_at: now.wall,
             tick_at: now.instant + TICK,
-            instant: now.instant,
             wheel: Wheel::new(),
             keeping: 0,
             stop_at: None,
             verify_in: config.verify_span(),
+            black_box: BlackBox::new(config.incidents),
+            now,
             log: RequestLog::new(config.log_requests),
             crowd: Crowd::default(),
             expired: Vec::new(),
@@ -201,7 +210,7 @@ impl Worker {
     /// Takes one event. Never blocks, never fails: failures come out as actions.
     pub fn handle(&mut self, now: Now, event: Event<'_>) {
         self.log.now = now.instant;
-        self.instant = now.instant;
+        self.now = now;
         match event {
             Event::Accepted { connection } => self.accepted(now, connection),
             Event::Established { connection } => self.established(now, connection),
@@ -212,6 +221,10 @@ impl Worker {
             Event::Opened { slot, result } => self.opened(slot, result),
             Event::Read { buffer, result } => self.read(now, buffer, result),
             Event::Update(update) => self.update(update),
+            Event::Tcp { connection, sample } => {
+                self.note(connection, Happened::Tcp(sample), None);
+            }
+            Event::Incidents => self.incidents(),
             Event::Tick => self.tick(now),
             Event::Stop { deadline } => self.stop(deadline),
         }
@@ -399,17 +412,22 @@ impl Worker {
             let Stage::Sending(slot) = transfer.stage else {
                 unreachable!("a send completes once");
             };
-            if transfer.held.is_some() {
+            let (stage, keeps) = (transfer.stage, transfer.keeps);
+            let (held, more) = (transfer.held.is_some(), transfer.next < transfer.end);
+            self.note(id, Happened::Taken, Some(Waiting::Drive));
+            if held {
                 self.burst_or_wait(id, slot);
                 return;
             }
-            if transfer.next < transfer.end {
+            if more {
                 self.advance(id, slot);
                 return;
             }
-            self.keeping -= u16::from(transfer.keeps);
-            let stage = transfer.stage;
+            self.keeping -= u16::from(keeps);
+            let Some(connection) = live(&mut self.connections, id) else { return };
             connection.state = State::Sending;
+            let recorder = connection.recorder.take();
+            self.end_record(recorder, true);
             self.end_transfer(stage);
         }
         let Some(connection) = live(&mut self.connections, id) else { return };
@@ -440,6 +458,9 @@ impl Worker {
     /// The other side left. In the middle of a response there is nobody to say goodbye to.
     fn ended(&mut self, id: ConnectionId) {
         let Some(connection) = live(&mut self.connections, id) else { return };
+        if let Some(recorder) = &mut connection.recorder {
+            recorder.left = true;
+        }
         let ending = match connection.state {
             State::Handshake | State::Receiving => Ending::Graceful,
             State::Sending | State::Transfer(_) => Ending::Abort,
@@ -451,6 +472,7 @@ impl Worker {
         let Some(entry) = self.connections.get_mut(id.as_usize()) else { return };
         let Some(mut connection) = entry.take_if(|connection| connection.id == id) else { return };
         log_end(&mut self.log, &mut self.counters, &mut connection, false);
+        self.end_record(connection.recorder.take(), false);
         self.counters.open -= 1;
         self.actions.push_back(Action::Close { connection: id, ending });
         let transfer = match connection.state {
@@ -474,6 +496,33 @@ impl Worker {
                 self.end_transfer(transfer.stage);
             }
         }
+    }
+
+    /// Something happened to a response; from now on it waits for `whom`, if that changes.
+    pub(crate) fn note(&mut self, id: ConnectionId, what: Happened, whom: Option<Waiting>) {
+        let Some(connection) = live(&mut self.connections, id) else { return };
+        let Some(recorder) = &mut connection.recorder else { return };
+        recorder.note(self.now.instant, what);
+        if let Some(whom) = whom {
+            recorder.wait_for(self.now.instant, whom);
+        }
+    }
+
+    pub(crate) fn end_record(&mut self, recorder: Option<Box<Recorder>>, whole: bool) {
+        let Some(recorder) = recorder else { return };
+        let now = (self.now.instant, self.now.wall);
+        if let Some(incident) = self.black_box.end(recorder, now, whole) {
+            self.counters.incidents += 1;
+            self.actions.extend(incident.map(Action::Incident));
+        }
+    }
+
+    fn incidents(&mut self) {
+        let now = (self.now.instant, self.now.wall);
+        let recorders = self.connections.iter_mut().flatten();
+        let recorders = recorders.filter_map(|connection| connection.recorder.as_deref_mut());
+        let asked = recorders.take(ASKED_MAX).map(|recorder| BlackBox::ask(recorder, now));
+        self.actions.extend(asked.map(Action::Incident));
     }
 
     fn update(&mut self, update: Update) {

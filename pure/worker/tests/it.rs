@@ -12,7 +12,13 @@ use model::manifest::{AssetVersion, File, Manifest, TokenKey};
 use model::units::{BitsPerSecond, Bytes, Instant, Nanos, UnixSeconds};
 use playback::token::{Grant, Scope, Session, SigningInput, assemble};
 use proptest::prelude::*;
-use worker::{Action, Body, Config, Ending, Event, Fault, Now, PaceConfig, Update, Worker};
+use worker::{
+    Action, Body, Config, Ending, Event, Fault, Incident, IncidentBounds, Now, PaceConfig, Reason,
+    TcpSample, Update, Worker,
+};
+
+#[path = "it/hot.rs"]
+mod hot_blocks;
 
 const WALL: u64 = 1_790_000_000;
 
@@ -34,6 +40,7 @@ struct Bench {
     reports: Vec<Fault>,
     /// What the kernel was told to keep connections to.
     limits: BTreeMap<ConnectionId, Option<BitsPerSecond>>,
+    incidents: Vec<Incident>,
     /// Object, block, and whether the buffer had it.
     verified: Vec<(u8, u64, bool)>,
 }
@@ -94,6 +101,10 @@ fn config() -> Config {
         verify_every: 2,
         log_requests: true,
         pacing: PaceConfig::OFF,
+        incidents: Some(IncidentBounds {
+            drive_wait: Nanos::seconds(2),
+            client_rate: BitsPerSecond(1_000_000),
+        }),
     }
 }
 
@@ -118,6 +129,7 @@ impl Bench {
             closed: BTreeMap::new(),
             reports: Vec::new(),
             limits: BTreeMap::new(),
+            incidents: Vec::new(),
             verified: Vec::new(),
         };
         let mut files: BTreeMap<String, File> =
@@ -198,6 +210,7 @@ impl Bench {
             }
             Action::Look { connection } => panic!("{connection:?} is not paced"),
             Action::Report { fault, .. } => self.reports.push(fault),
+            Action::Incident(incident) => self.incidents.push(*incident),
             Action::Verify { object, object_len, block, buffer, .. } => {
                 let whole = content(u64::from(object.0[0]), object_len.0);
                 let from = Bytes(block * 262_144).as_usize();
@@ -685,94 +698,6 @@ proptest! {
 
 fn hot(places: u16) -> Config {
     Config { hot_blocks: places, ..config() }
-}
-
-#[test]
-fn what_is_wanted_twice_is_sent_from_memory_without_its_file() {
-    let mut bench = Bench::with(hot(4));
-    let whole = content(1, 1_000_000);
-    for _ in 0..2 {
-        assert_eq!(bench.get("v.mp4", "").1, whole);
-    }
-    let before = *bench.worker.counters();
-    assert_eq!((before.hot_kept, before.hot_blocks, before.hot_bytes), (4, 4, 0));
-    bench.files.clear();
-    assert_eq!(bench.get("v.mp4", "").1, whole);
-    assert_eq!(bench.get("v.mp4", "Range: bytes=262143-262144\r\n").1, whole[262_143..262_145]);
-    let after = bench.worker.counters();
-    assert_eq!((after.reads, after.hot_chunks), (before.reads, 6));
-    assert_eq!(after.hot_bytes, 1_000_002);
-}
-
-#[test]
-fn a_block_that_is_to_be_kept_is_read_whole() {
-    let mut bench = Bench::with(hot(4));
-    let whole = content(1, 1_000_000);
-    for from in [300_000, 400_000, 270_000, 524_000] {
-        let to = from + 100;
-        let (_, body) = bench.get("v.mp4", &format!("Range: bytes={from}-{to}\r\n"));
-        assert_eq!(body, whole[from..=to]);
-    }
-    assert_eq!(bench.worker.counters().reads, 2, "4 KiB, then the block");
-    assert_eq!(bench.worker.counters().read_bytes, 4096 + 262_144);
-    // Half of it in the block that is kept, half in the next.
-    assert_eq!(bench.get("v.mp4", "Range: bytes=520000-530000\r\n").1, whole[520_000..=530_000]);
-    assert_eq!(bench.worker.counters().reads, 3);
-}
-
-#[test]
-fn a_hot_block_is_gone_with_its_object_and_with_its_drive() {
-    for update in [
-        Update::Removed { object: ObjectId([1; 32]) },
-        Update::DriveSetAside { drive: DriveIndex(0) },
-    ] {
-        let mut bench = Bench::with(hot(8));
-        for _ in 0..2 {
-            bench.get("v.mp4", "");
-            bench.get("w.mp4", "");
-        }
-        // In the middle of a response that is all hot, and with a read of it under way.
-        let [middle, reading] = [0, 1].map(|slot| bench.connect(slot + 50));
-        bench.say(middle, &get("v.mp4", ""));
-        bench.event(Event::Update(update));
-        assert_eq!(bench.worker.counters().hot_blocks, 1, "of the other drive");
-        let chunks = bench.worker.counters().hot_chunks;
-        bench.settle();
-        assert_eq!(bench.closed[&middle], Ending::Abort, "nothing is left to send");
-        bench.say(reading, &get("v.mp4", ""));
-        bench.settle();
-        assert_eq!(status(&split(&bench.received[&reading]).0), 404);
-        assert_eq!(bench.worker.counters().hot_chunks, chunks);
-    }
-}
-
-#[test]
-fn what_was_being_read_when_its_object_went_is_not_kept() {
-    let mut bench = Bench::with(hot(8));
-    bench.get("w.mp4", "");
-    let connection = bench.connect(50);
-    bench.say(connection, &get("w.mp4", ""));
-    assert_eq!(bench.reads.len(), 1);
-    let object = ObjectId([2; 32]);
-    let name = bench.slots.values().next().unwrap().clone();
-    bench.event(Event::Update(Update::Removed { object }));
-    let (drive, file) = (DriveIndex(1), FileName(name.into()));
-    let extent = Extent { drive, file, offset: Bytes(0), len: Bytes(262_144) };
-    bench.event(Event::Update(Update::Published { object, extent, small: None }));
-    bench.settle();
-    assert_eq!(bench.worker.counters().hot_blocks, 0, "it may be what was wrong with it");
-}
-
-#[test]
-fn a_crowd_that_wants_one_block_reads_it_no_more_often_than_the_drive_is_deep() {
-    let mut bench = Bench::with(Config { transfers_max: 8, file_slots: 9, ..hot(8) });
-    for slot in 50..58 {
-        let connection = bench.connect(slot);
-        bench.say(connection, &get("w.mp4", ""));
-    }
-    bench.settle();
-    assert_eq!(bench.worker.counters().reads, 2, "what waited behind them found it");
-    assert_eq!(bench.worker.counters().hot_chunks, 6);
 }
 
 /// Puts an object of the catalogue on drive 0 where it was in memory or nowhere.

@@ -76,6 +76,7 @@ fn pacing() -> PaceConfig {
 impl World {
     fn new(pacing: PaceConfig, buffers: u16) -> Self {
         let config = Config {
+            incidents: None,
             connections_max: 64,
             transfers_max: 32,
             handshakes_max: 64,
@@ -165,6 +166,7 @@ impl World {
         looked: &mut VecDeque<(ConnectionId, u64)>,
     ) {
         match action {
+            Action::Incident(incident) => panic!("nobody asked for {incident:?}"),
             Action::Send { connection, body, .. } => {
                 let Body::Buffer { buffer, start, end } = body else {
                     panic!("bodies come from the drive")

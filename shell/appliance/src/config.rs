@@ -443,10 +443,7 @@ fn check(file: File, origins: BTreeMap<String, String>) -> Result<Settings, Conf
     check_plain(&serve.plain_listen)?;
     let workers = worker_count(&serve)?;
     let base_url = serve.base_url.unwrap_or_else(|| url("https", *first));
-    if !base_url.starts_with("https://") || base_url.ends_with('/') {
-        let message = format!("\"{base_url}\" must begin with https:// and not end in a slash");
-        return Err(wrong("serve", "base_url", message));
-    }
+    check_base_url(&base_url)?;
     check_drives(&file.drives)?;
     let hot_memory = file.hot.memory.map(|memory| memory.0);
     hot::check(hot_memory, workers).map_err(|message| wrong("hot", "memory", message))?;
@@ -501,6 +498,14 @@ fn check(file: File, origins: BTreeMap<String, String>) -> Result<Settings, Conf
         ablation: check_ablation(&file.ablation)?,
         origins,
     })
+}
+
+fn check_base_url(base_url: &str) -> Result<(), ConfigError> {
+    if base_url.starts_with("https://") && !base_url.ends_with('/') {
+        return Ok(());
+    }
+    let message = format!("\"{base_url}\" must begin with https:// and not end in a slash");
+    Err(wrong("serve", "base_url", message))
 }
 
 fn check_plain(listen: &[SocketAddr]) -> Result<(), ConfigError> {

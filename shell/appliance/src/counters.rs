@@ -80,6 +80,8 @@ serve_counters! {
     drive_faults: |c| c.drive_faults,
     /// Bodies broken off.
     aborted: |c| c.aborted,
+    /// Responses that were slow or broken off by us.
+    incidents: |c| c.incidents,
     /// Lines of the request log that were lost.
     log_lines_lost: |c| c.log_lines_lost,
     /// Responses paced.

@@ -21,7 +21,7 @@ use model::object::block_len;
 use model::units::{BitsPerSecond, Bytes, Instant, Nanos};
 use tls::{Acceptor, Progress, Session};
 use uring::{Completion, Errno, Ring, Token, Wait};
-use worker::{Action, Body, Config, Ending, Event, Fault, Worker};
+use worker::{Action, Body, Config, Ending, Event, Fault, TcpSample, Worker};
 
 use crate::ablation::{Ablation, Sending};
 use crate::clock::{self, Clock};
@@ -50,6 +50,8 @@ const CPU_EVERY: Nanos = Nanos::millis(100);
 const HELLOS_MAX: [usize; 2] = [8, 1];
 /// How often what needs no hurry is looked at; the worker's ticks wake the thread in time.
 const ROUND: Nanos = Nanos::seconds(1);
+/// How often TCP is asked about one connection: a microsecond of system call, or less.
+const TCP_EVERY: Nanos = Nanos::millis(200);
 /// What opening a file says where there is none (ENOENT).
 const NO_SUCH_FILE: i32 = rustix::io::Errno::NOENT.raw_os_error();
 /// The mailbox's bell; no connection has this name.
@@ -78,12 +80,14 @@ pub struct Setup {
 }
 
 /// What a worker found on a drive.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub enum Finding {
     /// An object could not be read.
     Fault(DriveIndex, ObjectId, Fault),
     /// A block was sent to a viewer.
     Sample(Sample),
+    /// A response went badly.
+    Incident(Box<worker::Incident>),
 }
 
 /// Runs a worker until it is told to stop and has.
@@ -102,6 +106,7 @@ enum Follow {
     Early(ConnectionId),
     Look(ConnectionId),
     NotOpened(FileSlot),
+    Tcp(ConnectionId, TcpSample),
 }
 
 struct EventLoop {
@@ -267,6 +272,9 @@ impl EventLoop {
                     let result = Err(Fault { errno: NO_SUCH_FILE });
                     self.worker.handle(self.clock.now(), Event::Opened { slot, result });
                 }
+                Follow::Tcp(connection, sample) => {
+                    self.worker.handle(self.clock.now(), Event::Tcp { connection, sample });
+                }
                 Follow::Early(connection) => {
                     let Some(socket) = self.socket(connection) else { continue };
                     let early = std::mem::take(&mut socket.early);
@@ -300,6 +308,7 @@ impl EventLoop {
                     let sample = Sample { drive, object, object_len, block, hash };
                     (self.report)(Finding::Sample(sample));
                 }
+                Action::Incident(incident) => (self.report)(Finding::Incident(incident)),
                 Action::Report { drive, object, fault } => {
                     (self.report)(Finding::Fault(drive, object, fault));
                 }
@@ -562,6 +571,7 @@ impl EventLoop {
                 rest.extend_from_slice(&self.scratch[taken..len]);
                 socket.sending = true;
                 self.ring.send(socket.fd.as_fd(), rest, 0, name(id));
+                self.ask_tcp(id);
             }
             Err(_) => self.follow.push_back(Follow::Ended(id)),
         }
@@ -600,9 +610,26 @@ impl EventLoop {
             self.forget_if_idle(id);
             return;
         }
+        self.ask_tcp(id);
         match result {
             Ok(()) => self.event(Event::Sent { connection: id }),
             Err(_) => self.event(Event::Ended { connection: id }),
+        }
+    }
+
+    /// The client did not take all at once: now and then, how TCP sees it.
+    fn ask_tcp(&mut self, id: ConnectionId) {
+        let now = self.clock.now().instant;
+        let Some(socket) = socket_of(&mut self.sockets, id) else { return };
+        if socket.tcp_at.is_some_and(|at| now.since(at) < TCP_EVERY) {
+            return;
+        }
+        socket.tcp_at = Some(now);
+        if let Some(info) = uring::tcp_info(socket.fd.as_fd()) {
+            let uring::TcpInfo { rtt, window, unacked, retransmitted, unsent, delivery, shut } =
+                info;
+            let sample = TcpSample { rtt, window, unacked, retransmitted, unsent, delivery, shut };
+            self.follow.push_back(Follow::Tcp(id, sample));
         }
     }
 
@@ -636,6 +663,7 @@ impl EventLoop {
         while let Some(letter) = self.mailbox.take() {
             match letter {
                 Letter::Update(update) => self.event(Event::Update(update)),
+                Letter::Incidents => self.event(Event::Incidents),
                 Letter::Listen(listeners) => self.listen(listeners),
                 Letter::Stop(within) => self.stop(within),
             }

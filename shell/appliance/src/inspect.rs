@@ -14,6 +14,7 @@ use store::log;
 
 use crate::drives::{self, DriveError, ObjectFileError, OpenError, to};
 use crate::format::gigabytes;
+use crate::incidents;
 use crate::pages::Pages;
 
 /// What `inspect` found.
@@ -24,6 +25,8 @@ pub enum Inspected {
     Drive(InspectedDrive),
     /// An object's file.
     Object(InspectedObject),
+    /// A response that went badly.
+    Incident(incidents::Seen),
 }
 
 /// A drive, from its marker and its index.
@@ -100,6 +103,8 @@ pub enum InspectError {
 pub fn inspect(path: &Path) -> Result<Inspected, InspectError> {
     if path.is_dir() {
         drive(path).map(Inspected::Drive)
+    } else if let Some(seen) = incidents::read(path) {
+        Ok(Inspected::Incident(seen))
     } else {
         object(path).map(Inspected::Object)
     }
@@ -111,6 +116,7 @@ impl Inspected {
         match self {
             Self::Drive(drive) => drive.damage.is_none(),
             Self::Object(object) => object.wrong_blocks.is_empty(),
+            Self::Incident(_) => true,
         }
     }
 
@@ -132,6 +138,14 @@ impl Inspected {
                 drive.log_torn_bytes,
                 drive.damage.as_deref().unwrap_or("sound"),
             ),
+            Self::Incident(seen) => {
+                format!(
+                    "what was slow: {} ({})\n\n{}",
+                    seen.slow,
+                    seen.reason,
+                    seen.text.trim_end()
+                )
+            }
             Self::Object(object) => format!(
                 "{}: object {}\n  {} in {} blocks; {}",
                 object.path.display(),

@@ -14,6 +14,7 @@
 //!   listen       sockets to accept from
 //!   hot          how much memory hot blocks get
 //!   mailbox      how other threads speak to a worker
+//!   incidents    responses that went badly, a file each
 //!   counters     what workers count, where others can read it
 //!   metrics      thread: the same, for Prometheus
 //!
@@ -55,6 +56,7 @@ pub mod event_loop;
 mod filler;
 pub mod format;
 mod hot;
+pub mod incidents;
 pub mod inspect;
 mod keeper;
 pub mod listen;

@@ -19,6 +19,8 @@ const LETTERS_MAX: usize = 4096;
 pub enum Letter {
     /// There is more or less to serve.
     Update(Update),
+    /// Write down how the responses go that are under way.
+    Incidents,
     /// Accept connections from these too.
     Listen(Vec<Listener>),
     /// Be done within this time.

@@ -47,9 +47,9 @@ enum Verb {
         #[arg(long)]
         json: bool,
     },
-    /// Say what is on a drive, or in one object file; verifies what it reads.
+    /// Say what is on a drive, in one object file (verifies what it reads), or in an incident.
     Inspect {
-        /// A drive's directory or an object file.
+        /// A drive's directory, an object file, or a file of STATE/incidents.
         path: PathBuf,
         /// Print one JSON object.
         #[arg(long)]

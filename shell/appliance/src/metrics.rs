@@ -102,6 +102,9 @@ const ROWS: &[Row] = &[
         &s.paced
     }),
     row("paced_bursts_total", Kind::Counter, "Bursts of them.", |s| &s.bursts),
+    row("incidents_total", Kind::Counter, "Responses that were slow, or reset by us.", |s| {
+        &s.incidents
+    }),
     row("worker_cpu_nanoseconds_total", Kind::Counter, "CPU time of the workers.", |s| {
         &s.cpu_nanos
     }),
@@ -241,6 +244,7 @@ mod tests {
             verified: 17,
             log_lines_lost: 18,
             hot_chunks: 22,
+            incidents: 23,
             hot_bytes: 19,
             hot_kept: 20,
             hot_blocks: 21,

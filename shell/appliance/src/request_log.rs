@@ -13,7 +13,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
@@ -50,10 +50,7 @@ impl Lines {
     /// Memory to give for the lines; none while the thread still has all of it.
     pub fn memory(&mut self, now: Instant) -> Option<Vec<u8>> {
         self.handed_over_at = now;
-        self.at_hand.take().or_else(|| match self.spare.try_recv() {
-            Ok(memory) => Some(memory),
-            Err(TryRecvError::Empty | TryRecvError::Disconnected) => None,
-        })
+        self.at_hand.take().or_else(|| self.spare.try_recv().ok())
     }
 
     /// Hands lines over. Does not wait: as much memory as the channel has room for is on its way.

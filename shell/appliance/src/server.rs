@@ -16,7 +16,7 @@ use anyhow::{Context, bail};
 use identity::credentials::Credentials;
 use model::extent::DriveIndex;
 use model::id::ObjectId;
-use model::units::{Bytes, Nanos};
+use model::units::{BitsPerSecond, Bytes, Nanos};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CpuSet, sched_setaffinity};
@@ -30,6 +30,7 @@ use crate::confine::{Grants, close_rings, confine, drop_privileges};
 use crate::counters::ServeCounters;
 use crate::event_loop::{self, Finding, Setup};
 use crate::hot;
+use crate::incidents::Incidents;
 use crate::listen::Listener;
 use crate::mailbox::{Letter, Sender, mailbox};
 use crate::request_log::Lines;
@@ -39,6 +40,10 @@ use crate::{agent_link, listen, member, metrics, pacing, peer, request_log, sour
 /// Faults and samples that wait to be looked at. One more is dropped: the drive is known to be bad
 /// by then, and there will be other samples.
 const FAULTS_MAX: usize = 1024;
+/// A second for a drive in one response is an eternity: players have buffered ten. A client that
+/// takes less than a megabit a second plays nothing in the qualities that films are made in.
+const INCIDENT_BOUNDS: worker::IncidentBounds =
+    worker::IncidentBounds { drive_wait: Nanos::seconds(1), client_rate: BitsPerSecond(1_000_000) };
 /// What the agent says that waits to be reported; a report takes no more.
 const NOTES_MAX: usize = 20;
 /// Open files beside connections: drives, fill, logs, the control plane.
@@ -57,14 +62,12 @@ struct WorkerThread {
 
 /// Serves until SIGTERM or SIGINT.
 pub fn serve(settings: &Settings) -> anyhow::Result<()> {
-    let settings = &pacing::fit(settings.clone());
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
-        signal_hook::flag::register(signal, stop.clone()).context("cannot catch signals")?;
-    }
-    let hup = Arc::new(AtomicBool::new(false));
-    signal_hook::flag::register(signal_hook::consts::SIGHUP, hup.clone())
-        .context("cannot catch signals")?;
+    run(&pacing::fit(settings.clone()))
+}
+
+fn run(settings: &Settings) -> anyhow::Result<()> {
+    let stop = catch(&[signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT])?;
+    let hup = catch(&[signal_hook::consts::SIGHUP])?;
     raise_descriptor_limit(settings)?;
     // All workers' read buffers are pinned, and the hot blocks are in such.
     let config = worker_config(settings, hot::blocks(settings)?);
@@ -116,7 +119,7 @@ pub fn serve(settings: &Settings) -> anyhow::Result<()> {
         let all = metric_rows(&storage).into_iter().chain(certificate_rows(&reload)).collect();
         *rows.lock().unwrap_or_else(PoisonError::into_inner) = all;
     };
-    watch(&stop, &faults, &notes, &workers, &storage, &mut each_second)?;
+    watch(&stop, &faults, &notes, &workers, &storage, &mut each_second, &settings.state)?;
     tracing::info!("stopping");
     serve_counters.draining.store(true, Ordering::Relaxed);
     let result = stop_workers(workers, settings.stop_within);
@@ -125,6 +128,15 @@ pub fn serve(settings: &Settings) -> anyhow::Result<()> {
         let _ = thread.join();
     }
     result
+}
+
+/// A flag that these signals raise.
+fn catch(signals: &[i32]) -> anyhow::Result<Arc<AtomicBool>> {
+    let flag = Arc::new(AtomicBool::new(false));
+    for signal in signals {
+        signal_hook::flag::register(*signal, flag.clone()).context("cannot catch signals")?;
+    }
+    Ok(flag)
 }
 
 fn storage_config(
@@ -175,6 +187,7 @@ fn worker_config(settings: &Settings, hot_blocks: u16) -> worker::Config {
         transfers_max,
         buffers: hot::read_buffers(settings),
         hot_blocks,
+        incidents: Some(INCIDENT_BOUNDS),
         file_slots: u16::try_from((transfers_max * 2).max(1024)).unwrap_or(u16::MAX),
         drives: settings.drives.len(),
         drive_depth: settings.drive_depth,
@@ -337,16 +350,25 @@ fn watch(
     workers: &[WorkerThread],
     storage: &StorageHandle,
     each_second: &mut dyn FnMut(),
+    state: &std::path::Path,
 ) -> anyhow::Result<()> {
+    let mut incidents = Incidents::new(state);
     let mut rows_at = Instant::now();
+    let asked = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(signal_hook::consts::SIGUSR1, asked.clone())
+        .context("cannot catch SIGUSR1")?;
     while !stop.load(Ordering::Relaxed) {
         match faults.recv_timeout(ROUND) {
             Ok(Finding::Fault(drive, object, fault)) => {
                 handle_fault(storage, drive, object, fault);
             }
             Ok(Finding::Sample(sample)) => storage.verify(sample),
+            Ok(Finding::Incident(incident)) => incidents.keep(&incident),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => bail!("all workers have ended"),
+        }
+        if asked.swap(false, Ordering::Relaxed) {
+            workers.iter().for_each(|worker| worker.letters.send(Letter::Incidents));
         }
         if workers.iter().any(|worker| worker.thread.is_finished()) {
             bail!("a worker has ended by itself; see the log above");

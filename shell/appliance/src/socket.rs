@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 
 use model::handle::ConnectionId;
+use model::units::Instant;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown};
 use tls::{Handshake, Session};
@@ -15,6 +16,8 @@ pub(crate) struct Socket {
     pub(crate) fd: OwnedFd,
     pub(crate) id: ConnectionId,
     pub(crate) transport: Transport,
+    /// When TCP was last asked about it.
+    pub(crate) tcp_at: Option<Instant>,
     /// Received and not a whole record yet. Bound: one record.
     pub(crate) rest: Vec<u8>,
     /// Content that arrived before the worker asked for it: behind a handshake's last flight.
@@ -59,6 +62,7 @@ impl Socket {
             fd,
             id,
             transport,
+            tcp_at: None,
             rest: Vec::new(),
             early: Vec::new(),
             peer_closed: false,

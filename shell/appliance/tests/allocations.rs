@@ -18,13 +18,13 @@ use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
 use model::extent::{DriveIndex, Extent, FileName};
 use model::id::{Generation, ObjectId};
 use model::manifest::{AssetVersion, File, Manifest, TokenKey};
-use model::units::{Bytes, Nanos, UnixSeconds};
+use model::units::{BitsPerSecond, Bytes, Nanos, UnixSeconds};
 use playback::token::{Grant, Scope, Session, SigningInput, assemble};
 use rustls::pki_types::{PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use tls::Acceptor;
 use uring::allocations;
-use worker::{Config, PaceConfig, Update};
+use worker::{Config, IncidentBounds, PaceConfig, Update};
 
 #[global_allocator]
 static ALLOCATOR: allocations::Counting = allocations::Counting;
@@ -54,6 +54,10 @@ fn config() -> Config {
         verify_every: 4,
         log_requests: true,
         pacing: PaceConfig::OFF,
+        incidents: Some(IncidentBounds {
+            drive_wait: Nanos::seconds(60),
+            client_rate: BitsPerSecond(1),
+        }),
     }
 }
 

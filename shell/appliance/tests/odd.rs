@@ -92,6 +92,7 @@ fn config() -> Config {
         verify_every: 0,
         log_requests: true,
         pacing: PaceConfig::OFF,
+        incidents: None,
     }
 }
 

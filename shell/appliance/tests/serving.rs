@@ -20,13 +20,13 @@ use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
 use model::extent::{DriveIndex, Extent, FileName};
 use model::id::{Generation, ObjectId};
 use model::manifest::{AssetVersion, File, Manifest, TokenKey};
-use model::units::{Bytes, Nanos, UnixSeconds};
+use model::units::{BitsPerSecond, Bytes, Nanos, UnixSeconds};
 use playback::token::{Grant, Scope, Session, SigningInput, assemble};
 use rustls::client::Resumption;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use tls::Acceptor;
-use worker::{Config, PaceConfig, Update};
+use worker::{Config, Incident, IncidentBounds, PaceConfig, Reason, Update};
 
 const LEN: usize = 3_000_000;
 
@@ -43,6 +43,7 @@ struct Served {
     sampled: Arc<Mutex<Vec<Sample>>>,
     acceptor: Acceptor,
     directory: tempfile::TempDir,
+    incidents: Arc<Mutex<Vec<Incident>>>,
 }
 
 fn serve() -> Served {
@@ -69,6 +70,8 @@ fn serve_without(ablation: Ablation) -> Served {
     let counters = Arc::new(ServeCounters::default());
     let sampled: Arc<Mutex<Vec<Sample>>> = Arc::default();
     let samples = sampled.clone();
+    let incidents: Arc<Mutex<Vec<Incident>>> = Arc::default();
+    let happened = incidents.clone();
     let setup = Setup {
         config: config(),
         acceptor: acceptor.clone(),
@@ -79,6 +82,7 @@ fn serve_without(ablation: Ablation) -> Served {
         report: Box::new(move |finding| match finding {
             Finding::Fault(_, _, fault) => panic!("drive fault {fault:?}"),
             Finding::Sample(sample) => samples.lock().unwrap().push(sample),
+            Finding::Incident(incident) => happened.lock().unwrap().push(*incident),
         }),
         ring_is_made: || {},
         ablation,
@@ -98,6 +102,7 @@ fn serve_without(ablation: Ablation) -> Served {
         sampled,
         acceptor,
         directory,
+        incidents,
     }
 }
 
@@ -132,6 +137,10 @@ fn config() -> Config {
         verify_every: 4,
         log_requests: true,
         pacing: PaceConfig::OFF,
+        incidents: Some(IncidentBounds {
+            drive_wait: Nanos::seconds(60),
+            client_rate: BitsPerSecond(1),
+        }),
     }
 }
 
@@ -298,6 +307,40 @@ fn a_client_that_does_not_read_holds_up_nobody_and_a_stop_ends_it() {
     assert!(response(&mut quick, 99_996).1 == served.content[5..=100_000]);
     let took = served.stop();
     assert!(took < Duration::from_secs(6), "stopped within its bound, took {took:?}");
+}
+
+#[test]
+fn a_client_that_takes_nothing_is_seen_in_what_tcp_says() {
+    let served = serve();
+    let mut slow = served.connect();
+    for _ in 0..20 {
+        slow.write_all(served.request(0, LEN - 1).as_bytes()).unwrap();
+    }
+    let start = Instant::now();
+    while served.incidents.lock().unwrap().is_empty() {
+        assert!(start.elapsed() < Duration::from_secs(10), "somebody asked");
+        served.sender.send(Letter::Incidents);
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    // Asked while it was under way, until it had waited for its client.
+    let stuck = loop {
+        let found = served.incidents.lock().unwrap().iter().rev().find_map(|incident| {
+            let text = incident.text();
+            (text.contains("slow: the client") && text.contains(" tcp rtt ")).then_some(text)
+        });
+        if let Some(text) = found {
+            break text;
+        }
+        assert!(start.elapsed() < Duration::from_secs(10), "it is stuck");
+        served.sender.send(Letter::Incidents);
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    assert!(stuck.contains("reason: requested"), "{stuck}");
+    assert!(!stuck.contains("127.0.0.1") && !stuck.contains(&served.path), "{stuck}");
+    let incidents = served.incidents.clone();
+    served.stop();
+    let all = incidents.lock().unwrap();
+    assert!(all.iter().any(|incident| incident.reason == Reason::Reset), "at the stop's deadline");
 }
 
 #[test]

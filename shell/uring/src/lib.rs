@@ -3,6 +3,7 @@
 //! ```text
 //! Ring     operations in, typed completions out; owns what the kernel reads or writes meanwhile
 //! Arena    the registered buffers that drives read into
+//! tcp_info what TCP knows of a connection
 //! allocations    a counting allocator, for tests
 //! socket   options that no safe library knows
 //! ```
@@ -15,6 +16,8 @@ pub mod allocations;
 mod arena;
 mod ring;
 mod socket;
+mod tcp;
 
 pub use ring::{Completion, Config, Errno, Ring, RingError, Token, Wait};
 pub use socket::{limit_rate, resent};
+pub use tcp::{TcpInfo, tcp_info};

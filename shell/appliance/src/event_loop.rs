@@ -570,7 +570,8 @@ impl EventLoop {
                 rest.clear();
                 rest.extend_from_slice(&self.scratch[taken..len]);
                 socket.sending = true;
-                self.ring.send(socket.fd.as_fd(), rest, 0, name(id));
+                let all = 0..rest.len();
+                self.ring.send(socket.fd.as_fd(), rest, all, name(id));
                 self.ask_tcp(id);
             }
             Err(_) => self.follow.push_back(Follow::Ended(id)),
@@ -581,11 +582,11 @@ impl EventLoop {
     fn send_by_ring(&mut self, id: ConnectionId, len: usize) {
         let mut fresh = self.spare.pop().unwrap_or_default();
         fresh.resize(self.scratch.len(), 0);
-        let mut sealed = std::mem::replace(&mut self.scratch, fresh);
-        sealed.truncate(len);
+        let sealed = std::mem::replace(&mut self.scratch, fresh);
         let Some(socket) = socket_of(&mut self.sockets, id) else { return };
         socket.sending = true;
-        self.ring.send(socket.fd.as_fd(), sealed, 0, name(id));
+        // Not cut to its length: it would have to be filled with zeros before the next use.
+        self.ring.send(socket.fd.as_fd(), sealed, 0..len, name(id));
         if self.ablation.sending == Sending::Ring {
             // What fails here fails again at the end of the turn, where it is handled.
             let _ = self.ring.turn(Wait::No, 0, &mut Vec::new());

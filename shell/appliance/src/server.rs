@@ -116,8 +116,7 @@ fn run(settings: &Settings) -> anyhow::Result<()> {
     }
     let mut each_second = || {
         reload.look(hup.swap(false, Ordering::Relaxed));
-        let certificate = certificate_rows(&reload);
-        let all = metric_rows(&storage).into_iter().chain(certificate).collect();
+        let all = metric_rows(&storage).into_iter().chain(certificate_rows(&reload)).collect();
         *rows.lock().unwrap_or_else(PoisonError::into_inner) = all;
     };
     watch(&stop, &faults, &notes, &workers, &storage, &mut each_second, &settings.state)?;

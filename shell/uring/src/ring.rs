@@ -2,6 +2,7 @@
 
 use std::ffi::CString;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use io_uring::register::Restriction;
@@ -184,11 +185,17 @@ impl Ring {
         self.start(Kept::Poll { token }, entry);
     }
 
-    /// Sends all of `data[from..]`, however long the other side takes.
-    pub fn send(&mut self, socket: BorrowedFd<'_>, data: Vec<u8>, from: usize, token: Token) {
-        let rest = &data[from..];
-        let len = u32::try_from(rest.len()).expect("what is sent at once is far below 4 GiB");
-        let entry = opcode::Send::new(Fd(socket.as_raw_fd()), rest.as_ptr(), len)
+    /// Sends all of `data[part]`, however long the other side takes.
+    pub fn send(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        data: Vec<u8>,
+        part: Range<usize>,
+        token: Token,
+    ) {
+        let part = &data[part];
+        let len = u32::try_from(part.len()).expect("what is sent at once is far below 4 GiB");
+        let entry = opcode::Send::new(Fd(socket.as_raw_fd()), part.as_ptr(), len)
             .flags(libc::MSG_WAITALL | libc::MSG_NOSIGNAL)
             .build();
         // The heap block behind `data` stays where it is when the Vec moves.
@@ -484,7 +491,8 @@ mod tests {
         assert!(matches!(next(&mut ring), Completion::Readable { token: Token(7) }));
 
         let long = vec![5; 8 << 20];
-        ring.send(sockets[1].as_fd(), long, 1 << 20, Token(8));
+        let len = long.len();
+        ring.send(sockets[1].as_fd(), long, 1 << 20..len, Token(8));
         let client = clients.remove(1);
         let reader = std::thread::spawn(move || {
             let mut client = client;
@@ -506,7 +514,7 @@ mod tests {
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (socket, _) = listener.accept().unwrap();
         let mut ring = ring();
-        ring.send(socket.as_fd(), vec![5; 32 << 20], 0, Token(1));
+        ring.send(socket.as_fd(), vec![5; 32 << 20], 0..32 << 20, Token(1));
         let mut out = Vec::new();
         ring.turn(Wait::No, 1, &mut out).unwrap();
         client.read_exact(&mut vec![0; 1 << 20]).unwrap();

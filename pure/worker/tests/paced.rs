@@ -12,7 +12,9 @@ use model::manifest::{AssetVersion, File, Manifest, TokenKey, Trust};
 use model::units::{BitsPerSecond, Bytes, Instant, Nanos, UnixSeconds};
 use playback::token::{Grant, Scope, Session, SigningInput, assemble};
 use proptest::prelude::*;
-use worker::{Action, Body, Config, Event, Now, PaceConfig, PaceMode, Update, Worker};
+use worker::{
+    Action, Body, Config, Event, IncidentBounds, Now, PaceConfig, PaceMode, Update, Worker,
+};
 
 const WALL: UnixSeconds = UnixSeconds(1_790_000_000);
 const FILE_LEN: u64 = 4_000_000;
@@ -76,7 +78,11 @@ fn pacing() -> PaceConfig {
 impl World {
     fn new(pacing: PaceConfig, buffers: u16) -> Self {
         let config = Config {
-            incidents: None,
+            // Its pace is nobody's fault: an incident ends the test.
+            incidents: Some(IncidentBounds {
+                drive_wait: Nanos::seconds(1),
+                client_rate: BitsPerSecond(1_000_000),
+            }),
             connections_max: 64,
             transfers_max: 32,
             handshakes_max: 64,

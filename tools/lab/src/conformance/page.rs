@@ -66,7 +66,7 @@ fn named(section: &str, odd: &[Case]) -> String {
     let number = number.join(" ");
     let names = |case: &&Case| {
         case.why.match_indices(&number).any(|(at, _)| {
-            let behind = case.why[at + number.len()..].as_bytes();
+            let behind = &case.why.as_bytes()[at + number.len()..];
             // Not of a section below: 13.1 is in "13.1.5".
             !matches!(behind, [b'.', digit, ..] if digit.is_ascii_digit())
                 && !matches!(behind, [digit, ..] if digit.is_ascii_digit())

@@ -66,8 +66,10 @@ const CROSS_ORIGIN: &str = "Access-Control-Allow-Origin: *\r\n\
     Access-Control-Expose-Headers: Content-Length, Content-Range, ETag, Date\r\n\
     Timing-Allow-Origin: *\r\n\
     Cross-Origin-Resource-Policy: cross-origin\r\n";
+/// Not `public`: without `Authorization`, which nothing here looks at, any cache may keep it
+/// (RFC 9111 section 5.2.2.9).
 const IMMUTABLE: &str =
-    "Accept-Ranges: bytes\r\nCache-Control: public, max-age=31536000, immutable\r\n";
+    "Accept-Ranges: bytes\r\nCache-Control: max-age=31536000, immutable\r\n";
 const PREFLIGHT: &str = "Allow: GET, HEAD, OPTIONS\r\n\
     Access-Control-Allow-Methods: GET, HEAD, OPTIONS\r\n\
     Access-Control-Allow-Headers: Range, If-Range, If-None-Match, If-Modified-Since, CMCD-Request, \
@@ -247,7 +249,7 @@ mod tests {
             "Content-Length: 10\r\n",
             "Content-Range: bytes 10-19/1000\r\n",
             "Content-Type: video/mp4\r\n",
-            "Cache-Control: public, max-age=31536000, immutable\r\n",
+            "Cache-Control: max-age=31536000, immutable\r\n",
             "Last-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\n",
             "Access-Control-Allow-Origin: *\r\n",
             "Timing-Allow-Origin: *\r\n",

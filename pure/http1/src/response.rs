@@ -68,8 +68,7 @@ const CROSS_ORIGIN: &str = "Access-Control-Allow-Origin: *\r\n\
     Cross-Origin-Resource-Policy: cross-origin\r\n";
 /// Not `public`: without `Authorization`, which nothing here looks at, any cache may keep it
 /// (RFC 9111 section 5.2.2.9).
-const IMMUTABLE: &str =
-    "Accept-Ranges: bytes\r\nCache-Control: max-age=31536000, immutable\r\n";
+const IMMUTABLE: &str = "Accept-Ranges: bytes\r\nCache-Control: max-age=31536000, immutable\r\n";
 const PREFLIGHT: &str = "Allow: GET, HEAD, OPTIONS\r\n\
     Access-Control-Allow-Methods: GET, HEAD, OPTIONS\r\n\
     Access-Control-Allow-Headers: Range, If-Range, If-None-Match, If-Modified-Since, CMCD-Request, \

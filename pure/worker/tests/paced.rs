@@ -40,6 +40,8 @@ struct World {
     /// Packets sent again so far, and at each look more.
     resent: u64,
     loses: u64,
+    /// Sends whose end waits for what comes next.
+    corked: usize,
     /// Length of each read.
     reads: Vec<u64>,
 }
@@ -107,6 +109,7 @@ impl World {
             limits: Vec::new(),
             resent: 0,
             loses: 0,
+            corked: 0,
             reads: Vec::new(),
         };
         world.publish();
@@ -167,7 +170,8 @@ impl World {
     ) {
         match action {
             Action::Incident(incident) => panic!("nobody asked for {incident:?}"),
-            Action::Send { connection, body, .. } => {
+            Action::Send { connection, body, more, .. } => {
+                self.corked += usize::from(more);
                 let Body::Buffer { buffer, start, end } = body else {
                     panic!("bodies come from the drive")
                 };
@@ -284,6 +288,7 @@ fn a_paced_response_takes_its_time_and_reads_whole_chunks() {
     let took = bursts.last().unwrap().0.since(bursts[0].0);
     assert!((780..=800).contains(&took.as_millis()), "{took}: 2 MB less a burst at 20 Mb/s");
     assert_eq!(world.reads.len(), 8, "{:?}", world.reads);
+    assert_eq!(world.corked, 0, "the end of a burst does not wait for the next");
     assert_eq!(world.worker.counters().paced, 1);
     assert_eq!(world.worker.counters().bursts, Bytes::of(bursts.len()).0);
     let waited: u64 = world.worker.counters().late.iter().sum();

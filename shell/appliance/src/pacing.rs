@@ -199,7 +199,7 @@ mod tests {
         assert!(check("burst = \"128 KiB\"").unwrap_err().contains("64 KiB"));
         assert!(check("guard = 1").unwrap_err().contains("mode = \"kernel\""));
         assert!(check("floor = \"1 kb/s\"").unwrap_err().contains("500 kb/s"));
-        assert!(check("mode = \"on\"").unwrap_err().contains("`off`, `own` or `kernel`"));
+        assert!(check("mode = \"on\"").unwrap_err().contains("`off`, `own`, `kernel`"));
         assert_eq!(check("guard = 0\nburst = \"64 KiB\"").unwrap().guard, 0);
     }
 }

@@ -3,7 +3,7 @@
 use model::units::UnixSeconds;
 
 use crate::date;
-use crate::parse::Fields;
+use crate::parse::{Fields, Lines};
 
 /// What the preconditions of a GET or HEAD come to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub enum Verdict {
 
 /// Evaluates preconditions in the order of RFC 9110 section 13.2.2. `etag` has its quotes.
 pub fn evaluate(fields: &Fields<'_>, etag: &[u8], modified: UnixSeconds) -> Verdict {
-    let failed = match (fields.if_match, fields.if_unmodified_since) {
+    let failed = match (&fields.if_match, fields.if_unmodified_since) {
         (Some(list), _) => !list_has(list, etag, Strength::Strong),
         (None, Some(value)) => date::parse(value).is_some_and(|since| since < modified),
         (None, None) => false,
@@ -29,7 +29,7 @@ pub fn evaluate(fields: &Fields<'_>, etag: &[u8], modified: UnixSeconds) -> Verd
     if failed {
         return Verdict::Failed;
     }
-    let unchanged = match (fields.if_none_match, fields.if_modified_since) {
+    let unchanged = match (&fields.if_none_match, fields.if_modified_since) {
         (Some(list), _) => list_has(list, etag, Strength::Weak),
         (None, Some(value)) => date::parse(value).is_some_and(|since| modified <= since),
         (None, None) => false,
@@ -52,12 +52,30 @@ enum Strength {
     Weak,
 }
 
-fn list_has(list: &[u8], etag: &[u8], strength: Strength) -> bool {
-    let mut tags = list.split(|b| *b == b',').map(<[u8]>::trim_ascii);
-    tags.any(|tag| {
-        let bare = tag.strip_prefix(b"W/").filter(|_| strength == Strength::Weak).unwrap_or(tag);
-        bare == etag || tag == b"*"
-    })
+/// True if one of the tags is ours, or if the whole value is `*` (RFC 9110 section 13.1.1).
+fn list_has(list: &Lines<'_>, etag: &[u8], strength: Strength) -> bool {
+    list.is_asterisk() || list.iter().any(|line| line_has(line, etag, strength))
+}
+
+/// Reads tag by tag, since a comma or an asterisk may stand inside one (section 8.8.3), up to what
+/// is none. Empty elements are no elements (section 5.6.1.2).
+fn line_has(line: &[u8], etag: &[u8], strength: Strength) -> bool {
+    let mut rest = line;
+    loop {
+        let skipped = rest.iter().take_while(|b| b" \t,".contains(b)).count();
+        let element = &rest[skipped..];
+        let (bare, weak) = match element.strip_prefix(b"W/") {
+            Some(bare) => (bare, true),
+            None => (element, false),
+        };
+        let Some(inside) = bare.strip_prefix(b"\"") else { return false };
+        let Some(len) = inside.iter().position(|b| *b == b'"') else { return false };
+        let (tag, behind) = bare.split_at(len + 2);
+        if tag == etag && (!weak || strength == Strength::Weak) {
+            return true;
+        }
+        rest = behind;
+    }
 }
 
 #[cfg(test)]
@@ -80,20 +98,25 @@ mod tests {
     fn preconditions_come_to_what_rfc_9110_section_13_says() {
         let all = Verdict::Proceed { range: true };
         check(none(), all);
-        for list in [&b"\"e\""[..], b"W/\"e\"", b"\"a\", \"e\"", b"*"] {
-            check(Fields { if_none_match: Some(list), ..none() }, Verdict::NotModified);
+        let tags = |list: &'static [u8]| Some(Lines::of(list));
+        let good = [&b"\"e\""[..], b"W/\"e\"", b"\"a\", \"e\"", b"\"a,*\" ,,\t\"e\",", b"*"];
+        for list in good {
+            check(Fields { if_none_match: tags(list), ..none() }, Verdict::NotModified);
         }
-        check(Fields { if_none_match: Some(b"\"x\""), ..none() }, all);
+        let other = ["\"x\"", "", ",", "\"a,*,b\"", "\"x\", *", "e", "w/\"e\"", "\"e", "x\"e\""];
+        for list in other {
+            check(Fields { if_none_match: tags(list.as_bytes()), ..none() }, all);
+        }
         check(Fields { if_modified_since: Some(DATE), ..none() }, Verdict::NotModified);
         check(Fields { if_modified_since: Some(LATER), ..none() }, Verdict::NotModified);
         check(Fields { if_modified_since: Some(EARLIER), ..none() }, all);
         check(Fields { if_modified_since: Some(b"yesterday"), ..none() }, all);
         let both =
-            Fields { if_none_match: Some(b"\"x\""), if_modified_since: Some(LATER), ..none() };
+            Fields { if_none_match: tags(b"\"x\""), if_modified_since: Some(LATER), ..none() };
         check(both, all);
-        check(Fields { if_match: Some(b"\"e\""), ..none() }, all);
-        check(Fields { if_match: Some(b"W/\"e\""), ..none() }, Verdict::Failed);
-        check(Fields { if_match: Some(b"\"x\""), ..none() }, Verdict::Failed);
+        check(Fields { if_match: tags(b"\"e\""), ..none() }, all);
+        check(Fields { if_match: tags(b"W/\"e\""), ..none() }, Verdict::Failed);
+        check(Fields { if_match: tags(b"\"x\""), ..none() }, Verdict::Failed);
         check(Fields { if_unmodified_since: Some(EARLIER), ..none() }, Verdict::Failed);
         check(Fields { if_unmodified_since: Some(DATE), ..none() }, all);
     }

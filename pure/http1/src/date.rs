@@ -52,7 +52,8 @@ pub fn write_iso(at: UnixSeconds, out: &mut Vec<u8>) {
     out.push(b'Z');
 }
 
-/// Reads an HTTP date in any of the three forms that a recipient must accept.
+/// Reads an HTTP date in any of the three forms that a recipient must accept. Before 1970 all is
+/// 1970-01-01: no object is older.
 pub fn parse(value: &[u8]) -> Option<UnixSeconds> {
     let text = str::from_utf8(value).ok()?;
     let mut words = text.split([' ', ',', '-']).filter(|word| !word.is_empty());
@@ -61,7 +62,7 @@ pub fn parse(value: &[u8]) -> Option<UnixSeconds> {
     if let Some(month) = month(second) {
         // asctime: Sun Nov  6 08:49:37 1994
         let (day, clock) = (words.next()?, words.next()?);
-        return seconds(words.next()?.parse().ok()?, month, day, clock);
+        return seconds(number(words.next()?)?, month, day, clock);
     }
     // IMF-fixdate: Sun, 06 Nov 1994 08:49:37 GMT; RFC 850: Sunday, 06-Nov-94 08:49:37 GMT
     let month = month(words.next()?)?;
@@ -70,7 +71,7 @@ pub fn parse(value: &[u8]) -> Option<UnixSeconds> {
     if words.next() != Some("GMT") {
         return None;
     }
-    let year: u64 = year_text.parse().ok()?;
+    let year = number(year_text)?;
     let year = match year_text.len() {
         2 if year < 70 => year + 2000,
         2 => year + 1900,
@@ -84,19 +85,31 @@ fn month(text: &str) -> Option<usize> {
 }
 
 fn seconds(year: u64, month: usize, day: &str, clock: &str) -> Option<UnixSeconds> {
-    let day: u64 = day.parse().ok()?;
-    let mut parts = clock.split(':').map(|part| part.parse::<u64>().ok());
+    let day = number(day)?;
+    let mut parts = clock.split(':').map(number);
     let (hour, minute, second) = (parts.next()??, parts.next()??, parts.next()??);
-    let valid = (1970..=9999).contains(&year)
+    // Every 400 years the calendar is the same: the day is one if it can be found again.
+    let like = year % 400 + 2000;
+    let valid = year <= 9999
         && (1..=31).contains(&day)
+        && civil(days_from_civil(like, month, day)) == (like, month, day)
         && hour < 24
         && minute < 60
         && second <= 60;
     if !valid || parts.next().is_some() {
         return None;
     }
+    if year < 1970 {
+        return Some(UnixSeconds(0));
+    }
     let days = days_from_civil(year, month, day);
     Some(UnixSeconds(days * DAY + hour * 3600 + minute * 60 + second))
+}
+
+/// Digits alone.
+fn number(text: &str) -> Option<u64> {
+    let digits = text.bytes().all(|b| b.is_ascii_digit());
+    digits.then(|| text.parse().ok())?
 }
 
 fn digits(out: &mut Vec<u8>, value: u64, width: u32) {
@@ -154,10 +167,28 @@ mod tests {
     }
 
     #[test]
+    fn what_is_older_than_any_object_is_a_date_too() {
+        assert_eq!(parse(b"Wed, 31 Dec 1969 23:59:59 GMT"), Some(UnixSeconds(0)));
+        assert_eq!(parse(b"Fri Jan  1 00:00:00 1904"), Some(UnixSeconds(0)));
+    }
+
+    #[test]
     fn nonsense_is_no_date() {
-        for bad in
-            ["", "0", "Sun", "Sun, 06 Nov 1994 25:49:37 GMT", "Sun, 06 Nov 1994 08:49:37 CET"]
-        {
+        for bad in [
+            "",
+            "0",
+            "Sun",
+            "Sun, 06 Nov 1994 25:49:37 GMT",
+            "Sun, 06 Nov 1994 08:49:37 CET",
+            "Sun, 31 Nov 1994 08:49:37 GMT",
+            "Tue, 29 Feb 1994 08:49:37 GMT",
+            "Sun, 00 Nov 1994 08:49:37 GMT",
+            "Sun, 99999999999999999999 Nov 1994 08:49:37 GMT",
+            "Sun, 18446744073709551615 Nov 1994 08:49:37 GMT",
+            "Sun, +6 Nov 1994 08:49:37 GMT",
+            "Sun, 06 Nov 1994 +8:49:37 GMT",
+            "Sun, 06 Nov +1994 08:49:37 GMT",
+        ] {
             assert_eq!(parse(bad.as_bytes()), None, "{bad}");
         }
     }

@@ -1,5 +1,7 @@
 //! One request head out of the bytes received so far.
 
+use crate::response::Status;
+
 /// Most header fields of one request. Players send about a dozen.
 pub const FIELDS_MAX: usize = 64;
 
@@ -40,9 +42,9 @@ pub struct Fields<'a> {
     /// `If-Range`.
     pub if_range: Option<&'a [u8]>,
     /// `If-None-Match`.
-    pub if_none_match: Option<&'a [u8]>,
+    pub if_none_match: Option<Lines<'a>>,
     /// `If-Match`.
-    pub if_match: Option<&'a [u8]>,
+    pub if_match: Option<Lines<'a>>,
     /// `If-Modified-Since`.
     pub if_modified_since: Option<&'a [u8]>,
     /// `If-Unmodified-Since`.
@@ -52,8 +54,46 @@ pub struct Fields<'a> {
     pub cmcd: [Option<&'a [u8]>; 3],
 }
 
+/// Most lines of one list.
+const LINES_MAX: usize = 4;
+
+/// A list that may be spread over several field lines (RFC 9110 section 5.3).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lines<'a> {
+    /// Invariant: the first `count` are given.
+    lines: [&'a [u8]; LINES_MAX],
+    count: usize,
+}
+
+impl<'a> Lines<'a> {
+    /// A list of one line.
+    pub fn of(line: &'a [u8]) -> Self {
+        let mut lines = Self::default();
+        lines.lines[0] = line;
+        lines.count = 1;
+        lines
+    }
+
+    /// The lines, in order.
+    pub fn iter(&self) -> impl Iterator<Item = &'a [u8]> {
+        self.lines.into_iter().take(self.count)
+    }
+
+    /// True if the list is an asterisk and nothing else.
+    pub fn is_asterisk(&self) -> bool {
+        self.count == 1 && self.lines[0] == b"*"
+    }
+
+    fn push(&mut self, line: &'a [u8]) -> Result<(), RequestError> {
+        *self.lines.get_mut(self.count).ok_or(RequestError::TooLarge)? = line;
+        self.count += 1;
+        Ok(())
+    }
+}
+
 /// What the bytes hold.
 #[derive(Debug, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "one at a time, on the stack: a box would allocate")]
 pub enum Parsed<'a> {
     /// A whole request head, `len` bytes long.
     Request {
@@ -126,6 +166,16 @@ pub fn parse(bytes: &[u8]) -> Result<Parsed<'_>, RequestError> {
 /// In the order of `Fields::cmcd`. The fourth, CMCD-Session, has nothing that changes an answer.
 const CMCD_FIELDS: [&str; 3] = ["cmcd-request", "cmcd-object", "cmcd-status"];
 
+/// What a head that is not taken for its length is answered with. RFC 9112 section 3: 414 where the
+/// first line alone is too long, or did not end yet.
+pub fn too_long(head: &[u8], len_max: usize) -> Status {
+    let line = head.trim_ascii_start();
+    match line.iter().position(|b| *b == b'\n') {
+        Some(end) if end < len_max => Status::HeaderFieldsTooLarge,
+        Some(_) | None => Status::UriTooLong,
+    }
+}
+
 fn fields<'a>(
     headers: &[httparse::Header<'a>],
     minor: u8,
@@ -147,9 +197,9 @@ fn fields<'a>(
         } else if is("if-range") {
             fields.if_range = Some(single(fields.if_range, value).unwrap_or(b""));
         } else if is("if-none-match") {
-            fields.if_none_match = Some(single(fields.if_none_match, value).unwrap_or(b""));
+            fields.if_none_match.get_or_insert_default().push(value)?;
         } else if is("if-match") {
-            fields.if_match = Some(single(fields.if_match, value).unwrap_or(b""));
+            fields.if_match.get_or_insert_default().push(value)?;
         } else if is("if-modified-since") {
             fields.if_modified_since = Some(single(fields.if_modified_since, value).unwrap_or(b""));
         } else if is("if-unmodified-since") {
@@ -327,6 +377,26 @@ mod tests {
         assert_eq!(error("\x16\x03\x01\x02\x00\x01\x00"), RequestError::Malformed);
         let many = format!("GET / HTTP/1.1\r\nHost: a\r\n{}\r\n", "X: y\r\n".repeat(64));
         assert_eq!(error(&many), RequestError::TooLarge);
+    }
+
+    #[test]
+    fn a_head_is_too_long_by_its_first_line_or_by_its_fields() {
+        assert_eq!(too_long(b"GET / HTTP/1.1\r\nX: yyyy", 20), Status::HeaderFieldsTooLarge);
+        assert_eq!(too_long(b"GET /yyyyyyyyyyyyyyyy", 20), Status::UriTooLong);
+        assert_eq!(too_long(b"\r\n\r\nGET /yyyyyyyyyyyy", 20), Status::UriTooLong);
+        assert_eq!(too_long(b"GET /yyyyyyyy HTTP/1.1\r\n\r\n", 20), Status::UriTooLong);
+    }
+
+    #[test]
+    fn a_list_may_have_several_lines_but_not_any_number() {
+        let of = |lines: usize| {
+            let line = "If-Match: \"a\"\r\n";
+            format!("GET / HTTP/1.1\r\nHost: a\r\n{}\r\n", line.repeat(lines))
+        };
+        let four = of(LINES_MAX);
+        let list = request(&four).unwrap().fields.if_match.unwrap();
+        assert_eq!(list.iter().count(), LINES_MAX);
+        assert_eq!(request(&of(LINES_MAX + 1)).unwrap_err(), RequestError::TooLarge);
     }
 
     #[test]

@@ -24,7 +24,7 @@ pub fn select(value: &[u8], len: Bytes) -> Selected {
     let Some(spec) = str::from_utf8(value).ok().and_then(byte_ranges) else {
         return Selected::Whole;
     };
-    let Some((first, last)) = spec.trim().split_once('-') else { return Selected::Whole };
+    let Some((first, last)) = spec.split_once('-') else { return Selected::Whole };
     match (number(first), number(last)) {
         (Some(Number::Value(start)), Some(Number::Absent)) if start < len.0 => {
             Selected::Part { start: Bytes(start), end: len }
@@ -37,8 +37,12 @@ pub fn select(value: &[u8], len: Bytes) -> Selected {
             Selected::Part { start: Bytes(start), end }
         }
         (Some(Number::Absent), Some(Number::Value(suffix))) => {
-            if suffix == 0 || len == Bytes::ZERO {
+            if suffix == 0 {
                 return Selected::Unsatisfiable;
+            }
+            if len == Bytes::ZERO {
+                // The end of nothing can be had (section 14.1.2), and no 206 can say so.
+                return Selected::Whole;
             }
             Selected::Part { start: len.saturating_sub(Bytes(suffix)), end: len }
         }
@@ -62,10 +66,14 @@ fn number(text: &str) -> Option<Number> {
     digits.then(|| Number::Value(text.parse().unwrap_or(u64::MAX)))
 }
 
-/// The one range of a byte range set; none if the unit is another or there are several.
+/// The one range of a byte range set; none if the unit is another or there are several. Empty
+/// elements of a list are none (section 5.6.1.2).
 fn byte_ranges(value: &str) -> Option<&str> {
     let (unit, set) = value.split_once('=')?;
-    (unit.eq_ignore_ascii_case("bytes") && !set.contains(',')).then_some(set)
+    let elements = set.split(',').map(|element| element.trim_matches([' ', '\t']));
+    let mut ranges = elements.filter(|element| !element.is_empty());
+    let one = ranges.next()?;
+    (unit.eq_ignore_ascii_case("bytes") && ranges.next().is_none()).then_some(one)
 }
 
 #[cfg(test)]
@@ -79,7 +87,7 @@ mod tests {
 
     #[test]
     fn ranges_are_read_as_rfc_9110_section_14_writes_them() {
-        let cases: [(&str, Selected); 23] = [
+        let cases: [(&str, Selected); 25] = [
             ("bytes=0-499", part(0, 499 + 1)),
             ("bytes=500-999", part(500, 1000)),
             ("bytes=-500", part(500, 1000)),
@@ -90,6 +98,8 @@ mod tests {
             ("bytes=0-99999999999999999999999", part(0, 1000)),
             ("Bytes=1-2", part(1, 3)),
             ("bytes= 1-2 ", part(1, 3)),
+            ("bytes=,1-2 ,\t,", part(1, 3)),
+            ("bytes=,", Selected::Whole),
             ("bytes =1-2", Selected::Whole),
             ("bytes=1000-", Selected::Unsatisfiable),
             ("bytes=1000-1001", Selected::Unsatisfiable),
@@ -108,7 +118,8 @@ mod tests {
             assert_eq!(select(value.as_bytes(), Bytes(1000)), selected, "{value}");
         }
         assert_eq!(select(b"bytes=0-", Bytes(0)), Selected::Unsatisfiable);
-        assert_eq!(select(b"bytes=-1", Bytes(0)), Selected::Unsatisfiable);
+        assert_eq!(select(b"bytes=-1", Bytes(0)), Selected::Whole);
+        assert_eq!(select(b"bytes=-0", Bytes(0)), Selected::Unsatisfiable);
     }
 
     proptest! {

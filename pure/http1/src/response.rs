@@ -28,6 +28,8 @@ pub enum Status {
     MethodNotAllowed,
     /// 412
     PreconditionFailed,
+    /// 414
+    UriTooLong,
     /// 416
     RangeNotSatisfiable,
     /// 431
@@ -86,6 +88,7 @@ impl Status {
             Self::NotFound => "HTTP/1.1 404 Not Found\r\n",
             Self::MethodNotAllowed => "HTTP/1.1 405 Method Not Allowed\r\n",
             Self::PreconditionFailed => "HTTP/1.1 412 Precondition Failed\r\n",
+            Self::UriTooLong => "HTTP/1.1 414 URI Too Long\r\n",
             Self::RangeNotSatisfiable => "HTTP/1.1 416 Range Not Satisfiable\r\n",
             Self::HeaderFieldsTooLarge => "HTTP/1.1 431 Request Header Fields Too Large\r\n",
         }
@@ -114,6 +117,7 @@ pub fn write_plain(out: &mut Vec<u8>, head: Head, date: &[u8]) {
         | Status::Forbidden
         | Status::NotFound
         | Status::PreconditionFailed
+        | Status::UriTooLong
         | Status::RangeNotSatisfiable
         | Status::HeaderFieldsTooLarge => {
             out.extend_from_slice(b"Content-Length: 0\r\nCache-Control: no-store\r\n");
@@ -155,12 +159,13 @@ pub fn write_object(
     out.extend_from_slice(IMMUTABLE.as_bytes());
     out.extend_from_slice(b"ETag: ");
     out.extend_from_slice(&etag(what.object));
-    out.extend_from_slice(b"\r\nLast-Modified: ");
-    date::write(what.modified, out);
     out.extend_from_slice(b"\r\n");
+    // RFC 9110 section 15.4.5: a 304 with an ETag needs no more to say which one is meant.
     if head.status != Status::NotModified {
         assert!(start <= end && end <= what.len, "a response lies within its object");
-        out.extend_from_slice(b"Content-Type: ");
+        out.extend_from_slice(b"Last-Modified: ");
+        date::write(what.modified, out);
+        out.extend_from_slice(b"\r\nContent-Type: ");
         out.extend_from_slice(what.content_type.as_bytes());
         out.extend_from_slice(b"\r\nContent-Length: ");
         decimal(out, (end - start).0);
@@ -254,11 +259,12 @@ mod tests {
     }
 
     #[test]
-    fn a_416_gives_the_length_and_a_304_the_validators() {
+    fn a_416_gives_the_length_and_a_304_the_validator() {
         let text = object(Status::RangeNotSatisfiable, (0, 0));
         assert!(text.contains("Content-Range: bytes */1000\r\n") && !text.contains("ETag:"));
         let text = object(Status::NotModified, (0, 0));
-        assert!(text.contains("ETag:") && !text.contains("Content-Length:"));
+        assert!(text.contains("ETag:") && text.contains("Cache-Control:"));
+        assert!(!text.contains("Content-Length:") && !text.contains("Last-Modified:"));
     }
 
     #[test]

@@ -51,11 +51,13 @@ pub(crate) fn answer(
         }
     };
     let (version, file) = found;
+    // Never later than Date (RFC 9110 section 8.8.2.1): the clock that wrote it may be ahead.
+    let modified = version.modified.min(now.wall);
     let what = Representation {
         object: file.object,
         len: file.len,
         content_type: &file.content_type,
-        modified: version.modified,
+        modified,
     };
     // Before the conditions: they are for what could be sent (RFC 9110 section 13.2.1).
     if file.len != Bytes::ZERO && !catalogue.holds(file.object, file.len) {
@@ -64,7 +66,7 @@ pub(crate) fn answer(
         return Answer::HeadOnly;
     }
     let etag = response::etag(file.object);
-    let (status, part) = match condition::evaluate(&request.fields, &etag, version.modified) {
+    let (status, part) = match condition::evaluate(&request.fields, &etag, modified) {
         Verdict::Failed => {
             let head = Head { status: Status::PreconditionFailed, keep_alive };
             plain(&mut connection.head, counters, head, date);

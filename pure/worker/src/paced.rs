@@ -48,6 +48,9 @@ impl Worker {
         }
         transfer.stage = Stage::Paced(slot);
         self.wheel.arm(self.now.instant, id.as_usize(), due);
+        if let Some(recorder) = &mut connection.recorder {
+            recorder.wait_for(self.now.instant, Waiting::Pace);
+        }
         true
     }
 

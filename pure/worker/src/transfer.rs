@@ -92,9 +92,6 @@ impl Worker {
                 continue;
             }
             transfer.stage = Stage::Sending(None);
-            if let Some(recorder) = &mut connection.recorder {
-                recorder.wait_for(self.now.instant, Waiting::Drive);
-            }
             self.transfers += 1;
             self.advance(id, None);
         }
@@ -109,6 +106,9 @@ impl Worker {
         let Some(connection) = live(&mut self.connections, id) else { return };
         let State::Transfer(transfer) = &mut connection.state else { return };
         let name = transfer.block();
+        if let Some(recorder) = &mut connection.recorder {
+            recorder.wait_for(self.now.instant, Waiting::Drive);
+        }
         // Once for each block, in however many bursts it goes.
         if transfer.head_pending.is_some() || transfer.next.0.is_multiple_of(BLOCK_LEN.0) {
             self.hot.want(&name);

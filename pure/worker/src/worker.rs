@@ -363,7 +363,9 @@ impl Worker {
             }
             Err(error) => {
                 let status = match error {
-                    RequestError::TooLarge => Status::HeaderFieldsTooLarge,
+                    RequestError::TooLarge => {
+                        http1::parse::too_long(bytes, self.config.head_len_max)
+                    }
                     RequestError::Method => Status::MethodNotAllowed,
                     RequestError::Malformed | RequestError::Host | RequestError::Body => {
                         Status::BadRequest

@@ -12,7 +12,9 @@ use model::manifest::{AssetVersion, File, Manifest, TokenKey, Trust};
 use model::units::{BitsPerSecond, Bytes, Instant, Nanos, UnixSeconds};
 use playback::token::{Grant, Scope, Session, SigningInput, assemble};
 use proptest::prelude::*;
-use worker::{Action, Body, Config, Event, Now, PaceConfig, PaceMode, Update, Worker};
+use worker::{
+    Action, Body, Config, Event, IncidentBounds, Now, PaceConfig, PaceMode, Update, Worker,
+};
 
 const WALL: UnixSeconds = UnixSeconds(1_790_000_000);
 const FILE_LEN: u64 = 4_000_000;
@@ -40,6 +42,8 @@ struct World {
     /// Packets sent again so far, and at each look more.
     resent: u64,
     loses: u64,
+    /// Sends whose end waits for what comes next.
+    corked: usize,
     /// Length of each read.
     reads: Vec<u64>,
 }
@@ -76,7 +80,11 @@ fn pacing() -> PaceConfig {
 impl World {
     fn new(pacing: PaceConfig, buffers: u16) -> Self {
         let config = Config {
-            incidents: None,
+            // Its pace is nobody's fault: an incident ends the test.
+            incidents: Some(IncidentBounds {
+                drive_wait: Nanos::seconds(1),
+                client_rate: BitsPerSecond(1_000_000),
+            }),
             connections_max: 64,
             transfers_max: 32,
             handshakes_max: 64,
@@ -107,6 +115,7 @@ impl World {
             limits: Vec::new(),
             resent: 0,
             loses: 0,
+            corked: 0,
             reads: Vec::new(),
         };
         world.publish();
@@ -167,7 +176,8 @@ impl World {
     ) {
         match action {
             Action::Incident(incident) => panic!("nobody asked for {incident:?}"),
-            Action::Send { connection, body, .. } => {
+            Action::Send { connection, body, more, .. } => {
+                self.corked += usize::from(more);
                 let Body::Buffer { buffer, start, end } = body else {
                     panic!("bodies come from the drive")
                 };
@@ -284,6 +294,7 @@ fn a_paced_response_takes_its_time_and_reads_whole_chunks() {
     let took = bursts.last().unwrap().0.since(bursts[0].0);
     assert!((780..=800).contains(&took.as_millis()), "{took}: 2 MB less a burst at 20 Mb/s");
     assert_eq!(world.reads.len(), 8, "{:?}", world.reads);
+    assert_eq!(world.corked, 0, "the end of a burst does not wait for the next");
     assert_eq!(world.worker.counters().paced, 1);
     assert_eq!(world.worker.counters().bursts, Bytes::of(bursts.len()).0);
     let waited: u64 = world.worker.counters().late.iter().sum();

@@ -54,3 +54,19 @@ pub fn listen(socket: &OwnedFd) -> io::Result<()> {
 pub fn check_free(at: SocketAddr) -> io::Result<()> {
     std::net::TcpListener::bind(at).map(drop)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_listener_has_its_congestion_control_or_says_what_there_is() {
+        let any = "127.0.0.1:0".parse().unwrap();
+        // Every kernel has it.
+        let socket = bind(any, Some("reno")).unwrap();
+        assert_eq!(sockopt::tcp_congestion(&socket).unwrap(), "reno");
+        let error = bind(any, Some("nonsense")).unwrap_err().to_string();
+        assert!(error.contains("\"nonsense\"") && error.contains("it has: "), "{error}");
+        assert!(error.contains("reno"), "{error}");
+    }
+}

@@ -1,8 +1,9 @@
-//! Malformed, hostile and odd requests over a real socket: each has the answer of the table, and
-//! behind it a request is answered as the next one or not at all.
+//! Malformed, hostile and odd requests over a real socket, and what RFC 9110 and RFC 9112 say,
+//! section by section: each has the answer of its table, and behind it a request is answered as the
+//! next one or not at all.
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the failure")]
 
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,10 +33,57 @@ mod odd {
 }
 use odd::table::{Names, cases};
 
+#[path = "../../../tools/lab/src/conformance"]
+#[expect(dead_code, reason = "some of the table is for the lab")]
+mod conformance {
+    pub(crate) mod answer;
+    pub(crate) mod table;
+}
+
 const CONTENT: &[u8; 64] = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_";
+
+/// Where an answer is due, time is for a slow machine; where none is, it is what is tested.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 #[test]
 fn every_odd_request_is_answered_as_the_table_says() {
+    let cases = cases();
+    assert!(100 <= cases.len(), "{} cases", cases.len());
+    let wrong = with_worker(|address, names| {
+        let mut wrong = Vec::new();
+        for case in &cases {
+            let waits = case.ours == "wait";
+            let patience = if waits { Duration::from_millis(300) } else { PATIENCE };
+            let got = odd::probe::take(address, case, names, CONTENT, patience).unwrap();
+            if got != case.ours {
+                wrong.push(format!("{}: \"{got}\", not \"{}\"", case.name, case.ours));
+            }
+        }
+        wrong
+    });
+    assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
+}
+
+#[test]
+fn every_row_of_the_rfcs_is_answered_as_the_table_says() {
+    let rows = conformance::table::rows();
+    assert!(100 <= rows.len(), "{} rows", rows.len());
+    let wrong = with_worker(|address, names| {
+        let mut wrong = Vec::new();
+        for row in &rows {
+            let taken = odd::probe::exchange(address, &row.sent(names), CONTENT, PATIENCE).unwrap();
+            let got = conformance::answer::describe(&taken, names, CONTENT, &row.look);
+            if got != row.ours {
+                wrong.push(format!("{}: \"{got}\", not \"{}\"", row.name, row.ours));
+            }
+        }
+        wrong
+    });
+    assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), rows.len(), wrong.join("\n"));
+}
+
+/// Runs `ask` beside a worker that listens, and ends it.
+fn with_worker<T>(ask: impl FnOnce(SocketAddr, &Names) -> T) -> T {
     let directory = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
     std::fs::write(directory.path().join("o"), [&CONTENT[..], &[0; 4096]].concat()).unwrap();
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
@@ -57,21 +105,10 @@ fn every_odd_request_is_answered_as_the_table_says() {
     let thread = std::thread::spawn(move || event_loop::run(setup));
     let names = publish(&sender);
     sender.send(Letter::Listen(vec![Listener { socket: socket.into(), secure: false }]));
-
-    let cases = cases();
-    assert!(100 <= cases.len(), "{} cases", cases.len());
-    let mut wrong = Vec::new();
-    for case in &cases {
-        // Where an answer is due, time is for a slow machine; where none is, it is what is tested.
-        let patience = Duration::from_millis(if case.ours == "wait" { 300 } else { 10_000 });
-        let got = odd::probe::take(address, case, &names, CONTENT, patience).unwrap();
-        if got != case.ours {
-            wrong.push(format!("{}: \"{got}\", not \"{}\"", case.name, case.ours));
-        }
-    }
-    assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
+    let asked = ask(address, &names);
     sender.send(Letter::Stop(Nanos::seconds(3)));
     thread.join().unwrap().unwrap();
+    asked
 }
 
 fn config() -> Config {
@@ -99,14 +136,18 @@ fn config() -> Config {
 fn publish(sender: &Sender) -> Names {
     let key = Ed25519KeyPair::from_seed_unchecked(&[7; 32]).unwrap();
     let (object, len) = (ObjectId([1; 32]), Bytes::of(CONTENT.len()));
-    let file = File { object, len, content_type: "video/mp4".to_owned() };
-    let version = AssetVersion {
-        id: "film-1".parse().unwrap(),
-        asset: "film".parse().unwrap(),
-        sources: vec![],
-        modified: UnixSeconds(784_111_777),
-        pace: None,
-        files: [("v.mp4".to_owned(), file)].into(),
+    let file = |object, len| File { object, len, content_type: "video/mp4".to_owned() };
+    let version = |id: &str, modified| {
+        let whole = ("v.mp4".to_owned(), file(object, len));
+        let empty = ("empty.mp4".to_owned(), file(ObjectId([2; 32]), Bytes(0)));
+        Arc::new(AssetVersion {
+            id: id.parse().unwrap(),
+            asset: "film".parse().unwrap(),
+            sources: vec![],
+            modified,
+            pace: None,
+            files: [whole, empty].into(),
+        })
     };
     let public_key = key.public_key().as_ref().try_into().unwrap();
     sender.send(Letter::Update(Update::Manifest(Arc::new(Manifest {
@@ -114,15 +155,31 @@ fn publish(sender: &Sender) -> Names {
         generation: Generation(1),
         token_keys: vec![TokenKey { kid: "k1".to_owned(), public_key }],
         trust: Trust::default(),
-        versions: vec![Arc::new(version)],
+        versions: vec![
+            version("film-1", UnixSeconds(784_111_777)),
+            // 2100-01-01: the clock of whoever made it was wrong.
+            version("film-3", UnixSeconds(4_102_444_800)),
+        ],
     }))));
     let extent = Extent { drive: DriveIndex(0), file: FileName("o".into()), offset: Bytes(0), len };
     sender.send(Letter::Update(Update::Published { object, extent, small: None }));
     let expires = UnixSeconds(clock::wall().0 + 1000);
-    let scope = Scope::whole("film-1").unwrap();
-    let grant = Grant { session: Session::of_random([9; 12]), expires, scope };
-    let signature = key.sign(SigningInput::new("k1", grant).as_bytes());
-    let token = assemble("k1", grant, signature.as_ref().try_into().unwrap());
-    let forged = assemble("k1", grant, &[0; 64]);
-    Names { path: format!("/t/{token}/film-1/v.mp4"), token, forged }
+    let signed = |version: &str| {
+        let grant = grant(version, expires);
+        let signature = key.sign(SigningInput::new("k1", grant).as_bytes());
+        assemble("k1", grant, signature.as_ref().try_into().unwrap())
+    };
+    let token = signed("film-1");
+    Names {
+        path: format!("/t/{token}/film-1/v.mp4"),
+        etag: format!("\"{}\"", "01".repeat(32)),
+        empty: format!("/t/{token}/film-1/empty.mp4"),
+        later: format!("/t/{}/film-3/v.mp4", signed("film-3")),
+        forged: assemble("k1", grant("film-1", expires), &[0; 64]),
+        token,
+    }
+}
+
+fn grant(version: &str, expires: UnixSeconds) -> Grant<'_> {
+    Grant { session: Session::of_random([9; 12]), expires, scope: Scope::whole(version).unwrap() }
 }

@@ -5,6 +5,7 @@
 
 mod client;
 mod compare;
+mod conformance;
 mod cpu;
 mod crash_fill;
 mod cut;
@@ -54,6 +55,8 @@ enum Verb {
     Ablate(compare::ablate::Args),
     /// CPU seconds per GB: ours against a peer's, in turns on this machine.
     Compare(compare::Args),
+    /// Asks a peer what RFC 9110 and RFC 9112 say, section by section, and tells what it answers.
+    Conformance(conformance::Args),
     /// Kills the appliance at random moments of a fill, and looks after each start.
     CrashFill(crash_fill::Args),
     /// Power cuts at every boundary of a fill: each state opened, each object compared.
@@ -115,6 +118,7 @@ fn run(cli: &Cli) -> Result<()> {
     match &cli.verb {
         Verb::Ablate(args) => compare::ablate::run(args),
         Verb::Compare(args) => compare::run(args),
+        Verb::Conformance(args) => conformance::run(args),
         Verb::CrashFill(args) => crash_fill::run(args),
         Verb::Cut(args) => cut::run(args),
         Verb::Drive(args) => drive_protocol::run(args),

@@ -70,7 +70,7 @@ impl Scenario {
         let shape = params.shape;
         let pages = |len: Bytes| u32::try_from(len.0 / params.page.0).unwrap_or(u32::MAX).max(1);
         let write_pages = pages(Bytes::kib(300));
-        let unit_pages = unit.map_or(shape.superblock_pages(), pages).max(write_pages);
+        let unit_pages = unit.map_or_else(|| shape.superblock_pages(), pages).max(write_pages);
         let units = shape.logical_pages / unit_pages;
         // The machine simulates six seconds of a busy NVMe drive per second, and 70 of SATA.
         let (scale, constant) = if is_sata(class) { (1_000, 40) } else { (300, 400) };

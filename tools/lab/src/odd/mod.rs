@@ -7,10 +7,10 @@
 //! ```
 
 mod page;
-mod probe;
-mod table;
+pub(crate) mod probe;
+pub(crate) mod served;
+pub(crate) mod table;
 
-use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
@@ -18,7 +18,8 @@ use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 use tracing::info;
 
-use crate::compare::peer::{Peer, nginx};
+use crate::compare::peer::Peer;
+use served::CONTENT;
 use table::{Case, Names, cases};
 
 /// `nearcast-lab odd`
@@ -56,8 +57,6 @@ struct Changed {
     got: String,
 }
 
-const CONTENT: &[u8; 64] = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_";
-
 /// For an answer to come. A server that says nothing for so long waits for more.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -67,12 +66,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         return crate::print(&page::render(&cases()));
     }
     let room = tempfile::tempdir().context("cannot make a folder")?;
-    let names = names();
-    let file = room.path().join("www").join(names.path.trim_start_matches('/'));
-    fs::create_dir_all(file.parent().context("a file is in a folder")?)?;
-    fs::write(&file, CONTENT)?;
+    let names = served::names();
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, args.port));
-    let _peer = nginx::start_plain(address, &room.path().join("www"), room.path())?;
+    let _peer = served::by_nginx(address, &names, room.path())?;
     let cases = cases();
     let mut changed = Vec::new();
     for case in &cases {
@@ -102,17 +98,11 @@ fn ask(address: SocketAddr, case: &Case, names: &Names) -> Result<String> {
     taken.with_context(|| format!("{}: cannot ask", case.name))
 }
 
-/// The peer knows no tokens: to it they are folders, and a forged one is none.
-fn names() -> Names {
-    let token = format!("k1.tro8w0.0.AAECAwQFBgcICQoL.{}", "s".repeat(86));
-    let forged = token.replace('s', "A");
-    Names { path: format!("/t/{token}/film-1/v.mp4"), token, forged }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::collections::BTreeSet;
+    use std::fs;
     use std::path::Path;
 
     /// The page that is kept equal to the table.

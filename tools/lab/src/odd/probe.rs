@@ -6,10 +6,26 @@ use std::time::{Duration, Instant};
 
 use super::table::{Case, Names};
 
+/// What is written on a connection of its own.
+#[derive(Debug)]
+pub(crate) struct Sent {
+    pub(crate) bytes: Vec<u8>,
+    /// Written so many bytes at a time.
+    pub(crate) pieces: Option<usize>,
+    /// The server is told that no more comes.
+    pub(crate) end: bool,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub(crate) struct Taken {
+    /// All bytes, with the probe's answer if there is one.
+    pub(crate) got: Vec<u8>,
+    /// `keep`, `close` or `wait`.
+    pub(crate) end: &'static str,
+}
+
 /// How a server took a case, in the words of the table. Patience is for servers that wait.
-///
-/// `keep` wants the probe's own bytes: a server that took the case's tail for a request, or a part
-/// of the probe for the case's body, does not send them at the right place.
 pub(crate) fn take(
     server: SocketAddr,
     case: &Case,
@@ -17,16 +33,30 @@ pub(crate) fn take(
     content: &[u8],
     patience: Duration,
 ) -> std::io::Result<String> {
+    let sent = Sent { bytes: case.bytes(names), pieces: case.pieces, end: case.end };
+    Ok(exchange(server, &sent, content, patience)?.words())
+}
+
+/// Sends, and reads until the probe is answered, the connection ends or patience does.
+///
+/// `keep` wants the probe's own bytes: a server that took the case's tail for a request, or a part
+/// of the probe for the case's body, does not send them at the right place.
+pub(crate) fn exchange(
+    server: SocketAddr,
+    sent: &Sent,
+    content: &[u8],
+    patience: Duration,
+) -> std::io::Result<Taken> {
     let mut stream = TcpStream::connect(server)?;
     stream.set_nodelay(true)?;
-    let bytes = case.bytes(names);
-    for piece in bytes.chunks(case.pieces.unwrap_or(usize::MAX).min(bytes.len().max(1))) {
+    let bytes = &sent.bytes;
+    for piece in bytes.chunks(sent.pieces.unwrap_or(usize::MAX).min(bytes.len().max(1))) {
         // A server may have closed before it had all: what it said is read below.
         if stream.write_all(piece).is_err() {
             break;
         }
     }
-    if case.end {
+    if sent.end {
         let _ = stream.shutdown(Shutdown::Write);
     }
     let mut got = Vec::new();
@@ -49,7 +79,38 @@ pub(crate) fn take(
             break "keep";
         }
     };
-    Ok(words(&got, end))
+    Ok(Taken { got, end })
+}
+
+impl Taken {
+    /// The responses without the probe's, each from its status line on.
+    pub(crate) fn responses(&self) -> Vec<&[u8]> {
+        let mut starts = starts(&self.got);
+        let mut end = self.got.len();
+        if self.end == "keep" {
+            end = starts.pop().unwrap_or(end);
+        }
+        let ends = starts.iter().skip(1).copied().chain([end]);
+        starts.iter().zip(ends).map(|(start, end)| &self.got[*start..end]).collect()
+    }
+
+    /// Bytes came that are no response's.
+    pub(crate) fn begins_without_head(&self) -> bool {
+        !self.got.is_empty() && starts(&self.got).first() != Some(&0)
+    }
+
+    fn words(&self) -> String {
+        let mut words = Vec::new();
+        if self.begins_without_head() {
+            words.push("0.9".to_owned());
+        }
+        for response in self.responses() {
+            let status = response.get(9..12).unwrap_or(b"?");
+            words.push(String::from_utf8_lossy(status).into_owned());
+        }
+        words.push(self.end.to_owned());
+        words.join(" ")
+    }
 }
 
 fn is_probe_answered(got: &[u8], content: &[u8]) -> bool {
@@ -71,21 +132,4 @@ fn starts(got: &[u8]) -> Vec<usize> {
 
 fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
     bytes.windows(wanted.len()).position(|window| window == wanted)
-}
-
-fn words(got: &[u8], end: &str) -> String {
-    let mut words = Vec::new();
-    let mut starts = starts(got);
-    if !got.is_empty() && starts.first() != Some(&0) {
-        words.push("0.9".to_owned());
-    }
-    if end == "keep" {
-        starts.pop();
-    }
-    for at in starts {
-        let status = got.get(at + 9..at + 12).unwrap_or(b"?");
-        words.push(String::from_utf8_lossy(status).into_owned());
-    }
-    words.push(end.to_owned());
-    words.join(" ")
 }

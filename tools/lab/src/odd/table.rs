@@ -38,11 +38,17 @@ struct Table {
     case: Vec<Case>,
 }
 
-/// What stands for `{P}`, `{T}` and `{F}`.
+/// What stands for `{P}`, `{T}`, `{F}`, `{E}`, `{Z}` and `{L}`.
 #[derive(Clone, Debug)]
 pub(crate) struct Names {
     /// Path of a file of 64 bytes.
     pub(crate) path: String,
+    /// Its ETag with its quotes.
+    pub(crate) etag: String,
+    /// Path of a file without bytes.
+    pub(crate) empty: String,
+    /// Path of the 64 bytes again, changed at a time that is yet to come.
+    pub(crate) later: String,
     /// Its token.
     pub(crate) token: String,
     /// One that is none.
@@ -57,34 +63,42 @@ pub(crate) fn cases() -> Vec<Case> {
 impl Case {
     /// What is sent, and behind it the probe unless it ends the connection.
     pub(crate) fn bytes(&self, names: &Names) -> Vec<u8> {
-        let smuggled = part(&names.path, "0-0");
-        let len = smuggled.len().to_string();
-        let text = self.send.concat();
-        let mut out = Vec::new();
-        let mut rest = text.as_str();
-        while let Some((before, after)) = rest.split_once('{') {
-            out.extend(unescaped(before));
-            let (inside, after) = after.split_once('}').expect("a brace is closed");
-            rest = after;
-            match inside {
-                "P" => out.extend(names.path.bytes()),
-                "T" => out.extend(names.token.bytes()),
-                "F" => out.extend(names.forged.bytes()),
-                "S" => out.extend(smuggled.bytes()),
-                "LS" => out.extend(len.bytes()),
-                repeated => {
-                    let (what, times) = repeated.rsplit_once('*').expect("text*times");
-                    let times = times.parse().expect("a number of times");
-                    out.extend(unescaped(what).repeat(times));
-                }
+        bytes(&self.send.concat(), names, !self.end && !self.alone)
+    }
+}
+
+/// The bytes that a table's text stands for, and behind them the probe if there shall be one.
+pub(crate) fn bytes(text: &str, names: &Names, probed: bool) -> Vec<u8> {
+    let smuggled = part(&names.path, "0-0");
+    let len = smuggled.len().to_string();
+    let mut out = Vec::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once('{') {
+        out.extend(unescaped(before));
+        let (inside, after) = after.split_once('}').expect("a brace is closed");
+        rest = after;
+        match inside {
+            "P" => out.extend(names.path.bytes()),
+            "T" => out.extend(names.token.bytes()),
+            "F" => out.extend(names.forged.bytes()),
+            "E" => out.extend(names.etag.bytes()),
+            "Z" => out.extend(names.empty.bytes()),
+            "L" => out.extend(names.later.bytes()),
+            "G" => out.extend(format!("GET {} HTTP/1.1\r\nHost: a\r\n", names.path).bytes()),
+            "S" => out.extend(smuggled.bytes()),
+            "LS" => out.extend(len.bytes()),
+            repeated => {
+                let (what, times) = repeated.rsplit_once('*').expect("text*times");
+                let times = times.parse().expect("a number of times");
+                out.extend(unescaped(what).repeat(times));
             }
         }
-        out.extend(unescaped(rest));
-        if !self.end && !self.alone {
-            out.extend(part(&names.path, "7-9").bytes());
-        }
-        out
     }
+    out.extend(unescaped(rest));
+    if probed {
+        out.extend(part(&names.path, "7-9").bytes());
+    }
+    out
 }
 
 fn part(path: &str, range: &str) -> String {

@@ -1,0 +1,240 @@
+//! From what a file says to settings that can be, or to what is wrong with it.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+
+use identity::enrol::Address;
+use model::id::ApplianceId;
+use model::limits::DRIVES_MAX;
+use model::units::Nanos;
+
+use super::file::{DrivesFile, File, FrontFile, PeerFile, ServeFile};
+use super::{ConfigError, Settings, wrong};
+use crate::ablation::{Ablation, AblationFile};
+use crate::hot;
+use crate::peer::PeerConfig;
+use crate::storage::Front;
+
+/// Siblings that fetch at once, unless it is said; and at most: each costs a thread.
+const PEER_CONNECTIONS: usize = 32;
+const PEER_CONNECTIONS_MAX: usize = 1024;
+/// Most fronts: each costs a thread and a report a second.
+const FRONTS_MAX: usize = 8;
+
+pub(super) fn check(
+    file: File,
+    origins: BTreeMap<String, String>,
+) -> Result<Settings, ConfigError> {
+    let name: ApplianceId =
+        file.name.parse().map_err(|error| wrong("", "name", format!("{error}")))?;
+    let serve = file.serve;
+    let Some(first) = serve.listen.first() else {
+        let message = "give at least one address, for example [\"0.0.0.0:443\"]".to_owned();
+        return Err(wrong("serve", "listen", message));
+    };
+    check_plain(&serve.plain_listen)?;
+    let workers = worker_count(&serve)?;
+    let base_url = serve.base_url.unwrap_or_else(|| url("https", *first));
+    check_base_url(&base_url)?;
+    check_drives(&file.drives)?;
+    let hot_memory = file.hot.memory.map(|memory| memory.0);
+    hot::check(hot_memory, workers).map_err(|message| wrong("hot", "memory", message))?;
+    // Each worker's table of files, of at most 65,535, must be larger than its share of transfers.
+    check_share("transfers_max", serve.transfers_max, workers, 30_000)?;
+    check_share("handshakes_max", serve.handshakes_max, workers, 65_536)?;
+    check_leeway(serve.token_leeway.0)?;
+    let congestion = check_congestion(serve.congestion, serve.listen.len())?;
+    let pacing = file.pacing.check()?;
+    let control = address("url", &file.control.url)?;
+    let (fronts, peer) = (check_fronts(&file.control.fronts)?, check_peer(file.peer)?);
+    Ok(Settings {
+        name,
+        state: file.state,
+        plain_url: serve.plain_listen.first().map(|at| url("http", *at)),
+        listen: serve.listen,
+        plain_listen: serve.plain_listen,
+        base_url,
+        certificate: serve.certificate,
+        key: serve.key,
+        workers,
+        cpus: serve.cpus,
+        connections_max: serve.connections_max,
+        handshakes_max: serve.handshakes_max,
+        transfers_max: serve.transfers_max,
+        head_max: serve.head_max.0,
+        request_timeout: serve.request_timeout.0,
+        idle_timeout: serve.idle_timeout.0,
+        progress_timeout: serve.progress_timeout.0,
+        stop_within: serve.stop_within.0,
+        token_leeway: serve.token_leeway.0,
+        verify_every: serve.verify_every,
+        congestion,
+        pacing,
+        drives: file.drives.paths,
+        drive_depth: file.drives.depth,
+        small_objects_max: file.drives.small_objects_max.0,
+        scrub_rate: file.drives.scrub_rate.0,
+        hot_memory,
+        control,
+        fronts,
+        peer,
+        report_interval: file.control.report_interval.0,
+        fill_rate_max: file.fill.rate_max.map(|rate| rate.0),
+        fill_trust: file.fill.trust,
+        fill_concurrency: file.fill.concurrency.unwrap_or(4).clamp(1, 64),
+        metrics_listen: file.metrics.listen,
+        user: file.process.user,
+        sandbox: file.process.sandbox,
+        agent_socket: file.agent.socket,
+        request_log_max: file.requests.log_max.0,
+        ablation: check_ablation(&file.ablation)?,
+        origins,
+    })
+}
+
+fn check_base_url(base_url: &str) -> Result<(), ConfigError> {
+    if base_url.starts_with("https://") && !base_url.ends_with('/') {
+        return Ok(());
+    }
+    let message = format!("\"{base_url}\" must begin with https:// and not end in a slash");
+    Err(wrong("serve", "base_url", message))
+}
+
+fn check_plain(listen: &[SocketAddr]) -> Result<(), ConfigError> {
+    let Some(at) = listen.iter().find(|at| !at.ip().is_loopback()) else { return Ok(()) };
+    let message = format!("{at} is not a loopback address: without TLS only those are allowed");
+    Err(wrong("serve", "plain_listen", message))
+}
+
+fn check_ablation(file: &AblationFile) -> Result<Ablation, ConfigError> {
+    file.check().map_err(|message| wrong("ablation", "record_len", message))
+}
+
+fn check_leeway(leeway: Nanos) -> Result<(), ConfigError> {
+    if Nanos::seconds(3600) < leeway {
+        let message = format!("{leeway} is more than an hour: set the clocks right instead");
+        return Err(wrong("serve", "token_leeway", message));
+    }
+    Ok(())
+}
+
+/// At least one for each worker, and at most so many.
+fn check_share(
+    key: &'static str,
+    most: usize,
+    workers: usize,
+    each_max: usize,
+) -> Result<(), ConfigError> {
+    if (workers..=workers * each_max).contains(&most) {
+        return Ok(());
+    }
+    let message = format!("must be between {workers} and {}", workers * each_max);
+    Err(wrong("serve", key, message))
+}
+
+/// One name for each listener.
+fn check_congestion(names: Vec<String>, listeners: usize) -> Result<Vec<String>, ConfigError> {
+    match names.len() {
+        0 => Ok(names),
+        1 => Ok(vec![names[0].clone(); listeners]),
+        given if given == listeners => Ok(names),
+        given => {
+            let message = format!(
+                "{given} names for {listeners} addresses: give one for all, or one for each of \
+                 [serve] listen"
+            );
+            Err(wrong("serve", "congestion", message))
+        }
+    }
+}
+
+fn worker_count(serve: &ServeFile) -> Result<usize, ConfigError> {
+    let available = std::thread::available_parallelism().map_or(1, usize::from);
+    let workers = serve.workers.unwrap_or(available);
+    if workers == 0 || 256 < workers {
+        return Err(wrong("serve", "workers", format!("{workers} is not between 1 and 256")));
+    }
+    if !serve.cpus.is_empty() && serve.cpus.len() != workers {
+        let message = format!("{} CPUs for {workers} workers: give one each", serve.cpus.len());
+        return Err(wrong("serve", "cpus", message));
+    }
+    Ok(workers)
+}
+
+/// Control's fleet address. The same host often serves people over http on another port.
+fn address(key: &'static str, url: &str) -> Result<Address, ConfigError> {
+    let address = url.parse();
+    address.map_err(|wanted| wrong("control", key, format!("\"{url}\" cannot be used: {wanted}")))
+}
+
+fn check_fronts(fronts: &[FrontFile]) -> Result<Vec<Front>, ConfigError> {
+    if FRONTS_MAX < fronts.len() {
+        return Err(wrong("control", "fronts", format!("give at most {FRONTS_MAX}")));
+    }
+    let mut checked: Vec<Front> = Vec::new();
+    for FrontFile { name, url } in fronts {
+        // What may name an appliance may name a front.
+        if let Err(error) = name.parse::<ApplianceId>() {
+            return Err(wrong("control", "fronts", error.to_string()));
+        }
+        if checked.iter().any(|front| front.name == *name) {
+            return Err(wrong("control", "fronts", format!("{name} is there twice")));
+        }
+        checked.push(Front { name: name.clone(), address: address("fronts", url)? });
+    }
+    Ok(checked)
+}
+
+/// None where it does not listen for siblings.
+fn check_peer(file: PeerFile) -> Result<Option<PeerConfig>, ConfigError> {
+    let connections_max = file.connections_max.unwrap_or(PEER_CONNECTIONS);
+    if !(1..=PEER_CONNECTIONS_MAX).contains(&connections_max) {
+        let message = format!("must be between 1 and {PEER_CONNECTIONS_MAX}");
+        return Err(wrong("peer", "connections_max", message));
+    }
+    let Some(first) = file.listen.first() else {
+        if file.address.is_some() {
+            let message = "give [peer] listen too: nothing listens for siblings".to_owned();
+            return Err(wrong("peer", "address", message));
+        }
+        return Ok(None);
+    };
+    let is_address = |at: &String| {
+        let port = at.rsplit_once(':').filter(|(host, _)| !host.is_empty());
+        port.is_some_and(|(_, port)| port.parse::<u16>().is_ok()) && !at.contains('/')
+    };
+    match &file.address {
+        None if first.ip().is_unspecified() => {
+            let message = format!(
+                "{first} is nothing that siblings can connect to: give HOST:PORT, where they reach \
+                 this appliance"
+            );
+            return Err(wrong("peer", "address", message));
+        }
+        Some(at) if !is_address(at) => {
+            return Err(wrong("peer", "address", format!("\"{at}\" is not HOST:PORT")));
+        }
+        None | Some(_) => {}
+    }
+    let rate_max = file.rate_max.map(|rate| rate.0);
+    Ok(Some(PeerConfig { listen: file.listen, address: file.address, rate_max, connections_max }))
+}
+
+fn check_drives(drives: &DrivesFile) -> Result<(), ConfigError> {
+    if drives.paths.is_empty() || DRIVES_MAX < drives.paths.len() {
+        let message = format!("give 1 to {DRIVES_MAX} directories, each formatted before");
+        return Err(wrong("drives", "paths", message));
+    }
+    if !(1..=256).contains(&drives.depth) {
+        return Err(wrong("drives", "depth", "must be between 1 and 256".to_owned()));
+    }
+    Ok(())
+}
+
+fn url(scheme: &str, at: SocketAddr) -> String {
+    let host = match at.ip() {
+        IpAddr::V4(ip) => ip.to_string(),
+        IpAddr::V6(ip) => format!("[{ip}]"),
+    };
+    format!("{scheme}://{host}:{}", at.port())
+}

@@ -2,6 +2,8 @@
 //! drive, with its requests logged.
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the failure")]
 
+mod film;
+
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
@@ -12,19 +14,15 @@ use appliance::ablation::Ablation;
 use appliance::counters::ServeCounters;
 use appliance::event_loop::{self, Setup};
 use appliance::listen::Listener;
-use appliance::mailbox::{Letter, Sender, mailbox};
-use appliance::{clock, request_log};
-use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
-use model::extent::{DriveIndex, Extent, FileName};
-use model::id::{Generation, ObjectId};
-use model::manifest::{AssetVersion, File, Manifest, TokenKey};
-use model::units::{BitsPerSecond, Bytes, Nanos, UnixSeconds};
-use playback::token::{Grant, Scope, Session, SigningInput, assemble};
+use appliance::mailbox::{Letter, mailbox};
+use appliance::request_log;
+use film::publish;
+use model::units::{BitsPerSecond, Bytes, Nanos};
 use rustls::pki_types::{PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use tls::Acceptor;
 use uring::allocations;
-use worker::{Config, IncidentBounds, PaceConfig, Update};
+use worker::{Config, IncidentBounds, PaceConfig};
 
 #[global_allocator]
 static ALLOCATOR: allocations::Counting = allocations::Counting;
@@ -85,38 +83,6 @@ impl Client {
     }
 }
 
-/// Publishes the object as `film-1/v.mp4`; the path with a token for it.
-fn publish(sender: &Sender) -> String {
-    let key = Ed25519KeyPair::from_seed_unchecked(&[7; 32]).unwrap();
-    let object = ObjectId([1; 32]);
-    let file = File { object, len: Bytes::of(LEN), content_type: "video/mp4".to_owned() };
-    let version = AssetVersion {
-        id: "film-1".parse().unwrap(),
-        asset: "film".parse().unwrap(),
-        sources: vec![],
-        modified: UnixSeconds(784_111_777),
-        pace: None,
-        files: [("v.mp4".to_owned(), file)].into(),
-    };
-    let public_key = key.public_key().as_ref().try_into().unwrap();
-    sender.send(Letter::Update(Update::Manifest(Arc::new(Manifest {
-        appliance: "a1".parse().unwrap(),
-        generation: Generation(1),
-        token_keys: vec![TokenKey { kid: "k1".to_owned(), public_key }],
-        trust: model::manifest::Trust::default(),
-        versions: vec![Arc::new(version)],
-    }))));
-    let file = FileName("o".into());
-    let extent = Extent { drive: DriveIndex(0), file, offset: Bytes(0), len: Bytes::of(LEN) };
-    sender.send(Letter::Update(Update::Published { object, extent, small: None }));
-    let expires = UnixSeconds(clock::wall().0 + 1000);
-    let scope = Scope::whole("film-1").unwrap();
-    let grant = Grant { session: Session::of_random([9; 12]), expires, scope };
-    let input = SigningInput::new("k1", grant);
-    let signature = key.sign(input.as_bytes()).as_ref().try_into().unwrap();
-    format!("/t/{}/film-1/v.mp4", assemble("k1", grant, &signature))
-}
-
 #[test]
 fn a_warm_worker_allocates_nothing_per_request() {
     let directory = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
@@ -151,7 +117,7 @@ fn a_warm_worker_allocates_nothing_per_request() {
         ring_is_made: allocations::count_this_thread,
     };
     let thread = std::thread::spawn(move || event_loop::run(setup));
-    let path = publish(&sender);
+    let path = publish(&sender, LEN);
     sender.send(Letter::Listen(vec![Listener { socket: socket.into(), secure: true }]));
 
     let client = || {

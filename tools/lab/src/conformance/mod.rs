@@ -13,12 +13,12 @@ mod table;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use serde::Serialize;
 use tracing::info;
 
 use crate::compare::peer::Peer;
-use crate::odd::{probe, served};
+use crate::odd::{Changed, probe, served, tell};
 use table::rows;
 
 /// `nearcast-lab conformance`
@@ -50,13 +50,6 @@ struct Report {
     departures: usize,
     /// Where it answered otherwise than the table says: the table has to be looked at again.
     changed: Vec<Changed>,
-}
-
-#[derive(Serialize)]
-struct Changed {
-    name: String,
-    table: String,
-    got: String,
 }
 
 /// For an answer to come.
@@ -93,13 +86,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     };
     let wrong = report.changed.len();
     info!(rows = report.rows, differences = report.differences, changed = wrong, "asked");
-    crate::print(&if args.json {
-        serde_json::to_string(&report)?
-    } else {
-        serde_json::to_string_pretty(&report)?
-    })?;
-    ensure!(wrong == 0, "{wrong} answers are not those of the table");
-    Ok(())
+    tell(&report, wrong, args.json)
 }
 
 #[cfg(test)]

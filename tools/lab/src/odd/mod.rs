@@ -50,11 +50,12 @@ struct Report {
     changed: Vec<Changed>,
 }
 
+/// An answer that is not the table's.
 #[derive(Serialize)]
-struct Changed {
-    name: String,
-    table: String,
-    got: String,
+pub(crate) struct Changed {
+    pub(crate) name: String,
+    pub(crate) table: String,
+    pub(crate) got: String,
 }
 
 /// For an answer to come. A server that says nothing for so long waits for more.
@@ -84,10 +85,15 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let wrong = changed.len();
     let peer = args.peer.clone();
     let report = Report { peer, version, cases: cases.len(), differences, changed };
-    crate::print(&if args.json {
-        serde_json::to_string(&report)?
+    tell(&report, wrong, args.json)
+}
+
+/// Prints a report on a table; an error if `wrong` answers are not the table's.
+pub(crate) fn tell(report: &impl Serialize, wrong: usize, json: bool) -> Result<()> {
+    crate::print(&if json {
+        serde_json::to_string(report)?
     } else {
-        serde_json::to_string_pretty(&report)?
+        serde_json::to_string_pretty(report)?
     })?;
     ensure!(wrong == 0, "{wrong} answers are not those of the table");
     Ok(())

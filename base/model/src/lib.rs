@@ -10,6 +10,7 @@
 //! handle       names for what the kernel or a pool holds
 //! inventory    what an appliance holds (actual), as deltas
 //! topology     sites, their prefixes, and their appliances
+//! tcp          what the kernel tells of a connection
 //! view         the fleet at one moment, as placement and steering see it
 //! rendezvous   the weighted draw by which many agree without talking
 //! limits       the bounds that every room shares
@@ -26,6 +27,7 @@ pub mod manifest;
 pub mod object;
 pub mod path;
 pub mod rendezvous;
+pub mod tcp;
 pub mod topology;
 pub mod units;
 pub mod view;

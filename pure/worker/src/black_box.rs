@@ -14,6 +14,7 @@ use std::fmt::Write as _;
 
 use model::extent::DriveIndex;
 use model::id::ObjectId;
+use model::tcp::TcpSample;
 use model::units::{BitsPerSecond, Bytes, Instant, Nanos, UnixSeconds};
 
 /// Events that are kept of a response: those of its last ten or so chunks.
@@ -32,25 +33,6 @@ pub struct IncidentBounds {
     pub drive_wait: Nanos,
     /// The client took it at a lower rate than this, while we waited for nobody else.
     pub client_rate: BitsPerSecond,
-}
-
-/// What TCP knows of a connection at one moment (`struct tcp_info` of Linux).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TcpSample {
-    /// Smoothed round trip.
-    pub rtt: Nanos,
-    /// Congestion window, in segments.
-    pub window: u32,
-    /// Segments on their way.
-    pub unacked: u32,
-    /// Segments sent again, since the connection began.
-    pub retransmitted: u32,
-    /// Bytes that wait in the socket, not sent yet.
-    pub unsent: Bytes,
-    /// At which rate the other side received lately.
-    pub delivery: BitsPerSecond,
-    /// How long the other side's window was shut, since the connection began.
-    pub shut: Nanos,
 }
 
 /// Something that happened to a response.

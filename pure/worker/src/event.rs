@@ -6,9 +6,8 @@ use model::extent::{DriveIndex, Extent};
 use model::handle::{BufferId, ConnectionId, FileSlot};
 use model::id::ObjectId;
 use model::manifest::Manifest;
+use model::tcp::TcpSample;
 use model::units::{Bytes, Instant, UnixSeconds};
-
-use crate::black_box::TcpSample;
 
 /// The time, as both clocks tell it. The wall clock may step; only dates and token expiry use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

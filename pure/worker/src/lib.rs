@@ -37,7 +37,7 @@ mod wheel;
 mod worker;
 
 pub use action::{Action, Body, Ending};
-pub use black_box::{Happened, INCIDENT_MAGIC, Incident, IncidentBounds, Reason, TcpSample, Waits};
+pub use black_box::{Happened, INCIDENT_MAGIC, Incident, IncidentBounds, Reason, Waits};
 pub use counters::{Counters, LATE_MICROS};
 pub use event::{Event, Fault, Now, Update};
 pub use pace::{PaceConfig, PaceMode};

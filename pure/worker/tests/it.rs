@@ -9,12 +9,13 @@ use model::extent::{DriveIndex, Extent, FileName};
 use model::handle::{BufferId, ConnectionId, FileSlot};
 use model::id::{Generation, ObjectId};
 use model::manifest::{AssetVersion, File, Manifest, TokenKey};
+use model::tcp::TcpSample;
 use model::units::{BitsPerSecond, Bytes, Instant, Nanos, UnixSeconds};
 use playback::token::{Grant, Scope, Session, SigningInput, assemble};
 use proptest::prelude::*;
 use worker::{
     Action, Body, Config, Ending, Event, Fault, Incident, IncidentBounds, Now, PaceConfig, Reason,
-    TcpSample, Update, Worker,
+    Update, Worker,
 };
 
 #[path = "it/hot.rs"]

@@ -18,10 +18,11 @@ use model::extent::DriveIndex;
 use model::handle::{ConnectionId, FileSlot};
 use model::id::ObjectId;
 use model::object::block_len;
+use model::tcp::TcpSample;
 use model::units::{BitsPerSecond, Bytes, Instant, Nanos};
 use tls::{Acceptor, Progress, Session};
 use uring::{Completion, Errno, Ring, Token, Wait};
-use worker::{Action, Body, Config, Ending, Event, Fault, TcpSample, Worker};
+use worker::{Action, Body, Config, Ending, Event, Fault, Worker};
 
 use crate::ablation::{Ablation, Sending};
 use crate::clock::{self, Clock};
@@ -264,7 +265,8 @@ impl EventLoop {
                 Follow::Look(connection) => {
                     let Some(socket) = self.socket(connection) else { continue };
                     // Nothing is known of a socket that cannot be asked: nothing was lost.
-                    let resent = uring::resent(socket.fd.as_fd()).unwrap_or(0);
+                    let sample = uring::tcp_info(socket.fd.as_fd()).unwrap_or_default();
+                    let resent = sample.retransmitted.into();
                     let looked = Event::Looked { connection, resent };
                     self.worker.handle(self.clock.now(), looked);
                 }
@@ -626,10 +628,7 @@ impl EventLoop {
             return;
         }
         socket.tcp_at = Some(now);
-        if let Some(info) = uring::tcp_info(socket.fd.as_fd()) {
-            let uring::TcpInfo { rtt, window, unacked, retransmitted, unsent, delivery, shut } =
-                info;
-            let sample = TcpSample { rtt, window, unacked, retransmitted, unsent, delivery, shut };
+        if let Some(sample) = uring::tcp_info(socket.fd.as_fd()) {
             self.follow.push_back(Follow::Tcp(id, sample));
         }
     }

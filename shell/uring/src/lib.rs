@@ -3,9 +3,8 @@
 //! ```text
 //! Ring     operations in, typed completions out; owns what the kernel reads or writes meanwhile
 //! Arena    the registered buffers that drives read into
-//! tcp_info what TCP knows of a connection
+//! socket   what no safe library asks of a socket: what TCP knows, and to keep to a rate
 //! allocations    a counting allocator, for tests
-//! socket   options that no safe library knows
 //! ```
 //!
 //! The kernel may touch memory until an operation completes. So the ring owns that memory: buffers
@@ -16,8 +15,6 @@ pub mod allocations;
 mod arena;
 mod ring;
 mod socket;
-mod tcp;
 
 pub use ring::{Completion, Config, Errno, Ring, RingError, Token, Wait};
-pub use socket::{limit_rate, resent};
-pub use tcp::{TcpInfo, tcp_info};
+pub use socket::{limit_rate, tcp_info};

@@ -1,10 +1,11 @@
 //! What is asked of a socket that no safe library asks.
 
 use std::io;
-use std::mem::{MaybeUninit, size_of};
+use std::mem::size_of;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use model::units::BitsPerSecond;
+use model::tcp::TcpSample;
+use model::units::{BitsPerSecond, Bytes, Nanos};
 
 /// Has the kernel send no faster than `rate` on this socket (SO_MAX_PACING_RATE, socket(7)): with
 /// the qdisc fq, or by TCP's own timers where there is none. None takes the limit away.
@@ -20,32 +21,51 @@ pub fn limit_rate(socket: BorrowedFd<'_>, rate: Option<BitsPerSecond>) -> io::Re
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Packets that TCP has sent again on this connection (`tcpi_total_retrans` of TCP_INFO).
-pub fn resent(socket: BorrowedFd<'_>) -> io::Result<u64> {
-    let mut info = MaybeUninit::<libc::tcp_info>::zeroed();
-    let mut len = u32::try_from(size_of::<libc::tcp_info>()).expect("some hundred bytes");
-    // SAFETY: the kernel writes at most `len` bytes, which is the size of what it is given; the
-    // descriptor is borrowed, so it is open.
+/// As much of `struct tcp_info` as is read: up to and with `tcpi_rwnd_limited` (Linux 4.10).
+const TCP_INFO_LEN: usize = 184;
+
+/// Asks the kernel; none where it knows less, as of a socket that is no TCP.
+pub fn tcp_info(socket: BorrowedFd<'_>) -> Option<TcpSample> {
+    let mut raw = [0_u8; TCP_INFO_LEN];
+    let mut len = libc::socklen_t::try_from(TCP_INFO_LEN).expect("a small number");
+    // SAFETY: the kernel writes at most `len` bytes to `raw`, which has as many, and the number to
+    // `len`; both live until the call is over.
     let result = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
             libc::IPPROTO_TCP,
             libc::TCP_INFO,
-            info.as_mut_ptr().cast(),
+            raw.as_mut_ptr().cast(),
             &raw mut len,
         )
     };
-    if result != 0 {
-        return Err(io::Error::last_os_error());
+    if result != 0 || usize::try_from(len).ok()? < TCP_INFO_LEN {
+        return None;
     }
-    // SAFETY: integers alone, all zero where the kernel wrote less.
-    let info = unsafe { info.assume_init() };
-    Ok(u64::from(info.tcpi_total_retrans))
+    let word = |at: usize| {
+        let bytes = raw[at..at + 4].try_into().expect("four bytes");
+        u32::from_ne_bytes(bytes)
+    };
+    let long = |at: usize| {
+        let bytes = raw[at..at + 8].try_into().expect("eight bytes");
+        u64::from_ne_bytes(bytes)
+    };
+    let micros = |count: u64| Nanos(count.saturating_mul(1000));
+    Some(TcpSample {
+        rtt: micros(word(68).into()),
+        window: word(80),
+        unacked: word(24),
+        retransmitted: word(100),
+        unsent: Bytes(word(144).into()),
+        delivery: BitsPerSecond(long(160).saturating_mul(8)),
+        shut: micros(long(176)),
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Write;
     use std::net::{TcpListener, TcpStream};
     use std::os::fd::AsFd;
 
@@ -56,9 +76,24 @@ mod tests {
         for rate in [Some(BitsPerSecond(20_000_000)), None, Some(BitsPerSecond(0))] {
             limit_rate(client.as_fd(), rate).unwrap();
         }
-        assert_eq!(resent(client.as_fd()).unwrap(), 0);
         let file = std::fs::File::open("/dev/null").unwrap();
-        assert!(resent(file.as_fd()).is_err(), "no socket");
+        assert_eq!(tcp_info(file.as_fd()), None, "no socket");
         assert!(limit_rate(file.as_fd(), None).is_err(), "no socket");
+    }
+
+    #[test]
+    fn a_client_that_does_not_read_is_seen() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut socket, _) = listener.accept().unwrap();
+        let before = tcp_info(socket.as_fd()).unwrap();
+        assert_eq!((before.unacked, before.unsent, before.retransmitted), (0, Bytes(0), 0));
+        assert!(Nanos(0) < before.rtt && before.rtt < Nanos::seconds(1), "{before:?}");
+        assert!((1..1000).contains(&before.window), "{before:?}");
+        socket.set_nonblocking(true).unwrap();
+        while socket.write(&[0; 65_536]).is_ok() {}
+        let after = tcp_info(socket.as_fd()).unwrap();
+        assert!(Bytes(100_000) < after.unsent, "{after:?}");
+        assert_eq!(tcp_info(io::stdin().as_fd()), None);
     }
 }

@@ -1,5 +1,6 @@
 //! Names and ids. A name is chosen by people, an id is computed or drawn once.
 
+use std::cmp::Ordering;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -65,8 +66,22 @@ macro_rules! name {
 macro_rules! id {
     ($(#[$doc:meta])* $type:ident, $len:literal) => {
         $(#[$doc])*
-        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[derive(Clone, Copy, PartialEq, Eq, Hash)]
         pub struct $type(pub [u8; $len]);
+
+        impl Ord for $type {
+            /// The order of the bytes. The first eight nearly always decide, in one comparison.
+            fn cmp(&self, other: &Self) -> Ordering {
+                let head = |id: &Self| id.0.first_chunk().map(|head| u64::from_be_bytes(*head));
+                head(self).cmp(&head(other)).then_with(|| self.0.cmp(&other.0))
+            }
+        }
+
+        impl PartialOrd for $type {
+            fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+                Some(self.cmp(other))
+            }
+        }
 
         impl FromStr for $type {
             type Err = IdError;
@@ -176,6 +191,16 @@ mod tests {
         }
         for bad in ["", "A", "-a", ".a", "a/b", "a..b", "a b", "é", &"x".repeat(64)] {
             assert!(bad.parse::<SiteId>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn ids_are_in_the_order_of_their_bytes() {
+        for at in 0..32 {
+            let [mut low, mut high] = [ObjectId([7; 32]); 2];
+            (low.0[at], high.0[at]) = (3, 200);
+            low.0[at + 1..].fill(255);
+            assert!(low < high && high > low && low.cmp(&low).is_eq(), "byte {at}");
         }
     }
 

@@ -1,5 +1,7 @@
 //! One request head out of the bytes received so far.
 
+use std::mem::MaybeUninit;
+
 use crate::response::Status;
 
 /// Most header fields of one request. Players send about a dozen.
@@ -129,9 +131,9 @@ pub enum RequestError {
 
 /// Parses the first request head in `bytes`, which may hold more.
 pub fn parse(bytes: &[u8]) -> Result<Parsed<'_>, RequestError> {
-    let mut storage = [httparse::EMPTY_HEADER; FIELDS_MAX];
-    let mut head = httparse::Request::new(&mut storage);
-    let len = match head.parse(bytes) {
+    let mut storage = [const { MaybeUninit::uninit() }; FIELDS_MAX];
+    let mut head = httparse::Request::new(&mut []);
+    let len = match head.parse_with_uninit_headers(bytes, &mut storage) {
         Ok(httparse::Status::Complete(len)) => len,
         Ok(httparse::Status::Partial) => return Ok(Parsed::Partial),
         Err(httparse::Error::TooManyHeaders) => return Err(RequestError::TooLarge),

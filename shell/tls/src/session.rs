@@ -6,7 +6,7 @@ use rustls::{ConnectionTrafficSecrets, ExtractedSecrets};
 use seal::{ContentType, Direction, HEADER_LEN, Incoming, PLAINTEXT_MAX, TAIL_LEN};
 
 use crate::TlsError;
-use crate::aead::Key;
+use crate::aead::{self, Key};
 
 /// A key update as it goes over the wire: type 24, length 1, and whether the peer shall update too.
 const KEY_UPDATE: u8 = 24;
@@ -92,8 +92,10 @@ impl Session {
                 self.tx.direction.take(count).expect("a fresh key takes one batch")
             }
         };
-        let records = parts.iter().flat_map(|part| part.chunks(self.record_len));
-        for (sequence, plain) in (first..).zip(records) {
+        let mut records = parts.iter().flat_map(|part| part.chunks(self.record_len)).peekable();
+        for sequence in first.. {
+            let Some(plain) = records.next() else { break };
+            records.peek().into_iter().for_each(|next| aead::prefetch(next));
             let end = at + HEADER_LEN + plain.len() + TAIL_LEN;
             self.tx.key.seal(sequence, ContentType::ApplicationData, plain, &mut out[at..end]);
             at = end;

@@ -130,6 +130,8 @@ struct EventLoop {
     /// first. The last to come is the next, since with more of them than there is time for, it is
     /// better that some are not kept waiting than that all are; the worker lets go of the first.
     hellos: VecDeque<ConnectionId>,
+    /// Connections of which more is to be received than was: one receive each in the next turn.
+    again: Vec<ConnectionId>,
     /// Sealed records on their way to the kernel; hot.
     scratch: Vec<u8>,
     incoming: Vec<u8>,
@@ -175,6 +177,7 @@ impl EventLoop {
             report: setup.report,
             follow: VecDeque::new(),
             hellos: VecDeque::new(),
+            again: Vec::new(),
             scratch: vec![0; scratch_len],
             incoming: vec![0; RECEIVE_LEN],
             plain: Vec::with_capacity(RECEIVE_LEN),
@@ -189,14 +192,17 @@ impl EventLoop {
     }
 
     fn run(&mut self) -> Result<(), uring::RingError> {
-        self.ring.poll_readable(self.mailbox.bell(), BELL);
+        self.ring.watch(self.mailbox.bell(), BELL);
         let mut completions = Vec::with_capacity(COMPLETIONS_MAX);
+        let mut again = Vec::new();
         while !self.worker.is_stopped() {
             let wait = self.worker.deadline().since(self.clock.now().instant);
-            let hurry = !self.hellos.is_empty();
+            let hurry = !self.hellos.is_empty() || !self.again.is_empty();
             let wait = if hurry { Wait::No } else { Wait::For(wait.max(Nanos(1))) };
             self.ring.turn(wait, COMPLETIONS_MAX, &mut completions)?;
             let busy = usize::from(!completions.is_empty());
+            std::mem::swap(&mut again, &mut self.again);
+            again.drain(..).for_each(|id| self.take_in_if_wanted(id));
             for completion in completions.drain(..) {
                 self.completed(completion);
             }
@@ -236,8 +242,10 @@ impl EventLoop {
     fn completed(&mut self, completion: Completion) {
         match completion {
             Completion::Accepted { token, socket, more } => self.accepted(token, socket, more),
-            Completion::Readable { token: BELL } => self.letters(),
-            Completion::Readable { token } => self.readable(connection(token)),
+            Completion::Readable { token: BELL, more, .. } => self.letters(more),
+            Completion::Readable { token, ended, more } => {
+                self.readable(connection(token), ended, more);
+            }
             Completion::Sent { token, data, result } => self.sent(connection(token), data, result),
             Completion::Opened { slot, result, .. } => {
                 self.event(Event::Opened { slot, result: result.map_err(fault) });
@@ -347,7 +355,7 @@ impl EventLoop {
         if plain {
             self.event(Event::Established { connection: id });
         } else {
-            self.poll_socket(id);
+            self.await_content(id);
         }
     }
 
@@ -365,11 +373,17 @@ impl EventLoop {
         id
     }
 
-    fn poll_socket(&mut self, id: ConnectionId) {
+    /// What has come, or the next that comes, is to be received.
+    fn await_content(&mut self, id: ConnectionId) {
         let Some(socket) = socket_of(&mut self.sockets, id) else { return };
-        if !socket.polling && !socket.closing {
-            socket.polling = true;
-            self.ring.poll_readable(socket.fd.as_fd(), name(id));
+        if socket.closing {
+            return;
+        }
+        socket.wanted = true;
+        if socket.ready {
+            self.again.push(id);
+        } else if socket.watch.is_none() {
+            socket.watch = Some(self.ring.watch(socket.fd.as_fd(), name(id)));
         }
     }
 
@@ -381,15 +395,27 @@ impl EventLoop {
         } else if socket.peer_closed {
             self.follow.push_back(Follow::Ended(id));
         } else {
-            self.poll_socket(id);
+            self.await_content(id);
         }
     }
 
-    fn readable(&mut self, id: ConnectionId) {
+    fn readable(&mut self, id: ConnectionId, ended: bool, more: bool) {
         let Some(socket) = socket_of(&mut self.sockets, id) else { return };
-        socket.polling = false;
+        socket.ready = true;
+        socket.ended |= ended;
+        if !more {
+            socket.watch = None;
+        }
         if socket.closing {
             self.forget_if_idle(id);
+        } else {
+            self.take_in_if_wanted(id);
+        }
+    }
+
+    fn take_in_if_wanted(&mut self, id: ConnectionId) {
+        let Some(socket) = socket_of(&mut self.sockets, id) else { return };
+        if socket.closing || !std::mem::replace(&mut socket.wanted, false) {
             return;
         }
         match socket.transport {
@@ -435,7 +461,7 @@ impl EventLoop {
         socket.busy = true;
         let len = match socket.receive(&mut self.incoming) {
             Incoming::Bytes(len) => len,
-            Incoming::Nothing => return self.poll_socket(id),
+            Incoming::Nothing => return self.await_content(id),
             Incoming::End => return self.event(Event::Ended { connection: id }),
         };
         match &mut socket.transport {
@@ -460,7 +486,7 @@ impl EventLoop {
         match progress {
             Ok(Progress::Pending(handshake)) if delivered => {
                 socket.transport = Transport::Handshake(Some(handshake));
-                self.poll_socket(id);
+                self.await_content(id);
             }
             Ok(Progress::Done { mut session, early, rest }) if delivered => {
                 session.shorten_records(self.ablation.record_len);
@@ -533,7 +559,7 @@ impl EventLoop {
                 } else if opened.closed {
                     self.event(Event::Ended { connection: id });
                 } else {
-                    self.poll_socket(id);
+                    self.await_content(id);
                 }
             }
         }
@@ -647,6 +673,9 @@ impl EventLoop {
     fn close(&mut self, id: ConnectionId, ending: Ending) {
         let Some(socket) = socket_of(&mut self.sockets, id) else { return };
         socket.shut(ending, &mut self.scratch);
+        if let Some(watch) = socket.watch {
+            self.ring.unwatch(watch);
+        }
         self.forget_if_idle(id);
     }
 
@@ -658,7 +687,7 @@ impl EventLoop {
         }
     }
 
-    fn letters(&mut self) {
+    fn letters(&mut self, watched: bool) {
         self.mailbox.silence();
         while let Some(letter) = self.mailbox.take() {
             match letter {
@@ -668,7 +697,9 @@ impl EventLoop {
                 Letter::Stop(within) => self.stop(within),
             }
         }
-        self.ring.poll_readable(self.mailbox.bell(), BELL);
+        if !watched {
+            self.ring.watch(self.mailbox.bell(), BELL);
+        }
     }
 
     fn listen(&mut self, listeners: Vec<Listener>) {

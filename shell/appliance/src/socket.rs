@@ -8,6 +8,7 @@ use model::units::Instant;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown};
 use tls::{Handshake, Session};
+use uring::Watch;
 use worker::Ending;
 
 /// One connection's shell.
@@ -24,8 +25,14 @@ pub(crate) struct Socket {
     pub(crate) early: Vec<u8>,
     /// The peer said that it will send no more; the worker hears of it when it asks for content.
     pub(crate) peer_closed: bool,
-    /// The ring polls it.
-    pub(crate) polling: bool,
+    /// How the ring watches it, while it does.
+    pub(crate) watch: Option<Watch>,
+    /// Something came that was not received yet.
+    pub(crate) ready: bool,
+    /// The last of it came: each receive has something to say from now on.
+    pub(crate) ended: bool,
+    /// What comes is to be received.
+    pub(crate) wanted: bool,
     /// The ring sends on it.
     pub(crate) sending: bool,
     /// Something came or went since the last look (`Socket::look`).
@@ -66,7 +73,10 @@ impl Socket {
             rest: Vec::new(),
             early: Vec::new(),
             peer_closed: false,
-            polling: false,
+            watch: None,
+            ready: false,
+            ended: false,
+            wanted: false,
             sending: false,
             busy: true,
             closing: false,
@@ -83,10 +93,14 @@ impl Socket {
     }
 
     /// Receives what is there, without waiting.
-    pub(crate) fn receive(&self, buffer: &mut [u8]) -> Incoming {
-        match rustix::net::recv(&self.fd, buffer, RecvFlags::DONTWAIT) {
+    pub(crate) fn receive(&mut self, buffer: &mut [u8]) -> Incoming {
+        self.ready = self.ended;
+        match rustix::net::recv(&self.fd, &mut *buffer, RecvFlags::DONTWAIT) {
             Ok((0, _)) => Incoming::End,
-            Ok((len, _)) => Incoming::Bytes(len),
+            Ok((len, _)) => {
+                self.ready |= len == buffer.len();
+                Incoming::Bytes(len)
+            }
             Err(Errno::AGAIN | Errno::INTR) => Incoming::Nothing,
             Err(_) => Incoming::End,
         }
@@ -127,14 +141,14 @@ impl Socket {
                 let _ = rustix::net::sockopt::set_socket_linger(&self.fd, now);
             }
         }
-        if self.polling || self.sending {
+        if self.sending {
             let _ = rustix::net::shutdown(&self.fd, Shutdown::Both);
         }
     }
 
     /// True when nothing of the kernel's refers to it any more.
     pub(crate) fn is_idle(&self) -> bool {
-        !self.polling && !self.sending
+        self.watch.is_none() && !self.sending
     }
 }
 

@@ -4,7 +4,7 @@
 mod film;
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -257,6 +257,44 @@ fn many_connections_with_pipelined_requests_get_every_byte() {
     clients.into_iter().for_each(|client| client.join().unwrap());
     assert_eq!(served.counters.responses_2xx.load(Ordering::Relaxed), 240);
     Arc::into_inner(served).unwrap().stop();
+}
+
+#[test]
+fn more_requests_than_one_receive_takes_and_a_goodbye_are_all_seen() {
+    const COUNT: usize = 600;
+    let served = serve();
+    let all: String = (0..COUNT).map(|i| served.request(i, i + 1)).collect();
+    assert!(2 * 32 * 1024 < all.len(), "three receives, at least");
+    for (secure, goodbye) in [(true, true), (false, true), (true, false), (false, false)] {
+        let mut tls = served.connect();
+        let mut plain = TcpStream::connect(served.plain).unwrap();
+        plain.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        tls.sock.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        let stream: &mut dyn Read = if secure {
+            tls.write_all(all.as_bytes()).unwrap();
+            if goodbye {
+                tls.conn.send_close_notify();
+                tls.flush().unwrap();
+                tls.sock.shutdown(Shutdown::Write).unwrap();
+            }
+            &mut tls
+        } else {
+            plain.write_all(all.as_bytes()).unwrap();
+            if goodbye {
+                plain.shutdown(Shutdown::Write).unwrap();
+            }
+            &mut plain
+        };
+        for i in 0..COUNT {
+            let (_, body) = response(stream, 2);
+            assert!(body == served.content[i..i + 2], "wrong bytes in answer {i}");
+        }
+        if goodbye {
+            let rest = stream.read(&mut [0]).unwrap();
+            assert_eq!(rest, 0, "the connection ends when both have said goodbye");
+        }
+    }
+    served.stop();
 }
 
 #[test]

@@ -16,5 +16,5 @@ mod arena;
 mod ring;
 mod socket;
 
-pub use ring::{Completion, Config, Errno, Ring, RingError, Token, Wait};
+pub use ring::{Completion, Config, Errno, Ring, RingError, Token, Wait, Watch};
 pub use socket::{limit_rate, tcp_info};

@@ -66,6 +66,10 @@ pub enum Wait {
     For(Nanos),
 }
 
+/// A watch that goes on, to end it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Watch(u64);
+
 /// An operation that ended.
 #[derive(Debug)]
 pub enum Completion {
@@ -78,10 +82,14 @@ pub enum Completion {
         /// More may come without asking again.
         more: bool,
     },
-    /// There is something to read, or the other side is gone: read to learn which.
+    /// Something came to a socket that is watched.
     Readable {
         /// Name of the operation.
         token: Token,
+        /// The other side will send no more, or the watch is over: no later completion says so.
+        ended: bool,
+        /// The watch goes on.
+        more: bool,
     },
     /// All of the data was taken by the kernel, or the connection failed.
     Sent {
@@ -122,7 +130,8 @@ pub enum Completion {
 enum Kept {
     Vacant { next: usize },
     Accept { token: Token },
-    Poll { token: Token },
+    Watch { token: Token },
+    Unwatch,
     Send { token: Token, data: Vec<u8>, len: u32 },
     Open { token: Token, slot: FileSlot, _name: CString },
     Read { token: Token, buffer: BufferId },
@@ -178,11 +187,20 @@ impl Ring {
         self.start(Kept::Accept { token }, entry);
     }
 
-    /// Reports once that `socket` can be read from or is gone.
-    pub fn poll_readable(&mut self, socket: BorrowedFd<'_>, token: Token) {
-        let flags = u32::from(libc::POLLIN.unsigned_abs() | libc::POLLRDHUP.unsigned_abs());
-        let entry = opcode::PollAdd::new(Fd(socket.as_raw_fd()), flags).build();
-        self.start(Kept::Poll { token }, entry);
+    /// Reports whenever something comes to `socket`, once for all that came before a turn. What was
+    /// reported is not reported again: who does not read all must remember that there is more.
+    /// Cheaper than to ask again for each request (measured: 2 % of one for 64 KiB).
+    pub fn watch(&mut self, socket: BorrowedFd<'_>, token: Token) -> Watch {
+        let flags = libc::POLLIN | libc::POLLRDHUP;
+        let flags = u32::from(flags.unsigned_abs());
+        let entry = opcode::PollAdd::new(Fd(socket.as_raw_fd()), flags).multi(true).build();
+        Watch(self.start(Kept::Watch { token }, entry))
+    }
+
+    /// Ends a watch; its last completion comes in a later turn.
+    pub fn unwatch(&mut self, watch: Watch) {
+        let entry = opcode::AsyncCancel::new(watch.0).build();
+        self.start(Kept::Unwatch, entry);
     }
 
     /// Sends all of `data[part]`, however long the other side takes.
@@ -288,7 +306,8 @@ impl Ring {
         Ok(())
     }
 
-    fn start(&mut self, kept: Kept, entry: squeue::Entry) {
+    /// Its name in the ring.
+    fn start(&mut self, kept: Kept, entry: squeue::Entry) -> u64 {
         let index = if self.vacant == NO_ENTRY {
             self.kept.push(kept);
             self.kept.len() - 1
@@ -301,13 +320,14 @@ impl Ring {
             index
         };
         self.in_flight += 1;
-        let entry = entry.user_data(u64::try_from(index).expect("an index is below 2^64"));
+        let name = u64::try_from(index).expect("an index is below 2^64");
+        let entry = entry.user_data(name);
         loop {
             // SAFETY: what the entry points to is in `kept` or in the arena until it completes;
             // a descriptor that was closed meanwhile is an error to the kernel, no danger.
             let pushed = unsafe { self.ring.submission().push(&entry) };
             if pushed.is_ok() {
-                return;
+                return name;
             }
             // Full: let the kernel take the batch. It does, or has no memory left, which is fatal.
             self.ring.submit().expect("the kernel takes a batch that it has room for");
@@ -319,10 +339,15 @@ impl Ring {
         let more = cqueue::more(entry.flags());
         let result = u32::try_from(entry.result()).map_err(|_| Errno(-entry.result()));
         if more {
-            let Kept::Accept { token } = self.kept[index] else {
-                unreachable!("only accepting goes on");
-            };
-            return Some(Completion::Accepted { token, socket: result.map(own_socket), more });
+            return Some(match self.kept[index] {
+                Kept::Accept { token } => {
+                    Completion::Accepted { token, socket: result.map(own_socket), more }
+                }
+                Kept::Watch { token } => {
+                    Completion::Readable { token, ended: is_end(result), more }
+                }
+                _ => unreachable!("only accepting and watching go on"),
+            });
         }
         let vacant = Kept::Vacant { next: self.vacant };
         let kept = std::mem::replace(&mut self.kept[index], vacant);
@@ -332,7 +357,10 @@ impl Ring {
             Kept::Accept { token } => {
                 Some(Completion::Accepted { token, socket: result.map(own_socket), more })
             }
-            Kept::Poll { token } => Some(Completion::Readable { token }),
+            Kept::Watch { token } => {
+                Some(Completion::Readable { token, ended: is_end(result), more })
+            }
+            Kept::Unwatch => None,
             Kept::Send { token, data, len } => {
                 // A peer that resets half-way leaves a count, not an error.
                 let whole = |sent| if sent == len { Ok(()) } else { Err(Errno(libc::EPIPE)) };
@@ -354,17 +382,24 @@ impl Ring {
 
 /// All that this ring will ever do. A filter of system calls does not see what goes through a ring,
 /// so the kernel is told to refuse the rest: sockets, connections, renames, and registering more.
-fn restrictions() -> [Restriction; 7] {
+fn restrictions() -> [Restriction; 8] {
     let fixed_file = squeue::Flags::FIXED_FILE.bits();
     [
         Restriction::sqe_op(opcode::AcceptMulti::CODE),
         Restriction::sqe_op(opcode::PollAdd::CODE),
+        Restriction::sqe_op(opcode::AsyncCancel::CODE),
         Restriction::sqe_op(opcode::Send::CODE),
         Restriction::sqe_op(opcode::OpenAt::CODE),
         Restriction::sqe_op(opcode::Close::CODE),
         Restriction::sqe_op(opcode::ReadFixed::CODE),
         Restriction::sqe_flags_allowed(fixed_file),
     ]
+}
+
+/// What poll saw means that no more will come.
+fn is_end(seen: Result<u32, Errno>) -> bool {
+    let ends = libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR;
+    seen.is_ok_and(|seen| seen & u32::from(ends.unsigned_abs()) != 0)
 }
 
 fn own_socket(fd: u32) -> OwnedFd {
@@ -446,7 +481,7 @@ mod tests {
     fn a_ring_refuses_what_it_was_not_made_for() {
         let mut ring = ring();
         let entry = opcode::Socket::new(libc::AF_INET, libc::SOCK_STREAM, 0).build();
-        ring.start(Kept::Poll { token: Token(1) }, entry);
+        ring.start(Kept::Watch { token: Token(1) }, entry);
         ring.ring.submit().unwrap();
         let refused = ring.ring.completion().next().unwrap();
         assert_eq!(refused.result(), -libc::EACCES);
@@ -486,9 +521,20 @@ mod tests {
             assert!(more);
             sockets.push(socket.unwrap());
         }
-        ring.poll_readable(sockets[0].as_fd(), Token(7));
+        let watch = ring.watch(sockets[0].as_fd(), Token(7));
+        let seen = |ring: &mut Ring| match next(ring) {
+            Completion::Readable { token: Token(7), ended, more } => (ended, more),
+            other => panic!("{other:?}"),
+        };
         clients[0].write_all(b"hello").unwrap();
-        assert!(matches!(next(&mut ring), Completion::Readable { token: Token(7) }));
+        assert_eq!(seen(&mut ring), (false, true));
+        clients[0].write_all(b"again, though nobody read").unwrap();
+        assert_eq!(seen(&mut ring), (false, true));
+        clients[0].write_all(b"and with the last bytes").unwrap();
+        clients[0].shutdown(std::net::Shutdown::Write).unwrap();
+        while seen(&mut ring) != (true, true) {}
+        ring.unwatch(watch);
+        while seen(&mut ring).1 {}
 
         let long = vec![5; 8 << 20];
         let len = long.len();
@@ -528,12 +574,12 @@ mod tests {
         let (reader, mut writer) = io::pipe().unwrap();
         let mut ring = ring();
         for token in 0..100 {
-            ring.poll_readable(reader.as_fd(), Token(token));
+            ring.watch(reader.as_fd(), Token(token));
         }
         writer.write_all(b"x").unwrap();
         let mut seen: Vec<u64> = (0..100)
             .map(|_| match next(&mut ring) {
-                Completion::Readable { token } => token.0,
+                Completion::Readable { token, .. } => token.0,
                 other => panic!("{other:?}"),
             })
             .collect();

@@ -240,6 +240,9 @@ impl Link<'_> {
             self.interval = asked.clamp(INTERVAL_MIN, INTERVAL_MAX);
         }
         self.renew_ticket_keys();
+        if self.state_file.is_some() {
+            self.shared.set_siblings(wire::convert::siblings_of_reply(&reply));
+        }
         let known = self.shared.generation();
         let Some(state_file) = self.state_file.filter(|_| known.0 < reply.generation) else {
             return Ok(());
@@ -414,6 +417,7 @@ fn drives(shared: &Shared) -> Vec<v1::report::Drive> {
         capacity_bytes: status.capacity.0,
         free_bytes: status.free.0,
         objects: status.objects,
+        hung: false,
     };
     drive_statuses(shared).into_iter().map(drive).collect()
 }

@@ -37,6 +37,9 @@ use crate::request_log::Lines;
 use crate::storage::{self, Storage, StorageHandle};
 use crate::{agent_link, listen, member, metrics, pacing, peer, request_log, source};
 
+/// Files of one drive that a worker opens at a time. Each costs a thread of the kernel while it
+/// lasts; a drive that is slow to open gets no faster with more.
+const OPENS_MAX: usize = 16;
 /// Faults and samples that wait to be looked at. One more is dropped: the drive is known to be bad
 /// by then, and there will be other samples.
 const FAULTS_MAX: usize = 1024;
@@ -191,6 +194,9 @@ fn worker_config(settings: &Settings, hot_blocks: u16) -> worker::Config {
         file_slots: u16::try_from((transfers_max * 2).max(1024)).unwrap_or(u16::MAX),
         drives: settings.drives.len(),
         drive_depth: settings.drive_depth,
+        drive_opens: OPENS_MAX,
+        hang_after: settings.hang_after,
+        reset_after: settings.reset_after,
         head_len_max: settings.head_max.as_usize(),
         request_timeout: settings.request_timeout,
         idle_timeout: settings.idle_timeout,

@@ -15,7 +15,7 @@ use std::time::{Duration, SystemTime};
 use fill::plan::{self, Actual, Fetch};
 use fill::rate::Limiter;
 use model::extent::{DriveIndex, Extent};
-use model::id::{Generation, ObjectId};
+use model::id::{ApplianceId, Generation, ObjectId};
 use model::limits::SMALL_OBJECT_MAX;
 use model::manifest::{Manifest, TokenKey};
 use model::object::BlockHash;
@@ -72,6 +72,8 @@ struct State {
     index: Index,
     inventory: Inventory,
     manifest: Option<Arc<Manifest>>,
+    /// Who else in the site can serve, by what control said last.
+    siblings: Arc<BTreeMap<ApplianceId, Arc<str>>>,
     /// Objects of the manifest and their lengths.
     wanted: BTreeMap<ObjectId, Bytes>,
     progress: Progress,
@@ -222,6 +224,7 @@ impl Shared {
             index: Index::new(),
             inventory: Inventory::new(INVENTORY_CHANGES_MAX),
             manifest: None,
+            siblings: Arc::default(),
             wanted: BTreeMap::new(),
             progress: Progress::default(),
             parts: BTreeMap::new(),
@@ -448,6 +451,16 @@ impl Shared {
         (state.sink)(Update::Manifest(manifest));
         self.changed.notify_all();
         true
+    }
+
+    /// Control says who else in the site can serve.
+    pub(crate) fn set_siblings(&self, siblings: BTreeMap<ApplianceId, Arc<str>>) {
+        let mut state = self.lock();
+        if *state.siblings != siblings {
+            state.siblings = Arc::new(siblings);
+            let siblings = Arc::clone(&state.siblings);
+            (state.sink)(Update::Siblings(siblings));
+        }
     }
 
     pub(crate) fn generation(&self) -> Generation {
@@ -762,6 +775,7 @@ mod tests {
             generation: Generation(generation),
             token_keys: Vec::new(),
             trust: model::manifest::Trust::default(),
+            siblings: std::collections::BTreeMap::new(),
             versions: Vec::new(),
         }
     }

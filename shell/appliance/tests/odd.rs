@@ -155,6 +155,7 @@ fn publish(sender: &Sender) -> Names {
         generation: Generation(1),
         token_keys: vec![TokenKey { kid: "k1".to_owned(), public_key }],
         trust: Trust::default(),
+        siblings: std::collections::BTreeMap::new(),
         versions: vec![
             version("film-1", UnixSeconds(784_111_777)),
             // 2100-01-01: the clock of whoever made it was wrong.

@@ -65,6 +65,7 @@ pub(super) fn check(
         request_timeout: serve.request_timeout.0,
         idle_timeout: serve.idle_timeout.0,
         progress_timeout: serve.progress_timeout.0,
+        reset_after: serve.reset_after.0,
         stop_within: serve.stop_within.0,
         token_leeway: serve.token_leeway.0,
         verify_every: serve.verify_every,
@@ -72,6 +73,7 @@ pub(super) fn check(
         pacing,
         drives: file.drives.paths,
         drive_depth: file.drives.depth,
+        hang_after: file.drives.hang_after.0,
         small_objects_max: file.drives.small_objects_max.0,
         scrub_rate: file.drives.scrub_rate.0,
         hot_memory,
@@ -227,6 +229,11 @@ fn check_drives(drives: &DrivesFile) -> Result<(), ConfigError> {
     }
     if !(1..=256).contains(&drives.depth) {
         return Err(wrong("drives", "depth", "must be between 1 and 256".to_owned()));
+    }
+    if !(Nanos::millis(50)..=Nanos::seconds(10)).contains(&drives.hang_after.0) {
+        let message = "must be between \"50 ms\" and \"10 s\": a drive that is only busy takes tens \
+                       of milliseconds, and a player turns away after some seconds";
+        return Err(wrong("drives", "hang_after", message.to_owned()));
     }
     Ok(())
 }

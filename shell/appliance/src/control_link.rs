@@ -413,11 +413,13 @@ fn drives(shared: &Shared) -> Vec<v1::report::Drive> {
         id: status.id.map(|id| id.to_string()).unwrap_or_default(),
         path: status.path.display().to_string(),
         state: if status.set_aside.is_some() { DriveState::SetAside } else { DriveState::Ok },
-        reason: status.set_aside,
+        hung: status.hangs.is_some(),
+        reason: status.set_aside.or_else(|| {
+            status.hangs.map(|hangs| format!("it has not answered for {} s", hangs.as_seconds()))
+        }),
         capacity_bytes: status.capacity.0,
         free_bytes: status.free.0,
         objects: status.objects,
-        hung: false,
     };
     drive_statuses(shared).into_iter().map(drive).collect()
 }

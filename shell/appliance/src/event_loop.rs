@@ -158,6 +158,7 @@ impl EventLoop {
             buffer_len: Config::BUFFER_LEN,
             file_slots: setup.config.file_slots,
             direct_reads: setup.ablation.direct_reads,
+            blocking_max: u32::try_from(setup.config.owed_max()).unwrap_or(u32::MAX),
         })?;
         let parts = [HEAD_LEN_MAX, Config::BUFFER_LEN.as_usize()];
         let scratch_len = Session::sealed_len_max(parts, setup.ablation.record_len);

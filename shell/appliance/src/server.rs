@@ -17,6 +17,7 @@ use identity::credentials::Credentials;
 use model::extent::DriveIndex;
 use model::id::ObjectId;
 use model::units::{BitsPerSecond, Bytes, Nanos};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CpuSet, sched_setaffinity};
@@ -122,7 +123,7 @@ fn run(settings: &Settings) -> anyhow::Result<()> {
         let all = metric_rows(&storage).into_iter().chain(certificate_rows(&reload)).collect();
         *rows.lock().unwrap_or_else(PoisonError::into_inner) = all;
     };
-    watch(&stop, &faults, &notes, &workers, &storage, &mut each_second, &settings.state)?;
+    watch(&stop, &faults, &notes, (&workers, &counters), &storage, &mut each_second, &settings.state)?;
     tracing::info!("stopping");
     serve_counters.draining.store(true, Ordering::Relaxed);
     let result = stop_workers(workers, settings.stop_within);
@@ -271,7 +272,9 @@ fn start_workers(
 
 /// None if there is no such directory now: storage sets the drive aside and says so.
 fn open_directory(path: &std::path::Path) -> Option<OwnedFd> {
-    std::fs::File::open(path).ok().map(OwnedFd::from)
+    // As a name alone: to open it for reading would wait for a drive that hangs.
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::open(path, flags, Mode::empty()).ok()
 }
 
 fn pin(cpu: Option<usize>) {
@@ -329,7 +332,7 @@ fn give_away(settings: &Settings) -> anyhow::Result<fn()> {
         .with_context(|| format!("cannot make the state directory {}", settings.state.display()))?;
     let certificates = [Some(&settings.certificate), Some(&settings.key)];
     let read = certificates.into_iter().chain([settings.fill_trust.as_ref()]).flatten();
-    let drives = settings.drives.iter().filter(|path| path.is_dir());
+    let drives = settings.drives.iter().filter(|path| open_directory(path).is_some());
     let grants = Grants {
         read_write: drives.chain([&settings.state]).cloned().collect(),
         read: read.cloned().collect(),
@@ -353,7 +356,7 @@ fn watch(
     stop: &AtomicBool,
     faults: &Receiver<Finding>,
     notes: &Receiver<String>,
-    workers: &[WorkerThread],
+    (workers, counters): (&[WorkerThread], &[Arc<ServeCounters>]),
     storage: &StorageHandle,
     each_second: &mut dyn FnMut(),
     state: &std::path::Path,
@@ -363,6 +366,7 @@ fn watch(
     let asked = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(signal_hook::consts::SIGUSR1, asked.clone())
         .context("cannot catch SIGUSR1")?;
+    let mut looked_at = Instant::now();
     while !stop.load(Ordering::Relaxed) {
         match faults.recv_timeout(ROUND) {
             Ok(Finding::Fault(drive, object, fault)) => {
@@ -379,6 +383,10 @@ fn watch(
         if workers.iter().any(|worker| worker.thread.is_finished()) {
             bail!("a worker has ended by itself; see the log above");
         }
+        if ROUND <= looked_at.elapsed() {
+            looked_at = Instant::now();
+            storage.look_at_drives(hung_drives(counters));
+        }
         for note in notes.try_iter() {
             storage.note_error("agent", note);
         }
@@ -388,6 +396,11 @@ fn watch(
         }
     }
     Ok(())
+}
+
+/// A bit for each drive that a worker finds to hang.
+fn hung_drives(counters: &[Arc<ServeCounters>]) -> u64 {
+    counters.iter().fold(0, |all, worker| all | worker.hung_drives.load(Ordering::Relaxed))
 }
 
 /// What a worker could not read is for storage to judge.
@@ -429,12 +442,14 @@ fn metric_rows(storage: &StorageHandle) -> Vec<(String, f64, &'static str)> {
         ("drive_free_bytes", "Free, the reserve taken off.", 0),
         ("drive_objects", "Objects on the drive.", 1),
         ("drive_set_aside", "1 if nothing is read from the drive or written to it.", 2),
+        ("drive_hung", "1 while the drive does not answer what it was asked.", 3),
     ] {
         for drive in &drives {
             let value = match of {
                 0 => drive.free.0,
                 1 => drive.objects,
-                _ => u64::from(drive.set_aside.is_some()),
+                2 => u64::from(drive.set_aside.is_some()),
+                _ => u64::from(drive.hangs.is_some()),
             };
             rows.push((format!("{name}{{drive=\"{}\"}}", drive.index), number(value), help));
         }

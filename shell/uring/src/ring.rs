@@ -26,6 +26,10 @@ pub struct Config {
     pub file_slots: u16,
     /// Whether files are read past the page cache.
     pub direct_reads: bool,
+    /// Most opens and reads at once that may block in the kernel. Each of these has a thread of the
+    /// kernel then, which is made when it is needed; with fewer threads, those that never end would
+    /// keep the others from being tried (the kernel's own limit is four for each CPU).
+    pub blocking_max: u32,
 }
 
 /// The caller's name for an operation; comes back with its completion.
@@ -173,6 +177,10 @@ impl Ring {
         submitter
             .register_files_sparse(u32::from(config.file_slots))
             .map_err(setup("registering file slots (is RLIMIT_NOFILE high enough?)"))?;
+        // The second is for sockets and the like: 0 leaves it as it is.
+        submitter
+            .register_iowq_max_workers(&mut [config.blocking_max.max(1), 0])
+            .map_err(setup("allowing threads for what blocks"))?;
         submitter.register_restrictions(&mut restrictions()).map_err(setup("restricting"))?;
         submitter.register_enable_rings().map_err(setup("enabling"))?;
         let (kept, direct_reads) = (Vec::new(), config.direct_reads);
@@ -442,8 +450,10 @@ mod tests {
     fn ring() -> Ring {
         let buffer_len = Bytes::kib(64);
         let (entries, buffer_count, file_slots) = (8, 4, 4);
-        let direct_reads = true;
-        Ring::new(Config { entries, buffer_count, buffer_len, file_slots, direct_reads }).unwrap()
+        let (direct_reads, blocking_max) = (true, 8);
+        let config =
+            Config { entries, buffer_count, buffer_len, file_slots, direct_reads, blocking_max };
+        Ring::new(config).unwrap()
     }
 
     fn next(ring: &mut Ring) -> Completion {

@@ -88,7 +88,7 @@ fn a_request_is_sent_on_once_and_only_where_somebody_is() {
     let connection = bench.ask(0, &get("v.mp4", ""));
     bench.wait_for_the_hang();
     bench.settle();
-    let mut ask = |bench: &mut Bench, request: &str| {
+    let ask = |bench: &mut Bench, request: &str| {
         bench.take(connection);
         bench.say(connection, request);
         bench.settle();

@@ -121,7 +121,7 @@ impl TestControl {
             generation: Generation(generation),
             token_keys: Vec::new(),
             trust: Trust { revoked: self.revoked.lock().unwrap().clone(), ..Trust::default() },
-            siblings: std::collections::BTreeMap::new(),
+            siblings: BTreeMap::new(),
             versions: versions.into_iter().map(Arc::new).collect(),
         });
     }

@@ -545,11 +545,7 @@ fn span(transfer: &Transfer, keep: bool, most: Bytes) -> Span {
     Span { from, until, read_until }
 }
 /// True if the connection still waits for admission to this drive.
-fn waits_for(
-    connections: &[Option<Box<Connection>>],
-    drive: usize,
-    id: ConnectionId,
-) -> bool {
+fn waits_for(connections: &[Option<Box<Connection>>], drive: usize, id: ConnectionId) -> bool {
     let Some(Some(connection)) = connections.get(id.as_usize()) else { return false };
     let State::Transfer(transfer) = &connection.state else { return false };
     let waits = connection.id == id && transfer.stage == Stage::Admission;

@@ -66,6 +66,8 @@ pub struct Setup {
     pub acceptor: Acceptor,
     /// The drives' directories, in the order of `DriveIndex`; none where one is set aside.
     pub drives: Vec<Option<OwnedFd>>,
+    /// A bit for each drive whose file system may block whoever asks it (`mounts::blocking`).
+    pub blocking: u64,
     /// Letters from other threads.
     pub mailbox: Mailbox,
     /// Where counters go.
@@ -121,6 +123,7 @@ struct EventLoop {
     listeners: Vec<Listener>,
     acceptor: Acceptor,
     drives: Vec<Option<OwnedFd>>,
+    blocking: u64,
     mailbox: Mailbox,
     counters: Arc<ServeCounters>,
     log: Option<Lines>,
@@ -172,6 +175,7 @@ impl EventLoop {
             listeners: Vec::new(),
             acceptor: setup.acceptor,
             drives: setup.drives,
+            blocking: setup.blocking,
             mailbox: setup.mailbox,
             counters: setup.counters,
             log: setup.log,
@@ -668,7 +672,8 @@ impl EventLoop {
             self.follow.push_back(Follow::NotOpened(slot));
             return;
         };
-        self.ring.open(directory.as_fd(), name, slot, Token(u64::from(slot.0)));
+        let blocks = self.blocking >> drive.0 & 1 == 1;
+        self.ring.open(directory.as_fd(), name, (slot, blocks), Token(u64::from(slot.0)));
     }
 
     fn close(&mut self, id: ConnectionId, ending: Ending) {

@@ -36,7 +36,7 @@ use crate::listen::Listener;
 use crate::mailbox::{Letter, Sender, mailbox};
 use crate::request_log::Lines;
 use crate::storage::{self, Storage, StorageHandle};
-use crate::{agent_link, listen, member, metrics, pacing, peer, request_log, source};
+use crate::{agent_link, listen, member, metrics, mounts, pacing, peer, request_log, source};
 
 /// Files of one drive that a worker opens at a time. Each costs a thread of the kernel while it
 /// lasts; a drive that is slow to open gets no faster with more.
@@ -78,6 +78,7 @@ fn run(settings: &Settings) -> anyhow::Result<()> {
     let Bound { listeners, metrics, peers } = bind(settings)?;
     // Here and no later: what follows is inherited by threads, and there are none yet.
     let machine = identity::enrol::machine();
+    let blocking = mounts::blocking(&settings.drives);
     let ring_is_made = give_away(settings)?;
     let credentials = member::load(&settings.state, &settings.name)?;
     let acceptor = Acceptor::from_pem_files(&settings.certificate, &settings.key)?;
@@ -85,8 +86,9 @@ fn run(settings: &Settings) -> anyhow::Result<()> {
     let (fault_sender, faults) = sync_channel(FAULTS_MAX);
     let counters: Vec<Arc<ServeCounters>> = (0..settings.workers).map(|_| Arc::default()).collect();
     let (logs, log_thread) = start_request_log(settings, ring_is_made)?;
+    let around = (ring_is_made, blocking);
     let workers =
-        start_workers(settings, config, &acceptor, &counters, &fault_sender, ring_is_made, logs)?;
+        start_workers(settings, config, &acceptor, &counters, &fault_sender, around, logs)?;
     ring_is_made();
     let serve_counters =
         Arc::new(storage::Counters { workers: counters.clone(), draining: AtomicBool::new(false) });
@@ -123,7 +125,15 @@ fn run(settings: &Settings) -> anyhow::Result<()> {
         let all = metric_rows(&storage).into_iter().chain(certificate_rows(&reload)).collect();
         *rows.lock().unwrap_or_else(PoisonError::into_inner) = all;
     };
-    watch(&stop, &faults, &notes, (&workers, &counters), &storage, &mut each_second, &settings.state)?;
+    watch(
+        &stop,
+        &faults,
+        &notes,
+        (&workers, &counters),
+        &storage,
+        &mut each_second,
+        &settings.state,
+    )?;
     tracing::info!("stopping");
     serve_counters.draining.store(true, Ordering::Relaxed);
     let result = stop_workers(workers, settings.stop_within);
@@ -229,7 +239,7 @@ fn start_workers(
     acceptor: &Acceptor,
     counters: &[Arc<ServeCounters>],
     faults: &SyncSender<Finding>,
-    ring_is_made: fn(),
+    (ring_is_made, blocking): (fn(), u64),
     logs: Vec<Lines>,
 ) -> anyhow::Result<Vec<WorkerThread>> {
     let mut logs = logs.into_iter();
@@ -244,6 +254,7 @@ fn start_workers(
             config,
             acceptor: acceptor.clone(),
             drives: settings.drives.iter().map(|path| open_directory(path)).collect(),
+            blocking,
             mailbox,
             counters: counters.clone(),
             log: logs.next(),

@@ -95,6 +95,7 @@ fn with_worker<T>(ask: impl FnOnce(SocketAddr, &Names) -> T) -> T {
         config: config(),
         acceptor: Acceptor::new(vec![made.cert.der().clone()], key).unwrap(),
         drives: vec![Some(OwnedFd::from(std::fs::File::open(directory.path()).unwrap()))],
+        blocking: 0,
         mailbox: letters,
         counters: Arc::new(ServeCounters::default()),
         log: None,

@@ -73,6 +73,7 @@ fn serve_without(ablation: Ablation) -> Served {
         config: config(),
         acceptor: acceptor.clone(),
         drives: vec![Some(OwnedFd::from(std::fs::File::open(directory.path()).unwrap()))],
+        blocking: 0,
         mailbox: letters,
         counters: counters.clone(),
         log: None,

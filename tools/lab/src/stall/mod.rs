@@ -208,7 +208,7 @@ fn back_again(world: &World, report: &mut Report) -> Result<()> {
 /// An appliance that is started while a drive does not answer serves the others.
 fn start_beside_a_hung_drive(world: &mut World, report: &mut Report) -> Result<()> {
     world.near.appliance.kill();
-    let Place { appliance, stage, drive, drives, state, .. } = &mut world.near;
+    let Place { appliance, stage, base, drive, drives, state } = &mut world.near;
     let _stopped = drive.stop()?;
     let began = Instant::now();
     *appliance = Place::appliance(stage, drives, state)?;
@@ -216,7 +216,7 @@ fn start_beside_a_hung_drive(world: &mut World, report: &mut Report) -> Result<(
     ensure!(began.elapsed() < START_MAX, "the start waited for the drive");
     let mut client = client::Client::new();
     for object in &world.healthy {
-        let target = format!("{}{}", world.near.base, object.path);
+        let target = format!("{base}{}", object.path);
         let answer = client.get(appliance.address, &target, object)?;
         ensure!(answer.is_right(), "after a start beside a hung drive: {answer:?}");
     }

@@ -93,6 +93,9 @@ impl World {
             file_slots: 40,
             drives: 1,
             drive_depth: 8,
+            drive_opens: 4,
+            hang_after: Nanos::millis(500),
+            reset_after: Nanos::seconds(2),
             head_len_max: 2048,
             request_timeout: Nanos::seconds(10),
             idle_timeout: Nanos::seconds(600),
@@ -141,6 +144,7 @@ impl World {
             generation: Generation(1),
             token_keys: vec![TokenKey { kid: "k1".to_owned(), public_key }],
             trust: Trust::default(),
+            siblings: BTreeMap::new(),
             versions: vec![version("film-1", None)],
         }))));
         let extent =

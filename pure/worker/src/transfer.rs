@@ -140,12 +140,28 @@ impl Worker {
         }
         if let Some(buffer) = self.hot.find(&name) {
             self.send_hot(id, buffer, slot);
+        } else if !self.drives[transfer.drive.as_usize()].has_room() {
+            self.wait_for_room(id, slot);
         } else if let Some(slot) = slot {
             transfer.stage = Stage::Queued(slot);
             self.queue(id);
         } else {
             self.open(id);
         }
+    }
+
+    /// As many wait for the drive as may, or it hangs: a transfer that was under way gives its turn
+    /// to those of other drives, and waits for admission again.
+    fn wait_for_room(&mut self, id: ConnectionId, slot: Option<FileSlot>) {
+        let Some(connection) = live(&mut self.connections, id) else { return };
+        let State::Transfer(transfer) = &mut connection.state else { return };
+        self.keeping -= u16::from(std::mem::take(&mut transfer.keeps));
+        (transfer.stage, transfer.since) = (Stage::Admission, self.now.instant);
+        let drive = &mut self.drives[transfer.drive.as_usize()];
+        drive.admission.push_back(id);
+        drive.admission_count += 1;
+        drive.is_waited_for |= drive.is_hung();
+        self.end_transfer(Stage::Sending(slot));
     }
 
     /// Finds or opens the file of a transfer that needs its drive for the first time.
@@ -258,7 +274,7 @@ impl Worker {
         let len = (read_until - from).align_up(DIRECT_ALIGN);
         let buffer = self.buffers.take().expect("asked for only while one is free");
         let kept = Kept { block: name.block, len: block_len(transfer.len, name.block) };
-        transfer.stage = Stage::Reading(slot);
+        (transfer.stage, transfer.since) = (Stage::Reading(slot), self.now.instant);
         self.reading[buffer.as_usize()] = Some(Reading {
             connection: id,
             drive: transfer.drive,
@@ -544,6 +560,7 @@ fn span(transfer: &Transfer, keep: bool, most: Bytes) -> Span {
     let read_until = if keep { until.max(len.min(block_end)) } else { until };
     Span { from, until, read_until }
 }
+
 /// True if the connection still waits for admission to this drive.
 fn waits_for(connections: &[Option<Box<Connection>>], drive: usize, id: ConnectionId) -> bool {
     let Some(Some(connection)) = connections.get(id.as_usize()) else { return false };

@@ -906,7 +906,7 @@ fn the_connection_quiet_for_longest_gives_its_place_to_a_new_one() {
 
 #[test]
 fn the_slowest_client_gives_its_turn_to_one_that_waits() {
-    let mut bench = Bench::new();
+    let mut bench = Bench::with(Config { transfers_max: 3, ..config() });
     let mut ask = |slot| {
         let connection = bench.connect(slot);
         bench.say(connection, &get("v.mp4", ""));

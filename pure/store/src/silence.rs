@@ -1,6 +1,6 @@
 //! A drive that does not answer, over time: when it is said to hang, and for how long.
 //!
-//! Workers and a drive's own thread see within a second that it hangs. What is said of it to control
+//! Workers and a drive's own thread see within a second that it hangs. What control is told of it
 //! lasts longer: a drive that comes and goes would otherwise change where thousands of players are
 //! sent each time.
 

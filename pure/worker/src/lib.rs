@@ -10,7 +10,7 @@
 //! Opened, Read              the next 256 KiB are here: Send, or a burst of them
 //! Sent                      the next burst when its moment comes (wheel), the next read, the next
 //!                           request, or the end
-//! Tick                      the next burst; who is late: clients are closed, drives are said to hang
+//! Tick                      the next burst; who is late: clients are closed, drives said to hang
 //! ```
 //!
 //! The contract: `handle` one event, then `poll` until it returns nothing, carrying out each action

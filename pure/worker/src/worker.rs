@@ -197,6 +197,8 @@ pub struct Worker {
     pub(crate) stuck: Vec<ConnectionId>,
     /// Memory of response heads: a connection has one from its request until it is quiet again.
     pub(crate) heads: Vec<Vec<u8>>,
+    /// The same of the places that siblings would be asked at.
+    pub(crate) elsewheres: Vec<String>,
     pub(crate) counters: Counters,
 }
 
@@ -240,6 +242,7 @@ impl Worker {
             expired: Vec::new(),
             stuck: Vec::new(),
             heads: Vec::new(),
+            elsewheres: Vec::new(),
             counters: Counters::default(),
         }
     }
@@ -429,6 +432,9 @@ impl Worker {
             Answer::Object { object, status, start, end, pace } => {
                 connection.elsewhere.clear();
                 if !self.catalogue.siblings.is_empty() {
+                    if connection.elsewhere.capacity() == 0 {
+                        connection.elsewhere = self.elsewheres.pop().unwrap_or_default();
+                    }
                     answer::elsewhere(&mut connection.elsewhere, &request);
                 }
                 let plan = plan(&self.config.pacing, &request, pace, &mut connection.sent);
@@ -487,6 +493,11 @@ impl Worker {
                 self.heads.push(std::mem::take(&mut connection.head));
             } else {
                 connection.head = Vec::new();
+            }
+            let mut elsewhere = std::mem::take(&mut connection.elsewhere);
+            if elsewhere.capacity() != 0 && self.elsewheres.len() < HEADS_MAX {
+                elsewhere.clear();
+                self.elsewheres.push(elsewhere);
             }
             if self.stop_at.is_some() {
                 self.close(id, Ending::Graceful);

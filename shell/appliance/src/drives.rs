@@ -44,7 +44,7 @@ pub struct Drive {
     full_at: Mutex<Option<Instant>>,
     /// What was measured last, so that whoever asks waits for no drive.
     space: Mutex<Space>,
-    /// Objects and bytes of them by the log. Beside it, since who writes the log waits for the drive.
+    /// Objects and bytes of them by the log. Beside it: who writes the log waits for the drive.
     held: Mutex<(u64, Bytes)>,
     silence: Mutex<Silence>,
     /// Since when it is being measured; none in between.

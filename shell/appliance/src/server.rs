@@ -58,6 +58,16 @@ const ROUND: Duration = Duration::from_millis(200);
 /// Rows of `/metrics` that do not come from workers.
 type MetricRows = Arc<Mutex<Vec<(String, f64, &'static str)>>>;
 
+/// What workers find when they start.
+#[derive(Clone, Copy)]
+struct Around {
+    ring_is_made: fn(),
+    /// A bit for each drive whose file system may block whoever asks it.
+    blocking: u64,
+    /// Of these, those that do not answer.
+    silent: u64,
+}
+
 /// A worker's thread and how to speak to it.
 struct WorkerThread {
     letters: Sender,
@@ -79,14 +89,14 @@ fn run(settings: &Settings) -> anyhow::Result<()> {
     // Here and no later: what follows is inherited by threads, and there are none yet.
     let machine = identity::enrol::machine();
     let blocking = mounts::blocking(&settings.drives);
-    let ring_is_made = give_away(settings)?;
+    let (ring_is_made, silent) = give_away(settings, blocking)?;
     let credentials = member::load(&settings.state, &settings.name)?;
     let acceptor = Acceptor::from_pem_files(&settings.certificate, &settings.key)?;
     let mut reload = Reload::new(acceptor.clone(), &settings.certificate, &settings.key);
     let (fault_sender, faults) = sync_channel(FAULTS_MAX);
     let counters: Vec<Arc<ServeCounters>> = (0..settings.workers).map(|_| Arc::default()).collect();
     let (logs, log_thread) = start_request_log(settings, ring_is_made)?;
-    let around = (ring_is_made, blocking);
+    let around = Around { ring_is_made, blocking, silent };
     let workers =
         start_workers(settings, config, &acceptor, &counters, &fault_sender, around, logs)?;
     ring_is_made();
@@ -99,7 +109,7 @@ fn run(settings: &Settings) -> anyhow::Result<()> {
         }
     };
     let mut storage = Storage::start(
-        storage_config(settings, credentials, machine, acceptor.tickets().clone()),
+        storage_config(settings, credentials, machine, acceptor.tickets().clone(), silent),
         peers,
         sink,
         serve_counters.clone(),
@@ -125,15 +135,8 @@ fn run(settings: &Settings) -> anyhow::Result<()> {
         let all = metric_rows(&storage).into_iter().chain(certificate_rows(&reload)).collect();
         *rows.lock().unwrap_or_else(PoisonError::into_inner) = all;
     };
-    watch(
-        &stop,
-        &faults,
-        &notes,
-        (&workers, &counters),
-        &storage,
-        &mut each_second,
-        &settings.state,
-    )?;
+    let serving = (&workers[..], &counters[..]);
+    watch(&stop, &faults, &notes, serving, &storage, &mut each_second, &settings.state)?;
     tracing::info!("stopping");
     serve_counters.draining.store(true, Ordering::Relaxed);
     let result = stop_workers(workers, settings.stop_within);
@@ -158,12 +161,14 @@ fn storage_config(
     credentials: Credentials,
     machine: String,
     tickets: Arc<tls::Tickets>,
+    silent: u64,
 ) -> storage::Config {
     storage::Config {
         appliance: settings.name.clone(),
         state: settings.state.clone(),
         credentials,
         drives: settings.drives.clone(),
+        silent,
         control: Some(storage::ControlConfig {
             writer: settings.control.clone(),
             fronts: settings.fronts.clone(),
@@ -239,7 +244,7 @@ fn start_workers(
     acceptor: &Acceptor,
     counters: &[Arc<ServeCounters>],
     faults: &SyncSender<Finding>,
-    (ring_is_made, blocking): (fn(), u64),
+    Around { ring_is_made, blocking, silent }: Around,
     logs: Vec<Lines>,
 ) -> anyhow::Result<Vec<WorkerThread>> {
     let mut logs = logs.into_iter();
@@ -253,7 +258,7 @@ fn start_workers(
         let setup = Setup {
             config,
             acceptor: acceptor.clone(),
-            drives: settings.drives.iter().map(|path| open_directory(path)).collect(),
+            drives: open_directories(settings, silent),
             blocking,
             mailbox,
             counters: counters.clone(),
@@ -279,6 +284,13 @@ fn start_workers(
         workers.push(WorkerThread { letters, thread });
     }
     Ok(workers)
+}
+
+/// The drives' directories, but of those that are silent.
+fn open_directories(settings: &Settings, silent: u64) -> Vec<Option<OwnedFd>> {
+    let drives = settings.drives.iter().enumerate();
+    let answers = |index: usize| silent >> index & 1 == 0;
+    drives.map(|(index, path)| answers(index).then(|| open_directory(path)).flatten()).collect()
 }
 
 /// None if there is no such directory now: storage sets the drive aside and says so.
@@ -335,21 +347,26 @@ fn bind(settings: &Settings) -> anyhow::Result<Bound> {
 }
 
 /// Becomes a user with few rights, who can reach drives, state and certificates only. What is given
-/// back is to be called by each thread that has its ring.
-fn give_away(settings: &Settings) -> anyhow::Result<fn()> {
+/// back is to be called by each thread that has its ring; and a bit for each drive that does not
+/// answer, which the kernel is not told of, since to be told it would ask the drive.
+fn give_away(settings: &Settings, blocking: u64) -> anyhow::Result<(fn(), u64)> {
     drop_privileges(settings.user.as_deref())?;
     // As the user who will write there, and before the kernel is told which folders there are.
     std::fs::create_dir_all(&settings.state)
         .with_context(|| format!("cannot make the state directory {}", settings.state.display()))?;
     let certificates = [Some(&settings.certificate), Some(&settings.key)];
     let read = certificates.into_iter().chain([settings.fill_trust.as_ref()]).flatten();
-    let drives = settings.drives.iter().filter(|path| open_directory(path).is_some());
+    let silent = mounts::silent(&settings.drives, blocking);
+    let drives = settings.drives.iter().zip(open_directories(settings, silent));
+    let drives = drives.filter_map(|(path, directory)| directory.map(|_| path));
     let grants = Grants {
         read_write: drives.chain([&settings.state]).cloned().collect(),
         read: read.cloned().collect(),
     };
     let confined = confine(settings.sandbox, &grants)?;
-    Ok(if confined { || close_rings().expect("it took the first filter") } else { || {} })
+    let ring_is_made: fn() =
+        if confined { || close_rings().expect("it took the first filter") } else { || {} };
+    Ok((ring_is_made, silent))
 }
 
 fn start_listening(listeners: Vec<Vec<Listener>>, workers: &[WorkerThread]) -> anyhow::Result<()> {

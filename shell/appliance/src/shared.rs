@@ -805,6 +805,7 @@ mod tests {
             state: "state".into(),
             credentials,
             drives: Vec::new(),
+            silent: 0,
             control: None,
             peer: None,
             fill: FillConfig {

@@ -57,6 +57,8 @@ pub struct Config {
     pub credentials: Credentials,
     /// Drives, in the order of their `DriveIndex`.
     pub drives: Vec<PathBuf>,
+    /// A bit for each drive that is known not to answer: it is not asked.
+    pub silent: u64,
     /// Control; without it, the last manifest is filled and served.
     pub control: Option<ControlConfig>,
     /// Whether and how siblings may fetch from here.
@@ -261,7 +263,7 @@ impl Storage {
         }
         let tls = source::trusted(config.fill.trust.as_deref())?;
         let state_file = StateFile::open(&config.state)?;
-        let opened = open_drives(&config.drives)?;
+        let opened = open_drives(&config.drives, config.silent)?;
         let (slots, loaded): (Vec<Slot>, Vec<Loaded>) = opened.into_iter().unzip();
         say_where_siblings_come(&mut config, &peers);
         let own = Arc::new(Own::new(&config.state, config.credentials.clone())?);
@@ -488,8 +490,8 @@ pub(crate) fn drive_statuses(shared: &Shared) -> Vec<DriveStatus> {
     (0..).zip(paths.zip(&shared.slots)).map(status).collect()
 }
 
-/// Measures a drive once a second, until all must stop or it is set aside. A thread of its own: if it
-/// waits, nobody else does, and that it waits is seen.
+/// Measures a drive once a second, until all must stop or it is set aside. A thread of its own: if
+/// it waits, nobody else does, and that it waits is seen.
 fn measure(shared: &Shared, drive: &Drive) {
     while drive.set_aside_reason().is_none() {
         if let Err(error) = drive.measure(shared.now()) {
@@ -519,8 +521,8 @@ pub(crate) fn fill_status(shared: &Shared) -> FillStatus {
 }
 
 /// Opens all drives at the same time: each may have a long index to load or to make anew.
-fn open_drives(paths: &[PathBuf]) -> Result<Vec<(Slot, Loaded)>, StartError> {
-    let results = open_all(paths)?;
+fn open_drives(paths: &[PathBuf], silent: u64) -> Result<Vec<(Slot, Loaded)>, StartError> {
+    let results = open_all(paths, silent)?;
     let (mut opened, mut reasons, mut ids) = (Vec::new(), Vec::new(), Vec::new());
     for (result, path) in results.into_iter().zip(paths) {
         let result = result.and_then(|(drive, loaded)| {
@@ -542,24 +544,32 @@ fn open_drives(paths: &[PathBuf]) -> Result<Vec<(Slot, Loaded)>, StartError> {
     if ids.is_empty() { Err(StartError::NoDrive(reasons)) } else { Ok(opened) }
 }
 
+/// What came of opening a drive.
+type Opening = Result<(Drive, Loaded), OpenError>;
+
 /// The drives, each opened by a thread of its own. One that does not get on is left behind: it may
 /// take minutes to make an index anew, but then it reads on and on.
-fn open_all(paths: &[PathBuf]) -> Result<Vec<Result<(Drive, Loaded), OpenError>>, StartError> {
+fn open_all(paths: &[PathBuf], silent: u64) -> Result<Vec<Opening>, StartError> {
     let (tell, told) = channel();
+    let mut results: Vec<Option<_>> = paths.iter().map(|_| None).collect();
     let mut steps = Vec::new();
     for (index, path) in (0..).zip(paths) {
         let count = Arc::new(AtomicU64::new(0));
-        let (tell, path, thread_count) = (tell.clone(), path.clone(), Arc::clone(&count));
-        let open = move || {
-            let opened = Drive::open_counting(&path, DriveIndex(index), &thread_count);
-            // If nobody waits any more the drive is let go again.
-            let _ = tell.send((usize::from(index), opened));
-        };
-        let thread = std::thread::Builder::new().name(format!("open-{index}"));
-        thread.spawn(open).map_err(StartError::Thread)?;
+        let at = usize::from(index);
+        if silent >> index & 1 == 1 {
+            results[at] = Some(Err(OpenError::Silent(path.clone())));
+        } else {
+            let (tell, path, thread_count) = (tell.clone(), path.clone(), Arc::clone(&count));
+            let open = move || {
+                let opened = Drive::open_counting(&path, DriveIndex(index), &thread_count);
+                // If nobody waits any more the drive is let go again.
+                let _ = tell.send((at, opened));
+            };
+            let thread = std::thread::Builder::new().name(format!("open-{index}"));
+            thread.spawn(open).map_err(StartError::Thread)?;
+        }
         steps.push((count, 0, std::time::Instant::now()));
     }
-    let mut results: Vec<Option<_>> = paths.iter().map(|_| None).collect();
     while results.iter().any(Option::is_none) {
         if let Ok((index, opened)) = told.recv_timeout(Duration::from_millis(100)) {
             results[index] = Some(opened);

@@ -22,7 +22,7 @@ use rustls::pki_types::{PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use tls::Acceptor;
 use uring::allocations;
-use worker::{Config, IncidentBounds, PaceConfig};
+use worker::{Config, IncidentBounds, PaceConfig, Update};
 
 #[global_allocator]
 static ALLOCATOR: allocations::Counting = allocations::Counting;
@@ -122,6 +122,9 @@ fn a_warm_worker_allocates_nothing_per_request() {
     };
     let thread = std::thread::spawn(move || event_loop::run(setup));
     let path = publish(&sender, LEN);
+    // For a drive that hangs, each request is kept in the form that a sibling would be asked in.
+    let urls = [("a2".parse().unwrap(), Arc::from("https://a2.example"))].into();
+    sender.send(Letter::Update(Update::Siblings(Arc::new(urls))));
     sender.send(Letter::Listen(vec![Listener { socket: socket.into(), secure: true }]));
 
     let client = || {

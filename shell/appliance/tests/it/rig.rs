@@ -249,6 +249,7 @@ impl Rig {
             state,
             credentials: fleet::ours().credentials(&Member::appliance(name)),
             drives,
+            silent: 0,
             control,
             peer: None,
             fill,

@@ -143,7 +143,7 @@ impl Report {
 }
 
 /// An open that waited for the stopped drive to be seen to hang took longer.
-const FRESH_MAX_MS: f64 = 400.0;
+const FRESH_MAX_MS: f64 = 500.0;
 
 fn interval(ratios: &[f64]) -> [f64; 2] {
     let mut dice = Dice::new(7);

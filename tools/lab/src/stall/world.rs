@@ -71,12 +71,8 @@ impl Place {
 
     /// A process with these drives.
     pub(crate) fn appliance(stage: &Stage, drives: &[PathBuf], state: &Path) -> Result<Appliance> {
-        // Every answer from its drive. And no Landlock: it asks each drive what it is, which one on
-        // FUSE that is stopped does not say.
-        let settings = [
-            ("APPLIANCE_HOT_MEMORY", "0 B".to_owned()),
-            ("APPLIANCE_PROCESS_SANDBOX", "off".to_owned()),
-        ];
+        // Every answer from its drive.
+        let settings = [("APPLIANCE_HOT_MEMORY", "0 B".to_owned())];
         let more = "[fill]\nconcurrency = 2\n";
         let (name, control) = ("appliance", true);
         let setup = Setup { name, drives, state, control, serve: "", more, settings: &settings };

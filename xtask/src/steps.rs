@@ -225,8 +225,8 @@ fn compare(root: &Path, workload: &str) -> Result<Count> {
     follow(command.current_dir(root), |_| {}).map(one)
 }
 
-/// Power cuts and failing drives; and the same cuts with flushes that are not believed, which must
-/// find something, or the others prove nothing.
+/// Power cuts, failing drives and a drive that does not answer; and the same cuts with flushes that
+/// are not believed, which must find something, or the others prove nothing.
 fn drives(root: &Path, profile: &str, cuts: &str, ignored: &[&str]) -> Result<Count> {
     let mut total = Count::default();
     let mut add = |passed: bool| {
@@ -239,6 +239,7 @@ fn drives(root: &Path, profile: &str, cuts: &str, ignored: &[&str]) -> Result<Co
         add(lab(root, profile, &arguments)?.failed != 0);
     }
     add(lab(root, profile, &["faults"])?.failed == 0);
+    add(lab(root, profile, &["stall", "--pairs", "1", "--seconds", "1"])?.failed == 0);
     Ok(total)
 }
 

@@ -19,6 +19,8 @@ pub struct Manifest {
     pub trust: Trust,
     /// The asset versions to hold, most wanted first: fill goes in this order.
     pub versions: Vec<Arc<AssetVersion>>,
+    /// Who else in the same site should hold a version, where somebody should.
+    pub siblings: BTreeMap<AssetVersionId, Vec<ApplianceId>>,
 }
 
 /// Whom an appliance believes, beside the authority that it was enrolled with.

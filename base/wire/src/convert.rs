@@ -1,8 +1,9 @@
 //! Wire types to nouns and back. Everything that arrives is checked here, once.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use model::id::{Generation, IdError};
+use model::id::{ApplianceId, AssetVersionId, Generation, IdError};
 use model::limits::{FILES_PER_VERSION_MAX, OBJECT_LEN_MAX, PATH_LEN_MAX};
 use model::manifest;
 use model::path::is_path;
@@ -12,6 +13,9 @@ use crate::v1;
 
 /// Longest `Content-Type`. RFC 6838 allows 127 for each of its two names.
 const CONTENT_TYPE_LEN_MAX: usize = 255;
+
+/// Longest base URL of a sibling: a host name has at most 253 characters, and few have a tenth.
+const BASE_URL_LEN_MAX: usize = 255;
 
 /// Why a message was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -71,7 +75,27 @@ pub fn manifest_in(wire: &v1::manifest::Manifest) -> Result<manifest::Manifest, 
             revoked: wire.revoked.iter().cloned().collect(),
         },
         versions: wire.versions.iter().map(version_in).collect::<Result<_, _>>()?,
+        siblings: wire.siblings.iter().map(siblings_in).collect::<Result<_, _>>()?,
     })
+}
+
+fn siblings_in(
+    (version, siblings): (&String, &Vec<String>),
+) -> Result<(AssetVersionId, Vec<ApplianceId>), WireError> {
+    let siblings = siblings.iter().map(|id| id.parse()).collect::<Result<_, _>>()?;
+    Ok((version.parse()?, siblings))
+}
+
+/// The base URLs of siblings off the wire. One that cannot stand in a `Location` is left out: a
+/// sibling less is no reason to refuse what control says.
+pub fn siblings_of_reply(wire: &v1::report::ReportReply) -> BTreeMap<ApplianceId, Arc<str>> {
+    let is_base = |url: &str| {
+        let known = url.starts_with("https://") || url.starts_with("http://");
+        let visible = url.bytes().all(|b| b.is_ascii_graphic());
+        known && visible && url.len() <= BASE_URL_LEN_MAX && !url.ends_with('/')
+    };
+    let good = wire.siblings.iter().filter(|(_, url)| is_base(url));
+    good.filter_map(|(id, url)| Some((id.parse().ok()?, Arc::from(url.as_str())))).collect()
 }
 
 /// A manifest for the wire. Buckets are left out: what lies there is fetched by the URLs that
@@ -86,7 +110,14 @@ pub fn manifest_out(manifest: &manifest::Manifest) -> v1::manifest::Manifest {
         signing_keys: manifest.trust.signing_keys.iter().map(token_key_out).collect(),
         revoked: manifest.trust.revoked.iter().cloned().collect(),
         versions: manifest.versions.iter().map(|version| version_for_appliance(version)).collect(),
+        siblings: manifest.siblings.iter().map(siblings_out).collect(),
     }
+}
+
+fn siblings_out(
+    (version, siblings): (&AssetVersionId, &Vec<ApplianceId>),
+) -> (String, Vec<String>) {
+    (version.to_string(), siblings.iter().map(ToString::to_string).collect())
 }
 
 fn version_for_appliance(version: &manifest::AssetVersion) -> v1::manifest::AssetVersion {
@@ -200,7 +231,6 @@ pub fn token_key_out(key: &manifest::TokenKey) -> v1::manifest::TokenKey {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeMap;
 
     fn wire() -> v1::manifest::Manifest {
         let file = v1::manifest::File {
@@ -230,12 +260,24 @@ mod tests {
                 pace_bps: Some(24_000_000),
                 files: BTreeMap::from([("v/0.mp4".to_owned(), file)]),
             }],
+            siblings: BTreeMap::from([("film-0123".to_owned(), vec!["a2".to_owned()])]),
         }
     }
 
     #[test]
     fn a_manifest_survives_the_way_in_and_out() {
         assert_eq!(manifest_out(&manifest_in(&wire()).unwrap()), wire());
+    }
+
+    #[test]
+    fn a_sibling_whose_url_could_end_a_header_is_left_out() {
+        let urls = ["https://a2", "https://a3/", "ftp://a4", "https://a5\r\nX: y", "https://ä6"];
+        let long = format!("https://{}", "x".repeat(300));
+        let siblings = (2..).zip(urls.into_iter().chain([&*long]));
+        let siblings = siblings.map(|(n, url)| (format!("a{n}"), url.to_owned())).collect();
+        let reply = v1::report::ReportReply { siblings, ..v1::report::ReportReply::default() };
+        let good = BTreeMap::from([("a2".parse().unwrap(), Arc::from("https://a2"))]);
+        assert_eq!(siblings_of_reply(&reply), good);
     }
 
     #[test]

@@ -215,7 +215,7 @@ pub struct Notice {
 }
 
 /// The answer to a report.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
     /// Generation of the newest manifest for the appliance; 0 if there is none, or none here.
     pub generation: Generation,
@@ -223,6 +223,8 @@ pub struct Reply {
     pub inventory: u64,
     /// When to report next.
     pub interval: Nanos,
+    /// Appliances of the same site that can serve now, and their base URLs.
+    pub siblings: BTreeMap<ApplianceId, Arc<str>>,
 }
 
 /// The appliance is not registered.
@@ -521,7 +523,21 @@ impl Director {
             generation: self.manifest(id)?.map_or(Generation(0), |manifest| manifest.generation),
             inventory: observed.map_or(0, Observed::inventory_state),
             interval: spread(self.config.report_interval, id),
+            siblings: self.neighbours(id),
         })
+    }
+
+    /// Who else in an appliance's site can serve now.
+    fn neighbours(&self, id: &ApplianceId) -> BTreeMap<ApplianceId, Arc<str>> {
+        let site_of = |id| self.desired.appliances.get(id).map(|of| &of.appliance.site);
+        let site = site_of(id);
+        let near = self.members.iter().filter(|(other, _)| *other != id && site_of(other) == site);
+        let serving = near
+            .filter(|(other, member)| member.health == Health::Healthy && !self.is_cloned(other));
+        let url = |(id, member): (&ApplianceId, &Member)| {
+            Some((id.clone(), member.observed.as_ref()?.base_url.clone()))
+        };
+        serving.filter_map(url).take(NEIGHBOURS_MAX).collect()
     }
 
     /// # Panics
@@ -786,6 +802,9 @@ fn is_reporting(health: Health) -> bool {
         Health::Stale | Health::NeverSeen => false,
     }
 }
+
+/// Most siblings that a reply names: a large site, and 3 KB.
+const NEIGHBOURS_MAX: usize = 64;
 
 /// A change of usable size by less than one part in so many is no reason to move files.
 const USABLE_CHANGE_MIN: u64 = 50;

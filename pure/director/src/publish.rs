@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use model::id::{ApplianceId, AssetVersionId, Generation};
+use model::id::{ApplianceId, AssetVersionId, Generation, SiteId};
 use model::manifest::{AssetVersion, Manifest, Trust};
 use model::units::{Instant, Nanos, UnixSeconds};
 
@@ -78,7 +78,9 @@ impl Publisher {
             said_at: now,
         };
         let versions = wanted_order(desired);
+        let holders = Holders::new(desired, placement);
         for (id, held) in &placement.holdings {
+            let siblings = holders.beside(id, held);
             let held: BTreeSet<&AssetVersionId> = held.iter().collect();
             let versions = versions.iter().filter(|version| held.contains(&version.id));
             let mut manifest = Manifest {
@@ -91,6 +93,7 @@ impl Publisher {
                     revoked: desired.revoked.clone(),
                 },
                 versions: versions.cloned().collect(),
+                siblings,
             };
             let digest = digest(&manifest);
             match self.ledger.entries.get(id) {
@@ -157,6 +160,43 @@ impl Publisher {
     }
 }
 
+/// Who should hold a version, site by site.
+struct Holders<'a> {
+    desired: &'a Desired,
+    by_site: BTreeMap<(&'a SiteId, &'a AssetVersionId), Vec<&'a ApplianceId>>,
+}
+
+impl<'a> Holders<'a> {
+    fn new(desired: &'a Desired, placement: &'a placement::Placement) -> Self {
+        let mut by_site: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for (id, held) in &placement.holdings {
+            let Some(registered) = desired.appliances.get(id) else { continue };
+            for version in held {
+                by_site.entry((&registered.appliance.site, version)).or_default().push(id);
+            }
+        }
+        Self { desired, by_site }
+    }
+
+    /// For every version that an appliance should hold, the others of its site that should.
+    fn beside(
+        &self,
+        id: &ApplianceId,
+        held: &[AssetVersionId],
+    ) -> BTreeMap<AssetVersionId, Vec<ApplianceId>> {
+        let Some(registered) = self.desired.appliances.get(id) else { return BTreeMap::new() };
+        let site = &registered.appliance.site;
+        let others = held.iter().filter_map(|version| {
+            let ids = self.by_site.get(&(site, version))?.iter().filter(|other| **other != id);
+            Some((version.clone(), ids.take(SIBLINGS_MAX).copied().cloned().collect::<Vec<_>>()))
+        });
+        others.filter(|(_, ids)| !ids.is_empty()).collect()
+    }
+}
+
+/// More siblings of a version than this are not named: one would do.
+const SIBLINGS_MAX: usize = 4;
+
 /// All kept versions, most wanted first: current ones before older ones, the newest first.
 fn wanted_order(desired: &Desired) -> Vec<Arc<AssetVersion>> {
     let count = usize::try_from(desired.policy.versions_kept).unwrap_or(usize::MAX);
@@ -196,6 +236,14 @@ fn digest(manifest: &Manifest) -> Digest {
         for source in &version.sources {
             put(b"source");
             put(source.as_bytes());
+        }
+    }
+    for (version, siblings) in &manifest.siblings {
+        put(b"siblings");
+        put(version.as_str().as_bytes());
+        for id in siblings {
+            put(b"sibling");
+            put(id.as_str().as_bytes());
         }
     }
     Digest(*hasher.finalize().as_bytes())

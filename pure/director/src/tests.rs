@@ -67,6 +67,25 @@ fn a_generation_grows_only_for_appliances_whose_manifest_differs() {
 }
 
 #[test]
+fn an_appliance_is_told_who_else_in_its_site_should_hold_what_and_who_can_serve() {
+    let mut director = running(&["a1", "a2", "b1"]);
+    let all = Policy { copies: 2, versions_kept: 2 };
+    director.handle(at(0), Event::Changed(Change::Policy(all)));
+    put_version(&mut director, "film-1", &[1, 2], 1);
+    let siblings = |name| manifest(&director, name).siblings.clone();
+    assert_eq!(siblings("a1"), BTreeMap::from([("film-1".parse().unwrap(), vec![id("a2")])]));
+    assert_eq!(siblings("b1"), BTreeMap::new(), "alone in its site");
+    let told = |director: &mut Director, sequence, serving| {
+        let other = Report { serving, base_url: "https://a2".to_owned(), ..report(sequence) };
+        director.report(at(0), &id("a2"), &other).unwrap();
+        director.report(at(0), &id("b1"), &report(sequence)).unwrap();
+        director.report(at(0), &id("a1"), &report(sequence)).unwrap().siblings
+    };
+    assert_eq!(told(&mut director, 50, true), BTreeMap::from([(id("a2"), "https://a2".into())]));
+    assert_eq!(told(&mut director, 51, false), BTreeMap::new(), "it takes no new sessions");
+}
+
+#[test]
 fn a_restart_with_the_same_desired_state_keeps_every_generation() {
     let mut director = running(&["a1", "a2", "b1"]);
     put_version(&mut director, "film-1", &[1, 2], 1);

@@ -231,6 +231,7 @@ mod tests {
             generation: Generation(1),
             token_keys: Vec::new(),
             trust: model::manifest::Trust::default(),
+            siblings: BTreeMap::new(),
             versions: versions.iter().enumerate().map(version).collect(),
         }
     }

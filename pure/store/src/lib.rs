@@ -8,6 +8,7 @@
 //! log          the index on the drive: snapshot, log, replay
 //! marker       the file that makes a directory a drive
 //! publish      the steps by which an object appears, and by which it goes
+//! silence      a drive that does not answer, over time
 //! ```
 
 pub mod health;
@@ -17,3 +18,4 @@ pub mod layout;
 pub mod log;
 pub mod marker;
 pub mod publish;
+pub mod silence;

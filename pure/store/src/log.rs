@@ -71,6 +71,15 @@ pub enum Change {
     Removed(ObjectId),
 }
 
+impl Change {
+    /// Of which object.
+    pub fn object(&self) -> ObjectId {
+        match self {
+            Self::Published(object, _) | Self::Removed(object) => *object,
+        }
+    }
+}
+
 /// What snapshot and log say together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Replay {

@@ -33,6 +33,13 @@ pub(crate) enum Answer {
     },
 }
 
+/// What marks a request that a sibling has sent on.
+const MARK: &str = "hop=1";
+
+/// Longest target of a redirect. A path has at most 1.5 KiB and a token half of one; with a base
+/// URL of 255 bytes and the other fields a head stays below 4 KiB.
+const TARGET_LEN_MAX: usize = 3072;
+
 /// Decides the answer and writes its head.
 pub(crate) fn answer(
     catalogue: &Catalogue,
@@ -93,6 +100,43 @@ pub(crate) fn plain(out: &mut Vec<u8>, counters: &mut Counters, head: Head, date
     out.clear();
     counters.count(head.status);
     response::write_plain(out, head, date);
+}
+
+/// Where a sibling would be asked for what this request asks for: its own target, marked, so that
+/// it is sent on only once. Empty if it is marked already. A query is left out that would make the
+/// head too long: no answer depends on it.
+pub(crate) fn elsewhere(out: &mut String, request: &Request<'_>) {
+    if request.query.split('&').any(|part| part == MARK || part.starts_with("hop=")) {
+        return;
+    }
+    let with_query = request.path.len() + request.query.len() + MARK.len() + 2;
+    let query = if with_query <= TARGET_LEN_MAX { request.query } else { "" };
+    if TARGET_LEN_MAX < request.path.len() + MARK.len() + 1 {
+        return;
+    }
+    let and = if query.is_empty() { "" } else { "&" };
+    for part in [request.path, "?", query, and, MARK] {
+        out.push_str(part);
+    }
+}
+
+/// Writes a 307 to a sibling; false if there is none to name.
+pub(crate) fn redirect(
+    catalogue: &Catalogue,
+    counters: &mut Counters,
+    date: &[u8],
+    connection: &mut Connection,
+) -> bool {
+    let target = &connection.elsewhere;
+    // /t/{token}/{asset version}/{path}
+    let Some(version) = target.split('/').nth(3) else { return false };
+    let Some(base) = catalogue.sibling(version, counters.redirected) else { return false };
+    counters.redirected += 1;
+    counters.count(Status::TemporaryRedirect);
+    connection.head.clear();
+    let keep_alive = connection.keep_alive;
+    response::write_redirect(&mut connection.head, keep_alive, date, (base, target));
+    true
 }
 
 fn select(request: &Request<'_>, range: bool, len: Bytes) -> (Status, (Bytes, Bytes)) {

@@ -29,6 +29,8 @@ pub(crate) struct Connection {
     pub(crate) entry: Entry,
     /// What happened to the current response, while its body is under way.
     pub(crate) recorder: Option<Box<Recorder>>,
+    /// Where a sibling would be asked for the same: path and query, marked. Empty if it must not.
+    pub(crate) elsewhere: String,
     /// The token that was verified last.
     pub(crate) granted: Option<Box<Granted>>,
     /// When its next burst may go.
@@ -77,6 +79,8 @@ pub(crate) struct Transfer {
     /// It may keep a chunk between bursts: one of `PaceConfig::buffers` is its own.
     pub(crate) keeps: bool,
     pub(crate) stage: Stage,
+    /// Since when it waits for its drive.
+    pub(crate) since: Instant,
 }
 
 /// Bytes in a buffer that were not sent yet.
@@ -94,6 +98,8 @@ pub(crate) struct Held {
 pub(crate) enum Stage {
     /// Its turn: as many transfers as may run are running.
     Admission,
+    /// Its turn to have its file opened.
+    Turn,
     /// Its file.
     Opening(FileSlot),
     /// The moment of its next burst.
@@ -110,7 +116,7 @@ impl Stage {
     /// The file it uses, if it has one yet.
     pub(crate) fn slot(self) -> Option<FileSlot> {
         match self {
-            Self::Admission => None,
+            Self::Admission | Self::Turn => None,
             Self::Opening(slot) | Self::Queued(slot) | Self::Reading(slot) => Some(slot),
             Self::Paced(slot) | Self::Sending(slot) => slot,
         }
@@ -175,6 +181,7 @@ impl Connection {
             head: Vec::new(),
             entry: Entry::default(),
             recorder: None,
+            elsewhere: String::new(),
             granted: None,
             pacer: Pacer::default(),
             sent: Bytes::ZERO,

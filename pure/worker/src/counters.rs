@@ -61,6 +61,10 @@ pub struct Counters {
     pub late: [u64; LATE_MICROS.len() + 1],
     /// Their lateness together, in microseconds.
     pub late_micros: u64,
+    /// Requests sent on to a sibling.
+    pub redirected: u64,
+    /// Drives that do not answer now: bit n for the drive of index n.
+    pub hung_drives: u64,
 }
 
 /// Upper bounds of `Counters::late`. The wheel alone makes a burst up to 1.05 ms late.

@@ -19,6 +19,7 @@ use model::units::{Instant, Nanos};
 
 use crate::action::Ending;
 use crate::connection::{Connection, Stage, State};
+use crate::hang::is_stuck;
 use crate::worker::{Config, Worker, live};
 
 /// A client that takes one chunk for longer may be let go if others wait: below 2 Mb/s.
@@ -118,6 +119,8 @@ impl Worker {
             let lasts = |patience| (now + patience).since(connection.deadline);
             if connection.deadline <= now || all {
                 self.expired.push(connection.id);
+            } else if is_stuck(connection, now, self.config.reset_after) {
+                self.stuck.push(connection.id);
             } else if is_sending(connection) && SLOW <= lasts(self.config.progress_timeout) {
                 slow.push((connection.deadline, connection.id));
             } else if crowded && matches!(connection.state, State::Receiving) {

@@ -1,10 +1,11 @@
 //! All that can happen to a worker.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use model::extent::{DriveIndex, Extent};
 use model::handle::{BufferId, ConnectionId, FileSlot};
-use model::id::ObjectId;
+use model::id::{ApplianceId, ObjectId};
 use model::manifest::Manifest;
 use model::tcp::TcpSample;
 use model::units::{Bytes, Instant, UnixSeconds};
@@ -108,6 +109,8 @@ pub enum Update {
         /// Which.
         object: ObjectId,
     },
+    /// Siblings that can serve now, and their base URLs, without a slash at the end.
+    Siblings(Arc<BTreeMap<ApplianceId, Arc<str>>>),
     /// A drive is out of use, and all that is on it.
     DriveSetAside {
         /// Which.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use model::extent::DriveIndex;
 use model::handle::{ConnectionId, FileSlot};
 use model::id::ObjectId;
 
@@ -36,6 +37,7 @@ struct Entry {
     gone: bool,
     last_used: u64,
     waiting: Vec<ConnectionId>,
+    drive: DriveIndex,
 }
 
 /// Open files by object.
@@ -57,13 +59,29 @@ impl Files {
             gone: false,
             last_used: 0,
             waiting: Vec::new(),
+            drive: DriveIndex(0),
         };
         let entries = (0..slots).map(|_| vacant()).collect();
         Self { entries, by_object: BTreeMap::new(), uses: 0 }
     }
 
+    /// True if the object's file is open or being opened.
+    pub(crate) fn has(&self, object: &ObjectId) -> bool {
+        self.by_object.contains_key(object)
+    }
+
+    /// The drive of the file that is, or was last, in the slot.
+    pub(crate) fn drive(&self, slot: FileSlot) -> DriveIndex {
+        self.entries[slot.as_usize()].drive
+    }
+
     /// Finds or makes a place for the object's file, for one more user.
-    pub(crate) fn acquire(&mut self, object: ObjectId, connection: ConnectionId) -> Acquired {
+    pub(crate) fn acquire(
+        &mut self,
+        object: ObjectId,
+        drive: DriveIndex,
+        connection: ConnectionId,
+    ) -> Acquired {
         self.uses += 1;
         let (slot, acquired) = match self.by_object.get(&object) {
             Some(&slot) => match self.entries[slot.as_usize()].state {
@@ -83,6 +101,7 @@ impl Files {
         if let Acquired::Start(_) = acquired {
             entry.state = State::Opening;
             entry.object = object;
+            entry.drive = drive;
             entry.gone = false;
         }
         if !matches!(acquired, Acquired::Open(_)) {
@@ -162,6 +181,8 @@ impl Files {
 mod tests {
     use super::*;
 
+    const DRIVE: DriveIndex = DriveIndex(0);
+
     fn object(n: u8) -> ObjectId {
         ObjectId([n; 32])
     }
@@ -171,7 +192,7 @@ mod tests {
     }
 
     fn open(files: &mut Files, n: u8) -> FileSlot {
-        match files.acquire(object(n), connection(0)) {
+        match files.acquire(object(n), DRIVE, connection(0)) {
             Acquired::Start(slot) => {
                 assert_eq!(files.opened(slot, true, &mut Vec::new()), None);
                 slot
@@ -184,12 +205,12 @@ mod tests {
     #[test]
     fn a_file_is_opened_once_however_many_want_it() {
         let mut files = Files::new(2);
-        assert_eq!(files.acquire(object(1), connection(1)), Acquired::Start(FileSlot(0)));
-        assert_eq!(files.acquire(object(1), connection(2)), Acquired::Opening(FileSlot(0)));
+        assert_eq!(files.acquire(object(1), DRIVE, connection(1)), Acquired::Start(FileSlot(0)));
+        assert_eq!(files.acquire(object(1), DRIVE, connection(2)), Acquired::Opening(FileSlot(0)));
         let mut waiting = Vec::new();
         files.opened(FileSlot(0), true, &mut waiting);
         assert_eq!(waiting, [connection(1), connection(2)]);
-        assert_eq!(files.acquire(object(1), connection(3)), Acquired::Open(FileSlot(0)));
+        assert_eq!(files.acquire(object(1), DRIVE, connection(3)), Acquired::Open(FileSlot(0)));
     }
 
     #[test]
@@ -209,7 +230,7 @@ mod tests {
         let mut files = Files::new(2);
         let slot = open(&mut files, 1);
         assert_eq!(files.forget(&object(1)), None);
-        assert_eq!(files.acquire(object(1), connection(0)), Acquired::Start(FileSlot(1)));
+        assert_eq!(files.acquire(object(1), DRIVE, connection(0)), Acquired::Start(FileSlot(1)));
         assert_eq!(files.release(slot), Some(slot));
         let again = open(&mut files, 2);
         assert_eq!(again, slot, "its place is free again");
@@ -218,22 +239,24 @@ mod tests {
     #[test]
     fn what_cannot_be_opened_leaves_its_place() {
         let mut files = Files::new(1);
-        let Acquired::Start(slot) = files.acquire(object(1), connection(1)) else { panic!() };
+        let Acquired::Start(slot) = files.acquire(object(1), DRIVE, connection(1)) else {
+            panic!()
+        };
         let mut waiting = Vec::new();
         files.opened(slot, false, &mut waiting);
         files.release(slot);
         assert_eq!(waiting.len(), 1);
-        assert_eq!(files.acquire(object(2), connection(1)), Acquired::Start(slot));
+        assert_eq!(files.acquire(object(2), DRIVE, connection(1)), Acquired::Start(slot));
     }
 
     #[test]
     fn a_failed_open_of_a_removed_object_leaves_its_successor_alone() {
         let mut files = Files::new(3);
-        let Acquired::Start(one) = files.acquire(object(1), connection(1)) else { panic!() };
+        let Acquired::Start(one) = files.acquire(object(1), DRIVE, connection(1)) else { panic!() };
         assert_eq!(files.forget(&object(1)), None);
-        let Acquired::Start(two) = files.acquire(object(1), connection(2)) else { panic!() };
+        let Acquired::Start(two) = files.acquire(object(1), DRIVE, connection(2)) else { panic!() };
         files.opened(two, true, &mut Vec::new());
         files.opened(one, false, &mut Vec::new());
-        assert_eq!(files.acquire(object(1), connection(3)), Acquired::Open(two));
+        assert_eq!(files.acquire(object(1), DRIVE, connection(3)), Acquired::Open(two));
     }
 }

@@ -10,6 +10,7 @@
 //! Opened, Read              the next 256 KiB are here: Send, or a burst of them
 //! Sent                      the next burst when its moment comes (wheel), the next read, the next
 //!                           request, or the end
+//! Tick                      the next burst; who is late: clients are closed, drives said to hang
 //! ```
 //!
 //! The contract: `handle` one event, then `poll` until it returns nothing, carrying out each action
@@ -24,8 +25,10 @@ mod catalogue;
 mod connection;
 mod counters;
 mod crowd;
+mod drive;
 mod event;
 mod files;
+mod hang;
 mod hot;
 #[cfg(test)]
 mod hot_tests;

@@ -25,7 +25,7 @@ use model::units::Bytes;
 use crate::action::{Action, Body, Ending};
 use crate::answer;
 use crate::black_box::{Happened, Waiting};
-use crate::connection::{Held, Stage, State, Transfer};
+use crate::connection::{Connection, Held, Stage, State, Transfer};
 use crate::event::{Fault, Now};
 use crate::files::Acquired;
 use crate::hot::BlockName;
@@ -56,9 +56,10 @@ impl Worker {
         }
         let extent = self.catalogue.index.locate(&object).expect("an answer names what is held");
         assert!(end <= extent.len, "an answer names what is held at its length");
+        let index = extent.drive;
         connection.state = State::Transfer(Transfer {
             object,
-            drive: extent.drive,
+            drive: index,
             base: extent.offset,
             len: extent.len,
             next: start,
@@ -68,34 +69,58 @@ impl Worker {
             held: None,
             keeps: false,
             stage: Stage::Admission,
+            since: now.instant,
         });
         self.counters.paced += u64::from(plan.rate.is_some());
         connection.recorder = self.black_box.begin(now.instant, object);
-        self.admission.push_back(id);
+        let drive = &mut self.drives[index.as_usize()];
+        if drive.is_hung() {
+            self.fail_transfer(id);
+            return;
+        }
+        drive.admission.push_back(id);
+        drive.admission_count += 1;
         self.admit();
     }
 
-    /// Lets waiting transfers begin while there is room. One that ends as it begins makes room in
-    /// turn: this loop sees it, nothing nests.
+    /// Lets waiting transfers begin while there is room, one of each drive in turn. One that ends
+    /// as it begins makes room in turn: this loop sees it, nothing nests.
     pub(crate) fn admit(&mut self) {
         if std::mem::replace(&mut self.admitting, true) {
             return;
         }
-        while !self.admission.is_empty() {
+        while let Some((index, id)) = self.next_admitted() {
             if self.config.transfers_max <= self.transfers && !self.let_go_of_a_slow_one() {
                 break;
             }
-            let Some(id) = self.admission.pop_front() else { break };
+            self.first_admitted = (index + 1) % self.drives.len();
+            self.drives[index].admission.pop_front();
+            self.drives[index].admission_count -= 1;
             let Some(connection) = live(&mut self.connections, id) else { continue };
             let State::Transfer(transfer) = &mut connection.state else { continue };
-            if transfer.stage != Stage::Admission {
-                continue;
-            }
             transfer.stage = Stage::Sending(None);
             self.transfers += 1;
             self.advance(id, None);
         }
         self.admitting = false;
+    }
+
+    /// The first transfer that may pass admission to its drive, drives in turn. Names of those who
+    /// have left are dropped on the way.
+    fn next_admitted(&mut self) -> Option<(usize, ConnectionId)> {
+        for turn in 0..self.drives.len() {
+            let index = (self.first_admitted + turn) % self.drives.len();
+            while let Some(&id) = self.drives[index].admission.front() {
+                if !waits_for(&self.connections, index, id) {
+                    self.drives[index].admission.pop_front();
+                } else if self.drives[index].has_room() {
+                    return Some((index, id));
+                } else {
+                    break;
+                }
+            }
+        }
+        None
     }
 
     /// One chunk more: from memory if it is hot, from its drive otherwise.
@@ -115,12 +140,28 @@ impl Worker {
         }
         if let Some(buffer) = self.hot.find(&name) {
             self.send_hot(id, buffer, slot);
+        } else if !self.drives[transfer.drive.as_usize()].has_room() {
+            self.wait_for_room(id, slot);
         } else if let Some(slot) = slot {
             transfer.stage = Stage::Queued(slot);
             self.queue(id);
         } else {
             self.open(id);
         }
+    }
+
+    /// As many wait for the drive as may, or it hangs: a transfer that was under way gives its turn
+    /// to those of other drives, and waits for admission again.
+    fn wait_for_room(&mut self, id: ConnectionId, slot: Option<FileSlot>) {
+        let Some(connection) = live(&mut self.connections, id) else { return };
+        let State::Transfer(transfer) = &mut connection.state else { return };
+        self.keeping -= u16::from(std::mem::take(&mut transfer.keeps));
+        (transfer.stage, transfer.since) = (Stage::Admission, self.now.instant);
+        let drive = &mut self.drives[transfer.drive.as_usize()];
+        drive.admission.push_back(id);
+        drive.admission_count += 1;
+        drive.is_waited_for |= drive.is_hung();
+        self.end_transfer(Stage::Sending(slot));
     }
 
     /// Finds or opens the file of a transfer that needs its drive for the first time.
@@ -133,27 +174,58 @@ impl Worker {
             return;
         };
         (transfer.drive, transfer.base) = (extent.drive, extent.offset);
-        match self.files.acquire(transfer.object, id) {
+        let drive = &mut self.drives[extent.drive.as_usize()];
+        transfer.since = self.now.instant;
+        if drive.is_hung() && transfer.head_pending.is_some() {
+            self.fail_transfer(id);
+            return;
+        }
+        if drive.is_hung() || !(drive.may_open() || self.files.has(&transfer.object)) {
+            transfer.stage = Stage::Turn;
+            drive.turns.push_back(id);
+            drive.is_waited_for |= drive.is_hung();
+            return;
+        }
+        match self.files.acquire(transfer.object, extent.drive, id) {
             Acquired::Open(slot) => {
                 transfer.stage = Stage::Queued(slot);
                 self.queue(id);
             }
-            Acquired::Opening(slot) => transfer.stage = Stage::Opening(slot),
+            Acquired::Opening(slot) => {
+                drive.waits_for_open();
+                transfer.stage = Stage::Opening(slot);
+            }
             Acquired::Start(slot) => {
+                drive.waits_for_open();
+                drive.open(self.now.instant);
                 transfer.stage = Stage::Opening(slot);
                 let (drive, file) = (extent.drive, extent.file.clone());
                 self.actions.push_back(Action::Open { slot, drive, file });
+                self.watch_soon();
             }
             Acquired::Full => self.fail_transfer(id),
+        }
+    }
+
+    /// A transfer that waited for admission to this drive waits no more. Its name is left where it
+    /// is until such names are the most.
+    pub(crate) fn leave_admission(&mut self, drive: DriveIndex) {
+        let (index, connections) = (drive.as_usize(), &self.connections);
+        let drive = &mut self.drives[index];
+        drive.admission_count -= 1;
+        if 2 * drive.admission_count + NAMES_KEPT < drive.admission.len() {
+            drive.admission.retain(|id| waits_for(connections, index, *id));
         }
     }
 
     /// Puts the connection's next read into its drive's queue.
     pub(crate) fn queue(&mut self, id: ConnectionId) {
         let Some(connection) = live(&mut self.connections, id) else { return };
-        let State::Transfer(transfer) = &connection.state else { return };
+        let State::Transfer(transfer) = &mut connection.state else { return };
+        transfer.since = self.now.instant;
         let drive = &mut self.drives[transfer.drive.as_usize()];
-        if drive.submit(Class::Serve, id).is_err() {
+        drive.is_waited_for |= drive.is_hung();
+        if drive.reads.submit(Class::Serve, id).is_err() {
             // The queue holds every transfer that may run, so it is full only of clients that
             // left while the drive hung. Those who come now are sent elsewhere.
             self.fail_transfer(id);
@@ -168,20 +240,24 @@ impl Worker {
                 return None;
             }
             let index = (self.first_drive + turn) % count;
-            while let Some(id) = self.drives[index].poll() {
-                if let Some(action) = self.start_read(id) {
+            while let Some(id) = self.drives[index].next_read(self.now.instant) {
+                if let Some(action) = self.start_read(index, id) {
+                    self.watch_soon();
                     self.first_drive = (index + 1) % count;
                     return Some(action);
                 }
-                self.drives[index].complete();
+                self.drives[index].reads.complete();
             }
         }
         None
     }
 
-    fn start_read(&mut self, id: ConnectionId) -> Option<Action> {
+    fn start_read(&mut self, index: usize, id: ConnectionId) -> Option<Action> {
         let connection = live(&mut self.connections, id)?;
         let State::Transfer(transfer) = &mut connection.state else { return None };
+        if transfer.drive.as_usize() != index {
+            return None; // It was turned away from this drive, and has asked for something else.
+        }
         let Stage::Queued(slot) = transfer.stage else { return None };
         let name = transfer.block();
         if let Some(buffer) = self.hot.find(&name) {
@@ -198,7 +274,7 @@ impl Worker {
         let len = (read_until - from).align_up(DIRECT_ALIGN);
         let buffer = self.buffers.take().expect("asked for only while one is free");
         let kept = Kept { block: name.block, len: block_len(transfer.len, name.block) };
-        transfer.stage = Stage::Reading(slot);
+        (transfer.stage, transfer.since) = (Stage::Reading(slot), self.now.instant);
         self.reading[buffer.as_usize()] = Some(Reading {
             connection: id,
             drive: transfer.drive,
@@ -216,11 +292,13 @@ impl Worker {
         Some(Action::Read { buffer, slot, offset, len })
     }
 
-    pub(crate) fn opened(&mut self, slot: FileSlot, result: Result<(), Fault>) {
+    pub(crate) fn opened(&mut self, now: Now, slot: FileSlot, result: Result<(), Fault>) {
         let mut woken = std::mem::take(&mut self.woken);
+        let drive = self.files.drive(slot).as_usize();
         if let Some(slot) = self.files.opened(slot, result.is_ok(), &mut woken) {
             self.actions.push_back(Action::CloseFile { slot });
         }
+        self.drives[drive].opened(now.instant, woken.len());
         let mut reported = false;
         for id in woken.drain(..) {
             let Some(connection) = live(&mut self.connections, id) else { continue };
@@ -245,11 +323,29 @@ impl Worker {
             }
         }
         self.woken = woken;
+        self.open_next(drive);
+        self.admit();
+    }
+
+    /// Those whose turn it is to have files opened.
+    pub(crate) fn open_next(&mut self, index: usize) {
+        while self.drives[index].may_open() && !self.drives[index].is_hung() {
+            let Some(id) = self.drives[index].turns.pop_front() else { return };
+            let Some(connection) = live(&mut self.connections, id) else { continue };
+            let State::Transfer(transfer) = &connection.state else { continue };
+            if transfer.stage == Stage::Turn && transfer.drive.as_usize() == index {
+                self.open(id);
+            }
+        }
     }
 
     pub(crate) fn read(&mut self, now: Now, buffer: BufferId, result: Result<Bytes, Fault>) {
         let reading = self.reading[buffer.as_usize()].take().expect("a read completes once");
-        self.drives[reading.drive.as_usize()].complete();
+        let drive = &mut self.drives[reading.drive.as_usize()];
+        drive.read(now.instant);
+        if 0 < drive.admission_count {
+            self.admit();
+        }
         let until = now.instant + self.config.progress_timeout;
         let id = reading.connection;
         let what = match result {
@@ -368,7 +464,8 @@ impl Worker {
         self.actions.push_back(Action::Verify { drive, object, object_len, block, buffer });
     }
 
-    /// The drive let a transfer down: a status if nothing was sent yet, a reset otherwise.
+    /// The drive let a transfer down: a reset if something was sent; otherwise a sibling is named,
+    /// or it is a 404.
     pub(crate) fn fail_transfer(&mut self, id: ConnectionId) {
         let Some(connection) = live(&mut self.connections, id) else { return };
         let State::Transfer(transfer) = &connection.state else { return };
@@ -385,12 +482,27 @@ impl Worker {
         self.keeping -= u16::from(transfer.keeps);
         connection.state = State::Sending;
         let recorder = connection.recorder.take();
-        let head = Head { status: Status::NotFound, keep_alive: connection.keep_alive };
-        answer::plain(&mut connection.head, &mut self.counters, head, &self.date);
+        let (catalogue, counters) = (&self.catalogue, &mut self.counters);
+        if !answer::redirect(catalogue, counters, &self.date, connection) {
+            let head = Head { status: Status::NotFound, keep_alive: connection.keep_alive };
+            answer::plain(&mut connection.head, counters, head, &self.date);
+        }
         let body = Body::Empty;
         self.actions.push_back(Action::Send { connection: id, head: true, body, more: false });
         self.end_record(recorder, true);
-        self.end_transfer(stage);
+        match stage {
+            Stage::Admission => {}
+            Stage::Reading(_) => {
+                // The kernel still reads from the file: `read` releases it.
+                self.transfers -= 1;
+                self.admit();
+            }
+            Stage::Turn
+            | Stage::Opening(_)
+            | Stage::Paced(_)
+            | Stage::Queued(_)
+            | Stage::Sending(_) => self.end_transfer(stage),
+        }
     }
 
     /// One transfer fewer: its file is released and the next one admitted.
@@ -448,3 +560,14 @@ fn span(transfer: &Transfer, keep: bool, most: Bytes) -> Span {
     let read_until = if keep { until.max(len.min(block_end)) } else { until };
     Span { from, until, read_until }
 }
+
+/// True if the connection still waits for admission to this drive.
+fn waits_for(connections: &[Option<Box<Connection>>], drive: usize, id: ConnectionId) -> bool {
+    let Some(Some(connection)) = connections.get(id.as_usize()) else { return false };
+    let State::Transfer(transfer) = &connection.state else { return false };
+    let waits = connection.id == id && transfer.stage == Stage::Admission;
+    waits && transfer.drive.as_usize() == drive
+}
+
+/// So many names of those who left may stand in a drive's admission whatever their share is.
+const NAMES_KEPT: usize = 64;

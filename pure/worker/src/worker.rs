@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 
 use http1::{Head, Parsed, Request, RequestError, Status};
-use iosched::Scheduler;
 use model::extent::DriveIndex;
 use model::handle::{ConnectionId, FileSlot};
 use model::id::ObjectId;
@@ -19,8 +18,10 @@ use crate::catalogue::Catalogue;
 use crate::connection::{Connection, Stage, State};
 use crate::counters::Counters;
 use crate::crowd::Crowd;
+use crate::drive::{Drive, Share};
 use crate::event::{Event, Now, Update};
 use crate::files::Files;
+use crate::hang::NEVER;
 use crate::hot::Hot;
 use crate::pace::{PaceConfig, PaceMode, Plan};
 use crate::request_log::RequestLog;
@@ -35,10 +36,11 @@ pub struct Config {
     /// Most handshakes under way. One more takes the place of the one under way longest.
     pub handshakes_max: usize,
     /// Most transfers from drives at once; others wait their turn. Bounds the memory for data that
-    /// clients are slow to take: at most one chunk each.
+    /// clients are slow to take: at most one chunk each. At most `transfers_max / drives` wait for
+    /// one drive.
     pub transfers_max: usize,
     /// Buffers for reads, each one chunk and one alignment unit long. Those that paced transfers
-    /// keep (`pacing.buffers`) are among them and fewer.
+    /// keep (`pacing.buffers`) are among them and fewer; of the others each drive has its share.
     pub buffers: u16,
     /// As many again, for blocks that are kept because viewers want them most; 0 for none.
     pub hot_blocks: u16,
@@ -46,8 +48,15 @@ pub struct Config {
     pub file_slots: u16,
     /// Drives.
     pub drives: usize,
-    /// Reads in flight per drive.
+    /// Reads in flight per drive, as far as its share of the buffers goes.
     pub drive_depth: usize,
+    /// Opens in flight per drive.
+    pub drive_opens: usize,
+    /// A drive that was asked and has said nothing for so long hangs: who waits for it is sent to
+    /// a sibling.
+    pub hang_after: Nanos,
+    /// How long a body that has begun waits for a drive that hangs, before it is reset.
+    pub reset_after: Nanos,
     /// Longest request head; a longer one is answered with 431.
     pub head_len_max: usize,
     /// For the handshake, and for a request head from its first byte to its last.
@@ -84,6 +93,28 @@ impl Config {
     /// Buffers in all, for reads and hot blocks.
     pub fn buffer_count(&self) -> u16 {
         self.buffers.checked_add(self.hot_blocks).expect("who configures keeps to 2^16 buffers")
+    }
+
+    /// One drive's part of what there is: the whole by the number of drives, at least one.
+    fn share(&self) -> Share {
+        let part = |whole: usize| (whole / self.drives.max(1)).max(1);
+        Share {
+            depth: self.drive_depth.min(part(self.drives_buffers())),
+            opens_max: self.drive_opens.max(1),
+            waits_max: part(self.transfers_max),
+        }
+    }
+
+    /// Buffers that drives may have, those left out that paced transfers keep.
+    fn drives_buffers(&self) -> usize {
+        usize::from(self.buffers.saturating_sub(self.pacing.buffers))
+    }
+
+    /// Most operations that drives can owe at once: of so many the ring must be able to wait for
+    /// each without keeping another from its turn.
+    pub fn owed_max(&self) -> usize {
+        let Share { depth, opens_max, .. } = self.share();
+        self.drives * (depth + opens_max)
     }
 }
 
@@ -126,7 +157,7 @@ pub struct Worker {
     pub(crate) catalogue: Catalogue,
     pub(crate) connections: Vec<Option<Box<Connection>>>,
     pub(crate) files: Files,
-    pub(crate) drives: Vec<Scheduler<ConnectionId>>,
+    pub(crate) drives: Vec<Drive>,
     /// The drive that is asked first; moves on, so that each has its turn.
     pub(crate) first_drive: usize,
     pub(crate) buffers: Buffers,
@@ -134,7 +165,8 @@ pub struct Worker {
     pub(crate) reading: Vec<Option<Reading>>,
     /// Transfers past admission. Invariant: <= config.transfers_max.
     pub(crate) transfers: usize,
-    pub(crate) admission: VecDeque<ConnectionId>,
+    /// The drive whose transfers are admitted next; moves on, so that each has its turn.
+    pub(crate) first_admitted: usize,
     /// `admit` is at work.
     pub(crate) admitting: bool,
     pub(crate) actions: VecDeque<Action>,
@@ -144,11 +176,12 @@ pub struct Worker {
     pub(crate) date: Vec<u8>,
     pub(crate) date_at: UnixSeconds,
     pub(crate) tick_at: Instant,
-    /// The moment of the event that is being handled.
     /// When paced transfers go on.
     pub(crate) wheel: Wheel,
     /// Transfers that keep a buffer between bursts. Invariant: <= config.pacing.buffers.
     pub(crate) keeping: u16,
+    /// When drives are looked at.
+    pub(crate) watch_at: Instant,
     pub(crate) stop_at: Option<Instant>,
     /// Bytes left until a block is verified. Invariant: 0 only if none ever is.
     pub(crate) verify_in: Bytes,
@@ -160,8 +193,12 @@ pub struct Worker {
     pub(crate) crowd: Crowd,
     /// Used while deadlines are looked at; empty in between.
     pub(crate) expired: Vec<ConnectionId>,
+    /// Who waits too long for one answer of a drive; empty in between.
+    pub(crate) stuck: Vec<ConnectionId>,
     /// Memory of response heads: a connection has one from its request until it is quiet again.
     pub(crate) heads: Vec<Vec<u8>>,
+    /// The same of the places that siblings would be asked at.
+    pub(crate) elsewheres: Vec<String>,
     pub(crate) counters: Counters,
 }
 
@@ -171,8 +208,8 @@ impl Worker {
         assert!(config.pacing.buffers < config.buffers, "some are left for reads that are short");
         assert!(config.transfers_max < usize::from(config.file_slots), "a transfer finds a slot");
         assert!(0 < config.handshakes_max, "somebody may come in");
-        let scheduler =
-            iosched::Config { depth: config.drive_depth, queue_len_max: config.transfers_max };
+        assert!(config.drives <= config.drives_buffers(), "a drive has a buffer at least");
+        let drive = |_| Drive::new(config.share(), config.transfers_max);
         let mut date = Vec::new();
         http1::date::write(now.wall, &mut date);
         Self {
@@ -180,13 +217,13 @@ impl Worker {
             catalogue: Catalogue { token_leeway: config.token_leeway, ..Catalogue::default() },
             connections: Vec::new(),
             files: Files::new(config.file_slots),
-            drives: (0..config.drives).map(|_| Scheduler::new(scheduler)).collect(),
+            drives: (0..config.drives).map(drive).collect(),
             first_drive: 0,
             buffers: Buffers::new(config.buffer_count()),
             hot: Hot::new(config.hot_blocks),
             reading: (0..config.buffer_count()).map(|_| None).collect(),
             transfers: 0,
-            admission: VecDeque::with_capacity(config.connections_max),
+            first_admitted: 0,
             admitting: false,
             actions: VecDeque::with_capacity(64),
             woken: Vec::new(),
@@ -195,6 +232,7 @@ impl Worker {
             tick_at: now.instant + TICK,
             wheel: Wheel::new(),
             keeping: 0,
+            watch_at: NEVER,
             stop_at: None,
             verify_in: config.verify_span(),
             black_box: BlackBox::new(config.incidents),
@@ -202,7 +240,9 @@ impl Worker {
             log: RequestLog::new(config.log_requests),
             crowd: Crowd::default(),
             expired: Vec::new(),
+            stuck: Vec::new(),
             heads: Vec::new(),
+            elsewheres: Vec::new(),
             counters: Counters::default(),
         }
     }
@@ -218,7 +258,7 @@ impl Worker {
             Event::Sent { connection } => self.sent(now, connection),
             Event::Looked { connection, resent } => self.looked(connection, resent),
             Event::Ended { connection } => self.ended(connection),
-            Event::Opened { slot, result } => self.opened(slot, result),
+            Event::Opened { slot, result } => self.opened(now, slot, result),
             Event::Read { buffer, result } => self.read(now, buffer, result),
             Event::Update(update) => self.update(update),
             Event::Tcp { connection, sample } => {
@@ -249,7 +289,8 @@ impl Worker {
 
     /// When to call `handle` with a tick if nothing else happens.
     pub fn deadline(&self) -> Instant {
-        self.wheel.deadline().map_or(self.tick_at, |at| at.min(self.tick_at))
+        let paced = self.wheel.deadline().unwrap_or(NEVER);
+        self.tick_at.min(self.watch_at).min(paced)
     }
 
     /// The head of the connection's current response.
@@ -389,6 +430,13 @@ impl Worker {
         match answer::answer(catalogue, counters, &self.date, now, connection, &request) {
             Answer::HeadOnly => self.send_head(now, id),
             Answer::Object { object, status, start, end, pace } => {
+                connection.elsewhere.clear();
+                if !self.catalogue.siblings.is_empty() {
+                    if connection.elsewhere.capacity() == 0 {
+                        connection.elsewhere = self.elsewheres.pop().unwrap_or_default();
+                    }
+                    answer::elsewhere(&mut connection.elsewhere, &request);
+                }
                 let plan = plan(&self.config.pacing, &request, pace, &mut connection.sent);
                 self.send_object(now, id, object, status, (start, end), plan);
             }
@@ -446,6 +494,11 @@ impl Worker {
             } else {
                 connection.head = Vec::new();
             }
+            let mut elsewhere = std::mem::take(&mut connection.elsewhere);
+            if elsewhere.capacity() != 0 && self.elsewheres.len() < HEADS_MAX {
+                elsewhere.clear();
+                self.elsewheres.push(elsewhere);
+            }
             if self.stop_at.is_some() {
                 self.close(id, Ending::Graceful);
             } else {
@@ -493,8 +546,12 @@ impl Worker {
                 self.transfers -= 1;
                 self.admit();
             }
-            Stage::Admission => self.admission.retain(|waiting| *waiting != id),
-            Stage::Opening(_) | Stage::Paced(_) | Stage::Queued(_) | Stage::Sending(_) => {
+            Stage::Admission => self.leave_admission(transfer.drive),
+            Stage::Turn
+            | Stage::Opening(_)
+            | Stage::Paced(_)
+            | Stage::Queued(_)
+            | Stage::Sending(_) => {
                 self.end_transfer(transfer.stage);
             }
         }
@@ -534,6 +591,7 @@ impl Worker {
                     self.catalogue.token_keys.clone_from(&manifest.token_keys);
                     self.catalogue.keys_epoch += 1;
                 }
+                self.catalogue.holders.clone_from(&manifest.siblings);
                 let versions = manifest.versions.iter();
                 self.catalogue.versions =
                     versions.map(|version| (version.id.clone(), version.clone())).collect();
@@ -550,6 +608,7 @@ impl Worker {
                 self.hot.drop_object(object, &mut self.buffers);
                 self.counters.hot_blocks = Bytes::of(self.hot.len()).0;
             }
+            Update::Siblings(siblings) => self.catalogue.siblings = siblings,
             Update::DriveSetAside { drive } => {
                 for object in self.catalogue.index.remove_drive(drive) {
                     self.forget(object);
@@ -572,7 +631,10 @@ impl Worker {
             let Some(index) = self.wheel.fire(now.instant) else { break };
             self.paced(index);
         }
-        if now.instant < self.tick_at {
+        if self.watch_at <= now.instant {
+            self.watch(now);
+        }
+        if now.instant < self.tick_at && self.stop_at.is_none_or(|at| now.instant < at) {
             return;
         }
         self.tick_at = now.instant + TICK;
@@ -585,6 +647,7 @@ impl Worker {
             self.close(id, Ending::Abort);
         }
         self.expired = expired;
+        self.reset_who_is_stuck();
         self.bound_unsent();
         self.admit();
     }

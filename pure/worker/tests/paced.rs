@@ -80,9 +80,10 @@ fn pacing() -> PaceConfig {
 impl World {
     fn new(pacing: PaceConfig, buffers: u16) -> Self {
         let config = Config {
-            // Its pace is nobody's fault: an incident ends the test.
+            // Its pace is nobody's fault: an incident ends the test. All reads of one viewer take
+            // 2.7 s at most, their waiting for each other included.
             incidents: Some(IncidentBounds {
-                drive_wait: Nanos::seconds(1),
+                drive_wait: Nanos::seconds(4),
                 client_rate: BitsPerSecond(1_000_000),
             }),
             connections_max: 64,
@@ -93,6 +94,9 @@ impl World {
             file_slots: 40,
             drives: 1,
             drive_depth: 8,
+            drive_opens: 4,
+            hang_after: Nanos::millis(500),
+            reset_after: Nanos::seconds(2),
             head_len_max: 2048,
             request_timeout: Nanos::seconds(10),
             idle_timeout: Nanos::seconds(600),
@@ -141,6 +145,7 @@ impl World {
             generation: Generation(1),
             token_keys: vec![TokenKey { kid: "k1".to_owned(), public_key }],
             trust: Trust::default(),
+            siblings: BTreeMap::new(),
             versions: vec![version("film-1", None)],
         }))));
         let extent =

@@ -48,7 +48,7 @@ fn give_small_objects(shared: &Shared) {
             return;
         }
         left -= extent.len;
-        let Some(drive) = shared.drive(extent.drive) else { continue };
+        let Some(drive) = shared.answering(extent.drive) else { continue };
         match read_small(drive, &extent, &mut buffer) {
             Ok(bytes) if *blake3::hash(bytes).as_bytes() == object.0 => {
                 shared.publish_small(object, &extent, bytes);
@@ -75,7 +75,7 @@ fn walk(shared: &Shared, drive: &Drive) -> bool {
     let began = shared.now();
     let (mut files, mut found) = (0, 0);
     for folder in layout::object_folders() {
-        if drive.set_aside_reason().is_some() {
+        if shared.answering(drive.index()).is_none() {
             return true;
         }
         let expected = shared.published(|e| e.drive == drive.index() && is_in(&e.file, &folder));

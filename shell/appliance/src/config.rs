@@ -95,6 +95,8 @@ pub struct Settings {
     pub idle_timeout: Nanos,
     /// For a client to take what was sent.
     pub progress_timeout: Nanos,
+    /// How long a response that has begun waits for a drive that hangs, before it is reset.
+    pub reset_after: Nanos,
     /// How long a stop may take.
     pub stop_within: Nanos,
     /// How long after its expiry a token is still good: what this clock and the control plane's
@@ -111,6 +113,9 @@ pub struct Settings {
     pub drives: Vec<PathBuf>,
     /// Reads in flight per drive and worker.
     pub drive_depth: usize,
+    /// A drive that was asked and has said nothing for so long hangs: players that wait for it are
+    /// sent to a sibling. 50 ms to 10 s.
+    pub hang_after: Nanos,
     /// Memory for small objects.
     pub small_objects_max: Bytes,
     /// How fast each drive is scrubbed; 0 for not at all.
@@ -215,12 +220,14 @@ impl Settings {
             ("serve", "request_timeout", text(&self.request_timeout)),
             ("serve", "idle_timeout", text(&self.idle_timeout)),
             ("serve", "progress_timeout", text(&self.progress_timeout)),
+            ("serve", "reset_after", text(&self.reset_after)),
             ("serve", "stop_within", text(&self.stop_within)),
             ("serve", "token_leeway", text(&self.token_leeway)),
             ("serve", "verify_every", self.verify_every.to_string()),
             ("serve", "congestion", list(&mut self.congestion.iter().map(|name| text(name)))),
             ("drives", "paths", list(paths)),
             ("drives", "depth", self.drive_depth.to_string()),
+            ("drives", "hang_after", text(&self.hang_after)),
             ("drives", "small_objects_max", text(&self.small_objects_max)),
             ("drives", "scrub_rate", text(&self.scrub_rate)),
             ("hot", "memory", text(&self.hot_memory.unwrap_or(hot::MEMORY))),

@@ -240,6 +240,9 @@ impl Link<'_> {
             self.interval = asked.clamp(INTERVAL_MIN, INTERVAL_MAX);
         }
         self.renew_ticket_keys();
+        if self.state_file.is_some() {
+            self.shared.set_siblings(wire::convert::siblings_of_reply(&reply));
+        }
         let known = self.shared.generation();
         let Some(state_file) = self.state_file.filter(|_| known.0 < reply.generation) else {
             return Ok(());
@@ -410,7 +413,10 @@ fn drives(shared: &Shared) -> Vec<v1::report::Drive> {
         id: status.id.map(|id| id.to_string()).unwrap_or_default(),
         path: status.path.display().to_string(),
         state: if status.set_aside.is_some() { DriveState::SetAside } else { DriveState::Ok },
-        reason: status.set_aside,
+        hung: status.hangs.is_some(),
+        reason: status.set_aside.or_else(|| {
+            status.hangs.map(|hangs| format!("it has not answered for {} s", hangs.as_seconds()))
+        }),
         capacity_bytes: status.capacity.0,
         free_bytes: status.free.0,
         objects: status.objects,

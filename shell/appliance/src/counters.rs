@@ -90,6 +90,10 @@ serve_counters! {
     bursts: |c| c.bursts,
     /// Lateness of those that waited, summed, microseconds.
     late_micros: |c| c.late_micros,
+    /// Requests sent on to a sibling.
+    redirected: |c| c.redirected,
+    /// Drives that do not answer, a bit each.
+    hung_drives: |c| c.hung_drives,
 }
 
 impl ServeCounters {

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use model::extent::{DriveIndex, FileName};
@@ -22,6 +23,7 @@ use store::layout::{self, Footer, FooterError};
 use store::log::{self, Change, Damage, Entry, RECORD_LEN, Sequence};
 use store::marker::{Marker, MarkerError};
 use store::publish::Fault;
+use store::silence::{self, Silence, Turn};
 
 use crate::pages::Pages;
 
@@ -40,6 +42,13 @@ pub struct Drive {
     health: Mutex<Health>,
     /// When it had no room though it said so.
     full_at: Mutex<Option<Instant>>,
+    /// What was measured last, so that whoever asks waits for no drive.
+    space: Mutex<Space>,
+    /// Objects and bytes of them by the log. Beside it: who writes the log waits for the drive.
+    held: Mutex<(u64, Bytes)>,
+    silence: Mutex<Silence>,
+    /// Since when it is being measured; none in between.
+    measured_from: Mutex<Option<Instant>>,
 }
 
 /// What was found when a drive was opened.
@@ -51,6 +60,8 @@ pub struct Loaded {
     pub torn: Bytes,
     /// Why the index had to be made anew, if it had.
     pub damage: Option<Damage>,
+    /// Its part files, by object.
+    pub parts: Vec<ObjectId>,
 }
 
 /// How large a drive is, the reserve taken off.
@@ -96,6 +107,9 @@ pub enum OpenError {
         /// What the kernel said.
         error: io::Error,
     },
+    /// It does not answer.
+    #[error("{0} does not answer: look at the drive and its cable, then restart the appliance")]
+    Silent(PathBuf),
     /// The drive failed.
     #[error("{path}: {error}")]
     Drive {
@@ -139,12 +153,22 @@ struct DriveLog {
     len: Bytes,
     sequence: Sequence,
     entries: BTreeMap<ObjectId, Entry>,
+    /// Invariant: the sum of the lengths of `entries`.
+    bytes_held: Bytes,
 }
 
 /// Three objects in an hour are bad places; the fourth says that the drive is dying. Arbitrary, and
 /// far from both: a good drive loses an object in months, a dying one fails at every other read.
 const HEALTH: store::health::Config =
     store::health::Config { objects_max: 3, window: Nanos::seconds(3600) };
+
+/// Control hears that a drive answers when it has for ten seconds. One that has not for ten minutes
+/// is not coming back by itself, and its objects are wanted: they are filled again elsewhere.
+const SILENCE: silence::Config =
+    silence::Config { answers_for: Nanos::seconds(10), hangs_for: Nanos::seconds(600) };
+
+/// To be measured takes microseconds. Arbitrary, and far above.
+const MEASURE_MAX: Nanos = Nanos::seconds(2);
 
 /// A drive that had no room is asked again after this: something may have been evicted.
 const FULL_FOR: Nanos = Nanos::seconds(60);
@@ -192,13 +216,31 @@ pub fn is_one_place(errno: Errno) -> bool {
 impl Drive {
     /// Opens a formatted drive and loads its index.
     pub fn open(path: &Path, index: DriveIndex) -> Result<(Self, Loaded), OpenError> {
+        Self::open_counting(path, index, &AtomicU64::new(0))
+    }
+
+    /// The same; `steps` grows while it goes on, so that a drive with much to tell can be told from
+    /// one that does not answer.
+    pub(crate) fn open_counting(
+        path: &Path,
+        index: DriveIndex,
+        steps: &AtomicU64,
+    ) -> Result<(Self, Loaded), OpenError> {
+        let step = || steps.fetch_add(1, Ordering::Relaxed);
         let failed = |error| OpenError::Drive { path: path.to_owned(), error };
         let root = open_root(path)?;
         let (marker, marker_file) = read_marker(path, &root)?;
         rustix::fs::flock(&marker_file, FlockOperation::NonBlockingLockExclusive)
             .map_err(|_| OpenError::InUse(path.to_owned()))?;
+        step();
         probe_direct_io(path, &root)?;
-        let (log, loaded) = DriveLog::open(marker.id, &root).map_err(failed)?;
+        step();
+        let (log, mut loaded) = DriveLog::open(marker.id, &root, steps).map_err(failed)?;
+        let parts = list(&root, &FileName(layout::FILL.into())).map_err(failed)?;
+        loaded.parts = parts.iter().filter_map(|name| layout::parse_part_name(name)).collect();
+        let stat = rustix::fs::fstatvfs(&root).map_err(to("measure", "the filesystem"));
+        let space = space(&stat.map_err(failed)?, &marker);
+        let held = log.held();
         let drive = Self {
             index,
             path: path.to_owned(),
@@ -209,6 +251,10 @@ impl Drive {
             set_aside: Mutex::new(None),
             health: Mutex::new(Health::new(HEALTH)),
             full_at: Mutex::new(None),
+            space: Mutex::new(space),
+            held: Mutex::new(held),
+            silence: Mutex::default(),
+            measured_from: Mutex::new(None),
         };
         Ok((drive, loaded))
     }
@@ -266,10 +312,37 @@ impl Drive {
         rustix::fs::statat(&self.root, layout::MARKER, AtFlags::SYMLINK_NOFOLLOW).is_ok()
     }
 
-    /// How large it is and how much of that is free.
-    pub fn space(&self) -> Result<Space, DriveError> {
-        let stat = rustix::fs::fstatvfs(&self.root).map_err(to("measure", "the filesystem"))?;
-        Ok(space(&stat, &self.marker))
+    /// How large it is and how much of that is free, as it was when it was measured last.
+    pub fn space(&self) -> Space {
+        *lock(&self.space)
+    }
+
+    /// Measures it; waits until the drive answers. One thread does.
+    pub(crate) fn measure(&self, now: Instant) -> Result<(), DriveError> {
+        *lock(&self.measured_from) = Some(now);
+        let stat = rustix::fs::fstatvfs(&self.root);
+        *lock(&self.measured_from) = None;
+        *lock(&self.space) = space(&stat.map_err(to("measure", "the filesystem"))?, &self.marker);
+        Ok(())
+    }
+
+    /// The same for a thread that has just changed how much is free. That it cannot be measured is
+    /// found by the one that always does.
+    fn measure_again(&self) {
+        if let Ok(stat) = rustix::fs::fstatvfs(&self.root) {
+            *lock(&self.space) = space(&stat, &self.marker);
+        }
+    }
+
+    /// Takes note of whether it hangs, by what workers say and by how long it takes to be measured.
+    pub(crate) fn look(&self, now: Instant, hangs: bool) -> Option<Turn> {
+        let measured = lock(&self.measured_from).is_some_and(|from| MEASURE_MAX < now.since(from));
+        lock(&self.silence).look(&SILENCE, now, hangs || measured)
+    }
+
+    /// For how long it has been hanging; none while it answers.
+    pub fn hangs(&self, now: Instant) -> Option<Nanos> {
+        lock(&self.silence).lasts(now)
     }
 
     /// The part file of an object, made and allocated to its full size. True if it was there before
@@ -283,6 +356,7 @@ impl Drive {
         }
         rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, len.0)
             .map_err(to("allocate room for", &file.0))?;
+        self.measure_again();
         Ok((fd, found == len))
     }
 
@@ -334,7 +408,11 @@ impl Drive {
     /// Removes a file; one that is gone already is no error.
     pub fn unlink(&self, file: &FileName) -> Result<(), DriveError> {
         match rustix::fs::unlinkat(&self.root, &*file.0, AtFlags::empty()) {
-            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Ok(()) => {
+                self.measure_again();
+                Ok(())
+            }
+            Err(Errno::NOENT) => Ok(()),
             Err(errno) => Err(to("remove", &file.0)(errno)),
         }
     }
@@ -346,6 +424,7 @@ impl Drive {
         if log::compaction_is_due(log.records(), log.entries.len()) {
             log.compact(self.marker.id, &self.root)?;
         }
+        *lock(&self.held) = log.held();
         Ok(())
     }
 
@@ -356,9 +435,7 @@ impl Drive {
 
     /// How many objects it holds, and how many bytes of them.
     pub fn held(&self) -> (u64, Bytes) {
-        let log = lock(&self.log);
-        let bytes = log.entries.values().map(|entry| entry.len.0).sum();
-        (Bytes::of(log.entries.len()).0, Bytes(bytes))
+        *lock(&self.held)
     }
 
     /// What the file of an object says of itself, with the hashes of its blocks, proved.
@@ -428,21 +505,32 @@ impl Drive {
 }
 
 impl DriveLog {
-    fn open(drive: DriveId, root: &OwnedFd) -> Result<(Self, Loaded), DriveError> {
+    fn open(
+        drive: DriveId,
+        root: &OwnedFd,
+        steps: &AtomicU64,
+    ) -> Result<(Self, Loaded), DriveError> {
         let snapshot = read_small(root, layout::SNAPSHOT)?;
         let bytes = read_small(root, layout::LOG)?.unwrap_or_default();
         let replay = log::replay(drive, snapshot.as_deref(), &bytes);
         let file = open_log(root)?;
         let (len, sequence) = (replay.log_len, replay.sequence);
-        let mut log = Self { file, len, sequence, entries: replay.entries };
+        let bytes_held = Bytes::ZERO;
+        let mut log = Self { file, len, sequence, entries: replay.entries, bytes_held };
         if replay.damage.is_some() {
-            log.entries = walk(root)?;
+            log.entries = walk(root, steps)?;
             log.compact(drive, root)?;
         } else if replay.torn != Bytes::ZERO {
             log.cut()?;
         }
+        log.bytes_held = Bytes(log.entries.values().map(|entry| entry.len.0).sum());
         let entries = log.entries.clone();
-        Ok((log, Loaded { entries, torn: replay.torn, damage: replay.damage }))
+        let (torn, damage) = (replay.torn, replay.damage);
+        Ok((log, Loaded { entries, torn, damage, parts: Vec::new() }))
+    }
+
+    fn held(&self) -> (u64, Bytes) {
+        (Bytes::of(self.entries.len()).0, self.bytes_held)
     }
 
     fn records(&self) -> u64 {
@@ -465,7 +553,13 @@ impl DriveLog {
         }
         self.len += Bytes::of(bytes.len());
         self.sequence = sequence;
-        changes.iter().for_each(|change| log::apply(&mut self.entries, *change));
+        for change in changes {
+            let object = change.object();
+            let len = |log: &Self| log.entries.get(&object).map_or(Bytes::ZERO, |entry| entry.len);
+            let before = len(self);
+            log::apply(&mut self.entries, *change);
+            self.bytes_held = self.bytes_held + len(self) - before;
+        }
         Ok(())
     }
 
@@ -559,10 +653,11 @@ fn probe_direct_io(path: &Path, root: &OwnedFd) -> Result<(), OpenError> {
 
 /// The objects of a drive by its files alone: only a file that was complete and flushed gets its
 /// name in `objects/`, and its footer and table say what it is.
-fn walk(root: &OwnedFd) -> Result<BTreeMap<ObjectId, Entry>, DriveError> {
+fn walk(root: &OwnedFd, steps: &AtomicU64) -> Result<BTreeMap<ObjectId, Entry>, DriveError> {
     let mut entries = BTreeMap::new();
     for folder in layout::object_folders() {
         for name in list(root, &folder)? {
+            steps.fetch_add(1, Ordering::Relaxed);
             let Ok(object) = name.parse::<ObjectId>() else { continue };
             let file = layout::object_file(&object);
             let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC | OFlags::NOFOLLOW;

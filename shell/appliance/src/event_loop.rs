@@ -66,6 +66,8 @@ pub struct Setup {
     pub acceptor: Acceptor,
     /// The drives' directories, in the order of `DriveIndex`; none where one is set aside.
     pub drives: Vec<Option<OwnedFd>>,
+    /// A bit for each drive whose file system may block whoever asks it (`mounts::blocking`).
+    pub blocking: u64,
     /// Letters from other threads.
     pub mailbox: Mailbox,
     /// Where counters go.
@@ -121,6 +123,7 @@ struct EventLoop {
     listeners: Vec<Listener>,
     acceptor: Acceptor,
     drives: Vec<Option<OwnedFd>>,
+    blocking: u64,
     mailbox: Mailbox,
     counters: Arc<ServeCounters>,
     log: Option<Lines>,
@@ -158,6 +161,7 @@ impl EventLoop {
             buffer_len: Config::BUFFER_LEN,
             file_slots: setup.config.file_slots,
             direct_reads: setup.ablation.direct_reads,
+            blocking_max: u32::try_from(setup.config.owed_max()).unwrap_or(u32::MAX),
         })?;
         let parts = [HEAD_LEN_MAX, Config::BUFFER_LEN.as_usize()];
         let scratch_len = Session::sealed_len_max(parts, setup.ablation.record_len);
@@ -171,6 +175,7 @@ impl EventLoop {
             listeners: Vec::new(),
             acceptor: setup.acceptor,
             drives: setup.drives,
+            blocking: setup.blocking,
             mailbox: setup.mailbox,
             counters: setup.counters,
             log: setup.log,
@@ -667,7 +672,8 @@ impl EventLoop {
             self.follow.push_back(Follow::NotOpened(slot));
             return;
         };
-        self.ring.open(directory.as_fd(), name, slot, Token(u64::from(slot.0)));
+        let blocks = self.blocking >> drive.0 & 1 == 1;
+        self.ring.open(directory.as_fd(), name, (slot, blocks), Token(u64::from(slot.0)));
     }
 
     fn close(&mut self, id: ConnectionId, ending: Ending) {

@@ -114,6 +114,9 @@ fn fill(shared: &Shared, clients: &Clients, claim: &Claim, buffer: &mut Pages) -
         return Ended::Published;
     }
     let part = claim.part.and_then(|part| shared.drive(part.drive));
+    if part.is_some_and(|drive| shared.answering(drive.index()).is_none()) {
+        return Ended::Postponed("a part of it is on a drive that does not answer".to_owned());
+    }
     let control = clients.control.as_ref();
     let blocks = match blocks(fetch, part, control) {
         Ok(blocks) => blocks,
@@ -146,8 +149,8 @@ fn fill(shared: &Shared, clients: &Clients, claim: &Claim, buffer: &mut Pages) -
 
 /// True if the drive had the object all along, and it is visible now.
 fn is_there(shared: &Shared, drive: &Drive, fetch: &Fetch) -> bool {
-    let in_use = drive.set_aside_reason().is_none();
-    let found = in_use && drive.open_read(&layout::object_file(&fetch.object)).is_ok();
+    let answers = shared.answering(drive.index()).is_some();
+    let found = answers && drive.open_read(&layout::object_file(&fetch.object)).is_ok();
     found && adopt::adopt(shared, drive, fetch.object, Nanos(0))
 }
 

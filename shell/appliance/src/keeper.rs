@@ -70,7 +70,7 @@ pub(crate) fn evict(shared: &Shared, object: ObjectId) -> bool {
 /// The same for an object that the caller has claimed.
 pub(crate) fn remove_claimed(shared: &Shared, object: ObjectId) -> bool {
     let Some(extent) = shared.locate(&object) else { return false };
-    let Some(drive) = shared.drive(extent.drive) else { return false };
+    let Some(drive) = shared.answering(extent.drive) else { return false };
     let mut removal = Removal::new(object);
     while let Some(action) = removal.poll() {
         let done = match action {
@@ -170,7 +170,7 @@ fn one_place_failed(shared: &Shared, drive: &Drive, object: ObjectId, what: &str
 /// Somebody doubts this object: verifies it, and has it filled again unless all is right.
 fn examine(shared: &Shared, object: ObjectId, doubt: &Doubt) {
     let Some(extent) = shared.locate(&object) else { return };
-    let Some(drive) = shared.drive(extent.drive) else { return };
+    let Some(drive) = shared.answering(extent.drive) else { return };
     if let Doubt::Unreadable(what) = doubt {
         return one_place_failed(shared, drive, object, what);
     }
@@ -183,7 +183,7 @@ fn examine(shared: &Shared, object: ObjectId, doubt: &Doubt) {
 }
 
 fn drop_part(shared: &Shared, object: ObjectId, index: DriveIndex) -> bool {
-    let Some(drive) = shared.drive(index) else { return false };
+    let Some(drive) = shared.answering(index) else { return false };
     if !shared.claim(object) {
         return false;
     }

@@ -63,6 +63,7 @@ pub mod listen;
 pub mod mailbox;
 pub mod member;
 pub mod metrics;
+pub mod mounts;
 mod pacing;
 pub mod pages;
 pub mod peer;

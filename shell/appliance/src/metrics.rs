@@ -69,7 +69,7 @@ const ROWS: &[Row] = &[
     row("responses_2xx_total", Kind::Counter, "Responses with 200, 204 or 206.", |s| {
         &s.responses_2xx
     }),
-    row("responses_3xx_total", Kind::Counter, "Responses with 304.", |s| &s.responses_3xx),
+    row("responses_3xx_total", Kind::Counter, "Responses with 304 or 307.", |s| &s.responses_3xx),
     row("responses_4xx_total", Kind::Counter, "Responses with 400 to 431.", |s| &s.responses_4xx),
     row("forbidden_total", Kind::Counter, "Tokens refused.", |s| &s.forbidden),
     row("misses_total", Kind::Counter, "Requests for objects in the manifest, not held.", |s| {
@@ -105,6 +105,12 @@ const ROWS: &[Row] = &[
     row("incidents_total", Kind::Counter, "Responses that were slow, or reset by us.", |s| {
         &s.incidents
     }),
+    row(
+        "requests_redirected_total",
+        Kind::Counter,
+        "Requests sent on to a sibling with 307, a drive having failed them.",
+        |s| &s.redirected,
+    ),
     row("worker_cpu_nanoseconds_total", Kind::Counter, "CPU time of the workers.", |s| {
         &s.cpu_nanos
     }),
@@ -255,6 +261,8 @@ mod tests {
             bursts: 19,
             late: [20; LATE_MICROS.len() + 1],
             late_micros: 21,
+            redirected: 26,
+            hung_drives: 0,
         };
         let shared = Arc::new(ServeCounters::default());
         shared.store(&counters);

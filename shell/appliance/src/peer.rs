@@ -311,7 +311,7 @@ impl<'a> Connection<'a> {
     /// Reads a piece into the buffer; false if it cannot be had.
     fn read(&mut self, found: &Found<'_>, piece: Piece) -> bool {
         let shared = self.room.shared;
-        if shared.drive(found.extent.drive).is_none() {
+        if shared.answering(found.extent.drive).is_none() {
             return false;
         }
         let into = &mut self.block.bytes_mut()[..piece.read_len().as_usize()];
@@ -440,10 +440,10 @@ fn asked(input: &[u8]) -> Result<Option<Asked>, RequestError> {
     }
 }
 
-/// A published object on a drive that is in use.
+/// A published object on a drive that is in use and answers.
 fn find(shared: &Shared, object: ObjectId) -> Option<Found<'_>> {
     let extent = shared.locate(&object)?;
-    let drive = shared.drive(extent.drive)?;
+    let drive = shared.answering(extent.drive)?;
     match drive.open_read(&extent.file) {
         Ok(file) => Some(Found { object, extent, drive, file }),
         // Evicted this moment.

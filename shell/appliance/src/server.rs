@@ -17,6 +17,7 @@ use identity::credentials::Credentials;
 use model::extent::DriveIndex;
 use model::id::ObjectId;
 use model::units::{BitsPerSecond, Bytes, Nanos};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CpuSet, sched_setaffinity};
@@ -35,8 +36,11 @@ use crate::listen::Listener;
 use crate::mailbox::{Letter, Sender, mailbox};
 use crate::request_log::Lines;
 use crate::storage::{self, Storage, StorageHandle};
-use crate::{agent_link, listen, member, metrics, pacing, peer, request_log, source};
+use crate::{agent_link, listen, member, metrics, mounts, pacing, peer, request_log, source};
 
+/// Files of one drive that a worker opens at a time. Each costs a thread of the kernel while it
+/// lasts; a drive that is slow to open gets no faster with more.
+const OPENS_MAX: usize = 16;
 /// Faults and samples that wait to be looked at. One more is dropped: the drive is known to be bad
 /// by then, and there will be other samples.
 const FAULTS_MAX: usize = 1024;
@@ -53,6 +57,16 @@ const ROUND: Duration = Duration::from_millis(200);
 
 /// Rows of `/metrics` that do not come from workers.
 type MetricRows = Arc<Mutex<Vec<(String, f64, &'static str)>>>;
+
+/// What workers find when they start.
+#[derive(Clone, Copy)]
+struct Around {
+    ring_is_made: fn(),
+    /// A bit for each drive whose file system may block whoever asks it.
+    blocking: u64,
+    /// Of these, those that do not answer.
+    silent: u64,
+}
 
 /// A worker's thread and how to speak to it.
 struct WorkerThread {
@@ -74,15 +88,17 @@ fn run(settings: &Settings) -> anyhow::Result<()> {
     let Bound { listeners, metrics, peers } = bind(settings)?;
     // Here and no later: what follows is inherited by threads, and there are none yet.
     let machine = identity::enrol::machine();
-    let ring_is_made = give_away(settings)?;
+    let blocking = mounts::blocking(&settings.drives);
+    let (ring_is_made, silent) = give_away(settings, blocking)?;
     let credentials = member::load(&settings.state, &settings.name)?;
     let acceptor = Acceptor::from_pem_files(&settings.certificate, &settings.key)?;
     let mut reload = Reload::new(acceptor.clone(), &settings.certificate, &settings.key);
     let (fault_sender, faults) = sync_channel(FAULTS_MAX);
     let counters: Vec<Arc<ServeCounters>> = (0..settings.workers).map(|_| Arc::default()).collect();
     let (logs, log_thread) = start_request_log(settings, ring_is_made)?;
+    let around = Around { ring_is_made, blocking, silent };
     let workers =
-        start_workers(settings, config, &acceptor, &counters, &fault_sender, ring_is_made, logs)?;
+        start_workers(settings, config, &acceptor, &counters, &fault_sender, around, logs)?;
     ring_is_made();
     let serve_counters =
         Arc::new(storage::Counters { workers: counters.clone(), draining: AtomicBool::new(false) });
@@ -93,7 +109,7 @@ fn run(settings: &Settings) -> anyhow::Result<()> {
         }
     };
     let mut storage = Storage::start(
-        storage_config(settings, credentials, machine, acceptor.tickets().clone()),
+        storage_config(settings, credentials, machine, acceptor.tickets().clone(), silent),
         peers,
         sink,
         serve_counters.clone(),
@@ -119,7 +135,8 @@ fn run(settings: &Settings) -> anyhow::Result<()> {
         let all = metric_rows(&storage).into_iter().chain(certificate_rows(&reload)).collect();
         *rows.lock().unwrap_or_else(PoisonError::into_inner) = all;
     };
-    watch(&stop, &faults, &notes, &workers, &storage, &mut each_second, &settings.state)?;
+    let serving = (&workers[..], &counters[..]);
+    watch(&stop, &faults, &notes, serving, &storage, &mut each_second, &settings.state)?;
     tracing::info!("stopping");
     serve_counters.draining.store(true, Ordering::Relaxed);
     let result = stop_workers(workers, settings.stop_within);
@@ -144,12 +161,14 @@ fn storage_config(
     credentials: Credentials,
     machine: String,
     tickets: Arc<tls::Tickets>,
+    silent: u64,
 ) -> storage::Config {
     storage::Config {
         appliance: settings.name.clone(),
         state: settings.state.clone(),
         credentials,
         drives: settings.drives.clone(),
+        silent,
         control: Some(storage::ControlConfig {
             writer: settings.control.clone(),
             fronts: settings.fronts.clone(),
@@ -191,6 +210,9 @@ fn worker_config(settings: &Settings, hot_blocks: u16) -> worker::Config {
         file_slots: u16::try_from((transfers_max * 2).max(1024)).unwrap_or(u16::MAX),
         drives: settings.drives.len(),
         drive_depth: settings.drive_depth,
+        drive_opens: OPENS_MAX,
+        hang_after: settings.hang_after,
+        reset_after: settings.reset_after,
         head_len_max: settings.head_max.as_usize(),
         request_timeout: settings.request_timeout,
         idle_timeout: settings.idle_timeout,
@@ -222,7 +244,7 @@ fn start_workers(
     acceptor: &Acceptor,
     counters: &[Arc<ServeCounters>],
     faults: &SyncSender<Finding>,
-    ring_is_made: fn(),
+    Around { ring_is_made, blocking, silent }: Around,
     logs: Vec<Lines>,
 ) -> anyhow::Result<Vec<WorkerThread>> {
     let mut logs = logs.into_iter();
@@ -236,7 +258,8 @@ fn start_workers(
         let setup = Setup {
             config,
             acceptor: acceptor.clone(),
-            drives: settings.drives.iter().map(|path| open_directory(path)).collect(),
+            drives: open_directories(settings, silent),
+            blocking,
             mailbox,
             counters: counters.clone(),
             log: logs.next(),
@@ -263,9 +286,18 @@ fn start_workers(
     Ok(workers)
 }
 
+/// The drives' directories, but of those that are silent.
+fn open_directories(settings: &Settings, silent: u64) -> Vec<Option<OwnedFd>> {
+    let drives = settings.drives.iter().enumerate();
+    let answers = |index: usize| silent >> index & 1 == 0;
+    drives.map(|(index, path)| answers(index).then(|| open_directory(path)).flatten()).collect()
+}
+
 /// None if there is no such directory now: storage sets the drive aside and says so.
 fn open_directory(path: &std::path::Path) -> Option<OwnedFd> {
-    std::fs::File::open(path).ok().map(OwnedFd::from)
+    // As a name alone: to open it for reading would wait for a drive that hangs.
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::open(path, flags, Mode::empty()).ok()
 }
 
 fn pin(cpu: Option<usize>) {
@@ -315,21 +347,26 @@ fn bind(settings: &Settings) -> anyhow::Result<Bound> {
 }
 
 /// Becomes a user with few rights, who can reach drives, state and certificates only. What is given
-/// back is to be called by each thread that has its ring.
-fn give_away(settings: &Settings) -> anyhow::Result<fn()> {
+/// back is to be called by each thread that has its ring; and a bit for each drive that does not
+/// answer, which the kernel is not told of, since to be told it would ask the drive.
+fn give_away(settings: &Settings, blocking: u64) -> anyhow::Result<(fn(), u64)> {
     drop_privileges(settings.user.as_deref())?;
     // As the user who will write there, and before the kernel is told which folders there are.
     std::fs::create_dir_all(&settings.state)
         .with_context(|| format!("cannot make the state directory {}", settings.state.display()))?;
     let certificates = [Some(&settings.certificate), Some(&settings.key)];
     let read = certificates.into_iter().chain([settings.fill_trust.as_ref()]).flatten();
-    let drives = settings.drives.iter().filter(|path| path.is_dir());
+    let silent = mounts::silent(&settings.drives, blocking);
+    let drives = settings.drives.iter().zip(open_directories(settings, silent));
+    let drives = drives.filter_map(|(path, directory)| directory.map(|_| path));
     let grants = Grants {
         read_write: drives.chain([&settings.state]).cloned().collect(),
         read: read.cloned().collect(),
     };
     let confined = confine(settings.sandbox, &grants)?;
-    Ok(if confined { || close_rings().expect("it took the first filter") } else { || {} })
+    let ring_is_made: fn() =
+        if confined { || close_rings().expect("it took the first filter") } else { || {} };
+    Ok((ring_is_made, silent))
 }
 
 fn start_listening(listeners: Vec<Vec<Listener>>, workers: &[WorkerThread]) -> anyhow::Result<()> {
@@ -347,7 +384,7 @@ fn watch(
     stop: &AtomicBool,
     faults: &Receiver<Finding>,
     notes: &Receiver<String>,
-    workers: &[WorkerThread],
+    (workers, counters): (&[WorkerThread], &[Arc<ServeCounters>]),
     storage: &StorageHandle,
     each_second: &mut dyn FnMut(),
     state: &std::path::Path,
@@ -357,6 +394,7 @@ fn watch(
     let asked = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(signal_hook::consts::SIGUSR1, asked.clone())
         .context("cannot catch SIGUSR1")?;
+    let mut looked_at = Instant::now();
     while !stop.load(Ordering::Relaxed) {
         match faults.recv_timeout(ROUND) {
             Ok(Finding::Fault(drive, object, fault)) => {
@@ -373,6 +411,10 @@ fn watch(
         if workers.iter().any(|worker| worker.thread.is_finished()) {
             bail!("a worker has ended by itself; see the log above");
         }
+        if ROUND <= looked_at.elapsed() {
+            looked_at = Instant::now();
+            storage.look_at_drives(hung_drives(counters));
+        }
         for note in notes.try_iter() {
             storage.note_error("agent", note);
         }
@@ -382,6 +424,11 @@ fn watch(
         }
     }
     Ok(())
+}
+
+/// A bit for each drive that a worker finds to hang.
+fn hung_drives(counters: &[Arc<ServeCounters>]) -> u64 {
+    counters.iter().fold(0, |all, worker| all | worker.hung_drives.load(Ordering::Relaxed))
 }
 
 /// What a worker could not read is for storage to judge.
@@ -423,12 +470,14 @@ fn metric_rows(storage: &StorageHandle) -> Vec<(String, f64, &'static str)> {
         ("drive_free_bytes", "Free, the reserve taken off.", 0),
         ("drive_objects", "Objects on the drive.", 1),
         ("drive_set_aside", "1 if nothing is read from the drive or written to it.", 2),
+        ("drive_hung", "1 while the drive does not answer what it was asked.", 3),
     ] {
         for drive in &drives {
             let value = match of {
                 0 => drive.free.0,
                 1 => drive.objects,
-                _ => u64::from(drive.set_aside.is_some()),
+                2 => u64::from(drive.set_aside.is_some()),
+                _ => u64::from(drive.hangs.is_some()),
             };
             rows.push((format!("{name}{{drive=\"{}\"}}", drive.index), number(value), help));
         }

@@ -15,7 +15,7 @@ use std::time::{Duration, SystemTime};
 use fill::plan::{self, Actual, Fetch};
 use fill::rate::Limiter;
 use model::extent::{DriveIndex, Extent};
-use model::id::{Generation, ObjectId};
+use model::id::{ApplianceId, Generation, ObjectId};
 use model::limits::SMALL_OBJECT_MAX;
 use model::manifest::{Manifest, TokenKey};
 use model::object::BlockHash;
@@ -23,6 +23,7 @@ use model::units::{Bytes, Instant, Nanos, UnixSeconds};
 use store::index::Index;
 use store::inventory::{Delta, Inventory, InventoryState};
 use store::layout;
+use store::silence::Turn;
 
 use crate::drives::{Drive, DriveError, lock};
 use crate::member::Own;
@@ -71,7 +72,11 @@ pub(crate) enum Slot {
 struct State {
     index: Index,
     inventory: Inventory,
+    /// Drives that hang, a bit each: what is on them is not in the inventory.
+    hung: u64,
     manifest: Option<Arc<Manifest>>,
+    /// Who else in the site can serve, by what control said last.
+    siblings: Arc<BTreeMap<ApplianceId, Arc<str>>>,
     /// Objects of the manifest and their lengths.
     wanted: BTreeMap<ObjectId, Bytes>,
     progress: Progress,
@@ -221,7 +226,9 @@ impl Shared {
         let state = State {
             index: Index::new(),
             inventory: Inventory::new(INVENTORY_CHANGES_MAX),
+            hung: 0,
             manifest: None,
+            siblings: Arc::default(),
             wanted: BTreeMap::new(),
             progress: Progress::default(),
             parts: BTreeMap::new(),
@@ -317,21 +324,25 @@ impl Shared {
         drive.set_aside_reason().is_none().then_some(drive)
     }
 
+    /// A drive in use that answers, as far as is known.
+    pub(crate) fn answering(&self, index: DriveIndex) -> Option<&Drive> {
+        self.drive(index).filter(|drive| drive.hangs(self.now()).is_none())
+    }
+
     /// What is free on each drive in use.
     pub(crate) fn spaces(&self) -> Vec<layout::DriveSpace> {
         let mut spaces = Vec::new();
         for drive in self.open_drives().filter(|drive| drive.set_aside_reason().is_none()) {
-            match drive.space() {
-                Ok(space) => spaces.push(layout::DriveSpace {
-                    drive: drive.index(),
-                    set_aside: false,
-                    capacity: space.capacity,
-                    // A quota, or a device that promised more than it has: the sum is wrong.
-                    free: if drive.is_full(self.now()) { Bytes::ZERO } else { space.free },
-                    held: drive.held().1,
-                }),
-                Err(error) => self.drive_failed(drive, &error),
-            }
+            let (space, now) = (drive.space(), self.now());
+            // A quota, or a device that promised more than it has: the sum is wrong.
+            let has_room = !drive.is_full(now) && drive.hangs(now).is_none();
+            spaces.push(layout::DriveSpace {
+                drive: drive.index(),
+                set_aside: false,
+                capacity: space.capacity,
+                free: if has_room { space.free } else { Bytes::ZERO },
+                held: drive.held().1,
+            });
         }
         spaces
     }
@@ -371,6 +382,46 @@ impl Shared {
             "drive",
             format!("{path} is set aside: {reason}. Check or replace the drive, then restart"),
         );
+    }
+
+    /// A drive that hangs is not asked by anybody who can help it, and control is not told of what
+    /// is on it, so that players are sent elsewhere. Its objects stay wanted there: it may answer
+    /// again. If it does not for long, it is set aside.
+    pub(crate) fn look_at_drive(&self, drive: &Drive, hangs: bool) {
+        let Some(turn) = drive.look(self.now(), hangs) else { return };
+        if drive.set_aside_reason().is_some() {
+            return;
+        }
+        let (id, path) = (drive.marker().id, drive.path().display());
+        match turn {
+            Turn::Hangs => {
+                self.withhold(drive.index(), true);
+                tracing::error!(drive = %id, %path, "drive does not answer");
+                let text = "does not answer: players are sent elsewhere until it does";
+                self.note("drive", format!("{path} {text}. Look at the drive and its cable"));
+            }
+            Turn::Answers => {
+                self.withhold(drive.index(), false);
+                tracing::info!(drive = %id, %path, "drive answers again");
+                self.note("drive", format!("{path} answers again"));
+            }
+            Turn::GivenUp => self.set_aside(drive.index(), "it has not answered for ten minutes"),
+        }
+    }
+
+    /// Leaves what is on the drive out of the inventory, or puts it in again.
+    fn withhold(&self, drive: DriveIndex, hangs: bool) {
+        let mut state = self.lock();
+        let State { index, inventory, hung, .. } = &mut *state;
+        let bit = 1 << drive.0;
+        *hung = if hangs { *hung | bit } else { *hung & !bit };
+        for (object, _) in index.iter().filter(|(_, extent)| extent.drive == drive) {
+            if hangs {
+                inventory.remove(*object);
+            } else {
+                inventory.publish(*object);
+            }
+        }
     }
 
     /// Keeps an error for the operator, the newest 20; the same text is kept once.
@@ -450,6 +501,16 @@ impl Shared {
         true
     }
 
+    /// Control says who else in the site can serve.
+    pub(crate) fn set_siblings(&self, siblings: BTreeMap<ApplianceId, Arc<str>>) {
+        let mut state = self.lock();
+        if *state.siblings != siblings {
+            state.siblings = Arc::new(siblings);
+            let siblings = Arc::clone(&state.siblings);
+            (state.sink)(Update::Siblings(siblings));
+        }
+    }
+
     pub(crate) fn generation(&self) -> Generation {
         self.lock().manifest.as_ref().map_or(Generation(0), |manifest| manifest.generation)
     }
@@ -475,7 +536,9 @@ impl Shared {
 
     pub(crate) fn inventory_since(&self, known: InventoryState) -> Delta {
         let state = self.lock();
-        state.inventory.since(known, state.index.iter().map(|(object, _)| *object))
+        let answers = |extent: &Extent| state.hung >> extent.drive.0 & 1 == 0;
+        let held = state.index.iter().filter(|(_, extent)| answers(extent));
+        state.inventory.since(known, held.map(|(object, _)| *object))
     }
 
     pub(crate) fn locate(&self, object: &ObjectId) -> Option<Extent> {
@@ -669,7 +732,9 @@ impl State {
     fn show(&mut self, object: ObjectId, extent: Extent, small: Option<Arc<[u8]>>) {
         let before = self.index.publish(object, extent.clone());
         assert!(before.is_none(), "object {object} is published once");
-        self.inventory.publish(object);
+        if self.hung >> extent.drive.0 & 1 == 0 {
+            self.inventory.publish(object);
+        }
         self.postponed.remove(&object);
         if let Some(len) = self.wanted.get(&object) {
             self.progress.objects_held += 1;
@@ -740,6 +805,7 @@ mod tests {
             state: "state".into(),
             credentials,
             drives: Vec::new(),
+            silent: 0,
             control: None,
             peer: None,
             fill: FillConfig {
@@ -762,6 +828,7 @@ mod tests {
             generation: Generation(generation),
             token_keys: Vec::new(),
             trust: model::manifest::Trust::default(),
+            siblings: BTreeMap::new(),
             versions: Vec::new(),
         }
     }

@@ -98,6 +98,7 @@ mod tests {
             generation: Generation(generation),
             token_keys: Vec::new(),
             trust: model::manifest::Trust::default(),
+            siblings: std::collections::BTreeMap::new(),
             versions: Vec::new(),
         };
         key.sign(Kind::Manifest, &serde_json::to_vec(&manifest_out(&manifest)).unwrap())

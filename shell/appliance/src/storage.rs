@@ -18,12 +18,13 @@ use std::net::TcpListener;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::channel;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use identity::credentials::{Credentials, CredentialsError};
 use identity::enrol::Address;
-use model::extent::{DriveIndex, Extent, FileName};
+use model::extent::{DriveIndex, Extent};
 use model::id::{ApplianceId, DriveId, Generation, ObjectId};
 use model::limits::DRIVES_MAX;
 use model::units::{BitsPerSecond, Bytes, Nanos};
@@ -56,6 +57,8 @@ pub struct Config {
     pub credentials: Credentials,
     /// Drives, in the order of their `DriveIndex`.
     pub drives: Vec<PathBuf>,
+    /// A bit for each drive that is known not to answer: it is not asked.
+    pub silent: u64,
     /// Control; without it, the last manifest is filled and served.
     pub control: Option<ControlConfig>,
     /// Whether and how siblings may fetch from here.
@@ -170,6 +173,8 @@ pub struct DriveStatus {
     pub id: Option<DriveId>,
     /// Why it is set aside, if it is.
     pub set_aside: Option<String>,
+    /// For how long it has not answered; none while it does.
+    pub hangs: Option<Nanos>,
     /// Usable size.
     pub capacity: Bytes,
     /// What of it is free.
@@ -258,14 +263,14 @@ impl Storage {
         }
         let tls = source::trusted(config.fill.trust.as_deref())?;
         let state_file = StateFile::open(&config.state)?;
-        let opened = open_drives(&config.drives)?;
+        let opened = open_drives(&config.drives, config.silent)?;
         let (slots, loaded): (Vec<Slot>, Vec<Loaded>) = opened.into_iter().unzip();
         say_where_siblings_come(&mut config, &peers);
         let own = Arc::new(Own::new(&config.state, config.credentials.clone())?);
         let shared = Arc::new(Shared::new(config, own, slots, Box::new(sink), counters));
         load_manifest(&shared, &state_file);
         load_objects(&shared, &loaded);
-        load_parts(&shared);
+        load_parts(&shared, &loaded);
 
         let mut handle = StorageHandle { shared, threads: Vec::new() };
         match handle.spawn_all(&tls, state_file, peers) {
@@ -304,6 +309,15 @@ impl StorageHandle {
     /// A worker found that a drive does not work: nothing more is read from it or written to it.
     pub fn set_aside(&self, drive: DriveIndex, reason: &str) {
         self.shared.set_aside(drive, reason);
+    }
+
+    /// What workers and the drives' own threads say of silence: a bit for each drive that a worker
+    /// found to hang. To be called a few times a second; waits for no drive.
+    pub fn look_at_drives(&self, hung: u64) {
+        for drive in self.shared.open_drives() {
+            let hangs = hung >> drive.index().0 & 1 == 1;
+            self.shared.look_at_drive(drive, hangs);
+        }
     }
 
     /// A worker could not read an object; `errno` is none if its file was too short. What speaks of
@@ -403,6 +417,10 @@ impl StorageHandle {
         self.spawn("verify", verify::run)?;
         let shared = Arc::clone(&self.shared);
         for index in shared.open_drives().map(Drive::index) {
+            self.spawn(&format!("measure-{index}"), move |shared| {
+                let drive = shared.open_drives().find(|drive| drive.index() == index);
+                measure(shared, drive.expect("open drives stay open"));
+            })?;
             self.spawn(&format!("scrub-{index}"), move |shared| {
                 let drive = shared.open_drives().find(|drive| drive.index() == index);
                 scrub::run(shared, drive.expect("open drives stay open"));
@@ -454,24 +472,39 @@ pub(crate) fn drive_statuses(shared: &Shared) -> Vec<DriveStatus> {
     let status = |(index, (path, slot)): (u8, (&PathBuf, &Slot))| {
         let index = DriveIndex(index);
         let none = Bytes::ZERO;
-        let (id, set_aside, space, objects) = match slot {
-            Slot::Refused(reason) => (None, Some(reason.clone()), None, 0),
+        let (id, set_aside, space, objects, hangs) = match slot {
+            Slot::Refused(reason) => (None, Some(reason.clone()), None, 0, None),
             Slot::Open(drive) => {
-                let space = match drive.set_aside_reason() {
-                    // One that cannot even be measured is gone.
-                    None => drive.space().map_err(|error| shared.drive_failed(drive, &error)).ok(),
-                    Some(_) => None,
-                };
                 let reason = drive.set_aside_reason();
-                let objects = if reason.is_none() { drive.held().0 } else { 0 };
-                (Some(drive.marker().id), reason, space, objects)
+                let in_use = reason.is_none();
+                let objects = if in_use { drive.held().0 } else { 0 };
+                let hangs = drive.hangs(shared.now()).filter(|_| in_use);
+                let space = in_use.then(|| drive.space());
+                (Some(drive.marker().id), reason, space, objects, hangs)
             }
         };
         let (capacity, free) = space.map_or((none, none), |space| (space.capacity, space.free));
-        DriveStatus { index, path: path.clone(), id, set_aside, capacity, free, objects }
+        let path = path.clone();
+        DriveStatus { index, path, id, set_aside, hangs, capacity, free, objects }
     };
     (0..).zip(paths.zip(&shared.slots)).map(status).collect()
 }
+
+/// Measures a drive once a second, until all must stop or it is set aside. A thread of its own: if
+/// it waits, nobody else does, and that it waits is seen.
+fn measure(shared: &Shared, drive: &Drive) {
+    while drive.set_aside_reason().is_none() {
+        if let Err(error) = drive.measure(shared.now()) {
+            shared.drive_failed(drive, &error); // One that cannot even be measured is gone.
+        }
+        if !shared.sleep_until(shared.now() + MEASURE_EVERY) {
+            return;
+        }
+    }
+}
+
+/// How old the size of a drive may be. Its own changes are seen at once.
+const MEASURE_EVERY: Nanos = Nanos::seconds(1);
 
 pub(crate) fn fill_status(shared: &Shared) -> FillStatus {
     let progress = shared.progress();
@@ -488,15 +521,8 @@ pub(crate) fn fill_status(shared: &Shared) -> FillStatus {
 }
 
 /// Opens all drives at the same time: each may have a long index to load or to make anew.
-fn open_drives(paths: &[PathBuf]) -> Result<Vec<(Slot, Loaded)>, StartError> {
-    let results: Vec<Result<(Drive, Loaded), OpenError>> = std::thread::scope(|scope| {
-        let open = |(i, path): (u8, &'_ PathBuf)| {
-            let path = path.clone();
-            scope.spawn(move || Drive::open(&path, DriveIndex(i)))
-        };
-        let threads: Vec<_> = (0..).zip(paths).map(open).collect();
-        threads.into_iter().map(|thread| thread.join().expect("opening does not panic")).collect()
-    });
+fn open_drives(paths: &[PathBuf], silent: u64) -> Result<Vec<(Slot, Loaded)>, StartError> {
+    let results = open_all(paths, silent)?;
     let (mut opened, mut reasons, mut ids) = (Vec::new(), Vec::new(), Vec::new());
     for (result, path) in results.into_iter().zip(paths) {
         let result = result.and_then(|(drive, loaded)| {
@@ -517,6 +543,52 @@ fn open_drives(paths: &[PathBuf]) -> Result<Vec<(Slot, Loaded)>, StartError> {
     }
     if ids.is_empty() { Err(StartError::NoDrive(reasons)) } else { Ok(opened) }
 }
+
+/// What came of opening a drive.
+type Opening = Result<(Drive, Loaded), OpenError>;
+
+/// The drives, each opened by a thread of its own. One that does not get on is left behind: it may
+/// take minutes to make an index anew, but then it reads on and on.
+fn open_all(paths: &[PathBuf], silent: u64) -> Result<Vec<Opening>, StartError> {
+    let (tell, told) = channel();
+    let mut results: Vec<Option<_>> = paths.iter().map(|_| None).collect();
+    let mut steps = Vec::new();
+    for (index, path) in (0..).zip(paths) {
+        let count = Arc::new(AtomicU64::new(0));
+        let at = usize::from(index);
+        if silent >> index & 1 == 1 {
+            results[at] = Some(Err(OpenError::Silent(path.clone())));
+        } else {
+            let (tell, path, thread_count) = (tell.clone(), path.clone(), Arc::clone(&count));
+            let open = move || {
+                let opened = Drive::open_counting(&path, DriveIndex(index), &thread_count);
+                // If nobody waits any more the drive is let go again.
+                let _ = tell.send((at, opened));
+            };
+            let thread = std::thread::Builder::new().name(format!("open-{index}"));
+            thread.spawn(open).map_err(StartError::Thread)?;
+        }
+        steps.push((count, 0, std::time::Instant::now()));
+    }
+    while results.iter().any(Option::is_none) {
+        if let Ok((index, opened)) = told.recv_timeout(Duration::from_millis(100)) {
+            results[index] = Some(opened);
+        }
+        for ((result, path), (count, seen, at)) in results.iter_mut().zip(paths).zip(&mut steps) {
+            let now = count.load(Ordering::Relaxed);
+            if now != *seen {
+                (*seen, *at) = (now, std::time::Instant::now());
+            } else if result.is_none() && OPEN_SILENCE_MAX < at.elapsed() {
+                *result = Some(Err(OpenError::Silent(path.clone())));
+            }
+        }
+    }
+    Ok(results.into_iter().flatten().collect())
+}
+
+/// Longest time for one step of opening a drive. The longest is to read its log: seconds for a
+/// large one on a slow drive.
+const OPEN_SILENCE_MAX: Duration = Duration::from_secs(10);
 
 fn say_where_siblings_come(config: &mut Config, peers: &[TcpListener]) {
     let first = || peers.first()?.local_addr().ok().map(|at| at.to_string());
@@ -571,14 +643,8 @@ fn load_objects(shared: &Shared, loaded: &[Loaded]) {
     }
 }
 
-fn load_parts(shared: &Shared) {
-    for drive in shared.open_drives() {
-        match drive.list(&FileName(layout::FILL.into())) {
-            Ok(names) => names
-                .iter()
-                .filter_map(|name| layout::parse_part_name(name))
-                .for_each(|object| shared.load_part(object, drive.index())),
-            Err(error) => shared.drive_failed(drive, &error),
-        }
+fn load_parts(shared: &Shared, loaded: &[Loaded]) {
+    for (index, loaded) in (0..).zip(loaded) {
+        loaded.parts.iter().for_each(|object| shared.load_part(*object, DriveIndex(index)));
     }
 }

@@ -19,7 +19,7 @@ pub(crate) fn run(shared: &Shared) {
     while let Some(sample) = shared.next_sample() {
         let object = sample.object;
         let here = shared.locate(&object).filter(|extent| extent.drive == sample.drive);
-        let Some(drive) = here.and_then(|extent| shared.drive(extent.drive)) else { continue };
+        let Some(drive) = here.and_then(|extent| shared.answering(extent.drive)) else { continue };
         match is_right(drive, &sample, &mut buffer) {
             Ok(right) => {
                 shared.integrity.samples.fetch_add(1, Ordering::Relaxed);

@@ -22,7 +22,7 @@ use rustls::pki_types::{PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use tls::Acceptor;
 use uring::allocations;
-use worker::{Config, IncidentBounds, PaceConfig};
+use worker::{Config, IncidentBounds, PaceConfig, Update};
 
 #[global_allocator]
 static ALLOCATOR: allocations::Counting = allocations::Counting;
@@ -44,6 +44,9 @@ fn config() -> Config {
         file_slots: 32,
         drives: 1,
         drive_depth: 8,
+        drive_opens: 4,
+        hang_after: Nanos::millis(500),
+        reset_after: Nanos::seconds(2),
         head_len_max: 8192,
         request_timeout: Nanos::seconds(10),
         idle_timeout: Nanos::seconds(30),
@@ -109,6 +112,7 @@ fn a_warm_worker_allocates_nothing_per_request() {
         config: config(),
         acceptor: Acceptor::new(vec![made.cert.der().clone()], key).unwrap(),
         drives: vec![Some(OwnedFd::from(std::fs::File::open(directory.path()).unwrap()))],
+        blocking: 0,
         mailbox: letters,
         counters: counters.clone(),
         log: logs.pop(),
@@ -118,6 +122,9 @@ fn a_warm_worker_allocates_nothing_per_request() {
     };
     let thread = std::thread::spawn(move || event_loop::run(setup));
     let path = publish(&sender, LEN);
+    // For a drive that hangs, each request is kept in the form that a sibling would be asked in.
+    let urls = [("a2".parse().unwrap(), Arc::from("https://a2.example"))].into();
+    sender.send(Letter::Update(Update::Siblings(Arc::new(urls))));
     sender.send(Letter::Listen(vec![Listener { socket: socket.into(), secure: true }]));
 
     let client = || {

@@ -214,6 +214,7 @@ fn ring() -> std::io::Result<()> {
         buffer_len: Bytes::kib(4),
         file_slots: 1,
         direct_reads: true,
+        blocking_max: 1,
     };
     let made = uring::Ring::new(config);
     made.map(drop).map_err(|uring::RingError::Setup { error, .. }| error)

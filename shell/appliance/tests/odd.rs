@@ -95,6 +95,7 @@ fn with_worker<T>(ask: impl FnOnce(SocketAddr, &Names) -> T) -> T {
         config: config(),
         acceptor: Acceptor::new(vec![made.cert.der().clone()], key).unwrap(),
         drives: vec![Some(OwnedFd::from(std::fs::File::open(directory.path()).unwrap()))],
+        blocking: 0,
         mailbox: letters,
         counters: Arc::new(ServeCounters::default()),
         log: None,
@@ -121,6 +122,9 @@ fn config() -> Config {
         file_slots: 32,
         drives: 1,
         drive_depth: 8,
+        drive_opens: 4,
+        hang_after: Nanos::millis(500),
+        reset_after: Nanos::seconds(2),
         head_len_max: 8192,
         request_timeout: Nanos::seconds(30),
         idle_timeout: Nanos::seconds(30),
@@ -155,6 +159,7 @@ fn publish(sender: &Sender) -> Names {
         generation: Generation(1),
         token_keys: vec![TokenKey { kid: "k1".to_owned(), public_key }],
         trust: Trust::default(),
+        siblings: std::collections::BTreeMap::new(),
         versions: vec![
             version("film-1", UnixSeconds(784_111_777)),
             // 2100-01-01: the clock of whoever made it was wrong.

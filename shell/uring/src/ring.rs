@@ -26,6 +26,10 @@ pub struct Config {
     pub file_slots: u16,
     /// Whether files are read past the page cache.
     pub direct_reads: bool,
+    /// Most opens and reads at once that may block in the kernel. Each of these has a thread of the
+    /// kernel then, which is made when it is needed; with fewer threads, those that never end would
+    /// keep the others from being tried (the kernel's own limit is four for each CPU).
+    pub blocking_max: u32,
 }
 
 /// The caller's name for an operation; comes back with its completion.
@@ -150,6 +154,8 @@ pub struct Ring {
     vacant: usize,
     in_flight: usize,
     direct_reads: bool,
+    /// Of each slot: what is done with its file may block whoever asks.
+    blocks: Vec<bool>,
 }
 
 impl Ring {
@@ -173,10 +179,15 @@ impl Ring {
         submitter
             .register_files_sparse(u32::from(config.file_slots))
             .map_err(setup("registering file slots (is RLIMIT_NOFILE high enough?)"))?;
+        // The second is for sockets and the like: 0 leaves it as it is.
+        submitter
+            .register_iowq_max_workers(&mut [config.blocking_max.max(1), 0])
+            .map_err(setup("allowing threads for what blocks"))?;
         submitter.register_restrictions(&mut restrictions()).map_err(setup("restricting"))?;
         submitter.register_enable_rings().map_err(setup("enabling"))?;
         let (kept, direct_reads) = (Vec::new(), config.direct_reads);
-        Ok(Self { ring, arena, kept, vacant: NO_ENTRY, in_flight: 0, direct_reads })
+        let blocks = vec![false; usize::from(config.file_slots)];
+        Ok(Self { ring, arena, kept, vacant: NO_ENTRY, in_flight: 0, direct_reads, blocks })
     }
 
     /// Accepts connections until it fails or the listener is shut down.
@@ -220,15 +231,24 @@ impl Ring {
         self.start(Kept::Send { token, data, len }, entry);
     }
 
-    /// Opens `name` below `directory` for reading, into an empty slot.
-    pub fn open(&mut self, directory: BorrowedFd<'_>, name: CString, slot: FileSlot, token: Token) {
+    /// Opens `name` below `directory` for reading, into an empty slot. Where the file system
+    /// `blocks` whoever asks until it answers, as FUSE does, a thread of the kernel asks.
+    pub fn open(
+        &mut self,
+        directory: BorrowedFd<'_>,
+        name: CString,
+        (slot, blocks): (FileSlot, bool),
+        token: Token,
+    ) {
+        self.blocks[usize::from(slot.0)] = blocks;
         let target = DestinationSlot::try_from_slot_target(u32::from(slot.0))
             .expect("a u16 slot is below the kernel's limit");
         let direct = if self.direct_reads { libc::O_DIRECT } else { 0 };
         let entry = opcode::OpenAt::new(Fd(directory.as_raw_fd()), name.as_ptr())
             .flags(libc::O_RDONLY | direct | libc::O_NOATIME)
             .file_index(Some(target))
-            .build();
+            .build()
+            .flags(asked_by(blocks));
         // The heap block behind `name` stays where it is when the CString moves.
         self.start(Kept::Open { token, slot, _name: name }, entry);
     }
@@ -254,7 +274,8 @@ impl Ring {
         let piece = self.arena.piece(buffer);
         let entry = opcode::ReadFixed::new(Fixed(u32::from(slot.0)), address, len, piece)
             .offset(offset.0)
-            .build();
+            .build()
+            .flags(asked_by(self.blocks[usize::from(slot.0)]));
         self.start(Kept::Read { token, buffer }, entry);
     }
 
@@ -383,7 +404,7 @@ impl Ring {
 /// All that this ring will ever do. A filter of system calls does not see what goes through a ring,
 /// so the kernel is told to refuse the rest: sockets, connections, renames, and registering more.
 fn restrictions() -> [Restriction; 8] {
-    let fixed_file = squeue::Flags::FIXED_FILE.bits();
+    let flags = squeue::Flags::FIXED_FILE.union(squeue::Flags::ASYNC).bits();
     [
         Restriction::sqe_op(opcode::AcceptMulti::CODE),
         Restriction::sqe_op(opcode::PollAdd::CODE),
@@ -392,7 +413,7 @@ fn restrictions() -> [Restriction; 8] {
         Restriction::sqe_op(opcode::OpenAt::CODE),
         Restriction::sqe_op(opcode::Close::CODE),
         Restriction::sqe_op(opcode::ReadFixed::CODE),
-        Restriction::sqe_flags_allowed(fixed_file),
+        Restriction::sqe_flags_allowed(flags),
     ]
 }
 
@@ -400,6 +421,11 @@ fn restrictions() -> [Restriction; 8] {
 fn is_end(seen: Result<u32, Errno>) -> bool {
     let ends = libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR;
     seen.is_ok_and(|seen| seen & u32::from(ends.unsigned_abs()) != 0)
+}
+
+/// What may block the thread that asks is asked by one of the kernel's.
+fn asked_by(blocks: bool) -> squeue::Flags {
+    if blocks { squeue::Flags::ASYNC } else { squeue::Flags::empty() }
 }
 
 fn own_socket(fd: u32) -> OwnedFd {
@@ -442,8 +468,10 @@ mod tests {
     fn ring() -> Ring {
         let buffer_len = Bytes::kib(64);
         let (entries, buffer_count, file_slots) = (8, 4, 4);
-        let direct_reads = true;
-        Ring::new(Config { entries, buffer_count, buffer_len, file_slots, direct_reads }).unwrap()
+        let (direct_reads, blocking_max) = (true, 8);
+        let config =
+            Config { entries, buffer_count, buffer_len, file_slots, direct_reads, blocking_max };
+        Ring::new(config).unwrap()
     }
 
     fn next(ring: &mut Ring) -> Completion {
@@ -465,7 +493,7 @@ mod tests {
         let directory = std::fs::File::open(dir.path()).unwrap();
         let mut ring = ring();
         let slot = FileSlot(2);
-        ring.open(directory.as_fd(), c"f".to_owned(), slot, Token(1));
+        ring.open(directory.as_fd(), c"f".to_owned(), (slot, true), Token(1));
         let opened = next(&mut ring);
         assert!(matches!(opened, Completion::Opened { result: Ok(()), token: Token(1), .. }));
         ring.read(slot, Bytes(4096), Bytes(8192), BufferId(3), Token(2));
@@ -494,7 +522,7 @@ mod tests {
     fn what_is_missing_is_an_error_with_its_number() {
         let directory = std::fs::File::open("/").unwrap();
         let mut ring = ring();
-        ring.open(directory.as_fd(), c"no such file".to_owned(), FileSlot(0), Token(1));
+        ring.open(directory.as_fd(), c"no such file".to_owned(), (FileSlot(0), false), Token(1));
         let Completion::Opened { result, .. } = next(&mut ring) else { panic!() };
         assert_eq!(result, Err(Errno(libc::ENOENT)));
     }

@@ -4,7 +4,7 @@ use anyhow::Context as _;
 use clap::ValueEnum;
 use model::units::{BitsPerSecond, Bytes, Nanos};
 use serde_json::{Value, json};
-use wire::v1::report::{DriveState, Fill, Report};
+use wire::v1::report::{Drive, DriveState, Fill, Report};
 
 use crate::control::{Appliance, Asset, Fleet, FleetError, Site, Where};
 use crate::output::{self, Cell, Table, Tone};
@@ -211,7 +211,8 @@ fn appliances(fleet: &Fleet) -> Table {
 
 fn report_cells(report: &Report) -> [Cell; 4] {
     let total = report.drives.len();
-    let ok = report.drives.iter().filter(|drive| drive.state == DriveState::Ok).count();
+    let good = |drive: &&Drive| drive.state == DriveState::Ok && !drive.hung;
+    let ok = report.drives.iter().filter(good).count();
     let tone = if ok < total { Tone::Bad } else { Tone::Plain };
     [
         output::rate(BitsPerSecond(report.load.egress_bits_per_second)).into(),
@@ -297,6 +298,10 @@ fn drives(report: &Report) -> Table {
     let mut table = Table::new(&["DRIVE", "STATE", ">SIZE", ">FREE", ">OBJECTS", "PATH"]);
     for drive in &report.drives {
         let state = match (drive.state, &drive.reason) {
+            (DriveState::Ok, None) if drive.hung => Cell::new("hung", Tone::Bad),
+            (DriveState::Ok, Some(why)) if drive.hung => {
+                Cell::new(format!("hung: {why}"), Tone::Bad)
+            }
             (DriveState::Ok, _) => Cell::new("ok", Tone::Good),
             (DriveState::SetAside, None) => Cell::new("set aside", Tone::Bad),
             (DriveState::SetAside, Some(why)) => Cell::new(format!("set aside: {why}"), Tone::Bad),

@@ -24,6 +24,7 @@ mod sample;
 mod scale;
 mod site;
 mod stage;
+mod stall;
 mod stop;
 mod storm;
 mod token;
@@ -86,6 +87,11 @@ enum Verb {
     Scale(scale::Args),
     /// The model of a drive against what others proved of such drives.
     Ssd(drive_protocol::validate::Args),
+    /// A drive that does not answer: what it costs those who want what is on others.
+    Stall(stall::Args),
+    /// The drive of `stall`, a process of its own.
+    #[command(hide = true)]
+    HoldDrive(stall::hold::Args),
     /// Every appliance reports at once, with all that it holds, to a writer that has just started.
     Storm(storm::Args),
     /// What it costs to check a playback token.
@@ -133,6 +139,8 @@ fn run(cli: &Cli) -> Result<()> {
         Verb::Sample(args) => sample::run(args),
         Verb::Scale(args) => scale::run(args),
         Verb::Ssd(args) => drive_protocol::validate::run(args),
+        Verb::Stall(args) => stall::run(args),
+        Verb::HoldDrive(args) => stall::hold::run(args),
         Verb::Storm(args) => storm::run(args),
         Verb::Token(args) => token::run(args),
     }

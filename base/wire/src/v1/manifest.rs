@@ -27,6 +27,10 @@ pub struct Manifest {
     pub revoked: Vec<String>,
     /// Most wanted first.
     pub versions: Vec<AssetVersion>,
+    /// Other appliances of the same site that should hold a version, by the version's name. A
+    /// request is sent on to one of them where a drive here does not answer.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub siblings: BTreeMap<String, Vec<String>>,
 }
 
 /// A public key, for playback tokens or for manifests.

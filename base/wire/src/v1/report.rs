@@ -1,5 +1,7 @@
 //! `POST /v1/appliances/{id}/report`: an appliance's observed state. Control keeps it in memory.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 /// One report. Also the heartbeat: control holds an appliance stale when reports stop.
@@ -74,7 +76,7 @@ pub struct Drive {
     pub path: String,
     /// `ok`, or `set_aside`.
     pub state: DriveState,
-    /// Why it is set aside.
+    /// Why it is not `ok`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Usable size, reserve taken off.
@@ -83,6 +85,10 @@ pub struct Drive {
     pub free_bytes: u64,
     /// Objects on it.
     pub objects: u64,
+    /// It is in use, and silent: it was asked for something and has not answered for a while. What
+    /// is on it is not in the inventory until it answers.
+    #[serde(default)]
+    pub hung: bool,
 }
 
 /// Whether a drive is in use.
@@ -154,4 +160,7 @@ pub struct ReportReply {
     pub inventory: u64,
     /// When to report next, milliseconds.
     pub interval_ms: u64,
+    /// Appliances of the same site that can serve now, by name: their base URLs.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub siblings: BTreeMap<String, String>,
 }

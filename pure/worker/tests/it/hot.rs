@@ -92,7 +92,8 @@ fn a_crowd_that_wants_one_block_reads_it_no_more_often_than_the_drive_is_deep() 
 
 #[test]
 fn a_slow_drive_a_slow_client_and_a_reset_are_incidents_and_all_else_is_none() {
-    let mut bench = Bench::new();
+    let (hang_after, reset_after) = (Nanos::seconds(60), Nanos::seconds(60));
+    let mut bench = Bench::with(Config { hang_after, reset_after, ..config() });
     bench.get("v.mp4", "");
     bench.get("list.m3u8", "");
     assert_eq!(bench.incidents, []);

@@ -34,14 +34,12 @@ pub(super) fn check(
     };
     check_plain(&serve.plain_listen)?;
     let workers = worker_count(&serve)?;
+    check_shares(&serve, workers)?;
     let base_url = serve.base_url.unwrap_or_else(|| url("https", *first));
     check_base_url(&base_url)?;
     check_drives(&file.drives)?;
     let hot_memory = file.hot.memory.map(|memory| memory.0);
     hot::check(hot_memory, workers).map_err(|message| wrong("hot", "memory", message))?;
-    // Each worker's table of files, of at most 65,535, must be larger than its share of transfers.
-    check_share("transfers_max", serve.transfers_max, workers, 30_000)?;
-    check_share("handshakes_max", serve.handshakes_max, workers, 65_536)?;
     check_leeway(serve.token_leeway.0)?;
     let congestion = check_congestion(serve.congestion, serve.listen.len())?;
     let pacing = file.pacing.check()?;
@@ -65,6 +63,7 @@ pub(super) fn check(
         request_timeout: serve.request_timeout.0,
         idle_timeout: serve.idle_timeout.0,
         progress_timeout: serve.progress_timeout.0,
+        reset_after: serve.reset_after.0,
         stop_within: serve.stop_within.0,
         token_leeway: serve.token_leeway.0,
         verify_every: serve.verify_every,
@@ -72,6 +71,7 @@ pub(super) fn check(
         pacing,
         drives: file.drives.paths,
         drive_depth: file.drives.depth,
+        hang_after: file.drives.hang_after.0,
         small_objects_max: file.drives.small_objects_max.0,
         scrub_rate: file.drives.scrub_rate.0,
         hot_memory,
@@ -116,6 +116,12 @@ fn check_leeway(leeway: Nanos) -> Result<(), ConfigError> {
         return Err(wrong("serve", "token_leeway", message));
     }
     Ok(())
+}
+
+fn check_shares(serve: &ServeFile, workers: usize) -> Result<(), ConfigError> {
+    // Each worker's table of files, of at most 65,535, must be larger than its share of transfers.
+    check_share("transfers_max", serve.transfers_max, workers, 30_000)?;
+    check_share("handshakes_max", serve.handshakes_max, workers, 65_536)
 }
 
 /// At least one for each worker, and at most so many.
@@ -227,6 +233,11 @@ fn check_drives(drives: &DrivesFile) -> Result<(), ConfigError> {
     }
     if !(1..=256).contains(&drives.depth) {
         return Err(wrong("drives", "depth", "must be between 1 and 256".to_owned()));
+    }
+    if !(Nanos::millis(50)..=Nanos::seconds(10)).contains(&drives.hang_after.0) {
+        let message = "must be between \"50 ms\" and \"10 s\": a drive that is only busy takes \
+                       tens of milliseconds, and a player turns away after some seconds";
+        return Err(wrong("drives", "hang_after", message.to_owned()));
     }
     Ok(())
 }

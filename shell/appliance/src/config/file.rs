@@ -69,6 +69,8 @@ pub(super) struct ServeFile {
     pub(super) idle_timeout: Quantity<Nanos>,
     #[serde(default = "thirty_seconds")]
     pub(super) progress_timeout: Quantity<Nanos>,
+    #[serde(default = "two_seconds")]
+    pub(super) reset_after: Quantity<Nanos>,
     #[serde(default = "ten_seconds")]
     pub(super) stop_within: Quantity<Nanos>,
     #[serde(default = "sixty_seconds")]
@@ -85,6 +87,8 @@ pub(super) struct DrivesFile {
     pub(super) paths: Vec<PathBuf>,
     #[serde(default = "default_depth")]
     pub(super) depth: usize,
+    #[serde(default = "half_a_second")]
+    pub(super) hang_after: Quantity<Nanos>,
     #[serde(default = "default_small")]
     pub(super) small_objects_max: Quantity<Bytes>,
     #[serde(default = "default_scrub")]
@@ -212,6 +216,16 @@ fn default_head() -> Quantity<Bytes> {
 
 fn default_small() -> Quantity<Bytes> {
     Quantity(Bytes::mib(256))
+}
+
+/// Ten times what a loaded drive takes for a read, and half of what a player waits for a first byte
+/// before it shows.
+fn half_a_second() -> Quantity<Nanos> {
+    Quantity(Nanos::millis(500))
+}
+
+fn two_seconds() -> Quantity<Nanos> {
+    Quantity(Nanos::seconds(2))
 }
 
 fn one_second() -> Quantity<Nanos> {

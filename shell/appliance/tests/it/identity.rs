@@ -22,6 +22,7 @@ fn manifest(generation: u64, keys: &[&SigningKey]) -> Manifest {
         generation: Generation(generation),
         token_keys: Vec::new(),
         trust: Trust { signing_keys, ..Trust::default() },
+        siblings: std::collections::BTreeMap::new(),
         versions: Vec::new(),
     }
 }

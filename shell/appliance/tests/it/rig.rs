@@ -15,12 +15,13 @@ use appliance::storage::{
 use identity::member::Member;
 use identity::signing::SigningKey;
 use model::extent::{DriveIndex, Extent};
-use model::id::{Generation, ObjectId};
+use model::id::{ApplianceId, Generation, ObjectId};
 use model::manifest::{AssetVersion, File, Manifest, Trust};
 use model::object::{BLOCK_LEN, BlockHash, Blocks, block_hash};
 use model::units::{BitsPerSecond, Bytes, Nanos, UnixSeconds};
 use store::marker::Reserve;
 use wire::v1::identity::{Source, Sources};
+use wire::v1::report::ReportReply;
 use wire::v1::signed::Kind;
 
 use crate::fleet;
@@ -120,6 +121,7 @@ impl TestControl {
             generation: Generation(generation),
             token_keys: Vec::new(),
             trust: Trust { revoked: self.revoked.lock().unwrap().clone(), ..Trust::default() },
+            siblings: BTreeMap::new(),
             versions: versions.into_iter().map(Arc::new).collect(),
         });
     }
@@ -147,8 +149,12 @@ impl TestControl {
                 let inventory =
                     if self.forget.swap(false, Ordering::SeqCst) { 0 } else { report.inventory.to };
                 self.reports.lock().unwrap().push(report);
-                let reply =
-                    wire::v1::report::ReportReply { generation, inventory, interval_ms: 100 };
+                let reply = ReportReply {
+                    generation,
+                    inventory,
+                    interval_ms: 100,
+                    ..ReportReply::default()
+                };
                 answer(out, 200, &serde_json::to_vec(&reply).unwrap())
             }
             ("GET", ["v1", "appliances", name, "manifest", known]) if *name == self.name() => {
@@ -209,6 +215,7 @@ pub(crate) struct Told {
     pub(crate) index: Mutex<store::index::Index>,
     pub(crate) small: Mutex<BTreeMap<ObjectId, Arc<[u8]>>>,
     pub(crate) manifest: Mutex<Option<Arc<Manifest>>>,
+    pub(crate) siblings: Mutex<Arc<BTreeMap<ApplianceId, Arc<str>>>>,
     pub(crate) updates: AtomicU64,
 }
 
@@ -242,6 +249,7 @@ impl Rig {
             state,
             credentials: fleet::ours().credentials(&Member::appliance(name)),
             drives,
+            silent: 0,
             control,
             peer: None,
             fill,
@@ -332,6 +340,7 @@ impl Told {
         self.updates.fetch_add(1, Ordering::SeqCst);
         let mut index = self.index.lock().unwrap();
         match update {
+            Update::Siblings(siblings) => *self.siblings.lock().unwrap() = siblings,
             Update::Manifest(manifest) => *self.manifest.lock().unwrap() = Some(manifest),
             Update::Published { object, extent, small } => {
                 index.publish(object, extent);

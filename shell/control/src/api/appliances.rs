@@ -60,6 +60,11 @@ pub(crate) async fn report(
         generation: reply.generation.0,
         inventory: reply.inventory,
         interval_ms: reply.interval.as_millis(),
+        siblings: reply
+            .siblings
+            .iter()
+            .map(|(id, url)| (id.to_string(), url.to_string()))
+            .collect(),
     }))
 }
 

@@ -10,6 +10,8 @@ export interface Drive {
   capacity_bytes: number;
   free_bytes: number;
   objects: number;
+  /** In use, and silent. */
+  hung?: boolean;
 }
 
 /** An appliance's latest report; the fields that the pages show. */

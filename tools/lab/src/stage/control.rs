@@ -30,6 +30,8 @@ struct State {
     reports: u64,
     /// What the appliance says it holds, from all its reports.
     held: BTreeSet<String>,
+    /// Who else can serve, and where.
+    siblings: BTreeMap<String, String>,
 }
 
 /// How often the appliance reports.
@@ -62,6 +64,11 @@ impl Control {
         let payload = serde_json::to_vec(&wire).expect("maps with string keys make JSON");
         state.manifest = fleet.signer.sign(Kind::Manifest, &payload);
         state.generation = manifest.generation.0;
+    }
+
+    /// From now on these can serve too, at these base URLs.
+    pub(crate) fn set_siblings(&self, siblings: BTreeMap<String, String>) {
+        lock(&self.state).siblings = siblings;
     }
 
     /// The last report, and how many there were.
@@ -113,7 +120,8 @@ impl State {
         let inventory = report.inventory.to;
         self.report = Some(report);
         self.reports += 1;
-        ReportReply { generation: self.generation, inventory, interval_ms: INTERVAL_MS }
+        let siblings = self.siblings.clone();
+        ReportReply { generation: self.generation, inventory, interval_ms: INTERVAL_MS, siblings }
     }
 }
 

@@ -23,7 +23,7 @@ use anyhow::{Context, Result};
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
 use identity::credentials::Credentials;
 use identity::member::Member;
-use model::id::{ApplianceId, Generation, ObjectId};
+use model::id::{ApplianceId, AssetVersionId, Generation, ObjectId};
 use model::manifest::{AssetVersion, File, Manifest, TokenKey, Trust};
 use model::object::{BLOCK_LEN, BlockHash, Blocks, block_hash};
 use model::units::{Bytes, UnixSeconds};
@@ -70,6 +70,8 @@ pub(crate) struct Stage {
     identity: Credentials,
     key: Ed25519KeyPair,
     generation: u64,
+    /// Who else in the site holds the same, if somebody does.
+    pub(crate) other: Option<ApplianceId>,
 }
 
 /// The appliance's name.
@@ -124,7 +126,17 @@ impl Stage {
         let identity = fleet.credentials(&Member::appliance(APPLIANCE))?;
         let (origin, control) = (Origin::start()?, Control::start(APPLIANCE, &fleet)?);
         let dir = dir.to_owned();
-        Ok(Self { dir, origin, control, certificate, fleet, identity, key, generation: 0 })
+        Ok(Self {
+            dir,
+            origin,
+            control,
+            certificate,
+            fleet,
+            identity,
+            key,
+            generation: 0,
+            other: None,
+        })
     }
 
     /// From now on these films are wanted, and no others.
@@ -139,9 +151,20 @@ impl Stage {
             token_keys: vec![TokenKey { kid: KEY.to_owned(), public_key }],
             trust: Trust::default(),
             versions: versions?,
+            siblings: self.siblings(films)?,
         };
         self.control.publish(&manifest, films, &self.fleet);
         Ok(())
+    }
+
+    /// Every film should be on the other appliance too, if there is another.
+    fn siblings(&self, films: &[&Film]) -> Result<BTreeMap<AssetVersionId, Vec<ApplianceId>>> {
+        let Some(other) = &self.other else { return Ok(BTreeMap::new()) };
+        let version = |film: &&Film| {
+            let id = film.name.parse().ok().context("not a name of an asset version")?;
+            Ok((id, vec![other.clone()]))
+        };
+        films.iter().map(version).collect()
     }
 
     /// Where a viewer finds a film's files, without host and with a token in it.

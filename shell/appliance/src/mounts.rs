@@ -1,0 +1,125 @@
+//! What file system a drive has, without asking the drive.
+//!
+//! On ext4 and XFS the kernel tries a read without waiting, and a drive that hangs costs nobody
+//! anything. On others, FUSE among them, whoever asks may wait inside the call: there a thread of
+//! the kernel has to ask, which costs more and blocks nobody.
+
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{Mode, OFlags};
+
+/// File systems that never block who asks by a ring.
+const PROMPT: [&str; 4] = ["ext4", "ext3", "ext2", "xfs"];
+
+/// A bit for each of `drives` whose file system may block whoever asks it. If that cannot be known,
+/// it may.
+pub fn blocking(drives: &[impl AsRef<Path>]) -> u64 {
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let bit =
+        |(index, drive): (usize, &_)| u64::from(blocks(&mounts, AsRef::as_ref(drive))) << index;
+    drives.iter().enumerate().map(bit).fold(0, |all, one| all | one)
+}
+
+/// Whether a drive says what its folder is takes microseconds; what has to wake up takes seconds.
+/// Arbitrary, and below the time after which a supervisor loses patience with a start.
+const SAYS_WITHIN: Duration = Duration::from_secs(5);
+
+/// A bit for each of `drives` that may block whoever asks it, and does not say what its folder is.
+/// Each is asked by a thread of its own; one that gets no answer is left behind, and ends when it
+/// does. Ask before the process is confined: that asks the same of every folder, and waits.
+pub fn silent(drives: &[PathBuf], blocking: u64) -> u64 {
+    silent_for(drives, blocking, SAYS_WITHIN, |drive| {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        // What it says, or that it is not there, is for others to judge.
+        let _ = rustix::fs::open(drive, flags, Mode::empty()).map(rustix::fs::fstat);
+    })
+}
+
+fn silent_for(
+    drives: &[PathBuf],
+    blocking: u64,
+    patience: Duration,
+    ask: impl Fn(&Path) + Clone + Send + 'static,
+) -> u64 {
+    let (tell, told) = channel();
+    let mut silent = 0;
+    for (index, drive) in (0..64u32).zip(drives).filter(|(index, _)| blocking >> index & 1 == 1) {
+        let (tell, drive, ask) = (tell.clone(), drive.clone(), ask.clone());
+        let asked = move || {
+            ask(&drive);
+            let _ = tell.send(index);
+        };
+        let thread = std::thread::Builder::new().name(format!("ask-{index}")).spawn(asked);
+        // Without a thread nobody can say.
+        silent |= u64::from(thread.is_ok()) << index;
+    }
+    let until = Instant::now() + patience;
+    while silent != 0 {
+        let left = until.saturating_duration_since(Instant::now());
+        let Ok(index) = told.recv_timeout(left) else { break };
+        silent &= !(1 << index);
+    }
+    silent
+}
+
+/// The last mount of the longest folder that the drive is in says (proc_pid_mountinfo(5)).
+fn blocks(mounts: &str, drive: &Path) -> bool {
+    let Ok(drive) = std::path::absolute(drive) else { return true };
+    let mut longest = 0;
+    let mut blocks = true;
+    for line in mounts.lines() {
+        let Some((left, right)) = line.split_once(" - ") else { continue };
+        let (Some(folder), Some(kind)) = (left.split(' ').nth(4), right.split(' ').next()) else {
+            continue;
+        };
+        // Spaces in names are written in octal.
+        let folder = folder.replace("\\040", " ");
+        if drive.starts_with(&folder) && longest <= folder.len() {
+            longest = folder.len();
+            blocks = !PROMPT.contains(&kind);
+        }
+    }
+    blocks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MOUNTS: &str = "\
+22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda1 rw
+40 22 8:1 / /d/1 rw shared:2 - xfs /dev/sda1 rw,attr2
+41 22 0:40 / /d/2 rw - fuse.nearcast-lab nearcast-lab rw
+42 22 8:2 / /d/a\\040b rw - btrfs /dev/sdb rw
+43 40 0:41 / /d/1/x rw - ext4 below rw
+44 22 0:42 / /d/1/x rw - fuse above rw
+";
+
+    #[test]
+    fn who_does_not_say_what_it_is_is_silent_and_nobody_waits_for_it() {
+        let drives: Vec<PathBuf> = ["/a", "/b", "/c"].map(PathBuf::from).to_vec();
+        let (hold, held) = channel::<()>();
+        let held = std::sync::Arc::new(std::sync::Mutex::new(held));
+        let ask = move |drive: &Path| {
+            if drive != Path::new("/b") {
+                let _ = held.lock().expect("nobody panics").recv();
+            }
+        };
+        let patience = Duration::from_millis(200);
+        assert_eq!(silent_for(&drives, 0b110, patience, ask), 0b100, "the first is not asked");
+        drop(hold);
+    }
+
+    #[test]
+    fn the_innermost_and_last_mount_counts() {
+        let cases = [("/d/1", false), ("/d/2", true), ("/d/3", false), ("/d/22", false)];
+        let more =
+            [("/d/a b", true), ("/d/2/deep/er", true), ("/d/1/x/y", true), ("/d/1/xy", false)];
+        for (drive, expected) in cases.into_iter().chain(more) {
+            assert_eq!(blocks(MOUNTS, drive.as_ref()), expected, "{drive}");
+        }
+        assert!(blocks("", "/d/1".as_ref()), "who knows");
+    }
+}

@@ -200,7 +200,8 @@ mod tests {
             let [mut low, mut high] = [ObjectId([7; 32]); 2];
             (low.0[at], high.0[at]) = (3, 200);
             low.0[at + 1..].fill(255);
-            assert!(low < high && high > low && low.cmp(&low).is_eq(), "byte {at}");
+            assert_eq!(low.cmp(&high), Ordering::Less, "byte {at}");
+            assert_eq!((high.cmp(&low), low.cmp(&low)), (Ordering::Greater, Ordering::Equal));
         }
     }
 

@@ -206,7 +206,8 @@ fn begin(out: &mut Vec<u8>, head: Head, date: &[u8]) {
     out.extend_from_slice(CROSS_ORIGIN.as_bytes());
 }
 
-fn decimal(out: &mut Vec<u8>, value: u64) {
+/// Writes a number as people do, several times faster than `write!`.
+pub fn decimal(out: &mut Vec<u8>, value: u64) {
     let mut digits = [0; 20];
     let mut at = digits.len();
     let mut rest = value;

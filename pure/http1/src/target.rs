@@ -11,7 +11,10 @@ pub struct TargetError;
 /// escapes, what is not UTF-8, what does not fit and what `model::path::is_path` refuses: empty
 /// parts, `.` and `..`, control characters, backslashes. An encoded slash is no slash and is
 /// refused too, so that the parts of a path are the same before and after.
-pub fn decode<'b>(path: &str, buffer: &'b mut [u8]) -> Result<&'b str, TargetError> {
+pub fn decode<'b>(path: &'b str, buffer: &'b mut [u8]) -> Result<&'b str, TargetError> {
+    if path.len() <= buffer.len() && !path.contains('%') {
+        return Some(path).filter(|path| is_path(path)).ok_or(TargetError);
+    }
     let mut bytes = path.bytes();
     let mut len = 0;
     while let Some(byte) = bytes.next() {

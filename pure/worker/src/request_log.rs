@@ -10,10 +10,9 @@
 //! session and nothing else (docs/operate/privacy.md). Nothing here is allocated per request: lines
 //! are written where the one before stood.
 
-use std::io::Write as _;
-
+use http1::response::decimal;
 use http1::{Method, Request, date};
-use model::units::{Bytes, Instant, Nanos, UnixSeconds};
+use model::units::{Bytes, Instant, UnixSeconds};
 
 use crate::event::Now;
 
@@ -67,13 +66,13 @@ impl Entry {
 /// A token opens doors, so what stands in its place is cut out wherever it stands; the path behind
 /// it says what was asked for. What has no token has no business here, and little room.
 fn write_path(path: &str, out: &mut Vec<u8>) {
-    let mut parts = path.splitn(4, '/');
-    let path = match (parts.next(), parts.next(), parts.next(), parts.next()) {
-        (Some(""), Some("t"), Some(_), Some(path)) if !path.is_empty() => path,
-        _ => "-",
-    };
-    let shown = path.bytes().take(PATH_LEN_MAX);
-    out.extend(shown.map(|byte| if byte.is_ascii_graphic() { byte } else { b'?' }));
+    let behind_token = path.strip_prefix("/t/").and_then(|rest| rest.split_once('/'));
+    let path = behind_token.map(|(_, path)| path).filter(|path| !path.is_empty()).unwrap_or("-");
+    let from = out.len();
+    out.extend_from_slice(&path.as_bytes()[..path.len().min(PATH_LEN_MAX)]);
+    for byte in &mut out[from..] {
+        *byte = if byte.is_ascii_graphic() { *byte } else { b'?' };
+    }
 }
 
 fn write_range(range: Option<&[u8]>, out: &mut Vec<u8>) {
@@ -87,6 +86,10 @@ fn write_range(range: Option<&[u8]>, out: &mut Vec<u8>) {
         }
         _ => out.push(b'?'),
     }
+}
+
+fn hex(byte: u8) -> [u8; 2] {
+    [byte >> 4, byte & 15].map(|digit| b"0123456789abcdef"[usize::from(digit)])
 }
 
 /// Lines on their way to whoever keeps them.
@@ -153,13 +156,18 @@ impl RequestLog {
         let now = self.now;
         let first = entry.first.unwrap_or(now).since(entry.begun);
         let all = now.since(entry.begun);
-        let ms = |span: Nanos| (span.0 / 1_000_000, span.0 / 100_000 % 10);
-        let ((first, first_tenth), (all, all_tenth)) = (ms(first), ms(all));
-        let _ = write!(out, " {} {first}.{first_tenth}ms {all}.{all_tenth}ms ", entry.sent.0);
+        out.push(b' ');
+        decimal(out, entry.sent.0);
+        for span in [first, all] {
+            out.push(b' ');
+            decimal(out, span.0 / 1_000_000);
+            out.push(b'.');
+            decimal(out, span.0 / 100_000 % 10);
+            out.extend_from_slice(b"ms");
+        }
+        out.push(b' ');
         match session {
-            Some([a, b, c, d]) => {
-                let _ = write!(out, "{a:02x}{b:02x}{c:02x}{d:02x}");
-            }
+            Some(mark) => out.extend(mark.into_iter().flat_map(hex)),
             None => out.push(b'-'),
         }
         out.extend_from_slice(if whole { b" whole\n" } else { b" cut\n" });

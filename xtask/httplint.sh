@@ -60,11 +60,17 @@ lint "MPD of control" "$dash"
 : >"$out/redbot.txt"
 for url in "$playlist" "$beside/$media" "$hls" "$dash"; do
     printf '\n== %s\n' "${url##*/}" >>"$out/redbot.txt"
-    "$tools/redbot" -o text "$url" >>"$out/redbot.txt" 2>&1
+    # Its text has no levels.
+    "$tools/redbot" -o har "$url" | "$tools/python" -c 'import json, sys
+for note in json.load(sys.stdin)["log"]["entries"][0]["_red_messages"]:
+    print("* [{level}] {summary}".format(**note))' >>"$out/redbot.txt"
 done
 # Tokens are in URLs.
 sed -i 's|/t/[^/]*/|/t/TOKEN/|g' "$out/httplint.txt" "$out/redbot.txt"
 
-found=$(cat "$out/httplint.txt" "$out/redbot.txt" | grep -cE '\[(BAD|WARN)\]' || true)
+# Not counted: sniffpy, which both ask for the type of a content, looks for images in every video
+# and then says that it is of no type at all.
+found=$(cat "$out/httplint.txt" "$out/redbot.txt" | grep -E '\[(BAD|WARN)\]' |
+    grep -cv "The content doesn't match the declared Content-Type" || true)
 echo "reports: in $out; findings of httplint and REDbot: $found" >&2
 [ "$found" -eq 0 ]

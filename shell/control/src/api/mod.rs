@@ -330,22 +330,28 @@ async fn cross_origin(request: Request, next: Next) -> Response {
     if !(path.starts_with(STEERING) || path.starts_with(PLAY) || path == "/v1/playbacks") {
         return next.run(request).await;
     }
-    let mut response = if request.method() == Method::OPTIONS {
-        StatusCode::NO_CONTENT.into_response()
+    let (mut response, fields) = if request.method() == Method::OPTIONS {
+        (StatusCode::NO_CONTENT.into_response(), PREFLIGHT)
     } else {
-        next.run(request).await
+        (next.run(request).await, CROSS_ORIGIN)
     };
-    for (name, value) in CROSS_ORIGIN {
-        response.headers_mut().insert(name, HeaderValue::from_static(value));
+    for (name, value) in fields {
+        response.headers_mut().insert(name.clone(), HeaderValue::from_static(value));
     }
     response
 }
 
-const CROSS_ORIGIN: [(header::HeaderName, &str); 5] = [
+/// What a page may read of an answer.
+const CROSS_ORIGIN: &[(header::HeaderName, &str)] = &[
+    (header::ACCESS_CONTROL_ALLOW_ORIGIN, "*"),
+    (header::ACCESS_CONTROL_EXPOSE_HEADERS, "Content-Length, Date, Retry-After"),
+];
+
+/// What a page may ask, which it asks first.
+const PREFLIGHT: &[(header::HeaderName, &str)] = &[
     (header::ACCESS_CONTROL_ALLOW_ORIGIN, "*"),
     (header::ACCESS_CONTROL_ALLOW_METHODS, "GET, HEAD, POST, OPTIONS"),
     (header::ACCESS_CONTROL_ALLOW_HEADERS, "*"),
-    (header::ACCESS_CONTROL_EXPOSE_HEADERS, "Content-Length, Date, Retry-After"),
     (header::ACCESS_CONTROL_MAX_AGE, "86400"),
 ];
 

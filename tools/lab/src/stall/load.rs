@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use super::client::{Chain, Client};
+use super::client::{Body, Chain, Client};
 use super::world::World;
 use crate::client::Dice;
 use crate::stage::Object;
@@ -31,13 +31,15 @@ pub(crate) struct Seen {
 }
 
 /// Players; each has one request at a time. More than are ever at work at once.
-const PLAYERS: usize = 48;
+const PLAYERS: usize = 128;
 /// The same for the drive that is stopped, where each may wait.
 const SICK_PLAYERS: usize = 24;
 /// Players at once while the rate is looked for.
 const CALIBRATORS: usize = 16;
 /// Of so many requests one is for the drive that is stopped.
 const SICK_EVERY: f64 = 20.0;
+/// Of so many objects from drives that are never stopped, one is compared.
+const COMPARE_EVERY: usize = 16;
 
 /// Requests per second that the near appliance can answer, the players being as fast as they are.
 pub(crate) fn calibrate(world: &World, span: Duration, seed: u64) -> Result<f64> {
@@ -47,10 +49,10 @@ pub(crate) fn calibrate(world: &World, span: Duration, seed: u64) -> Result<f64>
             let (mut client, mut dice) = (Client::new(), Dice::new(seed ^ (n << 32)));
             while began.elapsed() < span {
                 let object = choose(&mut dice, &world.healthy);
-                let answer =
-                    client.get(world.near.address(), &world.near.target(object), object)?;
+                let (address, target) = (world.near.address(), world.near.target(object));
+                let body = compare_or_count(count.fetch_add(1, Ordering::Relaxed));
+                let answer = client.take(address, &target, object, body)?;
                 ensure!(answer.is_right(), "while the rate is looked for: {answer:?}");
-                count.fetch_add(1, Ordering::Relaxed);
             }
             Ok(())
         };
@@ -95,7 +97,8 @@ impl Load {
                     while let Some((n, due)) = take(&self.healthy, &next_healthy, began) {
                         let object = self.object(n, &world.healthy);
                         let target = world.near.target(object);
-                        let answer = client.get(world.near.address(), &target, object);
+                        let body = compare_or_count(n);
+                        let answer = client.take(world.near.address(), &target, object, body);
                         own.healthy_ms.push(due.elapsed().as_secs_f64() * 1000.0);
                         let right = answer.is_ok_and(|answer| answer.is_right());
                         own.healthy_failed += u64::from(!right);
@@ -124,6 +127,11 @@ impl Load {
         let n = u64::try_from(n).unwrap_or(0);
         choose(&mut Dice::new(self.seed ^ n.wrapping_mul(0x9e37_79b9)), objects)
     }
+}
+
+/// One body of so many is compared.
+fn compare_or_count(n: usize) -> Body {
+    if n.is_multiple_of(COMPARE_EVERY) { Body::Compare } else { Body::Count }
 }
 
 fn choose<'a>(dice: &mut Dice, objects: &'a [Object]) -> &'a Object {

@@ -26,7 +26,7 @@ use crate::cpu;
 use crate::stage::Object;
 use load::{Load, Seen};
 use report::{Pair, Report};
-use world::{Place, World};
+use world::{FROM_DRIVES, Place, World};
 
 /// `nearcast-lab stall`
 #[derive(Debug, clap::Args)]
@@ -211,7 +211,7 @@ fn start_beside_a_hung_drive(world: &mut World, report: &mut Report) -> Result<(
     let Place { appliance, stage, base, drive, drives, state } = &mut world.near;
     let _stopped = drive.stop()?;
     let began = Instant::now();
-    *appliance = Place::appliance(stage, drives, state)?;
+    *appliance = Place::appliance(stage, drives, state, FROM_DRIVES)?;
     report.start_s = began.elapsed().as_secs_f64();
     ensure!(began.elapsed() < START_MAX, "the start waited for the drive");
     let mut client = client::Client::new();

@@ -38,6 +38,8 @@ const SICK_PLAYERS: usize = 24;
 const CALIBRATORS: usize = 16;
 /// Of so many requests one is for the drive that is stopped.
 const SICK_EVERY: f64 = 20.0;
+/// All is under way when a window begins.
+const WARM_UP: Duration = Duration::from_secs(1);
 /// Of so many objects from drives that are never stopped, one is compared.
 const COMPARE_EVERY: usize = 16;
 
@@ -74,22 +76,24 @@ impl Load {
                 let upper = u32::try_from(dice.throw() >> 32).unwrap_or(u32::MAX);
                 let share = (f64::from(upper) + 1.0) / (f64::from(u32::MAX) + 1.0);
                 at -= share.ln() / rate;
-                if f64::from(seconds) <= at {
+                if WARM_UP.as_secs_f64() + f64::from(seconds) <= at {
                     return times;
                 }
                 times.push(Duration::from_secs_f64(at));
             }
         };
         let sick = rate / SICK_EVERY;
+        // The window, and before it what makes connections and opens files.
         Self { healthy: times(rate - sick), sick: times(sick), seed }
     }
 
-    /// Asks at these times; returns when all is answered.
-    pub(crate) fn run(&self, world: &World) -> Result<Seen> {
+    /// Asks at these times; returns when all is answered. The drive is stopped as the window begins,
+    /// or not.
+    pub(crate) fn run(&self, world: &World, hung: bool) -> Result<Seen> {
         let seen = Mutex::new(Seen::default());
         let (next_healthy, next_sick) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let began = Instant::now() + Duration::from_millis(20);
-        std::thread::scope(|scope| {
+        let stopped = std::thread::scope(|scope| {
             for _ in 0..PLAYERS {
                 scope.spawn(|| {
                     let mut client = Client::new();
@@ -99,7 +103,9 @@ impl Load {
                         let target = world.near.target(object);
                         let body = compare_or_count(n);
                         let answer = client.take(world.near.address(), &target, object, body);
-                        own.healthy_ms.push(due.elapsed().as_secs_f64() * 1000.0);
+                        if began + WARM_UP <= due {
+                            own.healthy_ms.push(due.elapsed().as_secs_f64() * 1000.0);
+                        }
                         let right = answer.is_ok_and(|answer| answer.is_right());
                         own.healthy_failed += u64::from(!right);
                     }
@@ -117,7 +123,11 @@ impl Load {
                     }
                 });
             }
+            std::thread::sleep((began + WARM_UP).saturating_duration_since(Instant::now()));
+            hung.then(|| world.near.drive.stop()).transpose()
         });
+        // Until all is answered.
+        drop(stopped?);
         crate::stop::check()?;
         Ok(seen.into_inner().unwrap_or_else(PoisonError::into_inner))
     }

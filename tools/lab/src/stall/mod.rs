@@ -32,7 +32,7 @@ use world::{FROM_DRIVES, Place, World};
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Pairs of windows, with the drive stopped and not.
-    #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pairs: u32,
     /// Length of a window, in seconds.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=600))]
@@ -106,10 +106,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 /// One window; the drive is stopped as it begins, or not.
 fn window(world: &World, load: &Load, hung: bool) -> Result<Seen> {
-    let seen = {
-        let _stopped = if hung { Some(world.near.drive.stop()?) } else { None };
-        load.run(world)?
-    };
+    let seen = load.run(world, hung)?;
     world.wait_until_served(&world.sick)?;
     Ok(seen)
 }

@@ -87,8 +87,8 @@ impl Load {
         Self { healthy: times(rate - sick), sick: times(sick), seed }
     }
 
-    /// Asks at these times; returns when all is answered. The drive is stopped as the window begins,
-    /// or not.
+    /// Asks at these times; returns when all is answered. The drive is stopped as the window
+    /// begins, or not.
     pub(crate) fn run(&self, world: &World, hung: bool) -> Result<Seen> {
         let seen = Mutex::new(Seen::default());
         let (next_healthy, next_sick) = (AtomicUsize::new(0), AtomicUsize::new(0));

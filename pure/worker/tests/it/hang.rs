@@ -6,8 +6,8 @@ const SIBLING: &str = "https://a2.example";
 
 impl Bench {
     /// A bench that knows a sibling.
-    fn with_sibling() -> Self {
-        let mut bench = Self::new();
+    fn with_sibling(config: Config) -> Self {
+        let mut bench = Self::with(config);
         let urls = BTreeMap::from([("a2".parse().unwrap(), Arc::from(SIBLING))]);
         bench.event(Event::Update(Update::Siblings(Arc::new(urls))));
         bench
@@ -53,7 +53,7 @@ fn get_with(query: &str) -> String {
 
 #[test]
 fn who_waits_for_a_hung_drive_is_sent_to_a_sibling_and_nobody_else_waits() {
-    let mut bench = Bench::with_sibling();
+    let mut bench = Bench::with_sibling(config());
     bench.hung.insert(0);
     let stuck: Vec<_> = (0..4).map(|slot| bench.ask(slot, &get("v.mp4", ""))).collect();
     let (other, whole) = (bench.connect(4), content(2, 262_144));
@@ -92,7 +92,7 @@ fn who_waits_for_a_hung_drive_is_sent_to_a_sibling_and_nobody_else_waits() {
 
 #[test]
 fn a_request_is_sent_on_once_and_only_where_somebody_is() {
-    let mut bench = Bench::with_sibling();
+    let mut bench = Bench::with_sibling(config());
     bench.hung.insert(0);
     let connection = bench.ask(0, &get("v.mp4", ""));
     bench.wait_for_the_hang();
@@ -116,13 +116,19 @@ fn a_request_is_sent_on_once_and_only_where_somebody_is() {
 #[test]
 fn a_body_begun_is_reset_within_its_time_or_goes_on_before() {
     for answers_in_time in [false, true] {
-        let mut bench = Bench::with_sibling();
-        let connection = bench.connect(0);
-        bench.say(connection, &get("v.mp4", ""));
-        (0..2).for_each(|_| assert!(bench.step(0)));
+        // Two for what the drive is asked, the others behind them and before admission.
+        let config = Config { transfers_max: 6, file_slots: 7, ..config() };
+        let mut bench = Bench::with(config);
+        let connections: Vec<_> = (0..4).map(|slot| bench.connect(slot)).collect();
+        for connection in &connections {
+            bench.say(*connection, &get("v.mp4", ""));
+            while !bench.sends.contains(connection) {
+                assert!(bench.step(0));
+            }
+        }
         bench.hung.insert(0);
         bench.settle();
-        assert_eq!(bench.reads.len(), 1, "the second chunk");
+        assert_eq!(bench.reads.len(), 2, "second chunks");
         for _ in 0..15 {
             bench.wait_ms(125);
         }
@@ -131,18 +137,36 @@ fn a_body_begun_is_reset_within_its_time_or_goes_on_before() {
         if answers_in_time {
             bench.hung.clear();
             bench.settle();
-            assert_eq!(split(&bench.take(connection)).1, content(1, 1_000_000));
+            for connection in connections {
+                assert_eq!(split(&bench.take(connection)).1, content(1, 1_000_000));
+            }
             continue;
         }
         bench.wait_ms(125);
-        assert_eq!(bench.closed[&connection], Ending::Abort);
-        assert_eq!(bench.worker.counters().aborted, 1);
+        assert_eq!(bench.worker.counters().aborted, 4);
+        assert!(connections.iter().all(|one| bench.closed[one] == Ending::Abort));
     }
 }
 
 #[test]
+fn those_under_way_when_a_drive_hangs_do_not_come_to_hold_every_turn() {
+    let mut bench = Bench::with_sibling(config());
+    let connections: Vec<_> = (0..4).map(|slot| bench.connect(slot)).collect();
+    for connection in &connections {
+        bench.say(*connection, &get("v.mp4", ""));
+        while !bench.sends.contains(connection) {
+            assert!(bench.step(0));
+        }
+    }
+    bench.hung.insert(0);
+    bench.settle();
+    let other = bench.ask(4, &get("w.mp4", ""));
+    assert_eq!(split(&bench.take(other)).1, content(2, 262_144), "before anybody knows");
+}
+
+#[test]
 fn an_answer_that_comes_too_late_is_for_nobody() {
-    let mut bench = Bench::with_sibling();
+    let mut bench = Bench::with_sibling(config());
     let connection = bench.ask(0, &get("v.mp4", "Range: bytes=0-9\r\n"));
     bench.take(connection);
     bench.hung.insert(0);
@@ -235,8 +259,11 @@ proptest! {
     #[test]
     fn a_hung_drive_holds_its_share_and_gives_it_back(
         moves in prop::collection::vec(a_move(), 1..150),
+        // As many as there are buffers, or more: then those are what is shared.
+        transfers_max in prop::sample::select(vec![4, 8]),
     ) {
-        let mut bench = Bench::with_sibling();
+        let file_slots = 9;
+        let mut bench = Bench::with_sibling(Config { transfers_max, file_slots, ..config() });
         let mut asked: BTreeMap<u32, (ConnectionId, usize)> = BTreeMap::new();
         let mut generation = 10;
         for step in moves {

@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use rustix::net::RecvFlags;
 
 use super::world::World;
 use crate::stage::Object;
@@ -12,7 +13,19 @@ use crate::stage::Object;
 /// One player; at most one request at a time.
 pub(crate) struct Client {
     connection: Option<(SocketAddr, TcpStream)>,
+    /// A head, and what came with it; and the body.
     buffer: Vec<u8>,
+    body: Vec<u8>,
+}
+
+/// What is done with a body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Body {
+    /// Each byte is compared.
+    Compare,
+    /// Bytes are counted and no more. A player that costs as much as the appliance would measure
+    /// itself.
+    Count,
 }
 
 /// What came.
@@ -67,7 +80,7 @@ impl Chain {
 
 impl Client {
     pub(crate) fn new() -> Self {
-        Self { connection: None, buffer: Vec::new() }
+        Self { connection: None, buffer: Vec::new(), body: Vec::new() }
     }
 
     /// Asks for an object and compares it.
@@ -77,7 +90,18 @@ impl Client {
         target: &str,
         object: &Object,
     ) -> Result<Answer> {
-        let answer = self.try_get(address, target, object);
+        self.take(address, target, object, Body::Compare)
+    }
+
+    /// The same, and does with the body what is said.
+    pub(crate) fn take(
+        &mut self,
+        address: SocketAddr,
+        target: &str,
+        object: &Object,
+        body: Body,
+    ) -> Result<Answer> {
+        let answer = self.try_take(address, target, object, body);
         if answer.is_err() {
             self.connection = None;
         }
@@ -101,7 +125,13 @@ impl Client {
         chain
     }
 
-    fn try_get(&mut self, address: SocketAddr, target: &str, object: &Object) -> Result<Answer> {
+    fn try_take(
+        &mut self,
+        address: SocketAddr,
+        target: &str,
+        object: &Object,
+        what: Body,
+    ) -> Result<Answer> {
         if self.connection.as_ref().is_none_or(|(known, _)| *known != address) {
             self.connection = Some((address, connect(address)?));
         }
@@ -109,17 +139,24 @@ impl Client {
         ask(stream, target)?;
         self.buffer.clear();
         let head = read_head(stream, &mut self.buffer)?;
-        let end = head.len + head.body_len;
-        let mut have = self.buffer.len();
-        self.buffer.resize(end.max(have), 0);
-        while have < end {
-            let len = stream.read(&mut self.buffer[have..])?;
-            ensure!(len != 0, "the body ended too early");
-            have += len;
+        let begun = &self.buffer[head.len..];
+        ensure!(begun.len() <= head.body_len, "more came than was announced");
+        if self.body.len() < head.body_len {
+            self.body.resize(head.body_len, 0);
         }
-        ensure!(have == end, "more came than was announced");
-        let body = &self.buffer[head.len..];
-        let wrong = if head.status == 200 { differing(body, &object.bytes) } else { 0 };
+        let body = &mut self.body[..head.body_len];
+        body[..begun.len()].copy_from_slice(begun);
+        let rest = &mut body[begun.len()..];
+        let mut wrong = 0;
+        if what == Body::Count && head.status == 200 {
+            drop_bytes(stream, rest)?;
+            wrong = u64::try_from(head.body_len.abs_diff(object.bytes.len()))?;
+        } else {
+            stream.read_exact(rest).context("the body ended too early")?;
+            if head.status == 200 {
+                wrong = differing(body, &object.bytes);
+            }
+        }
         Ok(Answer { status: head.status, location: head.location, wrong })
     }
 }
@@ -154,6 +191,18 @@ impl Begun {
         }
         Ok(self.left == 0)
     }
+}
+
+/// Takes bytes off the queue without copying them (MSG_TRUNC, tcp(7)).
+fn drop_bytes(stream: &TcpStream, place: &mut [u8]) -> Result<()> {
+    let mut left = place.len();
+    while 0 < left {
+        let flags = RecvFlags::TRUNC | RecvFlags::WAITALL;
+        let (_, len) = rustix::net::recv(stream, &mut place[..left], flags)?;
+        ensure!(len != 0, "the body ended too early");
+        left -= len;
+    }
+    Ok(())
 }
 
 struct Head {

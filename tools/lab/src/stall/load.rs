@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use super::client::{Chain, Client};
+use super::client::{Body, Chain, Client};
 use super::world::World;
 use crate::client::Dice;
 use crate::stage::Object;
@@ -31,13 +31,17 @@ pub(crate) struct Seen {
 }
 
 /// Players; each has one request at a time. More than are ever at work at once.
-const PLAYERS: usize = 48;
+const PLAYERS: usize = 128;
 /// The same for the drive that is stopped, where each may wait.
 const SICK_PLAYERS: usize = 24;
 /// Players at once while the rate is looked for.
 const CALIBRATORS: usize = 16;
 /// Of so many requests one is for the drive that is stopped.
 const SICK_EVERY: f64 = 20.0;
+/// All is under way when a window begins.
+const WARM_UP: Duration = Duration::from_secs(1);
+/// Of so many objects from drives that are never stopped, one is compared.
+const COMPARE_EVERY: usize = 16;
 
 /// Requests per second that the near appliance can answer, the players being as fast as they are.
 pub(crate) fn calibrate(world: &World, span: Duration, seed: u64) -> Result<f64> {
@@ -47,10 +51,10 @@ pub(crate) fn calibrate(world: &World, span: Duration, seed: u64) -> Result<f64>
             let (mut client, mut dice) = (Client::new(), Dice::new(seed ^ (n << 32)));
             while began.elapsed() < span {
                 let object = choose(&mut dice, &world.healthy);
-                let answer =
-                    client.get(world.near.address(), &world.near.target(object), object)?;
+                let (address, target) = (world.near.address(), world.near.target(object));
+                let body = compare_or_count(count.fetch_add(1, Ordering::Relaxed));
+                let answer = client.take(address, &target, object, body)?;
                 ensure!(answer.is_right(), "while the rate is looked for: {answer:?}");
-                count.fetch_add(1, Ordering::Relaxed);
             }
             Ok(())
         };
@@ -72,22 +76,24 @@ impl Load {
                 let upper = u32::try_from(dice.throw() >> 32).unwrap_or(u32::MAX);
                 let share = (f64::from(upper) + 1.0) / (f64::from(u32::MAX) + 1.0);
                 at -= share.ln() / rate;
-                if f64::from(seconds) <= at {
+                if WARM_UP.as_secs_f64() + f64::from(seconds) <= at {
                     return times;
                 }
                 times.push(Duration::from_secs_f64(at));
             }
         };
         let sick = rate / SICK_EVERY;
+        // The window, and before it what makes connections and opens files.
         Self { healthy: times(rate - sick), sick: times(sick), seed }
     }
 
-    /// Asks at these times; returns when all is answered.
-    pub(crate) fn run(&self, world: &World) -> Result<Seen> {
+    /// Asks at these times; returns when all is answered. The drive is stopped as the window
+    /// begins, or not.
+    pub(crate) fn run(&self, world: &World, hung: bool) -> Result<Seen> {
         let seen = Mutex::new(Seen::default());
         let (next_healthy, next_sick) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let began = Instant::now() + Duration::from_millis(20);
-        std::thread::scope(|scope| {
+        let stopped = std::thread::scope(|scope| {
             for _ in 0..PLAYERS {
                 scope.spawn(|| {
                     let mut client = Client::new();
@@ -95,8 +101,11 @@ impl Load {
                     while let Some((n, due)) = take(&self.healthy, &next_healthy, began) {
                         let object = self.object(n, &world.healthy);
                         let target = world.near.target(object);
-                        let answer = client.get(world.near.address(), &target, object);
-                        own.healthy_ms.push(due.elapsed().as_secs_f64() * 1000.0);
+                        let body = compare_or_count(n);
+                        let answer = client.take(world.near.address(), &target, object, body);
+                        if began + WARM_UP <= due {
+                            own.healthy_ms.push(due.elapsed().as_secs_f64() * 1000.0);
+                        }
                         let right = answer.is_ok_and(|answer| answer.is_right());
                         own.healthy_failed += u64::from(!right);
                     }
@@ -114,7 +123,11 @@ impl Load {
                     }
                 });
             }
+            std::thread::sleep((began + WARM_UP).saturating_duration_since(Instant::now()));
+            hung.then(|| world.near.drive.stop()).transpose()
         });
+        // Until all is answered.
+        drop(stopped?);
         crate::stop::check()?;
         Ok(seen.into_inner().unwrap_or_else(PoisonError::into_inner))
     }
@@ -124,6 +137,11 @@ impl Load {
         let n = u64::try_from(n).unwrap_or(0);
         choose(&mut Dice::new(self.seed ^ n.wrapping_mul(0x9e37_79b9)), objects)
     }
+}
+
+/// One body of so many is compared.
+fn compare_or_count(n: usize) -> Body {
+    if n.is_multiple_of(COMPARE_EVERY) { Body::Compare } else { Body::Count }
 }
 
 fn choose<'a>(dice: &mut Dice, objects: &'a [Object]) -> &'a Object {

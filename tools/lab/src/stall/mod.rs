@@ -26,13 +26,13 @@ use crate::cpu;
 use crate::stage::Object;
 use load::{Load, Seen};
 use report::{Pair, Report};
-use world::{Place, World};
+use world::{FROM_DRIVES, Place, World};
 
 /// `nearcast-lab stall`
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Pairs of windows, with the drive stopped and not.
-    #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pairs: u32,
     /// Length of a window, in seconds.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=600))]
@@ -106,10 +106,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 /// One window; the drive is stopped as it begins, or not.
 fn window(world: &World, load: &Load, hung: bool) -> Result<Seen> {
-    let seen = {
-        let _stopped = if hung { Some(world.near.drive.stop()?) } else { None };
-        load.run(world)?
-    };
+    let seen = load.run(world, hung)?;
     world.wait_until_served(&world.sick)?;
     Ok(seen)
 }
@@ -211,7 +208,7 @@ fn start_beside_a_hung_drive(world: &mut World, report: &mut Report) -> Result<(
     let Place { appliance, stage, base, drive, drives, state } = &mut world.near;
     let _stopped = drive.stop()?;
     let began = Instant::now();
-    *appliance = Place::appliance(stage, drives, state)?;
+    *appliance = Place::appliance(stage, drives, state, FROM_DRIVES)?;
     report.start_s = began.elapsed().as_secs_f64();
     ensure!(began.elapsed() < START_MAX, "the start waited for the drive");
     let mut client = client::Client::new();

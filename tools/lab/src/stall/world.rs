@@ -35,9 +35,9 @@ pub(crate) struct World {
     pub(crate) healthy: Vec<Object>,
     /// The same, and nobody has asked for them.
     pub(crate) fresh: Vec<Object>,
-    /// On the drive of the near one that is stopped at times.
+    /// On the drive of the near one that is stopped at times, and on no such drive of the other.
     pub(crate) sick: Vec<Object>,
-    /// On both of these drives.
+    /// On both appliances' stopped drives, and nobody asks for them before both are.
     pub(crate) sick_on_both: Vec<Object>,
     /// Of many chunks, on the drive of the near one.
     pub(crate) large_sick: Vec<Object>,
@@ -49,12 +49,23 @@ const LARGE_LEN: u64 = 24 << 20;
 const LARGE_COUNT: usize = 6;
 /// Objects that are kept for when files are to be opened.
 const FRESH: usize = 8;
+/// Memory for hot blocks: none, so that every answer comes from its drive, and all of the film.
+pub(crate) const FROM_DRIVES: &str = "0 B";
+const FROM_MEMORY: &str = "256 MiB";
 const FILLED: Duration = Duration::from_secs(60);
 const SERVED: Duration = Duration::from_secs(20);
 
 impl Place {
-    fn new(dir: &Path, film: &Film, other: &str) -> Result<Self> {
+    /// Its own process on the first CPU, its drive's on the second.
+    fn new(
+        dir: &Path,
+        film: &Film,
+        (other, hot): (&str, &'static str),
+        (cpu, drive_cpu): (usize, usize),
+    ) -> Result<Self> {
         std::fs::create_dir_all(dir)?;
+        // What is started inherits the CPU.
+        cpu::pin(drive_cpu)?;
         let drive = Held::start(&dir.join("folder"), &dir.join("drive-2"))?;
         let drives = vec![dir.join("drive-0"), dir.join("drive-1"), drive.mount.clone()];
         for path in &drives {
@@ -65,14 +76,19 @@ impl Place {
         stage.other = Some(other.parse().ok().context("a name")?);
         stage.publish(&[film])?;
         let (base, state) = (stage.base(film)?, dir.join("state"));
-        let appliance = Self::appliance(&stage, &drives, &state)?;
+        cpu::pin(cpu)?;
+        let appliance = Self::appliance(&stage, &drives, &state, hot)?;
         Ok(Self { appliance, stage, base, drive, drives, state })
     }
 
-    /// A process with these drives.
-    pub(crate) fn appliance(stage: &Stage, drives: &[PathBuf], state: &Path) -> Result<Appliance> {
-        // Every answer from its drive.
-        let settings = [("APPLIANCE_HOT_MEMORY", "0 B".to_owned())];
+    /// A process with these drives, and so much memory for hot blocks.
+    pub(crate) fn appliance(
+        stage: &Stage,
+        drives: &[PathBuf],
+        state: &Path,
+        hot: &str,
+    ) -> Result<Appliance> {
+        let settings = [("APPLIANCE_HOT_MEMORY", hot.to_owned())];
         let more = "[fill]\nconcurrency = 2\n";
         let (name, control) = ("appliance", true);
         let setup = Setup { name, drives, state, control, serve: "", more, settings: &settings };
@@ -107,11 +123,12 @@ impl World {
     pub(crate) fn new(dir: &Path, server_cpu: usize, other_cpu: usize) -> Result<Self> {
         let large = std::iter::repeat_n(LARGE_LEN, LARGE_COUNT);
         let film = Film::new("film", std::iter::repeat_n(LEN, COUNT).chain(large), 1);
-        // What is started inherits the CPU.
-        cpu::pin(server_cpu)?;
-        let mut near = Place::new(&dir.join("near"), &film, "far")?;
-        cpu::pin(other_cpu)?;
-        let mut far = Place::new(&dir.join("far"), &film, "near")?;
+        let near_cpus = (server_cpu, other_cpu);
+        let mut near = Place::new(&dir.join("near"), &film, ("far", FROM_DRIVES), near_cpus)?;
+        // All drives are folders of one device here. What the sibling reads for those who are sent
+        // to it would make the near one's drives slower; in a fleet it has its own.
+        let far_cpus = (other_cpu, other_cpu);
+        let mut far = Place::new(&dir.join("far"), &film, ("near", FROM_MEMORY), far_cpus)?;
         near.wait_until_filled(&film)?;
         far.wait_until_filled(&film)?;
         for (place, name, other) in [(&near, "far", &far), (&far, "near", &near)] {
@@ -123,9 +140,10 @@ impl World {
             objects.iter().filter(|o| near.is_on_the_drive(o) == sick).cloned().collect()
         };
         let (mut healthy, sick, large_sick) = (of(small, false), of(small, true), of(large, true));
-        let both = sick.iter().filter(|object| far.is_on_the_drive(object));
-        let sick_on_both: Vec<Object> = both.cloned().collect();
-        ensure!(FRESH < healthy.len() && !sick_on_both.is_empty(), "a drive has nothing");
+        let (sick_on_both, sick): (Vec<Object>, Vec<Object>) =
+            sick.into_iter().partition(|object| far.is_on_the_drive(object));
+        ensure!(FRESH < healthy.len() && !sick.is_empty(), "a drive has nothing");
+        ensure!(!sick_on_both.is_empty(), "both drives have nothing in common");
         ensure!(!large_sick.is_empty(), "no large object is on the drive that is stopped");
         let fresh = healthy.split_off(healthy.len() - FRESH);
         let world = Self { near, far, film, healthy, fresh, sick, sick_on_both, large_sick };

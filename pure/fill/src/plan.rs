@@ -49,7 +49,7 @@ pub struct Plan {
     pub fetch: Vec<Fetch>,
     /// Published, no longer wanted.
     pub evict: Vec<ObjectId>,
-    /// Begun, no longer wanted.
+    /// Begun, and no longer wanted or published by now.
     pub drop_parts: Vec<ObjectId>,
     /// What it adds up to.
     pub report: Report,
@@ -101,7 +101,11 @@ pub fn plan(config: &Config, manifest: &Manifest, actual: &Actual<'_>) -> Plan {
     let mut evictions = actual.held.iter().filter(unwanted).copied();
     plan.evict = evictions.by_ref().take(config.evict_max).collect();
     plan.report.evictions_later = count(evictions.count());
-    plan.drop_parts = actual.parts.iter().filter(unwanted).copied().collect();
+    // Also what is published: a drive that comes back may have a part of what was filled on another.
+    let useless = |object: &&ObjectId| {
+        unwanted(object) || (actual.held.contains(*object) && !actual.skip.contains(*object))
+    };
+    plan.drop_parts = actual.parts.iter().filter(useless).copied().collect();
 
     let mut free = actual.free.to_vec();
     let room_is_coming = !plan.evict.is_empty() || !plan.drop_parts.is_empty();
@@ -291,6 +295,12 @@ mod tests {
         check(versions, &[], &[], &[60, 100], said);
         let said = "fetch [1] evict [9] drop [] held 0/4 later 3 no room 0";
         check(versions, &[9], &[], &[59, 100], said);
+    }
+
+    #[test]
+    fn a_part_of_what_is_published_gives_its_room_back() {
+        let said = "fetch [] evict [] drop [1] held 1/1 later 0 no room 0";
+        check(&[&[(1, 60)]], &[1], &[1], &[0], said);
     }
 
     #[test]

@@ -130,12 +130,7 @@ pub(crate) async fn adopt(process: &Rc<Process>, drive: &Rc<Opened>, object: Obj
     false
 }
 
-async fn publish(
-    process: &Rc<Process>,
-    drive: &Rc<Opened>,
-    object: ObjectId,
-    len: Bytes,
-) -> bool {
+async fn publish(process: &Rc<Process>, drive: &Rc<Opened>, object: ObjectId, len: Bytes) -> bool {
     let mut publication = Publication::adopt(object, len, drive.index);
     let mut shown = false;
     while let Some(action) = publication.poll() {
@@ -249,7 +244,7 @@ async fn walk(process: &Rc<Process>, drive: &Rc<Opened>) {
     }
     let seen: BTreeSet<ObjectId> = names(&drive.drive).into_iter().collect();
     for object in &seen {
-        if drive.is_aside.get() {
+        if drive.is_aside() {
             return;
         }
         look_at_file(process, drive, *object).await;
@@ -292,7 +287,7 @@ async fn check_len(process: &Rc<Process>, drive: &Opened, object: ObjectId) {
 /// Reads a drive from end to end, all the time: every block against its hash.
 pub(crate) async fn scrub(process: Rc<Process>, drive: Rc<Opened>) {
     let mut after = None;
-    while !drive.is_aside.get() {
+    while !drive.is_aside() {
         let Some((object, extent)) = process.next_on(drive.index, after) else {
             after = None;
             process.world.stage.sleep(Nanos::seconds(15)).await;

@@ -155,6 +155,10 @@ impl Control {
     fn store(self: &Rc<Self>, ledger: Ledger) {
         let generation = ledger.generation;
         let stage = &self.world.stage;
+        stage.say(|| {
+            let whose: Vec<_> = ledger.entries.keys().map(ApplianceId::as_str).collect();
+            format!("control stores generation {generation}, of {whose:?}")
+        });
         if self.world.has(Canary::NotDurable) {
             let control = Rc::clone(self);
             stage.at(self.troupe.get(), stage.now(), move || {
@@ -182,7 +186,10 @@ impl Control {
             let stage = &control.world.stage;
             let soon = stage.now() + stage.millis(1, 20);
             control.stored_until.set(control.stored_until.get().max(soon));
-            stage.at(control.troupe.get(), soon, move || again.tell(Event::Stored(generation)));
+            stage.at(control.troupe.get(), soon, move || {
+                again.world.stage.say(|| format!("generation {generation} is durable"));
+                again.tell(Event::Stored(generation));
+            });
         });
     }
 
@@ -196,8 +203,7 @@ impl Control {
             let world = Rc::clone(&control.world);
             world.stage.sleep(world.stage.millis(1, 20)).await;
             let party = Party::Machine(machine.index);
-            let answered =
-                machine.process().is_some() && world.is_connected(party, Party::Control);
+            let answered = machine.process().is_some() && world.is_connected(party, Party::Control);
             control.tell(Event::Probed { appliance, answered });
         });
     }
@@ -208,6 +214,9 @@ impl Control {
         id: &ApplianceId,
         report: &Report,
     ) -> Option<director::Reply> {
+        self.world
+            .stage
+            .say(|| format!("report {} of {id}, start {}", report.sequence, report.start_id));
         let now = self.now();
         let reply = self.director.borrow_mut().as_mut()?.report(now, id, report).ok();
         self.heard.borrow_mut().insert(id.clone(), self.world.stage.now());
@@ -222,7 +231,7 @@ impl Control {
         let durable = self.durable.borrow();
         let entry: Option<&LedgerEntry> = durable.1.entries.get(id);
         let stage = &self.world.stage;
-        stage.must(entry.is_some_and(|entry| entry.generation == manifest.generation), || {
+        stage.must(entry.is_some_and(|entry| manifest.generation <= entry.generation), || {
             format!("{id}: generation {} is given out and not durable", manifest.generation)
         });
         let key = (id.clone(), manifest.generation);
@@ -235,7 +244,11 @@ impl Control {
     }
 
     /// Where an appliance should fetch an object from.
-    pub(crate) fn sources(&self, asker: &ApplianceId, object: &ObjectId) -> Option<Vec<ApplianceId>> {
+    pub(crate) fn sources(
+        &self,
+        asker: &ApplianceId,
+        object: &ObjectId,
+    ) -> Option<Vec<ApplianceId>> {
         let director = self.director.borrow();
         let sources = director.as_ref()?.sources(asker, object).ok()?;
         Some(sources.siblings.into_iter().map(|(id, _)| id).collect())

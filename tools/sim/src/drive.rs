@@ -6,8 +6,8 @@ use std::rc::{Rc, Weak};
 
 use model::id::{DriveId, ObjectId};
 use model::units::{Bytes, Instant, Nanos};
-use store::layout;
 use ssd::{Action, Class, Command, Event, Ftl, Params, Shape};
+use store::layout;
 
 use crate::files::{FileId, Files, Left};
 use crate::stage::{Slot, Stage, WORLD};

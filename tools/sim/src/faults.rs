@@ -162,8 +162,7 @@ fn lose(world: &Rc<World>) {
 
 fn origin(world: &Rc<World>) {
     let stage = &world.stage;
-    let moods =
-        [OriginMood::Down, OriginMood::Slow, OriginMood::Wrong, OriginMood::BreaksOff];
+    let moods = [OriginMood::Down, OriginMood::Slow, OriginMood::Wrong, OriginMood::BreaksOff];
     let mood = stage.pick(&moods).copied().unwrap_or_default();
     stage.say(|| format!("the origin is {mood:?}"));
     world.origin.set(mood);
@@ -206,9 +205,9 @@ pub(crate) fn heal(world: &Rc<World>) {
             drive.set_mood(Mood::Well);
             drive.set_lies(false);
         }
-        let has_aside = machine.process().is_none_or(|process| {
-            process.in_use().len() < machine.drives.borrow().len()
-        });
+        let has_aside = machine
+            .process()
+            .is_none_or(|process| process.in_use().len() < machine.drives.borrow().len());
         if has_aside {
             machine.kill(world);
         }

@@ -29,11 +29,7 @@ const RETRY_MAX: Nanos = Nanos::seconds(5);
 
 impl Machine {
     /// A machine that is off.
-    pub(crate) fn new(
-        index: usize,
-        id: ApplianceId,
-        drives: Vec<Rc<Drive>>,
-    ) -> Rc<Self> {
+    pub(crate) fn new(index: usize, id: ApplianceId, drives: Vec<Rc<Drive>>) -> Rc<Self> {
         Rc::new(Self {
             index,
             id,
@@ -124,8 +120,7 @@ async fn begin(world: Rc<World>, machine: Rc<Machine>, troupe: Troupe) {
     for drive in process.in_use() {
         for (object, entry) in drive.entries() {
             let file = layout::object_file(&object);
-            let extent =
-                Extent { drive: drive.index, file, offset: entry.offset, len: entry.len };
+            let extent = Extent { drive: drive.index, file, offset: entry.offset, len: entry.len };
             process.load(object, extent);
         }
     }

@@ -9,7 +9,7 @@ use model::extent::DriveIndex;
 use model::id::ObjectId;
 use model::limits::DIRECT_ALIGN;
 use model::object::{BLOCK_LEN, BlockHash, Blocks, block_count, block_len};
-use model::units::Bytes;
+use model::units::{Bytes, Instant};
 use store::layout::{self, Footer};
 use store::log::{self, Change, Entry, RECORD_LEN, Sequence};
 
@@ -21,7 +21,8 @@ use crate::stage::Lock;
 pub(crate) struct Opened {
     pub(crate) index: DriveIndex,
     pub(crate) drive: Rc<Drive>,
-    pub(crate) is_aside: Cell<bool>,
+    /// When it was set aside.
+    aside: Cell<Option<Instant>>,
     /// Held while the log is written.
     writing: Lock,
     log: RefCell<Log>,
@@ -88,8 +89,23 @@ impl Opened {
             drive.truncate(log.file, log.len).await?;
         }
         let drive = Rc::clone(drive);
-        let (is_aside, writing) = (Cell::new(false), Lock::default());
-        Ok(Rc::new(Self { index, drive, is_aside, writing, log: RefCell::new(log) }))
+        let (aside, writing) = (Cell::new(None), Lock::default());
+        Ok(Rc::new(Self { index, drive, aside, writing, log: RefCell::new(log) }))
+    }
+
+    /// True if nothing is done to it any more.
+    pub(crate) fn is_aside(&self) -> bool {
+        self.aside.get().is_some()
+    }
+
+    /// Since when.
+    pub(crate) fn aside(&self) -> Option<Instant> {
+        self.aside.get()
+    }
+
+    /// Nothing is done to it from now on.
+    pub(crate) fn set_aside(&self, now: Instant) {
+        self.aside.set(Some(now));
     }
 
     /// Its objects.
@@ -114,7 +130,7 @@ impl Opened {
 
     /// Fails if it is set aside: nothing is done to it any more.
     pub(crate) fn check(&self) -> Result<(), Errno> {
-        if self.is_aside.get() { Err(ENODEV) } else { Ok(()) }
+        if self.is_aside() { Err(ENODEV) } else { Ok(()) }
     }
 
     /// Appends to the log and brings it to the drive; rewrites it if it has grown long.

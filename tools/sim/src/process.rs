@@ -161,13 +161,13 @@ impl Process {
     /// A drive that is in use.
     pub(crate) fn drive(&self, index: DriveIndex) -> Option<Rc<Opened>> {
         let drive = self.drives.get(index.as_usize())?.as_ref()?;
-        (!drive.is_aside.get()).then(|| Rc::clone(drive))
+        (!drive.is_aside()).then(|| Rc::clone(drive))
     }
 
     /// All drives in use.
     pub(crate) fn in_use(&self) -> Vec<Rc<Opened>> {
         let open = self.drives.iter().flatten();
-        open.filter(|drive| !drive.is_aside.get()).cloned().collect()
+        open.filter(|drive| !drive.is_aside()).cloned().collect()
     }
 
     fn tell(&self, update: &Update) {
@@ -214,7 +214,7 @@ impl Process {
     /// Stops all use of a drive and tells everybody.
     pub(crate) fn set_aside(&self, index: DriveIndex, errno: Errno) {
         let Some(drive) = self.drive(index) else { return };
-        drive.is_aside.set(true);
+        drive.set_aside(self.now());
         self.say(|| format!("drive {index} set aside: errno {errno}"));
         {
             let mut state = self.state.borrow_mut();

@@ -9,7 +9,9 @@ use model::extent::DriveIndex;
 use model::handle::{BufferId, ConnectionId, FileSlot};
 use model::object::{block_count, block_hash, block_len};
 use model::units::{BitsPerSecond, Bytes, Instant, Nanos};
-use worker::{Action, Body, Config, Ending, Event, Fault, IncidentBounds, PaceConfig, Update, Worker};
+use worker::{
+    Action, Body, Config, Ending, Event, Fault, IncidentBounds, PaceConfig, Update, Worker,
+};
 
 use crate::canary::Canary;
 use crate::drive::{Drive, ENODEV};
@@ -229,7 +231,9 @@ impl Server {
                 let known = self.state.borrow_mut().slots.remove(&slot).is_some();
                 self.stage.must(known, || "a file is closed that was not open".to_owned());
             }
-            Action::Read { buffer, slot, offset, len } => self.read(process, buffer, slot, (offset, len)),
+            Action::Read { buffer, slot, offset, len } => {
+                self.read(process, buffer, slot, (offset, len))
+            }
             Action::Close { connection, ending } => self.close(connection, ending),
             Action::Verify { drive, object, object_len, block, buffer } => {
                 let hash = buffer.map(|buffer| self.hash(buffer, block, object_len));
@@ -264,7 +268,9 @@ impl Server {
             }
             match body {
                 Body::Empty => {}
-                Body::Memory { bytes: all, start, end } => bytes.extend_from_slice(&all[*start..*end]),
+                Body::Memory { bytes: all, start, end } => {
+                    bytes.extend_from_slice(&all[*start..*end])
+                }
                 Body::Buffer { buffer, start, end } => {
                     let is_read = state.reading.contains(buffer);
                     self.stage.must(!is_read, || "a buffer is sent while it is read".to_owned());
@@ -315,6 +321,9 @@ impl Server {
         }
         let is_object = name.starts_with(store::layout::OBJECTS);
         self.stage.must(is_object, || format!("{name} is served, which is not published"));
+        let aside = process.drives.get(drive.as_usize()).and_then(|drive| drive.as_ref()?.aside());
+        let is_used = aside.is_some_and(|at| Nanos::millis(1) < self.stage.now().since(at));
+        self.stage.must(!is_used, || format!("{name} is opened on a drive that is set aside"));
         let (me, name) = (self.me.clone(), name.to_owned());
         let drive = process.drives.get(drive.as_usize()).cloned().flatten();
         self.stage.spawn(process.troupe, async move {

@@ -89,10 +89,8 @@ impl Answer {
         match place {
             Place::Origin => match world.origin.get() {
                 OriginMood::Down => return Err(unreachable_source()),
-                OriginMood::Well
-                | OriginMood::Slow
-                | OriginMood::Wrong
-                | OriginMood::BreaksOff => {}
+                OriginMood::Well | OriginMood::Slow | OriginMood::Wrong | OriginMood::BreaksOff => {
+                }
             },
             Place::Sibling(machine) => {
                 let sibling = machine.process().ok_or_else(unreachable_source)?;

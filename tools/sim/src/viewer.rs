@@ -184,12 +184,7 @@ async fn connect(world: &Rc<World>, number: u64, machine: &Rc<Machine>) -> Optio
     Some(Link { pipe, server, process, connection, rest: Vec::new() })
 }
 
-async fn fetch(
-    world: &Rc<World>,
-    link: &mut Link,
-    token: &str,
-    ask: &Ask<'_>,
-) -> Result<(), Gone> {
+async fn fetch(world: &Rc<World>, link: &mut Link, token: &str, ask: &Ask<'_>) -> Result<(), Gone> {
     world.count(|counts| counts.requests += 1);
     let len = ask.file.len.0;
     let (from, until) = ask.range.unwrap_or((0, len));
@@ -320,7 +315,10 @@ pub(crate) async fn ask_for_all(world: Rc<World>, machine: Rc<Machine>) {
                 }
             }
             world.stage.must(got.is_ok(), || {
-                format!("{} holds {path} of {} and does not serve it: {got:?}", machine.id, version.id)
+                format!(
+                    "{} holds {path} of {} and does not serve it: {got:?}",
+                    machine.id, version.id
+                )
             });
         }
     }

@@ -211,8 +211,7 @@ impl World {
             (net.lost_one_in, net.late_one_in)
         };
         let is_late = late != 0 && self.stage.one_in(late);
-        let span =
-            if is_late { self.stage.millis(500, 9000) } else { self.stage.millis(1, 20) };
+        let span = if is_late { self.stage.millis(500, 9000) } else { self.stage.millis(1, 20) };
         self.stage.sleep(span).await;
         let passes = self.is_connected(from, to) && !(lost != 0 && self.stage.one_in(lost));
         self.count(|counts| counts.messages_lost += u64::from(!passes));

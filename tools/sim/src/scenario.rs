@@ -48,7 +48,7 @@ const TROUBLE: (u64, u64) = (15_000, 40_000);
 /// After that, all must have come right within this.
 const CALM_MAX: Nanos = Nanos::seconds(400);
 /// By how much a worker's state, written down, may differ: counters get longer.
-const STATE_LEN_NOISE: usize = 1500;
+const STATE_LEN_NOISE: usize = 4000;
 
 /// Plays one seed.
 pub(crate) fn play(seed: u64, canary: Option<Canary>, trace: bool) -> Outcome {

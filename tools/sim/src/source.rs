@@ -10,6 +10,7 @@ use store::layout;
 
 use crate::filler::unreachable_source;
 use crate::process::Process;
+use crate::stage::{Slot, WORLD};
 use crate::world::{Machine, OriginMood, Party, World};
 
 /// Who has an object.
@@ -129,7 +130,7 @@ impl Answer {
         }
         match self.place.clone() {
             Place::Origin => self.from_origin(&world, index).await,
-            Place::Sibling(machine) => self.from_sibling(&machine, index).await,
+            Place::Sibling(machine) => self.from_sibling(&world, &machine, index).await,
         }
     }
 
@@ -159,15 +160,34 @@ impl Answer {
         Ok(bytes)
     }
 
-    /// What the sibling's drive has, right or not: nobody looks at it there.
-    async fn from_sibling(&self, machine: &Machine, index: u64) -> Result<Vec<u8>, SourceFault> {
-        let gone = SourceFault::BrokeOff(Bytes(0));
-        let sibling = machine.process().filter(|process| process.start_id == self.start_id);
-        let sibling = sibling.ok_or_else(|| gone.clone())?;
-        let extent = sibling.locate(&self.object).ok_or_else(|| gone.clone())?;
-        let drive = sibling.drive(extent.drive).ok_or_else(|| gone.clone())?;
-        let name = layout::object_file(&self.object);
-        let file = drive.drive.open(&name.0).await.map_err(|_| gone.clone())?;
-        drive.read_block(file, extent.len, index).await.map_err(|_| gone)
+    /// What the sibling's drive has, right or not: nobody looks at it there. If the sibling ends in
+    /// the middle, or its drive hangs, nothing more comes.
+    async fn from_sibling(
+        &self,
+        world: &World,
+        machine: &Rc<Machine>,
+        index: u64,
+    ) -> Result<Vec<u8>, SourceFault> {
+        let slot = Slot::default();
+        let (told, late) = (slot.clone(), slot.clone());
+        let (machine, start_id, object) = (Rc::clone(machine), self.start_id, self.object);
+        world.stage.spawn(machine.troupe.get(), async move {
+            told.put(read_of_sibling(&machine, start_id, object, index).await);
+        });
+        world.stage.at(WORLD, world.stage.now() + SILENCE_MAX, move || late.put(None));
+        slot.await.ok_or(SourceFault::BrokeOff(Bytes(0)))
     }
+}
+
+async fn read_of_sibling(
+    machine: &Machine,
+    start_id: u64,
+    object: ObjectId,
+    index: u64,
+) -> Option<Vec<u8>> {
+    let sibling = machine.process().filter(|process| process.start_id == start_id)?;
+    let extent = sibling.locate(&object)?;
+    let drive = sibling.drive(extent.drive)?;
+    let file = drive.drive.open(&layout::object_file(&object).0).await.ok()?;
+    drive.read_block(file, extent.len, index).await.ok()
 }

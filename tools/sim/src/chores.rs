@@ -54,7 +54,7 @@ async fn evict(process: &Rc<Process>, object: ObjectId) -> bool {
 
 async fn remove_claimed(process: &Rc<Process>, object: ObjectId) -> bool {
     let Some(extent) = process.locate(&object) else { return false };
-    let Some(drive) = process.drive(extent.drive) else { return false };
+    let Some(drive) = process.answering(extent.drive) else { return false };
     process.world.count(|counts| counts.evicted += 1);
     let mut removal = Removal::new(object);
     while let Some(action) = removal.poll() {
@@ -85,7 +85,7 @@ async fn remove_claimed(process: &Rc<Process>, object: ObjectId) -> bool {
 }
 
 async fn drop_part(process: &Rc<Process>, object: ObjectId, index: DriveIndex) -> bool {
-    let Some(drive) = process.drive(index) else { return false };
+    let Some(drive) = process.answering(index) else { return false };
     if !process.claim(object) {
         return false;
     }
@@ -194,7 +194,7 @@ async fn one_place_failed(process: &Rc<Process>, drive: DriveIndex, object: Obje
 
 async fn examine(process: &Rc<Process>, object: ObjectId, doubt: Doubt) {
     let Some(extent) = process.locate(&object) else { return };
-    let Some(drive) = process.drive(extent.drive) else { return };
+    let Some(drive) = process.answering(extent.drive) else { return };
     if doubt == Doubt::Unreadable {
         return one_place_failed(process, extent.drive, object).await;
     }
@@ -211,7 +211,7 @@ pub(crate) async fn audit(process: Rc<Process>) {
         if SMALL_OBJECT_MAX < extent.len {
             continue;
         }
-        let Some(drive) = process.drive(extent.drive) else { continue };
+        let Some(drive) = process.answering(extent.drive) else { continue };
         match read_small(&drive, object, extent.len).await {
             Ok(bytes) if *blake3::hash(&bytes).as_bytes() == object.0 => {
                 process.publish_small(object, &extent, &bytes);
@@ -221,7 +221,7 @@ pub(crate) async fn audit(process: Rc<Process>) {
         }
     }
     loop {
-        for drive in process.in_use() {
+        for drive in process.all_answering() {
             walk(&process, &drive).await;
         }
         process.world.stage.sleep(Nanos::seconds(20)).await;
@@ -320,7 +320,7 @@ pub(crate) async fn verify(process: Rc<Process>) {
         let sample = process.next_sample().await;
         let here = process.locate(&sample.object);
         let here = here.filter(|extent| extent.drive == sample.drive);
-        let Some(drive) = here.and_then(|extent| process.drive(extent.drive)) else { continue };
+        let Some(drive) = here.and_then(|extent| process.answering(extent.drive)) else { continue };
         match is_right(&drive, &sample).await {
             Ok(true) => {}
             Ok(false) => process.suspect(sample.object, Doubt::Suspect),

@@ -71,12 +71,15 @@ pub(crate) async fn run(process: Rc<Process>) {
 }
 
 async fn fill(process: &Rc<Process>, fetch: Fetch, part: Option<DriveIndex>) -> Ended {
-    for drive in process.in_use() {
+    for drive in process.all_answering() {
         let name = layout::object_file(&fetch.object);
         let found = drive.drive.open(&name.0).await.is_ok();
         if found && chores::adopt(process, &drive, fetch.object).await {
             return Ended::Published;
         }
+    }
+    if part.is_some_and(|index| process.answering(index).is_none()) {
+        return Ended::Postponed;
     }
     let part = part.and_then(|index| process.drive(index));
     let Some(blocks) = blocks(process, &fetch, part.as_deref()).await else {

@@ -19,12 +19,14 @@ use crate::opened::Opened;
 use crate::oracle;
 use crate::process::Process;
 use crate::server::Server;
-use crate::stage::{Troupe, WORLD};
+use crate::stage::{Slot, Troupe, WORLD};
 use crate::world::{CLOCK_ZERO, Machine, Party, World};
 
 /// Fill threads of a process.
 const FILLERS: usize = 2;
 const REPORT_MAX: Nanos = Nanos::seconds(5);
+/// A drive that does not open within this is left out.
+const OPEN_SILENCE_MAX: Nanos = Nanos::seconds(10);
 const RETRY_MAX: Nanos = Nanos::seconds(5);
 
 impl Machine {
@@ -98,7 +100,13 @@ async fn begin(world: Rc<World>, machine: Rc<Machine>, troupe: Troupe) {
     let mut opened = Vec::new();
     let drives = machine.drives.borrow().clone();
     for (index, drive) in (0..).zip(&drives) {
-        opened.push(Opened::open(drive, DriveIndex(index)).await.ok());
+        let slot = Slot::default();
+        let (told, late, drive) = (slot.clone(), slot.clone(), Rc::clone(drive));
+        stage.spawn(troupe, async move {
+            told.put(Opened::open(&drive, DriveIndex(index)).await.ok());
+        });
+        stage.at(troupe, stage.now() + OPEN_SILENCE_MAX, move || late.put(None));
+        opened.push(slot.await);
     }
     if opened.iter().all(Option::is_none) {
         stage.say(|| format!("{} has no drive and ends", machine.id));
@@ -138,7 +146,9 @@ async fn begin(world: Rc<World>, machine: Rc<Machine>, troupe: Troupe) {
     stage.spawn(troupe, chores::keep(Rc::clone(&process)));
     stage.spawn(troupe, chores::audit(Rc::clone(&process)));
     stage.spawn(troupe, chores::verify(Rc::clone(&process)));
+    stage.spawn(troupe, Rc::clone(&process).watch_drives());
     for drive in process.in_use() {
+        stage.spawn(troupe, Rc::clone(&process).measure(Rc::clone(&drive)));
         stage.spawn(troupe, chores::scrub(Rc::clone(&process), drive));
     }
     for _ in 0..FILLERS {
@@ -162,6 +172,7 @@ async fn link(process: Rc<Process>) {
         let reply = world.ask(parties, REPORT_MAX, answer).await;
         let wait = if let Some(reply) = reply {
             (known, interval, failures) = (reply.inventory, reply.interval, 0);
+            process.set_siblings(reply.siblings);
             if process.generation() < reply.generation {
                 take_manifest(&process).await;
             }

@@ -153,7 +153,7 @@ impl Report {
                 "canary": cli.canary.and_then(|canary| Some(canary.to_possible_value()?.get_name().to_owned())),
                 "simulated_hours": self.simulated_ns / 3_600_000_000_000, "steps": self.steps,
                 "requests": counts.requests, "gib": counts.bytes >> 30,
-                "failed_over": counts.failed_over, "lists": counts.lists,
+                "failed_over": counts.failed_over, "redirects": counts.redirects, "lists": counts.lists,
                 "published": counts.published, "evicted": counts.evicted,
                 "starts": counts.starts, "power_cuts": counts.cuts, "faults": counts.faults,
                 "messages_lost": counts.messages_lost, "rotten_served": counts.rotten_served,

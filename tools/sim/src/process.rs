@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use fill::plan::{self, Actual, Fetch};
 use model::extent::{DriveIndex, Extent};
-use model::id::{Generation, ObjectId};
+use model::id::{ApplianceId, Generation, ObjectId};
 use model::limits::SMALL_OBJECT_MAX;
 use model::manifest::Manifest;
 use model::units::{Bytes, Instant, Nanos};
@@ -19,6 +19,7 @@ use store::health::{Health, Verdict};
 use store::index::Index;
 use store::inventory::Inventory;
 use store::layout;
+use store::silence::{Silence, Turn};
 use worker::Update;
 
 use crate::canary::Canary;
@@ -58,7 +59,15 @@ struct State {
     samples: VecDeque<Sample>,
     health: Vec<Health>,
     full_at: Vec<Option<Instant>>,
+    silence: Vec<Silence>,
+    /// When each drive began to be measured, if it still is.
+    measured_from: Vec<Option<Instant>>,
+    /// A bit for each drive that hangs: what is on it is not in the inventory.
+    hung: u64,
+    siblings: Siblings,
 }
+
+type Siblings = BTreeMap<ApplianceId, Arc<str>>;
 
 /// Why an object is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,6 +118,12 @@ const PLAN_EVERY: Nanos = Nanos::seconds(5);
 const SUSPECTS_MAX: usize = 16;
 const SAMPLES_MAX: usize = 8;
 const FULL_FOR: Nanos = Nanos::seconds(60);
+/// Sooner than there: a simulation is short.
+const SILENCE: store::silence::Config =
+    store::silence::Config { answers_for: Nanos::seconds(3), hangs_for: Nanos::seconds(10) };
+const MEASURE_MAX: Nanos = Nanos::seconds(1);
+const MEASURE_EVERY: Nanos = Nanos::seconds(1);
+const LOOK_EVERY: Nanos = Nanos::millis(200);
 
 impl Process {
     /// A process that has opened its drives and knows nothing else yet.
@@ -134,6 +149,10 @@ impl Process {
             samples: VecDeque::new(),
             health: (0..count).map(|_| Health::new(HEALTH)).collect(),
             full_at: vec![None; count],
+            silence: vec![Silence::default(); count],
+            measured_from: vec![None; count],
+            hung: 0,
+            siblings: Siblings::new(),
         };
         Rc::new(Self {
             world: Rc::clone(world),
@@ -164,6 +183,88 @@ impl Process {
         (!drive.is_aside()).then(|| Rc::clone(drive))
     }
 
+    /// A drive in use that answers, as far as is known.
+    pub(crate) fn answering(&self, index: DriveIndex) -> Option<Rc<Opened>> {
+        self.drive(index).filter(|drive| self.answers(drive.index))
+    }
+
+    fn answers(&self, index: DriveIndex) -> bool {
+        self.state.borrow().silence[index.as_usize()].lasts(self.now()).is_none()
+    }
+
+    /// Looks for drives that hang, for ever.
+    pub(crate) async fn watch_drives(self: Rc<Self>) {
+        loop {
+            self.world.stage.sleep(LOOK_EVERY).await;
+            let hung = self.workers.borrow().iter().fold(0, |hung, worker| hung | worker.hung());
+            for drive in self.in_use() {
+                self.look_at_drive(drive.index, hung >> drive.index.0 & 1 == 1);
+            }
+        }
+    }
+
+    fn look_at_drive(&self, drive: DriveIndex, hangs: bool) {
+        let now = self.now();
+        let turn = {
+            let mut state = self.state.borrow_mut();
+            let from = state.measured_from[drive.as_usize()];
+            let measured = from.is_some_and(|from| MEASURE_MAX < now.since(from));
+            state.silence[drive.as_usize()].look(&SILENCE, now, hangs || measured)
+        };
+        match turn {
+            Some(Turn::Hangs) => self.withhold(drive, true),
+            Some(Turn::Answers) => self.withhold(drive, false),
+            Some(Turn::GivenUp) => self.set_aside(drive, SHORT),
+            None => {}
+        }
+    }
+
+    /// Leaves what is on the drive out of the inventory, or puts it in again.
+    fn withhold(&self, drive: DriveIndex, hangs: bool) {
+        self.say(|| format!("drive {drive} {}", if hangs { "hangs" } else { "answers again" }));
+        let mut state = self.state.borrow_mut();
+        let State { index, inventory, hung, .. } = &mut *state;
+        let bit = 1 << drive.0;
+        *hung = if hangs { *hung | bit } else { *hung & !bit };
+        for (object, _) in index.iter().filter(|(_, extent)| extent.drive == drive) {
+            if hangs {
+                inventory.remove(*object);
+            } else {
+                inventory.publish(*object);
+            }
+        }
+    }
+
+    /// Measures a drive once a second: that it waits is seen.
+    pub(crate) async fn measure(self: Rc<Self>, drive: Rc<Opened>) {
+        while !drive.is_aside() {
+            let place = drive.index.as_usize();
+            self.state.borrow_mut().measured_from[place] = Some(self.now());
+            let measured = drive.drive.list(layout::INDEX).await;
+            self.state.borrow_mut().measured_from[place] = None;
+            if let Err(errno) = measured {
+                self.drive_failed(drive.index, errno);
+            }
+            self.world.stage.sleep(MEASURE_EVERY).await;
+        }
+    }
+
+    /// Control says who else in the site can serve.
+    pub(crate) fn set_siblings(&self, siblings: Siblings) {
+        let is_new = self.state.borrow().siblings != siblings;
+        if is_new {
+            self.state.borrow_mut().siblings = siblings.clone();
+            self.tell(&Update::Siblings(Arc::new(siblings)));
+        }
+    }
+
+    /// All drives in use that answer.
+    pub(crate) fn all_answering(&self) -> Vec<Rc<Opened>> {
+        let mut drives = self.in_use();
+        drives.retain(|drive| self.answers(drive.index));
+        drives
+    }
+
     /// All drives in use.
     pub(crate) fn in_use(&self) -> Vec<Rc<Opened>> {
         let open = self.drives.iter().flatten();
@@ -187,7 +288,7 @@ impl Process {
                     drive: drive.index,
                     set_aside: false,
                     capacity,
-                    free: if is_full { Bytes::ZERO } else { free },
+                    free: if is_full || !self.answers(drive.index) { Bytes::ZERO } else { free },
                     held: drive.held(),
                 }),
                 Err(errno) => self.drive_failed(drive.index, errno),
@@ -264,7 +365,9 @@ impl Process {
             let mut state = self.state.borrow_mut();
             let before = state.index.publish(object, extent.clone());
             self.world.stage.must(before.is_none(), || format!("{object} is published twice"));
-            state.inventory.publish(object);
+            if state.hung >> extent.drive.0 & 1 == 0 {
+                state.inventory.publish(object);
+            }
             state.postponed.remove(&object);
         }
         self.tell(&Update::Published { object, extent, small });
@@ -330,7 +433,9 @@ impl Process {
     /// What control has to be told since it knew so much.
     pub(crate) fn inventory_since(&self, known: u64) -> model::inventory::Delta {
         let state = self.state.borrow();
-        let held = state.index.iter().map(|(object, _)| *object);
+        let answers = |extent: &Extent| state.hung >> extent.drive.0 & 1 == 0;
+        let held = state.index.iter().filter(|(_, extent)| answers(extent));
+        let held = held.map(|(object, _)| *object);
         let delta = state.inventory.since(store::inventory::InventoryState(known), held);
         let (from, to) = (delta.from.0, delta.to.0);
         model::inventory::Delta { from, to, held: delta.held, gone: delta.gone }

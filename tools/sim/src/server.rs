@@ -7,6 +7,7 @@ use std::rc::{Rc, Weak};
 
 use model::extent::DriveIndex;
 use model::handle::{BufferId, ConnectionId, FileSlot};
+use model::id::DriveId;
 use model::object::{block_count, block_hash, block_len};
 use model::units::{BitsPerSecond, Bytes, Instant, Nanos};
 use worker::{
@@ -34,8 +35,9 @@ struct State {
     worker: Worker,
     buffers: Vec<Vec<u8>>,
     slots: BTreeMap<FileSlot, (Rc<Drive>, FileId)>,
-    reading: BTreeSet<BufferId>,
-    opening: BTreeSet<FileSlot>,
+    /// What drives owe: reads by buffer, opens by slot.
+    reading: BTreeMap<BufferId, DriveId>,
+    opening: BTreeMap<FileSlot, DriveIndex>,
     connections: BTreeMap<ConnectionId, Connection>,
     /// How often each place was used.
     generations: Vec<u32>,
@@ -53,18 +55,24 @@ struct Connection {
     ended: bool,
 }
 
+/// Opens in flight per drive.
+const DRIVE_OPENS: usize = 2;
+
 /// Bounds so small that all of them are met.
 fn config(stage: &Stage, drives: usize) -> Config {
     let hot_blocks = u16::try_from(stage.below(4)).unwrap_or(0);
     Config {
         connections_max: 6,
         handshakes_max: 3,
-        transfers_max: 3,
-        buffers: 3,
+        transfers_max: 4,
+        buffers: 4,
         hot_blocks,
-        file_slots: 4,
+        file_slots: 8,
         drives,
         drive_depth: 2,
+        drive_opens: DRIVE_OPENS,
+        hang_after: Nanos::millis(500),
+        reset_after: Nanos::seconds(2),
         head_len_max: 2048,
         request_timeout: Nanos::seconds(10),
         idle_timeout: Nanos::seconds(20),
@@ -91,8 +99,8 @@ impl Server {
             worker: Worker::new(config, now),
             buffers: vec![vec![0; Config::BUFFER_LEN.as_usize()]; count],
             slots: BTreeMap::new(),
-            reading: BTreeSet::new(),
-            opening: BTreeSet::new(),
+            reading: BTreeMap::new(),
+            opening: BTreeMap::new(),
             connections: BTreeMap::new(),
             generations: Vec::new(),
             armed: None,
@@ -272,7 +280,7 @@ impl Server {
                     bytes.extend_from_slice(&all[*start..*end])
                 }
                 Body::Buffer { buffer, start, end } => {
-                    let is_read = state.reading.contains(buffer);
+                    let is_read = state.reading.contains_key(buffer);
                     self.stage.must(!is_read, || "a buffer is sent while it is read".to_owned());
                     bytes.extend_from_slice(&state.buffers[buffer.as_usize()][*start..*end]);
                 }
@@ -316,7 +324,7 @@ impl Server {
         {
             let mut state = self.state.borrow_mut();
             state.slots.remove(&slot);
-            let first = state.opening.insert(slot);
+            let first = state.opening.insert(slot, drive).is_none();
             self.stage.must(first, || "a slot is opened twice at once".to_owned());
         }
         let is_object = name.starts_with(store::layout::OBJECTS);
@@ -355,15 +363,16 @@ impl Server {
     ) {
         let (drive, file) = {
             let mut state = self.state.borrow_mut();
-            let first = state.reading.insert(buffer);
-            self.stage.must(first, || "a buffer has two reads".to_owned());
             // The kernel may write into it from now on, in any order.
             let bytes = &mut state.buffers[buffer.as_usize()];
             bytes.iter_mut().step_by(4096).for_each(|byte| *byte ^= 0x5a);
             let Some(open) = state.slots.get(&slot) else {
                 return self.stage.fail("a file is read that is not open".to_owned());
             };
-            open.clone()
+            let open = open.clone();
+            let first = state.reading.insert(buffer, open.0.id).is_none();
+            self.stage.must(first, || "a buffer has two reads".to_owned());
+            open
         };
         let early = process.world.has(Canary::EarlyRead) && self.stage.one_in(8);
         let me = self.me.clone();
@@ -410,14 +419,26 @@ impl Server {
             self.stage.must(is, || format!("{what} over its bound"));
         };
         must(open <= config.connections_max, "connections");
-        must(state.reading.len() <= usize::from(config.buffer_count()), "reads");
-        must(state.reading.len() <= config.drives * config.drive_depth, "reads of drives");
-        must(state.opening.len() <= usize::from(config.file_slots), "opens");
+        must(state.reading.len() + state.opening.len() <= config.owed_max(), "what drives owe");
+        let depth = config.drive_depth.min((usize::from(config.buffers) / config.drives).max(1));
+        for of in state.reading.values() {
+            let count = state.reading.values().filter(|drive| *drive == of).count();
+            must(count <= depth, "reads of one drive");
+        }
+        for of in state.opening.values() {
+            let count = state.opening.values().filter(|drive| *drive == of).count();
+            must(count <= DRIVE_OPENS, "opens of one drive");
+        }
         must(state.slots.len() <= usize::from(config.file_slots), "open files");
         must(state.connections.len() == open, "connections that the worker forgot");
         if 64 * 1024 < state.worker.log_len() {
             state.worker.take_log(&mut Vec::new());
         }
+    }
+
+    /// A bit for each drive that its worker found to hang.
+    pub(crate) fn hung(&self) -> u64 {
+        self.state.borrow().worker.counters().hung_drives
     }
 
     /// How much is open: connections, and what is asked of drives.

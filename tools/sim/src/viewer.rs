@@ -104,12 +104,14 @@ impl Drop for Link {
 }
 
 /// Why nothing more comes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Gone {
     /// Nothing answers, or it broke off.
     Away,
     /// It answered with this status.
     Status(u16),
+    /// It sent us elsewhere, to this URL.
+    Redirected(String),
     /// We left.
     Left,
 }
@@ -159,15 +161,45 @@ async fn watch(world: &Rc<World>, number: u64, machines: &[usize], token: &str, 
     for index in machines {
         let machine = world.machines.borrow().get(*index).cloned();
         let Some(machine) = machine else { continue };
-        let got = match connect(world, number, &machine).await {
-            Some(mut link) => fetch(world, &mut link, token, ask).await,
+        let target = format!("/t/{token}/{}/{}", ask.version.id, ask.path);
+        let mut got = match connect(world, number, &machine).await {
+            Some(mut link) => fetch(world, &mut link, &target, ask).await,
             None => Err(Gone::Away),
         };
+        if let Err(Gone::Redirected(url)) = &got {
+            got = follow(world, number, &machine, url, ask).await;
+        }
         match got {
             Ok(()) | Err(Gone::Left) => return,
             Err(_) => world.count(|counts| counts.failed_over += 1),
         }
     }
+}
+
+/// Where a redirect leads: to another appliance, and no further.
+async fn follow(
+    world: &Rc<World>,
+    number: u64,
+    from: &Machine,
+    url: &str,
+    ask: &Ask<'_>,
+) -> Result<(), Gone> {
+    world.count(|counts| counts.redirects += 1);
+    let rest = url.strip_prefix("https://").and_then(|rest| rest.split_once('/'));
+    let Some((host, path)) = rest else {
+        world.stage.fail(format!("a redirect leads to {url}"));
+        return Err(Gone::Away);
+    };
+    let machine = world.machines.borrow().iter().find(|to| to.id.as_str() == host).cloned();
+    let Some(machine) = machine.filter(|to| to.index != from.index) else {
+        world.stage.fail(format!("{} redirects to {url}", from.id));
+        return Err(Gone::Away);
+    };
+    let Some(mut link) = connect(world, number, &machine).await else { return Err(Gone::Away) };
+    let got = fetch(world, &mut link, &format!("/{path}"), ask).await;
+    let again = matches!(got, Err(Gone::Redirected(_)));
+    world.stage.must(!again, || format!("{} sends on whom {} sent", machine.id, from.id));
+    got
 }
 
 async fn connect(world: &Rc<World>, number: u64, machine: &Rc<Machine>) -> Option<Link> {
@@ -184,16 +216,20 @@ async fn connect(world: &Rc<World>, number: u64, machine: &Rc<Machine>) -> Optio
     Some(Link { pipe, server, process, connection, rest: Vec::new() })
 }
 
-async fn fetch(world: &Rc<World>, link: &mut Link, token: &str, ask: &Ask<'_>) -> Result<(), Gone> {
+async fn fetch(world: &Rc<World>, link: &mut Link, target: &str, ask: &Ask<'_>) -> Result<(), Gone> {
     world.count(|counts| counts.requests += 1);
     let len = ask.file.len.0;
     let (from, until) = ask.range.unwrap_or((0, len));
     let range = ask.range.map(|(from, until)| format!("Range: bytes={from}-{}\r\n", until - 1));
-    let (id, path, range) = (&ask.version.id, ask.path, range.unwrap_or_default());
-    let request = format!("GET /t/{token}/{id}/{path} HTTP/1.1\r\nHost: a\r\n{range}\r\n");
+    let (path, range) = (ask.path, range.unwrap_or_default());
+    let request = format!("GET {target} HTTP/1.1\r\nHost: a\r\n{range}\r\n");
     say(&world.stage, link, request.as_bytes());
-    let (status, length) = head(world, link).await?;
+    let (status, length, location) = head(world, link).await?;
     let wanted = if ask.range.is_some() { 206 } else { 200 };
+    if let (307, Some(location)) = (status, location) {
+        return Err(Gone::Redirected(location));
+    }
+    world.stage.must(status != 503, || "a 503, which players repeat".to_owned());
     if status != wanted {
         return Err(Gone::Status(status));
     }
@@ -250,20 +286,24 @@ fn say(stage: &Stage, link: &Link, request: &[u8]) {
     }
 }
 
-/// Status and length of a response.
-async fn head(world: &World, link: &mut Link) -> Result<(u16, u64), Gone> {
+/// Status and length of a response, and where it leads.
+async fn head(world: &World, link: &mut Link) -> Result<(u16, u64, Option<String>), Gone> {
     loop {
         let end = link.rest.windows(4).position(|window| window == b"\r\n\r\n");
         if let Some(end) = end {
             let head = String::from_utf8_lossy(&link.rest[..end]).into_owned();
             link.rest.drain(..end + 4);
             let status = head.get(9..12).and_then(|text| text.parse().ok());
-            let length = head.lines().find_map(|line| {
-                let (name, value) = line.split_once(':')?;
-                name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse().ok())?
-            });
+            let field = |wanted: &str| {
+                head.lines().find_map(|line| {
+                    let (name, value) = line.split_once(':')?;
+                    name.eq_ignore_ascii_case(wanted).then(|| value.trim().to_owned())
+                })
+            };
+            let length = field("content-length").and_then(|text| text.parse().ok());
+            let location = field("location");
             world.stage.must(status.is_some(), || format!("not a response: {head}"));
-            return Ok((status.unwrap_or(0), length.unwrap_or(0)));
+            return Ok((status.unwrap_or(0), length.unwrap_or(0), location));
         }
         match link.pipe.next(PATIENCE).await {
             Some(Packet::Bytes(bytes)) => link.rest.extend(bytes),
@@ -309,7 +349,8 @@ pub(crate) async fn ask_for_all(world: Rc<World>, machine: Rc<Machine>) {
             for number in 0..3 {
                 let link = connect(&world, 1000 + number, &machine).await;
                 let Some(mut link) = link else { continue };
-                got = fetch(&world, &mut link, &token, &ask).await;
+                let target = format!("/t/{token}/{}/{path}", version.id);
+                got = fetch(&world, &mut link, &target, &ask).await;
                 if got.is_ok() {
                     break;
                 }

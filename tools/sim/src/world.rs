@@ -121,6 +121,7 @@ pub(crate) struct Counts {
     pub(crate) requests: u64,
     pub(crate) bytes: u64,
     pub(crate) failed_over: u64,
+    pub(crate) redirects: u64,
     pub(crate) published: u64,
     pub(crate) evicted: u64,
     pub(crate) starts: u64,
@@ -137,6 +138,7 @@ impl Counts {
         self.requests += other.requests;
         self.bytes += other.bytes;
         self.failed_over += other.failed_over;
+        self.redirects += other.redirects;
         self.published += other.published;
         self.evicted += other.evicted;
         self.starts += other.starts;

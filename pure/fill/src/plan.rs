@@ -103,7 +103,7 @@ pub fn plan(config: &Config, manifest: &Manifest, actual: &Actual<'_>) -> Plan {
     plan.evict = evictions.by_ref().take(config.evict_max).collect();
     let under_way = actual.skip.iter().filter(|object| !wanted.contains_key(*object));
     plan.report.evictions_later = count(evictions.count() + under_way.count());
-    // Also what is published: a drive that comes back may have a part of what was filled on another.
+    // Also of what is published: a drive that comes back may have a part of what another holds.
     let useless = |object: &&ObjectId| {
         unwanted(object) || (actual.held.contains(*object) && !actual.skip.contains(*object))
     };

@@ -29,13 +29,14 @@ pub(crate) async fn keep(process: Rc<Process>) {
         for (object, doubt) in &chores.suspects {
             examine(&process, *object, *doubt).await;
         }
-        let mut done = 0;
+        let (mut done, due) = (0, chores.drop_parts.len() + chores.evict.len());
         for (object, index) in &chores.drop_parts {
-            done += u32::from(drop_part(&process, *object, *index).await);
+            done += usize::from(drop_part(&process, *object, *index).await);
         }
         for object in &chores.evict {
-            done += u32::from(evict(&process, *object).await);
+            done += usize::from(evict(&process, *object).await);
         }
+        process.put_off(due - done);
         if 0 < done {
             process.replan();
         }

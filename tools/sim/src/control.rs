@@ -107,7 +107,16 @@ impl Control {
                 Arc::make_mut(&mut desired.catalog).put(Arc::clone(version));
             }
             Change::Policy(policy) => desired.policy = *policy,
-            _ => unreachable!("the simulation changes nothing else"),
+            Change::Site(_)
+            | Change::SiteGone(_)
+            | Change::Appliance(_)
+            | Change::ApplianceGone(_)
+            | Change::SigningKeys(_)
+            | Change::TokenKeys(..)
+            | Change::Enrolled { .. }
+            | Change::IdentityRevoked(_)
+            | Change::CloneGone(_)
+            | Change::Revoked(_) => unreachable!("the simulation changes nothing of this"),
         }
         self.durable.borrow_mut().0 = desired;
         self.tell(Event::Changed(change));

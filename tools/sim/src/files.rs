@@ -276,3 +276,53 @@ fn index(n: u64) -> usize {
 fn count(n: usize) -> u64 {
     u64::try_from(n).unwrap_or(u64::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file `d/a` of flushed ones, then written over with twos and renamed to `d/b`.
+    fn written() -> Files {
+        let mut files = Files::default();
+        let file = files.create("d/a");
+        files.write(file, 0, &[1; 4 * SECTOR]);
+        files.flush(file);
+        files.sync_folder("d");
+        files.write(file, 0, &[2; 4 * SECTOR]);
+        files.rename("d/a", "d/b");
+        files
+    }
+
+    #[test]
+    fn a_cut_leaves_what_was_flushed_and_any_of_the_rest_in_whole_sectors() {
+        let mut seen = std::collections::BTreeSet::new();
+        for seed in 0..200 {
+            let mut files = written();
+            files.cut(&Stage::new(seed, false), Left::Some, Left::Some);
+            let name = files.list("d").join(" ");
+            let file = files.find(&format!("d/{name}")).unwrap();
+            let bytes = files.read(file, 0, 4 * SECTOR);
+            let sectors: Vec<u8> = bytes.chunks(SECTOR).map(|sector| sector[0]).collect();
+            assert!(bytes.chunks(SECTOR).all(|sector| sector.iter().all(|b| *b == sector[0])));
+            seen.insert((name, sectors));
+        }
+        assert_eq!(seen.len(), 32, "two names, and each of four sectors old or new");
+    }
+
+    #[test]
+    fn what_was_flushed_survives_whatever_else_is_lost() {
+        let stage = Stage::new(1, false);
+        let mut files = written();
+        files.sync_folder("d");
+        files.cut(&stage, Left::Nothing, Left::Nothing);
+        let file = files.find("d/b").unwrap();
+        assert_eq!(files.read(file, 0, 9), [1; 9]);
+        files.write(file, 3, &[3; 3]);
+        files.flush(file);
+        files.cut(&stage, Left::Nothing, Left::Nothing);
+        assert_eq!(files.read(file, 0, 9), [1, 1, 1, 3, 3, 3, 1, 1, 1]);
+        files.unlink("d/b");
+        files.cut(&stage, Left::Nothing, Left::Nothing);
+        assert_eq!(files.list("d"), ["b"], "unlinked, and the folder was not flushed");
+    }
+}

@@ -34,7 +34,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use clap::{Parser, ValueEnum};
 use serde_json::json;
 
@@ -145,27 +145,46 @@ impl Report {
         for (seed, failure) in &self.failed {
             say(&format!("seed {seed}: {failure}"));
         }
-        let counts = &self.counts;
         if cli.json {
-            let failed: Vec<u64> = self.failed.iter().map(|(seed, _)| *seed).collect();
-            let value = json!({
-                "seeds": self.seeds, "failures": self.failures, "failed": failed,
-                "canary": cli.canary.and_then(|canary| Some(canary.to_possible_value()?.get_name().to_owned())),
-                "simulated_hours": self.simulated_ns / 3_600_000_000_000, "steps": self.steps,
-                "requests": counts.requests, "gib": counts.bytes >> 30,
-                "failed_over": counts.failed_over, "redirects": counts.redirects, "lists": counts.lists,
-                "published": counts.published, "evicted": counts.evicted,
-                "starts": counts.starts, "power_cuts": counts.cuts, "faults": counts.faults,
-                "messages_lost": counts.messages_lost, "rotten_served": counts.rotten_served,
-                "memory_kib": [self.memory.0, self.memory.1],
-                "digest": format!("{:016x}", self.digest), "seconds": self.seconds,
-            });
-            say(&value.to_string());
+            say(&self.json(cli.canary).to_string());
         } else {
             let (seeds, failures, seconds) = (self.seeds, self.failures, self.seconds);
             say(&format!("{seeds} seeds, {failures} failed, {seconds:.1} s"));
         }
     }
+
+    fn json(&self, canary: Option<Canary>) -> serde_json::Value {
+        let failed: Vec<u64> = self.failed.iter().map(|(seed, _)| *seed).collect();
+        let counts = &self.counts;
+        json!({
+            "seeds": self.seeds,
+            "failures": self.failures,
+            "failed": failed,
+            "canary": canary.map(name),
+            "simulated_hours": self.simulated_ns / 3_600_000_000_000,
+            "steps": self.steps,
+            "requests": counts.requests,
+            "gib": counts.bytes >> 30,
+            "failed_over": counts.failed_over,
+            "redirects": counts.redirects,
+            "lists": counts.lists,
+            "published": counts.published,
+            "evicted": counts.evicted,
+            "starts": counts.starts,
+            "power_cuts": counts.cuts,
+            "faults": counts.faults,
+            "messages_lost": counts.messages_lost,
+            "rotten_served": counts.rotten_served,
+            "memory_kib": [self.memory.0, self.memory.1],
+            "digest": format!("{:016x}", self.digest),
+            "seconds": self.seconds,
+        })
+    }
+}
+
+/// As on the command line.
+fn name(canary: Canary) -> String {
+    canary.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
 /// Plays many seeds on all cores; to the first failure, if that is enough.
@@ -212,8 +231,7 @@ fn canaries(cli: &Cli) -> Result<bool> {
     let mut found = serde_json::Map::new();
     for canary in Canary::ALL {
         let report = many(cli, Some(canary), true)?;
-        let value = canary.to_possible_value().context("every canary has a name")?;
-        let name = value.get_name().to_owned();
+        let name = name(canary);
         match report.failed.first() {
             Some((seed, what)) => {
                 say(&format!("{name}: found, seed {seed}: {what}"));

@@ -517,6 +517,11 @@ impl Process {
         Chores { evict: plan.evict, drop_parts, suspects }
     }
 
+    /// So much of what the plan would have had go is still here.
+    pub(crate) fn put_off(&self, count: usize) {
+        self.state.borrow_mut().plan_report.evictions_later += Bytes::of(count).0;
+    }
+
     /// Somebody doubts an object.
     pub(crate) fn suspect(&self, object: ObjectId, doubt: Doubt) {
         let mut state = self.state.borrow_mut();

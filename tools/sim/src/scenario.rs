@@ -321,3 +321,21 @@ fn object_len(stage: &Stage) -> usize {
     };
     usize::try_from(len).unwrap_or(1)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_seed_plays_the_same_to_the_last_step() {
+        for seed in [3, 4] {
+            let [first, again] = [(), ()].map(|()| play(seed, None, false));
+            assert_eq!((first.digest, first.steps), (again.digest, again.steps));
+            assert_eq!(first.failure, None);
+            // Looking on changes nothing.
+            let traced = play(seed, None, true);
+            assert_eq!((traced.digest, traced.trace.is_empty()), (first.digest, false));
+        }
+        assert_ne!(play(3, None, false).digest, play(4, None, false).digest);
+    }
+}

@@ -129,12 +129,12 @@ impl Answer {
             return Err(SourceFault::Slow(Bytes(0)));
         }
         match self.place.clone() {
-            Place::Origin => self.from_origin(&world, index).await,
-            Place::Sibling(machine) => self.from_sibling(&world, &machine, index).await,
+            Place::Origin => self.read_origin(&world, index).await,
+            Place::Sibling(machine) => self.read_sibling(&world, &machine, index).await,
         }
     }
 
-    async fn from_origin(&self, world: &World, index: u64) -> Result<Vec<u8>, SourceFault> {
+    async fn read_origin(&self, world: &World, index: u64) -> Result<Vec<u8>, SourceFault> {
         let object = world.object(&self.object).ok_or(SourceFault::Status(404))?;
         let at = Bytes(index * BLOCK_LEN.0).as_usize();
         let len = block_len(object.len(), index).as_usize();
@@ -162,7 +162,7 @@ impl Answer {
 
     /// What the sibling's drive has, right or not: nobody looks at it there. If the sibling ends in
     /// the middle, or its drive hangs, nothing more comes.
-    async fn from_sibling(
+    async fn read_sibling(
         &self,
         world: &World,
         machine: &Rc<Machine>,

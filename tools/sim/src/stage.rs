@@ -31,6 +31,12 @@ pub(crate) const WORLD: Troupe = Troupe(0);
 
 type Fut = Pin<Box<dyn Future<Output = ()>>>;
 
+/// What is called when its time comes, and whose it is.
+type Timer = (Troupe, Box<dyn FnOnce()>);
+
+/// When, and a number that tells two of the same moment apart.
+type Moment = (Instant, u64);
+
 /// One simulation. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Stage(Rc<Inner>);
@@ -39,7 +45,7 @@ struct Inner {
     now: Cell<Instant>,
     number: Cell<u64>,
     rng: RefCell<Rng>,
-    timers: RefCell<BTreeMap<(Instant, u64), (Troupe, Box<dyn FnOnce()>)>>,
+    timers: RefCell<BTreeMap<Moment, Timer>>,
     tasks: RefCell<BTreeMap<u64, (Troupe, Fut)>>,
     ready: Arc<Mutex<Vec<u64>>>,
     dead: RefCell<BTreeSet<Troupe>>,
@@ -255,8 +261,7 @@ impl Stage {
         true
     }
 
-    #[expect(clippy::type_complexity, reason = "an entry of the map of timers")]
-    fn next_timer(&self, end: Instant) -> Option<((Instant, u64), (Troupe, Box<dyn FnOnce()>))> {
+    fn next_timer(&self, end: Instant) -> Option<(Moment, Timer)> {
         let mut timers = self.0.timers.borrow_mut();
         let entry = timers.first_entry().filter(|entry| entry.key().0 <= end)?;
         Some(entry.remove_entry())

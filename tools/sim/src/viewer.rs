@@ -216,7 +216,12 @@ async fn connect(world: &Rc<World>, number: u64, machine: &Rc<Machine>) -> Optio
     Some(Link { pipe, server, process, connection, rest: Vec::new() })
 }
 
-async fn fetch(world: &Rc<World>, link: &mut Link, target: &str, ask: &Ask<'_>) -> Result<(), Gone> {
+async fn fetch(
+    world: &Rc<World>,
+    link: &mut Link,
+    target: &str,
+    ask: &Ask<'_>,
+) -> Result<(), Gone> {
     world.count(|counts| counts.requests += 1);
     let len = ask.file.len.0;
     let (from, until) = ask.range.unwrap_or((0, len));

@@ -28,7 +28,7 @@ struct Step {
     run: fn(&Path) -> Result<Count>,
 }
 
-const CHECK: [Step; 10] = [
+const CHECK: [Step; 11] = [
     Step { name: "fmt", run: |root| cargo(root, &["fmt", "--all", "--check"]) },
     Step { name: "rooms", run: |root| Ok(one(run_rooms(root)?)) },
     Step { name: "tidy", run: |root| Ok(one(run_tidy(root)?)) },
@@ -37,14 +37,16 @@ const CHECK: [Step; 10] = [
     Step { name: "clippy", run: clippy },
     Step { name: "test", run: |root| tests(root, &[]) },
     Step { name: "build", run: |root| cargo(root, &["build", "--workspace", "--bins"]) },
+    Step { name: "sim", run: |root| simulate(root, "100") },
     Step { name: "drives", run: |root| drives(root, "debug", "40", &["all"]) },
     Step { name: "npm", run: |root| npm_run(root, "test") },
     Step { name: "browser", run: browser },
 ];
 
-const NIGHTLY: [Step; 11] = [
+const NIGHTLY: [Step; 12] = [
     Step { name: "alone", run: rooms_alone },
     Step { name: "properties", run: |root| tests(root, &[("PROPTEST_CASES", "4096")]) },
+    Step { name: "sim", run: |root| simulate(root, "20000") },
     Step { name: "install", run: install_page },
     Step {
         name: "lab-drives",
@@ -241,6 +243,21 @@ fn drives(root: &Path, profile: &str, cuts: &str, ignored: &[&str]) -> Result<Co
     add(lab(root, profile, &["faults"])?.failed == 0);
     add(lab(root, profile, &["stall", "--pairs", "1", "--seconds", "1"])?.failed == 0);
     Ok(total)
+}
+
+/// Fleets on seeds; and each planted bug, which must be found, or the others prove nothing.
+fn simulate(root: &Path, seeds: &str) -> Result<Count> {
+    let built = cargo(root, &["build", "--bin", "nearcast-sim"])?;
+    if 0 < built.failed {
+        return Ok(built);
+    }
+    let play = |arguments: &[&str]| {
+        let mut command = Command::new(binary(root, "debug", "nearcast-sim"));
+        follow(command.args(arguments).arg("--json").current_dir(root), |_| {}).map(one)
+    };
+    let (fleets, canaries) = (play(&["--seeds", seeds])?, play(&["--canaries"])?);
+    let passed = fleets.passed + canaries.passed;
+    Ok(Count { passed, failed: fleets.failed + canaries.failed })
 }
 
 fn lab(root: &Path, profile: &str, arguments: &[&str]) -> Result<Count> {

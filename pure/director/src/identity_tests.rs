@@ -73,6 +73,37 @@ fn a_restart_with_one_report_still_on_its_way_is_no_clone() {
     assert_eq!(director.counters().reports_late, 3);
 }
 
+/// A late report of a process that this director never heard of, as after its own restart.
+#[test]
+fn a_late_report_of_a_process_unheard_of_displaces_the_living_one_for_one_turn_only() {
+    let mut director = running(&["a1"]);
+    let mut tell = |start_id, sequence| {
+        let report = Report { start_id, generation: Generation(sequence), ..report(sequence) };
+        director.report(at(0), &id("a1"), &report).unwrap();
+        let status = director.appliances(at(0));
+        (status[&id("a1")].health, director.counters().reports_late)
+    };
+    tell(7, 1);
+    tell(5, 90);
+    for (sequence, late) in (2..20).zip([1, 1, 1, 1]) {
+        assert_eq!(tell(7, sequence), (Health::Healthy, late), "report {sequence}");
+    }
+    assert_eq!(director.counters().clones, 0);
+}
+
+/// The process that was killed had given up waiting for one answer, and sent the next report.
+#[test]
+fn a_restart_with_two_reports_still_on_their_way_is_no_clone() {
+    let mut director = running(&["a1"]);
+    for (start_id, sequence) in [(1, 10), (2, 1), (1, 11), (2, 2), (1, 12), (2, 3)] {
+        let report = Report { start_id, ..report(sequence) };
+        director.report(at(0), &id("a1"), &report).unwrap();
+    }
+    assert_eq!((director.counters().clones, director.counters().reports_late), (0, 2));
+    director.report(at(0), &id("a1"), &Report { start_id: 1, ..report(13) }).unwrap();
+    assert_eq!(director.counters().clones, 1);
+}
+
 #[test]
 fn other_hardware_under_the_same_identity_is_told_once() {
     let mut director = running(&["a1"]);

@@ -49,7 +49,7 @@ pub struct Plan {
     pub fetch: Vec<Fetch>,
     /// Published, no longer wanted.
     pub evict: Vec<ObjectId>,
-    /// Begun, no longer wanted.
+    /// Begun, and no longer wanted or published by now.
     pub drop_parts: Vec<ObjectId>,
     /// What it adds up to.
     pub report: Report,
@@ -83,7 +83,8 @@ pub struct Report {
     pub bytes_without_room: Bytes,
     /// Objects for a later plan: beyond `fetch_max`, or waiting for room.
     pub objects_later: u64,
-    /// Evictions not in this plan.
+    /// Evictions not in this plan: beyond `evict_max`, or of what is left alone now. Who fetches
+    /// what a new manifest does not want any more leaves a part, or an object, for a later plan.
     pub evictions_later: u64,
 }
 
@@ -100,8 +101,13 @@ pub fn plan(config: &Config, manifest: &Manifest, actual: &Actual<'_>) -> Plan {
         |object: &&ObjectId| !wanted.contains_key(object) && !actual.skip.contains(object);
     let mut evictions = actual.held.iter().filter(unwanted).copied();
     plan.evict = evictions.by_ref().take(config.evict_max).collect();
-    plan.report.evictions_later = count(evictions.count());
-    plan.drop_parts = actual.parts.iter().filter(unwanted).copied().collect();
+    let under_way = actual.skip.iter().filter(|object| !wanted.contains_key(*object));
+    plan.report.evictions_later = count(evictions.count() + under_way.count());
+    // Also of what is published: a drive that comes back may have a part of what another holds.
+    let useless = |object: &&ObjectId| {
+        unwanted(object) || (actual.held.contains(*object) && !actual.skip.contains(*object))
+    };
+    plan.drop_parts = actual.parts.iter().filter(useless).copied().collect();
 
     let mut free = actual.free.to_vec();
     let room_is_coming = !plan.evict.is_empty() || !plan.drop_parts.is_empty();
@@ -294,6 +300,21 @@ mod tests {
     }
 
     #[test]
+    fn what_is_fetched_and_no_longer_wanted_makes_another_plan_due() {
+        let (held, parts, skip) = (set(&[1]), set(&[]), set(&[2]));
+        let room = |len| len;
+        let actual = Actual { held: &held, parts: &parts, skip: &skip, free: &[], room };
+        let plan = plan(&CONFIG, &manifest(&[&[(1, 10)]]), &actual);
+        assert_eq!((plan.report.objects_held, plan.report.evictions_later), (1, 1));
+    }
+
+    #[test]
+    fn a_part_of_what_is_published_gives_its_room_back() {
+        let said = "fetch [] evict [] drop [1] held 1/1 later 0 no room 0";
+        check(&[&[(1, 60)]], &[1], &[1], &[0], said);
+    }
+
+    #[test]
     fn a_part_needs_no_room_any_more() {
         let said = "fetch [1] evict [] drop [] held 0/2 later 0 no room 1";
         check(&[&[(1, 60), (2, 60)]], &[], &[1], &[0], said);
@@ -308,7 +329,7 @@ mod tests {
         let actual = Actual { held: &held, parts: &parts, skip: &skip, free: &free, room };
         let plan = plan(&config, &manifest(&[&[(1, 5), (2, 5), (3, 5)], &[(2, 5)]]), &actual);
         assert_eq!(plan.evict, [object(11), object(12)]);
-        assert_eq!((plan.report.evictions_later, plan.report.objects_later), (1, 1));
+        assert_eq!((plan.report.evictions_later, plan.report.objects_later), (2, 1));
         let urls = ["https://o0/", "https://o1/", "https://spare0/x/"];
         let urls = urls.map(|base| format!("{base}r2%20%C3%A9.mp4")).to_vec();
         assert_eq!(plan.fetch, [Fetch { object: object(2), len: Bytes(5), urls }]);

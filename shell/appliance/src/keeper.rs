@@ -26,13 +26,14 @@ pub(crate) fn run(shared: &Shared) {
         for (object, doubt) in &chores.suspects {
             examine(shared, *object, doubt);
         }
-        let mut done = 0;
+        let (mut done, due) = (0, chores.drop_parts.len() + chores.evict.len());
         for (object, index) in &chores.drop_parts {
             done += usize::from(!shared.is_stopping() && drop_part(shared, *object, *index));
         }
         for object in &chores.evict {
             done += usize::from(!shared.is_stopping() && evict(shared, *object));
         }
+        shared.put_off(due - done);
         if 0 < done {
             tracing::info!(
                 evicted = chores.evict.len(),

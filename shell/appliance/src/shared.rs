@@ -603,6 +603,12 @@ impl Shared {
         Chores { evict: plan.evict, drop_parts, suspects }
     }
 
+    /// So much of what the plan would have had go is still here, since its drive does not answer or
+    /// failed at it: the next plan is due as if it had been left for later.
+    pub(crate) fn put_off(&self, count: usize) {
+        self.lock().plan_report.evictions_later += Bytes::of(count).0;
+    }
+
     /// Somebody doubts the object: the keeper will look at it.
     pub(crate) fn suspect(&self, object: ObjectId, doubt: Doubt) {
         let mut state = self.lock();

@@ -1,0 +1,43 @@
+//! Bugs that are planted on purpose, to see that each is found: a check that cannot fail shows
+//! nothing.
+
+/// A planted bug. It stands in the simulated shell, at one place each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Canary {
+    /// A file is renamed into place without having been flushed.
+    Unflushed,
+    /// A folder's names are not flushed.
+    FolderUnflushed,
+    /// What comes from a source is written without a look at its hash.
+    Unverified,
+    /// A part file is shown to workers as if it were an object.
+    ShownEarly,
+    /// A worker's read completes before its bytes are there.
+    EarlyRead,
+    /// Workers are not told that a drive was set aside.
+    SilentSetAside,
+    /// An object that was given up is never let go.
+    NeverReleased,
+    /// The control plane's clock stands: nobody is ever silent.
+    ClockStands,
+    /// A generation is given out before it is durable.
+    NotDurable,
+    /// Connections that end are not told to the worker.
+    LeakedConnections,
+}
+
+impl Canary {
+    /// All of them.
+    pub(crate) const ALL: [Self; 10] = [
+        Self::Unflushed,
+        Self::FolderUnflushed,
+        Self::Unverified,
+        Self::ShownEarly,
+        Self::EarlyRead,
+        Self::SilentSetAside,
+        Self::NeverReleased,
+        Self::ClockStands,
+        Self::NotDurable,
+        Self::LeakedConnections,
+    ];
+}

@@ -1,0 +1,314 @@
+//! The control plane's process: a director, and what is durable beside it. The counterpart of
+//! `shell/control`.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use director::front::Player;
+use director::{Action, Change, Desired, Director, Event, Ledger, LedgerEntry, Report};
+use model::id::{ApplianceId, Generation, ObjectId};
+use model::manifest::{AssetVersion, Manifest};
+use model::units::{Instant, Nanos};
+use playback::token::Session;
+
+use crate::canary::Canary;
+use crate::stage::{Troupe, WORLD};
+use crate::world::{Party, World};
+
+/// The control plane.
+pub(crate) struct Control {
+    world: Rc<World>,
+    director: RefCell<Option<Director>>,
+    troupe: Cell<Troupe>,
+    /// When the database is done with what it was given.
+    stored_until: Cell<Instant>,
+    durable: RefCell<(Desired, Ledger)>,
+    /// When each appliance's newest report came, whoever is there to take it.
+    heard: RefCell<BTreeMap<ApplianceId, Instant>>,
+    /// Every manifest that was ever given out.
+    given: RefCell<BTreeMap<(ApplianceId, Generation), Arc<Manifest>>>,
+}
+
+/// As in a demo: half a second between reports.
+const CONFIG: director::Config = director::Config {
+    stale_after: Nanos::millis(1500),
+    probe_after: Nanos::millis(800),
+    recovery: Nanos::seconds(10),
+    report_interval: Nanos::millis(500),
+    objects_held_max: 1000,
+    placement_lines_max: 10,
+    notices_max: 5,
+    rotation_min: Nanos::seconds(1),
+    rotation_max: Nanos::seconds(3600),
+    sources: director::sources::Config { siblings_max: 4, elsewhere: true },
+};
+const STEERING: steering::Config = steering::Config { pathways_min: 2, pathways_max: 4 };
+const TICK: Nanos = Nanos::millis(100);
+
+impl Control {
+    /// A control plane that is not up yet.
+    pub(crate) fn new(world: &Rc<World>, desired: Desired) -> Rc<Self> {
+        Rc::new(Self {
+            world: Rc::clone(world),
+            director: RefCell::new(None),
+            troupe: Cell::new(WORLD),
+            stored_until: Cell::new(Instant(0)),
+            durable: RefCell::new((desired, Ledger::default())),
+            heard: RefCell::default(),
+            given: RefCell::default(),
+        })
+    }
+
+    /// Starts it from what is durable.
+    pub(crate) fn start(self: &Rc<Self>) {
+        let stage = self.world.stage.clone();
+        let troupe = Troupe(stage.number());
+        self.troupe.set(troupe);
+        let (desired, ledger) = self.durable.borrow().clone();
+        let director = Director::new(CONFIG, desired, ledger, self.now(), self.world.wall());
+        *self.director.borrow_mut() = Some(director);
+        stage.say(|| "control starts".to_owned());
+        self.carry_out();
+        let control = Rc::clone(self);
+        stage.clone().spawn(troupe, async move {
+            loop {
+                stage.sleep(TICK).await;
+                let wall = control.world.wall();
+                control.tell(Event::Tick(wall));
+            }
+        });
+    }
+
+    /// Ends it.
+    pub(crate) fn kill(&self) {
+        self.world.stage.say(|| "control killed".to_owned());
+        self.world.stage.kill(self.troupe.get());
+        self.director.borrow_mut().take();
+        self.heard.borrow_mut().clear();
+    }
+
+    /// True while it runs.
+    pub(crate) fn is_up(&self) -> bool {
+        self.director.borrow().is_some()
+    }
+
+    fn now(&self) -> Instant {
+        let stands = self.world.has(Canary::ClockStands);
+        if stands { Instant(1) } else { self.world.stage.now() }
+    }
+
+    /// Desired state changes: durable first.
+    pub(crate) fn change(self: &Rc<Self>, change: Change) {
+        let mut desired = self.durable.borrow().0.clone();
+        match &change {
+            Change::Version(version) => {
+                Arc::make_mut(&mut desired.catalog).put(Arc::clone(version));
+            }
+            Change::Policy(policy) => desired.policy = *policy,
+            Change::Site(_)
+            | Change::SiteGone(_)
+            | Change::Appliance(_)
+            | Change::ApplianceGone(_)
+            | Change::SigningKeys(_)
+            | Change::TokenKeys(..)
+            | Change::Enrolled { .. }
+            | Change::IdentityRevoked(_)
+            | Change::CloneGone(_)
+            | Change::Revoked(_) => unreachable!("the simulation changes nothing of this"),
+        }
+        self.durable.borrow_mut().0 = desired;
+        self.tell(Event::Changed(change));
+    }
+
+    fn tell(self: &Rc<Self>, event: Event) {
+        let now = self.now();
+        if let Some(director) = &mut *self.director.borrow_mut() {
+            director.handle(now, event);
+        }
+        self.carry_out();
+    }
+
+    fn carry_out(self: &Rc<Self>) {
+        loop {
+            let action = self.director.borrow_mut().as_mut().and_then(Director::poll);
+            let Some(action) = action else { return };
+            match action {
+                Action::Store(ledger) => self.store(ledger),
+                Action::StoreUsable { appliance, usable } => {
+                    let mut durable = self.durable.borrow_mut();
+                    if let Some(known) = durable.0.appliances.get_mut(&appliance) {
+                        known.usable = Some(usable);
+                    }
+                }
+                Action::StoreHardware { appliance, hardware } => {
+                    let mut durable = self.durable.borrow_mut();
+                    if let Some(known) = durable.0.appliances.get_mut(&appliance) {
+                        known.hardware = Some(hardware);
+                    }
+                }
+                Action::StoreCloned(appliance) => {
+                    self.world.stage.fail(format!("{appliance} is taken for two machines"));
+                }
+                Action::Probe { appliance, .. } => self.probe(appliance),
+                Action::UseNextSigningKey
+                | Action::UseNextTokenKey
+                | Action::DropOldTokenKeys
+                | Action::Tell(_) => {}
+            }
+        }
+    }
+
+    /// Makes a ledger durable, which takes its time, and may not come to an end.
+    fn store(self: &Rc<Self>, ledger: Ledger) {
+        let generation = ledger.generation;
+        let stage = &self.world.stage;
+        stage.say(|| {
+            let whose: Vec<_> = ledger.entries.keys().map(ApplianceId::as_str).collect();
+            format!("control stores generation {generation}, of {whose:?}")
+        });
+        if self.world.has(Canary::NotDurable) {
+            let control = Rc::clone(self);
+            stage.at(self.troupe.get(), stage.now(), move || {
+                control.tell(Event::Stored(generation));
+            });
+            return;
+        }
+        let control = Rc::clone(self);
+        let fails = !self.world.is_calm.get() && stage.one_in(10);
+        // One after the other, as a database does it.
+        let span = if stage.one_in(4) { stage.millis(2, 1500) } else { stage.millis(2, 30) };
+        let when = self.stored_until.get().max(stage.now()) + span;
+        self.stored_until.set(when);
+        stage.at(self.troupe.get(), when, move || {
+            if fails {
+                return;
+            }
+            {
+                let mut durable = control.durable.borrow_mut();
+                durable.1.generation = durable.1.generation.max(generation);
+                durable.1.entries.extend(ledger.entries);
+            }
+            // Killed here, it is durable, and nobody was told.
+            let again = Rc::clone(&control);
+            let stage = &control.world.stage;
+            let soon = stage.now() + stage.millis(1, 20);
+            control.stored_until.set(control.stored_until.get().max(soon));
+            stage.at(control.troupe.get(), soon, move || {
+                again.world.stage.say(|| format!("generation {generation} is durable"));
+                again.tell(Event::Stored(generation));
+            });
+        });
+    }
+
+    fn probe(self: &Rc<Self>, appliance: ApplianceId) {
+        let machines = self.world.machines.borrow();
+        let machine = machines.iter().find(|machine| machine.id == appliance).cloned();
+        let Some(machine) = machine else { return };
+        let control = Rc::clone(self);
+        let troupe = self.troupe.get();
+        self.world.stage.spawn(troupe, async move {
+            let world = Rc::clone(&control.world);
+            world.stage.sleep(world.stage.millis(1, 20)).await;
+            let party = Party::Machine(machine.index);
+            let answered = machine.process().is_some() && world.is_connected(party, Party::Control);
+            control.tell(Event::Probed { appliance, answered });
+        });
+    }
+
+    /// Takes a report.
+    pub(crate) fn report(
+        self: &Rc<Self>,
+        id: &ApplianceId,
+        report: &Report,
+    ) -> Option<director::Reply> {
+        self.world
+            .stage
+            .say(|| format!("report {} of {id}, start {}", report.sequence, report.start_id));
+        let now = self.now();
+        let reply = self.director.borrow_mut().as_mut()?.report(now, id, report).ok();
+        self.heard.borrow_mut().insert(id.clone(), self.world.stage.now());
+        self.carry_out();
+        reply
+    }
+
+    /// The newest manifest of an appliance. It is durable, and never given out with other content.
+    pub(crate) fn manifest(&self, id: &ApplianceId) -> Option<Arc<Manifest>> {
+        let director = self.director.borrow();
+        let manifest = director.as_ref()?.manifest(id).ok().flatten()?;
+        let durable = self.durable.borrow();
+        let entry: Option<&LedgerEntry> = durable.1.entries.get(id);
+        let stage = &self.world.stage;
+        stage.must(entry.is_some_and(|entry| manifest.generation <= entry.generation), || {
+            format!("{id}: generation {} is given out and not durable", manifest.generation)
+        });
+        let key = (id.clone(), manifest.generation);
+        let mut given = self.given.borrow_mut();
+        let first = given.entry(key).or_insert_with(|| Arc::clone(&manifest));
+        stage.must(*first == manifest, || {
+            format!("{id}: generation {} stands for two manifests", manifest.generation)
+        });
+        Some(manifest)
+    }
+
+    /// Where an appliance should fetch an object from.
+    pub(crate) fn sources(
+        &self,
+        asker: &ApplianceId,
+        object: &ObjectId,
+    ) -> Option<Vec<ApplianceId>> {
+        let director = self.director.borrow();
+        let sources = director.as_ref()?.sources(asker, object).ok()?;
+        Some(sources.siblings.into_iter().map(|(id, _)| id).collect())
+    }
+
+    /// What to play, and whom to ask, best first.
+    pub(crate) fn list(
+        &self,
+        client: u64,
+        session: &Session,
+    ) -> Option<(Arc<AssetVersion>, Vec<usize>)> {
+        let director = self.director.borrow();
+        let snapshot = director.as_ref()?.snapshot();
+        let client = format!("10.{client}.0.1/32").parse().ok()?;
+        let player = Player { client, session, plain: false };
+        let assets: Vec<_> = ["film", "series"].map(|name| name.parse().ok()).into();
+        let asset = self.world.stage.pick(&assets)?.clone()?;
+        let choice = snapshot.choose(&asset, &player, &STEERING).ok()?;
+        self.world.count(|counts| counts.lists += 1);
+        for candidate in choice.list.offered() {
+            let heard = self.heard.borrow().get(&candidate.appliance).copied();
+            let most = CONFIG.stale_after.0 + 2 * TICK.0;
+            let silent = heard.is_none_or(|at| most < self.world.stage.now().since(at).0);
+            let is_good = candidate.standing.is_good();
+            self.world.stage.must(!(is_good && silent), || {
+                format!("a list names {}, which is silent", candidate.appliance)
+            });
+        }
+        let machines = self.world.machines.borrow();
+        let place = |id: &ApplianceId| machines.iter().position(|machine| machine.id == *id);
+        let offered = choice.list.offered().iter();
+        let places = offered.filter_map(|candidate| place(&candidate.appliance)).collect();
+        Some((Arc::clone(&choice.version.files), places))
+    }
+
+    /// True if control knows all of its manifest to be there.
+    pub(crate) fn knows_complete(&self, id: &ApplianceId) -> bool {
+        let director = self.director.borrow();
+        let Some(director) = director.as_ref() else { return false };
+        let snapshot = director.snapshot();
+        let Some(view) = snapshot.view.appliances.get(id) else { return false };
+        let manifest = director.manifest(id).ok().flatten();
+        let healthy = view.health == model::view::Health::Healthy;
+        manifest.is_some_and(|manifest| {
+            healthy && manifest.versions.iter().all(|version| view.complete.contains(&version.id))
+        })
+    }
+
+    /// Generation of the newest manifest of an appliance.
+    pub(crate) fn generation(&self, id: &ApplianceId) -> Option<Generation> {
+        let director = self.director.borrow();
+        Some(director.as_ref()?.manifest(id).ok().flatten()?.generation)
+    }
+}

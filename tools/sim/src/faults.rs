@@ -1,0 +1,216 @@
+//! What goes wrong, drawn from the seed; and how it is all put right in the end.
+
+use std::rc::Rc;
+
+use director::{Change, Policy};
+use model::units::{Bytes, Instant, Nanos};
+use store::layout;
+
+use crate::drive::{Drive, Mood};
+use crate::files::Left;
+use crate::opened;
+use crate::scenario;
+use crate::stage::{Stage, WORLD};
+use crate::world::{CLOCK_ZERO, Machine, OriginMood, Party, World};
+
+/// Makes faults until then.
+pub(crate) async fn run(world: Rc<World>, until: Instant) {
+    let stage = world.stage.clone();
+    // Some runs have few faults, some many.
+    let (least, most) = if stage.one_in(3) { (2000, 8000) } else { (200, 3000) };
+    while stage.now() < until {
+        stage.sleep(stage.millis(least, most)).await;
+        if until <= stage.now() {
+            return;
+        }
+        world.count(|counts| counts.faults += 1);
+        one(&world);
+    }
+}
+
+fn one(world: &Rc<World>) {
+    let stage = &world.stage;
+    let machines = world.machines.borrow().clone();
+    let Some(machine) = stage.pick(&machines) else { return };
+    let drives = machine.drives.borrow().clone();
+    let Some(drive) = stage.pick(&drives) else { return };
+    match stage.below(20) {
+        0 => kill(world, machine),
+        1..=3 => cut(world, machine),
+        4 => mood(world, machine, drive, Mood::Slow(stage.millis(20, 3000))),
+        5 => mood(world, machine, drive, Mood::Hung),
+        6 => mood(world, machine, drive, Mood::Gone),
+        7 => mood(world, machine, drive, Mood::WritesFail),
+        8 | 9 => rot(world, machine, drive),
+        10 => spoil(world, machine, drive),
+        11 => lie(world, machine, drive),
+        12 | 13 => part(world, machine),
+        14 => lose(world),
+        15 => origin(world),
+        16 => step_clock(world, machine),
+        17 => kill_control(world),
+        18 => scenario::new_version(world),
+        _ => {
+            let copies = u32::try_from(stage.between(1, 3)).unwrap_or(1);
+            let versions_kept = u32::try_from(stage.between(1, 3)).unwrap_or(1);
+            stage.say(|| format!("policy: {copies} copies, {versions_kept} versions"));
+            world.control().change(Change::Policy(Policy { copies, versions_kept }));
+        }
+    }
+}
+
+fn later(stage: &Stage, span: Nanos, call: impl FnOnce() + 'static) {
+    stage.at(WORLD, stage.now() + span, call);
+}
+
+fn kill(world: &Rc<World>, machine: &Rc<Machine>) {
+    machine.kill(world);
+    restart(world, machine);
+}
+
+fn cut(world: &Rc<World>, machine: &Rc<Machine>) {
+    let left = [Left::Nothing, Left::All, Left::Some, Left::Some];
+    let names = world.stage.pick(&left).copied().unwrap_or(Left::Some);
+    let bytes = world.stage.pick(&left).copied().unwrap_or(Left::Some);
+    machine.cut(world, names, bytes);
+    restart(world, machine);
+}
+
+fn restart(world: &Rc<World>, machine: &Rc<Machine>) {
+    let (of, back) = (Rc::clone(world), Rc::clone(machine));
+    later(&world.stage, world.stage.millis(50, 6000), move || back.start(&of));
+}
+
+fn mood(world: &Rc<World>, machine: &Rc<Machine>, drive: &Rc<Drive>, mood: Mood) {
+    let stage = &world.stage;
+    stage.say(|| format!("{}: drive {} is {mood:?}", machine.id, drive.id));
+    drive.set_mood(mood);
+    let back = Rc::clone(drive);
+    later(stage, stage.millis(300, 12_000), move || back.set_mood(Mood::Well));
+}
+
+fn rot(world: &World, machine: &Machine, drive: &Drive) {
+    let stage = &world.stage;
+    let objects = opened::names(drive);
+    let bit = u32::try_from(stage.below(8)).unwrap_or(0);
+    if stage.one_in(6) {
+        let name = if stage.one_in(2) { layout::LOG } else { layout::SNAPSHOT };
+        let len = drive.with_files(|files| files.find(name).map_or(0, |file| files.len(file)));
+        let at = Bytes(stage.below(Bytes::of(len).0)).as_usize();
+        stage.say(|| format!("{}: {name} rots at {at}", machine.id));
+        drive.with_files(|files| files.rot(name, at, bit));
+        drive.doubt();
+        return;
+    }
+    let Some(object) = stage.pick(&objects).copied() else { return };
+    let Some(len) = world.object(&object).map(|object| object.len()) else { return };
+    // Anywhere in the file: also in its table and its footer.
+    let file_len = layout::sections(len).file_len;
+    let at = Bytes(stage.below(if stage.one_in(4) { file_len.0 } else { len.0 })).as_usize();
+    if len <= Bytes::of(at) {
+        drive.doubt();
+    }
+    stage.say(|| format!("{}: {object} rots at {at}", machine.id));
+    drive.rot(object, at, bit);
+}
+
+fn spoil(world: &World, machine: &Machine, drive: &Drive) {
+    let objects = opened::names(drive);
+    let Some(object) = world.stage.pick(&objects).copied() else { return };
+    world.stage.say(|| format!("{}: {object} cannot be read any more", machine.id));
+    drive.with_files(|files| files.spoil(&layout::object_file(&object).0));
+}
+
+/// A drive that lies about flushes, found out by a power cut.
+fn lie(world: &Rc<World>, machine: &Rc<Machine>, drive: &Rc<Drive>) {
+    world.stage.say(|| format!("{}: drive {} lies about flushes", machine.id, drive.id));
+    drive.set_lies(true);
+    let (of, drive, machine) = (Rc::clone(world), Rc::clone(drive), Rc::clone(machine));
+    later(&world.stage, world.stage.millis(500, 6000), move || {
+        cut(&of, &machine);
+        drive.set_lies(false);
+    });
+}
+
+fn part(world: &Rc<World>, machine: &Machine) {
+    let stage = &world.stage;
+    let me = Party::Machine(machine.index);
+    let other = match stage.below(4) {
+        0 => Party::Control,
+        1 => Party::Origin,
+        2 => Party::Viewer(stage.below(scenario::VIEWERS)),
+        _ => Party::Machine(Bytes(stage.below(3)).as_usize()),
+    };
+    stage.say(|| format!("nothing passes between {me:?} and {other:?}"));
+    world.net.borrow_mut().cut.insert((me, other));
+    let of = Rc::clone(world);
+    later(stage, stage.millis(300, 12_000), move || {
+        of.net.borrow_mut().cut.remove(&(me, other));
+    });
+}
+
+fn lose(world: &Rc<World>) {
+    let stage = &world.stage;
+    let (lost, late) = (stage.between(2, 20), stage.between(2, 20));
+    stage.say(|| format!("one message in {lost} is lost, one in {late} is late"));
+    (world.net.borrow_mut().lost_one_in, world.net.borrow_mut().late_one_in) = (lost, late);
+    let of = Rc::clone(world);
+    later(stage, stage.millis(500, 8000), move || {
+        (of.net.borrow_mut().lost_one_in, of.net.borrow_mut().late_one_in) = (0, 0);
+    });
+}
+
+fn origin(world: &Rc<World>) {
+    let stage = &world.stage;
+    let moods = [OriginMood::Down, OriginMood::Slow, OriginMood::Wrong, OriginMood::BreaksOff];
+    let mood = stage.pick(&moods).copied().unwrap_or_default();
+    stage.say(|| format!("the origin is {mood:?}"));
+    world.origin.set(mood);
+    let of = Rc::clone(world);
+    later(stage, stage.millis(500, 10_000), move || of.origin.set(OriginMood::Well));
+}
+
+fn step_clock(world: &World, machine: &Machine) {
+    let stage = &world.stage;
+    let clock = CLOCK_ZERO - 7200 + stage.below(14_400);
+    stage.say(|| format!("{}: the clock steps to {clock} of {CLOCK_ZERO}", machine.id));
+    machine.clock.set(clock);
+}
+
+fn kill_control(world: &Rc<World>) {
+    let control = world.control();
+    if !control.is_up() {
+        return;
+    }
+    control.kill();
+    later(&world.stage, world.stage.millis(20, 6000), move || {
+        if !control.is_up() {
+            control.start();
+        }
+    });
+}
+
+/// All is put right: what a good operator does, and the end of bad weather.
+pub(crate) fn heal(world: &Rc<World>) {
+    world.stage.say(|| "all is put right".to_owned());
+    world.is_calm.set(true);
+    *world.net.borrow_mut() = crate::world::Net::default();
+    world.origin.set(OriginMood::Well);
+    if !world.control().is_up() {
+        world.control().start();
+    }
+    for machine in world.machines.borrow().iter() {
+        machine.clock.set(CLOCK_ZERO);
+        for drive in machine.drives.borrow().iter() {
+            drive.set_mood(Mood::Well);
+            drive.set_lies(false);
+        }
+        let has_aside = machine
+            .process()
+            .is_none_or(|process| process.in_use().len() < machine.drives.borrow().len());
+        if has_aside {
+            machine.kill(world);
+        }
+        machine.start(world);
+    }
+}

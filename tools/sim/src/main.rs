@@ -1,0 +1,259 @@
+//! The simulator: a fleet in one thread, on one seed. Appliances run the real workers, the real
+//! fill and store, the real director and steering, on simulated drives, network and clocks; faults
+//! come by dice; after every step, and at the end, all must be as it must be.
+//!
+//! ```text
+//!  viewers ──> network ──> server ── pure/worker ──┐
+//!     │                                            ├──> drive: files, pure/ssd, faults
+//!     │          filler, chores ── pure/fill, store┘
+//!     └──> control ── pure/director, steering <── reports, manifests
+//! ```
+//!
+//! docs/internals/simulator.md says what is simulated, what is looked at, and what was found.
+
+mod canary;
+mod chores;
+mod control;
+mod drive;
+mod faults;
+mod files;
+mod filler;
+mod machine;
+mod opened;
+mod oracle;
+mod process;
+mod scenario;
+mod server;
+mod source;
+mod stage;
+mod viewer;
+mod world;
+
+use std::io::Write;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use anyhow::{Result, bail};
+use clap::{Parser, ValueEnum};
+use serde_json::json;
+
+use canary::Canary;
+use scenario::Outcome;
+
+/// Plays fleets on seeds, with faults, and says which went wrong.
+#[derive(Debug, Parser)]
+#[command(name = "nearcast-sim", version)]
+struct Cli {
+    /// How many seeds to play.
+    #[arg(long, default_value_t = 100)]
+    seeds: u64,
+    /// The first of them.
+    #[arg(long, default_value_t = 1)]
+    first: u64,
+    /// Play this one alone, and print what happens.
+    #[arg(long, conflicts_with_all = ["seeds", "first"])]
+    seed: Option<u64>,
+    /// Plant a bug: the run is good if it is found.
+    #[arg(long, value_enum)]
+    canary: Option<Canary>,
+    /// Plant each bug in turn: the run is good if all are found.
+    #[arg(long, conflicts_with_all = ["seed", "canary"])]
+    canaries: bool,
+    /// Threads; one for each core unless said.
+    #[arg(long)]
+    threads: Option<usize>,
+    /// End with one line of JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    // A failed assertion is a finding; it is told with its seed, once.
+    std::panic::set_hook(Box::new(|_| {}));
+    match run(&cli) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            say(&format!("nearcast-sim: {error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn say(line: &str) {
+    let _ = writeln!(std::io::stdout().lock(), "{line}");
+}
+
+fn run(cli: &Cli) -> Result<bool> {
+    if let Some(seed) = cli.seed {
+        return Ok(one(cli, seed));
+    }
+    if cli.canaries {
+        return canaries(cli);
+    }
+    let report = many(cli, cli.canary, false)?;
+    report.say(cli);
+    let found = report.failures != 0;
+    Ok(found == cli.canary.is_some())
+}
+
+fn one(cli: &Cli, seed: u64) -> bool {
+    let outcome = scenario::play(seed, cli.canary, true);
+    outcome.trace.iter().for_each(|line| say(line));
+    let failure = outcome.failure.clone();
+    say(&format!("seed {seed}: {}", failure.as_deref().unwrap_or("all is right")));
+    if cli.json {
+        let digest = format!("{:016x}", outcome.digest);
+        say(&json!({ "seed": seed, "failure": failure, "digest": digest }).to_string());
+    }
+    failure.is_some() == cli.canary.is_some()
+}
+
+/// What many seeds came to.
+#[derive(Default)]
+struct Report {
+    seeds: u64,
+    failures: u64,
+    failed: Vec<(u64, String)>,
+    counts: world::Counts,
+    steps: u64,
+    simulated_ns: u64,
+    digest: u64,
+    /// Resident memory after a tenth of the seeds and at the end, in KiB.
+    memory: (u64, u64),
+    seconds: f64,
+}
+
+impl Report {
+    fn add(&mut self, outcome: Outcome) {
+        self.seeds += 1;
+        self.steps += outcome.steps;
+        self.simulated_ns += outcome.took.0;
+        self.digest ^= outcome.digest;
+        self.counts.add(&outcome.counts);
+        if let Some(failure) = outcome.failure {
+            self.failures += 1;
+            if self.failed.len() < 20 {
+                self.failed.push((outcome.seed, failure));
+            }
+        }
+    }
+
+    fn say(&self, cli: &Cli) {
+        for (seed, failure) in &self.failed {
+            say(&format!("seed {seed}: {failure}"));
+        }
+        if cli.json {
+            say(&self.json(cli.canary).to_string());
+        } else {
+            let (seeds, failures, seconds) = (self.seeds, self.failures, self.seconds);
+            say(&format!("{seeds} seeds, {failures} failed, {seconds:.1} s"));
+        }
+    }
+
+    fn json(&self, canary: Option<Canary>) -> serde_json::Value {
+        let failed: Vec<u64> = self.failed.iter().map(|(seed, _)| *seed).collect();
+        let counts = &self.counts;
+        json!({
+            "seeds": self.seeds,
+            "failures": self.failures,
+            "failed": failed,
+            "canary": canary.map(name),
+            "simulated_hours": self.simulated_ns / 3_600_000_000_000,
+            "steps": self.steps,
+            "requests": counts.requests,
+            "gib": counts.bytes >> 30,
+            "failed_over": counts.failed_over,
+            "redirects": counts.redirects,
+            "lists": counts.lists,
+            "published": counts.published,
+            "evicted": counts.evicted,
+            "starts": counts.starts,
+            "power_cuts": counts.cuts,
+            "faults": counts.faults,
+            "messages_lost": counts.messages_lost,
+            "rotten_served": counts.rotten_served,
+            "memory_kib": [self.memory.0, self.memory.1],
+            "digest": format!("{:016x}", self.digest),
+            "seconds": self.seconds,
+        })
+    }
+}
+
+/// As on the command line.
+fn name(canary: Canary) -> String {
+    canary.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+}
+
+/// Plays many seeds on all cores; to the first failure, if that is enough.
+fn many(cli: &Cli, canary: Option<Canary>, first_failure: bool) -> Result<Report> {
+    let began = std::time::Instant::now();
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let next = AtomicU64::new(cli.first);
+    let end = cli.first + cli.seeds;
+    let report = Mutex::new(Report::default());
+    std::thread::scope(|scope| {
+        for _ in 0..cli.threads.unwrap_or(cores).max(1) {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if end <= seed {
+                        return;
+                    }
+                    let outcome = scenario::play(seed, canary, false);
+                    let mut report = report.lock().unwrap_or_else(PoisonError::into_inner);
+                    report.add(outcome);
+                    if report.seeds == cli.seeds.div_ceil(10) {
+                        report.memory.0 = resident();
+                    }
+                    if first_failure && report.failures != 0 {
+                        next.store(end, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+    });
+    let mut report = report.into_inner().unwrap_or_else(PoisonError::into_inner);
+    report.memory.1 = resident();
+    report.seconds = began.elapsed().as_secs_f64();
+    report.failed.sort();
+    if report.seeds == 0 {
+        bail!("no seed was played: say --seeds 1 or more");
+    }
+    Ok(report)
+}
+
+/// Each planted bug must be found within the seeds.
+fn canaries(cli: &Cli) -> Result<bool> {
+    let mut missed = 0;
+    let mut found = serde_json::Map::new();
+    for canary in Canary::ALL {
+        let report = many(cli, Some(canary), true)?;
+        let name = name(canary);
+        match report.failed.first() {
+            Some((seed, what)) => {
+                say(&format!("{name}: found, seed {seed}: {what}"));
+                found.insert(name, json!(seed));
+            }
+            None => {
+                say(&format!("{name}: NOT found in {} seeds", report.seeds));
+                found.insert(name, json!(null));
+                missed += 1;
+            }
+        }
+    }
+    if cli.json {
+        let count = Canary::ALL.len();
+        say(&json!({ "canaries": count, "missed": missed, "found": found }).to_string());
+    }
+    Ok(missed == 0)
+}
+
+/// Resident memory of this process in KiB; 0 where it cannot be read.
+fn resident() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages = text.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok());
+    pages.map_or(0, |pages| pages * 4)
+}

@@ -1,0 +1,310 @@
+//! A drive that a process has opened: its index, and the forms of its files. The counterpart of
+//! `shell/appliance/src/drives.rs`.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use model::extent::DriveIndex;
+use model::id::ObjectId;
+use model::limits::DIRECT_ALIGN;
+use model::object::{BLOCK_LEN, BlockHash, Blocks, block_count, block_len};
+use model::units::{Bytes, Instant};
+use store::layout::{self, Footer};
+use store::log::{self, Change, Entry, RECORD_LEN, Sequence};
+
+use crate::drive::{Drive, ENODEV, ENOENT, Errno};
+use crate::files::FileId;
+use crate::stage::Lock;
+
+/// A drive in use, or that was until it failed.
+pub(crate) struct Opened {
+    pub(crate) index: DriveIndex,
+    pub(crate) drive: Rc<Drive>,
+    /// When it was set aside.
+    aside: Cell<Option<Instant>>,
+    /// Held while the log is written.
+    writing: Lock,
+    log: RefCell<Log>,
+}
+
+#[derive(Clone)]
+struct Log {
+    file: FileId,
+    len: usize,
+    sequence: Sequence,
+    entries: BTreeMap<ObjectId, Entry>,
+}
+
+/// Why an object's file is not what it should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wrong {
+    /// The drive failed.
+    Drive(Errno),
+    /// Its footer or its table.
+    Content,
+}
+
+impl From<Errno> for Wrong {
+    fn from(errno: Errno) -> Self {
+        Self::Drive(errno)
+    }
+}
+
+/// What an ordinary drive has after `format`.
+pub(crate) fn format(drive: &Drive) {
+    drive.with_files(|files| {
+        let id = drive.id;
+        for (name, bytes) in [
+            (layout::MARKER, b"marker".to_vec()),
+            (layout::SNAPSHOT, log::snapshot(id, Sequence(0), &BTreeMap::new())),
+        ] {
+            let file = files.create(name);
+            files.write(file, 0, &bytes);
+            files.flush(file);
+        }
+        files.sync_folder(".");
+        files.sync_folder(layout::INDEX);
+    });
+}
+
+impl Opened {
+    /// Opens a formatted drive and loads its index.
+    pub(crate) async fn open(drive: &Rc<Drive>, index: DriveIndex) -> Result<Rc<Self>, Errno> {
+        drive.open(layout::MARKER).await?;
+        let snapshot = read_small(drive, layout::SNAPSHOT).await?;
+        let bytes = read_small(drive, layout::LOG).await?.unwrap_or_default();
+        let replay = log::replay(drive.id, snapshot.as_deref(), &bytes);
+        let file = drive.open_or_make(layout::LOG).await?;
+        let mut log = Log {
+            file,
+            len: replay.log_len.as_usize(),
+            sequence: replay.sequence,
+            entries: replay.entries,
+        };
+        if replay.damage.is_some() {
+            log.entries = walk(drive).await?;
+            compact(drive, &mut log).await?;
+        } else if replay.torn != Bytes::ZERO {
+            drive.truncate(log.file, log.len).await?;
+        }
+        let drive = Rc::clone(drive);
+        let (aside, writing) = (Cell::new(None), Lock::default());
+        Ok(Rc::new(Self { index, drive, aside, writing, log: RefCell::new(log) }))
+    }
+
+    /// True if nothing is done to it any more.
+    pub(crate) fn is_aside(&self) -> bool {
+        self.aside.get().is_some()
+    }
+
+    /// Since when.
+    pub(crate) fn aside(&self) -> Option<Instant> {
+        self.aside.get()
+    }
+
+    /// Nothing is done to it from now on.
+    pub(crate) fn set_aside(&self, now: Instant) {
+        self.aside.set(Some(now));
+    }
+
+    /// Its objects.
+    pub(crate) fn entries(&self) -> BTreeMap<ObjectId, Entry> {
+        self.log.borrow().entries.clone()
+    }
+
+    /// True if its own index has the object.
+    pub(crate) fn has(&self, object: &ObjectId) -> bool {
+        self.log.borrow().entries.contains_key(object)
+    }
+
+    /// Bytes of objects that it holds.
+    pub(crate) fn held(&self) -> Bytes {
+        Bytes(self.log.borrow().entries.values().map(|entry| entry.len.0).sum())
+    }
+
+    /// True while its marker can be found.
+    pub(crate) fn has_marker(&self) -> bool {
+        self.drive.with_files(|files| files.find(layout::MARKER).is_some())
+    }
+
+    /// Fails if it is set aside: nothing is done to it any more.
+    pub(crate) fn check(&self) -> Result<(), Errno> {
+        if self.is_aside() { Err(ENODEV) } else { Ok(()) }
+    }
+
+    /// Appends to the log and brings it to the drive; rewrites it if it has grown long.
+    pub(crate) async fn log(&self, change: Change) -> Result<(), Errno> {
+        let _writing = self.writing.hold().await;
+        let mut log = self.log.borrow().clone();
+        let sequence = Sequence(log.sequence.0 + 1);
+        let record = log::encode(self.drive.id, sequence, &change);
+        let written = self.drive.write(log.file, Bytes::of(log.len), &record).await;
+        let written = match written {
+            Ok(()) => self.drive.flush(log.file).await,
+            Err(errno) => Err(errno),
+        };
+        if let Err(errno) = written {
+            // Half a record must not stay before the next one.
+            self.drive.truncate(log.file, log.len).await?;
+            return Err(errno);
+        }
+        log.len += RECORD_LEN;
+        log.sequence = sequence;
+        log::apply(&mut log.entries, change);
+        *self.log.borrow_mut() = log.clone();
+        let records = Bytes::of(log.len / RECORD_LEN).0;
+        // Far earlier than `log::compaction_is_due` says, so that it happens.
+        if log::compaction_is_due(records * 150, log.entries.len()) {
+            let result = compact(&self.drive, &mut log).await;
+            *self.log.borrow_mut() = log;
+            result?;
+        }
+        Ok(())
+    }
+
+    /// What the file of an object says of itself, with the hashes of its blocks, proved.
+    pub(crate) async fn read_blocks(&self, object: ObjectId) -> Result<Blocks, Wrong> {
+        let name = layout::object_file(&object);
+        let file = self.drive.open(&name.0).await?;
+        let footer = read_footer(&self.drive, file).await?;
+        read_table(&self.drive, file, footer.object, footer.len).await
+    }
+
+    /// The hashes of an object's blocks from its part file, if its table was written.
+    pub(crate) async fn read_part_blocks(
+        &self,
+        object: ObjectId,
+        len: Bytes,
+    ) -> Result<Blocks, Wrong> {
+        let file = self.drive.open(&layout::part_file(&object).0).await?;
+        read_table(&self.drive, file, object, len).await
+    }
+
+    /// Reads one block of a file; an end of the file before that is an error.
+    pub(crate) async fn read_block(
+        &self,
+        file: FileId,
+        object_len: Bytes,
+        block: u64,
+    ) -> Result<Vec<u8>, Errno> {
+        let len = block_len(object_len, block);
+        let padded = len.align_up(DIRECT_ALIGN);
+        let at = Bytes(block * BLOCK_LEN.0);
+        let mut bytes = self.drive.read(file, at, padded, <[u8]>::to_vec).await?;
+        if bytes.len() < len.as_usize() {
+            return Err(SHORT);
+        }
+        bytes.truncate(len.as_usize());
+        Ok(bytes)
+    }
+
+    /// The blocks of an object's file if all are right; none if one is not.
+    pub(crate) async fn verified(&self, object: ObjectId) -> Result<Option<Blocks>, Errno> {
+        let blocks = match self.read_blocks(object).await {
+            Ok(blocks) if blocks.id() == object => blocks,
+            Err(Wrong::Drive(errno)) => return Err(errno),
+            Ok(_) | Err(Wrong::Content) => return Ok(None),
+        };
+        let file = self.drive.open(&layout::object_file(&object).0).await?;
+        for index in 0..Bytes::of(blocks.hashes().len()).0 {
+            let bytes = self.read_block(file, blocks.len(), index).await?;
+            if !blocks.verify(index, &bytes) {
+                return Ok(None);
+            }
+        }
+        Ok(Some(blocks))
+    }
+}
+
+/// A file ended too early: none of the kernel's.
+pub(crate) const SHORT: Errno = 0;
+
+async fn read_small(drive: &Drive, name: &str) -> Result<Option<Vec<u8>>, Errno> {
+    match drive.open(name).await {
+        Ok(file) => drive.read_all(file).await.map(Some),
+        Err(ENOENT) => Ok(None),
+        Err(errno) => Err(errno),
+    }
+}
+
+async fn compact(drive: &Drive, log: &mut Log) -> Result<(), Errno> {
+    let snapshot = log::snapshot(drive.id, log.sequence, &log.entries);
+    replace(drive, layout::SNAPSHOT, &snapshot).await?;
+    log.len = 0;
+    drive.truncate(log.file, 0).await
+}
+
+async fn replace(drive: &Drive, name: &str, bytes: &[u8]) -> Result<(), Errno> {
+    let aside = format!("{name}.new");
+    let file = drive.open_or_make(&aside).await?;
+    drive.with_files(|files| files.resize(file, 0));
+    drive.write(file, Bytes(0), bytes).await?;
+    drive.flush(file).await?;
+    drive.rename(&aside, name).await?;
+    drive.sync_folder(name.rsplit_once('/').map_or(".", |(folder, _)| folder)).await
+}
+
+/// The objects of a drive by its files alone.
+async fn walk(drive: &Drive) -> Result<BTreeMap<ObjectId, Entry>, Errno> {
+    let mut entries = BTreeMap::new();
+    for object in names(drive) {
+        let file = drive.open(&layout::object_file(&object).0).await?;
+        let blocks = match read_footer(drive, file).await {
+            Ok(footer) => read_table(drive, file, footer.object, footer.len).await,
+            Err(wrong) => Err(wrong),
+        };
+        match blocks {
+            Ok(blocks) if blocks.id() == object => {
+                entries.insert(object, Entry { offset: Bytes::ZERO, len: blocks.len() });
+            }
+            Err(Wrong::Drive(ENODEV)) => return Err(ENODEV),
+            Ok(_) | Err(_) => {}
+        }
+    }
+    Ok(entries)
+}
+
+/// Names of objects on a drive, from one look at all folders: 256 listings cost more than they
+/// show.
+pub(crate) fn names(drive: &Drive) -> Vec<ObjectId> {
+    drive.with_files(|files| {
+        let folders = layout::object_folders();
+        let names = folders.flat_map(|folder| files.list(&folder.0));
+        names.filter_map(|name| name.parse().ok()).collect()
+    })
+}
+
+async fn read_footer(drive: &Drive, file: FileId) -> Result<Footer, Wrong> {
+    let len = Bytes::of(drive.with_files(|files| files.len(file)));
+    let at = len.saturating_sub(layout::FOOTER_LEN);
+    if len < layout::FOOTER_LEN || !at.0.is_multiple_of(DIRECT_ALIGN.0) {
+        return Err(Wrong::Content);
+    }
+    let page = drive.read(file, at, layout::FOOTER_LEN, <[u8]>::to_vec).await?;
+    Footer::decode(&page, len).map_err(|_| Wrong::Content)
+}
+
+async fn read_table(
+    drive: &Drive,
+    file: FileId,
+    object: ObjectId,
+    len: Bytes,
+) -> Result<Blocks, Wrong> {
+    let sections = layout::sections(len);
+    if sections.table_len == Bytes::ZERO {
+        return blocks_without_table(object, len).ok_or(Wrong::Content);
+    }
+    let table = drive.read(file, sections.table_offset, sections.table_len, <[u8]>::to_vec).await?;
+    if table.len() != sections.table_len.as_usize() {
+        return Err(Wrong::Drive(SHORT));
+    }
+    let hashes = table.as_chunks::<32>().0.iter().map(|hash| BlockHash(*hash)).collect();
+    Blocks::prove(object, len, hashes).map_err(|_| Wrong::Content)
+}
+
+/// The blocks of an object that has less than two: its id is the only hash.
+pub(crate) fn blocks_without_table(object: ObjectId, len: Bytes) -> Option<Blocks> {
+    let hashes = if block_count(len) == 0 { vec![] } else { vec![BlockHash(object.0)] };
+    Blocks::prove(object, len, hashes).ok()
+}

@@ -1,0 +1,341 @@
+//! One simulation from its seed to its verdict.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
+use director::{Change, Desired, Policy, Registered, Version};
+use model::extent::DriveIndex;
+use model::id::{ApplianceId, ObjectId, SiteId};
+use model::manifest::{AssetVersion, File, TokenKey};
+use model::topology::{Appliance, Site, Weight};
+use model::units::{Instant, Nanos};
+use ssd::Class;
+use store::layout;
+
+use crate::canary::Canary;
+use crate::control::Control;
+use crate::drive::Drive;
+use crate::faults;
+use crate::opened;
+use crate::process::Process;
+use crate::stage::{Stage, Troupe, WORLD};
+use crate::viewer;
+use crate::world::{Counts, Machine, Net, Object, OriginMood, World};
+
+/// Viewers at once.
+pub(crate) const VIEWERS: u64 = 5;
+
+/// What came of a seed.
+pub(crate) struct Outcome {
+    pub(crate) seed: u64,
+    /// What was not as it must be, and when.
+    pub(crate) failure: Option<String>,
+    pub(crate) counts: Counts,
+    pub(crate) steps: u64,
+    /// Simulated.
+    pub(crate) took: Nanos,
+    /// Two runs that have the same did the same.
+    pub(crate) digest: u64,
+    pub(crate) trace: Vec<String>,
+}
+
+/// Faults come for so long.
+const TROUBLE: (u64, u64) = (15_000, 40_000);
+/// After that, all must have come right within this.
+const CALM_MAX: Nanos = Nanos::seconds(400);
+/// By how much a worker's state, written down, may differ: counters get longer.
+const STATE_LEN_NOISE: usize = 4000;
+
+/// Plays one seed.
+pub(crate) fn play(seed: u64, canary: Option<Canary>, trace: bool) -> Outcome {
+    let stage = Stage::new(seed, trace);
+    let world = build(&stage, canary);
+    let played = catch_unwind(AssertUnwindSafe(|| run(&world)));
+    if let Err(panic) = played {
+        let text = panic.downcast_ref::<String>().cloned();
+        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+        stage.fail(format!("an assertion failed: {}", text.unwrap_or_default()));
+    }
+    let now = stage.now();
+    let at = format!(" (at {}.{:03} s)", now.0 / 1_000_000_000, now.0 / 1_000_000 % 1000);
+    let outcome = Outcome {
+        seed,
+        failure: stage.failure().map(|what| what + &at),
+        counts: *world.counts.borrow(),
+        steps: stage.steps(),
+        took: now.since(Instant(0)),
+        digest: stage.digest(),
+        trace: stage.lines(),
+    };
+    // Everybody holds everybody: taken apart, or it stays in memory.
+    let apart = catch_unwind(AssertUnwindSafe(|| take_apart(&world)));
+    drop(apart);
+    outcome
+}
+
+fn take_apart(world: &Rc<World>) {
+    for machine in world.machines.borrow().iter() {
+        machine.kill(world);
+    }
+    world.stage.clear();
+    world.machines.borrow_mut().clear();
+    world.control.borrow_mut().take();
+}
+
+fn run(world: &Rc<World>) {
+    let stage = &world.stage;
+    world.control().start();
+    for machine in world.machines.borrow().iter() {
+        machine.start(world);
+    }
+    let crowd = Troupe(stage.number());
+    for number in 0..VIEWERS {
+        stage.spawn(crowd, viewer::run(Rc::clone(world), number));
+    }
+    let end = Instant(0) + stage.millis(TROUBLE.0, TROUBLE.1);
+    stage.spawn(WORLD, faults::run(Rc::clone(world), end));
+    stage.run_until(end);
+    // What was to be put right by itself is: a process that was to start, a drive that hung.
+    stage.run_until(end + Nanos::seconds(13));
+    faults::heal(world);
+    let most = stage.now() + CALM_MAX;
+    while stage.failure().is_none() && !is_right(world) {
+        if most <= stage.now() {
+            return stage.fail(format!("not all has come right: {}", what_is_wrong(world)));
+        }
+        stage.run_until(stage.now() + Nanos::seconds(2));
+    }
+    stage.kill(crowd);
+    finish(world);
+}
+
+/// Nobody watches any more: everything is asked for, and then nothing may be left over; asked for
+/// again, it takes no more memory than before.
+fn finish(world: &Rc<World>) {
+    (0..3).for_each(|_| ask_for_all(world));
+    let published = world.counts.borrow().published;
+    let before = state_lens(world);
+    (0..3).for_each(|_| ask_for_all(world));
+    let after = state_lens(world);
+    if published != world.counts.borrow().published {
+        return; // Something rotten was found and filled again.
+    }
+    for (before, after) in before.iter().zip(&after) {
+        world.stage.must(*after <= before + STATE_LEN_NOISE, || {
+            format!("an idle worker's state grew from {before} to {after}")
+        });
+    }
+}
+
+fn ask_for_all(world: &Rc<World>) {
+    let stage = &world.stage;
+    let asking = Troupe(stage.number());
+    for machine in world.machines.borrow().iter() {
+        stage.spawn(asking, viewer::ask_for_all(Rc::clone(world), Rc::clone(machine)));
+    }
+    stage.run_until(stage.now() + Nanos::seconds(10));
+}
+
+/// How long the state of each worker is, written down. None has anything left to do.
+fn state_lens(world: &Rc<World>) -> Vec<usize> {
+    let (stage, mut lens) = (&world.stage, Vec::new());
+    if stage.failure().is_some() {
+        return lens;
+    }
+    for machine in world.machines.borrow().iter() {
+        let Some(process) = machine.process() else {
+            stage.fail(format!("{} does not run", machine.id));
+            return lens;
+        };
+        for worker in process.workers.borrow().iter() {
+            let (connections, asked) = worker.open_count();
+            stage.must(connections == 0 && asked == 0, || {
+                format!("{}: {connections} connections, {asked} reads are left", machine.id)
+            });
+            lens.push(worker.state_len());
+        }
+    }
+    lens
+}
+
+/// True if every appliance holds its manifest, its files are right, and control knows.
+fn is_right(world: &Rc<World>) -> bool {
+    what_is_wrong(world).is_empty()
+}
+
+fn what_is_wrong(world: &Rc<World>) -> String {
+    let control = world.control();
+    for machine in world.machines.borrow().iter() {
+        let id = &machine.id;
+        let Some(process) = machine.process() else { return format!("{id} does not run") };
+        let (has, wanted) = (process.generation(), control.generation(id));
+        if wanted != Some(has) {
+            return format!("{id} follows {has}, and control has {wanted:?}");
+        }
+        let (lacks, report) = (process.lacks().len(), process.plan_report());
+        let no_room = usize::try_from(report.objects_without_room).unwrap_or(0);
+        if no_room < lacks {
+            return format!("{id} lacks {lacks} objects, {no_room} for want of room");
+        }
+        let (left, busy) = (process.leftovers(), process.busy());
+        if 0 < left || 0 < busy {
+            return format!("{id} has {left} objects or parts too many, works on {busy}");
+        }
+        if lacks == 0 && !control.knows_complete(id) {
+            return format!("control does not know that {id} holds its manifest");
+        }
+        for (object, extent) in process.published() {
+            let Some(drive) = machine.drive(extent.drive.as_usize()) else { continue };
+            let right = world.object(&object);
+            let is_right = drive.with_files(|files| {
+                let file = files.find(&layout::object_file(&object).0)?;
+                let right = right?;
+                let is_readable = !files.is_unreadable(file);
+                let bytes = files.read(file, 0, right.bytes.len());
+                Some(is_readable && bytes == right.bytes)
+            });
+            if is_right != Some(true) {
+                return format!("{id}: the file of {object} is wrong");
+            }
+        }
+        let spare = spare_files(machine, &process);
+        if 0 < spare {
+            return format!("{id} has {spare} files that nobody knows of");
+        }
+    }
+    String::new()
+}
+
+/// Files of objects and parts on its drives that its index does not speak of.
+fn spare_files(machine: &Machine, process: &Process) -> usize {
+    let drives = machine.drives.borrow();
+    let spare = |(index, drive): (u8, &Rc<Drive>)| {
+        let parts = drive.with_files(|files| files.list(layout::FILL).len());
+        let here = |object: &ObjectId| {
+            process.locate(object).is_some_and(|extent| extent.drive == DriveIndex(index))
+        };
+        parts + opened::names(drive).iter().filter(|object| !here(object)).count()
+    };
+    (0..).zip(drives.iter()).map(spare).sum()
+}
+
+fn build(stage: &Stage, canary: Option<Canary>) -> Rc<World> {
+    let key = Ed25519KeyPair::from_seed_unchecked(&[7; 32]).expect("32 bytes are a seed");
+    let world = Rc::new(World {
+        stage: stage.clone(),
+        canary,
+        objects: RefCell::default(),
+        machines: RefCell::default(),
+        control: RefCell::default(),
+        net: Net::default().into(),
+        origin: Cell::new(OriginMood::Well),
+        counts: Counts::default().into(),
+        is_calm: Cell::new(false),
+        key,
+        versions: Cell::new(0),
+    });
+    let mut desired = Desired {
+        policy: Policy { copies: 2, versions_kept: 2 },
+        token_keys: vec![TokenKey {
+            kid: "k1".to_owned(),
+            public_key: world.key.public_key().as_ref().try_into().expect("of 32 bytes"),
+        }],
+        ..Desired::default()
+    };
+    let count = stage.between(1, 3);
+    for number in 0..count {
+        let name = if number == 2 { "b" } else { "a" };
+        let site: SiteId = name.parse().expect("a name");
+        let prefixes =
+            vec![format!("10.{}.0.0/16", u64::from(number == 2)).parse().expect("a range")];
+        desired.sites.insert(site.clone(), Site { id: site.clone(), prefixes });
+        let id: ApplianceId = format!("{name}{number}").parse().expect("a name");
+        let appliance = Appliance { id: id.clone(), site, weight: Weight::ONE };
+        desired.appliances.insert(id.clone(), Registered::new(appliance));
+        let drives = (0..stage.between(1, 3)).map(|_| drive(stage)).collect();
+        let index = world.machines.borrow().len();
+        world.machines.borrow_mut().push(Machine::new(index, id, drives));
+    }
+    *world.control.borrow_mut() = Some(Control::new(&world, desired));
+    for _ in 0..2 {
+        new_version(&world);
+    }
+    world
+}
+
+fn drive(stage: &Stage) -> Rc<Drive> {
+    let class = stage.pick(&Class::ALL).copied().unwrap_or(Class::SataDc);
+    // Now and then a drive that is soon full.
+    let mib = if stage.one_in(5) { stage.between(2, 6) } else { 64 };
+    let drive = Drive::new(stage, class, mib << 20);
+    opened::format(&drive);
+    drive
+}
+
+/// A version of one of two assets becomes current, with objects of its own and of others.
+pub(crate) fn new_version(world: &Rc<World>) {
+    let stage = &world.stage;
+    let number = world.versions.get() + 1;
+    world.versions.set(number);
+    let asset = if number % 2 == 1 { "film" } else { "series" };
+    let mut files = BTreeMap::new();
+    for index in 0..stage.between(1, 4) {
+        let known: Vec<Rc<Object>> = world.objects.borrow().values().cloned().collect();
+        let object = stage.pick(&known).filter(|_| stage.one_in(5)).cloned();
+        let object = object.unwrap_or_else(|| {
+            let len = object_len(stage);
+            Object::draw(stage, len)
+        });
+        world.objects.borrow_mut().insert(object.id, Rc::clone(&object));
+        let content_type = "video/mp4".to_owned();
+        let file = File { object: object.id, len: object.len(), content_type };
+        files.insert(format!("{index}.mp4"), file);
+    }
+    let version = AssetVersion {
+        id: format!("{asset}-{number}").parse().expect("a name"),
+        asset: asset.parse().expect("a name"),
+        sources: vec!["https://origin/".to_owned()],
+        modified: world.wall(),
+        pace: None,
+        files,
+    };
+    stage.say(|| format!("{} has {} files", version.id, version.files.len()));
+    let version = Version::new(Arc::new(version), Vec::new(), number);
+    world.control().change(Change::Version(Arc::new(version)));
+}
+
+/// Around every edge: small, one block, a few, and a byte more or less.
+fn object_len(stage: &Stage) -> usize {
+    let block = 262_144;
+    let len = match stage.below(8) {
+        0 => stage.between(1, 5000),
+        1 => stage.between(60_000, 70_000),
+        2 => block + stage.below(3) - 1,
+        3 => 2 * block + stage.below(3) - 1,
+        4 => stage.below(4) * 4096,
+        _ => stage.between(70_000, 1_200_000),
+    };
+    usize::try_from(len).unwrap_or(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_seed_plays_the_same_to_the_last_step() {
+        for seed in [3, 4] {
+            let [first, again] = [(), ()].map(|()| play(seed, None, false));
+            assert_eq!((first.digest, first.steps), (again.digest, again.steps));
+            assert_eq!(first.failure, None);
+            // Looking on changes nothing.
+            let traced = play(seed, None, true);
+            assert_eq!((traced.digest, traced.trace.is_empty()), (first.digest, false));
+        }
+        assert_ne!(play(3, None, false).digest, play(4, None, false).digest);
+    }
+}

@@ -1,0 +1,245 @@
+//! What is around the processes: objects, machines, the network, the origin, and what is counted.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use aws_lc_rs::signature::Ed25519KeyPair;
+use model::id::{ApplianceId, Generation, ObjectId};
+use model::manifest::Manifest;
+use model::object::{BLOCK_LEN, Blocks, block_hash};
+use model::units::{Bytes, Nanos, UnixSeconds};
+use worker::Now;
+
+use crate::canary::Canary;
+use crate::control::Control;
+use crate::drive::Drive;
+use crate::process::Process;
+use crate::stage::{Slot, Stage, Troupe, WORLD};
+
+/// The wall clock when a simulation begins.
+pub(crate) const WALL: u64 = 1_790_000_000;
+
+/// An object, all of it.
+pub(crate) struct Object {
+    pub(crate) id: ObjectId,
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) blocks: Blocks,
+}
+
+impl Object {
+    /// Bytes that nobody else has.
+    pub(crate) fn draw(stage: &Stage, len: usize) -> Rc<Self> {
+        let bytes = stage.bytes(len);
+        let chunks: Vec<&[u8]> = bytes.chunks(BLOCK_LEN.as_usize()).collect();
+        let single = chunks.len() == 1;
+        let hashes =
+            (0..).zip(&chunks).map(|(index, chunk)| block_hash(index, chunk, single)).collect();
+        let blocks = Blocks::of_hashes(Bytes::of(len), hashes).expect("one hash for each block");
+        Rc::new(Self { id: blocks.id(), bytes, blocks })
+    }
+
+    /// Its length.
+    pub(crate) fn len(&self) -> Bytes {
+        Bytes::of(self.bytes.len())
+    }
+}
+
+/// Who sends and who receives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Party {
+    Machine(usize),
+    Control,
+    Viewer(u64),
+    Origin,
+}
+
+/// How the network is.
+#[derive(Debug, Default)]
+pub(crate) struct Net {
+    /// Nothing passes between these.
+    pub(crate) cut: BTreeSet<(Party, Party)>,
+    /// One message in so many is lost; 0 for none.
+    pub(crate) lost_one_in: u64,
+    /// One message in so many is seconds late; 0 for none.
+    pub(crate) late_one_in: u64,
+}
+
+/// How the origin is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum OriginMood {
+    #[default]
+    Well,
+    Down,
+    /// It sends so slowly that it is given up.
+    Slow,
+    /// One block in three is wrong.
+    Wrong,
+    /// It breaks off.
+    BreaksOff,
+}
+
+/// A machine in somebody's rack: what outlives its processes.
+pub(crate) struct Machine {
+    pub(crate) index: usize,
+    pub(crate) id: ApplianceId,
+    pub(crate) drives: RefCell<Vec<Rc<Drive>>>,
+    /// The manifest in its state directory.
+    pub(crate) kept: RefCell<Option<Arc<Manifest>>>,
+    pub(crate) process: RefCell<Option<Rc<Process>>>,
+    /// Its power is off: it does not even refuse.
+    pub(crate) is_dark: Cell<bool>,
+    /// How much its wall clock is ahead, in seconds, above `CLOCK_ZERO`.
+    pub(crate) clock: Cell<u64>,
+    /// What the outside saw it publish and not take back, and where.
+    pub(crate) shown: RefCell<BTreeMap<ObjectId, Rc<Drive>>>,
+    /// Newest generation that was in force.
+    pub(crate) generation: Cell<Generation>,
+    /// The tasks of its process, also while that is starting.
+    pub(crate) troupe: Cell<Troupe>,
+}
+
+/// A wall clock that is right.
+pub(crate) const CLOCK_ZERO: u64 = 1_000_000;
+
+impl Machine {
+    /// Its process, if one runs.
+    pub(crate) fn process(&self) -> Option<Rc<Process>> {
+        self.process.borrow().clone()
+    }
+
+    /// Its drive at this place.
+    pub(crate) fn drive(&self, index: usize) -> Option<Rc<Drive>> {
+        self.drives.borrow().get(index).cloned()
+    }
+}
+
+/// What was counted over a simulation.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) requests: u64,
+    pub(crate) bytes: u64,
+    pub(crate) failed_over: u64,
+    pub(crate) redirects: u64,
+    pub(crate) published: u64,
+    pub(crate) evicted: u64,
+    pub(crate) starts: u64,
+    pub(crate) cuts: u64,
+    pub(crate) faults: u64,
+    pub(crate) messages_lost: u64,
+    pub(crate) lists: u64,
+    pub(crate) rotten_served: u64,
+}
+
+impl Counts {
+    /// Adds those of another simulation.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.requests += other.requests;
+        self.bytes += other.bytes;
+        self.failed_over += other.failed_over;
+        self.redirects += other.redirects;
+        self.published += other.published;
+        self.evicted += other.evicted;
+        self.starts += other.starts;
+        self.cuts += other.cuts;
+        self.faults += other.faults;
+        self.messages_lost += other.messages_lost;
+        self.lists += other.lists;
+        self.rotten_served += other.rotten_served;
+    }
+}
+
+/// All of it.
+pub(crate) struct World {
+    pub(crate) stage: Stage,
+    pub(crate) canary: Option<Canary>,
+    pub(crate) objects: RefCell<BTreeMap<ObjectId, Rc<Object>>>,
+    pub(crate) machines: RefCell<Vec<Rc<Machine>>>,
+    pub(crate) control: RefCell<Option<Rc<Control>>>,
+    pub(crate) net: RefCell<Net>,
+    pub(crate) origin: Cell<OriginMood>,
+    pub(crate) counts: RefCell<Counts>,
+    /// No more faults: from now on all must come right.
+    pub(crate) is_calm: Cell<bool>,
+    pub(crate) key: Ed25519KeyPair,
+    /// How many versions there are.
+    pub(crate) versions: Cell<u64>,
+}
+
+impl World {
+    /// True if this bug is planted.
+    pub(crate) fn has(&self, canary: Canary) -> bool {
+        self.canary == Some(canary)
+    }
+
+    /// Both clocks, as a machine sees them.
+    pub(crate) fn now(&self, machine: &Machine) -> Now {
+        let instant = self.stage.now();
+        let wall = WALL + instant.0 / 1_000_000_000 + machine.clock.get() - CLOCK_ZERO;
+        Now { instant, wall: UnixSeconds(wall) }
+    }
+
+    /// The wall clock of control, which is right.
+    pub(crate) fn wall(&self) -> UnixSeconds {
+        UnixSeconds(WALL + self.stage.now().0 / 1_000_000_000)
+    }
+
+    /// An object by its name.
+    pub(crate) fn object(&self, id: &ObjectId) -> Option<Rc<Object>> {
+        self.objects.borrow().get(id).cloned()
+    }
+
+    /// True if messages pass between the two.
+    pub(crate) fn is_connected(&self, one: Party, other: Party) -> bool {
+        let cut = &self.net.borrow().cut;
+        !cut.contains(&(one, other)) && !cut.contains(&(other, one))
+    }
+
+    /// Counts.
+    pub(crate) fn count(&self, change: impl FnOnce(&mut Counts)) {
+        change(&mut self.counts.borrow_mut());
+    }
+
+    /// Control, which is there from the beginning.
+    pub(crate) fn control(&self) -> Rc<Control> {
+        self.control.borrow().clone().expect("made before anything begins")
+    }
+
+    /// A message on its way; false if it is lost.
+    pub(crate) async fn pass(&self, from: Party, to: Party) -> bool {
+        let (lost, late) = {
+            let net = self.net.borrow();
+            (net.lost_one_in, net.late_one_in)
+        };
+        let is_late = late != 0 && self.stage.one_in(late);
+        let span = if is_late { self.stage.millis(500, 9000) } else { self.stage.millis(1, 20) };
+        self.stage.sleep(span).await;
+        let passes = self.is_connected(from, to) && !(lost != 0 && self.stage.one_in(lost));
+        self.count(|counts| counts.messages_lost += u64::from(!passes));
+        passes
+    }
+
+    /// Asks somebody and waits for the answer, at most so long. `answer` happens there, if the
+    /// question arrives, also when nobody waits any more.
+    pub(crate) async fn ask<T: 'static>(
+        self: &Rc<Self>,
+        (from, to): (Party, Party),
+        most: Nanos,
+        answer: impl FnOnce() -> Option<T> + 'static,
+    ) -> Option<T> {
+        let slot = Slot::default();
+        let (told, late) = (slot.clone(), slot.clone());
+        let world = Rc::clone(self);
+        self.stage.spawn(WORLD, async move {
+            if world.pass(from, to).await {
+                let answer = answer();
+                if answer.is_none() || world.pass(to, from).await {
+                    told.put(answer);
+                }
+            }
+        });
+        self.stage.at(WORLD, self.stage.now() + most, move || late.put(None));
+        slot.await
+    }
+}

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! submit(op) ─┬─> serve reads, by deadline ──────────────────────────┐
-//!             ├─> fill writes ──── rate, depth or both, brake ───────┼──> poll() ──> the ring
+//!             ├─> fill writes ──── rate, depth or both, hold ────────┼──> poll() ──> the ring
 //!             ├─> scrub reads ──── one at a time, below a rate ──────┤                 |
 //!             └─> deletes ──────── one at a time, 5 % of the time ───┘                 |
 //!                  ^────────────── governor <── complete() <───────────────────────────┘
@@ -162,8 +162,7 @@ pub struct Drive {
     fill_next: Instant,
     scrub_next: Instant,
     delete_next: Instant,
-    /// From when to when the last delete was in the drive; reads of that time say nothing of writes.
-    delete_begun: Instant,
+    /// When the last delete came back; reads that were out then say nothing of writes.
     delete_ended: Instant,
     /// The last `poll` held all but reads back until this, or until something comes back.
     held_until: Option<Instant>,
@@ -201,7 +200,6 @@ impl Drive {
             fill_next: now,
             scrub_next: now,
             delete_next: now,
-            delete_begun: now,
             delete_ended: now,
             held_until: None,
         }
@@ -314,7 +312,7 @@ impl Drive {
             Class::Serve => {
                 self.meter.read(span);
                 let deleting = 0 < self.deletes_in_flight || begun < self.delete_ended;
-                let beside = self.config.deletes_alone && deleting && self.delete_begun <= now;
+                let beside = self.config.deletes_alone && deleting;
                 if let Some(governor) = &mut self.governor
                     && !beside
                 {
@@ -423,7 +421,6 @@ impl Drive {
             Class::Scrub => self.scrubs_in_flight += 1,
             Class::Delete => {
                 self.deletes_in_flight += 1;
-                self.delete_begun = now;
             }
         }
         (Ticket(slot), waiting.io)

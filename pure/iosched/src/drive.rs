@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! submit(op) ─┬─> serve reads, by deadline ──────────────────────────┐
-//!             ├─> fill writes ──── rate, depth or both, brake ───────┼──> poll() ──> the ring
+//!             ├─> fill writes ──── rate, depth or both, hold ────────┼──> poll() ──> the ring
 //!             ├─> scrub reads ──── one at a time, below a rate ──────┤                 |
 //!             └─> deletes ──────── one at a time, 5 % of the time ───┘                 |
 //!                  ^────────────── governor <── complete() <───────────────────────────┘
@@ -69,6 +69,9 @@ pub struct Config {
     pub target: Nanos,
     /// Bytes per second that scrub may read.
     pub scrub_rate: Bytes,
+    /// The drive does nothing beside a delete, as SATA drives do: then one goes when all else is
+    /// back, and writes wait for it.
+    pub deletes_alone: bool,
     /// What holds writes back.
     pub policy: Policy,
 }
@@ -122,8 +125,16 @@ struct Flight {
     number: u64,
 }
 
-/// A delete takes at most one part in so many of a drive's time.
+/// A delete takes at most one part in so many of a drive's time; fewer if few wait, since viewers
+/// notice several in one second.
 const DELETE_SHARE: u64 = 20;
+const DELETE_SHARE_FEW: u64 = 50;
+const DELETES_FEW: usize = 8;
+/// A delete waits so long for a moment with nothing in flight. At 60 % of a SATA drive's reads
+/// there is one every few milliseconds.
+const PATIENCE: Nanos = Nanos::millis(100);
+/// Until something comes back.
+const NEVER: Instant = Instant(u64::MAX);
 /// Writes may catch up by at most this much of lost time.
 const CREDIT: Nanos = Nanos::millis(1);
 
@@ -151,6 +162,10 @@ pub struct Drive {
     fill_next: Instant,
     scrub_next: Instant,
     delete_next: Instant,
+    /// When the last delete came back; reads that were out then say nothing of writes.
+    delete_ended: Instant,
+    /// The last `poll` held all but reads back until this, or until something comes back.
+    held_until: Option<Instant>,
 }
 
 impl Drive {
@@ -185,6 +200,8 @@ impl Drive {
             fill_next: now,
             scrub_next: now,
             delete_next: now,
+            delete_ended: now,
+            held_until: None,
         }
     }
 
@@ -219,6 +236,7 @@ impl Drive {
 
     /// The next operation for the drive, if it may have one more now.
     pub fn poll(&mut self, now: Instant) -> Option<(Ticket, u64)> {
+        self.held_until = None;
         if self.flights_free.is_empty() {
             return None;
         }
@@ -230,8 +248,15 @@ impl Drive {
         if self.fill.is_empty() && self.scrub.is_empty() && self.deletes.is_empty() {
             return None;
         }
+        if self.config.deletes_alone
+            && self.config.policy != Policy::Off
+            && let Some(turn) = self.delete_alone(now)
+        {
+            return turn;
+        }
         let age = self.oldest_age(now);
-        if self.governor.as_mut().is_some_and(|governor| governor.brakes(now, age)) {
+        self.held_until = self.governor.as_ref().and_then(|governor| governor.hold(now, age));
+        if self.held_until.is_some() {
             return None;
         }
         if self.may_fill(now)
@@ -264,12 +289,14 @@ impl Drive {
         if self.flights_free.is_empty() {
             return None;
         }
-        let brake = self.governor.as_ref().map_or(Instant(0), Governor::braked_until);
+        if let Some(at) = self.held_until {
+            return (at != NEVER).then_some(at);
+        }
         let fill = (!self.fill.is_empty() && self.has_fill_depth()).then_some(self.fill_next);
         let scrub = !self.scrub.is_empty() && self.scrubs_in_flight == 0;
         let delete = !self.deletes.is_empty() && self.deletes_in_flight == 0;
         let others = [fill, scrub.then_some(self.scrub_next), delete.then_some(self.delete_next)];
-        others.into_iter().flatten().min().map(|at| at.max(brake))
+        others.into_iter().flatten().min()
     }
 
     /// An operation came back, well or badly.
@@ -279,11 +306,16 @@ impl Drive {
         flight.open = false;
         let (class, came, begun) = (flight.class, flight.came, flight.begun);
         self.flights_free.push(ticket.0);
+        self.held_until = None;
         let span = now.since(begun);
         match class {
             Class::Serve => {
                 self.meter.read(span);
-                if let Some(governor) = &mut self.governor {
+                let deleting = 0 < self.deletes_in_flight || begun < self.delete_ended;
+                let beside = self.config.deletes_alone && deleting;
+                if let Some(governor) = &mut self.governor
+                    && !beside
+                {
                     governor.read(now, now.since(came));
                 }
             }
@@ -292,7 +324,10 @@ impl Drive {
             Class::Delete => {
                 self.deletes_in_flight -= 1;
                 if self.config.policy != Policy::Off {
-                    self.delete_next = now + Nanos(span.0 * (DELETE_SHARE - 1));
+                    let few = self.deletes.len() < DELETES_FEW;
+                    let share = if few { DELETE_SHARE_FEW } else { DELETE_SHARE };
+                    self.delete_next = now + Nanos(span.0 * (share - 1));
+                    self.delete_ended = now;
                 }
             }
         }
@@ -322,6 +357,25 @@ impl Drive {
     /// Operations that the drive has.
     pub fn in_flight(&self) -> usize {
         self.flights.len() - self.flights_free.len()
+    }
+
+    /// What `poll` says while a delete that must be alone is in the drive or should be.
+    fn delete_alone(&mut self, now: Instant) -> Option<Option<(Ticket, u64)>> {
+        if 0 < self.deletes_in_flight {
+            self.held_until = Some(NEVER);
+            return Some(None);
+        }
+        let due = self.delete_next.max(self.deletes.front()?.came);
+        if now < due {
+            return None;
+        }
+        let patience = due + PATIENCE;
+        if 0 < self.in_flight() && now < patience {
+            self.held_until = Some(patience);
+            return Some(None);
+        }
+        let delete = self.deletes.pop_front()?;
+        Some(Some(self.begin(now, Class::Delete, &delete)))
     }
 
     fn has_fill_depth(&self) -> bool {
@@ -365,7 +419,9 @@ impl Drive {
             }
             Class::Fill => self.fills_in_flight += 1,
             Class::Scrub => self.scrubs_in_flight += 1,
-            Class::Delete => self.deletes_in_flight += 1,
+            Class::Delete => {
+                self.deletes_in_flight += 1;
+            }
         }
         (Ticket(slot), waiting.io)
     }

@@ -1,14 +1,16 @@
 //! How fast a drive may be written so that its reads stay below their target.
 //!
 //! ```text
-//! reads ──> window of 100 to 500 ms ──> share over the target ──> rate down by up to 30 %
-//!                                  └──> nobody over it ─────────> rate up, slowly near the ceiling
-//! oldest read in flight, twice the target ──> no writes for 20 ms, rate down by 10 %
+//! reads ──> window of 100 to 500 ms ──┬─> a burst of late ones ─────> rate down by up to 30 %
+//!                                     └─> sums over ten seconds: harm per byte written
+//!                                           ──> the rate that does the harm allowed, in steps
+//! oldest read in flight, a fifth of the target ──> writes wait until it is back
 //! ```
 //!
-//! A count of late reads steers, not an average: an average over a thousand reads hides a share
-//! that viewers see, and follows a drive only after it has changed again. The rate that failed is
-//! remembered, so that it is not tried every second; a fall of the read load lifts that memory.
+//! Counts steer, not an average: an average over a thousand reads hides a share that viewers see.
+//! Late reads alone are too rare and come in bursts (a drive that erases), so those near the target
+//! count too. A rate that made a burst is remembered, so that it is not tried every second; a fall
+//! of the read load lifts that memory.
 
 use model::units::{Bytes, Instant, Nanos};
 
@@ -17,8 +19,9 @@ use model::units::{Bytes, Instant, Nanos};
 pub struct Config {
     /// A read that takes longer is late.
     pub target: Nanos,
-    /// Reads of 10,000 that may be late. 25 keeps 99 of 100 in time within each second.
-    pub late_per_10_000: u64,
+    /// Harm that is allowed per 10,000 reads: one over 6/10 of the target counts 1, a late one 6.
+    /// 115 keeps 99 of 100 in time within each second.
+    pub harm_per_10_000: u64,
     /// Always granted but in an emergency, in bytes per second.
     pub floor: Bytes,
     /// Granted before anything is known, in bytes per second.
@@ -31,15 +34,26 @@ const WINDOW_MAX: Nanos = Nanos::millis(500);
 const WINDOW_READS: u64 = 100;
 /// Fewer in a second than this, and the drive is the writers'.
 const IDLE_READS_PER_S: u64 = 40;
-/// An emergency holds writes back for so long.
-const BRAKE: Nanos = Nanos::millis(20);
 /// A rate that failed is avoided for so long.
 const CEILING_AGE: Nanos = Nanos::seconds(30);
-/// Late reads weigh on raises for about 16 windows.
-const SLOW: u64 = 16;
-/// Reads of 10,000 over 6/10 of the target: above the first no raise, above the second a small cut.
-const NEAR_HOLD: u64 = 150;
+/// Windows after which a sum has forgotten: 13 s, and 1 s, of 100 reads at 700 a second.
+const SLOW: u64 = 100;
+const FAST: u64 = 6;
+/// So many thousandths of a window's reads late are a burst; each takes three times as many
+/// thousandths of the rate.
+const BURST: u64 = 30;
+/// Reads of 10,000 over 6/10 of the target above which the rate falls without more evidence.
 const NEAR_CUT: u64 = 400;
+/// Harm of one read that is late beside that of one over 6/10 of the target.
+const LATE_WEIGHT: u64 = 5;
+/// Harm that is assumed before any is seen, so that little evidence grants little.
+const PRIOR: u64 = 5;
+/// Most of a window's change, in thousandths of the rate: up, down, and up near a ceiling.
+const UP: u64 = 40;
+const DOWN: u64 = 40;
+const UP_NEAR_CEILING: u64 = 5;
+/// A drive with fewer reads of 10,000 over 6/10 of the target than this needs no care.
+const CALM: u64 = 3;
 /// Windows without use after which a rate is not believed any more.
 const UNUSED_MAX: u32 = 50;
 
@@ -53,6 +67,32 @@ struct Window {
     /// Over a third of it.
     far: u64,
     written: u64,
+}
+
+/// Sums over the last windows, in 1/1024; each window makes older ones fade.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sums {
+    reads: u64,
+    late: u64,
+    near: u64,
+    written: u64,
+    /// In microseconds, whole.
+    span: u64,
+}
+
+impl Sums {
+    fn add(&mut self, window: &Window, span: Nanos, windows: u64) {
+        let add = |sum: &mut u64, n: u64| *sum = *sum - *sum / windows + n;
+        add(&mut self.reads, 1024 * window.reads);
+        add(&mut self.late, 1024 * window.late);
+        add(&mut self.near, 1024 * window.near);
+        add(&mut self.written, 1024 * window.written);
+        add(&mut self.span, span.0 / 1000);
+    }
+
+    fn reads_per_s(&self) -> u64 {
+        self.reads * 1_000_000 / 1024 / self.span.max(1)
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -70,32 +110,29 @@ pub struct Governor {
     rate: u64,
     window: Window,
     ceiling: Option<Ceiling>,
-    /// No rate has failed since the load last fell.
-    searching: bool,
-    /// Sums over the last windows, each fading by 1/16 per window.
-    slow_reads: u64,
-    slow_late: u64,
-    slow_span: u64,
+    /// Windows in which something was written, the last hundred or so.
+    slow: Sums,
+    /// All windows, the last six or so.
+    fast: Sums,
     unused: u32,
-    braked_until: Instant,
+    /// The floor grants the next write then.
+    floor_next: Instant,
     idle: bool,
 }
 
 impl Governor {
     /// Knows nothing yet, and begins at `start`.
     pub fn new(config: Config, now: Instant) -> Self {
-        assert!(0 < config.target.0 && 0 < config.late_per_10_000 && 0 < config.floor.0);
+        assert!(0 < config.target.0 && 0 < config.harm_per_10_000 && 0 < config.floor.0);
         Self {
             config,
             rate: config.start.0.max(config.floor.0),
             window: Window { start: now, ..Window::default() },
             ceiling: None,
-            searching: true,
-            slow_reads: 0,
-            slow_late: 0,
-            slow_span: 0,
+            slow: Sums::default(),
+            fast: Sums::default(),
             unused: 0,
-            braked_until: Instant(0),
+            floor_next: now,
             idle: false,
         }
     }
@@ -103,11 +140,6 @@ impl Governor {
     /// Bytes per second that may be written now; None for as many as there are.
     pub fn rate(&self) -> Option<Bytes> {
         (!self.idle).then_some(Bytes(self.rate))
-    }
-
-    /// Until when nothing may be written.
-    pub fn braked_until(&self) -> Instant {
-        self.braked_until
     }
 
     /// A read came back after `span`.
@@ -123,21 +155,20 @@ impl Governor {
     /// So much was handed to the drive.
     pub fn wrote(&mut self, now: Instant, len: Bytes) {
         self.window.written += len.0;
+        self.floor_next = now + Nanos(len.0 * 1_000_000_000 / self.config.floor.0);
         self.close(now);
     }
 
-    /// The oldest read in flight has waited for `age`. True if writes must stop.
-    pub fn brakes(&mut self, now: Instant, age: Nanos) -> bool {
-        if now < self.braked_until {
-            return true;
+    /// The oldest read in flight has waited for `age`: until when writes wait, unless something
+    /// comes back before. The floor is granted all the same, until a read is far too old.
+    pub fn hold(&self, now: Instant, age: Nanos) -> Option<Instant> {
+        if age.0 * 5 <= self.config.target.0 {
+            return None;
         }
-        if age.0 <= 2 * self.config.target.0 {
-            return false;
+        if 2 * self.config.target.0 < age.0 {
+            return Some(Instant(u64::MAX));
         }
-        self.braked_until = now + BRAKE;
-        self.remember(now);
-        self.scale(900);
-        true
+        (now < self.floor_next).then_some(self.floor_next)
     }
 
     fn close(&mut self, now: Instant) {
@@ -148,73 +179,81 @@ impl Governor {
             return;
         }
         self.window = Window { start: now, ..Window::default() };
-        let fade = |sum: u64| sum - sum / SLOW;
-        self.slow_reads = fade(self.slow_reads) + 1024 * window.reads;
-        self.slow_late = fade(self.slow_late) + 1024 * window.late;
-        self.slow_span = fade(self.slow_span) + span.0 / 1000;
+        if 0 < window.written {
+            self.slow.add(&window, span, SLOW);
+        }
+        self.fast.add(&window, span, FAST);
         self.steer(now, &window, window.written * 1_000_000 / (span.0 / 1000).max(1));
     }
 
     /// `used`: bytes per second that were written in this window.
     fn steer(&mut self, now: Instant, window: &Window, used: u64) {
-        let allowed = self.config.late_per_10_000;
-        let reads_per_s = self.reads_per_s();
-        let troubled = self.slow_late * 10_000 > allowed * self.slow_reads;
-        // One late read in a hundred is chance; two, or one after others, are not.
-        if window.late * 10_000 > allowed * window.reads && (troubled || 1 < window.late) {
-            let excess = window.late * 10_000 - allowed * window.reads;
-            let cut = (30 * excess / (allowed * window.reads)).min(300);
+        let reads_per_s = self.fast.reads_per_s();
+        let late = window.late * 1_000 / window.reads.max(50);
+        if BURST <= late {
             self.remember(now);
-            self.scale(1000 - cut);
+            self.scale(1000 - (3 * late).min(300));
             return;
         }
         if NEAR_CUT * window.reads.max(50) < window.near * 10_000 {
             // Not late yet, but on the way.
-            self.searching = false;
             self.scale(950);
             return;
         }
         if reads_per_s < IDLE_READS_PER_S {
             self.idle = window.reads == 0;
             self.ceiling = None;
-            self.searching = true;
         }
         let lifted = |ceiling: &Ceiling| {
             ceiling.until <= now || reads_per_s * 100 < ceiling.reads_per_s * 75
         };
-        if let Some(ceiling) = self.ceiling.filter(lifted) {
+        if self.ceiling.as_ref().is_some_and(lifted) {
             self.ceiling = None;
-            self.searching |= reads_per_s * 100 < ceiling.reads_per_s * 75;
+        }
+        let best = self.best();
+        if best < self.rate && 0 < window.written {
+            self.scale((best * 1000 / self.rate).max(1000 - DOWN));
+            return;
         }
         if used * 10 < self.rate * 7 {
             // Not wound up: what nobody used is not known to be good.
             self.unused += 1;
             if UNUSED_MAX < self.unused && used * 3 / 2 < self.rate {
                 self.scale(970);
-                self.searching = true;
             }
             return;
         }
         self.unused = 0;
-        let near = window.near * 10_000 / window.reads.max(50);
-        if troubled || 0 < window.late || NEAR_HOLD < near {
+        if 0 < window.late {
             return;
         }
-        let far = window.far * 100 / window.reads.max(1);
-        let step = self.step(near, far);
+        let step = self.step(window).min(best.saturating_sub(self.rate) * 1000 / self.rate);
         self.scale(1000 + step);
     }
 
-    /// By how many thousandths to go up.
-    fn step(&self, near: u64, far: u64) -> u64 {
-        if let Some(ceiling) = self.ceiling {
-            return if self.rate * 10 < ceiling.rate * 9 { 60 } else { 20 };
+    /// Harm grows as the rate does, so this rate would do what is allowed. Where reads have risen
+    /// since the harm was seen, less: what was seen grew with their square, or nearly.
+    fn best(&self) -> u64 {
+        let slow = &self.slow;
+        let harm = slow.near + LATE_WEIGHT * slow.late + 1024 * PRIOR;
+        let rate = slow.written / 1024 * 1_000_000 / slow.span.max(1);
+        let allowed = self.config.harm_per_10_000 * slow.reads / 10_000;
+        let best = rate.saturating_mul(allowed) / harm;
+        let (before, now) = (slow.reads_per_s(), self.fast.reads_per_s().max(1));
+        if now * 92 <= before * 100 {
+            return best;
         }
-        match self.searching && near <= NEAR_HOLD / 2 {
-            // A drive that is far from its target needs no care.
-            true if far == 0 => 700,
-            true => 250,
-            false => 30,
+        (best.saturating_mul(before) / now).saturating_mul(before) / now
+    }
+
+    /// By how many thousandths to go up.
+    fn step(&self, window: &Window) -> u64 {
+        let near_ceiling = |ceiling: Ceiling| ceiling.rate * 9 < self.rate * 10;
+        match (window.near, window.far) {
+            (_, _) if self.ceiling.is_some_and(near_ceiling) => UP_NEAR_CEILING,
+            (0, 0) => 700,
+            (0, _) if self.slow.near * 10_000 < CALM * self.slow.reads => 500,
+            (_, _) => UP,
         }
     }
 
@@ -222,12 +261,7 @@ impl Governor {
         let until = now + CEILING_AGE;
         // The lowest of those that failed lately, but not what a long cut went through.
         let rate = self.ceiling.map_or(self.rate, |old| old.rate.min(self.rate.max(old.rate / 2)));
-        self.ceiling = Some(Ceiling { rate, reads_per_s: self.reads_per_s(), until });
-        self.searching = false;
-    }
-
-    fn reads_per_s(&self) -> u64 {
-        self.slow_reads * 1_000_000 / 1024 / self.slow_span.max(1)
+        self.ceiling = Some(Ceiling { rate, reads_per_s: self.fast.reads_per_s(), until });
     }
 
     fn scale(&mut self, permille: u64) {

@@ -103,6 +103,7 @@ pub(super) fn run(
         queue_len_max: 4_096,
         target: scenario.target,
         scrub_rate: Bytes(1_000_000),
+        deletes_alone: matches!(scenario.params.trim, ssd::Trim::Serial(_)),
         policy,
     };
     let mut run = Run {

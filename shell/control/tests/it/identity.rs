@@ -337,7 +337,7 @@ fn a_cloned_appliance_is_shown_and_offered_to_nobody_until_that_is_settled() {
     machines[1].link = machines[0].link.clone();
     machines[1].report.start_id = 78;
     let both = |machines: &mut [Appliance; 2], control: &Running| {
-        for _ in 0..3 {
+        for _ in 0..4 {
             for machine in machines.iter_mut() {
                 machine.report(control);
             }

@@ -157,16 +157,19 @@ impl Scenario {
     }
 }
 
-/// Any unit that is live, or that is not.
+/// Any unit that is live, or that is not. There is one: deletes keep up with writes, or the
+/// protocol has been given shares with which it cannot run.
 pub(super) fn pick(rng: &mut Rng, live: &[bool], wanted: bool) -> u32 {
     let units = u32::try_from(live.len()).unwrap_or(u32::MAX);
-    loop {
-        let unit = rng.below(units);
-        if live[at(unit)] == wanted {
-            return unit;
-        }
-    }
+    let mut drawn = std::iter::repeat_with(|| rng.below(units)).take(DRAWS_MAX);
+    let found = drawn.find(|unit| live[at(*unit)] == wanted);
+    found.or_else(|| (0..units).find(|unit| live[at(*unit)] == wanted)).expect(
+        "a drive with no unit free, or none taken: deletes and writes must keep up with each other",
+    )
 }
+
+/// Draws before units are looked at one by one.
+const DRAWS_MAX: usize = 10_000;
 
 pub(super) fn at(n: u32) -> usize {
     usize::try_from(n).unwrap_or(usize::MAX)

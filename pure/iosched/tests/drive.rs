@@ -19,7 +19,16 @@ fn aim() -> governor::Config {
 }
 
 fn drive(policy: Policy) -> Drive {
-    let config = Config {
+    Drive::new(config(policy), Instant(0))
+}
+
+/// As SATA drives are: nothing beside a delete.
+fn serial_drive(policy: Policy) -> Drive {
+    Drive::new(Config { deletes_alone: true, ..config(policy) }, Instant(0))
+}
+
+fn config(policy: Policy) -> Config {
+    Config {
         depth: 8,
         fill_depth: 4,
         queue_len_max: 16,
@@ -27,22 +36,7 @@ fn drive(policy: Policy) -> Drive {
         scrub_rate: Bytes(1_000_000),
         deletes_alone: false,
         policy,
-    };
-    Drive::new(config, Instant(0))
-}
-
-/// As SATA drives are: nothing beside a delete.
-fn serial_drive(policy: Policy) -> Drive {
-    let config = Config {
-        depth: 8,
-        fill_depth: 4,
-        queue_len_max: 16,
-        target: Nanos::millis(5),
-        scrub_rate: Bytes(1_000_000),
-        deletes_alone: true,
-        policy,
-    };
-    Drive::new(config, Instant(0))
+    }
 }
 
 fn ms(n: u64) -> Instant {

@@ -113,19 +113,25 @@ fn a_request_is_sent_on_once_and_only_where_somebody_is() {
     assert_eq!(ask(&mut bench, &get("v.mp4", "")), 404, "no sibling can serve");
 }
 
+/// Four responses from drive 0, each with its first chunk on the way to its client.
+fn under_way(bench: &mut Bench) -> Vec<ConnectionId> {
+    let connections: Vec<_> = (0..4).map(|slot| bench.connect(slot)).collect();
+    for connection in &connections {
+        bench.say(*connection, &get("v.mp4", ""));
+        while !bench.sends.contains(connection) {
+            assert!(bench.step(0));
+        }
+    }
+    connections
+}
+
 #[test]
 fn a_body_begun_is_reset_within_its_time_or_goes_on_before() {
     for answers_in_time in [false, true] {
         // Two for what the drive is asked, the others behind them and before admission.
         let config = Config { transfers_max: 6, file_slots: 7, ..config() };
         let mut bench = Bench::with(config);
-        let connections: Vec<_> = (0..4).map(|slot| bench.connect(slot)).collect();
-        for connection in &connections {
-            bench.say(*connection, &get("v.mp4", ""));
-            while !bench.sends.contains(connection) {
-                assert!(bench.step(0));
-            }
-        }
+        let connections = under_way(&mut bench);
         bench.hung.insert(0);
         bench.settle();
         assert_eq!(bench.reads.len(), 2, "second chunks");
@@ -151,13 +157,7 @@ fn a_body_begun_is_reset_within_its_time_or_goes_on_before() {
 #[test]
 fn those_under_way_when_a_drive_hangs_do_not_come_to_hold_every_turn() {
     let mut bench = Bench::with_sibling(config());
-    let connections: Vec<_> = (0..4).map(|slot| bench.connect(slot)).collect();
-    for connection in &connections {
-        bench.say(*connection, &get("v.mp4", ""));
-        while !bench.sends.contains(connection) {
-            assert!(bench.step(0));
-        }
-    }
+    under_way(&mut bench);
     bench.hung.insert(0);
     bench.settle();
     let other = bench.ask(4, &get("w.mp4", ""));

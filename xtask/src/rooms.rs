@@ -22,7 +22,7 @@ pub(crate) struct Finding {
 
 /// Layers, lowest first. Imports go down, or stay within `shell/`.
 const LAYERS: [&str; 5] = ["base/", "pure/", "shell/", "tools/", "xtask"];
-const COMPOSERS: [&str; 2] = ["worker", "director"];
+const COMPOSERS: [&str; 3] = ["worker", "holdings", "director"];
 const MAP: &str = "ARCHITECTURE.md";
 /// Each must have a row in the table of libraries, so that no rule is lost by an edit.
 const LEASHED: [&str; 4] = ["serde", "serde_json", "tokio", "anyhow"];
@@ -98,7 +98,9 @@ fn forbidden(importer: &Member, imported: &Member) -> Option<&'static str> {
     } else if from == "pure/" && imported.name() == "wire" {
         Some("shells convert at the door, so that a change on the wire reaches no decision")
     } else if from == "pure/" && to == "pure/" && !COMPOSERS.contains(&importer.name()) {
-        Some("only worker and director compose pure rooms; what two rooms share is a noun of model")
+        Some(
+            "only worker, holdings and director compose pure rooms; what two rooms share is a noun",
+        )
     } else if planes.contains(&importer.name()) && planes.contains(&imported.name()) {
         Some("the two planes share only wire")
     } else {
@@ -175,7 +177,7 @@ fn imports(workspace: &Workspace, member: &Member, map: &Map, findings: &mut Vec
         let list = list.filter(|list| !list.is_empty()).unwrap_or_else(|| "nothing".into());
         let text = format!(
             "[{}] {from} -> {to} is not an allowed import ({from} may import {list}). Remove the \
-             edge: move what both need to model, or compose the two in worker, director or a \
+             edge: move what both need to model, or compose the two in a composing room or a \
              shell. If the design has changed, change the table in {MAP} and record why",
             dependency.section
         );

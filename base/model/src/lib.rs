@@ -13,6 +13,7 @@
 //! tcp          what the kernel tells of a connection
 //! view         the fleet at one moment, as placement and steering see it
 //! rendezvous   the weighted draw by which many agree without talking
+//! update       what changes for those who serve
 //! limits       the bounds that every room shares
 //! ```
 //!
@@ -30,4 +31,5 @@ pub mod rendezvous;
 pub mod tcp;
 pub mod topology;
 pub mod units;
+pub mod update;
 pub mod view;

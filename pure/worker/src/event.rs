@@ -1,14 +1,9 @@
 //! All that can happen to a worker.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
-use model::extent::{DriveIndex, Extent};
 use model::handle::{BufferId, ConnectionId, FileSlot};
-use model::id::{ApplianceId, ObjectId};
-use model::manifest::Manifest;
 use model::tcp::TcpSample;
 use model::units::{Bytes, Instant, UnixSeconds};
+use model::update::Update;
 
 /// The time, as both clocks tell it. The wall clock may step; only dates and token expiry use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,34 +82,6 @@ pub enum Event<'a> {
     Stop {
         /// When what is still open is closed.
         deadline: Instant,
-    },
-}
-
-/// A change of what there is to serve. Every worker gets every update, in order.
-#[derive(Clone, Debug)]
-pub enum Update {
-    /// A newer manifest is in force.
-    Manifest(Arc<Manifest>),
-    /// An object was published.
-    Published {
-        /// Which.
-        object: ObjectId,
-        /// Where it lies.
-        extent: Extent,
-        /// Its bytes, if it is small and there is room for it in memory.
-        small: Option<Arc<[u8]>>,
-    },
-    /// An object is no longer here.
-    Removed {
-        /// Which.
-        object: ObjectId,
-    },
-    /// Siblings that can serve now, and their base URLs, without a slash at the end.
-    Siblings(Arc<BTreeMap<ApplianceId, Arc<str>>>),
-    /// A drive is out of use, and all that is on it.
-    DriveSetAside {
-        /// Which.
-        drive: DriveIndex,
     },
 }
 

@@ -9,6 +9,7 @@ use model::id::ObjectId;
 use model::limits::{CHUNK_LEN, DIRECT_ALIGN};
 use model::object::BLOCK_LEN;
 use model::units::{BitsPerSecond, Bytes, Instant, Nanos, UnixSeconds};
+use model::update::Update;
 
 use crate::action::{Action, Body, Ending};
 use crate::answer::{self, Answer};
@@ -19,7 +20,7 @@ use crate::connection::{Connection, Stage, State};
 use crate::counters::Counters;
 use crate::crowd::Crowd;
 use crate::drive::{Drive, Share};
-use crate::event::{Event, Now, Update};
+use crate::event::{Event, Now};
 use crate::files::Files;
 use crate::hang::NEVER;
 use crate::hot::Hot;

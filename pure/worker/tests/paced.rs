@@ -10,11 +10,10 @@ use model::handle::{BufferId, ConnectionId, FileSlot};
 use model::id::{Generation, ObjectId};
 use model::manifest::{AssetVersion, File, Manifest, TokenKey, Trust};
 use model::units::{BitsPerSecond, Bytes, Instant, Nanos, UnixSeconds};
+use model::update::Update;
 use playback::token::{Grant, Scope, Session, SigningInput, assemble};
 use proptest::prelude::*;
-use worker::{
-    Action, Body, Config, Event, IncidentBounds, Now, PaceConfig, PaceMode, Update, Worker,
-};
+use worker::{Action, Body, Config, Event, IncidentBounds, Now, PaceConfig, PaceMode, Worker};
 
 const WALL: UnixSeconds = UnixSeconds(1_790_000_000);
 const FILE_LEN: u64 = 4_000_000;

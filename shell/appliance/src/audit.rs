@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 
+use holdings::FileStanding;
 use model::extent::{Extent, FileName};
 use model::id::ObjectId;
 use model::limits::{DIRECT_ALIGN, SMALL_OBJECT_MAX};
@@ -14,7 +15,7 @@ use store::layout;
 
 use crate::drives::{self, Drive, DriveError};
 use crate::pages::Pages;
-use crate::shared::{FileStanding, Shared};
+use crate::shared::Shared;
 use crate::{adopt, keeper};
 
 /// Between two files: 500 a second, so that a drive of 100,000 takes some minutes.

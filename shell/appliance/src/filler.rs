@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 
 use fill::plan::Fetch;
 use fill::transfer::{self, Reason, SourceFault, Transfer};
+use holdings::{Claim, Part};
 use model::extent::DriveIndex;
 use model::limits::{DIRECT_ALIGN, SMALL_OBJECT_MAX};
 use model::object::{BLOCK_LEN, Blocks, block_count, block_len};
@@ -22,7 +23,7 @@ use crate::drives::{self, Drive, DriveError};
 use crate::member::MemberClient;
 use crate::pages::Pages;
 use crate::places::{Kind, Places};
-use crate::shared::{Claim, Part, Shared};
+use crate::shared::Shared;
 use crate::source::{self, Answer};
 
 /// Most bytes of one request. Each costs a round trip: at 20 ms and 1 Gb/s 16 MiB lose 15 %, which

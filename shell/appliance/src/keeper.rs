@@ -4,6 +4,7 @@
 
 use std::sync::atomic::Ordering;
 
+use holdings::Doubt;
 use model::extent::{DriveIndex, FileName};
 use model::id::ObjectId;
 use model::units::Nanos;
@@ -15,7 +16,7 @@ use store::publish::{Action, Event, Outcome, Removal};
 use crate::adopt;
 use crate::drives::{Drive, DriveError};
 use crate::format::gigabytes;
-use crate::shared::{Doubt, Shared};
+use crate::shared::Shared;
 
 /// Runs until all must stop.
 pub(crate) fn run(shared: &Shared) {

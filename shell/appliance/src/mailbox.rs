@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use model::units::Nanos;
+use model::update::Update;
 use rustix::event::{EventfdFlags, eventfd};
-use worker::Update;
 
 use crate::listen::Listener;
 

@@ -18,6 +18,7 @@ use std::thread::{Builder, Scope};
 use std::time::{Duration, Instant};
 
 use fill::rate::Limiter;
+use holdings::Doubt;
 use http1::range::{Selected, select};
 use http1::response::{Representation, write_object, write_plain};
 use http1::{Head, Method, Parsed, RequestError, Status};
@@ -35,7 +36,7 @@ use wire::v1::identity::MemberKind;
 use crate::clock;
 use crate::drives::{Drive, DriveError, lock};
 use crate::pages::Pages;
-use crate::shared::{Doubt, Shared};
+use crate::shared::Shared;
 
 /// How to let siblings fetch.
 #[derive(Clone, Debug)]

@@ -103,7 +103,7 @@ fn run(settings: &Settings) -> anyhow::Result<()> {
     let serve_counters =
         Arc::new(storage::Counters { workers: counters.clone(), draining: AtomicBool::new(false) });
     let senders: Vec<Sender> = workers.iter().map(|worker| worker.letters.clone()).collect();
-    let sink = move |update: worker::Update| {
+    let sink = move |update: model::update::Update| {
         for sender in &senders {
             sender.send(Letter::Update(update.clone()));
         }

@@ -1,27 +1,23 @@
-//! What the storage threads share: which objects there are, which are wanted, who works on which.
+//! What the storage threads share: the holdings, the drives, and what is to be told.
 //!
 //! One lock, held for as long as it takes to change some maps, never during I/O. The serve path
 //! takes no part: each worker has its own index and is told of changes through the update sink,
 //! which is called under the lock so that updates arrive in the order in which they happened.
-//!
-//! An object is worked on by whoever *claimed* it (a filler, the keeper, the audit) and by nobody
-//! else until it is released.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
-use fill::plan::{self, Actual, Fetch};
+use fill::plan;
 use fill::rate::Limiter;
+use holdings::{Chores, Claim, Doubt, FileStanding, Holdings, Part, Progress};
 use model::extent::{DriveIndex, Extent};
 use model::id::{ApplianceId, Generation, ObjectId};
-use model::limits::SMALL_OBJECT_MAX;
 use model::manifest::{Manifest, TokenKey};
 use model::object::BlockHash;
 use model::units::{Bytes, Instant, Nanos, UnixSeconds};
-use store::index::Index;
-use store::inventory::{Delta, Inventory, InventoryState};
+use store::inventory::{Delta, InventoryState};
 use store::layout;
 use store::silence::Turn;
 
@@ -31,7 +27,7 @@ use crate::peer::PeerCounters;
 use crate::places::Shunned;
 use crate::scrub;
 use crate::storage::{Config, Counters};
-use worker::Update;
+use model::update::Update;
 
 /// What all threads see.
 pub(crate) struct Shared {
@@ -70,43 +66,11 @@ pub(crate) enum Slot {
 
 /// What is true now.
 struct State {
-    index: Index,
-    inventory: Inventory,
-    /// Drives that hang, a bit each: what is on them is not in the inventory.
-    hung: u64,
-    manifest: Option<Arc<Manifest>>,
-    /// Who else in the site can serve, by what control said last.
-    siblings: Arc<BTreeMap<ApplianceId, Arc<str>>>,
-    /// Objects of the manifest and their lengths.
-    wanted: BTreeMap<ObjectId, Bytes>,
-    progress: Progress,
-    /// Part files, by object.
-    parts: BTreeMap<ObjectId, Part>,
-    plan_report: plan::Report,
+    holdings: Holdings,
     errors: VecDeque<Noted>,
-    busy: BTreeSet<ObjectId>,
-    /// Objects given up for a while: until when, and how often so far.
-    postponed: BTreeMap<ObjectId, (Instant, u32)>,
-    queue: VecDeque<Fetch>,
-    replan: bool,
-    /// Objects that somebody doubts. Invariant: at most `SUSPECTS_MAX`.
-    suspects: BTreeMap<ObjectId, Doubt>,
     /// Blocks that viewers were sent, to be verified. Invariant: at most `SAMPLES_MAX`.
     samples: VecDeque<Sample>,
-    /// Objects whose bytes workers have in memory.
-    small: BTreeMap<ObjectId, Bytes>,
-    /// Invariant: the sum of `small`.
-    small_used: Bytes,
     sink: Box<dyn FnMut(Update) + Send>,
-}
-
-/// Why an object is looked at.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Doubt {
-    /// Somebody could not read it, or read something else: all of it is verified.
-    Suspect,
-    /// The drive says itself that it cannot be read, in these words.
-    Unreadable(String),
 }
 
 /// A block that a viewer was sent.
@@ -134,25 +98,6 @@ pub(crate) struct Integrity {
     pub(crate) objects_set_aside: AtomicU64,
 }
 
-/// A part file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Part {
-    pub(crate) drive: DriveIndex,
-    /// What of it is known to be good.
-    pub(crate) verified: Bytes,
-}
-
-/// How far the manifest is held.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Progress {
-    pub(crate) objects_wanted: u64,
-    pub(crate) objects_held: u64,
-    pub(crate) bytes_wanted: Bytes,
-    pub(crate) bytes_held: Bytes,
-    /// Verified bytes of part files.
-    pub(crate) bytes_partial: Bytes,
-}
-
 /// An error for the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Noted {
@@ -161,55 +106,14 @@ pub(crate) struct Noted {
     pub(crate) text: String,
 }
 
-/// An object to fetch, claimed.
-pub(crate) struct Claim {
-    pub(crate) fetch: Fetch,
-    /// A part of it that is there already.
-    pub(crate) part: Option<Part>,
-}
-
-/// What a keeper has to do after planning.
-#[derive(Default)]
-pub(crate) struct Chores {
-    pub(crate) evict: Vec<ObjectId>,
-    pub(crate) drop_parts: Vec<(ObjectId, DriveIndex)>,
-    /// Objects that somebody doubts.
-    pub(crate) suspects: BTreeMap<ObjectId, Doubt>,
-}
-
-/// What the audit should do with a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FileStanding {
-    /// The index has it here.
-    Indexed,
-    /// Somebody is working on it.
-    Busy,
-    /// The index has the object on another drive. Claimed for the caller.
-    Spare,
-    /// The index does not have the object, the manifest wants it. Claimed for the caller.
-    Missing,
-    /// Neither has it. Claimed for the caller.
-    Unwanted,
-    /// Not in the index, and what is wanted is not known.
-    Unknown,
-}
-
-/// Planning looks at so many objects at once; the rest comes with the next plan.
 const PLAN: plan::Config = plan::Config { fetch_max: 1024, evict_max: 256, urls_max: 8 };
-/// Control asks at least every few minutes; a change log of this length lasts that long.
+/// For a few minutes.
 const INVENTORY_CHANGES_MAX: usize = 16_384;
 /// The wire takes 20.
 const ERRORS_MAX: usize = 20;
-/// Suspects beyond this are left to the scrub.
 const SUSPECTS_MAX: usize = 1024;
 /// Samples beyond this are dropped: there will be others.
 const SAMPLES_MAX: usize = 256;
-/// First wait before an object that was given up is tried again; doubles with each time.
-const POSTPONE_FIRST: Nanos = Nanos::seconds(2);
-/// Longest such wait.
-const POSTPONE_MAX: Nanos = Nanos::seconds(120);
-/// A plan is made again at least so often while something is wanted: room may have come free.
-const PLAN_EVERY: Duration = Duration::from_secs(5);
 /// What the limiter lets through at once: a fifth of a second, at least four blocks.
 const BURST_SHARE: Nanos = Nanos::millis(200);
 
@@ -223,27 +127,14 @@ impl Shared {
     ) -> Self {
         let burst = |rate: model::units::BitsPerSecond| rate.over(BURST_SHARE).max(Bytes::mib(1));
         let limiter = config.fill.rate_max.map(|rate| Mutex::new(Limiter::new(rate, burst(rate))));
-        let state = State {
-            index: Index::new(),
-            inventory: Inventory::new(INVENTORY_CHANGES_MAX),
-            hung: 0,
-            manifest: None,
-            siblings: Arc::default(),
-            wanted: BTreeMap::new(),
-            progress: Progress::default(),
-            parts: BTreeMap::new(),
-            plan_report: plan::Report::default(),
-            errors: VecDeque::new(),
-            busy: BTreeSet::new(),
-            postponed: BTreeMap::new(),
-            queue: VecDeque::new(),
-            replan: true,
-            suspects: BTreeMap::new(),
-            samples: VecDeque::new(),
-            small: BTreeMap::new(),
-            small_used: Bytes::ZERO,
-            sink,
-        };
+        let holdings = Holdings::new(holdings::Config {
+            plan: PLAN,
+            inventory_changes_max: INVENTORY_CHANGES_MAX,
+            suspects_max: SUSPECTS_MAX,
+            small_budget: config.small_budget,
+        });
+        let (errors, samples) = (VecDeque::new(), VecDeque::new());
+        let state = State { holdings, errors, samples, sink };
         let scrubs = slots.iter().map(|_| scrub::Progress::default()).collect();
         Self {
             config,
@@ -368,14 +259,8 @@ impl Shared {
             if !drive.set_aside(reason) {
                 return;
             }
-            for object in state.index.remove_drive(index) {
-                state.forget(object);
-            }
-            state.parts.retain(|_, part| part.drive != index);
-            state.count_partial();
-            state.replan = true;
-            (state.sink)(Update::DriveSetAside { drive: index });
-            self.changed.notify_all();
+            state.holdings.set_aside(index);
+            self.tell(&mut state);
         }
         tracing::error!(drive = %drive.marker().id, %path, reason, "drive set aside");
         self.note(
@@ -395,32 +280,17 @@ impl Shared {
         let (id, path) = (drive.marker().id, drive.path().display());
         match turn {
             Turn::Hangs => {
-                self.withhold(drive.index(), true);
+                self.with(|holdings| holdings.withhold(drive.index(), true));
                 tracing::error!(drive = %id, %path, "drive does not answer");
                 let text = "does not answer: players are sent elsewhere until it does";
                 self.note("drive", format!("{path} {text}. Look at the drive and its cable"));
             }
             Turn::Answers => {
-                self.withhold(drive.index(), false);
+                self.with(|holdings| holdings.withhold(drive.index(), false));
                 tracing::info!(drive = %id, %path, "drive answers again");
                 self.note("drive", format!("{path} answers again"));
             }
             Turn::GivenUp => self.set_aside(drive.index(), "it has not answered for ten minutes"),
-        }
-    }
-
-    /// Leaves what is on the drive out of the inventory, or puts it in again.
-    fn withhold(&self, drive: DriveIndex, hangs: bool) {
-        let mut state = self.lock();
-        let State { index, inventory, hung, .. } = &mut *state;
-        let bit = 1 << drive.0;
-        *hung = if hangs { *hung | bit } else { *hung & !bit };
-        for (object, _) in index.iter().filter(|(_, extent)| extent.drive == drive) {
-            if hangs {
-                inventory.remove(*object);
-            } else {
-                inventory.publish(*object);
-            }
         }
     }
 
@@ -440,183 +310,111 @@ impl Shared {
 
     /// An object found at the start; the first drive that has it wins.
     pub(crate) fn load(&self, object: ObjectId, extent: Extent) {
-        let mut state = self.lock();
-        if state.index.locate(&object).is_none() {
-            state.show(object, extent, None);
-        }
+        self.with(|holdings| holdings.load(object, extent));
     }
 
     /// A part file found at the start.
     pub(crate) fn load_part(&self, object: ObjectId, drive: DriveIndex) {
-        self.lock().parts.insert(object, Part { drive, verified: Bytes::ZERO });
+        self.with(|holdings| holdings.load_part(object, drive));
     }
 
     /// Makes an object visible, unless its drive was set aside in the meantime.
     pub(crate) fn publish(&self, object: ObjectId, extent: Extent, bytes: Option<&[u8]>) {
-        let mut state = self.lock();
-        if self.drive(extent.drive).is_none() {
-            return;
-        }
-        let budget = self.config.small_budget;
-        let small = bytes.filter(|_| state.take_small(object, extent.len, budget)).map(Arc::from);
-        state.parts.remove(&object);
-        state.count_partial();
-        state.show(object, extent, small);
+        self.with(|holdings| {
+            if self.drive(extent.drive).is_some() {
+                holdings.publish(object, extent, bytes);
+            }
+        });
     }
 
     /// Gives workers the bytes of a small object that is published already.
     pub(crate) fn publish_small(&self, object: ObjectId, extent: &Extent, bytes: &[u8]) {
-        let mut state = self.lock();
-        let still = state.index.locate(&object) == Some(extent);
-        if still && state.take_small(object, extent.len, self.config.small_budget) {
-            let (extent, small) = (extent.clone(), Some(Arc::from(bytes)));
-            (state.sink)(Update::Published { object, extent, small });
-        }
+        self.with(|holdings| holdings.publish_small(object, extent, bytes));
     }
 
     /// Makes an object invisible.
     pub(crate) fn hide(&self, object: ObjectId) {
-        let mut state = self.lock();
-        if state.index.remove(&object).is_some() {
-            state.forget(object);
-            (state.sink)(Update::Removed { object });
-        }
+        self.with(|holdings| holdings.hide(object));
     }
 
     /// Puts a newer manifest in force; false if it is not newer.
     pub(crate) fn set_manifest(&self, manifest: Manifest) -> bool {
-        let mut state = self.lock();
-        if state.manifest.as_ref().is_some_and(|old| manifest.generation <= old.generation) {
-            return false;
-        }
-        let files = manifest.versions.iter().flat_map(|version| version.files.values());
-        state.wanted = files.map(|file| (file.object, file.len)).collect();
-        let manifest = Arc::new(manifest);
-        state.manifest = Some(Arc::clone(&manifest));
-        state.count_progress();
-        state.postponed.clear();
-        state.replan = true;
-        (state.sink)(Update::Manifest(manifest));
-        self.changed.notify_all();
-        true
+        self.with(|holdings| holdings.set_manifest(Arc::new(manifest)))
     }
 
     /// Control says who else in the site can serve.
     pub(crate) fn set_siblings(&self, siblings: BTreeMap<ApplianceId, Arc<str>>) {
-        let mut state = self.lock();
-        if *state.siblings != siblings {
-            state.siblings = Arc::new(siblings);
-            let siblings = Arc::clone(&state.siblings);
-            (state.sink)(Update::Siblings(siblings));
-        }
+        self.with(|holdings| holdings.set_siblings(siblings));
     }
 
     pub(crate) fn generation(&self) -> Generation {
-        self.lock().manifest.as_ref().map_or(Generation(0), |manifest| manifest.generation)
+        self.lock().holdings.generation()
     }
 
     /// Keys that the manifest in force names for those after it.
     pub(crate) fn signing_keys(&self) -> Vec<TokenKey> {
         let state = self.lock();
-        state.manifest.as_ref().map(|m| m.trust.signing_keys.clone()).unwrap_or_default()
+        state.holdings.manifest().map(|m| m.trust.signing_keys.clone()).unwrap_or_default()
     }
 
     /// True of a certificate that the manifest in force says to refuse.
     pub(crate) fn is_revoked(&self, serial: &str) -> bool {
-        self.lock().manifest.as_ref().is_some_and(|m| m.trust.revoked.contains(serial))
+        let state = self.lock();
+        state.holdings.manifest().is_some_and(|m| m.trust.revoked.contains(serial))
     }
 
     pub(crate) fn progress(&self) -> Progress {
-        self.lock().progress
+        self.lock().holdings.progress()
     }
 
     pub(crate) fn plan_report(&self) -> plan::Report {
-        self.lock().plan_report.clone()
+        self.lock().holdings.plan_report().clone()
     }
 
     pub(crate) fn inventory_since(&self, known: InventoryState) -> Delta {
-        let state = self.lock();
-        let answers = |extent: &Extent| state.hung >> extent.drive.0 & 1 == 0;
-        let held = state.index.iter().filter(|(_, extent)| answers(extent));
-        state.inventory.since(known, held.map(|(object, _)| *object))
+        self.lock().holdings.inventory_since(known)
     }
 
     pub(crate) fn locate(&self, object: &ObjectId) -> Option<Extent> {
-        self.lock().index.locate(object).cloned()
+        self.lock().holdings.index().locate(object).cloned()
     }
 
     /// All published objects for which `filter` holds.
     pub(crate) fn published(&self, filter: impl Fn(&Extent) -> bool) -> Vec<(ObjectId, Extent)> {
         let state = self.lock();
-        let fits = state.index.iter().filter(|(_, extent)| filter(extent));
+        let fits = state.holdings.index().iter().filter(|(_, extent)| filter(extent));
         fits.map(|(object, extent)| (*object, extent.clone())).collect()
     }
 
     /// Waits for the next time to plan; false if all must stop.
     pub(crate) fn wait_for_planning(&self) -> bool {
+        let began = self.now();
         let mut state = self.lock();
-        // Others are told through the same `changed`, often: only the clock says when it is time.
-        let began = std::time::Instant::now();
-        loop {
-            if self.is_stopping() {
-                return false;
-            }
-            let behind = state.progress.objects_held < state.progress.objects_wanted
-                || 0 < state.plan_report.evictions_later;
-            if state.replan {
+        while !self.is_stopping() {
+            let left = state.holdings.plan_in(self.now(), began);
+            if left == Nanos(0) {
                 return true;
             }
-            let left = PLAN_EVERY.saturating_sub(began.elapsed());
-            if left.is_zero() && behind {
-                state.replan = true;
-                continue;
-            }
-            let left = if left.is_zero() { PLAN_EVERY } else { left };
-            let waited = self.changed.wait_timeout(state, left);
+            let waited = self.changed.wait_timeout(state, left.into());
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
+        false
     }
 
     /// Plans: what to fetch goes to the fillers, what to do otherwise to the caller.
     pub(crate) fn plan(&self) -> Chores {
         let free: Vec<Bytes> = self.spaces().iter().map(|space| space.free).collect();
-        let now = self.now();
-        let mut state = self.lock();
-        state.replan = false;
-        let suspects = std::mem::take(&mut state.suspects);
-        let Some(manifest) = state.manifest.clone() else {
-            return Chores { suspects, ..Chores::default() };
-        };
-        let held = state.index.iter().map(|(object, _)| *object).collect();
-        let parts = state.parts.keys().copied().collect();
-        let due = |until: &Instant| *until <= now;
-        let postponed = state.postponed.iter().filter(|(_, (until, _))| !due(until));
-        let skip = state.busy.iter().chain(postponed.map(|(object, _)| object)).copied().collect();
-        let room = |len| layout::sections(len).file_len;
-        let actual = Actual { held: &held, parts: &parts, skip: &skip, free: &free, room };
-        let plan = plan::plan(&PLAN, &manifest, &actual);
-        state.queue = plan.fetch.into();
-        state.plan_report = plan.report;
-        self.changed.notify_all();
-        let of = |object: ObjectId| state.parts.get(&object).map(|part| (object, part.drive));
-        let drop_parts = plan.drop_parts.into_iter().filter_map(of).collect();
-        Chores { evict: plan.evict, drop_parts, suspects }
+        self.with(|holdings| holdings.plan(self.now(), &free))
     }
 
-    /// So much of what the plan would have had go is still here, since its drive does not answer or
-    /// failed at it: the next plan is due as if it had been left for later.
+    /// So much of what the plan would have had go is still here.
     pub(crate) fn put_off(&self, count: usize) {
-        self.lock().plan_report.evictions_later += Bytes::of(count).0;
+        self.with(|holdings| holdings.put_off(count));
     }
 
     /// Somebody doubts the object: the keeper will look at it.
     pub(crate) fn suspect(&self, object: ObjectId, doubt: Doubt) {
-        let mut state = self.lock();
-        if state.suspects.len() < SUSPECTS_MAX {
-            state.suspects.insert(object, doubt);
-            state.replan = true;
-            self.changed.notify_all();
-        }
+        self.with(|holdings| holdings.suspect(object, doubt));
     }
 
     /// A viewer was sent this block: it will be looked at, unless there is too much to look at.
@@ -649,84 +447,75 @@ impl Shared {
         after: Option<ObjectId>,
     ) -> Option<(ObjectId, Extent)> {
         let state = self.lock();
-        state.index.next_on(drive, after).map(|(object, extent)| (object, extent.clone()))
+        let next = state.holdings.index().next_on(drive, after);
+        next.map(|(object, extent)| (object, extent.clone()))
     }
 
     /// Plans again as soon as possible.
     pub(crate) fn replan(&self) {
-        self.lock().replan = true;
-        self.changed.notify_all();
+        self.with(Holdings::replan);
     }
 
     /// Waits for an object to fetch and claims it; none if all must stop.
     pub(crate) fn claim_fetch(&self) -> Option<Claim> {
         let mut state = self.lock();
-        loop {
-            if self.is_stopping() {
-                return None;
-            }
-            if let Some(fetch) = state.queue.pop_front() {
-                if state.queue.is_empty() && 0 < state.plan_report.objects_later {
-                    state.replan = true;
-                    self.changed.notify_all();
-                }
-                let held = state.index.locate(&fetch.object).is_some();
-                if !held && state.busy.insert(fetch.object) {
-                    let part = state.parts.get(&fetch.object).copied();
-                    return Some(Claim { fetch, part });
-                }
-                continue;
+        while !self.is_stopping() {
+            let claim = state.holdings.next_fetch();
+            self.tell(&mut state);
+            if claim.is_some() {
+                return claim;
             }
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
+        None
     }
 
     /// Claims an object for something else than fetching; false if somebody has it.
     pub(crate) fn claim(&self, object: ObjectId) -> bool {
-        self.lock().busy.insert(object)
+        self.with(|holdings| holdings.claim(object))
     }
 
     /// Claims what an audit may have to change.
     pub(crate) fn claim_file(&self, object: ObjectId, drive: DriveIndex) -> FileStanding {
-        let mut state = self.lock();
-        if state.busy.contains(&object) {
-            return FileStanding::Busy;
-        }
-        let standing = match state.index.locate(&object) {
-            Some(extent) if extent.drive == drive => return FileStanding::Indexed,
-            Some(_) => FileStanding::Spare,
-            None if state.manifest.is_none() => return FileStanding::Unknown,
-            None if state.wanted.contains_key(&object) => FileStanding::Missing,
-            None => FileStanding::Unwanted,
-        };
-        state.busy.insert(object);
-        standing
+        self.with(|holdings| holdings.claim_file(object, drive))
     }
 
     /// Lets go of an object.
     pub(crate) fn release(&self, object: ObjectId) {
-        let mut state = self.lock();
-        assert!(state.busy.remove(&object), "only a claimed object is released");
+        self.with(|holdings| holdings.release(object));
     }
 
     /// Lets go of an object that could not be had; it is tried again, later each time.
     pub(crate) fn postpone(&self, object: ObjectId) {
-        let now = self.now();
-        let mut state = self.lock();
-        let times = state.postponed.get(&object).map_or(0, |(_, times)| *times);
-        let wait = Nanos(POSTPONE_FIRST.0 << times.min(16)).min(POSTPONE_MAX);
-        state.postponed.insert(object, (now + wait, times + 1));
-        assert!(state.busy.remove(&object), "only a claimed object is released");
+        self.with(|holdings| holdings.postpone(self.now(), object));
     }
 
     /// How much of a part is good, for the reports; none when there is no part any more.
     pub(crate) fn set_part(&self, object: ObjectId, part: Option<Part>) {
+        self.with(|holdings| holdings.set_part(object, part));
+    }
+
+    /// Asks or changes the holdings; who has to know of it is told before the lock is let go.
+    fn with<R>(&self, deed: impl FnOnce(&mut Holdings) -> R) -> R {
         let mut state = self.lock();
-        match part {
-            Some(part) => state.parts.insert(object, part),
-            None => state.parts.remove(&object),
-        };
-        state.count_partial();
+        let was_whole = is_whole(&state.holdings);
+        let result = deed(&mut state.holdings);
+        if is_whole(&state.holdings) && !was_whole {
+            let progress = state.holdings.progress();
+            let (objects, bytes) = (progress.objects_held, progress.bytes_held.0);
+            tracing::info!(objects, bytes, "all of the manifest is held");
+        }
+        self.tell(&mut state);
+        result
+    }
+
+    fn tell(&self, state: &mut State) {
+        while let Some(update) = state.holdings.next_update() {
+            (state.sink)(update);
+        }
+        if state.holdings.take_news() {
+            self.changed.notify_all();
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -734,68 +523,10 @@ impl Shared {
     }
 }
 
-impl State {
-    fn show(&mut self, object: ObjectId, extent: Extent, small: Option<Arc<[u8]>>) {
-        let before = self.index.publish(object, extent.clone());
-        assert!(before.is_none(), "object {object} is published once");
-        if self.hung >> extent.drive.0 & 1 == 0 {
-            self.inventory.publish(object);
-        }
-        self.postponed.remove(&object);
-        if let Some(len) = self.wanted.get(&object) {
-            self.progress.objects_held += 1;
-            self.progress.bytes_held += *len;
-            if self.progress.objects_held == self.progress.objects_wanted {
-                let progress = self.progress;
-                let (objects, bytes) = (progress.objects_held, progress.bytes_held.0);
-                tracing::info!(objects, bytes, "all of the manifest is held");
-            }
-        }
-        (self.sink)(Update::Published { object, extent, small });
-    }
-
-    /// The object is out of the index: so it is everywhere else.
-    fn forget(&mut self, object: ObjectId) {
-        self.inventory.remove(object);
-        if let Some(len) = self.wanted.get(&object) {
-            self.progress.objects_held -= 1;
-            self.progress.bytes_held -= *len;
-            self.replan = true;
-        }
-        if let Some(len) = self.small.remove(&object) {
-            self.small_used -= len;
-        }
-    }
-
-    fn take_small(&mut self, object: ObjectId, len: Bytes, budget: Bytes) -> bool {
-        let fits = len <= SMALL_OBJECT_MAX && self.small_used + len <= budget;
-        if fits && self.small.insert(object, len).is_none() {
-            self.small_used += len;
-        }
-        fits
-    }
-
-    fn count_progress(&mut self) {
-        let held = self.wanted.iter().filter(|(object, _)| self.index.locate(object).is_some());
-        let (mut objects_held, mut bytes_held) = (0, Bytes::ZERO);
-        held.for_each(|(_, len)| {
-            objects_held += 1;
-            bytes_held += *len;
-        });
-        self.progress = Progress {
-            objects_wanted: Bytes::of(self.wanted.len()).0,
-            objects_held,
-            bytes_wanted: Bytes(self.wanted.values().map(|len| len.0).sum()),
-            bytes_held,
-            bytes_partial: Bytes::ZERO,
-        };
-        self.count_partial();
-    }
-
-    fn count_partial(&mut self) {
-        let wanted = self.parts.iter().filter(|(object, _)| self.wanted.contains_key(object));
-        self.progress.bytes_partial = Bytes(wanted.map(|(_, part)| part.verified.0).sum());
-    }
+/// True if all of a manifest is held that wants something.
+fn is_whole(holdings: &Holdings) -> bool {
+    let progress = holdings.progress();
+    0 < progress.objects_wanted && progress.objects_held == progress.objects_wanted
 }
 
 #[cfg(test)]
@@ -826,58 +557,6 @@ mod tests {
             about: About::default(),
         };
         Shared::new(config, Arc::new(own), Vec::new(), Box::new(|_| {}), Arc::default())
-    }
-
-    fn manifest(generation: u64) -> Manifest {
-        Manifest {
-            appliance: "a1".parse().unwrap(),
-            generation: Generation(generation),
-            token_keys: Vec::new(),
-            trust: model::manifest::Trust::default(),
-            siblings: BTreeMap::new(),
-            versions: Vec::new(),
-        }
-    }
-
-    fn small(n: u8) -> (ObjectId, Extent) {
-        let (drive, file) = (DriveIndex(0), layout::object_file(&ObjectId([n; 32])));
-        let extent = Extent { drive, file, offset: Bytes::ZERO, len: Bytes::kib(60) };
-        (ObjectId([n; 32]), extent)
-    }
-
-    #[test]
-    fn only_a_newer_manifest_comes_into_force() {
-        let shared = shared();
-        assert!(shared.set_manifest(manifest(7)));
-        assert!(!shared.set_manifest(manifest(7)) && !shared.set_manifest(manifest(6)));
-        assert_eq!(shared.generation(), Generation(7));
-        assert!(shared.set_manifest(manifest(8)));
-    }
-
-    #[test]
-    fn memory_for_small_objects_is_bounded_and_comes_back() {
-        let shared = shared();
-        let used = || shared.lock().small_used;
-        for (object, extent) in [small(1), small(2)] {
-            shared.load(object, extent.clone());
-            shared.publish_small(object, &extent, &[0; 61_440]);
-        }
-        assert_eq!(used(), Bytes::kib(60), "the second does not fit");
-        shared.hide(small(2).0);
-        assert_eq!(used(), Bytes::kib(60));
-        shared.hide(small(1).0);
-        assert_eq!(used(), Bytes::ZERO);
-    }
-
-    #[test]
-    fn an_object_is_claimed_by_one_at_a_time() {
-        let shared = shared();
-        assert!(shared.claim(small(1).0) && !shared.claim(small(1).0));
-        assert_eq!(shared.claim_file(small(1).0, DriveIndex(0)), FileStanding::Busy);
-        shared.release(small(1).0);
-        assert_eq!(shared.claim_file(small(1).0, DriveIndex(0)), FileStanding::Unknown);
-        shared.set_manifest(manifest(1));
-        assert_eq!(shared.claim_file(small(1).0, DriveIndex(0)), FileStanding::Unwanted);
     }
 
     #[test]

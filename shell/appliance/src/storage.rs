@@ -22,6 +22,7 @@ use std::sync::mpsc::channel;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use holdings::Doubt;
 use identity::credentials::{Credentials, CredentialsError};
 use identity::enrol::Address;
 use model::extent::{DriveIndex, Extent};
@@ -33,7 +34,7 @@ use store::layout;
 use store::publish::Fault;
 use ureq::tls::TlsConfig;
 
-use worker::Update;
+use model::update::Update;
 
 use crate::control_link::{self, ControlClient};
 use crate::counters::ServeCounters;
@@ -41,7 +42,7 @@ use crate::drives::{Drive, Loaded, OpenError, fault_of, is_one_place};
 use crate::member::{self, MemberClient, Own};
 use crate::peer::{self, PeerConfig, PeerCounters};
 pub use crate::shared::Sample;
-use crate::shared::{Doubt, Shared, Slot};
+use crate::shared::{Shared, Slot};
 use crate::source::TrustError;
 use crate::state_file::{StateError, StateFile};
 use crate::{audit, filler, keeper, scrub, source, verify};

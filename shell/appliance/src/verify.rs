@@ -3,6 +3,7 @@
 
 use std::sync::atomic::Ordering;
 
+use holdings::Doubt;
 use model::limits::DIRECT_ALIGN;
 use model::object::{BLOCK_LEN, BlockHash, block_count, block_hash, block_len};
 use model::units::Bytes;
@@ -11,7 +12,7 @@ use store::layout;
 use crate::drives::{Drive, DriveError};
 use crate::keeper;
 use crate::pages::Pages;
-use crate::shared::{Doubt, Sample, Shared};
+use crate::shared::{Sample, Shared};
 
 /// Runs until all must stop.
 pub(crate) fn run(shared: &Shared) {

@@ -18,11 +18,12 @@ use appliance::mailbox::{Letter, mailbox};
 use appliance::request_log;
 use film::publish;
 use model::units::{BitsPerSecond, Bytes, Nanos};
+use model::update::Update;
 use rustls::pki_types::{PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use tls::Acceptor;
 use uring::allocations;
-use worker::{Config, IncidentBounds, PaceConfig, Update};
+use worker::{Config, IncidentBounds, PaceConfig};
 
 #[global_allocator]
 static ALLOCATOR: allocations::Counting = allocations::Counting;

@@ -19,10 +19,11 @@ use model::extent::{DriveIndex, Extent, FileName};
 use model::id::{Generation, ObjectId};
 use model::manifest::{AssetVersion, File, Manifest, TokenKey, Trust};
 use model::units::{Bytes, Nanos, UnixSeconds};
+use model::update::Update;
 use playback::token::{Grant, Scope, Session, SigningInput, assemble};
 use rustls::pki_types::PrivateKeyDer;
 use tls::Acceptor;
-use worker::{Config, PaceConfig, Update};
+use worker::{Config, PaceConfig};
 
 /// The same files as the lab's, which asks nginx the same.
 #[path = "../../../tools/lab/src/odd"]

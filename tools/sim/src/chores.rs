@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
+use holdings::{Doubt, FileStanding};
 use model::extent::DriveIndex;
 use model::id::ObjectId;
 use model::limits::{DIRECT_ALIGN, SMALL_OBJECT_MAX};
@@ -19,7 +20,7 @@ use crate::drive::{EIO, ENOENT, Errno};
 use crate::filler::fault_of;
 use crate::opened::{Opened, Wrong, names};
 use crate::oracle;
-use crate::process::{Doubt, Process, Sample, Standing};
+use crate::process::{Process, Sample};
 
 /// Plans, and carries out what a plan asks for besides fetching.
 pub(crate) async fn keep(process: Rc<Process>) {
@@ -27,7 +28,7 @@ pub(crate) async fn keep(process: Rc<Process>) {
         process.wait_for_planning().await;
         let chores = process.plan();
         for (object, doubt) in &chores.suspects {
-            examine(&process, *object, *doubt).await;
+            examine(&process, *object, doubt).await;
         }
         let (mut done, due) = (0, chores.drop_parts.len() + chores.evict.len());
         for (object, index) in &chores.drop_parts {
@@ -193,10 +194,10 @@ async fn one_place_failed(process: &Rc<Process>, drive: DriveIndex, object: Obje
     }
 }
 
-async fn examine(process: &Rc<Process>, object: ObjectId, doubt: Doubt) {
+async fn examine(process: &Rc<Process>, object: ObjectId, doubt: &Doubt) {
     let Some(extent) = process.locate(&object) else { return };
     let Some(drive) = process.answering(extent.drive) else { return };
-    if doubt == Doubt::Unreadable {
+    if matches!(doubt, Doubt::Unreadable(_)) {
         return one_place_failed(process, extent.drive, object).await;
     }
     match drive.verified(object).await {
@@ -260,10 +261,10 @@ async fn walk(process: &Rc<Process>, drive: &Rc<Opened>) {
 
 async fn look_at_file(process: &Rc<Process>, drive: &Rc<Opened>, object: ObjectId) {
     match process.claim_file(object, drive.index) {
-        Standing::Busy | Standing::Unknown => return,
-        Standing::Indexed => return check_len(process, drive, object).await,
-        Standing::Spare | Standing::Unwanted => drop_copy(process, drive, object).await,
-        Standing::Missing => {
+        FileStanding::Busy | FileStanding::Unknown => return,
+        FileStanding::Indexed => return check_len(process, drive, object).await,
+        FileStanding::Spare | FileStanding::Unwanted => drop_copy(process, drive, object).await,
+        FileStanding::Missing => {
             adopt(process, drive, object).await;
         }
     }

@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use fill::plan::Fetch;
 use fill::transfer::{self, SourceFault, Transfer};
+use holdings::Claim;
 use model::extent::DriveIndex;
 use model::id::ObjectId;
 use model::limits::{DIRECT_ALIGN, SMALL_OBJECT_MAX};
@@ -54,9 +55,9 @@ struct Filling {
 /// Runs until its process ends.
 pub(crate) async fn run(process: Rc<Process>) {
     loop {
-        let (fetch, part) = process.claim_fetch().await;
+        let Claim { fetch, part } = process.claim_fetch().await;
         let object = fetch.object;
-        match fill(&process, fetch, part).await {
+        match fill(&process, fetch, part.map(|part| part.drive)).await {
             Ended::Published => process.release(object),
             Ended::DriveFailed => {
                 process.postpone(object);
@@ -326,7 +327,7 @@ impl Filling {
         };
         for worker in self.process.workers.borrow().iter() {
             let extent = extent.clone();
-            worker.update(worker::Update::Published { object, extent, small: None });
+            worker.update(model::update::Update::Published { object, extent, small: None });
         }
     }
 }

@@ -10,9 +10,8 @@ use model::handle::{BufferId, ConnectionId, FileSlot};
 use model::id::DriveId;
 use model::object::{block_count, block_hash, block_len};
 use model::units::{BitsPerSecond, Bytes, Instant, Nanos};
-use worker::{
-    Action, Body, Config, Ending, Event, Fault, IncidentBounds, PaceConfig, Update, Worker,
-};
+use model::update::Update;
+use worker::{Action, Body, Config, Ending, Event, Fault, IncidentBounds, PaceConfig, Worker};
 
 use crate::canary::Canary;
 use crate::drive::{Drive, ENODEV};

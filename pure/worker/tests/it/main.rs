@@ -18,11 +18,12 @@ use model::id::{Generation, ObjectId};
 use model::manifest::{AssetVersion, File, Manifest, TokenKey};
 use model::tcp::TcpSample;
 use model::units::{BitsPerSecond, Bytes, Instant, Nanos, UnixSeconds};
+use model::update::Update;
 use playback::token::{Grant, Scope, Session, SigningInput, assemble};
 use proptest::prelude::*;
 use worker::{
     Action, Body, Config, Ending, Event, Fault, Incident, IncidentBounds, Now, PaceConfig, Reason,
-    Update, Worker,
+    Worker,
 };
 
 #[test]

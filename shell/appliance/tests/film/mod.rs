@@ -9,8 +9,8 @@ use model::extent::{DriveIndex, Extent, FileName};
 use model::id::{Generation, ObjectId};
 use model::manifest::{AssetVersion, File, Manifest, TokenKey};
 use model::units::{Bytes, UnixSeconds};
+use model::update::Update;
 use playback::token::{Grant, Scope, Session, SigningInput, assemble};
-use worker::Update;
 
 /// Publishes the file `o` of drive 0, of `len` bytes, as `film-1/v.mp4`; the path with a token for
 /// it.

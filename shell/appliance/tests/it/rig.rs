@@ -1,12 +1,12 @@
 //! An appliance's storage side on temporary drives, with its origin and its control.
 
+use model::update::Update;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
-use worker::Update;
 
 use appliance::drives::Drive;
 use appliance::storage::{

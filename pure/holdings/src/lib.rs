@@ -1,0 +1,495 @@
+//! What an appliance holds and wants, and who works on which object.
+//!
+//! ```text
+//! manifests, drives, fillers, keeper, audit ──> Holdings ──> updates   for workers, in order
+//!                                                  │    └──> news      who waits looks again
+//!                                                  ├──> plan           what to fetch, what goes
+//!                                                  └──> inventory      what control is told
+//! ```
+//!
+//! One for an appliance; its shell keeps it behind a lock, never held during I/O, and after each
+//! call takes the updates and the news. It composes `store` and `fill`.
+//!
+//! An object is worked on by whoever *claimed* it (a filler, the keeper, the audit) and by nobody
+//! else until it is released.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use fill::plan::{self, Actual, Fetch};
+use model::extent::{DriveIndex, Extent};
+use model::id::{ApplianceId, Generation, ObjectId};
+use model::limits::SMALL_OBJECT_MAX;
+use model::manifest::Manifest;
+use model::units::{Bytes, Instant, Nanos};
+use model::update::Update;
+use store::index::Index;
+use store::inventory::{Delta, Inventory, InventoryState};
+use store::layout;
+
+#[cfg(test)]
+mod tests;
+
+/// Bounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// A plan looks at so many objects at once; the rest comes with the next.
+    pub plan: plan::Config,
+    /// Changes of the inventory that are remembered; control asks at least every few minutes.
+    pub inventory_changes_max: usize,
+    /// Doubted objects; those beyond are left to the scrub.
+    pub suspects_max: usize,
+    /// Bytes of small objects that workers may have in memory.
+    pub small_budget: Bytes,
+}
+
+/// Why an object is looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Doubt {
+    /// Somebody could not read it, or read something else: all of it is verified.
+    Suspect,
+    /// The drive says itself that it cannot be read, in these words.
+    Unreadable(String),
+}
+
+/// A part file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Where it is.
+    pub drive: DriveIndex,
+    /// What of it is known to be good.
+    pub verified: Bytes,
+}
+
+/// How far the manifest is held.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Objects of the manifest, each counted once.
+    pub objects_wanted: u64,
+    /// Of these, published.
+    pub objects_held: u64,
+    /// Bytes of the manifest.
+    pub bytes_wanted: Bytes,
+    /// Of these, published.
+    pub bytes_held: Bytes,
+    /// Verified bytes of part files.
+    pub bytes_partial: Bytes,
+}
+
+/// An object to fetch, claimed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// What, and from where.
+    pub fetch: Fetch,
+    /// A part of it that is there already.
+    pub part: Option<Part>,
+}
+
+/// What there is to do after planning, besides fetching.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Chores {
+    /// Published, no longer wanted.
+    pub evict: Vec<ObjectId>,
+    /// Begun, and no longer wanted.
+    pub drop_parts: Vec<(ObjectId, DriveIndex)>,
+    /// Objects that somebody doubts.
+    pub suspects: BTreeMap<ObjectId, Doubt>,
+}
+
+/// What an audit should do with a file that it found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileStanding {
+    /// The index has it here.
+    Indexed,
+    /// Somebody is working on it.
+    Busy,
+    /// The index has the object on another drive. Claimed for the caller.
+    Spare,
+    /// The index does not have the object, the manifest wants it. Claimed for the caller.
+    Missing,
+    /// Neither has it. Claimed for the caller.
+    Unwanted,
+    /// Not in the index, and what is wanted is not known.
+    Unknown,
+}
+
+/// First wait before an object that was given up is tried again; doubles with each time.
+const POSTPONE_FIRST: Nanos = Nanos::seconds(2);
+/// Longest such wait.
+const POSTPONE_MAX: Nanos = Nanos::seconds(120);
+/// A plan is made again at least so often while something is wanted: room may have come free.
+const PLAN_EVERY: Nanos = Nanos::seconds(5);
+
+/// What is true now.
+#[derive(Debug)]
+pub struct Holdings {
+    config: Config,
+    index: Index,
+    inventory: Inventory,
+    /// Drives that hang, a bit each: what is on them is not in the inventory.
+    hung: u64,
+    manifest: Option<Arc<Manifest>>,
+    /// Who else in the site can serve, by what control said last.
+    siblings: Arc<BTreeMap<ApplianceId, Arc<str>>>,
+    /// Objects of the manifest and their lengths.
+    wanted: BTreeMap<ObjectId, Bytes>,
+    progress: Progress,
+    parts: BTreeMap<ObjectId, Part>,
+    plan_report: plan::Report,
+    busy: BTreeSet<ObjectId>,
+    /// Objects given up for a while: until when, and how often so far.
+    postponed: BTreeMap<ObjectId, (Instant, u32)>,
+    queue: VecDeque<Fetch>,
+    replan: bool,
+    /// Invariant: at most `config.suspects_max`.
+    suspects: BTreeMap<ObjectId, Doubt>,
+    /// Objects whose bytes workers have in memory.
+    small: BTreeMap<ObjectId, Bytes>,
+    /// Invariant: the sum of `small`.
+    small_used: Bytes,
+    updates: VecDeque<Update>,
+    news: bool,
+}
+
+impl Holdings {
+    /// Nothing is held, and nothing known of what is wanted.
+    pub fn new(config: Config) -> Self {
+        Self {
+            config,
+            index: Index::new(),
+            inventory: Inventory::new(config.inventory_changes_max),
+            hung: 0,
+            manifest: None,
+            siblings: Arc::default(),
+            wanted: BTreeMap::new(),
+            progress: Progress::default(),
+            parts: BTreeMap::new(),
+            plan_report: plan::Report::default(),
+            busy: BTreeSet::new(),
+            postponed: BTreeMap::new(),
+            queue: VecDeque::new(),
+            replan: true,
+            suspects: BTreeMap::new(),
+            small: BTreeMap::new(),
+            small_used: Bytes::ZERO,
+            updates: VecDeque::new(),
+            news: false,
+        }
+    }
+
+    /// The next thing that every worker has to be told.
+    pub fn next_update(&mut self) -> Option<Update> {
+        self.updates.pop_front()
+    }
+
+    /// True once if there is something new to fetch or to plan.
+    pub fn take_news(&mut self) -> bool {
+        std::mem::take(&mut self.news)
+    }
+
+    /// Where the published objects lie.
+    pub fn index(&self) -> &Index {
+        &self.index
+    }
+
+    /// The manifest in force.
+    pub fn manifest(&self) -> Option<&Arc<Manifest>> {
+        self.manifest.as_ref()
+    }
+
+    /// Its generation; 0 before the first.
+    pub fn generation(&self) -> Generation {
+        self.manifest.as_ref().map_or(Generation(0), |manifest| manifest.generation)
+    }
+
+    /// Objects of the manifest and their lengths.
+    pub fn wanted(&self) -> &BTreeMap<ObjectId, Bytes> {
+        &self.wanted
+    }
+
+    /// Part files, by object.
+    pub fn parts(&self) -> &BTreeMap<ObjectId, Part> {
+        &self.parts
+    }
+
+    /// Objects that somebody works on.
+    pub fn busy(&self) -> &BTreeSet<ObjectId> {
+        &self.busy
+    }
+
+    /// How far the manifest is held.
+    pub fn progress(&self) -> Progress {
+        self.progress
+    }
+
+    /// What the last plan found.
+    pub fn plan_report(&self) -> &plan::Report {
+        &self.plan_report
+    }
+
+    /// What control has to be told, which has seen `known`.
+    pub fn inventory_since(&self, known: InventoryState) -> Delta {
+        let held = self.index.iter().filter(|(_, extent)| !self.hangs(extent.drive));
+        self.inventory.since(known, held.map(|(object, _)| *object))
+    }
+
+    /// An object found at the start; the first drive that has it wins.
+    pub fn load(&mut self, object: ObjectId, extent: Extent) {
+        if self.index.locate(&object).is_none() {
+            self.show(object, extent, None);
+        }
+    }
+
+    /// A part file found at the start.
+    pub fn load_part(&mut self, object: ObjectId, drive: DriveIndex) {
+        self.parts.insert(object, Part { drive, verified: Bytes::ZERO });
+    }
+
+    /// Makes an object visible. Its bytes, if they are given, go to workers if it is small and
+    /// there is room. The caller has claimed it, and its drive is in use.
+    pub fn publish(&mut self, object: ObjectId, extent: Extent, bytes: Option<&[u8]>) {
+        let small = bytes.filter(|_| self.take_small(object, extent.len)).map(Arc::from);
+        self.parts.remove(&object);
+        self.count_partial();
+        self.show(object, extent, small);
+    }
+
+    /// Gives workers the bytes of a small object, if it is still published there.
+    pub fn publish_small(&mut self, object: ObjectId, extent: &Extent, bytes: &[u8]) {
+        if self.index.locate(&object) == Some(extent) && self.take_small(object, extent.len) {
+            let (extent, small) = (extent.clone(), Some(Arc::from(bytes)));
+            self.updates.push_back(Update::Published { object, extent, small });
+        }
+    }
+
+    /// Makes an object invisible.
+    pub fn hide(&mut self, object: ObjectId) {
+        if self.index.remove(&object).is_some() {
+            self.forget(object);
+            self.updates.push_back(Update::Removed { object });
+        }
+    }
+
+    /// Nothing of a drive is used any more. Its objects are filled elsewhere.
+    pub fn set_aside(&mut self, drive: DriveIndex) {
+        for object in self.index.remove_drive(drive) {
+            self.forget(object);
+        }
+        self.parts.retain(|_, part| part.drive != drive);
+        self.count_partial();
+        self.updates.push_back(Update::DriveSetAside { drive });
+        self.replan();
+    }
+
+    /// Leaves what is on a drive out of the inventory while it hangs, so that players are sent
+    /// elsewhere, or puts it in again. It stays wanted there.
+    pub fn withhold(&mut self, drive: DriveIndex, hangs: bool) {
+        let bit = 1 << drive.0;
+        self.hung = if hangs { self.hung | bit } else { self.hung & !bit };
+        for (object, _) in self.index.iter().filter(|(_, extent)| extent.drive == drive) {
+            if hangs {
+                self.inventory.remove(*object);
+            } else {
+                self.inventory.publish(*object);
+            }
+        }
+    }
+
+    /// Puts a newer manifest in force; false if it is not newer.
+    pub fn set_manifest(&mut self, manifest: Arc<Manifest>) -> bool {
+        if self.manifest.as_ref().is_some_and(|old| manifest.generation <= old.generation) {
+            return false;
+        }
+        let files = manifest.versions.iter().flat_map(|version| version.files.values());
+        self.wanted = files.map(|file| (file.object, file.len)).collect();
+        self.manifest = Some(Arc::clone(&manifest));
+        self.count_progress();
+        self.postponed.clear();
+        self.updates.push_back(Update::Manifest(manifest));
+        self.replan();
+        true
+    }
+
+    /// Control says who else in the site can serve.
+    pub fn set_siblings(&mut self, siblings: BTreeMap<ApplianceId, Arc<str>>) {
+        if *self.siblings != siblings {
+            self.siblings = Arc::new(siblings);
+            self.updates.push_back(Update::Siblings(Arc::clone(&self.siblings)));
+        }
+    }
+
+    /// How long a planner, which began to wait at `began`, has to wait; not at all if a plan is
+    /// due. News may make it due sooner. Only the clock says when it is time again: there is much
+    /// news that is no reason for a plan.
+    pub fn plan_in(&self, now: Instant, began: Instant) -> Nanos {
+        let behind = self.progress.objects_held < self.progress.objects_wanted
+            || 0 < self.plan_report.evictions_later;
+        let left = (began + PLAN_EVERY).since(now);
+        match (self.replan, left) {
+            (true, _) => Nanos(0),
+            (false, Nanos(0)) if !behind => PLAN_EVERY,
+            (false, left) => left,
+        }
+    }
+
+    /// Plans for drives with so much room: what to fetch is in the queue, what else there is to do
+    /// comes back.
+    pub fn plan(&mut self, now: Instant, free: &[Bytes]) -> Chores {
+        self.replan = false;
+        let suspects = std::mem::take(&mut self.suspects);
+        let Some(manifest) = &self.manifest else {
+            return Chores { suspects, ..Chores::default() };
+        };
+        let held = self.index.iter().map(|(object, _)| *object).collect();
+        let parts = self.parts.keys().copied().collect();
+        let postponed = self.postponed.iter().filter(|(_, (until, _))| now < *until);
+        let skip = self.busy.iter().chain(postponed.map(|(object, _)| object)).copied().collect();
+        let room = |len| layout::sections(len).file_len;
+        let actual = Actual { held: &held, parts: &parts, skip: &skip, free, room };
+        let plan = plan::plan(&self.config.plan, manifest, &actual);
+        self.queue = plan.fetch.into();
+        self.plan_report = plan.report;
+        self.news = true;
+        let of = |object: ObjectId| self.parts.get(&object).map(|part| (object, part.drive));
+        let drop_parts = plan.drop_parts.into_iter().filter_map(of).collect();
+        Chores { evict: plan.evict, drop_parts, suspects }
+    }
+
+    /// A plan is due.
+    pub fn replan(&mut self) {
+        (self.replan, self.news) = (true, true);
+    }
+
+    /// So much of what the plan would have had go is still here, since its drive does not answer or
+    /// failed at it: the next plan is due as if it had been left for later.
+    pub fn put_off(&mut self, count: usize) {
+        self.plan_report.evictions_later += Bytes::of(count).0;
+    }
+
+    /// Somebody doubts an object: the keeper will look at it.
+    pub fn suspect(&mut self, object: ObjectId, doubt: Doubt) {
+        if self.suspects.len() < self.config.suspects_max {
+            self.suspects.insert(object, doubt);
+            self.replan();
+        }
+    }
+
+    /// The next object to fetch, claimed.
+    pub fn next_fetch(&mut self) -> Option<Claim> {
+        while let Some(fetch) = self.queue.pop_front() {
+            if self.queue.is_empty() && 0 < self.plan_report.objects_later {
+                self.replan();
+            }
+            let held = self.index.locate(&fetch.object).is_some();
+            if !held && self.busy.insert(fetch.object) {
+                let part = self.parts.get(&fetch.object).copied();
+                return Some(Claim { fetch, part });
+            }
+        }
+        None
+    }
+
+    /// Claims an object for something else than fetching; false if somebody has it.
+    pub fn claim(&mut self, object: ObjectId) -> bool {
+        self.busy.insert(object)
+    }
+
+    /// Claims what an audit may have to change.
+    pub fn claim_file(&mut self, object: ObjectId, drive: DriveIndex) -> FileStanding {
+        if self.busy.contains(&object) {
+            return FileStanding::Busy;
+        }
+        let standing = match self.index.locate(&object) {
+            Some(extent) if extent.drive == drive => return FileStanding::Indexed,
+            Some(_) => FileStanding::Spare,
+            None if self.manifest.is_none() => return FileStanding::Unknown,
+            None if self.wanted.contains_key(&object) => FileStanding::Missing,
+            None => FileStanding::Unwanted,
+        };
+        self.busy.insert(object);
+        standing
+    }
+
+    /// Lets go of an object.
+    pub fn release(&mut self, object: ObjectId) {
+        assert!(self.busy.remove(&object), "only a claimed object is released");
+    }
+
+    /// Lets go of an object that could not be had; it is tried again, later each time.
+    pub fn postpone(&mut self, now: Instant, object: ObjectId) {
+        let times = self.postponed.get(&object).map_or(0, |(_, times)| *times);
+        let wait = Nanos(POSTPONE_FIRST.0 << times.min(16)).min(POSTPONE_MAX);
+        self.postponed.insert(object, (now + wait, times + 1));
+        self.release(object);
+    }
+
+    /// How much of a part is good, for the reports; none when there is no part any more.
+    pub fn set_part(&mut self, object: ObjectId, part: Option<Part>) {
+        match part {
+            Some(part) => self.parts.insert(object, part),
+            None => self.parts.remove(&object),
+        };
+        self.count_partial();
+    }
+
+    fn hangs(&self, drive: DriveIndex) -> bool {
+        self.hung >> drive.0 & 1 == 1
+    }
+
+    fn show(&mut self, object: ObjectId, extent: Extent, small: Option<Arc<[u8]>>) {
+        let before = self.index.publish(object, extent.clone());
+        assert!(before.is_none(), "object {object} is published once");
+        if !self.hangs(extent.drive) {
+            self.inventory.publish(object);
+        }
+        self.postponed.remove(&object);
+        if let Some(len) = self.wanted.get(&object) {
+            self.progress.objects_held += 1;
+            self.progress.bytes_held += *len;
+        }
+        self.updates.push_back(Update::Published { object, extent, small });
+    }
+
+    /// The object is out of the index: so it is everywhere else.
+    fn forget(&mut self, object: ObjectId) {
+        self.inventory.remove(object);
+        if let Some(len) = self.wanted.get(&object) {
+            self.progress.objects_held -= 1;
+            self.progress.bytes_held -= *len;
+            self.replan = true;
+        }
+        if let Some(len) = self.small.remove(&object) {
+            self.small_used -= len;
+        }
+    }
+
+    fn take_small(&mut self, object: ObjectId, len: Bytes) -> bool {
+        let fits = len <= SMALL_OBJECT_MAX && self.small_used + len <= self.config.small_budget;
+        if fits && self.small.insert(object, len).is_none() {
+            self.small_used += len;
+        }
+        fits
+    }
+
+    fn count_progress(&mut self) {
+        let held = self.wanted.iter().filter(|(object, _)| self.index.locate(object).is_some());
+        let (mut objects_held, mut bytes_held) = (0, Bytes::ZERO);
+        held.for_each(|(_, len)| {
+            objects_held += 1;
+            bytes_held += *len;
+        });
+        self.progress = Progress {
+            objects_wanted: Bytes::of(self.wanted.len()).0,
+            objects_held,
+            bytes_wanted: Bytes(self.wanted.values().map(|len| len.0).sum()),
+            bytes_held,
+            bytes_partial: Bytes::ZERO,
+        };
+        self.count_partial();
+    }
+
+    fn count_partial(&mut self) {
+        let wanted = self.parts.iter().filter(|(object, _)| self.wanted.contains_key(object));
+        self.progress.bytes_partial = Bytes(wanted.map(|(_, part)| part.verified.0).sum());
+    }
+}

@@ -1,0 +1,201 @@
+use super::*;
+use model::manifest::{AssetVersion, File, Trust};
+use model::units::UnixSeconds;
+
+const DRIVE: DriveIndex = DriveIndex(0);
+const LEN: Bytes = Bytes::kib(60);
+
+fn holdings() -> Holdings {
+    Holdings::new(Config {
+        plan: plan::Config { fetch_max: 2, evict_max: 2, urls_max: 1 },
+        inventory_changes_max: 16,
+        suspects_max: 2,
+        small_budget: Bytes::kib(100),
+    })
+}
+
+fn object(n: u8) -> ObjectId {
+    ObjectId([n; 32])
+}
+
+fn on(drive: u8, n: u8) -> Extent {
+    let (drive, file) = (DriveIndex(drive), layout::object_file(&object(n)));
+    Extent { drive, file, offset: Bytes::ZERO, len: LEN }
+}
+
+fn manifest(generation: u64, objects: &[u8]) -> Arc<Manifest> {
+    let file = |n: &u8| File { object: object(*n), len: LEN, content_type: "video/mp4".into() };
+    let version = AssetVersion {
+        id: "film-1".parse().expect("a name"),
+        asset: "film".parse().expect("a name"),
+        sources: vec!["https://origin.example/film".into()],
+        modified: UnixSeconds(0),
+        pace: None,
+        files: objects.iter().map(|n| (format!("{n}.mp4"), file(n))).collect(),
+    };
+    Arc::new(Manifest {
+        appliance: "a1".parse().expect("a name"),
+        generation: Generation(generation),
+        token_keys: Vec::new(),
+        trust: Trust::default(),
+        siblings: BTreeMap::new(),
+        versions: vec![Arc::new(version)],
+    })
+}
+
+fn at(seconds: u64) -> Instant {
+    Instant(0) + Nanos::seconds(seconds)
+}
+
+fn plan(holdings: &mut Holdings, now: Instant) -> Chores {
+    holdings.plan(now, &[Bytes::mib(1000)])
+}
+
+fn fetched(holdings: &mut Holdings) -> Option<ObjectId> {
+    holdings.next_fetch().map(|claim| claim.fetch.object)
+}
+
+#[test]
+fn only_a_newer_manifest_comes_into_force() {
+    let mut holdings = holdings();
+    assert!(holdings.set_manifest(manifest(7, &[])));
+    assert!(!holdings.set_manifest(manifest(7, &[])) && !holdings.set_manifest(manifest(6, &[])));
+    assert_eq!(holdings.generation(), Generation(7));
+    assert!(holdings.set_manifest(manifest(8, &[])));
+    let updates = std::iter::from_fn(|| holdings.next_update());
+    assert_eq!(updates.filter(|update| matches!(update, Update::Manifest(_))).count(), 2);
+}
+
+#[test]
+fn memory_for_small_objects_is_bounded_and_comes_back() {
+    let mut holdings = holdings();
+    for n in [1, 2] {
+        holdings.load(object(n), on(0, n));
+        holdings.publish_small(object(n), &on(0, n), &[0; 61_440]);
+    }
+    assert_eq!(holdings.small_used, LEN, "the second does not fit");
+    holdings.hide(object(2));
+    assert_eq!(holdings.small_used, LEN);
+    holdings.hide(object(1));
+    assert_eq!(holdings.small_used, Bytes::ZERO);
+    holdings.publish_small(object(1), &on(0, 1), &[0; 61_440]);
+    assert_eq!(holdings.small_used, Bytes::ZERO, "it is not published any more");
+}
+
+#[test]
+fn an_object_is_claimed_by_one_at_a_time() {
+    let mut holdings = holdings();
+    assert!(holdings.claim(object(1)) && !holdings.claim(object(1)));
+    assert_eq!(holdings.claim_file(object(1), DRIVE), FileStanding::Busy);
+    holdings.release(object(1));
+    assert_eq!(holdings.claim_file(object(1), DRIVE), FileStanding::Unknown);
+    holdings.set_manifest(manifest(1, &[2, 3]));
+    assert_eq!(holdings.claim_file(object(1), DRIVE), FileStanding::Unwanted);
+    assert_eq!(holdings.claim_file(object(2), DRIVE), FileStanding::Missing);
+    holdings.load(object(3), on(0, 3));
+    assert_eq!(holdings.claim_file(object(3), DRIVE), FileStanding::Indexed);
+    assert_eq!(holdings.claim_file(object(3), DriveIndex(1)), FileStanding::Spare);
+    plan(&mut holdings, at(0));
+    assert_eq!(fetched(&mut holdings), None, "the others are claimed, or here");
+}
+
+#[test]
+#[should_panic(expected = "only a claimed object is released")]
+fn what_nobody_claimed_is_not_released() {
+    holdings().release(object(1));
+}
+
+#[test]
+fn the_last_of_the_queue_asks_for_the_next_plan() {
+    let mut holdings = holdings();
+    holdings.set_manifest(manifest(1, &[1, 2, 3]));
+    plan(&mut holdings, at(0));
+    assert!(holdings.take_news());
+    assert_eq!(fetched(&mut holdings), Some(object(1)));
+    assert!(!holdings.take_news());
+    assert_eq!(fetched(&mut holdings), Some(object(2)));
+    assert!(holdings.take_news(), "there is a third");
+    assert_eq!(holdings.plan_in(at(0), at(0)), Nanos(0));
+    plan(&mut holdings, at(0));
+    assert_eq!((fetched(&mut holdings), fetched(&mut holdings)), (Some(object(3)), None));
+    assert_eq!(holdings.plan_in(at(0), at(0)), PLAN_EVERY, "nothing is left to plan");
+}
+
+#[test]
+fn what_could_not_be_had_is_tried_again_later_each_time() {
+    let mut holdings = holdings();
+    holdings.set_manifest(manifest(1, &[1]));
+    let mut now = at(0);
+    for wait in [2, 4, 8, 16, 32, 64, 120, 120] {
+        plan(&mut holdings, now);
+        assert_eq!(fetched(&mut holdings), Some(object(1)));
+        holdings.postpone(now, object(1));
+        now = now + Nanos::seconds(wait);
+        plan(&mut holdings, Instant(now.0 - 1));
+        assert_eq!(fetched(&mut holdings), None, "before {wait} s");
+    }
+    holdings.set_manifest(manifest(2, &[1]));
+    plan(&mut holdings, now);
+    assert_eq!(fetched(&mut holdings), Some(object(1)), "a new manifest is a new chance");
+}
+
+#[test]
+fn a_plan_is_due_again_while_something_is_wanted_or_has_to_go() {
+    let mut holdings = holdings();
+    holdings.set_manifest(manifest(1, &[1]));
+    assert_eq!(holdings.plan_in(at(0), at(0)), Nanos(0));
+    plan(&mut holdings, at(0));
+    assert_eq!(holdings.plan_in(at(2), at(0)), Nanos::seconds(3));
+    assert_eq!(holdings.plan_in(at(5), at(0)), Nanos(0), "one object is wanted");
+    holdings.load(object(1), on(0, 1));
+    assert_eq!(holdings.plan_in(at(5), at(0)), PLAN_EVERY);
+    holdings.put_off(1);
+    assert_eq!(holdings.plan_in(at(5), at(0)), Nanos(0), "an eviction was put off");
+    plan(&mut holdings, at(5));
+    assert_eq!(holdings.plan_in(at(10), at(5)), PLAN_EVERY, "the plan has counted anew");
+    holdings.hide(object(1));
+    assert_eq!(holdings.plan_in(at(5), at(5)), Nanos(0), "what is wanted went");
+}
+
+#[test]
+fn what_is_on_a_drive_that_hangs_is_held_and_not_said() {
+    let mut holdings = holdings();
+    holdings.load(object(1), on(0, 1));
+    holdings.load(object(2), on(1, 2));
+    holdings.withhold(DriveIndex(1), true);
+    let all = |holdings: &Holdings| holdings.inventory_since(InventoryState(0)).held;
+    assert_eq!(all(&holdings), [object(1)]);
+    let known = holdings.inventory_since(InventoryState(0)).to;
+    holdings.load(object(3), on(1, 3));
+    assert!(holdings.inventory_since(known).held.is_empty(), "shown beside it");
+    assert_eq!(holdings.index().len(), 3);
+    holdings.withhold(DriveIndex(1), false);
+    assert_eq!(holdings.inventory_since(known).held, [object(2), object(3)]);
+}
+
+#[test]
+fn a_drive_set_aside_takes_its_objects_and_parts_along() {
+    let mut holdings = holdings();
+    holdings.set_manifest(manifest(1, &[1, 2]));
+    holdings.load(object(1), on(0, 1));
+    holdings.load_part(object(2), DRIVE);
+    holdings.set_part(object(2), Some(Part { drive: DRIVE, verified: Bytes(7) }));
+    assert_eq!(holdings.progress().bytes_partial, Bytes(7));
+    plan(&mut holdings, at(0));
+    holdings.set_aside(DRIVE);
+    let progress = holdings.progress();
+    assert_eq!((progress.objects_held, progress.bytes_partial), (0, Bytes::ZERO));
+    assert!(holdings.parts().is_empty() && holdings.take_news());
+    assert_eq!(holdings.plan_in(at(0), at(0)), Nanos(0));
+    let last = std::iter::from_fn(|| holdings.next_update()).last();
+    assert!(matches!(last, Some(Update::DriveSetAside { drive: DRIVE })));
+}
+
+#[test]
+fn doubts_are_bounded_and_handed_over_once() {
+    let mut holdings = holdings();
+    (1..9).for_each(|n| holdings.suspect(object(n), Doubt::Suspect));
+    let suspects = plan(&mut holdings, at(0)).suspects;
+    assert_eq!(suspects.into_keys().collect::<Vec<_>>(), [object(1), object(2)]);
+    assert!(plan(&mut holdings, at(0)).suspects.is_empty());
+}

@@ -67,7 +67,8 @@ pub struct Counters {
     pub hung_drives: u64,
 }
 
-/// Upper bounds of `Counters::late`. The wheel alone makes a burst up to 1.05 ms late.
+/// Upper bounds of `Counters::late`. The wheel alone makes a burst up to 1.05 ms late,
+/// or 4.2 ms where bursts are far apart (`pace::slack`).
 pub const LATE_MICROS: [u64; 10] = [64, 128, 256, 512, 1024, 2048, 4096, 8192, 16_384, 32_768];
 
 impl Counters {

@@ -33,7 +33,8 @@ pub enum PaceMode {
 pub struct PaceConfig {
     /// By whom.
     pub mode: PaceMode,
-    /// What goes at once; whole records, from 16 KiB (8 KiB for measurements) to 64 KiB. Longer for
+    /// What goes at once; whole records, from 16 KiB (8 KiB for measurements) to 128 KiB, less what
+    /// makes whole packets of them. Longer for
     /// rates that carry more in a tick of the wheel.
     pub burst: Bytes,
     /// The same on a path that loses packets of longer ones: what a short queue has room for.
@@ -64,6 +65,10 @@ impl PaceConfig {
 
 /// A record's plaintext (RFC 8446 section 5.1): bursts are whole records.
 const RECORD: Bytes = Bytes::kib(16);
+/// Plaintext that fits in one of the kernel's packets, as large as it makes them before a network
+/// card or loopback: 45 segments of 1,428 bytes (IPv6, timestamps), less 22 bytes for each of four
+/// records.
+const PACKET: Bytes = Bytes(45 * 1428 - 4 * 22);
 /// What a player that has said nothing is sent at once. Facts: 10 MB are 8 s at 10 Mb/s.
 const START_LEN: Bytes = Bytes(10_000_000);
 /// What a player that says its bitrate is sent at once; and with this much it has a buffer.
@@ -144,6 +149,16 @@ fn times(rate: BitsPerSecond, thousandths: u64) -> BitsPerSecond {
     BitsPerSecond(rate.0.saturating_mul(thousandths) / 1000)
 }
 
+/// What is sent of a burst of so many bytes: a long one less what TLS and the kernel add, so that
+/// it is whole packets of the kernel's without a crumb behind them, which costs as much as they do.
+pub(crate) fn packed(burst: Bytes) -> Bytes {
+    match burst.0 >> 10 {
+        64 => PACKET,
+        128 => PACKET + PACKET,
+        _ => burst,
+    }
+}
+
 /// What goes at once at this rate on this path, or what a tick of the wheel carries.
 pub(crate) fn burst_len(config: &PaceConfig, rate: BitsPerSecond, path: &Path) -> Bytes {
     let burst = Bytes(config.burst.0 >> path.halvings).max(config.burst_min);
@@ -155,7 +170,8 @@ pub(crate) fn burst_len(config: &PaceConfig, rate: BitsPerSecond, path: &Path) -
 /// after long without.
 ///
 /// A queue of 32 KB on the way loses the end of every burst of 64 KiB; most queues lose nothing,
-/// and long bursts cost half the CPU of short ones. So each connection finds out.
+/// and long bursts cost half the CPU of short ones. So each connection finds out. Where much is
+/// lost they are the shortest at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Path {
     halvings: u32,
@@ -173,8 +189,10 @@ pub(crate) struct Path {
 /// trial that was in vain, up to 2^5 times.
 const TRIAL_AFTER: Bytes = Bytes::mib(32);
 const VAIN_MAX: u32 = 5;
-/// 64 KiB to 8 KiB.
-const HALVINGS_MAX: u32 = 3;
+/// 128 KiB to 8 KiB.
+const HALVINGS_MAX: u32 = 4;
+/// Of the 180 packets or more between two looks: what a queue loses that is far too short.
+const MANY_LOST: u64 = 16;
 
 impl Path {
     /// So much was sent; true if it is time to ask how much was lost.
@@ -185,16 +203,18 @@ impl Path {
 
     /// So many packets were sent again since the connection began.
     pub(crate) fn looked(&mut self, config: &PaceConfig, resent: u64) {
-        let lost = self.resent < resent;
+        let lost = resent.saturating_sub(self.resent);
         self.resent = resent;
         self.clean += self.unlooked;
         self.unlooked = Bytes::ZERO;
-        if lost {
-            let shorter = Bytes(config.burst.0 >> (self.halvings + 1));
-            if self.halvings < HALVINGS_MAX && config.burst_min <= shorter {
+        if 0 < lost {
+            let before = self.halvings;
+            let most = if lost < MANY_LOST { before + 1 } else { HALVINGS_MAX };
+            let shorter = |halvings| config.burst_min <= Bytes(config.burst.0 >> halvings);
+            while self.halvings < most.min(HALVINGS_MAX) && shorter(self.halvings + 1) {
                 self.halvings += 1;
-                self.vain = (self.vain + 1).min(VAIN_MAX);
             }
+            self.vain = (self.vain + u32::from(before < self.halvings)).min(VAIN_MAX);
             self.clean = Bytes::ZERO;
         } else if 0 < self.halvings
             && Bytes(TRIAL_AFTER.0 << self.vain.saturating_sub(1)) <= self.clean
@@ -230,8 +250,16 @@ impl Pacer {
     }
 }
 
+/// Bursts of one connection that are so far apart go at whole multiples of this: connections are
+/// woken together, so that the machine sleeps, and asks drives, a quarter as often. At most a
+/// quarter of the way from one burst to the next, and half of what is made up for.
+pub(crate) fn slack(interval: Nanos) -> Nanos {
+    let ticks = (interval.0 / 4 / GRANULARITY.0).clamp(1, 4);
+    Nanos(GRANULARITY.0 << ticks.ilog2())
+}
+
 /// How long a rate takes for so much, rounded up.
-fn interval(len: Bytes, rate: BitsPerSecond) -> Nanos {
+pub(crate) fn interval(len: Bytes, rate: BitsPerSecond) -> Nanos {
     let bits = u128::from(len.0) * 8 * 1_000_000_000;
     let nanos = bits.div_ceil(u128::from(rate.0.max(1)));
     Nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
@@ -327,24 +355,38 @@ mod tests {
     fn bursts_are_as_long_as_the_path_takes_without_loss() {
         let config = PaceConfig { burst: Bytes::kib(64), ..config() };
         let (mut path, mut resent) = (Path::default(), 0);
-        let mut after = |len: Bytes, loses: bool| {
+        let mut after = |len: Bytes, loses: u64| {
             let mut left = len.0;
             while 0 < left {
                 left = left.saturating_sub(CHUNK_LEN.0);
                 if path.sent(CHUNK_LEN) {
-                    resent += u64::from(loses);
+                    resent += loses;
                     path.looked(&config, resent);
                 }
             }
             burst_len(&config, BitsPerSecond(MBPS), &path).0 >> 10
         };
-        assert_eq!(after(Bytes::mib(100), false), 64);
-        assert_eq!((after(CHUNK_LEN, true), after(CHUNK_LEN, true)), (32, 16));
-        assert_eq!(after(Bytes::mib(9), true), 16, "and no shorter");
-        assert_eq!((after(Bytes::mib(63), false), after(Bytes::mib(1), false)), (16, 32));
-        assert_eq!(after(CHUNK_LEN, true), 16);
-        assert_eq!((after(Bytes::mib(127), false), after(Bytes::mib(1), false)), (16, 32));
-        assert_eq!(after(Bytes::mib(128), false), 64);
+        assert_eq!(after(Bytes::mib(100), 0), 64);
+        assert_eq!((after(CHUNK_LEN, 1), after(CHUNK_LEN, 1)), (32, 16));
+        assert_eq!(after(Bytes::mib(9), 1), 16, "and no shorter");
+        assert_eq!((after(Bytes::mib(63), 0), after(Bytes::mib(1), 0)), (16, 32));
+        assert_eq!(after(CHUNK_LEN, 1), 16);
+        assert_eq!((after(Bytes::mib(127), 0), after(Bytes::mib(1), 0)), (16, 32));
+        assert_eq!(after(Bytes::mib(128), 0), 64);
+        assert_eq!(after(CHUNK_LEN, 16), 16, "much was lost");
+    }
+
+    #[test]
+    fn long_bursts_are_whole_packets_and_short_ones_as_they_are() {
+        let packed = |kib| packed(Bytes::kib(kib)).0;
+        assert_eq!((packed(8), packed(32)), (8 << 10, 32 << 10));
+        assert_eq!((packed(64), packed(128)), (64_172, 2 * 64_172));
+    }
+
+    #[test]
+    fn bursts_far_apart_are_sent_together_and_others_on_time() {
+        let ticks = |ms| slack(Nanos::millis(ms)).0 / GRANULARITY.0;
+        assert_eq!((ticks(0), ticks(8), ticks(9), ticks(17), ticks(200)), (1, 1, 2, 4, 4));
     }
 
     #[test]

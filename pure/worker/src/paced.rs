@@ -1,13 +1,12 @@
 //! A paced transfer's way from one burst to the next.
 
 use model::handle::{ConnectionId, FileSlot};
-use model::limits::DIRECT_ALIGN;
-use model::units::{BitsPerSecond, Bytes};
+use model::units::{BitsPerSecond, Bytes, Instant};
 
 use crate::action::{Action, Body};
 use crate::black_box::{Happened, Waiting};
 use crate::connection::{Held, Stage, State, Transfer};
-use crate::pace::{PaceConfig, PaceMode, burst_len};
+use crate::pace::{PaceConfig, PaceMode, burst_len, interval, packed, slack};
 use crate::worker::{Worker, live};
 
 impl Transfer {
@@ -65,15 +64,17 @@ impl Worker {
             let due = connection.pacer.due();
             if self.now.instant < due {
                 transfer.stage = Stage::Paced(slot);
+                let burst = burst_len(config, rate, &connection.path);
+                let due = Instant(due.0.next_multiple_of(slack(interval(burst, rate)).0));
                 self.wheel.arm(self.now.instant, id.as_usize(), due);
                 if let Some(recorder) = &mut connection.recorder {
                     recorder.wait_for(self.now.instant, Waiting::Pace);
                 }
                 return;
             }
-            let burst = burst_len(config, rate, &connection.path);
+            let burst = packed(burst_len(config, rate, &connection.path));
             // The last takes a little more rather than leave a sliver.
-            if (burst + DIRECT_ALIGN).as_usize() < end - start {
+            if (burst + Bytes(burst.0 / 8)).as_usize() < end - start {
                 to = start + burst.as_usize();
             }
             connection.pacer.burst(self.now.instant, Bytes::of(to - start), rate);

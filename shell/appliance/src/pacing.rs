@@ -55,7 +55,7 @@ pub struct Pacing {
 }
 
 /// From the frontier of `lab pace --frontier`: docs/decisions/2026-11-22-pacing.md.
-const BURST: Bytes = Bytes::kib(64);
+const BURST: Bytes = Bytes::kib(128);
 const BURST_MIN: Bytes = Bytes::kib(16);
 const GUARD: u32 = 0;
 const FLOOR: BitsPerSecond = BitsPerSecond(2_000_000);
@@ -91,8 +91,9 @@ impl PacingFile {
         let burst = self.burst.map_or(BURST, |burst| burst.0);
         let burst_min = self.burst_min.map_or_else(|| BURST_MIN.min(burst), |burst| burst.0);
         for (key, burst) in [("burst", burst), ("burst_min", burst_min)] {
-            if ![8, 16, 32, 64].map(Bytes::kib).contains(&burst) {
-                let message = format!("{burst} is not 8, 16, 32 or 64 KiB: whole records are sent");
+            if ![8, 16, 32, 64, 128].map(Bytes::kib).contains(&burst) {
+                let message =
+                    format!("{burst} is not 8, 16, 32, 64 or 128 KiB: whole records are sent");
                 return Err(wrong("pacing", key, message));
             }
         }
@@ -196,7 +197,7 @@ mod tests {
         assert!(check("burst = \"20 KiB\"").unwrap_err().contains("16, 32"));
         let min = check("burst = \"16 KiB\"\nburst_min = \"32 KiB\"").unwrap_err();
         assert!(min.contains("burst_min") && min.contains("16 KiB"), "{min}");
-        assert!(check("burst = \"128 KiB\"").unwrap_err().contains("64 KiB"));
+        assert!(check("burst = \"256 KiB\"").unwrap_err().contains("128 KiB"));
         assert!(check("guard = 1").unwrap_err().contains("mode = \"kernel\""));
         assert!(check("floor = \"1 kb/s\"").unwrap_err().contains("500 kb/s"));
         assert!(check("mode = \"on\"").unwrap_err().contains("`off`, `own`, `kernel`"));

@@ -5,6 +5,9 @@
 //! link    one player behind 30 Mb/s with a queue of 32 KB, in turns       drops, goodput
 //! ```
 //!
+//! Both under cubic and under bbr; the verdict on CPU is cubic's, which is what an appliance that
+//! paces by itself is to run with (docs/decisions/2026-11-22-congestion.md).
+//!
 //! A paced player says with CMCD what it wants; the same requests without it are not paced, since
 //! the film has no pace of its own. All is the product, unchanged; only the appliance's CPU counts.
 
@@ -19,6 +22,7 @@ use serde::Serialize;
 use tracing::info;
 
 use crate::compare::statistics::{interquartile_range, median};
+use crate::stage::Appliance;
 use crate::window::Timing;
 use bottleneck::{PAYLOAD_KBPS, QUEUE_BYTES, RATE};
 use world::{CONGESTION, CROWD_KBPS, Crowd, Link, World, quantile};
@@ -63,11 +67,10 @@ struct Behind {
     unpaced: Vec<Link>,
 }
 
+/// A crowd under one congestion control.
 #[derive(Clone, Debug, Serialize)]
-struct Report {
-    pairs: u32,
-    connections: u32,
-    paced_kbps: u64,
+struct Viewers {
+    congestion: &'static str,
     /// CPU seconds per GB, paced over unpaced: of the appliance's processes.
     cpu_ratio: f64,
     cpu_ratio_iqr: f64,
@@ -81,6 +84,18 @@ struct Report {
     burst_bytes: u64,
     /// How much later than its moment a burst goes, in the crowd.
     jitter_us_p99: f64,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct Report {
+    pairs: u32,
+    connections: u32,
+    paced_kbps: u64,
+    /// Those under the first congestion control.
+    #[serde(flatten)]
+    verdict: Viewers,
+    /// And under the others.
+    others: Vec<Viewers>,
     link_rate: &'static str,
     link_queue_bytes: u64,
     link_kbps_asked: u64,
@@ -116,42 +131,19 @@ fn timing(args: &Args) -> Timing {
 
 fn verdict(args: &Args, world: &World) -> Result<()> {
     let appliance = world.start(&args.pacing)?;
-    let connections = usize::try_from(args.connections)?;
-    let (mut paced, mut unpaced) = (Vec::new(), Vec::new());
-    let sent = |name| appliance.metric(name).context("no metrics");
-    let mut burst = (0.0, 0.0);
-    for pair in 0..args.pairs {
-        let seed = u64::from(pair);
-        let before = (sent("egress_bytes_total")?, sent("paced_bursts_total")?);
-        paced.push(world.crowd(&appliance, connections, true, timing(args), seed)?);
-        let after = (sent("egress_bytes_total")?, sent("paced_bursts_total")?);
-        burst = (burst.0 + after.0 - before.0, burst.1 + after.1 - before.1);
-        unpaced.push(world.crowd(&appliance, connections, false, timing(args), seed)?);
-        info!(pair, paced = paced[paced.len() - 1].cpu_s_per_gb, "crowd");
-    }
-    let stalled: usize = paced.iter().chain(&unpaced).map(|crowd| crowd.stalled).sum();
-    ensure!(stalled == 0, "{stalled} viewers got nothing: this machine is too slow, or too busy");
+    let crowds: Result<Vec<Viewers>> =
+        (0..CONGESTION.len()).map(|which| viewers(args, world, &appliance, which)).collect();
+    let mut crowds = crowds?;
     let behind: Result<Vec<Behind>> =
         (0..CONGESTION.len()).map(|which| behind(args, world, which)).collect();
     let behind = behind?;
-    let cpu = spread(&paced, &unpaced, |crowd| crowd.cpu_s_per_gb)?;
-    let of = |crowds: &[Crowd], get: fn(&Crowd) -> f64| {
-        median(&crowds.iter().map(get).collect::<Vec<_>>()).context("no pairs")
-    };
     let worst = |values: Vec<f64>| values.into_iter().reduce(f64::max).context("no link");
     let report = Report {
         pairs: args.pairs,
         connections: args.connections,
         paced_kbps: CROWD_KBPS,
-        cpu_ratio: cpu.median,
-        cpu_ratio_iqr: cpu.iqr,
-        cpu_busy_ratio: spread(&paced, &unpaced, |crowd| crowd.cpu_busy_s_per_gb)?.median,
-        cpu_s_per_gb_paced: of(&paced, |crowd| crowd.cpu_s_per_gb)?,
-        cpu_s_per_gb_unpaced: of(&unpaced, |crowd| crowd.cpu_s_per_gb)?,
-        gbps_paced: of(&paced, |crowd| crowd.gbps)?,
-        gbps_unpaced: of(&unpaced, |crowd| crowd.gbps)?,
-        burst_bytes: whole(burst.0 / burst.1.max(1.0)),
-        jitter_us_p99: jitter(&paced).context("no burst had to wait")?,
+        verdict: crowds.remove(0),
+        others: crowds,
         link_rate: RATE,
         link_queue_bytes: QUEUE_BYTES,
         link_kbps_asked: PAYLOAD_KBPS,
@@ -163,6 +155,40 @@ fn verdict(args: &Args, world: &World) -> Result<()> {
         return crate::print(&serde_json::to_string(&report)?);
     }
     crate::print(&report.table())
+}
+
+fn viewers(args: &Args, world: &World, appliance: &Appliance, which: usize) -> Result<Viewers> {
+    let who = (which, usize::try_from(args.connections)?);
+    let (mut paced, mut unpaced) = (Vec::new(), Vec::new());
+    let sent = |name| appliance.metric(name).context("no metrics");
+    let mut burst = (0.0_f64, 0.0_f64);
+    for pair in 0..args.pairs {
+        let seed = u64::from(pair);
+        let before = (sent("egress_bytes_total")?, sent("paced_bursts_total")?);
+        paced.push(world.crowd(appliance, who, true, timing(args), seed)?);
+        let after = (sent("egress_bytes_total")?, sent("paced_bursts_total")?);
+        burst = (burst.0 + after.0 - before.0, burst.1 + after.1 - before.1);
+        unpaced.push(world.crowd(appliance, who, false, timing(args), seed)?);
+        info!(pair, paced = paced[paced.len() - 1].cpu_s_per_gb, "crowd");
+    }
+    let stalled: usize = paced.iter().chain(&unpaced).map(|crowd| crowd.stalled).sum();
+    ensure!(stalled == 0, "{stalled} viewers got nothing: this machine is too slow, or too busy");
+    let cpu = spread(&paced, &unpaced, |crowd| crowd.cpu_s_per_gb)?;
+    let of = |crowds: &[Crowd], get: fn(&Crowd) -> f64| {
+        median(&crowds.iter().map(get).collect::<Vec<_>>()).context("no pairs")
+    };
+    Ok(Viewers {
+        congestion: CONGESTION[which],
+        cpu_ratio: cpu.median,
+        cpu_ratio_iqr: cpu.iqr,
+        cpu_busy_ratio: spread(&paced, &unpaced, |crowd| crowd.cpu_busy_s_per_gb)?.median,
+        cpu_s_per_gb_paced: of(&paced, |crowd| crowd.cpu_s_per_gb)?,
+        cpu_s_per_gb_unpaced: of(&unpaced, |crowd| crowd.cpu_s_per_gb)?,
+        gbps_paced: of(&paced, |crowd| crowd.gbps)?,
+        gbps_unpaced: of(&unpaced, |crowd| crowd.gbps)?,
+        burst_bytes: whole(burst.0 / burst.1.max(1.0)),
+        jitter_us_p99: jitter(&paced).context("no burst had to wait")?,
+    })
 }
 
 fn behind(args: &Args, world: &World, which: usize) -> Result<Behind> {
@@ -209,7 +235,7 @@ fn whole(value: f64) -> u64 {
 }
 
 fn frontier(args: &Args, world: &World) -> Result<()> {
-    let sizes = [8, 16, 32, 64];
+    let sizes = [8, 16, 32, 64, 128];
     let own = sizes.iter().flat_map(|burst| {
         [0, 2, 4].map(|guard| {
             format!("burst = \"{burst} KiB\"\nburst_min = \"{burst} KiB\"\nguard = {guard}")
@@ -250,7 +276,7 @@ fn frontier(args: &Args, world: &World) -> Result<()> {
 fn point(args: &Args, world: &World, pacing: String) -> Result<Point> {
     let appliance = world.start(&pacing)?;
     let connections = usize::try_from(args.connections)?;
-    let crowd = world.crowd(&appliance, connections, true, timing(args), 1)?;
+    let crowd = world.crowd(&appliance, (0, connections), true, timing(args), 1)?;
     let links: Result<Vec<Link>> =
         (0..CONGESTION.len()).map(|which| world.link(which, true, timing(args), 1)).collect();
     let links: [Link; CONGESTION.len()] =
@@ -269,7 +295,19 @@ fn point(args: &Args, world: &World, pacing: String) -> Result<Point> {
 impl Report {
     /// For people.
     fn table(&self) -> String {
-        let rows = [
+        let crowds = std::iter::once(&self.verdict).chain(&self.others);
+        let crowds: String = crowds.map(Viewers::table).collect();
+        let behind = [
+            ("drops, paced over unpaced", self.drop_ratio),
+            ("goodput, paced over unpaced", self.goodput_ratio),
+        ];
+        crowds + &rows(&behind)
+    }
+}
+
+impl Viewers {
+    fn table(&self) -> String {
+        let of = [
             ("CPU, paced over unpaced", self.cpu_ratio),
             ("  interquartile range", self.cpu_ratio_iqr),
             ("  of all on that CPU", self.cpu_busy_ratio),
@@ -278,9 +316,11 @@ impl Report {
             ("Gb/s, paced", self.gbps_paced),
             ("Gb/s, unpaced", self.gbps_unpaced),
             ("burst lateness us, p99", self.jitter_us_p99),
-            ("drops, paced over unpaced", self.drop_ratio),
-            ("goodput, paced over unpaced", self.goodput_ratio),
         ];
-        rows.map(|(name, value)| format!("{name:<30}{value:>10.3}\n")).concat()
+        format!("{}\n{}", self.congestion, rows(&of))
     }
+}
+
+fn rows(rows: &[(&str, f64)]) -> String {
+    rows.iter().map(|(name, value)| format!("{name:<30}{value:>10.3}\n")).collect()
 }

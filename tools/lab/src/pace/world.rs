@@ -16,10 +16,11 @@ use crate::cpu::{self, Account};
 use crate::stage::{Appliance, Film, Setup, Stage};
 use crate::window::{Timing, measure};
 
-/// The crowd's port; those behind the link have the next, one for each congestion control.
+/// The crowd's port under the first congestion control, then the second's; those behind the link
+/// have the next.
 const PORT: u16 = 18_600;
-/// As the appliance calls them: the first is what the crowd has.
-pub(super) const CONGESTION: [&str; 2] = ["bbr", "cubic"];
+/// As the appliance calls them.
+pub(super) const CONGESTION: [&str; 2] = ["cubic", "bbr"];
 /// What the appliance runs on, and who asks.
 const SERVER_CPU: usize = 0;
 const CLIENT_CPU: usize = 1;
@@ -83,11 +84,14 @@ impl World {
     pub(super) fn start(&self, pacing: &str) -> Result<Appliance> {
         let drives: [PathBuf; 1] = [self.dir.path().join("drive")];
         let state = self.dir.path().join("state");
-        let crowd = format!("\"127.0.0.1:{PORT}\"");
-        let behind = (1..).zip(CONGESTION).map(|(n, _)| format!("\"{ADDRESS}:{}\"", PORT + n));
-        let listen: Vec<String> = [crowd].into_iter().chain(behind).collect();
-        let names = CONGESTION[..1].iter().chain(&CONGESTION);
-        let names: Vec<String> = names.map(|name| format!("\"{name}\"")).collect();
+        let hosts = [Ipv4Addr::LOCALHOST, ADDRESS];
+        let places = hosts.iter().flat_map(|host| CONGESTION.map(|name| (host, name)));
+        let listen: Vec<String> = places
+            .clone()
+            .zip(PORT..)
+            .map(|((host, _), port)| format!("\"{host}:{port}\""))
+            .collect();
+        let names: Vec<String> = places.map(|(_, name)| format!("\"{name}\"")).collect();
         let settings = [
             ("APPLIANCE_SERVE_LISTEN", format!("[{}]", listen.join(", "))),
             ("APPLIANCE_SERVE_CONGESTION", format!("[{}]", names.join(", "))),
@@ -115,7 +119,7 @@ impl World {
     pub(super) fn crowd(
         &self,
         appliance: &Appliance,
-        connections: usize,
+        (congestion, connections): (usize, usize),
         paced: bool,
         timing: Timing,
         seed: u64,
@@ -123,7 +127,8 @@ impl World {
         let bits = Bytes(RANGE_LEN.0 * 8).0;
         let span = Duration::from_nanos(bits * 1_000_000 / CROWD_KBPS);
         let said = paced.then(|| says(CROWD_KBPS));
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, PORT));
+        let port = PORT + u16::try_from(congestion)?;
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let mut plan = self.plan(address, said.as_deref(), seed)?;
         (plan.connections, plan.every) = (connections, span.div_f64(CROWD_SHARE));
         let account = Account::Processes(appliance.pid());
@@ -152,7 +157,7 @@ impl World {
         seed: u64,
     ) -> Result<Link> {
         let said = paced.then(|| says(PAYLOAD_KBPS));
-        let port = PORT + 1 + u16::try_from(congestion)?;
+        let port = PORT + u16::try_from(CONGESTION.len() + congestion)?;
         let plan = self.plan(SocketAddr::from((ADDRESS, port)), said.as_deref(), seed)?;
         let truth = self.truth()?;
         let (window, before, after) = on_client_cpu(|| {

@@ -165,6 +165,7 @@ impl Shared {
         // Under the lock, so that nobody is between asking and waiting.
         let _state = self.lock();
         self.stopping.store(true, Ordering::SeqCst);
+        self.open_drives().for_each(|drive| drive.gate().open());
         self.changed.notify_all();
         self.sampled.notify_all();
     }
@@ -553,6 +554,7 @@ mod tests {
             },
             small_budget: Bytes::kib(100),
             scrub_rate: None,
+            rules: Vec::new(),
             tickets: tls::Tickets::new(|| UnixSeconds(0)),
             about: About::default(),
         };

@@ -46,6 +46,8 @@ pub struct Drive {
     full_at: Mutex<Option<Instant>>,
     /// What was measured last, so that whoever asks waits for no drive.
     space: Mutex<Space>,
+    /// Held while room is looked for and taken, lest two fillers take the same.
+    taking_room: Mutex<()>,
     /// Objects and bytes of them by the log. Beside it: who writes the log waits for the drive.
     held: Mutex<(u64, Bytes)>,
     silence: Mutex<Silence>,
@@ -257,6 +259,7 @@ impl Drive {
             health: Mutex::new(Health::new(HEALTH)),
             full_at: Mutex::new(None),
             space: Mutex::new(space),
+            taking_room: Mutex::default(),
             held: Mutex::new(held),
             silence: Mutex::default(),
             measured_from: Mutex::new(None),
@@ -364,13 +367,20 @@ impl Drive {
     }
 
     /// The part file of an object, made and allocated to its full size. True if it was there before
-    /// in this size: then it may hold good blocks.
+    /// in this size: then it may hold good blocks. What would touch the reserve finds no room.
     pub fn allocate(&self, file: &FileName, len: Bytes) -> Result<(OwnedFd, bool), DriveError> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::DIRECT;
         let fd = self.open_file(file, flags, "make")?;
         let found = file_len(&fd, file)?;
         if found != Bytes::ZERO && found != len {
             rustix::fs::ftruncate(&fd, 0).map_err(to("cut", &file.0))?;
+        }
+        let _taking = lock(&self.taking_room);
+        if found != len {
+            let stat = rustix::fs::fstatvfs(&self.root).map_err(to("measure", "the filesystem"))?;
+            if space(&stat, &self.marker).free < len {
+                return Err(to("allocate room for", &file.0)(Errno::NOSPC));
+            }
         }
         rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, len.0)
             .map_err(to("allocate room for", &file.0))?;

@@ -5,10 +5,10 @@
 //! seeds. The oracle is the best constant rate for a seed, found by trying.
 
 mod cam;
-mod plot;
+pub(crate) mod plot;
 mod result;
 mod run;
-mod scenario;
+pub(crate) mod scenario;
 pub(crate) mod validate;
 
 use std::hint::black_box;

@@ -8,10 +8,11 @@
 //!                                                   rate      how fast all together may go
 //! ```
 //!
-//! `plan` and `pack` (which small objects share a file) are functions, `transfer` a machine for one
-//! object, `rate` a structure that they share.
+//! `plan`, `pack` (which small objects share a file) and `tier` (which of them change drives) are
+//! functions, `transfer` a machine for one object, `rate` a structure that they share.
 
 pub mod pack;
 pub mod plan;
 pub mod rate;
+pub mod tier;
 pub mod transfer;

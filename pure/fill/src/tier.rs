@@ -1,0 +1,241 @@
+//! Which objects change drives, so that what is watched most lies on the fast ones.
+//!
+//! ```text
+//! heat of each object, drives, what is left of the day's bytes
+//!   ──> moves to fast drives, hottest first; where they are full, one of less heat goes down first
+//! ```
+//!
+//! Heat is what viewers were sent, by whatever count the caller has; only its order matters, and
+//! its density: a byte of a fast drive should be asked for often. Moves are writes like fill's and
+//! share its queue; a move is a copy, verified and published, before the old file goes, so each
+//! costs its bytes once on the drive it comes to. No appliance does it yet.
+
+use std::collections::BTreeMap;
+
+use model::extent::DriveIndex;
+use model::id::ObjectId;
+use model::units::Bytes;
+
+/// What a drive is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Class {
+    /// Holds what nobody asks for often.
+    Bulk,
+    /// Serves what many ask for.
+    Fast,
+}
+
+/// One drive in use that answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Drive {
+    /// Which.
+    pub drive: DriveIndex,
+    /// What for.
+    pub class: Class,
+    /// Free on it, the reserve taken off, and room for fill with it.
+    pub free: Bytes,
+}
+
+/// One object that is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// Where.
+    pub drive: DriveIndex,
+    /// What its file takes.
+    pub room: Bytes,
+    /// Bytes of it that viewers were sent of late.
+    pub heat: Bytes,
+}
+
+/// An object that changes drives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Move {
+    /// Which.
+    pub object: ObjectId,
+    /// Where it is.
+    pub from: DriveIndex,
+    /// Where it goes.
+    pub to: DriveIndex,
+}
+
+/// Bounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Most moves of one plan; the rest comes with the next.
+    pub moves_max: usize,
+    /// An object goes up for one that comes down only if each byte of it is asked for so many times
+    /// as often: else two of about the same heat would change places every day.
+    pub gain_min: u64,
+}
+
+/// What to move next, in this order, for at most `budget` bytes of writes on all drives together.
+pub fn plan(
+    config: &Config,
+    drives: &[Drive],
+    held: &BTreeMap<ObjectId, Held>,
+    budget: Bytes,
+) -> Vec<Move> {
+    assert!(1 < config.gain_min, "an object that gains nothing does not move");
+    let class = |drive: DriveIndex| drives.iter().find(|d| d.drive == drive).map(|d| d.class);
+    let of = |wanted: Class| {
+        let fits = held.iter().filter(move |(_, held)| class(held.drive) == Some(wanted));
+        let mut objects: Vec<(ObjectId, Held)> = fits.map(|(id, held)| (*id, *held)).collect();
+        // By heat per byte, then by id, so that the order is one.
+        objects.sort_by(|a, b| b.1.denser_than(&a.1).then(a.0.cmp(&b.0)));
+        objects
+    };
+    let (hot, mut cold) = (of(Class::Bulk), of(Class::Fast));
+    let mut plan = Planned { drives: drives.to_vec(), moves: Vec::new(), left: budget };
+    for (object, up) in hot {
+        if up.heat == Bytes::ZERO || config.moves_max <= plan.moves.len() {
+            break;
+        }
+        if plan.take(object, &up, Class::Fast) {
+            continue;
+        }
+        // One goes down for one that comes up, and only where both fit the bounds.
+        let Some((other, down)) = cold.last().copied() else { continue };
+        if config.moves_max < plan.moves.len() + 2 || !up.is_denser_by(config.gain_min, &down) {
+            continue;
+        }
+        let before = plan.clone();
+        if plan.take(other, &down, Class::Bulk) && plan.take(object, &up, Class::Fast) {
+            cold.pop();
+        } else {
+            plan = before;
+        }
+    }
+    assert!(plan.moves.len() <= config.moves_max, "a plan is bounded");
+    plan.moves
+}
+
+#[derive(Clone, Debug)]
+struct Planned {
+    drives: Vec<Drive>,
+    moves: Vec<Move>,
+    left: Bytes,
+}
+
+impl Planned {
+    /// Moves to the drive of a class with most room; false if there is none, or no budget.
+    fn take(&mut self, object: ObjectId, held: &Held, class: Class) -> bool {
+        let of_class = self.drives.iter_mut().filter(|drive| drive.class == class);
+        let best = of_class.max_by_key(|drive| (drive.free, std::cmp::Reverse(drive.drive)));
+        let Some(to) = best.filter(|drive| held.room <= drive.free && held.room <= self.left)
+        else {
+            return false;
+        };
+        to.free -= held.room;
+        self.left -= held.room;
+        self.moves.push(Move { object, from: held.drive, to: to.drive });
+        // The old file is gone before the next move begins.
+        if let Some(from) = self.drives.iter_mut().find(|drive| drive.drive == held.drive) {
+            from.free += held.room;
+        }
+        true
+    }
+}
+
+impl Held {
+    fn denser_than(&self, other: &Self) -> std::cmp::Ordering {
+        let product = |heat: Bytes, room: Bytes| u128::from(heat.0) * u128::from(room.0);
+        product(self.heat, other.room).cmp(&product(other.heat, self.room))
+    }
+
+    fn is_denser_by(&self, times: u64, other: &Self) -> bool {
+        let mine = u128::from(self.heat.0) * u128::from(other.room.0);
+        let its = u128::from(other.heat.0) * u128::from(self.room.0);
+        its.saturating_mul(u128::from(times)) < mine
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const CONFIG: Config = Config { moves_max: 10, gain_min: 2 };
+
+    fn object(n: u8) -> ObjectId {
+        ObjectId([n; 32])
+    }
+
+    /// Drive 0 is fast, drives 1 and 2 are bulk; objects are (drive, room, heat).
+    fn moves(free: [u64; 3], held: &[(u8, u64, u64)], budget: u64) -> Vec<(u8, u8)> {
+        let found = plan(&CONFIG, &drives(free), &objects(held), Bytes(budget));
+        found.iter().map(|found| (found.object.0[0], found.to.0)).collect()
+    }
+
+    fn drives(free: [u64; 3]) -> Vec<Drive> {
+        let drive = |(n, free): (u8, u64)| {
+            let class = if n == 0 { Class::Fast } else { Class::Bulk };
+            Drive { drive: DriveIndex(n), class, free: Bytes(free) }
+        };
+        (0..).zip(free).map(drive).collect()
+    }
+
+    fn objects(held: &[(u8, u64, u64)]) -> BTreeMap<ObjectId, Held> {
+        let one = |(n, (drive, room, heat)): (u8, &(u8, u64, u64))| {
+            let (room, heat) = (Bytes(*room), Bytes(*heat));
+            (object(n), Held { drive: DriveIndex(*drive), room, heat })
+        };
+        (0..).zip(held).map(one).collect()
+    }
+
+    #[test]
+    fn what_each_byte_of_is_asked_for_most_goes_up_first() {
+        let held = [(1, 10, 100), (1, 10, 300), (2, 100, 2_000), (1, 10, 0)];
+        assert_eq!(moves([200, 0, 0], &held, 1_000), [(1, 0), (2, 0), (0, 0)]);
+        assert_eq!(moves([20, 0, 0], &held, 1_000), [(1, 0), (0, 0)], "what fits nowhere stays");
+        assert_eq!(moves([200, 0, 0], &held, 15), [(1, 0)], "a day's bytes are all there are");
+    }
+
+    #[test]
+    fn where_it_is_full_one_goes_down_first_if_it_is_worth_it() {
+        let held = [(0, 10, 10), (1, 10, 30)];
+        assert_eq!(moves([0, 0, 50], &held, 20), [(0, 2), (1, 0)]);
+        assert_eq!(moves([0, 0, 50], &held, 19), [], "half of an exchange is none");
+        assert_eq!(moves([0, 0, 5], &held, 20), [], "nowhere to go down to");
+        assert_eq!(moves([0, 0, 50], &[(0, 10, 10), (1, 10, 20)], 20), [], "about as hot");
+    }
+
+    #[test]
+    fn a_drive_that_is_not_in_use_takes_no_part() {
+        assert_eq!(moves([50, 0, 0], &[(7, 10, 100)], 100), []);
+        let fast_only = plan(&CONFIG, &drives([50, 0, 0])[..1], &objects(&[(1, 5, 9)]), Bytes(9));
+        assert_eq!(fast_only, []);
+    }
+
+    proptest! {
+        #[test]
+        fn plans_keep_to_budget_and_room_and_come_to_rest(
+            free in prop::array::uniform3(0u64..100),
+            held in prop::collection::vec((0u8..3, 1u64..40, 0u64..500), 0..20),
+            budget in 0u64..300,
+        ) {
+            let (mut drives, mut held) = (drives(free), objects(&held));
+            let mut rounds = 0;
+            loop {
+                let moves = plan(&CONFIG, &drives, &held, Bytes(budget));
+                if moves.is_empty() {
+                    break;
+                }
+                let mut written = 0;
+                for found in &moves {
+                    let object = held.get_mut(&found.object).unwrap();
+                    prop_assert_eq!(object.drive, found.from);
+                    let room = object.room;
+                    written += room.0;
+                    let to = &mut drives[found.to.as_usize()];
+                    prop_assert!(room <= to.free);
+                    to.free -= room;
+                    drives[found.from.as_usize()].free += room;
+                    object.drive = found.to;
+                }
+                prop_assert!(written <= budget && moves.len() <= CONFIG.moves_max);
+                rounds += 1;
+                prop_assert!(rounds < 100, "objects go up and down for ever");
+            }
+        }
+    }
+}

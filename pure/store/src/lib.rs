@@ -1,6 +1,7 @@
 //! Which objects are on which drive, and the steps by which one appears or goes.
 //!
 //! ```text
+//! absence      a drive that is set aside, over time: when to try it again
 //! health       when a drive that fails here and there is given up as a whole
 //! index        object -> extent, of all drives: what workers look up
 //! inventory    what changed of it, for control
@@ -11,6 +12,7 @@
 //! silence      a drive that does not answer, over time
 //! ```
 
+pub mod absence;
 pub mod health;
 pub mod index;
 pub mod inventory;

@@ -137,6 +137,13 @@ impl Machine {
         self.reopen(drive, "bad")
     }
 
+    /// It does no longer.
+    pub(super) fn heal(&mut self, drive: usize) -> Result<()> {
+        info!(drive, "healed");
+        self.reopen(drive, "slow")?;
+        self.ask("blockdev-del", &json!({ "node-name": format!("d{drive}-bad") }))
+    }
+
     /// A drive does so many operations a second from now on; 0 for as many as it can.
     pub(super) fn slow(&mut self, drive: usize, operations: u32) -> Result<()> {
         info!(drive, operations, "a second");
@@ -149,6 +156,31 @@ impl Machine {
     pub(super) fn unplug(&mut self, drive: usize) -> Result<()> {
         info!(drive, "unplugged");
         self.ask("device_del", &json!({ "id": format!("nvme{drive}") }))
+    }
+
+    /// Puts a drive in whose bytes are in this file, where one was pulled.
+    pub(super) fn plug(&mut self, drive: usize, file: &Path) -> Result<()> {
+        info!(drive, "plugged in");
+        for name in ["", "-slow", "-file"] {
+            let node = json!({ "node-name": format!("d{drive}{name}") });
+            // The device may let go of it a little later.
+            let began = Instant::now();
+            while let Err(error) = self.ask("blockdev-del", &node) {
+                ensure!(began.elapsed() < MONITOR_MAX, "{error:#}");
+                std::thread::sleep(Duration::from_millis(100));
+            }
+        }
+        for node in nodes(drive, file) {
+            self.ask("blockdev-add", &node)?;
+        }
+        self.ask("device_add", &device(drive))
+    }
+
+    /// Bits that the drive raises in its log of health (NVMe, "critical warning").
+    pub(super) fn warn(&mut self, drive: usize, bits: u8) -> Result<()> {
+        let path = format!("/machine/peripheral/nvme{drive}");
+        let property = "smart_critical_warning";
+        self.ask("qom-set", &json!({ "path": path, "property": property, "value": bits }))
     }
 
     fn reopen(&mut self, drive: usize, below: &str) -> Result<()> {

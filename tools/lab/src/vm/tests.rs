@@ -5,19 +5,25 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 
 use super::player::Seen;
-use super::world::World;
+use super::world::{DRIVES, World, format, make_file_system, mount};
 
 /// A test: how long the inventory took to be right, where something was lost.
 type Test = fn(&mut World) -> Result<Option<f64>>;
 
 /// All of them.
-pub(super) const ALL: [(&str, Test); 4] = [
+pub(super) const ALL: [(&str, Test); 9] = [
     ("every-byte-is-right", every_byte_is_right),
     ("media-errors", media_errors),
+    ("mounted-anew", mounted_anew),
     ("slow-drive", slow_drive),
     ("unplugged", unplugged),
+    ("replaced", replaced),
+    ("fill-writes-fail", fill_writes_fail),
+    ("log-of-health", log_of_health),
+    ("all-drives-in-use", all_drives_in_use),
 ];
 
+const WRITES: usize = 0;
 const MEDIA: usize = 1;
 const SLOW: usize = 2;
 const PULLED: usize = 3;
@@ -25,7 +31,7 @@ const PULLED: usize = 3;
 const OPERATIONS: u32 = 1;
 
 fn every_byte_is_right(world: &mut World) -> Result<Option<f64>> {
-    for drive in 0..super::world::DRIVES {
+    for drive in 0..DRIVES {
         ensure!(!world.objects_on(drive)?.is_empty(), "nothing is on d{drive}");
         ensure!(!world.is_set_aside(drive), "d{drive} is set aside");
     }
@@ -68,6 +74,81 @@ fn unplugged(world: &mut World) -> Result<Option<f64>> {
     world.wait_until_whole()?;
     world.check_all()?;
     Ok(Some(took))
+}
+
+/// The operator unmounts the file system that failed and mounts it again: it is used again, without
+/// a restart. What was filled elsewhere meanwhile is held once.
+fn mounted_anew(world: &mut World) -> Result<Option<f64>> {
+    world.machine.heal(MEDIA)?;
+    world.unmount(MEDIA)?;
+    mount(&mut world.machine, MEDIA)?;
+    world.wait("the drive to be used again", |world| !world.is_set_aside(MEDIA))?;
+    world.offer_another("second", 12, 2)?;
+    world.wait_until_whole()?;
+    ensure!(!world.objects_on(MEDIA)?.is_empty(), "nothing new is on it");
+    world.check_all()?;
+    Ok(None)
+}
+
+/// Another drive is put in, formatted and mounted.
+fn replaced(world: &mut World) -> Result<Option<f64>> {
+    let before = world.drive(PULLED).id;
+    world.unmount(PULLED)?;
+    let file = world.dir().join("replaced.img");
+    make_file_system(&file)?;
+    world.machine.plug(PULLED, &file)?;
+    world.wait_for_device(PULLED)?;
+    mount(&mut world.machine, PULLED)?;
+    ensure!(world.is_set_aside(PULLED), "it is used without a marker");
+    format(&mut world.machine, PULLED)?;
+    world.wait("the drive to be used", |world| !world.is_set_aside(PULLED))?;
+    ensure!(world.drive(PULLED).id != before, "it has the name of the one before");
+    world.offer_another("third", 12, 3)?;
+    world.wait_until_whole()?;
+    ensure!(!world.objects_on(PULLED)?.is_empty(), "nothing is on it");
+    world.check_all()?;
+    Ok(None)
+}
+
+/// Only writes fail, and only fill writes: the drive is set aside all the same.
+fn fill_writes_fail(world: &mut World) -> Result<Option<f64>> {
+    let (was_on_it, since) = (world.objects_on(WRITES)?, Instant::now());
+    world.machine.fail(WRITES, "write")?;
+    world.offer_another("fourth", 8, 4)?;
+    let took = world.until_gone(WRITES, since, &was_on_it)?;
+    world.wait_until_whole()?;
+    world.machine.heal(WRITES)?;
+    world.unmount(WRITES)?;
+    mount(&mut world.machine, WRITES)?;
+    world.wait("the drive to be used again", |world| !world.is_set_aside(WRITES))?;
+    world.check_all()?;
+    Ok(Some(took))
+}
+
+/// A drive says of itself that it is failing: the report does too, and it stays in use.
+fn log_of_health(world: &mut World) -> Result<Option<f64>> {
+    /// "The subsystem's reliability is degraded" (NVMe, the log page of health).
+    const DEGRADED: u8 = 4;
+    world.machine.warn(SLOW, DEGRADED)?;
+    let path = format!("/srv/nearcast/d{SLOW}");
+    world.wait("the report to say so", |world| {
+        let mut errors = world.report().errors.into_iter();
+        errors.any(|error| error.text.contains(&path) && error.text.contains("failing"))
+    })?;
+    world.machine.warn(SLOW, 0)?;
+    ensure!(!world.is_set_aside(SLOW), "it was set aside");
+    Ok(None)
+}
+
+fn all_drives_in_use(world: &mut World) -> Result<Option<f64>> {
+    world.offer_another("fifth", 16, 5)?;
+    world.wait_until_whole()?;
+    for drive in 0..DRIVES {
+        ensure!(!world.is_set_aside(drive), "d{drive} is set aside");
+        ensure!(!world.objects_on(drive)?.is_empty(), "nothing is on d{drive}");
+    }
+    world.check_all()?;
+    Ok(None)
 }
 
 /// Files a second that came in whole.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use tracing::info;
-use wire::v1::report::{Drive, DriveState};
+use wire::v1::report::{Drive, DriveState, Report};
 
 use super::initrd::{self, Initrd};
 use super::machine::{Machine, Parts};
@@ -29,6 +29,7 @@ pub(super) struct World {
     agent: ureq::Agent,
     /// The process that served first.
     pid: String,
+    dir: PathBuf,
 }
 
 /// So many drives, `d0` and on.
@@ -44,6 +45,8 @@ const MODULES: [&str; 6] =
     ["virtio_pci", "virtio_net", "virtio_rng", "nvme", "crc32c_intel", "xfs"];
 /// Filling takes seconds; all else waits for less.
 pub(super) const PATIENCE: Duration = Duration::from_secs(120);
+/// Nobody has a file open on a drive that was set aside for longer.
+const UNMOUNT_MAX: Duration = Duration::from_secs(20);
 /// Where the host is in qemu's user network, seen from the guest.
 const HOST: &str = "10.0.2.2";
 
@@ -81,7 +84,8 @@ impl World {
         let shelf = Shelf { files: Arc::default() };
         let players = Players::start(PLAYERS, &agent, &shelf);
         let (films, pid) = (Vec::new(), String::new());
-        let mut world = Self { machine, players, stage, films, shelf, serving, agent, pid };
+        let dir = dir.to_owned();
+        let mut world = Self { machine, players, stage, films, shelf, serving, agent, pid, dir };
         world.wait("the first report", |world| world.stage.control.report().1 != 0)?;
         world.pid = world.machine.run("pidof nearcast-appliance")?;
         world.offer(film)?;
@@ -102,6 +106,11 @@ impl World {
         }
         *self.shelf.files.lock().unwrap_or_else(PoisonError::into_inner) = files;
         Ok(())
+    }
+
+    /// Another film of the same form.
+    pub(super) fn offer_another(&mut self, name: &str, files: usize, seed: u64) -> Result<()> {
+        self.offer(Film::new(name, FILE_LENS.into_iter().cycle().take(files), seed))
     }
 
     /// Waits until the appliance says that it holds every file.
@@ -133,6 +142,10 @@ impl World {
     pub(super) fn drive(&self, drive: usize) -> Drive {
         let (report, _) = self.stage.control.report();
         report.drives.get(drive).cloned().unwrap_or_default()
+    }
+
+    pub(super) fn report(&self) -> Report {
+        self.stage.control.report().0
     }
 
     pub(super) fn is_set_aside(&self, drive: usize) -> bool {
@@ -179,6 +192,30 @@ impl World {
             info!(line, "first error");
             at
         })
+    }
+
+    /// Unmounts a drive as an operator does, who tries again while it is busy.
+    pub(super) fn unmount(&mut self, drive: usize) -> Result<()> {
+        let at = format!("/srv/nearcast/d{drive}");
+        let began = Instant::now();
+        loop {
+            let (status, said) = self.machine.try_run(&format!("umount {at}"))?;
+            if status == 0 {
+                return Ok(());
+            }
+            ensure!(began.elapsed() < UNMOUNT_MAX, "{at} cannot be unmounted: {said}");
+            std::thread::sleep(Duration::from_millis(500));
+        }
+    }
+
+    /// Waits until the kernel has found the drive.
+    pub(super) fn wait_for_device(&mut self, drive: usize) -> Result<()> {
+        let began = Instant::now();
+        while self.machine.try_run(&format!("test -b $(drive d{drive})"))?.0 != 0 {
+            ensure!(began.elapsed() < PATIENCE, "the kernel does not find d{drive}");
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        Ok(())
     }
 
     /// Waits; that the appliance ended is an error, and so is that it takes too long.
@@ -292,4 +329,11 @@ pub(super) fn make_file_system(path: &Path) -> Result<()> {
     let made = made.context("cannot run mkfs.xfs (package xfsprogs)")?;
     ensure!(made.status.success(), "mkfs.xfs: {}", String::from_utf8_lossy(&made.stderr));
     Ok(())
+}
+
+impl World {
+    /// For files that the run needs.
+    pub(super) fn dir(&self) -> &Path {
+        &self.dir
+    }
 }

@@ -46,8 +46,8 @@ pub(crate) fn run(shared: &Shared, index: DriveIndex) {
     }
 }
 
-/// Measures a drive until it is set aside, and says what was seen of it last; none if all must stop.
-/// If this waits, nobody else does, and that it waits is seen.
+/// Measures a drive until it is set aside, and says what was seen of it last; none if all must
+/// stop. If this waits, nobody else does, and that it waits is seen.
 fn measure(shared: &Shared, drive: &Drive, mounts: &mut Mounts) -> Option<Seen> {
     let mut seen = Seen::default();
     while drive.set_aside_reason().is_none() {

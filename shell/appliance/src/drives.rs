@@ -265,7 +265,7 @@ impl Drive {
         let _ = rustix::fs::flock(&self.marker_file, FlockOperation::Unlock);
     }
 
-    /// Proves that it can be written and read: its index anew, and the tables of some of its objects.
+    /// Proves that it can be written and read: its index anew, the tables of some of its objects.
     pub(crate) fn prove(&self, objects: usize) -> Result<(), DriveError> {
         let mut log = lock(&self.log);
         log.compact(self.marker.id, &self.root)?;

@@ -107,23 +107,10 @@ fn run(settings: &Settings) -> anyhow::Result<()> {
     let serve_counters =
         Arc::new(storage::Counters { workers: counters.clone(), draining: AtomicBool::new(false) });
     let senders: Vec<Sender> = workers.iter().map(|worker| worker.letters.clone()).collect();
-    let paths = settings.drives.clone();
-    let sink = move |update: Update| {
-        if let Update::DriveInUse { drive } = update {
-            // It has just been opened, so this asks the kernel and no drive.
-            let directory = paths.get(drive.as_usize()).and_then(|path| open_directory(path));
-            let directory = directory.map(Arc::new);
-            let letter = || Letter::Directory(drive, directory.clone());
-            senders.iter().for_each(|sender| sender.send(letter()));
-        }
-        for sender in &senders {
-            sender.send(Letter::Update(update.clone()));
-        }
-    };
     let mut storage = Storage::start(
         storage_config(settings, credentials, machine, acceptor.tickets().clone(), silent),
         peers,
-        sink,
+        tell_all(settings.drives.clone(), senders),
         serve_counters.clone(),
     )?;
     // Only now: whoever connects finds what the drives hold.
@@ -161,6 +148,22 @@ fn run(settings: &Settings) -> anyhow::Result<()> {
         let _ = thread.join();
     }
     result
+}
+
+/// What tells every worker of each update.
+fn tell_all(drives: Vec<PathBuf>, workers: Vec<Sender>) -> impl FnMut(Update) {
+    move |update| {
+        if let Update::DriveInUse { drive } = update {
+            // It has just been opened, so this asks the kernel and no drive.
+            let path = drives.get(drive.as_usize());
+            let directory = path.and_then(|path| open_directory(path)).map(Arc::new);
+            let letter = || Letter::Directory(drive, directory.clone());
+            workers.iter().for_each(|worker| worker.send(letter()));
+        }
+        for worker in &workers {
+            worker.send(Letter::Update(update.clone()));
+        }
+    }
 }
 
 /// A flag that these signals raise.

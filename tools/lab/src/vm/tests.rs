@@ -39,11 +39,16 @@ fn every_byte_is_right(world: &mut World) -> Result<Option<f64>> {
     Ok(None)
 }
 
-/// Reads fail for good: the drive is set aside, and what was on it is filled again elsewhere.
+/// Reads fail for good: the drive is set aside, though nobody asks for more than one file of it,
+/// and what was on it is filled again elsewhere.
 fn media_errors(world: &mut World) -> Result<Option<f64>> {
-    let (was_on_it, since) = (world.objects_on(MEDIA)?, Instant::now());
+    let was_on_it = world.objects_on(MEDIA)?;
+    let asked = was_on_it.first().cloned();
+    world.ask_for(|id| asked.as_deref() == Some(id) || !was_on_it.contains(id))?;
+    let since = Instant::now();
     world.machine.fail(MEDIA, "read")?;
     let took = world.until_gone(MEDIA, since, &was_on_it)?;
+    world.ask_for(|_| true)?;
     world.wait_until_whole()?;
     world.check_all()?;
     Ok(Some(took))

@@ -98,11 +98,17 @@ impl World {
         self.films.push(film);
         let films: Vec<&Film> = self.films.iter().collect();
         self.stage.publish(&films)?;
+        self.ask_for(|_| true)
+    }
+
+    /// Players ask for these objects from now on.
+    pub(super) fn ask_for(&self, wanted: impl Fn(&str) -> bool) -> Result<()> {
         let mut files = Vec::new();
-        for film in films {
+        for film in &self.films {
             let base = self.stage.base(film)?;
+            let objects = film.objects.iter().filter(|object| wanted(&object.id().to_string()));
             let url = |path: &str| player::url(self.serving, &base, path);
-            files.extend(film.objects.iter().map(|object| (url(&object.path), object.clone())));
+            files.extend(objects.map(|object| (url(&object.path), object.clone())));
         }
         *self.shelf.files.lock().unwrap_or_else(PoisonError::into_inner) = files;
         Ok(())

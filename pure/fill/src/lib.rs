@@ -8,8 +8,10 @@
 //!                                                   rate      how fast all together may go
 //! ```
 //!
-//! `plan` is a function, `transfer` a machine for one object, `rate` a structure that they share.
+//! `plan` and `pack` (which small objects share a file) are functions, `transfer` a machine for one
+//! object, `rate` a structure that they share.
 
+pub mod pack;
 pub mod plan;
 pub mod rate;
 pub mod transfer;

@@ -11,6 +11,9 @@
 //! A write is let go at its own time, so that a rate makes no bursts, and `deadline` says when the
 //! next may go: there is no tick. What is held back here is not in the drive, and does not count
 //! as its load.
+//!
+//! A drive may have several of these: a slice of its depth with each worker, for serve reads alone,
+//! and one for all else, which hears what the reads of the slices met (`hear`).
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -20,6 +23,7 @@ use model::units::{Bytes, Instant, Nanos};
 use crate::Full;
 use crate::governor::{self, Governor};
 use crate::load::{Load, Meter};
+use crate::tally::{Slice, Tally};
 
 /// Who waits for an operation, and what it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +69,7 @@ pub struct Config {
     pub fill_depth: u32,
     /// Most operations that wait, per class.
     pub queue_len_max: usize,
-    /// A read should not take longer; for the report, and for deletes.
+    /// A read should not take longer.
     pub target: Nanos,
     /// Bytes per second that scrub may read.
     pub scrub_rate: Bytes,
@@ -92,7 +96,7 @@ struct Waiting {
 struct Read {
     deadline: Instant,
     number: u64,
-    slot: u32,
+    waiting: Waiting,
 }
 
 impl PartialEq for Read {
@@ -145,9 +149,6 @@ pub struct Drive {
     governor: Option<Governor>,
     meter: Meter,
     reads: BinaryHeap<Reverse<Read>>,
-    /// The reads' operations, by slot of `Read`.
-    read_slots: Vec<Option<Waiting>>,
-    read_free: Vec<u32>,
     fill: VecDeque<Waiting>,
     scrub: VecDeque<Waiting>,
     deletes: VecDeque<Waiting>,
@@ -166,14 +167,18 @@ pub struct Drive {
     delete_ended: Instant,
     /// The last `poll` held all but reads back until this, or until something comes back.
     held_until: Option<Instant>,
+    /// What serve reads met.
+    tally: Tally,
+    /// Reads that others have in flight, and when the oldest of them went.
+    elsewhere: (u32, Option<Instant>),
+    heard_at: Instant,
 }
 
 impl Drive {
-    /// An idle drive. All queues are allocated here, once.
+    /// An idle drive. What serving needs is allocated here, once.
     pub fn new(config: Config, now: Instant) -> Self {
         assert!(0 < config.depth && 0 < config.fill_depth, "a drive needs a depth of at least 1");
         assert!(0 < config.queue_len_max && 0 < config.scrub_rate.0 && 0 < config.target.0);
-        let reads = u32::try_from(config.queue_len_max).unwrap_or(u32::MAX);
         let idle = Flight { class: Class::Serve, came: now, begun: now, open: false, number: 0 };
         let depth = Bytes(u64::from(config.depth)).as_usize();
         let governor = match config.policy {
@@ -185,11 +190,9 @@ impl Drive {
             governor,
             meter: Meter::new(config.target),
             reads: BinaryHeap::with_capacity(config.queue_len_max),
-            read_slots: vec![None; config.queue_len_max],
-            read_free: (0..reads).rev().collect(),
-            fill: VecDeque::with_capacity(config.queue_len_max),
-            scrub: VecDeque::with_capacity(config.queue_len_max),
-            deletes: VecDeque::with_capacity(config.queue_len_max),
+            fill: VecDeque::new(),
+            scrub: VecDeque::new(),
+            deletes: VecDeque::new(),
             flights: vec![idle; depth],
             flights_free: (0..config.depth).rev().collect(),
             oldest: VecDeque::with_capacity(4 * depth),
@@ -202,6 +205,9 @@ impl Drive {
             delete_next: now,
             delete_ended: now,
             held_until: None,
+            tally: Tally::default(),
+            elsewhere: (0, None),
+            heard_at: now,
         }
     }
 
@@ -217,10 +223,11 @@ impl Drive {
         let waiting = Waiting { io, len, came: now };
         let queue = match class {
             Class::Serve => {
-                let slot = self.read_free.pop().ok_or(Full)?;
-                *self.read_slot(slot) = Some(waiting);
+                if self.config.queue_len_max <= self.reads.len() {
+                    return Err(Full);
+                }
                 self.number += 1;
-                self.reads.push(Reverse(Read { deadline, number: self.number, slot }));
+                self.reads.push(Reverse(Read { deadline, number: self.number, waiting }));
                 return Ok(());
             }
             Class::Fill => &mut self.fill,
@@ -241,9 +248,7 @@ impl Drive {
             return None;
         }
         if let Some(Reverse(read)) = self.reads.pop() {
-            self.read_free.push(read.slot);
-            let waiting = self.read_slot(read.slot).take().expect("it was submitted");
-            return Some(self.begin(now, Class::Serve, &waiting));
+            return Some(self.begin(now, Class::Serve, &read.waiting));
         }
         if self.fill.is_empty() && self.scrub.is_empty() && self.deletes.is_empty() {
             return None;
@@ -301,23 +306,14 @@ impl Drive {
 
     /// An operation came back, well or badly.
     pub fn complete(&mut self, now: Instant, ticket: Ticket) {
-        let flight = self.flight(ticket.0);
-        assert!(flight.open, "an operation completes once");
-        flight.open = false;
-        let (class, came, begun) = (flight.class, flight.came, flight.begun);
-        self.flights_free.push(ticket.0);
-        self.held_until = None;
+        let Flight { class, came, begun, .. } = self.land(ticket);
         let span = now.since(begun);
         match class {
             Class::Serve => {
-                self.meter.read(span);
-                let deleting = 0 < self.deletes_in_flight || begun < self.delete_ended;
-                let beside = self.config.deletes_alone && deleting;
-                if let Some(governor) = &mut self.governor
-                    && !beside
-                {
-                    governor.read(now, now.since(came));
-                }
+                let met = Tally::of(self.config.target, now.since(came), span);
+                self.tally.add(&met);
+                self.meter.read(&met);
+                self.blame(now, begun, &met);
             }
             Class::Fill => self.fills_in_flight -= 1,
             Class::Scrub => self.scrubs_in_flight -= 1,
@@ -333,6 +329,32 @@ impl Drive {
         }
     }
 
+    /// A serve read that `poll` gave is not wanted any more: the drive was not asked for it.
+    pub fn cancel(&mut self, ticket: Ticket) {
+        assert_eq!(self.land(ticket).class, Class::Serve, "only reads are not wanted any more");
+    }
+
+    /// What serve reads met so far, and what is in flight of them.
+    pub fn slice(&mut self) -> Slice {
+        let in_flight = u32::try_from(self.in_flight()).unwrap_or(u32::MAX);
+        Slice { tally: self.tally, in_flight, oldest: self.oldest() }
+    }
+
+    /// What reads met that others asked of the drive since the last time, how many they have in
+    /// flight, and when the oldest of those went.
+    pub fn hear(&mut self, now: Instant, met: &Tally, in_flight: u32, oldest: Option<Instant>) {
+        let (_, before) = std::mem::replace(&mut self.elsewhere, (in_flight, oldest));
+        self.meter.read(met);
+        // Those that are back now may have begun when the oldest did that was out.
+        let since = std::mem::replace(&mut self.heard_at, now);
+        self.blame(now, before.map_or(since, |before| before.min(since)), met);
+    }
+
+    /// True while all but reads wait for something in flight to come back.
+    pub fn is_held(&self) -> bool {
+        self.held_until.is_some()
+    }
+
     /// Another constant; for a policy that is `Static`.
     pub fn change_limit(&mut self, limit: Limit) {
         assert!(self.governor.is_none(), "a governor sets its own limit");
@@ -346,7 +368,8 @@ impl Drive {
             (Policy::Static(Limit::Bandwidth(rate)), None) => Some(rate),
             (_, None) => None,
         };
-        self.meter.load(granted, self.fill.len())
+        let windows = self.governor.as_ref().map_or((0, 0), Governor::windows);
+        self.meter.load(granted, self.fill.len(), windows)
     }
 
     /// Operations that wait, of all classes.
@@ -370,12 +393,35 @@ impl Drive {
             return None;
         }
         let patience = due + PATIENCE;
-        if 0 < self.in_flight() && now < patience {
+        let busy = 0 < self.in_flight() || 0 < self.elsewhere.0;
+        if busy && now < patience {
             self.held_until = Some(patience);
             return Some(None);
         }
         let delete = self.deletes.pop_front()?;
         Some(Some(self.begin(now, Class::Delete, &delete)))
+    }
+
+    /// Frees the place of an operation.
+    fn land(&mut self, ticket: Ticket) -> Flight {
+        let flight = self.flight(ticket.0);
+        assert!(flight.open, "an operation completes once");
+        flight.open = false;
+        let flight = *flight;
+        self.flights_free.push(ticket.0);
+        self.held_until = None;
+        flight
+    }
+
+    /// The governor hears of reads that began after `since`; not of those that stood behind a
+    /// delete, which no write is to blame for.
+    fn blame(&mut self, now: Instant, since: Instant, met: &Tally) {
+        let deleting = 0 < self.deletes_in_flight || since < self.delete_ended;
+        if let Some(governor) = &mut self.governor
+            && !(self.config.deletes_alone && deleting)
+        {
+            governor.read(now, met);
+        }
     }
 
     fn has_fill_depth(&self) -> bool {
@@ -435,23 +481,26 @@ impl Drive {
         self.oldest.retain(|(slot, number)| is_out(flights, *slot, *number));
     }
 
-    /// How long ago the oldest read went that is not back.
+    /// How long ago the oldest read went that is not back, here or elsewhere.
     fn oldest_age(&mut self, now: Instant) -> Nanos {
+        let here = self.oldest();
+        let oldest = [here, self.elsewhere.1].into_iter().flatten().min();
+        oldest.map_or(Nanos(0), |begun| now.since(begun))
+    }
+
+    /// When the oldest read went that is not back.
+    fn oldest(&mut self) -> Option<Instant> {
         while let Some((slot, number)) = self.oldest.front().copied() {
             if is_out(&self.flights, slot, number) {
-                return now.since(self.flight(slot).begun);
+                return Some(self.flight(slot).begun);
             }
             self.oldest.pop_front();
         }
-        Nanos(0)
+        None
     }
 
     fn flight(&mut self, slot: u32) -> &mut Flight {
         &mut self.flights[Bytes(u64::from(slot)).as_usize()]
-    }
-
-    fn read_slot(&mut self, slot: u32) -> &mut Option<Waiting> {
-        &mut self.read_slots[Bytes(u64::from(slot)).as_usize()]
     }
 }
 

@@ -14,6 +14,8 @@
 
 use model::units::{Bytes, Instant, Nanos};
 
+use crate::tally::Tally;
+
 /// What a governor aims at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
@@ -60,12 +62,7 @@ const UNUSED_MAX: u32 = 50;
 #[derive(Clone, Copy, Debug, Default)]
 struct Window {
     start: Instant,
-    reads: u64,
-    late: u64,
-    /// Over 6/10 of the target.
-    near: u64,
-    /// Over a third of it.
-    far: u64,
+    met: Tally,
     written: u64,
 }
 
@@ -83,9 +80,9 @@ struct Sums {
 impl Sums {
     fn add(&mut self, window: &Window, span: Nanos, windows: u64) {
         let add = |sum: &mut u64, n: u64| *sum = *sum - *sum / windows + n;
-        add(&mut self.reads, 1024 * window.reads);
-        add(&mut self.late, 1024 * window.late);
-        add(&mut self.near, 1024 * window.near);
+        add(&mut self.reads, 1024 * window.met.reads);
+        add(&mut self.late, 1024 * window.met.late);
+        add(&mut self.near, 1024 * window.met.near);
         add(&mut self.written, 1024 * window.written);
         add(&mut self.span, span.0 / 1000);
     }
@@ -118,6 +115,8 @@ pub struct Governor {
     /// The floor grants the next write then.
     floor_next: Instant,
     idle: bool,
+    /// All, and those over the target.
+    windows: (u64, u64),
 }
 
 impl Governor {
@@ -134,6 +133,7 @@ impl Governor {
             unused: 0,
             floor_next: now,
             idle: false,
+            windows: (0, 0),
         }
     }
 
@@ -142,13 +142,15 @@ impl Governor {
         (!self.idle).then_some(Bytes(self.rate))
     }
 
-    /// A read came back after `span`.
-    pub fn read(&mut self, now: Instant, span: Nanos) {
-        self.window.reads += 1;
-        self.window.late += u64::from(self.config.target < span);
-        self.window.near += u64::from(self.config.target.0 * 6 / 10 < span.0);
-        self.window.far += u64::from(self.config.target.0 / 3 < span.0);
-        self.idle = false;
+    /// Windows so far, and those in which more than one read in a hundred was late.
+    pub fn windows(&self) -> (u64, u64) {
+        self.windows
+    }
+
+    /// Reads came back.
+    pub fn read(&mut self, now: Instant, met: &Tally) {
+        self.window.met.add(met);
+        self.idle &= met.reads == 0;
         self.close(now);
     }
 
@@ -174,11 +176,13 @@ impl Governor {
     fn close(&mut self, now: Instant) {
         let window = self.window;
         let span = now.since(window.start);
-        let full = WINDOW_READS <= window.reads && WINDOW_MIN <= span;
+        let full = WINDOW_READS <= window.met.reads && WINDOW_MIN <= span;
         if !full && span < WINDOW_MAX {
             return;
         }
         self.window = Window { start: now, ..Window::default() };
+        self.windows.0 += 1;
+        self.windows.1 += u64::from(window.met.reads < 100 * window.met.late);
         if 0 < window.written {
             self.slow.add(&window, span, SLOW);
         }
@@ -189,19 +193,19 @@ impl Governor {
     /// `used`: bytes per second that were written in this window.
     fn steer(&mut self, now: Instant, window: &Window, used: u64) {
         let reads_per_s = self.fast.reads_per_s();
-        let late = window.late * 1_000 / window.reads.max(50);
+        let late = window.met.late * 1_000 / window.met.reads.max(50);
         if BURST <= late {
             self.remember(now);
             self.scale(1000 - (3 * late).min(300));
             return;
         }
-        if NEAR_CUT * window.reads.max(50) < window.near * 10_000 {
+        if NEAR_CUT * window.met.reads.max(50) < window.met.near * 10_000 {
             // Not late yet, but on the way.
             self.scale(950);
             return;
         }
         if reads_per_s < IDLE_READS_PER_S {
-            self.idle = window.reads == 0;
+            self.idle = window.met.reads == 0;
             self.ceiling = None;
         }
         let lifted = |ceiling: &Ceiling| {
@@ -224,7 +228,7 @@ impl Governor {
             return;
         }
         self.unused = 0;
-        if 0 < window.late {
+        if 0 < window.met.late {
             return;
         }
         let step = self.step(window).min(best.saturating_sub(self.rate) * 1000 / self.rate);
@@ -249,7 +253,7 @@ impl Governor {
     /// By how many thousandths to go up.
     fn step(&self, window: &Window) -> u64 {
         let near_ceiling = |ceiling: Ceiling| ceiling.rate * 9 < self.rate * 10;
-        match (window.near, window.far) {
+        match (window.met.near, window.met.far) {
             (_, _) if self.ceiling.is_some_and(near_ceiling) => UP_NEAR_CEILING,
             (0, 0) => 700,
             (0, _) if self.slow.near * 10_000 < CALM * self.slow.reads => 500,

@@ -6,6 +6,8 @@
 
 use model::units::{Bytes, Nanos};
 
+use crate::tally::Tally;
+
 /// How one drive is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {
@@ -19,6 +21,10 @@ pub struct Load {
     pub fill_granted: Option<Bytes>,
     /// Writes that wait here, not in the drive.
     pub fills_held: usize,
+    /// Windows of reads since the start; none where nothing is governed.
+    pub windows: u64,
+    /// Of these, those in which more than one read in a hundred was late.
+    pub windows_late: u64,
 }
 
 /// A mean is of so many reads.
@@ -29,7 +35,6 @@ pub(crate) struct Meter {
     target: Nanos,
     reads: u64,
     sum: u64,
-
     /// Fading mean over about eight windows, in ns.
     mean: u64,
     lowest: u64,
@@ -40,9 +45,9 @@ impl Meter {
         Self { target, reads: 0, sum: 0, mean: 0, lowest: 0 }
     }
 
-    pub(crate) fn read(&mut self, span: Nanos) {
-        self.reads += 1;
-        self.sum += span.0;
+    pub(crate) fn read(&mut self, met: &Tally) {
+        self.reads += met.reads;
+        self.sum += met.service.0;
         if self.reads < READS {
             return;
         }
@@ -54,7 +59,12 @@ impl Meter {
 
     /// The 99th of 100 waits about 4.6 times the mean, if waits are exponential: so the load at
     /// which it meets the target is 1 - 4.6 lowest / target.
-    pub(crate) fn load(&self, fill_granted: Option<Bytes>, fills_held: usize) -> Load {
+    pub(crate) fn load(
+        &self,
+        fill_granted: Option<Bytes>,
+        fills_held: usize,
+        (windows, windows_late): (u64, u64),
+    ) -> Load {
         let mean = self.mean.max(1);
         let now = 1000 - 1000 * self.lowest.min(mean) / mean;
         let most = 1000_u64.saturating_sub(4600 * self.lowest / self.target.0).max(1);
@@ -65,6 +75,8 @@ impl Meter {
             service_unloaded: Nanos(self.lowest),
             fill_granted,
             fills_held,
+            windows,
+            windows_late,
         }
     }
 }

@@ -4,6 +4,7 @@
 use iosched::Full;
 use iosched::drive::{Class, Config, Drive, Limit, Policy, Ticket};
 use iosched::governor;
+use iosched::tally::Tally;
 use model::units::{Bytes, Instant, Nanos};
 use proptest::prelude::*;
 
@@ -37,6 +38,11 @@ fn config(policy: Policy) -> Config {
         deletes_alone: false,
         policy,
     }
+}
+
+/// A read that took so long, beside the target of `aim`.
+fn met(span: Nanos) -> Tally {
+    Tally::of(aim().target, span, span)
 }
 
 fn ms(n: u64) -> Instant {
@@ -274,7 +280,7 @@ fn an_average_of_a_thousand_reads_does_not_see_what_the_governor_cuts() {
     let mut mean = 0.0;
     for read in 0..2_000_u32 {
         let span = if read % 10 == 0 { 12 } else { 1 };
-        governor.read(ms(u64::from(read)), Nanos::millis(span));
+        governor.read(ms(u64::from(read)), &met(Nanos::millis(span)));
         mean += (f64::from(u32::try_from(span).unwrap()) - mean) / 1_000.0;
     }
     assert!(mean < 5.0, "one read in ten is late and the mean is {mean:.1} ms: it would go up");
@@ -295,7 +301,7 @@ fn near(
         governor.wrote(ms(at), Bytes(rate.0 / 1_000));
         for read in at * per_s / 1_000..(at + 1) * per_s / 1_000 {
             let span = if read % near_of == 0 { Nanos::millis(4) } else { Nanos::millis(2) };
-            governor.read(ms(at), span);
+            governor.read(ms(at), &met(span));
         }
     }
     governor.rate().unwrap().0
@@ -324,7 +330,7 @@ fn a_drive_far_from_its_target_is_used_within_two_seconds() {
     for at in 0..2_000 {
         let rate = governor.rate().unwrap();
         governor.wrote(ms(at), Bytes(rate.0 / 1_000));
-        governor.read(ms(at), Nanos::millis(1));
+        governor.read(ms(at), &met(Nanos::millis(1)));
     }
     let rate = governor.rate().unwrap();
     assert!(200_000_000 < rate.0, "{rate} after two seconds from 20 MB/s");
@@ -336,7 +342,7 @@ fn after_a_burst(later: u64, per_s: u64) -> (u64, u64) {
     let failed = near(&mut governor, 0..5_000, 1_000, 1_000);
     for read in 0..100_u64 {
         let late = if 96 < read { 12 } else { 2 };
-        governor.read(ms(5_000 + read), Nanos::millis(late));
+        governor.read(ms(5_000 + read), &met(Nanos::millis(late)));
     }
     (failed, near(&mut governor, 5_100..5_100 + later, per_s, 10_000))
 }
@@ -364,7 +370,7 @@ fn the_rate_falls_within_a_second_when_reads_rise() {
 fn a_rate_that_nobody_uses_is_not_wound_up() {
     let mut governor = governor::Governor::new(aim(), ms(0));
     for at in 0..60_000 {
-        governor.read(ms(at), Nanos::millis(1));
+        governor.read(ms(at), &met(Nanos::millis(1)));
         if at % 100 == 0 {
             governor.wrote(ms(at), Bytes(1_000_000));
         }
@@ -460,4 +466,20 @@ proptest! {
             prop_assert_eq!(submitted - polled, drive.waiting());
         }
     }
+}
+
+#[test]
+fn a_read_that_is_not_wanted_any_more_counts_for_nothing() {
+    let mut drive = drive(Policy::Off);
+    submit(&mut drive, ms(0), Class::Serve, 1);
+    submit(&mut drive, ms(0), Class::Serve, 2);
+    let reads = polled(&mut drive, ms(1));
+    drive.cancel(reads[0].0);
+    let slice = drive.slice();
+    assert_eq!((slice.tally.reads, slice.in_flight, slice.oldest), (0, 1, Some(ms(1))));
+    drive.complete(ms(7), reads[1].0);
+    let slice = drive.slice();
+    let Tally { reads, late, near, far, service } = slice.tally;
+    assert_eq!((reads, late, near, far, service), (1, 1, 1, 1, Nanos::millis(6)));
+    assert_eq!((slice.in_flight, slice.oldest), (0, None));
 }

@@ -8,7 +8,8 @@
 //!
 //! A log per die. The host's pages go round the dies in turn; what collection moves stays on its
 //! die, in a block of its own, so that old and new do not mix. The victim is the full block with
-//! the fewest valid pages (greedy).
+//! the fewest valid pages (greedy). A die on which much more is valid than on others is passed
+//! over.
 
 use crate::at;
 
@@ -112,7 +113,13 @@ struct Die {
     /// Pages the host gains by this victim, and pages that must be moved for them.
     gain: u32,
     cost: u32,
+    /// Valid pages.
+    live: u32,
 }
+
+/// Blocks that a die keeps for open blocks and collection: beyond, the host's pages go elsewhere.
+/// Where files are large, what is overwritten does not lie evenly, and one die would fill up.
+const KEPT_BLOCKS: u32 = 6;
 
 /// The map and the blocks of a drive.
 #[derive(Clone, Debug)]
@@ -194,9 +201,21 @@ impl Ftl {
 
     /// Which die the host's next page goes to.
     pub(crate) fn next_die(&mut self) -> u32 {
-        let die = self.turn;
-        self.turn = if die + 1 == self.shape.dies { 0 } else { die + 1 };
+        let blocks = self.shape.blocks_per_die.saturating_sub(KEPT_BLOCKS);
+        let most = blocks * self.shape.pages_per_block;
+        let mut die = self.turn;
+        for _ in 1..self.shape.dies {
+            if self.dies[at(die)].live < most {
+                break;
+            }
+            die = self.after(die);
+        }
+        self.turn = self.after(die);
         die
+    }
+
+    fn after(&self, die: u32) -> u32 {
+        if die + 1 == self.shape.dies { 0 } else { die + 1 }
     }
 
     /// The host's page is in the write buffer; what it replaces is not valid any more.
@@ -334,13 +353,17 @@ impl Ftl {
     fn settle(&mut self, page: u32, physical: u32) {
         self.map[at(page)] = physical;
         self.owner[at(physical)] = page;
-        self.valid[at(physical / self.shape.pages_per_block)] += 1;
+        let block = physical / self.shape.pages_per_block;
+        self.valid[at(block)] += 1;
+        self.dies[at(block / self.shape.blocks_per_die)].live += 1;
     }
 
     fn invalidate(&mut self, page: u32) {
         let physical = self.map[at(page)];
         if physical < BUFFERED {
-            self.valid[at(physical / self.shape.pages_per_block)] -= 1;
+            let block = physical / self.shape.pages_per_block;
+            self.valid[at(block)] -= 1;
+            self.dies[at(block / self.shape.blocks_per_die)].live -= 1;
         }
     }
 }

@@ -10,15 +10,17 @@
 //! in place, so blocks are collected (`ftl`); writes are answered from a buffer until that is
 //! full; SATA moves data in one direction at a time and carries a trim out alone. Time is an
 //! argument, and the same seed gives the same run. What it is held against is in `theory` and in
-//! this room's tests.
+//! this room's tests. `filesystem` is what stands between files and the drive.
 
 mod drive;
+mod filesystem;
 mod ftl;
 mod params;
 mod rng;
 pub mod theory;
 
 pub use drive::{Action, Command, Drive, Event, Occupied};
+pub use filesystem::{Filesystem, Io, Mount, Run};
 pub use ftl::{Ftl, Shape, Wear};
 pub use params::{Class, Collect, Link, Order, Params, Trim};
 pub use rng::Rng;

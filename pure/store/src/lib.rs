@@ -10,6 +10,7 @@
 //! marker       the file that makes a directory a drive
 //! publish      the steps by which an object appears, and by which it goes
 //! silence      a drive that does not answer, over time
+//! unit         small objects that die together, in one file
 //! ```
 
 pub mod absence;
@@ -21,3 +22,4 @@ pub mod log;
 pub mod marker;
 pub mod publish;
 pub mod silence;
+pub mod unit;

@@ -12,9 +12,11 @@
 
 use std::collections::VecDeque;
 
-use iosched::Scheduler;
+use iosched::Full;
+use iosched::drive::{Class, Config, Policy, Ticket};
+use iosched::tally::Slice;
 use model::handle::ConnectionId;
-use model::units::{Instant, Nanos};
+use model::units::{Bytes, Instant, Nanos};
 
 /// A drive's share of a worker.
 #[derive(Clone, Copy, Debug)]
@@ -25,13 +27,16 @@ pub(crate) struct Share {
     pub(crate) opens_max: usize,
     /// Most transfers that wait for the drive, past admission.
     pub(crate) waits_max: usize,
+    /// A read should not take longer.
+    pub(crate) target: Nanos,
 }
 
 /// One drive.
 #[derive(Debug)]
 pub(crate) struct Drive {
     share: Share,
-    pub(crate) reads: Scheduler<ConnectionId>,
+    /// This worker's slice of the drive: reads by deadline, no more in flight than the share.
+    reads: iosched::drive::Drive,
     /// Transfers before admission, in order, and names of some that have left.
     pub(crate) admission: VecDeque<ConnectionId>,
     /// How many of `admission` still wait. Invariant: <= admission.len().
@@ -54,11 +59,19 @@ pub(crate) struct Drive {
 
 impl Drive {
     /// A drive that owes nothing. `queue_len_max` bounds the reads that wait.
-    pub(crate) fn new(share: Share, queue_len_max: usize) -> Self {
-        let scheduler = iosched::Config { depth: share.depth, queue_len_max };
+    pub(crate) fn new(share: Share, queue_len_max: usize, now: Instant) -> Self {
+        let config = Config {
+            depth: u32::try_from(share.depth).unwrap_or(u32::MAX),
+            fill_depth: 1,
+            queue_len_max,
+            target: share.target,
+            scrub_rate: Bytes(1),
+            deletes_alone: false,
+            policy: Policy::Off,
+        };
         Self {
             share,
-            reads: Scheduler::new(scheduler),
+            reads: iosched::drive::Drive::new(config, now),
             admission: VecDeque::new(),
             admission_count: 0,
             turns: VecDeque::new(),
@@ -105,19 +118,42 @@ impl Drive {
         self.heard(now);
     }
 
+    /// A transfer wants its next bytes by `deadline`.
+    pub(crate) fn want(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        deadline: Instant,
+    ) -> Result<(), Full> {
+        let name = u64::from(id.slot) << 32 | u64::from(id.generation);
+        self.reads.submit(now, Class::Serve, name, Bytes::ZERO, deadline)
+    }
+
     /// Whose read is next, if it may be asked for one.
-    pub(crate) fn next_read(&mut self, now: Instant) -> Option<ConnectionId> {
+    pub(crate) fn next_read(&mut self, now: Instant) -> Option<(Ticket, ConnectionId)> {
         if self.hung {
             return None;
         }
         self.asked(now);
-        self.reads.poll()
+        let (ticket, name) = self.reads.poll(now)?;
+        let half = |bits: u64| u32::try_from(bits & u64::from(u32::MAX)).unwrap_or(u32::MAX);
+        Some((ticket, ConnectionId { slot: half(name >> 32), generation: half(name) }))
+    }
+
+    /// It was not asked after all.
+    pub(crate) fn cancel(&mut self, ticket: Ticket) {
+        self.reads.cancel(ticket);
     }
 
     /// It answered a read.
-    pub(crate) fn read(&mut self, now: Instant) {
-        self.reads.complete();
+    pub(crate) fn read(&mut self, now: Instant, ticket: Ticket) {
+        self.reads.complete(now, ticket);
         self.heard(now);
+    }
+
+    /// What its reads met, and what it has been asked for.
+    pub(crate) fn slice(&mut self) -> Slice {
+        self.reads.slice()
     }
 
     /// Judges whether it answers. Two looks in a row must find it silent: it may have been this
@@ -151,7 +187,6 @@ impl Drive {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use iosched::Class;
 
     const HANG: Nanos = Nanos::millis(500);
 
@@ -160,16 +195,35 @@ mod tests {
     }
 
     fn drive() -> Drive {
-        let mut drive = Drive::new(Share { depth: 2, opens_max: 1, waits_max: 3 }, 10);
-        for slot in 0..4 {
-            drive.reads.submit(Class::Serve, ConnectionId { slot, generation: 0 }).unwrap();
-        }
+        let share = Share { depth: 2, opens_max: 1, waits_max: 3, target: Nanos::millis(5) };
+        let mut drive = Drive::new(share, 10, at(0));
+        (0..4).for_each(|slot| drive.want(at(0), client(slot), at(u64::from(slot))).unwrap());
         drive
+    }
+
+    fn client(slot: u32) -> ConnectionId {
+        ConnectionId { slot, generation: 7 + slot }
+    }
+
+    fn ask(drive: &mut Drive, now: Instant) -> Ticket {
+        drive.next_read(now).unwrap().0
     }
 
     fn looks(drive: &mut Drive, at_ms: &[u64]) -> bool {
         at_ms.iter().for_each(|ms| drive.look(at(*ms), HANG));
         drive.is_hung()
+    }
+
+    #[test]
+    fn reads_go_by_deadline_and_come_back_under_their_names() {
+        let mut drive = drive();
+        drive.want(at(0), client(9), at(0)).unwrap();
+        let asked: Vec<_> = std::iter::from_fn(|| drive.next_read(at(0))).collect();
+        assert_eq!([asked[0].1, asked[1].1], [client(0), client(9)]);
+        drive.cancel(asked[1].0);
+        drive.read(at(6), asked[0].0);
+        let slice = drive.slice();
+        assert_eq!((slice.tally.reads, slice.tally.late, slice.in_flight), (1, 1, 0));
     }
 
     #[test]
@@ -180,24 +234,28 @@ mod tests {
     #[test]
     fn a_silent_drive_hangs_until_it_owes_nothing() {
         let mut drive = drive();
-        assert!(drive.next_read(at(1000)).is_some() && drive.next_read(at(1400)).is_some());
+        let (first, second) = (ask(&mut drive, at(1000)), ask(&mut drive, at(1400)));
         assert!(!looks(&mut drive, &[1250, 1499, 1500]), "once may have been our own pause");
         assert!(looks(&mut drive, &[1625]));
         assert!(!drive.has_room());
-        drive.read(at(9000));
+        drive.read(at(9000), second);
         assert!(drive.is_hung() && drive.next_read(at(9000)).is_none(), "it still owes a read");
-        drive.read(at(9001));
+        drive.read(at(9001), first);
         assert!(!drive.is_hung() && drive.next_read(at(9001)).is_some());
     }
 
     #[test]
     fn a_slow_drive_that_answers_does_not_hang() {
         let mut drive = drive();
+        let mut asked = VecDeque::new();
         for answer in 1..40 {
-            while drive.next_read(at(answer * 400 - 400)).is_some() {}
-            drive.reads.submit(Class::Serve, ConnectionId { slot: 9, generation: 0 }).unwrap();
+            let now = at(answer * 400 - 400);
+            while let Some((ticket, _)) = drive.next_read(now) {
+                asked.push_back(ticket);
+            }
+            drive.want(now, client(9), now).unwrap();
             assert!(!looks(&mut drive, &[answer * 400 - 10, answer * 400 - 5]));
-            drive.read(at(answer * 400));
+            drive.read(at(answer * 400), asked.pop_front().unwrap());
         }
     }
 

@@ -14,7 +14,7 @@
 //! sends bursts out of it, or, where too many keep one already, waits first and reads a burst.
 
 use http1::{Head, Status};
-use iosched::Class;
+use iosched::drive::Ticket;
 use model::extent::DriveIndex;
 use model::handle::{BufferId, ConnectionId, FileSlot};
 use model::id::ObjectId;
@@ -223,9 +223,12 @@ impl Worker {
         let Some(connection) = live(&mut self.connections, id) else { return };
         let State::Transfer(transfer) = &mut connection.state else { return };
         transfer.since = self.now.instant;
+        // Who is paced wants its bytes for its next burst, everybody else at once.
+        let paced = transfer.burst_rate(&self.config.pacing).is_some();
+        let due = if paced { connection.pacer.due() } else { self.now.instant };
         let drive = &mut self.drives[transfer.drive.as_usize()];
         drive.is_waited_for |= drive.is_hung();
-        if drive.reads.submit(Class::Serve, id).is_err() {
+        if drive.want(self.now.instant, id, due.max(self.now.instant)).is_err() {
             // The queue holds every transfer that may run, so it is full only of clients that
             // left while the drive hung. Those who come now are sent elsewhere.
             self.fail_transfer(id);
@@ -240,19 +243,19 @@ impl Worker {
                 return None;
             }
             let index = (self.first_drive + turn) % count;
-            while let Some(id) = self.drives[index].next_read(self.now.instant) {
-                if let Some(action) = self.start_read(index, id) {
+            while let Some((ticket, id)) = self.drives[index].next_read(self.now.instant) {
+                if let Some(action) = self.start_read(index, ticket, id) {
                     self.watch_soon();
                     self.first_drive = (index + 1) % count;
                     return Some(action);
                 }
-                self.drives[index].reads.complete();
+                self.drives[index].cancel(ticket);
             }
         }
         None
     }
 
-    fn start_read(&mut self, index: usize, id: ConnectionId) -> Option<Action> {
+    fn start_read(&mut self, index: usize, ticket: Ticket, id: ConnectionId) -> Option<Action> {
         let connection = live(&mut self.connections, id)?;
         let State::Transfer(transfer) = &mut connection.state else { return None };
         if transfer.drive.as_usize() != index {
@@ -278,6 +281,7 @@ impl Worker {
         self.reading[buffer.as_usize()] = Some(Reading {
             connection: id,
             drive: transfer.drive,
+            ticket,
             object: transfer.object,
             slot,
             start: (transfer.next - from).as_usize(),
@@ -342,7 +346,7 @@ impl Worker {
     pub(crate) fn read(&mut self, now: Now, buffer: BufferId, result: Result<Bytes, Fault>) {
         let reading = self.reading[buffer.as_usize()].take().expect("a read completes once");
         let drive = &mut self.drives[reading.drive.as_usize()];
-        drive.read(now.instant);
+        drive.read(now.instant, reading.ticket);
         if 0 < drive.admission_count {
             self.admit();
         }

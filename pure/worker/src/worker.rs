@@ -3,10 +3,12 @@
 use std::collections::VecDeque;
 
 use http1::{Head, Parsed, Request, RequestError, Status};
+use iosched::drive::Ticket;
+use iosched::tally::Slice;
 use model::extent::DriveIndex;
 use model::handle::{ConnectionId, FileSlot};
 use model::id::ObjectId;
-use model::limits::{CHUNK_LEN, DIRECT_ALIGN};
+use model::limits::{CHUNK_LEN, DIRECT_ALIGN, DRIVES_MAX};
 use model::object::BLOCK_LEN;
 use model::units::{BitsPerSecond, Bytes, Instant, Nanos, UnixSeconds};
 use model::update::Update;
@@ -53,6 +55,9 @@ pub struct Config {
     pub drive_depth: usize,
     /// Opens in flight per drive.
     pub drive_opens: usize,
+    /// A read of the drive of this index should not take longer: what takes longer is counted, and
+    /// whoever writes to the drive is held back by the counts.
+    pub read_targets: [Nanos; DRIVES_MAX],
     /// A drive that was asked and has said nothing for so long hangs: who waits for it is sent to
     /// a sibling.
     pub hang_after: Nanos,
@@ -96,13 +101,14 @@ impl Config {
         self.buffers.checked_add(self.hot_blocks).expect("who configures keeps to 2^16 buffers")
     }
 
-    /// One drive's part of what there is: the whole by the number of drives, at least one.
-    fn share(&self) -> Share {
+    /// A drive's part of what there is: the whole by the number of drives, at least one.
+    fn share(&self, drive: usize) -> Share {
         let part = |whole: usize| (whole / self.drives.max(1)).max(1);
         Share {
             depth: self.drive_depth.min(part(self.drives_buffers())),
             opens_max: self.drive_opens.max(1),
             waits_max: part(self.transfers_max),
+            target: self.read_targets[drive],
         }
     }
 
@@ -114,7 +120,7 @@ impl Config {
     /// Most operations that drives can owe at once: of so many the ring must be able to wait for
     /// each without keeping another from its turn.
     pub fn owed_max(&self) -> usize {
-        let Share { depth, opens_max, .. } = self.share();
+        let Share { depth, opens_max, .. } = self.share(0);
         self.drives * (depth + opens_max)
     }
 }
@@ -135,6 +141,7 @@ const FIRES_MAX: usize = 16;
 pub(crate) struct Reading {
     pub(crate) connection: ConnectionId,
     pub(crate) drive: DriveIndex,
+    pub(crate) ticket: Ticket,
     pub(crate) object: ObjectId,
     pub(crate) slot: FileSlot,
     /// Where in the buffer the wanted bytes begin and end.
@@ -210,7 +217,8 @@ impl Worker {
         assert!(config.transfers_max < usize::from(config.file_slots), "a transfer finds a slot");
         assert!(0 < config.handshakes_max, "somebody may come in");
         assert!(config.drives <= config.drives_buffers(), "a drive has a buffer at least");
-        let drive = |_| Drive::new(config.share(), config.transfers_max);
+        assert!(config.drives <= DRIVES_MAX, "who configures keeps to {DRIVES_MAX} drives");
+        let drive = |at| Drive::new(config.share(at), config.transfers_max, now.instant);
         let mut date = Vec::new();
         http1::date::write(now.wall, &mut date);
         Self {
@@ -312,6 +320,11 @@ impl Worker {
     /// What was counted so far.
     pub fn counters(&self) -> &Counters {
         &self.counters
+    }
+
+    /// What this worker's reads of a drive met so far, and what it has asked of it.
+    pub fn slice(&mut self, drive: DriveIndex) -> Slice {
+        self.drives[drive.as_usize()].slice()
     }
 
     /// True once nothing is open any more after a stop.

@@ -94,6 +94,7 @@ impl World {
             drives: 1,
             drive_depth: 8,
             drive_opens: 4,
+            read_targets: [Nanos::millis(5); model::limits::DRIVES_MAX],
             hang_after: Nanos::millis(500),
             reset_after: Nanos::seconds(2),
             head_len_max: 2048,

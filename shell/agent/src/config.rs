@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, ensure};
 use model::limits::DRIVES_MAX;
-use serde::Deserialize;
+use model::units::{Bytes, Nanos};
+use serde::{Deserialize, Deserializer};
 
 /// Where it listens if nothing else is said.
 pub(crate) const SOCKET: &str = "/run/nearcast/agent.sock";
@@ -26,6 +27,9 @@ pub(crate) struct Settings {
     pub(crate) group: String,
     /// The drives.
     pub(crate) drives: Drives,
+    /// When their devices are told what is free.
+    #[serde(default)]
+    pub(crate) discard: Discard,
     /// What of this the file gives.
     #[serde(skip)]
     given: Vec<String>,
@@ -39,6 +43,57 @@ pub(crate) struct Settings {
 pub(crate) struct Drives {
     /// Their folders, as the appliance's configuration has them; nothing else is touched.
     pub(crate) paths: Vec<PathBuf>,
+}
+
+/// When devices are told what is free: a range at a time, for at most a twentieth of their time.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Discard {
+    /// A round of all drives begins so often, `"1 h"`; `"off"` for drives mounted with `discard`,
+    /// and for devices that do not want to be told. Default `"1 h"`.
+    #[serde(deserialize_with = "every")]
+    pub(crate) every: Option<Nanos>,
+    /// How much of a drive is looked at at once, 16 MiB to 16 GiB. Default `"256 MiB"`.
+    #[serde(deserialize_with = "range")]
+    pub(crate) range: Bytes,
+}
+
+/// A device that is told so much takes some tens of milliseconds, in which it may answer nothing.
+const RANGE: Bytes = Bytes::mib(256);
+const RANGE_MIN: Bytes = Bytes::mib(16);
+const RANGE_MAX: Bytes = Bytes::mib(16 * 1024);
+/// What is deleted waits half of it on average; arbitrary.
+const EVERY: Nanos = Nanos::seconds(3600);
+const EVERY_MIN: Nanos = Nanos::seconds(60);
+
+impl Default for Discard {
+    fn default() -> Self {
+        Self { every: Some(EVERY), range: RANGE }
+    }
+}
+
+fn every<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Nanos>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    if text == "off" {
+        return Ok(None);
+    }
+    let every: Nanos = text.parse().map_err(serde::de::Error::custom)?;
+    if every < EVERY_MIN {
+        return Err(serde::de::Error::custom(format!(
+            "every: use {EVERY_MIN} or more, or \"off\""
+        )));
+    }
+    Ok(Some(every))
+}
+
+fn range<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Bytes, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let range: Bytes = text.parse().map_err(serde::de::Error::custom)?;
+    if !(RANGE_MIN..=RANGE_MAX).contains(&range) {
+        let text = format!("range: use {RANGE_MIN} to {RANGE_MAX}");
+        return Err(serde::de::Error::custom(text));
+    }
+    Ok(range)
 }
 
 fn default_socket() -> PathBuf {
@@ -70,6 +125,9 @@ impl Settings {
             anyhow::bail!("{}: give whole paths, from / on", path.display());
         }
         settings.given = table.keys().cloned().collect();
+        if let Some(discard) = table.get("discard").and_then(toml::Value::as_table) {
+            settings.given.extend(discard.keys().cloned());
+        }
         source.clone_into(&mut settings.source);
         Ok(settings)
     }
@@ -87,6 +145,10 @@ impl Settings {
         out.push_str(&row("group", format!("\"{}\"", self.group)));
         let paths = format!("paths = [{}]", paths.join(", "));
         out.push_str(&format!("\n[drives]\n{paths:<40} # {}\n", self.source));
+        let every = self.discard.every.map_or_else(|| "off".to_owned(), |every| every.to_string());
+        out.push_str("\n[discard]\n");
+        out.push_str(&row("every", format!("\"{every}\"")));
+        out.push_str(&row("range", format!("\"{}\"", self.discard.range)));
         out
     }
 }
@@ -107,10 +169,18 @@ mod tests {
         let text = words.join(" ");
         assert!(text.contains("socket = \"/run/nearcast/agent.sock\" # default"), "{text}");
         assert!(text.contains("paths = [\"/d\"] # a.toml"), "{text}");
+        assert!(text.contains("every = \"1 h\" # default range = \"256 MiB\" # default"), "{text}");
         let error = |text: &str| format!("{:#}", Settings::parse(text, "a.toml").unwrap_err());
         assert!(error("[drives]\npaths = []").contains("give 1 to"));
         assert!(error("[drives]\npaths = [\"d\"]").contains("whole paths"));
         assert!(error("[drives]\npath = [\"/d\"]").contains("path"));
+        let discard = |text: &str| error(&format!("[drives]\npaths = [\"/d\"]\n[discard]\n{text}"));
+        assert!(discard("every = \"1 s\"").contains("use 1 min or more"));
+        assert!(discard("range = \"1 MiB\"").contains("use 16 MiB to 16 GiB"));
+        assert!(discard("each = \"1 h\"").contains("each"));
+        let off = "[drives]\npaths = [\"/d\"]\n[discard]\nevery = \"off\"\n";
+        let settings = Settings::parse(off, "a.toml").unwrap();
+        assert_eq!((settings.discard.every, settings.discard.range), (None, Bytes::mib(256)));
         assert!(error("sockt = \"/s\"\n[drives]\npaths = [\"/d\"]").contains("sockt"));
     }
 }

@@ -5,6 +5,7 @@
 //!                                                    drives  /proc/self/mountinfo, /sys
 //!                                                    trim    fstrim, one at a time
 //!                                                    health  smartctl or nvme, if installed
+//! every hour ──────────────────────────────────────> discard fstrim in ranges, then a pause
 //! ```
 //!
 //! It is small because it runs as root: it reads one file of settings, takes requests of one user
@@ -20,6 +21,7 @@ use wire::v1::agent::{Answer, Request};
 
 mod client;
 mod config;
+mod discard;
 mod mounts;
 mod programs;
 mod server;

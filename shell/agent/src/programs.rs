@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use model::units::Bytes;
 use serde_json::Value;
 use wire::v1::agent::DriveHealth;
 
@@ -37,9 +38,23 @@ impl Programs {
 
     /// Runs fstrim on the file system mounted at `path`: how many bytes it told of.
     pub(crate) fn trim(&self, path: &Path) -> Result<Option<u64>, String> {
+        self.fstrim(path, &[])
+    }
+
+    /// The same for what is free between `offset` and `offset` + `len` of its device.
+    pub(crate) fn trim_range(
+        &self,
+        path: &Path,
+        offset: Bytes,
+        len: Bytes,
+    ) -> Result<Option<u64>, String> {
+        self.fstrim(path, &[format!("--offset={}", offset.0), format!("--length={}", len.0)])
+    }
+
+    fn fstrim(&self, path: &Path, options: &[String]) -> Result<Option<u64>, String> {
         let program = self.find("fstrim").ok_or("fstrim is not installed (package util-linux)")?;
         let mut command = Command::new(program);
-        command.arg("--verbose").arg("--").arg(path);
+        command.arg("--verbose").args(options).arg("--").arg(path);
         let printed = run(&mut command, TRIM_WITHIN)?;
         if !printed.is_success {
             return Err(format!("fstrim: {}", printed.text.trim()));

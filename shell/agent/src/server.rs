@@ -12,9 +12,11 @@ use anyhow::{Context as _, bail, ensure};
 use rustix::net::sockopt::socket_peercred;
 use wire::v1::agent::{Answer, Line, REQUEST_LEN_MAX, Request, VERSION};
 
+use model::units::Bytes;
+
 use crate::config::Settings;
-use crate::mounts;
 use crate::programs::{FOLDERS, Programs};
+use crate::{discard, mounts};
 
 /// Open connections; one more is told so and closed. The appliance has one, an operator another.
 const CONNECTIONS_MAX: usize = 8;
@@ -24,8 +26,8 @@ const REQUESTS_MAX: usize = 64;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What all connections share.
-struct Agent {
-    settings: Settings,
+pub(crate) struct Agent {
+    pub(crate) settings: Settings,
     /// Whose requests are taken, besides root's.
     user: u32,
     programs: Programs,
@@ -44,6 +46,7 @@ pub(crate) fn serve(settings: Settings) -> anyhow::Result<()> {
     let group = id("/etc/group", &settings.group)?;
     let listener = listen(&settings.socket, group)?;
     let path = settings.socket.clone();
+    let discards = settings.discard.every.is_some();
     let drives = settings.drives.paths.len();
     tracing::info!(socket = %path.display(), drives, "answering");
     let agent = Arc::new(Agent {
@@ -53,12 +56,16 @@ pub(crate) fn serve(settings: Settings) -> anyhow::Result<()> {
         trim: Mutex::new(()),
         connections: AtomicUsize::new(0),
     });
+    let discarding = Arc::clone(&agent);
     // On a thread of its own, so that a signal ends the process: accepting starts again after one.
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
             accept(&agent, stream);
         }
     });
+    if discards {
+        std::thread::spawn(move || discard::run(&discarding));
+    }
     while !stop.load(Ordering::Relaxed) {
         std::thread::park_timeout(Duration::from_millis(200));
     }
@@ -178,6 +185,27 @@ impl Agent {
     fn trim(&self, drive: String) -> Result<Answer, String> {
         let path = self.settings.drives.paths.iter().find(|path| path.as_os_str() == &*drive);
         let path = path.ok_or("no such drive in the agent's configuration")?;
+        let bytes = self.trimmed(path, || self.programs.trim(path))?;
+        tracing::info!(drive, bytes, "trimmed");
+        Ok(Answer::Trimmed { drive, bytes })
+    }
+
+    /// Tells the device of a configured drive what is free in one range of it.
+    pub(crate) fn trim_range(
+        &self,
+        path: &Path,
+        offset: Bytes,
+        len: Bytes,
+    ) -> Result<Option<u64>, String> {
+        self.trimmed(path, || self.programs.trim_range(path, offset, len))
+    }
+
+    /// One at a time, and only what is mounted there.
+    fn trimmed<T>(
+        &self,
+        path: &Path,
+        trim: impl FnOnce() -> Result<T, String>,
+    ) -> Result<T, String> {
         let mounts = mounts::mounts().map_err(|error| error.to_string())?;
         if !mounts::describe(path, &mounts).is_mount_point {
             return Err("not a mount point: it would trim the file system around it".to_owned());
@@ -189,9 +217,7 @@ impl Agent {
                 return Err("another drive is being trimmed: try again when it is done".to_owned());
             }
         };
-        let bytes = self.programs.trim(path)?;
-        tracing::info!(drive, bytes, "trimmed");
-        Ok(Answer::Trimmed { drive, bytes })
+        trim()
     }
 
     fn health(&self) -> Result<Answer, String> {

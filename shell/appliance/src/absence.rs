@@ -22,6 +22,7 @@ use store::absence::{Absence, Seen};
 use store::layout;
 
 use crate::drives::{Drive, Loaded, OpenError, marker_seen};
+use crate::gate::Gate;
 use crate::shared::{Aside, Shared, Slot};
 
 /// How old the size of a drive may be, and how often the place of one that is away is looked at.
@@ -101,7 +102,11 @@ fn is_held(shared: &Shared, index: DriveIndex) -> bool {
 /// Opens what is there now, unless it is in use under another path, and proves that it can be read
 /// and written.
 fn try_it(shared: &Shared, index: DriveIndex, path: &Path) -> Result<(Drive, Loaded), OpenError> {
-    let (drive, loaded) = Drive::open_counting(path, index, &AtomicU64::new(0))?;
+    let (mut drive, loaded) = Drive::open_counting(path, index, &AtomicU64::new(0))?;
+    if let Some(rules) = shared.config.rules.get(index.as_usize()) {
+        let slices = shared.counters.slices.clone();
+        drive.put_behind(Gate::new(rules, slices, index.as_usize()));
+    }
     let id = drive.marker().id;
     if shared.open_drives().iter().any(|other| other.marker().id == id) {
         return Err(OpenError::Twice(path.to_owned(), id));

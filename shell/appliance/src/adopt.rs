@@ -6,7 +6,7 @@
 use model::id::ObjectId;
 use model::limits::DIRECT_ALIGN;
 use model::object::{BLOCK_LEN, Blocks, block_len};
-use model::units::{Bytes, Nanos};
+use model::units::Bytes;
 use store::health::Verdict;
 use store::layout;
 use store::publish::{Action, Event, Publication};
@@ -16,11 +16,11 @@ use crate::keeper;
 use crate::pages::Pages;
 use crate::shared::Shared;
 
-/// Verifies every block of the object's file on this drive, `pause` between two of them, and
-/// publishes it. A file that is not the object is removed. True if the object is visible now. The
+/// Verifies every block of the object's file on this drive, in its turns at the gate, and publishes
+/// it. A file that is not the object is removed. True if the object is visible now. The
 /// caller has claimed it.
-pub(crate) fn adopt(shared: &Shared, drive: &Drive, object: ObjectId, pause: Nanos) -> bool {
-    match verified(shared, drive, object, pause) {
+pub(crate) fn adopt(shared: &Shared, drive: &Drive, object: ObjectId) -> bool {
+    match verified(shared, drive, object) {
         Ok(Some(blocks)) => {
             let len = blocks.len();
             let shown = publish(shared, drive, object, len);
@@ -49,7 +49,6 @@ pub(crate) fn verified(
     shared: &Shared,
     drive: &Drive,
     object: ObjectId,
-    pause: Nanos,
 ) -> Result<Option<Blocks>, DriveError> {
     let name = layout::object_file(&object);
     let blocks = match drive.read_blocks(&name) {
@@ -60,7 +59,7 @@ pub(crate) fn verified(
     let file = drive.open_read(&name)?;
     let mut buffer = Pages::zeroed(BLOCK_LEN);
     for index in 0..Bytes::of(blocks.hashes().len()).0 {
-        if !shared.sleep_until(shared.now() + pause) {
+        if shared.is_stopping() {
             return Ok(None);
         }
         let len = block_len(blocks.len(), index);

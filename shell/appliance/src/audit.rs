@@ -20,8 +20,6 @@ use crate::{adopt, keeper};
 
 /// Between two files: 500 a second, so that a drive of 100,000 takes some minutes.
 const PER_FILE: Nanos = Nanos::millis(2);
-/// Between two blocks that are read to be verified: 50 MB/s at most.
-const PER_BLOCK: Nanos = Nanos::millis(5);
 /// Between two walks.
 const WALK_EVERY: Nanos = Nanos::seconds(6 * 3600);
 
@@ -128,7 +126,7 @@ fn examine(shared: &Shared, drive: &Drive, object: ObjectId) -> bool {
         FileStanding::Indexed => return check_len(shared, drive, object),
         FileStanding::Spare | FileStanding::Unwanted => keeper::drop_copy(shared, drive, object),
         FileStanding::Missing => {
-            adopt::adopt(shared, drive, object, PER_BLOCK);
+            adopt::adopt(shared, drive, object);
         }
     }
     shared.release(object);

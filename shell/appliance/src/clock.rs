@@ -1,21 +1,25 @@
 //! The two clocks, read here and nowhere else on the serve path.
 
+use std::sync::OnceLock;
 use std::time::Instant;
 
 use model::units::{self, Nanos, UnixSeconds};
 use rustix::time::{ClockId, clock_gettime};
 use worker::Now;
 
-/// Clocks of one thread.
+/// The clocks of this process: what one thread calls a moment, all do.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     start: Instant,
 }
 
+/// When the first was started.
+static START: OnceLock<Instant> = OnceLock::new();
+
 impl Clock {
-    /// Starts at zero.
+    /// Zero is when the first of them was started.
     pub fn start() -> Self {
-        Self { start: Instant::now() }
+        Self { start: *START.get_or_init(Instant::now) }
     }
 
     /// What both clocks say.

@@ -16,6 +16,7 @@ use model::units::{BitsPerSecond, Bytes, Nanos};
 
 use crate::ablation::Ablation;
 use crate::confine::Sandbox;
+use crate::gate::Writes;
 use crate::hot;
 use crate::pacing::Pacing;
 use crate::peer::PeerConfig;
@@ -120,6 +121,8 @@ pub struct Settings {
     pub small_objects_max: Bytes,
     /// How fast each drive is scrubbed; 0 for not at all.
     pub scrub_rate: BitsPerSecond,
+    /// How drives are written.
+    pub writes: Writes,
     /// Memory of all workers together for the blocks that viewers want most; 0 for none. Unless
     /// it is said, less is taken where less may be locked.
     pub hot_memory: Option<Bytes>,
@@ -247,6 +250,8 @@ impl Settings {
             ("agent", "socket", path_or_none(self.agent_socket.as_deref())),
             ("requests", "log_max", text(&self.request_log_max)),
         ];
+        let at = rows.iter().position(|row| row.0 == "hot").unwrap_or(rows.len());
+        rows.splice(at..at, self.writes.rows());
         rows.extend(self.pacing.rows());
         let mut out = String::new();
         let mut section = "";
@@ -354,6 +359,23 @@ mod tests {
         let long = error(&with("record_len = \"17 KiB\""), &[]);
         assert!(long.contains("between 1024 and 16384"), "{long}");
         assert!(error(&with("sending = \"never\""), &[]).contains("ring-batched"));
+    }
+
+    #[test]
+    fn what_holds_writes_back_is_said_per_drive_or_for_all() {
+        let with = |lines: &str| GOOD.replace("[control]", &format!("{lines}\n[control]"));
+        let text = parse(GOOD, &[]).unwrap().describe();
+        assert!(text.contains("policy = \"governor\"") && text.contains("read_targets = []"));
+        let lines = "policy = \"static\"\nread_targets = [\"3 ms\"]\nwrite_rate = \"1 Gb/s\"";
+        let settings = parse(&with(lines), &[]).unwrap();
+        assert_eq!(settings.writes.targets, [Nanos::millis(3)]);
+        assert!(settings.describe().contains("write_rate = \"1 Gb/s\""));
+        let two = error(&with("read_targets = [\"3 ms\", \"5 ms\"]"), &[]);
+        assert!(two.contains("2 targets for 1 drives"), "{two}");
+        assert!(error(&with("read_targets = [\"5 s\"]"), &[]).contains("\"1 s\""));
+        assert!(error(&with("write_rate = \"1 Gb/s\""), &[]).contains("static"));
+        assert!(error(&with("write_floor = \"1 kb/s\""), &[]).contains("1 Mb/s"));
+        assert!(error(&with("policy = \"fast\""), &[]).contains("governor"));
     }
 
     #[test]

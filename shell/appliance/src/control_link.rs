@@ -420,6 +420,8 @@ fn drives(shared: &Shared) -> Vec<v1::report::Drive> {
         capacity_bytes: status.capacity.0,
         free_bytes: status.free.0,
         objects: status.objects,
+        headroom_permille: status.load.map(|load| load.headroom_permille),
+        service_us: status.load.map(|load| load.service.0 / 1000),
     };
     drive_statuses(shared).into_iter().map(drive).collect()
 }

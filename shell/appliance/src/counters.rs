@@ -1,8 +1,9 @@
-//! What workers count, where other threads can read it. The only memory that workers share.
+//! What workers count, where other threads can read it. The only memory that they share.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use model::units::Nanos;
+use iosched::tally::{Slice, Tally};
+use model::units::{Instant, Nanos};
 use worker::{Counters, LATE_MICROS};
 
 macro_rules! serve_counters {
@@ -121,4 +122,49 @@ pub fn sum(
     of: impl Fn(&ServeCounters) -> &AtomicU64,
 ) -> u64 {
     workers.iter().map(|shared| of(shared).load(Ordering::Relaxed)).sum()
+}
+
+/// What one worker's reads of one drive met: written by it as it changes, read at the drive's gate.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub struct DriveSlice {
+    reads: AtomicU64,
+    late: AtomicU64,
+    near: AtomicU64,
+    far: AtomicU64,
+    service: AtomicU64,
+    in_flight: AtomicU64,
+    /// When the oldest read in flight went, and one nanosecond; 0 if there is none.
+    oldest: AtomicU64,
+}
+
+impl DriveSlice {
+    /// Shows it to others.
+    pub fn store(&self, slice: &Slice) {
+        let oldest = slice.oldest.map_or(0, |at| at.0 + 1);
+        let (reads, in_flight) = (slice.tally.reads, u64::from(slice.in_flight));
+        let now = [(&self.reads, reads), (&self.in_flight, in_flight), (&self.oldest, oldest)];
+        if now.iter().all(|(shared, value)| shared.load(Ordering::Relaxed) == *value) {
+            return; // Most turns ask nothing of most drives.
+        }
+        let Tally { late, near, far, service, .. } = slice.tally;
+        let more =
+            [(&self.late, late), (&self.near, near), (&self.far, far), (&self.service, service.0)];
+        now.iter().chain(&more).for_each(|(shared, value)| shared.store(*value, Ordering::Relaxed));
+    }
+
+    /// As it was stored last. Counts are loaded one by one: one of them may be a turn newer.
+    pub fn load(&self) -> Slice {
+        let now = |shared: &AtomicU64| shared.load(Ordering::Relaxed);
+        let tally = Tally {
+            reads: now(&self.reads),
+            late: now(&self.late),
+            near: now(&self.near),
+            far: now(&self.far),
+            service: Nanos(now(&self.service)),
+        };
+        let in_flight = u32::try_from(now(&self.in_flight)).unwrap_or(u32::MAX);
+        let oldest = now(&self.oldest).checked_sub(1).map(Instant);
+        Slice { tally, in_flight, oldest }
+    }
 }

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use iosched::drive::Class;
 use model::extent::{DriveIndex, FileName};
 use model::id::{DriveId, ObjectId};
 use model::limits::DIRECT_ALIGN;
@@ -26,6 +27,7 @@ use store::marker::{Marker, MarkerError};
 use store::publish::Fault;
 use store::silence::{self, Silence, Turn};
 
+use crate::gate::Gate;
 use crate::pages::Pages;
 
 /// A drive that is in use, or was until it failed.
@@ -45,11 +47,16 @@ pub struct Drive {
     full_at: Mutex<Option<Instant>>,
     /// What was measured last, so that whoever asks waits for no drive.
     space: Mutex<Space>,
+    /// Held while room is looked for and taken, lest two fillers take the same.
+    taking_room: Mutex<()>,
     /// Objects and bytes of them by the log. Beside it: who writes the log waits for the drive.
     held: Mutex<(u64, Bytes)>,
     silence: Mutex<Silence>,
     /// Since when it is being measured; none in between.
     measured_from: Mutex<Option<Instant>>,
+    /// Where who is not a worker has its turns. What is only metadata to the file system (opens,
+    /// names, the log) goes without: it is little, and a turn may be long in coming.
+    gate: Gate,
 }
 
 /// What was found when a drive was opened.
@@ -253,9 +260,11 @@ impl Drive {
             health: Mutex::new(Health::new(HEALTH)),
             full_at: Mutex::new(None),
             space: Mutex::new(space),
+            taking_room: Mutex::default(),
             held: Mutex::new(held),
             silence: Mutex::default(),
             measured_from: Mutex::new(None),
+            gate: Gate::open_to_all(),
         };
         Ok((drive, loaded))
     }
@@ -280,6 +289,16 @@ impl Drive {
             }
         }
         Ok(())
+    }
+
+    /// From now on who is not a worker has its turns at this gate.
+    pub(crate) fn put_behind(&mut self, gate: Gate) {
+        self.gate = gate;
+    }
+
+    /// Where who is not a worker has its turns.
+    pub(crate) fn gate(&self) -> &Gate {
+        &self.gate
     }
 
     /// Its place in the appliance's list.
@@ -312,6 +331,8 @@ impl Drive {
         let mut set_aside = lock(&self.set_aside);
         let first = set_aside.is_none();
         set_aside.get_or_insert_with(|| reason.to_owned());
+        // Who waits there would wait for ever if the drive hangs.
+        self.gate.open();
         first
     }
 
@@ -371,13 +392,20 @@ impl Drive {
     }
 
     /// The part file of an object, made and allocated to its full size. True if it was there before
-    /// in this size: then it may hold good blocks.
+    /// in this size: then it may hold good blocks. What would touch the reserve finds no room.
     pub fn allocate(&self, file: &FileName, len: Bytes) -> Result<(OwnedFd, bool), DriveError> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::DIRECT;
         let fd = self.open_file(file, flags, "make")?;
         let found = file_len(&fd, file)?;
         if found != Bytes::ZERO && found != len {
             rustix::fs::ftruncate(&fd, 0).map_err(to("cut", &file.0))?;
+        }
+        let _taking = lock(&self.taking_room);
+        if found != len {
+            let stat = rustix::fs::fstatvfs(&self.root).map_err(to("measure", "the filesystem"))?;
+            if space(&stat, &self.marker).free < len {
+                return Err(to("allocate room for", &file.0)(Errno::NOSPC));
+            }
         }
         rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, len.0)
             .map_err(to("allocate room for", &file.0))?;
@@ -393,6 +421,7 @@ impl Drive {
     /// Writes whole pages.
     pub fn write(&self, fd: &OwnedFd, bytes: &[u8], at: Bytes) -> Result<(), DriveError> {
         assert!(Bytes::of(bytes.len()).0.is_multiple_of(DIRECT_ALIGN.0), "only whole pages");
+        let _turn = self.gate.enter(Class::Fill, Bytes::of(bytes.len()));
         let mut done = 0;
         while done < bytes.len() {
             let offset = at.0 + Bytes::of(done).0;
@@ -408,13 +437,27 @@ impl Drive {
         Ok(())
     }
 
-    /// Fills `bytes` from the file; an end of the file before that is an error.
+    /// Fills `bytes` from the file, to verify what they hold; an end of the file before that is an
+    /// error.
     pub fn read(&self, fd: &OwnedFd, bytes: &mut [u8], at: Bytes) -> Result<(), DriveError> {
+        let _turn = self.gate.enter(Class::Scrub, Bytes::of(bytes.len()));
+        read_at(fd, bytes, at)
+    }
+
+    /// The same for a sibling, who waits for them.
+    pub(crate) fn read_for_sibling(
+        &self,
+        fd: &OwnedFd,
+        bytes: &mut [u8],
+        at: Bytes,
+    ) -> Result<(), DriveError> {
+        let _turn = self.gate.enter(Class::Serve, Bytes::of(bytes.len()));
         read_at(fd, bytes, at)
     }
 
     /// Brings a file to the drive.
     pub fn flush(&self, fd: &OwnedFd) -> Result<(), DriveError> {
+        let _turn = self.gate.enter(Class::Fill, Bytes::ZERO);
         rustix::fs::fdatasync(fd).map_err(flush_failed("an object's file"))
     }
 
@@ -432,6 +475,7 @@ impl Drive {
 
     /// Removes a file; one that is gone already is no error.
     pub fn unlink(&self, file: &FileName) -> Result<(), DriveError> {
+        let _turn = self.gate.enter(Class::Delete, Bytes::ZERO);
         match rustix::fs::unlinkat(&self.root, &*file.0, AtFlags::empty()) {
             Ok(()) => {
                 self.measure_again();
@@ -465,6 +509,7 @@ impl Drive {
 
     /// What the file of an object says of itself, with the hashes of its blocks, proved.
     pub fn read_blocks(&self, file: &FileName) -> Result<Blocks, ObjectFileError> {
+        let _turn = self.gate.enter(Class::Scrub, DIRECT_ALIGN);
         let fd = self.open_read(file)?;
         let footer = read_footer(&fd, file)?;
         read_table(&fd, footer.object, footer.len)
@@ -476,6 +521,7 @@ impl Drive {
         object: ObjectId,
         len: Bytes,
     ) -> Result<Blocks, ObjectFileError> {
+        let _turn = self.gate.enter(Class::Scrub, DIRECT_ALIGN);
         let fd = self.open_read(&layout::part_file(&object))?;
         read_table(&fd, object, len)
     }
@@ -495,6 +541,7 @@ impl Drive {
         let at = sections.table_offset + Bytes(block * HASH_LEN.0);
         let page_at = at.align_down(DIRECT_ALIGN);
         let mut page = Pages::zeroed(DIRECT_ALIGN);
+        let _turn = self.gate.enter(Class::Scrub, DIRECT_ALIGN);
         let fd = self.open_read(&layout::object_file(&object))?;
         read_at(&fd, page.bytes_mut(), page_at)?;
         let hash = &page.bytes()[(at - page_at).as_usize()..][..HASH_LEN.as_usize()];

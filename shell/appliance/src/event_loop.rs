@@ -27,7 +27,7 @@ use worker::{Action, Body, Config, Ending, Event, Fault, Worker};
 
 use crate::ablation::{Ablation, Sending};
 use crate::clock::{self, Clock};
-use crate::counters::ServeCounters;
+use crate::counters::{DriveSlice, ServeCounters};
 use crate::listen::Listener;
 use crate::mailbox::{Letter, Mailbox};
 use crate::request_log::Lines;
@@ -73,6 +73,8 @@ pub struct Setup {
     pub mailbox: Mailbox,
     /// Where counters go.
     pub counters: Arc<ServeCounters>,
+    /// Where goes what reads of each drive met.
+    pub slices: Arc<[DriveSlice]>,
     /// Where lines of the request log go, if they are written.
     pub log: Option<Lines>,
     /// Told what was found on drives. Must not block.
@@ -127,6 +129,7 @@ struct EventLoop {
     blocking: u64,
     mailbox: Mailbox,
     counters: Arc<ServeCounters>,
+    slices: Arc<[DriveSlice]>,
     log: Option<Lines>,
     report: Box<dyn FnMut(Finding) + Send>,
     follow: VecDeque<Follow>,
@@ -179,6 +182,7 @@ impl EventLoop {
             blocking: setup.blocking,
             mailbox: setup.mailbox,
             counters: setup.counters,
+            slices: setup.slices,
             log: setup.log,
             report: setup.report,
             follow: VecDeque::new(),
@@ -226,6 +230,9 @@ impl EventLoop {
                 }
             }
             self.counters.store(self.worker.counters());
+            for (index, slice) in (0..).zip(self.slices.iter()) {
+                slice.store(&self.worker.slice(DriveIndex(index)));
+            }
             self.hand_over_log(now.instant);
             if CPU_EVERY <= now.instant.since(self.cpu_at) {
                 self.cpu_at = now.instant;

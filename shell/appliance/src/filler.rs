@@ -153,7 +153,7 @@ fn fill(shared: &Shared, clients: &Clients, claim: &Claim, buffer: &mut Pages) -
 fn is_there(shared: &Shared, drive: &Drive, fetch: &Fetch) -> bool {
     let found =
         drive.answers(shared.now()) && drive.open_read(&layout::object_file(&fetch.object)).is_ok();
-    found && adopt::adopt(shared, drive, fetch.object, Nanos(0))
+    found && adopt::adopt(shared, drive, fetch.object)
 }
 
 /// The hashes of the object's blocks: from the id, from its part file, or from control.

@@ -7,7 +7,6 @@ use std::sync::atomic::Ordering;
 use holdings::Doubt;
 use model::extent::{DriveIndex, FileName};
 use model::id::ObjectId;
-use model::units::Nanos;
 use store::health::Verdict;
 use store::layout;
 use store::log::Change;
@@ -202,7 +201,7 @@ fn examine(shared: &Shared, object: ObjectId, doubt: &Doubt) {
     if let Doubt::Unreadable(what) = doubt {
         return one_place_failed(shared, &drive, object, what);
     }
-    match adopt::verified(shared, &drive, object, Nanos(0)) {
+    match adopt::verified(shared, &drive, object) {
         Ok(Some(_)) => tracing::info!(%object, "every block of it is right"),
         Ok(None) if shared.is_stopping() => {}
         Ok(None) => damaged(shared, &drive, object, "is not what it should be"),

@@ -35,6 +35,7 @@
 //!   peer         threads: published objects for siblings
 //!   drives       one drive: its marker, its files, its index
 //!   absence      threads: each measures a drive; tries one again that was set aside
+//!   gate         a turn on a drive, for who is not a worker
 //!   state_file   the last manifest
 //!   format       makes a directory a drive
 //!   inspect      says what is on a drive, or in one file
@@ -57,6 +58,7 @@ pub mod envelope;
 pub mod event_loop;
 mod filler;
 pub mod format;
+pub mod gate;
 mod hot;
 pub mod incidents;
 pub mod inspect;

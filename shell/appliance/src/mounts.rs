@@ -1,4 +1,4 @@
-//! What file system a drive has, without asking the drive.
+//! What file system and what device a drive has, without asking the drive.
 //!
 //! On ext4 and XFS the kernel tries a read without waiting, and a drive that hangs costs nobody
 //! anything. On others, FUSE among them, whoever asks may wait inside the call: there a thread of
@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
+use model::units::Nanos;
 use rustix::fs::{Mode, OFlags};
 
 /// File systems that never block who asks by a ring.
@@ -76,24 +77,70 @@ fn silent_for(
     silent
 }
 
-/// The last mount of the longest folder that the drive is in says (proc_pid_mountinfo(5)).
+/// What a drive is, as far as its device's name tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Medium {
+    /// A read of 256 KiB should not take longer.
+    pub target: Nanos,
+    /// It does nothing beside a delete, as SATA drives do.
+    pub deletes_alone: bool,
+}
+
+/// What each of `drives` is.
+pub fn media(drives: &[impl AsRef<Path>]) -> Vec<Medium> {
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let medium = |drive: &_| medium(device(&mounts, AsRef::as_ref(drive)), rotates);
+    drives.iter().map(medium).collect()
+}
+
+/// True of a disk with a spindle, by the name of its device without a partition's number.
+fn rotates(disk: &str) -> bool {
+    let says = std::fs::read_to_string(format!("/sys/block/{disk}/queue/rotational"));
+    says.is_ok_and(|says| says.trim() == "1")
+}
+
+/// What is on a device of this name: docs/operate/drives.md has the table.
+fn medium(device: Option<&str>, rotates: impl Fn(&str) -> bool) -> Medium {
+    let name = device.and_then(|device| device.strip_prefix("/dev/")).unwrap_or("");
+    let disk = name.trim_end_matches(|c: char| c.is_ascii_digit());
+    if name.starts_with("nvme") {
+        Medium { target: Nanos::millis(2), deletes_alone: false }
+    } else if name.starts_with("sd") && rotates(disk) {
+        Medium { target: Nanos::millis(40), deletes_alone: false }
+    } else {
+        Medium { target: Nanos::millis(5), deletes_alone: name.starts_with("sd") }
+    }
+}
+
+/// True unless the drive's file system is one that never blocks who asks.
 fn blocks(mounts: &str, drive: &Path) -> bool {
-    let Ok(drive) = std::path::absolute(drive) else { return true };
+    mount(mounts, drive).is_none_or(|(kind, _)| !PROMPT.contains(&kind))
+}
+
+fn device<'a>(mounts: &'a str, drive: &Path) -> Option<&'a str> {
+    mount(mounts, drive).map(|(_, device)| device)
+}
+
+/// Kind and device by the last mount of the longest folder that the drive is in
+/// (proc_pid_mountinfo(5)).
+fn mount<'a>(mounts: &'a str, drive: &Path) -> Option<(&'a str, &'a str)> {
+    let drive = std::path::absolute(drive).ok()?;
     let mut longest = 0;
-    let mut blocks = true;
+    let mut found = None;
     for line in mounts.lines() {
         let Some((left, right)) = line.split_once(" - ") else { continue };
-        let (Some(folder), Some(kind)) = (left.split(' ').nth(4), right.split(' ').next()) else {
+        let mut right = right.split(' ');
+        let (Some(folder), Some(kind)) = (left.split(' ').nth(4), right.next()) else {
             continue;
         };
         // Spaces in names are written in octal.
         let folder = folder.replace("\\040", " ");
         if drive.starts_with(&folder) && longest <= folder.len() {
             longest = folder.len();
-            blocks = !PROMPT.contains(&kind);
+            found = Some((kind, right.next().unwrap_or("")));
         }
     }
-    blocks
+    found
 }
 
 #[cfg(test)]
@@ -145,5 +192,19 @@ mod tests {
             assert_eq!(blocks(MOUNTS, drive.as_ref()), expected, "{drive}");
         }
         assert!(blocks("", "/d/1".as_ref()), "who knows");
+    }
+
+    #[test]
+    fn what_a_drive_is_follows_from_its_device() {
+        let of = |drive: &str, rotates: bool| {
+            let medium = medium(device(MOUNTS, drive.as_ref()), |disk| rotates && disk == "sda");
+            (medium.target.as_millis(), medium.deletes_alone)
+        };
+        assert_eq!(of("/d/1", false), (5, true), "SATA");
+        assert_eq!(of("/d/1", true), (40, false), "a disk with a spindle");
+        assert_eq!(of("/d/3", true), (5, false), "virtio says that it has a spindle");
+        assert_eq!(of("/d/2", true), (5, false), "FUSE");
+        let nvme = medium(Some("/dev/nvme0n1p1"), |_| true);
+        assert_eq!(nvme, Medium { target: Nanos::millis(2), deletes_alone: false });
     }
 }

@@ -316,7 +316,11 @@ impl<'a> Connection<'a> {
             return false;
         }
         let into = &mut self.block.bytes_mut()[..piece.read_len().as_usize()];
-        let read = found.drive.read(&found.file, into, found.extent.offset + piece.read_start());
+        let read = found.drive.read_for_sibling(
+            &found.file,
+            into,
+            found.extent.offset + piece.read_start(),
+        );
         let Err(error) = read else { return true };
         doubt(shared, &found.drive, found.object, &error);
         false

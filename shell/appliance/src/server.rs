@@ -15,8 +15,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use identity::credentials::Credentials;
+use iosched::load::Load;
 use model::extent::DriveIndex;
 use model::id::ObjectId;
+use model::limits::DRIVES_MAX;
 use model::units::{BitsPerSecond, Bytes, Nanos};
 use model::update::Update;
 use rustix::fs::{Mode, OFlags};
@@ -31,9 +33,10 @@ use crate::ablation::Ablation;
 use crate::certificate::Reload;
 use crate::config::Settings;
 use crate::confine::{Grants, close_rings, confine, drop_privileges};
-use crate::counters::ServeCounters;
+use crate::counters::{DriveSlice, ServeCounters};
 use crate::drives::lock;
 use crate::event_loop::{self, Finding, Setup};
+use crate::gate::Rules;
 use crate::hot;
 use crate::incidents::Incidents;
 use crate::listen::Listener;
@@ -88,7 +91,8 @@ fn run(settings: &Settings) -> anyhow::Result<()> {
     let hup = catch(&[signal_hook::consts::SIGHUP])?;
     raise_descriptor_limit(settings)?;
     // All workers' read buffers are pinned, and the hot blocks are in such.
-    let config = worker_config(settings, hot::blocks(settings)?);
+    let rules = rules(settings);
+    let config = worker_config(settings, hot::blocks(settings)?, &rules);
     let Bound { listeners, metrics, peers } = bind(settings)?;
     // Here and no later: what follows is inherited by threads, and there are none yet.
     let machine = identity::enrol::machine();
@@ -101,27 +105,21 @@ fn run(settings: &Settings) -> anyhow::Result<()> {
     let counters: Vec<Arc<ServeCounters>> = (0..settings.workers).map(|_| Arc::default()).collect();
     let (logs, log_thread) = start_request_log(settings, ring_is_made)?;
     let around = Around { ring_is_made, blocking, silent };
-    let workers =
-        start_workers(settings, config, &acceptor, &counters, &fault_sender, around, logs)?;
+    let slices = drive_slices(settings);
+    let seen = (&counters[..], &slices[..]);
+    let workers = start_workers(settings, config, &acceptor, seen, &fault_sender, around, logs)?;
     ring_is_made();
+    let (workers_counters, draining) = (counters.clone(), AtomicBool::new(false));
     let serve_counters =
-        Arc::new(storage::Counters { workers: counters.clone(), draining: AtomicBool::new(false) });
+        Arc::new(storage::Counters { workers: workers_counters, slices, draining });
     let senders: Vec<Sender> = workers.iter().map(|worker| worker.letters.clone()).collect();
-    let mut storage = Storage::start(
-        storage_config(settings, credentials, machine, acceptor.tickets().clone(), silent),
-        peers,
-        tell_all(settings.drives.clone(), senders),
-        serve_counters.clone(),
-    )?;
+    let tickets = acceptor.tickets().clone();
+    let config = storage_config(settings, credentials, machine, tickets, (silent, rules));
+    let sink = tell_all(settings.drives.clone(), senders);
+    let mut storage = Storage::start(config, peers, sink, serve_counters.clone())?;
     // Only now: whoever connects finds what the drives hold.
     start_listening(listeners, &workers)?;
-    let rows = MetricRows::default();
-    if let Some(listener) = metrics {
-        let (counters, rows) = (counters.clone(), rows.clone());
-        let text =
-            move || metrics::text(&counters, &rows.lock().unwrap_or_else(PoisonError::into_inner));
-        metrics::serve(listener, text).context("cannot start the thread for metrics")?;
-    }
+    let rows = start_metrics(metrics, &counters)?;
     tracing::info!(
         name = %settings.name, base_url = settings.base_url, workers = settings.workers, "serving"
     );
@@ -180,7 +178,7 @@ fn storage_config(
     credentials: Credentials,
     machine: String,
     tickets: Arc<tls::Tickets>,
-    silent: u64,
+    (silent, rules): (u64, Vec<Rules>),
 ) -> storage::Config {
     storage::Config {
         appliance: settings.name.clone(),
@@ -202,6 +200,7 @@ fn storage_config(
         },
         small_budget: settings.small_objects_max,
         scrub_rate: Some(settings.scrub_rate).filter(|rate| rate.0 != 0),
+        rules,
         tickets,
         about: storage::About {
             software: env!("CARGO_PKG_VERSION").to_owned(),
@@ -216,7 +215,9 @@ fn storage_config(
 }
 
 /// A worker's share of the appliance's bounds.
-fn worker_config(settings: &Settings, hot_blocks: u16) -> worker::Config {
+fn worker_config(settings: &Settings, hot_blocks: u16, rules: &[Rules]) -> worker::Config {
+    let mut read_targets = [Nanos::millis(5); DRIVES_MAX];
+    read_targets.iter_mut().zip(rules).for_each(|(target, rules)| *target = rules.target);
     let share = |whole: usize| whole.div_ceil(settings.workers).max(1);
     let transfers_max = share(settings.transfers_max);
     worker::Config {
@@ -230,6 +231,7 @@ fn worker_config(settings: &Settings, hot_blocks: u16) -> worker::Config {
         drives: settings.drives.len(),
         drive_depth: settings.drive_depth,
         drive_opens: OPENS_MAX,
+        read_targets,
         hang_after: settings.hang_after,
         reset_after: settings.reset_after,
         head_len_max: settings.head_max.as_usize(),
@@ -261,7 +263,7 @@ fn start_workers(
     settings: &Settings,
     config: worker::Config,
     acceptor: &Acceptor,
-    counters: &[Arc<ServeCounters>],
+    (counters, slices): (&[Arc<ServeCounters>], &[Arc<[DriveSlice]>]),
     faults: &SyncSender<Finding>,
     Around { ring_is_made, blocking, silent }: Around,
     logs: Vec<Lines>,
@@ -271,7 +273,7 @@ fn start_workers(
         tracing::warn!("[ablation] is for measurements: take it out of the configuration");
     }
     let mut workers = Vec::new();
-    for (index, counters) in counters.iter().enumerate() {
+    for (index, (counters, slices)) in counters.iter().zip(slices).enumerate() {
         let (letters, mailbox) = mailbox().context("cannot make a mailbox")?;
         let faults = faults.clone();
         let setup = Setup {
@@ -281,6 +283,7 @@ fn start_workers(
             blocking,
             mailbox,
             counters: counters.clone(),
+            slices: slices.clone(),
             log: logs.next(),
             report: Box::new(move |finding| {
                 let _ = faults.try_send(finding);
@@ -303,6 +306,33 @@ fn start_workers(
         workers.push(WorkerThread { letters, thread });
     }
     Ok(workers)
+}
+
+/// How each drive is treated.
+fn rules(settings: &Settings) -> Vec<Rules> {
+    let media = mounts::media(&settings.drives).into_iter().enumerate();
+    media.map(|(index, medium)| settings.writes.rules(index, &medium)).collect()
+}
+
+/// Answers whoever wants metrics, if somebody may; the rows that do not come from workers.
+fn start_metrics(
+    listener: Option<TcpListener>,
+    counters: &[Arc<ServeCounters>],
+) -> anyhow::Result<MetricRows> {
+    let rows = MetricRows::default();
+    if let Some(listener) = listener {
+        let (counters, rows) = (counters.to_vec(), rows.clone());
+        let text =
+            move || metrics::text(&counters, &rows.lock().unwrap_or_else(PoisonError::into_inner));
+        metrics::serve(listener, text).context("cannot start the thread for metrics")?;
+    }
+    Ok(rows)
+}
+
+/// For each worker, where it says what its reads of each drive met.
+fn drive_slices(settings: &Settings) -> Vec<Arc<[DriveSlice]>> {
+    let slices = || settings.drives.iter().map(|_| DriveSlice::default()).collect();
+    (0..settings.workers).map(|_| slices()).collect()
 }
 
 /// The drives' directories, but of those that are silent.
@@ -528,6 +558,7 @@ fn metric_rows(storage: &StorageHandle) -> Vec<(String, f64, &'static str)> {
             rows.push((format!("{name}{{drive=\"{}\"}}", drive.index), number(value), help));
         }
     }
+    rows.extend(load_rows(&drives));
     let peer = storage.peer();
     let counted = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     for (source, value) in [
@@ -561,6 +592,41 @@ fn metric_rows(storage: &StorageHandle) -> Vec<(String, f64, &'static str)> {
     ];
     rows.extend(plain.map(|(name, help, value)| (name.to_owned(), number(value), help)));
     rows
+}
+
+/// How drives serve, and what that lets through.
+fn load_rows(drives: &[storage::DriveStatus]) -> Vec<(String, f64, &'static str)> {
+    type Of = fn(&Load) -> f64;
+    let rows: [(&str, &'static str, Of); 7] = [
+        ("drive_headroom", "Of what it could serve at its target, what is left, 0 to 1.", |load| {
+            f64::from(load.headroom_permille) / 1000.0
+        }),
+        ("drive_service_seconds", "What a read takes in the drive, mean of a second.", |load| {
+            Duration::from(load.service).as_secs_f64()
+        }),
+        ("drive_service_unloaded_seconds", "The same with little to do: the least seen.", |load| {
+            Duration::from(load.service_unloaded).as_secs_f64()
+        }),
+        ("drive_write_limit_bytes", "May be written each second; -1 for any number.", |load| {
+            load.fill_granted.map_or(-1.0, |rate| number(rate.0))
+        }),
+        ("drive_writes_held", "Writes that wait for their turn.", |load| {
+            number(Bytes::of(load.fills_held).0)
+        }),
+        ("drive_windows", "Windows of 100 to 500 ms in which reads were judged.", |load| {
+            number(load.windows)
+        }),
+        ("drive_windows_over_target", "Of these, with over 1 % of reads too late.", |load| {
+            number(load.windows_late)
+        }),
+    ];
+    let mut all = Vec::new();
+    for (name, help, of) in rows {
+        for (drive, load) in drives.iter().filter_map(|drive| Some((drive, drive.load?))) {
+            all.push((format!("{name}{{drive=\"{}\"}}", drive.index), of(&load), help));
+        }
+    }
+    all
 }
 
 fn stop_workers(workers: Vec<WorkerThread>, within: Nanos) -> anyhow::Result<()> {

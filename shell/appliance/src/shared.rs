@@ -181,6 +181,7 @@ impl Shared {
         // Under the lock, so that nobody is between asking and waiting.
         let _state = self.lock();
         self.stopping.store(true, Ordering::SeqCst);
+        self.open_drives().iter().for_each(|drive| drive.gate().open());
         self.changed.notify_all();
         self.sampled.notify_all();
     }
@@ -302,6 +303,8 @@ impl Shared {
             state.holdings.set_aside(index);
             self.tell(&mut state);
         }
+        // Whoever waits for a turn on it finds that there is none.
+        drive.gate().open();
         tracing::error!(drive = %drive.marker().id, %path, reason, "drive set aside");
         let what_to_do = "It is used again once it is replaced, formatted or mounted anew";
         self.note("drive", format!("{path} is set aside: {reason}. {what_to_do}"));
@@ -617,6 +620,7 @@ mod tests {
             },
             small_budget: Bytes::kib(100),
             scrub_rate: None,
+            rules: Vec::new(),
             tickets: tls::Tickets::new(|| UnixSeconds(0)),
             about: About::default(),
         };

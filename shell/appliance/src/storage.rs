@@ -25,6 +25,7 @@ use std::time::Duration;
 use holdings::Doubt;
 use identity::credentials::{Credentials, CredentialsError};
 use identity::enrol::Address;
+use iosched::load::Load;
 use model::extent::{DriveIndex, Extent};
 use model::id::{ApplianceId, DriveId, Generation, ObjectId};
 use model::limits::DRIVES_MAX;
@@ -37,8 +38,9 @@ use ureq::tls::TlsConfig;
 use model::update::Update;
 
 use crate::control_link::{self, ControlClient};
-use crate::counters::ServeCounters;
+use crate::counters::{DriveSlice, ServeCounters};
 use crate::drives::{Drive, Loaded, OpenError, fault_of, is_one_place};
+use crate::gate::{Gate, Rules};
 use crate::member::{self, MemberClient, Own};
 use crate::peer::{self, PeerConfig, PeerCounters};
 pub use crate::shared::Sample;
@@ -70,6 +72,8 @@ pub struct Config {
     pub small_budget: Bytes,
     /// How fast each drive is scrubbed; none for not at all.
     pub scrub_rate: Option<BitsPerSecond>,
+    /// How each drive is treated, in the order of `drives`; what is not in it is not held back.
+    pub rules: Vec<Rules>,
     /// Gets the keys of the site's session tickets, where there is a control.
     pub tickets: Arc<tls::Tickets>,
     /// What the report says of this process.
@@ -133,6 +137,8 @@ pub struct About {
 pub struct Counters {
     /// One for each worker.
     pub workers: Vec<Arc<ServeCounters>>,
+    /// Of each worker, what its reads of each drive met.
+    pub slices: Vec<Arc<[DriveSlice]>>,
     /// True while new sessions are not wanted: draining or stopping.
     pub draining: AtomicBool,
 }
@@ -182,6 +188,8 @@ pub struct DriveStatus {
     pub free: Bytes,
     /// Objects on it.
     pub objects: u64,
+    /// How it serves; none where that is not looked at.
+    pub load: Option<Load>,
 }
 
 /// How far fill is.
@@ -267,7 +275,8 @@ impl Storage {
         let tls = source::trusted(config.fill.trust.as_deref())?;
         let state_file = StateFile::open(&config.state)?;
         let opened = open_drives(&config.drives, config.silent)?;
-        let (slots, loaded): (Vec<Slot>, Vec<Loaded>) = opened.into_iter().unzip();
+        let (mut slots, loaded): (Vec<Slot>, Vec<Loaded>) = opened.into_iter().unzip();
+        put_behind_gates(&mut slots, &config.rules, &counters);
         say_where_siblings_come(&mut config, &peers);
         let own = Arc::new(Own::new(&config.state, config.credentials.clone())?);
         let shared = Arc::new(Shared::new(config, own, slots, Box::new(sink), counters));
@@ -318,6 +327,7 @@ impl StorageHandle {
     /// found to hang. To be called a few times a second; waits for no drive.
     pub fn look_at_drives(&self, hung: u64) {
         for drive in self.shared.open_drives() {
+            drive.gate().look();
             let hangs = hung >> drive.index().0 & 1 == 1;
             self.shared.look_at_drive(&drive, hangs);
         }
@@ -470,17 +480,17 @@ pub(crate) fn drive_statuses(shared: &Shared) -> Vec<DriveStatus> {
     let status = |(index, (path, slot)): (u8, (&PathBuf, Slot))| {
         let index = DriveIndex(index);
         let none = Bytes::ZERO;
-        let (id, set_aside, space, objects, hangs) = match slot {
-            Slot::Aside(aside) => (aside.id, Some(aside.reason), None, 0, None),
+        let (id, set_aside, space, objects, hangs, load) = match slot {
+            Slot::Aside(aside) => (aside.id, Some(aside.reason), None, 0, None, None),
             Slot::Open(drive) => {
                 let (objects, _) = drive.held();
                 let (hangs, space) = (drive.hangs(shared.now()), Some(drive.space()));
-                (Some(drive.marker().id), None, space, objects, hangs)
+                (Some(drive.marker().id), None, space, objects, hangs, drive.gate().load())
             }
         };
         let (capacity, free) = space.map_or((none, none), |space| (space.capacity, space.free));
         let path = path.clone();
-        DriveStatus { index, path, id, set_aside, hangs, capacity, free, objects }
+        DriveStatus { index, path, id, set_aside, hangs, capacity, free, objects, load }
     };
     (0..).zip(paths.zip(shared.slots())).map(status).collect()
 }
@@ -522,6 +532,16 @@ fn open_drives(paths: &[PathBuf], silent: u64) -> Result<Vec<(Slot, Loaded)>, St
         });
     }
     if ids.is_empty() { Err(StartError::NoDrive(reasons)) } else { Ok(opened) }
+}
+
+/// Whoever is not a worker has its turns on each drive that there are rules for.
+fn put_behind_gates(slots: &mut [Slot], rules: &[Rules], counters: &Counters) {
+    for (index, (slot, rules)) in slots.iter_mut().zip(rules).enumerate() {
+        if let Slot::Open(drive) = slot {
+            let drive = Arc::get_mut(drive).expect("nobody else has it yet");
+            drive.put_behind(Gate::new(rules, counters.slices.clone(), index));
+        }
+    }
 }
 
 /// What came of opening a drive.

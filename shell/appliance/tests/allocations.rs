@@ -10,12 +10,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use appliance::ablation::Ablation;
-use appliance::counters::ServeCounters;
+use appliance::counters::{DriveSlice, ServeCounters};
 use appliance::event_loop::{self, Setup};
 use appliance::listen::Listener;
 use appliance::mailbox::{Letter, mailbox};
 use appliance::request_log;
 use film::publish;
+use model::limits::DRIVES_MAX;
 use model::units::{BitsPerSecond, Bytes, Nanos};
 use model::update::Update;
 use rustls::pki_types::{PrivateKeyDer, ServerName};
@@ -45,6 +46,7 @@ fn config() -> Config {
         drives: 1,
         drive_depth: 8,
         drive_opens: 4,
+        read_targets: [Nanos::millis(5); DRIVES_MAX],
         hang_after: Nanos::millis(500),
         reset_after: Nanos::seconds(2),
         head_len_max: 8192,
@@ -115,6 +117,7 @@ fn a_warm_worker_allocates_nothing_per_request() {
         blocking: 0,
         mailbox: letters,
         counters: counters.clone(),
+        slices: (0..1).map(|_| DriveSlice::default()).collect(),
         log: logs.pop(),
         ablation: Ablation::default(),
         report: Box::new(|_| {}),

@@ -9,13 +9,14 @@ use std::time::Duration;
 
 use appliance::ablation::Ablation;
 use appliance::clock;
-use appliance::counters::ServeCounters;
+use appliance::counters::{DriveSlice, ServeCounters};
 use appliance::event_loop::{self, Setup};
 use appliance::listen::Listener;
 use appliance::mailbox::{Letter, Sender, mailbox};
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
 use model::extent::{DriveIndex, Extent, FileName};
 use model::id::{Generation, ObjectId};
+use model::limits::DRIVES_MAX;
 use model::manifest::{AssetVersion, File, Manifest, TokenKey, Trust};
 use model::units::{Bytes, Nanos, UnixSeconds};
 use model::update::Update;
@@ -98,6 +99,7 @@ fn with_worker<T>(ask: impl FnOnce(SocketAddr, &Names) -> T) -> T {
         blocking: 0,
         mailbox: letters,
         counters: Arc::new(ServeCounters::default()),
+        slices: (0..1).map(|_| DriveSlice::default()).collect(),
         log: None,
         report: Box::new(|finding| panic!("no drive fails here: {finding:?}")),
         ring_is_made: || {},
@@ -123,6 +125,7 @@ fn config() -> Config {
         drives: 1,
         drive_depth: 8,
         drive_opens: 4,
+        read_targets: [Nanos::millis(5); DRIVES_MAX],
         hang_after: Nanos::millis(500),
         reset_after: Nanos::seconds(2),
         head_len_max: 8192,

@@ -11,12 +11,13 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use appliance::ablation::{Ablation, Sending};
-use appliance::counters::ServeCounters;
+use appliance::counters::{DriveSlice, ServeCounters};
 use appliance::event_loop::{self, Finding, Setup};
 use appliance::listen::Listener;
 use appliance::mailbox::{Letter, Sender, mailbox};
 use appliance::storage::Sample;
 use film::publish;
+use model::limits::DRIVES_MAX;
 use model::units::{BitsPerSecond, Nanos};
 use rustls::client::Resumption;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -75,6 +76,7 @@ fn serve_without(ablation: Ablation) -> Served {
         blocking: 0,
         mailbox: letters,
         counters: counters.clone(),
+        slices: (0..1).map(|_| DriveSlice::default()).collect(),
         log: None,
         report: Box::new(move |finding| match finding {
             Finding::Fault(_, _, fault) => panic!("drive fault {fault:?}"),
@@ -127,6 +129,7 @@ fn config() -> Config {
         drives: 1,
         drive_depth: 8,
         drive_opens: 4,
+        read_targets: [Nanos::millis(5); DRIVES_MAX],
         hang_after: Nanos::millis(500),
         reset_after: Nanos::seconds(2),
         head_len_max: 8192,

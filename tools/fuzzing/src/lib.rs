@@ -14,21 +14,24 @@ mod log;
 mod manifest;
 mod playlist;
 mod token;
+mod unit;
 
 pub use http::http1;
 pub use log::index_log;
 pub use manifest::{manifest, signed};
 pub use playlist::{dash, hls};
 pub use token::token;
+pub use unit::unit;
 
 /// A target: its name, which is also its corpus's, and its function.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All of them.
-pub const TARGETS: [Target; 7] = [
+pub const TARGETS: [Target; 8] = [
     ("http1", http1),
     ("token", token),
     ("index_log", index_log),
+    ("unit", unit),
     ("manifest", manifest),
     ("signed", signed),
     ("hls", hls),

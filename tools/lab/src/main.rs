@@ -16,6 +16,7 @@ mod flame;
 mod fleet;
 mod flood;
 mod idle;
+mod layout;
 mod load;
 mod odd;
 mod outage;
@@ -74,6 +75,8 @@ enum Verb {
     /// Holds the connections of `idle`.
     #[command(hide = true)]
     IdleClient(idle::ClientArgs),
+    /// Objects packed together or a file each: what a simulated drive has to write for it.
+    Layout(layout::Args),
     /// Drives load at a server and says what came.
     Load(load::Args),
     /// Kills the control plane in parts and as a whole while films are played.
@@ -135,6 +138,7 @@ fn run(cli: &Cli) -> Result<()> {
         Verb::Flood(args) => flood::run(args),
         Verb::Idle(args) => idle::run(args),
         Verb::IdleClient(args) => idle::run_client(args),
+        Verb::Layout(args) => layout::run(args),
         Verb::Load(args) => load::run(args),
         Verb::Outage(args) => outage::run(args),
         Verb::Odd(args) => odd::run(args),

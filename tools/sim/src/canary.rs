@@ -24,11 +24,13 @@ pub(crate) enum Canary {
     NotDurable,
     /// Connections that end are not told to the worker.
     LeakedConnections,
+    /// A turn on a drive is not given back.
+    KeptTurns,
 }
 
 impl Canary {
     /// All of them.
-    pub(crate) const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self::Unflushed,
         Self::FolderUnflushed,
         Self::Unverified,
@@ -39,5 +41,6 @@ impl Canary {
         Self::ClockStands,
         Self::NotDurable,
         Self::LeakedConnections,
+        Self::KeptTurns,
     ];
 }

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use holdings::{Doubt, FileStanding};
+use iosched::drive::Class;
 use model::extent::DriveIndex;
 use model::id::ObjectId;
 use model::limits::{DIRECT_ALIGN, SMALL_OBJECT_MAX};
@@ -66,7 +67,7 @@ async fn remove_claimed(process: &Rc<Process>, object: ObjectId) -> bool {
                 Ok(())
             }
             Action::Log(change) => drive.log(change).await,
-            Action::Unlink(file) => drive.drive.unlink(&file.0).await,
+            Action::Unlink(file) => drive.unlink(&file.0).await,
             Action::SyncFolder(folder) => drive.drive.sync_folder(&folder.0).await,
             Action::Allocate { .. }
             | Action::WriteTable { .. }
@@ -91,7 +92,7 @@ async fn drop_part(process: &Rc<Process>, object: ObjectId, index: DriveIndex) -
     if !process.claim(object) {
         return false;
     }
-    let mut dropped = drive.drive.unlink(&layout::part_file(&object).0).await;
+    let mut dropped = drive.unlink(&layout::part_file(&object).0).await;
     if dropped.is_ok() {
         dropped = drive.drive.sync_folder(layout::FILL).await;
     }
@@ -109,7 +110,7 @@ async fn drop_copy(process: &Rc<Process>, drive: &Opened, object: ObjectId) {
         if drive.has(&object) {
             drive.log(Change::Removed(object)).await?;
         }
-        drive.drive.unlink(&layout::object_file(&object).0).await?;
+        drive.unlink(&layout::object_file(&object).0).await?;
         drive.drive.sync_folder(&layout::object_folder(&object).0).await
     };
     if let Err(errno) = dropped.await {
@@ -145,7 +146,7 @@ async fn publish(process: &Rc<Process>, drive: &Rc<Opened>, object: ObjectId, le
                 shown = true;
                 Ok(())
             }
-            Action::Unlink(file) => drive.drive.unlink(&file.0).await,
+            Action::Unlink(file) => drive.unlink(&file.0).await,
             Action::Allocate { .. }
             | Action::WriteTable { .. }
             | Action::WriteFooter { .. }
@@ -343,6 +344,6 @@ async fn is_right(drive: &Opened, sample: &Sample) -> Result<bool, Errno> {
         return Ok(hash == wanted.0);
     }
     let file = drive.drive.open(&layout::object_file(&sample.object).0).await?;
-    let bytes = drive.read_block(file, sample.len, sample.block).await?;
+    let bytes = drive.read_block(Class::Scrub, file, sample.len, sample.block).await?;
     Ok(block_hash(sample.block, &bytes, blocks.hashes().len() == 1) == *wanted)
 }

@@ -89,6 +89,11 @@ impl Drive {
         Rc::new_cyclic(|me| Self { id, stage, me: me.clone(), state: RefCell::new(state) })
     }
 
+    /// Where it is.
+    pub(crate) fn stage(&self) -> &Stage {
+        &self.stage
+    }
+
     /// Looks at its files, or changes them behind everybody's back. No time passes.
     pub(crate) fn with_files<T>(&self, look: impl FnOnce(&mut Files) -> T) -> T {
         look(&mut self.state.borrow_mut().files)

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use fill::plan::Fetch;
 use fill::transfer::{self, SourceFault, Transfer};
 use holdings::Claim;
+use iosched::drive::Class;
 use model::extent::DriveIndex;
 use model::id::ObjectId;
 use model::limits::{DIRECT_ALIGN, SMALL_OBJECT_MAX};
@@ -174,13 +175,13 @@ impl Filling {
                 let mut table: Vec<u8> =
                     self.blocks.hashes().iter().flat_map(|hash| hash.0).collect();
                 table.resize(table.len().next_multiple_of(4096), 0);
-                drive.write(self.file(), offset, &table).await
+                self.drive.write(self.file(), offset, &table).await
             }
             Action::WriteFooter { offset, footer } => {
-                drive.write(self.file(), offset, &footer.encode()).await
+                self.drive.write(self.file(), offset, &footer.encode()).await
             }
             Action::FlushFile if world.has(Canary::Unflushed) => Ok(()),
-            Action::FlushFile => drive.flush(self.file()).await,
+            Action::FlushFile => self.drive.flush(self.file()).await,
             Action::Rename { from, to } => drive.rename(&from.0, &to.0).await,
             Action::SyncFolder(_) if world.has(Canary::FolderUnflushed) => Ok(()),
             Action::SyncFolder(folder) => drive.sync_folder(&folder.0).await,
@@ -192,7 +193,7 @@ impl Filling {
                 self.process.publish(self.fetch.object, extent, bytes);
                 Ok(())
             }
-            Action::Unlink(file) => drive.unlink(&file.0).await,
+            Action::Unlink(file) => self.drive.unlink(&file.0).await,
             Action::Hide => unreachable!("a step of a removal, not of a publication"),
         }
     }
@@ -271,7 +272,7 @@ impl Filling {
     }
 
     async fn reread(&self, index: u64) -> Vec<u8> {
-        match self.drive.read_block(self.file(), self.fetch.len, index).await {
+        match self.drive.read_block(Class::Scrub, self.file(), self.fetch.len, index).await {
             Ok(bytes) => bytes,
             Err(errno) => {
                 let is_bad_place = errno == EIO
@@ -291,7 +292,7 @@ impl Filling {
         let mut page = self.buffer.clone();
         page.resize(Bytes::of(len).align_up(DIRECT_ALIGN).as_usize(), 0);
         let at = Bytes(index * BLOCK_LEN.0);
-        self.drive.drive.write(self.file(), at, &page).await
+        self.drive.write(self.file(), at, &page).await
     }
 
     /// One more block is verified and written.

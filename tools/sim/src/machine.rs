@@ -11,6 +11,7 @@ use model::units::{Bytes, Nanos};
 use model::view::Load;
 use store::layout;
 
+use crate::canary::Canary;
 use crate::chores;
 use crate::drive::Drive;
 use crate::files::Left;
@@ -118,6 +119,9 @@ async fn begin(world: Rc<World>, machine: Rc<Machine>, troupe: Troupe) {
     for _ in 0..count {
         let server = Server::new(&process, drives.len());
         process.workers.borrow_mut().push(server);
+    }
+    for drive in process.in_use() {
+        drive.set_readers(&process.workers.borrow(), world.has(Canary::KeptTurns));
     }
     stage.say(|| format!("{} starts", machine.id));
     let kept = machine.kept.borrow().clone();

@@ -3,18 +3,23 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
+use iosched::drive::{Class, Config, Policy};
+use iosched::gate::Gate;
+use iosched::governor;
+use iosched::tally::Slice;
 use model::extent::DriveIndex;
 use model::id::ObjectId;
 use model::limits::DIRECT_ALIGN;
 use model::object::{BLOCK_LEN, BlockHash, Blocks, block_count, block_len};
-use model::units::{Bytes, Instant};
+use model::units::{Bytes, Instant, Nanos};
 use store::layout::{self, Footer};
 use store::log::{self, Change, Entry, RECORD_LEN, Sequence};
 
 use crate::drive::{Drive, ENODEV, ENOENT, Errno};
 use crate::files::FileId;
+use crate::server::{READ_TARGET, Server};
 use crate::stage::Lock;
 
 /// A drive in use, or that was until it failed.
@@ -26,7 +31,30 @@ pub(crate) struct Opened {
     /// Held while the log is written.
     writing: Lock,
     log: RefCell<Log>,
+    /// Where tasks have their turns on the drive; its reads are the workers' own.
+    gate: RefCell<Gate>,
+    readers: RefCell<Vec<Weak<Server>>>,
+    /// Turns are not given back: a planted bug.
+    keeps_turns: Cell<bool>,
 }
+
+/// Small numbers, so that somebody always waits.
+const GATE: Config = Config {
+    depth: 8,
+    fill_depth: 2,
+    queue_len_max: 64,
+    target: READ_TARGET,
+    scrub_rate: Bytes(50_000_000),
+    deletes_alone: true,
+    policy: Policy::Governed(governor::Config {
+        target: READ_TARGET,
+        harm_per_10_000: 115,
+        floor: Bytes(5_000_000),
+        start: Bytes(20_000_000),
+    }),
+};
+/// Who waits for a turn looks after it this often, if not sooner.
+const LOOK_EVERY: Nanos = Nanos::millis(5);
 
 #[derive(Clone)]
 struct Log {
@@ -89,8 +117,73 @@ impl Opened {
             drive.truncate(log.file, log.len).await?;
         }
         let drive = Rc::clone(drive);
-        let (aside, writing) = (Cell::new(None), Lock::default());
-        Ok(Rc::new(Self { index, drive, aside, writing, log: RefCell::new(log) }))
+        let gate = Gate::new(GATE, drive.stage().now());
+        Ok(Rc::new(Self {
+            index,
+            drive,
+            aside: Cell::new(None),
+            writing: Lock::default(),
+            log: RefCell::new(log),
+            gate: RefCell::new(gate),
+            readers: RefCell::default(),
+            keeps_turns: Cell::new(false),
+        }))
+    }
+
+    /// These read from it.
+    pub(crate) fn set_readers(&self, workers: &[Rc<Server>], keeps_turns: bool) {
+        *self.readers.borrow_mut() = workers.iter().map(Rc::downgrade).collect();
+        self.keeps_turns.set(keeps_turns);
+    }
+
+    /// Does something when it has a turn on the drive.
+    async fn turn<T>(&self, class: Class, len: Bytes, deed: impl Future<Output = T>) -> T {
+        let stage = self.drive.stage().clone();
+        let turn = self.gate.borrow_mut().ask(stage.now(), class, len);
+        let turn = turn.expect("there is room for all tasks");
+        let ticket = loop {
+            if self.is_aside() {
+                break None;
+            }
+            let (now, slices) = (stage.now(), self.slices());
+            let at = {
+                let mut gate = self.gate.borrow_mut();
+                gate.hear(now, slices);
+                gate.advance(now);
+                if let Some(ticket) = gate.taken(turn) {
+                    break Some(ticket);
+                }
+                gate.look_at(now)
+            };
+            stage.sleep_until(at.min(now + LOOK_EVERY)).await;
+        };
+        let result = deed.await;
+        if let Some(ticket) = ticket.filter(|_| !self.keeps_turns.get()) {
+            self.gate.borrow_mut().complete(stage.now(), ticket);
+        }
+        result
+    }
+
+    fn slices(&self) -> Vec<Slice> {
+        let readers = self.readers.borrow();
+        let slice = |reader: &Weak<Server>| Some(reader.upgrade()?.slice(self.index));
+        readers.iter().map(|reader| slice(reader).unwrap_or_default()).collect()
+    }
+
+    /// Writes, in turn.
+    pub(crate) async fn write(&self, file: FileId, at: Bytes, bytes: &[u8]) -> Result<(), Errno> {
+        let len = Bytes::of(bytes.len());
+        self.turn(Class::Fill, len, self.drive.write(file, at, bytes)).await
+    }
+
+    /// Brings a file to the drive, in turn.
+    pub(crate) async fn flush(&self, file: FileId) -> Result<(), Errno> {
+        self.turn(Class::Fill, Bytes::ZERO, self.drive.flush(file)).await
+    }
+
+    /// Takes a name away, in turn.
+    pub(crate) async fn unlink(&self, name: &str) -> Result<(), Errno> {
+        self.turn(Class::Delete, Bytes::ZERO, self.drive.unlink(name)).await
     }
 
     /// True if nothing is done to it any more.
@@ -165,10 +258,13 @@ impl Opened {
 
     /// What the file of an object says of itself, with the hashes of its blocks, proved.
     pub(crate) async fn read_blocks(&self, object: ObjectId) -> Result<Blocks, Wrong> {
-        let name = layout::object_file(&object);
-        let file = self.drive.open(&name.0).await?;
-        let footer = read_footer(&self.drive, file).await?;
-        read_table(&self.drive, file, footer.object, footer.len).await
+        let read = async {
+            let name = layout::object_file(&object);
+            let file = self.drive.open(&name.0).await?;
+            let footer = read_footer(&self.drive, file).await?;
+            read_table(&self.drive, file, footer.object, footer.len).await
+        };
+        self.turn(Class::Scrub, DIRECT_ALIGN, read).await
     }
 
     /// The hashes of an object's blocks from its part file, if its table was written.
@@ -177,13 +273,17 @@ impl Opened {
         object: ObjectId,
         len: Bytes,
     ) -> Result<Blocks, Wrong> {
-        let file = self.drive.open(&layout::part_file(&object).0).await?;
-        read_table(&self.drive, file, object, len).await
+        let read = async {
+            let file = self.drive.open(&layout::part_file(&object).0).await?;
+            read_table(&self.drive, file, object, len).await
+        };
+        self.turn(Class::Scrub, DIRECT_ALIGN, read).await
     }
 
     /// Reads one block of a file; an end of the file before that is an error.
     pub(crate) async fn read_block(
         &self,
+        class: Class,
         file: FileId,
         object_len: Bytes,
         block: u64,
@@ -191,7 +291,8 @@ impl Opened {
         let len = block_len(object_len, block);
         let padded = len.align_up(DIRECT_ALIGN);
         let at = Bytes(block * BLOCK_LEN.0);
-        let mut bytes = self.drive.read(file, at, padded, <[u8]>::to_vec).await?;
+        let read = self.drive.read(file, at, padded, <[u8]>::to_vec);
+        let mut bytes = self.turn(class, padded, read).await?;
         if bytes.len() < len.as_usize() {
             return Err(SHORT);
         }
@@ -208,7 +309,7 @@ impl Opened {
         };
         let file = self.drive.open(&layout::object_file(&object).0).await?;
         for index in 0..Bytes::of(blocks.hashes().len()).0 {
-            let bytes = self.read_block(file, blocks.len(), index).await?;
+            let bytes = self.read_block(Class::Scrub, file, blocks.len(), index).await?;
             if !blocks.verify(index, &bytes) {
                 return Ok(None);
             }

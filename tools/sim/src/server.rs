@@ -5,9 +5,11 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::{Rc, Weak};
 
+use iosched::tally::Slice;
 use model::extent::DriveIndex;
 use model::handle::{BufferId, ConnectionId, FileSlot};
 use model::id::DriveId;
+use model::limits::DRIVES_MAX;
 use model::object::{block_count, block_hash, block_len};
 use model::units::{BitsPerSecond, Bytes, Instant, Nanos};
 use model::update::Update;
@@ -54,6 +56,8 @@ struct Connection {
     ended: bool,
 }
 
+/// A read should not take longer.
+pub(crate) const READ_TARGET: Nanos = Nanos::millis(5);
 /// Opens in flight per drive.
 const DRIVE_OPENS: usize = 2;
 
@@ -70,6 +74,7 @@ fn config(stage: &Stage, drives: usize) -> Config {
         drives,
         drive_depth: 2,
         drive_opens: DRIVE_OPENS,
+        read_targets: [READ_TARGET; DRIVES_MAX],
         hang_after: Nanos::millis(500),
         reset_after: Nanos::seconds(2),
         head_len_max: 2048,
@@ -433,6 +438,11 @@ impl Server {
         if 64 * 1024 < state.worker.log_len() {
             state.worker.take_log(&mut Vec::new());
         }
+    }
+
+    /// What its reads of a drive met.
+    pub(crate) fn slice(&self, drive: DriveIndex) -> Slice {
+        self.state.borrow_mut().worker.slice(drive)
     }
 
     /// A bit for each drive that its worker found to hang.

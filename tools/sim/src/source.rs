@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use fill::transfer::SourceFault;
+use iosched::drive::Class;
 use model::id::{ApplianceId, ObjectId};
 use model::object::{BLOCK_LEN, Blocks, block_len};
 use model::units::{Bytes, Nanos};
@@ -189,5 +190,5 @@ async fn read_of_sibling(
     let extent = sibling.locate(&object)?;
     let drive = sibling.drive(extent.drive)?;
     let file = drive.drive.open(&layout::object_file(&object).0).await.ok()?;
-    drive.read_block(file, extent.len, index).await.ok()
+    drive.read_block(Class::Serve, file, extent.len, index).await.ok()
 }

@@ -89,6 +89,13 @@ pub struct Drive {
     /// is on it is not in the inventory until it answers.
     #[serde(default)]
     pub hung: bool,
+    /// Of what it could serve with reads in time, how much is left, in thousandths. What we hold
+    /// back ourselves (fill, scrubs, deletes) is no load.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub headroom_permille: Option<u32>,
+    /// What a read takes in the drive, without what it waits before, in microseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service_us: Option<u64>,
 }
 
 /// Whether a drive is in use.

@@ -78,6 +78,7 @@ pub(crate) fn config() -> Config {
         drives: 2,
         drive_depth: 2,
         drive_opens: 4,
+        read_targets: [Nanos::millis(5); model::limits::DRIVES_MAX],
         hang_after: Nanos::millis(500),
         reset_after: Nanos::seconds(2),
         head_len_max: 2048,

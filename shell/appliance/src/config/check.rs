@@ -6,11 +6,12 @@ use std::net::{IpAddr, SocketAddr};
 use identity::enrol::Address;
 use model::id::ApplianceId;
 use model::limits::DRIVES_MAX;
-use model::units::Nanos;
+use model::units::{BitsPerSecond, Nanos};
 
 use super::file::{DrivesFile, File, FrontFile, PeerFile, ServeFile};
 use super::{ConfigError, Settings, wrong};
 use crate::ablation::{Ablation, AblationFile};
+use crate::gate::{Mode, Writes};
 use crate::hot;
 use crate::peer::PeerConfig;
 use crate::storage::Front;
@@ -37,10 +38,9 @@ pub(super) fn check(
     check_shares(&serve, workers)?;
     let base_url = serve.base_url.unwrap_or_else(|| url("https", *first));
     check_base_url(&base_url)?;
-    check_drives(&file.drives)?;
+    let writes = check_drives(&file.drives)?;
     let hot_memory = file.hot.memory.map(|memory| memory.0);
     hot::check(hot_memory, workers).map_err(|message| wrong("hot", "memory", message))?;
-    check_leeway(serve.token_leeway.0)?;
     let congestion = check_congestion(serve.congestion, serve.listen.len())?;
     let pacing = file.pacing.check()?;
     let control = address("url", &file.control.url)?;
@@ -74,6 +74,7 @@ pub(super) fn check(
         hang_after: file.drives.hang_after.0,
         small_objects_max: file.drives.small_objects_max.0,
         scrub_rate: file.drives.scrub_rate.0,
+        writes,
         hot_memory,
         control,
         fronts,
@@ -119,6 +120,7 @@ fn check_leeway(leeway: Nanos) -> Result<(), ConfigError> {
 }
 
 fn check_shares(serve: &ServeFile, workers: usize) -> Result<(), ConfigError> {
+    check_leeway(serve.token_leeway.0)?;
     // Each worker's table of files, of at most 65,535, must be larger than its share of transfers.
     check_share("transfers_max", serve.transfers_max, workers, 30_000)?;
     check_share("handshakes_max", serve.handshakes_max, workers, 65_536)
@@ -226,7 +228,36 @@ fn check_peer(file: PeerFile) -> Result<Option<PeerConfig>, ConfigError> {
     Ok(Some(PeerConfig { listen: file.listen, address: file.address, rate_max, connections_max }))
 }
 
-fn check_drives(drives: &DrivesFile) -> Result<(), ConfigError> {
+fn check_writes(drives: &DrivesFile) -> Result<Writes, ConfigError> {
+    let targets: Vec<Nanos> = drives.read_targets.iter().map(|target| target.0).collect();
+    let count = drives.paths.len();
+    if !targets.is_empty() && targets.len() != 1 && targets.len() != count {
+        let message =
+            format!("{} targets for {count} drives: give one, or one each", targets.len());
+        return Err(wrong("drives", "read_targets", message));
+    }
+    if targets.iter().any(|target| *target < Nanos(100_000) || Nanos::seconds(1) < *target) {
+        let message = "must be between \"100 us\" and \"1 s\"".to_owned();
+        return Err(wrong("drives", "read_targets", message));
+    }
+    if !(1..=256).contains(&drives.write_depth) {
+        return Err(wrong("drives", "write_depth", "must be between 1 and 256".to_owned()));
+    }
+    let rate = drives.write_rate.map(|rate| rate.0);
+    if rate.is_some() && drives.policy != Mode::Static {
+        let message = "is for policy = \"static\": the governor finds its own".to_owned();
+        return Err(wrong("drives", "write_rate", message));
+    }
+    let floor = drives.write_floor.0;
+    if [Some(floor), rate].into_iter().flatten().any(|rate| rate < BitsPerSecond(1_000_000)) {
+        let message = "must be 1 Mb/s at least: fill would never end".to_owned();
+        return Err(wrong("drives", "write_floor", message));
+    }
+    let (mode, depth) = (drives.policy, drives.write_depth);
+    Ok(Writes { mode, targets, depth, rate, floor })
+}
+
+fn check_drives(drives: &DrivesFile) -> Result<Writes, ConfigError> {
     if drives.paths.is_empty() || DRIVES_MAX < drives.paths.len() {
         let message = format!("give 1 to {DRIVES_MAX} directories, each formatted before");
         return Err(wrong("drives", "paths", message));
@@ -239,7 +270,7 @@ fn check_drives(drives: &DrivesFile) -> Result<(), ConfigError> {
                        tens of milliseconds, and a player turns away after some seconds";
         return Err(wrong("drives", "hang_after", message.to_owned()));
     }
-    Ok(())
+    check_writes(drives)
 }
 
 fn url(scheme: &str, at: SocketAddr) -> String {

@@ -9,6 +9,7 @@ use serde::Deserialize;
 
 use crate::ablation::AblationFile;
 use crate::confine::Sandbox;
+use crate::gate;
 use crate::pacing::PacingFile;
 
 /// The file's shape. Doc comments are the manual page.
@@ -93,6 +94,15 @@ pub(super) struct DrivesFile {
     pub(super) small_objects_max: Quantity<Bytes>,
     #[serde(default = "default_scrub")]
     pub(super) scrub_rate: Quantity<BitsPerSecond>,
+    #[serde(default)]
+    pub(super) policy: gate::Mode,
+    #[serde(default)]
+    pub(super) read_targets: Vec<Quantity<Nanos>>,
+    #[serde(default = "four")]
+    pub(super) write_depth: u32,
+    pub(super) write_rate: Option<Quantity<BitsPerSecond>>,
+    #[serde(default = "default_floor")]
+    pub(super) write_floor: Quantity<BitsPerSecond>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -199,6 +209,16 @@ fn default_transfers() -> usize {
 /// 20 MB/s: a 16 TB drive that is full in nine days, at a tenth of what its slowest tracks give.
 fn default_scrub() -> Quantity<BitsPerSecond> {
     Quantity(BitsPerSecond(160_000_000))
+}
+
+/// Enough to keep a SATA drive writing; more only stand before reads.
+fn four() -> u32 {
+    4
+}
+
+/// 5 MB/s: what is wanted comes in the end, however much is read.
+fn default_floor() -> Quantity<BitsPerSecond> {
+    Quantity(BitsPerSecond(40_000_000))
 }
 
 /// One hash of 256 KiB for 64 MiB sent: under a hundredth of what sealing them costs.

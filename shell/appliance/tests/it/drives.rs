@@ -4,9 +4,14 @@ use std::io::{Seek, SeekFrom, Write};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use appliance::drives::Drive;
 use appliance::storage::{StartError, Storage};
 use model::extent::DriveIndex;
+use model::id::ObjectId;
+use model::units::{Bytes, UnixSeconds};
 use rustix::io::Errno;
+use store::layout;
+use store::marker::Reserve;
 
 use crate::http::Server;
 use crate::origin::Origin;
@@ -224,7 +229,7 @@ fn the_audit_fills_again_what_lost_its_file_and_adopts_what_the_index_lost() {
     };
     std::fs::remove_file(of(&files[3])).unwrap();
     // The index forgets all: a snapshot of nothing, as if the drive had lost its last writes.
-    let (drive, _) = appliance::drives::Drive::open(w.rig.drive(0), DriveIndex(0)).unwrap();
+    let (drive, _) = Drive::open(w.rig.drive(0), DriveIndex(0)).unwrap();
     let id = drive.marker().id;
     drop(drive);
     let empty =
@@ -255,4 +260,29 @@ fn a_damaged_small_object_is_not_handed_out_but_filled_again() {
     let small = w.rig.told.small.lock().unwrap().clone();
     assert_eq!(small.values().next().map(|bytes| bytes.to_vec()), Some(files[0].bytes.to_vec()));
     w.rig.wait_for(&files);
+}
+
+/// Four at once find that there is room for one of them; without the reserve there is for all.
+#[test]
+fn the_reserve_is_never_written_whoever_asks_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let stat = rustix::fs::statvfs(folder.path()).unwrap();
+    let beside = Bytes::mib(512).0 / stat.f_frsize;
+    let percent = stat.f_bfree.saturating_sub(beside) * 100 / stat.f_blocks;
+    let reserve = Reserve::percent(u8::try_from(percent.min(90)).unwrap()).unwrap();
+    appliance::format::format(folder.path(), reserve, UnixSeconds(1)).unwrap();
+    let (drive, _) = Drive::open(folder.path(), DriveIndex(0)).unwrap();
+    let len = Bytes(drive.space().free.0 / 5 * 3).align_up(Bytes::kib(4));
+    let found: Vec<bool> = std::thread::scope(|scope| {
+        let one = |n: u8| {
+            let drive = &drive;
+            scope.spawn(move || drive.allocate(&layout::part_file(&ObjectId([n; 32])), len).is_ok())
+        };
+        let all: Vec<_> = (0..4).map(one).collect();
+        all.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert_eq!(found.iter().filter(|found| **found).count(), 1, "{found:?} of {len} each");
+    let taken = u8::try_from(found.iter().position(|found| *found).unwrap()).unwrap();
+    let again = drive.allocate(&layout::part_file(&ObjectId([taken; 32])), len).unwrap();
+    assert!(again.1, "a part has its room already");
 }

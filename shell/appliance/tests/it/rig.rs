@@ -255,6 +255,7 @@ impl Rig {
             fill,
             small_budget: Bytes::mib(1),
             scrub_rate: None,
+            rules: Vec::new(),
             tickets: tls::Tickets::new(appliance::clock::wall),
             about: About { base_url: "https://127.0.0.2:8443".to_owned(), ..About::default() },
         };
@@ -276,7 +277,7 @@ impl Rig {
 
     pub(crate) fn counters() -> Arc<Counters> {
         let workers = vec![Arc::default(), Arc::default()];
-        Arc::new(Counters { workers, draining: AtomicBool::new(false) })
+        Arc::new(Counters { workers, slices: Vec::new(), draining: AtomicBool::new(false) })
     }
 
     /// Starts; what workers knew before is forgotten.

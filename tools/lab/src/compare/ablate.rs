@@ -52,6 +52,8 @@ enum Row {
     FullRecords,
     /// Workers bound to a CPU: where the kernel puts them.
     Pinning,
+    /// Pacing by the worker, everybody kept to 100 Mb/s: by the kernel (SO_MAX_PACING_RATE).
+    OwnPacing,
     /// Segmentation by the card (TSO, GSO, GRO), on a pair of virtual cards: packets of 1,500.
     Offload,
 }
@@ -72,12 +74,17 @@ impl Row {
             Self::ImmediateSend => lines("[ablation]\nsending = \"ring\""),
             Self::FullRecords => lines("[ablation]\nrecord_len = \"4 KiB\""),
             Self::Pinning => Change { unpinned: true, ..Change::default() },
+            Self::OwnPacing => Change {
+                pacing: Some("mode = \"kernel\"\nceiling = \"100 Mb/s\""),
+                ..Change::default()
+            },
         }
     }
 
     /// What it is compared with: the product as it is, but where that would hide the difference.
     fn full(self) -> Change {
-        Change { cold: self == Self::DirectReads, ..Change::default() }
+        let pacing = (self == Self::OwnPacing).then_some("ceiling = \"100 Mb/s\"");
+        Change { cold: self == Self::DirectReads, pacing, ..Change::default() }
     }
 
     fn name(self) -> String {

@@ -48,6 +48,8 @@ pub(crate) struct Change {
     pub(crate) unpinned: bool,
     /// It keeps no hot blocks.
     pub(crate) cold: bool,
+    /// Its `[pacing]`; nobody is paced where nothing is said.
+    pub(crate) pacing: Option<&'static str>,
 }
 
 /// A filled appliance and its control plane.
@@ -234,9 +236,10 @@ report_interval = \"1 s\"
 trust = {trust}
 concurrency = 4
 [pacing]
-mode = \"off\"
+{pacing}
 {lines}
 ",
+            pacing = change.pacing.unwrap_or("mode = \"off\""),
             lines = change.lines,
             state = quoted(&self.room.join("appliance")),
             chain = quoted(&self.certificate.chain),
@@ -365,5 +368,6 @@ mod tests {
         assert_eq!(config["control"]["url"].as_str(), Some("https://127.0.0.1:18504"));
         assert_eq!(config["hot"]["memory"].as_str(), Some("1 GiB"));
         assert_eq!(config["fill"]["trust"].as_str(), Some("/lab \"x\"/ca"));
+        assert_eq!(config["pacing"]["mode"].as_str(), Some("off"));
     }
 }

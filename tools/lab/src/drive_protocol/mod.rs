@@ -5,13 +5,14 @@
 //! seeds. The oracle is the best constant rate for a seed, found by trying.
 
 mod cam;
-mod plot;
+pub(crate) mod plot;
 mod result;
 mod run;
-mod scenario;
+pub(crate) mod scenario;
 pub(crate) mod validate;
 
 use std::hint::black_box;
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant as Clock;
 
 use anyhow::{Context, Result};
@@ -69,6 +70,9 @@ struct Report {
     /// Seeds on which a constant rate keeps every second within the target.
     oracle_reaches: u32,
     scheduler_ns_per_op: f64,
+    /// Two threads, each with a scheduler of its own; and both with one behind a lock.
+    two_slices_ns_per_op: f64,
+    one_lock_ns_per_op: f64,
 }
 
 #[derive(Debug, Serialize)]
@@ -78,6 +82,8 @@ struct Policies {
     constant: Figures,
     cam: Figures,
     ours: Figures,
+    /// Ours, divided between workers and the gate as in an appliance.
+    sliced: Figures,
     oracle: Figures,
 }
 
@@ -99,7 +105,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let scenario = Scenario::new(args.class, args.load, args.unit);
     let began = Clock::now();
     let mut nofill = Sum::default();
-    let mut sums: [Sum; 5] = Default::default();
+    let mut sums: [Sum; 6] = Default::default();
     let mut oracle_reaches = 0;
     for seed in (u64::from(args.first_seed)..).take(usize::try_from(args.seeds)?) {
         let state = scenario.age(seed);
@@ -112,6 +118,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             Contender::Constant(scenario.constant),
             Contender::Cam,
             Contender::Ours,
+            Contender::Sliced,
             constant.map_or(Contender::Off, Contender::Constant),
         ];
         let alone = closed(&scenario, Contender::Off, Fill::None, &state, seed);
@@ -127,7 +134,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let fill_seconds = scenario.phases.iter().filter(|phase| phase.fill != Fill::None);
     let fill_seconds: f64 = fill_seconds.map(|phase| seconds(phase.span)).sum();
     let p99 = nofill.p99_ms();
-    let [off, constant, cam, ours, oracle] = sums.map(|sum| sum.figures(fill_seconds, p99));
+    let [off, constant, cam, ours, sliced, oracle] = sums.map(|sum| sum.figures(fill_seconds, p99));
     let rate = oracle.fill_mbps;
     let report = Report {
         class: args.class.name(),
@@ -143,10 +150,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             constant: constant.against(rate),
             cam: cam.against(rate),
             ours: ours.against(rate),
+            sliced: sliced.against(rate),
             oracle: oracle.against(rate),
         },
         oracle_reaches,
         scheduler_ns_per_op: scheduler_cost()?,
+        two_slices_ns_per_op: two_threads_cost(false)?,
+        one_lock_ns_per_op: two_threads_cost(true)?,
     };
     if args.json {
         return crate::print(&serde_json::to_string(&report)?);
@@ -252,6 +262,46 @@ fn scheduler_cost() -> Result<f64> {
         best = best.min(began.elapsed().as_secs_f64() * 1e9 / f64::from(OPS));
     }
     Some(best).filter(|best| best.is_finite()).context("the clock stands still")
+}
+
+/// Nanoseconds per read of each of two threads that serve: one scheduler each, or one for both
+/// behind a lock. The least of five runs.
+fn two_threads_cost(locked: bool) -> Result<f64> {
+    const OPS: u32 = 200_000;
+    let config = || Config {
+        depth: 64,
+        fill_depth: 1,
+        queue_len_max: 1024,
+        target: Nanos::millis(5),
+        scrub_rate: Bytes(1),
+        deletes_alone: false,
+        policy: Policy::Off,
+    };
+    let mut best = f64::MAX;
+    for _ in 0..5 {
+        let made = [0, 1].map(|_| Mutex::new(Scheduler::new(config(), Instant(0))));
+        let began = Clock::now();
+        std::thread::scope(|scope| {
+            for thread in 0..2 {
+                let scheduler = &made[if locked { 0 } else { thread }];
+                scope.spawn(move || (0..OPS).for_each(|op| serve_one(scheduler, op)));
+            }
+        });
+        best = best.min(began.elapsed().as_secs_f64() * 1e9 / f64::from(OPS));
+    }
+    Some(best).filter(|best| best.is_finite()).context("the clock stands still")
+}
+
+/// A read is asked for; whatever may go goes, and is back at the next look.
+fn serve_one(scheduler: &Mutex<Scheduler>, op: u32) {
+    let now = Instant(u64::from(op) * 20_000);
+    let lock = || scheduler.lock().unwrap_or_else(PoisonError::into_inner);
+    let _ = lock().submit(now, Io::Serve, op.into(), Bytes::kib(256), now);
+    let polled = lock().poll(now);
+    if let Some((ticket, op)) = polled {
+        black_box(op);
+        lock().complete(now + Nanos(10_000), ticket);
+    }
 }
 
 fn seconds(span: Nanos) -> f64 {

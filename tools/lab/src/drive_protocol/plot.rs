@@ -4,21 +4,23 @@ use std::fmt::Write;
 
 /// Points that belong together.
 #[derive(Debug)]
-pub(super) struct Series {
-    pub(super) name: String,
-    pub(super) points: Vec<(f64, f64)>,
+pub(crate) struct Series {
+    pub(crate) name: String,
+    pub(crate) points: Vec<(f64, f64)>,
     /// Dots, not a line.
-    pub(super) dots: bool,
+    pub(crate) dots: bool,
 }
 
-/// A chart with both axes from 0.
+/// A chart; y is from 0.
 #[derive(Debug)]
-pub(super) struct Chart {
-    pub(super) title: &'static str,
-    pub(super) x: &'static str,
-    pub(super) y: &'static str,
-    pub(super) y_max: f64,
-    pub(super) series: Vec<Series>,
+pub(crate) struct Chart {
+    pub(crate) title: &'static str,
+    pub(crate) x: &'static str,
+    pub(crate) y: &'static str,
+    /// Where x begins.
+    pub(crate) x_min: f64,
+    pub(crate) y_max: f64,
+    pub(crate) series: Vec<Series>,
 }
 
 /// Told apart also by those who see few colours (Okabe and Ito).
@@ -32,10 +34,10 @@ const BOTTOM: f64 = 52.0;
 
 impl Chart {
     /// As a file's text.
-    pub(super) fn svg(&self) -> String {
+    pub(crate) fn svg(&self) -> String {
         let xs = self.series.iter().flat_map(|series| series.points.iter().map(|point| point.0));
-        let x_max = step(xs.fold(0.0, f64::max)) * 5.0;
-        let x = |value: f64| LEFT + value / x_max * (WIDTH - LEFT - RIGHT);
+        let x_span = step(xs.fold(0.0, f64::max) - self.x_min) * 5.0;
+        let x = |value: f64| LEFT + (value - self.x_min) / x_span * (WIDTH - LEFT - RIGHT);
         let y = |value: f64| {
             HEIGHT - BOTTOM - value.min(self.y_max) / self.y_max * (HEIGHT - TOP - BOTTOM)
         };
@@ -51,7 +53,8 @@ impl Chart {
         line(format!("<rect width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"#fff\"/>"));
         line(text(LEFT, 22.0, "start", self.title, " font-size=\"15\" font-weight=\"bold\""));
         for tick in 0..=5 {
-            let (at_x, at_y) = (f64::from(tick) * x_max / 5.0, f64::from(tick) * self.y_max / 5.0);
+            let (at_x, at_y) =
+                (self.x_min + f64::from(tick) * x_span / 5.0, f64::from(tick) * self.y_max / 5.0);
             let (low, right) = (HEIGHT - BOTTOM, WIDTH - RIGHT);
             line(format!(
                 "<path d=\"M{LEFT} {0:.1}H{right}\" stroke=\"#ddd\" fill=\"none\"/>",
@@ -119,7 +122,8 @@ mod tests {
     fn points_stand_where_their_numbers_are() {
         let series =
             Series { name: "a < b".into(), points: vec![(0.0, 0.0), (10.0, 5.0)], dots: false };
-        let chart = Chart { title: "t", x: "x", y: "y", y_max: 10.0, series: vec![series] };
+        let chart =
+            Chart { title: "t", x: "x", y: "y", x_min: 0.0, y_max: 10.0, series: vec![series] };
         let svg = chart.svg();
         assert!(svg.contains("M64.0 348.0L620.0 196.0"), "{svg}");
         assert!(svg.contains("a &lt; b") && svg.ends_with("</svg>\n"));

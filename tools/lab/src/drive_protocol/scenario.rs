@@ -43,7 +43,7 @@ pub(super) struct Scenario {
 }
 
 /// Reads per second that meet the target with nothing written, at 256 KiB: see `docs/numbers.md`.
-fn capacity(class: Class) -> f64 {
+pub(crate) fn capacity(class: Class) -> f64 {
     match class {
         Class::SataTlc | Class::SataDc => 1_500.0,
         Class::NvmeTlc => 22_000.0,
@@ -51,7 +51,7 @@ fn capacity(class: Class) -> f64 {
     }
 }
 
-pub(super) fn target(class: Class) -> Nanos {
+pub(crate) fn target(class: Class) -> Nanos {
     match class {
         Class::SataTlc | Class::SataDc => Nanos::millis(5),
         Class::NvmeTlc => Nanos::millis(1),

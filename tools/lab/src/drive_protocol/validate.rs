@@ -127,6 +127,7 @@ fn draw(report: &Report, folder: &std::path::Path) -> Result<()> {
         title: "Greedy collection, random overwrites",
         x: "spare space by live space",
         y: "pages programmed per page written",
+        x_min: 0.0,
         y_max: 10.0,
         series: pair(&report.greedy),
     };
@@ -134,6 +135,7 @@ fn draw(report: &Report, folder: &std::path::Path) -> Result<()> {
         title: "Trimmed space is spare space (7 % built in)",
         x: "share of the logical space that is live",
         y: "pages programmed per page written",
+        x_min: 0.0,
         y_max: 5.0,
         series: pair(&report.trim),
     };
@@ -147,6 +149,7 @@ fn draw(report: &Report, folder: &std::path::Path) -> Result<()> {
         title,
         x: "written, MB/s, in units of 16 MiB",
         y: "99th of 100 reads, ms",
+        x_min: 0.0,
         y_max,
         series,
     };

@@ -43,7 +43,7 @@ const CHECK: [Step; 11] = [
     Step { name: "browser", run: browser },
 ];
 
-const NIGHTLY: [Step; 12] = [
+const NIGHTLY: [Step; 13] = [
     Step { name: "alone", run: rooms_alone },
     Step { name: "properties", run: |root| tests(root, &[("PROPTEST_CASES", "4096")]) },
     Step { name: "sim", run: |root| simulate(root, "20000") },
@@ -58,7 +58,9 @@ const NIGHTLY: [Step; 12] = [
     Step { name: "lab-small", run: |root| compare(root, "small") },
     Step { name: "lab-ssd", run: |root| lab(root, "release", &["ssd"]) },
     Step { name: "lab-drive", run: |root| lab(root, "release", &["drive"]) },
-    Step { name: "reports", run: reports },
+    Step { name: "vm", run: |root| itself(root, &["vm", "test", "--json"]) },
+    // `docs/reports` says what to make of what is found.
+    Step { name: "reports", run: |root| itself(root, &["reports"]) },
 ];
 
 /// The whole gate; true if all of it passed.
@@ -101,9 +103,9 @@ fn run(root: &Path, steps: &[Step], only: &[String], say: &dyn Fn(&str)) -> Resu
     Ok(total.failed == 0 && 0 < total.passed)
 }
 
-/// What schemathesis, sslyze and testssl find; `docs/reports` says what to make of it.
-fn reports(root: &Path) -> Result<Count> {
-    let status = Command::new("./x").arg("reports").current_dir(root).status();
+/// Another verb of `./x`, which gets what it needs.
+fn itself(root: &Path, arguments: &[&str]) -> Result<Count> {
+    let status = Command::new("./x").args(arguments).current_dir(root).status();
     Ok(one(status.context("./x does not start")?.success()))
 }
 

@@ -281,6 +281,30 @@ impl Holdings {
         self.replan();
     }
 
+    /// A drive that was set aside is used again, with what was found on it. An object that is held
+    /// elsewhere by now, or that somebody works on, is left to the audit.
+    pub fn take_back(
+        &mut self,
+        drive: DriveIndex,
+        objects: impl Iterator<Item = (ObjectId, Extent)>,
+        parts: impl Iterator<Item = ObjectId>,
+    ) {
+        self.hung &= !(1 << drive.0);
+        self.updates.push_back(Update::DriveInUse { drive });
+        for (object, extent) in objects {
+            if !self.busy.contains(&object) {
+                self.load(object, extent);
+            }
+        }
+        for object in parts {
+            let is_new = self.index.locate(&object).is_none() && !self.busy.contains(&object);
+            if is_new && !self.parts.contains_key(&object) {
+                self.load_part(object, drive);
+            }
+        }
+        self.replan();
+    }
+
     /// Leaves what is on a drive out of the inventory while it hangs, so that players are sent
     /// elsewhere, or puts it in again. It stays wanted there.
     pub fn withhold(&mut self, drive: DriveIndex, hangs: bool) {

@@ -192,6 +192,33 @@ fn a_drive_set_aside_takes_its_objects_and_parts_along() {
 }
 
 #[test]
+fn a_drive_that_comes_back_brings_what_is_held_nowhere_else_and_nobody_works_on() {
+    let mut holdings = holdings();
+    holdings.set_manifest(manifest(1, &[1, 2, 3, 4]));
+    let ids = [1, 2, 3].map(object);
+    ids.into_iter().for_each(|object| holdings.load(object, on(0, 1)));
+    holdings.withhold(DRIVE, true);
+    holdings.set_aside(DRIVE);
+    plan(&mut holdings, at(0));
+    let claimed = holdings.next_fetch().unwrap().fetch.object;
+    let elsewhere = ids.into_iter().find(|object| *object != claimed).unwrap();
+    holdings.publish(elsewhere, on(1, 1), None);
+    while holdings.next_update().is_some() {}
+    let found = ids.map(|object| (object, on(0, 1)));
+    holdings.take_back(DRIVE, found.into_iter(), [elsewhere, object(4)].into_iter());
+
+    let first = holdings.next_update();
+    assert!(matches!(first, Some(Update::DriveInUse { drive: DRIVE })), "{first:?}");
+    assert_eq!(holdings.index().locate(&elsewhere).unwrap().drive, DriveIndex(1));
+    assert_eq!(holdings.index().locate(&claimed).is_some(), claimed == object(4));
+    assert_eq!(holdings.parts().keys().collect::<Vec<_>>(), [&object(4)]);
+    // Whoever worked on it goes on as if nothing had happened.
+    holdings.publish(claimed, on(1, 1), None);
+    let told = holdings.inventory_since(InventoryState(0));
+    assert_eq!(told.held.len(), 3, "hung no more: {told:?}");
+}
+
+#[test]
 fn doubts_are_bounded_and_handed_over_once() {
     let mut holdings = holdings();
     (1..9).for_each(|n| holdings.suspect(object(n), Doubt::Suspect));

@@ -1,6 +1,7 @@
 //! Which objects are on which drive, and the steps by which one appears or goes.
 //!
 //! ```text
+//! absence      a drive that is set aside, over time: when to try it again
 //! health       when a drive that fails here and there is given up as a whole
 //! index        object -> extent, of all drives: what workers look up
 //! inventory    what changed of it, for control
@@ -12,6 +13,7 @@
 //! unit         small objects that die together, in one file
 //! ```
 
+pub mod absence;
 pub mod health;
 pub mod index;
 pub mod inventory;

@@ -118,12 +118,43 @@ fn smartctl(value: &Value) -> DriveHealth {
     DriveHealth {
         is_good: at("/smart_status/passed").and_then(Value::as_bool),
         temperature: at("/temperature/current").and_then(Value::as_i64),
-        used_percent: at(&format!("{nvme}/percentage_used")).and_then(Value::as_u64),
+        used_percent: at(&format!("{nvme}/percentage_used"))
+            .or_else(|| at("/endurance_used/current_percent"))
+            .and_then(Value::as_u64),
         media_errors: at(&format!("{nvme}/media_errors"))
             .or_else(|| at("/scsi_error_counter_log/read/total_uncorrected_errors"))
-            .and_then(Value::as_u64),
+            .and_then(Value::as_u64)
+            .or_else(|| ata_attribute(value, REPORTED_UNCORRECT)),
+        spare_percent: at(&format!("{nvme}/available_spare")).and_then(Value::as_u64),
+        warnings: warnings(at(&format!("{nvme}/critical_warning")).and_then(Value::as_u64)),
         ..DriveHealth::default()
     }
+}
+
+/// Errors that an ATA drive could not correct and has told of; most makers count them so.
+const REPORTED_UNCORRECT: u64 = 187;
+
+/// The raw value of an attribute in smartctl's table.
+fn ata_attribute(value: &Value, id: u64) -> Option<u64> {
+    let table = value.pointer("/ata_smart_attributes/table")?.as_array()?;
+    let row = table.iter().find(|row| row.get("id").and_then(Value::as_u64) == Some(id))?;
+    row.pointer("/raw/value")?.as_u64()
+}
+
+/// What the bits of the field "critical warning" mean (NVM Express base specification 2.0, figure
+/// 207).
+fn warnings(bits: Option<u64>) -> Vec<String> {
+    const MEANING: [&str; 6] = [
+        "spare blocks run out",
+        "too hot or too cold",
+        "not reliable any more",
+        "takes no more writes",
+        "the backup of its memory has failed",
+        "its persistent memory takes no more writes",
+    ];
+    let bits = bits.unwrap_or(0);
+    let set = MEANING.iter().enumerate().filter(|(bit, _)| bits >> bit & 1 == 1);
+    set.map(|(_, meaning)| (*meaning).to_owned()).collect()
 }
 
 /// The temperature is in Kelvin; some versions write numbers as text.
@@ -138,6 +169,8 @@ fn nvme(value: &Value) -> DriveHealth {
         temperature: kelvin.map(|kelvin| kelvin - 273),
         used_percent: number("percent_used").or_else(|| number("percentage_used")),
         media_errors: number("media_errors"),
+        spare_percent: number("avail_spare"),
+        warnings: warnings(number("critical_warning")),
         ..DriveHealth::default()
     }
 }
@@ -224,12 +257,19 @@ mod tests {
     #[test]
     fn health_is_read_from_either_program() {
         let json = r#"{"smart_status":{"passed":false},"temperature":{"current":41},
-            "nvme_smart_health_information_log":{"percentage_used":7,"media_errors":2}}"#;
+            "nvme_smart_health_information_log":{"percentage_used":7,"media_errors":2,
+            "critical_warning":5,"available_spare":3}}"#;
         let (_folder, programs) = with("smartctl", &format!("cat <<'E'\n{json}\nE\nexit 8"));
         let health = programs.health("/d".to_owned(), Some("/dev/sda".to_owned()));
         assert_eq!((health.is_good, health.media_errors), (Some(false), Some(2)));
         assert_eq!((health.temperature, health.used_percent), (Some(41), Some(7)));
-        assert_eq!(health.unknown, None);
+        assert_eq!((health.unknown, health.spare_percent), (None, Some(3)));
+        assert_eq!(health.warnings, ["spare blocks run out", "not reliable any more"]);
+        let json = r#"{"smart_status":{"passed":true},"ata_smart_attributes":{"table":[
+            {"id":5,"raw":{"value":8}},{"id":187,"raw":{"value":4}}]}}"#;
+        let (_folder, programs) = with("smartctl", &format!("cat <<'E'\n{json}\nE"));
+        let health = programs.health("/d".to_owned(), Some("/dev/sda".to_owned()));
+        assert_eq!((health.is_good, health.media_errors), (Some(true), Some(4)));
         let json =
             r#"{"critical_warning":0,"temperature":310,"percent_used":1,"media_errors":"3"}"#;
         let (_folder, programs) = with("nvme", &format!("echo '{json}'"));

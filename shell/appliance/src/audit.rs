@@ -23,17 +23,25 @@ const PER_FILE: Nanos = Nanos::millis(2);
 /// Between two walks.
 const WALK_EVERY: Nanos = Nanos::seconds(6 * 3600);
 
+/// Between two looks whether a drive has come back.
+const LOOK_EVERY: Nanos = Nanos::seconds(1);
+
 /// Runs until all must stop.
 pub(crate) fn run(shared: &Shared) {
     give_small_objects(shared);
     loop {
-        for drive in shared.open_drives() {
-            if !walk(shared, drive) {
+        for index in shared.drive_indexes() {
+            let Some(drive) = shared.drive(index) else { continue };
+            if !walk(shared, &drive) {
                 return;
             }
         }
-        if !shared.sleep_until(shared.now() + WALK_EVERY) {
-            return;
+        let (until, returns) = (shared.now() + WALK_EVERY, shared.returns());
+        // A drive that comes back may have what others have by now.
+        while shared.now() < until && shared.returns() == returns {
+            if !shared.sleep_until(until.min(shared.now() + LOOK_EVERY)) {
+                return;
+            }
         }
     }
 }
@@ -48,12 +56,12 @@ fn give_small_objects(shared: &Shared) {
         }
         left -= extent.len;
         let Some(drive) = shared.answering(extent.drive) else { continue };
-        match read_small(drive, &extent, &mut buffer) {
+        match read_small(&drive, &extent, &mut buffer) {
             Ok(bytes) if *blake3::hash(bytes).as_bytes() == object.0 => {
                 shared.publish_small(object, &extent, bytes);
             }
-            Ok(_) => keeper::damaged(shared, drive, object, "does not have its hash any more"),
-            Err(error) => keeper::unreadable(shared, drive, object, &error),
+            Ok(_) => keeper::damaged(shared, &drive, object, "does not have its hash any more"),
+            Err(error) => keeper::unreadable(shared, &drive, object, &error),
         }
     }
 }
@@ -74,7 +82,7 @@ fn walk(shared: &Shared, drive: &Drive) -> bool {
     let began = shared.now();
     let (mut files, mut found) = (0, 0);
     for folder in layout::object_folders() {
-        if shared.answering(drive.index()).is_none() {
+        if !drive.answers(shared.now()) {
             return true;
         }
         let expected = shared.published(|e| e.drive == drive.index() && is_in(&e.file, &folder));

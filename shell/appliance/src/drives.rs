@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -19,6 +19,7 @@ use model::object::{BlockHash, Blocks, BlocksError};
 use model::units::{Bytes, Instant, Nanos};
 use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
+use store::absence::MarkerSeen;
 use store::health::{Health, Verdict};
 use store::layout::{self, Footer, FooterError};
 use store::log::{self, Change, Damage, Entry, RECORD_LEN, Sequence};
@@ -115,7 +116,7 @@ pub enum OpenError {
         error: io::Error,
     },
     /// It does not answer.
-    #[error("{0} does not answer: look at the drive and its cable, then restart the appliance")]
+    #[error("{0} does not answer: look at the drive and its cable, then mount it anew")]
     Silent(PathBuf),
     /// The drive failed.
     #[error("{path}: {error}")]
@@ -273,6 +274,23 @@ impl Drive {
         let _ = rustix::fs::flock(&self.marker_file, FlockOperation::Unlock);
     }
 
+    /// Proves that it can be written and read: its index anew, the tables of some of its objects.
+    pub(crate) fn prove(&self, objects: usize) -> Result<(), DriveError> {
+        let mut log = lock(&self.log);
+        log.compact(self.marker.id, &self.root)?;
+        let step = log.entries.len().div_ceil(objects).max(1);
+        let some: Vec<ObjectId> = log.entries.keys().step_by(step).copied().collect();
+        drop(log);
+        for object in some {
+            match self.read_blocks(&layout::object_file(&object)) {
+                Err(ObjectFileError::Drive(error)) if error.is_one_place() => return Err(error),
+                // What is wrong with one object is for the audit and the scrub to find.
+                Ok(_) | Err(_) => {}
+            }
+        }
+        Ok(())
+    }
+
     /// From now on who is not a worker has its turns at this gate.
     pub(crate) fn put_behind(&mut self, gate: Gate) {
         self.gate = gate;
@@ -301,6 +319,11 @@ impl Drive {
     /// Why it is set aside, if it is.
     pub fn set_aside_reason(&self) -> Option<String> {
         lock(&self.set_aside).clone()
+    }
+
+    /// True while it is in use and answers, as far as is known.
+    pub(crate) fn answers(&self, now: Instant) -> bool {
+        lock(&self.set_aside).is_none() && self.hangs(now).is_none()
     }
 
     /// Stops all use of the drive; false if it was stopped before.
@@ -338,13 +361,15 @@ impl Drive {
         *lock(&self.space)
     }
 
-    /// Measures it; waits until the drive answers. One thread does.
-    pub(crate) fn measure(&self, now: Instant) -> Result<(), DriveError> {
+    /// Measures it, and says what is seen of its marker; waits until the drive answers. One thread
+    /// does.
+    pub(crate) fn measure(&self, now: Instant) -> Result<Option<MarkerSeen>, DriveError> {
         *lock(&self.measured_from) = Some(now);
         let stat = rustix::fs::fstatvfs(&self.root);
+        let marker = marker_seen(self.root.as_fd(), layout::MARKER.as_ref());
         *lock(&self.measured_from) = None;
         *lock(&self.space) = space(&stat.map_err(to("measure", "the filesystem"))?, &self.marker);
-        Ok(())
+        Ok(marker)
     }
 
     /// The same for a thread that has just changed how much is free. That it cannot be measured is
@@ -676,6 +701,16 @@ pub(crate) fn read_marker(path: &Path, root: &OwnedFd) -> Result<(Marker, OwnedF
         .parse()
         .map_err(|error| OpenError::Marker { path: path.to_owned(), error })?;
     Ok((marker, file))
+}
+
+/// What the file system's books say of a marker; none if it is not there.
+pub(crate) fn marker_seen(below: BorrowedFd<'_>, path: &Path) -> Option<MarkerSeen> {
+    let stat = rustix::fs::statat(below, path, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+    Some(MarkerSeen {
+        device: stat.st_dev,
+        inode: stat.st_ino,
+        changed_at: i128::from(stat.st_ctime) * 1_000_000_000 + i128::from(stat.st_ctime_nsec),
+    })
 }
 
 pub(crate) fn space(stat: &rustix::fs::StatVfs, marker: &Marker) -> Space {

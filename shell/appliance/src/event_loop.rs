@@ -20,6 +20,7 @@ use model::id::ObjectId;
 use model::object::block_len;
 use model::tcp::TcpSample;
 use model::units::{BitsPerSecond, Bytes, Instant, Nanos};
+use model::update::Update;
 use tls::{Acceptor, Progress, Session};
 use uring::{Completion, Errno, Ring, Token, Wait};
 use worker::{Action, Body, Config, Ending, Event, Fault, Worker};
@@ -65,7 +66,7 @@ pub struct Setup {
     /// Shakes hands.
     pub acceptor: Acceptor,
     /// The drives' directories, in the order of `DriveIndex`; none where one is set aside.
-    pub drives: Vec<Option<OwnedFd>>,
+    pub drives: Vec<Option<Arc<OwnedFd>>>,
     /// A bit for each drive whose file system may block whoever asks it (`mounts::blocking`).
     pub blocking: u64,
     /// Letters from other threads.
@@ -124,7 +125,7 @@ struct EventLoop {
     generations: Vec<u32>,
     listeners: Vec<Listener>,
     acceptor: Acceptor,
-    drives: Vec<Option<OwnedFd>>,
+    drives: Vec<Option<Arc<OwnedFd>>>,
     blocking: u64,
     mailbox: Mailbox,
     counters: Arc<ServeCounters>,
@@ -675,7 +676,7 @@ impl EventLoop {
         let directory = self.drives.get(drive.as_usize()).and_then(Option::as_ref);
         let name = CString::new(file).expect("the store's names have no zero byte");
         let Some(directory) = directory else {
-            // It was not there when this process started, and has come since.
+            // It is set aside, or was not there when this process started.
             self.follow.push_back(Follow::NotOpened(slot));
             return;
         };
@@ -704,7 +705,14 @@ impl EventLoop {
         self.mailbox.silence();
         while let Some(letter) = self.mailbox.take() {
             match letter {
-                Letter::Update(update) => self.event(Event::Update(update)),
+                Letter::Update(update) => {
+                    if let Update::DriveSetAside { drive } = update {
+                        // Whoever holds it open keeps it from being unmounted.
+                        self.set_directory(drive, None);
+                    }
+                    self.event(Event::Update(update));
+                }
+                Letter::Directory(drive, directory) => self.set_directory(drive, directory),
                 Letter::Incidents => self.event(Event::Incidents),
                 Letter::Listen(listeners) => self.listen(listeners),
                 Letter::Stop(within) => self.stop(within),
@@ -712,6 +720,12 @@ impl EventLoop {
         }
         if !watched {
             self.ring.watch(self.mailbox.bell(), BELL);
+        }
+    }
+
+    fn set_directory(&mut self, drive: DriveIndex, directory: Option<Arc<OwnedFd>>) {
+        if let Some(place) = self.drives.get_mut(drive.as_usize()) {
+            *place = directory;
         }
     }
 

@@ -111,11 +111,12 @@ pub(crate) fn run(shared: &Shared, clients: &Clients) {
 
 fn fill(shared: &Shared, clients: &Clients, claim: &Claim, buffer: &mut Pages) -> Ended {
     let fetch = &claim.fetch;
-    if shared.open_drives().any(|drive| is_there(shared, drive, fetch)) {
+    if shared.open_drives().iter().any(|drive| is_there(shared, drive, fetch)) {
         return Ended::Published;
     }
     let part = claim.part.and_then(|part| shared.drive(part.drive));
-    if part.is_some_and(|drive| shared.answering(drive.index()).is_none()) {
+    let part = part.as_deref();
+    if part.is_some_and(|drive| !drive.answers(shared.now())) {
         return Ended::Postponed("a part of it is on a drive that does not answer".to_owned());
     }
     let control = clients.control.as_ref();
@@ -135,7 +136,7 @@ fn fill(shared: &Shared, clients: &Clients, claim: &Claim, buffer: &mut Pages) -
         clients,
         places: Places::find(shared, control, &clients.siblings, fetch),
         place: 0,
-        drive,
+        drive: &drive,
         fetch,
         blocks: &blocks,
         buffer,
@@ -150,8 +151,8 @@ fn fill(shared: &Shared, clients: &Clients, claim: &Claim, buffer: &mut Pages) -
 
 /// True if the drive had the object all along, and it is visible now.
 fn is_there(shared: &Shared, drive: &Drive, fetch: &Fetch) -> bool {
-    let answers = shared.answering(drive.index()).is_some();
-    let found = answers && drive.open_read(&layout::object_file(&fetch.object)).is_ok();
+    let found =
+        drive.answers(shared.now()) && drive.open_read(&layout::object_file(&fetch.object)).is_ok();
     found && adopt::adopt(shared, drive, fetch.object)
 }
 

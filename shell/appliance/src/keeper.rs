@@ -13,7 +13,7 @@ use store::log::Change;
 use store::publish::{Action, Event, Outcome, Removal};
 
 use crate::adopt;
-use crate::drives::{Drive, DriveError};
+use crate::drives::{Drive, DriveError, ObjectFileError};
 use crate::format::gigabytes;
 use crate::shared::Shared;
 
@@ -92,7 +92,7 @@ pub(crate) fn remove_claimed(shared: &Shared, object: ObjectId) -> bool {
         removal.handle(match done {
             Ok(()) => Event::Done,
             Err(error) => {
-                shared.drive_failed(drive, &error);
+                shared.drive_failed(&drive, &error);
                 Event::Failed(error.fault)
             }
         });
@@ -148,14 +148,39 @@ pub(crate) fn missing(shared: &Shared, drive: &Drive, object: ObjectId) {
     } else {
         let reason =
             format!("its marker is gone, and the file of object {object}: was it unmounted?");
-        shared.set_aside(drive.index(), &reason);
+        shared.set_drive_aside(drive, &reason);
     }
 }
 
+/// One object is unreadable. If that is the place, it goes and the drive stays. If it is the drive,
+/// that should be known before many viewers have met it: some others are tried at once.
 fn one_place_failed(shared: &Shared, drive: &Drive, object: ObjectId, what: &str) {
+    if !count_failure(shared, drive, object, what) {
+        return;
+    }
+    for start in (0..LOOK_AROUND).map(|n| ObjectId([n * (u8::MAX / LOOK_AROUND); 32])) {
+        let Some((other, extent)) = shared.next_on(drive.index(), Some(start)) else { continue };
+        if !drive.answers(shared.now()) || shared.is_stopping() {
+            return;
+        }
+        match drive.read_blocks(&extent.file) {
+            Err(ObjectFileError::Drive(error)) if error.is_one_place() => {
+                count_failure(shared, drive, other, &error.to_string());
+            }
+            // Anything else that is wrong with it is found by those who look for that.
+            Ok(_) | Err(_) => {}
+        }
+    }
+}
+
+/// Objects that are tried when one is unreadable. More than are borne (`drives::HEALTH`).
+const LOOK_AROUND: u8 = 6;
+
+/// Sets the object aside, or the drive; false if the object was gone already.
+fn count_failure(shared: &Shared, drive: &Drive, object: ObjectId, what: &str) -> bool {
     let indexed = shared.locate(&object).is_some_and(|extent| extent.drive == drive.index());
     if !indexed {
-        return; // Another viewer met it, and it is gone by now.
+        return false; // Another viewer met it, and it is gone by now.
     }
     match drive.object_failed(shared.now()) {
         Verdict::SetObjectAside => {
@@ -163,9 +188,10 @@ fn one_place_failed(shared: &Shared, drive: &Drive, object: ObjectId, what: &str
         }
         Verdict::SetDriveAside => {
             let reason = format!("too many objects are unreadable, at last {object}: {what}");
-            shared.set_aside(drive.index(), &reason);
+            shared.set_drive_aside(drive, &reason);
         }
     }
+    true
 }
 
 /// Somebody doubts this object: verifies it, and has it filled again unless all is right.
@@ -173,13 +199,13 @@ fn examine(shared: &Shared, object: ObjectId, doubt: &Doubt) {
     let Some(extent) = shared.locate(&object) else { return };
     let Some(drive) = shared.answering(extent.drive) else { return };
     if let Doubt::Unreadable(what) = doubt {
-        return one_place_failed(shared, drive, object, what);
+        return one_place_failed(shared, &drive, object, what);
     }
-    match adopt::verified(shared, drive, object) {
+    match adopt::verified(shared, &drive, object) {
         Ok(Some(_)) => tracing::info!(%object, "every block of it is right"),
         Ok(None) if shared.is_stopping() => {}
-        Ok(None) => damaged(shared, drive, object, "is not what it should be"),
-        Err(error) => unreadable(shared, drive, object, &error),
+        Ok(None) => damaged(shared, &drive, object, "is not what it should be"),
+        Err(error) => unreadable(shared, &drive, object, &error),
     }
 }
 
@@ -193,7 +219,7 @@ fn drop_part(shared: &Shared, object: ObjectId, index: DriveIndex) -> bool {
         .and_then(|()| drive.sync_folder(&FileName(layout::FILL.into())));
     match &dropped {
         Ok(()) => shared.set_part(object, None),
-        Err(error) => shared.drive_failed(drive, error),
+        Err(error) => shared.drive_failed(&drive, error),
     }
     shared.release(object);
     dropped.is_ok()

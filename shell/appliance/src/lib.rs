@@ -34,6 +34,7 @@
 //!   source       HTTP with ranges
 //!   peer         threads: published objects for siblings
 //!   drives       one drive: its marker, its files, its index
+//!   absence      threads: each measures a drive; tries one again that was set aside
 //!   gate         a turn on a drive, for who is not a worker
 //!   state_file   the last manifest
 //!   format       makes a directory a drive
@@ -42,6 +43,7 @@
 //! ```
 
 pub mod ablation;
+mod absence;
 mod adopt;
 pub mod agent_link;
 mod audit;

@@ -4,6 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
+use model::extent::DriveIndex;
 use model::units::Nanos;
 use model::update::Update;
 use rustix::event::{EventfdFlags, eventfd};
@@ -19,6 +20,8 @@ const LETTERS_MAX: usize = 4096;
 pub enum Letter {
     /// There is more or less to serve.
     Update(Update),
+    /// The directory of a drive that is used again, or none if it cannot be opened.
+    Directory(DriveIndex, Option<Arc<OwnedFd>>),
     /// Write down how the responses go that are under way.
     Incidents,
     /// Accept connections from these too.

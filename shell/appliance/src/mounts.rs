@@ -4,6 +4,7 @@
 //! anything. On others, FUSE among them, whoever asks may wait inside the call: there a thread of
 //! the kernel has to ask, which costs more and blocks nobody.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
@@ -36,6 +37,17 @@ pub fn silent(drives: &[PathBuf], blocking: u64) -> u64 {
         // What it says, or that it is not there, is for others to judge.
         let _ = rustix::fs::open(drive, flags, Mode::empty()).map(rustix::fs::fstat);
     })
+}
+
+/// Folders with drives in them and nothing else. A file system that is mounted at a drive's folder
+/// later is reached, for the kernel's rules, through the folder around it alone.
+pub fn folders_of_drives(drives: &[PathBuf]) -> BTreeSet<PathBuf> {
+    let parents = drives.iter().filter_map(|drive| drive.parent());
+    let is_theirs = |folder: &&Path| {
+        let Ok(entries) = std::fs::read_dir(folder) else { return false };
+        entries.into_iter().all(|entry| entry.is_ok_and(|entry| drives.contains(&entry.path())))
+    };
+    parents.filter(is_theirs).map(Path::to_owned).collect()
 }
 
 fn silent_for(
@@ -157,6 +169,18 @@ mod tests {
         let patience = Duration::from_millis(200);
         assert_eq!(silent_for(&drives, 0b110, patience, ask), 0b100, "the first is not asked");
         drop(hold);
+    }
+
+    #[test]
+    fn a_folder_with_something_else_in_it_is_not_given_away_with_its_drives() {
+        let dir = tempfile::tempdir().unwrap();
+        let [own, shared] = ["own", "shared"].map(|name| dir.path().join(name));
+        let drives = [own.join("1"), own.join("2"), shared.join("3")];
+        drives.iter().for_each(|drive| std::fs::create_dir_all(drive).unwrap());
+        std::fs::write(shared.join("secrets"), "").unwrap();
+        assert_eq!(folders_of_drives(&drives), [own.clone()].into());
+        assert_eq!(folders_of_drives(&drives[1..]), BTreeSet::new(), "1 is somebody else's");
+        assert!(folders_of_drives(&["/1".into()]).is_empty());
     }
 
     #[test]

@@ -195,10 +195,10 @@ struct Asked {
 }
 
 /// An object where it lies.
-struct Found<'a> {
+struct Found {
     object: ObjectId,
     extent: Extent,
-    drive: &'a Drive,
+    drive: Arc<Drive>,
     file: OwnedFd,
 }
 
@@ -265,7 +265,7 @@ impl<'a> Connection<'a> {
         self.give(&asked, &found)
     }
 
-    fn give(&mut self, asked: &Asked, found: &Found<'_>) -> io::Result<bool> {
+    fn give(&mut self, asked: &Asked, found: &Found) -> io::Result<bool> {
         let len = found.extent.len;
         let selected = asked.range.as_deref().map_or(Selected::Whole, |range| select(range, len));
         let (status, start, end) = match selected {
@@ -292,7 +292,7 @@ impl<'a> Connection<'a> {
 
     /// Sends what was read, and the rest up to `end`; false if it stops half-way, which can only be
     /// said by closing.
-    fn body(&mut self, found: &Found<'_>, mut piece: Piece, end: Bytes) -> io::Result<bool> {
+    fn body(&mut self, found: &Found, mut piece: Piece, end: Bytes) -> io::Result<bool> {
         loop {
             if !self.room.pace(piece.len()) {
                 return Ok(false);
@@ -310,9 +310,9 @@ impl<'a> Connection<'a> {
     }
 
     /// Reads a piece into the buffer; false if it cannot be had.
-    fn read(&mut self, found: &Found<'_>, piece: Piece) -> bool {
+    fn read(&mut self, found: &Found, piece: Piece) -> bool {
         let shared = self.room.shared;
-        if shared.answering(found.extent.drive).is_none() {
+        if !found.drive.answers(shared.now()) {
             return false;
         }
         let into = &mut self.block.bytes_mut()[..piece.read_len().as_usize()];
@@ -322,7 +322,7 @@ impl<'a> Connection<'a> {
             found.extent.offset + piece.read_start(),
         );
         let Err(error) = read else { return true };
-        doubt(shared, found.drive, found.object, &error);
+        doubt(shared, &found.drive, found.object, &error);
         false
     }
 
@@ -446,7 +446,7 @@ fn asked(input: &[u8]) -> Result<Option<Asked>, RequestError> {
 }
 
 /// A published object on a drive that is in use and answers.
-fn find(shared: &Shared, object: ObjectId) -> Option<Found<'_>> {
+fn find(shared: &Shared, object: ObjectId) -> Option<Found> {
     let extent = shared.locate(&object)?;
     let drive = shared.answering(extent.drive)?;
     match drive.open_read(&extent.file) {
@@ -454,7 +454,7 @@ fn find(shared: &Shared, object: ObjectId) -> Option<Found<'_>> {
         // Evicted this moment.
         Err(error) if error.is_missing() && shared.locate(&object).is_none() => None,
         Err(error) => {
-            doubt(shared, drive, object, &error);
+            doubt(shared, &drive, object, &error);
             None
         }
     }

@@ -12,11 +12,11 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use fill::rate::Limiter;
-use model::extent::Extent;
+use model::extent::{DriveIndex, Extent};
 use model::id::ObjectId;
 use model::limits::DIRECT_ALIGN;
 use model::object::{BLOCK_LEN, block_len};
-use model::units::{Bytes, Instant, Nanos};
+use model::units::{BitsPerSecond, Bytes, Instant, Nanos};
 
 use crate::drives::{Drive, DriveError, ObjectFileError};
 use crate::keeper;
@@ -43,12 +43,26 @@ enum Found {
 
 /// The cursor is kept so often. A restart repeats at most this.
 const KEEP_EVERY: Nanos = Nanos::seconds(60);
+/// Between two looks whether a drive that was set aside is there again.
+const LOOK_EVERY: Nanos = Nanos::seconds(1);
 /// A drive with little on it is not read again at once.
 const PASS_MIN: Nanos = Nanos::seconds(24 * 3600);
 
-/// Runs until all must stop, or the drive is set aside.
-pub(crate) fn run(shared: &Shared, drive: &Drive) {
+/// Runs until all must stop.
+pub(crate) fn run(shared: &Shared, index: DriveIndex) {
     let Some(rate) = shared.config.scrub_rate else { return };
+    loop {
+        if let Some(drive) = shared.drive(index) {
+            scrub(shared, &drive, rate);
+        }
+        if !shared.sleep_until(shared.now() + LOOK_EVERY) {
+            return;
+        }
+    }
+}
+
+/// Runs until all must stop, or the drive is set aside.
+fn scrub(shared: &Shared, drive: &Drive, rate: BitsPerSecond) {
     let mut limiter = Limiter::new(rate, BLOCK_LEN);
     let mut buffer = Pages::zeroed(BLOCK_LEN);
     let mut after = drive.scrubbed_to();
@@ -63,7 +77,7 @@ pub(crate) fn run(shared: &Shared, drive: &Drive) {
             last.inspect(|object| keep(shared, drive, *object, &mut Instant(0)));
             shared.scrub(drive.index()).passes.fetch_add(1, Ordering::Relaxed);
             tracing::info!(drive = %drive.marker().id, "drive scrubbed");
-            if !shared.sleep_until(began + PASS_MIN) {
+            if !rest(shared, drive, began + PASS_MIN) {
                 return;
             }
             began = shared.now();
@@ -81,6 +95,18 @@ pub(crate) fn run(shared: &Shared, drive: &Drive) {
         keep(shared, drive, object, &mut kept_at);
     }
     after.inspect(|object| keep(shared, drive, *object, &mut Instant(0)));
+}
+
+/// Waits until then; false if all must stop, or the drive is set aside: then nobody should have it
+/// open.
+fn rest(shared: &Shared, drive: &Drive, until: Instant) -> bool {
+    while shared.now() < until {
+        let next = until.min(shared.now() + LOOK_EVERY);
+        if drive.set_aside_reason().is_some() || !shared.sleep_until(next) {
+            return false;
+        }
+    }
+    true
 }
 
 /// Looks at every block of an object.

@@ -6,6 +6,7 @@
 
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,11 +20,13 @@ use model::extent::DriveIndex;
 use model::id::ObjectId;
 use model::limits::DRIVES_MAX;
 use model::units::{BitsPerSecond, Bytes, Nanos};
+use model::update::Update;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use tls::Acceptor;
+use wire::v1::agent::DriveHealth;
 use worker::Fault;
 
 use crate::ablation::Ablation;
@@ -31,6 +34,7 @@ use crate::certificate::Reload;
 use crate::config::Settings;
 use crate::confine::{Grants, close_rings, confine, drop_privileges};
 use crate::counters::{DriveSlice, ServeCounters};
+use crate::drives::lock;
 use crate::event_loop::{self, Finding, Setup};
 use crate::gate::Rules;
 use crate::hot;
@@ -109,13 +113,9 @@ fn run(settings: &Settings) -> anyhow::Result<()> {
     let serve_counters =
         Arc::new(storage::Counters { workers: workers_counters, slices, draining });
     let senders: Vec<Sender> = workers.iter().map(|worker| worker.letters.clone()).collect();
-    let sink = move |update: model::update::Update| {
-        for sender in &senders {
-            sender.send(Letter::Update(update.clone()));
-        }
-    };
     let tickets = acceptor.tickets().clone();
     let config = storage_config(settings, credentials, machine, tickets, (silent, rules));
+    let sink = tell_all(settings.drives.clone(), senders);
     let mut storage = Storage::start(config, peers, sink, serve_counters.clone())?;
     // Only now: whoever connects finds what the drives hold.
     start_listening(listeners, &workers)?;
@@ -124,12 +124,16 @@ fn run(settings: &Settings) -> anyhow::Result<()> {
         name = %settings.name, base_url = settings.base_url, workers = settings.workers, "serving"
     );
     let (note_sender, notes) = sync_channel(NOTES_MAX);
+    let said = agent_link::Said::default();
     if let Some(socket) = &settings.agent_socket {
-        agent_link::start(socket.clone(), note_sender).context("cannot start a thread")?;
+        agent_link::start(socket.clone(), note_sender, Arc::clone(&said))
+            .context("cannot start a thread")?;
     }
     let mut each_second = || {
         reload.look(hup.swap(false, Ordering::Relaxed));
-        let all = metric_rows(&storage).into_iter().chain(certificate_rows(&reload)).collect();
+        let devices = device_rows(&settings.drives, &lock(&said));
+        let all = metric_rows(&storage).into_iter().chain(certificate_rows(&reload));
+        let all = all.chain(devices).collect();
         *rows.lock().unwrap_or_else(PoisonError::into_inner) = all;
     };
     let serving = (&workers[..], &counters[..]);
@@ -142,6 +146,22 @@ fn run(settings: &Settings) -> anyhow::Result<()> {
         let _ = thread.join();
     }
     result
+}
+
+/// What tells every worker of each update.
+fn tell_all(drives: Vec<PathBuf>, workers: Vec<Sender>) -> impl FnMut(Update) {
+    move |update| {
+        if let Update::DriveInUse { drive } = update {
+            // It has just been opened, so this asks the kernel and no drive.
+            let path = drives.get(drive.as_usize());
+            let directory = path.and_then(|path| open_directory(path)).map(Arc::new);
+            let letter = || Letter::Directory(drive, directory.clone());
+            workers.iter().for_each(|worker| worker.send(letter()));
+        }
+        for worker in &workers {
+            worker.send(Letter::Update(update.clone()));
+        }
+    }
 }
 
 /// A flag that these signals raise.
@@ -316,14 +336,15 @@ fn drive_slices(settings: &Settings) -> Vec<Arc<[DriveSlice]>> {
 }
 
 /// The drives' directories, but of those that are silent.
-fn open_directories(settings: &Settings, silent: u64) -> Vec<Option<OwnedFd>> {
+fn open_directories(settings: &Settings, silent: u64) -> Vec<Option<Arc<OwnedFd>>> {
     let drives = settings.drives.iter().enumerate();
     let answers = |index: usize| silent >> index & 1 == 0;
-    drives.map(|(index, path)| answers(index).then(|| open_directory(path)).flatten()).collect()
+    let open = |path| open_directory(path).map(Arc::new);
+    drives.map(|(index, path)| answers(index).then(|| open(path)).flatten()).collect()
 }
 
 /// None if there is no such directory now: storage sets the drive aside and says so.
-fn open_directory(path: &std::path::Path) -> Option<OwnedFd> {
+fn open_directory(path: &Path) -> Option<OwnedFd> {
     // As a name alone: to open it for reading would wait for a drive that hangs.
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     rustix::fs::open(path, flags, Mode::empty()).ok()
@@ -388,8 +409,9 @@ fn give_away(settings: &Settings, blocking: u64) -> anyhow::Result<(fn(), u64)> 
     let silent = mounts::silent(&settings.drives, blocking);
     let drives = settings.drives.iter().zip(open_directories(settings, silent));
     let drives = drives.filter_map(|(path, directory)| directory.map(|_| path));
+    let around = mounts::folders_of_drives(&settings.drives);
     let grants = Grants {
-        read_write: drives.chain([&settings.state]).cloned().collect(),
+        read_write: drives.chain([&settings.state]).chain(&around).cloned().collect(),
         read: read.cloned().collect(),
     };
     let confined = confine(settings.sandbox, &grants)?;
@@ -416,7 +438,7 @@ fn watch(
     (workers, counters): (&[WorkerThread], &[Arc<ServeCounters>]),
     storage: &StorageHandle,
     each_second: &mut dyn FnMut(),
-    state: &std::path::Path,
+    state: &Path,
 ) -> anyhow::Result<()> {
     let mut incidents = Incidents::new(state);
     let mut rows_at = Instant::now();
@@ -481,6 +503,31 @@ fn certificate_rows(reload: &Reload) -> [(String, f64, &'static str); 3] {
     .map(|(name, help, value)| (name.to_owned(), number(value), help))
 }
 
+/// What devices say of themselves, as far as they do.
+fn device_rows(drives: &[PathBuf], said: &[DriveHealth]) -> Vec<(String, f64, &'static str)> {
+    type Value = fn(&DriveHealth) -> Option<u64>;
+    let rows: [(&str, &str, Value); 5] = [
+        ("drive_device_failing", "1 if the device says that it is failing.", |of| {
+            of.is_good.map(|is_good| u64::from(!is_good || !of.warnings.is_empty()))
+        }),
+        ("drive_device_temperature_celsius", "As the device says.", |of| {
+            of.temperature.and_then(|temperature| u64::try_from(temperature).ok())
+        }),
+        ("drive_device_used_percent", "Of its life, as the device says.", |of| of.used_percent),
+        ("drive_device_spare_percent", "Spare blocks left.", |of| of.spare_percent),
+        ("drive_device_media_errors", "Reads that failed for good.", |of| of.media_errors),
+    ];
+    let mut all = Vec::new();
+    for (name, help, value) in rows {
+        for (index, path) in drives.iter().enumerate() {
+            let device = said.iter().find(|device| Path::new(&device.path) == path);
+            let Some(value) = device.and_then(value) else { continue };
+            all.push((format!("{name}{{drive=\"{index}\"}}"), number(value), help));
+        }
+    }
+    all
+}
+
 fn metric_rows(storage: &StorageHandle) -> Vec<(String, f64, &'static str)> {
     let drives = storage.drives();
     let fill = storage.fill();
@@ -530,6 +577,7 @@ fn metric_rows(storage: &StorageHandle) -> Vec<(String, f64, &'static str)> {
         ("scrub_bytes", "Bytes of blocks found right by the scrub.", integrity.scrubbed.0),
         ("samples_verified", "Blocks verified that were served.", integrity.samples),
         ("samples_wrong", "Of these, wrong.", integrity.samples_wrong),
+        ("drives_returned", "Drives used again after they were set aside.", integrity.returns),
         ("objects_set_aside", "Objects found bad and filled again.", integrity.objects_set_aside),
         ("manifest_generation", "Generation of the manifest in force.", fill.generation.0),
         ("peer_connections", "Connections of siblings.", counted(&peer.connections)),

@@ -6,14 +6,14 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::SystemTime;
 
 use fill::plan;
 use fill::rate::Limiter;
 use holdings::{Chores, Claim, Doubt, FileStanding, Holdings, Part, Progress};
 use model::extent::{DriveIndex, Extent};
-use model::id::{ApplianceId, Generation, ObjectId};
+use model::id::{ApplianceId, DriveId, Generation, ObjectId};
 use model::manifest::{Manifest, TokenKey};
 use model::object::BlockHash;
 use model::units::{Bytes, Instant, Nanos, UnixSeconds};
@@ -21,7 +21,7 @@ use store::inventory::{Delta, InventoryState};
 use store::layout;
 use store::silence::Turn;
 
-use crate::drives::{Drive, DriveError, lock};
+use crate::drives::{Drive, DriveError, Loaded, lock};
 use crate::member::Own;
 use crate::peer::PeerCounters;
 use crate::places::Shunned;
@@ -35,7 +35,8 @@ pub(crate) struct Shared {
     /// Who this appliance is.
     pub(crate) own: Arc<Own>,
     pub(crate) counters: Arc<Counters>,
-    pub(crate) slots: Vec<Slot>,
+    /// In the order of `DriveIndex`. Whoever has both locks took that of `state` first.
+    slots: RwLock<Vec<Slot>>,
     /// Bytes of whole blocks that came from sources since the start.
     pub(crate) fetched: AtomicU64,
     /// Of these, from siblings.
@@ -44,6 +45,8 @@ pub(crate) struct Shared {
     pub(crate) peer: PeerCounters,
     pub(crate) shunned: Shunned,
     pub(crate) integrity: Integrity,
+    /// Times that a drive was used again after it had been set aside.
+    returns: AtomicU64,
     /// How far each drive is scrubbed, in the order of `slots`.
     scrubs: Vec<scrub::Progress>,
     started: std::time::Instant,
@@ -57,11 +60,23 @@ pub(crate) struct Shared {
 }
 
 /// One configured drive.
+#[derive(Clone, Debug)]
 pub(crate) enum Slot {
-    /// Opened.
-    Open(Box<Drive>),
-    /// Refused when it was to be opened, and why.
-    Refused(String),
+    /// In use.
+    Open(Arc<Drive>),
+    /// Set aside, or refused when it was to be opened.
+    Aside(Aside),
+}
+
+/// A drive that is not in use.
+#[derive(Clone, Debug)]
+pub(crate) struct Aside {
+    /// Why.
+    pub(crate) reason: String,
+    /// Which it was, if its marker could be read.
+    pub(crate) id: Option<DriveId>,
+    /// Alive while somebody has a file of it open.
+    pub(crate) old: Weak<Drive>,
 }
 
 /// What is true now.
@@ -140,13 +155,14 @@ impl Shared {
             config,
             own,
             counters,
-            slots,
+            slots: RwLock::new(slots),
             scrubs,
             fetched: AtomicU64::new(0),
             from_siblings: AtomicU64::new(0),
             peer: PeerCounters::default(),
             shunned: Shunned::default(),
             integrity: Integrity::default(),
+            returns: AtomicU64::new(0),
             started: std::time::Instant::now(),
             limiter,
             stopping: AtomicBool::new(false),
@@ -165,7 +181,7 @@ impl Shared {
         // Under the lock, so that nobody is between asking and waiting.
         let _state = self.lock();
         self.stopping.store(true, Ordering::SeqCst);
-        self.open_drives().for_each(|drive| drive.gate().open());
+        self.open_drives().iter().for_each(|drive| drive.gate().open());
         self.changed.notify_all();
         self.sampled.notify_all();
     }
@@ -197,12 +213,22 @@ impl Shared {
         self.sleep_until(until)
     }
 
-    /// The drives that are open, also those set aside since.
-    pub(crate) fn open_drives(&self) -> impl Iterator<Item = &Drive> {
-        self.slots.iter().filter_map(|slot| match slot {
-            Slot::Open(drive) => Some(&**drive),
-            Slot::Refused(_) => None,
-        })
+    /// All configured drives as they are now.
+    pub(crate) fn slots(&self) -> Vec<Slot> {
+        self.slots.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// How many drives are configured.
+    pub(crate) fn drive_indexes(&self) -> impl Iterator<Item = DriveIndex> {
+        (0..).zip(&self.config.drives).map(|(index, _)| DriveIndex(index))
+    }
+
+    /// The drives that are in use.
+    pub(crate) fn open_drives(&self) -> Vec<Arc<Drive>> {
+        let slots = self.slots().into_iter();
+        slots
+            .filter_map(|slot| if let Slot::Open(drive) = slot { Some(drive) } else { None })
+            .collect()
     }
 
     /// How far a drive is scrubbed.
@@ -211,20 +237,22 @@ impl Shared {
     }
 
     /// A drive that is in use.
-    pub(crate) fn drive(&self, index: DriveIndex) -> Option<&Drive> {
-        let drive = self.open_drives().find(|drive| drive.index() == index)?;
-        drive.set_aside_reason().is_none().then_some(drive)
+    pub(crate) fn drive(&self, index: DriveIndex) -> Option<Arc<Drive>> {
+        match self.slots.read().unwrap_or_else(PoisonError::into_inner).get(index.as_usize())? {
+            Slot::Open(drive) => Some(Arc::clone(drive)),
+            Slot::Aside(_) => None,
+        }
     }
 
     /// A drive in use that answers, as far as is known.
-    pub(crate) fn answering(&self, index: DriveIndex) -> Option<&Drive> {
-        self.drive(index).filter(|drive| drive.hangs(self.now()).is_none())
+    pub(crate) fn answering(&self, index: DriveIndex) -> Option<Arc<Drive>> {
+        self.drive(index).filter(|drive| drive.answers(self.now()))
     }
 
     /// What is free on each drive in use.
     pub(crate) fn spaces(&self) -> Vec<layout::DriveSpace> {
         let mut spaces = Vec::new();
-        for drive in self.open_drives().filter(|drive| drive.set_aside_reason().is_none()) {
+        for drive in self.open_drives() {
             let (space, now) = (drive.space(), self.now());
             // A quota, or a device that promised more than it has: the sum is wrong.
             let has_room = !drive.is_full(now) && drive.hangs(now).is_none();
@@ -242,7 +270,7 @@ impl Shared {
     /// Takes note of a failed operation: the drive is set aside if that is what it means.
     pub(crate) fn drive_failed(&self, drive: &Drive, error: &DriveError) {
         if error.fault == store::publish::Fault::SetAside {
-            self.set_aside(drive.index(), &error.to_string());
+            self.set_drive_aside(drive, &error.to_string());
         } else {
             if error.fault == store::publish::Fault::Full {
                 drive.note_full(self.now());
@@ -253,21 +281,59 @@ impl Shared {
 
     /// Stops all use of a drive and tells everybody. Its objects are filled elsewhere.
     pub(crate) fn set_aside(&self, index: DriveIndex, reason: &str) {
-        let Some(drive) = self.drive(index) else { return };
-        let path = drive.path().display();
+        if let Some(drive) = self.drive(index) {
+            self.set_drive_aside(&drive, reason);
+        }
+    }
+
+    /// The same; one that has come back since, in the place of this one, is left alone.
+    pub(crate) fn set_drive_aside(&self, drive: &Drive, reason: &str) {
+        let (index, path) = (drive.index(), drive.path().display());
         {
             let mut state = self.lock();
             if !drive.set_aside(reason) {
                 return;
             }
+            let mut slots = self.slots.write().unwrap_or_else(PoisonError::into_inner);
+            let slot = &mut slots[index.as_usize()];
+            let Slot::Open(old) = &*slot else { return };
+            let (id, old) = (Some(drive.marker().id), Arc::downgrade(old));
+            *slot = Slot::Aside(Aside { reason: reason.to_owned(), id, old });
+            drop(slots);
             state.holdings.set_aside(index);
             self.tell(&mut state);
         }
+        // Whoever waits for a turn on it finds that there is none.
+        drive.gate().open();
         tracing::error!(drive = %drive.marker().id, %path, reason, "drive set aside");
-        self.note(
-            "drive",
-            format!("{path} is set aside: {reason}. Check or replace the drive, then restart"),
-        );
+        let what_to_do = "It is used again once it is replaced, formatted or mounted anew";
+        self.note("drive", format!("{path} is set aside: {reason}. {what_to_do}"));
+    }
+
+    /// A drive that was set aside is good again, or another is in its place.
+    pub(crate) fn take_back(&self, drive: Drive, loaded: &Loaded) {
+        let (index, id, path) = (drive.index(), drive.marker().id, drive.path().to_owned());
+        let objects = loaded.entries.iter().map(|(object, entry)| {
+            let file = layout::object_file(object);
+            (*object, Extent { drive: index, file, offset: entry.offset, len: entry.len })
+        });
+        {
+            let mut state = self.lock();
+            let mut slots = self.slots.write().unwrap_or_else(PoisonError::into_inner);
+            slots[index.as_usize()] = Slot::Open(Arc::new(drive));
+            drop(slots);
+            state.holdings.take_back(index, objects, loaded.parts.iter().copied());
+            self.tell(&mut state);
+        }
+        self.returns.fetch_add(1, Ordering::Relaxed);
+        let path = path.display();
+        tracing::info!(drive = %id, %path, objects = loaded.entries.len(), "drive in use again");
+        self.note("drive", format!("{path} is in use again"));
+    }
+
+    /// How often a drive has come back.
+    pub(crate) fn returns(&self) -> u64 {
+        self.returns.load(Ordering::Relaxed)
     }
 
     /// A drive that hangs is not asked by anybody who can help it, and control is not told of what
@@ -291,7 +357,7 @@ impl Shared {
                 tracing::info!(drive = %id, %path, "drive answers again");
                 self.note("drive", format!("{path} answers again"));
             }
-            Turn::GivenUp => self.set_aside(drive.index(), "it has not answered for ten minutes"),
+            Turn::GivenUp => self.set_drive_aside(drive, "it has not answered for ten minutes"),
         }
     }
 

@@ -16,9 +16,9 @@
 
 use std::net::TcpListener;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -44,10 +44,10 @@ use crate::gate::{Gate, Rules};
 use crate::member::{self, MemberClient, Own};
 use crate::peer::{self, PeerConfig, PeerCounters};
 pub use crate::shared::Sample;
-use crate::shared::{Shared, Slot};
+use crate::shared::{Aside, Shared, Slot};
 use crate::source::TrustError;
 use crate::state_file::{StateError, StateFile};
-use crate::{audit, filler, keeper, scrub, source, verify};
+use crate::{absence, audit, filler, keeper, scrub, source, verify};
 
 /// What the storage side needs to know.
 #[derive(Clone, Debug)]
@@ -226,6 +226,8 @@ pub struct IntegrityStatus {
     pub samples_wrong: u64,
     /// Objects set aside: unreadable, wrong or without a file.
     pub objects_set_aside: u64,
+    /// Times that a drive was used again after it had been set aside.
+    pub returns: u64,
     /// One for each drive.
     pub drives: Vec<ScrubStatus>,
 }
@@ -312,7 +314,7 @@ impl StorageHandle {
             }
         }
         if left_behind == 0 {
-            self.shared.open_drives().for_each(Drive::unlock);
+            self.shared.open_drives().iter().for_each(|drive| drive.unlock());
         }
     }
 
@@ -327,7 +329,7 @@ impl StorageHandle {
         for drive in self.shared.open_drives() {
             drive.gate().look();
             let hangs = hung >> drive.index().0 & 1 == 1;
-            self.shared.look_at_drive(drive, hangs);
+            self.shared.look_at_drive(&drive, hangs);
         }
     }
 
@@ -357,8 +359,8 @@ impl StorageHandle {
     pub fn integrity(&self) -> IntegrityStatus {
         let now = |of: &AtomicU64| of.load(Ordering::Relaxed);
         let integrity = &self.shared.integrity;
-        let drives = (0..).zip(&self.shared.slots).map(|(index, _)| {
-            let scrub = self.shared.scrub(DriveIndex(index));
+        let drives = self.shared.drive_indexes().map(|index| {
+            let scrub = self.shared.scrub(index);
             ScrubStatus { at: now(&scrub.at), passes: now(&scrub.passes) }
         });
         IntegrityStatus {
@@ -367,6 +369,7 @@ impl StorageHandle {
             samples: now(&integrity.samples),
             samples_wrong: now(&integrity.samples_wrong),
             objects_set_aside: now(&integrity.objects_set_aside),
+            returns: self.shared.returns(),
             drives: drives.collect(),
         }
     }
@@ -427,15 +430,9 @@ impl StorageHandle {
         self.spawn("audit", audit::run)?;
         self.spawn("verify", verify::run)?;
         let shared = Arc::clone(&self.shared);
-        for index in shared.open_drives().map(Drive::index) {
-            self.spawn(&format!("measure-{index}"), move |shared| {
-                let drive = shared.open_drives().find(|drive| drive.index() == index);
-                measure(shared, drive.expect("open drives stay open"));
-            })?;
-            self.spawn(&format!("scrub-{index}"), move |shared| {
-                let drive = shared.open_drives().find(|drive| drive.index() == index);
-                scrub::run(shared, drive.expect("open drives stay open"));
-            })?;
+        for index in shared.drive_indexes() {
+            self.spawn(&format!("drive-{index}"), move |shared| absence::run(shared, index))?;
+            self.spawn(&format!("scrub-{index}"), move |shared| scrub::run(shared, index))?;
         }
         for i in 0..self.shared.config.fill.concurrency {
             let clients = filler::Clients {
@@ -480,42 +477,23 @@ pub const STOP_MAX: Duration = Duration::from_secs(3);
 
 pub(crate) fn drive_statuses(shared: &Shared) -> Vec<DriveStatus> {
     let paths = shared.config.drives.iter();
-    let status = |(index, (path, slot)): (u8, (&PathBuf, &Slot))| {
+    let status = |(index, (path, slot)): (u8, (&PathBuf, Slot))| {
         let index = DriveIndex(index);
         let none = Bytes::ZERO;
         let (id, set_aside, space, objects, hangs, load) = match slot {
-            Slot::Refused(reason) => (None, Some(reason.clone()), None, 0, None, None),
+            Slot::Aside(aside) => (aside.id, Some(aside.reason), None, 0, None, None),
             Slot::Open(drive) => {
-                let reason = drive.set_aside_reason();
-                let in_use = reason.is_none();
-                let objects = if in_use { drive.held().0 } else { 0 };
-                let hangs = drive.hangs(shared.now()).filter(|_| in_use);
-                let space = in_use.then(|| drive.space());
-                (Some(drive.marker().id), reason, space, objects, hangs, drive.gate().load())
+                let (objects, _) = drive.held();
+                let (hangs, space) = (drive.hangs(shared.now()), Some(drive.space()));
+                (Some(drive.marker().id), None, space, objects, hangs, drive.gate().load())
             }
         };
         let (capacity, free) = space.map_or((none, none), |space| (space.capacity, space.free));
         let path = path.clone();
         DriveStatus { index, path, id, set_aside, hangs, capacity, free, objects, load }
     };
-    (0..).zip(paths.zip(&shared.slots)).map(status).collect()
+    (0..).zip(paths.zip(shared.slots())).map(status).collect()
 }
-
-/// Measures a drive once a second, until all must stop or it is set aside. A thread of its own: if
-/// it waits, nobody else does, and that it waits is seen.
-fn measure(shared: &Shared, drive: &Drive) {
-    while drive.set_aside_reason().is_none() {
-        if let Err(error) = drive.measure(shared.now()) {
-            shared.drive_failed(drive, &error); // One that cannot even be measured is gone.
-        }
-        if !shared.sleep_until(shared.now() + MEASURE_EVERY) {
-            return;
-        }
-    }
-}
-
-/// How old the size of a drive may be. Its own changes are seen at once.
-const MEASURE_EVERY: Nanos = Nanos::seconds(1);
 
 pub(crate) fn fill_status(shared: &Shared) -> FillStatus {
     let progress = shared.progress();
@@ -545,10 +523,11 @@ fn open_drives(paths: &[PathBuf], silent: u64) -> Result<Vec<(Slot, Loaded)>, St
             Ok((drive, loaded))
         });
         opened.push(match result {
-            Ok((drive, loaded)) => (Slot::Open(Box::new(drive)), loaded),
+            Ok((drive, loaded)) => (Slot::Open(Arc::new(drive)), loaded),
             Err(error) => {
                 reasons.push(error.to_string());
-                (Slot::Refused(error.to_string()), Loaded::default())
+                let aside = Aside { reason: error.to_string(), id: None, old: Weak::new() };
+                (Slot::Aside(aside), Loaded::default())
             }
         });
     }
@@ -559,6 +538,7 @@ fn open_drives(paths: &[PathBuf], silent: u64) -> Result<Vec<(Slot, Loaded)>, St
 fn put_behind_gates(slots: &mut [Slot], rules: &[Rules], counters: &Counters) {
     for (index, (slot, rules)) in slots.iter_mut().zip(rules).enumerate() {
         if let Slot::Open(drive) = slot {
+            let drive = Arc::get_mut(drive).expect("nobody else has it yet");
             drive.put_behind(Gate::new(rules, counters.slices.clone(), index));
         }
     }
@@ -633,10 +613,11 @@ fn load_manifest(shared: &Shared, state_file: &StateFile) {
 /// Publishes what the drives hold, each object once. A second copy (a drive was set aside, its
 /// objects were filled again, and now it is back) is left to the audit.
 fn load_objects(shared: &Shared, loaded: &[Loaded]) {
-    for ((slot, loaded), path) in shared.slots.iter().zip(loaded).zip(&shared.config.drives) {
+    for ((slot, loaded), path) in shared.slots().into_iter().zip(loaded).zip(&shared.config.drives)
+    {
         let drive = match slot {
             Slot::Open(drive) => drive,
-            Slot::Refused(reason) => {
+            Slot::Aside(Aside { reason, .. }) => {
                 tracing::error!(reason, "drive set aside");
                 shared.note("drive", reason.clone());
                 continue;

@@ -21,7 +21,7 @@ pub(crate) fn run(shared: &Shared) {
         let object = sample.object;
         let here = shared.locate(&object).filter(|extent| extent.drive == sample.drive);
         let Some(drive) = here.and_then(|extent| shared.answering(extent.drive)) else { continue };
-        match is_right(drive, &sample, &mut buffer) {
+        match is_right(&drive, &sample, &mut buffer) {
             Ok(right) => {
                 shared.integrity.samples.fetch_add(1, Ordering::Relaxed);
                 if !right {
@@ -31,7 +31,7 @@ pub(crate) fn run(shared: &Shared) {
                     shared.suspect(object, Doubt::Suspect);
                 }
             }
-            Err(error) => keeper::unreadable(shared, drive, object, &error),
+            Err(error) => keeper::unreadable(shared, &drive, object, &error),
         }
     }
 }

@@ -6,7 +6,6 @@ mod film;
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -114,7 +113,7 @@ fn a_warm_worker_allocates_nothing_per_request() {
     let setup = Setup {
         config: config(),
         acceptor: Acceptor::new(vec![made.cert.der().clone()], key).unwrap(),
-        drives: vec![Some(OwnedFd::from(std::fs::File::open(directory.path()).unwrap()))],
+        drives: vec![Some(Arc::new(std::fs::File::open(directory.path()).unwrap().into()))],
         blocking: 0,
         mailbox: letters,
         counters: counters.clone(),

@@ -4,7 +4,6 @@
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the failure")]
 
 use std::net::{SocketAddr, TcpListener};
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -96,7 +95,7 @@ fn with_worker<T>(ask: impl FnOnce(SocketAddr, &Names) -> T) -> T {
     let setup = Setup {
         config: config(),
         acceptor: Acceptor::new(vec![made.cert.der().clone()], key).unwrap(),
-        drives: vec![Some(OwnedFd::from(std::fs::File::open(directory.path()).unwrap()))],
+        drives: vec![Some(Arc::new(std::fs::File::open(directory.path()).unwrap().into()))],
         blocking: 0,
         mailbox: letters,
         counters: Arc::new(ServeCounters::default()),

@@ -5,7 +5,6 @@ mod film;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -73,7 +72,7 @@ fn serve_without(ablation: Ablation) -> Served {
     let setup = Setup {
         config: config(),
         acceptor: acceptor.clone(),
-        drives: vec![Some(OwnedFd::from(std::fs::File::open(directory.path()).unwrap()))],
+        drives: vec![Some(Arc::new(std::fs::File::open(directory.path()).unwrap().into()))],
         blocking: 0,
         mailbox: letters,
         counters: counters.clone(),

@@ -30,6 +30,7 @@ mod stop;
 mod storm;
 mod token;
 mod url;
+mod vm;
 mod window;
 
 use std::io::{IsTerminal, Write};
@@ -99,6 +100,8 @@ enum Verb {
     Storm(storm::Args),
     /// What it costs to check a playback token.
     Token(token::Args),
+    /// Drives that fail, are slow and are pulled, under the real kernel in a virtual machine.
+    Vm(vm::Args),
 }
 
 fn main() -> ExitCode {
@@ -147,6 +150,7 @@ fn run(cli: &Cli) -> Result<()> {
         Verb::HoldDrive(args) => stall::hold::run(args),
         Verb::Storm(args) => storm::run(args),
         Verb::Token(args) => token::run(args),
+        Verb::Vm(args) => vm::run(args),
     }
 }
 

@@ -103,6 +103,12 @@ pub struct DriveHealth {
     /// Reads that failed for good.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub media_errors: Option<u64>,
+    /// Spare blocks that are left, in percent of those it came with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spare_percent: Option<u64>,
+    /// What it warns of, in words.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
     /// Why there is nothing above, if there is not: no program to ask with, or no answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unknown: Option<String>,

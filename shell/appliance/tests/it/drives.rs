@@ -39,6 +39,13 @@ pub(crate) fn world(drive_count: usize, files: &[TestFile]) -> World {
     World { control, origin, origin_server, rig, _control_server: control_server }
 }
 
+impl World {
+    /// Where the origin is.
+    pub(crate) fn origin_address(&self) -> std::net::SocketAddr {
+        self.origin_server.address
+    }
+}
+
 /// What control knows, from all reports.
 pub(crate) fn inventory(control: &TestControl) -> std::collections::BTreeSet<String> {
     let mut known = std::collections::BTreeSet::new();

@@ -1,6 +1,7 @@
 //! Bytes that change on a drive, places that cannot be read: found, set aside, filled again.
 
 use std::os::unix::fs::FileExt;
+use std::sync::atomic::Ordering;
 
 use appliance::drives::Drive;
 use appliance::storage::{Sample, StorageHandle};
@@ -174,4 +175,25 @@ fn a_drive_that_lost_its_marker_and_its_files_is_gone_as_a_whole() {
     let reason = handle.drives()[0].set_aside.clone().unwrap();
     assert!(reason.contains("its marker is gone"), "{reason}");
     w.rig.wait_for(&files);
+}
+
+#[test]
+fn a_drive_that_is_gone_is_found_without_viewers_and_all_of_it_leaves_the_inventory() {
+    let files = files(8);
+    let mut w = world(2, &files);
+    let mut handle = w.rig.start();
+    w.rig.wait_for(&files);
+    handle.stop();
+    let on_first = w.rig.object_files(0);
+    assert!(!on_first.is_empty() && on_first.len() < 8, "both drives hold some");
+    // To open a socket is answered as by a device that is not there: ENXIO.
+    std::fs::remove_file(&on_first[0]).unwrap();
+    let _socket = std::os::unix::net::UnixListener::bind(&on_first[0]).unwrap();
+    w.origin.faults.status.store(503, Ordering::SeqCst);
+    w.rig.config.scrub_rate = Some(BitsPerSecond(8_000_000_000));
+    let handle = w.rig.start();
+    wait("the drive to be set aside", || handle.drives()[0].set_aside.is_some());
+    let began = std::time::Instant::now();
+    wait("control to know what is left", || inventory(&w.control).len() == 8 - on_first.len());
+    assert!(began.elapsed().as_millis() < 2_000, "{:?}", began.elapsed());
 }

@@ -10,5 +10,6 @@ mod http;
 mod identity;
 mod integrity;
 mod origin;
+mod returns;
 mod rig;
 mod siblings;

@@ -353,6 +353,7 @@ impl Told {
                 assert!(index.remove(&object).is_some(), "only what was published is removed");
                 self.small.lock().unwrap().remove(&object);
             }
+            Update::DriveInUse { .. } => {}
             Update::DriveSetAside { drive } => {
                 for object in index.remove_drive(drive) {
                     self.small.lock().unwrap().remove(&object);

@@ -287,7 +287,7 @@ listen = \"{metrics}\"
 }
 
 /// Three ports that nobody has now.
-fn free_ports() -> Result<[SocketAddr; 3]> {
+pub(crate) fn free_ports() -> Result<[SocketAddr; 3]> {
     let any = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
     let listeners = [any()?, any()?, any()?];
     let [a, b, c] = listeners.each_ref().map(TcpListener::local_addr);
@@ -295,7 +295,7 @@ fn free_ports() -> Result<[SocketAddr; 3]> {
 }
 
 /// A binary built together with this one.
-fn binary(name: &str) -> Result<PathBuf> {
+pub(crate) fn binary(name: &str) -> Result<PathBuf> {
     let path = std::env::current_exe()?.with_file_name(name);
     ensure!(path.is_file(), "{} is missing: build all binaries (./x lab does)", path.display());
     Ok(path)

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use anyhow::Result;
 use identity::member::Member;
@@ -30,6 +31,8 @@ struct State {
     reports: u64,
     /// What the appliance says it holds, from all its reports.
     held: BTreeSet<String>,
+    /// Objects that it said it holds no more, and when it said so.
+    gone: Vec<(Instant, String)>,
     /// Who else can serve, and where.
     siblings: BTreeMap<String, String>,
 }
@@ -81,6 +84,12 @@ impl Control {
     pub(crate) fn held(&self) -> BTreeSet<String> {
         lock(&self.state).held.clone()
     }
+
+    /// Objects that the appliance said, since then, that it holds no more, and when.
+    pub(crate) fn gone_since(&self, since: Instant) -> Vec<(Instant, String)> {
+        let state = lock(&self.state);
+        state.gone.iter().filter(|(at, _)| since <= *at).cloned().collect()
+    }
 }
 
 impl State {
@@ -115,7 +124,9 @@ impl State {
         }
         self.held.extend(report.inventory.held.iter().cloned());
         for gone in &report.inventory.gone {
-            self.held.remove(gone);
+            if self.held.remove(gone) {
+                self.gone.push((Instant::now(), gone.clone()));
+            }
         }
         let inventory = report.inventory.to;
         self.report = Some(report);

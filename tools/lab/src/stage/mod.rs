@@ -33,7 +33,7 @@ use crate::client::Dice;
 use crate::compare::Certificate;
 use fleet::Fleet;
 
-pub(crate) use appliance::{Appliance, Got, Setup, Viewer};
+pub(crate) use appliance::{Appliance, Got, Setup, Viewer, binary, free_ports};
 pub(crate) use control::Control;
 pub(crate) use origin::Origin;
 
@@ -72,10 +72,12 @@ pub(crate) struct Stage {
     generation: u64,
     /// Who else in the site holds the same, if somebody does.
     pub(crate) other: Option<ApplianceId>,
+    /// Where an appliance finds this machine, if it is on another.
+    pub(crate) host: Option<String>,
 }
 
 /// The appliance's name.
-const APPLIANCE: &str = "lab";
+pub(crate) const APPLIANCE: &str = "lab";
 /// The name of the key that tokens are signed with.
 const KEY: &str = "lab";
 
@@ -136,6 +138,7 @@ impl Stage {
             key,
             generation: 0,
             other: None,
+            host: None,
         })
     }
 
@@ -182,14 +185,37 @@ impl Stage {
         &self.certificate.ca
     }
 
+    /// What viewers are shown by the appliance.
+    pub(crate) fn certificate(&self) -> &Certificate {
+        &self.certificate
+    }
+
+    /// Where the appliance finds control.
+    pub(crate) fn control_url(&self) -> String {
+        self.seen(&self.control.url())
+    }
+
+    /// Makes a state directory that of an appliance which has enrolled.
+    pub(crate) fn enrol(&self, state: &Path) -> Result<()> {
+        std::fs::create_dir_all(state)?;
+        Ok(self.identity.save(state)?)
+    }
+
     /// Starts the appliance, which has enrolled; returns when it listens.
     pub(crate) fn start(&self, setup: &Setup<'_>) -> Result<Appliance> {
         // What a cut left of the identity may be nothing; an operator would enrol again.
         if Credentials::load(setup.state).is_err() {
-            std::fs::create_dir_all(setup.state)?;
-            self.identity.save(setup.state)?;
+            self.enrol(setup.state)?;
         }
         Appliance::start(&self.dir, &self.certificate, &self.control.url(), setup)
+    }
+
+    /// A URL of this machine as the appliance has to say it.
+    fn seen(&self, url: &str) -> String {
+        match &self.host {
+            Some(host) => url.replace("127.0.0.1", host),
+            None => url.to_owned(),
+        }
     }
 
     fn version(&self, film: &Film) -> Result<Arc<AssetVersion>> {
@@ -201,7 +227,7 @@ impl Stage {
         Ok(Arc::new(AssetVersion {
             id: film.name.parse().ok().context("not a name of an asset version")?,
             asset: "lab".parse().ok().context("not a name of an asset")?,
-            sources: vec![format!("{}/{}/", self.origin.url(), film.name)],
+            sources: vec![format!("{}/{}/", self.seen(&self.origin.url()), film.name)],
             modified: UnixSeconds(1_700_000_000),
             pace: None,
             files: film.objects.iter().map(file).collect::<BTreeMap<_, _>>(),

@@ -1,0 +1,176 @@
+//! One thread for each drive: measures it while it is in use, and looks after its place while it is
+//! not, so that it is used again without a restart.
+//!
+//! ```text
+//! in use ── an error ──> set aside: nobody opens anything on it, so that it can be unmounted
+//!   ^                        │ each second: the marker, as stat(2) tells; the table of mounts
+//!   │                        v
+//!   └── open, prove <── replaced, formatted, mounted anew, and quiet for a second
+//! ```
+//!
+//! Whatever waits for a drive waits here, and nobody else does.
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::atomic::AtomicU64;
+
+use model::extent::DriveIndex;
+use model::units::Nanos;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{CWD, Mode, OFlags};
+use store::absence::{Absence, Seen};
+use store::layout;
+
+use crate::drives::{Drive, Loaded, OpenError, marker_seen};
+use crate::gate::Gate;
+use crate::shared::{Aside, Shared, Slot};
+
+/// How old the size of a drive may be, and how often the place of one that is away is looked at.
+/// What the appliance changes itself is measured at once.
+const LOOK_EVERY: Nanos = Nanos::seconds(1);
+/// Objects that are read from a drive before it is used again.
+const PROVED: usize = 8;
+
+/// Runs until all must stop.
+pub(crate) fn run(shared: &Shared, index: DriveIndex) {
+    let Some(path) = shared.config.drives.get(index.as_usize()) else { return };
+    let mut mounts = Mounts::open();
+    let mut seen = look(path, &mut mounts);
+    loop {
+        if let Some(drive) = shared.drive(index) {
+            let Some(last) = measure(shared, &drive, &mut mounts) else { return };
+            seen = last;
+        }
+        if !wait_for_it(shared, index, path, Absence::new(seen), &mut mounts) {
+            return;
+        }
+    }
+}
+
+/// Measures a drive until it is set aside, and says what was seen of it last; none if all must
+/// stop. If this waits, nobody else does, and that it waits is seen.
+fn measure(shared: &Shared, drive: &Drive, mounts: &mut Mounts) -> Option<Seen> {
+    let mut seen = Seen::default();
+    while drive.set_aside_reason().is_none() {
+        match drive.measure(shared.now()) {
+            Ok(marker) => seen = Seen { marker, mounts: mounts.changes() },
+            Err(error) => shared.drive_failed(drive, &error), // It is gone.
+        }
+        if !shared.sleep_until(shared.now() + LOOK_EVERY) {
+            return None;
+        }
+    }
+    Some(seen)
+}
+
+/// Looks at the place of a drive that is set aside until it is used again; false if all must stop.
+fn wait_for_it(
+    shared: &Shared,
+    index: DriveIndex,
+    path: &Path,
+    mut absence: Absence,
+    mounts: &mut Mounts,
+) -> bool {
+    while shared.sleep_until(shared.now() + LOOK_EVERY) {
+        if !absence.look(look(path, mounts)) || is_held(shared, index) {
+            continue;
+        }
+        match try_it(shared, index, path) {
+            Ok((drive, loaded)) => {
+                shared.take_back(drive, &loaded);
+                return true;
+            }
+            Err(error) => {
+                tracing::warn!(path = %path.display(), %error, "drive stays set aside");
+                shared.note("drive", format!("{error}. It stays set aside"));
+                absence.refused();
+            }
+        }
+    }
+    false
+}
+
+/// True while somebody has a file open on the drive that was there: its file system lives on with
+/// that, and what fails there must not be taken for a failure of the one that comes.
+fn is_held(shared: &Shared, index: DriveIndex) -> bool {
+    match shared.slots().get(index.as_usize()) {
+        Some(Slot::Aside(Aside { old, .. })) => 0 < old.strong_count(),
+        Some(Slot::Open(_)) | None => false,
+    }
+}
+
+/// Opens what is there now, unless it is in use under another path, and proves that it can be read
+/// and written.
+fn try_it(shared: &Shared, index: DriveIndex, path: &Path) -> Result<(Drive, Loaded), OpenError> {
+    let (mut drive, loaded) = Drive::open_counting(path, index, &AtomicU64::new(0))?;
+    if let Some(rules) = shared.config.rules.get(index.as_usize()) {
+        let slices = shared.counters.slices.clone();
+        drive.put_behind(Gate::new(rules, slices, index.as_usize()));
+    }
+    let id = drive.marker().id;
+    if shared.open_drives().iter().any(|other| other.marker().id == id) {
+        return Err(OpenError::Twice(path.to_owned(), id));
+    }
+    drive.prove(PROVED).map_err(|error| OpenError::Drive { path: path.to_owned(), error })?;
+    Ok((drive, loaded))
+}
+
+/// What is seen of a drive's place. Opens nothing, so that it can be unmounted at any time.
+fn look(path: &Path, mounts: &mut Mounts) -> Seen {
+    let marker = marker_seen(CWD, &path.join(layout::MARKER));
+    Seen { marker, mounts: mounts.changes() }
+}
+
+/// Counts changes of the table of mounts (proc_pid_mounts(5): whoever polls it is told).
+#[derive(Debug)]
+struct Mounts {
+    table: Option<OwnedFd>,
+    changes: u64,
+}
+
+impl Mounts {
+    /// Without the table, a file system that is mounted anew and looks as before is not noticed.
+    fn open() -> Self {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let table = rustix::fs::open("/proc/self/mountinfo", flags, Mode::empty());
+        Self { table: table.ok(), changes: 0 }
+    }
+
+    /// How often it was found changed since it was opened.
+    fn changes(&mut self) -> u64 {
+        if let Some(table) = &self.table {
+            let mut asked = [PollFd::new(table, PollFlags::PRI)];
+            let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+            let has_changed = poll(&mut asked, Some(&at_once))
+                .is_ok_and(|_| asked[0].revents().contains(PollFlags::PRI));
+            self.changes += u64::from(has_changed);
+        }
+        self.changes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_seen_by_its_marker_and_not_opened() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut mounts = Mounts::open();
+        assert_eq!(look(dir.path(), &mut mounts).marker, None);
+        std::fs::write(dir.path().join(layout::MARKER), "1").unwrap();
+        let first = look(dir.path(), &mut mounts).marker;
+        assert_eq!(first, look(dir.path(), &mut mounts).marker);
+        let another = dir.path().join("another");
+        std::fs::write(&another, "2").unwrap();
+        std::fs::rename(another, dir.path().join(layout::MARKER)).unwrap();
+        assert!(first.is_some() && first != look(dir.path(), &mut mounts).marker);
+    }
+
+    #[test]
+    fn the_table_of_mounts_is_there_and_quiet() {
+        let mut mounts = Mounts::open();
+        assert!(mounts.table.is_some());
+        assert!(mounts.changes() <= 1, "told once of each change, not at each look");
+    }
+}

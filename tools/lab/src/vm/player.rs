@@ -1,0 +1,183 @@
+//! Players that go on whatever happens: each asks for one file after the other, and compares every
+//! byte that comes, also of answers that break off.
+
+use std::io::Read as _;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use model::units::Bytes;
+use serde::Serialize;
+use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
+
+use crate::client::Dice;
+use crate::stage::Object;
+
+/// What players may ask for.
+#[derive(Clone, Debug)]
+pub(super) struct Shelf {
+    /// URLs and what must come.
+    pub(super) files: Arc<Mutex<Vec<(String, Object)>>>,
+}
+
+/// What came to all of them together.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    right: AtomicU64,
+    bytes: AtomicU64,
+    wrong_bytes: AtomicU64,
+    refused: AtomicU64,
+    broken: AtomicU64,
+}
+
+/// The same at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(super) struct Seen {
+    /// Files that came in whole, every byte right.
+    pub(super) files_right: u64,
+    /// Bytes of these and of answers that broke off.
+    pub(super) bytes_right: u64,
+    pub(super) bytes_wrong: u64,
+    /// Answers without a film in them: the player turns to its next pathway.
+    pub(super) refused: u64,
+    /// Answers that broke off.
+    pub(super) broken: u64,
+}
+
+/// Players that run until they are dropped.
+pub(super) struct Players {
+    counts: Arc<Counts>,
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+const ANSWER_MAX: Duration = Duration::from_secs(20);
+/// Between two files: the emulated machine needs its time for other things too.
+const PAUSE: Duration = Duration::from_millis(100);
+
+impl Shelf {
+    /// One of them, by chance.
+    fn pick(&self, dice: &mut Dice) -> Option<(String, Object)> {
+        let files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        let index = Bytes(dice.throw() % Bytes::of(files.len()).0.max(1)).as_usize();
+        files.get(index).cloned()
+    }
+}
+
+impl Players {
+    pub(super) fn start(count: u64, agent: &ureq::Agent, shelf: &Shelf) -> Self {
+        let (counts, stop) = (Arc::<Counts>::default(), Arc::<AtomicBool>::default());
+        let play = |number: u64| {
+            let (agent, shelf) = (agent.clone(), shelf.clone());
+            let (counts, stop) = (Arc::clone(&counts), Arc::clone(&stop));
+            std::thread::spawn(move || {
+                let mut dice = Dice::new(number + 1);
+                while !stop.load(Ordering::Relaxed) {
+                    if let Some((url, object)) = shelf.pick(&mut dice) {
+                        watch(&agent, &url, &object, &counts);
+                    }
+                    std::thread::sleep(PAUSE);
+                }
+            })
+        };
+        let threads = (0..count).map(play).collect();
+        Self { counts, stop, threads }
+    }
+
+    /// What came so far.
+    pub(super) fn seen(&self) -> Seen {
+        let now = |of: &AtomicU64| of.load(Ordering::SeqCst);
+        Seen {
+            files_right: now(&self.counts.right),
+            bytes_right: now(&self.counts.bytes),
+            bytes_wrong: now(&self.counts.wrong_bytes),
+            refused: now(&self.counts.refused),
+            broken: now(&self.counts.broken),
+        }
+    }
+}
+
+impl Drop for Players {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::SeqCst);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Asks once. True if all of it came and was right.
+pub(super) fn watch(agent: &ureq::Agent, url: &str, object: &Object, counts: &Counts) -> bool {
+    let add = |to: &AtomicU64, amount: u64| to.fetch_add(amount, Ordering::SeqCst);
+    let Ok(mut answer) = agent.get(url).call() else {
+        add(&counts.broken, 1);
+        return false;
+    };
+    if answer.status().as_u16() != 200 {
+        add(&counts.refused, 1);
+        return false;
+    }
+    let mut reader = answer.body_mut().with_config().limit(u64::MAX).reader();
+    let (mut at, mut piece) = (0, vec![0; 64 * 1024]);
+    loop {
+        match reader.read(&mut piece) {
+            Ok(0) => break,
+            Ok(len) => {
+                let wanted = object.bytes.get(at..).unwrap_or_default();
+                let wrong = wrong_bytes(&piece[..len], wanted);
+                add(&counts.wrong_bytes, wrong);
+                add(&counts.bytes, Bytes::of(len).0 - wrong);
+                at += len;
+            }
+            Err(_) => {
+                add(&counts.broken, 1);
+                return false;
+            }
+        }
+    }
+    let whole = at == object.bytes.len();
+    add(if whole { &counts.right } else { &counts.broken }, 1);
+    whole
+}
+
+/// How many of these bytes are not those that should begin here; too many are wrong.
+fn wrong_bytes(got: &[u8], wanted: &[u8]) -> u64 {
+    let differ = got.iter().zip(wanted).filter(|(a, b)| a != b).count();
+    Bytes::of(differ + got.len().saturating_sub(wanted.len())).0
+}
+
+/// A client that trusts these certificates.
+pub(super) fn agent(trust: &std::path::Path) -> Result<ureq::Agent> {
+    let pem = std::fs::read(trust).with_context(|| format!("cannot read {}", trust.display()))?;
+    let mut roots = Vec::new();
+    for item in parse_pem(&pem) {
+        if let PemItem::Certificate(certificate) = item? {
+            roots.push(certificate);
+        }
+    }
+    let tls = TlsConfig::builder().root_certs(RootCerts::Specific(Arc::new(roots))).build();
+    let config = ureq::Agent::config_builder().tls_config(tls).http_status_as_error(false);
+    // There is no sibling to be sent to.
+    Ok(config.max_redirects(0).timeout_global(Some(ANSWER_MAX)).build().into())
+}
+
+/// Where the guest serves.
+pub(super) fn url(at: SocketAddr, base: &str, path: &str) -> String {
+    format!("https://{at}{base}{path}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_byte_counts_and_so_do_those_beyond_the_end() {
+        assert_eq!(wrong_bytes(b"film", b"film and more"), 0);
+        assert_eq!(wrong_bytes(b"fill", b"film"), 1);
+        assert_eq!(wrong_bytes(b"films", b"film"), 1);
+        assert_eq!(wrong_bytes(b"ab", b""), 2);
+    }
+}

@@ -319,7 +319,8 @@ impl Drive {
             Class::Scrub => self.scrubs_in_flight -= 1,
             Class::Delete => {
                 self.deletes_in_flight -= 1;
-                if self.config.policy != Policy::Off {
+                let idle = self.governor.as_ref().is_some_and(|governor| governor.rate().is_none());
+                if self.config.policy != Policy::Off && !idle {
                     let few = self.deletes.len() < DELETES_FEW;
                     let share = if few { DELETE_SHARE_FEW } else { DELETE_SHARE };
                     self.delete_next = now + Nanos(span.0 * (share - 1));

@@ -3,6 +3,7 @@
 
 use iosched::Full;
 use iosched::drive::{Class, Config, Drive, Limit, Policy, Ticket};
+use iosched::gate::Gate;
 use iosched::governor;
 use iosched::tally::Tally;
 use model::units::{Bytes, Instant, Nanos};
@@ -131,6 +132,20 @@ fn deletes_take_a_twentieth_of_the_time() {
     drive.complete(ms(153), second[0].0);
     assert!(polled(&mut drive, ms(153 + 56)).is_empty());
     assert_eq!(polled(&mut drive, ms(153 + 57)).len(), 1);
+}
+
+#[test]
+fn deletes_follow_each_other_where_nobody_reads() {
+    let mut gate = Gate::new(config(Policy::Governed(aim())), ms(0));
+    for at in [200, 400, 600] {
+        gate.hear(ms(at), []);
+    }
+    for at in 600..610 {
+        let delete = gate.ask(ms(at), Class::Delete, Bytes::ZERO).unwrap();
+        assert!(gate.advance(ms(at)), "in the {at}th millisecond");
+        let ticket = gate.taken(delete).unwrap();
+        gate.complete(ms(at + 1), ticket);
+    }
 }
 
 #[test]

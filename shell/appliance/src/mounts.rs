@@ -107,8 +107,10 @@ fn medium(device: Option<&str>, rotates: impl Fn(&str) -> bool) -> Medium {
         Medium { target: Nanos::millis(2), deletes_alone: false }
     } else if name.starts_with("sd") && rotates(disk) {
         Medium { target: Nanos::millis(40), deletes_alone: false }
+    } else if name.starts_with("sd") {
+        Medium { target: Nanos::millis(5), deletes_alone: true }
     } else {
-        Medium { target: Nanos::millis(5), deletes_alone: name.starts_with("sd") }
+        Medium { target: Nanos::millis(20), deletes_alone: false }
     }
 }
 
@@ -202,8 +204,8 @@ mod tests {
         };
         assert_eq!(of("/d/1", false), (5, true), "SATA");
         assert_eq!(of("/d/1", true), (40, false), "a disk with a spindle");
-        assert_eq!(of("/d/3", true), (5, false), "virtio says that it has a spindle");
-        assert_eq!(of("/d/2", true), (5, false), "FUSE");
+        assert_eq!(of("/d/3", true), (20, false), "virtio says that it has a spindle");
+        assert_eq!(of("/d/2", true), (20, false), "FUSE");
         let nvme = medium(Some("/dev/nvme0n1p1"), |_| true);
         assert_eq!(nvme, Medium { target: Nanos::millis(2), deletes_alone: false });
     }

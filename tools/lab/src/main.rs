@@ -9,6 +9,7 @@ mod conformance;
 mod cpu;
 mod crash_fill;
 mod cut;
+mod disk;
 mod drive;
 mod drive_protocol;
 mod faults;
@@ -64,6 +65,10 @@ enum Verb {
     CrashFill(crash_fill::Args),
     /// Power cuts at every boundary of a fill: each state opened, each object compared.
     Cut(cut::Args),
+    /// The appliance on a drive that takes the times of a model, while it is filled.
+    FuseDrive(disk::fuse::Args),
+    /// What a fill does to viewers on this machine's disk, ours and a peer.
+    Disk(disk::Args),
     /// A simulated drive that is filled while it serves: who holds the fill back, and how well.
     Drive(drive_protocol::Args),
     /// Drives that fail in every way: the others serve on, and the report says what happened.
@@ -133,6 +138,8 @@ fn run(cli: &Cli) -> Result<()> {
         Verb::Conformance(args) => conformance::run(args),
         Verb::CrashFill(args) => crash_fill::run(args),
         Verb::Cut(args) => cut::run(args),
+        Verb::FuseDrive(args) => disk::fuse::run(args),
+        Verb::Disk(args) => disk::run(args),
         Verb::Drive(args) => drive_protocol::run(args),
         Verb::Faults(args) => faults::run(args),
         Verb::Flood(args) => flood::run(args),

@@ -330,6 +330,7 @@ impl Filesystem for Passage {
     ) {
         let read = self.handle(fh).and_then(|handle| {
             self.watch.admit(Kind::Read, &handle.path)?;
+            self.watch.transfer(Kind::Read, handle.id, offset, size.into());
             let mut bytes = vec![0; usize::try_from(size).map_err(|_| Errno::INVAL)?];
             let mut len = 0;
             while len < bytes.len() {
@@ -361,6 +362,8 @@ impl Filesystem for Passage {
         reply: ReplyWrite,
     ) {
         let written = self.handle(fh).and_then(|handle| {
+            let len = u64::try_from(data.len()).map_err(|_| Errno::INVAL)?;
+            self.watch.transfer(Kind::Write, handle.id, offset, len);
             self.change(Kind::Write, &handle.path, || {
                 let len = rustix::io::pwrite(&handle.fd, data, offset)?;
                 let bytes = data[..len].to_vec();
@@ -411,6 +414,7 @@ impl Filesystem for Passage {
     ) {
         // The folder beneath is not flushed: what the lab needs is written down.
         let flushed = self.handle(fh).and_then(|handle| {
+            self.watch.transfer(Kind::Flush, handle.id, 0, 0);
             let change = Change::FlushFile { file: handle.id, path: handle.path.clone() };
             self.change(Kind::Flush, &handle.path, || Ok(((), Some(change))))
         });

@@ -6,12 +6,13 @@
 //!                                 fail or wait                    in the order of what was done
 //! ```
 //!
-//! What watches is a trait: `Faults` injects error numbers (and is where slowness belongs), `Tape`
-//! of `lab cut` records. The kernel keeps no names and no attributes (all lifetimes are zero), so
-//! that a fault is seen by the very next system call.
+//! What watches is a trait: `Faults` injects error numbers, `Modelled` takes the time that a model
+//! of a drive takes, `Tape` of `lab cut` records. The kernel keeps no names and no attributes (all
+//! lifetimes are zero), so that a fault is seen by the very next system call.
 
 mod faults;
 mod filesystem;
+mod modelled;
 mod names;
 
 use std::path::{Path, PathBuf};
@@ -21,6 +22,7 @@ use fuser::{BackgroundSession, MountOption, SessionACL};
 use rustix::io::Errno;
 
 pub(crate) use faults::{Fault, Faults};
+pub(crate) use modelled::Modelled;
 
 /// What is about to be done. Reading kinds come first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -119,6 +121,11 @@ pub(crate) trait Watch: Send + Sync + 'static {
         Ok(())
     }
 
+    /// Bytes of a file are read, written or flushed: may take its time, beside others.
+    fn transfer(&self, kind: Kind, file: FileId, at: u64, len: u64) {
+        let _ = (kind, file, at, len);
+    }
+
     /// Before a change, alone: no other change is under way until `changed` has returned.
     fn hold(&self) {}
 
@@ -135,7 +142,7 @@ pub(crate) struct Drive {
 }
 
 /// Threads of one drive. More than one waits for nothing: a held write must not stop reads.
-const THREADS: usize = 8;
+const THREADS: usize = 16;
 
 impl Drive {
     /// Shows `folder` at `mount`, which is made if it is missing.

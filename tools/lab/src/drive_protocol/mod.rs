@@ -51,7 +51,13 @@ pub(crate) struct Args {
     json: bool,
 }
 
-fn class(text: &str) -> Result<Class, String> {
+/// A drive of this class, used for long, 90 % full.
+pub(crate) fn aged(class: Class) -> Ftl {
+    Scenario::new(class, None, None).age(1).0
+}
+
+/// The class of this name.
+pub(crate) fn class(text: &str) -> Result<Class, String> {
     let found = Class::ALL.into_iter().find(|class| class.name() == text);
     found.ok_or_else(|| "one of sata-tlc, sata-dc, nvme-tlc, nvme-qlc".to_owned())
 }

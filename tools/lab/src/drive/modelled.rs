@@ -1,0 +1,129 @@
+//! A drive whose reads, writes and flushes take what the model of `ssd` says, in real time.
+
+use std::collections::BTreeSet;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant as Clock;
+
+use model::units::{Bytes, Instant, Nanos};
+use ssd::{Action, Command, Event, Ftl, Params};
+
+use super::{FileId, Kind, Watch};
+
+/// Operations wait here for as long as the model's drive takes.
+pub(crate) struct Modelled {
+    params: Params,
+    began: Clock,
+    /// So many of our seconds are one of the model's.
+    slower: u32,
+    state: Mutex<State>,
+    /// Told when something completes.
+    changed: Condvar,
+}
+
+struct State {
+    drive: ssd::Drive,
+    /// What was written before it counts.
+    worn: ssd::Wear,
+    last: u32,
+    done: BTreeSet<u32>,
+}
+
+/// Files lie so far from each other in the model: as long as the lab's largest, and whole
+/// superblocks do not overlap.
+const FILE_SPAN: u64 = 64 << 20;
+
+impl Modelled {
+    /// A drive in this state.
+    pub(crate) fn new(params: Params, ftl: Ftl, seed: u64, slower: u32) -> Self {
+        let drive = ssd::Drive::new(params, ftl, seed);
+        let worn = drive.wear();
+        let state = Mutex::new(State { drive, worn, last: 0, done: BTreeSet::new() });
+        Self { params, began: Clock::now(), slower, state, changed: Condvar::new() }
+    }
+
+    /// Writes count from now on.
+    pub(crate) fn forget_wear(&self) {
+        let mut state = self.lock();
+        state.worn = state.drive.wear();
+    }
+
+    /// Pages programmed per page written.
+    pub(crate) fn amplification(&self) -> f64 {
+        let state = self.lock();
+        state.drive.wear().amplification_since(&state.worn)
+    }
+
+    /// Waits until the model has done it.
+    fn take(&self, command: Command) {
+        let mut state = self.lock();
+        // Its bound is that of real drives: threads of FUSE are fewer.
+        while self.params.depth <= state.drive.in_flight() {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.last = state.last.wrapping_add(1);
+        let id = state.last;
+        state.drive.handle(self.now(), Event::Submit { id, command });
+        loop {
+            state.drive.handle(self.now(), Event::Tick);
+            let mut news = false;
+            while let Some(Action::Complete { id, .. }) = state.drive.poll() {
+                news |= state.done.insert(id);
+            }
+            if news {
+                self.changed.notify_all();
+            }
+            if state.done.remove(&id) {
+                return;
+            }
+            let until = state.drive.deadline().unwrap_or(Instant(u64::MAX));
+            let wait = until.since(self.now()).min(Nanos::millis(100));
+            let wait = Nanos(wait.0 * u64::from(self.slower));
+            let waited = self.changed.wait_timeout(state, wait.into());
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn now(&self) -> Instant {
+        Instant(Nanos::from(self.began.elapsed()).0 / u64::from(self.slower))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn page(&self, file: FileId, at: u64) -> u64 {
+        let pages = u64::from(self.params.shape.logical_pages);
+        // A command does not go over the end.
+        (file.0 * FILE_SPAN + at) / self.params.page.0 % (pages - u64::from(COMMAND_PAGES))
+    }
+}
+
+/// FUSE hands over a mebibyte at most.
+const COMMAND_PAGES: u32 = 64;
+
+impl Watch for Modelled {
+    fn transfer(&self, kind: Kind, file: FileId, at: u64, len: u64) {
+        let first = self.page(file, at);
+        let page = self.params.page.0;
+        self.take(match kind {
+            Kind::Write => Command::Write {
+                first: u32::try_from(first).unwrap_or(0),
+                pages: u32::try_from(len.div_ceil(page)).unwrap_or(1).clamp(1, COMMAND_PAGES),
+            },
+            Kind::Flush => Command::Flush,
+            Kind::Lookup
+            | Kind::Open
+            | Kind::Read
+            | Kind::List
+            | Kind::Measure
+            | Kind::Create
+            | Kind::Allocate
+            | Kind::Resize
+            | Kind::Rename
+            | Kind::Unlink => Command::Read {
+                offset: Bytes(first * page),
+                len: Bytes(len.clamp(1, u64::from(COMMAND_PAGES) * page)),
+            },
+        });
+    }
+}

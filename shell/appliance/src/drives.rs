@@ -4,6 +4,9 @@
 //! takes no byte of ours to the filesystem beneath. Object files are read and written with direct
 //! I/O only; the index is small and goes through the page cache, each change followed by fdatasync.
 
+mod drive_log;
+mod files;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -21,14 +24,21 @@ use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use store::absence::MarkerSeen;
 use store::health::{Health, Verdict};
-use store::layout::{self, Footer, FooterError};
-use store::log::{self, Change, Damage, Entry, RECORD_LEN, Sequence};
+use store::layout::{self, FooterError};
+use store::log::{self, Change, Damage, Entry};
 use store::marker::{Marker, MarkerError};
 use store::publish::Fault;
 use store::silence::{self, Silence, Turn};
 
 use crate::gate::Gate;
 use crate::pages::Pages;
+use drive_log::DriveLog;
+use files::flush_failed;
+
+pub(crate) use files::{
+    blocks_without_table, file_len, list, read_at, read_footer, read_small, read_table, replace,
+    sync_at, to,
+};
 
 /// A drive that is in use, or was until it failed.
 #[derive(Debug)]
@@ -153,18 +163,6 @@ pub enum ObjectFileError {
     Table(#[from] BlocksError),
 }
 
-/// Snapshot and log of a drive, and what they say.
-#[derive(Debug)]
-struct DriveLog {
-    file: OwnedFd,
-    /// Invariant: what is before it is good and flushed.
-    len: Bytes,
-    sequence: Sequence,
-    entries: BTreeMap<ObjectId, Entry>,
-    /// Invariant: the sum of the lengths of `entries`.
-    bytes_held: Bytes,
-}
-
 /// Three objects in an hour are bad places; the fourth says that the drive is dying. Arbitrary, and
 /// far from both: a good drive loses an object in months, a dying one fails at every other read.
 const HEALTH: store::health::Config =
@@ -180,9 +178,6 @@ const MEASURE_MAX: Nanos = Nanos::seconds(2);
 
 /// A drive that had no room is asked again after this: something may have been evicted.
 const FULL_FOR: Nanos = Nanos::seconds(60);
-
-/// A log longer than this is not one: a 100,000-object drive's is under 26 MB.
-const INDEX_FILE_MAX: Bytes = Bytes::mib(1024);
 
 /// One hash of an object file's table.
 const HASH_LEN: Bytes = Bytes(32);
@@ -576,80 +571,6 @@ impl Drive {
     }
 }
 
-impl DriveLog {
-    fn open(
-        drive: DriveId,
-        root: &OwnedFd,
-        steps: &AtomicU64,
-    ) -> Result<(Self, Loaded), DriveError> {
-        let snapshot = read_small(root, layout::SNAPSHOT)?;
-        let bytes = read_small(root, layout::LOG)?.unwrap_or_default();
-        let replay = log::replay(drive, snapshot.as_deref(), &bytes);
-        let file = open_log(root)?;
-        let (len, sequence) = (replay.log_len, replay.sequence);
-        let bytes_held = Bytes::ZERO;
-        let mut log = Self { file, len, sequence, entries: replay.entries, bytes_held };
-        if replay.damage.is_some() {
-            log.entries = walk(root, steps)?;
-            log.compact(drive, root)?;
-        } else if replay.torn != Bytes::ZERO {
-            log.cut()?;
-        }
-        log.bytes_held = Bytes(log.entries.values().map(|entry| entry.len.0).sum());
-        let entries = log.entries.clone();
-        let (torn, damage) = (replay.torn, replay.damage);
-        Ok((log, Loaded { entries, torn, damage, parts: Vec::new() }))
-    }
-
-    fn held(&self) -> (u64, Bytes) {
-        (Bytes::of(self.entries.len()).0, self.bytes_held)
-    }
-
-    fn records(&self) -> u64 {
-        self.len.0 / Bytes::of(RECORD_LEN).0
-    }
-
-    fn append(&mut self, drive: DriveId, changes: &[Change]) -> Result<(), DriveError> {
-        let mut bytes = Vec::with_capacity(changes.len() * RECORD_LEN);
-        let mut sequence = self.sequence;
-        for change in changes {
-            sequence = Sequence(sequence.0 + 1);
-            bytes.extend(log::encode(drive, sequence, change));
-        }
-        let written = write_all(&self.file, &bytes, self.len)
-            .and_then(|()| rustix::fs::fdatasync(&self.file).map_err(flush_failed(layout::LOG)));
-        if let Err(error) = written {
-            // Half a record must not stay before the next one.
-            self.cut()?;
-            return Err(error);
-        }
-        self.len += Bytes::of(bytes.len());
-        self.sequence = sequence;
-        for change in changes {
-            let object = change.object();
-            let len = |log: &Self| log.entries.get(&object).map_or(Bytes::ZERO, |entry| entry.len);
-            let before = len(self);
-            log::apply(&mut self.entries, *change);
-            self.bytes_held = self.bytes_held + len(self) - before;
-        }
-        Ok(())
-    }
-
-    /// Replaces the snapshot by one of what is held now, and empties the log. A crash between the
-    /// two leaves a log that the new snapshot has already: its numbers say so.
-    fn compact(&mut self, drive: DriveId, root: &OwnedFd) -> Result<(), DriveError> {
-        let snapshot = log::snapshot(drive, self.sequence, &self.entries);
-        replace(root, layout::SNAPSHOT, &snapshot)?;
-        self.len = Bytes::ZERO;
-        self.cut()
-    }
-
-    fn cut(&mut self) -> Result<(), DriveError> {
-        rustix::fs::ftruncate(&self.file, self.len.0).map_err(to("cut", layout::LOG))?;
-        rustix::fs::fsync(&self.file).map_err(flush_failed(layout::LOG))
-    }
-}
-
 impl DriveError {
     /// An error that was none of the kernel's: a file ended too early.
     fn short(file: &str) -> Self {
@@ -731,183 +652,6 @@ fn probe_direct_io(path: &Path, root: &OwnedFd) -> Result<(), OpenError> {
     let mut page = Pages::zeroed(DIRECT_ALIGN);
     rustix::io::pread(&fd, page.bytes_mut(), 0).map_err(refused)?;
     Ok(())
-}
-
-/// The objects of a drive by its files alone: only a file that was complete and flushed gets its
-/// name in `objects/`, and its footer and table say what it is.
-fn walk(root: &OwnedFd, steps: &AtomicU64) -> Result<BTreeMap<ObjectId, Entry>, DriveError> {
-    let mut entries = BTreeMap::new();
-    for folder in layout::object_folders() {
-        for name in list(root, &folder)? {
-            steps.fetch_add(1, Ordering::Relaxed);
-            let Ok(object) = name.parse::<ObjectId>() else { continue };
-            let file = layout::object_file(&object);
-            let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-            let opened = rustix::fs::openat(root, &*file.0, flags, Mode::empty())
-                .map_err(|errno| ObjectFileError::from(to("open", &file.0)(errno)));
-            let blocks = opened.and_then(|fd| {
-                let footer = read_footer(&fd, &file)?;
-                read_table(&fd, footer.object, footer.len)
-            });
-            match blocks {
-                Ok(blocks) if blocks.id() == object => {
-                    entries.insert(object, Entry { offset: Bytes::ZERO, len: blocks.len() });
-                }
-                Err(ObjectFileError::Drive(error))
-                    if error.fault == Fault::SetAside && !error.is_one_place() =>
-                {
-                    return Err(error);
-                }
-                Ok(_) | Err(_) => tracing::warn!(file = %file.0, "not an object, left out"),
-            }
-        }
-    }
-    Ok(entries)
-}
-
-/// The footer of a file of objects.
-pub(crate) fn read_footer(fd: &OwnedFd, file: &FileName) -> Result<Footer, ObjectFileError> {
-    let len = file_len(fd, file)?;
-    let at = len.saturating_sub(layout::FOOTER_LEN);
-    if len < layout::FOOTER_LEN || !at.0.is_multiple_of(DIRECT_ALIGN.0) {
-        return Err(FooterError::Magic.into());
-    }
-    let mut page = Pages::zeroed(layout::FOOTER_LEN);
-    read_at(fd, page.bytes_mut(), at)?;
-    Ok(Footer::decode(page.bytes(), len)?)
-}
-
-/// The table of a file of objects, proved to be that of `object`.
-pub(crate) fn read_table(
-    fd: &OwnedFd,
-    object: ObjectId,
-    len: Bytes,
-) -> Result<Blocks, ObjectFileError> {
-    let sections = layout::sections(len);
-    if sections.table_len == Bytes::ZERO {
-        return Ok(blocks_without_table(object, len)?);
-    }
-    let mut pages = Pages::zeroed(sections.table_len);
-    read_at(fd, pages.bytes_mut(), sections.table_offset)?;
-    let table = &pages.bytes()[..sections.table_len.as_usize()];
-    let hashes = table.as_chunks::<32>().0.iter().map(|hash| BlockHash(*hash)).collect();
-    Ok(Blocks::prove(object, len, hashes)?)
-}
-
-/// The blocks of an object that has less than two: its id is the only hash.
-pub(crate) fn blocks_without_table(object: ObjectId, len: Bytes) -> Result<Blocks, BlocksError> {
-    let hashes = if len == Bytes::ZERO { Vec::new() } else { vec![BlockHash(object.0)] };
-    Blocks::prove(object, len, hashes)
-}
-
-/// Writes a file beside `name`, brings it to the drive and puts it in the place of `name`.
-pub(crate) fn replace(root: &OwnedFd, name: &str, bytes: &[u8]) -> Result<(), DriveError> {
-    let aside = format!("{name}.new");
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
-    let file = rustix::fs::openat(root, &*aside, flags, Mode::from_raw_mode(0o640))
-        .map_err(to("make", &aside))?;
-    write_all(&file, bytes, Bytes::ZERO)?;
-    rustix::fs::fsync(&file).map_err(flush_failed(&aside))?;
-    rustix::fs::renameat(root, &*aside, root, name).map_err(to("rename", &aside))?;
-    let folder = name.rsplit_once('/').map_or(".", |(folder, _)| folder);
-    sync_at(root, folder)
-}
-
-/// Brings a folder's names to the drive.
-pub(crate) fn sync_at(root: &OwnedFd, folder: &str) -> Result<(), DriveError> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let fd = rustix::fs::openat(root, folder, flags, Mode::empty()).map_err(to("open", folder))?;
-    rustix::fs::fsync(fd).map_err(flush_failed(folder))
-}
-
-pub(crate) fn list(root: &OwnedFd, folder: &FileName) -> Result<Vec<String>, DriveError> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let fd = rustix::fs::openat(root, &*folder.0, flags, Mode::empty())
-        .map_err(to("open", &folder.0))?;
-    let entries = rustix::fs::Dir::read_from(&fd).map_err(to("list", &folder.0))?;
-    let mut names = Vec::new();
-    for entry in entries {
-        let entry = entry.map_err(to("list", &folder.0))?;
-        let name = entry.file_name().to_string_lossy();
-        if name != "." && name != ".." {
-            names.push(name.into_owned());
-        }
-    }
-    names.sort();
-    Ok(names)
-}
-
-/// A file of the index; none if it is not there.
-pub(crate) fn read_small(root: &OwnedFd, name: &str) -> Result<Option<Vec<u8>>, DriveError> {
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let fd = match rustix::fs::openat(root, name, flags, Mode::empty()) {
-        Ok(fd) => fd,
-        Err(Errno::NOENT) => return Ok(None),
-        Err(errno) => return Err(to("open", name)(errno)),
-    };
-    let len = file_len(&fd, &FileName(name.into()))?.min(INDEX_FILE_MAX);
-    let mut bytes = vec![0; len.as_usize()];
-    read_at(&fd, &mut bytes, Bytes::ZERO)?;
-    Ok(Some(bytes))
-}
-
-fn open_log(root: &OwnedFd) -> Result<OwnedFd, DriveError> {
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    rustix::fs::openat(root, layout::LOG, flags, Mode::from_raw_mode(0o640))
-        .map_err(to("open", layout::LOG))
-}
-
-pub(crate) fn file_len(fd: &OwnedFd, file: &FileName) -> Result<Bytes, DriveError> {
-    let stat = rustix::fs::fstat(fd).map_err(to("look at", &file.0))?;
-    Ok(Bytes(u64::try_from(stat.st_size).unwrap_or(0)))
-}
-
-pub(crate) fn read_at(fd: &OwnedFd, bytes: &mut [u8], at: Bytes) -> Result<(), DriveError> {
-    let mut done = 0;
-    while done < bytes.len() {
-        let offset = at.0 + Bytes::of(done).0;
-        match rustix::io::pread(fd, &mut bytes[done..], offset) {
-            Ok(0) => return Err(DriveError::short("a file of the drive")),
-            Ok(n) => done += n,
-            Err(Errno::INTR) => {}
-            Err(errno) => return Err(to("read", "a file of the drive")(errno)),
-        }
-    }
-    Ok(())
-}
-
-fn write_all(fd: &OwnedFd, bytes: &[u8], at: Bytes) -> Result<(), DriveError> {
-    let mut done = 0;
-    while done < bytes.len() {
-        let offset = at.0 + Bytes::of(done).0;
-        match rustix::io::pwrite(fd, &bytes[done..], offset) {
-            Ok(n) => done += n,
-            Err(Errno::INTR) => {}
-            Err(errno) => return Err(to("write to", "the index")(errno)),
-        }
-    }
-    Ok(())
-}
-
-/// Names what was tried, for the message.
-pub(crate) fn to(deed: &'static str, file: &str) -> impl FnOnce(Errno) -> DriveError {
-    move |errno| DriveError {
-        fault: fault_of(errno),
-        deed,
-        file: file.to_owned(),
-        error: errno.into(),
-    }
-}
-
-/// After a failed flush nobody knows what reached the drive, and trying again lies (the kernel
-/// marks the pages clean): whatever the reason, the drive is set aside.
-fn flush_failed(file: &str) -> impl FnOnce(Errno) -> DriveError {
-    move |errno| DriveError {
-        fault: if fault_of(errno) == Fault::Full { Fault::Full } else { Fault::SetAside },
-        deed: "flush",
-        file: file.to_owned(),
-        error: errno.into(),
-    }
 }
 
 /// A thread that panicked under this lock takes the process down; the data are whole either way.

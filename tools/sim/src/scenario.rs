@@ -210,7 +210,8 @@ fn what_is_wrong(world: &Rc<World>) -> String {
     String::new()
 }
 
-/// Files of objects and parts on its drives that its index does not speak of.
+/// Files of objects and parts on its drives that its index does not speak of. One that was set
+/// aside after all was put right keeps what is on it until somebody restarts the process.
 fn spare_files(machine: &Machine, process: &Process) -> usize {
     let drives = machine.drives.borrow();
     let spare = |(index, drive): (u8, &Rc<Drive>)| {
@@ -220,7 +221,8 @@ fn spare_files(machine: &Machine, process: &Process) -> usize {
         };
         parts + opened::names(drive).iter().filter(|object| !here(object)).count()
     };
-    (0..).zip(drives.iter()).map(spare).sum()
+    let in_use = |(index, _): &(u8, &Rc<Drive>)| process.drive(DriveIndex(*index)).is_some();
+    (0..).zip(drives.iter()).filter(in_use).map(spare).sum()
 }
 
 fn build(stage: &Stage, canary: Option<Canary>) -> Rc<World> {

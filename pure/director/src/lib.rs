@@ -19,6 +19,7 @@
 
 mod catalog;
 mod desired;
+mod event;
 pub mod front;
 mod history;
 mod identity;
@@ -27,6 +28,7 @@ mod observed;
 mod publish;
 pub mod sources;
 mod token_keys;
+mod watch;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -38,12 +40,13 @@ use model::view::{ApplianceView, FleetView, Health};
 
 pub use catalog::{Catalog, Entry, Format, Version};
 pub use desired::{Change, Desired, Policy, Registered};
+pub use event::{Action, Event, NotRegistered, Notice, Reply};
 pub use front::Snapshot;
 pub use history::{History, Sample};
 use machines::Turn;
 pub use machines::{Hardware, Moved};
 pub use observed::{Cause, Report};
-use observed::{ObjectIndex, Observed, Probe};
+use observed::{ObjectIndex, Observed};
 use publish::Publisher;
 pub use publish::{Digest, Ledger, LedgerEntry};
 use sources::{NoSources, Sibling, Sources};
@@ -132,105 +135,6 @@ struct Member {
     /// When it was last found to be ahead.
     overtaken: Option<Instant>,
 }
-
-/// What the director is told, reports apart.
-#[derive(Clone, Debug)]
-pub enum Event {
-    /// Desired state has changed, durably.
-    Changed(Change),
-    /// Desired state is this from now on, as a whole. For replicas only.
-    Replaced {
-        /// All that should be.
-        desired: Box<Desired>,
-        /// Newest generation of manifests there.
-        generation: Generation,
-    },
-    /// The answer to [`Action::Probe`].
-    Probed {
-        /// Which appliance.
-        appliance: ApplianceId,
-        /// Something accepted the connection.
-        answered: bool,
-    },
-    /// The answer to [`Action::Store`]: this generation is durable now.
-    Stored(Generation),
-    /// Time passes. At least every 100 ms, so that a stale appliance is seen in time.
-    Tick(UnixSeconds),
-}
-
-/// What the director wants done.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Action {
-    /// Make these durable, then say [`Event::Stored`]. Said again from time to time if not.
-    Store(Ledger),
-    /// Make durable what an appliance's drives can hold; placement counts with it.
-    StoreUsable {
-        /// Which appliance.
-        appliance: ApplianceId,
-        /// How much.
-        usable: Bytes,
-    },
-    /// Make durable what an appliance runs on.
-    StoreHardware {
-        /// Which appliance.
-        appliance: ApplianceId,
-        /// What on.
-        hardware: Hardware,
-    },
-    /// Make durable that two machines report as this appliance.
-    StoreCloned(ApplianceId),
-    /// The next signing key is known to all that need it: it signs from now on, alone. Said again
-    /// from time to time, until [`Change::SigningKeys`] says so.
-    UseNextSigningKey,
-    /// The next key of playback tokens is known to all that check them: it signs from now on. Said
-    /// again from time to time, until [`Change::TokenKeys`] says so.
-    UseNextTokenKey,
-    /// No token is good any more that a key which signed before has made: such keys can go. Said
-    /// again as above.
-    DropOldTokenKeys,
-    /// Try to connect to the appliance, then say [`Event::Probed`].
-    Probe {
-        /// Which appliance.
-        appliance: ApplianceId,
-        /// Its base URL.
-        base_url: Arc<str>,
-    },
-    /// Log it.
-    Tell(Notice),
-}
-
-/// Something that an operator would note.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Notice {
-    /// When.
-    pub at: UnixSeconds,
-    /// Which appliance.
-    pub appliance: ApplianceId,
-    /// What it is now.
-    pub health: Health,
-    /// Why.
-    pub cause: Cause,
-    /// Both in words.
-    pub text: String,
-}
-
-/// The answer to a report.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reply {
-    /// Generation of the newest manifest for the appliance; 0 if there is none, or none here.
-    pub generation: Generation,
-    /// The inventory state known here; the next delta should start from it.
-    pub inventory: u64,
-    /// When to report next.
-    pub interval: Nanos,
-    /// Appliances of the same site that can serve now, and their base URLs.
-    pub siblings: BTreeMap<ApplianceId, Arc<str>>,
-}
-
-/// The appliance is not registered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("this appliance is not registered: an operator does that with PUT /v1/appliances/{{id}}")]
-pub struct NotRegistered;
 
 /// One appliance for the status page.
 #[derive(Clone, Debug)]
@@ -640,87 +544,6 @@ impl Director {
         let appliance = id.clone();
         self.actions.push_back(Action::StoreUsable { appliance, usable });
         self.replace(now);
-    }
-
-    fn probed(&mut self, now: Instant, id: &ApplianceId, answered: bool) {
-        let observed = self.members.get_mut(id).and_then(|member| member.observed.as_mut());
-        // A report that came meanwhile counts more than a connection that failed.
-        let Some(observed) = observed.filter(|observed| observed.probe == Probe::Asked) else {
-            return;
-        };
-        if !answered {
-            observed.probe = Probe::Refused;
-            self.judge(now, id);
-        }
-    }
-
-    /// Looks at every appliance's clock.
-    fn watch(&mut self, now: Instant) {
-        let ids: Vec<ApplianceId> = self.members.keys().cloned().collect();
-        for id in ids {
-            self.judge(now, &id);
-            self.end_recovery(now, &id);
-            let observed = self.members.get_mut(&id).and_then(|member| member.observed.as_mut());
-            let Some(observed) = observed else { continue };
-            let late = self.config.probe_after < now.since(observed.last_report);
-            if late && observed.probe == Probe::None {
-                observed.probe = Probe::Asked;
-                self.counters.probes += 1;
-                let base_url = observed.base_url.clone();
-                self.actions.push_back(Action::Probe { appliance: id, base_url });
-            }
-        }
-    }
-
-    fn end_recovery(&mut self, now: Instant, id: &ApplianceId) {
-        let Some(member) = self.members.get_mut(id) else { return };
-        let is_over = |since: &mut Instant| self.config.recovery <= now.since(*since);
-        self.view_is_old |= member.recovered.take_if(is_over).is_some();
-    }
-
-    /// Works out an appliance's health and says if it changed.
-    fn judge(&mut self, now: Instant, id: &ApplianceId) {
-        // A replica hears of new manifests later than appliances do.
-        let newest = match &self.role {
-            Role::Writer(publisher) => publisher
-                .manifest(id)
-                .map_or_else(|| publisher.generation(), |manifest| manifest.generation),
-            Role::Replica(_) => Generation(u64::MAX),
-        };
-        let is_cloned = self.is_cloned(id);
-        let Some(member) = self.members.get_mut(id) else { return };
-        let Some(observed) = &member.observed else { return };
-        let (health, cause) = match observed.health(now, self.config.stale_after, newest) {
-            stale @ (Health::Stale, _) => stale,
-            _ if is_cloned => (Health::Unhealthy, Cause::Cloned),
-            found => found,
-        };
-        let same = member.health == health && member.cause.is_like(&cause);
-        member.cause = cause;
-        if same {
-            return;
-        }
-        if member.health != health {
-            let was_lost = matches!(member.health, Health::Stale | Health::Unhealthy);
-            member.recovered = (was_lost && health == Health::Healthy).then_some(now);
-            member.since = now;
-            self.counters.health_changes += 1;
-        }
-        member.health = health;
-        self.view_is_old = true;
-        self.note(id, health, cause);
-    }
-
-    /// Tells an operator.
-    fn note(&mut self, id: &ApplianceId, health: Health, cause: Cause) {
-        let colon = if cause == Cause::None { "" } else { ": " };
-        let text = format!("{id} is {health}{colon}{cause}");
-        let notice = Notice { at: self.now_unix, appliance: id.clone(), health, cause, text };
-        if self.config.notices_max <= self.notices.len() {
-            self.notices.pop_front();
-        }
-        self.notices.push_back(notice.clone());
-        self.actions.push_back(Action::Tell(notice));
     }
 
     fn sample(&mut self) -> Sample {

@@ -1,0 +1,112 @@
+//! All that a director is told, and all that it wants done.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use model::id::{ApplianceId, Generation};
+use model::units::{Bytes, Nanos, UnixSeconds};
+use model::view::Health;
+
+use crate::desired::{Change, Desired};
+use crate::machines::Hardware;
+use crate::observed::Cause;
+use crate::publish::Ledger;
+
+/// What the director is told, reports apart.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// Desired state has changed, durably.
+    Changed(Change),
+    /// Desired state is this from now on, as a whole. For replicas only.
+    Replaced {
+        /// All that should be.
+        desired: Box<Desired>,
+        /// Newest generation of manifests there.
+        generation: Generation,
+    },
+    /// The answer to [`Action::Probe`].
+    Probed {
+        /// Which appliance.
+        appliance: ApplianceId,
+        /// Something accepted the connection.
+        answered: bool,
+    },
+    /// The answer to [`Action::Store`]: this generation is durable now.
+    Stored(Generation),
+    /// Time passes. At least every 100 ms, so that a stale appliance is seen in time.
+    Tick(UnixSeconds),
+}
+
+/// What the director wants done.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Make these durable, then say [`Event::Stored`]. Said again from time to time if not.
+    Store(Ledger),
+    /// Make durable what an appliance's drives can hold; placement counts with it.
+    StoreUsable {
+        /// Which appliance.
+        appliance: ApplianceId,
+        /// How much.
+        usable: Bytes,
+    },
+    /// Make durable what an appliance runs on.
+    StoreHardware {
+        /// Which appliance.
+        appliance: ApplianceId,
+        /// What on.
+        hardware: Hardware,
+    },
+    /// Make durable that two machines report as this appliance.
+    StoreCloned(ApplianceId),
+    /// The next signing key is known to all that need it: it signs from now on, alone. Said again
+    /// from time to time, until [`Change::SigningKeys`] says so.
+    UseNextSigningKey,
+    /// The next key of playback tokens is known to all that check them: it signs from now on. Said
+    /// again from time to time, until [`Change::TokenKeys`] says so.
+    UseNextTokenKey,
+    /// No token is good any more that a key which signed before has made: such keys can go. Said
+    /// again as above.
+    DropOldTokenKeys,
+    /// Try to connect to the appliance, then say [`Event::Probed`].
+    Probe {
+        /// Which appliance.
+        appliance: ApplianceId,
+        /// Its base URL.
+        base_url: Arc<str>,
+    },
+    /// Log it.
+    Tell(Notice),
+}
+
+/// Something that an operator would note.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Notice {
+    /// When.
+    pub at: UnixSeconds,
+    /// Which appliance.
+    pub appliance: ApplianceId,
+    /// What it is now.
+    pub health: Health,
+    /// Why.
+    pub cause: Cause,
+    /// Both in words.
+    pub text: String,
+}
+
+/// The answer to a report.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// Generation of the newest manifest for the appliance; 0 if there is none, or none here.
+    pub generation: Generation,
+    /// The inventory state known here; the next delta should start from it.
+    pub inventory: u64,
+    /// When to report next.
+    pub interval: Nanos,
+    /// Appliances of the same site that can serve now, and their base URLs.
+    pub siblings: BTreeMap<ApplianceId, Arc<str>>,
+}
+
+/// The appliance is not registered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("this appliance is not registered: an operator does that with PUT /v1/appliances/{{id}}")]
+pub struct NotRegistered;

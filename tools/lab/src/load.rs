@@ -2,14 +2,12 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use model::units::Bytes;
 use serde::Serialize;
 use tracing::info;
-use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
 
 use crate::client::{Plan, Target, Truth};
 use crate::cpu::{self, Account};
@@ -158,14 +156,7 @@ fn length(agent: &ureq::Agent, url: &Url) -> Result<u64> {
 }
 
 fn agent(trust: &Path) -> Result<ureq::Agent> {
-    let pem = std::fs::read(trust).with_context(|| format!("cannot read {}", trust.display()))?;
-    let mut roots = Vec::new();
-    for item in parse_pem(&pem) {
-        if let PemItem::Certificate(certificate) = item? {
-            roots.push(certificate);
-        }
-    }
-    let tls = TlsConfig::builder().root_certs(RootCerts::Specific(Arc::new(roots))).build();
+    let tls = crate::url::trusting(trust)?;
     let config = ureq::Agent::config_builder().tls_config(tls);
     Ok(config.timeout_global(Some(LENGTH_ANSWER_MAX)).build().into())
 }

@@ -1,8 +1,11 @@
-//! The few parts of an https URL that a load client needs.
+//! The few parts of an https URL that a load client needs, and whom it trusts.
 
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
+use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
 
 /// `https://host[:port]/path`
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,6 +48,19 @@ impl Url {
             .with_context(|| format!("cannot resolve {}", self.host))?;
         found.next().with_context(|| format!("{} has no address", self.host))
     }
+}
+
+/// TLS of a client that trusts the certificates in this file, and no others.
+pub(crate) fn trusting(pem_file: &Path) -> Result<TlsConfig> {
+    let pem =
+        std::fs::read(pem_file).with_context(|| format!("cannot read {}", pem_file.display()))?;
+    let mut roots = Vec::new();
+    for item in parse_pem(&pem) {
+        if let PemItem::Certificate(certificate) = item? {
+            roots.push(certificate);
+        }
+    }
+    Ok(TlsConfig::builder().root_certs(RootCerts::Specific(Arc::new(roots))).build())
 }
 
 #[cfg(test)]

@@ -25,7 +25,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use serde::Serialize;
 use tracing::{info, warn};
-use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
 
 use crate::fleet::{self, Fleet, Role};
 pub(crate) use film::Film;
@@ -363,13 +362,6 @@ fn print(report: &Report, json: bool) -> Result<()> {
 
 /// Believes the lab's own authority.
 fn client(ca: &std::path::Path) -> Result<ureq::config::Config> {
-    let pem = std::fs::read(ca).with_context(|| format!("cannot read {}", ca.display()))?;
-    let mut roots = Vec::new();
-    for item in parse_pem(&pem) {
-        if let PemItem::Certificate(certificate) = item? {
-            roots.push(certificate);
-        }
-    }
-    let tls = TlsConfig::builder().root_certs(RootCerts::Specific(Arc::new(roots))).build();
+    let tls = crate::url::trusting(ca)?;
     Ok(ureq::Agent::config_builder().tls_config(tls).http_status_as_error(false).build())
 }

@@ -8,10 +8,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use model::units::Bytes;
 use serde::Serialize;
-use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
 
 use crate::client::Dice;
 use crate::stage::Object;
@@ -151,14 +150,7 @@ fn wrong_bytes(got: &[u8], wanted: &[u8]) -> u64 {
 
 /// A client that trusts these certificates.
 pub(super) fn agent(trust: &std::path::Path) -> Result<ureq::Agent> {
-    let pem = std::fs::read(trust).with_context(|| format!("cannot read {}", trust.display()))?;
-    let mut roots = Vec::new();
-    for item in parse_pem(&pem) {
-        if let PemItem::Certificate(certificate) = item? {
-            roots.push(certificate);
-        }
-    }
-    let tls = TlsConfig::builder().root_certs(RootCerts::Specific(Arc::new(roots))).build();
+    let tls = crate::url::trusting(trust)?;
     let config = ureq::Agent::config_builder().tls_config(tls).http_status_as_error(false);
     // There is no sibling to be sent to.
     Ok(config.max_redirects(0).timeout_global(Some(ANSWER_MAX)).build().into())

@@ -33,9 +33,4 @@ pub enum Update {
         /// Which.
         drive: DriveIndex,
     },
-    /// A drive that was out of use is in use again, maybe another than before. Its objects follow.
-    DriveInUse {
-        /// Which.
-        drive: DriveIndex,
-    },
 }

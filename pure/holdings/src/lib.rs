@@ -262,6 +262,18 @@ impl Holdings {
         }
     }
 
+    /// Small objects that are published without their bytes, as many as there is room for.
+    pub fn without_bytes(&self) -> impl Iterator<Item = (&ObjectId, &Extent)> {
+        let mut left = self.config.small_budget.saturating_sub(self.small_used);
+        let small = self.index.iter().filter(|(_, extent)| extent.len <= SMALL_OBJECT_MAX);
+        let lacking = small.filter(|(object, _)| !self.small.contains_key(object));
+        lacking.take_while(move |(_, extent)| {
+            let fits = extent.len <= left;
+            left = left.saturating_sub(extent.len);
+            fits
+        })
+    }
+
     /// Makes an object invisible.
     pub fn hide(&mut self, object: ObjectId) {
         if self.index.remove(&object).is_some() {
@@ -290,15 +302,14 @@ impl Holdings {
         parts: impl Iterator<Item = ObjectId>,
     ) {
         self.hung &= !(1 << drive.0);
-        self.updates.push_back(Update::DriveInUse { drive });
         for (object, extent) in objects {
             if !self.busy.contains(&object) {
                 self.load(object, extent);
             }
         }
         for object in parts {
-            let is_new = self.index.locate(&object).is_none() && !self.busy.contains(&object);
-            if is_new && !self.parts.contains_key(&object) {
+            // Also of what is held elsewhere by now: the plan drops those.
+            if !self.busy.contains(&object) && !self.parts.contains_key(&object) {
                 self.load_part(object, drive);
             }
         }

@@ -75,6 +75,11 @@ impl Files {
         self.entries[slot.as_usize()].drive
     }
 
+    /// True if the object whose file is in the slot is gone from here, perhaps with its drive.
+    pub(crate) fn is_gone(&self, slot: FileSlot) -> bool {
+        self.entries[slot.as_usize()].gone
+    }
+
     /// Finds or makes a place for the object's file, for one more user.
     pub(crate) fn acquire(
         &mut self,

@@ -299,11 +299,11 @@ impl Worker {
     pub(crate) fn opened(&mut self, now: Now, slot: FileSlot, result: Result<(), Fault>) {
         let mut woken = std::mem::take(&mut self.woken);
         let drive = self.files.drive(slot).as_usize();
+        let mut reported = self.files.is_gone(slot);
         if let Some(slot) = self.files.opened(slot, result.is_ok(), &mut woken) {
             self.actions.push_back(Action::CloseFile { slot });
         }
         self.drives[drive].opened(now.instant, woken.len());
-        let mut reported = false;
         for id in woken.drain(..) {
             let Some(connection) = live(&mut self.connections, id) else { continue };
             let State::Transfer(transfer) = &mut connection.state else { continue };
@@ -364,8 +364,11 @@ impl Worker {
         };
         if let Some(fault) = fault {
             self.counters.drive_faults += 1;
-            let Reading { drive, object, .. } = reading;
-            self.actions.push_back(Action::Report { drive, object, fault });
+            let Reading { drive, object, slot, .. } = reading;
+            // In the place of a drive that went there may be another by now.
+            if !self.files.is_gone(slot) {
+                self.actions.push_back(Action::Report { drive, object, fault });
+            }
         }
         if let (Ok(len), None) = (result, fault) {
             self.keep(&reading, buffer, len);

@@ -623,8 +623,6 @@ impl Worker {
                 self.counters.hot_blocks = Bytes::of(self.hot.len()).0;
             }
             Update::Siblings(siblings) => self.catalogue.siblings = siblings,
-            // What is on it is told object by object.
-            Update::DriveInUse { .. } => {}
             Update::DriveSetAside { drive } => {
                 for object in self.catalogue.index.remove_drive(drive) {
                     self.forget(object);

@@ -35,11 +35,13 @@ const PROVED: usize = 8;
 pub(crate) fn run(shared: &Shared, index: DriveIndex) {
     let Some(path) = shared.config.drives.get(index.as_usize()) else { return };
     let mut mounts = Mounts::open();
-    let mut seen = look(path, &mut mounts);
     loop {
+        let seen;
         if let Some(drive) = shared.drive(index) {
             let Some(last) = measure(shared, &drive, &mut mounts) else { return };
             seen = last;
+        } else {
+            seen = look(path, &mut mounts);
         }
         if !wait_for_it(shared, index, path, Absence::new(seen), &mut mounts) {
             return;
@@ -50,7 +52,7 @@ pub(crate) fn run(shared: &Shared, index: DriveIndex) {
 /// Measures a drive until it is set aside, and says what was seen of it last; none if all must
 /// stop. If this waits, nobody else does, and that it waits is seen.
 fn measure(shared: &Shared, drive: &Drive, mounts: &mut Mounts) -> Option<Seen> {
-    let mut seen = Seen::default();
+    let mut seen = Seen { marker: drive.marker_seen(), mounts: mounts.changes() };
     while drive.set_aside_reason().is_none() {
         match drive.measure(shared.now()) {
             Ok(marker) => seen = Seen { marker, mounts: mounts.changes() },
@@ -76,8 +78,8 @@ fn wait_for_it(
             continue;
         }
         match try_it(shared, index, path) {
-            Ok((drive, loaded)) => {
-                shared.take_back(drive, &loaded);
+            Ok(Found { drive, directory, loaded }) => {
+                shared.take_back(drive, directory, &loaded);
                 return true;
             }
             Err(error) => {
@@ -99,20 +101,31 @@ fn is_held(shared: &Shared, index: DriveIndex) -> bool {
     }
 }
 
+/// A drive that is good.
+struct Found {
+    drive: Drive,
+    /// For those who open files on it by themselves.
+    directory: OwnedFd,
+    loaded: Loaded,
+}
+
 /// Opens what is there now, unless it is in use under another path, and proves that it can be read
 /// and written.
-fn try_it(shared: &Shared, index: DriveIndex, path: &Path) -> Result<(Drive, Loaded), OpenError> {
+fn try_it(shared: &Shared, index: DriveIndex, path: &Path) -> Result<Found, OpenError> {
     let (mut drive, loaded) = Drive::open_counting(path, index, &AtomicU64::new(0))?;
-    if let Some(rules) = shared.config.rules.get(index.as_usize()) {
-        let slices = shared.counters.slices.clone();
-        drive.put_behind(Gate::new(rules, slices, index.as_usize()));
-    }
     let id = drive.marker().id;
     if shared.open_drives().iter().any(|other| other.marker().id == id) {
         return Err(OpenError::Twice(path.to_owned(), id));
     }
-    drive.prove(PROVED).map_err(|error| OpenError::Drive { path: path.to_owned(), error })?;
-    Ok((drive, loaded))
+    let failed = |error| OpenError::Drive { path: path.to_owned(), error };
+    // Before the gate, which looks at how reads of what was there stand.
+    drive.prove(PROVED).map_err(failed)?;
+    let directory = drive.directory().map_err(failed)?;
+    if let Some(rules) = shared.config.rules.get(index.as_usize()) {
+        let slices = shared.counters.slices.clone();
+        drive.put_behind(Gate::new(rules, slices, index.as_usize()));
+    }
+    Ok(Found { drive, directory, loaded })
 }
 
 /// What is seen of a drive's place. Opens nothing, so that it can be unmounted at any time.

@@ -28,15 +28,16 @@ const LOOK_EVERY: Nanos = Nanos::seconds(1);
 
 /// Runs until all must stop.
 pub(crate) fn run(shared: &Shared) {
-    give_small_objects(shared);
     loop {
+        let returns = shared.returns();
+        give_small_objects(shared);
         for index in shared.drive_indexes() {
             let Some(drive) = shared.drive(index) else { continue };
             if !walk(shared, &drive) {
                 return;
             }
         }
-        let (until, returns) = (shared.now() + WALK_EVERY, shared.returns());
+        let until = shared.now() + WALK_EVERY;
         // A drive that comes back may have what others have by now.
         while shared.now() < until && shared.returns() == returns {
             if !shared.sleep_until(until.min(shared.now() + LOOK_EVERY)) {
@@ -46,15 +47,14 @@ pub(crate) fn run(shared: &Shared) {
     }
 }
 
-/// Reads the small objects that were there at the start, verifies them and hands them out.
+/// Reads the small objects that were there at the start, or came back with a drive, verifies them
+/// and hands them out.
 fn give_small_objects(shared: &Shared) {
     let mut buffer = Pages::zeroed(SMALL_OBJECT_MAX);
-    let mut left = shared.config.small_budget;
-    for (object, extent) in shared.published(|extent| extent.len <= SMALL_OBJECT_MAX) {
-        if shared.is_stopping() || left < extent.len {
+    for (object, extent) in shared.without_bytes() {
+        if shared.is_stopping() {
             return;
         }
-        left -= extent.len;
         let Some(drive) = shared.answering(extent.drive) else { continue };
         match read_small(&drive, &extent, &mut buffer) {
             Ok(bytes) if *blake3::hash(bytes).as_bytes() == object.0 => {

@@ -278,12 +278,18 @@ impl Drive {
         drop(log);
         for object in some {
             match self.read_blocks(&layout::object_file(&object)) {
-                Err(ObjectFileError::Drive(error)) if error.is_one_place() => return Err(error),
+                Err(ObjectFileError::Drive(error)) if !error.is_missing() => return Err(error),
                 // What is wrong with one object is for the audit and the scrub to find.
                 Ok(_) | Err(_) => {}
             }
         }
         Ok(())
+    }
+
+    /// Its directory once more, as a name alone.
+    pub(crate) fn directory(&self) -> Result<OwnedFd, DriveError> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        rustix::fs::openat(&self.root, ".", flags, Mode::empty()).map_err(to("open", "."))
     }
 
     /// From now on who is not a worker has its turns at this gate.
@@ -361,10 +367,15 @@ impl Drive {
     pub(crate) fn measure(&self, now: Instant) -> Result<Option<MarkerSeen>, DriveError> {
         *lock(&self.measured_from) = Some(now);
         let stat = rustix::fs::fstatvfs(&self.root);
-        let marker = marker_seen(self.root.as_fd(), layout::MARKER.as_ref());
+        let marker = self.marker_seen();
         *lock(&self.measured_from) = None;
         *lock(&self.space) = space(&stat.map_err(to("measure", "the filesystem"))?, &self.marker);
         Ok(marker)
+    }
+
+    /// What is seen of its marker.
+    pub(crate) fn marker_seen(&self) -> Option<MarkerSeen> {
+        marker_seen(self.root.as_fd(), layout::MARKER.as_ref())
     }
 
     /// The same for a thread that has just changed how much is free. That it cannot be measured is

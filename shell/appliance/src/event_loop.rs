@@ -712,7 +712,7 @@ impl EventLoop {
                     }
                     self.event(Event::Update(update));
                 }
-                Letter::Directory(drive, directory) => self.set_directory(drive, directory),
+                Letter::Directory(drive, directory) => self.set_directory(drive, Some(directory)),
                 Letter::Incidents => self.event(Event::Incidents),
                 Letter::Listen(listeners) => self.listen(listeners),
                 Letter::Stop(within) => self.stop(within),

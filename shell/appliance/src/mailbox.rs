@@ -20,8 +20,8 @@ const LETTERS_MAX: usize = 4096;
 pub enum Letter {
     /// There is more or less to serve.
     Update(Update),
-    /// The directory of a drive that is used again, or none if it cannot be opened.
-    Directory(DriveIndex, Option<Arc<OwnedFd>>),
+    /// The directory of a drive that is used again.
+    Directory(DriveIndex, Arc<OwnedFd>),
     /// Write down how the responses go that are under way.
     Incidents,
     /// Accept connections from these too.

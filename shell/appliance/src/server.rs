@@ -20,7 +20,6 @@ use model::extent::DriveIndex;
 use model::id::ObjectId;
 use model::limits::DRIVES_MAX;
 use model::units::{BitsPerSecond, Bytes, Nanos};
-use model::update::Update;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -42,7 +41,7 @@ use crate::incidents::Incidents;
 use crate::listen::Listener;
 use crate::mailbox::{Letter, Sender, mailbox};
 use crate::request_log::Lines;
-use crate::storage::{self, Storage, StorageHandle};
+use crate::storage::{self, News, Storage, StorageHandle};
 use crate::{agent_link, listen, member, metrics, mounts, pacing, peer, request_log, source};
 
 /// Files of one drive that a worker opens at a time. Each costs a thread of the kernel while it
@@ -115,7 +114,7 @@ fn run(settings: &Settings) -> anyhow::Result<()> {
     let senders: Vec<Sender> = workers.iter().map(|worker| worker.letters.clone()).collect();
     let tickets = acceptor.tickets().clone();
     let config = storage_config(settings, credentials, machine, tickets, (silent, rules));
-    let sink = tell_all(settings.drives.clone(), senders);
+    let sink = tell_all(senders);
     let mut storage = Storage::start(config, peers, sink, serve_counters.clone())?;
     // Only now: whoever connects finds what the drives hold.
     start_listening(listeners, &workers)?;
@@ -148,18 +147,14 @@ fn run(settings: &Settings) -> anyhow::Result<()> {
     result
 }
 
-/// What tells every worker of each update.
-fn tell_all(drives: Vec<PathBuf>, workers: Vec<Sender>) -> impl FnMut(Update) {
-    move |update| {
-        if let Update::DriveInUse { drive } = update {
-            // It has just been opened, so this asks the kernel and no drive.
-            let path = drives.get(drive.as_usize());
-            let directory = path.and_then(|path| open_directory(path)).map(Arc::new);
-            let letter = || Letter::Directory(drive, directory.clone());
-            workers.iter().for_each(|worker| worker.send(letter()));
-        }
+/// What brings news to every worker.
+fn tell_all(workers: Vec<Sender>) -> impl FnMut(News) {
+    move |news| {
         for worker in &workers {
-            worker.send(Letter::Update(update.clone()));
+            worker.send(match &news {
+                News::Update(update) => Letter::Update(update.clone()),
+                News::Directory(drive, directory) => Letter::Directory(*drive, directory.clone()),
+            });
         }
     }
 }

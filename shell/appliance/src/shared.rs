@@ -5,6 +5,7 @@
 //! which is called under the lock so that updates arrive in the order in which they happened.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::SystemTime;
@@ -17,6 +18,7 @@ use model::id::{ApplianceId, DriveId, Generation, ObjectId};
 use model::manifest::{Manifest, TokenKey};
 use model::object::BlockHash;
 use model::units::{Bytes, Instant, Nanos, UnixSeconds};
+use model::update::Update;
 use store::inventory::{Delta, InventoryState};
 use store::layout;
 use store::silence::Turn;
@@ -27,7 +29,6 @@ use crate::peer::PeerCounters;
 use crate::places::Shunned;
 use crate::scrub;
 use crate::storage::{Config, Counters};
-use model::update::Update;
 
 /// What all threads see.
 pub(crate) struct Shared {
@@ -85,7 +86,16 @@ struct State {
     errors: VecDeque<Noted>,
     /// Blocks that viewers were sent, to be verified. Invariant: at most `SAMPLES_MAX`.
     samples: VecDeque<Sample>,
-    sink: Box<dyn FnMut(Update) + Send>,
+    sink: Box<dyn FnMut(News) + Send>,
+}
+
+/// What every worker is told, in order.
+#[derive(Clone, Debug)]
+pub enum News {
+    /// There is more or less to serve.
+    Update(Update),
+    /// The directory of a drive that is used again, before what is on it.
+    Directory(DriveIndex, Arc<OwnedFd>),
 }
 
 /// A block that a viewer was sent.
@@ -137,7 +147,7 @@ impl Shared {
         config: Config,
         own: Arc<Own>,
         slots: Vec<Slot>,
-        sink: Box<dyn FnMut(Update) + Send>,
+        sink: Box<dyn FnMut(News) + Send>,
         counters: Arc<Counters>,
     ) -> Self {
         let burst = |rate: model::units::BitsPerSecond| rate.over(BURST_SHARE).max(Bytes::mib(1));
@@ -303,32 +313,37 @@ impl Shared {
             state.holdings.set_aside(index);
             self.tell(&mut state);
         }
-        // Whoever waits for a turn on it finds that there is none.
-        drive.gate().open();
         tracing::error!(drive = %drive.marker().id, %path, reason, "drive set aside");
         let what_to_do = "It is used again once it is replaced, formatted or mounted anew";
         self.note("drive", format!("{path} is set aside: {reason}. {what_to_do}"));
     }
 
     /// A drive that was set aside is good again, or another is in its place.
-    pub(crate) fn take_back(&self, drive: Drive, loaded: &Loaded) {
+    pub(crate) fn take_back(&self, drive: Drive, directory: OwnedFd, loaded: &Loaded) {
         let (index, id, path) = (drive.index(), drive.marker().id, drive.path().to_owned());
         let objects = loaded.entries.iter().map(|(object, entry)| {
             let file = layout::object_file(object);
             (*object, Extent { drive: index, file, offset: entry.offset, len: entry.len })
         });
-        {
-            let mut state = self.lock();
+        (self.lock().sink)(News::Directory(index, Arc::new(directory)));
+        self.with(|holdings| {
+            if self.is_stopping() {
+                drive.gate().open();
+            }
             let mut slots = self.slots.write().unwrap_or_else(PoisonError::into_inner);
             slots[index.as_usize()] = Slot::Open(Arc::new(drive));
             drop(slots);
-            state.holdings.take_back(index, objects, loaded.parts.iter().copied());
-            self.tell(&mut state);
-        }
+            holdings.take_back(index, objects, loaded.parts.iter().copied());
+        });
         self.returns.fetch_add(1, Ordering::Relaxed);
         let path = path.display();
         tracing::info!(drive = %id, %path, objects = loaded.entries.len(), "drive in use again");
         self.note("drive", format!("{path} is in use again"));
+    }
+
+    /// Nobody uses a drive that was refused at the start, or keeps its directory open.
+    pub(crate) fn let_go(&self, index: DriveIndex) {
+        self.with(|holdings| holdings.set_aside(index));
     }
 
     /// How often a drive has come back.
@@ -451,6 +466,13 @@ impl Shared {
         let state = self.lock();
         let fits = state.holdings.index().iter().filter(|(_, extent)| filter(extent));
         fits.map(|(object, extent)| (*object, extent.clone())).collect()
+    }
+
+    /// Small objects whose bytes workers were not given.
+    pub(crate) fn without_bytes(&self) -> Vec<(ObjectId, Extent)> {
+        let state = self.lock();
+        let small = state.holdings.without_bytes();
+        small.map(|(object, extent)| (*object, extent.clone())).collect()
     }
 
     /// Waits for the next time to plan; false if all must stop.
@@ -578,7 +600,7 @@ impl Shared {
 
     fn tell(&self, state: &mut State) {
         while let Some(update) = state.holdings.next_update() {
-            (state.sink)(update);
+            (state.sink)(News::Update(update));
         }
         if state.holdings.take_news() {
             self.changed.notify_all();

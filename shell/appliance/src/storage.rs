@@ -8,7 +8,7 @@
 //!                                         │  ├──── scrub, verify: blocks against hashes
 //!                                         │  └──── peer: published objects ──> siblings
 //!                                         v
-//!                           sink(Update) ──> every worker's mailbox
+//!                           sink(News) ──> every worker's mailbox
 //! ```
 //!
 //! All threads are plain ones with blocking I/O: none of them is on the serve path, and there are
@@ -35,16 +35,14 @@ use store::layout;
 use store::publish::Fault;
 use ureq::tls::TlsConfig;
 
-use model::update::Update;
-
 use crate::control_link::{self, ControlClient};
 use crate::counters::{DriveSlice, ServeCounters};
 use crate::drives::{Drive, Loaded, OpenError, fault_of, is_one_place};
 use crate::gate::{Gate, Rules};
 use crate::member::{self, MemberClient, Own};
 use crate::peer::{self, PeerConfig, PeerCounters};
-pub use crate::shared::Sample;
 use crate::shared::{Aside, Shared, Slot};
+pub use crate::shared::{News, Sample};
 use crate::source::TrustError;
 use crate::state_file::{StateError, StateFile};
 use crate::{absence, audit, filler, keeper, scrub, source, verify};
@@ -263,7 +261,7 @@ impl Storage {
     pub fn start(
         mut config: Config,
         peers: Vec<TcpListener>,
-        sink: impl FnMut(Update) + Send + 'static,
+        sink: impl FnMut(News) + Send + 'static,
         counters: Arc<Counters>,
     ) -> Result<StorageHandle, StartError> {
         if config.drives.is_empty() || DRIVES_MAX < config.drives.len() {
@@ -613,13 +611,15 @@ fn load_manifest(shared: &Shared, state_file: &StateFile) {
 /// Publishes what the drives hold, each object once. A second copy (a drive was set aside, its
 /// objects were filled again, and now it is back) is left to the audit.
 fn load_objects(shared: &Shared, loaded: &[Loaded]) {
-    for ((slot, loaded), path) in shared.slots().into_iter().zip(loaded).zip(&shared.config.drives)
-    {
+    let slots = shared.drive_indexes().zip(shared.slots()).zip(loaded);
+    for (((index, slot), loaded), path) in slots.zip(&shared.config.drives) {
         let drive = match slot {
             Slot::Open(drive) => drive,
             Slot::Aside(Aside { reason, .. }) => {
                 tracing::error!(reason, "drive set aside");
                 shared.note("drive", reason.clone());
+                // Workers may have its directory open, which keeps it from being unmounted.
+                shared.let_go(index);
                 continue;
             }
         };

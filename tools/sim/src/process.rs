@@ -253,7 +253,7 @@ impl Process {
                 let is_new = before <= manifest.generation;
                 self.world.stage.must(is_new, || format!("{}: an older manifest", self.machine.id));
             }
-            Update::Siblings(_) | Update::DriveInUse { .. } => {}
+            Update::Siblings(_) => {}
         }
     }
 

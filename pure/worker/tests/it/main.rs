@@ -165,6 +165,20 @@ fn a_drive_that_fails_at_first_is_a_404_and_later_a_reset() {
 }
 
 #[test]
+fn what_fails_on_a_drive_that_went_is_not_laid_to_the_one_in_its_place() {
+    let mut bench = Bench::new();
+    let connection = bench.connect(0);
+    bench.say(connection, &get("v.mp4", ""));
+    bench.step(0);
+    let (buffer, ..) = bench.reads.pop_front().unwrap();
+    bench.event(Event::Update(Update::DriveSetAside { drive: DriveIndex(0) }));
+    bench.event(Event::Read { buffer, result: Err(Fault { errno: 107 }) });
+    bench.settle();
+    assert_eq!(status(&split(&bench.received[&connection]).0), 404);
+    assert_eq!((bench.reports.len(), bench.worker.counters().drive_faults), (0, 1));
+}
+
+#[test]
 fn a_file_that_is_gone_is_a_404_for_all_who_wait_for_it() {
     let mut bench = Bench::new();
     bench.files.remove("objects/1");

@@ -119,6 +119,8 @@ fn a_drive_that_was_missing_at_the_start_is_used_once_it_is_there() {
     let handle = w.rig.start();
     w.rig.wait_for(&files);
     assert!(!is_in_use(&handle));
+    assert!(w.rig.told.aside.lock().unwrap().contains(&FIRST), "workers let go of it");
     std::fs::rename(&elsewhere, &drive).unwrap();
     wait("it to be used", || is_in_use(&handle));
+    assert!(w.rig.told.aside.lock().unwrap().is_empty(), "and have it again");
 }

@@ -1,6 +1,5 @@
 //! An appliance's storage side on temporary drives, with its origin and its control.
 
-use model::update::Update;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -10,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use appliance::drives::Drive;
 use appliance::storage::{
-    About, Config, ControlConfig, Counters, FillConfig, Storage, StorageHandle,
+    About, Config, ControlConfig, Counters, FillConfig, News, Storage, StorageHandle,
 };
 use identity::member::Member;
 use identity::signing::SigningKey;
@@ -19,6 +18,7 @@ use model::id::{ApplianceId, Generation, ObjectId};
 use model::manifest::{AssetVersion, File, Manifest, Trust};
 use model::object::{BLOCK_LEN, BlockHash, Blocks, block_hash};
 use model::units::{BitsPerSecond, Bytes, Nanos, UnixSeconds};
+use model::update::Update;
 use store::marker::Reserve;
 use wire::v1::identity::{Source, Sources};
 use wire::v1::report::ReportReply;
@@ -217,6 +217,8 @@ pub(crate) struct Told {
     pub(crate) manifest: Mutex<Option<Arc<Manifest>>>,
     pub(crate) siblings: Mutex<Arc<BTreeMap<ApplianceId, Arc<str>>>>,
     pub(crate) updates: AtomicU64,
+    /// Drives that nobody is to have open.
+    pub(crate) aside: Mutex<BTreeSet<DriveIndex>>,
 }
 
 impl Rig {
@@ -290,7 +292,13 @@ impl Rig {
         let told = Arc::clone(&self.told);
         let listen = self.config.peer.iter().flat_map(|peer| &peer.listen);
         let peers = listen.map(|at| appliance::peer::bind(*at).unwrap()).collect();
-        let sink = move |update| told.apply(update);
+        let sink = move |news| match news {
+            News::Update(update) => told.apply(update),
+            News::Directory(drive, directory) => {
+                assert!(rustix::fs::fstat(&*directory).is_ok());
+                assert!(told.aside.lock().unwrap().remove(&drive), "told before");
+            }
+        };
         Storage::start(self.config.clone(), peers, sink, counters).unwrap()
     }
 
@@ -353,8 +361,8 @@ impl Told {
                 assert!(index.remove(&object).is_some(), "only what was published is removed");
                 self.small.lock().unwrap().remove(&object);
             }
-            Update::DriveInUse { .. } => {}
             Update::DriveSetAside { drive } => {
+                self.aside.lock().unwrap().insert(drive);
                 for object in index.remove_drive(drive) {
                     self.small.lock().unwrap().remove(&object);
                 }

@@ -1,4 +1,4 @@
-//! Which appliances can serve: by their reports, by their silence, by what answers at their address.
+//! Which appliances can serve: by their reports, their silence, and what answers at their address.
 
 use model::id::{ApplianceId, Generation};
 use model::units::Instant;

@@ -33,9 +33,9 @@ pub enum PaceMode {
 pub struct PaceConfig {
     /// By whom.
     pub mode: PaceMode,
-    /// What goes at once; whole records, from 16 KiB (8 KiB for measurements) to 128 KiB, less what
-    /// makes whole packets of them. Longer for
-    /// rates that carry more in a tick of the wheel.
+    /// What goes at once; whole records, from 16 KiB (8 KiB for measurements) to 128 KiB, long ones
+    /// less what makes whole packets of them. The last of a chunk is up to an eighth longer rather
+    /// than leave a sliver, and all are for rates that carry more in a tick of the wheel.
     pub burst: Bytes,
     /// The same on a path that loses packets of longer ones: what a short queue has room for.
     pub burst_min: Bytes,
@@ -229,12 +229,19 @@ impl Path {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Pacer {
     due: Instant,
+    /// `due`, or somewhat later, together with others.
+    wakes: Instant,
 }
 
 impl Pacer {
     /// When the next burst may go.
     pub(crate) fn due(&self) -> Instant {
         self.due
+    }
+
+    /// When to look whether it is due.
+    pub(crate) fn wakes(&self) -> Instant {
+        self.wakes
     }
 
     /// A burst of `len` goes at `now`, which is not before `due`.
@@ -247,19 +254,20 @@ impl Pacer {
         let made_up = Nanos(interval.0 / 2).min(CATCH_UP);
         let counts_from = Instant(now.0.saturating_sub(made_up.0));
         self.due = self.due.max(counts_from) + interval;
+        self.wakes = Instant(self.due.0.next_multiple_of(slack(interval).0));
     }
 }
 
 /// Bursts of one connection that are so far apart go at whole multiples of this: connections are
 /// woken together, so that the machine sleeps, and asks drives, a quarter as often. At most a
 /// quarter of the way from one burst to the next, and half of what is made up for.
-pub(crate) fn slack(interval: Nanos) -> Nanos {
+fn slack(interval: Nanos) -> Nanos {
     let ticks = (interval.0 / 4 / GRANULARITY.0).clamp(1, 4);
     Nanos(GRANULARITY.0 << ticks.ilog2())
 }
 
 /// How long a rate takes for so much, rounded up.
-pub(crate) fn interval(len: Bytes, rate: BitsPerSecond) -> Nanos {
+fn interval(len: Bytes, rate: BitsPerSecond) -> Nanos {
     let bits = u128::from(len.0) * 8 * 1_000_000_000;
     let nanos = bits.div_ceil(u128::from(rate.0.max(1)));
     Nanos(u64::try_from(nanos).unwrap_or(u64::MAX))

@@ -1,12 +1,12 @@
 //! A paced transfer's way from one burst to the next.
 
 use model::handle::{ConnectionId, FileSlot};
-use model::units::{BitsPerSecond, Bytes, Instant};
+use model::units::{BitsPerSecond, Bytes};
 
 use crate::action::{Action, Body};
 use crate::black_box::{Happened, Waiting};
 use crate::connection::{Held, Stage, State, Transfer};
-use crate::pace::{PaceConfig, PaceMode, burst_len, interval, packed, slack};
+use crate::pace::{PaceConfig, PaceMode, burst_len, packed};
 use crate::worker::{Worker, live};
 
 impl Transfer {
@@ -41,16 +41,22 @@ impl Worker {
             transfer.keeps = true;
             self.keeping += 1;
         }
-        let due = connection.pacer.due();
-        if transfer.keeps || due <= self.now.instant {
+        if transfer.keeps || connection.pacer.due() <= self.now.instant {
             return false;
         }
+        self.wait_for_burst(id, slot);
+        true
+    }
+
+    /// The transfer waits for its moment.
+    fn wait_for_burst(&mut self, id: ConnectionId, slot: Option<FileSlot>) {
+        let Some(connection) = live(&mut self.connections, id) else { return };
+        let State::Transfer(transfer) = &mut connection.state else { return };
         transfer.stage = Stage::Paced(slot);
-        self.wheel.arm(self.now.instant, id.as_usize(), due);
+        self.wheel.arm(self.now.instant, id.as_usize(), connection.pacer.wakes());
         if let Some(recorder) = &mut connection.recorder {
             recorder.wait_for(self.now.instant, Waiting::Pace);
         }
-        true
     }
 
     /// Sends what may go now of what the transfer keeps; if nothing may, it waits.
@@ -61,15 +67,8 @@ impl Worker {
         let Some(Held { buffer, start, end, hot }) = transfer.held else { return };
         let (mut to, rate) = (end, transfer.burst_rate(config));
         if let Some(rate) = rate {
-            let due = connection.pacer.due();
-            if self.now.instant < due {
-                transfer.stage = Stage::Paced(slot);
-                let burst = burst_len(config, rate, &connection.path);
-                let due = Instant(due.0.next_multiple_of(slack(interval(burst, rate)).0));
-                self.wheel.arm(self.now.instant, id.as_usize(), due);
-                if let Some(recorder) = &mut connection.recorder {
-                    recorder.wait_for(self.now.instant, Waiting::Pace);
-                }
+            if self.now.instant < connection.pacer.due() {
+                self.wait_for_burst(id, slot);
                 return;
             }
             let burst = packed(burst_len(config, rate, &connection.path));

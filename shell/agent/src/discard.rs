@@ -40,6 +40,8 @@ struct Sweep {
 enum Told {
     /// So many bytes, or as much as the program said.
     Bytes(u64),
+    /// So many bytes, and then this stood in the way.
+    Later(u64, String),
     /// It cannot be told, and why.
     Never(String),
 }
@@ -84,6 +86,9 @@ pub(crate) fn run(agent: &Arc<Agent>) {
             let shown = path.display();
             match one(agent, path, std::thread::sleep) {
                 Told::Bytes(bytes) => tracing::info!(drive = %shown, bytes, "trimmed"),
+                Told::Later(bytes, error) => {
+                    tracing::warn!(drive = %shown, bytes, error, "not trimmed whole: again later");
+                }
                 Told::Never(error) => {
                     tracing::warn!(drive = %shown, error, "cannot be told what is free");
                     never.push(path.clone());
@@ -100,15 +105,14 @@ fn one(agent: &Agent, path: &Path, sleep: impl Fn(Duration)) -> Told {
     let len = match rustix::fs::statvfs(path) {
         // Its own tables are not among its blocks: a little more than there is does no harm.
         Ok(stat) => Bytes(stat.f_blocks.saturating_mul(stat.f_frsize) / 8 * 9),
-        Err(_) => return Told::Bytes(0),
+        Err(error) => return Told::Later(0, format!("cannot be measured: {error}")),
     };
     let trim = |offset, len| agent.trim_range(path, offset, len);
-    sweep(Sweep::new(len, agent.settings.discard.range), path, trim, sleep)
+    sweep(Sweep::new(len, agent.settings.discard.range), trim, sleep)
 }
 
 fn sweep(
     ranges: Sweep,
-    path: &Path,
     trim: impl Fn(Bytes, Bytes) -> Result<Option<u64>, String>,
     sleep: impl Fn(Duration),
 ) -> Told {
@@ -122,10 +126,7 @@ fn sweep(
             }
             // Behind the last block of the file system.
             Err(error) if 0 < offset.0 && error.contains("Invalid argument") => break,
-            Err(error) => {
-                tracing::debug!(drive = %path.display(), error, "left for the next time");
-                return Told::Bytes(told);
-            }
+            Err(error) => return Told::Later(told, error),
         }
         sleep(pause(began.elapsed()));
     }
@@ -155,7 +156,7 @@ mod tests {
             pauses.borrow_mut().clear();
             let ranges = Sweep::new(Bytes::mib(1000), Bytes::mib(256));
             let trim = |offset: Bytes, _| answer(offset.0 >> 20);
-            sweep(ranges, Path::new("/d"), trim, |pause| pauses.borrow_mut().push(pause))
+            sweep(ranges, trim, |pause| pauses.borrow_mut().push(pause))
         };
         assert_eq!(check(&|at| Ok(Some(at))), Told::Bytes(256 + 512 + 768));
         assert_eq!(pauses.borrow().len(), 4);
@@ -167,8 +168,8 @@ mod tests {
             "the end of the file system"
         );
         assert_eq!(
-            check(&|at| if at < 256 { Ok(Some(1)) } else { failed("Busy") }),
-            Told::Bytes(1)
+            check(&|at| if at < 256 { Ok(Some(1)) } else { failed("Input/output error") }),
+            Told::Later(1, failed("Input/output error").unwrap_err())
         );
         let never = check(&|_| Err("fstrim: the discard operation is not supported".to_owned()));
         assert!(matches!(never, Told::Never(_)), "{never:?}");

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use model::units::Bytes;
 use serde_json::Value;
-use wire::v1::agent::DriveHealth;
+use wire::v1::agent::{DriveHealth, TEMPERATURE};
 
 /// Where programs are looked for; PATH is not asked.
 pub(crate) const FOLDERS: [&str; 4] = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"];
@@ -146,7 +146,7 @@ fn ata_attribute(value: &Value, id: u64) -> Option<u64> {
 fn warnings(bits: Option<u64>) -> Vec<String> {
     const MEANING: [&str; 6] = [
         "spare blocks run out",
-        "too hot or too cold",
+        TEMPERATURE,
         "not reliable any more",
         "takes no more writes",
         "the backup of its memory has failed",

@@ -5,8 +5,8 @@ use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _, chown};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, TryLockError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
 use rustix::net::sockopt::socket_peercred;
@@ -24,6 +24,8 @@ const CONNECTIONS_MAX: usize = 8;
 const REQUESTS_MAX: usize = 64;
 /// For a request to come, and for its answer to be taken.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// For the range of a round that is under way, before a trim is refused.
+const TRIM_PATIENCE: Duration = Duration::from_secs(5);
 
 /// What all connections share.
 pub(crate) struct Agent {
@@ -185,7 +187,10 @@ impl Agent {
     fn trim(&self, drive: String) -> Result<Answer, String> {
         let path = self.settings.drives.paths.iter().find(|path| path.as_os_str() == &*drive);
         let path = path.ok_or("no such drive in the agent's configuration")?;
-        let bytes = self.trimmed(path, || self.programs.trim(path))?;
+        let Some(_held) = self.hold_within(TRIM_PATIENCE) else {
+            return Err("another drive is being trimmed: try again when it is done".to_owned());
+        };
+        let bytes = Self::mounted(path).and_then(|()| self.programs.trim(path))?;
         tracing::info!(drive, bytes, "trimmed");
         Ok(Answer::Trimmed { drive, bytes })
     }
@@ -197,27 +202,29 @@ impl Agent {
         offset: Bytes,
         len: Bytes,
     ) -> Result<Option<u64>, String> {
-        self.trimmed(path, || self.programs.trim_range(path, offset, len))
+        let _held = self.trim.lock().unwrap_or_else(PoisonError::into_inner);
+        Self::mounted(path).and_then(|()| self.programs.trim_range(path, offset, len))
     }
 
-    /// One at a time, and only what is mounted there.
-    fn trimmed<T>(
-        &self,
-        path: &Path,
-        trim: impl FnOnce() -> Result<T, String>,
-    ) -> Result<T, String> {
+    /// One trim at a time; none if another takes longer than this. A range of a round is short.
+    fn hold_within(&self, patience: Duration) -> Option<MutexGuard<'_, ()>> {
+        let began = Instant::now();
+        loop {
+            match self.trim.try_lock() {
+                Ok(held) => return Some(held),
+                Err(TryLockError::Poisoned(held)) => return Some(held.into_inner()),
+                Err(TryLockError::WouldBlock) if patience < began.elapsed() => return None,
+                Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(5)),
+            }
+        }
+    }
+
+    fn mounted(path: &Path) -> Result<(), String> {
         let mounts = mounts::mounts().map_err(|error| error.to_string())?;
         if !mounts::describe(path, &mounts).is_mount_point {
             return Err("not a mount point: it would trim the file system around it".to_owned());
         }
-        let _held = match self.trim.try_lock() {
-            Ok(held) => held,
-            Err(TryLockError::Poisoned(held)) => held.into_inner(),
-            Err(TryLockError::WouldBlock) => {
-                return Err("another drive is being trimmed: try again when it is done".to_owned());
-            }
-        };
-        trim()
+        Ok(())
     }
 
     fn health(&self) -> Result<Answer, String> {

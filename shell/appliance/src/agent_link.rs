@@ -11,7 +11,9 @@ use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use wire::v1::agent::{ANSWER_LEN_MAX, Answer, DriveHealth, DriveMount, Line, Request, VERSION};
+use wire::v1::agent::{
+    ANSWER_LEN_MAX, Answer, DriveHealth, DriveMount, Line, Request, TEMPERATURE, VERSION,
+};
 
 use crate::drives::lock;
 
@@ -138,6 +140,10 @@ impl Known {
 /// What a device says that an operator should know.
 fn ailing(drive: &DriveHealth) -> Option<String> {
     let device = drive.device.as_deref().unwrap_or("its device");
+    // Devices count this as failing, too.
+    if matches!(&drive.warnings[..], [one] if one == TEMPERATURE) {
+        return Some(format!("{device} is {TEMPERATURE}: look at its cooling"));
+    }
     if drive.is_good == Some(false) || !drive.warnings.is_empty() {
         let why = match drive.warnings.join(", ") {
             why if why.is_empty() => String::new(),
@@ -200,9 +206,13 @@ mod tests {
         let mut known = Known::default();
         let mut notes = |health: &DriveHealth| known.learn_health(std::slice::from_ref(health));
         assert!(notes(&well).is_empty());
-        let warned = vec!["too hot or too cold".to_owned()];
-        let failing = DriveHealth { warnings: warned, ..well.clone() };
-        assert!(notes(&failing)[0].contains("failing (too hot or too cold)"));
+        let warns = |of: &[&str]| {
+            let warnings = of.iter().map(|one| (*one).to_owned()).collect();
+            DriveHealth { warnings, is_good: Some(false), ..well.clone() }
+        };
+        assert!(notes(&warns(&[TEMPERATURE]))[0].ends_with("cold: look at its cooling"));
+        let failing = warns(&[TEMPERATURE, "takes no more writes"]);
+        assert!(notes(&failing)[0].contains("failing (too hot or too cold, takes no more writes)"));
         assert!(notes(&failing).is_empty());
         let silent = DriveHealth { unknown: Some("no answer".to_owned()), ..well.clone() };
         assert!(notes(&silent).is_empty() && notes(&failing).is_empty(), "it is what it was");

@@ -404,6 +404,7 @@ impl Drive {
         let fd = self.open_file(file, flags, "make")?;
         let found = file_len(&fd, file)?;
         if found != Bytes::ZERO && found != len {
+            let _turn = self.gate.enter(Class::Delete, Bytes::ZERO);
             rustix::fs::ftruncate(&fd, 0).map_err(to("cut", &file.0))?;
         }
         let _taking = lock(&self.taking_room);

@@ -83,6 +83,9 @@ pub struct DriveMount {
     pub errors: Option<u64>,
 }
 
+/// The one warning that speaks of the drive's surroundings.
+pub const TEMPERATURE: &str = "too hot or too cold";
+
 /// What a drive's device says of itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DriveHealth {
@@ -106,7 +109,7 @@ pub struct DriveHealth {
     /// Spare blocks that are left, in percent of those it came with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spare_percent: Option<u64>,
-    /// What it warns of, in words.
+    /// What it warns of, in words; of its temperature as [`TEMPERATURE`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
     /// Why there is nothing above, if there is not: no program to ask with, or no answer.

@@ -12,9 +12,9 @@ use crate::black_box::Recorder;
 use crate::pace::{Pacer, Path, Plan};
 use crate::request_log::Entry;
 
-/// One connection.
+/// One connection. Nobody else looks into it.
 #[derive(Debug)]
-pub(crate) struct Connection {
+pub struct Connection {
     pub(crate) id: ConnectionId,
     pub(crate) state: State,
     /// When it is closed if nothing changes.

@@ -29,6 +29,7 @@ use crate::ablation::{Ablation, Sending};
 use crate::clock::{self, Clock};
 use crate::counters::{DriveSlice, ServeCounters};
 use crate::listen::Listener;
+use crate::look_ahead::look_ahead;
 use crate::mailbox::{Letter, Mailbox};
 use crate::request_log::Lines;
 use crate::socket::{Incoming, Socket, Transport};
@@ -213,9 +214,14 @@ impl EventLoop {
             let busy = usize::from(!completions.is_empty());
             std::mem::swap(&mut again, &mut self.again);
             again.drain(..).for_each(|id| self.take_in_if_wanted(id));
-            for completion in completions.drain(..) {
+            let mut rest = completions.drain(..);
+            while let Some(completion) = rest.next() {
+                if self.ablation.look_ahead {
+                    look_ahead(rest.as_slice(), &self.sockets, &self.worker);
+                }
                 self.completed(completion);
             }
+            drop(rest);
             self.begin_handshakes(HELLOS_MAX[busy]);
             let now = self.clock.now();
             if self.worker.deadline() <= now.instant {
@@ -750,6 +756,12 @@ impl EventLoop {
 
 fn socket_of(sockets: &mut [Option<Socket>], id: ConnectionId) -> Option<&mut Socket> {
     sockets.get_mut(id.as_usize())?.as_mut().filter(|socket| socket.id == id)
+}
+
+/// The connection that something came to.
+pub(crate) fn readable(completion: &Completion) -> Option<ConnectionId> {
+    let Completion::Readable { token, .. } = completion else { return None };
+    (*token != BELL).then(|| connection(*token))
 }
 
 fn name(id: ConnectionId) -> Token {

@@ -4,6 +4,7 @@
 //! Ring     operations in, typed completions out; owns what the kernel reads or writes meanwhile
 //! Arena    the registered buffers that drives read into
 //! socket   what no safe library asks of a socket: what TCP knows, and to keep to a rate
+//! cache    hints about what will be looked at soon
 //! allocations    a counting allocator, for tests
 //! ```
 //!
@@ -13,8 +14,10 @@
 
 pub mod allocations;
 mod arena;
+mod cache;
 mod ring;
 mod socket;
 
+pub use cache::{lines, prefetch};
 pub use ring::{Completion, Config, Errno, Ring, RingError, Token, Wait, Watch};
 pub use socket::{limit_rate, tcp_info};

@@ -50,6 +50,8 @@ enum Row {
     ImmediateSend,
     /// Records of 16 KiB: of 4 KiB.
     FullRecords,
+    /// What the next requests need is asked for ahead: it is waited for.
+    LookAhead,
     /// Workers bound to a CPU: where the kernel puts them.
     Pinning,
     /// Pacing by the worker, everybody kept to 100 Mb/s: by the kernel (SO_MAX_PACING_RATE).
@@ -73,6 +75,7 @@ impl Row {
             }
             Self::ImmediateSend => lines("[ablation]\nsending = \"ring\""),
             Self::FullRecords => lines("[ablation]\nrecord_len = \"4 KiB\""),
+            Self::LookAhead => lines("[ablation]\nlook_ahead = false"),
             Self::Pinning => Change { unpinned: true, ..Change::default() },
             Self::OwnPacing => Change {
                 pacing: Some("mode = \"kernel\"\nceiling = \"100 Mb/s\""),

@@ -20,10 +20,10 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use model::units::{Bytes, Instant, Nanos};
 
-use crate::Full;
 use crate::governor::{self, Governor};
 use crate::load::{Load, Meter};
 use crate::tally::{Slice, Tally};
+use crate::{Full, time_of};
 
 /// Who waits for an operation, and what it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -508,9 +508,4 @@ impl Drive {
 fn is_out(flights: &[Flight], slot: u32, number: u64) -> bool {
     let flight = flights.get(Bytes(u64::from(slot)).as_usize());
     flight.is_some_and(|flight| flight.open && flight.number == number)
-}
-
-/// How long `len` takes at so many bytes per second.
-fn time_of(len: Bytes, rate: Bytes) -> Nanos {
-    Nanos(len.0.saturating_mul(1_000_000_000) / rate.0.max(1))
 }

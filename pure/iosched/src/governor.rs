@@ -15,6 +15,7 @@
 use model::units::{Bytes, Instant, Nanos};
 
 use crate::tally::Tally;
+use crate::time_of;
 
 /// What a governor aims at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,7 +158,7 @@ impl Governor {
     /// So much was handed to the drive.
     pub fn wrote(&mut self, now: Instant, len: Bytes) {
         self.window.written += len.0;
-        self.floor_next = now + Nanos(len.0 * 1_000_000_000 / self.config.floor.0);
+        self.floor_next = self.floor_next.max(now + time_of(len, self.config.floor));
         self.close(now);
     }
 

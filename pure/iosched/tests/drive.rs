@@ -202,6 +202,18 @@ fn an_old_read_holds_writes_down_to_the_floor_and_a_hung_one_stops_them() {
     assert_eq!(wrote.hold(ms(10), Nanos::millis(11)), Some(Instant(u64::MAX)));
 }
 
+#[test]
+fn a_flush_does_not_give_the_floor_twice() {
+    let mut governor = governor::Governor::new(aim(), ms(0));
+    governor.wrote(ms(100), CHUNK);
+    governor.wrote(ms(114), Bytes::ZERO);
+    // 256 KiB at the floor of 5 MB/s.
+    let due = Instant(ms(100).0 + 52_428_800);
+    assert_eq!(governor.hold(ms(116), Nanos::millis(2)), Some(due));
+    governor.wrote(ms(200), Bytes(1 << 44));
+    assert!(ms(1_000_000) < governor.hold(ms(201), Nanos::millis(2)).unwrap());
+}
+
 /// Ten seconds of 700 reads per second, one in 50 of them late beside a delete, and writes.
 fn late_beside(mut drive: Drive) -> Bytes {
     for at in 0..10_000 {

@@ -319,12 +319,12 @@ impl Drive {
             Class::Scrub => self.scrubs_in_flight -= 1,
             Class::Delete => {
                 self.deletes_in_flight -= 1;
+                self.delete_ended = now;
                 let idle = self.governor.as_ref().is_some_and(|governor| governor.rate().is_none());
                 if self.config.policy != Policy::Off && !idle {
                     let few = self.deletes.len() < DELETES_FEW;
                     let share = if few { DELETE_SHARE_FEW } else { DELETE_SHARE };
                     self.delete_next = now + Nanos(span.0 * (share - 1));
-                    self.delete_ended = now;
                 }
             }
         }
@@ -414,13 +414,14 @@ impl Drive {
         flight
     }
 
-    /// The governor hears of reads that began after `since`; not of those that stood behind a
-    /// delete, which no write is to blame for.
+    /// The governor hears of reads that began after `since`. Those that stood behind a delete tell
+    /// it that viewers are there, and nothing else: no write is to blame for what they met.
     fn blame(&mut self, now: Instant, since: Instant, met: &Tally) {
         let deleting = 0 < self.deletes_in_flight || since < self.delete_ended;
-        if let Some(governor) = &mut self.governor
-            && !(self.config.deletes_alone && deleting)
-        {
+        let Some(governor) = &mut self.governor else { return };
+        if self.config.deletes_alone && deleting {
+            governor.excuse(met.reads);
+        } else {
             governor.read(now, met);
         }
     }

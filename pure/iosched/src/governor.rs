@@ -65,6 +65,8 @@ struct Window {
     start: Instant,
     met: Tally,
     written: u64,
+    /// Reads that came back and say nothing of writes.
+    excused: u64,
 }
 
 /// Sums over the last windows, in 1/1024; each window makes older ones fade.
@@ -155,6 +157,12 @@ impl Governor {
         self.close(now);
     }
 
+    /// So many reads came back and say nothing of writes, but that the drive is not the writers'.
+    pub fn excuse(&mut self, reads: u64) {
+        self.window.excused += reads;
+        self.idle &= reads == 0;
+    }
+
     /// So much was handed to the drive.
     pub fn wrote(&mut self, now: Instant, len: Bytes) {
         self.window.written += len.0;
@@ -206,7 +214,7 @@ impl Governor {
             return;
         }
         if reads_per_s < IDLE_READS_PER_S {
-            self.idle = window.met.reads == 0;
+            self.idle = window.met.reads + window.excused == 0;
             self.ceiling = None;
         }
         let lifted = |ceiling: &Ceiling| {

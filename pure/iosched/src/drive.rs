@@ -88,7 +88,8 @@ pub struct Ticket(u32);
 struct Waiting {
     io: u64,
     len: Bytes,
-    came: Instant,
+    /// Somebody waits for it from then on: when it came, or later for a read by deadline.
+    wanted: Instant,
 }
 
 /// In the heap of reads; ordered by deadline, then by arrival.
@@ -122,7 +123,7 @@ impl Ord for Read {
 #[derive(Clone, Copy, Debug)]
 struct Flight {
     class: Class,
-    came: Instant,
+    wanted: Instant,
     begun: Instant,
     open: bool,
     /// Of which use of this place; tells a ticket from an older one.
@@ -179,7 +180,7 @@ impl Drive {
     pub fn new(config: Config, now: Instant) -> Self {
         assert!(0 < config.depth && 0 < config.fill_depth, "a drive needs a depth of at least 1");
         assert!(0 < config.queue_len_max && 0 < config.scrub_rate.0 && 0 < config.target.0);
-        let idle = Flight { class: Class::Serve, came: now, begun: now, open: false, number: 0 };
+        let idle = Flight { class: Class::Serve, wanted: now, begun: now, open: false, number: 0 };
         let depth = Bytes(u64::from(config.depth)).as_usize();
         let governor = match config.policy {
             Policy::Governed(aim) => Some(Governor::new(aim, now)),
@@ -211,7 +212,8 @@ impl Drive {
         }
     }
 
-    /// Queues an operation. `deadline` orders reads that are served, and nothing else.
+    /// Queues an operation. `deadline` orders reads that are served, and says from when on they
+    /// are waited for, if that is not now; it is nothing to others.
     pub fn submit(
         &mut self,
         now: Instant,
@@ -220,13 +222,14 @@ impl Drive {
         len: Bytes,
         deadline: Instant,
     ) -> Result<(), Full> {
-        let waiting = Waiting { io, len, came: now };
+        let waiting = Waiting { io, len, wanted: now };
         let queue = match class {
             Class::Serve => {
                 if self.config.queue_len_max <= self.reads.len() {
                     return Err(Full);
                 }
                 self.number += 1;
+                let waiting = Waiting { wanted: now.max(deadline), ..waiting };
                 self.reads.push(Reverse(Read { deadline, number: self.number, waiting }));
                 return Ok(());
             }
@@ -306,11 +309,11 @@ impl Drive {
 
     /// An operation came back, well or badly.
     pub fn complete(&mut self, now: Instant, ticket: Ticket) {
-        let Flight { class, came, begun, .. } = self.land(ticket);
+        let Flight { class, wanted, begun, .. } = self.land(ticket);
         let span = now.since(begun);
         match class {
             Class::Serve => {
-                let met = Tally::of(self.config.target, now.since(came), span);
+                let met = Tally::of(self.config.target, now.since(wanted).max(span), span);
                 self.tally.add(&met);
                 self.meter.read(&met);
                 self.blame(now, begun, &met);
@@ -389,7 +392,7 @@ impl Drive {
             self.held_until = Some(NEVER);
             return Some(None);
         }
-        let due = self.delete_next.max(self.deletes.front()?.came);
+        let due = self.delete_next.max(self.deletes.front()?.wanted);
         if now < due {
             return None;
         }
@@ -459,7 +462,8 @@ impl Drive {
         let slot = self.flights_free.pop().expect("the caller has seen that one is free");
         self.number += 1;
         let number = self.number;
-        *self.flight(slot) = Flight { class, came: waiting.came, begun: now, open: true, number };
+        let wanted = waiting.wanted;
+        *self.flight(slot) = Flight { class, wanted, begun: now, open: true, number };
         match class {
             Class::Serve => {
                 self.tidy_oldest();

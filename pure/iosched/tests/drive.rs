@@ -51,7 +51,7 @@ fn ms(n: u64) -> Instant {
 }
 
 fn submit(drive: &mut Drive, at: Instant, class: Class, io: u64) {
-    drive.submit(at, class, io, CHUNK, at + Nanos::millis(10)).unwrap();
+    drive.submit(at, class, io, CHUNK, at).unwrap();
 }
 
 /// All that may go at this moment.
@@ -493,6 +493,26 @@ proptest! {
             prop_assert_eq!(submitted - polled, drive.waiting());
         }
     }
+}
+
+/// What a read met that came at 100 ms, was let go and came back then, and was wanted by `deadline`.
+fn met_by(deadline: u64, went: u64, back: u64) -> Tally {
+    let mut drive = drive(Policy::Off);
+    drive.submit(ms(100), Class::Serve, 1, CHUNK, ms(deadline)).unwrap();
+    let read = polled(&mut drive, ms(went));
+    drive.complete(ms(back), read[0].0);
+    drive.slice().tally
+}
+
+#[test]
+fn a_read_is_late_from_when_it_is_wanted_or_by_what_the_drive_took() {
+    let ms = Nanos::millis;
+    let tally = |span, service| Tally::of(aim().target, ms(span), ms(service));
+    assert_eq!(met_by(150, 119, 120), tally(1, 1), "in time, though it waited for others");
+    assert_eq!(met_by(150, 119, 125), tally(6, 6), "the drive was slow");
+    assert_eq!(met_by(150, 155, 156), tally(6, 1), "it was wanted before");
+    assert_eq!(met_by(100, 119, 120), tally(20, 1), "a viewer waited from the start");
+    assert_eq!(met_by(50, 119, 120), tally(20, 1), "nobody waits for what he did not ask yet");
 }
 
 #[test]

@@ -43,7 +43,7 @@ pub enum Class {
 pub enum Limit {
     /// So many in flight.
     Depth(u32),
-    /// So many begun per second.
+    /// So many begun per second. Nothing sets it yet: our writes are of one length.
     Operations(u32),
     /// So many bytes per second.
     Bandwidth(Bytes),
@@ -263,7 +263,9 @@ impl Drive {
             return turn;
         }
         let age = self.oldest_age(now);
-        self.held_until = self.governor.as_ref().and_then(|governor| governor.hold(now, age));
+        let target = self.config.target;
+        let hold = |governor: &Governor| governor.hold(now, age, target);
+        self.held_until = self.governor.as_ref().and_then(hold);
         if self.held_until.is_some() {
             return None;
         }

@@ -111,7 +111,6 @@ mod tests {
 
     fn gate(deletes_alone: bool) -> Gate {
         let aim = governor::Config {
-            target: TARGET,
             harm_per_10_000: 115,
             floor: Bytes(5_000_000),
             start: Bytes(20_000_000),

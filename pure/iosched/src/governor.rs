@@ -20,10 +20,8 @@ use crate::time_of;
 /// What a governor aims at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// A read that takes longer is late.
-    pub target: Nanos,
-    /// Harm that is allowed per 10,000 reads: one over 6/10 of the target counts 1, a late one 6.
-    /// 115 keeps 99 of 100 in time within each second.
+    /// Harm that is allowed per 10,000 reads: one over 6/10 of the drive's target counts 1, a late
+    /// one 6. 115 keeps 99 of 100 in time within each second.
     pub harm_per_10_000: u64,
     /// Always granted but in an emergency, in bytes per second.
     pub floor: Bytes,
@@ -125,7 +123,7 @@ pub struct Governor {
 impl Governor {
     /// Knows nothing yet, and begins at `start`.
     pub fn new(config: Config, now: Instant) -> Self {
-        assert!(0 < config.target.0 && 0 < config.harm_per_10_000 && 0 < config.floor.0);
+        assert!(0 < config.harm_per_10_000 && 0 < config.floor.0);
         Self {
             config,
             rate: config.start.0.max(config.floor.0),
@@ -170,13 +168,14 @@ impl Governor {
         self.close(now);
     }
 
-    /// The oldest read in flight has waited for `age`: until when writes wait, unless something
-    /// comes back before. The floor is granted all the same, until a read is far too old.
-    pub fn hold(&self, now: Instant, age: Nanos) -> Option<Instant> {
-        if age.0 * 5 <= self.config.target.0 {
+    /// The oldest read in flight, of a drive with this target, has waited for `age`: until when
+    /// writes wait, unless something comes back before. The floor is granted all the same, until a
+    /// read is far too old.
+    pub fn hold(&self, now: Instant, age: Nanos, target: Nanos) -> Option<Instant> {
+        if age.0 * 5 <= target.0 {
             return None;
         }
-        if 2 * self.config.target.0 < age.0 {
+        if 2 * target.0 < age.0 {
             return Some(Instant(u64::MAX));
         }
         (now < self.floor_next).then_some(self.floor_next)

@@ -104,7 +104,7 @@ impl Writes {
             (Mode::Governor, _) => {
                 let start = START.max(floor);
                 let harm_per_10_000 = HARM_PER_10_000;
-                Policy::Governed(governor::Config { target, harm_per_10_000, floor, start })
+                Policy::Governed(governor::Config { harm_per_10_000, floor, start })
             }
         };
         Rules { policy, target, depth: self.depth, deletes_alone: medium.deletes_alone }

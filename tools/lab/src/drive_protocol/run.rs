@@ -110,7 +110,7 @@ pub(super) fn run(
         Contender::Off => Policy::Off,
         Contender::Constant(rate) => Policy::Static(Limit::Bandwidth(rate)),
         Contender::Cam => Policy::Static(Limit::Bandwidth(scenario.constant)),
-        Contender::Ours | Contender::Sliced => Policy::Governed(super::aim(scenario.target)),
+        Contender::Ours | Contender::Sliced => Policy::Governed(super::aim()),
     };
     let config = Config {
         depth: scenario.params.depth,

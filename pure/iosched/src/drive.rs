@@ -20,10 +20,10 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use model::units::{Bytes, Instant, Nanos};
 
-use crate::Full;
 use crate::governor::{self, Governor};
 use crate::load::{Load, Meter};
 use crate::tally::{Slice, Tally};
+use crate::{Full, time_of};
 
 /// Who waits for an operation, and what it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +43,7 @@ pub enum Class {
 pub enum Limit {
     /// So many in flight.
     Depth(u32),
-    /// So many begun per second.
+    /// So many begun per second. Nothing sets it yet: our writes are of one length.
     Operations(u32),
     /// So many bytes per second.
     Bandwidth(Bytes),
@@ -88,7 +88,8 @@ pub struct Ticket(u32);
 struct Waiting {
     io: u64,
     len: Bytes,
-    came: Instant,
+    /// Somebody waits for it from then on: when it came, or later for a read by deadline.
+    wanted: Instant,
 }
 
 /// In the heap of reads; ordered by deadline, then by arrival.
@@ -122,7 +123,7 @@ impl Ord for Read {
 #[derive(Clone, Copy, Debug)]
 struct Flight {
     class: Class,
-    came: Instant,
+    wanted: Instant,
     begun: Instant,
     open: bool,
     /// Of which use of this place; tells a ticket from an older one.
@@ -179,7 +180,7 @@ impl Drive {
     pub fn new(config: Config, now: Instant) -> Self {
         assert!(0 < config.depth && 0 < config.fill_depth, "a drive needs a depth of at least 1");
         assert!(0 < config.queue_len_max && 0 < config.scrub_rate.0 && 0 < config.target.0);
-        let idle = Flight { class: Class::Serve, came: now, begun: now, open: false, number: 0 };
+        let idle = Flight { class: Class::Serve, wanted: now, begun: now, open: false, number: 0 };
         let depth = Bytes(u64::from(config.depth)).as_usize();
         let governor = match config.policy {
             Policy::Governed(aim) => Some(Governor::new(aim, now)),
@@ -211,7 +212,8 @@ impl Drive {
         }
     }
 
-    /// Queues an operation. `deadline` orders reads that are served, and nothing else.
+    /// Queues an operation. `deadline` orders reads that are served, and says from when on they
+    /// are waited for, if that is not now; it is nothing to others.
     pub fn submit(
         &mut self,
         now: Instant,
@@ -220,13 +222,14 @@ impl Drive {
         len: Bytes,
         deadline: Instant,
     ) -> Result<(), Full> {
-        let waiting = Waiting { io, len, came: now };
+        let waiting = Waiting { io, len, wanted: now };
         let queue = match class {
             Class::Serve => {
                 if self.config.queue_len_max <= self.reads.len() {
                     return Err(Full);
                 }
                 self.number += 1;
+                let waiting = Waiting { wanted: now.max(deadline), ..waiting };
                 self.reads.push(Reverse(Read { deadline, number: self.number, waiting }));
                 return Ok(());
             }
@@ -260,7 +263,9 @@ impl Drive {
             return turn;
         }
         let age = self.oldest_age(now);
-        self.held_until = self.governor.as_ref().and_then(|governor| governor.hold(now, age));
+        let target = self.config.target;
+        let hold = |governor: &Governor| governor.hold(now, age, target);
+        self.held_until = self.governor.as_ref().and_then(hold);
         if self.held_until.is_some() {
             return None;
         }
@@ -306,11 +311,11 @@ impl Drive {
 
     /// An operation came back, well or badly.
     pub fn complete(&mut self, now: Instant, ticket: Ticket) {
-        let Flight { class, came, begun, .. } = self.land(ticket);
+        let Flight { class, wanted, begun, .. } = self.land(ticket);
         let span = now.since(begun);
         match class {
             Class::Serve => {
-                let met = Tally::of(self.config.target, now.since(came), span);
+                let met = Tally::of(self.config.target, now.since(wanted).max(span), span);
                 self.tally.add(&met);
                 self.meter.read(&met);
                 self.blame(now, begun, &met);
@@ -319,12 +324,12 @@ impl Drive {
             Class::Scrub => self.scrubs_in_flight -= 1,
             Class::Delete => {
                 self.deletes_in_flight -= 1;
+                self.delete_ended = now;
                 let idle = self.governor.as_ref().is_some_and(|governor| governor.rate().is_none());
                 if self.config.policy != Policy::Off && !idle {
                     let few = self.deletes.len() < DELETES_FEW;
                     let share = if few { DELETE_SHARE_FEW } else { DELETE_SHARE };
                     self.delete_next = now + Nanos(span.0 * (share - 1));
-                    self.delete_ended = now;
                 }
             }
         }
@@ -389,7 +394,7 @@ impl Drive {
             self.held_until = Some(NEVER);
             return Some(None);
         }
-        let due = self.delete_next.max(self.deletes.front()?.came);
+        let due = self.delete_next.max(self.deletes.front()?.wanted);
         if now < due {
             return None;
         }
@@ -414,13 +419,14 @@ impl Drive {
         flight
     }
 
-    /// The governor hears of reads that began after `since`; not of those that stood behind a
-    /// delete, which no write is to blame for.
+    /// The governor hears of reads that began after `since`. Those that stood behind a delete tell
+    /// it that viewers are there, and nothing else: no write is to blame for what they met.
     fn blame(&mut self, now: Instant, since: Instant, met: &Tally) {
         let deleting = 0 < self.deletes_in_flight || since < self.delete_ended;
-        if let Some(governor) = &mut self.governor
-            && !(self.config.deletes_alone && deleting)
-        {
+        let Some(governor) = &mut self.governor else { return };
+        if self.config.deletes_alone && deleting {
+            governor.excuse(met.reads);
+        } else {
             governor.read(now, met);
         }
     }
@@ -458,7 +464,8 @@ impl Drive {
         let slot = self.flights_free.pop().expect("the caller has seen that one is free");
         self.number += 1;
         let number = self.number;
-        *self.flight(slot) = Flight { class, came: waiting.came, begun: now, open: true, number };
+        let wanted = waiting.wanted;
+        *self.flight(slot) = Flight { class, wanted, begun: now, open: true, number };
         match class {
             Class::Serve => {
                 self.tidy_oldest();
@@ -508,9 +515,4 @@ impl Drive {
 fn is_out(flights: &[Flight], slot: u32, number: u64) -> bool {
     let flight = flights.get(Bytes(u64::from(slot)).as_usize());
     flight.is_some_and(|flight| flight.open && flight.number == number)
-}
-
-/// How long `len` takes at so many bytes per second.
-fn time_of(len: Bytes, rate: Bytes) -> Nanos {
-    Nanos(len.0.saturating_mul(1_000_000_000) / rate.0.max(1))
 }

@@ -111,7 +111,6 @@ mod tests {
 
     fn gate(deletes_alone: bool) -> Gate {
         let aim = governor::Config {
-            target: TARGET,
             harm_per_10_000: 115,
             floor: Bytes(5_000_000),
             start: Bytes(20_000_000),
@@ -195,6 +194,43 @@ mod tests {
         gate.hear(ms(150), [slice(200, Nanos::millis(9), None)]);
         gate.hear(ms(900), [slice(200, Nanos::millis(9), None)]);
         assert_eq!(before.windows_late, gate.load().windows_late);
+    }
+
+    /// A gate of a drive that nobody read from until a delete took it for 4 ms; one worker's reads
+    /// came meanwhile, so many, and were late.
+    fn idle_until_a_delete(reads: u64) -> Gate {
+        let mut gate = gate(true);
+        (1..=5).for_each(|at| gate.hear(ms(200 * at), []));
+        assert_eq!(gate.load().fill_granted, None, "nobody reads");
+        let delete = gate.ask(ms(1_001), Class::Delete, BLOCK).unwrap();
+        assert!(gate.advance(ms(1_001)));
+        let ticket = gate.taken(delete).unwrap();
+        gate.hear(ms(1_002), [slice(0, TARGET, Some(ms(1_002)))]);
+        gate.complete(ms(1_005), ticket);
+        gate.hear(ms(1_008), [slice(reads, Nanos::millis(6), None)]);
+        gate
+    }
+
+    #[test]
+    fn reads_that_a_delete_met_on_an_idle_drive_are_not_blamed_on_writes() {
+        let mut gate = idle_until_a_delete(200);
+        gate.hear(ms(1_700), []);
+        assert_eq!(gate.load().windows_late, 0);
+    }
+
+    #[test]
+    fn deletes_are_spaced_again_once_a_read_came_beside_one() {
+        let mut gate = idle_until_a_delete(1);
+        assert_ne!(gate.load().fill_granted, None, "a viewer is there");
+        gate.hear(ms(1_700), []);
+        assert_ne!(gate.load().fill_granted, None, "and was, in the half second before");
+        let first = gate.ask(ms(1_701), Class::Delete, BLOCK).unwrap();
+        assert!(gate.advance(ms(1_701)));
+        let ticket = gate.taken(first).unwrap();
+        gate.ask(ms(1_701), Class::Delete, BLOCK).unwrap();
+        gate.complete(ms(1_703), ticket);
+        assert!(!gate.advance(ms(1_703 + 97)), "a fiftieth of the time");
+        assert!(gate.advance(ms(1_703 + 98)));
     }
 
     #[test]

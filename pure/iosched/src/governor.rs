@@ -15,14 +15,13 @@
 use model::units::{Bytes, Instant, Nanos};
 
 use crate::tally::Tally;
+use crate::time_of;
 
 /// What a governor aims at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// A read that takes longer is late.
-    pub target: Nanos,
-    /// Harm that is allowed per 10,000 reads: one over 6/10 of the target counts 1, a late one 6.
-    /// 115 keeps 99 of 100 in time within each second.
+    /// Harm that is allowed per 10,000 reads: one over 6/10 of the drive's target counts 1, a late
+    /// one 6. 115 keeps 99 of 100 in time within each second.
     pub harm_per_10_000: u64,
     /// Always granted but in an emergency, in bytes per second.
     pub floor: Bytes,
@@ -64,6 +63,8 @@ struct Window {
     start: Instant,
     met: Tally,
     written: u64,
+    /// Reads that came back and say nothing of writes.
+    excused: u64,
 }
 
 /// Sums over the last windows, in 1/1024; each window makes older ones fade.
@@ -122,7 +123,7 @@ pub struct Governor {
 impl Governor {
     /// Knows nothing yet, and begins at `start`.
     pub fn new(config: Config, now: Instant) -> Self {
-        assert!(0 < config.target.0 && 0 < config.harm_per_10_000 && 0 < config.floor.0);
+        assert!(0 < config.harm_per_10_000 && 0 < config.floor.0);
         Self {
             config,
             rate: config.start.0.max(config.floor.0),
@@ -154,20 +155,27 @@ impl Governor {
         self.close(now);
     }
 
+    /// So many reads came back and say nothing of writes, but that the drive is not the writers'.
+    pub fn excuse(&mut self, reads: u64) {
+        self.window.excused += reads;
+        self.idle &= reads == 0;
+    }
+
     /// So much was handed to the drive.
     pub fn wrote(&mut self, now: Instant, len: Bytes) {
         self.window.written += len.0;
-        self.floor_next = now + Nanos(len.0 * 1_000_000_000 / self.config.floor.0);
+        self.floor_next = self.floor_next.max(now + time_of(len, self.config.floor));
         self.close(now);
     }
 
-    /// The oldest read in flight has waited for `age`: until when writes wait, unless something
-    /// comes back before. The floor is granted all the same, until a read is far too old.
-    pub fn hold(&self, now: Instant, age: Nanos) -> Option<Instant> {
-        if age.0 * 5 <= self.config.target.0 {
+    /// The oldest read in flight, of a drive with this target, has waited for `age`: until when
+    /// writes wait, unless something comes back before. The floor is granted all the same, until a
+    /// read is far too old.
+    pub fn hold(&self, now: Instant, age: Nanos, target: Nanos) -> Option<Instant> {
+        if age.0 * 5 <= target.0 {
             return None;
         }
-        if 2 * self.config.target.0 < age.0 {
+        if 2 * target.0 < age.0 {
             return Some(Instant(u64::MAX));
         }
         (now < self.floor_next).then_some(self.floor_next)
@@ -205,7 +213,7 @@ impl Governor {
             return;
         }
         if reads_per_s < IDLE_READS_PER_S {
-            self.idle = window.met.reads == 0;
+            self.idle = window.met.reads + window.excused == 0;
             self.ceiling = None;
         }
         let lifted = |ceiling: &Ceiling| {

@@ -17,7 +17,14 @@ pub mod governor;
 pub mod load;
 pub mod tally;
 
+use model::units::{Bytes, Nanos};
+
 /// The queue is full: answer the client otherwise, or wait for a completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the drive's queue is full")]
 pub struct Full;
+
+/// How long `len` takes at so many bytes per second.
+fn time_of(len: Bytes, rate: Bytes) -> Nanos {
+    Nanos(len.0.saturating_mul(1_000_000_000) / rate.0.max(1))
+}

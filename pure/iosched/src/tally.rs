@@ -29,7 +29,7 @@ pub struct Slice {
 }
 
 impl Tally {
-    /// One read that took `span` in all, `service` of it in the drive.
+    /// One read that was waited for during `span`, `service` of it in the drive.
     pub fn of(target: Nanos, span: Nanos, service: Nanos) -> Self {
         Self {
             reads: 1,

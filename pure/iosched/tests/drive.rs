@@ -11,13 +11,10 @@ use proptest::prelude::*;
 
 const CHUNK: Bytes = Bytes::kib(256);
 
+const TARGET: Nanos = Nanos::millis(5);
+
 fn aim() -> governor::Config {
-    governor::Config {
-        target: Nanos::millis(5),
-        harm_per_10_000: 115,
-        floor: Bytes(5_000_000),
-        start: Bytes(20_000_000),
-    }
+    governor::Config { harm_per_10_000: 115, floor: Bytes(5_000_000), start: Bytes(20_000_000) }
 }
 
 fn drive(policy: Policy) -> Drive {
@@ -34,16 +31,16 @@ fn config(policy: Policy) -> Config {
         depth: 8,
         fill_depth: 4,
         queue_len_max: 16,
-        target: Nanos::millis(5),
+        target: TARGET,
         scrub_rate: Bytes(1_000_000),
         deletes_alone: false,
         policy,
     }
 }
 
-/// A read that took so long, beside the target of `aim`.
+/// A read that took so long, beside the target.
 fn met(span: Nanos) -> Tally {
-    Tally::of(aim().target, span, span)
+    Tally::of(TARGET, span, span)
 }
 
 fn ms(n: u64) -> Instant {
@@ -51,7 +48,7 @@ fn ms(n: u64) -> Instant {
 }
 
 fn submit(drive: &mut Drive, at: Instant, class: Class, io: u64) {
-    drive.submit(at, class, io, CHUNK, at + Nanos::millis(10)).unwrap();
+    drive.submit(at, class, io, CHUNK, at).unwrap();
 }
 
 /// All that may go at this moment.
@@ -194,12 +191,24 @@ fn an_old_read_holds_writes_down_to_the_floor_and_a_hung_one_stops_them() {
     drive.complete(ms(901), read[0].0);
     assert_eq!(names(&polled(&mut drive, ms(901))), [3]);
     let governor = governor::Governor::new(aim(), ms(0));
-    assert_eq!(governor.hold(ms(1), Nanos::millis(1)), None);
+    assert_eq!(governor.hold(ms(1), Nanos::millis(1), TARGET), None);
     let mut wrote = governor.clone();
     wrote.wrote(ms(0), Bytes(50_000));
-    assert_eq!(wrote.hold(ms(1), Nanos::millis(2)), Some(ms(10)), "the floor is granted");
-    assert_eq!(wrote.hold(ms(10), Nanos::millis(2)), None);
-    assert_eq!(wrote.hold(ms(10), Nanos::millis(11)), Some(Instant(u64::MAX)));
+    assert_eq!(wrote.hold(ms(1), Nanos::millis(2), TARGET), Some(ms(10)), "the floor is granted");
+    assert_eq!(wrote.hold(ms(10), Nanos::millis(2), TARGET), None);
+    assert_eq!(wrote.hold(ms(10), Nanos::millis(11), TARGET), Some(Instant(u64::MAX)));
+}
+
+#[test]
+fn a_flush_does_not_give_the_floor_twice() {
+    let mut governor = governor::Governor::new(aim(), ms(0));
+    governor.wrote(ms(100), CHUNK);
+    governor.wrote(ms(114), Bytes::ZERO);
+    // 256 KiB at the floor of 5 MB/s.
+    let due = Instant(ms(100).0 + 52_428_800);
+    assert_eq!(governor.hold(ms(116), Nanos::millis(2), TARGET), Some(due));
+    governor.wrote(ms(200), Bytes(1 << 44));
+    assert!(ms(1_000_000) < governor.hold(ms(201), Nanos::millis(2), TARGET).unwrap());
 }
 
 /// Ten seconds of 700 reads per second, one in 50 of them late beside a delete, and writes.
@@ -481,6 +490,26 @@ proptest! {
             prop_assert_eq!(submitted - polled, drive.waiting());
         }
     }
+}
+
+/// What a read met that came at 100 ms and was wanted by `deadline`, let go and back then.
+fn met_by(deadline: u64, went: u64, back: u64) -> Tally {
+    let mut drive = drive(Policy::Off);
+    drive.submit(ms(100), Class::Serve, 1, CHUNK, ms(deadline)).unwrap();
+    let read = polled(&mut drive, ms(went));
+    drive.complete(ms(back), read[0].0);
+    drive.slice().tally
+}
+
+#[test]
+fn a_read_is_late_from_when_it_is_wanted_or_by_what_the_drive_took() {
+    let ms = Nanos::millis;
+    let tally = |span, service| Tally::of(TARGET, ms(span), ms(service));
+    assert_eq!(met_by(150, 119, 120), tally(1, 1), "in time, though it waited for others");
+    assert_eq!(met_by(150, 119, 125), tally(6, 6), "the drive was slow");
+    assert_eq!(met_by(150, 155, 156), tally(6, 1), "it was wanted before");
+    assert_eq!(met_by(100, 119, 120), tally(20, 1), "a viewer waited from the start");
+    assert_eq!(met_by(50, 101, 102), tally(2, 1), "nobody waits for what he did not ask yet");
 }
 
 #[test]

@@ -24,6 +24,7 @@ use store::layout;
 use crate::drives::{Drive, Loaded, OpenError, marker_seen};
 use crate::gate::Gate;
 use crate::shared::{Aside, Shared, Slot};
+use crate::storage::Counters;
 
 /// How old the size of a drive may be, and how often the place of one that is away is looked at.
 /// What the appliance changes itself is measured at once.
@@ -74,7 +75,8 @@ fn wait_for_it(
     mounts: &mut Mounts,
 ) -> bool {
     while shared.sleep_until(shared.now() + LOOK_EVERY) {
-        if !absence.look(look(path, mounts)) || is_held(shared, index) {
+        let held = || is_held(shared.slots().get(index.as_usize()), &shared.counters, index);
+        if !absence.look(look(path, mounts)) || held() {
             continue;
         }
         match try_it(shared, index, path) {
@@ -92,13 +94,15 @@ fn wait_for_it(
     false
 }
 
-/// True while somebody has a file open on the drive that was there: its file system lives on with
-/// that, and what fails there must not be taken for a failure of the one that comes.
-fn is_held(shared: &Shared, index: DriveIndex) -> bool {
-    match shared.slots().get(index.as_usize()) {
+/// True while somebody has a file open on the drive that was there, or a worker waits for a read of
+/// it: its file system lives on with that, and what fails there must not be taken for a failure of
+/// the one that comes.
+fn is_held(slot: Option<&Slot>, counters: &Counters, index: DriveIndex) -> bool {
+    let is_open = match slot {
         Some(Slot::Aside(Aside { old, .. })) => 0 < old.strong_count(),
         Some(Slot::Open(_)) | None => false,
-    }
+    };
+    is_open || counters.slices.iter().any(|worker| 0 < worker[index.as_usize()].load().in_flight)
 }
 
 /// A drive that is good.
@@ -165,6 +169,11 @@ impl Mounts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::{Arc, Weak};
+
+    use iosched::tally::Slice;
+
+    use crate::counters::DriveSlice;
 
     #[test]
     fn a_place_is_seen_by_its_marker_and_not_opened() {
@@ -185,5 +194,18 @@ mod tests {
         let mut mounts = Mounts::open();
         assert!(mounts.table.is_some());
         assert!(mounts.changes() <= 1, "told once of each change, not at each look");
+    }
+
+    #[test]
+    fn a_drive_is_not_looked_for_while_a_worker_waits_for_a_read_of_what_was_there() {
+        let worker = || -> Arc<[DriveSlice]> { (0..2).map(|_| DriveSlice::default()).collect() };
+        let counters = Counters { slices: vec![worker(), worker()], ..Counters::default() };
+        let aside = Slot::Aside(Aside { reason: String::new(), id: None, old: Weak::new() });
+        let held = |drive| is_held(Some(&aside), &counters, DriveIndex(drive));
+        assert!(!held(0) && !held(1));
+        counters.slices[1][1].store(&Slice { in_flight: 1, ..Slice::default() });
+        assert!(!held(0) && held(1));
+        counters.slices[1][1].store(&Slice::default());
+        assert!(!held(1));
     }
 }

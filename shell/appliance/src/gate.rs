@@ -6,7 +6,8 @@
 //! ```
 //!
 //! The threads that wait share one lock per drive; workers take no part in it. Of those who wait
-//! one looks at the clock and at the workers, the others sleep until their turn has come.
+//! one looks at the clock and at the workers, the others sleep until their turn has come; but who
+//! comes and has to look earlier than he will looks himself.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -104,7 +105,7 @@ impl Writes {
             (Mode::Governor, _) => {
                 let start = START.max(floor);
                 let harm_per_10_000 = HARM_PER_10_000;
-                Policy::Governed(governor::Config { target, harm_per_10_000, floor, start })
+                Policy::Governed(governor::Config { harm_per_10_000, floor, start })
             }
         };
         Rules { policy, target, depth: self.depth, deletes_alone: medium.deletes_alone }
@@ -135,8 +136,8 @@ pub(crate) struct Gate {
 struct State {
     /// None where everybody may pass at any time.
     gate: Option<iosched::gate::Gate>,
-    /// Somebody who waits looks at the clock.
-    looking: bool,
+    /// When somebody who waits looks at the clock, if anybody does: the earliest moment of them.
+    looks_at: Option<Instant>,
 }
 
 /// A turn on the drive. Over when dropped.
@@ -149,7 +150,7 @@ pub(crate) struct Pass<'a> {
 impl Gate {
     /// One that nobody waits at.
     pub(crate) fn open_to_all() -> Self {
-        let state = Mutex::new(State { gate: None, looking: false });
+        let state = Mutex::new(State { gate: None, looks_at: None });
         let (clock, slices) = (Clock::start(), Vec::new());
         Self { clock, slices, drive: 0, state, changed: Condvar::new() }
     }
@@ -167,7 +168,7 @@ impl Gate {
         };
         let clock = Clock::start();
         let gate = iosched::gate::Gate::new(config, clock.now().instant);
-        let state = Mutex::new(State { gate: Some(gate), looking: false });
+        let state = Mutex::new(State { gate: Some(gate), looks_at: None });
         Self { clock, slices, drive, state, changed: Condvar::new() }
     }
 
@@ -198,13 +199,15 @@ impl Gate {
             if ticket.is_some() {
                 return Pass { gate: self, ticket };
             }
-            let look_in = gate.look_at(now).since(now);
-            state = if std::mem::replace(&mut state.looking, true) {
+            let look_at = gate.look_at(now);
+            state = if state.looks_at.is_some_and(|earlier| earlier <= look_at) {
                 self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
             } else {
-                let waited = self.changed.wait_timeout(state, look_in.into());
+                state.looks_at = Some(look_at);
+                let waited = self.changed.wait_timeout(state, look_at.since(now).into());
                 let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
-                state.looking = false;
+                // Another may look earlier still; that who comes next looks as well does no harm.
+                state.looks_at = None;
                 state
             };
         }
@@ -320,6 +323,40 @@ mod tests {
     #[test]
     fn nobody_waits_at_a_gate_that_was_opened() {
         waits_until(|gate, _| gate.open());
+    }
+
+    /// When somebody will look, once one who would look within 0.1 s has come to where somebody
+    /// looks at this moment; and when after he left.
+    fn looks_beside(moment: Instant) -> [Option<Instant>; 2] {
+        // A second block would go after three days.
+        let rules = writes(Mode::Static, &[], Some(BitsPerSecond(8))).rules(0, &medium());
+        let gate = Gate::new(&rules, Vec::new(), 0);
+        drop(gate.enter(Class::Fill, BLOCK));
+        gate.lock().looks_at = Some(moment);
+        let beside = std::thread::scope(|scope| {
+            let write = scope.spawn(|| drop(gate.enter(Class::Fill, BLOCK)));
+            let beside = loop {
+                let state = gate.lock();
+                if 0 < state.gate.as_ref().unwrap().waiting() {
+                    break state.looks_at;
+                }
+                drop(state);
+                std::thread::yield_now();
+            };
+            gate.open();
+            write.join().unwrap();
+            beside
+        });
+        [beside, gate.lock().looks_at]
+    }
+
+    #[test]
+    fn who_has_to_look_earlier_than_who_looks_already_looks_himself() {
+        let [beside, after] = looks_beside(Instant(u64::MAX));
+        assert!(beside.unwrap() < Instant(u64::MAX), "he sleeps until the other looks");
+        assert_eq!(after, None);
+        let sooner = Some(Instant(0));
+        assert_eq!(looks_beside(Instant(0)), [sooner, sooner], "one is enough");
     }
 
     #[test]

@@ -47,7 +47,6 @@ const GATE: Config = Config {
     scrub_rate: Bytes(50_000_000),
     deletes_alone: true,
     policy: Policy::Governed(governor::Config {
-        target: READ_TARGET,
         harm_per_10_000: 115,
         floor: Bytes(5_000_000),
         start: Bytes(20_000_000),

@@ -94,13 +94,8 @@ struct Policies {
 }
 
 /// What our governor aims at, on every drive.
-fn aim(target: Nanos) -> governor::Config {
-    governor::Config {
-        target,
-        harm_per_10_000: 115,
-        floor: Bytes(5_000_000),
-        start: Bytes(20_000_000),
-    }
+fn aim() -> governor::Config {
+    governor::Config { harm_per_10_000: 115, floor: Bytes(5_000_000), start: Bytes(20_000_000) }
 }
 
 /// A viewer asks again after this long: 20 Mb/s at 256 KiB.
@@ -235,7 +230,7 @@ fn scheduler_cost() -> Result<f64> {
         target: Nanos::millis(5),
         scrub_rate: Bytes(1_000_000),
         deletes_alone: true,
-        policy: Policy::Governed(aim(Nanos::millis(5))),
+        policy: Policy::Governed(aim()),
     };
     let mut now = Instant(0);
     let mut scheduler = Scheduler::new(config, now);

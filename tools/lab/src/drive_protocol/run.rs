@@ -110,7 +110,7 @@ pub(super) fn run(
         Contender::Off => Policy::Off,
         Contender::Constant(rate) => Policy::Static(Limit::Bandwidth(rate)),
         Contender::Cam => Policy::Static(Limit::Bandwidth(scenario.constant)),
-        Contender::Ours | Contender::Sliced => Policy::Governed(super::aim(scenario.target)),
+        Contender::Ours | Contender::Sliced => Policy::Governed(super::aim()),
     };
     let config = Config {
         depth: scenario.params.depth,
@@ -254,8 +254,7 @@ impl Run<'_> {
         let offset = u64::from(self.rng.below(chunks)) * scenario.read_len.0;
         let offset = Bytes(u64::from(unit) * unit_len + offset);
         let command = Command::Read { offset, len: scenario.read_len };
-        let deadline = came + scenario.target;
-        if !self.submit(Class::Serve, command, scenario.read_len, came, deadline) {
+        if !self.submit(Class::Serve, command, scenario.read_len, came, came) {
             self.seen.refused += 1;
         }
     }

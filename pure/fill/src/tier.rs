@@ -2,13 +2,13 @@
 //!
 //! ```text
 //! heat of each object, drives, what is left of the day's bytes
-//!   ──> moves to fast drives, hottest first; where they are full, one of less heat goes down first
+//!   ──> moves to fast drives, hottest first; where they are full, what is colder goes down first
 //! ```
 //!
 //! Heat is what viewers were sent, by whatever count the caller has; only its order matters, and
 //! its density: a byte of a fast drive should be asked for often. Moves are writes like fill's and
 //! share its queue; a move is a copy, verified and published, before the old file goes, so each
-//! costs its bytes once on the drive it comes to. No appliance does it yet.
+//! costs its bytes once on the drive it comes to. `heat` counts, `budget` says what is left.
 
 use std::collections::BTreeMap;
 
@@ -66,6 +66,8 @@ pub struct Config {
     /// An object goes up for one that comes down only if each byte of it is asked for so many times
     /// as often: else two of about the same heat would change places every day.
     pub gain_min: u64,
+    /// What was asked for less does not go up: so little of it was seen that it may be chance.
+    pub heat_min: Bytes,
 }
 
 /// What to move next, in this order, for at most `budget` bytes of writes on all drives together.
@@ -84,26 +86,28 @@ pub fn plan(
         objects.sort_by(|a, b| b.1.denser_than(&a.1).then(a.0.cmp(&b.0)));
         objects
     };
-    let (hot, mut cold) = (of(Class::Bulk), of(Class::Fast));
+    let mut cold: BTreeMap<DriveIndex, Vec<(ObjectId, Held)>> = BTreeMap::new();
+    of(Class::Fast).into_iter().for_each(|one| cold.entry(one.1.drive).or_default().push(one));
     let mut plan = Planned { drives: drives.to_vec(), moves: Vec::new(), left: budget };
-    for (object, up) in hot {
-        if up.heat == Bytes::ZERO || config.moves_max <= plan.moves.len() {
+    let heat_min = config.heat_min.max(Bytes(1));
+    for (object, up) in of(Class::Bulk).into_iter().filter(|(_, up)| heat_min <= up.heat) {
+        if config.moves_max <= plan.moves.len() {
             break;
         }
         if plan.take(object, &up, Class::Fast) {
             continue;
         }
-        // One goes down for one that comes up, and only where both fit the bounds.
-        let Some((other, down)) = cold.last().copied() else { continue };
-        if config.moves_max < plan.moves.len() + 2 || !up.is_denser_by(config.gain_min, &down) {
-            continue;
-        }
-        let before = plan.clone();
-        if plan.take(other, &down, Class::Bulk) && plan.take(object, &up, Class::Fast) {
-            cold.pop();
-        } else {
-            plan = before;
-        }
+        // As many as need be go down for one that comes up, from the drive where that costs least.
+        let exchanges = cold.iter().filter_map(|(drive, cold)| {
+            let after = plan.exchange(config, (object, &up), *drive, cold)?;
+            Some((std::cmp::Reverse(after.left), *drive, after))
+        });
+        let best = exchanges.min_by_key(|(cost, drive, _)| (*cost, *drive));
+        let Some((_, drive, after)) = best else { continue };
+        let gone = after.moves.len() - plan.moves.len() - 1;
+        plan = after;
+        let left = cold.get_mut(&drive).expect("found by it above");
+        left.truncate(left.len() - gone);
     }
     assert!(plan.moves.len() <= config.moves_max, "a plan is bounded");
     plan.moves
@@ -117,6 +121,33 @@ struct Planned {
 }
 
 impl Planned {
+    /// The plan with `object` moved up to this drive and as many of the last of `cold`, which are on
+    /// it, moved down before; none where that is not worth it, or not all of it can be.
+    fn exchange(
+        &self,
+        config: &Config,
+        (object, up): (ObjectId, &Held),
+        drive: DriveIndex,
+        cold: &[(ObjectId, Held)],
+    ) -> Option<Self> {
+        let mut after = self.clone();
+        let mut lost = Held { heat: Bytes::ZERO, ..*up };
+        for (other, down) in cold.iter().rev() {
+            lost.heat += down.heat;
+            let is_worth_it =
+                up.is_denser_by(config.gain_min, down) && up.is_denser_by(config.gain_min, &lost);
+            let is_bounded = after.moves.len() + 2 <= config.moves_max;
+            if !is_worth_it || !is_bounded || !after.take(*other, down, Class::Bulk) {
+                return None;
+            }
+            let free = after.drives.iter().find(|of| of.drive == drive).map(|of| of.free);
+            if free.is_some_and(|free| up.room <= free) {
+                return after.take(object, up, Class::Fast).then_some(after);
+            }
+        }
+        None
+    }
+
     /// Moves to the drive of a class with most room; false if there is none, or no budget.
     fn take(&mut self, object: ObjectId, held: &Held, class: Class) -> bool {
         let of_class = self.drives.iter_mut().filter(|drive| drive.class == class);
@@ -154,7 +185,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const CONFIG: Config = Config { moves_max: 10, gain_min: 2 };
+    const CONFIG: Config = Config { moves_max: 10, gain_min: 2, heat_min: Bytes(1) };
 
     fn object(n: u8) -> ObjectId {
         ObjectId([n; 32])
@@ -197,6 +228,41 @@ mod tests {
         assert_eq!(moves([0, 0, 50], &held, 19), [], "half of an exchange is none");
         assert_eq!(moves([0, 0, 5], &held, 20), [], "nowhere to go down to");
         assert_eq!(moves([0, 0, 50], &[(0, 10, 10), (1, 10, 20)], 20), [], "about as hot");
+    }
+
+    #[test]
+    fn as_many_go_down_as_make_room_or_none() {
+        // Larger than the coldest: two go, the third stays.
+        let held = [(0, 10, 1), (0, 10, 2), (0, 10, 3), (1, 15, 100)];
+        assert_eq!(moves([0, 0, 50], &held, 100), [(0, 2), (1, 2), (3, 0)]);
+        assert_eq!(moves([5, 0, 50], &held, 100), [(0, 2), (3, 0)], "one is enough");
+        assert_eq!(moves([0, 0, 50], &held, 34), [], "half of an exchange is none");
+        assert_eq!(moves([0, 0, 19], &held, 100), [], "nor is there room for both below");
+        let held = [(0, 10, 1), (0, 10, 60), (1, 15, 100)];
+        assert_eq!(moves([0, 0, 50], &held, 100), [], "one of them is about as hot");
+        assert_eq!(moves([0, 0, 50], &[(0, 10, 1), (1, 15, 100)], 100), [], "never enough");
+        // Denser by far, and yet what would go down for it is asked for more.
+        assert_eq!(moves([0, 0, 50], &[(0, 50, 40), (1, 5, 50)], 100), []);
+    }
+
+    #[test]
+    fn what_goes_down_lies_on_the_drive_that_it_makes_room_on() {
+        let drive = |n, class, free| Drive { drive: DriveIndex(n), class, free: Bytes(free) };
+        let drives =
+            [drive(0, Class::Fast, 0), drive(1, Class::Fast, 5), drive(2, Class::Bulk, 90)];
+        // The coldest of all are 0 and 2, on two drives: neither alone makes room for 4.
+        let held = objects(&[(0, 10, 1), (0, 10, 3), (1, 10, 2), (1, 5, 4), (2, 20, 200)]);
+        let found = plan(&CONFIG, &drives, &held, Bytes(100));
+        let found: Vec<_> = found.iter().map(|m| (m.object.0[0], m.to.0)).collect();
+        assert_eq!(found, [(2, 2), (3, 2), (4, 1)], "15 bytes go down for it and not 20");
+    }
+
+    #[test]
+    fn what_was_hardly_seen_stays() {
+        let config = Config { heat_min: Bytes(31), ..CONFIG };
+        let held = objects(&[(1, 1, 30), (1, 100, 31)]);
+        let found = plan(&config, &drives([200, 0, 0]), &held, Bytes(1_000));
+        assert_eq!(found.iter().map(|m| m.object).collect::<Vec<_>>(), [object(1)]);
     }
 
     #[test]

@@ -183,6 +183,8 @@ impl Held {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::heat::{self, Heat};
+    use model::units::{Instant, Nanos};
     use proptest::prelude::*;
 
     const CONFIG: Config = Config { moves_max: 10, gain_min: 2, heat_min: Bytes(1) };
@@ -270,6 +272,138 @@ mod tests {
         assert_eq!(moves([50, 0, 0], &[(7, 10, 100)], 100), []);
         let fast_only = plan(&CONFIG, &drives([50, 0, 0])[..1], &objects(&[(1, 5, 9)]), Bytes(9));
         assert_eq!(fast_only, []);
+    }
+
+    /// Numbers that are the same in every run (xorshift64*, Vigna 2016).
+    struct Random(u64);
+
+    impl Random {
+        fn below(&mut self, bound: u64) -> u64 {
+            self.0 ^= self.0 >> 12;
+            self.0 ^= self.0 << 25;
+            self.0 ^= self.0 >> 27;
+            self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) % bound
+        }
+    }
+
+    /// An appliance with one fast drive that a tenth of its objects fits on, and what viewers ask
+    /// for: each object by its place in an order that changes a little every day.
+    struct Days {
+        random: Random,
+        rooms: Vec<u64>,
+        /// Objects by popularity; the n-th is asked for 1/n as often as the first.
+        order: Vec<usize>,
+        heat: Heat,
+        drives: Vec<Drive>,
+        held: BTreeMap<ObjectId, Held>,
+    }
+
+    const OBJECTS: usize = 1_000;
+    const FAST_ROOM: u64 = 500;
+    /// Of 64 MiB: at 100 Mb/s all day.
+    const SAMPLES_A_DAY: u64 = 16_000;
+    const PLANS_A_DAY: u64 = 24;
+
+    fn gib(n: u64) -> Bytes {
+        Bytes::mib(1024 * n)
+    }
+
+    fn id(n: usize) -> ObjectId {
+        let mut id = [0; 32];
+        id[..8].copy_from_slice(&Bytes::of(n).0.to_be_bytes());
+        ObjectId(id)
+    }
+
+    impl Days {
+        fn new() -> Self {
+            let mut random = Random(0x9e37_79b9_7f4a_7c15);
+            // In GiB, 5 on average.
+            let rooms: Vec<u64> = (0..OBJECTS).map(|_| 1 + random.below(9)).collect();
+            // Fill puts objects anywhere; the fast drive is full with whatever came first.
+            let (mut held, mut left) = (BTreeMap::new(), FAST_ROOM);
+            for (n, room) in rooms.iter().enumerate() {
+                let fast = *room <= left;
+                left -= if fast { *room } else { 0 };
+                let (drive, room) = (DriveIndex(u8::from(!fast)), gib(*room));
+                held.insert(id(n), Held { drive, room, heat: Bytes::ZERO });
+            }
+            let drive = |n, class, free| Drive { drive: DriveIndex(n), class, free };
+            let drives = vec![drive(0, Class::Fast, gib(left)), drive(1, Class::Bulk, gib(1_000))];
+            let order = (0..OBJECTS).map(|n| (n * 617 + 500) % OBJECTS).collect();
+            let config = heat::Config { objects_max: 4_096, half_life: Nanos::seconds(86_400) };
+            let heat = Heat::new(config, Instant(0));
+            Self { random, rooms, order, heat, drives, held }
+        }
+
+        /// How often each is asked for, in parts of a billion of the first.
+        fn weights(&self) -> Vec<u64> {
+            let mut weights = vec![0; OBJECTS];
+            self.order.iter().zip(1..).for_each(|(n, rank)| weights[*n] = 1_000_000_000 / rank);
+            // A view asks for all of it.
+            weights.iter().zip(&self.rooms).map(|(weight, room)| weight * room).collect()
+        }
+
+        /// What part of all that is asked for could lie on the fast drive, in thousandths: no choice
+        /// of whole objects is better than the densest and a piece of the next.
+        fn best(&self) -> u64 {
+            let weights = self.weights();
+            let (mut left, mut best) = (FAST_ROOM, 0);
+            for n in &self.order {
+                let room = self.rooms[*n].min(left);
+                best += weights[*n] / self.rooms[*n] * room;
+                left -= room;
+            }
+            best * 1_000 / weights.iter().sum::<u64>()
+        }
+
+        /// One day: samples, plans, and tomorrow's order. Returns what part of the samples came from
+        /// the fast drive, in thousandths, and what was written.
+        fn pass(&mut self, day: u64, daily: Bytes) -> (u64, Bytes) {
+            let mut sums: Vec<u64> = self.weights();
+            (1..OBJECTS).for_each(|n| sums[n] += sums[n - 1]);
+            let config = Config { moves_max: 64, gain_min: 2, heat_min: Bytes::mib(128) };
+            let (mut left, mut hits) = (daily, 0);
+            for hour in 0..PLANS_A_DAY {
+                let now = Instant(0) + Nanos::seconds((day * 24 + hour) * 3600);
+                for _ in 0..SAMPLES_A_DAY / PLANS_A_DAY {
+                    let at = self.random.below(sums[OBJECTS - 1]);
+                    let n = sums.partition_point(|sum| *sum <= at);
+                    self.heat.note(now, id(n), Bytes::mib(64));
+                    hits += u64::from(self.held[&id(n)].drive == DriveIndex(0));
+                }
+                self.held.iter_mut().for_each(|(object, of)| of.heat = self.heat.of(object));
+                for found in plan(&config, &self.drives, &self.held, left) {
+                    let of = self.held.get_mut(&found.object).unwrap();
+                    self.drives[found.from.as_usize()].free += of.room;
+                    self.drives[found.to.as_usize()].free -= of.room;
+                    left -= of.room;
+                    of.drive = found.to;
+                }
+            }
+            // What came out today is watched, and something else no more.
+            for _ in 0..OBJECTS / 100 {
+                let (new, old) = (self.random.below(1_000), self.random.below(100));
+                self.order.swap(Bytes(new).as_usize(), Bytes(old).as_usize());
+            }
+            (hits * 1_000 / SAMPLES_A_DAY, daily - left)
+        }
+    }
+
+    #[test]
+    fn within_days_most_of_what_is_watched_lies_on_the_fast_drive() {
+        let (mut days, mut reached) = (Days::new(), Vec::new());
+        for day in 0..14 {
+            let best = days.best();
+            // Half of the fast drive may be exchanged in two days.
+            let (hits, written) = days.pass(day, gib(FAST_ROOM / 2));
+            println!("day {day}: {hits} of 1000 from the fast drive, {best} at best, {written}");
+            reached.push(hits * 1_000 / best);
+        }
+        assert!(reached[0] < 800, "nobody had chosen before: {reached:?}");
+        assert!(reached[3..].iter().all(|share| 900 <= *share), "of the best: {reached:?}");
+        let mut still = Days::new();
+        let share = |day| (still.pass(day, Bytes::ZERO).0 * 1_000) / still.best();
+        assert!((0..7).map(share).all(|share| share < 400), "without a budget nothing gets better");
     }
 
     proptest! {

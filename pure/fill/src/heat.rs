@@ -88,7 +88,7 @@ impl Heat {
             }
             self.faded_at = self.faded_at + step;
             self.objects.retain(|_, heat| {
-                let less = u128::from(heat.0) * STEP_FACTOR >> 16;
+                let less = (u128::from(heat.0) * STEP_FACTOR) >> 16;
                 *heat = Bytes(u64::try_from(less).expect("less than before"));
                 *heat != Bytes::ZERO
             });

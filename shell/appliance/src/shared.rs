@@ -484,8 +484,8 @@ impl Shared {
         fits.map(|(object, extent)| (*object, extent.clone())).collect()
     }
 
-    /// Wanted objects that are files of their own, and nobody works on: where they lie, and how long
-    /// they are.
+    /// Wanted objects that are files of their own, and nobody works on: where they lie, and how
+    /// long they are.
     pub(crate) fn movable(&self) -> Vec<(ObjectId, DriveIndex, Bytes)> {
         let state = self.lock();
         let holdings = &state.holdings;

@@ -37,15 +37,13 @@ pub(super) fn check(
     check_plain(&serve.plain_listen)?;
     let workers = worker_count(&serve)?;
     check_shares(&serve, workers)?;
-    let base_url = serve.base_url.unwrap_or_else(|| url("https", *first));
-    check_base_url(&base_url)?;
+    let base_url = check_base_url(serve.base_url.unwrap_or_else(|| url("https", *first)))?;
     let writes = check_drives(&file.drives)?;
     let tiering = check_tiering(&file.drives, serve.verify_every)?;
     let hot_memory = file.hot.memory.map(|memory| memory.0);
     hot::check(hot_memory, workers).map_err(|message| wrong("hot", "memory", message))?;
     let congestion = check_congestion(serve.congestion, serve.listen.len())?;
-    let pacing = file.pacing.check()?;
-    let control = address("url", &file.control.url)?;
+    let (pacing, control) = (file.pacing.check()?, address("url", &file.control.url)?);
     let (fronts, peer) = (check_fronts(&file.control.fronts)?, check_peer(file.peer)?);
     Ok(Settings {
         name,
@@ -96,9 +94,9 @@ pub(super) fn check(
     })
 }
 
-fn check_base_url(base_url: &str) -> Result<(), ConfigError> {
+fn check_base_url(base_url: String) -> Result<String, ConfigError> {
     if base_url.starts_with("https://") && !base_url.ends_with('/') {
-        return Ok(());
+        return Ok(base_url);
     }
     let message = format!("\"{base_url}\" must begin with https:// and not end in a slash");
     Err(wrong("serve", "base_url", message))

@@ -202,13 +202,16 @@ pub(crate) fn sign(key: &SigningKey, manifest: &Manifest) -> Vec<u8> {
     key.sign(Kind::Manifest, &serde_json::to_vec(&wire).unwrap())
 }
 
+/// Somebody who is told of updates.
+pub(crate) type Hearer = Arc<dyn Fn(&Update) + Send + Sync>;
+
 /// Temporary drives and state, and what the workers would have been told.
 pub(crate) struct Rig {
     dir: tempfile::TempDir,
     pub(crate) config: Config,
     pub(crate) told: Arc<Told>,
     /// Who else is told.
-    pub(crate) also: Option<Arc<dyn Fn(&Update) + Send + Sync>>,
+    pub(crate) also: Option<Hearer>,
 }
 
 /// What workers know after all updates so far.

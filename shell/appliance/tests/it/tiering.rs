@@ -1,4 +1,4 @@
-//! Objects that change drives: while they are watched, at a power cut, and when it comes to nothing.
+//! Objects that change drives: while they are watched, at a power cut, when it comes to nothing.
 
 use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
@@ -125,10 +125,12 @@ fn serve(rig: &mut Rig) -> Serving {
     let thread = std::thread::spawn(move || event_loop::run(setup));
     let told = sender.clone();
     rig.also = Some(Arc::new(move |update: &Update| {
-        told.send(Letter::Update(match update {
-            Update::Manifest(manifest) => Update::Manifest(with_key(manifest)),
-            other => other.clone(),
-        }));
+        let update = if let Update::Manifest(manifest) = update {
+            Update::Manifest(with_key(manifest))
+        } else {
+            update.clone()
+        };
+        told.send(Letter::Update(update));
     }));
     let socket = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = socket.local_addr().unwrap();

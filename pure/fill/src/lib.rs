@@ -8,9 +8,12 @@
 //!                                                   rate      how fast all together may go
 //! ```
 //!
-//! `plan`, `pack` (which small objects share a file) and `tier` (which of them change drives) are
-//! functions, `transfer` a machine for one object, `rate` a structure that they share.
+//! `plan`, `pack` (which small objects share a file) and `tier` (which objects change drives, by
+//! their `heat`, within a day's `budget`) are functions, `transfer` a machine for one object,
+//! `rate` a structure that they share.
 
+pub mod budget;
+pub mod heat;
 pub mod pack;
 pub mod plan;
 pub mod rate;

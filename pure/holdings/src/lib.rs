@@ -254,6 +254,25 @@ impl Holdings {
         self.show(object, extent, small);
     }
 
+    /// The object lies here from now on: in one step, so that nobody finds it nowhere. If it went
+    /// with its drive in the meantime, it is back. The caller has claimed it, and the drive is in
+    /// use.
+    pub fn relocate(&mut self, object: ObjectId, extent: Extent) {
+        let Some(before) = self.index.locate(&object).cloned() else {
+            return self.publish(object, extent, None);
+        };
+        self.index.publish(object, extent.clone());
+        assert!(before.len == extent.len, "object {object} is as long as it was");
+        match (self.hangs(before.drive), self.hangs(extent.drive)) {
+            (true, false) => self.inventory.publish(object),
+            (false, true) => self.inventory.remove(object),
+            (true, true) | (false, false) => {}
+        }
+        self.parts.remove(&object);
+        self.count_partial();
+        self.updates.push_back(Update::Published { object, extent, small: None });
+    }
+
     /// Gives workers the bytes of a small object, if it is still published there.
     pub fn publish_small(&mut self, object: ObjectId, extent: &Extent, bytes: &[u8]) {
         if self.index.locate(&object) == Some(extent) && self.take_small(object, extent.len) {

@@ -176,6 +176,49 @@ fn what_is_on_a_drive_that_hangs_is_held_and_not_said() {
 }
 
 #[test]
+fn an_object_that_changes_drives_is_held_all_the_time() {
+    let mut holdings = holdings();
+    holdings.set_manifest(manifest(1, &[1, 2]));
+    holdings.load(object(1), on(0, 1));
+    let (known, progress) = (holdings.inventory_since(InventoryState(0)).to, holdings.progress());
+    while holdings.next_update().is_some() {}
+    assert!(holdings.claim(object(1)));
+    holdings.relocate(object(1), on(1, 1));
+    let updates: Vec<Update> = std::iter::from_fn(|| holdings.next_update()).collect();
+    assert!(matches!(&updates[..], [Update::Published { extent, .. }] if *extent == on(1, 1)));
+    assert_eq!(holdings.index().locate(&object(1)), Some(&on(1, 1)));
+    let told = holdings.inventory_since(known);
+    assert!(told.held.is_empty() && told.gone.is_empty(), "nothing that control has to know");
+    assert_eq!(holdings.progress(), progress);
+    holdings.release(object(1));
+    assert_eq!(holdings.claim_file(object(1), DRIVE), FileStanding::Spare, "what is left of it");
+    holdings.release(object(1));
+    // The old drive goes and takes nothing along; the new one does.
+    holdings.set_aside(DRIVE);
+    assert_eq!(holdings.index().len(), 1);
+    holdings.set_aside(DriveIndex(1));
+    assert_eq!((holdings.index().len(), holdings.progress().objects_held), (0, 0));
+    // As if its drive had gone while it was copied: there it is again.
+    holdings.relocate(object(1), on(0, 1));
+    assert_eq!((holdings.index().len(), holdings.progress().objects_held), (1, 1));
+}
+
+#[test]
+fn an_object_that_leaves_a_drive_that_hangs_is_said_and_the_other_way_round() {
+    let mut holdings = holdings();
+    holdings.load(object(1), on(0, 1));
+    holdings.withhold(DRIVE, true);
+    let held = |holdings: &Holdings| holdings.inventory_since(InventoryState(0)).held.len();
+    assert_eq!(held(&holdings), 0);
+    let known = holdings.inventory_since(InventoryState(0)).to;
+    holdings.relocate(object(1), on(1, 1));
+    assert_eq!(holdings.inventory_since(known).held, [object(1)]);
+    let known = holdings.inventory_since(InventoryState(0)).to;
+    holdings.relocate(object(1), on(0, 1));
+    assert_eq!((holdings.inventory_since(known).gone, held(&holdings)), (vec![object(1)], 0));
+}
+
+#[test]
 fn a_drive_set_aside_takes_its_objects_and_parts_along() {
     let mut holdings = holdings();
     holdings.set_manifest(manifest(1, &[1, 2]));

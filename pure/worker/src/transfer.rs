@@ -299,7 +299,8 @@ impl Worker {
     pub(crate) fn opened(&mut self, now: Now, slot: FileSlot, result: Result<(), Fault>) {
         let mut woken = std::mem::take(&mut self.woken);
         let drive = self.files.drive(slot).as_usize();
-        let mut reported = self.files.is_gone(slot);
+        let gone = self.files.is_gone(slot);
+        let mut reported = gone;
         if let Some(slot) = self.files.opened(slot, result.is_ok(), &mut woken) {
             self.actions.push_back(Action::CloseFile { slot });
         }
@@ -314,6 +315,11 @@ impl Worker {
                 Ok(()) => {
                     transfer.stage = Stage::Queued(slot);
                     self.queue(id);
+                }
+                // It went to another drive in the meantime: it is there.
+                Err(_) if gone && self.catalogue.index.locate(&transfer.object).is_some() => {
+                    self.release(slot);
+                    self.open(id);
                 }
                 Err(fault) => {
                     let (drive, object) = (transfer.drive, transfer.object);

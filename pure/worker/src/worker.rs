@@ -621,7 +621,12 @@ impl Worker {
                     versions.map(|version| (version.id.clone(), version.clone())).collect();
             }
             Update::Published { object, extent, small } => {
-                self.catalogue.index.publish(object, extent);
+                let before = self.catalogue.index.publish(object, extent);
+                if before.as_ref().is_some_and(|b| self.catalogue.index.locate(&object) != Some(b))
+                {
+                    // It lies elsewhere from now on. Who reads from the old file reads on.
+                    self.close_file(object);
+                }
                 if let Some(bytes) = small {
                     self.catalogue.small.insert(object, bytes);
                 }
@@ -645,6 +650,11 @@ impl Worker {
 
     pub(crate) fn forget(&mut self, object: ObjectId) {
         self.catalogue.small.remove(&object);
+        self.close_file(object);
+    }
+
+    /// Nobody new reads from the object's file, as far as it was opened.
+    fn close_file(&mut self, object: ObjectId) {
         if let Some(slot) = self.files.forget(&object) {
             self.actions.push_back(Action::CloseFile { slot });
         }

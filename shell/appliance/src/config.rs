@@ -21,6 +21,7 @@ use crate::hot;
 use crate::pacing::Pacing;
 use crate::peer::PeerConfig;
 use crate::storage::Front;
+use crate::tiering::Tiering;
 use check::check;
 use file::File;
 pub(crate) use file::Quantity;
@@ -123,6 +124,8 @@ pub struct Settings {
     pub scrub_rate: BitsPerSecond,
     /// How drives are written.
     pub writes: Writes,
+    /// What the drives are for, and what may move between them.
+    pub tiering: Tiering,
     /// Memory of all workers together for the blocks that viewers want most; 0 for none. Unless
     /// it is said, less is taken where less may be locked.
     pub hot_memory: Option<Bytes>,
@@ -251,7 +254,7 @@ impl Settings {
             ("requests", "log_max", text(&self.request_log_max)),
         ];
         let at = rows.iter().position(|row| row.0 == "hot").unwrap_or(rows.len());
-        rows.splice(at..at, self.writes.rows());
+        rows.splice(at..at, self.writes.rows().into_iter().chain(self.tiering.rows()));
         rows.extend(self.pacing.rows());
         let mut out = String::new();
         let mut section = "";
@@ -380,6 +383,26 @@ mod tests {
         assert!(error(&with("write_rate = \"1 Gb/s\""), &[]).contains("static"));
         assert!(error(&with("write_floor = \"1 kb/s\""), &[]).contains("1 Mb/s"));
         assert!(error(&with("policy = \"fast\""), &[]).contains("governor"));
+    }
+
+    #[test]
+    fn what_drives_are_for_is_said_of_each_or_of_none() {
+        let with = |lines: &str| GOOD.replace("[control]", &format!("{lines}\n[control]"));
+        let text = parse(GOOD, &[]).unwrap().describe();
+        assert!(text.contains("classes = []") && text.contains("\"256 GiB\""), "{text}");
+        let two = "classes = [\"fast\", \"bulk\"]";
+        let count = error(&with(two), &[]);
+        assert!(count.contains("2 classes for 1 drives: give one each"), "{count}");
+        let good = with(two).replace("[\"/d\"]", "[\"/d\", \"/e\"]");
+        assert!(parse(&good, &[]).unwrap().describe().contains(two));
+        assert!(error(&with("classes = [\"hot\"]"), &[]).contains("`fast` or `bulk`"));
+        assert!(error(&with("move_daily_max = \"1 Gb/s\""), &[]).contains("needs a unit"));
+        assert!(error(&with("move_every = \"1 ms\""), &[]).contains("\"1 s\""));
+        let blind =
+            with("move_daily_max = \"1 GB\"").replace("workers", "verify_every = 0\nworkers");
+        assert!(error(&blind, &[]).contains("[serve] verify_every"));
+        let off = blind.replace("1 GB", "0 B");
+        assert_eq!(parse(&off, &[]).unwrap().tiering.daily_max, Bytes::ZERO);
     }
 
     #[test]

@@ -37,7 +37,7 @@ use files::flush_failed;
 
 pub(crate) use files::{
     blocks_without_table, file_len, list, read_at, read_footer, read_small, read_table, replace,
-    sync_at, to,
+    sync_at, table_pages, to,
 };
 
 /// A drive that is in use, or was until it failed.

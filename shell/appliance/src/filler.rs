@@ -357,12 +357,7 @@ impl Filling<'_> {
         if layout::sections(self.fetch.len).table_len == Bytes::ZERO {
             return Ok(());
         }
-        let hashes = self.blocks.hashes();
-        let mut pages = Pages::zeroed(Bytes::of(hashes.len() * 32));
-        for (hash, place) in hashes.iter().zip(pages.bytes_mut().as_chunks_mut::<32>().0) {
-            *place = hash.0;
-        }
-        self.drive.write(self.file(), pages.bytes(), offset)
+        self.drive.write(self.file(), drives::table_pages(self.blocks).bytes(), offset)
     }
 
     /// Writes the block that is in the buffer, the last one with zeros up to a whole page.

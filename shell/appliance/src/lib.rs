@@ -27,6 +27,8 @@
 //!   audit        thread: index against files
 //!   scrub        threads: a drive from end to end, every block against its hash
 //!   verify       thread: blocks that viewers were sent, one of many
+//!   tiering      what is watched most, and what may be moved for it today
+//!   mover        thread: objects from drive to drive
 //!   adopt        a file that the index lost is made visible again
 //!   control_link threads: reports out, to control and its fronts; manifests in
 //!   envelope     a signed manifest is opened, or refused
@@ -70,6 +72,7 @@ pub mod mailbox;
 pub mod member;
 pub mod metrics;
 pub mod mounts;
+mod mover;
 mod pacing;
 pub mod pages;
 pub mod peer;
@@ -82,4 +85,5 @@ mod socket;
 pub mod source;
 pub mod state_file;
 pub mod storage;
+pub mod tiering;
 mod verify;

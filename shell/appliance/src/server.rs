@@ -42,7 +42,10 @@ use crate::listen::Listener;
 use crate::mailbox::{Letter, Sender, mailbox};
 use crate::request_log::Lines;
 use crate::storage::{self, News, Storage, StorageHandle};
-use crate::{agent_link, listen, member, metrics, mounts, pacing, peer, request_log, source};
+use crate::tiering::TieringStatus;
+use crate::{
+    agent_link, listen, member, metrics, mounts, pacing, peer, request_log, source, tiering,
+};
 
 /// Files of one drive that a worker opens at a time. Each costs a thread of the kernel while it
 /// lasts; a drive that is slow to open gets no faster with more.
@@ -90,7 +93,7 @@ fn run(settings: &Settings) -> anyhow::Result<()> {
     let hup = catch(&[signal_hook::consts::SIGHUP])?;
     raise_descriptor_limit(settings)?;
     // All workers' read buffers are pinned, and the hot blocks are in such.
-    let rules = rules(settings);
+    let (rules, tiering) = (rules(settings), tiering(settings));
     let config = worker_config(settings, hot::blocks(settings)?, &rules);
     let Bound { listeners, metrics, peers } = bind(settings)?;
     // Here and no later: what follows is inherited by threads, and there are none yet.
@@ -113,7 +116,7 @@ fn run(settings: &Settings) -> anyhow::Result<()> {
         Arc::new(storage::Counters { workers: workers_counters, slices, draining });
     let senders: Vec<Sender> = workers.iter().map(|worker| worker.letters.clone()).collect();
     let tickets = acceptor.tickets().clone();
-    let config = storage_config(settings, credentials, machine, tickets, (silent, rules));
+    let config = storage_config(settings, credentials, machine, tickets, (silent, rules, tiering));
     let sink = tell_all(senders);
     let mut storage = Storage::start(config, peers, sink, serve_counters.clone())?;
     // Only now: whoever connects finds what the drives hold.
@@ -173,7 +176,7 @@ fn storage_config(
     credentials: Credentials,
     machine: String,
     tickets: Arc<tls::Tickets>,
-    (silent, rules): (u64, Vec<Rules>),
+    (silent, rules, tiering): (u64, Vec<Rules>, Option<tiering::Config>),
 ) -> storage::Config {
     storage::Config {
         appliance: settings.name.clone(),
@@ -196,6 +199,7 @@ fn storage_config(
         small_budget: settings.small_objects_max,
         scrub_rate: Some(settings.scrub_rate).filter(|rate| rate.0 != 0),
         rules,
+        tiering,
         tickets,
         about: storage::About {
             software: env!("CARGO_PKG_VERSION").to_owned(),
@@ -307,6 +311,11 @@ fn start_workers(
 fn rules(settings: &Settings) -> Vec<Rules> {
     let media = mounts::media(&settings.drives).into_iter().enumerate();
     media.map(|(index, medium)| settings.writes.rules(index, &medium)).collect()
+}
+
+/// How objects move between drives.
+fn tiering(settings: &Settings) -> Option<tiering::Config> {
+    settings.tiering.config(&mounts::media(&settings.drives), settings.verify_every)
 }
 
 /// Answers whoever wants metrics, if somebody may; the rows that do not come from workers.
@@ -554,6 +563,7 @@ fn metric_rows(storage: &StorageHandle) -> Vec<(String, f64, &'static str)> {
         }
     }
     rows.extend(load_rows(&drives));
+    rows.extend(storage.tiering().iter().flat_map(tiering_rows));
     let peer = storage.peer();
     let counted = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     for (source, value) in [
@@ -587,6 +597,24 @@ fn metric_rows(storage: &StorageHandle) -> Vec<(String, f64, &'static str)> {
     ];
     rows.extend(plain.map(|(name, help, value)| (name.to_owned(), number(value), help)));
     rows
+}
+
+/// What moved between drives.
+fn tiering_rows(status: &TieringStatus) -> Vec<(String, f64, &'static str)> {
+    let moved = "Bytes moved between drives since the start, by the class that they went to.";
+    [
+        ("tier_moved_bytes{to=\"fast\"}", moved, status.up.0),
+        ("tier_moved_bytes{to=\"bulk\"}", moved, status.down.0),
+        ("tier_moves_abandoned", "Moves that came to nothing.", status.abandoned),
+        (
+            "tier_heat_objects",
+            "Objects of which it is known how much is watched.",
+            status.heat_objects,
+        ),
+        ("tier_budget_left_bytes", "What may still be moved today.", status.left.0),
+    ]
+    .map(|(name, help, value)| (name.to_owned(), number(value), help))
+    .into()
 }
 
 /// How drives serve, and what that lets through.

@@ -29,6 +29,7 @@ use crate::peer::PeerCounters;
 use crate::places::Shunned;
 use crate::scrub;
 use crate::storage::{Config, Counters};
+use crate::tiering::{self, Tier};
 
 /// What all threads see.
 pub(crate) struct Shared {
@@ -46,6 +47,8 @@ pub(crate) struct Shared {
     pub(crate) peer: PeerCounters,
     pub(crate) shunned: Shunned,
     pub(crate) integrity: Integrity,
+    /// What the mover needs; none where nothing is to be moved.
+    pub(crate) tier: Option<Tier>,
     /// Times that a drive was used again after it had been set aside.
     returns: AtomicU64,
     /// How far each drive is scrubbed, in the order of `slots`.
@@ -172,6 +175,7 @@ impl Shared {
             peer: PeerCounters::default(),
             shunned: Shunned::default(),
             integrity: Integrity::default(),
+            tier: None,
             returns: AtomicU64::new(0),
             started: std::time::Instant::now(),
             limiter,
@@ -409,6 +413,18 @@ impl Shared {
         });
     }
 
+    /// The object lies on this drive from now on; false if that was set aside in the meantime. The
+    /// caller has claimed it.
+    pub(crate) fn relocate(&self, object: ObjectId, extent: Extent, to: &Drive) -> bool {
+        self.with(|holdings| {
+            let is_in_use = to.set_aside_reason().is_none();
+            if is_in_use {
+                holdings.relocate(object, extent);
+            }
+            is_in_use
+        })
+    }
+
     /// Gives workers the bytes of a small object that is published already.
     pub(crate) fn publish_small(&self, object: ObjectId, extent: &Extent, bytes: &[u8]) {
         self.with(|holdings| holdings.publish_small(object, extent, bytes));
@@ -468,6 +484,25 @@ impl Shared {
         fits.map(|(object, extent)| (*object, extent.clone())).collect()
     }
 
+    /// Wanted objects that are files of their own, and nobody works on: where they lie, and how
+    /// long they are.
+    pub(crate) fn movable(&self) -> Vec<(ObjectId, DriveIndex, Bytes)> {
+        let state = self.lock();
+        let holdings = &state.holdings;
+        let is_movable = |(object, extent): &(&ObjectId, &Extent)| {
+            tiering::is_own_file(object, extent)
+                && holdings.wanted().contains_key(object)
+                && !holdings.busy().contains(object)
+        };
+        let objects = holdings.index().iter().filter(is_movable);
+        objects.map(|(object, extent)| (*object, extent.drive, extent.len)).collect()
+    }
+
+    /// True of an object that the manifest in force names.
+    pub(crate) fn is_wanted(&self, object: &ObjectId) -> bool {
+        self.lock().holdings.wanted().contains_key(object)
+    }
+
     /// Small objects whose bytes workers were not given.
     pub(crate) fn without_bytes(&self) -> Vec<(ObjectId, Extent)> {
         let state = self.lock();
@@ -508,6 +543,9 @@ impl Shared {
 
     /// A viewer was sent this block: it will be looked at, unless there is too much to look at.
     pub(crate) fn verify(&self, sample: Sample) {
+        if let Some(tier) = &self.tier {
+            tier.note(self.now(), sample.object);
+        }
         let mut state = self.lock();
         if state.samples.len() < SAMPLES_MAX {
             state.samples.push_back(sample);
@@ -643,6 +681,7 @@ mod tests {
             small_budget: Bytes::kib(100),
             scrub_rate: None,
             rules: Vec::new(),
+            tiering: None,
             tickets: tls::Tickets::new(|| UnixSeconds(0)),
             about: About::default(),
         };

@@ -6,6 +6,7 @@
 //!   report <─────┘      keeper: plan ─────┤  ├──── filler x N: source -> drive -> publish
 //!                       evict, drop parts │  ├──── audit: index against files
 //!                                         │  ├──── scrub, verify: blocks against hashes
+//!                                         │  ├──── mover: objects from drive to drive
 //!                                         │  └──── peer: published objects ──> siblings
 //!                                         v
 //!                           sink(News) ──> every worker's mailbox
@@ -45,7 +46,8 @@ use crate::shared::{Aside, Shared, Slot};
 pub use crate::shared::{News, Sample};
 use crate::source::TrustError;
 use crate::state_file::{StateError, StateFile};
-use crate::{absence, audit, filler, keeper, scrub, source, verify};
+use crate::tiering::{Tier, TieringStatus};
+use crate::{absence, audit, filler, keeper, mover, scrub, source, tiering, verify};
 
 /// What the storage side needs to know.
 #[derive(Clone, Debug)]
@@ -72,6 +74,8 @@ pub struct Config {
     pub scrub_rate: Option<BitsPerSecond>,
     /// How each drive is treated, in the order of `drives`; what is not in it is not held back.
     pub rules: Vec<Rules>,
+    /// How objects are moved between drives; none for not at all.
+    pub tiering: Option<tiering::Config>,
     /// Gets the keys of the site's session tickets, where there is a control.
     pub tickets: Arc<tls::Tickets>,
     /// What the report says of this process.
@@ -277,7 +281,9 @@ impl Storage {
         put_behind_gates(&mut slots, &config.rules, &counters);
         say_where_siblings_come(&mut config, &peers);
         let own = Arc::new(Own::new(&config.state, config.credentials.clone())?);
-        let shared = Arc::new(Shared::new(config, own, slots, Box::new(sink), counters));
+        let mut shared = Shared::new(config, own, slots, Box::new(sink), counters);
+        shared.tier = open_tier(&shared)?;
+        let shared = Arc::new(shared);
         load_manifest(&shared, &state_file);
         load_objects(&shared, &loaded);
         load_parts(&shared, &loaded);
@@ -392,6 +398,11 @@ impl StorageHandle {
         self.shared.own.seconds_left()
     }
 
+    /// How far the moves between drives are; none where there are none.
+    pub fn tiering(&self) -> Option<TieringStatus> {
+        self.shared.tier.as_ref().map(Tier::status)
+    }
+
     /// What siblings got from here.
     pub fn peer(&self) -> &PeerCounters {
         &self.shared.peer
@@ -427,6 +438,9 @@ impl StorageHandle {
         self.spawn("keeper", keeper::run)?;
         self.spawn("audit", audit::run)?;
         self.spawn("verify", verify::run)?;
+        if self.shared.tier.is_some() {
+            self.spawn("mover", mover::run)?;
+        }
         let shared = Arc::clone(&self.shared);
         for index in shared.drive_indexes() {
             self.spawn(&format!("drive-{index}"), move |shared| absence::run(shared, index))?;
@@ -505,6 +519,11 @@ pub(crate) fn fill_status(shared: &Shared) -> FillStatus {
         fetched: Bytes(shared.fetched.load(Ordering::Relaxed)),
         from_siblings: Bytes(shared.from_siblings.load(Ordering::Relaxed)),
     }
+}
+
+fn open_tier(shared: &Shared) -> Result<Option<Tier>, StateError> {
+    let Some(config) = shared.config.tiering.clone() else { return Ok(None) };
+    Ok(Some(Tier::open(config, &shared.config.state, shared.now())?))
 }
 
 /// Opens all drives at the same time: each may have a long index to load or to make anew.

@@ -206,6 +206,51 @@ fn removed_objects_are_not_served_and_their_files_close() {
     assert_eq!(status(&bench.get("list.m3u8", "").0), 200, "from memory, from the other drive");
 }
 
+/// Object 1 has a second copy, which the index speaks of from now on.
+fn moves(bench: &mut Bench) {
+    let (object, len) = (ObjectId([1; 32]), Bytes(1_000_000));
+    bench.files.insert("objects/moved".to_owned(), content(1, len.0));
+    let (drive, file) = (DriveIndex(1), FileName("objects/moved".into()));
+    let extent = Extent { drive, file, offset: Bytes(0), len };
+    bench.event(Event::Update(Update::Published { object, extent, small: None }));
+}
+
+#[test]
+fn an_object_that_changes_drives_is_served_on_without_a_gap() {
+    let mut bench = Bench::new();
+    let [before, after] = [bench.connect(0), bench.connect(1)];
+    bench.say(before, &get("v.mp4", ""));
+    bench.step(0);
+    moves(&mut bench);
+    bench.say(after, &get("v.mp4", ""));
+    let opened: Vec<&str> = bench.opens.iter().map(|(_, name)| &**name).collect();
+    assert_eq!(opened, ["objects/moved"]);
+    bench.settle();
+    for connection in [before, after] {
+        assert_eq!(split(&bench.received[&connection]).1, content(1, 1_000_000));
+    }
+    let open: Vec<&str> = bench.slots.values().map(|name| &**name).collect();
+    assert_eq!((open, bench.reports.len()), (vec!["objects/moved"], 0), "the old one is closed");
+    moves(&mut bench);
+    assert_eq!(bench.slots.len(), 1, "told again of the same place, it is kept open");
+}
+
+#[test]
+fn who_opens_a_file_that_has_just_gone_elsewhere_finds_it_there() {
+    let mut bench = Bench::new();
+    let connections = [0, 1, 2].map(|slot| bench.connect(slot));
+    connections[..2].iter().for_each(|of| bench.say(*of, &get("v.mp4", "")));
+    moves(&mut bench);
+    bench.say(connections[2], &get("v.mp4", ""));
+    bench.files.remove("objects/1");
+    bench.settle();
+    for connection in connections {
+        assert_eq!(split(&bench.received[&connection]).1, content(1, 1_000_000));
+    }
+    assert_eq!((bench.reports.len(), bench.worker.counters().drive_faults), (0, 0));
+    assert_eq!(bench.slots.len(), 1);
+}
+
 #[test]
 fn no_more_transfers_run_than_allowed_and_the_others_get_their_turn() {
     let mut bench = Bench::new();

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use identity::enrol::Address;
 use model::id::ApplianceId;
 use model::limits::DRIVES_MAX;
-use model::units::{BitsPerSecond, Nanos};
+use model::units::{BitsPerSecond, Bytes, Nanos};
 
 use super::file::{DrivesFile, File, FrontFile, PeerFile, ServeFile};
 use super::{ConfigError, Settings, wrong};
@@ -15,6 +15,7 @@ use crate::gate::{Mode, Writes};
 use crate::hot;
 use crate::peer::PeerConfig;
 use crate::storage::Front;
+use crate::tiering::{self, Tiering};
 
 /// Siblings that fetch at once, unless it is said; and at most: each costs a thread.
 const PEER_CONNECTIONS: usize = 32;
@@ -36,14 +37,13 @@ pub(super) fn check(
     check_plain(&serve.plain_listen)?;
     let workers = worker_count(&serve)?;
     check_shares(&serve, workers)?;
-    let base_url = serve.base_url.unwrap_or_else(|| url("https", *first));
-    check_base_url(&base_url)?;
+    let base_url = check_base_url(serve.base_url.unwrap_or_else(|| url("https", *first)))?;
     let writes = check_drives(&file.drives)?;
+    let tiering = check_tiering(&file.drives, serve.verify_every)?;
     let hot_memory = file.hot.memory.map(|memory| memory.0);
     hot::check(hot_memory, workers).map_err(|message| wrong("hot", "memory", message))?;
     let congestion = check_congestion(serve.congestion, serve.listen.len())?;
-    let pacing = file.pacing.check()?;
-    let control = address("url", &file.control.url)?;
+    let (pacing, control) = (file.pacing.check()?, address("url", &file.control.url)?);
     let (fronts, peer) = (check_fronts(&file.control.fronts)?, check_peer(file.peer)?);
     Ok(Settings {
         name,
@@ -75,6 +75,7 @@ pub(super) fn check(
         small_objects_max: file.drives.small_objects_max.0,
         scrub_rate: file.drives.scrub_rate.0,
         writes,
+        tiering,
         hot_memory,
         control,
         fronts,
@@ -93,9 +94,9 @@ pub(super) fn check(
     })
 }
 
-fn check_base_url(base_url: &str) -> Result<(), ConfigError> {
+fn check_base_url(base_url: String) -> Result<String, ConfigError> {
     if base_url.starts_with("https://") && !base_url.ends_with('/') {
-        return Ok(());
+        return Ok(base_url);
     }
     let message = format!("\"{base_url}\" must begin with https:// and not end in a slash");
     Err(wrong("serve", "base_url", message))
@@ -255,6 +256,27 @@ fn check_writes(drives: &DrivesFile) -> Result<Writes, ConfigError> {
     }
     let (mode, depth) = (drives.policy, drives.write_depth);
     Ok(Writes { mode, targets, depth, rate, floor })
+}
+
+fn check_tiering(drives: &DrivesFile, verify_every: u32) -> Result<Tiering, ConfigError> {
+    let (given, count) = (drives.classes.len(), drives.paths.len());
+    if given != 0 && given != count {
+        let message = format!("{given} classes for {count} drives: give one each, or none");
+        return Err(wrong("drives", "classes", message));
+    }
+    let every = drives.move_every.map_or(tiering::EVERY, |every| every.0);
+    if !(Nanos::seconds(1)..=Nanos::seconds(86_400)).contains(&every) {
+        let message = "must be between \"1 s\" and \"24 h\"".to_owned();
+        return Err(wrong("drives", "move_every", message));
+    }
+    let asked = drives.move_daily_max.map(|most| most.0);
+    if asked.is_some_and(|most| most != Bytes::ZERO) && verify_every == 0 {
+        let message = "needs [serve] verify_every: what is watched most is known from the blocks \
+                       that are verified";
+        return Err(wrong("drives", "move_daily_max", message.to_owned()));
+    }
+    let daily_max = asked.unwrap_or(tiering::DAILY_MAX);
+    Ok(Tiering { classes: drives.classes.clone(), daily_max, every })
 }
 
 fn check_drives(drives: &DrivesFile) -> Result<Writes, ConfigError> {

@@ -11,6 +11,7 @@ use crate::ablation::AblationFile;
 use crate::confine::Sandbox;
 use crate::gate;
 use crate::pacing::PacingFile;
+use crate::tiering::ClassName;
 
 /// The file's shape. Doc comments are the manual page.
 #[derive(Clone, Debug, Deserialize)]
@@ -103,6 +104,10 @@ pub(super) struct DrivesFile {
     pub(super) write_rate: Option<Quantity<BitsPerSecond>>,
     #[serde(default = "default_floor")]
     pub(super) write_floor: Quantity<BitsPerSecond>,
+    #[serde(default)]
+    pub(super) classes: Vec<ClassName>,
+    pub(super) move_daily_max: Option<Quantity<Bytes>>,
+    pub(super) move_every: Option<Quantity<Nanos>>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]

@@ -30,6 +30,16 @@ pub(crate) fn read_footer(fd: &OwnedFd, file: &FileName) -> Result<Footer, Objec
     Ok(Footer::decode(page.bytes(), len)?)
 }
 
+/// The table of an object's file, zeros after it.
+pub(crate) fn table_pages(blocks: &Blocks) -> Pages {
+    let hashes = blocks.hashes();
+    let mut pages = Pages::zeroed(Bytes::of(hashes.len() * 32));
+    for (hash, place) in hashes.iter().zip(pages.bytes_mut().as_chunks_mut::<32>().0) {
+        *place = hash.0;
+    }
+    pages
+}
+
 /// The table of a file of objects, proved to be that of `object`.
 pub(crate) fn read_table(
     fd: &OwnedFd,

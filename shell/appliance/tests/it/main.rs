@@ -13,3 +13,4 @@ mod origin;
 mod returns;
 mod rig;
 mod siblings;
+mod tiering;

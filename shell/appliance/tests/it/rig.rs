@@ -202,11 +202,16 @@ pub(crate) fn sign(key: &SigningKey, manifest: &Manifest) -> Vec<u8> {
     key.sign(Kind::Manifest, &serde_json::to_vec(&wire).unwrap())
 }
 
+/// Somebody who is told of updates.
+pub(crate) type Hearer = Arc<dyn Fn(&Update) + Send + Sync>;
+
 /// Temporary drives and state, and what the workers would have been told.
 pub(crate) struct Rig {
     dir: tempfile::TempDir,
     pub(crate) config: Config,
     pub(crate) told: Arc<Told>,
+    /// Who else is told.
+    pub(crate) also: Option<Hearer>,
 }
 
 /// What workers know after all updates so far.
@@ -258,10 +263,17 @@ impl Rig {
             small_budget: Bytes::mib(1),
             scrub_rate: None,
             rules: Vec::new(),
+            tiering: None,
             tickets: tls::Tickets::new(appliance::clock::wall),
             about: About { base_url: "https://127.0.0.2:8443".to_owned(), ..About::default() },
         };
-        Self { dir, config, told: Arc::default() }
+        Self { dir, config, told: Arc::default(), also: None }
+    }
+
+    /// Drives and state that are there already.
+    pub(crate) fn with(config: Config) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        Self { dir, config, told: Arc::default(), also: None }
     }
 
     pub(crate) fn rate_max(mut self, bytes_per_second: u64) -> Self {
@@ -289,11 +301,14 @@ impl Rig {
 
     pub(crate) fn start_counting(&mut self, counters: Arc<Counters>) -> StorageHandle {
         self.told = Arc::default();
-        let told = Arc::clone(&self.told);
+        let (told, also) = (Arc::clone(&self.told), self.also.clone());
         let listen = self.config.peer.iter().flat_map(|peer| &peer.listen);
         let peers = listen.map(|at| appliance::peer::bind(*at).unwrap()).collect();
         let sink = move |news| match news {
-            News::Update(update) => told.apply(update),
+            News::Update(update) => {
+                also.iter().for_each(|also| also(&update));
+                told.apply(update);
+            }
             News::Directory(drive, directory) => {
                 assert!(rustix::fs::fstat(&*directory).is_ok());
                 assert!(told.aside.lock().unwrap().remove(&drive), "told before");

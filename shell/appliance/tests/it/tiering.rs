@@ -1,0 +1,369 @@
+//! Objects that change drives: while they are watched, at a power cut, when it comes to nothing.
+
+use std::collections::BTreeSet;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+use appliance::counters::{DriveSlice, ServeCounters};
+use appliance::event_loop::{self, Finding, Setup};
+use appliance::gate::Rules;
+use appliance::listen::Listener;
+use appliance::mailbox::{Letter, Sender, mailbox};
+use appliance::storage::{Sample, StorageHandle};
+use appliance::tiering::{Config, LINGER};
+use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
+use fill::tier::Class;
+use iosched::drive::{Limit, Policy};
+use model::extent::DriveIndex;
+use model::limits::DRIVES_MAX;
+use model::manifest::{Manifest, TokenKey};
+use model::object::BLOCK_LEN;
+use model::units::{Bytes, Nanos, UnixSeconds};
+use model::update::Update;
+use playback::token::{Grant, Scope, Session, SigningInput, assemble};
+use store::layout;
+use tls::Acceptor;
+use worker::PaceConfig;
+
+use crate::drives::{World, world};
+use crate::rig::{Rig, TestFile, version, wait};
+
+const FAST: DriveIndex = DriveIndex(0);
+const BULK: DriveIndex = DriveIndex(1);
+const DAILY: Bytes = Bytes::mib(1000);
+const NEVER: Nanos = Nanos::seconds(3600);
+
+fn files(len: usize) -> Vec<TestFile> {
+    (0..4).map(|i| TestFile::new(&format!("{i}.mp4"), len + i)).collect()
+}
+
+fn tiering(linger: Nanos) -> Option<Config> {
+    let (classes, every) = (vec![Class::Fast, Class::Bulk], Nanos::millis(50));
+    Some(Config { classes, daily_max: DAILY, sample: BLOCK_LEN, every, linger })
+}
+
+/// A world of two drives that holds these files, and one of them that lies on the second.
+fn filled(files: &[TestFile], linger: Nanos) -> (World, StorageHandle, TestFile) {
+    let mut w = world(2, files);
+    w.rig.config.tiering = tiering(linger);
+    let handle = w.rig.start();
+    w.rig.wait_for(files);
+    let hot = files.iter().find(|file| drive_of(&w.rig, file) == Some(BULK)).unwrap().clone();
+    (w, handle, hot)
+}
+
+/// Where workers would look for it.
+fn drive_of(rig: &Rig, file: &TestFile) -> Option<DriveIndex> {
+    rig.told.index.lock().unwrap().locate(&file.id()).map(|extent| extent.drive)
+}
+
+/// Viewers were sent so many blocks of it.
+fn watch(handle: &StorageHandle, file: &TestFile, blocks: usize) {
+    let (object, object_len) = (file.id(), file.blocks.len());
+    let sample = Sample { drive: BULK, object, object_len, block: 0, hash: None };
+    (0..blocks).for_each(|_| handle.verify(sample));
+}
+
+fn room(file: &TestFile) -> Bytes {
+    layout::sections(file.blocks.len()).file_len
+}
+
+fn copies(rig: &Rig) -> usize {
+    rig.object_files(0).len() + rig.object_files(1).len()
+}
+
+fn is_on(rig: &Rig, drive: DriveIndex, file: &TestFile) -> bool {
+    rig.drive(drive.as_usize()).join(&*layout::object_file(&file.id()).0).exists()
+}
+
+/// A worker that serves what the storage side tells it of.
+struct Serving {
+    at: SocketAddr,
+    sender: Sender,
+    thread: JoinHandle<Result<(), uring::RingError>>,
+    samples: Arc<Mutex<Vec<Sample>>>,
+    faults: Arc<AtomicU64>,
+}
+
+fn key() -> Ed25519KeyPair {
+    Ed25519KeyPair::from_seed_unchecked(&[7; 32]).unwrap()
+}
+
+fn serve(rig: &mut Rig) -> Serving {
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let private = rustls::pki_types::PrivateKeyDer::try_from(made.signing_key.serialize_der());
+    let acceptor = Acceptor::new(vec![made.cert.der().clone()], private.unwrap()).unwrap();
+    let (sender, letters) = mailbox().unwrap();
+    let (samples, faults): (Arc<Mutex<Vec<Sample>>>, Arc<AtomicU64>) = Default::default();
+    let (sampled, failed) = (samples.clone(), faults.clone());
+    let directory =
+        |path: &std::path::PathBuf| Some(Arc::new(std::fs::File::open(path).unwrap().into()));
+    let setup = Setup {
+        config: worker_config(),
+        acceptor,
+        drives: rig.config.drives.iter().map(directory).collect(),
+        blocking: 0,
+        mailbox: letters,
+        counters: Arc::new(ServeCounters::default()),
+        slices: (0..2).map(|_| DriveSlice::default()).collect(),
+        log: None,
+        report: Box::new(move |finding| match finding {
+            Finding::Fault(..) => {
+                failed.fetch_add(1, Ordering::SeqCst);
+            }
+            Finding::Sample(sample) => sampled.lock().unwrap().push(sample),
+            Finding::Incident(_) => {}
+        }),
+        ring_is_made: || {},
+        ablation: appliance::ablation::Ablation::default(),
+    };
+    let thread = std::thread::spawn(move || event_loop::run(setup));
+    let told = sender.clone();
+    rig.also = Some(Arc::new(move |update: &Update| {
+        let update = if let Update::Manifest(manifest) = update {
+            Update::Manifest(with_key(manifest))
+        } else {
+            update.clone()
+        };
+        told.send(Letter::Update(update));
+    }));
+    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = socket.local_addr().unwrap();
+    sender.send(Letter::Listen(vec![Listener { socket: socket.into(), secure: false }]));
+    Serving { at, sender, thread, samples, faults }
+}
+
+fn with_key(manifest: &Manifest) -> Arc<Manifest> {
+    let public_key = key().public_key().as_ref().try_into().unwrap();
+    let token_keys = vec![TokenKey { kid: "k1".to_owned(), public_key }];
+    Arc::new(Manifest { token_keys, ..manifest.clone() })
+}
+
+fn worker_config() -> worker::Config {
+    worker::Config {
+        connections_max: 64,
+        handshakes_max: 16,
+        transfers_max: 16,
+        buffers: 8,
+        hot_blocks: 0,
+        file_slots: 32,
+        drives: 2,
+        drive_depth: 8,
+        drive_opens: 4,
+        read_targets: [Nanos::millis(5); DRIVES_MAX],
+        hang_after: Nanos::seconds(5),
+        reset_after: Nanos::seconds(10),
+        head_len_max: 8192,
+        request_timeout: Nanos::seconds(10),
+        idle_timeout: Nanos::seconds(30),
+        token_leeway: Nanos::seconds(0),
+        progress_timeout: Nanos::seconds(30),
+        verify_every: 1,
+        log_requests: false,
+        pacing: PaceConfig::OFF,
+        incidents: None,
+    }
+}
+
+/// Asks for a file again and again on one connection until all is over; how often it came.
+fn play(at: SocketAddr, file: &TestFile, over: &AtomicBool) -> u64 {
+    let expires = UnixSeconds(appliance::clock::wall().0 + 1000);
+    let scope = Scope::whole("film-1").unwrap();
+    let grant = Grant { session: Session::of_random([9; 12]), expires, scope };
+    let signature = key().sign(SigningInput::new("k1", grant).as_bytes()).as_ref().try_into();
+    let token = assemble("k1", grant, &signature.unwrap());
+    let request = format!("GET /t/{token}/film-1/{} HTTP/1.1\r\nHost: a\r\n\r\n", file.path);
+    let mut stream = TcpStream::connect(at).unwrap();
+    let mut times = 0;
+    while !over.load(Ordering::SeqCst) {
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            stream.read_exact(&mut byte).unwrap();
+            head.push(byte[0]);
+        }
+        assert!(head.starts_with(b"HTTP/1.1 200 "), "{}", String::from_utf8_lossy(&head));
+        let mut body = vec![0; file.bytes.len()];
+        stream.read_exact(&mut body).unwrap();
+        assert!(body == **file.bytes, "every byte is right");
+        times += 1;
+    }
+    times
+}
+
+#[test]
+fn what_is_watched_comes_to_the_fast_drive_and_its_viewers_notice_nothing() {
+    let files = files(3_000_000);
+    let mut w = world(2, &files);
+    w.rig.config.tiering = tiering(LINGER);
+    let serving = serve(&mut w.rig);
+    let mut handle = w.rig.start();
+    w.rig.wait_for(&files);
+    let hot = files.iter().find(|file| drive_of(&w.rig, file) == Some(BULK)).unwrap();
+    let before: BTreeSet<_> = w.rig.object_files(1).into_iter().collect();
+    let over = AtomicBool::new(false);
+    let played: u64 = std::thread::scope(|scope| {
+        let players: Vec<_> =
+            (0..3).map(|_| scope.spawn(|| play(serving.at, hot, &over))).collect();
+        let hand_over = || {
+            let samples = std::mem::take(&mut *serving.samples.lock().unwrap());
+            samples.into_iter().for_each(|sample| handle.verify(sample));
+        };
+        let failed = || players.iter().any(|player| player.is_finished());
+        wait("the move", || {
+            hand_over();
+            assert!(!failed(), "a player was let down");
+            drive_of(&w.rig, hot) == Some(FAST)
+        });
+        wait("the old file to go", || {
+            assert!(!failed(), "a player was let down");
+            !is_on(&w.rig, BULK, hot)
+        });
+        let asked = serving.samples.lock().unwrap().len() + 100;
+        wait("players to go on", || failed() || asked < serving.samples.lock().unwrap().len());
+        over.store(true, Ordering::SeqCst);
+        players.into_iter().map(|player| player.join().unwrap()).sum()
+    });
+    assert!(10 < played && serving.faults.load(Ordering::SeqCst) == 0, "{played} plays");
+    let after: BTreeSet<_> = w.rig.object_files(1).into_iter().collect();
+    assert_eq!((before.len() - after.len(), copies(&w.rig)), (1, 4), "nothing else moved");
+    w.rig.check(hot);
+    let status = handle.tiering().unwrap();
+    assert_eq!((status.up, status.down, status.abandoned), (room(hot), Bytes::ZERO, 0));
+    assert_eq!((status.left, status.heat_objects), (DAILY - room(hot), 1));
+    serving.sender.send(Letter::Stop(Nanos::seconds(1)));
+    serving.thread.join().unwrap().unwrap();
+    handle.stop();
+    w.rig.also = None;
+
+    let mut handle = w.rig.start();
+    w.rig.wait_for(&files);
+    assert_eq!(drive_of(&w.rig, hot), Some(FAST));
+    let status = handle.tiering().unwrap();
+    assert_eq!((status.left, status.heat_objects), (DAILY - room(hot), 1), "and nothing is new");
+    handle.stop();
+    assert_eq!(w.rig.reopen(0).entries.len() + w.rig.reopen(1).entries.len(), 4);
+}
+
+#[test]
+fn of_two_copies_after_a_power_cut_one_is_kept() {
+    let files = files(700_000);
+    let (mut w, mut handle, hot) = filled(&files, NEVER);
+    watch(&handle, &hot, 9);
+    wait("the move", || drive_of(&w.rig, &hot) == Some(FAST));
+    assert!(is_on(&w.rig, FAST, &hot) && is_on(&w.rig, BULK, &hot), "the old one is still there");
+    // What the drives would be after a power cut now; then with the drives the other way round.
+    for turned in [false, true] {
+        let drives = ["x0", "x1"].map(|name| w.rig.dir().join(format!("{name}-{turned}")));
+        drives.iter().enumerate().for_each(|(i, to)| copy(w.rig.drive(i), to));
+        let mut config = w.rig.config.clone();
+        config.drives = drives.to_vec();
+        config.state = w.rig.dir().join(format!("state-{turned}"));
+        copy(&w.rig.config.state, &config.state);
+        if turned {
+            config.drives.reverse();
+            config.tiering.as_mut().unwrap().classes.reverse();
+        }
+        let mut after = Rig::with(config);
+        let mut handle = after.start();
+        after.wait_for(&files);
+        wait("the spare copy to go", || copies(&after) == 4);
+        assert_eq!(drive_of(&after, &hot), Some(FAST), "the first drive wins: {turned}");
+        after.wait_for(&files);
+        handle.stop();
+        let logged = after.reopen(0).entries.len() + after.reopen(1).entries.len();
+        assert_eq!(logged, 4, "the logs know it too");
+    }
+    handle.stop();
+    assert_eq!(copies(&w.rig), 4, "who may stop in peace leaves one copy");
+    let _handle = w.rig.start();
+    w.rig.wait_for(&files);
+    assert_eq!(drive_of(&w.rig, &hot), Some(FAST));
+}
+
+/// A folder and all that is in it.
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let (path, name) = entry.map(|entry| (entry.path(), entry.file_name())).unwrap();
+        if path.is_dir() {
+            copy(&path, &to.join(name));
+        } else {
+            std::fs::copy(&path, to.join(name)).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_file_that_is_wrong_is_not_copied_but_filled_again() {
+    let files = files(700_000);
+    let (w, handle, hot) = filled(&files, LINGER);
+    let file = w.rig.drive(1).join(&*layout::object_file(&hot.id()).0);
+    let file = std::fs::File::options().write(true).open(file).unwrap();
+    file.write_at(b"rot", 300_000).unwrap();
+    drop(file);
+    let sent = w.origin.sent();
+    watch(&handle, &hot, 9);
+    wait("it to be filled again", || sent < w.origin.sent());
+    w.rig.wait_for(&files);
+    assert!(0 < handle.tiering().unwrap().abandoned);
+    wait("nothing to be left of it", || w.rig.parts(0) + w.rig.parts(1) == 0);
+}
+
+/// The same, so slow that something can happen while the copy is made. It has begun.
+fn slowly(files: &[TestFile]) -> (World, StorageHandle, TestFile) {
+    let (mut w, mut handle, hot) = filled(files, LINGER);
+    handle.stop();
+    let policy = Policy::Static(Limit::Bandwidth(Bytes(2_000_000)));
+    let target = Nanos::millis(5);
+    w.rig.config.rules = vec![Rules { policy, target, depth: 4, deletes_alone: false }; 2];
+    let handle = w.rig.start();
+    w.rig.wait_for(files);
+    watch(&handle, &hot, 9);
+    wait("the copy", || w.rig.parts(0) == 1);
+    (w, handle, hot)
+}
+
+#[test]
+fn a_copy_ends_where_its_drive_does_and_the_object_stays() {
+    let files = files(3_000_000);
+    let (w, handle, hot) = slowly(&files);
+    handle.set_aside(FAST, "a read failed: EIO");
+    wait("the copy to be given up", || handle.tiering().unwrap().abandoned == 1);
+    assert_eq!(drive_of(&w.rig, &hot), Some(BULK));
+    w.rig.wait_for(&files);
+    w.control.publish(2, Vec::new(), &[]);
+    wait("all to go: nobody has it claimed", || w.rig.object_files(1).is_empty());
+}
+
+#[test]
+fn a_copy_ends_when_nobody_wants_it_any_more() {
+    let files = files(3_000_000);
+    let (w, handle, hot) = slowly(&files);
+    let others: Vec<TestFile> = files.iter().filter(|f| f.id() != hot.id()).cloned().collect();
+    let address = w.origin_address();
+    w.control.publish(2, vec![version("film-2", &[address], &others)], &others);
+    w.rig.wait_for(&others);
+    wait("nothing to be left of it", || copies(&w.rig) == 3 && w.rig.parts(0) == 0);
+    assert_eq!(handle.tiering().unwrap().abandoned, 1);
+}
+
+#[test]
+fn a_copy_ends_with_the_process_and_leaves_nothing() {
+    let files = files(3_000_000);
+    let (mut w, mut handle, hot) = slowly(&files);
+    handle.stop();
+    assert_eq!((w.rig.parts(0), copies(&w.rig)), (0, 4));
+    let left = DAILY - room(&hot);
+    w.rig.config.tiering.as_mut().unwrap().every = NEVER;
+    let handle = w.rig.start();
+    w.rig.wait_for(&files);
+    assert_eq!(drive_of(&w.rig, &hot), Some(BULK));
+    assert_eq!(handle.tiering().unwrap().left, left, "what it had begun is spent");
+}

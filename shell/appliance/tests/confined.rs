@@ -16,16 +16,19 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use appliance::confine::{Grants, Sandbox, close_rings, confine, drop_privileges};
+use appliance::incidents::{self, Incidents};
 use appliance::{clock, format, listen};
 use identity::authority::Authority;
 use identity::credentials::Credentials;
 use identity::dial::Dial;
 use identity::member::Member;
-use model::units::Bytes;
+use model::id::ObjectId;
+use model::units::{Bytes, Nanos, UnixSeconds};
 use rcgen::{CertificateParams, KeyPair};
 use rustix::net::{AddressFamily, SocketType};
 use rustix::process::{Pid, Signal, kill_process};
 use ureq::unversioned::transport::DefaultConnector;
+use worker::{Incident, Reason, Waits};
 
 /// What a try finds.
 struct Given {
@@ -52,6 +55,7 @@ const TRIES: &[Try] = &[
     // What serving needs.
     of!(writes_renames_and_removes_on_its_drive, "ok"),
     of!(reads_a_certificate_that_was_replaced, "ok"),
+    of!(keeps_an_incident_and_lets_the_oldest_go, "ok"),
     of!(finds_addresses_by_name, "ok"),
     of!(listens_where_it_was_bound_and_connects, "ok"),
     of!(starts_threads, "ok"),
@@ -90,6 +94,25 @@ fn writes_renames_and_removes_on_its_drive(given: &Given) -> Said {
 fn reads_a_certificate_that_was_replaced(given: &Given) -> Said {
     let text = fs::read_to_string(given.place.join("tls/cert.pem")).map_err(said)?;
     if text == "replaced" { Ok(()) } else { Err(text) }
+}
+
+fn keeps_an_incident_and_lets_the_oldest_go(given: &Given) -> Said {
+    let state = given.place.join("drive");
+    let mut incidents = Incidents::new(&state);
+    for seconds in 0..120 {
+        incidents.keep(&Incident {
+            reason: Reason::Requested,
+            wall: UnixSeconds(seconds),
+            lasted: Nanos::seconds(1),
+            waits: Waits::default(),
+            object: ObjectId([7; 32]),
+            sent: Bytes(1),
+            forgotten: 0,
+            events: Vec::new(),
+        });
+    }
+    let files = fs::read_dir(state.join(incidents::FOLDER)).map_err(said)?.count();
+    if files == 100 { Ok(()) } else { Err(format!("{files} files")) }
 }
 
 fn finds_addresses_by_name(_: &Given) -> Said {
@@ -353,17 +376,36 @@ fn every_thread_of_the_appliance_is_confined_and_it_serves() -> Said {
     let mut child = Command::new(env!("CARGO_BIN_EXE_nearcast-appliance"))
         .args(["serve", "--config"])
         .arg(at("a.toml"))
-        .stderr(Stdio::null())
+        .stderr(fs::File::create(at("errors")).unwrap())
         .spawn()
         .unwrap();
+    let pid = Pid::from_raw(child.id().cast_signed()).unwrap();
     let said = served(plain)
         .and_then(|()| served_a_sibling(peers, &identity_of("a2", &authority)))
-        .and_then(|()| threads_are_confined(child.id(), is_root));
-    let pid = Pid::from_raw(child.id().cast_signed()).unwrap();
+        .and_then(|()| threads_are_confined(child.id(), is_root))
+        .and_then(|()| takes_signals(pid, &at("errors")))
+        .and_then(|()| served(plain));
     kill_process(pid, Signal::TERM).unwrap();
     let ended = child.wait().unwrap();
     said?;
     if ended.success() { Ok(()) } else { Err(format!("it ended with {ended}")) }
+}
+
+/// It reads its certificate again when it is told to, and says what is under way when it is asked.
+fn takes_signals(pid: Pid, errors: &Path) -> Said {
+    kill_process(pid, Signal::USR1).map_err(|error| said(error.into()))?;
+    kill_process(pid, Signal::HUP).map_err(|error| said(error.into()))?;
+    let start = Instant::now();
+    loop {
+        let text = fs::read_to_string(errors).map_err(said)?;
+        if text.contains("new connections are shown the certificate") {
+            return Ok(());
+        }
+        if Duration::from_secs(20) < start.elapsed() {
+            return Err(format!("it did not read its certificate again:\n{text}"));
+        }
+        std::thread::yield_now();
+    }
 }
 
 /// Asks for what is not there: the answer comes through ring, worker and socket all the same.

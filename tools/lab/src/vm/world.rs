@@ -130,9 +130,7 @@ impl World {
     pub(super) fn check_all(&mut self) -> Result<()> {
         let files = self.shelf.files.lock().unwrap_or_else(PoisonError::into_inner).clone();
         for (url, object) in &files {
-            let counts = player::Counts::default();
-            let right = player::watch(&self.agent, url, object, &counts);
-            ensure!(right, "{} does not come: {counts:?}", object.path);
+            self.players.check(&self.agent, url, object)?;
         }
         Ok(())
     }

@@ -20,8 +20,8 @@ pub fn unit(bytes: &[u8]) {
 /// In the table: name, offset, length.
 const ENTRY_LEN: u64 = 64;
 
-/// A directory that may be anything, under its name, and a footer that says anything of it (version,
-/// count, where it begins); sealed, or nothing of them would be looked at.
+/// A directory that may be anything, under its name, and a footer that says anything of it
+/// (version, count, where it begins); sealed, or nothing of them would be looked at.
 fn raw(bytes: &[u8]) {
     let _ = Footer::decode(bytes, Bytes::of(bytes.len()));
     let Some((head, rest)) = bytes.split_at_checked(16) else { return };
@@ -34,9 +34,9 @@ fn raw(bytes: &[u8]) {
     let (said, sum) = page.split_at_mut(4096 - 32);
     sum.copy_from_slice(blake3::hash(said).as_bytes());
     // Of a file as long as the footer says; none is longer than this.
-    let found = match Footer::decode(&page, Bytes(u64::MAX / 2)) {
-        Err(UnitError::FileLen { wanted, .. }) => wanted,
-        Ok(_) | Err(_) => return,
+    let longest = Bytes(u64::MAX / 2);
+    let Err(UnitError::FileLen { wanted: found, .. }) = Footer::decode(&page, longest) else {
+        return;
     };
     let footer = Footer::decode(&page, found).expect("the length is the only thing it missed");
     assert_eq!(footer.encode(), page, "a footer has one form");

@@ -307,7 +307,7 @@ trait Turn {
 }
 
 impl Turn for Scheduler {
-    fn turn(&mut self) -> impl DerefMut<Target = Scheduler> {
+    fn turn(&mut self) -> impl DerefMut<Target = Self> {
         self
     }
 }

@@ -126,7 +126,9 @@ fn watch(agent: &ureq::Agent, url: &str, object: &Object, counts: &Counts) -> bo
         counts.broken.fetch_add(1, Ordering::SeqCst);
         return false;
     };
-    if answer.status().as_u16() != 200 {
+    let status = answer.status().as_u16();
+    if status != 200 {
+        tracing::info!(url, status, "refused");
         counts.refused.fetch_add(1, Ordering::SeqCst);
         return false;
     }

@@ -286,6 +286,11 @@ impl Drive {
         self.params.depth - count(self.slots_free.len())
     }
 
+    /// True if the page was written and not trimmed since.
+    pub fn holds(&self, page: u32) -> bool {
+        self.ftl.holds(page)
+    }
+
     /// What was programmed and erased so far.
     pub fn wear(&self) -> Wear {
         self.ftl.wear()

@@ -171,6 +171,11 @@ impl Ftl {
         crate::count(self.dies[at(die)].free.len())
     }
 
+    /// True if the page was written and not trimmed since.
+    pub fn holds(&self, page: u32) -> bool {
+        self.place(page) != Place::Nowhere
+    }
+
     /// Writes a page in no time, collecting as it must: how a drive is aged before a run.
     pub fn write_now(&mut self, page: u32, free_blocks_min: u32) {
         let die = self.next_die();

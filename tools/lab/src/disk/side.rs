@@ -248,10 +248,11 @@ fn file_name(index: usize) -> String {
     format!("{index}.mp4")
 }
 
-/// Files of a film with so many bytes.
+/// Files of a film with so many bytes: whole ones, and what is left.
 fn lens(len: Bytes) -> impl Iterator<Item = u64> {
-    let count = usize::try_from(len.0.div_ceil(FILE_LEN)).unwrap_or(usize::MAX);
-    std::iter::repeat_n(FILE_LEN, count)
+    let whole = usize::try_from(len.0 / FILE_LEN).unwrap_or(usize::MAX);
+    let rest = Some(len.0 % FILE_LEN).filter(|rest| 0 < *rest);
+    std::iter::repeat_n(FILE_LEN, whole).chain(rest)
 }
 
 /// `key = value` of `[drives]`, by commas, as variables of the environment.
@@ -271,4 +272,18 @@ fn said(drives: &str) -> Result<Vec<(&'static str, String)>> {
         Ok((*variable, value.trim().to_owned()))
     };
     parts.map(one).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_many_bytes_are_filled_as_rates_are_told_of() {
+        for len in [1, FILE_LEN, 256_000_000, 4_000_000_000] {
+            let files: Vec<u64> = lens(Bytes(len)).collect();
+            assert_eq!(files.iter().sum::<u64>(), len);
+            assert!(files.iter().all(|file| (1..=FILE_LEN).contains(file)), "{files:?}");
+        }
+    }
 }

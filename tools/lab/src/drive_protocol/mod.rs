@@ -12,6 +12,7 @@ pub(crate) mod scenario;
 pub(crate) mod validate;
 
 use std::hint::black_box;
+use std::ops::DerefMut;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant as Clock;
 
@@ -280,12 +281,19 @@ fn two_threads_cost(locked: bool) -> Result<f64> {
     };
     let mut best = f64::MAX;
     for _ in 0..5 {
-        let made = [0, 1].map(|_| Mutex::new(Scheduler::new(config(), Instant(0))));
+        let shared = Mutex::new(Scheduler::new(config(), Instant(0)));
         let began = Clock::now();
         std::thread::scope(|scope| {
-            for thread in 0..2 {
-                let scheduler = &made[if locked { 0 } else { thread }];
-                scope.spawn(move || (0..OPS).for_each(|op| serve_one(scheduler, op)));
+            for _ in 0..2 {
+                let shared = &shared;
+                scope.spawn(move || {
+                    if locked {
+                        (0..OPS).for_each(|op| serve_one(&mut &*shared, op));
+                    } else {
+                        let mut own = Scheduler::new(config(), Instant(0));
+                        (0..OPS).for_each(|op| serve_one(&mut own, op));
+                    }
+                });
             }
         });
         best = best.min(began.elapsed().as_secs_f64() * 1e9 / f64::from(OPS));
@@ -293,15 +301,32 @@ fn two_threads_cost(locked: bool) -> Result<f64> {
     Some(best).filter(|best| best.is_finite()).context("the clock stands still")
 }
 
-/// A read is asked for; whatever may go goes, and is back at the next look.
-fn serve_one(scheduler: &Mutex<Scheduler>, op: u32) {
+/// A scheduler that is there for as long as a call takes.
+trait Turn {
+    fn turn(&mut self) -> impl DerefMut<Target = Scheduler>;
+}
+
+impl Turn for Scheduler {
+    fn turn(&mut self) -> impl DerefMut<Target = Self> {
+        self
+    }
+}
+
+impl Turn for &Mutex<Scheduler> {
+    fn turn(&mut self) -> impl DerefMut<Target = Scheduler> {
+        self.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A read is asked for; whatever may go goes, and is back at the next look. A turn for each, since
+/// other work lies between them.
+fn serve_one(scheduler: &mut impl Turn, op: u32) {
     let now = Instant(u64::from(op) * 20_000);
-    let lock = || scheduler.lock().unwrap_or_else(PoisonError::into_inner);
-    let _ = lock().submit(now, Io::Serve, op.into(), Bytes::kib(256), now);
-    let polled = lock().poll(now);
+    let _ = scheduler.turn().submit(now, Io::Serve, op.into(), Bytes::kib(256), now);
+    let polled = scheduler.turn().poll(now);
     if let Some((ticket, op)) = polled {
         black_box(op);
-        lock().complete(now + Nanos(10_000), ticket);
+        scheduler.turn().complete(now + Nanos(10_000), ticket);
     }
 }
 

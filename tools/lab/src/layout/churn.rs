@@ -4,7 +4,7 @@
 //! one file each; its length is drawn from half a superblock to four. The drive is kept as full as
 //! is said: for each title that comes others go, any of them, half of the times only a rendition.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use model::units::{Bytes, Nanos};
@@ -103,6 +103,9 @@ struct Title {
 pub(super) struct Churn {
     habits: Habits,
     system: Filesystem,
+    /// For titles alone, so that they are the same in every layout.
+    titles: Rng,
+    /// For where they lie, and which of them go.
     rng: Rng,
     superblock: u32,
     group_pages: u32,
@@ -142,7 +145,8 @@ impl Churn {
         Self {
             habits: layout.habits(params),
             system,
-            rng: Rng::new(seed ^ 0x0001_a707),
+            titles: Rng::new(seed ^ 0x0001_a707),
+            rng: Rng::new(seed ^ 0x00d1_5c05),
             superblock,
             group_pages,
             limit: u32::try_from(limit).unwrap_or(u32::MAX),
@@ -179,6 +183,13 @@ impl Churn {
         let run = draw(rng, &file.runs)?;
         let skip = rng.below(run.pages);
         Some(Run { first: run.first + skip, pages: run.pages - skip })
+    }
+
+    /// Pages of all files that are complete.
+    #[cfg(test)]
+    pub(super) fn pages(&self) -> impl Iterator<Item = u32> {
+        let files = self.held.iter().flat_map(|title| &title.done);
+        files.flat_map(|file| &file.runs).flat_map(|run| run.first..run.first + run.pages)
     }
 
     /// One piece of one file.
@@ -254,7 +265,8 @@ impl Churn {
             let index = at(self.rng.below(count(self.held.len())));
             let one = self.rng.below(2) == 0;
             let title = &mut self.held[index];
-            let rendition = draw(&mut self.rng, &title.done).map_or(0, |file| file.rendition);
+            let left = renditions(&title.done);
+            let rendition = draw(&mut self.rng, &left).copied().unwrap_or_default();
             let gone: Vec<File> =
                 title.done.extract_if(.., |file| !one || file.rendition == rendition).collect();
             if title.done.is_empty() {
@@ -272,9 +284,9 @@ impl Churn {
 
     /// A title to come.
     fn title(&mut self) -> Title {
-        let octaves = self.rng.unit() * 3.0 - 1.0;
+        let octaves = self.titles.unit() * 3.0 - 1.0;
         let pages = floor(f64::from(self.superblock) * octaves.exp2());
-        let segments = if self.rng.below(3) == 0 { 1 } else { SEGMENTS };
+        let segments = if self.titles.below(3) == 0 { 1 } else { SEGMENTS };
         let mut todo = VecDeque::new();
         for (rendition, share) in LADDER.iter().enumerate() {
             let len = (pages / 31 * share / segments).max(1);
@@ -294,6 +306,12 @@ impl Churn {
         }
         Title { todo, ..Title::default() }
     }
+}
+
+/// Which renditions these are files of.
+fn renditions(files: &[File]) -> Vec<usize> {
+    let found: BTreeSet<usize> = files.iter().map(|file| file.rendition).collect();
+    found.into_iter().collect()
 }
 
 /// Pages of a file from `from` on.
@@ -332,40 +350,89 @@ fn floor(number: f64) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
     use ssd::Class;
+
+    fn pages_of(title: &Title) -> u32 {
+        let writing = title.writing.iter().map(|(file, _)| file);
+        title.todo.iter().chain(writing).chain(&title.done).map(|file| file.pages).sum()
+    }
 
     #[test]
     fn a_drive_is_as_full_as_was_said_whatever_the_layout() {
         for layout in Layout::ALL {
-            let mut churn = Churn::new(layout, &Class::SataTlc.params(), 90, true, 1);
+            let params = Class::SataTlc.params();
+            let mut churn = Churn::new(layout, &params, 90, true, 1);
             let limit = u64::from(churn.limit());
-            let (mut trimmed, mut written) = (0, 0);
+            let mut drive = vec![false; at(params.shape.logical_pages)];
+            let mut written = 0;
             while churn.object_pages < 2 * limit {
-                match churn.next() {
-                    Io::Write(run) => written += u64::from(run.pages),
-                    Io::Trim(run) => trimmed += u64::from(run.pages),
-                }
+                let (run, is_write) = match churn.next() {
+                    Io::Write(run) => (run, true),
+                    Io::Trim(run) => (run, false),
+                };
+                written += if is_write { u64::from(run.pages) } else { 0 };
+                drive[at(run.first)..at(run.first + run.pages)].fill(is_write);
                 assert!(churn.used <= churn.limit);
             }
-            assert!(limit < churn.object_pages - trimmed + u64::from(churn.superblock) * 40);
+            let held: HashSet<u32> = churn.pages().collect();
+            assert_eq!(held.len(), churn.pages().count(), "no page is in two files");
+            // Titles that are being written have their room from the start.
+            let coming: u32 = churn.open.iter().map(pages_of).sum();
+            assert_eq!(count(held.len()) + coming, churn.used, "{layout:?}");
+            // The last that went was of four superblocks at most, and a page for each file.
+            let least = churn.limit - 4 * churn.superblock - 5 * (SEGMENTS + 1);
+            assert!(least <= churn.used, "{layout:?}: {} of {least}", churn.used);
+            // What else is on the drive: the journal, and what the file system has of its own.
+            let on_drive = count(drive.iter().filter(|there| **there).count());
+            let most = churn.used + churn.superblock;
+            assert!(on_drive <= most, "{layout:?}: {on_drive} of {most}");
+            // Of these at most a page is still to be told.
             assert!(churn.object_pages - 64 < written && written < churn.object_pages * 21 / 20);
         }
     }
 
     #[test]
-    fn units_are_few_and_no_longer_than_a_superblock() {
-        let files = |layout| {
+    fn the_same_titles_come_in_every_layout() {
+        let first = |layout| -> Vec<u32> {
             let mut churn = Churn::new(layout, &Class::SataTlc.params(), 95, true, 1);
-            let mut files = Vec::new();
-            for _ in 0..100 {
-                files.extend(churn.title().todo.into_iter().map(|file| file.pages));
+            while churn.held.len() + churn.open.len() < 20 {
+                churn.step();
             }
-            (files, churn.superblock)
+            let mut all: Vec<u32> = churn.held.iter().chain(&churn.open).map(pages_of).collect();
+            all.sort_unstable();
+            all
         };
-        let ((units, superblock), (objects, _)) = (files(Layout::Units), files(Layout::Naive));
-        assert_eq!(units.iter().sum::<u32>(), objects.iter().sum::<u32>(), "the same titles");
-        assert!(units.len() * 15 < objects.len(), "{} and {}", units.len(), objects.len());
-        assert!(units.iter().all(|pages| 0 < *pages && *pages <= 4 * superblock));
+        let naive = first(Layout::Naive);
+        Layout::ALL.into_iter().for_each(|layout| assert_eq!(first(layout), naive, "{layout:?}"));
+    }
+
+    #[test]
+    fn small_objects_are_in_units_no_longer_than_a_superblock() {
+        let titles = |layout| -> Vec<Title> {
+            let mut churn = Churn::new(layout, &Class::SataTlc.params(), 95, true, 1);
+            (0..100).map(|_| churn.title()).collect()
+        };
+        let superblock = Class::SataTlc.params().shape.superblock_pages();
+        let (packed, apart) = (titles(Layout::Units), titles(Layout::Naive));
+        for (units, objects) in packed.iter().zip(&apart) {
+            for rendition in 0..LADDER.len() {
+                let of = |title: &Title| -> Vec<u32> {
+                    let files = title.todo.iter().filter(|file| file.rendition == rendition);
+                    files.map(|file| file.pages).collect()
+                };
+                let (units, objects) = (of(units), of(objects));
+                let pages: u32 = objects.iter().sum();
+                assert_eq!(units.iter().sum::<u32>(), pages, "the same objects");
+                if superblock <= objects[1] {
+                    assert_eq!(units, objects, "what is that long is a file of its own");
+                } else {
+                    assert_eq!(count(units.len()), pages.div_ceil(superblock));
+                    assert!(units.iter().all(|unit| (1..=superblock).contains(unit)));
+                }
+            }
+        }
     }
 }

@@ -7,6 +7,7 @@
 mod churn;
 mod timed;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -67,10 +68,11 @@ struct Row {
     /// Pages programmed per page of objects: also what the file system writes for itself.
     of_objects: Spread,
     runs_per_file: Spread,
-    /// 99th of 100 reads beside a fill without any limit, and with nothing written.
-    p99_ms: Spread,
-    p99_nofill_ms: Spread,
-    fill_mbps: Spread,
+    /// 99th of 100 reads beside a fill without any limit, and with nothing written; where time was
+    /// looked at, which it is for three layouts on drives as full as was said.
+    p99_ms: Option<Spread>,
+    p99_nofill_ms: Option<Spread>,
+    fill_mbps: Option<Spread>,
 }
 
 /// Over seeds.
@@ -108,7 +110,7 @@ struct Found {
     amplification: f64,
     of_objects: f64,
     runs_per_file: f64,
-    timed: Timed,
+    timed: Option<Timed>,
 }
 
 /// What is written before pages are counted, and while, by what fits.
@@ -119,7 +121,7 @@ const FREE_BLOCKS: u32 = 4;
 
 /// Measures, draws and prints.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let fulls = if args.plots.is_some() { vec![85, 90, 93, 95, 97] } else { vec![args.full] };
+    let fulls = fulls(args.full, args.plots.is_some());
     let mut cases = Vec::new();
     for class in Class::ALL {
         for full in &fulls {
@@ -143,6 +145,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     report.classes.iter().try_for_each(|class| promised(class, args.full))
 }
 
+/// How full the drives are that are looked at; pictures show more than was asked for.
+fn fulls(full: u32, plots: bool) -> BTreeSet<u32> {
+    let pictures: &[u32] = if plots { &[85, 90, 93, 95, 97] } else { &[] };
+    pictures.iter().copied().chain([full]).collect()
+}
+
 /// Units spare every drive something, and NVMe drives need nobody to hold the fill back.
 fn promised(class: &OfClass, full: u32) -> Result<()> {
     for trim in [true, false] {
@@ -151,7 +159,8 @@ fn promised(class: &OfClass, full: u32) -> Result<()> {
             class.rows.iter().filter(fits).find(|row| row.full_percent == full)
         };
         let (naive, units) = of(Layout::Naive).zip(of(Layout::Units)).context("both ran")?;
-        let (name, target, p99) = (class.class, class.target_ms, units.p99_ms.max);
+        let p99 = units.p99_ms.context("time was looked at")?.max;
+        let (name, target) = (class.class, class.target_ms);
         anyhow::ensure!(
             units.write_amplification.mean < naive.write_amplification.mean,
             "{name}: in units the drive programs no less than with a file each"
@@ -193,17 +202,10 @@ fn all(cases: &[Case]) -> Result<Vec<Found>> {
 
 fn look(case: &Case) -> Found {
     let params = case.class.params();
-    let mut churn = Churn::new(case.layout, &params, case.full, case.trim, case.seed);
-    let mut ftl = Ftl::new(params.shape);
+    let (mut churn, mut ftl) = aged(&params, case, AGED);
     let limit = u64::from(churn.limit());
-    let until = |churn: &mut Churn, ftl: &mut Ftl, pages: u64| {
-        while churn.object_pages < pages {
-            apply(ftl, churn.next());
-        }
-    };
-    until(&mut churn, &mut ftl, limit * AGED);
     let (before, objects, files, runs) = (ftl.wear(), churn.object_pages, churn.files, churn.runs);
-    until(&mut churn, &mut ftl, limit * (AGED + COUNTED));
+    churn_until(&mut churn, &mut ftl, limit * (AGED + COUNTED));
     let after = ftl.wear();
     let programmed = after.host_pages + after.moved_pages - before.host_pages - before.moved_pages;
     let ratio = |part: u64, whole: u64| float(part) / float(whole.max(1));
@@ -211,7 +213,22 @@ fn look(case: &Case) -> Found {
         amplification: after.amplification_since(&before),
         of_objects: ratio(programmed, churn.object_pages - objects),
         runs_per_file: ratio(churn.runs - runs, churn.files - files),
-        timed: if case.timed { timed::run(&params, case, &churn, &ftl) } else { Timed::default() },
+        timed: case.timed.then(|| timed::run(&params, case, &churn, &ftl)),
+    }
+}
+
+/// A catalogue, and a drive to which so many times what fits has been written.
+fn aged(params: &Params, case: &Case, times: u64) -> (Churn, Ftl) {
+    let mut churn = Churn::new(case.layout, params, case.full, case.trim, case.seed);
+    let mut ftl = Ftl::new(params.shape);
+    let pages = u64::from(churn.limit()) * times;
+    churn_until(&mut churn, &mut ftl, pages);
+    (churn, ftl)
+}
+
+fn churn_until(churn: &mut Churn, ftl: &mut Ftl, pages: u64) {
+    while churn.object_pages < pages {
+        apply(ftl, churn.next());
     }
 }
 
@@ -235,6 +252,10 @@ fn of_class(class: Class, cases: &[Case], found: &[Found]) -> OfClass {
         last = Some(*case);
         let all = cases.iter().zip(found).filter(|(other, _)| same(case, other));
         let spread = |of: fn(&Found) -> f64| Spread::of(all.clone().map(|(_, found)| of(found)));
+        let timed = |of: fn(&Timed) -> f64| {
+            let values = all.clone().filter_map(|(_, found)| found.timed.as_ref().map(of));
+            case.timed.then(|| Spread::of(values))
+        };
         rows.push(Row {
             layout: case.layout.name(),
             trim: case.trim,
@@ -242,9 +263,9 @@ fn of_class(class: Class, cases: &[Case], found: &[Found]) -> OfClass {
             write_amplification: spread(|found| found.amplification),
             of_objects: spread(|found| found.of_objects),
             runs_per_file: spread(|found| found.runs_per_file),
-            p99_ms: spread(|found| found.timed.p99_ms),
-            p99_nofill_ms: spread(|found| found.timed.p99_nofill_ms),
-            fill_mbps: spread(|found| found.timed.fill_mbps),
+            p99_ms: timed(|timed| timed.p99_ms),
+            p99_nofill_ms: timed(|timed| timed.p99_nofill_ms),
+            fill_mbps: timed(|timed| timed.fill_mbps),
         });
     }
     let params: Params = class.params();
@@ -287,4 +308,19 @@ fn draw(classes: &[OfClass], folder: &std::path::Path) -> Result<()> {
 /// Of counts below 2^32.
 fn float(count: u64) -> f64 {
     f64::from(u32::try_from(count).unwrap_or(u32::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn drives_as_full_as_was_said_are_looked_at_with_pictures_too() {
+        let check = |full, plots, wanted: &[u32]| {
+            assert_eq!(fulls(full, plots).into_iter().collect::<Vec<_>>(), wanted);
+        };
+        check(88, false, &[88]);
+        check(95, true, &[85, 90, 93, 95, 97]);
+        check(88, true, &[85, 88, 90, 93, 95, 97]);
+    }
 }

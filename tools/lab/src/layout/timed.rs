@@ -1,5 +1,6 @@
 //! The aged drive in time: reads at random beside a fill that nobody holds back.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
@@ -12,7 +13,7 @@ use super::churn::{Churn, at};
 use crate::drive_protocol::scenario;
 
 /// What was seen.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Timed {
     pub(super) p99_ms: f64,
     pub(super) p99_nofill_ms: f64,
@@ -25,6 +26,8 @@ const READ: Bytes = Bytes::kib(256);
 const FILL_DEPTH: u32 = 4;
 /// Deletes that wait; beyond, the fill waits for them.
 const DELETES_MAX: u32 = 256;
+/// Pieces that the file system is ahead by, about.
+const HELD_MAX: usize = 64;
 /// A trim is cut to so many bytes.
 const TRIM_LEN: Bytes = Bytes::mib(64);
 
@@ -49,6 +52,23 @@ pub(super) fn run(params: &Params, case: &Case, churn: &Churn, ftl: &Ftl) -> Tim
     }
 }
 
+/// Part of a write or of a trim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Piece {
+    first: u32,
+    pages: u32,
+    is_trim: bool,
+}
+
+impl Piece {
+    /// True if they must not change places: one forgets what the other writes.
+    fn is_bound_to(&self, other: &Self) -> bool {
+        self.is_trim != other.is_trim
+            && self.first < other.first + other.pages
+            && other.first < self.first + self.pages
+    }
+}
+
 struct Op {
     class: Io,
     command: Command,
@@ -65,6 +85,10 @@ struct Run<'a> {
     ops: Vec<Op>,
     ops_free: Vec<u32>,
     fill: bool,
+    /// What the file system has done and the drive has not been told, in order.
+    held: VecDeque<Piece>,
+    /// What the drive has been told.
+    told: Vec<Piece>,
     fills: u32,
     deletes: u32,
     reads_per_s: f64,
@@ -98,6 +122,8 @@ impl<'a> Run<'a> {
             ops: Vec::new(),
             ops_free: Vec::new(),
             fill,
+            held: VecDeque::new(),
+            told: Vec::new(),
             fills: 0,
             deletes: 0,
             reads_per_s: scenario::capacity(case.class) * LOAD,
@@ -118,9 +144,7 @@ impl<'a> Run<'a> {
             while self.next_read <= self.now {
                 self.read();
             }
-            while self.fill && self.fills < 2 * FILL_DEPTH && self.deletes < DELETES_MAX {
-                self.write();
-            }
+            self.write();
             while let Some((ticket, id)) = self.scheduler.poll(self.now) {
                 let id = u32::try_from(id).unwrap_or(u32::MAX);
                 self.ops[at(id)].ticket = Some(ticket);
@@ -149,15 +173,23 @@ impl<'a> Run<'a> {
         self.submit(Io::Serve, command, len, came);
     }
 
+    /// Tells the drive what it may be told now. A piece waits for those before it that it must not
+    /// overtake: a page may be written again before its trim has had its turn.
     fn write(&mut self) {
-        let pages_of = |len: Bytes| u32::try_from(len.0 / self.params.page.0).unwrap_or(u32::MAX);
-        let (run, is_trim, step) = match self.churn.next() {
-            ssd::Io::Write(run) => (run, false, pages_of(Bytes::kib(300))),
-            ssd::Io::Trim(run) => (run, true, pages_of(TRIM_LEN)),
-        };
-        let mut done = 0;
-        while done < run.pages {
-            let (first, pages) = (run.first + done, step.min(run.pages - done));
+        while self.fill && self.held.len() < HELD_MAX {
+            self.step();
+        }
+        let mut index = 0;
+        while self.fills < 2 * FILL_DEPTH && self.deletes < DELETES_MAX {
+            let Some(piece) = self.held.get(index).copied() else { return };
+            let before = self.told.iter().chain(self.held.iter().take(index));
+            if before.into_iter().any(|other| piece.is_bound_to(other)) {
+                index += 1;
+                continue;
+            }
+            self.held.remove(index);
+            self.told.push(piece);
+            let Piece { first, pages, is_trim } = piece;
             let len = Bytes(u64::from(pages) * self.params.page.0);
             if is_trim {
                 self.deletes += 1;
@@ -166,6 +198,20 @@ impl<'a> Run<'a> {
                 self.fills += 1;
                 self.submit(Io::Fill, Command::Write { first, pages }, len, self.now);
             }
+        }
+    }
+
+    /// What the file system does next, in pieces.
+    fn step(&mut self) {
+        let pages_of = |len: Bytes| u32::try_from(len.0 / self.params.page.0).unwrap_or(u32::MAX);
+        let (run, is_trim, step) = match self.churn.next() {
+            ssd::Io::Write(run) => (run, false, pages_of(Bytes::kib(300))),
+            ssd::Io::Trim(run) => (run, true, pages_of(TRIM_LEN)),
+        };
+        let mut done = 0;
+        while done < run.pages {
+            let (first, pages) = (run.first + done, step.min(run.pages - done));
+            self.held.push_back(Piece { first, pages, is_trim });
             done += pages;
         }
     }
@@ -195,12 +241,45 @@ impl<'a> Run<'a> {
         }
         match (op.class, op.command) {
             (Io::Serve, _) => self.latency.saturating_record(self.now.since(op.came).0),
-            (Io::Fill, Command::Write { pages, .. }) => {
+            (Io::Fill, Command::Write { first, pages }) => {
                 self.fills -= 1;
                 self.written += u64::from(pages) * self.params.page.0;
+                self.done(Piece { first, pages, is_trim: false });
             }
-            (Io::Delete, _) => self.deletes -= 1,
-            (Io::Fill | Io::Scrub, _) => {}
+            (Io::Delete, Command::Trim { first, pages }) => {
+                self.deletes -= 1;
+                self.done(Piece { first, pages, is_trim: true });
+            }
+            (Io::Fill | Io::Scrub | Io::Delete, _) => {}
+        }
+    }
+
+    fn done(&mut self, piece: Piece) {
+        let at = self.told.iter().position(|told| *told == piece);
+        self.told.swap_remove(at.expect("what comes back was told"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::churn::Layout;
+
+    #[test]
+    fn what_was_written_anew_is_not_forgotten_by_the_trim_of_what_was_there() {
+        for class in [Class::SataTlc, Class::NvmeTlc] {
+            let (params, layout) = (class.params(), Layout::Files);
+            let case = Case { class, layout, trim: true, full: 95, seed: 1, timed: true };
+            let (churn, ftl) = super::super::aged(&params, &case, 1);
+            let mut run = Run::new(&params, &case, churn, ftl, true);
+            run.until(Instant(0) + Nanos::seconds(2));
+            run.fill = false;
+            while !(run.held.is_empty() && run.told.is_empty()) {
+                run.until(run.now + Nanos::millis(100));
+            }
+            let pages = || run.churn.pages();
+            assert!(1_000 < pages().count());
+            assert_eq!(pages().filter(|page| !run.drive.holds(*page)).count(), 0, "{class:?}");
         }
     }
 }

@@ -33,13 +33,16 @@ pub(super) struct Parts<'a> {
     pub(super) dir: &'a Path,
 }
 
-/// A machine that runs. Killed when dropped.
+/// A machine that runs, until it is dropped.
 pub(super) struct Machine {
-    child: Child,
+    child: Killed,
     monitor: BufReader<UnixStream>,
     shell: BufReader<UnixStream>,
     console: Console,
 }
+
+/// A process that is killed when this is dropped, also where what follows its start fails.
+struct Killed(Child);
 
 /// What the guest printed, and when.
 #[derive(Clone, Debug, Default)]
@@ -59,8 +62,8 @@ impl Machine {
         command.args(arguments(parts)?);
         let errors = File::create(parts.dir.join("qemu.log"))?;
         let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(errors).spawn();
-        let mut child = child.context("cannot start qemu (package qemu-system-x86)")?;
-        let output = child.stdout.take().context("its console")?;
+        let mut child = Killed(child.context("cannot start qemu (package qemu-system-x86)")?);
+        let output = child.0.stdout.take().context("its console")?;
         let console = Console::default();
         let (lines, mut file) = (console.clone(), File::create(parts.dir.join("console.log"))?);
         std::thread::spawn(move || {
@@ -71,11 +74,10 @@ impl Machine {
                 lines.lock().push((Instant::now(), line));
             }
         });
-        let sockets = ["monitor", "shell"].map(|name| connect(&mut child, &parts.dir.join(name)));
+        let sockets = ["monitor", "shell"].map(|name| connect(&mut child.0, &parts.dir.join(name)));
         let (monitor, shell) = match sockets {
             [Ok(monitor), Ok(shell)] => (monitor, shell),
             [Err(error), _] | [_, Err(error)] => {
-                let _ = child.kill();
                 let said = std::fs::read_to_string(parts.dir.join("qemu.log")).unwrap_or_default();
                 return Err(error.context(said));
             }
@@ -90,7 +92,7 @@ impl Machine {
         let began = Instant::now();
         while machine.console.find(began, "kernel ").is_none() {
             ensure!(began.elapsed() < BOOT_MAX, "the guest does not come up: see console.log");
-            ensure!(machine.child.try_wait()?.is_none(), "qemu ended: see qemu.log");
+            ensure!(machine.child.0.try_wait()?.is_none(), "qemu ended: see qemu.log");
             crate::stop::check()?;
             std::thread::sleep(Duration::from_millis(50));
         }
@@ -208,10 +210,10 @@ impl Machine {
     }
 }
 
-impl Drop for Machine {
+impl Drop for Killed {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 
@@ -315,5 +317,23 @@ fn connect(child: &mut Child, path: &Path) -> Result<UnixStream> {
         }
         ensure!(child.try_wait()?.is_none(), "qemu does not start");
         std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_does_not_outlive_an_error_after_its_start() {
+        let mut id = 0;
+        let mut begin = || -> Result<()> {
+            let mut sleep = Command::new("sleep");
+            let child = Killed(sleep.arg("60").stdout(Stdio::null()).spawn()?);
+            id = child.0.id();
+            bail!("what follows fails");
+        };
+        assert!(begin().is_err());
+        assert!(!Path::new(&format!("/proc/{id}")).exists(), "process {id} is still there");
     }
 }

@@ -47,7 +47,7 @@ struct Outcome {
     tests: Vec<Tested>,
     /// Over all tests, of every byte that came to players.
     wrong_bytes: u64,
-    /// Times that the appliance ended.
+    /// Times that the appliance ended, or that nobody in the guest could say: it is the last test.
     restarts: u64,
     /// The longest time from the first error of a drive until nothing of what was on it was in the
     /// inventory.
@@ -72,6 +72,9 @@ struct Tested {
 /// From the first error of a drive until nothing of what was on it is in the inventory.
 const INVENTORY_MAX_S: f64 = 2.0;
 
+/// A test: how long the inventory took to be right, where something was lost.
+type Test<W> = fn(&mut W) -> Result<Option<f64>>;
+
 /// Runs all tests.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let began = Instant::now();
@@ -85,12 +88,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         Ok(None)
     })?;
     if let Some(world) = &mut world {
-        for (name, test) in tests::ALL {
-            outcome.test(name, || test(world))?;
-            let same = world.is_same_process()?;
-            outcome.restarts = u64::from(!same);
-            ensure!(same, "{name}: the appliance ended:\n{}", world.machine.console().tail(40));
-        }
+        outcome.all(world, &tests::ALL, World::is_as_it_was)?;
         outcome.players = world.players.seen();
         outcome.wrong_bytes = outcome.players.bytes_wrong;
     }
@@ -103,6 +101,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         let tests = outcome.tests.len();
         crate::print(&format!("{} of {tests} ok, {outcome:?}", tests - failed))?;
     }
+    ensure!(outcome.restarts == 0, "the appliance ended");
     ensure!(failed == 0, "{failed} tests failed");
     ensure!(outcome.wrong_bytes == 0, "{} wrong bytes", outcome.wrong_bytes);
     ensure!(0 < outcome.players.files_right, "nothing came to players");
@@ -110,6 +109,29 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 impl Outcome {
+    /// Runs tests in order, until one after which the appliance is not as it was: that one failed,
+    /// whatever else it found, and those after it are not run.
+    fn all<W>(
+        &mut self,
+        world: &mut W,
+        tests: &[(&'static str, Test<W>)],
+        is_as_it_was: fn(&mut W) -> Result<()>,
+    ) -> Result<()> {
+        for (name, test) in tests {
+            self.test(name, || test(world))?;
+            let Err(ended) = is_as_it_was(world) else { continue };
+            warn!(name, "{ended:#}");
+            self.restarts = 1;
+            if let Some(tested) = self.tests.last_mut() {
+                tested.ok = false;
+                let found = tested.error.take().map(|error| format!("{error}; then "));
+                tested.error = Some(format!("{}{ended:#}", found.unwrap_or_default()));
+            }
+            return Ok(());
+        }
+        Ok(())
+    }
+
     /// Runs a test, whose value is how long the inventory took to be right, if it had to become so.
     fn test(
         &mut self,
@@ -138,5 +160,39 @@ impl Outcome {
         }
         self.tests.push(tested);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests_of_outcome {
+    use super::*;
+
+    #[test]
+    fn where_the_appliance_ended_the_tests_do_and_what_was_found_is_told() {
+        // The world is how many tests were run.
+        let good: Test<u32> = |count| {
+            *count += 1;
+            Ok(Some(0.5))
+        };
+        let bad: Test<u32> = |count| {
+            *count += 1;
+            anyhow::bail!("not as it should be")
+        };
+        let check = |tests: &[(&'static str, Test<u32>)], restarts, oks: &[bool]| {
+            let mut outcome = Outcome::default();
+            let ends_at_two = |count: &mut u32| {
+                ensure!(*count != 2, "no process");
+                Ok(())
+            };
+            outcome.all(&mut 0, tests, ends_at_two).unwrap();
+            assert_eq!(outcome.tests.iter().map(|test| test.ok).collect::<Vec<_>>(), oks);
+            assert_eq!(outcome.restarts, restarts);
+            serde_json::to_string(&outcome).unwrap()
+        };
+        check(&[("a", good)], 0, &[true]);
+        let said = check(&[("a", good), ("b", good), ("c", good)], 1, &[true, false]);
+        assert!(said.contains(r#""error":"no process""#), "{said}");
+        let said = check(&[("a", bad), ("b", bad), ("c", good)], 1, &[false, false]);
+        assert!(said.contains("not as it should be; then no process"), "{said}");
     }
 }

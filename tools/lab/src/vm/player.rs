@@ -1,14 +1,14 @@
 //! Players that go on whatever happens: each asks for one file after the other, and compares every
 //! byte that comes, also of answers that break off.
 
-use std::io::Read as _;
+use std::io::Read;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use model::units::Bytes;
 use serde::Serialize;
 
@@ -86,6 +86,18 @@ impl Players {
         Self { counts, stop, threads }
     }
 
+    /// Asks once, beside them, and fails unless all of it comes and is right. What is wrong counts
+    /// with theirs.
+    pub(super) fn check(&self, agent: &ureq::Agent, url: &str, object: &Object) -> Result<()> {
+        let counts = Counts::default();
+        let right = watch(agent, url, object, &counts);
+        self.counts
+            .wrong_bytes
+            .fetch_add(counts.wrong_bytes.load(Ordering::SeqCst), Ordering::SeqCst);
+        ensure!(right, "{} does not come as it is: {counts:?}", object.path);
+        Ok(())
+    }
+
     /// What came so far.
     pub(super) fn seen(&self) -> Seen {
         let now = |of: &AtomicU64| of.load(Ordering::SeqCst);
@@ -108,27 +120,33 @@ impl Drop for Players {
     }
 }
 
-/// Asks once. True if all of it came and was right.
-pub(super) fn watch(agent: &ureq::Agent, url: &str, object: &Object, counts: &Counts) -> bool {
-    let add = |to: &AtomicU64, amount: u64| to.fetch_add(amount, Ordering::SeqCst);
+/// Asks once. True if all of it came and every byte was right.
+fn watch(agent: &ureq::Agent, url: &str, object: &Object, counts: &Counts) -> bool {
     let Ok(mut answer) = agent.get(url).call() else {
-        add(&counts.broken, 1);
+        counts.broken.fetch_add(1, Ordering::SeqCst);
         return false;
     };
-    if answer.status().as_u16() != 200 {
-        add(&counts.refused, 1);
+    let status = answer.status().as_u16();
+    if status != 200 {
+        tracing::info!(url, status, "refused");
+        counts.refused.fetch_add(1, Ordering::SeqCst);
         return false;
     }
-    let mut reader = answer.body_mut().with_config().limit(u64::MAX).reader();
-    let (mut at, mut piece) = (0, vec![0; 64 * 1024]);
+    compare(answer.body_mut().with_config().limit(u64::MAX).reader(), &object.bytes, counts)
+}
+
+/// Reads to the end. True if it came whole and every byte was right.
+fn compare(mut got: impl Read, wanted: &[u8], counts: &Counts) -> bool {
+    let add = |to: &AtomicU64, amount: u64| to.fetch_add(amount, Ordering::SeqCst);
+    let (mut at, mut all_wrong, mut piece) = (0, 0, vec![0; 64 * 1024]);
     loop {
-        match reader.read(&mut piece) {
+        match got.read(&mut piece) {
             Ok(0) => break,
             Ok(len) => {
-                let wanted = object.bytes.get(at..).unwrap_or_default();
-                let wrong = wrong_bytes(&piece[..len], wanted);
+                let wrong = wrong_bytes(&piece[..len], wanted.get(at..).unwrap_or_default());
                 add(&counts.wrong_bytes, wrong);
                 add(&counts.bytes, Bytes::of(len).0 - wrong);
+                all_wrong += wrong;
                 at += len;
             }
             Err(_) => {
@@ -137,9 +155,13 @@ pub(super) fn watch(agent: &ureq::Agent, url: &str, object: &Object, counts: &Co
             }
         }
     }
-    let whole = at == object.bytes.len();
-    add(if whole { &counts.right } else { &counts.broken }, 1);
-    whole
+    let right = at == wanted.len() && all_wrong == 0;
+    if right {
+        add(&counts.right, 1);
+    } else if at < wanted.len() {
+        add(&counts.broken, 1);
+    }
+    right
 }
 
 /// How many of these bytes are not those that should begin here; too many are wrong.
@@ -171,5 +193,26 @@ mod tests {
         assert_eq!(wrong_bytes(b"fill", b"film"), 1);
         assert_eq!(wrong_bytes(b"films", b"film"), 1);
         assert_eq!(wrong_bytes(b"ab", b""), 2);
+    }
+
+    #[test]
+    fn a_file_of_the_right_length_with_a_wrong_byte_is_not_right() {
+        fn film() -> Vec<u8> {
+            (0..=255).cycle().take(200_000).collect()
+        }
+        fn check(got: &[u8], [right, wrong, broken]: [u64; 3]) {
+            let counts = Counts::default();
+            assert_eq!(compare(got, &film(), &counts), right == 1);
+            let of = [&counts.right, &counts.wrong_bytes, &counts.broken];
+            assert_eq!(of.map(|of| of.load(Ordering::SeqCst)), [right, wrong, broken]);
+        }
+        let film = film();
+        check(&film, [1, 0, 0]);
+        check(&film[..150_000], [0, 0, 1]);
+        let mut flipped = film.clone();
+        flipped[100_000] ^= 1;
+        check(&flipped, [0, 1, 0]);
+        check(&flipped[..150_000], [0, 1, 1]);
+        check(&[&film[..], b"more"].concat(), [0, 4, 0]);
     }
 }

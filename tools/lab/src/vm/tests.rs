@@ -4,14 +4,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 
+use super::Test;
 use super::player::Seen;
 use super::world::{DRIVES, World, format, make_file_system, mount};
 
-/// A test: how long the inventory took to be right, where something was lost.
-type Test = fn(&mut World) -> Result<Option<f64>>;
-
 /// All of them.
-pub(super) const ALL: [(&str, Test); 9] = [
+pub(super) const ALL: [(&str, Test<World>); 9] = [
     ("every-byte-is-right", every_byte_is_right),
     ("media-errors", media_errors),
     ("mounted-anew", mounted_anew),

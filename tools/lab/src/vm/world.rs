@@ -130,9 +130,7 @@ impl World {
     pub(super) fn check_all(&mut self) -> Result<()> {
         let files = self.shelf.files.lock().unwrap_or_else(PoisonError::into_inner).clone();
         for (url, object) in &files {
-            let counts = player::Counts::default();
-            let right = player::watch(&self.agent, url, object, &counts);
-            ensure!(right, "{} does not come: {counts:?}", object.path);
+            self.players.check(&self.agent, url, object)?;
         }
         Ok(())
     }
@@ -224,7 +222,7 @@ impl World {
         Ok(())
     }
 
-    /// Waits; that the appliance ended is an error, and so is that it takes too long.
+    /// Waits; that it takes too long is an error.
     pub(super) fn wait(&mut self, what: &str, mut ready: impl FnMut(&Self) -> bool) -> Result<()> {
         let began = Instant::now();
         while !ready(self) {
@@ -236,10 +234,14 @@ impl World {
         Ok(())
     }
 
-    /// True if the process that served first still does.
-    pub(super) fn is_same_process(&mut self) -> Result<bool> {
-        let (_, pid) = self.machine.try_run("pidof nearcast-appliance")?;
-        Ok(pid == self.pid && !pid.is_empty())
+    /// An error if the process that served first does not any longer, or if nobody can tell.
+    pub(super) fn is_as_it_was(&mut self) -> Result<()> {
+        let same = match self.machine.try_run("pidof nearcast-appliance") {
+            Ok((_, pid)) => pid == self.pid && !pid.is_empty(),
+            Err(error) => return Err(error.context(self.machine.console().tail(40))),
+        };
+        ensure!(same, "the appliance ended:\n{}", self.machine.console().tail(40));
+        Ok(())
     }
 }
 

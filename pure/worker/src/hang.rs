@@ -1,6 +1,7 @@
 //! What becomes of those who wait for a drive that does not answer.
 //!
 //! ```text
+//! all of it is hot ──> it is sent
 //! nothing sent yet ──> 307 to a sibling, marked ──> the sibling: bytes, or 404
 //!                      no sibling, or marked ─────> 404: the player turns to its next pathway
 //! a body begun ──────> reset after `reset_after`: the player asks again, and gets the above

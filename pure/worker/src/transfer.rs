@@ -74,13 +74,30 @@ impl Worker {
         self.counters.paced += u64::from(plan.rate.is_some());
         connection.recorder = self.black_box.begin(now.instant, object);
         let drive = &mut self.drives[index.as_usize()];
-        if drive.is_hung() {
+        if !drive.is_hung() {
+            drive.admission.push_back(id);
+            drive.admission_count += 1;
+            self.admit();
+        } else if self.transfers < self.config.transfers_max && self.is_hot(object, start, end) {
+            self.begin(id);
+        } else {
             self.fail_transfer(id);
-            return;
         }
-        drive.admission.push_back(id);
-        drive.admission_count += 1;
-        self.admit();
+    }
+
+    /// True if the drive is not needed for these bytes.
+    fn is_hot(&self, object: ObjectId, start: Bytes, end: Bytes) -> bool {
+        let mut blocks = start.0 / BLOCK_LEN.0..end.0.div_ceil(BLOCK_LEN.0);
+        blocks.all(|block| self.hot.find(&BlockName { object, block }).is_some())
+    }
+
+    /// A transfer that has passed admission.
+    fn begin(&mut self, id: ConnectionId) {
+        let Some(connection) = live(&mut self.connections, id) else { return };
+        let State::Transfer(transfer) = &mut connection.state else { return };
+        transfer.stage = Stage::Sending(None);
+        self.transfers += 1;
+        self.advance(id, None);
     }
 
     /// Lets waiting transfers begin while there is room, one of each drive in turn. One that ends
@@ -96,11 +113,7 @@ impl Worker {
             self.first_admitted = (index + 1) % self.drives.len();
             self.drives[index].admission.pop_front();
             self.drives[index].admission_count -= 1;
-            let Some(connection) = live(&mut self.connections, id) else { continue };
-            let State::Transfer(transfer) = &mut connection.state else { continue };
-            transfer.stage = Stage::Sending(None);
-            self.transfers += 1;
-            self.advance(id, None);
+            self.begin(id);
         }
         self.admitting = false;
     }

@@ -13,7 +13,9 @@ use model::units::{BitsPerSecond, Bytes, Instant, Nanos, UnixSeconds};
 use model::update::Update;
 use playback::token::{Grant, Scope, Session, SigningInput, assemble};
 use proptest::prelude::*;
-use worker::{Action, Body, Config, Event, IncidentBounds, Now, PaceConfig, PaceMode, Worker};
+use worker::{
+    Action, Body, Config, Event, IncidentBounds, Now, PaceConfig, PaceMode, Reason, Worker,
+};
 
 const WALL: UnixSeconds = UnixSeconds(1_790_000_000);
 const FILE_LEN: u64 = 4_000_000;
@@ -45,6 +47,10 @@ struct World {
     corked: usize,
     /// Length of each read.
     reads: Vec<u64>,
+    /// Who was let go, and when.
+    closed: BTreeMap<u32, Instant>,
+    /// Why responses were written down: its pace is nobody's fault, so that it ends other tests.
+    expected: Option<Reason>,
 }
 
 fn byte(at: u64) -> u8 {
@@ -79,8 +85,7 @@ fn pacing() -> PaceConfig {
 impl World {
     fn new(pacing: PaceConfig, buffers: u16) -> Self {
         let config = Config {
-            // Its pace is nobody's fault: an incident ends the test. All reads of one viewer take
-            // 2.7 s at most, their waiting for each other included.
+            // All reads of one viewer take 2.7 s at most, their waiting for each other included.
             incidents: Some(IncidentBounds {
                 drive_wait: Nanos::seconds(4),
                 client_rate: BitsPerSecond(1_000_000),
@@ -121,6 +126,8 @@ impl World {
             loses: 0,
             corked: 0,
             reads: Vec::new(),
+            closed: BTreeMap::new(),
+            expected: None,
         };
         world.publish();
         world
@@ -180,7 +187,9 @@ impl World {
         looked: &mut VecDeque<(ConnectionId, u64)>,
     ) {
         match action {
-            Action::Incident(incident) => panic!("nobody asked for {incident:?}"),
+            Action::Incident(incident) => {
+                assert_eq!(Some(incident.reason), self.expected, "{incident:?}");
+            }
             Action::Send { connection, body, more, .. } => {
                 self.corked += usize::from(more);
                 let Body::Buffer { buffer, start, end } = body else {
@@ -211,6 +220,7 @@ impl World {
             Action::Close { connection, .. } => {
                 let of_it = |answer: &Answer| *answer == Answer::Sent { slot: connection.slot };
                 self.answers.retain(|(_, answer)| !of_it(answer));
+                self.closed.insert(connection.slot, self.now);
             }
             Action::Receive { .. } | Action::CloseFile { .. } => {}
             Action::Verify { .. } | Action::Report { .. } => panic!("{action:?}"),
@@ -412,6 +422,44 @@ fn a_client_that_leaves_between_bursts_leaves_nothing_behind() {
     world.ask(1, whole, &full(20));
     world.run(after + Nanos::seconds(1), Nanos(0));
     assert!(world.body_is(0, whole) && world.body_is(1, whole));
+    assert_eq!(world.reads.len(), 4, "both keep their chunks: {:?}", world.reads);
+}
+
+#[test]
+fn a_drive_that_hangs_between_bursts_costs_its_viewers_and_is_forgiven() {
+    let mut world = World::new(pacing(), 4);
+    let (whole, hangs_at) = ((0, 2_000_000), Instant(200_000_000));
+    for slot in 0..4 {
+        world.ask(slot, whole, &full(20));
+    }
+    world.run(hangs_at, Nanos(0));
+    // From now on nothing is read, for ten seconds.
+    world.read_takes = Nanos::seconds(10);
+    world.expected = Some(Reason::Reset);
+    world.run(Instant(9_000_000_000), Nanos(0));
+    for slot in 0..4 {
+        let sent = Bytes::of(world.bodies[&slot].len()).0;
+        assert!(world.body_is(slot, (0, sent)) && sent < whole.1, "{sent}");
+        let wanted_more_at = world.bursts[&slot].last().unwrap().0;
+        let waited = world.closed[&slot].since(wanted_more_at);
+        assert!((2000..=2300).contains(&waited.as_millis()), "{slot} waited for {waited}");
+        assert!(keeps_to(&world.bursts[&slot], BitsPerSecond(20 * MBPS), 32 << 10));
+    }
+    let counters = world.worker.counters();
+    assert_eq!((counters.hung_drives, counters.aborted, counters.open), (1, 4, 0));
+    // It answers what it was asked long ago, and is as good as before.
+    world.read_takes = Nanos(200_000);
+    world.run(Instant(11_000_000_000), Nanos(0));
+    assert_eq!(world.worker.counters().hung_drives, 0);
+    world.expected = None;
+    world.bodies.clear();
+    world.reads.clear();
+    let (after, some) = (world.now, (0, 300_000));
+    for slot in 0..2 {
+        world.ask(slot + 4, some, &full(20));
+    }
+    world.run(after + Nanos::seconds(1), Nanos(0));
+    assert!(world.body_is(4, some) && world.body_is(5, some));
     assert_eq!(world.reads.len(), 4, "both keep their chunks: {:?}", world.reads);
 }
 

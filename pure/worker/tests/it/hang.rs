@@ -113,6 +113,32 @@ fn a_request_is_sent_on_once_and_only_where_somebody_is() {
     assert_eq!(ask(&mut bench, &get("v.mp4", "")), 404, "no sibling can serve");
 }
 
+#[test]
+fn what_is_hot_of_a_hung_drive_is_sent_and_only_the_rest_is_elsewhere() {
+    let mut bench = Bench::with_sibling(hot(4));
+    let (whole, first) = (content(1, 1_000_000), "Range: bytes=0-300000\r\n");
+    for _ in 0..2 {
+        assert!(bench.get("v.mp4", first).1 == whole[..=300_000], "two blocks are kept");
+    }
+    bench.hung.insert(0);
+    let behind = get("v.mp4", "Range: bytes=600000-\r\n");
+    let (hot, cold) = (get("v.mp4", first), bench.ask(50, &behind));
+    let viewer = bench.ask(51, &hot);
+    assert!(split(&bench.take(viewer)).1 == whole[..=300_000], "while nobody knows yet");
+    bench.wait_for_the_hang();
+    bench.settle();
+    assert_eq!(status(&split(&bench.take(cold)).0), 307);
+    let reads = bench.worker.counters().reads;
+    bench.say(viewer, &hot);
+    bench.settle();
+    assert!(split(&bench.take(viewer)).1 == whole[..=300_000], "and when it is known");
+    // What would begin in memory and then wait for the drive is sent elsewhere at once.
+    bench.say(viewer, &get("v.mp4", ""));
+    bench.settle();
+    assert_eq!(status(&split(&bench.take(viewer)).0), 307);
+    assert_eq!(bench.worker.counters().reads, reads, "the drive is not asked for more");
+}
+
 /// Four responses from drive 0, each with its first chunk on the way to its client.
 fn under_way(bench: &mut Bench) -> Vec<ConnectionId> {
     let connections: Vec<_> = (0..4).map(|slot| bench.connect(slot)).collect();

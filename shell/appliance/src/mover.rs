@@ -20,7 +20,7 @@ use model::extent::{DriveIndex, Extent};
 use model::id::ObjectId;
 use model::limits::DIRECT_ALIGN;
 use model::object::{BLOCK_LEN, Blocks, block_len};
-use model::units::{Bytes, Instant};
+use model::units::{Bytes, Instant, Nanos};
 use store::health::Verdict;
 use store::layout;
 use store::publish::{self, Action, Fault, Outcome, Publication};
@@ -31,14 +31,21 @@ use crate::pages::Pages;
 use crate::shared::Shared;
 use crate::tiering::{self, Tier};
 
+/// What is known of heat is kept so often: a kill forgets no more.
+const KEEP_EVERY: Nanos = Nanos::seconds(600);
+
 /// Runs until all must stop.
 pub(crate) fn run(shared: &Shared) {
     let Some(tier) = &shared.tier else { return };
     let old = VecDeque::new();
     let mut mover = Mover { shared, tier, buffer: Pages::zeroed(BLOCK_LEN), old };
+    let mut kept_at = shared.now();
     while shared.sleep_until(shared.now() + tier.config.every) {
         while mover.round() {}
-        keep_heat(shared, tier);
+        if KEEP_EVERY <= shared.now().since(kept_at) {
+            keep_heat(shared, tier);
+            kept_at = shared.now();
+        }
     }
     keep_heat(shared, tier);
 }

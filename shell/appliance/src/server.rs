@@ -14,6 +14,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use fill::tier::Class;
 use identity::credentials::Credentials;
 use iosched::load::Load;
 use model::extent::DriveIndex;
@@ -601,8 +602,12 @@ fn metric_rows(storage: &StorageHandle) -> Vec<(String, f64, &'static str)> {
 
 /// What moved between drives.
 fn tiering_rows(status: &TieringStatus) -> Vec<(String, f64, &'static str)> {
+    let classes = (0..).zip(&status.classes).map(|(index, class): (u8, &Class)| {
+        let name = format!("drive_fast{{drive=\"{index}\"}}");
+        (name, number(u64::from(*class == Class::Fast)), "1 if it is for what is watched most.")
+    });
     let moved = "Bytes moved between drives since the start, by the class that they went to.";
-    [
+    let plain = [
         ("tier_moved_bytes{to=\"fast\"}", moved, status.up.0),
         ("tier_moved_bytes{to=\"bulk\"}", moved, status.down.0),
         ("tier_moves_abandoned", "Moves that came to nothing.", status.abandoned),
@@ -613,8 +618,8 @@ fn tiering_rows(status: &TieringStatus) -> Vec<(String, f64, &'static str)> {
         ),
         ("tier_budget_left_bytes", "What may still be moved today.", status.left.0),
     ]
-    .map(|(name, help, value)| (name.to_owned(), number(value), help))
-    .into()
+    .map(|(name, help, value)| (name.to_owned(), number(value), help));
+    classes.chain(plain).collect()
 }
 
 /// How drives serve, and what that lets through.

@@ -1,7 +1,7 @@
 //! What is known for `mover`: classes of drives, heat of objects, what is left of the day's bytes.
 //!
 //! ```text
-//! samples of workers ── note ──> heat ──┐ tiering.heat, after each round and at the end
+//! samples of workers ── note ──> heat ──┐ tiering.heat, now and then and at the end
 //! configuration, devices ──> classes ───┼──> plan ──> mover ── spend ──> budget ── tiering.budget
 //! ```
 
@@ -135,8 +135,10 @@ fn classes_of(media: &[Medium]) -> Vec<Class> {
 }
 
 /// How far the moves are.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TieringStatus {
+    /// What each drive is for.
+    pub classes: Vec<Class>,
     /// Bytes moved to fast drives since the start.
     pub up: Bytes,
     /// Bytes moved from them.
@@ -272,6 +274,7 @@ impl Tier {
     pub(crate) fn status(&self) -> TieringStatus {
         let now = |of: &AtomicU64| of.load(Ordering::Relaxed);
         TieringStatus {
+            classes: self.config.classes.clone(),
             up: Bytes(now(&self.up)),
             down: Bytes(now(&self.down)),
             abandoned: now(&self.abandoned),

@@ -26,11 +26,13 @@ pub(crate) enum Canary {
     LeakedConnections,
     /// A turn on a drive is not given back.
     KeptTurns,
+    /// An object that changes drives is removed where it was before it is where it goes.
+    OldGoesFirst,
 }
 
 impl Canary {
     /// All of them.
-    pub(crate) const ALL: [Self; 11] = [
+    pub(crate) const ALL: [Self; 12] = [
         Self::Unflushed,
         Self::FolderUnflushed,
         Self::Unverified,
@@ -42,5 +44,6 @@ impl Canary {
         Self::NotDurable,
         Self::LeakedConnections,
         Self::KeptTurns,
+        Self::OldGoesFirst,
     ];
 }

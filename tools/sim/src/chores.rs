@@ -105,7 +105,8 @@ async fn drop_part(process: &Rc<Process>, object: ObjectId, index: DriveIndex) -
 }
 
 /// Removes a copy that the shared index does not speak of. The caller has claimed the object.
-async fn drop_copy(process: &Rc<Process>, drive: &Opened, object: ObjectId) {
+pub(crate) async fn drop_copy(process: &Rc<Process>, drive: &Opened, object: ObjectId) {
+    oracle::is_spare(process, drive, object);
     let dropped = async {
         if drive.has(&object) {
             drive.log(Change::Removed(object)).await?;

@@ -16,6 +16,7 @@ use crate::chores;
 use crate::drive::Drive;
 use crate::files::Left;
 use crate::filler;
+use crate::mover;
 use crate::opened::Opened;
 use crate::oracle;
 use crate::process::Process;
@@ -158,6 +159,7 @@ async fn begin(world: Rc<World>, machine: Rc<Machine>, troupe: Troupe) {
     for _ in 0..FILLERS {
         stage.spawn(troupe, filler::run(Rc::clone(&process)));
     }
+    stage.spawn(troupe, mover::run(Rc::clone(&process)));
     stage.spawn(troupe, link(process));
 }
 

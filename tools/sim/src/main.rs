@@ -19,6 +19,7 @@ mod faults;
 mod files;
 mod filler;
 mod machine;
+mod mover;
 mod opened;
 mod oracle;
 mod process;
@@ -170,6 +171,7 @@ impl Report {
             "lists": counts.lists,
             "published": counts.published,
             "evicted": counts.evicted,
+            "moved": counts.moved,
             "starts": counts.starts,
             "power_cuts": counts.cuts,
             "faults": counts.faults,

@@ -39,6 +39,17 @@ pub(crate) fn is_durable(process: &Process, drive: &Opened, object: ObjectId) {
     });
 }
 
+/// A copy that is about to be removed as spare: is the object shown on this drive?
+pub(crate) fn is_spare(process: &Process, drive: &Opened, object: ObjectId) {
+    let shown = process.machine.shown.borrow();
+    // Of what an earlier process had shown this one may know nothing.
+    let is_here = shown.get(&object).is_some_and(|on| Rc::ptr_eq(on, &drive.drive))
+        && process.locate(&object).is_some();
+    process.world.stage.must(!is_here, || {
+        format!("{}: {object} is removed as spare where it is shown", process.machine.id)
+    });
+}
+
 /// What a drive lost though it had said that it was there: after a start, before anything is done.
 pub(crate) fn kept_what_was_shown(process: &Process, shown: &BTreeMap<ObjectId, Rc<Drive>>) {
     for (object, drive) in shown {

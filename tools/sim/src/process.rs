@@ -9,11 +9,13 @@ use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use fill::heat::{self, Heat};
 use fill::plan;
 use holdings::{Chores, Claim, Doubt, FileStanding, Holdings, Part};
 use model::extent::{DriveIndex, Extent};
 use model::id::{ApplianceId, Generation, ObjectId};
 use model::manifest::Manifest;
+use model::object::BLOCK_LEN;
 use model::units::{Bytes, Instant, Nanos};
 use model::update::Update;
 use store::health::{Health, Verdict};
@@ -45,6 +47,7 @@ pub(crate) struct Process {
 /// What is true now; as in `shared.rs`.
 struct State {
     holdings: Holdings,
+    heat: Heat,
     samples: VecDeque<Sample>,
     health: Vec<Health>,
     full_at: Vec<Option<Instant>>,
@@ -75,6 +78,7 @@ const HOLDINGS: holdings::Config = holdings::Config {
 const HEALTH: store::health::Config =
     store::health::Config { objects_max: 3, window: Nanos::seconds(3600) };
 const SAMPLES_MAX: usize = 8;
+const HEAT: heat::Config = heat::Config { objects_max: 8, half_life: Nanos::seconds(10) };
 const FULL_FOR: Nanos = Nanos::seconds(60);
 /// Sooner than there: a simulation is short.
 const SILENCE: store::silence::Config =
@@ -94,6 +98,7 @@ impl Process {
         let count = drives.len();
         let state = State {
             holdings: Holdings::new(HOLDINGS),
+            heat: Heat::new(HEAT, world.stage.now()),
             samples: VecDeque::new(),
             health: (0..count).map(|_| Health::new(HEALTH)).collect(),
             full_at: vec![None; count],
@@ -318,6 +323,36 @@ impl Process {
         }
     }
 
+    /// The object lies there from now on, in one step; false if that drive was set aside meanwhile.
+    pub(crate) fn relocate(&self, object: ObjectId, extent: Extent) -> bool {
+        let is_in_use = self.drive(extent.drive).is_some();
+        if is_in_use {
+            self.with(|holdings| holdings.relocate(object, extent));
+        }
+        is_in_use
+    }
+
+    /// How much viewers were sent of an object of late.
+    pub(crate) fn heat(&self, object: &ObjectId) -> Bytes {
+        self.state.borrow().heat.of(object)
+    }
+
+    /// True of an object that the manifest in force names.
+    pub(crate) fn is_wanted(&self, object: &ObjectId) -> bool {
+        self.state.borrow().holdings.wanted().contains_key(object)
+    }
+
+    /// Wanted objects that nobody works on: where they lie, and how long they are.
+    pub(crate) fn movable(&self) -> Vec<(ObjectId, DriveIndex, Bytes)> {
+        let holdings = &self.state.borrow().holdings;
+        let (wanted, busy) = (holdings.wanted(), holdings.busy());
+        let objects = holdings.index().iter();
+        let own = objects.filter(|(object, extent)| extent.file == layout::object_file(object));
+        own.filter(|(object, _)| wanted.contains_key(object) && !busy.contains(object))
+            .map(|(object, extent)| (*object, extent.drive, extent.len))
+            .collect()
+    }
+
     /// Gives workers the bytes of a small object that is published already.
     pub(crate) fn publish_small(&self, object: ObjectId, extent: &Extent, bytes: &[u8]) {
         self.with(|holdings| holdings.publish_small(object, extent, bytes));
@@ -414,6 +449,7 @@ impl Process {
     /// A viewer was sent a block.
     pub(crate) fn sample(&self, sample: Sample) {
         let mut state = self.state.borrow_mut();
+        state.heat.note(self.now(), sample.object, BLOCK_LEN);
         if state.samples.len() < SAMPLES_MAX {
             state.samples.push_back(sample);
             self.sampled.ring();

@@ -124,6 +124,7 @@ pub(crate) struct Counts {
     pub(crate) redirects: u64,
     pub(crate) published: u64,
     pub(crate) evicted: u64,
+    pub(crate) moved: u64,
     pub(crate) starts: u64,
     pub(crate) cuts: u64,
     pub(crate) faults: u64,
@@ -141,6 +142,7 @@ impl Counts {
         self.redirects += other.redirects;
         self.published += other.published;
         self.evicted += other.evicted;
+        self.moved += other.moved;
         self.starts += other.starts;
         self.cuts += other.cuts;
         self.faults += other.faults;

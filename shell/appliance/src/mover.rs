@@ -192,8 +192,8 @@ impl Mover<'_> {
         let shared = self.shared;
         shared.sleep_until(until);
         let is_elsewhere = shared.locate(&object).is_some_and(|at| at.drive != drive.index());
-        // If it is nowhere, the drive that it went to failed: fill finds it here. If this drive does
-        // not answer, the audit finds the copy when it does.
+        // If it is nowhere, the drive that it went to failed: fill finds it here. If this drive
+        // does not answer, the audit finds the copy when it does.
         if is_elsewhere && drive.answers(shared.now()) {
             keeper::drop_copy(shared, &drive, object);
         }

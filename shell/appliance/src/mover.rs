@@ -70,7 +70,6 @@ struct Old {
     until: Instant,
     drive: Arc<Drive>,
     object: ObjectId,
-    extent: Extent,
 }
 
 /// How a copy ended.
@@ -167,7 +166,7 @@ impl Mover<'_> {
         };
         if matches!(ended, Ended::Moved) {
             let until = shared.now() + self.tier.config.linger;
-            self.old.push_back(Old { until, drive: from, object, extent });
+            self.old.push_back(Old { until, drive: from, object });
         }
         Some((ended, room))
     }
@@ -189,17 +188,14 @@ impl Mover<'_> {
     /// Removes the oldest of the copies that nobody is told of any more, when it is time, at once
     /// if all must stop; false if there is none.
     fn remove_next(&mut self) -> bool {
-        let Some(Old { until, drive, object, extent }) = self.old.pop_front() else { return false };
+        let Some(Old { until, drive, object }) = self.old.pop_front() else { return false };
         let shared = self.shared;
         shared.sleep_until(until);
         let is_elsewhere = shared.locate(&object).is_some_and(|at| at.drive != drive.index());
-        if !drive.answers(shared.now()) {
-            // If it comes back, the audit finds the copy.
-        } else if is_elsewhere {
+        // If it is nowhere, the drive that it went to failed: fill finds it here. If this drive
+        // does not answer, the audit finds the copy when it does.
+        if is_elsewhere && drive.answers(shared.now()) {
             keeper::drop_copy(shared, &drive, object);
-        } else {
-            // The drive that it went to failed: here it is still.
-            shared.relocate(object, extent, &drive);
         }
         shared.release(object);
         true

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use fill::tier::{self, Class, Held, Move};
 use holdings::Doubt;
 use iosched::drive;
-use model::extent::{DriveIndex, Extent};
+use model::extent::DriveIndex;
 use model::id::ObjectId;
 use model::limits::DIRECT_ALIGN;
 use model::object::{BLOCK_LEN, Blocks};
@@ -97,20 +97,11 @@ async fn carry_out(process: &Rc<Process>, one: &Move) {
     if copy.run().await {
         process.world.count(|counts| counts.moved += 1);
         process.world.stage.sleep(LINGER).await;
-        remove_old(process, &from, object, extent).await;
-    }
-}
-
-/// The copy that nobody is told of any more goes.
-async fn remove_old(process: &Rc<Process>, from: &Rc<Opened>, object: ObjectId, extent: Extent) {
-    if process.answering(from.index).is_none() {
-        return;
-    }
-    if process.locate(&object).is_some_and(|at| at.drive != from.index) {
-        chores::drop_copy(process, from, object).await;
-    } else {
-        // The drive that it went to failed: here it is still.
-        process.relocate(object, extent);
+        // If it is nowhere, the drive that it went to failed: fill finds it here.
+        let is_elsewhere = process.locate(&object).is_some_and(|at| at.drive != from.index);
+        if is_elsewhere && process.answering(from.index).is_some() {
+            chores::drop_copy(process, &from, object).await;
+        }
     }
 }
 

@@ -301,6 +301,19 @@ fn copy(from: &Path, to: &Path) {
 }
 
 #[test]
+fn if_the_new_drive_goes_at_once_the_object_is_still_where_it_was() {
+    let files = files(700_000);
+    let (w, handle, hot) = filled(&files, Nanos::seconds(2));
+    watch(&handle, &hot, 9);
+    wait("the move", || drive_of(&w.rig, &hot) == Some(FAST));
+    w.origin.faults.status.store(503, Ordering::SeqCst);
+    handle.set_aside(FAST, "a read failed: EIO");
+    assert_eq!(drive_of(&w.rig, &hot), None);
+    wait("it to be back", || drive_of(&w.rig, &hot) == Some(BULK));
+    w.rig.check(&hot);
+}
+
+#[test]
 fn a_file_that_is_wrong_is_not_copied_but_filled_again() {
     let files = files(700_000);
     let (w, handle, hot) = filled(&files, LINGER);

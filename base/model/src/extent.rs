@@ -26,8 +26,8 @@ impl fmt::Display for DriveIndex {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileName(pub Arc<str>);
 
-/// A run of bytes in a file on a drive. Objects begin at offset 0 today; that small objects can
-/// share a file later is why the offset is here from the first day.
+/// A run of bytes in a file on a drive. An object that is alone in its file begins at offset 0,
+/// those in a unit where its directory says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Extent {
     /// Which drive.

@@ -50,10 +50,10 @@ pub struct Packing {
 pub fn pack(config: &Config, version: &AssetVersion, held: &BTreeSet<ObjectId>) -> Packing {
     assert!(0 < config.unit_len.0 && 1 < config.objects_max, "a unit has room for two objects");
     let mut renditions: BTreeMap<&str, Vec<(ObjectId, Bytes)>> = BTreeMap::new();
-    let mut seen = held.clone();
+    let mut seen = BTreeSet::new();
     let mut packing = Packing::default();
     for (path, file) in &version.files {
-        if !seen.insert(file.object) {
+        if held.contains(&file.object) || !seen.insert(file.object) {
             continue;
         }
         if config.unit_len <= (config.room)(file.len) {

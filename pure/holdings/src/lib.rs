@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use fill::plan::{self, Actual, Fetch};
-use model::extent::{DriveIndex, Extent};
+use model::extent::{DriveIndex, Extent, FileName};
 use model::id::{ApplianceId, Generation, ObjectId};
 use model::limits::SMALL_OBJECT_MAX;
 use model::manifest::Manifest;
@@ -26,7 +26,10 @@ use model::update::Update;
 use store::index::Index;
 use store::inventory::{Delta, Inventory, InventoryState};
 use store::layout;
+use store::parcel::{Parcel, PartId};
+use store::unit::UnitId;
 
+mod parcels;
 #[cfg(test)]
 mod tests;
 
@@ -41,6 +44,9 @@ pub struct Config {
     pub suspects_max: usize,
     /// Bytes of small objects that workers may have in memory.
     pub small_budget: Bytes,
+    /// Objects below this length share files of about this length, as far as they die together
+    /// (`fill::pack`). None for a file each.
+    pub unit_len: Option<Bytes>,
 }
 
 /// Why an object is looked at.
@@ -76,13 +82,21 @@ pub struct Progress {
     pub bytes_partial: Bytes,
 }
 
-/// An object to fetch, claimed.
+/// What to fetch into one file, claimed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
-    /// What, and from where.
-    pub fetch: Fetch,
-    /// A part of it that is there already.
+    /// What, and from where, in this order. Invariant: not empty, no object twice.
+    pub fetch: Vec<Fetch>,
+    /// A part of that file that is there already.
     pub part: Option<Part>,
+}
+
+impl Claim {
+    /// The file that it is to be.
+    pub fn parcel(&self) -> Parcel {
+        let objects: Vec<_> = self.fetch.iter().map(|fetch| (fetch.object, fetch.len)).collect();
+        Parcel::new(&objects).expect("a claim is not empty, and a plan is no larger than a unit")
+    }
 }
 
 /// What there is to do after planning, besides fetching.
@@ -90,13 +104,13 @@ pub struct Claim {
 pub struct Chores {
     /// Published, no longer wanted.
     pub evict: Vec<ObjectId>,
-    /// Begun, and no longer wanted.
-    pub drop_parts: Vec<(ObjectId, DriveIndex)>,
+    /// Begun, and no longer wanted, or not in this company.
+    pub drop_parts: Vec<(PartId, DriveIndex)>,
     /// Objects that somebody doubts.
     pub suspects: BTreeMap<ObjectId, Doubt>,
 }
 
-/// What an audit should do with a file that it found.
+/// What an audit should do with what it found of an object in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileStanding {
     /// The index has it here.
@@ -134,12 +148,17 @@ pub struct Holdings {
     /// Objects of the manifest and their lengths.
     wanted: BTreeMap<ObjectId, Bytes>,
     progress: Progress,
-    parts: BTreeMap<ObjectId, Part>,
+    /// Which objects of the manifest share a unit, by the unit's number.
+    unit_of: BTreeMap<ObjectId, usize>,
+    parts: BTreeMap<PartId, Part>,
     plan_report: plan::Report,
     busy: BTreeSet<ObjectId>,
+    /// Units that somebody fills.
+    busy_units: BTreeSet<UnitId>,
     /// Objects given up for a while: until when, and how often so far.
     postponed: BTreeMap<ObjectId, (Instant, u32)>,
-    queue: VecDeque<Fetch>,
+    /// What goes into one file each. Invariant: none of them is empty.
+    queue: VecDeque<Vec<Fetch>>,
     replan: bool,
     /// Invariant: at most `config.suspects_max`.
     suspects: BTreeMap<ObjectId, Doubt>,
@@ -163,9 +182,11 @@ impl Holdings {
             siblings: Arc::default(),
             wanted: BTreeMap::new(),
             progress: Progress::default(),
+            unit_of: BTreeMap::new(),
             parts: BTreeMap::new(),
             plan_report: plan::Report::default(),
             busy: BTreeSet::new(),
+            busy_units: BTreeSet::new(),
             postponed: BTreeMap::new(),
             queue: VecDeque::new(),
             replan: true,
@@ -207,8 +228,8 @@ impl Holdings {
         &self.wanted
     }
 
-    /// Part files, by object.
-    pub fn parts(&self) -> &BTreeMap<ObjectId, Part> {
+    /// Part files.
+    pub fn parts(&self) -> &BTreeMap<PartId, Part> {
         &self.parts
     }
 
@@ -241,15 +262,15 @@ impl Holdings {
     }
 
     /// A part file found at the start.
-    pub fn load_part(&mut self, object: ObjectId, drive: DriveIndex) {
-        self.parts.insert(object, Part { drive, verified: Bytes::ZERO });
+    pub fn load_part(&mut self, part: PartId, drive: DriveIndex) {
+        self.parts.insert(part, Part { drive, verified: Bytes::ZERO });
     }
 
     /// Makes an object visible. Its bytes, if they are given, go to workers if it is small and
     /// there is room. The caller has claimed it, and its drive is in use.
     pub fn publish(&mut self, object: ObjectId, extent: Extent, bytes: Option<&[u8]>) {
         let small = bytes.filter(|_| self.take_small(object, extent.len)).map(Arc::from);
-        self.parts.remove(&object);
+        self.parts.remove(&PartId::Object(object));
         self.count_partial();
         self.show(object, extent, small);
     }
@@ -268,7 +289,7 @@ impl Holdings {
             (false, true) => self.inventory.remove(object),
             (true, true) | (false, false) => {}
         }
-        self.parts.remove(&object);
+        self.parts.remove(&PartId::Object(object));
         self.count_partial();
         self.updates.push_back(Update::Published { object, extent, small: None });
     }
@@ -318,7 +339,7 @@ impl Holdings {
         &mut self,
         drive: DriveIndex,
         objects: impl Iterator<Item = (ObjectId, Extent)>,
-        parts: impl Iterator<Item = ObjectId>,
+        parts: impl Iterator<Item = PartId>,
     ) {
         self.hung &= !(1 << drive.0);
         for (object, extent) in objects {
@@ -326,10 +347,10 @@ impl Holdings {
                 self.load(object, extent);
             }
         }
-        for object in parts {
+        for part in parts {
             // Also of what is held elsewhere by now: the plan drops those.
-            if !self.busy.contains(&object) && !self.parts.contains_key(&object) {
-                self.load_part(object, drive);
+            if !self.is_busy(&part) && !self.parts.contains_key(&part) {
+                self.load_part(part, drive);
             }
         }
         self.replan();
@@ -356,6 +377,7 @@ impl Holdings {
         }
         let files = manifest.versions.iter().flat_map(|version| version.files.values());
         self.wanted = files.map(|file| (file.object, file.len)).collect();
+        self.unit_of = parcels::units_of(self.config.unit_len, &manifest);
         self.manifest = Some(Arc::clone(&manifest));
         self.count_progress();
         self.postponed.clear();
@@ -395,17 +417,24 @@ impl Holdings {
             return Chores { suspects, ..Chores::default() };
         };
         let held = self.index.iter().map(|(object, _)| *object).collect();
-        let parts = self.parts.keys().copied().collect();
+        let of_object = |part: &PartId| match part {
+            PartId::Object(object) => Some(*object),
+            PartId::Unit(_) => None,
+        };
+        let parts = self.parts.keys().filter_map(of_object).collect();
         let postponed = self.postponed.iter().filter(|(_, (until, _))| now < *until);
         let skip = self.busy.iter().chain(postponed.map(|(object, _)| object)).copied().collect();
         let room = |len| layout::sections(len).file_len;
         let actual = Actual { held: &held, parts: &parts, skip: &skip, free, room };
         let plan = plan::plan(&self.config.plan, manifest, &actual);
-        self.queue = plan.fetch.into();
+        let is_cut = 0 < plan.report.objects_later;
+        self.queue = parcels::parcels(&self.unit_of, &parts, plan.fetch, is_cut);
         self.plan_report = plan.report;
         self.news = true;
-        let of = |object: ObjectId| self.parts.get(&object).map(|part| (object, part.drive));
-        let drop_parts = plan.drop_parts.into_iter().filter_map(of).collect();
+        let mut useless: Vec<PartId> = plan.drop_parts.into_iter().map(PartId::Object).collect();
+        useless.extend(self.units_without_use().into_iter().map(PartId::Unit));
+        let of = |part: PartId| self.parts.get(&part).map(|of| (part, of.drive));
+        let drop_parts = useless.into_iter().filter_map(of).collect();
         Chores { evict: plan.evict, drop_parts, suspects }
     }
 
@@ -428,19 +457,44 @@ impl Holdings {
         }
     }
 
-    /// The next object to fetch, claimed.
+    /// What to fetch next into one file, claimed.
     pub fn next_fetch(&mut self) -> Option<Claim> {
-        while let Some(fetch) = self.queue.pop_front() {
+        while let Some(mut fetch) = self.queue.pop_front() {
             if self.queue.is_empty() && 0 < self.plan_report.objects_later {
                 self.replan();
             }
-            let held = self.index.locate(&fetch.object).is_some();
-            if !held && self.busy.insert(fetch.object) {
-                let part = self.parts.get(&fetch.object).copied();
-                return Some(Claim { fetch, part });
+            fetch.retain(|fetch| {
+                let held = self.index.locate(&fetch.object).is_some();
+                !held && !self.busy.contains(&fetch.object)
+            });
+            if fetch.is_empty() {
+                continue;
             }
+            self.busy.extend(fetch.iter().map(|fetch| fetch.object));
+            let mut claim = Claim { fetch, part: None };
+            let part = claim.parcel().part();
+            claim.part = self.parts.get(&part).copied();
+            if let PartId::Unit(unit) = part {
+                self.busy_units.insert(unit);
+            }
+            return Some(claim);
         }
         None
+    }
+
+    /// Whoever had this claim is done with it. Those that could not be had are tried again, later
+    /// each time.
+    pub fn done(&mut self, now: Instant, claim: &Claim, postponed: &[ObjectId]) {
+        if let PartId::Unit(unit) = claim.parcel().part() {
+            self.busy_units.remove(&unit);
+        }
+        for fetch in &claim.fetch {
+            if postponed.contains(&fetch.object) {
+                self.postpone(now, fetch.object);
+            } else {
+                self.release(fetch.object);
+            }
+        }
     }
 
     /// Claims an object for something else than fetching; false if somebody has it.
@@ -448,20 +502,62 @@ impl Holdings {
         self.busy.insert(object)
     }
 
-    /// Claims what an audit may have to change.
-    pub fn claim_file(&mut self, object: ObjectId, drive: DriveIndex) -> FileStanding {
+    /// The same for several at once: all, or none of them.
+    pub fn claim_all(&mut self, objects: &[ObjectId]) -> bool {
+        let free = !objects.iter().any(|object| self.busy.contains(object));
+        if free {
+            self.busy.extend(objects);
+        }
+        free
+    }
+
+    /// Claims what an audit may have to change: what was found of an object in a file.
+    pub fn claim_file(
+        &mut self,
+        object: ObjectId,
+        drive: DriveIndex,
+        file: &FileName,
+    ) -> FileStanding {
         if self.busy.contains(&object) {
             return FileStanding::Busy;
         }
-        let standing = match self.index.locate(&object) {
-            Some(extent) if extent.drive == drive => return FileStanding::Indexed,
+        let standing = self.standing(object, drive, file);
+        match standing {
+            FileStanding::Busy | FileStanding::Indexed | FileStanding::Unknown => {}
+            FileStanding::Spare | FileStanding::Missing | FileStanding::Unwanted => {
+                self.busy.insert(object);
+            }
+        }
+        standing
+    }
+
+    /// How what was found of an object in a file stands, whoever works on it. Claims nothing.
+    pub fn standing(&self, object: ObjectId, drive: DriveIndex, file: &FileName) -> FileStanding {
+        match self.index.locate(&object) {
+            Some(extent) if extent.drive == drive && extent.file == *file => FileStanding::Indexed,
             Some(_) => FileStanding::Spare,
-            None if self.manifest.is_none() => return FileStanding::Unknown,
+            None if self.manifest.is_none() => FileStanding::Unknown,
             None if self.wanted.contains_key(&object) => FileStanding::Missing,
             None => FileStanding::Unwanted,
-        };
-        self.busy.insert(object);
-        standing
+        }
+    }
+
+    /// Claims a part file, to remove it; false if somebody fills it.
+    pub fn claim_part(&mut self, part: PartId) -> bool {
+        match part {
+            PartId::Object(object) => self.busy.insert(object),
+            PartId::Unit(unit) => self.busy_units.insert(unit),
+        }
+    }
+
+    /// Lets go of it.
+    pub fn release_part(&mut self, part: PartId) {
+        match part {
+            PartId::Object(object) => self.release(object),
+            PartId::Unit(unit) => {
+                self.busy_units.remove(&unit);
+            }
+        }
     }
 
     /// Lets go of an object.
@@ -478,12 +574,37 @@ impl Holdings {
     }
 
     /// How much of a part is good, for the reports; none when there is no part any more.
-    pub fn set_part(&mut self, object: ObjectId, part: Option<Part>) {
+    pub fn set_part(&mut self, id: PartId, part: Option<Part>) {
         match part {
-            Some(part) => self.parts.insert(object, part),
-            None => self.parts.remove(&object),
+            Some(part) => self.parts.insert(id, part),
+            None => self.parts.remove(&id),
         };
         self.count_partial();
+    }
+
+    fn is_busy(&self, part: &PartId) -> bool {
+        match part {
+            PartId::Object(object) => self.busy.contains(object),
+            PartId::Unit(unit) => self.busy_units.contains(unit),
+        }
+    }
+
+    /// Parts of units that nobody fills and that the queue does not go on with.
+    fn units_without_use(&self) -> Vec<UnitId> {
+        let of_unit = |part: &PartId| match part {
+            PartId::Unit(unit) if !self.busy_units.contains(unit) => Some(*unit),
+            PartId::Unit(_) | PartId::Object(_) => None,
+        };
+        let mut units: Vec<UnitId> = self.parts.keys().filter_map(of_unit).collect();
+        if !units.is_empty() {
+            let planned = self.queue.iter().map(|fetch| {
+                let objects: Vec<_> = fetch.iter().map(|of| (of.object, of.len)).collect();
+                Parcel::new(&objects).map(|parcel| parcel.part())
+            });
+            let planned: BTreeSet<PartId> = planned.flatten().collect();
+            units.retain(|unit| !planned.contains(&PartId::Unit(*unit)));
+        }
+        units
     }
 
     fn hangs(&self, drive: DriveIndex) -> bool {
@@ -543,7 +664,10 @@ impl Holdings {
     }
 
     fn count_partial(&mut self) {
-        let wanted = self.parts.iter().filter(|(object, _)| self.wanted.contains_key(object));
+        let wanted = self.parts.iter().filter(|(part, _)| match part {
+            PartId::Object(object) => self.wanted.contains_key(object),
+            PartId::Unit(_) => true, // One that is not wanted any more goes with the next plan.
+        });
         self.progress.bytes_partial = Bytes(wanted.map(|(_, part)| part.verified.0).sum());
     }
 }

@@ -11,6 +11,7 @@ fn holdings() -> Holdings {
         inventory_changes_max: 16,
         suspects_max: 2,
         small_budget: Bytes::kib(100),
+        unit_len: None,
     })
 }
 
@@ -52,7 +53,7 @@ fn plan(holdings: &mut Holdings, now: Instant) -> Chores {
 }
 
 fn fetched(holdings: &mut Holdings) -> Option<ObjectId> {
-    holdings.next_fetch().map(|claim| claim.fetch.object)
+    holdings.next_fetch().map(|claim| claim.fetch[0].object)
 }
 
 #[test]
@@ -88,15 +89,18 @@ fn memory_for_small_objects_is_bounded_and_comes_back() {
 fn an_object_is_claimed_by_one_at_a_time() {
     let mut holdings = holdings();
     assert!(holdings.claim(object(1)) && !holdings.claim(object(1)));
-    assert_eq!(holdings.claim_file(object(1), DRIVE), FileStanding::Busy);
+    assert_eq!(holdings.claim_file(object(1), DRIVE, &on(0, 1).file), FileStanding::Busy);
     holdings.release(object(1));
-    assert_eq!(holdings.claim_file(object(1), DRIVE), FileStanding::Unknown);
+    assert_eq!(holdings.claim_file(object(1), DRIVE, &on(0, 1).file), FileStanding::Unknown);
     holdings.set_manifest(manifest(1, &[2, 3]));
-    assert_eq!(holdings.claim_file(object(1), DRIVE), FileStanding::Unwanted);
-    assert_eq!(holdings.claim_file(object(2), DRIVE), FileStanding::Missing);
+    assert_eq!(holdings.claim_file(object(1), DRIVE, &on(0, 1).file), FileStanding::Unwanted);
+    assert_eq!(holdings.claim_file(object(2), DRIVE, &on(0, 2).file), FileStanding::Missing);
     holdings.load(object(3), on(0, 3));
-    assert_eq!(holdings.claim_file(object(3), DRIVE), FileStanding::Indexed);
-    assert_eq!(holdings.claim_file(object(3), DriveIndex(1)), FileStanding::Spare);
+    assert_eq!(holdings.claim_file(object(3), DRIVE, &on(0, 3).file), FileStanding::Indexed);
+    assert_eq!(holdings.claim_file(object(3), DriveIndex(1), &on(1, 3).file), FileStanding::Spare);
+    let elsewhere = FileName("units/x".into());
+    assert_eq!(holdings.standing(object(3), DRIVE, &elsewhere), FileStanding::Spare);
+    assert!(!holdings.claim_all(&[object(9), object(1)]) && !holdings.busy().contains(&object(9)));
     plan(&mut holdings, at(0));
     assert_eq!(fetched(&mut holdings), None, "the others are claimed, or here");
 }
@@ -191,7 +195,8 @@ fn an_object_that_changes_drives_is_held_all_the_time() {
     assert!(told.held.is_empty() && told.gone.is_empty(), "nothing that control has to know");
     assert_eq!(holdings.progress(), progress);
     holdings.release(object(1));
-    assert_eq!(holdings.claim_file(object(1), DRIVE), FileStanding::Spare, "what is left of it");
+    let left = holdings.claim_file(object(1), DRIVE, &on(0, 1).file);
+    assert_eq!(left, FileStanding::Spare, "what is left of it");
     holdings.release(object(1));
     // The old drive goes and takes nothing along; the new one does.
     holdings.set_aside(DRIVE);
@@ -223,8 +228,8 @@ fn a_drive_set_aside_takes_its_objects_and_parts_along() {
     let mut holdings = holdings();
     holdings.set_manifest(manifest(1, &[1, 2]));
     holdings.load(object(1), on(0, 1));
-    holdings.load_part(object(2), DRIVE);
-    holdings.set_part(object(2), Some(Part { drive: DRIVE, verified: Bytes(7) }));
+    holdings.load_part(PartId::Object(object(2)), DRIVE);
+    holdings.set_part(PartId::Object(object(2)), Some(Part { drive: DRIVE, verified: Bytes(7) }));
     assert_eq!(holdings.progress().bytes_partial, Bytes(7));
     plan(&mut holdings, at(0));
     holdings.set_aside(DRIVE);
@@ -245,17 +250,18 @@ fn a_drive_that_comes_back_brings_what_is_held_nowhere_else_and_nobody_works_on(
     holdings.withhold(DRIVE, true);
     holdings.set_aside(DRIVE);
     plan(&mut holdings, at(0));
-    let claimed = holdings.next_fetch().unwrap().fetch.object;
+    let claimed = holdings.next_fetch().unwrap().fetch[0].object;
     let elsewhere = ids.into_iter().find(|object| *object != claimed).unwrap();
     holdings.publish(elsewhere, on(1, 1), None);
     while holdings.next_update().is_some() {}
     let found = ids.map(|object| (object, on(0, 1)));
-    holdings.take_back(DRIVE, found.into_iter(), [elsewhere, object(4)].into_iter());
+    let parts = [elsewhere, object(4)].map(PartId::Object);
+    holdings.take_back(DRIVE, found.into_iter(), parts.into_iter());
 
     assert_eq!(holdings.index().locate(&elsewhere).unwrap().drive, DriveIndex(1));
     assert_eq!(holdings.index().locate(&claimed).is_some(), claimed == object(4));
-    let parts: BTreeSet<ObjectId> = holdings.parts().keys().copied().collect();
-    assert_eq!(parts, BTreeSet::from([elsewhere, object(4)]), "what is not needed is dropped");
+    let found: BTreeSet<PartId> = holdings.parts().keys().copied().collect();
+    assert_eq!(found, BTreeSet::from(parts), "what is not needed is dropped");
     // Whoever worked on it goes on as if nothing had happened.
     holdings.publish(claimed, on(1, 1), None);
     let told = holdings.inventory_since(InventoryState(0));
@@ -269,4 +275,89 @@ fn doubts_are_bounded_and_handed_over_once() {
     let suspects = plan(&mut holdings, at(0)).suspects;
     assert_eq!(suspects.into_keys().collect::<Vec<_>>(), [object(1), object(2)]);
     assert!(plan(&mut holdings, at(0)).suspects.is_empty());
+}
+
+/// Holdings that pack three objects of `LEN` into a unit.
+fn packing(fetch_max: usize) -> Holdings {
+    let plan = plan::Config { fetch_max, evict_max: 2, urls_max: 1 };
+    let unit_len = Some(Bytes::kib(180));
+    Holdings::new(Config { plan, unit_len, ..holdings().config })
+}
+
+/// What is fetched next, by number.
+fn together(holdings: &mut Holdings) -> Vec<u8> {
+    let claim = holdings.next_fetch();
+    claim.map_or(vec![], |claim| claim.fetch.iter().map(|fetch| fetch.object.0[0]).collect())
+}
+
+#[test]
+fn small_objects_are_fetched_in_the_company_that_the_manifest_gives_them() {
+    let mut holdings = packing(100);
+    holdings.set_manifest(manifest(1, &[1, 2, 3, 4, 5, 6, 7]));
+    holdings.load(object(4), on(0, 4));
+    holdings.load_part(PartId::Object(object(2)), DRIVE);
+    plan(&mut holdings, at(0));
+    // What is held, or begun alone, changes nothing for the others.
+    let all: Vec<_> = (0..5).map(|_| together(&mut holdings)).collect();
+    assert_eq!(all, [&[1, 3][..], &[2], &[5, 6, 7], &[], &[]]);
+}
+
+#[test]
+fn a_plan_that_is_cut_does_not_cut_a_unit_unless_that_is_all() {
+    let mut holdings = packing(4);
+    holdings.set_manifest(manifest(1, &[1, 2, 3, 4, 5, 6]));
+    plan(&mut holdings, at(0));
+    assert_eq!((together(&mut holdings), together(&mut holdings)), (vec![1, 2, 3], vec![]));
+    assert!(holdings.take_news(), "there is more to plan");
+    plan(&mut holdings, at(0));
+    assert_eq!(together(&mut holdings), [4, 5, 6]);
+    let mut holdings = packing(2);
+    holdings.set_manifest(manifest(1, &[1, 2, 3]));
+    plan(&mut holdings, at(0));
+    assert_eq!(together(&mut holdings), [1, 2]);
+}
+
+#[test]
+fn the_part_of_a_unit_is_gone_on_with_by_who_plans_the_same_and_dropped_otherwise() {
+    let claim = |holdings: &mut Holdings| {
+        plan(holdings, at(0));
+        holdings.next_fetch().unwrap()
+    };
+    let mut first = packing(100);
+    first.set_manifest(manifest(1, &[1, 2, 3]));
+    let begun = claim(&mut first).parcel().part();
+    let part = Part { drive: DRIVE, verified: Bytes(9) };
+    first.set_part(begun, Some(part));
+    assert_eq!(first.progress().bytes_partial, Bytes(9));
+    assert_eq!(plan(&mut first, at(0)).drop_parts, [], "somebody fills it");
+
+    let mut again = packing(100);
+    again.load_part(begun, DRIVE);
+    again.set_manifest(manifest(1, &[1, 2, 3]));
+    assert_eq!(plan(&mut again, at(0)).drop_parts, []);
+    assert_eq!(again.next_fetch().unwrap().part.map(|part| part.drive), Some(DRIVE));
+
+    let mut other = packing(100);
+    other.load_part(begun, DRIVE);
+    other.set_manifest(manifest(1, &[1, 2, 4]));
+    assert_eq!(plan(&mut other, at(0)).drop_parts, [(begun, DRIVE)]);
+    assert!(other.claim_part(begun));
+    other.set_part(begun, None);
+    other.release_part(begun);
+    assert_eq!(other.next_fetch().unwrap().part, None);
+}
+
+#[test]
+fn who_is_done_with_a_unit_lets_go_of_all_and_postpones_what_could_not_be_had() {
+    let mut holdings = packing(100);
+    holdings.set_manifest(manifest(1, &[1, 2, 3]));
+    plan(&mut holdings, at(0));
+    let claim = holdings.next_fetch().unwrap();
+    holdings.publish(object(1), on(0, 1), None);
+    holdings.done(at(0), &claim, &[object(2)]);
+    assert!(holdings.busy().is_empty());
+    plan(&mut holdings, at(0));
+    assert_eq!(together(&mut holdings), [3]);
+    plan(&mut holdings, at(2));
+    assert_eq!(together(&mut holdings), [2]);
 }

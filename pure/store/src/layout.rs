@@ -4,7 +4,9 @@
 //! DIR/
 //!   nearcast-drive.toml     marker: whose drive this is; without it nothing is touched
 //!   objects/ab/<64 hex>     published objects, one file each; ab = the id's first two digits
+//!   units/<64 hex>          published objects, small ones that die together in one file (`unit`)
 //!   fill/<64 hex>.part      objects on their way, same layout, footer still missing
+//!   fill/<64 hex>.unit      units on their way
 //!   index/snapshot          what the drive held when the snapshot was taken (see `log`)
 //!   index/log               what changed since
 //!   index/scrub             the object that was verified last
@@ -39,6 +41,8 @@ use model::id::ObjectId;
 use model::limits::{DIRECT_ALIGN, OBJECT_LEN_MAX};
 use model::object::block_count;
 use model::units::Bytes;
+
+use crate::unit;
 
 /// The marker's name, in the drive's root.
 pub const MARKER: &str = "nearcast-drive.toml";
@@ -150,14 +154,17 @@ pub fn object_file(object: &ObjectId) -> FileName {
     FileName(format!("{OBJECTS}/{:02x}/{object}", object.0[0]).into())
 }
 
-/// The folder that file is in.
-pub fn object_folder(object: &ObjectId) -> FileName {
-    FileName(format!("{OBJECTS}/{:02x}", object.0[0]).into())
+/// The folder that a file is in.
+pub fn folder_of(file: &FileName) -> FileName {
+    FileName(file.0.rsplit_once('/').map_or(".", |(folder, _)| folder).into())
 }
 
 /// All folders of a drive, parents first. `format` makes them, so that publishing never has to.
 pub fn folders() -> impl Iterator<Item = FileName> {
-    [OBJECTS, FILL, INDEX].map(|name| FileName(name.into())).into_iter().chain(object_folders())
+    [OBJECTS, unit::UNITS, FILL, INDEX]
+        .map(|name| FileName(name.into()))
+        .into_iter()
+        .chain(object_folders())
 }
 
 /// The folders that published objects are in.
@@ -279,8 +286,8 @@ mod tests {
         assert_eq!(parse_part_name(&format!("{hex}.part")), Some(OBJECT));
         assert_eq!(parse_part_name(&hex), None);
         assert_eq!(parse_part_name("../x.part"), None);
-        assert_eq!(folders().count(), 259);
-        assert!(folders().any(|folder| folder == object_folder(&OBJECT)));
+        assert_eq!(folders().count(), 260);
+        assert!(folders().any(|folder| folder == folder_of(&object_file(&OBJECT))));
     }
 
     #[test]

@@ -8,6 +8,7 @@
 //! layout       names and sizes of files on a drive; which drive takes the next object
 //! log          the index on the drive: snapshot, log, replay
 //! marker       the file that makes a directory a drive
+//! parcel       what one file brings: an object, or a unit's
 //! publish      the steps by which an object appears, and by which it goes
 //! silence      a drive that does not answer, over time
 //! unit         small objects that die together, in one file
@@ -20,6 +21,7 @@ pub mod inventory;
 pub mod layout;
 pub mod log;
 pub mod marker;
+pub mod parcel;
 pub mod publish;
 pub mod silence;
 pub mod unit;

@@ -6,36 +6,44 @@
 //! ```text
 //! offset  size  field
 //! 0       4     magic "NCIX"
-//! 4       1     kind: 1 published, 2 removed, 3 head of a snapshot
-//! 5       3     zeros
+//! 4       1     kind: 1 published, 2 removed, 3 head of a snapshot, 4 published in a unit
+//! 5       3     of its batch, 12 bits each: how many records are before it, how many follow
 //! 8       8     sequence: one more in each record of the log; in a snapshot, its last change's
 //! 16      16    drive id, so that a file copied from another drive is noticed
 //! 32      32    object id; in a head: BLAKE3 of all bytes after the head
 //! 64      8     offset of the object in its file; in a head: 0
 //! 72      8     length of the object; in a head: how many records follow
-//! 80      32    zeros
+//! 80      32    kind 4: the unit's id; otherwise zeros
 //! 112     16    BLAKE3 of the 112 bytes before, cut to 16
 //!
 //! snapshot   [head][published][published]...      written aside, flushed, renamed into place
 //! log        [change][change]...                  appended and flushed, one batch at a time
 //! ```
 //!
-//! A file is found from its object's id (`layout::object_file`), so records carry no names. What a
-//! power cut leaves is a log whose last records are missing or torn: they were not confirmed to
-//! anybody, and are cut. Anything else that is wrong (a bad record before a good one, a gap, a
-//! snapshot that does not add up) is damage: then the drive's folders are walked and the index is
-//! made anew from the footers.
+//! A file is found from the id of its object or its unit (`Entry::file`), so records carry no
+//! names. A batch counts when all of it is there: what is published or removed together is, or is
+//! not. What a power cut leaves is a log whose last batch is missing or torn, wherever in it: it
+//! was not confirmed to anybody, and is cut. Anything else that is wrong (a bad record before a
+//! good batch, a gap, a snapshot that does not add up) is damage: then the drive's folders are
+//! walked and the index is made anew from the footers.
+//!
+//! A program that knows no units sees kind 4 as damage, makes its index anew without them, and
+//! fills again what was in them.
 
 use std::collections::BTreeMap;
 
+use model::extent::{DriveIndex, Extent, FileName};
 use model::id::{DriveId, ObjectId};
 use model::limits::{DIRECT_ALIGN, OBJECT_LEN_MAX};
 use model::units::Bytes;
 
-use crate::layout::array;
+use crate::layout::{self, array};
+use crate::unit::{self, UnitId};
 
 /// Size of every record.
 pub const RECORD_LEN: usize = 128;
+/// Changes of one batch: as many as a unit has objects.
+pub const BATCH_MAX: usize = unit::OBJECTS_MAX;
 
 /// A log below this is not worth a new snapshot. 1024 records are 128 KiB: read in a millisecond.
 const COMPACT_RECORDS_MIN: u64 = 1024;
@@ -47,15 +55,18 @@ const MAGIC: &[u8; 4] = b"NCIX";
 const PUBLISHED: u8 = 1;
 const REMOVED: u8 = 2;
 const HEAD: u8 = 3;
+const PUBLISHED_IN_UNIT: u8 = 4;
 const SUM_AT: usize = 112;
 
 /// The number of a change to a drive's index. The first is 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Sequence(pub u64);
 
-/// An object on a drive. Its file follows from its id.
+/// An object on a drive. Its file follows from its id, or from its unit's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
+    /// Which unit it is in; none for a file of its own.
+    pub unit: Option<UnitId>,
     /// Where in the file it begins.
     pub offset: Bytes,
     /// How long it is.
@@ -69,6 +80,23 @@ pub enum Change {
     Published(ObjectId, Entry),
     /// The object is about to be unlinked.
     Removed(ObjectId),
+}
+
+impl Entry {
+    /// An object of this length in a file of its own.
+    pub fn alone(len: Bytes) -> Self {
+        Self { unit: None, offset: Bytes::ZERO, len }
+    }
+
+    /// The file of `object`, if this is where it is.
+    pub fn file(&self, object: &ObjectId) -> FileName {
+        self.unit.map_or_else(|| layout::object_file(object), |unit| unit::unit_file(&unit))
+    }
+
+    /// Where `object` lies on this drive, if this is where it is.
+    pub fn extent(&self, object: &ObjectId, drive: DriveIndex) -> Extent {
+        Extent { drive, file: self.file(object), offset: self.offset, len: self.len }
+    }
 }
 
 impl Change {
@@ -122,23 +150,49 @@ pub enum Damage {
 
 struct Record {
     kind: u8,
+    /// Of its batch: how many are before it, how many follow. Less than `BATCH_MAX` each.
+    before: u32,
+    follow: u32,
     sequence: Sequence,
     drive: DriveId,
     object: [u8; 32],
     offset: u64,
     len: u64,
+    unit: [u8; 32],
 }
 
-/// The record of a change, to be appended to the log.
+/// The record of a change, a batch of its own, to be appended to the log.
 pub fn encode(drive: DriveId, sequence: Sequence, change: &Change) -> [u8; RECORD_LEN] {
+    record(drive, sequence, change).encode()
+}
+
+/// The records of a batch that is appended to the log after the change `last`, in one piece.
+pub fn encode_batch(drive: DriveId, last: Sequence, changes: &[Change]) -> Vec<u8> {
+    assert!(changes.len() <= BATCH_MAX, "a batch has {BATCH_MAX} changes at most");
+    let count = u32::try_from(changes.len()).expect("few");
+    let numbered = (0..count).zip(changes);
+    let records = numbered.flat_map(|(before, change)| {
+        let sequence = Sequence(last.0 + 1 + u64::from(before));
+        let follow = count - 1 - before;
+        Record { before, follow, ..record(drive, sequence, change) }.encode()
+    });
+    records.collect()
+}
+
+fn record(drive: DriveId, sequence: Sequence, change: &Change) -> Record {
     let (kind, object, entry) = match change {
+        Change::Published(object, entry) if entry.unit.is_some() => {
+            (PUBLISHED_IN_UNIT, object, *entry)
+        }
         Change::Published(object, entry) => (PUBLISHED, object, *entry),
-        Change::Removed(object) => (REMOVED, object, Entry { offset: Bytes(0), len: Bytes(0) }),
+        Change::Removed(object) => (REMOVED, object, Entry::alone(Bytes::ZERO)),
     };
     assert!(entry.offset.0.is_multiple_of(DIRECT_ALIGN.0), "an object begins at a page");
     assert!(entry.len <= OBJECT_LEN_MAX, "an object of {} is over the limit", entry.len);
     let (offset, len) = (entry.offset.0, entry.len.0);
-    Record { kind, sequence, drive, object: object.0, offset, len }.encode()
+    let unit = entry.unit.map_or([0; 32], |unit| unit.0);
+    let (before, follow, object) = (0, 0, object.0);
+    Record { kind, before, follow, sequence, drive, object, offset, len, unit }
 }
 
 /// A whole snapshot, to be written aside and renamed into place.
@@ -153,7 +207,8 @@ pub fn snapshot(
     }
     let object = *blake3::hash(&bytes[RECORD_LEN..]).as_bytes();
     let len = Bytes::of(entries.len()).0;
-    let head = Record { kind: HEAD, sequence, drive, object, offset: 0, len };
+    let (before, follow, offset, unit) = (0, 0, 0, [0; 32]);
+    let head = Record { kind: HEAD, before, follow, sequence, drive, object, offset, len, unit };
     bytes[..RECORD_LEN].copy_from_slice(&head.encode());
     bytes
 }
@@ -181,25 +236,42 @@ pub fn replay(drive: DriveId, snapshot: Option<&[u8]>, log: &[u8]) -> Replay {
         }
     }
     let (records, rest) = log.as_chunks::<RECORD_LEN>();
-    let decoded = records.iter().map(|bytes| Record::decode(drive, bytes));
+    let mut batch = Batch::default();
     let mut previous = None;
-    for (i, record) in (0u64..).zip(decoded) {
-        let Some(change) = record.as_ref().and_then(Record::change) else {
-            let follows = records.iter().skip(index(i) + 1);
-            let damaged = follows.clone().any(|bytes| Record::decode(drive, bytes).is_some());
-            replay.damage = damaged.then_some(Damage::Record(i));
+    for (i, bytes) in (0u64..).zip(records) {
+        let record = Record::decode(drive, bytes);
+        let Some((record, change)) = record.and_then(|r| r.change().map(|change| (r, change)))
+        else {
+            // What follows of the same batch was not confirmed either.
+            let follow = (1u32..).zip(records.iter().skip(index(i) + 1));
+            let is_later = |(distance, bytes): (u32, &[u8; RECORD_LEN])| {
+                Record::decode(drive, bytes).is_some_and(|record| record.before < distance)
+            };
+            replay.damage = follow.into_iter().any(is_later).then_some(Damage::Record(i));
             break;
         };
-        let found = record.map_or(Sequence(0), |record| record.sequence);
+        let found = record.sequence;
         if let Some(damage) = gap(i, previous, replay.sequence, found) {
             replay.damage = Some(damage);
             break;
         }
+        if !batch.goes_on_with(&record) {
+            // The end of a batch is missing: it was torn off, if the snapshot has it.
+            if record.before != 0 || replay.sequence < previous.unwrap_or_default() {
+                replay.damage = Some(Damage::Record(i));
+                break;
+            }
+            batch = Batch::default();
+        }
         previous = Some(found);
-        replay.log_len += Bytes::of(RECORD_LEN);
         if replay.sequence < found {
-            replay.sequence = found;
-            apply(&mut replay.entries, change);
+            batch.changes.push(change);
+        }
+        batch.follow = record.follow;
+        if record.follow == 0 {
+            replay.log_len = Bytes::of(RECORD_LEN * (index(i) + 1));
+            replay.sequence = replay.sequence.max(found);
+            batch.changes.drain(..).for_each(|change| apply(&mut replay.entries, change));
         }
     }
     if replay.damage.is_some() {
@@ -208,6 +280,24 @@ pub fn replay(drive: DriveId, snapshot: Option<&[u8]>, log: &[u8]) -> Replay {
     replay.torn = Bytes::of(log.len()) - replay.log_len;
     assert!(replay.torn.0 != 0 || rest.is_empty(), "what is not a whole record is never accepted");
     replay
+}
+
+/// The records of a batch that was not all read yet.
+#[derive(Default)]
+struct Batch {
+    /// Those that the snapshot does not have.
+    changes: Vec<Change>,
+    /// Records that are still to come; none between two batches.
+    follow: u32,
+}
+
+impl Batch {
+    fn goes_on_with(&self, record: &Record) -> bool {
+        match self.follow {
+            0 => record.before == 0,
+            due => record.follow + 1 == due,
+        }
+    }
 }
 
 /// Applies one change to a drive's objects.
@@ -270,11 +360,13 @@ impl Record {
         let mut bytes = [0; RECORD_LEN];
         bytes[..4].copy_from_slice(MAGIC);
         bytes[4] = self.kind;
+        bytes[5..8].copy_from_slice(&(self.before | self.follow << 12).to_le_bytes()[..3]);
         bytes[8..16].copy_from_slice(&self.sequence.0.to_le_bytes());
         bytes[16..32].copy_from_slice(&self.drive.0);
         bytes[32..64].copy_from_slice(&self.object);
         bytes[64..72].copy_from_slice(&self.offset.to_le_bytes());
         bytes[72..80].copy_from_slice(&self.len.to_le_bytes());
+        bytes[80..112].copy_from_slice(&self.unit);
         let sum = sum(&bytes);
         bytes[SUM_AT..].copy_from_slice(&sum);
         bytes
@@ -286,23 +378,28 @@ impl Record {
         if !written_here || bytes[SUM_AT..] != sum(bytes) {
             return None;
         }
+        let place = u32::from_le_bytes([bytes[5], bytes[6], bytes[7], 0]);
         Some(Self {
             kind: bytes[4],
+            before: place & 0xfff,
+            follow: place >> 12,
             sequence: Sequence(u64::from_le_bytes(array(&bytes[8..16]))),
             drive,
             object: array(&bytes[32..64]),
             offset: u64::from_le_bytes(array(&bytes[64..72])),
             len: u64::from_le_bytes(array(&bytes[72..80])),
+            unit: array(&bytes[80..112]),
         })
     }
 
     /// None if the record is not a change, or one that cannot be.
     fn change(&self) -> Option<Change> {
         let object = ObjectId(self.object);
-        let entry = Entry { offset: Bytes(self.offset), len: Bytes(self.len) };
+        let unit = (self.kind == PUBLISHED_IN_UNIT).then_some(UnitId(self.unit));
+        let entry = Entry { unit, offset: Bytes(self.offset), len: Bytes(self.len) };
         let fits = self.offset.is_multiple_of(DIRECT_ALIGN.0) && entry.len <= OBJECT_LEN_MAX;
         match self.kind {
-            PUBLISHED if fits => Some(Change::Published(object, entry)),
+            PUBLISHED | PUBLISHED_IN_UNIT if fits => Some(Change::Published(object, entry)),
             REMOVED => Some(Change::Removed(object)),
             _ => None,
         }
@@ -355,7 +452,7 @@ mod tests {
 
     fn change(op: &Op) -> Change {
         let object = ObjectId([op.1; 32]);
-        let entry = Entry { offset: Bytes::ZERO, len: Bytes(op.2) };
+        let entry = Entry::alone(Bytes(op.2));
         if op.0 { Change::Published(object, entry) } else { Change::Removed(object) }
     }
 
@@ -457,6 +554,62 @@ mod tests {
         let other = replay(DriveId([8; 16]), Some(&snapshot), &log);
         assert_eq!(other.damage, Some(Damage::Snapshot));
         assert_eq!(replay(DRIVE, None, &log).damage, Some(Damage::NoSnapshot));
+    }
+
+    /// Four objects of a unit, published after one that is alone.
+    fn unit_published() -> (Vec<u8>, Vec<u8>, [Change; 4]) {
+        let place = |n: u8| Entry {
+            unit: Some(UnitId([9; 32])),
+            offset: Bytes(u64::from(n) * 4096),
+            len: Bytes(7),
+        };
+        let changes = [1, 2, 3, 4].map(|n| Change::Published(ObjectId([n; 32]), place(n)));
+        let first = encode(DRIVE, Sequence(1), &change(&(true, 5, 10)));
+        let log = [&first[..], &encode_batch(DRIVE, Sequence(1), &changes)].concat();
+        (snapshot(DRIVE, Sequence(0), &BTreeMap::new()), log, changes)
+    }
+
+    #[test]
+    fn a_batch_is_replayed_whole_or_not_wherever_it_is_torn() {
+        let (snapshot, log, changes) = unit_published();
+        let whole = replay(DRIVE, Some(&snapshot), &log);
+        assert_eq!((whole.entries.len(), whole.sequence), (5, Sequence(5)));
+        for change in changes {
+            let Change::Published(object, entry) = change else { unreachable!() };
+            assert_eq!(whole.entries[&object], entry);
+            let name = "units/".to_owned() + &"09".repeat(32);
+            assert_eq!(&*entry.file(&object).0, name);
+        }
+        // Records 1 to 4 are the batch: each subset of them that is not all of it.
+        for kept in 0..15u8 {
+            let mut torn = log.clone();
+            for n in (0..4).filter(|n| kept >> n & 1 == 0) {
+                torn[(n + 1) * RECORD_LEN..][..RECORD_LEN].fill(0);
+            }
+            let replay = replay(DRIVE, Some(&snapshot), &torn);
+            let found = (replay.damage, replay.entries.len(), replay.sequence);
+            assert_eq!(found, (None, 1, Sequence(1)), "{kept:04b}");
+            assert_eq!(replay.torn, Bytes::of(4 * RECORD_LEN));
+        }
+    }
+
+    #[test]
+    fn a_torn_batch_before_another_is_damage_unless_the_snapshot_has_it() {
+        let (snapshot_of_none, log, _) = unit_published();
+        let next = encode(DRIVE, Sequence(6), &change(&(true, 6, 10)));
+        let whole = replay(DRIVE, Some(&snapshot_of_none), &log);
+        let of_all = snapshot(DRIVE, whole.sequence, &whole.entries);
+        for cut in 1..4 {
+            let torn = [&log[..log.len() - cut * RECORD_LEN], &next[..]].concat();
+            let lost = replay(DRIVE, Some(&snapshot_of_none), &torn);
+            assert!(lost.damage.is_some(), "{cut}");
+            let has = replay(DRIVE, Some(&of_all), &torn);
+            assert_eq!((has.damage, has.entries.len(), has.torn), (None, 6, Bytes::ZERO), "{cut}");
+        }
+        let mut bad = [&log[..], &next[..]].concat();
+        bad[2 * RECORD_LEN + 40] ^= 1;
+        let damage = replay(DRIVE, Some(&snapshot_of_none), &bad).damage;
+        assert_eq!(damage, Some(Damage::Record(2)), "what was confirmed follows");
     }
 
     #[test]

@@ -1,26 +1,28 @@
-//! The steps by which an object appears on a drive, and by which it goes.
+//! The steps by which a file of objects appears on a drive, and by which it goes.
 //!
 //! ```text
 //! appear                                          after a power cut here, the next start finds
 //!  1 Allocate   part file, full size              a part: filled further
 //!  2 WriteTable block hashes, at their place      the same; the table spares asking control again
 //!  3 ...        blocks, each after it verified    a part: each block is verified again
-//!  4 WriteFooter                                  the same: only the rename makes an object
+//!  .            2 and 3 for each object of it
+//!  4 WriteEnd   footer; a unit's directory        the same: only the rename makes it complete
 //!  5 FlushFile  fdatasync                         the same
-//!  6 Rename     fill/x.part -> objects/ab/x       part or object, each whole
-//!  7 SyncFolder objects/ab, then fill             an object not in the log: the audit adopts it
-//!  8 Log        append, fdatasync                 the object
+//!  6 Rename     fill/x.part -> objects/ab/x       part or file, each whole
+//!  7 SyncFolder objects/ab, then fill             a file not in the log: the audit adopts it
+//!  8 Log        append one batch, fdatasync       all its objects
 //!  9 Show       visible to viewers
 //!
 //! go
-//!  1 Hide       no new request finds it           the object (it is still in the log)
-//!  2 Log        append, fdatasync                 a file not in the log: the audit decides
-//!  3 Unlink     readers keep their open file
+//!  1 Hide       no new request finds them         the objects (they are still in the log)
+//!  2 Log        append one batch, fdatasync       a file not in the log: the audit decides
+//!  3 Unlink     readers keep their open file      (2 is all if other objects are in the file)
 //!  4 SyncFolder                                   nothing
 //! ```
 //!
-//! Both are machines, actions out and completions in; time plays no part, so no `now` and no
-//! deadline. One action is outstanding at a time. The caller answers each with `Event::Done` or
+//! A file has one object, or is a unit; the steps are the same, and what is in one file appears
+//! together. Both are machines, actions out and completions in; time plays no part, so no `now` and
+//! no deadline. One action is outstanding at a time. The caller answers each with `Event::Done` or
 //! `Event::Failed`; blocks are written beside, by the transfer, and counted here.
 
 use model::extent::{DriveIndex, Extent, FileName};
@@ -30,6 +32,7 @@ use model::units::Bytes;
 
 use crate::layout;
 use crate::log::{Change, Entry};
+use crate::parcel::Parcel;
 
 /// What the shell is to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,17 +44,21 @@ pub enum Action {
         /// How large.
         len: Bytes,
     },
-    /// Write the table of block hashes (`layout`), zeros after it.
+    /// The next object: write its table of block hashes (`layout`), if it has one, zeros after it.
     WriteTable {
-        /// Where.
+        /// Which of the parcel's.
+        index: usize,
+        /// Where in the file its bytes begin.
+        base: Bytes,
+        /// Where its table.
         offset: Bytes,
     },
-    /// Write the footer.
-    WriteFooter {
+    /// Write these pages, which end the file: what is behind them is cut.
+    WriteEnd {
         /// Where.
         offset: Bytes,
-        /// What it says.
-        footer: layout::Footer,
+        /// What.
+        pages: Vec<u8>,
     },
     /// Bring all of the file to the drive (fdatasync).
     FlushFile,
@@ -64,12 +71,12 @@ pub enum Action {
     },
     /// Bring a folder's entries to the drive (fsync).
     SyncFolder(FileName),
-    /// Append to the drive's log and bring that to the drive (fdatasync).
-    Log(Change),
-    /// Tell everybody where the object is.
-    Show(Extent),
-    /// Tell everybody that it is gone.
-    Hide,
+    /// Append a batch to the drive's log and bring that to the drive (fdatasync).
+    Log(Vec<Change>),
+    /// Tell everybody where these objects are.
+    Show(Vec<(ObjectId, Extent)>),
+    /// Tell everybody that these are gone.
+    Hide(Vec<ObjectId>),
     /// Remove a file.
     Unlink(FileName),
 }
@@ -81,6 +88,8 @@ pub enum Event {
     Done,
     /// One more block is verified and written.
     BlockWritten,
+    /// The rest of a unit cannot be had now: it ends after what is whole, one object at least.
+    Short,
     /// The action, or the writing of a block, failed.
     Failed(Fault),
 }
@@ -105,26 +114,35 @@ pub enum Outcome {
     Abandoned(Fault),
 }
 
-/// One object on its way to being visible.
+/// Objects on their way to being visible.
 #[derive(Debug)]
 pub struct Publication {
-    object: ObjectId,
-    len: Bytes,
+    /// Its file while it is a part.
+    part: FileName,
+    parcel: Parcel,
+    entries: Vec<(ObjectId, Entry)>,
     drive: DriveIndex,
     step: Appear,
     /// True while the shell carries out the action of `step`.
     issued: bool,
-    /// Invariant: zero before the footer is written.
+    /// The object that is being written. Invariant: all before it are whole.
+    at: usize,
+    /// Of that object. Invariant: zero before the end is written.
     blocks_left: u64,
     /// Invariant: true before `Show`.
     logged: bool,
+    /// The file was there before, perhaps with objects that are held: it is never removed here.
+    adopted: bool,
     fault: Option<Fault>,
 }
 
-/// One object on its way out.
+/// Objects of one file on their way out.
 #[derive(Debug)]
 pub struct Removal {
-    object: ObjectId,
+    file: FileName,
+    objects: Vec<ObjectId>,
+    /// Nothing else is in the file: it goes too.
+    whole: bool,
     step: Go,
     issued: bool,
     fault: Option<Fault>,
@@ -135,15 +153,15 @@ enum Appear {
     Allocate,
     WriteTable,
     Blocks,
-    WriteFooter,
+    WriteEnd,
     FlushFile,
     Rename,
-    SyncObjects,
+    SyncFolder,
     SyncFill,
     Log,
     Show,
     UnlinkPart,
-    UnlinkObject,
+    UnlinkFile,
     End,
 }
 
@@ -157,20 +175,42 @@ enum Go {
 }
 
 impl Publication {
-    /// An object of which the drive has nothing yet, or a part: allocating again keeps what is in
-    /// it, and blocks that the transfer finds there and verifies count like written ones.
-    pub fn new(object: ObjectId, len: Bytes, drive: DriveIndex) -> Self {
-        let blocks_left = block_count(len);
-        let step = Appear::Allocate;
-        Self { object, len, drive, step, issued: false, blocks_left, logged: false, fault: None }
+    /// Objects of which the drive has nothing yet, or a part: allocating again keeps what is in it,
+    /// and blocks that the transfer finds there and verifies count like written ones.
+    pub fn new(parcel: Parcel, drive: DriveIndex) -> Self {
+        let entries = parcel.entries();
+        let blocks_left = block_count(entries[0].1.len);
+        Self {
+            part: parcel.part().file(),
+            parcel,
+            entries,
+            drive,
+            step: Appear::Allocate,
+            issued: false,
+            at: 0,
+            blocks_left,
+            logged: false,
+            adopted: false,
+            fault: None,
+        }
     }
 
-    /// A complete object file that the drive has under its final name and the log has not.
-    pub fn adopt(object: ObjectId, len: Bytes, drive: DriveIndex) -> Self {
-        let mut publication = Self::new(object, len, drive);
-        publication.step = Appear::SyncObjects;
-        publication.blocks_left = 0;
-        publication
+    /// A complete file that the drive has under its final name, with these objects, all verified,
+    /// that the log has not.
+    pub fn adopt(parcel: Parcel, entries: Vec<(ObjectId, Entry)>, drive: DriveIndex) -> Self {
+        let step = Appear::SyncFolder;
+        let blocks_left = 0;
+        Self { entries, step, blocks_left, adopted: true, ..Self::new(parcel, drive) }
+    }
+
+    /// How many objects are whole.
+    pub fn whole(&self) -> usize {
+        self.at
+    }
+
+    /// What is published: less than was meant to be if it was ended short.
+    pub fn parcel(&self) -> &Parcel {
+        &self.parcel
     }
 
     /// Takes what came of the last action, or of a block.
@@ -178,8 +218,15 @@ impl Publication {
         match event {
             Event::BlockWritten => {
                 assert!(self.step == Appear::Blocks, "blocks come after table, before footer");
-                assert!(0 < self.blocks_left, "no block of {} is written twice", self.object);
+                assert!(0 < self.blocks_left, "no block of an object is written twice");
                 self.blocks_left -= 1;
+            }
+            Event::Short => {
+                assert!(self.step <= Appear::Blocks, "no block is written later");
+                self.issued = false;
+                self.parcel = self.parcel.first(self.at).expect("one object at least is whole");
+                self.entries = self.parcel.entries();
+                (self.step, self.blocks_left) = (Appear::WriteEnd, 0);
             }
             Event::Done => {
                 assert!(self.issued, "only an action that was given out can be done");
@@ -194,7 +241,10 @@ impl Publication {
     /// The next thing to do; none while one is being done or blocks are missing, and at the end.
     pub fn poll(&mut self) -> Option<Action> {
         if self.step == Appear::Blocks && self.blocks_left == 0 {
-            self.step = Appear::WriteFooter;
+            self.at += 1;
+            let next = self.entries.get(self.at);
+            self.step = if next.is_some() { Appear::WriteTable } else { Appear::WriteEnd };
+            self.blocks_left = next.map_or(0, |(_, entry)| block_count(entry.len));
         }
         if self.issued || matches!(self.step, Appear::Blocks | Appear::End) {
             return None;
@@ -210,54 +260,65 @@ impl Publication {
     }
 
     fn action(&self) -> Action {
-        let sections = layout::sections(self.len);
-        let part = || layout::part_file(&self.object);
-        let file = || layout::object_file(&self.object);
         match self.step {
-            Appear::Allocate => Action::Allocate { file: part(), len: sections.file_len },
-            Appear::WriteTable => Action::WriteTable { offset: sections.table_offset },
-            Appear::WriteFooter => {
+            Appear::Allocate => {
+                Action::Allocate { file: self.part.clone(), len: self.parcel.file_len() }
+            }
+            Appear::WriteTable => {
+                let (_, entry) = self.entries[self.at];
+                let offset = entry.offset + layout::sections(entry.len).table_offset;
+                Action::WriteTable { index: self.at, base: entry.offset, offset }
+            }
+            Appear::WriteEnd => {
                 assert!(self.blocks_left == 0, "the footer says that all blocks are there");
-                let footer = layout::Footer { object: self.object, len: self.len };
-                Action::WriteFooter { offset: sections.footer_offset, footer }
+                let (offset, pages) = self.parcel.end();
+                Action::WriteEnd { offset, pages }
             }
             Appear::FlushFile => Action::FlushFile,
-            Appear::Rename => Action::Rename { from: part(), to: file() },
-            Appear::SyncObjects => Action::SyncFolder(layout::object_folder(&self.object)),
+            Appear::Rename => Action::Rename { from: self.part.clone(), to: self.parcel.file() },
+            Appear::SyncFolder => Action::SyncFolder(self.parcel.folder()),
             Appear::SyncFill => Action::SyncFolder(FileName(layout::FILL.into())),
             Appear::Log => {
-                let entry = Entry { offset: Bytes::ZERO, len: self.len };
-                Action::Log(Change::Published(self.object, entry))
+                let entries = self.entries.iter();
+                let published = |(object, entry): &_| Change::Published(*object, *entry);
+                Action::Log(entries.map(published).collect())
             }
             Appear::Show => {
                 assert!(self.logged && self.fault.is_none(), "shown only when it is in the log");
-                let (drive, len) = (self.drive, self.len);
-                Action::Show(Extent { drive, file: file(), offset: Bytes::ZERO, len })
+                let extent = |(object, entry): &(ObjectId, Entry)| {
+                    (*object, entry.extent(object, self.drive))
+                };
+                Action::Show(self.entries.iter().map(extent).collect())
             }
-            Appear::UnlinkPart => Action::Unlink(part()),
-            Appear::UnlinkObject => Action::Unlink(file()),
+            Appear::UnlinkPart => Action::Unlink(self.part.clone()),
+            Appear::UnlinkFile => Action::Unlink(self.parcel.file()),
             Appear::Blocks | Appear::End => unreachable!("poll gives nothing out at these steps"),
         }
     }
 
     fn fail(&mut self, fault: Fault) {
         self.issued = false;
-        let undoing = self.fault.is_some();
+        let undoing = self.fault.is_some() || self.adopted;
         self.fault.get_or_insert(fault);
         self.step = if undoing || fault == Fault::SetAside || self.step == Appear::Show {
             Appear::End
         } else if self.step <= Appear::Rename {
             Appear::UnlinkPart
         } else {
-            Appear::UnlinkObject
+            Appear::UnlinkFile
         };
     }
 }
 
 impl Removal {
-    /// The object is published and is to go.
-    pub fn new(object: ObjectId) -> Self {
-        Self { object, step: Go::Hide, issued: false, fault: None }
+    /// These objects of a file are to go, and it too if they are the `whole` of what it has.
+    pub fn new(file: FileName, objects: Vec<ObjectId>, whole: bool) -> Self {
+        let step = match (objects.is_empty(), whole) {
+            (false, _) => Go::Hide,
+            (true, true) => Go::Unlink,
+            (true, false) => Go::End,
+        };
+        Self { file, objects, whole, step, issued: false, fault: None }
     }
 
     /// Takes what came of the last action.
@@ -265,8 +326,11 @@ impl Removal {
         assert!(self.issued, "only an action that was given out can be done");
         self.issued = false;
         self.step = match event {
+            Event::Done if self.step == Go::Log && !self.whole => Go::End,
             Event::Done => self.step.next(),
-            Event::BlockWritten => unreachable!("nothing is written to an object that goes"),
+            Event::BlockWritten | Event::Short => {
+                unreachable!("nothing is written to an object that goes")
+            }
             Event::Failed(fault) => {
                 self.fault = Some(fault);
                 Go::End
@@ -281,10 +345,10 @@ impl Removal {
         }
         self.issued = true;
         Some(match self.step {
-            Go::Hide => Action::Hide,
-            Go::Log => Action::Log(Change::Removed(self.object)),
-            Go::Unlink => Action::Unlink(layout::object_file(&self.object)),
-            Go::SyncFolder => Action::SyncFolder(layout::object_folder(&self.object)),
+            Go::Hide => Action::Hide(self.objects.clone()),
+            Go::Log => Action::Log(self.objects.iter().copied().map(Change::Removed).collect()),
+            Go::Unlink => Action::Unlink(self.file.clone()),
+            Go::SyncFolder => Action::SyncFolder(layout::folder_of(&self.file)),
             Go::End => unreachable!("returned above"),
         })
     }
@@ -301,14 +365,14 @@ impl Appear {
         match self {
             Self::Allocate => Self::WriteTable,
             Self::WriteTable => Self::Blocks,
-            Self::Blocks => Self::WriteFooter,
-            Self::WriteFooter => Self::FlushFile,
+            Self::Blocks => Self::WriteEnd,
+            Self::WriteEnd => Self::FlushFile,
             Self::FlushFile => Self::Rename,
-            Self::Rename => Self::SyncObjects,
-            Self::SyncObjects => Self::SyncFill,
+            Self::Rename => Self::SyncFolder,
+            Self::SyncFolder => Self::SyncFill,
             Self::SyncFill => Self::Log,
             Self::Log => Self::Show,
-            Self::Show | Self::UnlinkPart | Self::UnlinkObject | Self::End => Self::End,
+            Self::Show | Self::UnlinkPart | Self::UnlinkFile | Self::End => Self::End,
         }
     }
 }
@@ -333,6 +397,10 @@ mod tests {
     const LEN: Bytes = Bytes(600_000);
     const BLOCKS: usize = 3;
 
+    fn alone() -> Parcel {
+        Parcel::new(&[(OBJECT, LEN)]).unwrap()
+    }
+
     /// Runs to the end, every action done but the one at `fail_at`; returns the actions' names.
     fn run(mut publication: Publication, fail_at: Option<(usize, Fault)>) -> (String, Outcome) {
         let mut names = Vec::new();
@@ -354,7 +422,7 @@ mod tests {
 
     /// A publication that waits for its blocks.
     fn allocated() -> Publication {
-        let mut publication = Publication::new(OBJECT, LEN, DRIVE);
+        let mut publication = Publication::new(alone(), DRIVE);
         while publication.poll().is_some() {
             publication.handle(Event::Done);
         }
@@ -364,39 +432,39 @@ mod tests {
     fn name(action: &Action) -> String {
         match action {
             Action::Allocate { len, .. } => format!("allocate({})", len.0),
-            Action::WriteTable { offset } => format!("table({})", offset.0),
-            Action::WriteFooter { offset, .. } => format!("footer({})", offset.0),
+            Action::WriteTable { offset, .. } => format!("table({})", offset.0),
+            Action::WriteEnd { offset, .. } => format!("end({})", offset.0),
             Action::FlushFile => "flush".to_owned(),
             Action::Rename { .. } => "rename".to_owned(),
             Action::SyncFolder(folder) => format!("sync({})", folder.0),
-            Action::Log(_) => "log".to_owned(),
-            Action::Show(_) => "show".to_owned(),
-            Action::Hide => "hide".to_owned(),
+            Action::Log(changes) => format!("log({})", changes.len()),
+            Action::Show(objects) => format!("show({})", objects.len()),
+            Action::Hide(objects) => format!("hide({})", objects.len()),
             Action::Unlink(file) => format!("unlink({})", &file.0[..4]),
         }
     }
 
     #[test]
     fn an_object_is_shown_after_everything_else() {
-        let (steps, outcome) = run(Publication::new(OBJECT, LEN, DRIVE), None);
-        let wanted = "allocate(610304) table(602112) footer(606208) flush rename sync(objects/ab) \
-                      sync(fill) log show";
+        let (steps, outcome) = run(Publication::new(alone(), DRIVE), None);
+        let wanted = "allocate(610304) table(602112) end(606208) flush rename sync(objects/ab) \
+                      sync(fill) log(1) show(1)";
         assert_eq!((steps.as_str(), outcome), (wanted, Outcome::Complete));
     }
 
     #[test]
     fn an_adopted_object_goes_the_rest_of_the_way() {
-        let (steps, _) = run(Publication::adopt(OBJECT, LEN, DRIVE), None);
-        assert_eq!(steps, "sync(objects/ab) sync(fill) log show");
+        let (steps, _) = run(Publication::adopt(alone(), alone().entries(), DRIVE), None);
+        assert_eq!(steps, "sync(objects/ab) sync(fill) log(1) show(1)");
     }
 
     #[test]
     fn whichever_step_fails_nothing_is_shown_and_the_room_is_given_back() {
-        let (all, _) = run(Publication::new(OBJECT, LEN, DRIVE), None);
+        let (all, _) = run(Publication::new(alone(), DRIVE), None);
         let steps: Vec<&str> = all.split(' ').collect();
         for fault in [Fault::Full, Fault::Io, Fault::SetAside] {
             for at in 0..steps.len() - 1 {
-                let (done, outcome) = run(Publication::new(OBJECT, LEN, DRIVE), Some((at, fault)));
+                let (done, outcome) = run(Publication::new(alone(), DRIVE), Some((at, fault)));
                 let undo = match (fault, at) {
                     (Fault::SetAside, _) => "",
                     (_, 0..=4) => " unlink(fill)",
@@ -428,7 +496,7 @@ mod tests {
     #[test]
     fn an_object_is_hidden_before_it_leaves_the_log_and_unlinked_last() {
         let run = |fail_at: Option<usize>| {
-            let mut removal = Removal::new(OBJECT);
+            let mut removal = Removal::new(layout::object_file(&OBJECT), vec![OBJECT], true);
             let mut names = Vec::new();
             while let Some(action) = removal.poll() {
                 let failed = fail_at == Some(names.len());
@@ -437,8 +505,71 @@ mod tests {
             }
             (names.join(" "), removal.outcome().unwrap())
         };
-        let all = "hide log unlink(obje) sync(objects/ab)";
+        let all = "hide(1) log(1) unlink(obje) sync(objects/ab)";
         assert_eq!(run(None), (all.to_owned(), Outcome::Complete));
-        assert_eq!(run(Some(1)), ("hide log".to_owned(), Outcome::Abandoned(Fault::Io)));
+        assert_eq!(run(Some(1)), ("hide(1) log(1)".to_owned(), Outcome::Abandoned(Fault::Io)));
+    }
+
+    /// A unit of three objects: two blocks with a table, an empty one, and one block.
+    fn unit() -> Parcel {
+        let object = |n| ObjectId([n; 32]);
+        let objects = [(object(1), Bytes(300_000)), (object(2), Bytes(0)), (object(3), Bytes(9))];
+        Parcel::new(&objects).unwrap()
+    }
+
+    #[test]
+    fn a_unit_is_shown_as_a_whole_after_everything_else() {
+        let (steps, outcome) = run(Publication::new(unit(), DRIVE), None);
+        let wanted = "allocate(323584) table(303104) table(307200) table(315392) end(315392) \
+                      flush rename sync(units) sync(fill) log(3) show(3)";
+        assert_eq!((steps.as_str(), outcome), (wanted, Outcome::Complete));
+    }
+
+    #[test]
+    fn a_unit_that_ends_short_has_what_is_whole_under_a_name_of_its_own() {
+        let mut publication = Publication::new(unit(), DRIVE);
+        for _ in 0..2 {
+            assert!(publication.poll().is_some());
+            publication.handle(Event::Done);
+        }
+        (0..2).for_each(|_| publication.handle(Event::BlockWritten));
+        while publication.whole() < 2 {
+            assert!(publication.poll().is_some());
+            publication.handle(Event::Done);
+        }
+        publication.handle(Event::Short);
+        let first = unit().first(2).unwrap();
+        assert_eq!(publication.parcel(), &first);
+        let (steps, outcome) = run(publication, None);
+        let wanted = "end(311296) flush rename sync(units) sync(fill) log(2) show(2)";
+        assert_eq!((steps.as_str(), outcome), (wanted, Outcome::Complete));
+        assert_ne!(first.file(), unit().file());
+    }
+
+    #[test]
+    fn a_file_that_was_there_before_is_not_removed_when_it_cannot_be_logged() {
+        let entries = unit().entries()[1..].to_vec();
+        let publication = Publication::adopt(unit(), entries, DRIVE);
+        let (steps, outcome) = run(publication, Some((2, Fault::Full)));
+        assert_eq!(steps, "sync(units) sync(fill) log(2)");
+        assert_eq!(outcome, Outcome::Abandoned(Fault::Full));
+    }
+
+    #[test]
+    fn objects_leave_a_unit_without_its_file_unless_they_are_all() {
+        let run = |objects: &[ObjectId], whole| {
+            let mut removal = Removal::new(unit().file(), objects.to_vec(), whole);
+            let mut names = Vec::new();
+            while let Some(action) = removal.poll() {
+                names.push(name(&action));
+                removal.handle(Event::Done);
+            }
+            assert_eq!(removal.outcome(), Some(Outcome::Complete));
+            names.join(" ")
+        };
+        assert_eq!(run(&[OBJECT], false), "hide(1) log(1)");
+        assert_eq!(run(&[OBJECT; 2], true), "hide(2) log(2) unlink(unit) sync(units)");
+        assert_eq!(run(&[], true), "unlink(unit) sync(units)", "nothing in it was held");
+        assert_eq!(run(&[], false), "");
     }
 }

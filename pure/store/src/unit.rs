@@ -1,12 +1,12 @@
 //! Unit files: small objects that die together, in one file of about an erase superblock.
 //!
 //! What is deleted in pieces smaller than a superblock leaves the drive with pages to move
-//! (docs/numbers.md has the model's figures), so the segments of a rendition share a file. No
-//! appliance writes one yet: docs/decisions/2026-11-22-units.md says what is there and what is not.
+//! (docs/numbers.md has the model's figures), so the segments of a rendition share a file:
+//! docs/decisions/2026-11-22-units.md says how, and what it is worth.
 //!
 //! ```text
 //! units/<64 hex>           a unit, by the BLAKE3 of its directory
-//! fill/<64 hex>.unit       one on its way, same layout, footer still missing
+//! fill/<64 hex>.unit       one on its way, same layout, directory and footer still missing
 //!
 //! offset             size         section
 //! 0                  ...          the first object: its bytes, zeros up to 4096, and if it has two
@@ -28,10 +28,12 @@
 //!   F + 4064         32           BLAKE3 of the 4064 bytes before
 //! ```
 //!
-//! What a unit will hold is known before its first byte is fetched, so all offsets are, and the
-//! directory is written when the file is allocated: a part says what it is for. The footer comes
-//! last and means that every block was verified. An object in a unit is read, verified and hidden
-//! by itself, since its id proves its table; its room comes back with the unit's.
+//! What a unit will hold is known before its first byte is fetched, so all offsets are, and a part
+//! is called after the directory that it will have: a restart that plans the same goes on with it.
+//! Directory and footer come last and mean that every block was verified. A unit of which not all
+//! can be had ends after what is whole, with a directory and a name of its own. An object in a unit
+//! is read, verified and hidden by itself, since its id proves its table; its room comes back with
+//! the unit's.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -41,6 +43,7 @@ use model::limits::{DIRECT_ALIGN, OBJECT_LEN_MAX};
 use model::units::Bytes;
 
 use crate::layout::{self, FILL, FOOTER_LEN, array};
+use crate::log::Entry;
 
 /// Folder of complete units.
 pub const UNITS: &str = "units";
@@ -140,6 +143,16 @@ pub fn part_file(unit: &UnitId) -> FileName {
     FileName(format!("{FILL}/{}{PART}", ObjectId(unit.0)).into())
 }
 
+/// The unit that a name in `units/` (without the folder) stands for.
+pub fn parse_name(name: &str) -> Option<UnitId> {
+    name.parse().ok().map(|id: ObjectId| UnitId(id.0))
+}
+
+/// The unit whose file this is; none for the file of an object that is alone.
+pub fn of_file(file: &FileName) -> Option<UnitId> {
+    parse_name(file.0.strip_prefix(UNITS)?.strip_prefix('/')?)
+}
+
 /// The unit that a name in `fill/` (without the folder) stands for.
 pub fn parse_part_name(name: &str) -> Option<UnitId> {
     let id: ObjectId = name.strip_suffix(PART)?.parse().ok()?;
@@ -165,6 +178,14 @@ impl Directory {
     /// Its objects, by offset.
     pub fn places(&self) -> &[Place] {
         &self.places
+    }
+
+    /// Its objects as the log has them.
+    pub fn entries(&self) -> Vec<(ObjectId, Entry)> {
+        let unit = Some(self.id());
+        let entry =
+            |place: &Place| (place.object, Entry { unit, offset: place.offset, len: place.len });
+        self.places.iter().map(entry).collect()
     }
 
     /// Its name.

@@ -1,33 +1,35 @@
-//! Makes an object visible that a drive has under its final name and the index does not know.
+//! Makes objects visible that a drive has in a file under its final name and the index does not
+//! know.
 //!
 //! The last writes of a log may be lost (a drive that lied about a flush), or a publication was cut
 //! between rename and log. The audit finds such files in time; a filler looks before it fetches.
 
+use model::extent::Extent;
 use model::id::ObjectId;
 use model::limits::DIRECT_ALIGN;
 use model::object::{BLOCK_LEN, Blocks, block_len};
 use model::units::Bytes;
 use store::health::Verdict;
 use store::layout;
+use store::log::Entry;
+use store::parcel::Parcel;
 use store::publish::{Action, Event, Publication};
+use store::unit::Directory;
 
-use crate::drives::{self, Drive, DriveError};
+use crate::drives::{Drive, DriveError, ObjectFileError};
 use crate::keeper;
 use crate::pages::Pages;
 use crate::shared::Shared;
 
-/// Verifies every block of the object's file on this drive, in its turns at the gate, and publishes
-/// it. A file that is not the object is removed. True if the object is visible now. The
+/// Verifies every block of the object's own file on this drive, in its turns at the gate, and
+/// publishes it. A file that is not the object is removed. True if the object is visible now. The
 /// caller has claimed it.
 pub(crate) fn adopt(shared: &Shared, drive: &Drive, object: ObjectId) -> bool {
-    match verified(shared, drive, object) {
-        Ok(Some(blocks)) => {
-            let len = blocks.len();
-            let shown = publish(shared, drive, object, len);
-            if shown {
-                tracing::info!(drive = %drive.marker().id, %object, len = len.0, "object adopted");
-            }
-            return shown;
+    match own_file(shared, drive, object) {
+        Ok(Some(len)) => {
+            let parcel = Parcel::Alone(object, len);
+            let entries = parcel.entries();
+            return publish(shared, drive, parcel, entries);
         }
         Ok(None) if shared.is_stopping() => {}
         Ok(None) => keeper::drop_copy(shared, drive, object),
@@ -40,23 +42,61 @@ pub(crate) fn adopt(shared: &Shared, drive: &Drive, object: ObjectId) -> bool {
     false
 }
 
+/// The same for those of a unit's objects that `choose` wants: each that is right is published, all
+/// in one step. True if one is. The caller has claimed all that the unit has.
+pub(crate) fn adopt_from(
+    shared: &Shared,
+    drive: &Drive,
+    directory: &Directory,
+    choose: impl Fn(&ObjectId) -> bool,
+) -> bool {
+    let mut right = Vec::new();
+    for (object, entry) in directory.entries().into_iter().filter(|(object, _)| choose(object)) {
+        match verified(shared, drive, object, &entry.extent(&object, drive.index())) {
+            Ok(Some(_)) => right.push((object, entry)),
+            Ok(None) if shared.is_stopping() => return false,
+            Ok(None) => tracing::warn!(%object, "wrong in its unit, left there"),
+            Err(error) if error.is_one_place() && bears(shared, drive) => {
+                tracing::warn!(%object, %error, "unreadable in its unit, left there");
+            }
+            Err(error) => {
+                shared.drive_failed(drive, &error);
+                return false;
+            }
+        }
+    }
+    !right.is_empty() && publish(shared, drive, Parcel::Unit(directory.clone()), right)
+}
+
 fn bears(shared: &Shared, drive: &Drive) -> bool {
     drive.object_failed(shared.now()) == Verdict::SetObjectAside
 }
 
-/// The blocks of an object's file if all are right; none if one is not, or if all must stop.
+/// How long the object is whose own file this is, if every block of it is right.
+fn own_file(shared: &Shared, drive: &Drive, object: ObjectId) -> Result<Option<Bytes>, DriveError> {
+    let footer = match drive.read_footer(&layout::object_file(&object)) {
+        Ok(footer) if footer.object == object => footer,
+        Err(ObjectFileError::Drive(error)) => return Err(error),
+        Ok(_) | Err(_) => return Ok(None),
+    };
+    let extent = Entry::alone(footer.len).extent(&object, drive.index());
+    Ok(verified(shared, drive, object, &extent)?.map(|blocks| blocks.len()))
+}
+
+/// The blocks of an object that lies there if all are right; none if one is not, or if all must
+/// stop.
 pub(crate) fn verified(
     shared: &Shared,
     drive: &Drive,
     object: ObjectId,
+    extent: &Extent,
 ) -> Result<Option<Blocks>, DriveError> {
-    let name = layout::object_file(&object);
-    let blocks = match drive.read_blocks(&name) {
-        Ok(blocks) if blocks.id() == object => blocks,
-        Err(drives::ObjectFileError::Drive(error)) => return Err(error),
+    let blocks = match drive.read_blocks(object, extent) {
+        Ok(blocks) if blocks.id() == object && blocks.len() == extent.len => blocks,
+        Err(ObjectFileError::Drive(error)) => return Err(error),
         Ok(_) | Err(_) => return Ok(None),
     };
-    let file = drive.open_read(&name)?;
+    let file = drive.open_read(&extent.file)?;
     let mut buffer = Pages::zeroed(BLOCK_LEN);
     for index in 0..Bytes::of(blocks.hashes().len()).0 {
         if shared.is_stopping() {
@@ -64,7 +104,7 @@ pub(crate) fn verified(
         }
         let len = block_len(blocks.len(), index);
         let bytes = &mut buffer.bytes_mut()[..len.align_up(DIRECT_ALIGN).as_usize()];
-        drive.read(&file, bytes, Bytes(index * BLOCK_LEN.0))?;
+        drive.read(&file, bytes, extent.offset + Bytes(index * BLOCK_LEN.0))?;
         if !blocks.verify(index, &bytes[..len.as_usize()]) {
             return Ok(None);
         }
@@ -72,25 +112,35 @@ pub(crate) fn verified(
     Ok(Some(blocks))
 }
 
-fn publish(shared: &Shared, drive: &Drive, object: ObjectId, len: Bytes) -> bool {
-    let mut publication = Publication::adopt(object, len, drive.index());
+fn publish(
+    shared: &Shared,
+    drive: &Drive,
+    parcel: Parcel,
+    entries: Vec<(ObjectId, Entry)>,
+) -> bool {
+    let (file, count) = (parcel.file(), entries.len());
+    let mut publication = Publication::adopt(parcel, entries, drive.index());
     let mut shown = false;
     while let Some(action) = publication.poll() {
         let done = match action {
             Action::SyncFolder(folder) => drive.sync_folder(&folder),
-            Action::Log(change) => drive.log(change),
-            Action::Show(extent) => {
-                shared.publish(object, extent, None);
+            Action::Log(changes) => drive.log(&changes),
+            Action::Show(objects) => {
+                for (object, extent) in objects {
+                    shared.publish(object, extent, None);
+                }
                 shown = true;
                 Ok(())
             }
-            Action::Unlink(file) => drive.unlink(&file),
-            Action::Allocate { .. }
+            Action::Unlink(_)
+            | Action::Allocate { .. }
             | Action::WriteTable { .. }
-            | Action::WriteFooter { .. }
+            | Action::WriteEnd { .. }
             | Action::FlushFile
             | Action::Rename { .. }
-            | Action::Hide => unreachable!("an adopted file is written and has its name"),
+            | Action::Hide(_) => {
+                unreachable!("an adopted file is written, has its name, and stays")
+            }
         };
         publication.handle(done.map_or_else(
             |error| {
@@ -99,6 +149,9 @@ fn publish(shared: &Shared, drive: &Drive, object: ObjectId, len: Bytes) -> bool
             },
             |()| Event::Done,
         ));
+    }
+    if shown {
+        tracing::info!(drive = %drive.marker().id, file = %file.0, objects = count, "adopted");
     }
     shown
 }

@@ -2,7 +2,8 @@
 //!
 //! The index is the truth for serving; a walk only finds what should not be: an object whose file
 //! is gone or cut (it is hidden, reported and filled again), a file that the index does not know
-//! (it is verified and adopted if the manifest wants it, removed if not), a second copy.
+//! (it is verified and adopted if the manifest wants it, removed if not), a second copy, a unit of
+//! which little is wanted (`units`).
 
 use std::collections::BTreeSet;
 
@@ -12,11 +13,12 @@ use model::id::ObjectId;
 use model::limits::{DIRECT_ALIGN, SMALL_OBJECT_MAX};
 use model::units::Nanos;
 use store::layout;
+use store::unit;
 
-use crate::drives::{self, Drive, DriveError};
+use crate::drives::{self, Drive, DriveError, Units};
 use crate::pages::Pages;
 use crate::shared::Shared;
-use crate::{adopt, keeper};
+use crate::{adopt, keeper, units};
 
 /// Between two files: 500 a second, so that a drive of 100,000 takes some minutes.
 const PER_FILE: Nanos = Nanos::millis(2);
@@ -55,14 +57,26 @@ fn give_small_objects(shared: &Shared) {
         if shared.is_stopping() {
             return;
         }
-        let Some(drive) = shared.answering(extent.drive) else { continue };
-        match read_small(&drive, &extent, &mut buffer) {
-            Ok(bytes) if *blake3::hash(bytes).as_bytes() == object.0 => {
-                shared.publish_small(object, &extent, bytes);
-            }
-            Ok(_) => keeper::damaged(shared, &drive, object, "does not have its hash any more"),
-            Err(error) => keeper::unreadable(shared, &drive, object, &error),
+        if let Some(drive) = shared.answering(extent.drive) {
+            give_small(shared, &drive, object, &extent, &mut buffer);
         }
+    }
+}
+
+/// Reads a small object, verifies it and hands it out.
+pub(crate) fn give_small(
+    shared: &Shared,
+    drive: &Drive,
+    object: ObjectId,
+    extent: &Extent,
+    buffer: &mut Pages,
+) {
+    match read_small(drive, extent, buffer) {
+        Ok(bytes) if *blake3::hash(bytes).as_bytes() == object.0 => {
+            shared.publish_small(object, extent, bytes);
+        }
+        Ok(_) => keeper::damaged(shared, drive, object, "does not have its hash any more"),
+        Err(error) => keeper::unreadable(shared, drive, object, &error),
     }
 }
 
@@ -80,8 +94,9 @@ fn read_small<'a>(
 /// One walk over a drive; false if all must stop.
 fn walk(shared: &Shared, drive: &Drive) -> bool {
     let began = shared.now();
-    let (mut files, mut found) = (0, 0);
-    for folder in layout::object_folders() {
+    let (mut files, mut found, mut in_units) = (0, 0, Units::default());
+    let units = FileName(unit::UNITS.into());
+    for folder in layout::object_folders().chain([units]) {
         if !drive.answers(shared.now()) {
             return true;
         }
@@ -94,21 +109,31 @@ fn walk(shared: &Shared, drive: &Drive) -> bool {
             }
         };
         let mut seen = BTreeSet::new();
-        for object in names.iter().filter_map(|name| name.parse::<ObjectId>().ok()) {
+        for name in names {
             if !shared.sleep_until(shared.now() + PER_FILE) {
                 return false;
             }
+            let file = FileName(format!("{}/{name}", folder.0).into());
+            let wrong = if let Some(unit) = unit::of_file(&file) {
+                let (units, wrong) = units::audit(shared, drive, unit);
+                in_units.count += units.count;
+                in_units.dead += units.dead;
+                wrong
+            } else {
+                name.parse().is_ok_and(|object| examine(shared, drive, object))
+            };
             files += 1;
-            seen.insert(object);
-            found += u64::from(examine(shared, drive, object));
+            found += u64::from(wrong);
+            seen.insert(file);
         }
         for (object, extent) in expected {
-            if !seen.contains(&object) && shared.locate(&object) == Some(extent) {
+            if !seen.contains(&extent.file) && shared.locate(&object) == Some(extent) {
                 keeper::missing(shared, drive, object);
                 found += 1;
             }
         }
     }
+    drive.set_units(in_units);
     let took_ms = shared.now().since(began).as_millis();
     tracing::info!(drive = %drive.marker().id, files, found, took_ms, "drive audited");
     true
@@ -120,7 +145,7 @@ fn is_in(file: &FileName, folder: &FileName) -> bool {
 
 /// Looks at one file; true if something was wrong with it.
 fn examine(shared: &Shared, drive: &Drive, object: ObjectId) -> bool {
-    let standing = shared.claim_file(object, drive.index());
+    let standing = shared.claim_file(object, drive.index(), &layout::object_file(&object));
     match standing {
         FileStanding::Busy | FileStanding::Unknown => return false,
         FileStanding::Indexed => return check_len(shared, drive, object),

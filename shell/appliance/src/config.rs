@@ -143,6 +143,8 @@ pub struct Settings {
     pub fill_trust: Option<PathBuf>,
     /// Objects filled at once.
     pub fill_concurrency: usize,
+    /// Smaller objects share files of about this length; none for a file each.
+    pub fill_unit: Option<Bytes>,
     /// Prometheus listener.
     pub metrics_listen: Option<SocketAddr>,
     /// Who to become when started as root.
@@ -247,6 +249,7 @@ impl Settings {
             ("fill", "rate_max", self.fill_rate_max.map_or_else(none, |rate| text(&rate))),
             ("fill", "trust", path_or_none(self.fill_trust.as_deref())),
             ("fill", "concurrency", self.fill_concurrency.to_string()),
+            ("fill", "unit", text(&self.fill_unit.unwrap_or(Bytes::ZERO))),
             ("metrics", "listen", self.metrics_listen.map_or_else(none, |at| text(&at))),
             ("process", "user", self.user.as_ref().map_or_else(none, |user| text(user))),
             ("process", "sandbox", text(&self.sandbox)),
@@ -256,8 +259,7 @@ impl Settings {
         let at = rows.iter().position(|row| row.0 == "hot").unwrap_or(rows.len());
         rows.splice(at..at, self.writes.rows().into_iter().chain(self.tiering.rows()));
         rows.extend(self.pacing.rows());
-        let mut out = String::new();
-        let mut section = "";
+        let (mut out, mut section) = (String::new(), "");
         for (in_section, key, value) in rows.into_iter().chain(self.ablation.rows()) {
             if in_section != section {
                 section = in_section;

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use iosched::drive::Class;
-use model::extent::{DriveIndex, FileName};
+use model::extent::{DriveIndex, Extent, FileName};
 use model::id::{DriveId, ObjectId};
 use model::limits::DIRECT_ALIGN;
 use model::object::{BlockHash, Blocks, BlocksError};
@@ -27,8 +27,10 @@ use store::health::{Health, Verdict};
 use store::layout::{self, FooterError};
 use store::log::{self, Change, Damage, Entry};
 use store::marker::{Marker, MarkerError};
+use store::parcel::PartId;
 use store::publish::Fault;
 use store::silence::{self, Silence, Turn};
+use store::unit::{self, Directory, UnitError, UnitId};
 
 use crate::gate::Gate;
 use crate::pages::Pages;
@@ -36,8 +38,8 @@ use drive_log::DriveLog;
 use files::flush_failed;
 
 pub(crate) use files::{
-    blocks_without_table, file_len, list, read_at, read_footer, read_small, read_table, replace,
-    sync_at, table_pages, to,
+    blocks_without_table, file_len, list, read_at, read_directory, read_footer, read_small,
+    read_table, replace, sync_at, table_pages, to,
 };
 
 /// A drive that is in use, or was until it failed.
@@ -61,6 +63,8 @@ pub struct Drive {
     taking_room: Mutex<()>,
     /// Objects and bytes of them by the log. Beside it: who writes the log waits for the drive.
     held: Mutex<(u64, Bytes)>,
+    /// What the audit found last.
+    units: Mutex<Units>,
     silence: Mutex<Silence>,
     /// Since when it is being measured; none in between.
     measured_from: Mutex<Option<Instant>>,
@@ -78,8 +82,17 @@ pub struct Loaded {
     pub torn: Bytes,
     /// Why the index had to be made anew, if it had.
     pub damage: Option<Damage>,
-    /// Its part files, by object.
-    pub parts: Vec<ObjectId>,
+    /// Its part files.
+    pub parts: Vec<PartId>,
+}
+
+/// What is in units on a drive.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Units {
+    /// How many there are.
+    pub count: u64,
+    /// Bytes in them of what is not held any more: they come back with the units.
+    pub dead: Bytes,
 }
 
 /// How large a drive is, the reserve taken off.
@@ -161,6 +174,9 @@ pub enum ObjectFileError {
     /// Its table.
     #[error(transparent)]
     Table(#[from] BlocksError),
+    /// Its unit.
+    #[error(transparent)]
+    Unit(#[from] UnitError),
 }
 
 /// Three objects in an hour are bad places; the fourth says that the drive is dying. Arbitrary, and
@@ -238,9 +254,10 @@ impl Drive {
         step();
         probe_direct_io(path, &root)?;
         step();
+        make_units_folder(&root).map_err(failed)?;
         let (log, mut loaded) = DriveLog::open(marker.id, &root, steps).map_err(failed)?;
         let parts = list(&root, &FileName(layout::FILL.into())).map_err(failed)?;
-        loaded.parts = parts.iter().filter_map(|name| layout::parse_part_name(name)).collect();
+        loaded.parts = parts.iter().filter_map(|name| PartId::parse(name)).collect();
         let stat = rustix::fs::fstatvfs(&root).map_err(to("measure", "the filesystem"));
         let space = space(&stat.map_err(failed)?, &marker);
         let held = log.held();
@@ -257,6 +274,7 @@ impl Drive {
             space: Mutex::new(space),
             taking_room: Mutex::default(),
             held: Mutex::new(held),
+            units: Mutex::default(),
             silence: Mutex::default(),
             measured_from: Mutex::new(None),
             gate: Gate::open_to_all(),
@@ -274,10 +292,11 @@ impl Drive {
         let mut log = lock(&self.log);
         log.compact(self.marker.id, &self.root)?;
         let step = log.entries.len().div_ceil(objects).max(1);
-        let some: Vec<ObjectId> = log.entries.keys().step_by(step).copied().collect();
+        let some: Vec<(ObjectId, Entry)> =
+            log.entries.iter().step_by(step).map(|(object, entry)| (*object, *entry)).collect();
         drop(log);
-        for object in some {
-            match self.read_blocks(&layout::object_file(&object)) {
+        for (object, entry) in some {
+            match self.read_blocks(object, &entry.extent(&object, self.index)) {
                 Err(ObjectFileError::Drive(error)) if !error.is_missing() => return Err(error),
                 // What is wrong with one object is for the audit and the scrub to find.
                 Ok(_) | Err(_) => {}
@@ -444,6 +463,27 @@ impl Drive {
         Ok(())
     }
 
+    /// Writes the pages that end a file, and cuts what is behind them.
+    pub fn write_end(&self, fd: &OwnedFd, pages: &[u8], at: Bytes) -> Result<(), DriveError> {
+        let mut aligned = Pages::zeroed(Bytes::of(pages.len()));
+        aligned.bytes_mut().copy_from_slice(pages);
+        self.write(fd, aligned.bytes(), at)?;
+        let (name, end) = (FileName("a part file".into()), at + Bytes::of(pages.len()));
+        if file_len(fd, &name)? != end {
+            let _turn = self.gate.enter(Class::Delete, Bytes::ZERO);
+            rustix::fs::ftruncate(fd, end.0).map_err(to("cut", &name.0))?;
+        }
+        Ok(())
+    }
+
+    /// Writes an object's table of block hashes, if it has one.
+    pub fn write_table(&self, fd: &OwnedFd, blocks: &Blocks, at: Bytes) -> Result<(), DriveError> {
+        if layout::sections(blocks.len()).table_len == Bytes::ZERO {
+            return Ok(());
+        }
+        self.write(fd, table_pages(blocks).bytes(), at)
+    }
+
     /// Fills `bytes` from the file, to verify what they hold; an end of the file before that is an
     /// error.
     pub fn read(&self, fd: &OwnedFd, bytes: &mut [u8], at: Bytes) -> Result<(), DriveError> {
@@ -493,10 +533,11 @@ impl Drive {
         }
     }
 
-    /// Appends to the drive's log and brings it to the drive; rewrites it if it has grown long.
-    pub fn log(&self, change: Change) -> Result<(), DriveError> {
+    /// Appends a batch to the drive's log and brings it to the drive: all of it counts, or nothing.
+    /// Rewrites the log if it has grown long.
+    pub fn log(&self, changes: &[Change]) -> Result<(), DriveError> {
         let mut log = lock(&self.log);
-        log.append(self.marker.id, &[change])?;
+        log.append(self.marker.id, changes)?;
         if log::compaction_is_due(log.records(), log.entries.len()) {
             log.compact(self.marker.id, &self.root)?;
         }
@@ -504,9 +545,26 @@ impl Drive {
         Ok(())
     }
 
-    /// True if the drive's own index has the object.
-    pub fn has(&self, object: &ObjectId) -> bool {
-        lock(&self.log).entries.contains_key(object)
+    /// Where the drive's own index has the object.
+    pub fn entry(&self, object: &ObjectId) -> Option<Entry> {
+        lock(&self.log).entries.get(object).copied()
+    }
+
+    /// What the drive's own index has in a unit.
+    pub fn in_unit(&self, unit: UnitId) -> Vec<ObjectId> {
+        let log = lock(&self.log);
+        let here = log.entries.iter().filter(|(_, entry)| entry.unit == Some(unit));
+        here.map(|(object, _)| *object).collect()
+    }
+
+    /// What is in units, as of the last audit.
+    pub fn units(&self) -> Units {
+        *lock(&self.units)
+    }
+
+    /// Takes note of it.
+    pub(crate) fn set_units(&self, units: Units) {
+        *lock(&self.units) = units;
     }
 
     /// How many objects it holds, and how many bytes of them.
@@ -514,42 +572,66 @@ impl Drive {
         *lock(&self.held)
     }
 
-    /// What the file of an object says of itself, with the hashes of its blocks, proved.
-    pub fn read_blocks(&self, file: &FileName) -> Result<Blocks, ObjectFileError> {
+    /// What the file of an object that is alone says of itself.
+    pub fn read_footer(&self, file: &FileName) -> Result<layout::Footer, ObjectFileError> {
         let _turn = self.gate.enter(Class::Scrub, DIRECT_ALIGN);
-        let fd = self.open_read(file)?;
-        let footer = read_footer(&fd, file)?;
-        read_table(&fd, footer.object, footer.len)
+        read_footer(&self.open_read(file)?, file)
     }
 
-    /// The hashes of an object's blocks from its part file, if its table was written.
-    pub fn read_part_blocks(
+    /// What a unit says that it holds; it is the unit that was asked for.
+    pub fn read_directory(&self, unit: UnitId) -> Result<Directory, ObjectFileError> {
+        let _turn = self.gate.enter(Class::Scrub, DIRECT_ALIGN);
+        let file = unit::unit_file(&unit);
+        let directory = read_directory(&self.open_read(&file)?, &file)?;
+        if directory.id() == unit { Ok(directory) } else { Err(UnitError::Directory.into()) }
+    }
+
+    /// The hashes of the blocks of what lies there, proved. In a file of its own, that is what the
+    /// file says that it is; in a unit, `object`.
+    pub fn read_blocks(
         &self,
         object: ObjectId,
-        len: Bytes,
+        extent: &Extent,
     ) -> Result<Blocks, ObjectFileError> {
         let _turn = self.gate.enter(Class::Scrub, DIRECT_ALIGN);
-        let fd = self.open_read(&layout::part_file(&object))?;
-        read_table(&fd, object, len)
+        let fd = self.open_read(&extent.file)?;
+        if unit::of_file(&extent.file).is_some() {
+            return read_table(&fd, object, extent.len, extent.offset);
+        }
+        let footer = read_footer(&fd, &extent.file)?;
+        read_table(&fd, footer.object, footer.len, Bytes::ZERO)
     }
 
-    /// What the object's file says that the hash of a block is. Not proved: one page of the table
+    /// The hashes of an object's blocks from a part file in which it begins at `base`, if its table
+    /// was written.
+    pub fn read_part_blocks(
+        &self,
+        fd: &OwnedFd,
+        object: ObjectId,
+        len: Bytes,
+        base: Bytes,
+    ) -> Result<Blocks, ObjectFileError> {
+        let _turn = self.gate.enter(Class::Scrub, DIRECT_ALIGN);
+        read_table(fd, object, len, base)
+    }
+
+    /// What the object's table says that the hash of a block is. Not proved: one page of the table
     /// is read, where a proof takes all of it.
     pub fn read_block_hash(
         &self,
         object: ObjectId,
-        len: Bytes,
+        extent: &Extent,
         block: u64,
     ) -> Result<BlockHash, DriveError> {
-        let sections = layout::sections(len);
+        let sections = layout::sections(extent.len);
         if sections.table_len == Bytes::ZERO {
             return Ok(BlockHash(object.0));
         }
-        let at = sections.table_offset + Bytes(block * HASH_LEN.0);
+        let at = extent.offset + sections.table_offset + Bytes(block * HASH_LEN.0);
         let page_at = at.align_down(DIRECT_ALIGN);
         let mut page = Pages::zeroed(DIRECT_ALIGN);
         let _turn = self.gate.enter(Class::Scrub, DIRECT_ALIGN);
-        let fd = self.open_read(&layout::object_file(&object))?;
+        let fd = self.open_read(&extent.file)?;
         read_at(&fd, page.bytes_mut(), page_at)?;
         let hash = &page.bytes()[(at - page_at).as_usize()..][..HASH_LEN.as_usize()];
         Ok(BlockHash(hash.try_into().expect("cut to its length")))
@@ -652,6 +734,15 @@ pub(crate) fn space(stat: &rustix::fs::StatVfs, marker: &Marker) -> Space {
     // What only root may use counts towards our reserve, not on top of it.
     let free = blocks(stat.f_bavail).min(blocks(stat.f_bfree).saturating_sub(reserve));
     Space { capacity: blocks(stat.f_blocks).saturating_sub(reserve), free }
+}
+
+/// Drives that were formatted before there were units do not have it.
+fn make_units_folder(root: &OwnedFd) -> Result<(), DriveError> {
+    match rustix::fs::mkdirat(root, unit::UNITS, Mode::from_raw_mode(0o750)) {
+        Ok(()) => sync_at(root, "."),
+        Err(Errno::EXIST) => Ok(()),
+        Err(errno) => Err(to("make", unit::UNITS)(errno)),
+    }
 }
 
 /// Reads a page of the marker with direct I/O: it costs nothing, and a drive that was formatted

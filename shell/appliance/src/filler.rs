@@ -1,4 +1,5 @@
-//! Fill threads: each takes an object at a time from the plan and brings it from source to drive.
+//! Fill threads: each takes a file at a time from the plan, an object or the objects of a unit, and
+//! brings it from source to drive.
 //!
 //! What is decided is decided in `fill::transfer` (what to ask for, whether a block is right) and
 //! `store::publish` (in which order an object appears); here both are asked, and carried out.
@@ -9,15 +10,16 @@ use std::sync::atomic::Ordering;
 use fill::plan::Fetch;
 use fill::transfer::{self, Reason, SourceFault, Transfer};
 use holdings::{Claim, Part};
-use model::extent::DriveIndex;
+use model::extent::{DriveIndex, Extent};
+use model::id::ObjectId;
 use model::limits::{DIRECT_ALIGN, SMALL_OBJECT_MAX};
 use model::object::{BLOCK_LEN, Blocks, block_count, block_len};
 use model::units::{Bytes, Nanos};
 use store::health::Verdict;
 use store::layout;
-use store::publish::{self, Action, Fault, Outcome, Publication};
+use store::parcel::{Parcel, PartId};
+use store::publish::{self, Action, Outcome, Publication};
 
-use crate::adopt;
 use crate::control_link::ControlClient;
 use crate::drives::{self, Drive, DriveError};
 use crate::member::MemberClient;
@@ -25,6 +27,7 @@ use crate::pages::Pages;
 use crate::places::{Kind, Places};
 use crate::shared::Shared;
 use crate::source::{self, Answer};
+use crate::{adopt, audit, units};
 
 /// Most bytes of one request. Each costs a round trip: at 20 ms and 1 Gb/s 16 MiB lose 15 %, which
 /// the other transfers use.
@@ -47,14 +50,14 @@ fn bounds(len: Bytes) -> transfer::Config {
     }
 }
 
-/// How an object ended.
+/// How a file ended.
 enum Ended {
-    /// It is visible.
-    Published,
+    /// It is visible, or as much of it as could be had: but for this object, and what follows it.
+    Published(Option<ObjectId>),
     /// All must stop.
     Stopped,
-    /// Not now; the text says why.
-    Postponed(String),
+    /// Not now, for the sake of this object; the text says why.
+    Postponed(ObjectId, String),
     /// The drive failed, which was said already.
     DriveFailed,
 }
@@ -66,115 +69,115 @@ pub(crate) struct Clients {
     pub(crate) control: Option<ControlClient>,
 }
 
-/// One object being filled.
+/// One file being filled.
 struct Filling<'a> {
     shared: &'a Shared,
     clients: &'a Clients,
+    drive: &'a Drive,
+    claim: &'a Claim,
+    part: PartId,
+    buffer: &'a mut Pages,
+    publication: Publication,
+    /// None until the part file is there; and whether it was before.
+    file: Option<(OwnedFd, bool)>,
+    /// None until the first of its objects has its turn.
+    one: Option<One<'a>>,
+    verified: Bytes,
+}
+
+/// The object that is fetched into it now.
+struct One<'a> {
+    fetch: &'a Fetch,
+    /// Where in the file it begins.
+    base: Bytes,
+    blocks: Blocks,
     places: Places<'a>,
     /// The place that answers, or was the last to.
     place: usize,
-    drive: &'a Drive,
-    fetch: &'a Fetch,
-    blocks: &'a Blocks,
-    buffer: &'a mut Pages,
-    publication: Publication,
-    /// None until the part file is there.
-    transfer: Option<Transfer>,
-    file: Option<OwnedFd>,
+    transfer: Transfer,
     answer: Option<Answer>,
-    verified: Bytes,
 }
 
 /// Runs until all must stop.
 pub(crate) fn run(shared: &Shared, clients: &Clients) {
     let mut buffer = Pages::zeroed(BLOCK_LEN);
     while let Some(claim) = shared.claim_fetch() {
-        let object = claim.fetch.object;
+        let objects = claim.fetch.len();
         match fill(shared, clients, &claim, &mut buffer) {
-            Ended::Published => {
-                tracing::debug!(%object, len = claim.fetch.len.0, "object published");
-                shared.release(object);
+            Ended::Published(without) => {
+                tracing::debug!(object = %claim.fetch[0].object, objects, "published");
+                shared.done(&claim, without.as_slice());
+                if without.is_some() {
+                    shared.replan();
+                }
             }
-            Ended::Stopped => shared.release(object),
+            Ended::Stopped => shared.done(&claim, &[]),
             Ended::DriveFailed => {
-                shared.postpone(object);
+                let all: Vec<_> = claim.fetch.iter().map(|fetch| fetch.object).collect();
+                shared.done(&claim, &all);
                 shared.replan();
             }
-            Ended::Postponed(text) => {
-                tracing::warn!(%object, reason = text, "object postponed");
-                shared.note("fill", format!("{}: {text}", name(&claim.fetch)));
-                shared.postpone(object);
+            Ended::Postponed(object, text) => {
+                say_postponed(shared, &claim, object, &text);
+                shared.done(&claim, &[object]);
+                if 1 < objects {
+                    shared.replan(); // The others go on without it.
+                }
             }
         }
     }
 }
 
+fn say_postponed(shared: &Shared, claim: &Claim, object: ObjectId, text: &str) {
+    tracing::warn!(%object, reason = text, "object postponed");
+    let fetch = claim.fetch.iter().find(|fetch| fetch.object == object);
+    let name = fetch.map_or_else(|| object.to_string(), name);
+    shared.note("fill", format!("{name}: {text}"));
+}
+
 fn fill(shared: &Shared, clients: &Clients, claim: &Claim, buffer: &mut Pages) -> Ended {
-    let fetch = &claim.fetch;
-    if shared.open_drives().iter().any(|drive| is_there(shared, drive, fetch)) {
-        return Ended::Published;
+    let (parcel, first) = (claim.parcel(), claim.fetch[0].object);
+    if shared.open_drives().iter().any(|drive| is_there(shared, drive, &parcel)) {
+        return Ended::Published(None);
     }
     let part = claim.part.and_then(|part| shared.drive(part.drive));
-    let part = part.as_deref();
-    if part.is_some_and(|drive| !drive.answers(shared.now())) {
-        return Ended::Postponed("a part of it is on a drive that does not answer".to_owned());
+    if part.as_ref().is_some_and(|drive| !drive.answers(shared.now())) {
+        let text = "a part of it is on a drive that does not answer".to_owned();
+        return Ended::Postponed(first, text);
     }
-    let control = clients.control.as_ref();
-    let blocks = match blocks(fetch, part, control) {
-        Ok(blocks) => blocks,
-        Err(text) => return Ended::Postponed(text),
-    };
-    let index = part.map(Drive::index).or_else(|| choose(shared, fetch.len));
+    let index = part.map(|drive| drive.index()).or_else(|| choose(shared, parcel.file_len()));
     let Some(drive) = index.and_then(|index| shared.drive(index)) else {
-        let room = layout::sections(fetch.len).file_len;
-        return Ended::Postponed(format!(
-            "no drive in use has {room} free: add drives or hold less"
-        ));
+        let room = parcel.file_len();
+        let text = format!("no drive in use has {room} free: add drives or hold less");
+        return Ended::Postponed(first, text);
     };
     let filling = Filling {
         shared,
         clients,
-        places: Places::find(shared, control, &clients.siblings, fetch),
-        place: 0,
         drive: &drive,
-        fetch,
-        blocks: &blocks,
+        claim,
+        part: parcel.part(),
         buffer,
-        publication: Publication::new(fetch.object, fetch.len, drive.index()),
-        transfer: None,
+        publication: Publication::new(parcel, drive.index()),
         file: None,
-        answer: None,
+        one: None,
         verified: Bytes::ZERO,
     };
     filling.run()
 }
 
-/// True if the drive had the object all along, and it is visible now.
-fn is_there(shared: &Shared, drive: &Drive, fetch: &Fetch) -> bool {
-    let found =
-        drive.answers(shared.now()) && drive.open_read(&layout::object_file(&fetch.object)).is_ok();
-    found && adopt::adopt(shared, drive, fetch.object)
+/// True if the drive had it all along, or some of a unit, and that is visible now.
+fn is_there(shared: &Shared, drive: &Drive, parcel: &Parcel) -> bool {
+    let found = drive.answers(shared.now()) && drive.open_read(&parcel.file()).is_ok();
+    found
+        && match parcel {
+            Parcel::Alone(object, _) => adopt::adopt(shared, drive, *object),
+            Parcel::Unit(directory) => units::take_up(shared, drive, directory.id()),
+        }
 }
 
-/// The hashes of the object's blocks: from the id, from its part file, or from control.
-fn blocks(
-    fetch: &Fetch,
-    part: Option<&Drive>,
-    control: Option<&ControlClient>,
-) -> Result<Blocks, String> {
-    let (object, len) = (fetch.object, fetch.len);
-    if block_count(len) < 2 {
-        return drives::blocks_without_table(object, len).map_err(|error| error.to_string());
-    }
-    if let Some(blocks) = part.and_then(|drive| drive.read_part_blocks(object, len).ok()) {
-        return Ok(blocks);
-    }
-    let control = control.ok_or("its block hashes are not here, and no control is configured")?;
-    control.blocks(object, len).map_err(|error| format!("control gives no block hashes: {error}"))
-}
-
-fn choose(shared: &Shared, len: Bytes) -> Option<DriveIndex> {
-    let choice = layout::choose(&shared.spaces(), layout::sections(len).file_len);
+fn choose(shared: &Shared, room: Bytes) -> Option<DriveIndex> {
+    let choice = layout::choose(&shared.spaces(), room);
     tracing::debug!(drive = ?choice.drive, passed_over = ?choice.passed_over, "drive chosen");
     choice.drive
 }
@@ -185,40 +188,98 @@ fn name(fetch: &Fetch) -> String {
     url.map_or_else(|| fetch.object.to_string(), str::to_owned)
 }
 
-impl Filling<'_> {
+impl<'a> Filling<'a> {
     fn run(mut self) -> Ended {
+        let mut without = None;
         let ended = loop {
-            if let Some(action) = self.publication.poll() {
+            let gave_up = match self.step() {
+                Step::GoOn => continue,
+                Step::Ended(Ended::Published(_)) => break Ended::Published(without),
+                Step::Ended(ended) => break ended,
+                Step::GaveUp(text) => text,
+            };
+            let object = self.claim.fetch[self.publication.whole()].object;
+            if self.publication.whole() == 0 {
+                break Ended::Postponed(object, gave_up);
+            }
+            // What is whole is not kept back for the sake of one object.
+            say_postponed(self.shared, self.claim, object, &gave_up);
+            without = Some(object);
+            self.publication.handle(publish::Event::Short);
+        };
+        let abandoned = matches!(self.publication.outcome(), Some(Outcome::Abandoned(_)));
+        if abandoned || matches!(ended, Ended::Published(_)) {
+            self.shared.set_part(self.part, None);
+        }
+        ended
+    }
+
+    /// One step of the publication, or of the transfer of the object that has its turn.
+    fn step(&mut self) -> Step {
+        match self.publication.poll() {
+            Some(Action::WriteTable { index, base, offset }) => {
+                if let Err(text) = self.begin(index, base) {
+                    return Step::GaveUp(text);
+                }
+                let one = self.one.as_ref().expect("begun");
+                let done = self.drive.write_table(self.file(), &one.blocks, offset);
+                self.tell_publication(done.map(|()| publish::Event::Done));
+                return Step::GoOn;
+            }
+            Some(action) => {
                 let done = self.publish(action);
                 self.tell_publication(done.map(|()| publish::Event::Done));
-                continue;
+                return Step::GoOn;
             }
-            match self.publication.outcome() {
-                Some(Outcome::Complete) => break Ended::Published,
-                Some(Outcome::Abandoned(Fault::SetAside)) => break Ended::DriveFailed,
-                Some(Outcome::Abandoned(Fault::Full | Fault::Io)) => {
-                    self.verified = Bytes::ZERO;
-                    break Ended::DriveFailed;
-                }
-                None => {}
+            None => {}
+        }
+        match self.publication.outcome() {
+            Some(Outcome::Complete) => return Step::Ended(Ended::Published(None)),
+            Some(Outcome::Abandoned(_)) => return Step::Ended(Ended::DriveFailed),
+            None => {}
+        }
+        // A stop waits for a block that has come to be written, but begins nothing new.
+        match self.one().transfer.poll() {
+            Some(transfer::Action::Fetch { .. } | transfer::Action::Reread { .. }) | None
+                if self.shared.is_stopping() =>
+            {
+                return Step::Ended(Ended::Stopped);
             }
-            let transfer = self.transfer.as_mut().expect("made with the part file, which is there");
-            // A stop waits for a block that has come to be written, but begins nothing new.
-            match transfer.poll() {
-                Some(transfer::Action::Fetch { .. } | transfer::Action::Reread { .. }) | None
-                    if self.shared.is_stopping() =>
-                {
-                    break Ended::Stopped;
-                }
-                Some(transfer::Action::GiveUp(reason)) => {
-                    break Ended::Postponed(self.give_up_text(&reason));
-                }
-                Some(action) => self.transfer(action),
-                None => self.go_on(),
+            Some(transfer::Action::GiveUp(reason)) => {
+                return Step::GaveUp(self.give_up_text(&reason));
             }
-        };
-        self.leave_part(&ended);
-        ended
+            Some(action) => self.transfer(action),
+            None => self.go_on(),
+        }
+        Step::GoOn
+    }
+
+    /// The next object has its turn, once the hashes of its blocks are known.
+    fn begin(&mut self, index: usize, base: Bytes) -> Result<(), String> {
+        let fetch = &self.claim.fetch[index];
+        let (_, found) = self.file.as_ref().expect("allocated before");
+        let (found, control) = (*found, self.clients.control.as_ref());
+        let blocks = self.blocks(fetch, base, found)?;
+        let places = Places::find(self.shared, control, &self.clients.siblings, fetch);
+        let transfer = Transfer::new(bounds(fetch.len), blocks.clone(), places.len(), found);
+        let (place, answer) = (0, None);
+        self.one = Some(One { fetch, base, blocks, places, place, transfer, answer });
+        Ok(())
+    }
+
+    /// The hashes of an object's blocks: from the id, from the part file, or from control.
+    fn blocks(&self, fetch: &Fetch, base: Bytes, found: bool) -> Result<Blocks, String> {
+        let (object, len) = (fetch.object, fetch.len);
+        if block_count(len) < 2 {
+            return drives::blocks_without_table(object, len).map_err(|error| error.to_string());
+        }
+        if found && let Ok(blocks) = self.drive.read_part_blocks(self.file(), object, len, base) {
+            return Ok(blocks);
+        }
+        let control = self.clients.control.as_ref();
+        let none = "its block hashes are not here, and no control is configured";
+        let blocks = control.ok_or(none)?.blocks(object, len);
+        blocks.map_err(|error| format!("control gives no block hashes: {error}"))
     }
 
     /// Carries out a step of the publication.
@@ -227,31 +288,42 @@ impl Filling<'_> {
         self.check_drive()?;
         match action {
             Action::Allocate { file, len } => {
-                let (fd, found) = drive.allocate(&file, len)?;
-                self.file = Some(fd);
-                let (blocks, sources) = (self.blocks.clone(), self.places.len());
-                self.transfer = Some(Transfer::new(bounds(self.fetch.len), blocks, sources, found));
+                self.file = Some(drive.allocate(&file, len)?);
                 self.show_part();
                 Ok(())
             }
-            Action::WriteTable { offset } => self.write_table(offset),
-            Action::WriteFooter { offset, footer } => {
-                let mut page = Pages::zeroed(layout::FOOTER_LEN);
-                page.bytes_mut().copy_from_slice(&footer.encode());
-                drive.write(self.file(), page.bytes(), offset)
-            }
+            Action::WriteEnd { offset, pages } => drive.write_end(self.file(), &pages, offset),
             Action::FlushFile => drive.flush(self.file()),
             Action::Rename { from, to } => drive.rename(&from, &to),
             Action::SyncFolder(folder) => drive.sync_folder(&folder),
-            Action::Log(change) => drive.log(change),
-            Action::Show(extent) => {
-                let small = extent.len <= SMALL_OBJECT_MAX;
-                let bytes = small.then(|| &self.buffer.bytes()[..extent.len.as_usize()]);
-                self.shared.publish(self.fetch.object, extent, bytes);
+            Action::Log(changes) => drive.log(&changes),
+            Action::Show(objects) => {
+                self.show(objects);
                 Ok(())
             }
             Action::Unlink(file) => drive.unlink(&file),
-            Action::Hide => unreachable!("a step of a removal, not of a publication"),
+            Action::WriteTable { .. } | Action::Hide(_) => {
+                unreachable!("taken by the caller, or a step of a removal")
+            }
+        }
+    }
+
+    /// Small objects go to workers with their bytes: one that is alone from the buffer, those of a
+    /// unit from where they are now.
+    fn show(&mut self, objects: Vec<(ObjectId, Extent)>) {
+        if let (Parcel::Alone(..), [(object, extent)]) =
+            (self.publication.parcel(), objects.as_slice())
+        {
+            let small = extent.len <= SMALL_OBJECT_MAX;
+            let bytes = small.then(|| &self.buffer.bytes()[..extent.len.as_usize()]);
+            self.shared.publish(*object, extent.clone(), bytes);
+            return;
+        }
+        for (object, extent) in &objects {
+            self.shared.publish(*object, extent.clone(), None);
+        }
+        for (object, extent) in objects.iter().filter(|(_, e)| e.len <= SMALL_OBJECT_MAX) {
+            audit::give_small(self.shared, self.drive, *object, extent, self.buffer);
         }
     }
 
@@ -261,21 +333,22 @@ impl Filling<'_> {
             transfer::Action::Reread { index } => {
                 let len = self.read_block(index);
                 let bytes = &self.buffer.bytes()[..len.as_usize()];
-                let event = transfer::Event::Found { index, bytes };
-                tell(&mut self.transfer, self.shared, event);
+                let one = self.one.as_mut().expect("begun");
+                one.tell(self.shared, transfer::Event::Found { index, bytes });
             }
             transfer::Action::Keep { index } => self.count(index),
             transfer::Action::Fetch { source, first, count } => self.ask(source, first, count),
             transfer::Action::Write { index } => match self.write_block(index) {
                 Ok(()) => {
-                    tell(&mut self.transfer, self.shared, transfer::Event::Written);
+                    let shared = self.shared;
+                    self.one().tell(shared, transfer::Event::Written);
                     self.count(index);
                 }
                 Err(error) => self.tell_publication(Err(error)),
             },
-            transfer::Action::Close => self.answer = None,
+            transfer::Action::Close => self.one().answer = None,
             transfer::Action::Distrust { source, index } => {
-                self.places.failed(source, &SourceFault::WrongBytes(index));
+                self.one().places.failed(source, &SourceFault::WrongBytes(index));
             }
             transfer::Action::Complete => {}
             transfer::Action::GiveUp(_) => unreachable!("taken by the caller"),
@@ -284,100 +357,78 @@ impl Filling<'_> {
 
     /// Nothing to do but to read on, or to wait.
     fn go_on(&mut self) {
-        let Some(answer) = &mut self.answer else {
-            let deadline = self.transfer.as_ref().and_then(Transfer::deadline);
-            self.shared.sleep_until(deadline.expect("without an answer a transfer waits for time"));
-            tell(&mut self.transfer, self.shared, transfer::Event::Tick);
+        let shared = self.shared;
+        let one = self.one.as_mut().expect("begun");
+        let Some(answer) = &mut one.answer else {
+            let deadline = one.transfer.deadline();
+            shared.sleep_until(deadline.expect("without an answer a transfer waits for time"));
+            one.tell(shared, transfer::Event::Tick);
             return;
         };
         if answer.is_over() {
-            self.answer.take().into_iter().for_each(Answer::finish);
-            tell(&mut self.transfer, self.shared, transfer::Event::Ended);
+            one.answer.take().into_iter().for_each(Answer::finish);
+            one.tell(shared, transfer::Event::Ended);
             return;
         }
         let index = answer.at().0 / BLOCK_LEN.0;
-        let len = block_len(self.fetch.len, index);
-        if !self.shared.pace(len) {
+        let len = block_len(one.fetch.len, index);
+        if !shared.pace(len) {
             return;
         }
-        let bytes = &mut self.buffer.bytes_mut()[..len.as_usize()];
-        let read = answer.read(bytes);
+        let read = answer.read(&mut self.buffer.bytes_mut()[..len.as_usize()]);
         match read {
             Ok(()) => {
-                self.shared.fetched.fetch_add(len.0, Ordering::Relaxed);
-                if self.places.get(self.place).kind == Kind::Sibling {
-                    self.shared.from_siblings.fetch_add(len.0, Ordering::Relaxed);
+                shared.fetched.fetch_add(len.0, Ordering::Relaxed);
+                if one.places.get(one.place).kind == Kind::Sibling {
+                    shared.from_siblings.fetch_add(len.0, Ordering::Relaxed);
                 }
                 let bytes = &self.buffer.bytes()[..len.as_usize()];
-                let event = transfer::Event::Received { index, bytes };
-                tell(&mut self.transfer, self.shared, event);
+                one.tell(shared, transfer::Event::Received { index, bytes });
             }
             Err(fault) => {
-                self.answer = None;
-                self.places.failed(self.place, &fault);
-                tell(&mut self.transfer, self.shared, transfer::Event::Failed(fault));
+                one.answer = None;
+                one.places.failed(one.place, &fault);
+                one.tell(shared, transfer::Event::Failed(fault));
             }
         }
     }
 
     fn ask(&mut self, source: usize, first: u64, count: u64) {
-        self.answer = None;
-        if self.places.is_stale(source) {
-            self.places.renew();
-            let event = transfer::Event::Renewed { sources: self.places.len() };
-            tell(&mut self.transfer, self.shared, event);
+        let (shared, clients) = (self.shared, self.clients);
+        let one = self.one();
+        one.answer = None;
+        if one.places.is_stale(source) {
+            one.places.renew();
+            let event = transfer::Event::Renewed { sources: one.places.len() };
+            one.tell(shared, event);
             return;
         }
-        match self.open(source, first, count) {
-            Ok(answer) => (self.place, self.answer) = (source, Some(answer)),
+        match one.open(clients, source, first, count) {
+            Ok(answer) => (one.place, one.answer) = (source, Some(answer)),
             Err(fault) => {
-                self.places.failed(source, &fault);
-                tell(&mut self.transfer, self.shared, transfer::Event::Failed(fault));
+                one.places.failed(source, &fault);
+                one.tell(shared, transfer::Event::Failed(fault));
             }
         }
-    }
-
-    fn open(&self, source: usize, first: u64, count: u64) -> Result<Answer, SourceFault> {
-        if self.places.is_over(source) {
-            return Err(SourceFault::Expired);
-        }
-        let len = self.fetch.len;
-        let start = Bytes(first * BLOCK_LEN.0);
-        let end = Bytes((first + count) * BLOCK_LEN.0).min(len);
-        let place = self.places.get(source);
-        match place.kind {
-            Kind::Sibling => {
-                source::open(&self.clients.siblings.agent(), &place.url, start, end, len)
-            }
-            Kind::Origin => source::open(&self.clients.origins, &place.url, start, end, len),
-        }
-    }
-
-    fn write_table(&self, offset: Bytes) -> Result<(), DriveError> {
-        if layout::sections(self.fetch.len).table_len == Bytes::ZERO {
-            return Ok(());
-        }
-        self.drive.write(self.file(), drives::table_pages(self.blocks).bytes(), offset)
     }
 
     /// Writes the block that is in the buffer, the last one with zeros up to a whole page.
     fn write_block(&mut self, index: u64) -> Result<(), DriveError> {
         self.check_drive()?;
-        let len = block_len(self.fetch.len, index);
+        let (at, len) = self.one().block(index);
         let padded = len.align_up(DIRECT_ALIGN).as_usize();
         self.buffer.bytes_mut()[len.as_usize()..padded].fill(0);
-        let at = Bytes(index * BLOCK_LEN.0);
         self.drive.write(self.file(), &self.buffer.bytes()[..padded], at)
     }
 
     /// Reads a block of the part file into the buffer; returns its length, or zero if it failed:
     /// then it is fetched, and writing will tell more.
     fn read_block(&mut self, index: u64) -> Bytes {
-        let len = block_len(self.fetch.len, index);
+        let (at, len) = self.one().block(index);
         let padded = len.align_up(DIRECT_ALIGN).as_usize();
-        let file = self.file.as_ref().expect("allocated before");
+        let (file, _) = self.file.as_ref().expect("allocated before");
         let bytes = &mut self.buffer.bytes_mut()[..padded];
-        match self.drive.read(file, bytes, Bytes(index * BLOCK_LEN.0)) {
+        match self.drive.read(file, bytes, at) {
             Ok(()) => len,
             Err(error) => {
                 let bad_place = error.is_one_place()
@@ -393,21 +444,14 @@ impl Filling<'_> {
     /// One more block is verified and written.
     fn count(&mut self, index: u64) {
         self.publication.handle(publish::Event::BlockWritten);
-        self.verified += block_len(self.fetch.len, index);
+        let (_, len) = self.one().block(index);
+        self.verified += len;
         self.show_part();
     }
 
     fn show_part(&self) {
         let part = Part { drive: self.drive.index(), verified: self.verified };
-        self.shared.set_part(self.fetch.object, Some(part));
-    }
-
-    /// What is left of an object that is not published.
-    fn leave_part(&self, ended: &Ended) {
-        let abandoned = matches!(self.publication.outcome(), Some(Outcome::Abandoned(_)));
-        if abandoned && !matches!(ended, Ended::Published) {
-            self.shared.set_part(self.fetch.object, None);
-        }
+        self.shared.set_part(self.part, Some(part));
     }
 
     fn tell_publication(&mut self, result: Result<publish::Event, DriveError>) {
@@ -423,27 +467,64 @@ impl Filling<'_> {
     }
 
     fn file(&self) -> &OwnedFd {
-        self.file.as_ref().expect("allocated before anything is written")
+        let (file, _) = self.file.as_ref().expect("allocated before anything is written");
+        file
     }
 
-    fn give_up_text(&self, reason: &Reason) -> String {
-        match self.places.len() {
+    fn one(&mut self) -> &mut One<'a> {
+        self.one.as_mut().expect("an object has its turn once the part file is there")
+    }
+
+    fn give_up_text(&mut self, reason: &Reason) -> String {
+        match self.one().places.len() {
             0 | 1 => reason.to_string(),
             sources => format!("{reason} ({sources} sources tried)"),
         }
     }
 }
 
-/// Tells the transfer what happened, beside what else of `Filling` is borrowed.
-fn tell(transfer: &mut Option<Transfer>, shared: &Shared, event: transfer::Event<'_>) {
-    let transfer = transfer.as_mut().expect("made with the part file, which is there");
-    transfer.handle(shared.now(), event);
+/// What came of a step.
+enum Step {
+    GoOn,
+    /// The object that has its turn cannot be had now.
+    GaveUp(String),
+    Ended(Ended),
+}
+
+impl One<'_> {
+    /// Where in the file a block is, and how long.
+    fn block(&self, index: u64) -> (Bytes, Bytes) {
+        (self.base + Bytes(index * BLOCK_LEN.0), block_len(self.fetch.len, index))
+    }
+
+    fn open(
+        &self,
+        clients: &Clients,
+        source: usize,
+        first: u64,
+        count: u64,
+    ) -> Result<Answer, SourceFault> {
+        if self.places.is_over(source) {
+            return Err(SourceFault::Expired);
+        }
+        let len = self.fetch.len;
+        let start = Bytes(first * BLOCK_LEN.0);
+        let end = Bytes((first + count) * BLOCK_LEN.0).min(len);
+        let place = self.places.get(source);
+        match place.kind {
+            Kind::Sibling => source::open(&clients.siblings.agent(), &place.url, start, end, len),
+            Kind::Origin => source::open(&clients.origins, &place.url, start, end, len),
+        }
+    }
+
+    fn tell(&mut self, shared: &Shared, event: transfer::Event<'_>) {
+        self.transfer.handle(shared.now(), event);
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use model::id::ObjectId;
 
     #[test]
     fn an_object_is_named_to_the_operator_without_the_query_of_its_url() {

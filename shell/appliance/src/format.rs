@@ -14,6 +14,7 @@ use serde::Serialize;
 use store::layout;
 use store::log::{self, Sequence};
 use store::marker::{Marker, Reserve};
+use store::unit;
 
 use crate::drives::{self, DriveError, OpenError, list, open_root, read_marker, replace, to};
 use crate::pages::Pages;
@@ -155,7 +156,8 @@ fn refuse_what_is_in_use(path: &Path, root: &OwnedFd) -> Result<(), FormatError>
     let failed = |error| FormatError::Drive { path: path.to_owned(), error };
     let refused =
         |name: &str| FormatError::NotEmpty { path: path.to_owned(), name: name.to_owned() };
-    let ours = [layout::OBJECTS, layout::FILL, layout::INDEX, MARKER_ASIDE, "lost+found"];
+    let folders = [layout::OBJECTS, unit::UNITS, layout::FILL, layout::INDEX];
+    let ours = [&folders[..], &[MARKER_ASIDE, "lost+found"]].concat();
     let names = list(root, &model::extent::FileName(".".into())).map_err(failed)?;
     if let Some(name) = names.iter().find(|name| !ours.contains(&name.as_str())) {
         return Err(refused(name));

@@ -1,9 +1,11 @@
-//! Says what is on a drive, or in one object file. Reads only, and needs no lock.
+//! Says what is on a drive, or in one file of objects. Reads only, and needs no lock.
 
+use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use model::extent::FileName;
+use model::id::ObjectId;
 use model::limits::DIRECT_ALIGN;
 use model::object::{BLOCK_LEN, Blocks, block_len};
 use model::units::Bytes;
@@ -11,6 +13,7 @@ use rustix::fs::{Mode, OFlags};
 use serde::Serialize;
 use store::layout;
 use store::log;
+use store::unit::{self, Directory, Place, UnitError};
 
 use crate::drives::{self, DriveError, ObjectFileError, OpenError, to};
 use crate::format::gigabytes;
@@ -25,6 +28,8 @@ pub enum Inspected {
     Drive(InspectedDrive),
     /// An object's file.
     Object(InspectedObject),
+    /// A unit.
+    Unit(InspectedUnit),
     /// A response that went badly.
     Incident(incidents::Seen),
 }
@@ -50,7 +55,11 @@ pub struct InspectedDrive {
     pub objects: u64,
     /// Their bytes.
     pub object_bytes: u64,
-    /// Objects on their way.
+    /// Of these, in units.
+    pub objects_in_units: u64,
+    /// Units that its index has objects in.
+    pub units: u64,
+    /// Files on their way.
     pub parts: u64,
     /// Records in the log since the snapshot.
     pub log_records: u64,
@@ -75,13 +84,39 @@ pub struct InspectedObject {
     pub wrong_blocks: Vec<u64>,
 }
 
+/// A unit, every object in it verified, whether it is still held or not.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct InspectedUnit {
+    /// The file.
+    pub path: PathBuf,
+    /// The unit's id, from its directory.
+    pub unit: String,
+    /// Size of the file.
+    pub file_bytes: u64,
+    /// What is in it, in the order of its directory.
+    pub objects: Vec<InUnit>,
+}
+
+/// An object in a unit.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct InUnit {
+    /// Its id, from the directory.
+    pub object: String,
+    /// Where in the file it begins.
+    pub offset: u64,
+    /// Its length.
+    pub len: u64,
+    /// What is wrong with it, if something is.
+    pub wrong: Option<String>,
+}
+
 /// Why it cannot be inspected.
 #[derive(Debug, thiserror::Error)]
 pub enum InspectError {
     /// Not a drive.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// Not an object's file, or not all of one.
+    /// Neither an object's file nor a unit, or not all of one.
     #[error("{path}: {error}")]
     Object {
         /// The file.
@@ -99,14 +134,14 @@ pub enum InspectError {
     },
 }
 
-/// Inspects a drive's directory or an object's file.
+/// Inspects a drive's directory, an object's file or a unit.
 pub fn inspect(path: &Path) -> Result<Inspected, InspectError> {
     if path.is_dir() {
         drive(path).map(Inspected::Drive)
     } else if let Some(seen) = incidents::read(path) {
         Ok(Inspected::Incident(seen))
     } else {
-        object(path).map(Inspected::Object)
+        file(path)
     }
 }
 
@@ -116,6 +151,7 @@ impl Inspected {
         match self {
             Self::Drive(drive) => drive.damage.is_none(),
             Self::Object(object) => object.wrong_blocks.is_empty(),
+            Self::Unit(unit) => unit.objects.iter().all(|object| object.wrong.is_none()),
             Self::Incident(_) => true,
         }
     }
@@ -124,8 +160,9 @@ impl Inspected {
     pub fn text(&self) -> String {
         match self {
             Self::Drive(drive) => format!(
-                "{}: drive {}\n  {} may be filled ({} kept free), {} of it free\n  {} objects, {}; \
-                 {} on their way\n  index: {} records since the snapshot, {} B torn; {}",
+                "{}: drive {}\n  {} may be filled ({} kept free), {} of it free\n  {} objects, {}, \
+                 {} of them in {} units; {} on their way\n  index: {} records since \
+                 the snapshot, {} B torn; {}",
                 drive.path.display(),
                 drive.id,
                 gigabytes(drive.capacity_bytes),
@@ -133,6 +170,8 @@ impl Inspected {
                 gigabytes(drive.free_bytes),
                 drive.objects,
                 gigabytes(drive.object_bytes),
+                drive.objects_in_units,
+                drive.units,
                 drive.parts,
                 drive.log_records,
                 drive.log_torn_bytes,
@@ -145,6 +184,17 @@ impl Inspected {
                     seen.reason,
                     seen.text.trim_end()
                 )
+            }
+            Self::Unit(unit) => {
+                let line = |object: &InUnit| {
+                    let state = object.wrong.as_deref().unwrap_or("every block has its hash");
+                    let (at, len) = (Bytes(object.offset), Bytes(object.len));
+                    format!("\n  {} at {at}, {len}; {state}", object.object)
+                };
+                let objects: String = unit.objects.iter().map(line).collect();
+                let (path, count) = (unit.path.display(), unit.objects.len());
+                let size = Bytes(unit.file_bytes);
+                format!("{path}: unit {}\n  {count} objects in {size}{objects}", unit.unit)
             }
             Self::Object(object) => format!(
                 "{}: object {}\n  {} in {} blocks; {}",
@@ -173,6 +223,7 @@ fn drive(path: &Path) -> Result<InspectedDrive, InspectError> {
     let stat = rustix::fs::fstatvfs(&root)
         .map_err(|errno| failed(to("measure", "the filesystem")(errno)))?;
     let space = drives::space(&stat, &marker);
+    let units: BTreeSet<_> = replay.entries.values().filter_map(|entry| entry.unit).collect();
     Ok(InspectedDrive {
         path: path.to_owned(),
         id: marker.id.to_string(),
@@ -183,6 +234,8 @@ fn drive(path: &Path) -> Result<InspectedDrive, InspectError> {
         free_bytes: space.free.0,
         objects: Bytes::of(replay.entries.len()).0,
         object_bytes: replay.entries.values().map(|entry| entry.len.0).sum(),
+        objects_in_units: Bytes::of(replay.entries.values().filter_map(|e| e.unit).count()).0,
+        units: Bytes::of(units.len()).0,
         parts: Bytes::of(parts.len()).0,
         log_records: replay.log_len.0 / Bytes::of(log::RECORD_LEN).0,
         log_torn_bytes: replay.torn.0,
@@ -190,33 +243,61 @@ fn drive(path: &Path) -> Result<InspectedDrive, InspectError> {
     })
 }
 
-fn object(path: &Path) -> Result<InspectedObject, InspectError> {
+/// A file says by its last page what it is; one that says nothing is taken for what its name says.
+fn file(path: &Path) -> Result<Inspected, InspectError> {
     let failed = |error| InspectError::Drive { path: path.to_owned(), error };
+    let refused = |error| InspectError::Object { path: path.to_owned(), error };
     let name = FileName(path.display().to_string().into());
     let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC;
     let fd = rustix::fs::open(path, flags, Mode::empty())
         .map_err(|errno| failed(to("open", &name.0)(errno)))?;
-    let blocks = drives::read_footer(&fd, &name)
-        .and_then(|footer| drives::read_table(&fd, footer.object, footer.len))
-        .map_err(|error| InspectError::Object { path: path.to_owned(), error })?;
-    let wrong_blocks = wrong_blocks(&fd, &blocks).map_err(failed)?;
-    Ok(InspectedObject {
+    let is_unit = path.parent().is_some_and(|folder| folder.ends_with(unit::UNITS));
+    match drives::read_directory(&fd, &name) {
+        Ok(directory) => return unit(path, &fd, &directory).map_err(failed),
+        Err(ObjectFileError::Unit(UnitError::Magic)) if !is_unit => {}
+        Err(error) => return Err(refused(error)),
+    }
+    let footer = drives::read_footer(&fd, &name).map_err(refused)?;
+    let blocks =
+        drives::read_table(&fd, footer.object, footer.len, Bytes::ZERO).map_err(refused)?;
+    Ok(Inspected::Object(InspectedObject {
         path: path.to_owned(),
         object: blocks.id().to_string(),
         len: blocks.len().0,
         blocks: Bytes::of(blocks.hashes().len()).0,
-        wrong_blocks,
-    })
+        wrong_blocks: wrong_blocks(&fd, &blocks, Bytes::ZERO).map_err(failed)?,
+    }))
+}
+
+fn unit(path: &Path, fd: &OwnedFd, directory: &Directory) -> Result<Inspected, DriveError> {
+    let object = |place: &Place| -> Result<InUnit, DriveError> {
+        let wrong = match drives::read_table(fd, place.object, place.len, place.offset) {
+            Ok(blocks) => {
+                let wrong = wrong_blocks(fd, &blocks, place.offset)?;
+                (!wrong.is_empty()).then(|| format!("wrong blocks: {wrong:?}"))
+            }
+            Err(ObjectFileError::Drive(error)) => return Err(error),
+            Err(error) => Some(error.to_string()),
+        };
+        let (offset, len) = (place.offset.0, place.len.0);
+        Ok(InUnit { object: place.object.to_string(), offset, len, wrong })
+    };
+    Ok(Inspected::Unit(InspectedUnit {
+        path: path.to_owned(),
+        unit: ObjectId(directory.id().0).to_string(),
+        file_bytes: directory.file_len().0,
+        objects: directory.places().iter().map(object).collect::<Result<_, _>>()?,
+    }))
 }
 
 /// Reads a whole object and says which of its blocks are not what their hash says.
-fn wrong_blocks(fd: &OwnedFd, blocks: &Blocks) -> Result<Vec<u64>, DriveError> {
+fn wrong_blocks(fd: &OwnedFd, blocks: &Blocks, base: Bytes) -> Result<Vec<u64>, DriveError> {
     let mut buffer = Pages::zeroed(BLOCK_LEN);
     let mut wrong = Vec::new();
     for index in 0..Bytes::of(blocks.hashes().len()).0 {
         let len = block_len(blocks.len(), index);
         let pages = &mut buffer.bytes_mut()[..len.align_up(DIRECT_ALIGN).as_usize()];
-        drives::read_at(fd, pages, Bytes(index * BLOCK_LEN.0))?;
+        drives::read_at(fd, pages, base + Bytes(index * BLOCK_LEN.0))?;
         if !blocks.verify(index, &pages[..len.as_usize()]) {
             wrong.push(index);
         }

@@ -2,6 +2,7 @@
 //! Looks at objects that somebody doubts, and sets them aside: hidden, told to control, removed and
 //! filled again.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 use holdings::Doubt;
@@ -10,12 +11,14 @@ use model::id::ObjectId;
 use store::health::Verdict;
 use store::layout;
 use store::log::Change;
+use store::parcel::PartId;
 use store::publish::{Action, Event, Outcome, Removal};
+use store::unit;
 
-use crate::adopt;
 use crate::drives::{Drive, DriveError, ObjectFileError};
 use crate::format::gigabytes;
 use crate::shared::Shared;
+use crate::{adopt, units};
 
 /// Runs until all must stop.
 pub(crate) fn run(shared: &Shared) {
@@ -27,11 +30,20 @@ pub(crate) fn run(shared: &Shared) {
             examine(shared, *object, doubt);
         }
         let (mut done, due) = (0, chores.drop_parts.len() + chores.evict.len());
-        for (object, index) in &chores.drop_parts {
-            done += usize::from(!shared.is_stopping() && drop_part(shared, *object, *index));
+        for (part, index) in &chores.drop_parts {
+            done += usize::from(!shared.is_stopping() && drop_part(shared, *part, *index));
         }
+        // What dies together goes together, also what a plan has no place for.
+        let mut settled = BTreeMap::new();
         for object in &chores.evict {
-            done += usize::from(!shared.is_stopping() && evict(shared, *object));
+            let gone = !shared.is_stopping()
+                && match units::place(shared, object) {
+                    None => evict(shared, *object),
+                    Some(place) => *settled
+                        .entry(place)
+                        .or_insert_with(|| units::settle(shared, place.0, place.1)),
+                };
+            done += usize::from(gone);
         }
         shared.put_off(due - done);
         if 0 < done {
@@ -72,19 +84,40 @@ pub(crate) fn evict(shared: &Shared, object: ObjectId) -> bool {
 pub(crate) fn remove_claimed(shared: &Shared, object: ObjectId) -> bool {
     let Some(extent) = shared.locate(&object) else { return false };
     let Some(drive) = shared.answering(extent.drive) else { return false };
-    let mut removal = Removal::new(object);
+    // A unit goes with the last that is held in it.
+    let unit = unit::of_file(&extent.file);
+    let whole = unit.is_none_or(|unit| drive.in_unit(unit) == [object]);
+    remove(shared, &drive, &extent.file, vec![object], whole)
+}
+
+/// Takes objects of one file out of the index and off the log, and the file with them if they are
+/// all that is held in it (`whole`). The caller has claimed them, and if `whole` all in the file.
+pub(crate) fn remove(
+    shared: &Shared,
+    drive: &Drive,
+    file: &FileName,
+    objects: Vec<ObjectId>,
+    whole: bool,
+) -> bool {
+    let mut removal = Removal::new(file.clone(), objects, whole);
     while let Some(action) = removal.poll() {
         let done = match action {
-            Action::Hide => {
-                shared.hide(object);
+            Action::Hide(objects) => {
+                // What a drive's log has here the index may have elsewhere.
+                let is_here = |object: &&ObjectId| {
+                    shared
+                        .locate(object)
+                        .is_some_and(|extent| extent.drive == drive.index() && extent.file == *file)
+                };
+                objects.iter().filter(is_here).for_each(|object| shared.hide(*object));
                 Ok(())
             }
-            Action::Log(change) => drive.log(change),
+            Action::Log(changes) => drive.log(&changes),
             Action::Unlink(file) => drive.unlink(&file),
             Action::SyncFolder(folder) => drive.sync_folder(&folder),
             Action::Allocate { .. }
             | Action::WriteTable { .. }
-            | Action::WriteFooter { .. }
+            | Action::WriteEnd { .. }
             | Action::FlushFile
             | Action::Rename { .. }
             | Action::Show(_) => unreachable!("steps of a publication, not of a removal"),
@@ -92,7 +125,7 @@ pub(crate) fn remove_claimed(shared: &Shared, object: ObjectId) -> bool {
         removal.handle(match done {
             Ok(()) => Event::Done,
             Err(error) => {
-                shared.drive_failed(&drive, &error);
+                shared.drive_failed(drive, &error);
                 Event::Failed(error.fault)
             }
         });
@@ -100,14 +133,16 @@ pub(crate) fn remove_claimed(shared: &Shared, object: ObjectId) -> bool {
     removal.outcome() == Some(Outcome::Complete)
 }
 
-/// Removes a copy that the shared index does not speak of. The caller has claimed the object.
+/// Removes a copy in a file of its own that the shared index does not speak of. The caller has
+/// claimed the object.
 pub(crate) fn drop_copy(shared: &Shared, drive: &Drive, object: ObjectId) {
     let dropped = || -> Result<(), DriveError> {
-        if drive.has(&object) {
-            drive.log(Change::Removed(object))?;
+        if drive.entry(&object).is_some_and(|entry| entry.unit.is_none()) {
+            drive.log(&[Change::Removed(object)])?;
         }
-        drive.unlink(&layout::object_file(&object))?;
-        drive.sync_folder(&layout::object_folder(&object))
+        let file = layout::object_file(&object);
+        drive.unlink(&file)?;
+        drive.sync_folder(&layout::folder_of(&file))
     };
     match dropped() {
         Ok(()) => tracing::info!(drive = %drive.marker().id, %object, "spare copy removed"),
@@ -163,7 +198,7 @@ fn one_place_failed(shared: &Shared, drive: &Drive, object: ObjectId, what: &str
         if !drive.answers(shared.now()) || shared.is_stopping() {
             return;
         }
-        match drive.read_blocks(&extent.file) {
+        match drive.read_blocks(other, &extent) {
             Err(ObjectFileError::Drive(error)) if error.is_one_place() => {
                 count_failure(shared, drive, other, &error.to_string());
             }
@@ -201,7 +236,7 @@ fn examine(shared: &Shared, object: ObjectId, doubt: &Doubt) {
     if let Doubt::Unreadable(what) = doubt {
         return one_place_failed(shared, &drive, object, what);
     }
-    match adopt::verified(shared, &drive, object) {
+    match adopt::verified(shared, &drive, object, &extent) {
         Ok(Some(_)) => tracing::info!(%object, "every block of it is right"),
         Ok(None) if shared.is_stopping() => {}
         Ok(None) => damaged(shared, &drive, object, "is not what it should be"),
@@ -209,18 +244,17 @@ fn examine(shared: &Shared, object: ObjectId, doubt: &Doubt) {
     }
 }
 
-fn drop_part(shared: &Shared, object: ObjectId, index: DriveIndex) -> bool {
+fn drop_part(shared: &Shared, part: PartId, index: DriveIndex) -> bool {
     let Some(drive) = shared.answering(index) else { return false };
-    if !shared.claim(object) {
+    if !shared.claim_part(part) {
         return false;
     }
-    let dropped = drive
-        .unlink(&layout::part_file(&object))
-        .and_then(|()| drive.sync_folder(&FileName(layout::FILL.into())));
+    let dropped =
+        drive.unlink(&part.file()).and_then(|()| drive.sync_folder(&FileName(layout::FILL.into())));
     match &dropped {
-        Ok(()) => shared.set_part(object, None),
+        Ok(()) => shared.set_part(part, None),
         Err(error) => shared.drive_failed(&drive, error),
     }
-    shared.release(object);
+    shared.release_part(part);
     dropped.is_ok()
 }

@@ -86,4 +86,5 @@ pub mod source;
 pub mod state_file;
 pub mod storage;
 pub mod tiering;
+mod units;
 mod verify;

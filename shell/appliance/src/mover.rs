@@ -23,9 +23,10 @@ use model::object::{BLOCK_LEN, Blocks, block_len};
 use model::units::{Bytes, Instant, Nanos};
 use store::health::Verdict;
 use store::layout;
+use store::parcel::{Parcel, PartId};
 use store::publish::{self, Action, Fault, Outcome, Publication};
 
-use crate::drives::{self, Drive, DriveError, ObjectFileError};
+use crate::drives::{Drive, DriveError, ObjectFileError};
 use crate::keeper;
 use crate::pages::Pages;
 use crate::shared::Shared;
@@ -225,13 +226,13 @@ impl<'a> Copy<'a> {
         (from, to): (&'a Drive, &'a Drive),
         buffer: &'a mut Pages,
     ) -> Result<Self, Failure> {
-        let blocks = match from.read_blocks(&extent.file) {
+        let blocks = match from.read_blocks(object, extent) {
             Ok(blocks) if blocks.id() == object && blocks.len() == extent.len => blocks,
             Err(ObjectFileError::Drive(error)) => return Err(Failure::Source(error)),
             Ok(_) | Err(_) => return Err(Failure::SourceWrong),
         };
         let source = from.open_read(&extent.file).map_err(Failure::Source)?;
-        let publication = Publication::new(object, extent.len, to.index());
+        let publication = Publication::new(Parcel::Alone(object, extent.len), to.index());
         let (file, shown) = (None, false);
         Ok(Self { shared, object, from, to, source, blocks, buffer, publication, file, shown })
     }
@@ -276,25 +277,22 @@ impl<'a> Copy<'a> {
             Action::Allocate { file, len } => {
                 to.allocate(&file, len).map(|(fd, _)| self.file = Some(fd))
             }
-            Action::WriteTable { offset } => self.write_table(offset),
-            Action::WriteFooter { offset, footer } => {
-                let mut page = Pages::zeroed(layout::FOOTER_LEN);
-                page.bytes_mut().copy_from_slice(&footer.encode());
-                to.write(self.file(), page.bytes(), offset)
-            }
+            Action::WriteTable { offset, .. } => to.write_table(self.file(), &self.blocks, offset),
+            Action::WriteEnd { offset, pages } => to.write_end(self.file(), &pages, offset),
             Action::FlushFile => {
                 to.flush(self.file()).map_err(Failure::Drive)?;
                 return self.verify();
             }
             Action::Rename { from, to: name } => to.rename(&from, &name),
             Action::SyncFolder(folder) => to.sync_folder(&folder),
-            Action::Log(change) => to.log(change),
-            Action::Show(extent) => {
-                self.shown = self.shared.relocate(self.object, extent, to);
+            Action::Log(changes) => to.log(&changes),
+            Action::Show(objects) => {
+                let shown = |(object, extent)| self.shared.relocate(object, extent, to);
+                self.shown = objects.into_iter().all(shown);
                 Ok(())
             }
             Action::Unlink(file) => to.unlink(&file),
-            Action::Hide => unreachable!("a step of a removal, not of a publication"),
+            Action::Hide(_) => unreachable!("a step of a removal, not of a publication"),
         };
         done.map_err(Failure::Drive)
     }
@@ -316,7 +314,9 @@ impl<'a> Copy<'a> {
 
     /// Reads all of the copy again: the old file goes for its sake.
     fn verify(&mut self) -> Result<(), Failure> {
-        match self.to.read_blocks(&layout::part_file(&self.object)) {
+        let (drive, file) = (self.to.index(), layout::part_file(&self.object));
+        let part = Extent { drive, file, offset: Bytes::ZERO, len: self.blocks.len() };
+        match self.to.read_blocks(self.object, &part) {
             Ok(blocks) if blocks == self.blocks => {}
             Err(ObjectFileError::Drive(error)) => return Err(Failure::Drive(error)),
             Ok(_) | Err(_) => return Err(Failure::CopyWrong),
@@ -336,13 +336,6 @@ impl<'a> Copy<'a> {
         Ok(())
     }
 
-    fn write_table(&self, offset: Bytes) -> Result<(), DriveError> {
-        if layout::sections(self.blocks.len()).table_len == Bytes::ZERO {
-            return Ok(());
-        }
-        self.to.write(self.file(), drives::table_pages(&self.blocks).bytes(), offset)
-    }
-
     fn go_on(&self) -> Result<(), Failure> {
         let (shared, now) = (self.shared, self.shared.now());
         let goes_on = !shared.is_stopping()
@@ -356,7 +349,7 @@ impl<'a> Copy<'a> {
     fn leave_part(&self) {
         if self.to.set_aside_reason().is_none() {
             let part = Part { drive: self.to.index(), verified: Bytes::ZERO };
-            self.shared.set_part(self.object, Some(part));
+            self.shared.set_part(PartId::Object(self.object), Some(part));
         }
     }
 

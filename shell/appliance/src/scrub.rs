@@ -118,7 +118,7 @@ fn look(
     limiter: &mut Limiter,
     buffer: &mut Pages,
 ) -> Found {
-    let blocks = match drive.read_blocks(&extent.file) {
+    let blocks = match drive.read_blocks(object, extent) {
         Ok(blocks) if blocks.id() == object && blocks.len() == extent.len => blocks,
         Ok(_) => return Found::Wrong("has another object in its file".to_owned()),
         Err(ObjectFileError::Drive(error)) => return Found::Failed(error),
@@ -134,7 +134,7 @@ fn look(
             return Found::Stopped;
         }
         let pages = &mut buffer.bytes_mut()[..len.align_up(DIRECT_ALIGN).as_usize()];
-        if let Err(error) = drive.read(&file, pages, Bytes(index * BLOCK_LEN.0)) {
+        if let Err(error) = drive.read(&file, pages, extent.offset + Bytes(index * BLOCK_LEN.0)) {
             return Found::Failed(error);
         }
         if !blocks.verify(index, &pages[..len.as_usize()]) {

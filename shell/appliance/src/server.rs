@@ -196,6 +196,7 @@ fn storage_config(
             trust: settings.fill_trust.clone(),
             concurrency: settings.fill_concurrency,
             silence_max: source::SILENCE_MAX,
+            unit_len: settings.fill_unit,
         },
         small_budget: settings.small_objects_max,
         scrub_rate: Some(settings.scrub_rate).filter(|rate| rate.0 != 0),
@@ -550,6 +551,8 @@ fn metric_rows(storage: &StorageHandle) -> Vec<(String, f64, &'static str)> {
     for (name, help, of) in [
         ("drive_free_bytes", "Free, the reserve taken off.", 0),
         ("drive_objects", "Objects on the drive.", 1),
+        ("drive_units", "Files that small objects share, as of the last audit.", 4),
+        ("drive_unit_dead_bytes", "In these, of what is not held any more; as of then.", 5),
         ("drive_set_aside", "1 if nothing is read from the drive or written to it.", 2),
         ("drive_hung", "1 while the drive does not answer what it was asked.", 3),
     ] {
@@ -558,6 +561,8 @@ fn metric_rows(storage: &StorageHandle) -> Vec<(String, f64, &'static str)> {
                 0 => drive.free.0,
                 1 => drive.objects,
                 2 => u64::from(drive.set_aside.is_some()),
+                4 => drive.units.count,
+                5 => drive.units.dead.0,
                 _ => u64::from(drive.hangs.is_some()),
             };
             rows.push((format!("{name}{{drive=\"{}\"}}", drive.index), number(value), help));

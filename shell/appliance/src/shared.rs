@@ -13,7 +13,7 @@ use std::time::SystemTime;
 use fill::plan;
 use fill::rate::Limiter;
 use holdings::{Chores, Claim, Doubt, FileStanding, Holdings, Part, Progress};
-use model::extent::{DriveIndex, Extent};
+use model::extent::{DriveIndex, Extent, FileName};
 use model::id::{ApplianceId, DriveId, Generation, ObjectId};
 use model::manifest::{Manifest, TokenKey};
 use model::object::BlockHash;
@@ -21,6 +21,7 @@ use model::units::{Bytes, Instant, Nanos, UnixSeconds};
 use model::update::Update;
 use store::inventory::{Delta, InventoryState};
 use store::layout;
+use store::parcel::PartId;
 use store::silence::Turn;
 
 use crate::drives::{Drive, DriveError, Loaded, lock};
@@ -160,6 +161,7 @@ impl Shared {
             inventory_changes_max: INVENTORY_CHANGES_MAX,
             suspects_max: SUSPECTS_MAX,
             small_budget: config.small_budget,
+            unit_len: config.fill.unit_len,
         });
         let (errors, samples) = (VecDeque::new(), VecDeque::new());
         let state = State { holdings, errors, samples, sink };
@@ -325,10 +327,8 @@ impl Shared {
     /// A drive that was set aside is good again, or another is in its place.
     pub(crate) fn take_back(&self, drive: Drive, directory: OwnedFd, loaded: &Loaded) {
         let (index, id, path) = (drive.index(), drive.marker().id, drive.path().to_owned());
-        let objects = loaded.entries.iter().map(|(object, entry)| {
-            let file = layout::object_file(object);
-            (*object, Extent { drive: index, file, offset: entry.offset, len: entry.len })
-        });
+        let objects = loaded.entries.iter();
+        let objects = objects.map(|(object, entry)| (*object, entry.extent(object, index)));
         (self.lock().sink)(News::Directory(index, Arc::new(directory)));
         self.with(|holdings| {
             if self.is_stopping() {
@@ -400,8 +400,8 @@ impl Shared {
     }
 
     /// A part file found at the start.
-    pub(crate) fn load_part(&self, object: ObjectId, drive: DriveIndex) {
-        self.with(|holdings| holdings.load_part(object, drive));
+    pub(crate) fn load_part(&self, part: PartId, drive: DriveIndex) {
+        self.with(|holdings| holdings.load_part(part, drive));
     }
 
     /// Makes an object visible, unless its drive was set aside in the meantime.
@@ -602,9 +602,39 @@ impl Shared {
         self.with(|holdings| holdings.claim(object))
     }
 
-    /// Claims what an audit may have to change.
-    pub(crate) fn claim_file(&self, object: ObjectId, drive: DriveIndex) -> FileStanding {
-        self.with(|holdings| holdings.claim_file(object, drive))
+    /// The same for several at once: all, or none of them.
+    pub(crate) fn claim_all(&self, objects: &[ObjectId]) -> bool {
+        self.with(|holdings| holdings.claim_all(objects))
+    }
+
+    /// Claims what an audit may have to change: what was found of an object in a file.
+    pub(crate) fn claim_file(
+        &self,
+        object: ObjectId,
+        drive: DriveIndex,
+        file: &FileName,
+    ) -> FileStanding {
+        self.with(|holdings| holdings.claim_file(object, drive, file))
+    }
+
+    /// How what was found of an object in a file stands. Claims nothing.
+    pub(crate) fn standing(
+        &self,
+        object: ObjectId,
+        drive: DriveIndex,
+        file: &FileName,
+    ) -> FileStanding {
+        self.lock().holdings.standing(object, drive, file)
+    }
+
+    /// Claims a part file, to remove it; false if somebody fills it.
+    pub(crate) fn claim_part(&self, part: PartId) -> bool {
+        self.with(|holdings| holdings.claim_part(part))
+    }
+
+    /// Lets go of it.
+    pub(crate) fn release_part(&self, part: PartId) {
+        self.with(|holdings| holdings.release_part(part));
     }
 
     /// Lets go of an object.
@@ -612,14 +642,15 @@ impl Shared {
         self.with(|holdings| holdings.release(object));
     }
 
-    /// Lets go of an object that could not be had; it is tried again, later each time.
-    pub(crate) fn postpone(&self, object: ObjectId) {
-        self.with(|holdings| holdings.postpone(self.now(), object));
+    /// Whoever had this claim is done with it. Those that could not be had are tried again, later
+    /// each time.
+    pub(crate) fn done(&self, claim: &Claim, postponed: &[ObjectId]) {
+        self.with(|holdings| holdings.done(self.now(), claim, postponed));
     }
 
     /// How much of a part is good, for the reports; none when there is no part any more.
-    pub(crate) fn set_part(&self, object: ObjectId, part: Option<Part>) {
-        self.with(|holdings| holdings.set_part(object, part));
+    pub(crate) fn set_part(&self, id: PartId, part: Option<Part>) {
+        self.with(|holdings| holdings.set_part(id, part));
     }
 
     /// Asks or changes the holdings; who has to know of it is told before the lock is let go.
@@ -677,6 +708,7 @@ mod tests {
                 trust: None,
                 concurrency: 1,
                 silence_max: Nanos::seconds(1),
+                unit_len: None,
             },
             small_budget: Bytes::kib(100),
             scrub_rate: None,

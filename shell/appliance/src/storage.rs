@@ -27,18 +27,17 @@ use holdings::Doubt;
 use identity::credentials::{Credentials, CredentialsError};
 use identity::enrol::Address;
 use iosched::load::Load;
-use model::extent::{DriveIndex, Extent};
+use model::extent::DriveIndex;
 use model::id::{ApplianceId, DriveId, Generation, ObjectId};
 use model::limits::DRIVES_MAX;
 use model::units::{BitsPerSecond, Bytes, Nanos};
 use rustix::io::Errno;
-use store::layout;
 use store::publish::Fault;
 use ureq::tls::TlsConfig;
 
 use crate::control_link::{self, ControlClient};
 use crate::counters::{DriveSlice, ServeCounters};
-use crate::drives::{Drive, Loaded, OpenError, fault_of, is_one_place};
+use crate::drives::{Drive, Loaded, OpenError, Units, fault_of, is_one_place};
 use crate::gate::{Gate, Rules};
 use crate::member::{self, MemberClient, Own};
 use crate::peer::{self, PeerConfig, PeerCounters};
@@ -113,6 +112,9 @@ pub struct FillConfig {
     pub concurrency: usize,
     /// How long a source may be silent within an answer, before another is asked.
     pub silence_max: Nanos,
+    /// Objects below this length share files of about this length (`store::unit`); none for a file
+    /// each.
+    pub unit_len: Option<Bytes>,
 }
 
 /// What the report says of this process.
@@ -190,6 +192,8 @@ pub struct DriveStatus {
     pub free: Bytes,
     /// Objects on it.
     pub objects: u64,
+    /// What is in units on it, as of the last audit.
+    pub units: Units,
     /// How it serves; none where that is not looked at.
     pub load: Option<Load>,
 }
@@ -491,18 +495,33 @@ pub(crate) fn drive_statuses(shared: &Shared) -> Vec<DriveStatus> {
     let paths = shared.config.drives.iter();
     let status = |(index, (path, slot)): (u8, (&PathBuf, Slot))| {
         let index = DriveIndex(index);
-        let none = Bytes::ZERO;
-        let (id, set_aside, space, objects, hangs, load) = match slot {
-            Slot::Aside(aside) => (aside.id, Some(aside.reason), None, 0, None, None),
-            Slot::Open(drive) => {
-                let (objects, _) = drive.held();
-                let (hangs, space) = (drive.hangs(shared.now()), Some(drive.space()));
-                (Some(drive.marker().id), None, space, objects, hangs, drive.gate().load())
-            }
+        let aside = DriveStatus {
+            index,
+            path: path.clone(),
+            id: None,
+            set_aside: None,
+            hangs: None,
+            capacity: Bytes::ZERO,
+            free: Bytes::ZERO,
+            objects: 0,
+            units: Units::default(),
+            load: None,
         };
-        let (capacity, free) = space.map_or((none, none), |space| (space.capacity, space.free));
-        let path = path.clone();
-        DriveStatus { index, path, id, set_aside, hangs, capacity, free, objects, load }
+        match slot {
+            Slot::Aside(Aside { id, reason, .. }) => {
+                DriveStatus { id, set_aside: Some(reason), ..aside }
+            }
+            Slot::Open(drive) => DriveStatus {
+                id: Some(drive.marker().id),
+                hangs: drive.hangs(shared.now()),
+                capacity: drive.space().capacity,
+                free: drive.space().free,
+                objects: drive.held().0,
+                units: drive.units(),
+                load: drive.gate().load(),
+                ..aside
+            },
+        }
     };
     (0..).zip(paths.zip(shared.slots())).map(status).collect()
 }
@@ -649,9 +668,7 @@ fn load_objects(shared: &Shared, loaded: &[Loaded]) {
             shared.note("drive", text);
         }
         for (object, entry) in &loaded.entries {
-            let (file, drive) = (layout::object_file(object), drive.index());
-            let extent = Extent { drive, file, offset: entry.offset, len: entry.len };
-            shared.load(*object, extent);
+            shared.load(*object, entry.extent(object, drive.index()));
         }
         tracing::info!(
             drive = %drive.marker().id,
@@ -665,6 +682,6 @@ fn load_objects(shared: &Shared, loaded: &[Loaded]) {
 
 fn load_parts(shared: &Shared, loaded: &[Loaded]) {
     for (index, loaded) in (0..).zip(loaded) {
-        loaded.parts.iter().for_each(|object| shared.load_part(*object, DriveIndex(index)));
+        loaded.parts.iter().for_each(|part| shared.load_part(*part, DriveIndex(index)));
     }
 }

@@ -4,10 +4,10 @@
 use std::sync::atomic::Ordering;
 
 use holdings::Doubt;
+use model::extent::Extent;
 use model::limits::DIRECT_ALIGN;
 use model::object::{BLOCK_LEN, BlockHash, block_count, block_hash, block_len};
 use model::units::Bytes;
-use store::layout;
 
 use crate::drives::{Drive, DriveError};
 use crate::keeper;
@@ -20,8 +20,9 @@ pub(crate) fn run(shared: &Shared) {
     while let Some(sample) = shared.next_sample() {
         let object = sample.object;
         let here = shared.locate(&object).filter(|extent| extent.drive == sample.drive);
-        let Some(drive) = here.and_then(|extent| shared.answering(extent.drive)) else { continue };
-        match is_right(&drive, &sample, &mut buffer) {
+        let Some(extent) = here else { continue };
+        let Some(drive) = shared.answering(extent.drive) else { continue };
+        match is_right(&drive, &extent, &sample, &mut buffer) {
             Ok(right) => {
                 shared.integrity.samples.fetch_add(1, Ordering::Relaxed);
                 if !right {
@@ -36,20 +37,30 @@ pub(crate) fn run(shared: &Shared) {
     }
 }
 
-fn is_right(drive: &Drive, sample: &Sample, buffer: &mut Pages) -> Result<bool, DriveError> {
-    let wanted = drive.read_block_hash(sample.object, sample.object_len, sample.block)?;
+fn is_right(
+    drive: &Drive,
+    extent: &Extent,
+    sample: &Sample,
+    buffer: &mut Pages,
+) -> Result<bool, DriveError> {
+    let wanted = drive.read_block_hash(sample.object, extent, sample.block)?;
     let found = match sample.hash {
         Some(hash) => hash,
-        None => hash_again(drive, sample, buffer)?,
+        None => hash_again(drive, extent, sample, buffer)?,
     };
     Ok(found == wanted)
 }
 
-fn hash_again(drive: &Drive, sample: &Sample, buffer: &mut Pages) -> Result<BlockHash, DriveError> {
-    let file = drive.open_read(&layout::object_file(&sample.object))?;
+fn hash_again(
+    drive: &Drive,
+    extent: &Extent,
+    sample: &Sample,
+    buffer: &mut Pages,
+) -> Result<BlockHash, DriveError> {
+    let file = drive.open_read(&extent.file)?;
     let len = block_len(sample.object_len, sample.block);
     let pages = &mut buffer.bytes_mut()[..len.align_up(DIRECT_ALIGN).as_usize()];
-    drive.read(&file, pages, Bytes(sample.block * BLOCK_LEN.0))?;
+    drive.read(&file, pages, extent.offset + Bytes(sample.block * BLOCK_LEN.0))?;
     Ok(hash(sample.block, &pages[..len.as_usize()], sample.object_len))
 }
 

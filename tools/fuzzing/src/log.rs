@@ -39,7 +39,7 @@ fn written(changes: &[u8], snapshot_at: usize, log_from: usize, edits: &[u8]) {
     for (number, pair) in (1..).zip(changes.as_chunks::<2>().0) {
         let [object, len] = *pair;
         let object = ObjectId([object % 16; 32]);
-        let entry = Entry { offset: Bytes(4096), len: Bytes(u64::from(len)) };
+        let entry = Entry { offset: Bytes(4096), ..Entry::alone(Bytes(u64::from(len))) };
         let change =
             if len == 0 { Change::Removed(object) } else { Change::Published(object, entry) };
         records.push(encode(DRIVE, Sequence(number), &change));

@@ -6,6 +6,10 @@
 pub(crate) enum Canary {
     /// A file is renamed into place without having been flushed.
     Unflushed,
+    /// The records of a unit are published before it has been flushed.
+    UnitUnflushed,
+    /// A unit goes before what was copied from it is on the drive.
+    CopyUnflushed,
     /// A folder's names are not flushed.
     FolderUnflushed,
     /// What comes from a source is written without a look at its hash.
@@ -32,8 +36,10 @@ pub(crate) enum Canary {
 
 impl Canary {
     /// All of them.
-    pub(crate) const ALL: [Self; 12] = [
+    pub(crate) const ALL: [Self; 14] = [
         Self::Unflushed,
+        Self::UnitUnflushed,
+        Self::CopyUnflushed,
         Self::FolderUnflushed,
         Self::Unverified,
         Self::ShownEarly,

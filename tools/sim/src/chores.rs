@@ -2,26 +2,29 @@
 //! audits, scrubs, verifies samples. The counterparts of `keeper.rs`, `adopt.rs`, `audit.rs`,
 //! `scrub.rs` and `verify.rs` in `shell/appliance`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use holdings::{Doubt, FileStanding};
 use iosched::drive::Class;
-use model::extent::DriveIndex;
+use model::extent::{DriveIndex, Extent, FileName};
 use model::id::ObjectId;
 use model::limits::{DIRECT_ALIGN, SMALL_OBJECT_MAX};
 use model::object::block_hash;
 use model::units::{Bytes, Nanos};
 use store::health::Verdict;
 use store::layout;
-use store::log::Change;
+use store::log::{Change, Entry};
+use store::parcel::{Parcel, PartId};
 use store::publish::{Action, Event, Outcome, Publication, Removal};
+use store::unit::{self, Directory};
 
 use crate::drive::{EIO, ENOENT, Errno};
 use crate::filler::fault_of;
-use crate::opened::{Opened, Wrong, names};
+use crate::opened::{self, Opened, Wrong, names};
 use crate::oracle;
 use crate::process::{Process, Sample};
+use crate::units;
 
 /// Plans, and carries out what a plan asks for besides fetching.
 pub(crate) async fn keep(process: Rc<Process>) {
@@ -32,11 +35,23 @@ pub(crate) async fn keep(process: Rc<Process>) {
             examine(&process, *object, doubt).await;
         }
         let (mut done, due) = (0, chores.drop_parts.len() + chores.evict.len());
-        for (object, index) in &chores.drop_parts {
-            done += usize::from(drop_part(&process, *object, *index).await);
+        for (part, index) in &chores.drop_parts {
+            done += usize::from(drop_part(&process, *part, *index).await);
         }
+        let mut settled = BTreeMap::new();
         for object in &chores.evict {
-            done += usize::from(evict(&process, *object).await);
+            let gone = match units::place(&process, object) {
+                None => evict(&process, *object).await,
+                Some(place) => match settled.get(&place) {
+                    Some(gone) => *gone,
+                    None => {
+                        let gone = units::settle(&process, place.0, place.1).await;
+                        settled.insert(place, gone);
+                        gone
+                    }
+                },
+            };
+            done += usize::from(gone);
         }
         process.put_off(due - done);
         if 0 < done {
@@ -58,20 +73,40 @@ async fn evict(process: &Rc<Process>, object: ObjectId) -> bool {
 async fn remove_claimed(process: &Rc<Process>, object: ObjectId) -> bool {
     let Some(extent) = process.locate(&object) else { return false };
     let Some(drive) = process.answering(extent.drive) else { return false };
-    process.world.count(|counts| counts.evicted += 1);
-    let mut removal = Removal::new(object);
+    // A unit goes with the last that is held in it.
+    let unit = unit::of_file(&extent.file);
+    let whole = unit.is_none_or(|unit| drive.in_unit(unit) == [object]);
+    remove(process, &drive, &extent.file, vec![object], whole).await
+}
+
+/// Takes objects of one file out of the index and off the log, and the file with them if they are
+/// all that is held in it (`whole`). The caller has claimed them, and if `whole` all in the file.
+pub(crate) async fn remove(
+    process: &Rc<Process>,
+    drive: &Opened,
+    file: &FileName,
+    objects: Vec<ObjectId>,
+    whole: bool,
+) -> bool {
+    process.world.count(|counts| counts.evicted += Bytes::of(objects.len()).0);
+    let mut removal = Removal::new(file.clone(), objects, whole);
     while let Some(action) = removal.poll() {
         let done = match action {
-            Action::Hide => {
-                process.hide(object);
+            Action::Hide(objects) => {
+                let is_here = |object: &&ObjectId| {
+                    process
+                        .locate(object)
+                        .is_some_and(|extent| extent.drive == drive.index && extent.file == *file)
+                };
+                objects.iter().filter(is_here).for_each(|object| process.hide(*object));
                 Ok(())
             }
-            Action::Log(change) => drive.log(change).await,
+            Action::Log(changes) => drive.log(&changes).await,
             Action::Unlink(file) => drive.unlink(&file.0).await,
             Action::SyncFolder(folder) => drive.drive.sync_folder(&folder.0).await,
             Action::Allocate { .. }
             | Action::WriteTable { .. }
-            | Action::WriteFooter { .. }
+            | Action::WriteEnd { .. }
             | Action::FlushFile
             | Action::Rename { .. }
             | Action::Show(_) => unreachable!("steps of a publication, not of a removal"),
@@ -87,20 +122,20 @@ async fn remove_claimed(process: &Rc<Process>, object: ObjectId) -> bool {
     removal.outcome() == Some(Outcome::Complete)
 }
 
-async fn drop_part(process: &Rc<Process>, object: ObjectId, index: DriveIndex) -> bool {
+async fn drop_part(process: &Rc<Process>, part: PartId, index: DriveIndex) -> bool {
     let Some(drive) = process.answering(index) else { return false };
-    if !process.claim(object) {
+    if !process.claim_part(part) {
         return false;
     }
-    let mut dropped = drive.unlink(&layout::part_file(&object).0).await;
+    let mut dropped = drive.unlink(&part.file().0).await;
     if dropped.is_ok() {
         dropped = drive.drive.sync_folder(layout::FILL).await;
     }
     match dropped {
-        Ok(()) => process.set_part(object, None),
+        Ok(()) => process.set_part(part, None),
         Err(errno) => process.drive_failed(index, errno),
     }
-    process.release(object);
+    process.release_part(part);
     dropped.is_ok()
 }
 
@@ -108,22 +143,27 @@ async fn drop_part(process: &Rc<Process>, object: ObjectId, index: DriveIndex) -
 pub(crate) async fn drop_copy(process: &Rc<Process>, drive: &Opened, object: ObjectId) {
     oracle::is_spare(process, drive, object);
     let dropped = async {
-        if drive.has(&object) {
-            drive.log(Change::Removed(object)).await?;
+        if drive.entry(&object).is_some_and(|entry| entry.unit.is_none()) {
+            drive.log(&[Change::Removed(object)]).await?;
         }
-        drive.unlink(&layout::object_file(&object).0).await?;
-        drive.drive.sync_folder(&layout::object_folder(&object).0).await
+        let file = layout::object_file(&object);
+        drive.unlink(&file.0).await?;
+        drive.drive.sync_folder(&layout::folder_of(&file).0).await
     };
     if let Err(errno) = dropped.await {
         process.drive_failed(drive.index, errno);
     }
 }
 
-/// Verifies an object's file on this drive and publishes it; removes what is not the object. True
-/// if it is visible now. The caller has claimed it.
+/// Verifies an object's own file on this drive and publishes it; removes what is not the object.
+/// True if it is visible now. The caller has claimed it.
 pub(crate) async fn adopt(process: &Rc<Process>, drive: &Rc<Opened>, object: ObjectId) -> bool {
-    match drive.verified(object).await {
-        Ok(Some(blocks)) => return publish(process, drive, object, blocks.len()).await,
+    match own_file(drive, object).await {
+        Ok(Some(len)) => {
+            let parcel = Parcel::Alone(object, len);
+            let entries = parcel.entries();
+            return publish(process, drive, parcel, entries).await;
+        }
         Ok(None) => drop_copy(process, drive, object).await,
         Err(ENOENT) => {}
         Err(EIO) if process.object_failed(drive.index) == Verdict::SetObjectAside => {
@@ -134,26 +174,69 @@ pub(crate) async fn adopt(process: &Rc<Process>, drive: &Rc<Opened>, object: Obj
     false
 }
 
-async fn publish(process: &Rc<Process>, drive: &Rc<Opened>, object: ObjectId, len: Bytes) -> bool {
-    let mut publication = Publication::adopt(object, len, drive.index);
+/// The same for those of a unit's objects that `choose` wants, all in one step. True if one is
+/// visible now. The caller has claimed all that the unit has.
+pub(crate) async fn adopt_from(
+    process: &Rc<Process>,
+    drive: &Rc<Opened>,
+    directory: &Directory,
+    choose: impl Fn(&ObjectId) -> bool,
+) -> bool {
+    let mut right = Vec::new();
+    for (object, entry) in directory.entries().into_iter().filter(|(object, _)| choose(object)) {
+        match drive.verified(object, &entry.extent(&object, drive.index)).await {
+            Ok(Some(_)) => right.push((object, entry)),
+            Ok(None) => {}
+            Err(EIO) if process.object_failed(drive.index) == Verdict::SetObjectAside => {}
+            Err(errno) => {
+                process.drive_failed(drive.index, errno);
+                return false;
+            }
+        }
+    }
+    !right.is_empty() && publish(process, drive, Parcel::Unit(directory.clone()), right).await
+}
+
+/// How long the object is whose own file this is, if every block of it is right.
+async fn own_file(drive: &Opened, object: ObjectId) -> Result<Option<Bytes>, Errno> {
+    let footer = match drive.read_footer(&layout::object_file(&object)).await {
+        Ok(footer) if footer.object == object => footer,
+        Err(Wrong::Drive(errno)) => return Err(errno),
+        Ok(_) | Err(Wrong::Content) => return Ok(None),
+    };
+    let extent = Entry::alone(footer.len).extent(&object, drive.index);
+    Ok(drive.verified(object, &extent).await?.map(|blocks| blocks.len()))
+}
+
+async fn publish(
+    process: &Rc<Process>,
+    drive: &Rc<Opened>,
+    parcel: Parcel,
+    entries: Vec<(ObjectId, Entry)>,
+) -> bool {
+    let mut publication = Publication::adopt(parcel, entries, drive.index);
     let mut shown = false;
     while let Some(action) = publication.poll() {
         let done = match action {
             Action::SyncFolder(folder) => drive.drive.sync_folder(&folder.0).await,
-            Action::Log(change) => drive.log(change).await,
-            Action::Show(extent) => {
-                oracle::is_durable(process, drive, object);
-                process.publish(object, extent, None);
+            Action::Log(changes) => drive.log(&changes).await,
+            Action::Show(objects) => {
+                for (object, extent) in objects {
+                    oracle::is_durable(process, drive, object, &extent);
+                    process.publish(object, extent, None);
+                }
                 shown = true;
                 Ok(())
             }
-            Action::Unlink(file) => drive.unlink(&file.0).await,
-            Action::Allocate { .. }
+            Action::Unlink(_)
+            | Action::Allocate { .. }
             | Action::WriteTable { .. }
-            | Action::WriteFooter { .. }
+            | Action::WriteEnd { .. }
             | Action::FlushFile
             | Action::Rename { .. }
-            | Action::Hide => unreachable!("an adopted file is written and has its name"),
+            | Action::Hide(_) => {
+                unreachable!("an adopted file is written, has its name, and stays")
+            }
         };
         publication.handle(match done {
             Ok(()) => Event::Done,
@@ -167,7 +250,7 @@ async fn publish(process: &Rc<Process>, drive: &Rc<Opened>, object: ObjectId, le
 }
 
 /// Hides an object and removes what is left of it, so that it is filled again.
-async fn damaged(process: &Rc<Process>, drive: DriveIndex, object: ObjectId) {
+pub(crate) async fn damaged(process: &Rc<Process>, drive: DriveIndex, object: ObjectId) {
     if process.locate(&object).is_some_and(|extent| extent.drive == drive) {
         process.say(|| format!("sets {object} aside"));
         if evict(process, object).await {
@@ -202,7 +285,7 @@ async fn examine(process: &Rc<Process>, object: ObjectId, doubt: &Doubt) {
     if matches!(doubt, Doubt::Unreadable(_)) {
         return one_place_failed(process, extent.drive, object).await;
     }
-    match drive.verified(object).await {
+    match drive.verified(object, &extent).await {
         Ok(Some(_)) => {}
         Ok(None) => damaged(process, extent.drive, object).await,
         Err(errno) => unreadable(process, &drive, object, errno).await,
@@ -216,13 +299,7 @@ pub(crate) async fn audit(process: Rc<Process>) {
             continue;
         }
         let Some(drive) = process.answering(extent.drive) else { continue };
-        match read_small(&drive, object, extent.len).await {
-            Ok(bytes) if *blake3::hash(&bytes).as_bytes() == object.0 => {
-                process.publish_small(object, &extent, &bytes);
-            }
-            Ok(_) => damaged(&process, extent.drive, object).await,
-            Err(errno) => unreadable(&process, &drive, object, errno).await,
-        }
+        give_small(&process, &drive, object, &extent).await;
     }
     loop {
         for drive in process.all_answering() {
@@ -232,11 +309,27 @@ pub(crate) async fn audit(process: Rc<Process>) {
     }
 }
 
-async fn read_small(drive: &Opened, object: ObjectId, len: Bytes) -> Result<Vec<u8>, Errno> {
-    let file = drive.drive.open(&layout::object_file(&object).0).await?;
-    let padded = len.align_up(DIRECT_ALIGN);
-    let mut bytes = drive.drive.read(file, Bytes(0), padded, <[u8]>::to_vec).await?;
-    bytes.truncate(len.as_usize());
+/// Reads a small object, verifies it and hands it out.
+pub(crate) async fn give_small(
+    process: &Rc<Process>,
+    drive: &Opened,
+    object: ObjectId,
+    extent: &Extent,
+) {
+    match read_small(drive, extent).await {
+        Ok(bytes) if *blake3::hash(&bytes).as_bytes() == object.0 => {
+            process.publish_small(object, extent, &bytes);
+        }
+        Ok(_) => damaged(process, extent.drive, object).await,
+        Err(errno) => unreadable(process, drive, object, errno).await,
+    }
+}
+
+async fn read_small(drive: &Opened, extent: &Extent) -> Result<Vec<u8>, Errno> {
+    let file = drive.drive.open(&extent.file.0).await?;
+    let padded = extent.len.align_up(DIRECT_ALIGN);
+    let mut bytes = drive.drive.read(file, extent.offset, padded, <[u8]>::to_vec).await?;
+    bytes.truncate(extent.len.as_usize());
     Ok(bytes)
 }
 
@@ -246,15 +339,23 @@ async fn walk(process: &Rc<Process>, drive: &Rc<Opened>) {
         process.drive_failed(drive.index, errno);
         return;
     }
-    let seen: BTreeSet<ObjectId> = names(&drive.drive).into_iter().collect();
-    for object in &seen {
+    let mut seen: BTreeSet<FileName> = BTreeSet::new();
+    for object in names(&drive.drive) {
         if drive.is_aside() {
             return;
         }
-        look_at_file(process, drive, *object).await;
+        seen.insert(layout::object_file(&object));
+        look_at_file(process, drive, object).await;
+    }
+    for unit in opened::units(&drive.drive) {
+        if drive.is_aside() {
+            return;
+        }
+        seen.insert(unit::unit_file(&unit));
+        units::audit(process, drive, unit).await;
     }
     for (object, extent) in expected {
-        let is_here = extent.drive == drive.index && !seen.contains(&object);
+        let is_here = extent.drive == drive.index && !seen.contains(&extent.file);
         if is_here && process.locate(&object) == Some(extent) {
             unreadable(process, drive, object, ENOENT).await;
         }
@@ -262,7 +363,7 @@ async fn walk(process: &Rc<Process>, drive: &Rc<Opened>) {
 }
 
 async fn look_at_file(process: &Rc<Process>, drive: &Rc<Opened>, object: ObjectId) {
-    match process.claim_file(object, drive.index) {
+    match process.claim_file(object, drive.index, &layout::object_file(&object)) {
         FileStanding::Busy | FileStanding::Unknown => return,
         FileStanding::Indexed => return check_len(process, drive, object).await,
         FileStanding::Spare | FileStanding::Unwanted => drop_copy(process, drive, object).await,
@@ -298,7 +399,7 @@ pub(crate) async fn scrub(process: Rc<Process>, drive: Rc<Opened>) {
             continue;
         };
         after = Some(object);
-        match drive.read_blocks(object).await {
+        match drive.read_blocks(object, &extent).await {
             Ok(blocks) if blocks.id() == object && blocks.len() == extent.len => {}
             Err(Wrong::Drive(errno)) => {
                 unreadable(&process, &drive, object, errno).await;
@@ -309,7 +410,7 @@ pub(crate) async fn scrub(process: Rc<Process>, drive: Rc<Opened>) {
                 continue;
             }
         }
-        match drive.verified(object).await {
+        match drive.verified(object, &extent).await {
             Ok(Some(_)) => {}
             Ok(None) => damaged(&process, drive.index, object).await,
             Err(errno) => unreadable(&process, &drive, object, errno).await,
@@ -324,8 +425,9 @@ pub(crate) async fn verify(process: Rc<Process>) {
         let sample = process.next_sample().await;
         let here = process.locate(&sample.object);
         let here = here.filter(|extent| extent.drive == sample.drive);
-        let Some(drive) = here.and_then(|extent| process.answering(extent.drive)) else { continue };
-        match is_right(&drive, &sample).await {
+        let Some(extent) = here else { continue };
+        let Some(drive) = process.answering(extent.drive) else { continue };
+        match is_right(&drive, &extent, &sample).await {
             Ok(true) => {}
             Ok(false) => process.suspect(sample.object, Doubt::Suspect),
             Err(errno) => unreadable(&process, &drive, sample.object, errno).await,
@@ -333,8 +435,8 @@ pub(crate) async fn verify(process: Rc<Process>) {
     }
 }
 
-async fn is_right(drive: &Opened, sample: &Sample) -> Result<bool, Errno> {
-    let blocks = match drive.read_blocks(sample.object).await {
+async fn is_right(drive: &Opened, extent: &Extent, sample: &Sample) -> Result<bool, Errno> {
+    let blocks = match drive.read_blocks(sample.object, extent).await {
         Ok(blocks) => blocks,
         Err(Wrong::Drive(errno)) => return Err(errno),
         Err(Wrong::Content) => return Ok(false),
@@ -344,7 +446,8 @@ async fn is_right(drive: &Opened, sample: &Sample) -> Result<bool, Errno> {
     if let Some(hash) = sample.hash {
         return Ok(hash == wanted.0);
     }
-    let file = drive.drive.open(&layout::object_file(&sample.object).0).await?;
-    let bytes = drive.read_block(Class::Scrub, file, sample.len, sample.block).await?;
+    let file = drive.drive.open(&extent.file.0).await?;
+    let place = (extent.offset, sample.len);
+    let bytes = drive.read_block(Class::Scrub, file, place, sample.block).await?;
     Ok(block_hash(sample.block, &bytes, blocks.hashes().len() == 1) == *wanted)
 }

@@ -7,7 +7,6 @@ use std::rc::{Rc, Weak};
 use model::id::{DriveId, ObjectId};
 use model::units::{Bytes, Instant, Nanos};
 use ssd::{Action, Class, Command, Event, Ftl, Params, Shape};
-use store::layout;
 
 use crate::files::{FileId, Files, Left};
 use crate::stage::{Slot, Stage, WORLD};
@@ -126,10 +125,11 @@ impl Drive {
         self.state.borrow().has_lied
     }
 
-    /// A bit of an object's file flips, unnoticed.
-    pub(crate) fn rot(&self, object: ObjectId, at: usize, bit: u32) {
+    /// A bit flips, unnoticed, so far behind the beginning of an object that begins at `base` in
+    /// this file.
+    pub(crate) fn rot(&self, object: ObjectId, file: &str, base: usize, at: usize, bit: u32) {
         let mut state = self.state.borrow_mut();
-        if state.files.rot(&layout::object_file(&object).0, at, bit) {
+        if state.files.rot(file, base + at, bit) {
             state.rot.insert((object, at));
         }
     }

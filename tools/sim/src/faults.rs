@@ -91,7 +91,7 @@ fn mood(world: &Rc<World>, machine: &Rc<Machine>, drive: &Rc<Drive>, mood: Mood)
 
 fn rot(world: &World, machine: &Machine, drive: &Drive) {
     let stage = &world.stage;
-    let objects = opened::names(drive);
+    let objects = opened::places(drive);
     let bit = u32::try_from(stage.below(8)).unwrap_or(0);
     if stage.one_in(6) {
         let name = if stage.one_in(2) { layout::LOG } else { layout::SNAPSHOT };
@@ -102,23 +102,24 @@ fn rot(world: &World, machine: &Machine, drive: &Drive) {
         drive.doubt();
         return;
     }
-    let Some(object) = stage.pick(&objects).copied() else { return };
+    let Some((object, file, base)) = stage.pick(&objects).cloned() else { return };
     let Some(len) = world.object(&object).map(|object| object.len()) else { return };
-    // Anywhere in the file: also in its table and its footer.
-    let file_len = layout::sections(len).file_len;
-    let at = Bytes(stage.below(if stage.one_in(4) { file_len.0 } else { len.0 })).as_usize();
+    // Anywhere in the file from there: also in tables, in what is behind it, in the footer.
+    let file_len = drive.with_files(|files| files.find(&file.0).map_or(0, |id| files.len(id)));
+    let rest = Bytes::of(file_len).saturating_sub(base);
+    let at = Bytes(stage.below(if stage.one_in(4) { rest.0 } else { len.0 })).as_usize();
     if len <= Bytes::of(at) {
         drive.doubt();
     }
     stage.say(|| format!("{}: {object} rots at {at}", machine.id));
-    drive.rot(object, at, bit);
+    drive.rot(object, &file.0, base.as_usize(), at, bit);
 }
 
 fn spoil(world: &World, machine: &Machine, drive: &Drive) {
-    let objects = opened::names(drive);
-    let Some(object) = world.stage.pick(&objects).copied() else { return };
+    let objects = opened::places(drive);
+    let Some((object, file, _)) = world.stage.pick(&objects).cloned() else { return };
     world.stage.say(|| format!("{}: {object} cannot be read any more", machine.id));
-    drive.with_files(|files| files.spoil(&layout::object_file(&object).0));
+    drive.with_files(|files| files.spoil(&file.0));
 }
 
 /// A drive that lies about flushes, found out by a power cut.

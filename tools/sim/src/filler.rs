@@ -1,5 +1,5 @@
-//! A fill thread: takes an object at a time from the plan and brings it from source to drive. The
-//! counterpart of `shell/appliance/src/filler.rs`.
+//! A fill thread: takes a file at a time from the plan, an object or the objects of a unit, and
+//! brings it from source to drive. The counterpart of `shell/appliance/src/filler.rs`.
 
 use std::rc::Rc;
 
@@ -7,23 +7,24 @@ use fill::plan::Fetch;
 use fill::transfer::{self, SourceFault, Transfer};
 use holdings::Claim;
 use iosched::drive::Class;
-use model::extent::DriveIndex;
+use model::extent::Extent;
 use model::id::ObjectId;
 use model::limits::{DIRECT_ALIGN, SMALL_OBJECT_MAX};
 use model::object::{BLOCK_LEN, Blocks, block_count, block_len};
 use model::units::{Bytes, Nanos};
 use store::health::Verdict;
 use store::layout;
+use store::parcel::{Parcel, PartId};
 use store::publish::{self, Action, Fault, Outcome, Publication};
 
 use crate::canary::Canary;
-use crate::chores;
 use crate::drive::{EIO, ENODEV, ENOSPC, Errno};
 use crate::files::FileId;
 use crate::opened::{Opened, blocks_without_table};
 use crate::oracle;
 use crate::process::Process;
 use crate::source::{Answer, Place};
+use crate::{chores, units};
 
 const BOUNDS: transfer::Config = transfer::Config {
     range_len_max: Bytes::mib(1),
@@ -34,121 +35,189 @@ const BOUNDS: transfer::Config = transfer::Config {
 };
 
 enum Ended {
-    Published,
-    Postponed,
+    /// As much as could be had: all but this object, and what follows it.
+    Published(Option<ObjectId>),
+    /// Not now, for the sake of this object.
+    Postponed(ObjectId),
     DriveFailed,
 }
 
-/// One object being filled.
+/// One file being filled.
 struct Filling {
     process: Rc<Process>,
-    places: Vec<Place>,
     drive: Rc<Opened>,
-    fetch: Fetch,
-    blocks: Blocks,
+    claim: Claim,
+    part: PartId,
     buffer: Vec<u8>,
     publication: Publication,
-    transfer: Option<Transfer>,
-    file: Option<FileId>,
+    /// None until the part file is there; and whether it was before.
+    file: Option<(FileId, bool)>,
+    /// None until the first of its objects has its turn.
+    one: Option<One>,
+}
+
+/// The object that is fetched into it now.
+struct One {
+    fetch: Fetch,
+    base: Bytes,
+    places: Vec<Place>,
+    transfer: Transfer,
     answer: Option<Answer>,
+}
+
+/// What came of a step.
+enum Step {
+    GoOn,
+    /// The object that has its turn cannot be had now.
+    GaveUp,
+    Ended(Ended),
 }
 
 /// Runs until its process ends.
 pub(crate) async fn run(process: Rc<Process>) {
     loop {
-        let Claim { fetch, part } = process.claim_fetch().await;
-        let object = fetch.object;
-        match fill(&process, fetch, part.map(|part| part.drive)).await {
-            Ended::Published => process.release(object),
+        let claim = process.claim_fetch().await;
+        match fill(&process, &claim).await {
+            Ended::Published(without) => {
+                process.done(&claim, without.as_slice());
+                if without.is_some() {
+                    process.replan();
+                }
+            }
             Ended::DriveFailed => {
-                process.postpone(object);
+                let all: Vec<_> = claim.fetch.iter().map(|fetch| fetch.object).collect();
+                process.done(&claim, &all);
                 process.replan();
             }
-            Ended::Postponed => {
+            Ended::Postponed(object) => {
                 process.say(|| format!("postpones {object}"));
-                process.postpone(object);
+                process.done(&claim, &[object]);
+                if 1 < claim.fetch.len() {
+                    process.replan();
+                }
             }
         }
     }
 }
 
-async fn fill(process: &Rc<Process>, fetch: Fetch, part: Option<DriveIndex>) -> Ended {
+async fn fill(process: &Rc<Process>, claim: &Claim) -> Ended {
+    let (parcel, first) = (claim.parcel(), claim.fetch[0].object);
     for drive in process.all_answering() {
-        let name = layout::object_file(&fetch.object);
-        let found = drive.drive.open(&name.0).await.is_ok();
-        if found && chores::adopt(process, &drive, fetch.object).await {
-            return Ended::Published;
+        let found = drive.drive.open(&parcel.file().0).await.is_ok();
+        let is_there = found
+            && match &parcel {
+                Parcel::Alone(object, _) => chores::adopt(process, &drive, *object).await,
+                Parcel::Unit(directory) => units::take_up(process, &drive, directory.id()).await,
+            };
+        if is_there {
+            return Ended::Published(None);
         }
     }
+    let part = claim.part.map(|part| part.drive);
     if part.is_some_and(|index| process.answering(index).is_none()) {
-        return Ended::Postponed;
+        return Ended::Postponed(first);
     }
-    let part = part.and_then(|index| process.drive(index));
-    let Some(blocks) = blocks(process, &fetch, part.as_deref()).await else {
-        return Ended::Postponed;
+    let choose = || layout::choose(&process.spaces(), parcel.file_len()).drive;
+    let Some(drive) = part.or_else(choose).and_then(|index| process.drive(index)) else {
+        return Ended::Postponed(first);
     };
-    let index = part.map(|drive| drive.index).or_else(|| {
-        let need = layout::sections(fetch.len).file_len;
-        layout::choose(&process.spaces(), need).drive
-    });
-    let Some(drive) = index.and_then(|index| process.drive(index)) else {
-        return Ended::Postponed;
-    };
-    let places = Place::find(process, fetch.object).await;
+    if let Parcel::Unit(_) = parcel {
+        process.world.count(|counts| counts.units += 1);
+    }
     let filling = Filling {
         process: Rc::clone(process),
-        places,
-        publication: Publication::new(fetch.object, fetch.len, drive.index),
+        claim: claim.clone(),
+        part: parcel.part(),
+        publication: Publication::new(parcel, drive.index),
         drive,
-        fetch,
-        blocks,
         buffer: Vec::new(),
-        transfer: None,
         file: None,
-        answer: None,
+        one: None,
     };
     filling.run().await
 }
 
-/// The hashes of the object's blocks: from the id, from its part file, or from control.
-async fn blocks(process: &Rc<Process>, fetch: &Fetch, part: Option<&Opened>) -> Option<Blocks> {
-    let (object, len) = (fetch.object, fetch.len);
-    if block_count(len) < 2 {
-        return blocks_without_table(object, len);
-    }
-    if let Some(drive) = part
-        && let Ok(blocks) = drive.read_part_blocks(object, len).await
-    {
-        return Some(blocks);
-    }
-    crate::source::blocks_from_control(process, object).await
-}
-
 impl Filling {
     async fn run(mut self) -> Ended {
+        let mut without = None;
         let ended = loop {
-            if let Some(action) = self.publication.poll() {
-                let done = self.publish(action).await;
-                self.tell_publication(done.map(|()| publish::Event::Done));
-                continue;
+            match self.step().await {
+                Step::GoOn => continue,
+                Step::Ended(Ended::Published(_)) => break Ended::Published(without),
+                Step::Ended(ended) => break ended,
+                Step::GaveUp => {}
             }
-            match self.publication.outcome() {
-                Some(Outcome::Complete) => break Ended::Published,
-                Some(Outcome::Abandoned(_)) => break Ended::DriveFailed,
-                None => {}
+            let object = self.claim.fetch[self.publication.whole()].object;
+            if self.publication.whole() == 0 {
+                break Ended::Postponed(object);
             }
-            let transfer = self.transfer.as_mut().expect("made with the part file, which is there");
-            match transfer.poll() {
-                Some(transfer::Action::GiveUp(_)) => break Ended::Postponed,
-                Some(action) => self.transfer(action).await,
-                None => self.go_on().await,
-            }
+            without = Some(object);
+            self.publication.handle(publish::Event::Short);
         };
         let abandoned = matches!(self.publication.outcome(), Some(Outcome::Abandoned(_)));
-        if abandoned {
-            self.process.set_part(self.fetch.object, None);
+        if abandoned || matches!(ended, Ended::Published(_)) {
+            self.process.set_part(self.part, None);
         }
         ended
+    }
+
+    async fn step(&mut self) -> Step {
+        match self.publication.poll() {
+            Some(Action::WriteTable { index, base, offset }) => {
+                let Some(blocks) = self.begin(index, base).await else { return Step::GaveUp };
+                let done = self.drive.write_table(self.file(), &blocks, offset).await;
+                self.tell_publication(done.map(|()| publish::Event::Done));
+                return Step::GoOn;
+            }
+            Some(action) => {
+                let done = self.publish(action).await;
+                self.tell_publication(done.map(|()| publish::Event::Done));
+                return Step::GoOn;
+            }
+            None => {}
+        }
+        match self.publication.outcome() {
+            Some(Outcome::Complete) => return Step::Ended(Ended::Published(None)),
+            Some(Outcome::Abandoned(_)) => return Step::Ended(Ended::DriveFailed),
+            None => {}
+        }
+        match self.one().transfer.poll() {
+            Some(transfer::Action::GiveUp(_)) => return Step::GaveUp,
+            Some(action) => self.transfer(action).await,
+            None => self.go_on().await,
+        }
+        Step::GoOn
+    }
+
+    /// The next object has its turn, once the hashes of its blocks are known.
+    async fn begin(&mut self, index: usize, base: Bytes) -> Option<Blocks> {
+        let fetch = self.claim.fetch[index].clone();
+        let (file, found) = self.file.expect("allocated before");
+        let blocks = self.blocks(&fetch, file, base, found).await?;
+        let places = Place::find(&self.process, fetch.object).await;
+        let transfer = Transfer::new(BOUNDS, blocks.clone(), places.len(), found);
+        let answer = None;
+        let one = One { fetch, base, places, transfer, answer };
+        self.one = Some(one);
+        Some(blocks)
+    }
+
+    /// The hashes of an object's blocks: from the id, from the part file, or from control.
+    async fn blocks(
+        &self,
+        fetch: &Fetch,
+        file: FileId,
+        base: Bytes,
+        found: bool,
+    ) -> Option<Blocks> {
+        let (object, len) = (fetch.object, fetch.len);
+        if block_count(len) < 2 {
+            return blocks_without_table(object, len);
+        }
+        if found && let Ok(blocks) = self.drive.read_part_blocks(file, object, len, base).await {
+            return Some(blocks);
+        }
+        crate::source::blocks_from_control(&self.process, object).await
     }
 
     /// Carries out a step of the publication.
@@ -158,43 +227,49 @@ impl Filling {
         let world = Rc::clone(&self.process.world);
         match action {
             Action::Allocate { file, len } => {
-                let (file, found) = drive.allocate(&file.0, len.as_usize()).await?;
-                self.file = Some(file);
-                let (blocks, sources) = (self.blocks.clone(), self.places.len());
-                self.transfer = Some(Transfer::new(BOUNDS, blocks, sources, found));
-                self.process.set_part(self.fetch.object, Some(self.drive.index));
+                self.file = Some(drive.allocate(&file.0, len.as_usize()).await?);
+                self.process.set_part(self.part, Some(self.drive.index));
                 if world.has(Canary::ShownEarly) {
                     self.show_early();
                 }
                 Ok(())
             }
-            Action::WriteTable { offset } => {
-                if layout::sections(self.fetch.len).table_len == Bytes::ZERO {
-                    return Ok(());
-                }
-                let mut table: Vec<u8> =
-                    self.blocks.hashes().iter().flat_map(|hash| hash.0).collect();
-                table.resize(table.len().next_multiple_of(4096), 0);
-                self.drive.write(self.file(), offset, &table).await
-            }
-            Action::WriteFooter { offset, footer } => {
-                self.drive.write(self.file(), offset, &footer.encode()).await
+            Action::WriteEnd { offset, pages } => {
+                self.drive.write_end(self.file(), &pages, offset).await
             }
             Action::FlushFile if world.has(Canary::Unflushed) => Ok(()),
+            Action::FlushFile if world.has(Canary::UnitUnflushed) && self.is_unit() => Ok(()),
             Action::FlushFile => self.drive.flush(self.file()).await,
             Action::Rename { from, to } => drive.rename(&from.0, &to.0).await,
             Action::SyncFolder(_) if world.has(Canary::FolderUnflushed) => Ok(()),
             Action::SyncFolder(folder) => drive.sync_folder(&folder.0).await,
-            Action::Log(change) => self.drive.log(change).await,
-            Action::Show(extent) => {
-                oracle::is_durable(&self.process, &self.drive, self.fetch.object);
-                let small = extent.len <= SMALL_OBJECT_MAX;
-                let bytes = small.then_some(&self.buffer[..]);
-                self.process.publish(self.fetch.object, extent, bytes);
+            Action::Log(changes) => self.drive.log(&changes).await,
+            Action::Show(objects) => {
+                self.show(objects).await;
                 Ok(())
             }
             Action::Unlink(file) => self.drive.unlink(&file.0).await,
-            Action::Hide => unreachable!("a step of a removal, not of a publication"),
+            Action::WriteTable { .. } | Action::Hide(_) => {
+                unreachable!("taken by the caller, or a step of a removal")
+            }
+        }
+    }
+
+    fn is_unit(&self) -> bool {
+        matches!(self.publication.parcel(), Parcel::Unit(_))
+    }
+
+    async fn show(&self, objects: Vec<(ObjectId, Extent)>) {
+        for (object, extent) in &objects {
+            oracle::is_durable(&self.process, &self.drive, *object, extent);
+            let small = extent.len <= SMALL_OBJECT_MAX && !self.is_unit();
+            let bytes = small.then_some(&self.buffer[..]);
+            self.process.publish(*object, extent.clone(), bytes);
+        }
+        if self.is_unit() {
+            for (object, extent) in objects.iter().filter(|(_, e)| e.len <= SMALL_OBJECT_MAX) {
+                chores::give_small(&self.process, &self.drive, *object, extent).await;
+            }
         }
     }
 
@@ -209,10 +284,11 @@ impl Filling {
             }
             transfer::Action::Keep { .. } => self.count(),
             transfer::Action::Fetch { source, first, count } => {
-                self.answer = None;
-                let place = self.places[source].clone();
-                match Answer::open(&self.process, &place, self.fetch.object, first, count).await {
-                    Ok(answer) => self.answer = Some(answer),
+                self.one().answer = None;
+                let place = self.one().places[source].clone();
+                let object = self.one().fetch.object;
+                match Answer::open(&self.process, &place, object, first, count).await {
+                    Ok(answer) => self.one().answer = Some(answer),
                     Err(fault) => self.tell(transfer::Event::Failed(fault)),
                 }
             }
@@ -223,7 +299,7 @@ impl Filling {
                 }
                 Err(errno) => self.tell_publication(Err(errno)),
             },
-            transfer::Action::Close => self.answer = None,
+            transfer::Action::Close => self.one().answer = None,
             transfer::Action::Distrust { .. } | transfer::Action::Complete => {}
             transfer::Action::GiveUp(_) => unreachable!("taken by the caller"),
         }
@@ -231,15 +307,16 @@ impl Filling {
 
     /// Nothing to do but to read on, or to wait.
     async fn go_on(&mut self) {
-        let Some(answer) = &mut self.answer else {
-            let deadline = self.transfer.as_ref().and_then(Transfer::deadline);
+        let one = self.one.as_mut().expect("begun");
+        let Some(answer) = &mut one.answer else {
+            let deadline = one.transfer.deadline();
             let deadline = deadline.expect("without an answer a transfer waits for time");
             self.process.world.stage.sleep_until(deadline).await;
             self.tell(transfer::Event::Tick);
             return;
         };
         if answer.is_over() {
-            self.answer = None;
+            one.answer = None;
             self.tell(transfer::Event::Ended);
             return;
         }
@@ -250,7 +327,7 @@ impl Filling {
                 self.received(index);
             }
             Err(fault) => {
-                self.answer = None;
+                one.answer = None;
                 self.tell(transfer::Event::Failed(fault));
             }
         }
@@ -258,7 +335,8 @@ impl Filling {
 
     fn received(&mut self, index: u64) {
         let got = std::mem::take(&mut self.buffer);
-        let right = self.process.world.object(&self.fetch.object);
+        let object = self.one().fetch.object;
+        let right = self.process.world.object(&object);
         let right = right.filter(|_| self.process.world.has(Canary::Unverified));
         let bytes = match &right {
             Some(object) => {
@@ -272,7 +350,9 @@ impl Filling {
     }
 
     async fn reread(&self, index: u64) -> Vec<u8> {
-        match self.drive.read_block(Class::Scrub, self.file(), self.fetch.len, index).await {
+        let one = self.one.as_ref().expect("begun");
+        let place = (one.base, one.fetch.len);
+        match self.drive.read_block(Class::Scrub, self.file(), place, index).await {
             Ok(bytes) => bytes,
             Err(errno) => {
                 let is_bad_place = errno == EIO
@@ -291,7 +371,7 @@ impl Filling {
         let len = self.buffer.len();
         let mut page = self.buffer.clone();
         page.resize(Bytes::of(len).align_up(DIRECT_ALIGN).as_usize(), 0);
-        let at = Bytes(index * BLOCK_LEN.0);
+        let at = self.one().base + Bytes(index * BLOCK_LEN.0);
         self.drive.write(self.file(), at, &page).await
     }
 
@@ -310,25 +390,25 @@ impl Filling {
 
     fn tell(&mut self, event: transfer::Event<'_>) {
         let now = self.process.now();
-        let transfer = self.transfer.as_mut().expect("made with the part file, which is there");
-        transfer.handle(now, event);
+        self.one().transfer.handle(now, event);
+    }
+
+    fn one(&mut self) -> &mut One {
+        self.one.as_mut().expect("an object has its turn once the part file is there")
     }
 
     fn file(&self) -> FileId {
-        self.file.expect("allocated before anything is written")
+        self.file.expect("allocated before anything is written").0
     }
 
     fn show_early(&self) {
-        let object: ObjectId = self.fetch.object;
-        let extent = model::extent::Extent {
-            drive: self.drive.index,
-            file: layout::part_file(&object),
-            offset: Bytes::ZERO,
-            len: self.fetch.len,
-        };
-        for worker in self.process.workers.borrow().iter() {
-            let extent = extent.clone();
-            worker.update(model::update::Update::Published { object, extent, small: None });
+        for (object, entry) in self.publication.parcel().entries() {
+            let file = self.part.file();
+            let extent = Extent { file, ..entry.extent(&object, self.drive.index) };
+            for worker in self.process.workers.borrow().iter() {
+                let extent = extent.clone();
+                worker.update(model::update::Update::Published { object, extent, small: None });
+            }
         }
     }
 }

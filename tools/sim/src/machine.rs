@@ -5,11 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use director::{Hardware, Report};
-use model::extent::{DriveIndex, Extent};
+use model::extent::DriveIndex;
 use model::id::{ApplianceId, Generation};
 use model::units::{Bytes, Nanos};
 use model::view::Load;
 use store::layout;
+use store::parcel::PartId;
 
 use crate::canary::Canary;
 use crate::chores;
@@ -132,9 +133,7 @@ async fn begin(world: Rc<World>, machine: Rc<Machine>, troupe: Troupe) {
     let before = machine.shown.borrow().clone();
     for drive in process.in_use() {
         for (object, entry) in drive.entries() {
-            let file = layout::object_file(&object);
-            let extent = Extent { drive: drive.index, file, offset: entry.offset, len: entry.len };
-            process.load(object, extent);
+            process.load(object, entry.extent(&object, drive.index));
         }
     }
     oracle::kept_what_was_shown(&process, &before);
@@ -142,8 +141,8 @@ async fn begin(world: Rc<World>, machine: Rc<Machine>, troupe: Troupe) {
         match drive.drive.list(layout::FILL).await {
             Ok(names) => names
                 .iter()
-                .filter_map(|name| layout::parse_part_name(name))
-                .for_each(|object| process.load_part(object, drive.index)),
+                .filter_map(|name| PartId::parse(name))
+                .for_each(|part| process.load_part(part, drive.index)),
             Err(errno) => process.drive_failed(drive.index, errno),
         }
     }

@@ -27,6 +27,7 @@ mod scenario;
 mod server;
 mod source;
 mod stage;
+mod units;
 mod viewer;
 mod world;
 
@@ -172,6 +173,8 @@ impl Report {
             "published": counts.published,
             "evicted": counts.evicted,
             "moved": counts.moved,
+            "units": counts.units,
+            "copied": counts.copied,
             "starts": counts.starts,
             "power_cuts": counts.cuts,
             "faults": counts.faults,

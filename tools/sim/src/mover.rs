@@ -13,6 +13,7 @@ use model::limits::DIRECT_ALIGN;
 use model::object::{BLOCK_LEN, Blocks};
 use model::units::{Bytes, Nanos};
 use store::layout;
+use store::parcel::{Parcel, PartId};
 use store::publish::{Action, Event, Outcome, Publication};
 
 use crate::canary::Canary;
@@ -82,7 +83,7 @@ async fn carry_out(process: &Rc<Process>, one: &Move) {
     if process.world.has(Canary::OldGoesFirst) {
         chores::drop_copy(process, &from, object).await;
     }
-    let blocks = match from.read_blocks(object).await {
+    let blocks = match from.read_blocks(object, &extent).await {
         Ok(blocks) if blocks.id() == object && blocks.len() == extent.len => blocks,
         Err(Wrong::Drive(errno)) => return source_failed(process, &from, object, errno),
         Ok(_) | Err(Wrong::Content) => return process.suspect(object, Doubt::Suspect),
@@ -92,7 +93,7 @@ async fn carry_out(process: &Rc<Process>, one: &Move) {
         Err(errno) => return source_failed(process, &from, object, errno),
     };
     process.say(|| format!("copies {object} from drive {} to {}", one.from, one.to));
-    let publication = Publication::new(object, extent.len, to.index);
+    let publication = Publication::new(Parcel::Alone(object, extent.len), to.index);
     let copy = Copy { process, object, from: &from, to: &to, source, blocks, publication };
     if copy.run().await {
         process.world.count(|counts| counts.moved += 1);
@@ -183,32 +184,26 @@ impl Copy<'_> {
                     Err(errno) => Err(errno),
                 }
             }
-            Action::WriteTable { offset } => {
-                let hashes = self.blocks.hashes();
-                let mut table: Vec<u8> = hashes.iter().flat_map(|hash| hash.0).collect();
-                table.resize(table.len().next_multiple_of(4096), 0);
-                if layout::sections(self.blocks.len()).table_len == Bytes::ZERO {
-                    return Ok(());
-                }
-                to.write(there(), offset, &table).await
+            Action::WriteTable { offset, .. } => {
+                to.write_table(there(), &self.blocks, offset).await
             }
-            Action::WriteFooter { offset, footer } => {
-                to.write(there(), offset, &footer.encode()).await
-            }
+            Action::WriteEnd { offset, pages } => to.write_end(there(), &pages, offset).await,
             Action::FlushFile => {
                 to.flush(there()).await.map_err(Failure::Drive)?;
                 return self.verify(there()).await;
             }
             Action::Rename { from, to } => drive.rename(&from.0, &to.0).await,
             Action::SyncFolder(folder) => drive.sync_folder(&folder.0).await,
-            Action::Log(change) => to.log(change).await,
-            Action::Show(extent) => {
-                oracle::is_durable(self.process, to, self.object);
-                *shown = self.process.relocate(self.object, extent);
+            Action::Log(changes) => to.log(&changes).await,
+            Action::Show(objects) => {
+                for (object, extent) in objects {
+                    oracle::is_durable(self.process, to, object, &extent);
+                    *shown = self.process.relocate(object, extent);
+                }
                 Ok(())
             }
             Action::Unlink(file) => to.unlink(&file.0).await,
-            Action::Hide => unreachable!("a step of a removal, not of a publication"),
+            Action::Hide(_) => unreachable!("a step of a removal, not of a publication"),
         };
         done.map_err(Failure::Drive)
     }
@@ -216,8 +211,8 @@ impl Copy<'_> {
     /// Copies a block.
     async fn block(&self, file: FileId, index: u64) -> Result<(), Failure> {
         self.go_on()?;
-        let len = self.blocks.len();
-        let read = self.from.read_block(drive::Class::Scrub, self.source, len, index).await;
+        let place = (Bytes::ZERO, self.blocks.len());
+        let read = self.from.read_block(drive::Class::Scrub, self.source, place, index).await;
         let mut bytes = match read {
             Ok(bytes) => bytes,
             Err(errno) => {
@@ -238,7 +233,8 @@ impl Copy<'_> {
     async fn verify(&self, file: FileId) -> Result<(), Failure> {
         for index in 0..Bytes::of(self.blocks.hashes().len()).0 {
             self.go_on()?;
-            let read = self.to.read_block(drive::Class::Scrub, file, self.blocks.len(), index);
+            let place = (Bytes::ZERO, self.blocks.len());
+            let read = self.to.read_block(drive::Class::Scrub, file, place, index);
             let bytes = read.await.map_err(Failure::Drive)?;
             if !self.blocks.verify(index, &bytes) {
                 return Err(Failure::Told);
@@ -260,7 +256,7 @@ impl Copy<'_> {
     fn leave_part(&self) {
         let name = layout::part_file(&self.object);
         if self.to.drive.with_files(|files| files.find(&name.0).is_some()) {
-            self.process.set_part(self.object, Some(self.to.index));
+            self.process.set_part(PartId::Object(self.object), Some(self.to.index));
         }
     }
 }

@@ -9,13 +9,14 @@ use iosched::drive::{Class, Config, Policy};
 use iosched::gate::Gate;
 use iosched::governor;
 use iosched::tally::Slice;
-use model::extent::DriveIndex;
+use model::extent::{DriveIndex, Extent, FileName};
 use model::id::ObjectId;
 use model::limits::DIRECT_ALIGN;
 use model::object::{BLOCK_LEN, BlockHash, Blocks, block_count, block_len};
 use model::units::{Bytes, Instant, Nanos};
 use store::layout::{self, Footer};
 use store::log::{self, Change, Entry, RECORD_LEN, Sequence};
+use store::unit::{self, Directory, UnitId};
 
 use crate::drive::{Drive, ENODEV, ENOENT, Errno};
 use crate::files::FileId;
@@ -205,9 +206,16 @@ impl Opened {
         self.log.borrow().entries.clone()
     }
 
-    /// True if its own index has the object.
-    pub(crate) fn has(&self, object: &ObjectId) -> bool {
-        self.log.borrow().entries.contains_key(object)
+    /// Where its own index has the object.
+    pub(crate) fn entry(&self, object: &ObjectId) -> Option<Entry> {
+        self.log.borrow().entries.get(object).copied()
+    }
+
+    /// What its own index has in a unit.
+    pub(crate) fn in_unit(&self, unit: UnitId) -> Vec<ObjectId> {
+        let log = self.log.borrow();
+        let here = log.entries.iter().filter(|(_, entry)| entry.unit == Some(unit));
+        here.map(|(object, _)| *object).collect()
     }
 
     /// Bytes of objects that it holds.
@@ -225,13 +233,12 @@ impl Opened {
         if self.is_aside() { Err(ENODEV) } else { Ok(()) }
     }
 
-    /// Appends to the log and brings it to the drive; rewrites it if it has grown long.
-    pub(crate) async fn log(&self, change: Change) -> Result<(), Errno> {
+    /// Appends a batch to the log and brings it to the drive; rewrites it if it has grown long.
+    pub(crate) async fn log(&self, changes: &[Change]) -> Result<(), Errno> {
         let _writing = self.writing.hold().await;
         let mut log = self.log.borrow().clone();
-        let sequence = Sequence(log.sequence.0 + 1);
-        let record = log::encode(self.drive.id, sequence, &change);
-        let written = self.drive.write(log.file, Bytes::of(log.len), &record).await;
+        let records = log::encode_batch(self.drive.id, log.sequence, changes);
+        let written = self.drive.write(log.file, Bytes::of(log.len), &records).await;
         let written = match written {
             Ok(()) => self.drive.flush(log.file).await,
             Err(errno) => Err(errno),
@@ -241,9 +248,9 @@ impl Opened {
             self.drive.truncate(log.file, log.len).await?;
             return Err(errno);
         }
-        log.len += RECORD_LEN;
-        log.sequence = sequence;
-        log::apply(&mut log.entries, change);
+        log.len += records.len();
+        log.sequence = Sequence(log.sequence.0 + Bytes::of(changes.len()).0);
+        changes.iter().for_each(|change| log::apply(&mut log.entries, *change));
         *self.log.borrow_mut() = log.clone();
         let records = Bytes::of(log.len / RECORD_LEN).0;
         // Far earlier than `log::compaction_is_due` says, so that it happens.
@@ -255,41 +262,91 @@ impl Opened {
         Ok(())
     }
 
-    /// What the file of an object says of itself, with the hashes of its blocks, proved.
-    pub(crate) async fn read_blocks(&self, object: ObjectId) -> Result<Blocks, Wrong> {
+    /// What the file of an object that is alone says of itself.
+    pub(crate) async fn read_footer(&self, file: &FileName) -> Result<Footer, Wrong> {
         let read = async {
-            let name = layout::object_file(&object);
-            let file = self.drive.open(&name.0).await?;
-            let footer = read_footer(&self.drive, file).await?;
-            read_table(&self.drive, file, footer.object, footer.len).await
+            let file = self.drive.open(&file.0).await?;
+            read_footer(&self.drive, file).await
         };
         self.turn(Class::Scrub, DIRECT_ALIGN, read).await
     }
 
-    /// The hashes of an object's blocks from its part file, if its table was written.
-    pub(crate) async fn read_part_blocks(
+    /// What a unit says that it holds; it is the unit that was asked for.
+    pub(crate) async fn read_directory(&self, unit: UnitId) -> Result<Directory, Wrong> {
+        let read = read_directory(&self.drive, unit);
+        self.turn(Class::Scrub, DIRECT_ALIGN, read).await
+    }
+
+    /// The hashes of the blocks of what lies there, proved. In a file of its own, that is what the
+    /// file says that it is; in a unit, `object`.
+    pub(crate) async fn read_blocks(
         &self,
         object: ObjectId,
-        len: Bytes,
+        extent: &Extent,
     ) -> Result<Blocks, Wrong> {
         let read = async {
-            let file = self.drive.open(&layout::part_file(&object).0).await?;
-            read_table(&self.drive, file, object, len).await
+            let file = self.drive.open(&extent.file.0).await?;
+            if unit::of_file(&extent.file).is_some() {
+                return read_table(&self.drive, file, object, extent.len, extent.offset).await;
+            }
+            let footer = read_footer(&self.drive, file).await?;
+            read_table(&self.drive, file, footer.object, footer.len, Bytes::ZERO).await
         };
         self.turn(Class::Scrub, DIRECT_ALIGN, read).await
     }
 
-    /// Reads one block of a file; an end of the file before that is an error.
+    /// The hashes of an object's blocks from a part file in which it begins at `base`, if its table
+    /// was written.
+    pub(crate) async fn read_part_blocks(
+        &self,
+        file: FileId,
+        object: ObjectId,
+        len: Bytes,
+        base: Bytes,
+    ) -> Result<Blocks, Wrong> {
+        let read = read_table(&self.drive, file, object, len, base);
+        self.turn(Class::Scrub, DIRECT_ALIGN, read).await
+    }
+
+    /// Writes an object's table of block hashes, if it has one.
+    pub(crate) async fn write_table(
+        &self,
+        file: FileId,
+        blocks: &Blocks,
+        at: Bytes,
+    ) -> Result<(), Errno> {
+        if layout::sections(blocks.len()).table_len == Bytes::ZERO {
+            return Ok(());
+        }
+        let mut table: Vec<u8> = blocks.hashes().iter().flat_map(|hash| hash.0).collect();
+        table.resize(table.len().next_multiple_of(4096), 0);
+        self.write(file, at, &table).await
+    }
+
+    /// Writes the pages that end a file, and cuts what is behind them.
+    pub(crate) async fn write_end(
+        &self,
+        file: FileId,
+        pages: &[u8],
+        at: Bytes,
+    ) -> Result<(), Errno> {
+        self.write(file, at, pages).await?;
+        let end = at.as_usize() + pages.len();
+        self.drive.with_files(|files| files.resize(file, end));
+        Ok(())
+    }
+
+    /// Reads one block of an object; an end of the file before that is an error.
     pub(crate) async fn read_block(
         &self,
         class: Class,
         file: FileId,
-        object_len: Bytes,
+        (base, object_len): (Bytes, Bytes),
         block: u64,
     ) -> Result<Vec<u8>, Errno> {
         let len = block_len(object_len, block);
         let padded = len.align_up(DIRECT_ALIGN);
-        let at = Bytes(block * BLOCK_LEN.0);
+        let at = base + Bytes(block * BLOCK_LEN.0);
         let read = self.drive.read(file, at, padded, <[u8]>::to_vec);
         let mut bytes = self.turn(class, padded, read).await?;
         if bytes.len() < len.as_usize() {
@@ -299,16 +356,21 @@ impl Opened {
         Ok(bytes)
     }
 
-    /// The blocks of an object's file if all are right; none if one is not.
-    pub(crate) async fn verified(&self, object: ObjectId) -> Result<Option<Blocks>, Errno> {
-        let blocks = match self.read_blocks(object).await {
-            Ok(blocks) if blocks.id() == object => blocks,
+    /// The blocks of an object that lies there if all are right; none if one is not.
+    pub(crate) async fn verified(
+        &self,
+        object: ObjectId,
+        extent: &Extent,
+    ) -> Result<Option<Blocks>, Errno> {
+        let blocks = match self.read_blocks(object, extent).await {
+            Ok(blocks) if blocks.id() == object && blocks.len() == extent.len => blocks,
             Err(Wrong::Drive(errno)) => return Err(errno),
             Ok(_) | Err(Wrong::Content) => return Ok(None),
         };
-        let file = self.drive.open(&layout::object_file(&object).0).await?;
+        let file = self.drive.open(&extent.file.0).await?;
         for index in 0..Bytes::of(blocks.hashes().len()).0 {
-            let bytes = self.read_block(Class::Scrub, file, blocks.len(), index).await?;
+            let place = (extent.offset, extent.len);
+            let bytes = self.read_block(Class::Scrub, file, place, index).await?;
             if !blocks.verify(index, &bytes) {
                 return Ok(None);
             }
@@ -347,16 +409,28 @@ async fn replace(drive: &Drive, name: &str, bytes: &[u8]) -> Result<(), Errno> {
 
 /// The objects of a drive by its files alone.
 async fn walk(drive: &Drive) -> Result<BTreeMap<ObjectId, Entry>, Errno> {
+    let mut directories = Vec::new();
+    for unit in units(drive) {
+        match read_directory(drive, unit).await {
+            Ok(directory) => directories.push(directory),
+            Err(Wrong::Drive(ENODEV)) => return Err(ENODEV),
+            Err(_) => {}
+        }
+    }
     let mut entries = BTreeMap::new();
+    for (object, (unit, place)) in unit::recover(&directories) {
+        let entry = Entry { unit: Some(unit), offset: place.offset, len: place.len };
+        entries.insert(object, entry);
+    }
     for object in names(drive) {
         let file = drive.open(&layout::object_file(&object).0).await?;
         let blocks = match read_footer(drive, file).await {
-            Ok(footer) => read_table(drive, file, footer.object, footer.len).await,
+            Ok(footer) => read_table(drive, file, footer.object, footer.len, Bytes::ZERO).await,
             Err(wrong) => Err(wrong),
         };
         match blocks {
             Ok(blocks) if blocks.id() == object => {
-                entries.insert(object, Entry { offset: Bytes::ZERO, len: blocks.len() });
+                entries.insert(object, Entry::alone(blocks.len()));
             }
             Err(Wrong::Drive(ENODEV)) => return Err(ENODEV),
             Ok(_) | Err(_) => {}
@@ -365,14 +439,54 @@ async fn walk(drive: &Drive) -> Result<BTreeMap<ObjectId, Entry>, Errno> {
     Ok(entries)
 }
 
-/// Names of objects on a drive, from one look at all folders: 256 listings cost more than they
-/// show.
+/// Names of objects that are alone on a drive, from one look at all folders: 256 listings cost more
+/// than they show.
 pub(crate) fn names(drive: &Drive) -> Vec<ObjectId> {
     drive.with_files(|files| {
         let folders = layout::object_folders();
         let names = folders.flat_map(|folder| files.list(&folder.0));
         names.filter_map(|name| name.parse().ok()).collect()
     })
+}
+
+/// Names of units on a drive.
+pub(crate) fn units(drive: &Drive) -> Vec<UnitId> {
+    let names = drive.with_files(|files| files.list(unit::UNITS));
+    names.iter().filter_map(|name| unit::parse_name(name)).collect()
+}
+
+/// Every object that lies on a drive, held or not, and where: alone, or by what units say.
+pub(crate) fn places(drive: &Drive) -> Vec<(ObjectId, FileName, Bytes)> {
+    let alone = names(drive).into_iter();
+    let alone = alone.map(|object| (object, layout::object_file(&object), Bytes::ZERO));
+    let mut places: Vec<_> = alone.collect();
+    for unit in units(drive) {
+        let file = unit::unit_file(&unit);
+        let directory = drive.with_files(|files| {
+            let id = files.find(&file.0)?;
+            let bytes = files.read(id, 0, files.len(id));
+            let at = bytes.len().checked_sub(layout::FOOTER_LEN.as_usize())?;
+            let footer = unit::Footer::decode(&bytes[at..], Bytes::of(bytes.len())).ok()?;
+            let directory = &bytes[footer.directory_offset.as_usize()..at];
+            Directory::decode(&footer, directory).ok()
+        });
+        for place in directory.iter().flat_map(Directory::places) {
+            places.push((place.object, file.clone(), place.offset));
+        }
+    }
+    places
+}
+
+async fn read_directory(drive: &Drive, unit: UnitId) -> Result<Directory, Wrong> {
+    let file = drive.open(&unit::unit_file(&unit).0).await?;
+    let len = Bytes::of(drive.with_files(|files| files.len(file)));
+    let at = len.saturating_sub(layout::FOOTER_LEN);
+    let page = drive.read(file, at, layout::FOOTER_LEN, <[u8]>::to_vec).await?;
+    let footer = unit::Footer::decode(&page, len).map_err(|_| Wrong::Content)?;
+    let (from, len) = (footer.directory_offset, at - footer.directory_offset);
+    let pages = drive.read(file, from, len, <[u8]>::to_vec).await?;
+    let directory = Directory::decode(&footer, &pages).map_err(|_| Wrong::Content)?;
+    if directory.id() == unit { Ok(directory) } else { Err(Wrong::Content) }
 }
 
 async fn read_footer(drive: &Drive, file: FileId) -> Result<Footer, Wrong> {
@@ -390,12 +504,14 @@ async fn read_table(
     file: FileId,
     object: ObjectId,
     len: Bytes,
+    base: Bytes,
 ) -> Result<Blocks, Wrong> {
     let sections = layout::sections(len);
     if sections.table_len == Bytes::ZERO {
         return blocks_without_table(object, len).ok_or(Wrong::Content);
     }
-    let table = drive.read(file, sections.table_offset, sections.table_len, <[u8]>::to_vec).await?;
+    let at = base + sections.table_offset;
+    let table = drive.read(file, at, sections.table_len, <[u8]>::to_vec).await?;
     if table.len() != sections.table_len.as_usize() {
         return Err(Wrong::Drive(SHORT));
     }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use model::extent::Extent;
 use model::id::ObjectId;
 use model::units::Bytes;
 use store::layout;
@@ -13,8 +14,8 @@ use crate::opened::Opened;
 use crate::process::Process;
 use crate::world::World;
 
-/// An object that is about to be shown: is all of it on the drive, whatever happens next?
-pub(crate) fn is_durable(process: &Process, drive: &Opened, object: ObjectId) {
+/// An object that is about to be shown there: is all of it on the drive, whatever happens next?
+pub(crate) fn is_durable(process: &Process, drive: &Opened, object: ObjectId, extent: &Extent) {
     let world = &process.world;
     if drive.drive.has_lied() {
         return;
@@ -23,18 +24,20 @@ pub(crate) fn is_durable(process: &Process, drive: &Opened, object: ObjectId) {
     let stage = &world.stage;
     drive.drive.with_files(|files| {
         let Some(right) = right else { return stage.fail(format!("{object} is nobody's")) };
-        let name = layout::object_file(&object);
-        let Some(file) = files.find(&name.0) else {
+        let Some(file) = files.find(&extent.file.0) else {
             return stage.fail(format!("{object} is shown and has no file"));
         };
         let rotten = files.rotten(file).is_some_and(|rotten| !rotten.is_empty());
-        let durable = files.durable(&name.0);
+        let durable = files.durable(&extent.file.0);
+        let durable = durable.and_then(|bytes| bytes.get(extent.offset.as_usize()..));
         let is_it = durable.is_some_and(|bytes| bytes.starts_with(&right.bytes));
         stage.must(is_it || rotten, || format!("{object} is shown and not on the drive"));
         let snapshot = files.durable(layout::SNAPSHOT);
         let log = files.durable(layout::LOG).unwrap_or_default();
         let replay = log::replay(drive.drive.id, snapshot, log);
-        let is_logged = replay.damage.is_some() || replay.entries.contains_key(&object);
+        let entry = replay.entries.get(&object);
+        let is_there = entry.is_some_and(|entry| entry.extent(&object, drive.index) == *extent);
+        let is_logged = replay.damage.is_some() || is_there;
         stage.must(is_logged, || format!("{object} is shown and its log does not say so"));
     });
 }
@@ -44,7 +47,7 @@ pub(crate) fn is_spare(process: &Process, drive: &Opened, object: ObjectId) {
     let shown = process.machine.shown.borrow();
     // Of what an earlier process had shown this one may know nothing.
     let is_here = shown.get(&object).is_some_and(|on| Rc::ptr_eq(on, &drive.drive))
-        && process.locate(&object).is_some();
+        && process.locate(&object).is_some_and(|at| at.file == layout::object_file(&object));
     process.world.stage.must(!is_here, || {
         format!("{}: {object} is removed as spare where it is shown", process.machine.id)
     });

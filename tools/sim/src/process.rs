@@ -12,7 +12,7 @@ use std::sync::Arc;
 use fill::heat::{self, Heat};
 use fill::plan;
 use holdings::{Chores, Claim, Doubt, FileStanding, Holdings, Part};
-use model::extent::{DriveIndex, Extent};
+use model::extent::{DriveIndex, Extent, FileName};
 use model::id::{ApplianceId, Generation, ObjectId};
 use model::manifest::Manifest;
 use model::object::BLOCK_LEN;
@@ -21,6 +21,7 @@ use model::update::Update;
 use store::health::{Health, Verdict};
 use store::inventory::InventoryState;
 use store::layout;
+use store::parcel::PartId;
 use store::silence::{Silence, Turn};
 
 use crate::canary::Canary;
@@ -74,7 +75,11 @@ const HOLDINGS: holdings::Config = holdings::Config {
     inventory_changes_max: 8,
     suspects_max: 16,
     small_budget: Bytes::kib(100),
+    unit_len: None,
 };
+/// How units are packed: another choice at each start, as an operator may change it.
+const UNIT_LENS: [Option<Bytes>; 4] =
+    [Some(Bytes::kib(1500)), Some(Bytes::kib(1500)), Some(Bytes::kib(400)), None];
 const HEALTH: store::health::Config =
     store::health::Config { objects_max: 3, window: Nanos::seconds(3600) };
 const SAMPLES_MAX: usize = 8;
@@ -96,8 +101,9 @@ impl Process {
         drives: Vec<Option<Rc<Opened>>>,
     ) -> Rc<Self> {
         let count = drives.len();
+        let unit_len = world.stage.pick(&UNIT_LENS).copied().flatten();
         let state = State {
-            holdings: Holdings::new(HOLDINGS),
+            holdings: Holdings::new(holdings::Config { unit_len, ..HOLDINGS }),
             heat: Heat::new(HEAT, world.stage.now()),
             samples: VecDeque::new(),
             health: (0..count).map(|_| Health::new(HEALTH)).collect(),
@@ -311,8 +317,8 @@ impl Process {
     }
 
     /// A part file found at the start.
-    pub(crate) fn load_part(&self, object: ObjectId, drive: DriveIndex) {
-        self.with(|holdings| holdings.load_part(object, drive));
+    pub(crate) fn load_part(&self, part: PartId, drive: DriveIndex) {
+        self.with(|holdings| holdings.load_part(part, drive));
     }
 
     /// Makes an object visible, unless its drive was set aside in the meantime.
@@ -498,9 +504,39 @@ impl Process {
         self.with(|holdings| holdings.claim(object))
     }
 
-    /// Claims what an audit may have to change.
-    pub(crate) fn claim_file(&self, object: ObjectId, drive: DriveIndex) -> FileStanding {
-        self.with(|holdings| holdings.claim_file(object, drive))
+    /// The same for several at once: all, or none of them.
+    pub(crate) fn claim_all(&self, objects: &[ObjectId]) -> bool {
+        self.with(|holdings| holdings.claim_all(objects))
+    }
+
+    /// Claims what an audit may have to change: what was found of an object in a file.
+    pub(crate) fn claim_file(
+        &self,
+        object: ObjectId,
+        drive: DriveIndex,
+        file: &FileName,
+    ) -> FileStanding {
+        self.with(|holdings| holdings.claim_file(object, drive, file))
+    }
+
+    /// How what was found of an object in a file stands. Claims nothing.
+    pub(crate) fn standing(
+        &self,
+        object: ObjectId,
+        drive: DriveIndex,
+        file: &FileName,
+    ) -> FileStanding {
+        self.state.borrow().holdings.standing(object, drive, file)
+    }
+
+    /// Claims a part file, to remove it; false if somebody fills it.
+    pub(crate) fn claim_part(&self, part: PartId) -> bool {
+        self.with(|holdings| holdings.claim_part(part))
+    }
+
+    /// Lets go of it.
+    pub(crate) fn release_part(&self, part: PartId) {
+        self.with(|holdings| holdings.release_part(part));
     }
 
     /// Lets go of an object.
@@ -508,18 +544,21 @@ impl Process {
         self.with(|holdings| holdings.release(object));
     }
 
-    /// Lets go of an object that could not be had; it is tried again, later each time.
-    pub(crate) fn postpone(&self, object: ObjectId) {
-        self.with(|holdings| holdings.postpone(self.now(), object));
+    /// Whoever had this claim is done with it. Those that could not be had are tried again, later
+    /// each time.
+    pub(crate) fn done(&self, claim: &Claim, postponed: &[ObjectId]) {
+        self.with(|holdings| holdings.done(self.now(), claim, postponed));
         if self.world.has(Canary::NeverReleased) {
-            self.claim(object);
+            postponed.iter().for_each(|object| {
+                self.claim(*object);
+            });
         }
     }
 
-    /// There is a part of an object on a drive, or none any more.
-    pub(crate) fn set_part(&self, object: ObjectId, drive: Option<DriveIndex>) {
+    /// There is such a part on a drive, or none any more.
+    pub(crate) fn set_part(&self, id: PartId, drive: Option<DriveIndex>) {
         let part = drive.map(|drive| Part { drive, verified: Bytes::ZERO });
-        self.with(|holdings| holdings.set_part(object, part));
+        self.with(|holdings| holdings.set_part(id, part));
     }
 
     /// A worker could not read an object.

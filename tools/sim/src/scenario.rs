@@ -1,20 +1,21 @@
 //! One simulation from its seed to its verdict.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
 
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
 use director::{Change, Desired, Policy, Registered, Version};
-use model::extent::DriveIndex;
-use model::id::{ApplianceId, ObjectId, SiteId};
+use model::extent::{DriveIndex, FileName};
+use model::id::{ApplianceId, SiteId};
 use model::manifest::{AssetVersion, File, TokenKey};
 use model::topology::{Appliance, Site, Weight};
 use model::units::{Instant, Nanos};
 use ssd::Class;
 use store::layout;
+use store::unit;
 
 use crate::canary::Canary;
 use crate::control::Control;
@@ -192,10 +193,10 @@ fn what_is_wrong(world: &Rc<World>) -> String {
             let Some(drive) = machine.drive(extent.drive.as_usize()) else { continue };
             let right = world.object(&object);
             let is_right = drive.with_files(|files| {
-                let file = files.find(&layout::object_file(&object).0)?;
+                let file = files.find(&extent.file.0)?;
                 let right = right?;
                 let is_readable = !files.is_unreadable(file);
-                let bytes = files.read(file, 0, right.bytes.len());
+                let bytes = files.read(file, extent.offset.as_usize(), right.bytes.len());
                 Some(is_readable && bytes == right.bytes)
             });
             if is_right != Some(true) {
@@ -210,16 +211,21 @@ fn what_is_wrong(world: &Rc<World>) -> String {
     String::new()
 }
 
-/// Files of objects and parts on its drives that its index does not speak of. One that was set
-/// aside after all was put right keeps what is on it until somebody restarts the process.
+/// Files of objects, units and parts on its drives that its index does not speak of. One that was
+/// set aside after all was put right keeps what is on it until somebody restarts the process.
 fn spare_files(machine: &Machine, process: &Process) -> usize {
     let drives = machine.drives.borrow();
     let spare = |(index, drive): (u8, &Rc<Drive>)| {
         let parts = drive.with_files(|files| files.list(layout::FILL).len());
-        let here = |object: &ObjectId| {
-            process.locate(object).is_some_and(|extent| extent.drive == DriveIndex(index))
-        };
-        parts + opened::names(drive).iter().filter(|object| !here(object)).count()
+        let here = DriveIndex(index);
+        let known: BTreeSet<FileName> = process
+            .published()
+            .into_iter()
+            .filter_map(|(_, extent)| (extent.drive == here).then_some(extent.file))
+            .collect();
+        let objects = opened::names(drive).into_iter().map(|object| layout::object_file(&object));
+        let units = opened::units(drive).into_iter().map(|unit| unit::unit_file(&unit));
+        parts + objects.chain(units).filter(|file| !known.contains(file)).count()
     };
     let in_use = |(index, _): &(u8, &Rc<Drive>)| process.drive(DriveIndex(*index)).is_some();
     (0..).zip(drives.iter()).filter(in_use).map(spare).sum()
@@ -285,7 +291,7 @@ pub(crate) fn new_version(world: &Rc<World>) {
     world.versions.set(number);
     let asset = if number % 2 == 1 { "film" } else { "series" };
     let mut files = BTreeMap::new();
-    for index in 0..stage.between(1, 4) {
+    for index in 0..stage.between(1, 6) {
         let known: Vec<Rc<Object>> = world.objects.borrow().values().cloned().collect();
         let object = stage.pick(&known).filter(|_| stage.one_in(5)).cloned();
         let object = object.unwrap_or_else(|| {

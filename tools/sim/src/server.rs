@@ -331,7 +331,8 @@ impl Server {
             let first = state.opening.insert(slot, drive).is_none();
             self.stage.must(first, || "a slot is opened twice at once".to_owned());
         }
-        let is_object = name.starts_with(store::layout::OBJECTS);
+        let is_object =
+            name.starts_with(store::layout::OBJECTS) || name.starts_with(store::unit::UNITS);
         self.stage.must(is_object, || format!("{name} is served, which is not published"));
         let aside = process.drives.get(drive.as_usize()).and_then(|drive| drive.as_ref()?.aside());
         let is_used = aside.is_some_and(|at| Nanos::millis(1) < self.stage.now().since(at));

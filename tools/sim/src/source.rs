@@ -7,7 +7,6 @@ use iosched::drive::Class;
 use model::id::{ApplianceId, ObjectId};
 use model::object::{BLOCK_LEN, Blocks, block_len};
 use model::units::{Bytes, Nanos};
-use store::layout;
 
 use crate::filler::unreachable_source;
 use crate::process::Process;
@@ -189,6 +188,6 @@ async fn read_of_sibling(
     let sibling = machine.process().filter(|process| process.start_id == start_id)?;
     let extent = sibling.locate(&object)?;
     let drive = sibling.drive(extent.drive)?;
-    let file = drive.drive.open(&layout::object_file(&object).0).await.ok()?;
-    drive.read_block(Class::Serve, file, extent.len, index).await.ok()
+    let file = drive.drive.open(&extent.file.0).await.ok()?;
+    drive.read_block(Class::Serve, file, (extent.offset, extent.len), index).await.ok()
 }

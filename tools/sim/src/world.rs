@@ -125,6 +125,8 @@ pub(crate) struct Counts {
     pub(crate) published: u64,
     pub(crate) evicted: u64,
     pub(crate) moved: u64,
+    pub(crate) units: u64,
+    pub(crate) copied: u64,
     pub(crate) starts: u64,
     pub(crate) cuts: u64,
     pub(crate) faults: u64,
@@ -143,6 +145,8 @@ impl Counts {
         self.published += other.published;
         self.evicted += other.evicted;
         self.moved += other.moved;
+        self.units += other.units;
+        self.copied += other.copied;
         self.starts += other.starts;
         self.cuts += other.cuts;
         self.faults += other.faults;

@@ -8,7 +8,7 @@ use model::id::ApplianceId;
 use model::limits::DRIVES_MAX;
 use model::units::{BitsPerSecond, Bytes, Nanos};
 
-use super::file::{DrivesFile, File, FrontFile, PeerFile, ServeFile};
+use super::file::{DrivesFile, File, FillFile, FrontFile, PeerFile, ServeFile};
 use super::{ConfigError, Settings, wrong};
 use crate::ablation::{Ablation, AblationFile};
 use crate::gate::{Mode, Writes};
@@ -30,16 +30,13 @@ pub(super) fn check(
     let name: ApplianceId =
         file.name.parse().map_err(|error| wrong("", "name", format!("{error}")))?;
     let serve = file.serve;
-    let Some(first) = serve.listen.first() else {
-        let message = "give at least one address, for example [\"0.0.0.0:443\"]".to_owned();
-        return Err(wrong("serve", "listen", message));
-    };
+    let first = first_listener(&serve)?;
     check_plain(&serve.plain_listen)?;
     let workers = worker_count(&serve)?;
     check_shares(&serve, workers)?;
-    let base_url = check_base_url(serve.base_url.unwrap_or_else(|| url("https", *first)))?;
-    let writes = check_drives(&file.drives)?;
+    let base_url = check_base_url(serve.base_url.unwrap_or_else(|| url("https", first)))?;
     let tiering = check_tiering(&file.drives, serve.verify_every)?;
+    let (writes, fill_unit) = (check_drives(&file.drives)?, check_unit(&file.drives, &file.fill)?);
     let hot_memory = file.hot.memory.map(|memory| memory.0);
     hot::check(hot_memory, workers).map_err(|message| wrong("hot", "memory", message))?;
     let congestion = check_congestion(serve.congestion, serve.listen.len())?;
@@ -84,6 +81,7 @@ pub(super) fn check(
         fill_rate_max: file.fill.rate_max.map(|rate| rate.0),
         fill_trust: file.fill.trust,
         fill_concurrency: file.fill.concurrency.unwrap_or(4).clamp(1, 64),
+        fill_unit,
         metrics_listen: file.metrics.listen,
         user: file.process.user,
         sandbox: file.process.sandbox,
@@ -277,6 +275,29 @@ fn check_tiering(drives: &DrivesFile, verify_every: u32) -> Result<Tiering, Conf
     }
     let daily_max = asked.unwrap_or(tiering::DAILY_MAX);
     Ok(Tiering { classes: drives.classes.clone(), daily_max, every })
+}
+
+fn first_listener(serve: &ServeFile) -> Result<SocketAddr, ConfigError> {
+    let message = || "give at least one address, for example [\"0.0.0.0:443\"]".to_owned();
+    serve.listen.first().copied().ok_or_else(|| wrong("serve", "listen", message()))
+}
+
+/// What is between the superblocks of large drives and what a viewer waits for: units are visible
+/// as a whole. docs/operate/drives.md has more.
+const UNIT: Bytes = Bytes::mib(64);
+
+fn check_unit(drives: &DrivesFile, fill: &FillFile) -> Result<Option<Bytes>, ConfigError> {
+    // What shares a file does not change drives.
+    let default = if drives.classes.is_empty() { UNIT } else { Bytes::ZERO };
+    let unit = fill.unit.map_or(default, |unit| unit.0);
+    if unit == Bytes::ZERO {
+        return Ok(None);
+    }
+    if !(Bytes::kib(256)..=Bytes::mib(1024)).contains(&unit) {
+        let message = "is 0 B for none, or 256 KiB to 1 GiB".to_owned();
+        return Err(wrong("fill", "unit", message));
+    }
+    Ok(Some(unit))
 }
 
 fn check_drives(drives: &DrivesFile) -> Result<Writes, ConfigError> {

@@ -149,6 +149,7 @@ pub(super) struct FillFile {
     pub(super) rate_max: Option<Quantity<BitsPerSecond>>,
     pub(super) trust: Option<PathBuf>,
     pub(super) concurrency: Option<usize>,
+    pub(super) unit: Option<Quantity<Bytes>>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]

@@ -4,15 +4,17 @@ use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use model::extent::FileName;
 use model::id::{DriveId, ObjectId};
 use model::units::Bytes;
 use rustix::fs::{Mode, OFlags};
 use store::layout;
 use store::log::{self, Change, Entry, RECORD_LEN, Sequence};
 use store::publish::Fault;
+use store::unit;
 
 use super::files::{
-    flush_failed, list, read_footer, read_small, read_table, replace, to, write_all,
+    flush_failed, list, read_directory, read_footer, read_small, read_table, replace, to, write_all,
 };
 use super::{DriveError, Loaded, ObjectFileError};
 
@@ -62,12 +64,8 @@ impl DriveLog {
     }
 
     pub(super) fn append(&mut self, drive: DriveId, changes: &[Change]) -> Result<(), DriveError> {
-        let mut bytes = Vec::with_capacity(changes.len() * RECORD_LEN);
-        let mut sequence = self.sequence;
-        for change in changes {
-            sequence = Sequence(sequence.0 + 1);
-            bytes.extend(log::encode(drive, sequence, change));
-        }
+        let bytes = log::encode_batch(drive, self.sequence, changes);
+        let sequence = Sequence(self.sequence.0 + Bytes::of(changes.len()).0);
         let written = write_all(&self.file, &bytes, self.len)
             .and_then(|()| rustix::fs::fdatasync(&self.file).map_err(flush_failed(layout::LOG)));
         if let Err(error) = written {
@@ -103,35 +101,58 @@ impl DriveLog {
 }
 
 /// The objects of a drive by its files alone: only a file that was complete and flushed gets its
-/// name in `objects/`, and its footer and table say what it is.
+/// name in `objects/` or `units/`, and its footer says what it is.
 fn walk(root: &OwnedFd, steps: &AtomicU64) -> Result<BTreeMap<ObjectId, Entry>, DriveError> {
-    let mut entries = BTreeMap::new();
+    let mut entries = walk_units(root, steps)?;
     for folder in layout::object_folders() {
         for name in list(root, &folder)? {
             steps.fetch_add(1, Ordering::Relaxed);
             let Ok(object) = name.parse::<ObjectId>() else { continue };
             let file = layout::object_file(&object);
-            let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-            let opened = rustix::fs::openat(root, &*file.0, flags, Mode::empty())
-                .map_err(|errno| ObjectFileError::from(to("open", &file.0)(errno)));
-            let blocks = opened.and_then(|fd| {
+            let blocks = open(root, &file).and_then(|fd| {
                 let footer = read_footer(&fd, &file)?;
-                read_table(&fd, footer.object, footer.len)
+                read_table(&fd, footer.object, footer.len, Bytes::ZERO)
             });
             match blocks {
                 Ok(blocks) if blocks.id() == object => {
-                    entries.insert(object, Entry { offset: Bytes::ZERO, len: blocks.len() });
+                    entries.insert(object, Entry::alone(blocks.len()));
                 }
-                Err(ObjectFileError::Drive(error))
-                    if error.fault == Fault::SetAside && !error.is_one_place() =>
-                {
-                    return Err(error);
-                }
+                Err(ObjectFileError::Drive(error)) if is_the_drive(&error) => return Err(error),
                 Ok(_) | Err(_) => tracing::warn!(file = %file.0, "not an object, left out"),
             }
         }
     }
     Ok(entries)
+}
+
+/// The same of its units.
+fn walk_units(root: &OwnedFd, steps: &AtomicU64) -> Result<BTreeMap<ObjectId, Entry>, DriveError> {
+    let mut directories = Vec::new();
+    for name in list(root, &FileName(unit::UNITS.into()))? {
+        steps.fetch_add(1, Ordering::Relaxed);
+        let Some(unit) = unit::parse_name(&name) else { continue };
+        let file = unit::unit_file(&unit);
+        match open(root, &file).and_then(|fd| read_directory(&fd, &file)) {
+            Ok(directory) if directory.id() == unit => directories.push(directory),
+            Err(ObjectFileError::Drive(error)) if is_the_drive(&error) => return Err(error),
+            Ok(_) | Err(_) => tracing::warn!(file = %file.0, "not a unit, left out"),
+        }
+    }
+    let entry = |(object, (unit, place)): (ObjectId, (unit::UnitId, unit::Place))| {
+        (object, Entry { unit: Some(unit), offset: place.offset, len: place.len })
+    };
+    Ok(unit::recover(&directories).into_iter().map(entry).collect())
+}
+
+fn open(root: &OwnedFd, file: &FileName) -> Result<OwnedFd, ObjectFileError> {
+    let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let opened = rustix::fs::openat(root, &*file.0, flags, Mode::empty());
+    opened.map_err(|errno| to("open", &file.0)(errno).into())
+}
+
+/// True if it is not about one file.
+fn is_the_drive(error: &DriveError) -> bool {
+    error.fault == Fault::SetAside && !error.is_one_place()
 }
 
 fn open_log(root: &OwnedFd) -> Result<OwnedFd, DriveError> {

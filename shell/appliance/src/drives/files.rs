@@ -11,6 +11,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use store::layout::{self, Footer, FooterError};
 use store::publish::Fault;
+use store::unit::{self, Directory, UnitError};
 
 use super::{DriveError, ObjectFileError, fault_of};
 use crate::pages::Pages;
@@ -40,18 +41,34 @@ pub(crate) fn table_pages(blocks: &Blocks) -> Pages {
     pages
 }
 
-/// The table of a file of objects, proved to be that of `object`.
+/// What a unit says that it holds.
+pub(crate) fn read_directory(fd: &OwnedFd, file: &FileName) -> Result<Directory, ObjectFileError> {
+    let len = file_len(fd, file)?;
+    let at = len.saturating_sub(layout::FOOTER_LEN);
+    if len < layout::FOOTER_LEN || !at.0.is_multiple_of(DIRECT_ALIGN.0) {
+        return Err(UnitError::Magic.into());
+    }
+    let mut page = Pages::zeroed(layout::FOOTER_LEN);
+    read_at(fd, page.bytes_mut(), at)?;
+    let footer = unit::Footer::decode(page.bytes(), len)?;
+    let mut pages = Pages::zeroed(at - footer.directory_offset);
+    read_at(fd, pages.bytes_mut(), footer.directory_offset)?;
+    Ok(Directory::decode(&footer, pages.bytes())?)
+}
+
+/// The table of an object that begins at `base` in its file, proved to be that of `object`.
 pub(crate) fn read_table(
     fd: &OwnedFd,
     object: ObjectId,
     len: Bytes,
+    base: Bytes,
 ) -> Result<Blocks, ObjectFileError> {
     let sections = layout::sections(len);
     if sections.table_len == Bytes::ZERO {
         return Ok(blocks_without_table(object, len)?);
     }
     let mut pages = Pages::zeroed(sections.table_len);
-    read_at(fd, pages.bytes_mut(), sections.table_offset)?;
+    read_at(fd, pages.bytes_mut(), base + sections.table_offset)?;
     let table = &pages.bytes()[..sections.table_len.as_usize()];
     let hashes = table.as_chunks::<32>().0.iter().map(|hash| BlockHash(*hash)).collect();
     Ok(Blocks::prove(object, len, hashes)?)

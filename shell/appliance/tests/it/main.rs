@@ -14,3 +14,4 @@ mod returns;
 mod rig;
 mod siblings;
 mod tiering;
+mod units;

@@ -248,7 +248,8 @@ impl Rig {
             report_interval: Nanos::millis(100),
         });
         let silence_max = Nanos::seconds(2);
-        let fill = FillConfig { rate_max: None, trust: None, concurrency: 2, silence_max };
+        let (trust, unit_len) = (None, None);
+        let fill = FillConfig { rate_max: None, trust, concurrency: 2, silence_max, unit_len };
         let state = dir.path().join("state");
         std::fs::create_dir(&state).unwrap();
         let config = Config {
@@ -330,7 +331,7 @@ impl Rig {
     pub(crate) fn check(&self, file: &TestFile) {
         let extent = self.told.index.lock().unwrap().locate(&file.id()).cloned().unwrap();
         let bytes = std::fs::read(self.path_of(&extent)).unwrap();
-        let (content, rest) = bytes.split_at(file.bytes.len());
+        let (content, rest) = bytes[extent.offset.as_usize()..].split_at(file.bytes.len());
         assert!(*content == **file.bytes, "{} has its bytes", file.path);
         let padding = content.len().next_multiple_of(4096) - content.len();
         assert!(rest[..padding].iter().all(|byte| *byte == 0), "{} ends in zeros", file.path);

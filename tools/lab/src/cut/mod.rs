@@ -46,6 +46,10 @@ pub(crate) struct Args {
     /// Do not believe these flushes: the run must then find lost objects or wrong bytes.
     #[arg(long, value_enum, default_value_t)]
     ignore_flushes: Ignore,
+    /// Objects below this share files (`fill.unit`); "0 B" for a file each. With the default both
+    /// kinds are recorded.
+    #[arg(long, default_value = "700 KiB")]
+    unit: String,
     /// Appliances that judge at the same time.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=64))]
     judges: u16,
@@ -76,7 +80,7 @@ struct Outcome {
     states: u64,
     /// Objects published on the tape.
     published: u64,
-    /// Objects unlinked on the tape.
+    /// Files unlinked on the tape, of an object or of a unit.
     evicted: u64,
     /// Snapshots of the index on the tape.
     snapshots: u64,
@@ -128,7 +132,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let films = Films::new(args.seed);
     let mut stage = Stage::new(dir.path())?;
     let catalogue = Catalogue::new(&stage, &[&films.kept, &films.dropped, &films.late])?;
-    let recording = record(dir.path(), &mut stage, &films, &catalogue)?;
+    let recording = record(dir.path(), &mut stage, &films, &catalogue, &args.unit)?;
     let mut outcome = describe(&recording, args);
     let (cuts, all) = choose(&recording, args)?;
     outcome.states = u64::try_from(all)?;
@@ -158,6 +162,7 @@ fn record(
     stage: &mut Stage,
     films: &Films,
     catalogue: &Catalogue,
+    unit: &str,
 ) -> Result<Recording> {
     let (folder, mount) = (dir.join("folder"), dir.join("mount"));
     for name in ["drive", "state"] {
@@ -170,6 +175,7 @@ fn record(
     let state = drive.path().join("state");
     let drives = [place];
     let more = "[fill]\nconcurrency = 3\n";
+    let settings = [("APPLIANCE_FILL_UNIT", unit.to_owned())];
     let setup = Setup {
         name: "recorded",
         drives: &drives,
@@ -177,7 +183,7 @@ fn record(
         control: true,
         serve: "",
         more,
-        settings: &[],
+        settings: &settings,
     };
     stage.publish(&[&films.early])?;
     let mut appliance = stage.start(&setup)?;
@@ -241,7 +247,7 @@ fn describe(recording: &Recording, args: &Args) -> Outcome {
     };
     let unlinked = |change: &Change| {
         let Change::Unlink { path } = change else { return false };
-        path.starts_with("drive/objects")
+        path.starts_with("drive/objects") || path.starts_with("drive/units")
     };
     let snapshot = |change: &Change| {
         let Change::Rename { to, .. } = change else { return false };

@@ -105,6 +105,8 @@ impl Appliance {
             .arg(&path)
             .env("NO_COLOR", "1")
             .env("NEARCAST_LOG", "info")
+            // A file each, unless it is said otherwise: many look at what lies on which drive.
+            .env("APPLIANCE_FILL_UNIT", "0 B")
             .envs(setup.settings.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(Stdio::null())

@@ -292,6 +292,7 @@ memory = \"0 B\"
 [control]
 url = \"{control}\"
 [fill]
+unit = \"0 B\"
 concurrency = 2
 [metrics]
 listen = \"0.0.0.0:9100\"

@@ -1,0 +1,265 @@
+//! What becomes of a unit when less of it is wanted: it goes as a whole, or what is left of it is
+//! copied to another file first, or it stays and what is not wanted in it is hidden.
+//!
+//! Who changes what a unit has claims all its objects, also those that are not held any more: so
+//! there is one at a time, and nobody fills the same unit meanwhile.
+
+use std::os::fd::OwnedFd;
+
+use holdings::{Doubt, FileStanding};
+use model::extent::{DriveIndex, Extent, FileName};
+use model::id::ObjectId;
+use model::limits::DIRECT_ALIGN;
+use model::object::{BLOCK_LEN, Blocks, BlocksError, block_len};
+use model::units::Bytes;
+use store::parcel::Parcel;
+use store::publish::{Action, Event, Fault, Outcome, Publication};
+use store::unit::{self, Directory, Fate, Place, UnitError, UnitId};
+
+use crate::drives::{Drive, ObjectFileError, Units};
+use crate::pages::Pages;
+use crate::shared::Shared;
+use crate::{adopt, keeper};
+
+/// In which unit an object is held, if it is in one.
+pub(crate) fn place(shared: &Shared, object: &ObjectId) -> Option<(DriveIndex, UnitId)> {
+    let extent = shared.locate(object)?;
+    unit::of_file(&extent.file).map(|unit| (extent.drive, unit))
+}
+
+/// Lets go what is not wanted in a unit; false if that has to be tried again.
+pub(crate) fn settle(shared: &Shared, drive: DriveIndex, unit: UnitId) -> bool {
+    let Some(drive) = shared.answering(drive) else { return false };
+    let Some(directory) = directory(shared, &drive, unit) else { return false };
+    let is_wanted = |object: &ObjectId| shared.is_wanted(object);
+    let settle = || keep_only(shared, &drive, &directory, is_wanted);
+    claimed(shared, &directory, settle).unwrap_or(false)
+}
+
+/// Brings a unit and the index together: what is wanted and held nowhere is verified and adopted
+/// from it, then what is not held goes; what is held stays, wanted or not. Says what is in it, if
+/// it stays, and if something was wrong.
+pub(crate) fn audit(shared: &Shared, drive: &Drive, unit: UnitId) -> (Units, bool) {
+    let nothing = (Units::default(), false);
+    let Some(directory) = directory(shared, drive, unit) else { return nothing };
+    let file = unit::unit_file(&unit);
+    let standing = |object: &ObjectId| shared.standing(*object, drive.index(), &file);
+    let mut objects = directory.places().iter().map(|place| &place.object);
+    if objects.any(|object| standing(object) == FileStanding::Unknown) {
+        return nothing;
+    }
+    let is_missing = |object: &ObjectId| standing(object) == FileStanding::Missing;
+    let wrong = claimed(shared, &directory, || {
+        let adopted = adopt::adopt_from(shared, drive, &directory, is_missing);
+        let orphaned = drive.in_unit(unit).is_empty();
+        keep_only(shared, drive, &directory, |_| true);
+        adopted || orphaned
+    });
+    let held = |place: &&Place| standing(&place.object) == FileStanding::Indexed;
+    let live: u64 = directory.places().iter().filter(held).map(|p| unit::room(p.len).0).sum();
+    let dead = Bytes(directory.offset().0 - live);
+    let units = if live == 0 { Units::default() } else { Units { count: 1, dead } };
+    (units, wrong.unwrap_or(false))
+}
+
+/// Takes what a filler is about to fetch from a unit that is there already, and removes that if
+/// there is nothing good in it. True if something is visible now. The caller has claimed all of it.
+pub(crate) fn take_up(shared: &Shared, drive: &Drive, unit: UnitId) -> bool {
+    let Some(directory) = directory(shared, drive, unit) else { return false };
+    let adopted = adopt::adopt_from(shared, drive, &directory, |_| true);
+    keep_only(shared, drive, &directory, |_| true);
+    adopted
+}
+
+/// What a unit says that it holds. One that says nothing right would be of no use to a drive that
+/// loses its index: what is held in it is set aside, then it goes.
+fn directory(shared: &Shared, drive: &Drive, unit: UnitId) -> Option<Directory> {
+    match drive.read_directory(unit) {
+        Ok(directory) => return Some(directory),
+        Err(ObjectFileError::Drive(error)) if !error.is_one_place() => {
+            // One that is missing is found by who looks for what should be in it.
+            if !error.is_missing() {
+                shared.drive_failed(drive, &error);
+            }
+        }
+        Err(ObjectFileError::Unit(error @ UnitError::Version(_))) => {
+            shared.note("drive", format!("{}: {error}", drive.path().display()));
+        }
+        Err(error) => {
+            let what = format!("is in a unit that is damaged ({error})");
+            let is_here = |object: &&ObjectId| place(shared, object) == Some((drive.index(), unit));
+            for object in drive.in_unit(unit).iter().filter(is_here) {
+                keeper::damaged(shared, drive, *object, &what);
+            }
+            let left = drive.in_unit(unit);
+            if !left.iter().any(|object| is_here(&object)) && shared.claim_all(&left) {
+                tracing::warn!(drive = %drive.marker().id, %error, "damaged unit removed");
+                keeper::remove(shared, drive, &unit::unit_file(&unit), left.clone(), true);
+                left.iter().for_each(|object| shared.release(*object));
+            }
+        }
+    }
+    None
+}
+
+/// Does something with all objects of a unit claimed; none if somebody works on one of them.
+fn claimed<T>(shared: &Shared, directory: &Directory, deed: impl FnOnce() -> T) -> Option<T> {
+    let objects: Vec<ObjectId> = directory.places().iter().map(|place| place.object).collect();
+    shared.claim_all(&objects).then(|| {
+        let result = deed();
+        objects.iter().for_each(|object| shared.release(*object));
+        result
+    })
+}
+
+/// Of what is held in a unit only what `choose` says stays. The caller has claimed all of it.
+fn keep_only(
+    shared: &Shared,
+    drive: &Drive,
+    directory: &Directory,
+    choose: impl Fn(&ObjectId) -> bool,
+) -> bool {
+    let unit = directory.id();
+    let file = unit::unit_file(&unit);
+    let is_here = |object: &ObjectId| {
+        let here = |extent: Extent| extent.drive == drive.index() && extent.file == file;
+        choose(object) && shared.locate(object).is_some_and(here)
+    };
+    match directory.fate(is_here, |_| false) {
+        Fate::Remove => keeper::remove(shared, drive, &file, drive.in_unit(unit), true),
+        Fate::Compact(live) if copy(shared, drive, &live, &file) => {
+            // What was copied the log has elsewhere by now.
+            keeper::remove(shared, drive, &file, drive.in_unit(unit), true)
+        }
+        Fate::Compact(_) | Fate::Keep => {
+            let mut useless = drive.in_unit(unit);
+            useless.retain(|object| !is_here(object));
+            keeper::remove(shared, drive, &file, useless, false)
+        }
+    }
+}
+
+/// Copies objects of a unit to a file of theirs on the same drive, every block verified, and has
+/// everybody read them there. False, and nothing is changed, if that cannot be.
+fn copy(shared: &Shared, drive: &Drive, live: &[Place], from: &FileName) -> bool {
+    let objects: Vec<_> = live.iter().map(|place| (place.object, place.len)).collect();
+    let Some(parcel) = Parcel::new(&objects) else { return false };
+    if shared.is_stopping() || drive.space().free < parcel.file_len() {
+        return false;
+    }
+    let publication = Publication::new(parcel, drive.index());
+    let (buffer, blocks) = (Pages::zeroed(BLOCK_LEN), None);
+    Copying { shared, drive, live, from, publication, file: None, to: Bytes::ZERO, blocks, buffer }
+        .run()
+}
+
+/// Objects of a unit on their way to another file.
+struct Copying<'a> {
+    shared: &'a Shared,
+    drive: &'a Drive,
+    live: &'a [Place],
+    from: &'a FileName,
+    publication: Publication,
+    file: Option<OwnedFd>,
+    /// Of the object that is copied: where it comes to, and what its blocks are.
+    to: Bytes,
+    blocks: Option<Blocks>,
+    buffer: Pages,
+}
+
+impl Copying<'_> {
+    fn run(mut self) -> bool {
+        loop {
+            let done = match self.publication.poll() {
+                Some(action) => self.step(action).map(|()| Event::Done),
+                None => match self.publication.outcome() {
+                    Some(outcome) => return outcome == Outcome::Complete,
+                    None => self.copy_blocks().map(|()| Event::BlockWritten),
+                },
+            };
+            match done {
+                // All blocks of an object are copied in one go.
+                Ok(Event::BlockWritten) => {
+                    let count = self.blocks.as_ref().map_or(0, |blocks| blocks.hashes().len());
+                    (0..count).for_each(|_| self.publication.handle(Event::BlockWritten));
+                }
+                Ok(event) => self.publication.handle(event),
+                Err(error) => self.publication.handle(Event::Failed(self.fault_of(&error))),
+            }
+        }
+    }
+
+    fn step(&mut self, action: Action) -> Result<(), ObjectFileError> {
+        let drive = self.drive;
+        match action {
+            Action::Allocate { file, len } => self.file = Some(drive.allocate(&file, len)?.0),
+            Action::WriteTable { index, base, offset } => {
+                let place = self.live[index];
+                let blocks = drive.read_blocks(place.object, &self.old(&place))?;
+                drive.write_table(self.file(), &blocks, offset)?;
+                (self.to, self.blocks) = (base, Some(blocks));
+            }
+            Action::WriteEnd { offset, pages } => drive.write_end(self.file(), &pages, offset)?,
+            Action::FlushFile => drive.flush(self.file())?,
+            Action::Rename { from, to } => drive.rename(&from, &to)?,
+            Action::SyncFolder(folder) => drive.sync_folder(&folder)?,
+            Action::Log(changes) => drive.log(&changes)?,
+            Action::Show(objects) => {
+                for (object, extent) in objects {
+                    self.shared.relocate(object, extent, drive);
+                }
+            }
+            Action::Unlink(file) => drive.unlink(&file)?,
+            Action::Hide(_) => unreachable!("a step of a removal, not of a publication"),
+        }
+        Ok(())
+    }
+
+    /// Copies all blocks of an object. One that is wrong ends it: who doubts objects looks then.
+    fn copy_blocks(&mut self) -> Result<(), ObjectFileError> {
+        let place = self.live[self.publication.whole()];
+        let blocks = self.blocks.as_ref().expect("read with the table");
+        let from = self.drive.open_read(self.from)?;
+        for index in 0..Bytes::of(blocks.hashes().len()).0 {
+            let at = Bytes(index * BLOCK_LEN.0);
+            let len = block_len(place.len, index);
+            let pages = &mut self.buffer.bytes_mut()[..len.align_up(DIRECT_ALIGN).as_usize()];
+            self.drive.read(&from, pages, place.offset + at)?;
+            if !blocks.verify(index, &pages[..len.as_usize()]) {
+                return Err(BlocksError::Root(place.object).into());
+            }
+            pages[len.as_usize()..].fill(0);
+            let file = self.file.as_ref().expect("allocated before");
+            self.drive.write(
+                file,
+                &self.buffer.bytes()[..len.align_up(DIRECT_ALIGN).as_usize()],
+                self.to + at,
+            )?;
+        }
+        Ok(())
+    }
+
+    fn fault_of(&self, error: &ObjectFileError) -> Fault {
+        let object = self.live[self.publication.whole().min(self.live.len() - 1)].object;
+        self.shared.suspect(object, Doubt::Suspect);
+        match error {
+            ObjectFileError::Drive(error) if !error.is_one_place() => {
+                self.shared.drive_failed(self.drive, error);
+                error.fault
+            }
+            ObjectFileError::Drive(_)
+            | ObjectFileError::Footer(_)
+            | ObjectFileError::Table(_)
+            | ObjectFileError::Unit(_) => Fault::Io,
+        }
+    }
+
+    fn old(&self, place: &Place) -> Extent {
+        let (drive, file) = (self.drive.index(), self.from.clone());
+        Extent { drive, file, offset: place.offset, len: place.len }
+    }
+
+    fn file(&self) -> &OwnedFd {
+        self.file.as_ref().expect("allocated before anything is written")
+    }
+}

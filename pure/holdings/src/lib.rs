@@ -151,6 +151,8 @@ pub struct Holdings {
     /// Which objects of the manifest share a unit, by the unit's number.
     unit_of: BTreeMap<ObjectId, usize>,
     parts: BTreeMap<PartId, Part>,
+    /// Parts of which there is another, or which are whole elsewhere: they go with the next plan.
+    spare_parts: BTreeSet<(PartId, DriveIndex)>,
     plan_report: plan::Report,
     busy: BTreeSet<ObjectId>,
     /// Units that somebody fills.
@@ -184,6 +186,7 @@ impl Holdings {
             progress: Progress::default(),
             unit_of: BTreeMap::new(),
             parts: BTreeMap::new(),
+            spare_parts: BTreeSet::new(),
             plan_report: plan::Report::default(),
             busy: BTreeSet::new(),
             busy_units: BTreeSet::new(),
@@ -233,6 +236,11 @@ impl Holdings {
         &self.parts
     }
 
+    /// Parts that nobody goes on with, and that are still there.
+    pub fn spare_parts(&self) -> &BTreeSet<(PartId, DriveIndex)> {
+        &self.spare_parts
+    }
+
     /// Objects that somebody works on.
     pub fn busy(&self) -> &BTreeSet<ObjectId> {
         &self.busy
@@ -261,17 +269,20 @@ impl Holdings {
         }
     }
 
-    /// A part file found at the start.
+    /// A part file found at the start; the first drive that has it wins.
     pub fn load_part(&mut self, part: PartId, drive: DriveIndex) {
-        self.parts.insert(part, Part { drive, verified: Bytes::ZERO });
+        if self.parts.get(&part).is_some_and(|known| known.drive != drive) {
+            self.spare_parts.insert((part, drive));
+        } else {
+            self.parts.insert(part, Part { drive, verified: Bytes::ZERO });
+        }
     }
 
     /// Makes an object visible. Its bytes, if they are given, go to workers if it is small and
     /// there is room. The caller has claimed it, and its drive is in use.
     pub fn publish(&mut self, object: ObjectId, extent: Extent, bytes: Option<&[u8]>) {
         let small = bytes.filter(|_| self.take_small(object, extent.len)).map(Arc::from);
-        self.parts.remove(&PartId::Object(object));
-        self.count_partial();
+        self.is_whole(object, extent.drive);
         self.show(object, extent, small);
     }
 
@@ -289,8 +300,7 @@ impl Holdings {
             (false, true) => self.inventory.remove(object),
             (true, true) | (false, false) => {}
         }
-        self.parts.remove(&PartId::Object(object));
-        self.count_partial();
+        self.is_whole(object, extent.drive);
         self.updates.push_back(Update::Published { object, extent, small: None });
     }
 
@@ -328,6 +338,7 @@ impl Holdings {
             self.forget(object);
         }
         self.parts.retain(|_, part| part.drive != drive);
+        self.spare_parts.retain(|(_, of)| *of != drive);
         self.count_partial();
         self.updates.push_back(Update::DriveSetAside { drive });
         self.replan();
@@ -349,7 +360,9 @@ impl Holdings {
         }
         for part in parts {
             // Also of what is held elsewhere by now: the plan drops those.
-            if !self.is_busy(&part) && !self.parts.contains_key(&part) {
+            if self.is_busy(&part) {
+                self.spare_parts.insert((part, drive));
+            } else {
                 self.load_part(part, drive);
             }
         }
@@ -434,7 +447,8 @@ impl Holdings {
         let mut useless: Vec<PartId> = plan.drop_parts.into_iter().map(PartId::Object).collect();
         useless.extend(self.units_without_use().into_iter().map(PartId::Unit));
         let of = |part: PartId| self.parts.get(&part).map(|of| (part, of.drive));
-        let drop_parts = useless.into_iter().filter_map(of).collect();
+        let drop_parts = useless.into_iter().filter_map(of);
+        let drop_parts = drop_parts.chain(self.spare_parts.iter().copied()).collect();
         Chores { evict: plan.evict, drop_parts, suspects }
     }
 
@@ -573,12 +587,35 @@ impl Holdings {
         self.release(object);
     }
 
-    /// How much of a part is good, for the reports; none when there is no part any more.
+    /// How much of a part is good, for the reports; none when there is no part any more. One that
+    /// another drive has of the same is spare from now on.
     pub fn set_part(&mut self, id: PartId, part: Option<Part>) {
         match part {
-            Some(part) => self.parts.insert(id, part),
-            None => self.parts.remove(&id),
-        };
+            Some(part) => {
+                self.spare_parts.remove(&(id, part.drive));
+                let before = self.parts.insert(id, part).map(|before| before.drive);
+                self.spare_parts.extend(before.filter(|on| *on != part.drive).map(|on| (id, on)));
+            }
+            None => {
+                self.parts.remove(&id);
+            }
+        }
+        self.count_partial();
+    }
+
+    /// The part of this drive is not there any more.
+    pub fn dropped_part(&mut self, id: PartId, drive: DriveIndex) {
+        let was_spare = self.spare_parts.remove(&(id, drive));
+        if !was_spare && self.parts.get(&id).is_some_and(|part| part.drive == drive) {
+            self.set_part(id, None);
+        }
+    }
+
+    /// An object is whole on this drive: a part of it elsewhere is of no use.
+    fn is_whole(&mut self, object: ObjectId, drive: DriveIndex) {
+        let id = PartId::Object(object);
+        let part = self.parts.remove(&id).map(|part| part.drive);
+        self.spare_parts.extend(part.filter(|on| *on != drive).map(|on| (id, on)));
         self.count_partial();
     }
 

@@ -242,6 +242,30 @@ fn a_drive_set_aside_takes_its_objects_and_parts_along() {
 }
 
 #[test]
+fn of_two_parts_of_an_object_one_is_gone_on_with_and_the_other_goes() {
+    let mut holdings = holdings();
+    holdings.set_manifest(manifest(1, &[1]));
+    let (id, other) = (PartId::Object(object(1)), DriveIndex(1));
+    holdings.load_part(id, DRIVE);
+    holdings.load_part(id, other);
+    assert_eq!(holdings.parts()[&id].drive, DRIVE, "the first wins");
+    assert_eq!(plan(&mut holdings, at(0)).drop_parts, [(id, other)]);
+    holdings.dropped_part(id, other);
+    assert!(holdings.spare_parts().is_empty() && holdings.parts().contains_key(&id));
+    // Fill goes on elsewhere, since the drive does not answer, and comes back to it.
+    let on = |drive| Some(Part { drive, verified: Bytes(1) });
+    holdings.set_part(id, on(other));
+    assert_eq!(plan(&mut holdings, at(0)).drop_parts, [(id, DRIVE)]);
+    holdings.set_part(id, on(DRIVE));
+    assert_eq!(plan(&mut holdings, at(0)).drop_parts, [(id, other)]);
+    // The object is whole where neither is; and one drive goes, with all that is on it.
+    holdings.publish(object(1), self::on(2, 1), None);
+    assert_eq!(plan(&mut holdings, at(0)).drop_parts, [(id, DRIVE), (id, other)]);
+    holdings.set_aside(other);
+    assert_eq!(plan(&mut holdings, at(0)).drop_parts, [(id, DRIVE)]);
+}
+
+#[test]
 fn a_drive_that_comes_back_brings_what_is_held_nowhere_else_and_nobody_works_on() {
     let mut holdings = holdings();
     holdings.set_manifest(manifest(1, &[1, 2, 3, 4]));

@@ -252,7 +252,7 @@ fn drop_part(shared: &Shared, part: PartId, index: DriveIndex) -> bool {
     let dropped =
         drive.unlink(&part.file()).and_then(|()| drive.sync_folder(&FileName(layout::FILL.into())));
     match &dropped {
-        Ok(()) => shared.set_part(part, None),
+        Ok(()) => shared.dropped_part(part, index),
         Err(error) => shared.drive_failed(&drive, error),
     }
     shared.release_part(part);

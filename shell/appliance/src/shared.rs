@@ -648,6 +648,11 @@ impl Shared {
         self.with(|holdings| holdings.done(self.now(), claim, postponed));
     }
 
+    /// The part of this drive is not there any more.
+    pub(crate) fn dropped_part(&self, id: PartId, drive: DriveIndex) {
+        self.with(|holdings| holdings.dropped_part(id, drive));
+    }
+
     /// How much of a part is good, for the reports; none when there is no part any more.
     pub(crate) fn set_part(&self, id: PartId, part: Option<Part>) {
         self.with(|holdings| holdings.set_part(id, part));

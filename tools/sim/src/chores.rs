@@ -132,7 +132,7 @@ async fn drop_part(process: &Rc<Process>, part: PartId, index: DriveIndex) -> bo
         dropped = drive.drive.sync_folder(layout::FILL).await;
     }
     match dropped {
-        Ok(()) => process.set_part(part, None),
+        Ok(()) => process.dropped_part(part, index),
         Err(errno) => process.drive_failed(index, errno),
     }
     process.release_part(part);

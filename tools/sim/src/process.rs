@@ -415,7 +415,7 @@ impl Process {
         let holdings = &self.state.borrow().holdings;
         let published = holdings.index().iter();
         let unwanted = published.filter(|(object, _)| !holdings.wanted().contains_key(object));
-        unwanted.count() + holdings.parts().len()
+        unwanted.count() + holdings.parts().len() + holdings.spare_parts().len()
     }
 
     /// What the last plan found.
@@ -553,6 +553,11 @@ impl Process {
                 self.claim(*object);
             });
         }
+    }
+
+    /// The part of this drive is not there any more.
+    pub(crate) fn dropped_part(&self, id: PartId, drive: DriveIndex) {
+        self.with(|holdings| holdings.dropped_part(id, drive));
     }
 
     /// There is such a part on a drive, or none any more.

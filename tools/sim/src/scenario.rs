@@ -204,8 +204,8 @@ fn what_is_wrong(world: &Rc<World>) -> String {
             }
         }
         let spare = spare_files(machine, &process);
-        if 0 < spare {
-            return format!("{id} has {spare} files that nobody knows of");
+        if !spare.is_empty() {
+            return format!("{id} has files that nobody knows of: {}", spare.join(", "));
         }
     }
     String::new()
@@ -213,10 +213,10 @@ fn what_is_wrong(world: &Rc<World>) -> String {
 
 /// Files of objects, units and parts on its drives that its index does not speak of. One that was
 /// set aside after all was put right keeps what is on it until somebody restarts the process.
-fn spare_files(machine: &Machine, process: &Process) -> usize {
+fn spare_files(machine: &Machine, process: &Process) -> Vec<String> {
     let drives = machine.drives.borrow();
     let spare = |(index, drive): (u8, &Rc<Drive>)| {
-        let parts = drive.with_files(|files| files.list(layout::FILL).len());
+        let parts = drive.with_files(|files| files.list(layout::FILL));
         let here = DriveIndex(index);
         let known: BTreeSet<FileName> = process
             .published()
@@ -225,10 +225,12 @@ fn spare_files(machine: &Machine, process: &Process) -> usize {
             .collect();
         let objects = opened::names(drive).into_iter().map(|object| layout::object_file(&object));
         let units = opened::units(drive).into_iter().map(|unit| unit::unit_file(&unit));
-        parts + objects.chain(units).filter(|file| !known.contains(file)).count()
+        let unknown = objects.chain(units).filter(|file| !known.contains(file));
+        let names = unknown.map(|file| file.0.to_string()).chain(parts);
+        names.map(|name| format!("{name} on drive {index}")).collect::<Vec<_>>()
     };
     let in_use = |(index, _): &(u8, &Rc<Drive>)| process.drive(DriveIndex(*index)).is_some();
-    (0..).zip(drives.iter()).filter(in_use).map(spare).sum()
+    (0..).zip(drives.iter()).filter(in_use).flat_map(spare).collect()
 }
 
 fn build(stage: &Stage, canary: Option<Canary>) -> Rc<World> {

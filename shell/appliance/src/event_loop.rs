@@ -217,7 +217,8 @@ impl EventLoop {
             let mut rest = completions.drain(..);
             while let Some(completion) = rest.next() {
                 if self.ablation.look_ahead {
-                    look_ahead(rest.as_slice(), &self.sockets, &self.worker);
+                    let next = [0, 1, 2].map(|at| rest.as_slice().get(at).and_then(readable));
+                    look_ahead(next, &self.sockets, &self.worker);
                 }
                 self.completed(completion);
             }
@@ -759,7 +760,7 @@ fn socket_of(sockets: &mut [Option<Socket>], id: ConnectionId) -> Option<&mut So
 }
 
 /// The connection that something came to.
-pub(crate) fn readable(completion: &Completion) -> Option<ConnectionId> {
+fn readable(completion: &Completion) -> Option<ConnectionId> {
     let Completion::Readable { token, .. } = completion else { return None };
     (*token != BELL).then(|| connection(*token))
 }

@@ -11,31 +11,28 @@
 //! missed one after the other. Each step asks for what the step before it brought.
 
 use model::handle::ConnectionId;
-use uring::{Completion, prefetch};
+use uring::prefetch;
 use worker::Worker;
 
-use crate::event_loop::readable;
-use crate::socket::{Socket, Transport};
+use crate::socket::Socket;
 
-/// Takes a step for each of the next completions, the next one first.
-pub(crate) fn look_ahead(next: &[Completion], sockets: &[Option<Socket>], worker: &Worker) {
-    let id = |at: usize| next.get(at).and_then(readable);
-    if let Some(session) = id(0).and_then(|id| session(sockets, id)) {
+/// Takes a step for each of the connections that are next, the first one first.
+pub(crate) fn look_ahead(
+    next: [Option<ConnectionId>; 3],
+    sockets: &[Option<Socket>],
+    worker: &Worker,
+) {
+    let session = |id: ConnectionId| sockets.get(id.as_usize())?.as_ref()?.session();
+    let [first, second, third] = next;
+    if let Some(session) = first.and_then(session) {
         session.prefetch_keys();
     }
-    if let Some(id) = id(1) {
-        session(sockets, id).into_iter().for_each(tls::Session::prefetch);
+    if let Some(id) = second {
+        session(id).into_iter().for_each(tls::Session::prefetch);
         worker.memory(id).into_iter().for_each(prefetch);
     }
-    if let Some(id) = id(2) {
+    if let Some(id) = third {
         sockets.get(id.as_usize()).into_iter().for_each(prefetch);
         worker.place(id).into_iter().for_each(prefetch);
-    }
-}
-
-fn session(sockets: &[Option<Socket>], id: ConnectionId) -> Option<&tls::Session> {
-    match &sockets.get(id.as_usize())?.as_ref()?.transport {
-        Transport::Secure(session) => Some(session),
-        Transport::Plain | Transport::Handshake(_) => None,
     }
 }

@@ -331,6 +331,7 @@ impl Worker {
                 }
                 // It went to another drive in the meantime: it is there.
                 Err(_) if gone && self.catalogue.index.locate(&transfer.object).is_some() => {
+                    transfer.stage = Stage::Turn;
                     self.release(slot);
                     self.open(id);
                 }

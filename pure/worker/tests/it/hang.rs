@@ -139,6 +139,30 @@ fn what_is_hot_of_a_hung_drive_is_sent_and_only_the_rest_is_elsewhere() {
     assert_eq!(bench.worker.counters().reads, reads, "the drive is not asked for more");
 }
 
+#[test]
+fn who_finds_a_file_gone_to_a_drive_that_hangs_is_sent_elsewhere() {
+    let mut bench = Bench::with_sibling(config());
+    bench.hung.insert(1);
+    bench.ask(7, &get("w.mp4", ""));
+    bench.wait_for_the_hang();
+    assert_eq!(bench.worker.counters().hung_drives, 2);
+    let connections = [0, 1, 2].map(|slot| bench.connect(slot));
+    connections[..2].iter().for_each(|of| bench.say(*of, &get("v.mp4", "")));
+    moves(&mut bench);
+    bench.say(connections[2], &get("v.mp4", ""));
+    bench.files.remove("objects/1");
+    bench.settle();
+    for connection in connections {
+        assert_eq!(status(&split(&bench.take(connection)).0), 307);
+    }
+    // Nobody's place in the table of files was given away twice.
+    bench.hung.clear();
+    bench.settle();
+    bench.wait_ms(125);
+    let again = bench.ask(5, &get("v.mp4", ""));
+    assert!(split(&bench.take(again)).1 == content(1, 1_000_000));
+}
+
 /// Four responses from drive 0, each with its first chunk on the way to its client.
 fn under_way(bench: &mut Bench) -> Vec<ConnectionId> {
     let connections: Vec<_> = (0..4).map(|slot| bench.connect(slot)).collect();

@@ -143,7 +143,8 @@ pub struct Settings {
     pub fill_trust: Option<PathBuf>,
     /// Objects filled at once.
     pub fill_concurrency: usize,
-    /// Smaller objects share files of about this length; none for a file each.
+    /// Smaller objects share files of about this length, zero for a file each; none if it is not
+    /// said: see `unit_len`.
     pub fill_unit: Option<Bytes>,
     /// Prometheus listener.
     pub metrics_listen: Option<SocketAddr>,
@@ -161,7 +162,18 @@ pub struct Settings {
     pub origins: BTreeMap<String, String>,
 }
 
+/// What is between the superblocks of large drives and what a viewer waits for: units are visible
+/// as a whole. docs/operate/drives.md has more.
+const UNIT: Bytes = Bytes::mib(64);
+
 impl Settings {
+    /// The length of files that small objects share, none for a file each. What shares a file does
+    /// not change drives: where objects move between them, there are none unless it is said.
+    pub fn unit_len(&self, objects_move: bool) -> Option<Bytes> {
+        let silent = if objects_move { Bytes::ZERO } else { UNIT };
+        Some(self.fill_unit.unwrap_or(silent)).filter(|unit| *unit != Bytes::ZERO)
+    }
+
     /// Reads the file at `path`, then the environment.
     pub fn load(
         path: &Path,
@@ -249,7 +261,7 @@ impl Settings {
             ("fill", "rate_max", self.fill_rate_max.map_or_else(none, |rate| text(&rate))),
             ("fill", "trust", path_or_none(self.fill_trust.as_deref())),
             ("fill", "concurrency", self.fill_concurrency.to_string()),
-            ("fill", "unit", text(&self.fill_unit.unwrap_or(Bytes::ZERO))),
+            ("fill", "unit", text(&self.fill_unit.unwrap_or(UNIT))),
             ("metrics", "listen", self.metrics_listen.map_or_else(none, |at| text(&at))),
             ("process", "user", self.user.as_ref().map_or_else(none, |user| text(user))),
             ("process", "sandbox", text(&self.sandbox)),
@@ -368,6 +380,19 @@ mod tests {
         let long = error(&with("record_len = \"17 KiB\""), &[]);
         assert!(long.contains("between 1024 and 16384"), "{long}");
         assert!(error(&with("sending = \"never\""), &[]).contains("ring-batched"));
+    }
+
+    #[test]
+    fn small_objects_share_files_unless_it_is_said_or_objects_change_drives() {
+        let with = |lines: &str| parse(&format!("{GOOD}[fill]\n{lines}\n"), &[]);
+        let units = |lines: &str| [false, true].map(|moves| with(lines).unwrap().unit_len(moves));
+        assert_eq!(units(""), [Some(Bytes::mib(64)), None]);
+        assert_eq!(units("unit = \"0 B\""), [None, None]);
+        assert_eq!(units("unit = \"1 MiB\""), [Some(Bytes::mib(1)); 2]);
+        let text = with("unit = \"0 B\"").unwrap().describe();
+        assert!(text.contains("unit = \"0 B\""), "{text}");
+        let error = error(&format!("{GOOD}[fill]\nunit = \"255 KiB\"\n"), &[]);
+        assert!(error.contains("256 KiB to 1 GiB"), "{error}");
     }
 
     #[test]

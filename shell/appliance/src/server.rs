@@ -196,7 +196,7 @@ fn storage_config(
             trust: settings.fill_trust.clone(),
             concurrency: settings.fill_concurrency,
             silence_max: source::SILENCE_MAX,
-            unit_len: settings.fill_unit,
+            unit_len: settings.unit_len(tiering.is_some()),
         },
         small_budget: settings.small_objects_max,
         scrub_rate: Some(settings.scrub_rate).filter(|rate| rate.0 != 0),
@@ -317,7 +317,16 @@ fn rules(settings: &Settings) -> Vec<Rules> {
 
 /// How objects move between drives.
 fn tiering(settings: &Settings) -> Option<tiering::Config> {
-    settings.tiering.config(&mounts::media(&settings.drives), settings.verify_every)
+    let media = mounts::media(&settings.drives);
+    let tiering = settings.tiering.config(&media, settings.verify_every)?;
+    if let Some(unit) = settings.unit_len(true) {
+        // What shares a file does not change drives.
+        tracing::warn!(
+            bytes = unit.0,
+            "objects below this stay on their drives; for all to move: [fill] unit = \"0 B\""
+        );
+    }
+    Some(tiering)
 }
 
 /// Answers whoever wants metrics, if somebody may; the rows that do not come from workers.

@@ -36,7 +36,7 @@ pub(super) fn check(
     check_shares(&serve, workers)?;
     let base_url = check_base_url(serve.base_url.unwrap_or_else(|| url("https", first)))?;
     let tiering = check_tiering(&file.drives, serve.verify_every)?;
-    let (writes, fill_unit) = (check_drives(&file.drives)?, check_unit(&file.drives, &file.fill)?);
+    let (writes, fill_unit) = (check_drives(&file.drives)?, check_unit(&file.fill)?);
     let hot_memory = file.hot.memory.map(|memory| memory.0);
     hot::check(hot_memory, workers).map_err(|message| wrong("hot", "memory", message))?;
     let congestion = check_congestion(serve.congestion, serve.listen.len())?;
@@ -282,22 +282,14 @@ fn first_listener(serve: &ServeFile) -> Result<SocketAddr, ConfigError> {
     serve.listen.first().copied().ok_or_else(|| wrong("serve", "listen", message()))
 }
 
-/// What is between the superblocks of large drives and what a viewer waits for: units are visible
-/// as a whole. docs/operate/drives.md has more.
-const UNIT: Bytes = Bytes::mib(64);
-
-fn check_unit(drives: &DrivesFile, fill: &FillFile) -> Result<Option<Bytes>, ConfigError> {
-    // What shares a file does not change drives.
-    let default = if drives.classes.is_empty() { UNIT } else { Bytes::ZERO };
-    let unit = fill.unit.map_or(default, |unit| unit.0);
-    if unit == Bytes::ZERO {
-        return Ok(None);
-    }
-    if !(Bytes::kib(256)..=Bytes::mib(1024)).contains(&unit) {
+fn check_unit(fill: &FillFile) -> Result<Option<Bytes>, ConfigError> {
+    let unit = fill.unit.map(|unit| unit.0);
+    let shared = Bytes::kib(256)..=Bytes::mib(1024);
+    if unit.is_some_and(|unit| unit != Bytes::ZERO && !shared.contains(&unit)) {
         let message = "is 0 B for none, or 256 KiB to 1 GiB".to_owned();
         return Err(wrong("fill", "unit", message));
     }
-    Ok(Some(unit))
+    Ok(unit)
 }
 
 fn check_drives(drives: &DrivesFile) -> Result<Writes, ConfigError> {

@@ -262,14 +262,19 @@ fn path_of(method: Method, target: &str) -> Option<&str> {
         let known = ["http", "https"].iter().any(|known| scheme.eq_ignore_ascii_case(known));
         (known && is_host(host.as_bytes())).then_some(path)?
     };
-    let path = path.split(['?', '#']).next()?;
+    let path = &path[..end_of(path, b"?#")];
     Some(if path.is_empty() { "/" } else { path })
 }
 
 /// The query of a target in whatever form. A fragment has no place in a request, and ends it.
 fn query_of(target: &str) -> &str {
-    let target = target.split('#').next().unwrap_or("");
-    target.split_once('?').map_or("", |(_, query)| query)
+    let target = &target[..end_of(target, b"#")];
+    target.get(end_of(target, b"?") + 1..).unwrap_or("")
+}
+
+/// Where the first of these ASCII bytes stands; the end if none does.
+fn end_of(text: &str, any: &[u8]) -> usize {
+    text.bytes().position(|byte| any.contains(&byte)).unwrap_or(text.len())
 }
 
 #[cfg(test)]

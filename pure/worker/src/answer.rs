@@ -14,7 +14,7 @@ use crate::connection::{Connection, Granted};
 use crate::counters::Counters;
 use crate::event::Now;
 
-/// What to do about a request. The head is in `connection.head`.
+/// What to do about a request. The head is in `connection.texts.head`.
 pub(crate) enum Answer {
     /// The head is all.
     HeadOnly,
@@ -53,7 +53,7 @@ pub(crate) fn answer(
     let found = match find(catalogue, now, &mut connection.granted, request) {
         Ok(found) => found,
         Err(status) => {
-            plain(&mut connection.head, counters, Head { status, keep_alive }, date);
+            plain(&mut connection.texts.head, counters, Head { status, keep_alive }, date);
             return Answer::HeadOnly;
         }
     };
@@ -69,22 +69,33 @@ pub(crate) fn answer(
     // Before the conditions: they are for what could be sent (RFC 9110 section 13.2.1).
     if file.len != Bytes::ZERO && !catalogue.holds(file.object, file.len) {
         counters.misses += 1;
-        plain(&mut connection.head, counters, Head { status: Status::NotFound, keep_alive }, date);
+        plain(
+            &mut connection.texts.head,
+            counters,
+            Head { status: Status::NotFound, keep_alive },
+            date,
+        );
         return Answer::HeadOnly;
     }
     let etag = response::etag(file.object);
     let (status, part) = match condition::evaluate(&request.fields, &etag, modified) {
         Verdict::Failed => {
             let head = Head { status: Status::PreconditionFailed, keep_alive };
-            plain(&mut connection.head, counters, head, date);
+            plain(&mut connection.texts.head, counters, head, date);
             return Answer::HeadOnly;
         }
         Verdict::NotModified => (Status::NotModified, (Bytes::ZERO, Bytes::ZERO)),
         Verdict::Proceed { range } => select(request, range, file.len),
     };
     let body = matches!(status, Status::Ok | Status::PartialContent) && part.0 < part.1;
-    connection.head.clear();
-    response::write_object(&mut connection.head, Head { status, keep_alive }, date, what, part);
+    connection.texts.head.clear();
+    response::write_object(
+        &mut connection.texts.head,
+        Head { status, keep_alive },
+        date,
+        what,
+        part,
+    );
     if body && request.method == Method::Get {
         // Counted when its first bytes leave: a drive may yet make it a 404.
         let (start, end) = part;
@@ -127,15 +138,15 @@ pub(crate) fn redirect(
     date: &[u8],
     connection: &mut Connection,
 ) -> bool {
-    let target = &connection.elsewhere;
+    let target = &connection.texts.elsewhere;
     // /t/{token}/{asset version}/{path}
     let Some(version) = target.split('/').nth(3) else { return false };
     let Some(base) = catalogue.sibling(version, counters.redirected) else { return false };
     counters.redirected += 1;
     counters.count(Status::TemporaryRedirect);
-    connection.head.clear();
+    connection.texts.head.clear();
     let keep_alive = connection.keep_alive;
-    response::write_redirect(&mut connection.head, keep_alive, date, (base, target));
+    response::write_redirect(&mut connection.texts.head, keep_alive, date, (base, target));
     true
 }
 
@@ -153,7 +164,7 @@ fn select(request: &Request<'_>, range: bool, len: Bytes) -> (Status, (Bytes, By
 fn find<'c>(
     catalogue: &'c Catalogue,
     now: Now,
-    granted: &mut Option<Box<Granted>>,
+    granted: &mut Option<Granted>,
     request: &Request<'_>,
 ) -> Result<(&'c AssetVersion, &'c File), Status> {
     match request.method {
@@ -169,18 +180,19 @@ fn find<'c>(
     else {
         return Err(Status::NotFound);
     };
+    let from = "/t/".len();
+    let named = &request.path[from..from + token.len() + 1 + version.len()];
     // Decoded first: what the token is checked for is what is looked up.
     let mut buffer = [0; PATH_LEN_MAX];
     let path = target::decode(path, &mut buffer).map_err(|_| Status::BadRequest)?;
     let known = catalogue.versions.get(version);
     let (keys, clock) = (catalogue.keys_epoch, catalogue.token_clock(now.wall));
-    let covered = granted.as_ref().is_some_and(|g| g.covers(token, (version, path), clock, keys));
+    let covered = granted.as_ref().is_some_and(|g| g.covers(named, path, clock, keys));
     if !covered {
         let verified = playback::token::verify(&catalogue.token_keys, token, version, path, clock);
         let grant = verified.map_err(|_| Status::Forbidden)?;
-        if let Some(known) = known {
-            let id = known.id.clone();
-            *granted = Some(Box::new(Granted::new(token, id, grant, keys)));
+        if known.is_some() {
+            *granted = Some(Granted::new(named, grant, keys));
         }
     }
     let version = known.ok_or(Status::NotFound)?;

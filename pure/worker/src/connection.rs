@@ -3,10 +3,10 @@
 use http1::Status;
 use model::extent::DriveIndex;
 use model::handle::{BufferId, ConnectionId, FileSlot};
-use model::id::{AssetVersionId, ObjectId};
+use model::id::ObjectId;
 use model::path::is_below;
 use model::units::{BitsPerSecond, Bytes, Instant, UnixSeconds};
-use playback::token::{Grant, TOKEN_LEN_MAX};
+use playback::token::Grant;
 
 use crate::black_box::Recorder;
 use crate::pace::{Pacer, Path, Plan};
@@ -23,16 +23,14 @@ pub struct Connection {
     pub(crate) keep_alive: bool,
     /// Received and not parsed yet. Bound: one receive and a request head.
     pub(crate) backlog: Vec<u8>,
-    /// Head of the current response.
-    pub(crate) head: Vec<u8>,
-    /// What the request log will say of the current request.
+    /// What is written down of the current request.
+    pub(crate) texts: Texts,
+    /// What the request log will say of it besides.
     pub(crate) entry: Entry,
     /// What happened to the current response, while its body is under way.
     pub(crate) recorder: Option<Box<Recorder>>,
-    /// Where a sibling would be asked for the same: path and query, marked. Empty if it must not.
-    pub(crate) elsewhere: String,
     /// The token that was verified last.
-    pub(crate) granted: Option<Box<Granted>>,
+    pub(crate) granted: Option<Granted>,
     /// When its next burst may go.
     pub(crate) pacer: Pacer,
     /// Body bytes that went at once since its player started.
@@ -41,6 +39,18 @@ pub struct Connection {
     pub(crate) path: Path,
     /// What the kernel keeps it to.
     pub(crate) limit: Option<BitsPerSecond>,
+}
+
+/// What is written down of a request. A connection has this memory from its request until it is
+/// quiet again; what it gives back is the next to be used, while it is still in the caches.
+#[derive(Debug, Default)]
+pub(crate) struct Texts {
+    /// Head of the response.
+    pub(crate) head: Vec<u8>,
+    /// Method, path and range, as they will stand in the request log; empty between requests.
+    pub(crate) line: Vec<u8>,
+    /// Where a sibling would be asked for the same: path and query, marked. Empty if it must not.
+    pub(crate) elsewhere: String,
 }
 
 /// Where a connection stands.
@@ -127,9 +137,8 @@ impl Stage {
 /// need no second verification.
 #[derive(Debug)]
 pub(crate) struct Granted {
-    token: [u8; TOKEN_LEN_MAX],
-    token_len: usize,
-    version: AssetVersionId,
+    /// Token and asset version, as they stand in a path: `token/version`.
+    named: Box<str>,
     /// Empty, and no allocation, for the whole version.
     prefix: Box<str>,
     expires: UnixSeconds,
@@ -140,13 +149,9 @@ pub(crate) struct Granted {
 }
 
 impl Granted {
-    pub(crate) fn new(token: &str, version: AssetVersionId, grant: Grant<'_>, keys: u64) -> Self {
-        let mut copy = [0; TOKEN_LEN_MAX];
-        copy[..token.len()].copy_from_slice(token.as_bytes());
+    pub(crate) fn new(named: &str, grant: Grant<'_>, keys: u64) -> Self {
         Self {
-            token: copy,
-            token_len: token.len(),
-            version,
+            named: named.into(),
             prefix: grant.scope.prefix().into(),
             expires: grant.expires,
             session: grant.session.mark(),
@@ -155,15 +160,8 @@ impl Granted {
     }
 
     /// True if this very token was verified for what this path is below, with keys that still hold.
-    pub(crate) fn covers(
-        &self,
-        token: &str,
-        (version, path): (&str, &str),
-        now: UnixSeconds,
-        keys: u64,
-    ) -> bool {
-        &self.token[..self.token_len] == token.as_bytes()
-            && self.version.as_str() == version
+    pub(crate) fn covers(&self, named: &str, path: &str, now: UnixSeconds, keys: u64) -> bool {
+        *self.named == *named
             && is_below(path, &self.prefix)
             && now < self.expires
             && self.keys == keys
@@ -178,15 +176,19 @@ impl Connection {
             deadline,
             keep_alive: true,
             backlog: Vec::new(),
-            head: Vec::new(),
+            texts: Texts::default(),
             entry: Entry::default(),
             recorder: None,
-            elsewhere: String::new(),
             granted: None,
             pacer: Pacer::default(),
             sent: Bytes::ZERO,
             path: Path::default(),
             limit: None,
         }
+    }
+
+    /// What its next request is compared with: for whoever can have it nearby by then.
+    pub fn memory(&self) -> &[u8] {
+        self.granted.as_ref().map_or(&[], |granted| granted.named.as_bytes())
     }
 }

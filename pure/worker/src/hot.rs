@@ -229,11 +229,11 @@ impl Sketch {
     fn add(&mut self, hash: u64) {
         let lowest = self.count(hash);
         let line = self.line(hash);
-        if lowest < COUNT_MAX {
-            for at in positions(hash) {
-                // Only the lowest: the others are too high already, by others' wants.
-                self.counts[line][at] = self.counts[line][at].max(lowest + 1);
-            }
+        // No branch: it would wait for the line, which is not in the caches.
+        let raised = (lowest + 1).min(COUNT_MAX);
+        for at in positions(hash) {
+            // Only the lowest: the others are too high already, by others' wants.
+            self.counts[line][at] = self.counts[line][at].max(raised);
         }
         self.left -= 1;
         if self.left == 0 {

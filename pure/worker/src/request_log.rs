@@ -14,6 +14,7 @@ use http1::response::decimal;
 use http1::{Method, Request, date};
 use model::units::{Bytes, Instant, UnixSeconds};
 
+use crate::connection::Texts;
 use crate::event::Now;
 
 /// Lines that nobody has taken away yet. A line beyond is lost, and counted.
@@ -26,8 +27,6 @@ const RANGE_LEN_MAX: usize = 48;
 /// What is known of a connection's current request.
 #[derive(Debug, Default)]
 pub(crate) struct Entry {
-    /// Method, path and range, as they will stand in the line; empty between requests.
-    request: Vec<u8>,
     begun: Instant,
     begun_wall: UnixSeconds,
     first: Option<Instant>,
@@ -36,12 +35,12 @@ pub(crate) struct Entry {
 
 impl Entry {
     /// A request was read, or what should have been one.
-    pub(crate) fn begin(&mut self, now: Now, request: Option<&Request<'_>>) {
+    pub(crate) fn begin(&mut self, now: Now, request: Option<&Request<'_>>, line: &mut Vec<u8>) {
         (self.begun, self.begun_wall) = (now.instant, now.wall);
         (self.first, self.sent) = (None, Bytes::ZERO);
-        self.request.clear();
+        line.clear();
         let Some(request) = request else {
-            self.request.extend_from_slice(b"- - -");
+            line.extend_from_slice(b"- - -");
             return;
         };
         let method: &[u8] = match request.method {
@@ -50,10 +49,10 @@ impl Entry {
             Method::Options => b"OPTIONS ",
             Method::Other => b"OTHER ",
         };
-        self.request.extend_from_slice(method);
-        write_path(request.path, &mut self.request);
-        self.request.push(b' ');
-        write_range(request.fields.range, &mut self.request);
+        line.extend_from_slice(method);
+        write_path(request.path, line);
+        line.push(b' ');
+        write_range(request.fields.range, line);
     }
 
     /// So much of the body went to the kernel.
@@ -124,20 +123,20 @@ impl RequestLog {
         std::mem::swap(&mut self.lines, spare);
     }
 
-    /// The response ended, or was cut. `head` is its head. False if the line had to be dropped.
+    /// The response ended, or was cut. False if its line had to be dropped.
     pub(crate) fn end(
         &mut self,
-        entry: &mut Entry,
-        head: &[u8],
+        entry: &Entry,
+        texts: &mut Texts,
         session: Option<[u8; 4]>,
         whole: bool,
     ) -> bool {
-        if entry.request.is_empty() {
+        if texts.line.is_empty() {
             return true;
         }
-        let longest = entry.request.len() + 128;
+        let longest = texts.line.len() + 128;
         if LINES_LEN_MAX < self.lines.len() + longest {
-            entry.request.clear();
+            texts.line.clear();
             return false;
         }
         if self.time_at != Some(entry.begun_wall) {
@@ -149,10 +148,10 @@ impl RequestLog {
         out.extend_from_slice(&self.time);
         out.push(b' ');
         // The head, once sent, is what was answered: `HTTP/1.1 206 Partial Content`.
-        let status = entry.first.and_then(|_| head.get(9..12));
+        let status = entry.first.and_then(|_| texts.head.get(9..12));
         out.extend_from_slice(status.unwrap_or(b"-"));
         out.push(b' ');
-        out.append(&mut entry.request);
+        out.append(&mut texts.line);
         let now = self.now;
         let first = entry.first.unwrap_or(now).since(entry.begun);
         let all = now.since(entry.begun);

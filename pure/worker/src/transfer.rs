@@ -512,7 +512,7 @@ impl Worker {
         let (catalogue, counters) = (&self.catalogue, &mut self.counters);
         if !answer::redirect(catalogue, counters, &self.date, connection) {
             let head = Head { status: Status::NotFound, keep_alive: connection.keep_alive };
-            answer::plain(&mut connection.head, counters, head, &self.date);
+            answer::plain(&mut connection.texts.head, counters, head, &self.date);
         }
         let body = Body::Empty;
         self.actions.push_back(Action::Send { connection: id, head: true, body, more: false });

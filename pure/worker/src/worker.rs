@@ -18,7 +18,7 @@ use crate::answer::{self, Answer};
 use crate::black_box::{BlackBox, Happened, IncidentBounds, Recorder, Waiting};
 use crate::buffers::Buffers;
 use crate::catalogue::Catalogue;
-use crate::connection::{Connection, Stage, State};
+use crate::connection::{Connection, Stage, State, Texts};
 use crate::counters::Counters;
 use crate::crowd::Crowd;
 use crate::drive::{Drive, Share};
@@ -128,9 +128,9 @@ impl Config {
 /// How often deadlines are looked at; they are kept to this.
 const TICK: Nanos = Nanos::seconds(1);
 
-/// Response heads kept for use again, of less than 1 KiB each: for as many responses at once as one
-/// core can send.
-const HEADS_MAX: usize = 4096;
+/// Memory of texts kept for use again, of less than 5 KiB each and mostly of one: for as many
+/// responses at once as one core can send.
+const TEXTS_MAX: usize = 4096;
 
 /// Bursts that one tick lets go. More wait for the next, which follows at once: in between the
 /// clock is read again, and completions have their turn.
@@ -203,10 +203,8 @@ pub struct Worker {
     pub(crate) expired: Vec<ConnectionId>,
     /// Who waits too long for one answer of a drive; empty in between.
     pub(crate) stuck: Vec<ConnectionId>,
-    /// Memory of response heads: a connection has one from its request until it is quiet again.
-    pub(crate) heads: Vec<Vec<u8>>,
-    /// The same of the places that siblings would be asked at.
-    pub(crate) elsewheres: Vec<String>,
+    /// Memory of texts that no connection has.
+    pub(crate) texts: Vec<Texts>,
     pub(crate) counters: Counters,
 }
 
@@ -250,8 +248,7 @@ impl Worker {
             crowd: Crowd::default(),
             expired: Vec::new(),
             stuck: Vec::new(),
-            heads: Vec::new(),
-            elsewheres: Vec::new(),
+            texts: Vec::new(),
             counters: Counters::default(),
         }
     }
@@ -304,7 +301,7 @@ impl Worker {
 
     /// The head of the connection's current response.
     pub fn head(&self, connection: ConnectionId) -> &[u8] {
-        self.connection(connection).map_or(&[], |c| &c.head)
+        self.connection(connection).map_or(&[], |c| &c.texts.head)
     }
 
     /// What an event of this connection looks at first: for whoever can have it nearby by then.
@@ -408,8 +405,8 @@ impl Worker {
     fn request(&mut self, now: Now, id: ConnectionId, bytes: &[u8]) -> usize {
         self.refresh_date(now);
         let Some(connection) = live(&mut self.connections, id) else { return 0 };
-        if connection.head.capacity() == 0 {
-            connection.head = self.heads.pop().unwrap_or_default();
+        if connection.texts.head.capacity() == 0 {
+            connection.texts = self.texts.pop().unwrap_or_default();
         }
         let parsed = match http1::parse(bytes) {
             Ok(Parsed::Partial) if self.config.head_len_max <= bytes.len() => {
@@ -438,28 +435,25 @@ impl Worker {
                 };
                 connection.keep_alive = false;
                 if self.log.enabled {
-                    connection.entry.begin(now, None);
+                    connection.entry.begin(now, None, &mut connection.texts.line);
                 }
                 let head = Head { status, keep_alive: false };
-                answer::plain(&mut connection.head, &mut self.counters, head, &self.date);
+                answer::plain(&mut connection.texts.head, &mut self.counters, head, &self.date);
                 self.send_head(now, id);
                 return bytes.len();
             }
         };
         connection.keep_alive = request.keep_alive && self.stop_at.is_none();
         if self.log.enabled {
-            connection.entry.begin(now, Some(&request));
+            connection.entry.begin(now, Some(&request), &mut connection.texts.line);
         }
         let (catalogue, counters) = (&self.catalogue, &mut self.counters);
         match answer::answer(catalogue, counters, &self.date, now, connection, &request) {
             Answer::HeadOnly => self.send_head(now, id),
             Answer::Object { object, status, start, end, pace } => {
-                connection.elsewhere.clear();
+                connection.texts.elsewhere.clear();
                 if !self.catalogue.siblings.is_empty() {
-                    if connection.elsewhere.capacity() == 0 {
-                        connection.elsewhere = self.elsewheres.pop().unwrap_or_default();
-                    }
-                    answer::elsewhere(&mut connection.elsewhere, &request);
+                    answer::elsewhere(&mut connection.texts.elsewhere, &request);
                 }
                 let plan = plan(&self.config.pacing, &request, pace, &mut connection.sent);
                 self.send_object(now, id, object, status, (start, end), plan);
@@ -513,15 +507,9 @@ impl Worker {
         connection.state = State::Receiving;
         if connection.backlog.is_empty() {
             connection.deadline = idle_until;
-            if self.heads.len() < HEADS_MAX {
-                self.heads.push(std::mem::take(&mut connection.head));
-            } else {
-                connection.head = Vec::new();
-            }
-            let mut elsewhere = std::mem::take(&mut connection.elsewhere);
-            if elsewhere.capacity() != 0 && self.elsewheres.len() < HEADS_MAX {
-                elsewhere.clear();
-                self.elsewheres.push(elsewhere);
+            let texts = std::mem::take(&mut connection.texts);
+            if self.texts.len() < TEXTS_MAX {
+                self.texts.push(texts);
             }
             if self.stop_at.is_some() {
                 self.close(id, Ending::Graceful);
@@ -717,8 +705,7 @@ fn log_end(
 ) {
     if log.enabled {
         let session = connection.granted.as_ref().map(|granted| granted.session);
-        let Connection { entry, head, .. } = connection;
-        let kept = log.end(entry, head, session, whole);
+        let kept = log.end(&connection.entry, &mut connection.texts, session, whole);
         counters.log_lines_lost += u64::from(!kept);
     }
 }

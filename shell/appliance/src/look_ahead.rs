@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! completions of a turn    now   +1          +2                  +3
-//!                                ciphers     session,            socket, where the
-//!                                            connection          connection is
+//!                                ciphers,    session,            socket, where the
+//!                                token       connection          connection is
 //! ```
 //!
 //! Between two requests of a viewer come those of a thousand others with 64 KiB each, so that
@@ -12,7 +12,7 @@
 
 use model::handle::ConnectionId;
 use uring::prefetch;
-use worker::Worker;
+use worker::{Connection, Worker};
 
 use crate::socket::Socket;
 
@@ -24,8 +24,10 @@ pub(crate) fn look_ahead(
 ) {
     let session = |id: ConnectionId| sockets.get(id.as_usize())?.as_ref()?.session();
     let [first, second, third] = next;
-    if let Some(session) = first.and_then(session) {
-        session.prefetch_keys();
+    if let Some(id) = first {
+        session(id).into_iter().for_each(tls::Session::prefetch_keys);
+        let token = worker.memory(id).map_or(&[][..], Connection::memory);
+        uring::lines(token.as_ptr(), token.len());
     }
     if let Some(id) = second {
         session(id).into_iter().for_each(tls::Session::prefetch);

@@ -165,20 +165,6 @@ impl Key {
     }
 }
 
-/// Asks for the first bytes of each page of `bytes`, which will be sealed soon: the processor sees
-/// by itself that what follows is wanted, but finds that out anew in each page. Measured: 4 % of
-/// sealing what lies in memory.
-pub(crate) fn prefetch(bytes: &[u8]) {
-    for page in bytes.chunks(PAGE_LEN) {
-        uring::lines(page.as_ptr(), page.len().min(START_LEN));
-    }
-}
-
-/// Beyond which a processor does not look ahead.
-const PAGE_LEN: usize = 4096;
-/// Two lines, if they begin with one.
-const START_LEN: usize = 128;
-
 impl Drop for Key {
     fn drop(&mut self) {
         self.rest();

@@ -10,6 +10,21 @@ pub fn prefetch<T>(value: &T) {
     lines(std::ptr::from_ref(value).cast(), size_of::<T>());
 }
 
+/// Asks for the first bytes of each page of `bytes`: the processor sees by itself that what follows
+/// is wanted, but finds that out anew in each page.
+pub fn page_starts(bytes: &[u8]) {
+    let to_next = PAGE_LEN - bytes.as_ptr().addr() % PAGE_LEN;
+    let (first, rest) = bytes.split_at(to_next.min(bytes.len()));
+    for page in std::iter::once(first).chain(rest.chunks(PAGE_LEN)) {
+        lines(page.as_ptr(), page.len().min(START_LEN));
+    }
+}
+
+/// Beyond which a processor does not look ahead.
+const PAGE_LEN: usize = 4096;
+/// Two lines; one and four cost the same.
+const START_LEN: usize = 128;
+
 /// Asks for `len` bytes from `start` on. Reads nothing, so that any address will do.
 #[cfg(target_arch = "x86_64")]
 pub fn lines(start: *const u8, len: usize) {

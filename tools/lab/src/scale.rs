@@ -1,6 +1,8 @@
-//! Two workers against one at the same rate: what a GB costs, in turns.
+//! Two workers against one, each with the same to do: what a GB costs, in turns.
 //!
-//! Viewers ask by the clock, so that both have the same to do. Two threads of viewers run on the
+//! Viewers ask by the clock, for so many megabits per second and worker: two workers at twice the
+//! rate of one. With `--split` one rate is shared: each of two then has half as much to do in a
+//! turn, and fewer at once to do it for. Two threads of viewers run on the
 //! same two CPUs as the workers, in either turn, so that who sits beside whom is the same as well.
 
 use std::time::Duration;
@@ -26,9 +28,12 @@ pub(crate) struct Args {
     /// Connections of viewers.
     #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u32).range(2..=2000))]
     connections: u32,
-    /// What viewers ask for, megabits per second of all together.
+    /// What viewers ask for, megabits per second for each worker.
     #[arg(long, default_value_t = 8000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     megabits: u32,
+    /// Two workers share what one has to do, instead of twice as much.
+    #[arg(long)]
+    split: bool,
     /// Print one JSON object as the last line of output.
     #[arg(long)]
     json: bool,
@@ -53,6 +58,7 @@ struct Report {
     one_cpu_s_per_gb: f64,
     two_cpu_s_per_gb: f64,
     megabits: u32,
+    split: bool,
     pairs: Vec<(Turn, Turn)>,
 }
 
@@ -93,6 +99,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         one_cpu_s_per_gb: middle(&|pair| pair.0.cpu_s_per_gb)?,
         two_cpu_s_per_gb: middle(&|pair| pair.1.cpu_s_per_gb)?,
         megabits: args.megabits,
+        split: args.split,
         pairs,
     };
     if args.json {
@@ -107,7 +114,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 fn turn(args: &Args, site: &Site, workers: u32, n: u32) -> Result<Turn> {
     let (warm_up, window) = (Duration::from_secs(2), Duration::from_secs(args.seconds.into()));
-    let bytes_per_s = f64::from(args.megabits) * 1e6 / 8.0 / 2.0;
+    let megabits = f64::from(args.megabits) * f64::from(if args.split { 1 } else { workers });
+    let bytes_per_s = megabits * 1e6 / 8.0 / 2.0;
     let demand = |cpu: usize| Demand {
         connections: usize::try_from(args.connections / 2).unwrap_or(1),
         range: Bytes::mib(1),
@@ -138,7 +146,7 @@ fn turn(args: &Args, site: &Site, workers: u32, n: u32) -> Result<Turn> {
         client_cpu_share: seen.iter().map(|seen| seen.client_cpu_s).sum::<f64>() / seconds,
         response_ms_p99: seen.iter().map(|seen| seen.response_ms_p99).fold(0.0, f64::max),
     };
-    let wanted = f64::from(args.megabits) / 1e3;
+    let wanted = megabits / 1e3;
     ensure!(
         0.97 * wanted < turn.gbps,
         "{:.2} Gb/s came of {wanted:.2}: the machine has other work, or --megabits is too much",

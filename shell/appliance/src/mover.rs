@@ -9,9 +9,7 @@
 //! new place in one step; who reads from the old file reads on. If the power fails while there are
 //! two copies, the first drive that has one wins at the start, and the audit removes the other.
 
-use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use fill::tier::{Class, Move};
@@ -20,7 +18,7 @@ use model::extent::{DriveIndex, Extent};
 use model::id::ObjectId;
 use model::limits::DIRECT_ALIGN;
 use model::object::{BLOCK_LEN, Blocks, block_len};
-use model::units::{Bytes, Instant, Nanos};
+use model::units::{Bytes, Nanos};
 use store::health::Verdict;
 use store::layout;
 use store::parcel::{Parcel, PartId};
@@ -38,8 +36,7 @@ const KEEP_EVERY: Nanos = Nanos::seconds(600);
 /// Runs until all must stop.
 pub(crate) fn run(shared: &Shared) {
     let Some(tier) = &shared.tier else { return };
-    let old = VecDeque::new();
-    let mut mover = Mover { shared, tier, buffer: Pages::zeroed(BLOCK_LEN), old };
+    let mut mover = Mover { shared, tier, buffer: Pages::zeroed(BLOCK_LEN) };
     let mut kept_at = shared.now();
     while shared.sleep_until(shared.now() + tier.config.every) {
         while mover.round() {}
@@ -62,15 +59,6 @@ struct Mover<'a> {
     shared: &'a Shared,
     tier: &'a Tier,
     buffer: Pages,
-    /// What was moved and is to be removed where it was, in the order of time. Each is claimed.
-    old: VecDeque<Old>,
-}
-
-/// A copy that nobody is told of any more.
-struct Old {
-    until: Instant,
-    drive: Arc<Drive>,
-    object: ObjectId,
 }
 
 /// How a copy ended.
@@ -112,7 +100,6 @@ impl Mover<'_> {
                 Class::Bulk => down += 1,
             }
         }
-        while self.remove_next() {}
         if bytes == Bytes::ZERO {
             return false;
         }
@@ -123,17 +110,15 @@ impl Mover<'_> {
 
     /// Moves an object; what that took, or none if it stays where it is.
     fn carry_out(&mut self, one: &Move) -> Option<Bytes> {
-        let now = self.shared.now();
-        while self.old.front().is_some_and(|old| old.until <= now) && self.remove_next() {}
         if !self.shared.claim(one.object) {
             return None;
         }
         let ended = self.claimed(one);
+        self.shared.release(one.object);
         if let Some((Ended::Moved, room)) = ended {
             self.tier.moved(one.to, room);
             return Some(room);
         }
-        self.shared.release(one.object);
         if let Some((ended, _)) = ended {
             self.tier.abandoned.fetch_add(1, Ordering::Relaxed);
             if let Ended::Doubted(doubt) = ended {
@@ -166,40 +151,27 @@ impl Mover<'_> {
             Err(failure) => judge(shared, &from, &to, failure),
         };
         if matches!(ended, Ended::Moved) {
-            let until = shared.now() + self.tier.config.linger;
-            self.old.push_back(Old { until, drive: from, object });
+            self.remove_old(&from, object);
         }
         Some((ended, room))
     }
 
-    /// Waits for old copies to go until there is room; false if there is none then.
-    fn has_room(&mut self, on: DriveIndex, room: Bytes) -> bool {
-        let free = |shared: &Shared| {
-            let space = shared.spaces().into_iter().find(|space| space.drive == on);
-            space.map_or(Bytes::ZERO, |space| space.free)
-        };
-        while free(self.shared) < room {
-            if !self.remove_next() {
-                return false;
-            }
-        }
-        true
+    fn has_room(&self, on: DriveIndex, room: Bytes) -> bool {
+        let space = self.shared.spaces().into_iter().find(|space| space.drive == on);
+        space.is_some_and(|space| room <= space.free)
     }
 
-    /// Removes the oldest of the copies that nobody is told of any more, when it is time, at once
-    /// if all must stop; false if there is none.
-    fn remove_next(&mut self) -> bool {
-        let Some(Old { until, drive, object }) = self.old.pop_front() else { return false };
+    /// Removes a copy that nobody is told of any more, once workers have read that; at once if all
+    /// must stop.
+    fn remove_old(&self, drive: &Drive, object: ObjectId) {
         let shared = self.shared;
-        shared.sleep_until(until);
+        shared.sleep_until(shared.now() + self.tier.config.linger);
         let is_elsewhere = shared.locate(&object).is_some_and(|at| at.drive != drive.index());
         // If it is nowhere, the drive that it went to failed: fill finds it here. If this drive
         // does not answer, the audit finds the copy when it does.
         if is_elsewhere && drive.answers(shared.now()) {
-            keeper::drop_copy(shared, &drive, object);
+            keeper::drop_copy(shared, drive, object);
         }
-        shared.release(object);
-        true
     }
 }
 

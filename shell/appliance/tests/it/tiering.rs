@@ -234,6 +234,7 @@ fn what_is_watched_comes_to_the_fast_drive_and_its_viewers_notice_nothing() {
     let after: BTreeSet<_> = w.rig.object_files(1).into_iter().collect();
     assert_eq!((before.len() - after.len(), copies(&w.rig)), (1, 4), "nothing else moved");
     w.rig.check(hot);
+    wait("the move to be counted", || handle.tiering().unwrap().up != Bytes::ZERO);
     let status = handle.tiering().unwrap();
     assert_eq!((status.up, status.down, status.abandoned), (room(hot), Bytes::ZERO, 0));
     assert_eq!((status.left, status.heat_objects), (DAILY - room(hot), 1));
@@ -249,6 +250,20 @@ fn what_is_watched_comes_to_the_fast_drive_and_its_viewers_notice_nothing() {
     assert_eq!((status.left, status.heat_objects), (DAILY - room(hot), 1), "and nothing is new");
     handle.stop();
     assert_eq!(w.rig.reopen(0).entries.len() + w.rig.reopen(1).entries.len(), 4);
+}
+
+#[test]
+fn an_old_file_is_gone_before_the_next_copy_begins() {
+    let files = files(2_000_000);
+    let (w, handle, _) = slow(&files);
+    let on_bulk = || files.iter().filter(|file| drive_of(&w.rig, file) == Some(BULK));
+    let both: Vec<&TestFile> = on_bulk().collect();
+    assert_eq!(both.len(), 2, "fill spreads them");
+    both.iter().for_each(|file| watch(&handle, file, 9));
+    wait("the first to be moved", || on_bulk().count() == 1);
+    wait("the second to be begun", || w.rig.parts(0) == 1);
+    assert_eq!(w.rig.object_files(1).len(), 1, "the room of the first is free");
+    wait("the second to be moved", || on_bulk().count() == 0);
 }
 
 #[test]
@@ -329,8 +344,8 @@ fn a_file_that_is_wrong_is_not_copied_but_filled_again() {
     wait("nothing to be left of it", || w.rig.parts(0) + w.rig.parts(1) == 0);
 }
 
-/// The same, so slow that something can happen while the copy is made. It has begun.
-fn slowly(files: &[TestFile]) -> (World, StorageHandle, TestFile) {
+/// The same, so slow that something can happen while a copy is made.
+fn slow(files: &[TestFile]) -> (World, StorageHandle, TestFile) {
     let (mut w, mut handle, hot) = filled(files, LINGER);
     handle.stop();
     let policy = Policy::Static(Limit::Bandwidth(Bytes(2_000_000)));
@@ -338,6 +353,12 @@ fn slowly(files: &[TestFile]) -> (World, StorageHandle, TestFile) {
     w.rig.config.rules = vec![Rules { policy, target, depth: 4, deletes_alone: false }; 2];
     let handle = w.rig.start();
     w.rig.wait_for(files);
+    (w, handle, hot)
+}
+
+/// The same, and one has begun.
+fn slowly(files: &[TestFile]) -> (World, StorageHandle, TestFile) {
+    let (w, handle, hot) = slow(files);
     watch(&handle, &hot, 9);
     wait("the copy", || w.rig.parts(0) == 1);
     (w, handle, hot)

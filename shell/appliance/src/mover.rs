@@ -166,9 +166,11 @@ impl Mover<'_> {
     fn remove_old(&self, drive: &Drive, object: ObjectId) {
         let shared = self.shared;
         shared.sleep_until(shared.now() + self.tier.config.linger);
-        let is_elsewhere = shared.locate(&object).is_some_and(|at| at.drive != drive.index());
-        // If it is nowhere, the drive that it went to failed: fill finds it here. If this drive
-        // does not answer, the audit finds the copy when it does.
+        let at = shared.locate(&object).map(|extent| extent.drive);
+        let is_elsewhere =
+            at.is_some_and(|at| at != drive.index() && shared.answering(at).is_some());
+        // If it is nowhere, the drive that it went to failed: fill finds it here. While that drive
+        // hangs it may still fail: then too. If this one hangs, the audit finds the copy later.
         if is_elsewhere && drive.answers(shared.now()) {
             keeper::drop_copy(shared, drive, object);
         }

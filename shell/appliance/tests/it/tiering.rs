@@ -401,3 +401,17 @@ fn a_copy_ends_with_the_process_and_leaves_nothing() {
     assert_eq!(drive_of(&w.rig, &hot), Some(BULK));
     assert_eq!(handle.tiering().unwrap().left, left, "what it had begun is spent");
 }
+
+#[test]
+fn while_the_new_drive_hangs_the_old_file_stays() {
+    let files = files(700_000);
+    let (w, handle, hot) = filled(&files, Nanos::seconds(2));
+    watch(&handle, &hot, 9);
+    wait("the move", || drive_of(&w.rig, &hot) == Some(FAST));
+    handle.look_at_drives(1);
+    wait("the move to be counted", || handle.tiering().unwrap().up == room(&hot));
+    assert!(is_on(&w.rig, BULK, &hot), "the drive may be given up");
+    w.origin.faults.status.store(503, Ordering::SeqCst);
+    handle.set_aside(FAST, "it has not answered for ten minutes");
+    wait("it to be back", || drive_of(&w.rig, &hot) == Some(BULK));
+}

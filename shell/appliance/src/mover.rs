@@ -212,7 +212,7 @@ impl<'a> Copy<'a> {
     }
 
     fn run(mut self) -> Ended {
-        let (mut index, mut ended) = (0, Ended::Abandoned);
+        let (mut index, mut ended) = (0, None);
         loop {
             let (done, event) = if let Some(action) = self.publication.poll() {
                 (self.publish(action), publish::Event::Done)
@@ -223,7 +223,7 @@ impl<'a> Copy<'a> {
                 if outcome == Outcome::Abandoned(Fault::SetAside) && self.file.is_some() {
                     self.leave_part();
                 }
-                return ended;
+                return ended.unwrap_or(Ended::Abandoned);
             } else {
                 let done = self.block(index);
                 index += 1;
@@ -232,7 +232,9 @@ impl<'a> Copy<'a> {
             let event = done.map_or_else(
                 |failure| {
                     let fault = fault(self.shared, self.to, &failure);
-                    ended = judge(self.shared, self.from, self.to, failure);
+                    let judged = judge(self.shared, self.from, self.to, failure);
+                    // What cannot be removed afterwards changes nothing of why it is.
+                    ended.get_or_insert(judged);
                     publish::Event::Failed(fault)
                 },
                 |()| event,

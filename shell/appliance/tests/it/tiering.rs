@@ -415,3 +415,28 @@ fn while_the_new_drive_hangs_the_old_file_stays() {
     handle.set_aside(FAST, "it has not answered for ten minutes");
     wait("it to be back", || drive_of(&w.rig, &hot) == Some(BULK));
 }
+
+#[test]
+fn what_was_wrong_is_remembered_though_what_was_copied_cannot_be_removed() {
+    let files = files(2_000_000);
+    let (mut w, mut handle, hot) = slow(&files);
+    handle.stop();
+    // There will be no second copy that finds it.
+    w.rig.config.tiering.as_mut().unwrap().daily_max = room(&hot);
+    let handle = w.rig.start();
+    watch(&handle, &hot, 9);
+    wait("the copy", || w.rig.parts(0) == 1);
+    let source = w.rig.drive(1).join(&*layout::object_file(&hot.id()).0);
+    let source = std::fs::File::options().write(true).open(source).unwrap();
+    source.write_at(b"rot", 1_999_000).unwrap();
+    drop(source);
+    // What is to be removed is a folder, which is removed otherwise.
+    let part = w.rig.drive(0).join(&*layout::part_file(&hot.id()).0);
+    std::fs::remove_file(&part).unwrap();
+    std::fs::create_dir(&part).unwrap();
+    let sent = w.origin.sent();
+    wait("the copy to be given up", || handle.tiering().unwrap().abandoned == 1);
+    std::fs::remove_dir(&part).unwrap();
+    wait("it to be filled again", || sent < w.origin.sent());
+    w.rig.wait_for(&files);
+}

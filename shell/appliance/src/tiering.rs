@@ -207,9 +207,8 @@ impl Tier {
         if budget == Bytes::ZERO {
             return Vec::new();
         }
-        let progress = shared.progress();
-        // Fill comes first: what it still has to find room for is left to it.
-        let for_fill = progress.bytes_wanted.saturating_sub(progress.bytes_held);
+        // Fill comes first.
+        let for_fill = shared.bytes_to_place();
         let mut drives = Vec::new();
         for space in shared.spaces() {
             if shared.answering(space.drive).is_none() {

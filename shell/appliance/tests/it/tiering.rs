@@ -20,8 +20,9 @@ use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
 use fill::tier::Class;
 use iosched::drive::{Limit, Policy};
 use model::extent::DriveIndex;
-use model::limits::DRIVES_MAX;
-use model::manifest::{Manifest, TokenKey};
+use model::id::ObjectId;
+use model::limits::{DRIVES_MAX, OBJECT_LEN_MAX};
+use model::manifest::{File, Manifest, TokenKey};
 use model::object::BLOCK_LEN;
 use model::units::{Bytes, Nanos, UnixSeconds};
 use model::update::Update;
@@ -439,4 +440,22 @@ fn what_was_wrong_is_remembered_though_what_was_copied_cannot_be_removed() {
     std::fs::remove_dir(&part).unwrap();
     wait("it to be filled again", || sent < w.origin.sent());
     w.rig.wait_for(&files);
+}
+
+#[test]
+fn what_finds_no_room_does_not_keep_others_from_moving() {
+    let files = files(700_000);
+    let mut w = world(2, &files);
+    let mut wanted = version("film-1", &[w.origin_address()], &files);
+    let (object, content_type) = (ObjectId([9; 32]), "video/mp4".to_owned());
+    let huge = File { object, len: OBJECT_LEN_MAX, content_type };
+    wanted.files.insert("huge.mp4".to_owned(), huge);
+    w.control.publish(1, vec![wanted], &files);
+    w.rig.config.tiering = tiering(LINGER);
+    let handle = w.rig.start();
+    w.rig.wait_for(&files);
+    let hot = files.iter().find(|file| drive_of(&w.rig, file) == Some(BULK)).unwrap();
+    watch(&handle, hot, 9);
+    wait("the move", || drive_of(&w.rig, hot) == Some(FAST));
+    assert_eq!(handle.fill().objects_without_room, 1);
 }

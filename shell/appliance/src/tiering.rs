@@ -203,6 +203,8 @@ impl Tier {
 
     /// What should move now.
     pub(crate) fn plan(&self, shared: &Shared) -> Vec<Move> {
+        // Which day it is.
+        lock(&self.budget).spend(clock::wall(), Bytes::ZERO);
         let budget = self.left();
         if budget == Bytes::ZERO {
             return Vec::new();
@@ -252,7 +254,7 @@ impl Tier {
             if budget.left(clock::wall(), self.config.daily_max) < room {
                 return Ok(false);
             }
-            budget.spend(room);
+            budget.spend(clock::wall(), room);
             *budget
         };
         drives::replace(&self.root, BUDGET_FILE, kept.to_string().as_bytes()).map(|()| true)

@@ -88,12 +88,22 @@ enum Failure {
 impl Mover<'_> {
     /// Plans, and carries it out; false if nothing was moved.
     fn round(&mut self) -> bool {
-        let (mut up, mut down, mut bytes) = (0, 0, Bytes::ZERO);
+        let (mut up, mut down, mut bytes, mut kept) = (0, 0, Bytes::ZERO, true);
         for one in self.tier.plan(self.shared) {
             if self.shared.is_stopping() {
                 break;
             }
-            let Some(room) = self.carry_out(&one) else { continue };
+            let room = match self.carry_out(&one) {
+                Ok(Some(room)) => room,
+                Ok(None) => continue,
+                Err(error) => {
+                    let what_to_do = "is the state directory full or read-only?";
+                    let text = format!("nothing is moved: {error}: {what_to_do}");
+                    self.shared.note("tiering", text);
+                    kept = false;
+                    break;
+                }
+            };
             bytes += room;
             match self.tier.class(one.to) {
                 Class::Fast => up += 1,
@@ -105,46 +115,39 @@ impl Mover<'_> {
         }
         let (bytes, left) = (bytes.0, self.tier.left().0);
         tracing::info!(up, down, bytes, left, "objects moved between drives");
-        !self.shared.is_stopping()
+        kept && !self.shared.is_stopping()
     }
 
-    /// Moves an object; what that took, or none if it stays where it is.
-    fn carry_out(&mut self, one: &Move) -> Option<Bytes> {
+    /// Moves an object; what that took, or none if it stays where it is. An error if it cannot be
+    /// kept that it was paid for.
+    fn carry_out(&mut self, one: &Move) -> Result<Option<Bytes>, DriveError> {
         if !self.shared.claim(one.object) {
-            return None;
+            return Ok(None);
         }
         let ended = self.claimed(one);
         self.shared.release(one.object);
-        if let Some((Ended::Moved, room)) = ended {
+        let Some((ended, room)) = ended? else { return Ok(None) };
+        if matches!(ended, Ended::Moved) {
             self.tier.moved(one.to, room);
-            return Some(room);
+            return Ok(Some(room));
         }
-        if let Some((ended, _)) = ended {
-            self.tier.abandoned.fetch_add(1, Ordering::Relaxed);
-            if let Ended::Doubted(doubt) = ended {
-                self.shared.suspect(one.object, doubt);
-            }
+        self.tier.abandoned.fetch_add(1, Ordering::Relaxed);
+        if let Ended::Doubted(doubt) = ended {
+            self.shared.suspect(one.object, doubt);
         }
-        None
+        Ok(None)
     }
 
     /// How the move ended, and what it took; none if it was not begun.
-    fn claimed(&mut self, one: &Move) -> Option<(Ended, Bytes)> {
+    fn claimed(&mut self, one: &Move) -> Result<Option<(Ended, Bytes)>, DriveError> {
         let (shared, object) = (self.shared, one.object);
-        let extent = shared.locate(&object).filter(|extent| extent.drive == one.from)?;
-        let (from, to) = (shared.answering(one.from)?, shared.answering(one.to)?);
+        let extent = shared.locate(&object).filter(|extent| extent.drive == one.from);
+        let drives = (shared.answering(one.from), shared.answering(one.to));
+        let (Some(extent), (Some(from), Some(to))) = (extent, drives) else { return Ok(None) };
         let room = layout::sections(extent.len).file_len;
         let is_movable = tiering::is_own_file(&object, &extent) && shared.is_wanted(&object);
-        if !is_movable || !self.has_room(one.to, room) {
-            return None;
-        }
-        match self.tier.spend(room) {
-            Ok(true) => {}
-            Ok(false) => return None,
-            Err(error) => {
-                shared.note("tiering", format!("nothing is moved: {error}"));
-                return None;
-            }
+        if !is_movable || !self.has_room(one.to, room) || !self.tier.spend(room)? {
+            return Ok(None);
         }
         let ended = match Copy::begin(shared, object, &extent, (&from, &to), &mut self.buffer) {
             Ok(copy) => copy.run(),
@@ -153,7 +156,7 @@ impl Mover<'_> {
         if matches!(ended, Ended::Moved) {
             self.remove_old(&from, object);
         }
-        Some((ended, room))
+        Ok(Some((ended, room)))
     }
 
     fn has_room(&self, on: DriveIndex, room: Bytes) -> bool {

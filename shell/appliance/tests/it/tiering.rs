@@ -459,3 +459,21 @@ fn what_finds_no_room_does_not_keep_others_from_moving() {
     wait("the move", || drive_of(&w.rig, hot) == Some(FAST));
     assert_eq!(handle.fill().objects_without_room, 1);
 }
+
+#[test]
+fn what_cannot_be_kept_of_the_budget_is_not_spent() {
+    let files = files(700_000);
+    let (w, handle, hot) = filled(&files, LINGER);
+    let budget = w.rig.config.state.join("tiering.budget");
+    std::fs::create_dir(&budget).unwrap();
+    watch(&handle, &hot, 9);
+    let said = |report: wire::v1::report::Report| {
+        let mut texts = report.errors.iter().map(|error| error.text.clone());
+        texts.any(|text| text.ends_with("is the state directory full or read-only?"))
+    };
+    wait("it to be said", || w.control.last_report().is_some_and(said));
+    assert_eq!(handle.tiering().unwrap().left, DAILY);
+    std::fs::remove_dir(&budget).unwrap();
+    wait("the move", || drive_of(&w.rig, &hot) == Some(FAST));
+    assert_eq!(handle.tiering().unwrap().left, DAILY - room(&hot));
+}

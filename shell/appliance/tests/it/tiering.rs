@@ -27,6 +27,7 @@ use model::object::BLOCK_LEN;
 use model::units::{Bytes, Nanos, UnixSeconds};
 use model::update::Update;
 use playback::token::{Grant, Scope, Session, SigningInput, assemble};
+use rustix::io::Errno;
 use store::layout;
 use tls::Acceptor;
 use worker::PaceConfig;
@@ -476,4 +477,20 @@ fn what_cannot_be_kept_of_the_budget_is_not_spent() {
     std::fs::remove_dir(&budget).unwrap();
     wait("the move", || drive_of(&w.rig, &hot) == Some(FAST));
     assert_eq!(handle.tiering().unwrap().left, DAILY - room(&hot));
+}
+
+#[test]
+fn who_could_not_read_the_old_file_says_nothing_of_the_new_one() {
+    let files = files(700_000);
+    let (w, handle, hot) = filled(&files, LINGER);
+    watch(&handle, &hot, 9);
+    wait("the move to be over", || handle.tiering().unwrap().up == room(&hot));
+    let sent = w.origin.sent();
+    handle.read_failed(BULK, hot.id(), Some(Errno::IO));
+    // What was said later is looked at with it or after it.
+    let other = files.iter().find(|file| drive_of(&w.rig, file) == Some(BULK)).unwrap();
+    handle.read_failed(BULK, other.id(), Some(Errno::IO));
+    wait("the other to be filled again", || sent < w.origin.sent());
+    w.rig.wait_for(&files);
+    assert_eq!(handle.integrity().objects_set_aside, 1);
 }

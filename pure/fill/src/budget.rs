@@ -1,4 +1,5 @@
-//! What of a day's bytes is left, through restarts and through clocks that are set.
+//! What of a day's bytes is left, through restarts. A clock that is set back gives nothing at once;
+//! what is a day later by that clock has a day's bytes.
 
 use std::str::FromStr;
 
@@ -31,18 +32,20 @@ impl Budget {
     }
 
     /// What is left of `daily` bytes.
-    pub fn left(&mut self, now: UnixSeconds, daily: Bytes) -> Bytes {
+    pub fn left(&self, now: UnixSeconds, daily: Bytes) -> Bytes {
+        let is_new = self.day < now.0 / DAY;
+        daily.saturating_sub(if is_new { Bytes::ZERO } else { self.spent })
+    }
+
+    /// So much is to be written today. To be kept before it is. Also nothing may be spent: then it
+    /// is noted which day it is, so that a clock that was set back does not make tomorrow wait for
+    /// what it had said.
+    pub fn spend(&mut self, now: UnixSeconds, bytes: Bytes) {
         let day = now.0 / DAY;
         if self.day < day {
             self.spent = Bytes::ZERO;
         }
-        // A clock that was set back gives nothing, and does not make tomorrow wait for what it was.
         self.day = day;
-        daily.saturating_sub(self.spent)
-    }
-
-    /// So much is to be written today. To be kept before it is.
-    pub fn spend(&mut self, bytes: Bytes) {
         self.spent = Bytes(self.spent.0.saturating_add(bytes.0));
     }
 }
@@ -76,13 +79,15 @@ mod tests {
     }
 
     #[test]
-    fn a_day_s_bytes_are_spent_once_whatever_the_clock_does() {
+    fn a_day_s_bytes_are_spent_once_and_a_clock_set_back_gives_nothing_at_once() {
         let mut budget = Budget::new(noon(7));
-        budget.spend(Bytes(60));
-        assert_eq!(budget.left(noon(7), DAILY), Bytes(40));
+        budget.spend(noon(7), Bytes(60));
+        let left = |day| budget.left(noon(day), DAILY);
+        assert_eq!([6, 7, 8, 7].map(left), [Bytes(40), Bytes(40), DAILY, Bytes(40)], "only a look");
+        budget.spend(noon(6), Bytes::ZERO);
         assert_eq!(budget.left(noon(6), DAILY), Bytes(40), "set back: nothing is given");
         assert_eq!(budget.left(noon(7), DAILY), DAILY, "a day later by that clock");
-        budget.spend(Bytes(160));
+        budget.spend(noon(7), Bytes(160));
         assert_eq!(budget.left(noon(7), DAILY), Bytes::ZERO);
         assert_eq!(Budget::used_up(noon(7)).left(noon(7), DAILY), Bytes::ZERO);
         assert_eq!(Budget::used_up(noon(7)).left(noon(8), DAILY), DAILY);

@@ -32,7 +32,9 @@ pub(crate) fn adopt(shared: &Shared, drive: &Drive, object: ObjectId) -> bool {
             return publish(shared, drive, parcel, entries);
         }
         Ok(None) if shared.is_stopping() => {}
-        Ok(None) => keeper::drop_copy(shared, drive, object),
+        Ok(None) => {
+            keeper::drop_copy(shared, drive, object);
+        }
         Err(error) if error.is_missing() => {}
         Err(error) if error.is_one_place() && bears(shared, drive) => {
             keeper::drop_copy(shared, drive, object);

@@ -149,7 +149,11 @@ fn examine(shared: &Shared, drive: &Drive, object: ObjectId) -> bool {
     match standing {
         FileStanding::Busy | FileStanding::Unknown => return false,
         FileStanding::Indexed => return check_len(shared, drive, object),
-        FileStanding::Spare | FileStanding::Unwanted => keeper::drop_copy(shared, drive, object),
+        FileStanding::Spare | FileStanding::Unwanted => {
+            if keeper::drop_copy(shared, drive, object) {
+                tracing::info!(drive = %drive.marker().id, %object, "spare copy removed");
+            }
+        }
         FileStanding::Missing => {
             adopt::adopt(shared, drive, object);
         }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! worker ── each turn of its ring ──> DriveSlice (atomics) ──┐
-//! filler, scrub, audit, verify, keeper, sibling ── enter ──> iosched::gate ──> a turn ── the drive
+//! filler, mover, scrub, audit, verify, keeper, sibling ── enter ──> iosched::gate ──> a turn
 //! ```
 //!
 //! The threads that wait share one lock per drive; workers take no part in it. Of those who wait

@@ -10,7 +10,6 @@ use model::extent::{DriveIndex, FileName};
 use model::id::ObjectId;
 use store::health::Verdict;
 use store::layout;
-use store::log::Change;
 use store::parcel::PartId;
 use store::publish::{Action, Event, Outcome, Removal};
 use store::unit;
@@ -133,21 +132,12 @@ pub(crate) fn remove(
     removal.outcome() == Some(Outcome::Complete)
 }
 
-/// Removes a copy in a file of its own that the shared index does not speak of. The caller has
-/// claimed the object.
-pub(crate) fn drop_copy(shared: &Shared, drive: &Drive, object: ObjectId) {
-    let dropped = || -> Result<(), DriveError> {
-        if drive.entry(&object).is_some_and(|entry| entry.unit.is_none()) {
-            drive.log(&[Change::Removed(object)])?;
-        }
-        let file = layout::object_file(&object);
-        drive.unlink(&file)?;
-        drive.sync_folder(&layout::folder_of(&file))
-    };
-    match dropped() {
-        Ok(()) => tracing::info!(drive = %drive.marker().id, %object, "spare copy removed"),
-        Err(error) => shared.drive_failed(drive, &error),
-    }
+/// Removes a copy in a file of its own that the shared index does not speak of; false if it stays.
+/// The caller has claimed the object.
+pub(crate) fn drop_copy(shared: &Shared, drive: &Drive, object: ObjectId) -> bool {
+    // What the drive's log has in a unit stays there.
+    let logged = drive.entry(&object).filter(|entry| entry.unit.is_none()).map(|_| object);
+    remove(shared, drive, &layout::object_file(&object), logged.into_iter().collect(), true)
 }
 
 /// Hides an object and removes what is left of it, so that it is filled again.

@@ -9,9 +9,7 @@
 //! new place in one step; who reads from the old file reads on. If the power fails while there are
 //! two copies, the first drive that has one wins at the start, and the audit removes the other.
 
-use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use fill::tier::{Class, Move};
@@ -20,7 +18,7 @@ use model::extent::{DriveIndex, Extent};
 use model::id::ObjectId;
 use model::limits::DIRECT_ALIGN;
 use model::object::{BLOCK_LEN, Blocks, block_len};
-use model::units::{Bytes, Instant, Nanos};
+use model::units::{Bytes, Nanos};
 use store::health::Verdict;
 use store::layout;
 use store::parcel::{Parcel, PartId};
@@ -38,8 +36,7 @@ const KEEP_EVERY: Nanos = Nanos::seconds(600);
 /// Runs until all must stop.
 pub(crate) fn run(shared: &Shared) {
     let Some(tier) = &shared.tier else { return };
-    let old = VecDeque::new();
-    let mut mover = Mover { shared, tier, buffer: Pages::zeroed(BLOCK_LEN), old };
+    let mut mover = Mover { shared, tier, buffer: Pages::zeroed(BLOCK_LEN) };
     let mut kept_at = shared.now();
     while shared.sleep_until(shared.now() + tier.config.every) {
         while mover.round() {}
@@ -62,15 +59,6 @@ struct Mover<'a> {
     shared: &'a Shared,
     tier: &'a Tier,
     buffer: Pages,
-    /// What was moved and is to be removed where it was, in the order of time. Each is claimed.
-    old: VecDeque<Old>,
-}
-
-/// A copy that nobody is told of any more.
-struct Old {
-    until: Instant,
-    drive: Arc<Drive>,
-    object: ObjectId,
 }
 
 /// How a copy ended.
@@ -100,106 +88,95 @@ enum Failure {
 impl Mover<'_> {
     /// Plans, and carries it out; false if nothing was moved.
     fn round(&mut self) -> bool {
-        let (mut up, mut down, mut bytes) = (0, 0, Bytes::ZERO);
+        let (mut up, mut down, mut bytes, mut kept) = (0, 0, Bytes::ZERO, true);
         for one in self.tier.plan(self.shared) {
             if self.shared.is_stopping() {
                 break;
             }
-            let Some(room) = self.carry_out(&one) else { continue };
+            let room = match self.carry_out(&one) {
+                Ok(Some(room)) => room,
+                Ok(None) => continue,
+                Err(error) => {
+                    let what_to_do = "is the state directory full or read-only?";
+                    let text = format!("nothing is moved: {error}: {what_to_do}");
+                    self.shared.note("tiering", text);
+                    kept = false;
+                    break;
+                }
+            };
             bytes += room;
             match self.tier.class(one.to) {
                 Class::Fast => up += 1,
                 Class::Bulk => down += 1,
             }
         }
-        while self.remove_next() {}
         if bytes == Bytes::ZERO {
             return false;
         }
         let (bytes, left) = (bytes.0, self.tier.left().0);
         tracing::info!(up, down, bytes, left, "objects moved between drives");
-        !self.shared.is_stopping()
+        kept && !self.shared.is_stopping()
     }
 
-    /// Moves an object; what that took, or none if it stays where it is.
-    fn carry_out(&mut self, one: &Move) -> Option<Bytes> {
-        let now = self.shared.now();
-        while self.old.front().is_some_and(|old| old.until <= now) && self.remove_next() {}
+    /// Moves an object; what that took, or none if it stays where it is. An error if it cannot be
+    /// kept that it was paid for.
+    fn carry_out(&mut self, one: &Move) -> Result<Option<Bytes>, DriveError> {
         if !self.shared.claim(one.object) {
-            return None;
+            return Ok(None);
         }
         let ended = self.claimed(one);
-        if let Some((Ended::Moved, room)) = ended {
-            self.tier.moved(one.to, room);
-            return Some(room);
-        }
         self.shared.release(one.object);
-        if let Some((ended, _)) = ended {
-            self.tier.abandoned.fetch_add(1, Ordering::Relaxed);
-            if let Ended::Doubted(doubt) = ended {
-                self.shared.suspect(one.object, doubt);
-            }
+        let Some((ended, room)) = ended? else { return Ok(None) };
+        if matches!(ended, Ended::Moved) {
+            self.tier.moved(one.to, room);
+            return Ok(Some(room));
         }
-        None
+        self.tier.abandoned.fetch_add(1, Ordering::Relaxed);
+        if let Ended::Doubted(doubt) = ended {
+            self.shared.suspect(one.object, doubt);
+        }
+        Ok(None)
     }
 
     /// How the move ended, and what it took; none if it was not begun.
-    fn claimed(&mut self, one: &Move) -> Option<(Ended, Bytes)> {
+    fn claimed(&mut self, one: &Move) -> Result<Option<(Ended, Bytes)>, DriveError> {
         let (shared, object) = (self.shared, one.object);
-        let extent = shared.locate(&object).filter(|extent| extent.drive == one.from)?;
-        let (from, to) = (shared.answering(one.from)?, shared.answering(one.to)?);
+        let extent = shared.locate(&object).filter(|extent| extent.drive == one.from);
+        let drives = (shared.answering(one.from), shared.answering(one.to));
+        let (Some(extent), (Some(from), Some(to))) = (extent, drives) else { return Ok(None) };
         let room = layout::sections(extent.len).file_len;
         let is_movable = tiering::is_own_file(&object, &extent) && shared.is_wanted(&object);
-        if !is_movable || !self.has_room(one.to, room) {
-            return None;
-        }
-        match self.tier.spend(room) {
-            Ok(true) => {}
-            Ok(false) => return None,
-            Err(error) => {
-                shared.note("tiering", format!("nothing is moved: {error}"));
-                return None;
-            }
+        if !is_movable || !self.has_room(one.to, room) || !self.tier.spend(room)? {
+            return Ok(None);
         }
         let ended = match Copy::begin(shared, object, &extent, (&from, &to), &mut self.buffer) {
             Ok(copy) => copy.run(),
             Err(failure) => judge(shared, &from, &to, failure),
         };
         if matches!(ended, Ended::Moved) {
-            let until = shared.now() + self.tier.config.linger;
-            self.old.push_back(Old { until, drive: from, object });
+            self.remove_old(&from, object);
         }
-        Some((ended, room))
+        Ok(Some((ended, room)))
     }
 
-    /// Waits for old copies to go until there is room; false if there is none then.
-    fn has_room(&mut self, on: DriveIndex, room: Bytes) -> bool {
-        let free = |shared: &Shared| {
-            let space = shared.spaces().into_iter().find(|space| space.drive == on);
-            space.map_or(Bytes::ZERO, |space| space.free)
-        };
-        while free(self.shared) < room {
-            if !self.remove_next() {
-                return false;
-            }
-        }
-        true
+    fn has_room(&self, on: DriveIndex, room: Bytes) -> bool {
+        let space = self.shared.spaces().into_iter().find(|space| space.drive == on);
+        space.is_some_and(|space| room <= space.free)
     }
 
-    /// Removes the oldest of the copies that nobody is told of any more, when it is time, at once
-    /// if all must stop; false if there is none.
-    fn remove_next(&mut self) -> bool {
-        let Some(Old { until, drive, object }) = self.old.pop_front() else { return false };
+    /// Removes a copy that nobody is told of any more, once workers have read that; at once if all
+    /// must stop.
+    fn remove_old(&self, drive: &Drive, object: ObjectId) {
         let shared = self.shared;
-        shared.sleep_until(until);
-        let is_elsewhere = shared.locate(&object).is_some_and(|at| at.drive != drive.index());
-        // If it is nowhere, the drive that it went to failed: fill finds it here. If this drive
-        // does not answer, the audit finds the copy when it does.
+        shared.sleep_until(shared.now() + self.tier.config.linger);
+        let at = shared.locate(&object).map(|extent| extent.drive);
+        let is_elsewhere =
+            at.is_some_and(|at| at != drive.index() && shared.answering(at).is_some());
+        // If it is nowhere, the drive that it went to failed: fill finds it here. While that drive
+        // hangs it may still fail: then too. If this one hangs, the audit finds the copy later.
         if is_elsewhere && drive.answers(shared.now()) {
-            keeper::drop_copy(shared, &drive, object);
+            keeper::drop_copy(shared, drive, object);
         }
-        shared.release(object);
-        true
     }
 }
 
@@ -238,7 +215,7 @@ impl<'a> Copy<'a> {
     }
 
     fn run(mut self) -> Ended {
-        let (mut index, mut ended) = (0, Ended::Abandoned);
+        let (mut index, mut ended) = (0, None);
         loop {
             let (done, event) = if let Some(action) = self.publication.poll() {
                 (self.publish(action), publish::Event::Done)
@@ -249,7 +226,7 @@ impl<'a> Copy<'a> {
                 if outcome == Outcome::Abandoned(Fault::SetAside) && self.file.is_some() {
                     self.leave_part();
                 }
-                return ended;
+                return ended.unwrap_or(Ended::Abandoned);
             } else {
                 let done = self.block(index);
                 index += 1;
@@ -258,7 +235,9 @@ impl<'a> Copy<'a> {
             let event = done.map_or_else(
                 |failure| {
                     let fault = fault(self.shared, self.to, &failure);
-                    ended = judge(self.shared, self.from, self.to, failure);
+                    let judged = judge(self.shared, self.from, self.to, failure);
+                    // What cannot be removed afterwards changes nothing of why it is.
+                    ended.get_or_insert(judged);
                     publish::Event::Failed(fault)
                 },
                 |()| event,

@@ -41,6 +41,7 @@ use crate::hot;
 use crate::incidents::Incidents;
 use crate::listen::Listener;
 use crate::mailbox::{Letter, Sender, mailbox};
+use crate::mounts::Medium;
 use crate::request_log::Lines;
 use crate::storage::{self, News, Storage, StorageHandle};
 use crate::tiering::TieringStatus;
@@ -94,7 +95,8 @@ fn run(settings: &Settings) -> anyhow::Result<()> {
     let hup = catch(&[signal_hook::consts::SIGHUP])?;
     raise_descriptor_limit(settings)?;
     // All workers' read buffers are pinned, and the hot blocks are in such.
-    let (rules, tiering) = (rules(settings), tiering(settings));
+    let media = mounts::media(&settings.drives);
+    let (rules, tiering) = (rules(settings, &media), tiering(settings, &media));
     let config = worker_config(settings, hot::blocks(settings)?, &rules);
     let Bound { listeners, metrics, peers } = bind(settings)?;
     // Here and no later: what follows is inherited by threads, and there are none yet.
@@ -310,15 +312,14 @@ fn start_workers(
 }
 
 /// How each drive is treated.
-fn rules(settings: &Settings) -> Vec<Rules> {
-    let media = mounts::media(&settings.drives).into_iter().enumerate();
-    media.map(|(index, medium)| settings.writes.rules(index, &medium)).collect()
+fn rules(settings: &Settings, media: &[Medium]) -> Vec<Rules> {
+    let media = media.iter().enumerate();
+    media.map(|(index, medium)| settings.writes.rules(index, medium)).collect()
 }
 
 /// How objects move between drives.
-fn tiering(settings: &Settings) -> Option<tiering::Config> {
-    let media = mounts::media(&settings.drives);
-    let tiering = settings.tiering.config(&media, settings.verify_every)?;
+fn tiering(settings: &Settings, media: &[Medium]) -> Option<tiering::Config> {
+    let tiering = settings.tiering.config(media, settings.verify_every)?;
     if let Some(unit) = settings.unit_len(true) {
         // What shares a file does not change drives.
         tracing::warn!(

@@ -465,6 +465,21 @@ impl Shared {
         self.lock().holdings.progress()
     }
 
+    /// What fill still has to find room for: not what has its file already, and not what the last
+    /// plan found to fit nowhere.
+    pub(crate) fn bytes_to_place(&self) -> Bytes {
+        let state = self.lock();
+        let (progress, wanted) = (state.holdings.progress(), state.holdings.wanted());
+        let allocated = state.holdings.parts().keys().filter_map(|part| match part {
+            PartId::Object(object) => wanted.get(object).map(|len| len.0),
+            // How much of a unit's file will be held nobody knows yet.
+            PartId::Unit(_) => None,
+        });
+        let placed = progress.bytes_held + Bytes(allocated.sum());
+        let without_room = state.holdings.plan_report().bytes_without_room;
+        progress.bytes_wanted.saturating_sub(placed).saturating_sub(without_room)
+    }
+
     pub(crate) fn plan_report(&self) -> plan::Report {
         self.lock().holdings.plan_report().clone()
     }
@@ -696,6 +711,7 @@ fn is_whole(holdings: &Holdings) -> bool {
 mod tests {
     use super::*;
     use crate::storage::{About, FillConfig};
+    use model::manifest::{AssetVersion, File, Trust};
 
     fn shared() -> Shared {
         let credentials = crate::member::tests::credentials(60);
@@ -723,6 +739,40 @@ mod tests {
             about: About::default(),
         };
         Shared::new(config, Arc::new(own), Vec::new(), Box::new(|_| {}), Arc::default())
+    }
+
+    #[test]
+    fn what_has_its_file_or_fits_nowhere_is_not_left_room_for() {
+        let shared = shared();
+        let object = |n| ObjectId([n; 32]);
+        let file = |n: u8| {
+            let (len, content_type) = (Bytes(u64::from(n)), "video/mp4".to_owned());
+            (n.to_string(), File { object: object(n), len, content_type })
+        };
+        let version = AssetVersion {
+            id: "film-1".parse().unwrap(),
+            asset: "film".parse().unwrap(),
+            sources: Vec::new(),
+            modified: UnixSeconds(0),
+            pace: None,
+            files: [10, 20, 40].map(file).into(),
+        };
+        shared.set_manifest(Manifest {
+            appliance: "a1".parse().unwrap(),
+            generation: Generation(1),
+            token_keys: Vec::new(),
+            trust: Trust::default(),
+            siblings: BTreeMap::new(),
+            versions: vec![Arc::new(version)],
+        });
+        assert_eq!(shared.bytes_to_place(), Bytes(70));
+        let drive = DriveIndex(0);
+        let file = layout::object_file(&object(10));
+        shared.load(object(10), Extent { drive, file, offset: Bytes::ZERO, len: Bytes(10) });
+        shared.set_part(PartId::Object(object(20)), Some(Part { drive, verified: Bytes::ZERO }));
+        assert_eq!(shared.bytes_to_place(), Bytes(40));
+        shared.plan();
+        assert_eq!(shared.bytes_to_place(), Bytes::ZERO, "there is no drive to put it on");
     }
 
     #[test]

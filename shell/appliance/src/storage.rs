@@ -344,17 +344,19 @@ impl StorageHandle {
     /// A worker could not read an object; `errno` is none if its file was too short. What speaks of
     /// the drive takes that out of use; what may be one bad place takes the object, and too many of
     /// these the drive; otherwise the object's file is looked at, and filled again if it is
-    /// missing, short or wrong.
+    /// missing, short or wrong. One that lies elsewhere by now is left out.
     pub fn read_failed(&self, drive: DriveIndex, object: ObjectId, errno: Option<Errno>) {
         tracing::warn!(drive = drive.0, %object, ?errno, "object cannot be read");
-        match errno {
-            Some(errno) if is_one_place(errno) => {
-                self.shared.suspect(object, Doubt::Unreadable(errno.to_string()));
-            }
+        let doubt = match errno {
+            Some(errno) if is_one_place(errno) => Doubt::Unreadable(errno.to_string()),
             Some(errno) if fault_of(errno) == Fault::SetAside => {
-                self.shared.set_aside(drive, &format!("cannot read object {object}: {errno}"));
+                let reason = format!("cannot read object {object}: {errno}");
+                return self.shared.set_aside(drive, &reason);
             }
-            Some(_) | None => self.shared.suspect(object, Doubt::Suspect),
+            Some(_) | None => Doubt::Suspect,
+        };
+        if self.shared.locate(&object).is_some_and(|extent| extent.drive == drive) {
+            self.shared.suspect(object, doubt);
         }
     }
 

@@ -203,13 +203,14 @@ impl Tier {
 
     /// What should move now.
     pub(crate) fn plan(&self, shared: &Shared) -> Vec<Move> {
+        // Which day it is.
+        lock(&self.budget).spend(clock::wall(), Bytes::ZERO);
         let budget = self.left();
         if budget == Bytes::ZERO {
             return Vec::new();
         }
-        let progress = shared.progress();
-        // Fill comes first: what it still has to find room for is left to it.
-        let for_fill = progress.bytes_wanted.saturating_sub(progress.bytes_held);
+        // Fill comes first.
+        let for_fill = shared.bytes_to_place();
         let mut drives = Vec::new();
         for space in shared.spaces() {
             if shared.answering(space.drive).is_none() {
@@ -246,17 +247,17 @@ impl Tier {
     }
 
     /// So much is about to be written: kept before it is, so that no restart gives it again. False
-    /// if there is not so much left.
+    /// if there is not so much left. What cannot be kept is not spent.
     pub(crate) fn spend(&self, room: Bytes) -> Result<bool, DriveError> {
-        let kept = {
-            let mut budget = lock(&self.budget);
-            if budget.left(clock::wall(), self.config.daily_max) < room {
-                return Ok(false);
-            }
-            budget.spend(room);
-            *budget
-        };
-        drives::replace(&self.root, BUDGET_FILE, kept.to_string().as_bytes()).map(|()| true)
+        // Nobody else spends; who looks does not wait for the state directory.
+        let (mut after, now) = (*lock(&self.budget), clock::wall());
+        if after.left(now, self.config.daily_max) < room {
+            return Ok(false);
+        }
+        after.spend(now, room);
+        drives::replace(&self.root, BUDGET_FILE, after.to_string().as_bytes())?;
+        *lock(&self.budget) = after;
+        Ok(true)
     }
 
     /// An object has come to this drive.
@@ -329,11 +330,16 @@ mod tests {
         let tier = open();
         assert_eq!(tier.left(), Bytes(100));
         assert!(tier.spend(Bytes(60)).unwrap() && !tier.spend(Bytes(41)).unwrap());
+        std::fs::remove_file(dir.path().join(BUDGET_FILE)).unwrap();
+        std::fs::create_dir(dir.path().join(BUDGET_FILE)).unwrap();
+        assert!(tier.spend(Bytes(10)).is_err() && tier.left() == Bytes(40), "it is not kept");
+        std::fs::remove_dir(dir.path().join(BUDGET_FILE)).unwrap();
+        assert!(tier.spend(Bytes(10)).unwrap());
         tier.note(Instant(0), ObjectId([1; 32]));
         tier.keep_heat().unwrap();
         drop(tier);
         let tier = open();
-        assert_eq!((tier.left(), tier.status().heat_objects), (Bytes(40), 1));
+        assert_eq!((tier.left(), tier.status().heat_objects), (Bytes(30), 1));
         std::fs::write(dir.path().join(BUDGET_FILE), "garbage").unwrap();
         std::fs::write(dir.path().join(HEAT_FILE), [0xff; 9]).unwrap();
         let tier = open();

@@ -98,8 +98,11 @@ async fn carry_out(process: &Rc<Process>, one: &Move) {
     if copy.run().await {
         process.world.count(|counts| counts.moved += 1);
         process.world.stage.sleep(LINGER).await;
-        // If it is nowhere, the drive that it went to failed: fill finds it here.
-        let is_elsewhere = process.locate(&object).is_some_and(|at| at.drive != from.index);
+        // If it is nowhere, the drive that it went to failed: fill finds it here. While that drive
+        // hangs it may still fail: then too.
+        let at = process.locate(&object).map(|extent| extent.drive);
+        let answers = |drive: DriveIndex| process.answering(drive).is_some();
+        let is_elsewhere = at.is_some_and(|at| at != from.index && answers(at));
         if is_elsewhere && process.answering(from.index).is_some() {
             chores::drop_copy(process, &from, object).await;
         }

@@ -20,12 +20,14 @@ use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
 use fill::tier::Class;
 use iosched::drive::{Limit, Policy};
 use model::extent::DriveIndex;
-use model::limits::DRIVES_MAX;
-use model::manifest::{Manifest, TokenKey};
+use model::id::ObjectId;
+use model::limits::{DRIVES_MAX, OBJECT_LEN_MAX};
+use model::manifest::{File, Manifest, TokenKey};
 use model::object::BLOCK_LEN;
 use model::units::{Bytes, Nanos, UnixSeconds};
 use model::update::Update;
 use playback::token::{Grant, Scope, Session, SigningInput, assemble};
+use rustix::io::Errno;
 use store::layout;
 use tls::Acceptor;
 use worker::PaceConfig;
@@ -234,6 +236,7 @@ fn what_is_watched_comes_to_the_fast_drive_and_its_viewers_notice_nothing() {
     let after: BTreeSet<_> = w.rig.object_files(1).into_iter().collect();
     assert_eq!((before.len() - after.len(), copies(&w.rig)), (1, 4), "nothing else moved");
     w.rig.check(hot);
+    wait("the move to be counted", || handle.tiering().unwrap().up != Bytes::ZERO);
     let status = handle.tiering().unwrap();
     assert_eq!((status.up, status.down, status.abandoned), (room(hot), Bytes::ZERO, 0));
     assert_eq!((status.left, status.heat_objects), (DAILY - room(hot), 1));
@@ -249,6 +252,20 @@ fn what_is_watched_comes_to_the_fast_drive_and_its_viewers_notice_nothing() {
     assert_eq!((status.left, status.heat_objects), (DAILY - room(hot), 1), "and nothing is new");
     handle.stop();
     assert_eq!(w.rig.reopen(0).entries.len() + w.rig.reopen(1).entries.len(), 4);
+}
+
+#[test]
+fn an_old_file_is_gone_before_the_next_copy_begins() {
+    let files = files(2_000_000);
+    let (w, handle, _) = slow(&files);
+    let on_bulk = || files.iter().filter(|file| drive_of(&w.rig, file) == Some(BULK));
+    let both: Vec<&TestFile> = on_bulk().collect();
+    assert_eq!(both.len(), 2, "fill spreads them");
+    both.iter().for_each(|file| watch(&handle, file, 9));
+    wait("the first to be moved", || on_bulk().count() == 1);
+    wait("the second to be begun", || w.rig.parts(0) == 1);
+    assert_eq!(w.rig.object_files(1).len(), 1, "the room of the first is free");
+    wait("the second to be moved", || on_bulk().count() == 0);
 }
 
 #[test]
@@ -329,8 +346,8 @@ fn a_file_that_is_wrong_is_not_copied_but_filled_again() {
     wait("nothing to be left of it", || w.rig.parts(0) + w.rig.parts(1) == 0);
 }
 
-/// The same, so slow that something can happen while the copy is made. It has begun.
-fn slowly(files: &[TestFile]) -> (World, StorageHandle, TestFile) {
+/// The same, so slow that something can happen while a copy is made.
+fn slow(files: &[TestFile]) -> (World, StorageHandle, TestFile) {
     let (mut w, mut handle, hot) = filled(files, LINGER);
     handle.stop();
     let policy = Policy::Static(Limit::Bandwidth(Bytes(2_000_000)));
@@ -338,6 +355,12 @@ fn slowly(files: &[TestFile]) -> (World, StorageHandle, TestFile) {
     w.rig.config.rules = vec![Rules { policy, target, depth: 4, deletes_alone: false }; 2];
     let handle = w.rig.start();
     w.rig.wait_for(files);
+    (w, handle, hot)
+}
+
+/// The same, and one has begun.
+fn slowly(files: &[TestFile]) -> (World, StorageHandle, TestFile) {
+    let (w, handle, hot) = slow(files);
     watch(&handle, &hot, 9);
     wait("the copy", || w.rig.parts(0) == 1);
     (w, handle, hot)
@@ -379,4 +402,95 @@ fn a_copy_ends_with_the_process_and_leaves_nothing() {
     w.rig.wait_for(&files);
     assert_eq!(drive_of(&w.rig, &hot), Some(BULK));
     assert_eq!(handle.tiering().unwrap().left, left, "what it had begun is spent");
+}
+
+#[test]
+fn while_the_new_drive_hangs_the_old_file_stays() {
+    let files = files(700_000);
+    let (w, handle, hot) = filled(&files, Nanos::seconds(2));
+    watch(&handle, &hot, 9);
+    wait("the move", || drive_of(&w.rig, &hot) == Some(FAST));
+    handle.look_at_drives(1);
+    wait("the move to be counted", || handle.tiering().unwrap().up == room(&hot));
+    assert!(is_on(&w.rig, BULK, &hot), "the drive may be given up");
+    w.origin.faults.status.store(503, Ordering::SeqCst);
+    handle.set_aside(FAST, "it has not answered for ten minutes");
+    wait("it to be back", || drive_of(&w.rig, &hot) == Some(BULK));
+}
+
+#[test]
+fn what_was_wrong_is_remembered_though_what_was_copied_cannot_be_removed() {
+    let files = files(2_000_000);
+    let (mut w, mut handle, hot) = slow(&files);
+    handle.stop();
+    // There will be no second copy that finds it.
+    w.rig.config.tiering.as_mut().unwrap().daily_max = room(&hot);
+    let handle = w.rig.start();
+    watch(&handle, &hot, 9);
+    wait("the copy", || w.rig.parts(0) == 1);
+    let source = w.rig.drive(1).join(&*layout::object_file(&hot.id()).0);
+    let source = std::fs::File::options().write(true).open(source).unwrap();
+    source.write_at(b"rot", 1_999_000).unwrap();
+    drop(source);
+    // What is to be removed is a folder, which is removed otherwise.
+    let part = w.rig.drive(0).join(&*layout::part_file(&hot.id()).0);
+    std::fs::remove_file(&part).unwrap();
+    std::fs::create_dir(&part).unwrap();
+    let sent = w.origin.sent();
+    wait("the copy to be given up", || handle.tiering().unwrap().abandoned == 1);
+    std::fs::remove_dir(&part).unwrap();
+    wait("it to be filled again", || sent < w.origin.sent());
+    w.rig.wait_for(&files);
+}
+
+#[test]
+fn what_finds_no_room_does_not_keep_others_from_moving() {
+    let files = files(700_000);
+    let mut w = world(2, &files);
+    let mut wanted = version("film-1", &[w.origin_address()], &files);
+    let (object, content_type) = (ObjectId([9; 32]), "video/mp4".to_owned());
+    let huge = File { object, len: OBJECT_LEN_MAX, content_type };
+    wanted.files.insert("huge.mp4".to_owned(), huge);
+    w.control.publish(1, vec![wanted], &files);
+    w.rig.config.tiering = tiering(LINGER);
+    let handle = w.rig.start();
+    w.rig.wait_for(&files);
+    let hot = files.iter().find(|file| drive_of(&w.rig, file) == Some(BULK)).unwrap();
+    watch(&handle, hot, 9);
+    wait("the move", || drive_of(&w.rig, hot) == Some(FAST));
+    assert_eq!(handle.fill().objects_without_room, 1);
+}
+
+#[test]
+fn what_cannot_be_kept_of_the_budget_is_not_spent() {
+    let files = files(700_000);
+    let (w, handle, hot) = filled(&files, LINGER);
+    let budget = w.rig.config.state.join("tiering.budget");
+    std::fs::create_dir(&budget).unwrap();
+    watch(&handle, &hot, 9);
+    let said = |report: wire::v1::report::Report| {
+        let mut texts = report.errors.iter().map(|error| error.text.clone());
+        texts.any(|text| text.ends_with("is the state directory full or read-only?"))
+    };
+    wait("it to be said", || w.control.last_report().is_some_and(said));
+    assert_eq!(handle.tiering().unwrap().left, DAILY);
+    std::fs::remove_dir(&budget).unwrap();
+    wait("the move", || drive_of(&w.rig, &hot) == Some(FAST));
+    assert_eq!(handle.tiering().unwrap().left, DAILY - room(&hot));
+}
+
+#[test]
+fn who_could_not_read_the_old_file_says_nothing_of_the_new_one() {
+    let files = files(700_000);
+    let (w, handle, hot) = filled(&files, LINGER);
+    watch(&handle, &hot, 9);
+    wait("the move to be over", || handle.tiering().unwrap().up == room(&hot));
+    let sent = w.origin.sent();
+    handle.read_failed(BULK, hot.id(), Some(Errno::IO));
+    // What was said later is looked at with it or after it.
+    let other = files.iter().find(|file| drive_of(&w.rig, file) == Some(BULK)).unwrap();
+    handle.read_failed(BULK, other.id(), Some(Errno::IO));
+    wait("the other to be filled again", || sent < w.origin.sent());
+    w.rig.wait_for(&files);
+    assert_eq!(handle.integrity().objects_set_aside, 1);
 }

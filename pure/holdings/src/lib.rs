@@ -155,7 +155,7 @@ pub struct Holdings {
     spare_parts: BTreeSet<(PartId, DriveIndex)>,
     plan_report: plan::Report,
     busy: BTreeSet<ObjectId>,
-    /// Units that somebody fills.
+    /// Units that somebody fills, or a part of which somebody removes.
     busy_units: BTreeSet<UnitId>,
     /// Objects given up for a while: until when, and how often so far.
     postponed: BTreeMap<ObjectId, (Instant, u32)>,
@@ -484,13 +484,15 @@ impl Holdings {
             if fetch.is_empty() {
                 continue;
             }
-            self.busy.extend(fetch.iter().map(|fetch| fetch.object));
             let mut claim = Claim { fetch, part: None };
             let part = claim.parcel().part();
-            claim.part = self.parts.get(&part).copied();
-            if let PartId::Unit(unit) = part {
-                self.busy_units.insert(unit);
+            if let PartId::Unit(unit) = part
+                && !self.busy_units.insert(unit)
+            {
+                continue; // A part of it is being removed: the plan after that has it again.
             }
+            self.busy.extend(claim.fetch.iter().map(|fetch| fetch.object));
+            claim.part = self.parts.get(&part).copied();
             return Some(claim);
         }
         None
@@ -500,7 +502,7 @@ impl Holdings {
     /// each time.
     pub fn done(&mut self, now: Instant, claim: &Claim, postponed: &[ObjectId]) {
         if let PartId::Unit(unit) = claim.parcel().part() {
-            self.busy_units.remove(&unit);
+            self.release_unit(unit);
         }
         for fetch in &claim.fetch {
             if postponed.contains(&fetch.object) {
@@ -568,10 +570,12 @@ impl Holdings {
     pub fn release_part(&mut self, part: PartId) {
         match part {
             PartId::Object(object) => self.release(object),
-            PartId::Unit(unit) => {
-                self.busy_units.remove(&unit);
-            }
+            PartId::Unit(unit) => self.release_unit(unit),
         }
+    }
+
+    fn release_unit(&mut self, unit: UnitId) {
+        assert!(self.busy_units.remove(&unit), "only a claimed unit is released");
     }
 
     /// Lets go of an object.

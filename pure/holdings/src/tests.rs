@@ -385,3 +385,29 @@ fn who_is_done_with_a_unit_lets_go_of_all_and_postpones_what_could_not_be_had() 
     plan(&mut holdings, at(2));
     assert_eq!(together(&mut holdings), [2]);
 }
+
+#[test]
+fn a_unit_of_which_a_part_is_being_removed_is_not_fetched_meanwhile() {
+    let mut holdings = packing(100);
+    holdings.set_manifest(manifest(1, &[1, 2, 3]));
+    plan(&mut holdings, at(0));
+    let claim = holdings.next_fetch().unwrap();
+    let unit = claim.parcel().part();
+    holdings.done(at(0), &claim, &[]);
+    [DRIVE, DriveIndex(1)].into_iter().for_each(|drive| holdings.load_part(unit, drive));
+    assert_eq!(plan(&mut holdings, at(0)).drop_parts, [(unit, DriveIndex(1))]);
+    assert!(holdings.claim_part(unit));
+    assert_eq!(together(&mut holdings), [], "the spare part of it is being removed");
+    assert!(holdings.busy().is_empty(), "nothing of it is claimed");
+    holdings.dropped_part(unit, DriveIndex(1));
+    holdings.release_part(unit);
+    plan(&mut holdings, at(0));
+    assert_eq!(together(&mut holdings), [1, 2, 3]);
+    assert!(!holdings.claim_part(unit), "and the other way round");
+}
+
+#[test]
+#[should_panic(expected = "only a claimed unit is released")]
+fn a_unit_that_nobody_claimed_is_not_released() {
+    holdings().release_part(PartId::Unit(UnitId([1; 32])));
+}

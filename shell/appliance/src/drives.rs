@@ -341,6 +341,11 @@ impl Drive {
         lock(&self.set_aside).clone()
     }
 
+    /// Fails if it is set aside: another thread may have done that, and nothing is done to it then.
+    pub(crate) fn check(&self) -> Result<(), DriveError> {
+        self.set_aside_reason().map_or(Ok(()), |reason| Err(DriveError::set_aside(reason)))
+    }
+
     /// True while it is in use and answers, as far as is known.
     pub(crate) fn answers(&self, now: Instant) -> bool {
         lock(&self.set_aside).is_none() && self.hangs(now).is_none()

@@ -140,6 +140,9 @@ fn fill(shared: &Shared, clients: &Clients, claim: &Claim, buffer: &mut Pages) -
     if shared.open_drives().iter().any(|drive| is_there(shared, drive, &parcel)) {
         return Ended::Published(None);
     }
+    if shared.is_stopping() {
+        return Ended::Stopped;
+    }
     let part = claim.part.and_then(|part| shared.drive(part.drive));
     if part.as_ref().is_some_and(|drive| !drive.answers(shared.now())) {
         let text = "a part of it is on a drive that does not answer".to_owned();
@@ -285,7 +288,7 @@ impl<'a> Filling<'a> {
     /// Carries out a step of the publication.
     fn publish(&mut self, action: Action) -> Result<(), DriveError> {
         let drive = self.drive;
-        self.check_drive()?;
+        self.drive.check()?;
         match action {
             Action::Allocate { file, len } => {
                 self.file = Some(drive.allocate(&file, len)?);
@@ -414,7 +417,7 @@ impl<'a> Filling<'a> {
 
     /// Writes the block that is in the buffer, the last one with zeros up to a whole page.
     fn write_block(&mut self, index: u64) -> Result<(), DriveError> {
-        self.check_drive()?;
+        self.drive.check()?;
         let (at, len) = self.one().block(index);
         let padded = len.align_up(DIRECT_ALIGN).as_usize();
         self.buffer.bytes_mut()[len.as_usize()..padded].fill(0);
@@ -459,11 +462,6 @@ impl<'a> Filling<'a> {
             self.shared.drive_failed(self.drive, &error);
             publish::Event::Failed(error.fault)
         }));
-    }
-
-    /// Another thread may have set the drive aside.
-    fn check_drive(&self) -> Result<(), DriveError> {
-        self.drive.set_aside_reason().map_or(Ok(()), |reason| Err(DriveError::set_aside(reason)))
     }
 
     fn file(&self) -> &OwnedFd {

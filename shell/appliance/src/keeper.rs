@@ -101,7 +101,7 @@ pub(crate) fn remove(
 ) -> bool {
     let mut removal = Removal::new(file.clone(), objects, whole);
     while let Some(action) = removal.poll() {
-        let done = match action {
+        let done = drive.check().and_then(|()| match action {
             Action::Hide(objects) => {
                 // What a drive's log has here the index may have elsewhere.
                 let is_here = |object: &&ObjectId| {
@@ -121,7 +121,7 @@ pub(crate) fn remove(
             | Action::FlushFile
             | Action::Rename { .. }
             | Action::Show(_) => unreachable!("steps of a publication, not of a removal"),
-        };
+        });
         removal.handle(match done {
             Ok(()) => Event::Done,
             Err(error) => {

@@ -404,13 +404,15 @@ impl Shared {
         self.with(|holdings| holdings.load_part(part, drive));
     }
 
-    /// Makes an object visible, unless its drive was set aside in the meantime.
-    pub(crate) fn publish(&self, object: ObjectId, extent: Extent, bytes: Option<&[u8]>) {
+    /// Makes an object visible; false if its drive was set aside in the meantime.
+    pub(crate) fn publish(&self, object: ObjectId, extent: Extent, bytes: Option<&[u8]>) -> bool {
         self.with(|holdings| {
-            if self.drive(extent.drive).is_some() {
+            let is_in_use = self.drive(extent.drive).is_some();
+            if is_in_use {
                 holdings.publish(object, extent, bytes);
             }
-        });
+            is_in_use
+        })
     }
 
     /// The object lies on this drive from now on; false if that was set aside in the meantime. The
@@ -693,18 +695,19 @@ fn is_whole(holdings: &Holdings) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::storage::{About, FillConfig};
 
-    fn shared() -> Shared {
+    /// What the threads of an appliance share that has these drives; nobody is told anything.
+    pub(crate) fn shared_on(drives: Vec<Drive>) -> Shared {
         let credentials = crate::member::tests::credentials(60);
         let own = Own::new("state".as_ref(), credentials.clone()).unwrap();
         let config = Config {
             appliance: "a1".parse().unwrap(),
             state: "state".into(),
             credentials,
-            drives: Vec::new(),
+            drives: drives.iter().map(|drive| drive.path().to_owned()).collect(),
             silent: 0,
             control: None,
             peer: None,
@@ -722,12 +725,13 @@ mod tests {
             tickets: tls::Tickets::new(|| UnixSeconds(0)),
             about: About::default(),
         };
-        Shared::new(config, Arc::new(own), Vec::new(), Box::new(|_| {}), Arc::default())
+        let slots = drives.into_iter().map(|drive| Slot::Open(Arc::new(drive))).collect();
+        Shared::new(config, Arc::new(own), slots, Box::new(|_| {}), Arc::default())
     }
 
     #[test]
     fn errors_are_kept_newest_first_each_text_once_and_not_too_many() {
-        let shared = shared();
+        let shared = shared_on(Vec::new());
         (0..30).for_each(|i| shared.note("fill", format!("error {i}")));
         shared.note("fill", "error 20".to_owned());
         let texts: Vec<String> = shared.errors().into_iter().map(|noted| noted.text).collect();

@@ -16,10 +16,14 @@ use store::parcel::Parcel;
 use store::publish::{Action, Event, Fault, Outcome, Publication};
 use store::unit::{self, Directory, Fate, Place, UnitError, UnitId};
 
+use crate::adopt::{self, Adopted};
 use crate::drives::{Drive, ObjectFileError, Units};
+use crate::keeper;
 use crate::pages::Pages;
 use crate::shared::Shared;
-use crate::{adopt, keeper};
+
+#[cfg(test)]
+mod tests;
 
 /// In which unit an object is held, if it is in one.
 pub(crate) fn place(shared: &Shared, object: &ObjectId) -> Option<(DriveIndex, UnitId)> {
@@ -52,8 +56,10 @@ pub(crate) fn audit(shared: &Shared, drive: &Drive, unit: UnitId) -> (Units, boo
     let wrong = claimed(shared, &directory, || {
         let adopted = adopt::adopt_from(shared, drive, &directory, is_missing);
         let orphaned = drive.in_unit(unit).is_empty();
-        keep_only(shared, drive, &directory, |_| true);
-        adopted || orphaned
+        if adopted != Adopted::Interrupted {
+            keep_only(shared, drive, &directory, |_| true);
+        }
+        adopted == Adopted::Some || orphaned
     });
     let held = |place: &&Place| standing(&place.object) == FileStanding::Indexed;
     let live: u64 = directory.places().iter().filter(held).map(|p| unit::room(p.len).0).sum();
@@ -67,8 +73,10 @@ pub(crate) fn audit(shared: &Shared, drive: &Drive, unit: UnitId) -> (Units, boo
 pub(crate) fn take_up(shared: &Shared, drive: &Drive, unit: UnitId) -> bool {
     let Some(directory) = directory(shared, drive, unit) else { return false };
     let adopted = adopt::adopt_from(shared, drive, &directory, |_| true);
-    keep_only(shared, drive, &directory, |_| true);
-    adopted
+    if adopted != Adopted::Interrupted {
+        keep_only(shared, drive, &directory, |_| true);
+    }
+    adopted == Adopted::Some
 }
 
 /// What a unit says that it holds. One that says nothing right would be of no use to a drive that
@@ -112,7 +120,8 @@ fn claimed<T>(shared: &Shared, directory: &Directory, deed: impl FnOnce() -> T) 
     })
 }
 
-/// Of what is held in a unit only what `choose` says stays. The caller has claimed all of it.
+/// Of what is held in a unit only what `choose` says stays. The caller has claimed all of it. A
+/// drive that is set aside keeps all: nothing on it is held, and it may come back.
 fn keep_only(
     shared: &Shared,
     drive: &Drive,
@@ -125,7 +134,12 @@ fn keep_only(
         let here = |extent: Extent| extent.drive == drive.index() && extent.file == file;
         choose(object) && shared.locate(object).is_some_and(here)
     };
-    match directory.fate(is_here, |_| false) {
+    let fate = directory.fate(is_here, |_| false);
+    // After what is held was asked for: who sets a drive aside says so before its objects go.
+    if drive.set_aside_reason().is_some() {
+        return false;
+    }
+    match fate {
         Fate::Remove => keeper::remove(shared, drive, &file, drive.in_unit(unit), true),
         Fate::Compact(live) if copy(shared, drive, &live, &file) => {
             // What was copied the log has elsewhere by now.

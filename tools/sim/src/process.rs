@@ -321,12 +321,14 @@ impl Process {
         self.with(|holdings| holdings.load_part(part, drive));
     }
 
-    /// Makes an object visible, unless its drive was set aside in the meantime.
-    pub(crate) fn publish(&self, object: ObjectId, extent: Extent, bytes: Option<&[u8]>) {
-        if self.drive(extent.drive).is_some() {
+    /// Makes an object visible; false if its drive was set aside in the meantime.
+    pub(crate) fn publish(&self, object: ObjectId, extent: Extent, bytes: Option<&[u8]>) -> bool {
+        let is_in_use = self.drive(extent.drive).is_some();
+        if is_in_use {
             self.world.count(|counts| counts.published += 1);
             self.with(|holdings| holdings.publish(object, extent, bytes));
         }
+        is_in_use
     }
 
     /// The object lies there from now on, in one step; false if that drive was set aside meanwhile.

@@ -14,7 +14,7 @@ use store::publish::{Action, Event, Fault, Outcome, Publication};
 use store::unit::{self, Directory, Fate, Place, UnitId};
 
 use crate::canary::Canary;
-use crate::chores;
+use crate::chores::{self, Adopted};
 use crate::drive::{EIO, ENOENT};
 use crate::files::FileId;
 use crate::filler::fault_of;
@@ -53,8 +53,10 @@ pub(crate) async fn audit(process: &Rc<Process>, drive: &Rc<Opened>, unit: UnitI
         return;
     }
     let is_missing = |object: &ObjectId| standing(object) == FileStanding::Missing;
-    chores::adopt_from(process, drive, &directory, is_missing).await;
-    keep_only(process, drive, &directory, |_| true).await;
+    let adopted = chores::adopt_from(process, drive, &directory, is_missing).await;
+    if adopted != Adopted::Interrupted {
+        keep_only(process, drive, &directory, |_| true).await;
+    }
     objects.iter().for_each(|object| process.release(*object));
 }
 
@@ -63,8 +65,10 @@ pub(crate) async fn audit(process: &Rc<Process>, drive: &Rc<Opened>, unit: UnitI
 pub(crate) async fn take_up(process: &Rc<Process>, drive: &Rc<Opened>, unit: UnitId) -> bool {
     let Some(directory) = directory(process, drive, unit).await else { return false };
     let adopted = chores::adopt_from(process, drive, &directory, |_| true).await;
-    keep_only(process, drive, &directory, |_| true).await;
-    adopted
+    if adopted != Adopted::Interrupted {
+        keep_only(process, drive, &directory, |_| true).await;
+    }
+    adopted == Adopted::Some
 }
 
 fn ids(directory: &Directory) -> Vec<ObjectId> {
@@ -108,6 +112,9 @@ async fn keep_only(
         choose(object) && process.locate(object).is_some_and(here)
     };
     let fate = directory.fate(is_here, |_| false);
+    if drive.is_aside() {
+        return false; // Nothing on it is held, and it may come back.
+    }
     let is_copied = match &fate {
         Fate::Compact(live) => copy(process, drive, live, &file).await,
         Fate::Remove | Fate::Keep => false,

@@ -418,10 +418,16 @@ impl Shared {
     /// The object lies on this drive from now on; false if that was set aside in the meantime. The
     /// caller has claimed it.
     pub(crate) fn relocate(&self, object: ObjectId, extent: Extent, to: &Drive) -> bool {
+        self.relocate_all(vec![(object, extent)], to)
+    }
+
+    /// The same for several, in one step: all of them, or none.
+    pub(crate) fn relocate_all(&self, objects: Vec<(ObjectId, Extent)>, to: &Drive) -> bool {
         self.with(|holdings| {
             let is_in_use = to.set_aside_reason().is_none();
             if is_in_use {
-                holdings.relocate(object, extent);
+                let relocate = |(object, extent)| holdings.relocate(object, extent);
+                objects.into_iter().for_each(relocate);
             }
             is_in_use
         })

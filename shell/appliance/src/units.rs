@@ -4,19 +4,15 @@
 //! Who changes what a unit has claims all its objects, also those that are not held any more: so
 //! there is one at a time, and nobody fills the same unit meanwhile.
 
-use std::os::fd::OwnedFd;
-
-use holdings::{Doubt, FileStanding};
-use model::extent::{DriveIndex, Extent, FileName};
+use holdings::FileStanding;
+use model::extent::{DriveIndex, Extent};
 use model::id::ObjectId;
-use model::limits::DIRECT_ALIGN;
-use model::object::{BLOCK_LEN, Blocks, BlocksError, block_len};
+use model::object::BLOCK_LEN;
 use model::units::Bytes;
-use store::parcel::Parcel;
-use store::publish::{Action, Event, Fault, Outcome, Publication};
 use store::unit::{self, Directory, Fate, Place, UnitError, UnitId};
 
 use crate::adopt::{self, Adopted};
+use crate::copying::{self, Ended, Source};
 use crate::drives::{Drive, ObjectFileError, Units};
 use crate::keeper;
 use crate::pages::Pages;
@@ -139,141 +135,23 @@ fn keep_only(
     if drive.set_aside_reason().is_some() {
         return false;
     }
-    match fate {
-        Fate::Remove => keeper::remove(shared, drive, &file, drive.in_unit(unit), true),
-        Fate::Compact(live) if copy(shared, drive, &live, &file) => {
-            // What was copied the log has elsewhere by now.
-            keeper::remove(shared, drive, &file, drive.in_unit(unit), true)
+    let copied = match &fate {
+        Fate::Compact(live) => {
+            let (places, mut buffer) = (&live[..], Pages::zeroed(BLOCK_LEN));
+            let from = Source { drive, file: &file, places };
+            copying::copy(shared, from, drive, &choose, &mut buffer)
         }
-        Fate::Compact(_) | Fate::Keep => {
-            let mut useless = drive.in_unit(unit);
-            useless.retain(|object| !is_here(object));
-            keeper::remove(shared, drive, &file, useless, false)
-        }
+        Fate::Remove | Fate::Keep => Ended::Abandoned,
+    };
+    if fate == Fate::Remove || copied == Ended::Copied {
+        // What was copied the log has elsewhere by now.
+        return keeper::remove(shared, drive, &file, drive.in_unit(unit), true);
     }
-}
-
-/// Copies objects of a unit to a file of theirs on the same drive, every block verified, and has
-/// everybody read them there. False, and nothing is changed, if that cannot be.
-fn copy(shared: &Shared, drive: &Drive, live: &[Place], from: &FileName) -> bool {
-    let objects: Vec<_> = live.iter().map(|place| (place.object, place.len)).collect();
-    let Some(parcel) = Parcel::new(&objects) else { return false };
-    if shared.is_stopping() || drive.space().free < parcel.file_len() {
-        return false;
+    let mut useless = drive.in_unit(unit);
+    useless.retain(|object| !is_here(object));
+    let settled = keeper::remove(shared, drive, &file, useless, false);
+    if let Ended::Doubted(object, doubt) = copied {
+        shared.suspect(object, doubt);
     }
-    let publication = Publication::new(parcel, drive.index());
-    let (buffer, blocks) = (Pages::zeroed(BLOCK_LEN), None);
-    Copying { shared, drive, live, from, publication, file: None, to: Bytes::ZERO, blocks, buffer }
-        .run()
-}
-
-/// Objects of a unit on their way to another file.
-struct Copying<'a> {
-    shared: &'a Shared,
-    drive: &'a Drive,
-    live: &'a [Place],
-    from: &'a FileName,
-    publication: Publication,
-    file: Option<OwnedFd>,
-    /// Of the object that is copied: where it comes to, and what its blocks are.
-    to: Bytes,
-    blocks: Option<Blocks>,
-    buffer: Pages,
-}
-
-impl Copying<'_> {
-    fn run(mut self) -> bool {
-        loop {
-            let done = match self.publication.poll() {
-                Some(action) => self.step(action).map(|()| Event::Done),
-                None => match self.publication.outcome() {
-                    Some(outcome) => return outcome == Outcome::Complete,
-                    None => self.copy_blocks().map(|()| Event::BlockWritten),
-                },
-            };
-            match done {
-                // All blocks of an object are copied in one go.
-                Ok(Event::BlockWritten) => {
-                    let count = self.blocks.as_ref().map_or(0, |blocks| blocks.hashes().len());
-                    (0..count).for_each(|_| self.publication.handle(Event::BlockWritten));
-                }
-                Ok(event) => self.publication.handle(event),
-                Err(error) => self.publication.handle(Event::Failed(self.fault_of(&error))),
-            }
-        }
-    }
-
-    fn step(&mut self, action: Action) -> Result<(), ObjectFileError> {
-        let drive = self.drive;
-        match action {
-            Action::Allocate { file, len } => self.file = Some(drive.allocate(&file, len)?.0),
-            Action::WriteTable { index, base, offset } => {
-                let place = self.live[index];
-                let blocks = drive.read_blocks(place.object, &self.old(&place))?;
-                drive.write_table(self.file(), &blocks, offset)?;
-                (self.to, self.blocks) = (base, Some(blocks));
-            }
-            Action::WriteEnd { offset, pages } => drive.write_end(self.file(), &pages, offset)?,
-            Action::FlushFile => drive.flush(self.file())?,
-            Action::Rename { from, to } => drive.rename(&from, &to)?,
-            Action::SyncFolder(folder) => drive.sync_folder(&folder)?,
-            Action::Log(changes) => drive.log(&changes)?,
-            Action::Show(objects) => {
-                for (object, extent) in objects {
-                    self.shared.relocate(object, extent, drive);
-                }
-            }
-            Action::Unlink(file) => drive.unlink(&file)?,
-            Action::Hide(_) => unreachable!("a step of a removal, not of a publication"),
-        }
-        Ok(())
-    }
-
-    /// Copies all blocks of an object. One that is wrong ends it: who doubts objects looks then.
-    fn copy_blocks(&mut self) -> Result<(), ObjectFileError> {
-        let place = self.live[self.publication.whole()];
-        let blocks = self.blocks.as_ref().expect("read with the table");
-        let from = self.drive.open_read(self.from)?;
-        for index in 0..Bytes::of(blocks.hashes().len()).0 {
-            let at = Bytes(index * BLOCK_LEN.0);
-            let len = block_len(place.len, index);
-            let pages = &mut self.buffer.bytes_mut()[..len.align_up(DIRECT_ALIGN).as_usize()];
-            self.drive.read(&from, pages, place.offset + at)?;
-            if !blocks.verify(index, &pages[..len.as_usize()]) {
-                return Err(BlocksError::Root(place.object).into());
-            }
-            pages[len.as_usize()..].fill(0);
-            let file = self.file.as_ref().expect("allocated before");
-            self.drive.write(
-                file,
-                &self.buffer.bytes()[..len.align_up(DIRECT_ALIGN).as_usize()],
-                self.to + at,
-            )?;
-        }
-        Ok(())
-    }
-
-    fn fault_of(&self, error: &ObjectFileError) -> Fault {
-        let object = self.live[self.publication.whole().min(self.live.len() - 1)].object;
-        self.shared.suspect(object, Doubt::Suspect);
-        match error {
-            ObjectFileError::Drive(error) if !error.is_one_place() => {
-                self.shared.drive_failed(self.drive, error);
-                error.fault
-            }
-            ObjectFileError::Drive(_)
-            | ObjectFileError::Footer(_)
-            | ObjectFileError::Table(_)
-            | ObjectFileError::Unit(_) => Fault::Io,
-        }
-    }
-
-    fn old(&self, place: &Place) -> Extent {
-        let (drive, file) = (self.drive.index(), self.from.clone());
-        Extent { drive, file, offset: place.offset, len: place.len }
-    }
-
-    fn file(&self) -> &OwnedFd {
-        self.file.as_ref().expect("allocated before anything is written")
-    }
+    settled
 }

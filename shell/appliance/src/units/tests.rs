@@ -1,21 +1,33 @@
+use std::cell::Cell;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use holdings::Doubt;
 use model::id::Generation;
 use model::manifest::{AssetVersion, File, Manifest, Trust};
+use model::object::Blocks;
 use model::units::UnixSeconds;
 use store::log::Change;
 use store::marker::Reserve;
+use store::parcel::Parcel;
 
 use super::*;
 use crate::shared::tests::shared_on;
 
-/// An appliance with one drive, on it a unit of objects of some blocks that the log does not know.
+/// An appliance with two drives, on the first a unit that the log does not know.
 struct Scene {
     dir: tempfile::TempDir,
     shared: Shared,
     directory: Directory,
+}
+
+fn flip(path: &Path, at: usize) {
+    let mut content = fs::read(path).unwrap();
+    content[at] ^= 1;
+    // In place: a file that is open stays the same file.
+    let file = fs::OpenOptions::new().write(true).open(path).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, &content, 0).unwrap();
 }
 
 /// An object's bytes, all of them this one.
@@ -33,8 +45,12 @@ impl Scene {
     /// Objects of these lengths; the manifest wants all of them.
     fn new(lens: &[usize]) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        crate::format::format(dir.path(), Reserve::percent(1).unwrap(), UnixSeconds(1)).unwrap();
-        let (drive, _) = Drive::open(dir.path(), DriveIndex(0)).unwrap();
+        let [drive, other] = [0, 1].map(|index| {
+            let path = dir.path().join(index.to_string());
+            fs::create_dir(&path).unwrap();
+            crate::format::format(&path, Reserve::percent(1).unwrap(), UnixSeconds(1)).unwrap();
+            Drive::open(&path, DriveIndex(index)).unwrap().0
+        });
         let contents: Vec<_> = (1..).zip(lens).map(|(n, len)| bytes(n, *len)).collect();
         let objects = contents.iter().map(|(object, _, bytes)| (*object, Bytes::of(bytes.len())));
         let parcel = Parcel::new(&objects.collect::<Vec<_>>()).unwrap();
@@ -50,7 +66,7 @@ impl Scene {
         drive.write_end(&fd, &pages, offset).unwrap();
         drive.rename(&parcel.part().file(), &parcel.file()).unwrap();
         let Parcel::Unit(directory) = parcel else { panic!("two objects at least") };
-        let scene = Self { dir, shared: shared_on(vec![drive]), directory };
+        let scene = Self { dir, shared: shared_on(vec![drive, other]), directory };
         scene.want(1, &scene.objects());
         scene
     }
@@ -59,13 +75,55 @@ impl Scene {
         self.shared.drive(DriveIndex(0)).unwrap()
     }
 
-    fn path(&self, file: &FileName) -> PathBuf {
-        Path::new(self.dir.path()).join(&*file.0)
+    /// A file or folder of a drive.
+    fn path(&self, drive: u8, file: &str) -> PathBuf {
+        self.dir.path().join(drive.to_string()).join(file)
     }
 
     /// Where the unit is.
     fn file(&self) -> PathBuf {
-        self.path(&unit::unit_file(&self.directory.id()))
+        self.path(0, &unit::unit_file(&self.directory.id()).0)
+    }
+
+    /// Part files of a drive.
+    fn parts(&self, drive: u8) -> Vec<PathBuf> {
+        let files = fs::read_dir(self.path(drive, "fill")).unwrap();
+        files.map(|file| file.unwrap().path()).collect()
+    }
+
+    /// Where it is held.
+    fn place(&self, n: usize) -> (u8, String) {
+        let extent = self.shared.locate(&self.objects()[n]).unwrap();
+        (extent.drive.0, extent.file.0.to_string())
+    }
+
+    /// Doubts, which only a plan takes.
+    fn suspects(&self) -> Vec<(ObjectId, Doubt)> {
+        self.shared.plan().suspects.into_iter().collect()
+    }
+
+    fn flip(&self, at: usize) {
+        flip(&self.file(), at);
+    }
+
+    /// Copies all of the unit to this drive; `deed` is done before the block of this number, the
+    /// hashes of each object counted as one.
+    fn copy(&self, to: u8, before: usize, deed: impl Fn()) -> Ended {
+        let (drive, other) = (self.drive(), self.shared.drive(DriveIndex(to)).unwrap());
+        let (file, places) = (unit::unit_file(&self.directory.id()), self.directory.places());
+        let count = Cell::new(0);
+        let is_of_use = |_: &ObjectId| {
+            count.set(count.get() + 1);
+            if count.get() == before {
+                deed();
+            }
+            true
+        };
+        let from = Source { drive: &drive, file: &file, places };
+        let mut buffer = Pages::zeroed(BLOCK_LEN);
+        let ended = copying::copy(&self.shared, from, &other, &is_of_use, &mut buffer);
+        assert!(before <= count.get(), "asked before {} blocks", count.get());
+        ended
     }
 
     fn objects(&self) -> Vec<ObjectId> {
@@ -127,9 +185,7 @@ fn a_unit_that_is_whole_is_taken_up_and_one_with_nothing_right_in_it_goes() {
     assert!(scene.take_up());
     assert_eq!((scene.held(), scene.file().exists()), (2, true));
     let scene = Scene::new(&[5000, 6000]);
-    let mut content = fs::read(scene.file()).unwrap();
-    (content[0], content[8192]) = (9, 9);
-    fs::write(scene.file(), content).unwrap();
+    [0, 8192].into_iter().for_each(|at| scene.flip(at));
     assert!(!scene.take_up());
     assert_eq!((scene.held(), scene.file().exists()), (0, false));
 }
@@ -152,12 +208,84 @@ fn a_drive_that_is_set_aside_while_a_unit_is_verified_keeps_it() {
             scene.hold();
         }
         let drive = scene.drive();
-        let logged = fs::metadata(scene.dir.path().join("index/log")).unwrap().len();
+        let logged = fs::metadata(scene.path(0, "index/log")).unwrap().len();
         scene.shared.set_drive_aside(&drive, "a test says so");
         audit(&scene.shared, &drive, scene.directory.id());
         assert!(!take_up(&scene.shared, &drive, scene.directory.id()), "nothing is visible");
         assert!(scene.file().exists(), "held: {is_held}");
-        let left = fs::metadata(scene.dir.path().join("index/log")).unwrap().len();
+        let left = fs::metadata(scene.path(0, "index/log")).unwrap().len();
         assert_eq!(left, logged, "nothing is written to it");
+    }
+}
+
+#[test]
+fn what_little_is_wanted_of_a_unit_is_copied_and_the_rest_goes() {
+    let scene = Scene::new(&[5000, 600_000]);
+    scene.hold();
+    scene.want(2, &scene.objects()[..1]);
+    assert!(settle(&scene.shared, DriveIndex(0), scene.directory.id()));
+    assert_eq!((scene.held(), scene.file().exists(), scene.suspects()), (1, false, vec![]));
+    assert!(scene.place(0).1.starts_with("objects/"), "{:?}", scene.place(0));
+}
+
+#[test]
+fn a_drive_that_takes_no_copy_says_nothing_of_the_object() {
+    let scene = Scene::new(&[5000, 600_000]);
+    scene.hold();
+    scene.want(2, &scene.objects()[..1]);
+    fs::remove_dir(scene.path(0, "fill")).unwrap();
+    assert!(settle(&scene.shared, DriveIndex(0), scene.directory.id()), "the other is hidden");
+    assert_eq!((scene.held(), scene.file().exists(), scene.suspects()), (1, true, vec![]));
+    let noted = scene.shared.errors();
+    assert!(noted[0].text.contains("cannot make fill/"), "{noted:?}");
+}
+
+#[test]
+fn a_block_that_is_wrong_where_it_is_copied_from_is_doubted_and_nothing_is_left() {
+    let scene = Scene::new(&[5000, 600_000]);
+    scene.hold();
+    scene.flip(8192 + 262_144);
+    let ended = scene.copy(1, 0, || {});
+    assert_eq!(ended, Ended::Doubted(scene.objects()[1], Doubt::Suspect));
+    assert_eq!((scene.parts(1), scene.place(1).0), (vec![], 0));
+}
+
+#[test]
+fn a_copy_on_another_drive_is_shown_there_and_read_back_before() {
+    let file = |scene: &Scene| unit::unit_file(&scene.directory.id()).0.to_string();
+    let scene = Scene::new(&[5000, 600_000]);
+    scene.hold();
+    assert_eq!(scene.copy(1, 0, || {}), Ended::Copied);
+    for n in [0, 1] {
+        assert_eq!(scene.place(n), (1, file(&scene)));
+    }
+    assert!(scene.file().exists(), "who removes the old one waits");
+    // Blocks are the second, and the fourth to the sixth; from then on they are read back. Of what
+    // was written a block is wrong, or a table, or the directory.
+    for wrong in [8192, 8192 + 602_112, 8192 + 602_112 + 4096, 8192 + 602_112 + 8192 + 20] {
+        let scene = Scene::new(&[5000, 600_000]);
+        scene.hold();
+        assert_eq!(scene.copy(1, 7, || flip(&scene.parts(1)[0], wrong)), Ended::Abandoned);
+        assert_eq!(
+            (scene.parts(1), scene.place(1), scene.suspects()),
+            (vec![], (0, file(&scene)), vec![])
+        );
+    }
+}
+
+#[test]
+fn a_stop_ends_a_copy_and_so_does_a_drive_that_is_set_aside() {
+    // The hashes of the first, a block of the second, a block that is read back.
+    for before in [1, 4, 8] {
+        let scene = Scene::new(&[5000, 600_000]);
+        scene.hold();
+        assert_eq!(scene.copy(1, before, || scene.shared.stop()), Ended::Abandoned);
+        assert_eq!((scene.parts(1).len(), scene.place(1).0), (0, 0));
+        let scene = Scene::new(&[5000, 600_000]);
+        scene.hold();
+        let other = scene.shared.drive(DriveIndex(1)).unwrap();
+        let aside = || scene.shared.set_drive_aside(&other, "a test says so");
+        assert_eq!(scene.copy(1, before, aside), Ended::Abandoned);
+        assert_eq!((scene.parts(1).len(), scene.place(1).0), (1, 0), "nothing is done to it");
     }
 }

@@ -2,7 +2,7 @@
 //! Looks at objects that somebody doubts, and sets them aside: hidden, told to control, removed and
 //! filled again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::Ordering;
 
 use holdings::Doubt;
@@ -34,17 +34,18 @@ pub(crate) fn run(shared: &Shared) {
             done += usize::from(!shared.is_stopping() && drop_part(shared, *part, *index));
         }
         // What dies together goes together, also what a plan has no place for.
-        let mut settled = BTreeMap::new();
+        let (mut settled, mut old) = (BTreeMap::new(), VecDeque::new());
         for object in &chores.evict {
             let gone = !shared.is_stopping()
                 && match units::place(shared, object) {
                     None => evict(shared, *object),
                     Some(place) => *settled
                         .entry(place)
-                        .or_insert_with(|| units::settle(shared, place.0, place.1)),
+                        .or_insert_with(|| units::settle(shared, place.0, place.1, &mut old)),
                 };
             done += usize::from(gone);
         }
+        old.into_iter().for_each(|unit| unit.remove(shared));
         shared.put_off(due - done);
         if 0 < done {
             tracing::info!(

@@ -4,11 +4,14 @@
 //! Who changes what a unit has claims all its objects, also those that are not held any more: so
 //! there is one at a time, and nobody fills the same unit meanwhile.
 
+use std::collections::VecDeque;
+use std::sync::Arc;
+
 use holdings::FileStanding;
 use model::extent::{DriveIndex, Extent};
 use model::id::ObjectId;
 use model::object::BLOCK_LEN;
-use model::units::Bytes;
+use model::units::{Bytes, Instant};
 use store::unit::{self, Directory, Fate, Place, UnitError, UnitId};
 
 use crate::adopt::{self, Adopted};
@@ -17,6 +20,7 @@ use crate::drives::{Drive, ObjectFileError, Units};
 use crate::keeper;
 use crate::pages::Pages;
 use crate::shared::Shared;
+use crate::tiering::LINGER;
 
 #[cfg(test)]
 mod tests;
@@ -27,13 +31,52 @@ pub(crate) fn place(shared: &Shared, object: &ObjectId) -> Option<(DriveIndex, U
     unit::of_file(&extent.file).map(|unit| (extent.drive, unit))
 }
 
-/// Lets go what is not wanted in a unit; false if that has to be tried again.
-pub(crate) fn settle(shared: &Shared, drive: DriveIndex, unit: UnitId) -> bool {
+/// Lets go what is not wanted in a unit; false if that has to be tried again. A unit from which
+/// something was copied goes to `old`.
+pub(crate) fn settle(
+    shared: &Shared,
+    drive: DriveIndex,
+    unit: UnitId,
+    old: &mut VecDeque<Old>,
+) -> bool {
     let Some(drive) = shared.answering(drive) else { return false };
     let Some(directory) = directory(shared, &drive, unit) else { return false };
-    let is_wanted = |object: &ObjectId| shared.is_wanted(object);
-    let settle = || keep_only(shared, &drive, &directory, is_wanted);
-    claimed(shared, &directory, settle).unwrap_or(false)
+    let objects = directory.objects();
+    if !shared.claim_all(&objects) {
+        return false;
+    }
+    let kept = keep_only(shared, &drive, &directory, |object| shared.is_wanted(object));
+    if kept == Kept::Copied {
+        let until = shared.now() + LINGER;
+        old.push_back(Old { until, drive, unit, objects });
+        return true;
+    }
+    objects.iter().for_each(|object| shared.release(*object));
+    kept == Kept::Settled
+}
+
+/// A unit from which what is wanted was copied. All that was in it is claimed.
+pub(crate) struct Old {
+    /// Whoever is told of the new place late still opens this one.
+    until: Instant,
+    drive: Arc<Drive>,
+    unit: UnitId,
+    objects: Vec<ObjectId>,
+}
+
+impl Old {
+    /// Removes it when it is time, at once if all must stop.
+    pub(crate) fn remove(self, shared: &Shared) {
+        remove_later(shared, &self.drive, self.unit, self.until);
+        self.objects.iter().for_each(|object| shared.release(*object));
+    }
+}
+
+/// If the drive does not answer by then, the audit finds that nothing is held in it.
+fn remove_later(shared: &Shared, drive: &Drive, unit: UnitId, until: Instant) -> bool {
+    shared.sleep_until(until);
+    drive.answers(shared.now())
+        && keeper::remove(shared, drive, &unit::unit_file(&unit), drive.in_unit(unit), true)
 }
 
 /// Brings a unit and the index together: what is wanted and held nowhere is verified and adopted
@@ -53,7 +96,7 @@ pub(crate) fn audit(shared: &Shared, drive: &Drive, unit: UnitId) -> (Units, boo
         let adopted = adopt::adopt_from(shared, drive, &directory, is_missing);
         let orphaned = drive.in_unit(unit).is_empty();
         if adopted != Adopted::Interrupted {
-            keep_only(shared, drive, &directory, |_| true);
+            keep_all(shared, drive, &directory);
         }
         adopted == Adopted::Some || orphaned
     });
@@ -70,7 +113,7 @@ pub(crate) fn take_up(shared: &Shared, drive: &Drive, unit: UnitId) -> bool {
     let Some(directory) = directory(shared, drive, unit) else { return false };
     let adopted = adopt::adopt_from(shared, drive, &directory, |_| true);
     if adopted != Adopted::Interrupted {
-        keep_only(shared, drive, &directory, |_| true);
+        keep_all(shared, drive, &directory);
     }
     adopted == Adopted::Some
 }
@@ -108,12 +151,30 @@ fn directory(shared: &Shared, drive: &Drive, unit: UnitId) -> Option<Directory> 
 
 /// Does something with all objects of a unit claimed; none if somebody works on one of them.
 fn claimed<T>(shared: &Shared, directory: &Directory, deed: impl FnOnce() -> T) -> Option<T> {
-    let objects: Vec<ObjectId> = directory.places().iter().map(|place| place.object).collect();
+    let objects = directory.objects();
     shared.claim_all(&objects).then(|| {
         let result = deed();
         objects.iter().for_each(|object| shared.release(*object));
         result
     })
+}
+
+/// What came of a look at what is wanted in a unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kept {
+    /// What is not wanted is gone.
+    Settled,
+    /// What is wanted was copied: the unit is to go after a while, its objects claimed until then.
+    Copied,
+    /// The drive failed, or is set aside.
+    Failed,
+}
+
+/// What is not held in a unit goes; if that takes a copy, later. The caller has claimed all of it.
+fn keep_all(shared: &Shared, drive: &Drive, directory: &Directory) {
+    if keep_only(shared, drive, directory, |_| true) == Kept::Copied {
+        remove_later(shared, drive, directory.id(), shared.now() + LINGER);
+    }
 }
 
 /// Of what is held in a unit only what `choose` says stays. The caller has claimed all of it. A
@@ -123,7 +184,7 @@ fn keep_only(
     drive: &Drive,
     directory: &Directory,
     choose: impl Fn(&ObjectId) -> bool,
-) -> bool {
+) -> Kept {
     let unit = directory.id();
     let file = unit::unit_file(&unit);
     let is_here = |object: &ObjectId| {
@@ -133,7 +194,7 @@ fn keep_only(
     let fate = directory.fate(is_here, |_| false);
     // After what is held was asked for: who sets a drive aside says so before its objects go.
     if drive.set_aside_reason().is_some() {
-        return false;
+        return Kept::Failed;
     }
     let copied = match &fate {
         Fate::Compact(live) => {
@@ -143,15 +204,14 @@ fn keep_only(
         }
         Fate::Remove | Fate::Keep => Ended::Abandoned,
     };
-    if fate == Fate::Remove || copied == Ended::Copied {
-        // What was copied the log has elsewhere by now.
-        return keeper::remove(shared, drive, &file, drive.in_unit(unit), true);
+    if copied == Ended::Copied {
+        return Kept::Copied;
     }
     let mut useless = drive.in_unit(unit);
     useless.retain(|object| !is_here(object));
-    let settled = keeper::remove(shared, drive, &file, useless, false);
+    let is_settled = keeper::remove(shared, drive, &file, useless, fate == Fate::Remove);
     if let Ended::Doubted(object, doubt) = copied {
         shared.suspect(object, doubt);
     }
-    settled
+    if is_settled { Kept::Settled } else { Kept::Failed }
 }

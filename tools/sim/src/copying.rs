@@ -8,7 +8,7 @@ use iosched::drive::Class;
 use model::extent::{Extent, FileName};
 use model::id::ObjectId;
 use model::object::{BLOCK_LEN, Blocks};
-use model::units::Bytes;
+use model::units::{Bytes, Nanos};
 use store::parcel::Parcel;
 use store::publish::{Action, Event, Fault, Outcome, Publication};
 use store::unit::Place;
@@ -20,6 +20,9 @@ use crate::filler::fault_of;
 use crate::opened::{Opened, Wrong};
 use crate::oracle;
 use crate::process::Process;
+
+/// How long the old file stays: workers hear of the new one after a microsecond.
+pub(crate) const LINGER: Nanos = Nanos::millis(20);
 
 /// What is copied: objects of one file.
 #[derive(Clone, Copy)]

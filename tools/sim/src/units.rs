@@ -10,7 +10,7 @@ use model::units::Bytes;
 use store::unit::{self, Directory, Fate, UnitId};
 
 use crate::chores::{self, Adopted};
-use crate::copying::{self, Ended, Source};
+use crate::copying::{self, Ended, LINGER, Source};
 use crate::drive::{EIO, ENOENT};
 use crate::opened::{Opened, Wrong};
 use crate::process::Process;
@@ -25,7 +25,7 @@ pub(crate) fn place(process: &Process, object: &ObjectId) -> Option<(DriveIndex,
 pub(crate) async fn settle(process: &Rc<Process>, drive: DriveIndex, unit: UnitId) -> bool {
     let Some(drive) = process.answering(drive) else { return false };
     let Some(directory) = directory(process, &drive, unit).await else { return false };
-    let objects = ids(&directory);
+    let objects = directory.objects();
     if !process.claim_all(&objects) {
         return false;
     }
@@ -40,7 +40,7 @@ pub(crate) async fn audit(process: &Rc<Process>, drive: &Rc<Opened>, unit: UnitI
     let Some(directory) = directory(process, drive, unit).await else { return };
     let file = unit::unit_file(&unit);
     let standing = |object: &ObjectId| process.standing(*object, drive.index, &file);
-    let objects = ids(&directory);
+    let objects = directory.objects();
     let is_unknown = objects.iter().any(|object| standing(object) == FileStanding::Unknown);
     if is_unknown || !process.claim_all(&objects) {
         return;
@@ -62,10 +62,6 @@ pub(crate) async fn take_up(process: &Rc<Process>, drive: &Rc<Opened>, unit: Uni
         keep_only(process, drive, &directory, |_| true).await;
     }
     adopted == Adopted::Some
-}
-
-fn ids(directory: &Directory) -> Vec<ObjectId> {
-    directory.places().iter().map(|place| place.object).collect()
 }
 
 /// What a unit says that it holds. What is held in one that says nothing right is set aside, then
@@ -118,6 +114,9 @@ async fn keep_only(
         }
         Fate::Remove | Fate::Keep => Ended::Abandoned,
     };
+    if copied == Ended::Copied {
+        process.world.stage.sleep(LINGER).await;
+    }
     if fate == Fate::Remove || copied == Ended::Copied {
         return chores::remove(process, drive, &file, drive.in_unit(unit), true).await;
     }

@@ -223,9 +223,14 @@ fn what_little_is_wanted_of_a_unit_is_copied_and_the_rest_goes() {
     let scene = Scene::new(&[5000, 600_000]);
     scene.hold();
     scene.want(2, &scene.objects()[..1]);
-    assert!(settle(&scene.shared, DriveIndex(0), scene.directory.id()));
-    assert_eq!((scene.held(), scene.file().exists(), scene.suspects()), (1, false, vec![]));
+    let mut old = VecDeque::new();
+    assert!(settle(&scene.shared, DriveIndex(0), scene.directory.id(), &mut old));
     assert!(scene.place(0).1.starts_with("objects/"), "{:?}", scene.place(0));
+    assert!(scene.file().exists(), "whoever has not read of the new place opens the old one");
+    assert!(!scene.shared.claim_all(&scene.objects()), "nobody changes it meanwhile");
+    old.into_iter().for_each(|unit| unit.remove(&scene.shared));
+    assert_eq!((scene.held(), scene.file().exists(), scene.suspects()), (1, false, vec![]));
+    assert!(scene.shared.claim_all(&scene.objects()));
 }
 
 #[test]
@@ -234,7 +239,10 @@ fn a_drive_that_takes_no_copy_says_nothing_of_the_object() {
     scene.hold();
     scene.want(2, &scene.objects()[..1]);
     fs::remove_dir(scene.path(0, "fill")).unwrap();
-    assert!(settle(&scene.shared, DriveIndex(0), scene.directory.id()), "the other is hidden");
+    assert!(
+        settle(&scene.shared, DriveIndex(0), scene.directory.id(), &mut VecDeque::new()),
+        "the other is hidden"
+    );
     assert_eq!((scene.held(), scene.file().exists(), scene.suspects()), (1, true, vec![]));
     let noted = scene.shared.errors();
     assert!(noted[0].text.contains("cannot make fill/"), "{noted:?}");

@@ -85,9 +85,9 @@ pub(crate) fn evict(shared: &Shared, object: ObjectId) -> bool {
 pub(crate) fn remove_claimed(shared: &Shared, object: ObjectId) -> bool {
     let Some(extent) = shared.locate(&object) else { return false };
     let Some(drive) = shared.answering(extent.drive) else { return false };
-    // A unit goes with the last that is held in it.
-    let unit = unit::of_file(&extent.file);
-    let whole = unit.is_none_or(|unit| drive.in_unit(unit) == [object]);
+    // A unit goes with the last that is held in it; one that says nothing right, with the audit.
+    let is_last = |unit| drive.read_directory(unit).is_ok_and(|of| drive.held_in(&of) == [object]);
+    let whole = unit::of_file(&extent.file).is_none_or(is_last);
     remove(shared, &drive, &extent.file, vec![object], whole)
 }
 

@@ -6,12 +6,14 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use holdings::FileStanding;
 use model::extent::{DriveIndex, Extent};
 use model::id::ObjectId;
 use model::object::BLOCK_LEN;
 use model::units::{Bytes, Instant};
+use store::health::Verdict;
 use store::unit::{self, Directory, Fate, Place, UnitError, UnitId};
 
 use crate::adopt::{self, Adopted};
@@ -40,7 +42,12 @@ pub(crate) fn settle(
     old: &mut VecDeque<Old>,
 ) -> bool {
     let Some(drive) = shared.answering(drive) else { return false };
-    let Some(directory) = directory(shared, &drive, unit) else { return false };
+    let directory = match directory(shared, &drive, unit) {
+        Ok(directory) => directory,
+        Err(Unread::Lost) => return true,
+        Err(Unread::Later) => return keep_wanted(shared, &drive, unit),
+        Err(Unread::NotNow) => return false,
+    };
     let objects = directory.objects();
     if !shared.claim_all(&objects) {
         return false;
@@ -48,7 +55,7 @@ pub(crate) fn settle(
     let kept = keep_only(shared, &drive, &directory, |object| shared.is_wanted(object));
     if kept == Kept::Copied {
         let until = shared.now() + LINGER;
-        old.push_back(Old { until, drive, unit, objects });
+        old.push_back(Old { until, drive, directory });
         return true;
     }
     objects.iter().for_each(|object| shared.release(*object));
@@ -60,23 +67,24 @@ pub(crate) struct Old {
     /// Whoever is told of the new place late still opens this one.
     until: Instant,
     drive: Arc<Drive>,
-    unit: UnitId,
-    objects: Vec<ObjectId>,
+    directory: Directory,
 }
 
 impl Old {
     /// Removes it when it is time, at once if all must stop.
     pub(crate) fn remove(self, shared: &Shared) {
-        remove_later(shared, &self.drive, self.unit, self.until);
-        self.objects.iter().for_each(|object| shared.release(*object));
+        remove_later(shared, &self.drive, &self.directory, self.until);
+        self.directory.objects().iter().for_each(|object| shared.release(*object));
     }
 }
 
 /// If the drive does not answer by then, the audit finds that nothing is held in it.
-fn remove_later(shared: &Shared, drive: &Drive, unit: UnitId, until: Instant) -> bool {
+fn remove_later(shared: &Shared, drive: &Drive, directory: &Directory, until: Instant) {
     shared.sleep_until(until);
-    drive.answers(shared.now())
-        && keeper::remove(shared, drive, &unit::unit_file(&unit), drive.in_unit(unit), true)
+    if drive.answers(shared.now()) {
+        let file = unit::unit_file(&directory.id());
+        keeper::remove(shared, drive, &file, drive.held_in(directory), true);
+    }
 }
 
 /// Brings a unit and the index together: what is wanted and held nowhere is verified and adopted
@@ -84,7 +92,7 @@ fn remove_later(shared: &Shared, drive: &Drive, unit: UnitId, until: Instant) ->
 /// it stays, and if something was wrong.
 pub(crate) fn audit(shared: &Shared, drive: &Drive, unit: UnitId) -> (Units, bool) {
     let nothing = (Units::default(), false);
-    let Some(directory) = directory(shared, drive, unit) else { return nothing };
+    let Ok(directory) = directory(shared, drive, unit) else { return nothing };
     let file = unit::unit_file(&unit);
     let standing = |object: &ObjectId| shared.standing(*object, drive.index(), &file);
     let mut objects = directory.places().iter().map(|place| &place.object);
@@ -94,7 +102,7 @@ pub(crate) fn audit(shared: &Shared, drive: &Drive, unit: UnitId) -> (Units, boo
     let is_missing = |object: &ObjectId| standing(object) == FileStanding::Missing;
     let wrong = claimed(shared, &directory, || {
         let adopted = adopt::adopt_from(shared, drive, &directory, is_missing);
-        let orphaned = drive.in_unit(unit).is_empty();
+        let orphaned = drive.held_in(&directory).is_empty();
         if adopted != Adopted::Interrupted {
             keep_all(shared, drive, &directory);
         }
@@ -110,7 +118,7 @@ pub(crate) fn audit(shared: &Shared, drive: &Drive, unit: UnitId) -> (Units, boo
 /// Takes what a filler is about to fetch from a unit that is there already, and removes that if
 /// there is nothing good in it. True if something is visible now. The caller has claimed all of it.
 pub(crate) fn take_up(shared: &Shared, drive: &Drive, unit: UnitId) -> bool {
-    let Some(directory) = directory(shared, drive, unit) else { return false };
+    let Ok(directory) = directory(shared, drive, unit) else { return false };
     let adopted = adopt::adopt_from(shared, drive, &directory, |_| true);
     if adopted != Adopted::Interrupted {
         keep_all(shared, drive, &directory);
@@ -118,35 +126,95 @@ pub(crate) fn take_up(shared: &Shared, drive: &Drive, unit: UnitId) -> bool {
     adopted == Adopted::Some
 }
 
+/// Why a unit does not say what it holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unread {
+    /// It was not there, or said nothing right: nothing is held in it any more.
+    Lost,
+    /// A later version wrote it.
+    Later,
+    /// The drive failed, or somebody works on what is in it.
+    NotNow,
+}
+
 /// What a unit says that it holds. One that says nothing right would be of no use to a drive that
-/// loses its index: what is held in it is set aside, then it goes.
-fn directory(shared: &Shared, drive: &Drive, unit: UnitId) -> Option<Directory> {
-    match drive.read_directory(unit) {
-        Ok(directory) => return Some(directory),
-        Err(ObjectFileError::Drive(error)) if !error.is_one_place() => {
-            // One that is missing is found by who looks for what should be in it.
-            if !error.is_missing() {
-                shared.drive_failed(drive, &error);
-            }
-        }
+/// loses its index: what is held in it is set aside, and it goes.
+fn directory(shared: &Shared, drive: &Drive, unit: UnitId) -> Result<Directory, Unread> {
+    let (path, now) = (drive.path().display(), shared.now());
+    let what = match drive.read_directory(unit) {
+        Ok(directory) => return Ok(directory),
         Err(ObjectFileError::Unit(error @ UnitError::Version(_))) => {
-            shared.note("drive", format!("{}: {error}", drive.path().display()));
+            shared.note("drive", format!("{path}: {error}"));
+            return Err(Unread::Later);
         }
-        Err(error) => {
-            let what = format!("is in a unit that is damaged ({error})");
-            let is_here = |object: &&ObjectId| place(shared, object) == Some((drive.index(), unit));
-            for object in drive.in_unit(unit).iter().filter(is_here) {
-                keeper::damaged(shared, drive, *object, &what);
+        Err(ObjectFileError::Drive(error)) if error.is_missing() => {
+            if !drive.has_marker() {
+                let file = unit::unit_file(&unit).0;
+                let reason = format!("its marker is gone, and {file}: was it unmounted?");
+                shared.set_drive_aside(drive, &reason);
+                return Err(Unread::NotNow);
             }
-            let left = drive.in_unit(unit);
-            if !left.iter().any(|object| is_here(&object)) && shared.claim_all(&left) {
-                tracing::warn!(drive = %drive.marker().id, %error, "damaged unit removed");
-                keeper::remove(shared, drive, &unit::unit_file(&unit), left.clone(), true);
-                left.iter().for_each(|object| shared.release(*object));
-            }
+            "is missing".to_owned()
         }
+        Err(ObjectFileError::Drive(error)) => {
+            if !error.is_one_place() || drive.object_failed(now) == Verdict::SetDriveAside {
+                shared.drive_failed(drive, &error);
+                return Err(Unread::NotNow);
+            }
+            format!("is unreadable: {error}")
+        }
+        Err(error) => format!("is damaged: {error}"),
+    };
+    if lose(shared, drive, unit, &what) { Err(Unread::Lost) } else { Err(Unread::NotNow) }
+}
+
+/// All that is held in a unit is set aside, in one step, and the unit goes. False if that has to be
+/// tried again.
+fn lose(shared: &Shared, drive: &Drive, unit: UnitId, what: &str) -> bool {
+    let lost = with_held(shared, drive, unit, |held| {
+        // Somebody may have filled it anew meanwhile.
+        let is_lost = drive.read_directory(unit).is_err();
+        is_lost && keeper::remove(shared, drive, &unit::unit_file(&unit), held, true)
+    });
+    if let Some((true, count @ 1..)) = lost {
+        let (path, objects) = (drive.path().display(), Bytes::of(count).0);
+        tracing::warn!(drive = %drive.marker().id, objects, what, "unit set aside");
+        shared.integrity.objects_set_aside.fetch_add(objects, Ordering::Relaxed);
+        shared.note("drive", format!("{path}: a unit of {objects} objects {what}; filled again"));
+        shared.replan();
     }
-    None
+    lost.is_some_and(|(is_lost, _)| is_lost)
+}
+
+/// The same as `keep_only` by what the log says alone, and without a copy.
+fn keep_wanted(shared: &Shared, drive: &Drive, unit: UnitId) -> bool {
+    let settled = with_held(shared, drive, unit, |held| {
+        let (wanted, useless): (Vec<_>, Vec<_>) =
+            held.into_iter().partition(|object| shared.is_wanted(object));
+        keeper::remove(shared, drive, &unit::unit_file(&unit), useless, wanted.is_empty())
+    });
+    settled.is_some_and(|(is_settled, _)| is_settled)
+}
+
+/// Does something with all that the drive's index has in a unit claimed, and says how much that is;
+/// none if somebody works on some of it.
+fn with_held<T>(
+    shared: &Shared,
+    drive: &Drive,
+    unit: UnitId,
+    deed: impl FnOnce(Vec<ObjectId>) -> T,
+) -> Option<(T, usize)> {
+    let objects = drive.in_unit(unit);
+    if !shared.claim_all(&objects) {
+        return None;
+    }
+    let mut held = objects.clone();
+    // Before it was claimed it may have gone elsewhere.
+    held.retain(|object| drive.entry(object).is_some_and(|entry| entry.unit == Some(unit)));
+    let count = held.len();
+    let result = deed(held);
+    objects.iter().for_each(|object| shared.release(*object));
+    Some((result, count))
 }
 
 /// Does something with all objects of a unit claimed; none if somebody works on one of them.
@@ -173,7 +241,7 @@ enum Kept {
 /// What is not held in a unit goes; if that takes a copy, later. The caller has claimed all of it.
 fn keep_all(shared: &Shared, drive: &Drive, directory: &Directory) {
     if keep_only(shared, drive, directory, |_| true) == Kept::Copied {
-        remove_later(shared, drive, directory.id(), shared.now() + LINGER);
+        remove_later(shared, drive, directory, shared.now() + LINGER);
     }
 }
 
@@ -207,7 +275,7 @@ fn keep_only(
     if copied == Ended::Copied {
         return Kept::Copied;
     }
-    let mut useless = drive.in_unit(unit);
+    let mut useless = drive.held_in(directory);
     useless.retain(|object| !is_here(object));
     let is_settled = keeper::remove(shared, drive, &file, useless, fate == Fate::Remove);
     if let Ended::Doubted(object, doubt) = copied {

@@ -73,9 +73,14 @@ async fn evict(process: &Rc<Process>, object: ObjectId) -> bool {
 async fn remove_claimed(process: &Rc<Process>, object: ObjectId) -> bool {
     let Some(extent) = process.locate(&object) else { return false };
     let Some(drive) = process.answering(extent.drive) else { return false };
-    // A unit goes with the last that is held in it.
-    let unit = unit::of_file(&extent.file);
-    let whole = unit.is_none_or(|unit| drive.in_unit(unit) == [object]);
+    // A unit goes with the last that is held in it; one that says nothing right, with the audit.
+    let whole = match unit::of_file(&extent.file) {
+        Some(unit) => {
+            let directory = drive.read_directory(unit).await;
+            directory.is_ok_and(|directory| drive.held_in(&directory) == [object])
+        }
+        None => true,
+    };
     remove(process, &drive, &extent.file, vec![object], whole).await
 }
 

@@ -7,6 +7,7 @@ use holdings::FileStanding;
 use model::extent::{DriveIndex, Extent};
 use model::id::ObjectId;
 use model::units::Bytes;
+use store::health::Verdict;
 use store::unit::{self, Directory, Fate, UnitId};
 
 use crate::chores::{self, Adopted};
@@ -24,7 +25,10 @@ pub(crate) fn place(process: &Process, object: &ObjectId) -> Option<(DriveIndex,
 /// Lets go what is not wanted in a unit; false if that has to be tried again.
 pub(crate) async fn settle(process: &Rc<Process>, drive: DriveIndex, unit: UnitId) -> bool {
     let Some(drive) = process.answering(drive) else { return false };
-    let Some(directory) = directory(process, &drive, unit).await else { return false };
+    let directory = match directory(process, &drive, unit).await {
+        Ok(directory) => directory,
+        Err(unread) => return unread == Unread::Lost,
+    };
     let objects = directory.objects();
     if !process.claim_all(&objects) {
         return false;
@@ -37,7 +41,7 @@ pub(crate) async fn settle(process: &Rc<Process>, drive: DriveIndex, unit: UnitI
 
 /// Adopts what is wanted and held nowhere, then lets go what is not held.
 pub(crate) async fn audit(process: &Rc<Process>, drive: &Rc<Opened>, unit: UnitId) {
-    let Some(directory) = directory(process, drive, unit).await else { return };
+    let Ok(directory) = directory(process, drive, unit).await else { return };
     let file = unit::unit_file(&unit);
     let standing = |object: &ObjectId| process.standing(*object, drive.index, &file);
     let objects = directory.objects();
@@ -56,7 +60,7 @@ pub(crate) async fn audit(process: &Rc<Process>, drive: &Rc<Opened>, unit: UnitI
 /// Takes what a filler is about to fetch from a unit that is there already. True if something is
 /// visible now. The caller has claimed all of it.
 pub(crate) async fn take_up(process: &Rc<Process>, drive: &Rc<Opened>, unit: UnitId) -> bool {
-    let Some(directory) = directory(process, drive, unit).await else { return false };
+    let Ok(directory) = directory(process, drive, unit).await else { return false };
     let adopted = chores::adopt_from(process, drive, &directory, |_| true).await;
     if adopted != Adopted::Interrupted {
         keep_only(process, drive, &directory, |_| true).await;
@@ -64,27 +68,54 @@ pub(crate) async fn take_up(process: &Rc<Process>, drive: &Rc<Opened>, unit: Uni
     adopted == Adopted::Some
 }
 
-/// What a unit says that it holds. What is held in one that says nothing right is set aside, then
-/// it goes.
-async fn directory(process: &Rc<Process>, drive: &Opened, unit: UnitId) -> Option<Directory> {
+/// Why a unit does not say what it holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unread {
+    /// It was not there, or said nothing right: nothing is held in it any more.
+    Lost,
+    /// The drive failed, or somebody works on what is in it.
+    NotNow,
+}
+
+/// What a unit says that it holds. What is held in one that says nothing right is set aside, and it
+/// goes.
+async fn directory(
+    process: &Rc<Process>,
+    drive: &Opened,
+    unit: UnitId,
+) -> Result<Directory, Unread> {
     match drive.read_directory(unit).await {
-        Ok(directory) => return Some(directory),
-        Err(Wrong::Drive(ENOENT)) => {}
-        Err(Wrong::Drive(EIO) | Wrong::Content) => {
-            let is_here = |object: &&ObjectId| place(process, object) == Some((drive.index, unit));
-            for object in drive.in_unit(unit).iter().filter(is_here) {
-                chores::damaged(process, drive.index, *object).await;
-            }
-            let left = drive.in_unit(unit);
-            if !left.iter().any(|object| is_here(&object)) && process.claim_all(&left) {
-                let file = unit::unit_file(&unit);
-                chores::remove(process, drive, &file, left.clone(), true).await;
-                left.iter().for_each(|object| process.release(*object));
+        Ok(directory) => return Ok(directory),
+        Err(Wrong::Drive(ENOENT)) if !drive.has_marker() => process.set_aside(drive.index, ENOENT),
+        Err(Wrong::Drive(EIO)) if process.object_failed(drive.index) == Verdict::SetDriveAside => {
+            process.set_aside(drive.index, EIO);
+        }
+        Err(Wrong::Drive(ENOENT | EIO) | Wrong::Content) => {
+            if lose(process, drive, unit).await {
+                return Err(Unread::Lost);
             }
         }
         Err(Wrong::Drive(errno)) => process.drive_failed(drive.index, errno),
     }
-    None
+    Err(Unread::NotNow)
+}
+
+/// All that is held in a unit is set aside, in one step, and the unit goes. False if that has to be
+/// tried again.
+async fn lose(process: &Rc<Process>, drive: &Opened, unit: UnitId) -> bool {
+    let objects = drive.in_unit(unit);
+    if !process.claim_all(&objects) {
+        return false;
+    }
+    // Somebody may have filled it anew meanwhile.
+    let is_lost = drive.read_directory(unit).await.is_err();
+    let mut held = objects.clone();
+    held.retain(|object| drive.entry(object).is_some_and(|entry| entry.unit == Some(unit)));
+    let file = unit::unit_file(&unit);
+    let is_lost = is_lost && chores::remove(process, drive, &file, held, true).await;
+    objects.iter().for_each(|object| process.release(*object));
+    process.replan();
+    is_lost
 }
 
 /// Of what is held in a unit only what `choose` says stays. The caller has claimed all of it.
@@ -118,9 +149,9 @@ async fn keep_only(
         process.world.stage.sleep(LINGER).await;
     }
     if fate == Fate::Remove || copied == Ended::Copied {
-        return chores::remove(process, drive, &file, drive.in_unit(unit), true).await;
+        return chores::remove(process, drive, &file, drive.held_in(directory), true).await;
     }
-    let mut useless = drive.in_unit(unit);
+    let mut useless = drive.held_in(directory);
     useless.retain(|object| !is_here(object));
     let settled = chores::remove(process, drive, &file, useless, false).await;
     if let Ended::Doubted(object, doubt) = copied {

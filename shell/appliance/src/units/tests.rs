@@ -297,3 +297,62 @@ fn a_stop_ends_a_copy_and_so_does_a_drive_that_is_set_aside() {
         assert_eq!((scene.parts(1).len(), scene.place(1).0), (1, 0), "nothing is done to it");
     }
 }
+
+/// What settling it comes to, and what is left then: objects, and the unit itself.
+fn settled(scene: &Scene) -> (bool, usize, bool) {
+    let settled = settle(&scene.shared, DriveIndex(0), scene.directory.id(), &mut VecDeque::new());
+    (settled, scene.held(), scene.file().exists())
+}
+
+#[test]
+fn all_that_is_held_in_a_unit_whose_directory_is_damaged_goes_in_one_step_or_nothing() {
+    let scene = Scene::new(&[5000, 600_000]);
+    scene.hold();
+    scene.flip(scene.directory.offset().as_usize() + 40);
+    assert!(scene.shared.claim(scene.objects()[0]));
+    assert_eq!(settled(&scene), (false, 2, true), "somebody works on one of them");
+    scene.shared.release(scene.objects()[0]);
+    assert_eq!(settled(&scene), (true, 0, false));
+    let texts: Vec<String> = scene.shared.errors().into_iter().map(|noted| noted.text).collect();
+    assert!(
+        matches!(&texts[..], [one] if one.contains("a unit of 2 objects is damaged")),
+        "{texts:?}"
+    );
+    assert_eq!(scene.drive().held(), (0, Bytes::ZERO));
+    assert_eq!(scene.shared.integrity.objects_set_aside.load(Ordering::Relaxed), 2);
+}
+
+#[test]
+fn what_is_held_in_a_unit_that_is_missing_goes_in_one_step() {
+    let scene = Scene::new(&[5000, 600_000]);
+    scene.hold();
+    fs::remove_file(scene.file()).unwrap();
+    assert_eq!(settled(&scene), (true, 0, false));
+    assert_eq!(scene.drive().held(), (0, Bytes::ZERO));
+}
+
+#[test]
+fn a_unit_of_a_later_version_goes_with_the_last_that_is_wanted_in_it() {
+    let scene = Scene::new(&[5000, 600_000]);
+    scene.hold();
+    let mut content = fs::read(scene.file()).unwrap();
+    let at = content.len() - 4096;
+    content[at + 16] = 2;
+    let sum = *blake3::hash(&content[at..at + 4064]).as_bytes();
+    content[at + 4064..].copy_from_slice(&sum);
+    fs::write(scene.file(), content).unwrap();
+    scene.want(2, &scene.objects()[..1]);
+    assert_eq!(settled(&scene), (true, 1, true));
+    scene.want(3, &[]);
+    assert_eq!(settled(&scene), (true, 0, false));
+}
+
+#[test]
+fn a_unit_goes_with_the_last_object_that_is_set_aside_in_it() {
+    let scene = Scene::new(&[5000, 600_000]);
+    scene.hold();
+    for (object, is_left) in scene.objects().into_iter().zip([true, false]) {
+        assert!(keeper::evict(&scene.shared, object));
+        assert_eq!(scene.file().exists(), is_left);
+    }
+}

@@ -27,7 +27,7 @@ use store::index::Index;
 use store::inventory::{Delta, Inventory, InventoryState};
 use store::layout;
 use store::parcel::{Parcel, PartId};
-use store::unit::UnitId;
+use store::unit::{self, UnitId};
 
 mod parcels;
 #[cfg(test)]
@@ -282,7 +282,7 @@ impl Holdings {
     /// there is room. The caller has claimed it, and its drive is in use.
     pub fn publish(&mut self, object: ObjectId, extent: Extent, bytes: Option<&[u8]>) {
         let small = bytes.filter(|_| self.take_small(object, extent.len)).map(Arc::from);
-        self.is_whole(object, extent.drive);
+        self.give_up_part(object, &extent);
         self.show(object, extent, small);
     }
 
@@ -300,7 +300,7 @@ impl Holdings {
             (false, true) => self.inventory.remove(object),
             (true, true) | (false, false) => {}
         }
-        self.is_whole(object, extent.drive);
+        self.give_up_part(object, &extent);
         self.updates.push_back(Update::Published { object, extent, small: None });
     }
 
@@ -615,11 +615,12 @@ impl Holdings {
         }
     }
 
-    /// An object is whole on this drive: a part of it elsewhere is of no use.
-    fn is_whole(&mut self, object: ObjectId, drive: DriveIndex) {
+    /// An object is whole there: a part of it is of no use, unless it has become just that file.
+    fn give_up_part(&mut self, object: ObjectId, extent: &Extent) {
         let id = PartId::Object(object);
         let part = self.parts.remove(&id).map(|part| part.drive);
-        self.spare_parts.extend(part.filter(|on| *on != drive).map(|on| (id, on)));
+        let became = |on: &DriveIndex| *on == extent.drive && unit::of_file(&extent.file).is_none();
+        self.spare_parts.extend(part.filter(|on| !became(on)).map(|on| (id, on)));
         self.count_partial();
     }
 

@@ -339,6 +339,11 @@ impl Holdings {
         }
         self.parts.retain(|_, part| part.drive != drive);
         self.spare_parts.retain(|(_, of)| *of != drive);
+        // Of what it had a part, that of another drive is gone on with.
+        while let Some((part, drive)) = self.next_good_spare() {
+            self.spare_parts.remove(&(part, drive));
+            self.parts.insert(part, Part { drive, verified: Bytes::ZERO });
+        }
         self.count_partial();
         self.updates.push_back(Update::DriveSetAside { drive });
         self.replan();
@@ -412,7 +417,8 @@ impl Holdings {
     /// news that is no reason for a plan.
     pub fn plan_in(&self, now: Instant, began: Instant) -> Nanos {
         let behind = self.progress.objects_held < self.progress.objects_wanted
-            || 0 < self.plan_report.evictions_later;
+            || 0 < self.plan_report.evictions_later
+            || !self.spare_parts.is_empty();
         let left = (began + PLAN_EVERY).since(now);
         match (self.replan, left) {
             (true, _) => Nanos(0),
@@ -438,7 +444,8 @@ impl Holdings {
         let postponed = self.postponed.iter().filter(|(_, (until, _))| now < *until);
         let skip = self.busy.iter().chain(postponed.map(|(object, _)| object)).copied().collect();
         let room = |len| layout::sections(len).file_len;
-        let actual = Actual { held: &held, parts: &parts, skip: &skip, free, room };
+        let room_is_coming = !self.spare_parts.is_empty();
+        let actual = Actual { held: &held, parts: &parts, skip: &skip, free, room, room_is_coming };
         let plan = plan::plan(&self.config.plan, manifest, &actual);
         let is_cut = 0 < plan.report.objects_later;
         self.queue = parcels::parcels(&self.unit_of, &parts, plan.fetch, is_cut);
@@ -622,6 +629,18 @@ impl Holdings {
         let became = |on: &DriveIndex| *on == extent.drive && unit::of_file(&extent.file).is_none();
         self.spare_parts.extend(part.filter(|on| !became(on)).map(|on| (id, on)));
         self.count_partial();
+    }
+
+    /// A spare part that is the only one of what it is a part of, and is still to come.
+    fn next_good_spare(&self) -> Option<(PartId, DriveIndex)> {
+        let is_good = |(part, _): &&(PartId, DriveIndex)| {
+            !self.parts.contains_key(part)
+                && match part {
+                    PartId::Object(object) => self.index.locate(object).is_none(),
+                    PartId::Unit(_) => true, // One that is not wanted goes with the next plan.
+                }
+        };
+        self.spare_parts.iter().find(is_good).copied()
     }
 
     fn is_busy(&self, part: &PartId) -> bool {

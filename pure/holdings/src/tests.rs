@@ -424,3 +424,45 @@ fn the_part_of_an_object_that_appears_in_a_unit_of_that_drive_goes() {
     holdings.publish(object(2), Extent { file, ..on(0, 2) }, None);
     assert_eq!(plan(&mut holdings, at(0)).drop_parts, [(id(2), DRIVE)]);
 }
+
+#[test]
+fn a_spare_part_makes_a_plan_due_and_its_room_is_waited_for() {
+    let mut holdings = holdings();
+    holdings.set_manifest(manifest(1, &[1, 2]));
+    let (id, other) = (PartId::Object(object(1)), DriveIndex(1));
+    holdings.publish(object(1), on(0, 1), None);
+    holdings.load(object(2), on(0, 2));
+    plan(&mut holdings, at(0));
+    assert_eq!(holdings.plan_in(at(5), at(0)), PLAN_EVERY);
+    holdings.hide(object(1));
+    for drive in [DRIVE, other] {
+        holdings.set_part(id, Some(Part { drive, verified: Bytes(1) }));
+    }
+    holdings.publish(object(1), on(1, 1), None);
+    plan(&mut holdings, at(0));
+    assert_eq!(holdings.plan_in(at(5), at(0)), Nanos(0), "the spare one is still there");
+    holdings.hide(object(2));
+    let chores = holdings.plan(at(0), &[Bytes(1)]);
+    assert_eq!(chores.drop_parts, [(id, DRIVE)]);
+    let report = holdings.plan_report();
+    assert_eq!((report.objects_without_room, report.objects_later), (0, 1));
+    holdings.dropped_part(id, DRIVE);
+    holdings.plan(at(0), &[Bytes(1)]);
+    assert_eq!(holdings.plan_report().objects_without_room, 1);
+}
+
+#[test]
+fn the_spare_part_is_gone_on_with_when_the_drive_of_the_other_goes() {
+    let mut holdings = holdings();
+    holdings.set_manifest(manifest(1, &[1, 2]));
+    let (id, other) = (PartId::Object(object(1)), DriveIndex(1));
+    [DRIVE, other].into_iter().for_each(|drive| holdings.load_part(id, drive));
+    holdings.set_aside(DRIVE);
+    assert!(holdings.spare_parts().is_empty());
+    assert_eq!(plan(&mut holdings, at(0)).drop_parts, []);
+    let claim = holdings.next_fetch().expect("it is wanted");
+    assert_eq!(claim.part.map(|part| part.drive), Some(other));
+    // Whoever filled the lost one ends, and takes nothing along.
+    holdings.dropped_part(id, DRIVE);
+    assert_eq!(holdings.parts()[&id].drive, other);
+}

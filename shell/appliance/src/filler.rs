@@ -212,7 +212,7 @@ impl<'a> Filling<'a> {
         };
         let abandoned = matches!(self.publication.outcome(), Some(Outcome::Abandoned(_)));
         if abandoned || matches!(ended, Ended::Published(_)) {
-            self.shared.set_part(self.part, None);
+            self.shared.dropped_part(self.part, self.drive.index());
         }
         ended
     }

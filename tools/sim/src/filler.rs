@@ -156,7 +156,7 @@ impl Filling {
         };
         let abandoned = matches!(self.publication.outcome(), Some(Outcome::Abandoned(_)));
         if abandoned || matches!(ended, Ended::Published(_)) {
-            self.process.set_part(self.part, None);
+            self.process.dropped_part(self.part, self.drive.index);
         }
         ended
     }

@@ -312,6 +312,11 @@ impl Holdings {
         }
     }
 
+    /// True if workers may have the bytes of one more object of this length.
+    pub fn has_small_room(&self, len: Bytes) -> bool {
+        len <= SMALL_OBJECT_MAX && self.small_used + len <= self.config.small_budget
+    }
+
     /// Small objects that are published without their bytes, as many as there is room for.
     pub fn without_bytes(&self) -> impl Iterator<Item = (&ObjectId, &Extent)> {
         let mut left = self.config.small_budget.saturating_sub(self.small_used);
@@ -700,7 +705,7 @@ impl Holdings {
     }
 
     fn take_small(&mut self, object: ObjectId, len: Bytes) -> bool {
-        let fits = len <= SMALL_OBJECT_MAX && self.small_used + len <= self.config.small_budget;
+        let fits = self.has_small_room(len);
         if fits && self.small.insert(object, len).is_none() {
             self.small_used += len;
         }

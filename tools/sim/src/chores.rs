@@ -331,19 +331,23 @@ pub(crate) async fn audit(process: Rc<Process>) {
     }
 }
 
-/// Reads a small object, verifies it and hands it out.
+/// Reads a small object, verifies it and hands it out, if there is room for it.
 pub(crate) async fn give_small(
     process: &Rc<Process>,
     drive: &Opened,
     object: ObjectId,
     extent: &Extent,
 ) {
+    if !process.has_small_room(extent.len) {
+        return;
+    }
     match read_small(drive, extent).await {
         Ok(bytes) if *blake3::hash(&bytes).as_bytes() == object.0 => {
             process.publish_small(object, extent, &bytes);
         }
-        Ok(_) => damaged(process, extent.drive, object).await,
-        Err(errno) => unreadable(process, drive, object, errno).await,
+        Ok(_) | Err(ENOENT) => process.suspect(object, Doubt::Suspect),
+        Err(EIO) => process.suspect(object, Doubt::Unreadable(String::new())),
+        Err(errno) => process.drive_failed(drive.index, errno),
     }
 }
 

@@ -361,6 +361,11 @@ impl Process {
             .collect()
     }
 
+    /// True if workers may have the bytes of one more object of this length.
+    pub(crate) fn has_small_room(&self, len: Bytes) -> bool {
+        self.state.borrow().holdings.has_small_room(len)
+    }
+
     /// Gives workers the bytes of a small object that is published already.
     pub(crate) fn publish_small(&self, object: ObjectId, extent: &Extent, bytes: &[u8]) {
         self.with(|holdings| holdings.publish_small(object, extent, bytes));

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use holdings::Doubt;
 use model::id::Generation;
+use model::limits::SMALL_OBJECT_MAX;
 use model::manifest::{AssetVersion, File, Manifest, Trust};
 use model::object::Blocks;
 use model::units::UnixSeconds;
@@ -13,6 +14,7 @@ use store::marker::Reserve;
 use store::parcel::Parcel;
 
 use super::*;
+use crate::audit;
 use crate::shared::tests::shared_on;
 
 /// An appliance with two drives, on the first a unit that the log does not know.
@@ -355,4 +357,30 @@ fn a_unit_goes_with_the_last_object_that_is_set_aside_in_it() {
         assert!(keeper::evict(&scene.shared, object));
         assert_eq!(scene.file().exists(), is_left);
     }
+}
+
+#[test]
+fn a_small_object_is_read_for_workers_if_there_is_room_and_doubted_if_it_is_wrong() {
+    let give = |scene: &Scene, n: usize| {
+        let (object, mut buffer) = (scene.objects()[n], Pages::zeroed(SMALL_OBJECT_MAX));
+        // As a filler does, which has claimed it.
+        assert!(scene.shared.claim(object));
+        let extent = scene.shared.locate(&object).unwrap();
+        audit::give_small(&scene.shared, &scene.drive(), object, &extent, &mut buffer);
+        scene.shared.release(object);
+    };
+    // There is room for 100 KiB.
+    let scene = Scene::new(&[60_000, 60_001]);
+    scene.hold();
+    give(&scene, 0);
+    assert!(!scene.shared.without_bytes().iter().any(|(object, _)| *object == scene.objects()[0]));
+    fs::remove_file(scene.file()).unwrap();
+    give(&scene, 1);
+    assert_eq!(scene.suspects(), [], "it was not looked for");
+    let scene = Scene::new(&[60_000, 60_001]);
+    scene.hold();
+    scene.flip(70_000);
+    give(&scene, 1);
+    assert_eq!(scene.suspects(), [(scene.objects()[1], Doubt::Suspect)]);
+    assert_eq!(scene.held(), 2, "until the keeper has looked");
 }

@@ -510,6 +510,23 @@ impl Holdings {
         None
     }
 
+    /// Whoever has this claim fetches only the first so many of it; the others go into another
+    /// file, with the next plan. None, and all is let go, if a part of just these is being removed.
+    pub fn shorten(&mut self, mut claim: Claim, count: usize) -> Option<Claim> {
+        if let PartId::Unit(unit) = claim.parcel().part() {
+            self.release_unit(unit);
+        }
+        claim.fetch.drain(count..).for_each(|fetch| self.release(fetch.object));
+        self.replan();
+        let part = claim.parcel().part();
+        if !matches!(part, PartId::Object(_)) && !self.claim_part(part) {
+            claim.fetch.iter().for_each(|fetch| self.release(fetch.object));
+            return None;
+        }
+        claim.part = self.parts.get(&part).copied();
+        Some(claim)
+    }
+
     /// Whoever had this claim is done with it. Those that could not be had are tried again, later
     /// each time.
     pub fn done(&mut self, now: Instant, claim: &Claim, postponed: &[ObjectId]) {

@@ -466,3 +466,33 @@ fn the_spare_part_is_gone_on_with_when_the_drive_of_the_other_goes() {
     holdings.dropped_part(id, DRIVE);
     assert_eq!(holdings.parts()[&id].drive, other);
 }
+
+#[test]
+fn a_claim_for_which_no_drive_has_room_is_shortened_and_the_rest_planned_anew() {
+    for count in [1, 2] {
+        let mut holdings = packing(100);
+        holdings.set_manifest(manifest(1, &[1, 2, 3]));
+        plan(&mut holdings, at(0));
+        let claim = holdings.next_fetch().unwrap();
+        let long = claim.parcel().part();
+        let claim = holdings.shorten(claim, count).expect("nobody removes a part of it");
+        let part = claim.parcel().part();
+        assert!(holdings.claim_part(long) && !holdings.claim_part(part));
+        holdings.release_part(long);
+        holdings.set_part(part, Some(Part { drive: DRIVE, verified: Bytes(1) }));
+        assert_eq!(holdings.plan_in(at(0), at(0)), Nanos(0));
+        assert_eq!(plan(&mut holdings, at(0)).drop_parts, [], "somebody fills it");
+        assert_eq!(together(&mut holdings), [1, 2, 3][count..]);
+        holdings.done(at(0), &claim, &[]);
+        plan(&mut holdings, at(0));
+        assert!(!together(&mut holdings).is_empty());
+    }
+    let mut holdings = packing(100);
+    holdings.set_manifest(manifest(1, &[1, 2, 3]));
+    plan(&mut holdings, at(0));
+    let claim = holdings.next_fetch().unwrap();
+    let short = Claim { fetch: claim.fetch[..2].to_vec(), part: None }.parcel().part();
+    assert!(holdings.claim_part(short));
+    assert_eq!(holdings.shorten(claim, 2), None);
+    assert!(holdings.busy().is_empty());
+}

@@ -102,6 +102,7 @@ struct One<'a> {
 pub(crate) fn run(shared: &Shared, clients: &Clients) {
     let mut buffer = Pages::zeroed(BLOCK_LEN);
     while let Some(claim) = shared.claim_fetch() {
+        let Some(claim) = with_room(shared, claim) else { continue };
         let objects = claim.fetch.len();
         match fill(shared, clients, &claim, &mut buffer) {
             Ended::Published(without) => {
@@ -167,6 +168,23 @@ fn fill(shared: &Shared, clients: &Clients, claim: &Claim, buffer: &mut Pages) -
         verified: Bytes::ZERO,
     };
     filling.run()
+}
+
+/// As much of it as one drive has room for: what is left of the room on several drives may be more
+/// than a unit takes, and on none. None if that cannot be now.
+fn with_room(shared: &Shared, claim: Claim) -> Option<Claim> {
+    let parcel = claim.parcel();
+    let has_file =
+        |drive: &Drive| drive.answers(shared.now()) && drive.open_read(&parcel.file()).is_ok();
+    let most = shared.spaces().iter().map(|space| space.free).max().unwrap_or(Bytes::ZERO);
+    let is_begun = claim.part.is_some();
+    if is_begun || parcel.file_len() <= most || shared.open_drives().iter().any(|of| has_file(of)) {
+        return Some(claim);
+    }
+    match parcel.fitting(most) {
+        0 => Some(claim), // Who finds no room for the first says so.
+        count => shared.shorten(claim, count),
+    }
 }
 
 /// True if the drive had it all along, or some of a unit, and that is visible now.

@@ -655,6 +655,11 @@ impl Shared {
         self.with(|holdings| holdings.release(object));
     }
 
+    /// Only the first so many of it are fetched; none if that cannot be now.
+    pub(crate) fn shorten(&self, claim: Claim, count: usize) -> Option<Claim> {
+        self.with(|holdings| holdings.shorten(claim, count))
+    }
+
     /// Whoever had this claim is done with it. Those that could not be had are tried again, later
     /// each time.
     pub(crate) fn done(&self, claim: &Claim, postponed: &[ObjectId]) {

@@ -40,6 +40,8 @@ pub struct Actual<'a> {
     pub free: &'a [Bytes],
     /// How much of a drive an object of a length takes.
     pub room: fn(Bytes) -> Bytes,
+    /// Something goes that the plan does not name.
+    pub room_is_coming: bool,
 }
 
 /// What to do next. Carrying it out needs no further decision.
@@ -110,7 +112,8 @@ pub fn plan(config: &Config, manifest: &Manifest, actual: &Actual<'_>) -> Plan {
     plan.drop_parts = actual.parts.iter().filter(useless).copied().collect();
 
     let mut free = actual.free.to_vec();
-    let room_is_coming = !plan.evict.is_empty() || !plan.drop_parts.is_empty();
+    let room_is_coming =
+        actual.room_is_coming || !plan.evict.is_empty() || !plan.drop_parts.is_empty();
     let mut waiting = false;
     for object in order {
         let Wanted { len, places } = &wanted[&object];
@@ -251,7 +254,14 @@ mod tests {
         let free: Vec<Bytes> = free.iter().copied().map(Bytes).collect();
         let (held, parts, skip) = (set(held), set(parts), set(&[]));
         let room = |len| len;
-        let actual = Actual { held: &held, parts: &parts, skip: &skip, free: &free, room };
+        let actual = Actual {
+            held: &held,
+            parts: &parts,
+            skip: &skip,
+            free: &free,
+            room,
+            room_is_coming: false,
+        };
         let plan = plan(&CONFIG, &manifest(versions), &actual);
         let ids = |ids: &[ObjectId]| ids.iter().map(|id| id.0[0]).collect::<Vec<_>>();
         let fetch: Vec<u8> = plan.fetch.iter().map(|fetch| fetch.object.0[0]).collect();
@@ -303,7 +313,14 @@ mod tests {
     fn what_is_fetched_and_no_longer_wanted_makes_another_plan_due() {
         let (held, parts, skip) = (set(&[1]), set(&[]), set(&[2]));
         let room = |len| len;
-        let actual = Actual { held: &held, parts: &parts, skip: &skip, free: &[], room };
+        let actual = Actual {
+            held: &held,
+            parts: &parts,
+            skip: &skip,
+            free: &[],
+            room,
+            room_is_coming: false,
+        };
         let plan = plan(&CONFIG, &manifest(&[&[(1, 10)]]), &actual);
         assert_eq!((plan.report.objects_held, plan.report.evictions_later), (1, 1));
     }
@@ -326,7 +343,14 @@ mod tests {
         let (held, parts, skip) = (set(&[10, 11, 12, 13]), set(&[]), set(&[1, 10]));
         let room = |len| len;
         let free = [Bytes(1000)];
-        let actual = Actual { held: &held, parts: &parts, skip: &skip, free: &free, room };
+        let actual = Actual {
+            held: &held,
+            parts: &parts,
+            skip: &skip,
+            free: &free,
+            room,
+            room_is_coming: false,
+        };
         let plan = plan(&config, &manifest(&[&[(1, 5), (2, 5), (3, 5)], &[(2, 5)]]), &actual);
         assert_eq!(plan.evict, [object(11), object(12)]);
         assert_eq!((plan.report.evictions_later, plan.report.objects_later), (2, 1));
@@ -354,7 +378,8 @@ mod tests {
             for _ in 0..300 {
                 let free = [Bytes(drives.saturating_sub(Bytes::of(held.len()).0 * 10))];
                 let room = |len| len;
-                let actual = Actual { held: &held, parts: &none, skip: &none, free: &free, room };
+                let (parts, skip, room_is_coming) = (&none, &none, false);
+                let actual = Actual { held: &held, parts, skip, free: &free, room, room_is_coming };
                 let plan = plan(&config, &manifest, &actual);
                 if plan.fetch.is_empty() && plan.evict.is_empty() {
                     break;

@@ -27,7 +27,7 @@ use store::index::Index;
 use store::inventory::{Delta, Inventory, InventoryState};
 use store::layout;
 use store::parcel::{Parcel, PartId};
-use store::unit::UnitId;
+use store::unit::{self, UnitId};
 
 mod parcels;
 #[cfg(test)]
@@ -155,7 +155,7 @@ pub struct Holdings {
     spare_parts: BTreeSet<(PartId, DriveIndex)>,
     plan_report: plan::Report,
     busy: BTreeSet<ObjectId>,
-    /// Units that somebody fills.
+    /// Units that somebody fills, or a part of which somebody removes.
     busy_units: BTreeSet<UnitId>,
     /// Objects given up for a while: until when, and how often so far.
     postponed: BTreeMap<ObjectId, (Instant, u32)>,
@@ -282,7 +282,7 @@ impl Holdings {
     /// there is room. The caller has claimed it, and its drive is in use.
     pub fn publish(&mut self, object: ObjectId, extent: Extent, bytes: Option<&[u8]>) {
         let small = bytes.filter(|_| self.take_small(object, extent.len)).map(Arc::from);
-        self.is_whole(object, extent.drive);
+        self.give_up_part(object, &extent);
         self.show(object, extent, small);
     }
 
@@ -300,7 +300,7 @@ impl Holdings {
             (false, true) => self.inventory.remove(object),
             (true, true) | (false, false) => {}
         }
-        self.is_whole(object, extent.drive);
+        self.give_up_part(object, &extent);
         self.updates.push_back(Update::Published { object, extent, small: None });
     }
 
@@ -310,6 +310,11 @@ impl Holdings {
             let (extent, small) = (extent.clone(), Some(Arc::from(bytes)));
             self.updates.push_back(Update::Published { object, extent, small });
         }
+    }
+
+    /// True if workers may have the bytes of one more object of this length.
+    pub fn has_small_room(&self, len: Bytes) -> bool {
+        len <= SMALL_OBJECT_MAX && self.small_used + len <= self.config.small_budget
     }
 
     /// Small objects that are published without their bytes, as many as there is room for.
@@ -339,6 +344,11 @@ impl Holdings {
         }
         self.parts.retain(|_, part| part.drive != drive);
         self.spare_parts.retain(|(_, of)| *of != drive);
+        // Of what it had a part, that of another drive is gone on with.
+        while let Some((part, drive)) = self.next_good_spare() {
+            self.spare_parts.remove(&(part, drive));
+            self.parts.insert(part, Part { drive, verified: Bytes::ZERO });
+        }
         self.count_partial();
         self.updates.push_back(Update::DriveSetAside { drive });
         self.replan();
@@ -412,7 +422,8 @@ impl Holdings {
     /// news that is no reason for a plan.
     pub fn plan_in(&self, now: Instant, began: Instant) -> Nanos {
         let behind = self.progress.objects_held < self.progress.objects_wanted
-            || 0 < self.plan_report.evictions_later;
+            || 0 < self.plan_report.evictions_later
+            || !self.spare_parts.is_empty();
         let left = (began + PLAN_EVERY).since(now);
         match (self.replan, left) {
             (true, _) => Nanos(0),
@@ -438,7 +449,8 @@ impl Holdings {
         let postponed = self.postponed.iter().filter(|(_, (until, _))| now < *until);
         let skip = self.busy.iter().chain(postponed.map(|(object, _)| object)).copied().collect();
         let room = |len| layout::sections(len).file_len;
-        let actual = Actual { held: &held, parts: &parts, skip: &skip, free, room };
+        let room_is_coming = !self.spare_parts.is_empty();
+        let actual = Actual { held: &held, parts: &parts, skip: &skip, free, room, room_is_coming };
         let plan = plan::plan(&self.config.plan, manifest, &actual);
         let is_cut = 0 < plan.report.objects_later;
         self.queue = parcels::parcels(&self.unit_of, &parts, plan.fetch, is_cut);
@@ -484,23 +496,42 @@ impl Holdings {
             if fetch.is_empty() {
                 continue;
             }
-            self.busy.extend(fetch.iter().map(|fetch| fetch.object));
             let mut claim = Claim { fetch, part: None };
             let part = claim.parcel().part();
-            claim.part = self.parts.get(&part).copied();
-            if let PartId::Unit(unit) = part {
-                self.busy_units.insert(unit);
+            if let PartId::Unit(unit) = part
+                && !self.busy_units.insert(unit)
+            {
+                continue; // A part of it is being removed: the plan after that has it again.
             }
+            self.busy.extend(claim.fetch.iter().map(|fetch| fetch.object));
+            claim.part = self.parts.get(&part).copied();
             return Some(claim);
         }
         None
+    }
+
+    /// Whoever has this claim fetches only the first so many of it; the others go into another
+    /// file, with the next plan. None, and all is let go, if a part of just these is being removed.
+    pub fn shorten(&mut self, mut claim: Claim, count: usize) -> Option<Claim> {
+        if let PartId::Unit(unit) = claim.parcel().part() {
+            self.release_unit(unit);
+        }
+        claim.fetch.drain(count..).for_each(|fetch| self.release(fetch.object));
+        self.replan();
+        let part = claim.parcel().part();
+        if !matches!(part, PartId::Object(_)) && !self.claim_part(part) {
+            claim.fetch.iter().for_each(|fetch| self.release(fetch.object));
+            return None;
+        }
+        claim.part = self.parts.get(&part).copied();
+        Some(claim)
     }
 
     /// Whoever had this claim is done with it. Those that could not be had are tried again, later
     /// each time.
     pub fn done(&mut self, now: Instant, claim: &Claim, postponed: &[ObjectId]) {
         if let PartId::Unit(unit) = claim.parcel().part() {
-            self.busy_units.remove(&unit);
+            self.release_unit(unit);
         }
         for fetch in &claim.fetch {
             if postponed.contains(&fetch.object) {
@@ -568,10 +599,12 @@ impl Holdings {
     pub fn release_part(&mut self, part: PartId) {
         match part {
             PartId::Object(object) => self.release(object),
-            PartId::Unit(unit) => {
-                self.busy_units.remove(&unit);
-            }
+            PartId::Unit(unit) => self.release_unit(unit),
         }
+    }
+
+    fn release_unit(&mut self, unit: UnitId) {
+        assert!(self.busy_units.remove(&unit), "only a claimed unit is released");
     }
 
     /// Lets go of an object.
@@ -611,12 +644,25 @@ impl Holdings {
         }
     }
 
-    /// An object is whole on this drive: a part of it elsewhere is of no use.
-    fn is_whole(&mut self, object: ObjectId, drive: DriveIndex) {
+    /// An object is whole there: a part of it is of no use, unless it has become just that file.
+    fn give_up_part(&mut self, object: ObjectId, extent: &Extent) {
         let id = PartId::Object(object);
         let part = self.parts.remove(&id).map(|part| part.drive);
-        self.spare_parts.extend(part.filter(|on| *on != drive).map(|on| (id, on)));
+        let became = |on: &DriveIndex| *on == extent.drive && unit::of_file(&extent.file).is_none();
+        self.spare_parts.extend(part.filter(|on| !became(on)).map(|on| (id, on)));
         self.count_partial();
+    }
+
+    /// A spare part that is the only one of what it is a part of, and is still to come.
+    fn next_good_spare(&self) -> Option<(PartId, DriveIndex)> {
+        let is_good = |(part, _): &&(PartId, DriveIndex)| {
+            !self.parts.contains_key(part)
+                && match part {
+                    PartId::Object(object) => self.index.locate(object).is_none(),
+                    PartId::Unit(_) => true, // One that is not wanted goes with the next plan.
+                }
+        };
+        self.spare_parts.iter().find(is_good).copied()
     }
 
     fn is_busy(&self, part: &PartId) -> bool {
@@ -676,7 +722,7 @@ impl Holdings {
     }
 
     fn take_small(&mut self, object: ObjectId, len: Bytes) -> bool {
-        let fits = len <= SMALL_OBJECT_MAX && self.small_used + len <= self.config.small_budget;
+        let fits = self.has_small_room(len);
         if fits && self.small.insert(object, len).is_none() {
             self.small_used += len;
         }

@@ -385,3 +385,114 @@ fn who_is_done_with_a_unit_lets_go_of_all_and_postpones_what_could_not_be_had() 
     plan(&mut holdings, at(2));
     assert_eq!(together(&mut holdings), [2]);
 }
+
+#[test]
+fn a_unit_of_which_a_part_is_being_removed_is_not_fetched_meanwhile() {
+    let mut holdings = packing(100);
+    holdings.set_manifest(manifest(1, &[1, 2, 3]));
+    plan(&mut holdings, at(0));
+    let claim = holdings.next_fetch().unwrap();
+    let unit = claim.parcel().part();
+    holdings.done(at(0), &claim, &[]);
+    [DRIVE, DriveIndex(1)].into_iter().for_each(|drive| holdings.load_part(unit, drive));
+    assert_eq!(plan(&mut holdings, at(0)).drop_parts, [(unit, DriveIndex(1))]);
+    assert!(holdings.claim_part(unit));
+    assert_eq!(together(&mut holdings), [], "the spare part of it is being removed");
+    assert!(holdings.busy().is_empty(), "nothing of it is claimed");
+    holdings.dropped_part(unit, DriveIndex(1));
+    holdings.release_part(unit);
+    plan(&mut holdings, at(0));
+    assert_eq!(together(&mut holdings), [1, 2, 3]);
+    assert!(!holdings.claim_part(unit), "and the other way round");
+}
+
+#[test]
+#[should_panic(expected = "only a claimed unit is released")]
+fn a_unit_that_nobody_claimed_is_not_released() {
+    holdings().release_part(PartId::Unit(UnitId([1; 32])));
+}
+
+#[test]
+fn the_part_of_an_object_that_appears_in_a_unit_of_that_drive_goes() {
+    let mut holdings = packing(100);
+    holdings.set_manifest(manifest(1, &[1, 2]));
+    let id = |n| PartId::Object(object(n));
+    [1, 2].into_iter().for_each(|n| holdings.load_part(id(n), DRIVE));
+    holdings.publish(object(1), on(0, 1), None);
+    assert!(holdings.spare_parts().is_empty(), "it has become the object");
+    let file = store::unit::unit_file(&UnitId([9; 32]));
+    holdings.publish(object(2), Extent { file, ..on(0, 2) }, None);
+    assert_eq!(plan(&mut holdings, at(0)).drop_parts, [(id(2), DRIVE)]);
+}
+
+#[test]
+fn a_spare_part_makes_a_plan_due_and_its_room_is_waited_for() {
+    let mut holdings = holdings();
+    holdings.set_manifest(manifest(1, &[1, 2]));
+    let (id, other) = (PartId::Object(object(1)), DriveIndex(1));
+    holdings.publish(object(1), on(0, 1), None);
+    holdings.load(object(2), on(0, 2));
+    plan(&mut holdings, at(0));
+    assert_eq!(holdings.plan_in(at(5), at(0)), PLAN_EVERY);
+    holdings.hide(object(1));
+    for drive in [DRIVE, other] {
+        holdings.set_part(id, Some(Part { drive, verified: Bytes(1) }));
+    }
+    holdings.publish(object(1), on(1, 1), None);
+    plan(&mut holdings, at(0));
+    assert_eq!(holdings.plan_in(at(5), at(0)), Nanos(0), "the spare one is still there");
+    holdings.hide(object(2));
+    let chores = holdings.plan(at(0), &[Bytes(1)]);
+    assert_eq!(chores.drop_parts, [(id, DRIVE)]);
+    let report = holdings.plan_report();
+    assert_eq!((report.objects_without_room, report.objects_later), (0, 1));
+    holdings.dropped_part(id, DRIVE);
+    holdings.plan(at(0), &[Bytes(1)]);
+    assert_eq!(holdings.plan_report().objects_without_room, 1);
+}
+
+#[test]
+fn the_spare_part_is_gone_on_with_when_the_drive_of_the_other_goes() {
+    let mut holdings = holdings();
+    holdings.set_manifest(manifest(1, &[1, 2]));
+    let (id, other) = (PartId::Object(object(1)), DriveIndex(1));
+    [DRIVE, other].into_iter().for_each(|drive| holdings.load_part(id, drive));
+    holdings.set_aside(DRIVE);
+    assert!(holdings.spare_parts().is_empty());
+    assert_eq!(plan(&mut holdings, at(0)).drop_parts, []);
+    let claim = holdings.next_fetch().expect("it is wanted");
+    assert_eq!(claim.part.map(|part| part.drive), Some(other));
+    // Whoever filled the lost one ends, and takes nothing along.
+    holdings.dropped_part(id, DRIVE);
+    assert_eq!(holdings.parts()[&id].drive, other);
+}
+
+#[test]
+fn a_claim_for_which_no_drive_has_room_is_shortened_and_the_rest_planned_anew() {
+    for count in [1, 2] {
+        let mut holdings = packing(100);
+        holdings.set_manifest(manifest(1, &[1, 2, 3]));
+        plan(&mut holdings, at(0));
+        let claim = holdings.next_fetch().unwrap();
+        let long = claim.parcel().part();
+        let claim = holdings.shorten(claim, count).expect("nobody removes a part of it");
+        let part = claim.parcel().part();
+        assert!(holdings.claim_part(long) && !holdings.claim_part(part));
+        holdings.release_part(long);
+        holdings.set_part(part, Some(Part { drive: DRIVE, verified: Bytes(1) }));
+        assert_eq!(holdings.plan_in(at(0), at(0)), Nanos(0));
+        assert_eq!(plan(&mut holdings, at(0)).drop_parts, [], "somebody fills it");
+        assert_eq!(together(&mut holdings), [1, 2, 3][count..]);
+        holdings.done(at(0), &claim, &[]);
+        plan(&mut holdings, at(0));
+        assert!(!together(&mut holdings).is_empty());
+    }
+    let mut holdings = packing(100);
+    holdings.set_manifest(manifest(1, &[1, 2, 3]));
+    plan(&mut holdings, at(0));
+    let claim = holdings.next_fetch().unwrap();
+    let short = Claim { fetch: claim.fetch[..2].to_vec(), part: None }.parcel().part();
+    assert!(holdings.claim_part(short));
+    assert_eq!(holdings.shorten(claim, 2), None);
+    assert!(holdings.busy().is_empty());
+}

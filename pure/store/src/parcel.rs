@@ -88,6 +88,16 @@ impl Parcel {
         }
     }
 
+    /// How many of its first objects fit into a file of this size.
+    pub fn fitting(&self, room: Bytes) -> usize {
+        let objects: Vec<_> = self.entries().iter().map(|(id, of)| (*id, of.len)).collect();
+        let counts: Vec<usize> = (1..=objects.len()).collect();
+        // Each is longer than the one before.
+        counts.partition_point(|count| {
+            Self::new(&objects[..*count]).is_some_and(|parcel| parcel.file_len() <= room)
+        })
+    }
+
     /// The first so many of its objects, where they are in it.
     pub fn first(&self, count: usize) -> Option<Self> {
         match self {
@@ -145,5 +155,16 @@ mod tests {
             let (offset, pages) = parcel.end();
             assert_eq!(offset + Bytes::of(pages.len()), parcel.file_len());
         }
+    }
+    #[test]
+    fn as_many_objects_fit_as_the_room_has_for_them_and_for_what_says_so() {
+        let objects: Vec<_> = (1..=3).map(|n| (ObjectId([n; 32]), Bytes(5000))).collect();
+        let parcel = Parcel::new(&objects).unwrap();
+        for count in 1..=3 {
+            let len = Parcel::new(&objects[..count]).unwrap().file_len();
+            assert_eq!(parcel.fitting(len), count);
+            assert_eq!(parcel.fitting(len - Bytes(1)), count - 1);
+        }
+        assert_eq!(parcel.fitting(Bytes::mib(1)), 3);
     }
 }

@@ -236,6 +236,11 @@ impl Directory {
         ours.then_some(directory).ok_or(UnitError::Directory)
     }
 
+    /// What it has.
+    pub fn objects(&self) -> Vec<ObjectId> {
+        self.places.iter().map(|place| place.object).collect()
+    }
+
     /// What becomes of it when this is wanted. Copying pays only below half: it then gives back at
     /// least as much as it writes. What fails in it (`damaged`) is never copied.
     pub fn fate(

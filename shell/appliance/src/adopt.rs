@@ -21,6 +21,17 @@ use crate::keeper;
 use crate::pages::Pages;
 use crate::shared::Shared;
 
+/// What came of looking for what is right in a unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Adopted {
+    /// Some of it is visible now.
+    Some,
+    /// Nothing of what was looked for is right.
+    Nothing,
+    /// It is not known what is right: all must stop, or the drive failed.
+    Interrupted,
+}
+
 /// Verifies every block of the object's own file on this drive, in its turns at the gate, and
 /// publishes it. A file that is not the object is removed. True if the object is visible now. The
 /// caller has claimed it.
@@ -45,29 +56,33 @@ pub(crate) fn adopt(shared: &Shared, drive: &Drive, object: ObjectId) -> bool {
 }
 
 /// The same for those of a unit's objects that `choose` wants: each that is right is published, all
-/// in one step. True if one is. The caller has claimed all that the unit has.
+/// in one step. The caller has claimed all that the unit has.
 pub(crate) fn adopt_from(
     shared: &Shared,
     drive: &Drive,
     directory: &Directory,
     choose: impl Fn(&ObjectId) -> bool,
-) -> bool {
+) -> Adopted {
     let mut right = Vec::new();
     for (object, entry) in directory.entries().into_iter().filter(|(object, _)| choose(object)) {
         match verified(shared, drive, object, &entry.extent(&object, drive.index())) {
             Ok(Some(_)) => right.push((object, entry)),
-            Ok(None) if shared.is_stopping() => return false,
+            Ok(None) if shared.is_stopping() => return Adopted::Interrupted,
             Ok(None) => tracing::warn!(%object, "wrong in its unit, left there"),
             Err(error) if error.is_one_place() && bears(shared, drive) => {
                 tracing::warn!(%object, %error, "unreadable in its unit, left there");
             }
             Err(error) => {
                 shared.drive_failed(drive, &error);
-                return false;
+                return Adopted::Interrupted;
             }
         }
     }
-    !right.is_empty() && publish(shared, drive, Parcel::Unit(directory.clone()), right)
+    if right.is_empty() {
+        return Adopted::Nothing;
+    }
+    let is_shown = publish(shared, drive, Parcel::Unit(directory.clone()), right);
+    if is_shown { Adopted::Some } else { Adopted::Interrupted }
 }
 
 fn bears(shared: &Shared, drive: &Drive) -> bool {
@@ -114,6 +129,7 @@ pub(crate) fn verified(
     Ok(Some(blocks))
 }
 
+/// True if all of it is visible now; if not, the drive failed or is set aside.
 fn publish(
     shared: &Shared,
     drive: &Drive,
@@ -124,14 +140,12 @@ fn publish(
     let mut publication = Publication::adopt(parcel, entries, drive.index());
     let mut shown = false;
     while let Some(action) = publication.poll() {
-        let done = match action {
+        let done = drive.check().and_then(|()| match action {
             Action::SyncFolder(folder) => drive.sync_folder(&folder),
             Action::Log(changes) => drive.log(&changes),
             Action::Show(objects) => {
-                for (object, extent) in objects {
-                    shared.publish(object, extent, None);
-                }
-                shown = true;
+                let show = |(object, extent)| shared.publish(object, extent, None);
+                shown = objects.into_iter().all(show);
                 Ok(())
             }
             Action::Unlink(_)
@@ -143,7 +157,7 @@ fn publish(
             | Action::Hide(_) => {
                 unreachable!("an adopted file is written, has its name, and stays")
             }
-        };
+        });
         publication.handle(done.map_or_else(
             |error| {
                 shared.drive_failed(drive, &error);

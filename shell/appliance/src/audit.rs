@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use holdings::FileStanding;
+use holdings::{Doubt, FileStanding};
 use model::extent::{Extent, FileName};
 use model::id::ObjectId;
 use model::limits::{DIRECT_ALIGN, SMALL_OBJECT_MAX};
@@ -63,7 +63,8 @@ fn give_small_objects(shared: &Shared) {
     }
 }
 
-/// Reads a small object, verifies it and hands it out.
+/// Reads a small object, verifies it and hands it out, if there is room for it. The caller may have
+/// claimed it: who doubts objects looks at one that is wrong.
 pub(crate) fn give_small(
     shared: &Shared,
     drive: &Drive,
@@ -71,12 +72,19 @@ pub(crate) fn give_small(
     extent: &Extent,
     buffer: &mut Pages,
 ) {
+    if !shared.has_small_room(extent.len) {
+        return;
+    }
     match read_small(drive, extent, buffer) {
         Ok(bytes) if *blake3::hash(bytes).as_bytes() == object.0 => {
             shared.publish_small(object, extent, bytes);
         }
-        Ok(_) => keeper::damaged(shared, drive, object, "does not have its hash any more"),
-        Err(error) => keeper::unreadable(shared, drive, object, &error),
+        Ok(_) => shared.suspect(object, Doubt::Suspect),
+        Err(error) if error.is_one_place() => {
+            shared.suspect(object, Doubt::Unreadable(error.to_string()));
+        }
+        Err(error) if error.is_missing() => shared.suspect(object, Doubt::Suspect),
+        Err(error) => shared.drive_failed(drive, &error),
     }
 }
 

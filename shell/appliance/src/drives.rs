@@ -341,6 +341,11 @@ impl Drive {
         lock(&self.set_aside).clone()
     }
 
+    /// Fails if it is set aside: another thread may have done that, and nothing is done to it then.
+    pub(crate) fn check(&self) -> Result<(), DriveError> {
+        self.set_aside_reason().map_or(Ok(()), |reason| Err(DriveError::set_aside(reason)))
+    }
+
     /// True while it is in use and answers, as far as is known.
     pub(crate) fn answers(&self, now: Instant) -> bool {
         lock(&self.set_aside).is_none() && self.hangs(now).is_none()
@@ -550,8 +555,17 @@ impl Drive {
         lock(&self.log).entries.get(object).copied()
     }
 
-    /// What the drive's own index has in a unit.
-    pub fn in_unit(&self, unit: UnitId) -> Vec<ObjectId> {
+    /// Of what a unit says that it holds, what the drive's own index has there.
+    pub(crate) fn held_in(&self, directory: &Directory) -> Vec<ObjectId> {
+        let (mut objects, unit) = (directory.objects(), Some(directory.id()));
+        let log = lock(&self.log);
+        objects.retain(|object| log.entries.get(object).is_some_and(|entry| entry.unit == unit));
+        objects
+    }
+
+    /// What the drive's own index has in a unit that does not say itself what it holds: all of the
+    /// index is looked through.
+    pub(crate) fn in_unit(&self, unit: UnitId) -> Vec<ObjectId> {
         let log = lock(&self.log);
         let here = log.entries.iter().filter(|(_, entry)| entry.unit == Some(unit));
         here.map(|(object, _)| *object).collect()

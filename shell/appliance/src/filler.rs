@@ -102,6 +102,7 @@ struct One<'a> {
 pub(crate) fn run(shared: &Shared, clients: &Clients) {
     let mut buffer = Pages::zeroed(BLOCK_LEN);
     while let Some(claim) = shared.claim_fetch() {
+        let Some(claim) = with_room(shared, claim) else { continue };
         let objects = claim.fetch.len();
         match fill(shared, clients, &claim, &mut buffer) {
             Ended::Published(without) => {
@@ -140,6 +141,9 @@ fn fill(shared: &Shared, clients: &Clients, claim: &Claim, buffer: &mut Pages) -
     if shared.open_drives().iter().any(|drive| is_there(shared, drive, &parcel)) {
         return Ended::Published(None);
     }
+    if shared.is_stopping() {
+        return Ended::Stopped;
+    }
     let part = claim.part.and_then(|part| shared.drive(part.drive));
     if part.as_ref().is_some_and(|drive| !drive.answers(shared.now())) {
         let text = "a part of it is on a drive that does not answer".to_owned();
@@ -164,6 +168,23 @@ fn fill(shared: &Shared, clients: &Clients, claim: &Claim, buffer: &mut Pages) -
         verified: Bytes::ZERO,
     };
     filling.run()
+}
+
+/// As much of it as one drive has room for: what is left of the room on several drives may be more
+/// than a unit takes, and on none. None if that cannot be now.
+fn with_room(shared: &Shared, claim: Claim) -> Option<Claim> {
+    let parcel = claim.parcel();
+    let has_file =
+        |drive: &Drive| drive.answers(shared.now()) && drive.open_read(&parcel.file()).is_ok();
+    let most = shared.spaces().iter().map(|space| space.free).max().unwrap_or(Bytes::ZERO);
+    let is_begun = claim.part.is_some();
+    if is_begun || parcel.file_len() <= most || shared.open_drives().iter().any(|of| has_file(of)) {
+        return Some(claim);
+    }
+    match parcel.fitting(most) {
+        0 => Some(claim), // Who finds no room for the first says so.
+        count => shared.shorten(claim, count),
+    }
 }
 
 /// True if the drive had it all along, or some of a unit, and that is visible now.
@@ -209,7 +230,7 @@ impl<'a> Filling<'a> {
         };
         let abandoned = matches!(self.publication.outcome(), Some(Outcome::Abandoned(_)));
         if abandoned || matches!(ended, Ended::Published(_)) {
-            self.shared.set_part(self.part, None);
+            self.shared.dropped_part(self.part, self.drive.index());
         }
         ended
     }
@@ -285,7 +306,7 @@ impl<'a> Filling<'a> {
     /// Carries out a step of the publication.
     fn publish(&mut self, action: Action) -> Result<(), DriveError> {
         let drive = self.drive;
-        self.check_drive()?;
+        self.drive.check()?;
         match action {
             Action::Allocate { file, len } => {
                 self.file = Some(drive.allocate(&file, len)?);
@@ -414,7 +435,7 @@ impl<'a> Filling<'a> {
 
     /// Writes the block that is in the buffer, the last one with zeros up to a whole page.
     fn write_block(&mut self, index: u64) -> Result<(), DriveError> {
-        self.check_drive()?;
+        self.drive.check()?;
         let (at, len) = self.one().block(index);
         let padded = len.align_up(DIRECT_ALIGN).as_usize();
         self.buffer.bytes_mut()[len.as_usize()..padded].fill(0);
@@ -459,11 +480,6 @@ impl<'a> Filling<'a> {
             self.shared.drive_failed(self.drive, &error);
             publish::Event::Failed(error.fault)
         }));
-    }
-
-    /// Another thread may have set the drive aside.
-    fn check_drive(&self) -> Result<(), DriveError> {
-        self.drive.set_aside_reason().map_or(Ok(()), |reason| Err(DriveError::set_aside(reason)))
     }
 
     fn file(&self) -> &OwnedFd {

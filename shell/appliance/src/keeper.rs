@@ -2,7 +2,7 @@
 //! Looks at objects that somebody doubts, and sets them aside: hidden, told to control, removed and
 //! filled again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::Ordering;
 
 use holdings::Doubt;
@@ -33,17 +33,18 @@ pub(crate) fn run(shared: &Shared) {
             done += usize::from(!shared.is_stopping() && drop_part(shared, *part, *index));
         }
         // What dies together goes together, also what a plan has no place for.
-        let mut settled = BTreeMap::new();
+        let (mut settled, mut old) = (BTreeMap::new(), VecDeque::new());
         for object in &chores.evict {
             let gone = !shared.is_stopping()
                 && match units::place(shared, object) {
                     None => evict(shared, *object),
                     Some(place) => *settled
                         .entry(place)
-                        .or_insert_with(|| units::settle(shared, place.0, place.1)),
+                        .or_insert_with(|| units::settle(shared, place.0, place.1, &mut old)),
                 };
             done += usize::from(gone);
         }
+        old.into_iter().for_each(|unit| unit.remove(shared));
         shared.put_off(due - done);
         if 0 < done {
             tracing::info!(
@@ -83,9 +84,9 @@ pub(crate) fn evict(shared: &Shared, object: ObjectId) -> bool {
 pub(crate) fn remove_claimed(shared: &Shared, object: ObjectId) -> bool {
     let Some(extent) = shared.locate(&object) else { return false };
     let Some(drive) = shared.answering(extent.drive) else { return false };
-    // A unit goes with the last that is held in it.
-    let unit = unit::of_file(&extent.file);
-    let whole = unit.is_none_or(|unit| drive.in_unit(unit) == [object]);
+    // A unit goes with the last that is held in it; one that says nothing right, with the audit.
+    let is_last = |unit| drive.read_directory(unit).is_ok_and(|of| drive.held_in(&of) == [object]);
+    let whole = unit::of_file(&extent.file).is_none_or(is_last);
     remove(shared, &drive, &extent.file, vec![object], whole)
 }
 
@@ -100,7 +101,7 @@ pub(crate) fn remove(
 ) -> bool {
     let mut removal = Removal::new(file.clone(), objects, whole);
     while let Some(action) = removal.poll() {
-        let done = match action {
+        let done = drive.check().and_then(|()| match action {
             Action::Hide(objects) => {
                 // What a drive's log has here the index may have elsewhere.
                 let is_here = |object: &&ObjectId| {
@@ -120,7 +121,7 @@ pub(crate) fn remove(
             | Action::FlushFile
             | Action::Rename { .. }
             | Action::Show(_) => unreachable!("steps of a publication, not of a removal"),
-        };
+        });
         removal.handle(match done {
             Ok(()) => Event::Done,
             Err(error) => {

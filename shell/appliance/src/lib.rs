@@ -55,6 +55,7 @@ pub mod clock;
 pub mod config;
 pub mod confine;
 pub mod control_link;
+mod copying;
 pub mod counters;
 pub mod drives;
 pub mod envelope;

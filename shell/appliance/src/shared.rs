@@ -404,25 +404,38 @@ impl Shared {
         self.with(|holdings| holdings.load_part(part, drive));
     }
 
-    /// Makes an object visible, unless its drive was set aside in the meantime.
-    pub(crate) fn publish(&self, object: ObjectId, extent: Extent, bytes: Option<&[u8]>) {
+    /// Makes an object visible; false if its drive was set aside in the meantime.
+    pub(crate) fn publish(&self, object: ObjectId, extent: Extent, bytes: Option<&[u8]>) -> bool {
         self.with(|holdings| {
-            if self.drive(extent.drive).is_some() {
+            let is_in_use = self.drive(extent.drive).is_some();
+            if is_in_use {
                 holdings.publish(object, extent, bytes);
             }
-        });
+            is_in_use
+        })
     }
 
     /// The object lies on this drive from now on; false if that was set aside in the meantime. The
     /// caller has claimed it.
     pub(crate) fn relocate(&self, object: ObjectId, extent: Extent, to: &Drive) -> bool {
+        self.relocate_all(vec![(object, extent)], to)
+    }
+
+    /// The same for several, in one step: all of them, or none.
+    pub(crate) fn relocate_all(&self, objects: Vec<(ObjectId, Extent)>, to: &Drive) -> bool {
         self.with(|holdings| {
             let is_in_use = to.set_aside_reason().is_none();
             if is_in_use {
-                holdings.relocate(object, extent);
+                let relocate = |(object, extent)| holdings.relocate(object, extent);
+                objects.into_iter().for_each(relocate);
             }
             is_in_use
         })
+    }
+
+    /// True if workers may have the bytes of one more object of this length.
+    pub(crate) fn has_small_room(&self, len: Bytes) -> bool {
+        self.lock().holdings.has_small_room(len)
     }
 
     /// Gives workers the bytes of a small object that is published already.
@@ -657,6 +670,11 @@ impl Shared {
         self.with(|holdings| holdings.release(object));
     }
 
+    /// Only the first so many of it are fetched; none if that cannot be now.
+    pub(crate) fn shorten(&self, claim: Claim, count: usize) -> Option<Claim> {
+        self.with(|holdings| holdings.shorten(claim, count))
+    }
+
     /// Whoever had this claim is done with it. Those that could not be had are tried again, later
     /// each time.
     pub(crate) fn done(&self, claim: &Claim, postponed: &[ObjectId]) {
@@ -708,19 +726,20 @@ fn is_whole(holdings: &Holdings) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::storage::{About, FillConfig};
     use model::manifest::{AssetVersion, File, Trust};
 
-    fn shared() -> Shared {
+    /// What the threads of an appliance share that has these drives; nobody is told anything.
+    pub(crate) fn shared_on(drives: Vec<Drive>) -> Shared {
         let credentials = crate::member::tests::credentials(60);
         let own = Own::new("state".as_ref(), credentials.clone()).unwrap();
         let config = Config {
             appliance: "a1".parse().unwrap(),
             state: "state".into(),
             credentials,
-            drives: Vec::new(),
+            drives: drives.iter().map(|drive| drive.path().to_owned()).collect(),
             silent: 0,
             control: None,
             peer: None,
@@ -738,7 +757,8 @@ mod tests {
             tickets: tls::Tickets::new(|| UnixSeconds(0)),
             about: About::default(),
         };
-        Shared::new(config, Arc::new(own), Vec::new(), Box::new(|_| {}), Arc::default())
+        let slots = drives.into_iter().map(|drive| Slot::Open(Arc::new(drive))).collect();
+        Shared::new(config, Arc::new(own), slots, Box::new(|_| {}), Arc::default())
     }
 
     #[test]
@@ -777,7 +797,7 @@ mod tests {
 
     #[test]
     fn errors_are_kept_newest_first_each_text_once_and_not_too_many() {
-        let shared = shared();
+        let shared = shared_on(Vec::new());
         (0..30).for_each(|i| shared.note("fill", format!("error {i}")));
         shared.note("fill", "error 20".to_owned());
         let texts: Vec<String> = shared.errors().into_iter().map(|noted| noted.text).collect();

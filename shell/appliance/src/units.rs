@@ -4,22 +4,28 @@
 //! Who changes what a unit has claims all its objects, also those that are not held any more: so
 //! there is one at a time, and nobody fills the same unit meanwhile.
 
-use std::os::fd::OwnedFd;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use holdings::{Doubt, FileStanding};
-use model::extent::{DriveIndex, Extent, FileName};
+use holdings::FileStanding;
+use model::extent::{DriveIndex, Extent};
 use model::id::ObjectId;
-use model::limits::DIRECT_ALIGN;
-use model::object::{BLOCK_LEN, Blocks, BlocksError, block_len};
-use model::units::Bytes;
-use store::parcel::Parcel;
-use store::publish::{Action, Event, Fault, Outcome, Publication};
+use model::object::BLOCK_LEN;
+use model::units::{Bytes, Instant};
+use store::health::Verdict;
 use store::unit::{self, Directory, Fate, Place, UnitError, UnitId};
 
+use crate::adopt::{self, Adopted};
+use crate::copying::{self, Ended, Source};
 use crate::drives::{Drive, ObjectFileError, Units};
+use crate::keeper;
 use crate::pages::Pages;
 use crate::shared::Shared;
-use crate::{adopt, keeper};
+use crate::tiering::LINGER;
+
+#[cfg(test)]
+mod tests;
 
 /// In which unit an object is held, if it is in one.
 pub(crate) fn place(shared: &Shared, object: &ObjectId) -> Option<(DriveIndex, UnitId)> {
@@ -27,13 +33,58 @@ pub(crate) fn place(shared: &Shared, object: &ObjectId) -> Option<(DriveIndex, U
     unit::of_file(&extent.file).map(|unit| (extent.drive, unit))
 }
 
-/// Lets go what is not wanted in a unit; false if that has to be tried again.
-pub(crate) fn settle(shared: &Shared, drive: DriveIndex, unit: UnitId) -> bool {
+/// Lets go what is not wanted in a unit; false if that has to be tried again. A unit from which
+/// something was copied goes to `old`.
+pub(crate) fn settle(
+    shared: &Shared,
+    drive: DriveIndex,
+    unit: UnitId,
+    old: &mut VecDeque<Old>,
+) -> bool {
     let Some(drive) = shared.answering(drive) else { return false };
-    let Some(directory) = directory(shared, &drive, unit) else { return false };
-    let is_wanted = |object: &ObjectId| shared.is_wanted(object);
-    let settle = || keep_only(shared, &drive, &directory, is_wanted);
-    claimed(shared, &directory, settle).unwrap_or(false)
+    let directory = match directory(shared, &drive, unit) {
+        Ok(directory) => directory,
+        Err(Unread::Lost) => return true,
+        Err(Unread::Later) => return keep_wanted(shared, &drive, unit),
+        Err(Unread::NotNow) => return false,
+    };
+    let objects = directory.objects();
+    if !shared.claim_all(&objects) {
+        return false;
+    }
+    let kept = keep_only(shared, &drive, &directory, |object| shared.is_wanted(object));
+    if kept == Kept::Copied {
+        let until = shared.now() + LINGER;
+        old.push_back(Old { until, drive, directory });
+        return true;
+    }
+    objects.iter().for_each(|object| shared.release(*object));
+    kept == Kept::Settled
+}
+
+/// A unit from which what is wanted was copied. All that was in it is claimed.
+pub(crate) struct Old {
+    /// Whoever is told of the new place late still opens this one.
+    until: Instant,
+    drive: Arc<Drive>,
+    directory: Directory,
+}
+
+impl Old {
+    /// Removes it when it is time, at once if all must stop.
+    pub(crate) fn remove(self, shared: &Shared) {
+        remove_later(shared, &self.drive, &self.directory, self.until);
+        self.directory.objects().iter().for_each(|object| shared.release(*object));
+    }
+}
+
+/// If the drive does not answer by then, the audit finds that nothing is held in it.
+fn remove_later(shared: &Shared, drive: &Drive, directory: &Directory, until: Instant) {
+    shared.sleep_until(until);
+    if drive.answers(shared.now()) {
+        let file = unit::unit_file(&directory.id());
+        keeper::remove(shared, drive, &file, drive.held_in(directory), true);
+    }
 }
 
 /// Brings a unit and the index together: what is wanted and held nowhere is verified and adopted
@@ -41,7 +92,7 @@ pub(crate) fn settle(shared: &Shared, drive: DriveIndex, unit: UnitId) -> bool {
 /// it stays, and if something was wrong.
 pub(crate) fn audit(shared: &Shared, drive: &Drive, unit: UnitId) -> (Units, bool) {
     let nothing = (Units::default(), false);
-    let Some(directory) = directory(shared, drive, unit) else { return nothing };
+    let Ok(directory) = directory(shared, drive, unit) else { return nothing };
     let file = unit::unit_file(&unit);
     let standing = |object: &ObjectId| shared.standing(*object, drive.index(), &file);
     let mut objects = directory.places().iter().map(|place| &place.object);
@@ -51,9 +102,11 @@ pub(crate) fn audit(shared: &Shared, drive: &Drive, unit: UnitId) -> (Units, boo
     let is_missing = |object: &ObjectId| standing(object) == FileStanding::Missing;
     let wrong = claimed(shared, &directory, || {
         let adopted = adopt::adopt_from(shared, drive, &directory, is_missing);
-        let orphaned = drive.in_unit(unit).is_empty();
-        keep_only(shared, drive, &directory, |_| true);
-        adopted || orphaned
+        let orphaned = drive.held_in(&directory).is_empty();
+        if adopted != Adopted::Interrupted {
+            keep_all(shared, drive, &directory);
+        }
+        adopted == Adopted::Some || orphaned
     });
     let held = |place: &&Place| standing(&place.object) == FileStanding::Indexed;
     let live: u64 = directory.places().iter().filter(held).map(|p| unit::room(p.len).0).sum();
@@ -65,46 +118,108 @@ pub(crate) fn audit(shared: &Shared, drive: &Drive, unit: UnitId) -> (Units, boo
 /// Takes what a filler is about to fetch from a unit that is there already, and removes that if
 /// there is nothing good in it. True if something is visible now. The caller has claimed all of it.
 pub(crate) fn take_up(shared: &Shared, drive: &Drive, unit: UnitId) -> bool {
-    let Some(directory) = directory(shared, drive, unit) else { return false };
+    let Ok(directory) = directory(shared, drive, unit) else { return false };
     let adopted = adopt::adopt_from(shared, drive, &directory, |_| true);
-    keep_only(shared, drive, &directory, |_| true);
-    adopted
+    if adopted != Adopted::Interrupted {
+        keep_all(shared, drive, &directory);
+    }
+    adopted == Adopted::Some
+}
+
+/// Why a unit does not say what it holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unread {
+    /// It was not there, or said nothing right: nothing is held in it any more.
+    Lost,
+    /// A later version wrote it.
+    Later,
+    /// The drive failed, or somebody works on what is in it.
+    NotNow,
 }
 
 /// What a unit says that it holds. One that says nothing right would be of no use to a drive that
-/// loses its index: what is held in it is set aside, then it goes.
-fn directory(shared: &Shared, drive: &Drive, unit: UnitId) -> Option<Directory> {
-    match drive.read_directory(unit) {
-        Ok(directory) => return Some(directory),
-        Err(ObjectFileError::Drive(error)) if !error.is_one_place() => {
-            // One that is missing is found by who looks for what should be in it.
-            if !error.is_missing() {
-                shared.drive_failed(drive, &error);
-            }
-        }
+/// loses its index: what is held in it is set aside, and it goes.
+fn directory(shared: &Shared, drive: &Drive, unit: UnitId) -> Result<Directory, Unread> {
+    let (path, now) = (drive.path().display(), shared.now());
+    let what = match drive.read_directory(unit) {
+        Ok(directory) => return Ok(directory),
         Err(ObjectFileError::Unit(error @ UnitError::Version(_))) => {
-            shared.note("drive", format!("{}: {error}", drive.path().display()));
+            shared.note("drive", format!("{path}: {error}"));
+            return Err(Unread::Later);
         }
-        Err(error) => {
-            let what = format!("is in a unit that is damaged ({error})");
-            let is_here = |object: &&ObjectId| place(shared, object) == Some((drive.index(), unit));
-            for object in drive.in_unit(unit).iter().filter(is_here) {
-                keeper::damaged(shared, drive, *object, &what);
+        Err(ObjectFileError::Drive(error)) if error.is_missing() => {
+            if !drive.has_marker() {
+                let file = unit::unit_file(&unit).0;
+                let reason = format!("its marker is gone, and {file}: was it unmounted?");
+                shared.set_drive_aside(drive, &reason);
+                return Err(Unread::NotNow);
             }
-            let left = drive.in_unit(unit);
-            if !left.iter().any(|object| is_here(&object)) && shared.claim_all(&left) {
-                tracing::warn!(drive = %drive.marker().id, %error, "damaged unit removed");
-                keeper::remove(shared, drive, &unit::unit_file(&unit), left.clone(), true);
-                left.iter().for_each(|object| shared.release(*object));
-            }
+            "is missing".to_owned()
         }
+        Err(ObjectFileError::Drive(error)) => {
+            if !error.is_one_place() || drive.object_failed(now) == Verdict::SetDriveAside {
+                shared.drive_failed(drive, &error);
+                return Err(Unread::NotNow);
+            }
+            format!("is unreadable: {error}")
+        }
+        Err(error) => format!("is damaged: {error}"),
+    };
+    if lose(shared, drive, unit, &what) { Err(Unread::Lost) } else { Err(Unread::NotNow) }
+}
+
+/// All that is held in a unit is set aside, in one step, and the unit goes. False if that has to be
+/// tried again.
+fn lose(shared: &Shared, drive: &Drive, unit: UnitId, what: &str) -> bool {
+    let lost = with_held(shared, drive, unit, |held| {
+        // Somebody may have filled it anew meanwhile.
+        let is_lost = drive.read_directory(unit).is_err();
+        is_lost && keeper::remove(shared, drive, &unit::unit_file(&unit), held, true)
+    });
+    if let Some((true, count @ 1..)) = lost {
+        let (path, objects) = (drive.path().display(), Bytes::of(count).0);
+        tracing::warn!(drive = %drive.marker().id, objects, what, "unit set aside");
+        shared.integrity.objects_set_aside.fetch_add(objects, Ordering::Relaxed);
+        shared.note("drive", format!("{path}: a unit of {objects} objects {what}; filled again"));
+        shared.replan();
     }
-    None
+    lost.is_some_and(|(is_lost, _)| is_lost)
+}
+
+/// The same as `keep_only` by what the log says alone, and without a copy.
+fn keep_wanted(shared: &Shared, drive: &Drive, unit: UnitId) -> bool {
+    let settled = with_held(shared, drive, unit, |held| {
+        let (wanted, useless): (Vec<_>, Vec<_>) =
+            held.into_iter().partition(|object| shared.is_wanted(object));
+        keeper::remove(shared, drive, &unit::unit_file(&unit), useless, wanted.is_empty())
+    });
+    settled.is_some_and(|(is_settled, _)| is_settled)
+}
+
+/// Does something with all that the drive's index has in a unit claimed, and says how much that is;
+/// none if somebody works on some of it.
+fn with_held<T>(
+    shared: &Shared,
+    drive: &Drive,
+    unit: UnitId,
+    deed: impl FnOnce(Vec<ObjectId>) -> T,
+) -> Option<(T, usize)> {
+    let objects = drive.in_unit(unit);
+    if !shared.claim_all(&objects) {
+        return None;
+    }
+    let mut held = objects.clone();
+    // Before it was claimed it may have gone elsewhere.
+    held.retain(|object| drive.entry(object).is_some_and(|entry| entry.unit == Some(unit)));
+    let count = held.len();
+    let result = deed(held);
+    objects.iter().for_each(|object| shared.release(*object));
+    Some((result, count))
 }
 
 /// Does something with all objects of a unit claimed; none if somebody works on one of them.
 fn claimed<T>(shared: &Shared, directory: &Directory, deed: impl FnOnce() -> T) -> Option<T> {
-    let objects: Vec<ObjectId> = directory.places().iter().map(|place| place.object).collect();
+    let objects = directory.objects();
     shared.claim_all(&objects).then(|| {
         let result = deed();
         objects.iter().for_each(|object| shared.release(*object));
@@ -112,154 +227,59 @@ fn claimed<T>(shared: &Shared, directory: &Directory, deed: impl FnOnce() -> T) 
     })
 }
 
-/// Of what is held in a unit only what `choose` says stays. The caller has claimed all of it.
+/// What came of a look at what is wanted in a unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kept {
+    /// What is not wanted is gone.
+    Settled,
+    /// What is wanted was copied: the unit is to go after a while, its objects claimed until then.
+    Copied,
+    /// The drive failed, or is set aside.
+    Failed,
+}
+
+/// What is not held in a unit goes; if that takes a copy, later. The caller has claimed all of it.
+fn keep_all(shared: &Shared, drive: &Drive, directory: &Directory) {
+    if keep_only(shared, drive, directory, |_| true) == Kept::Copied {
+        remove_later(shared, drive, directory, shared.now() + LINGER);
+    }
+}
+
+/// Of what is held in a unit only what `choose` says stays. The caller has claimed all of it. A
+/// drive that is set aside keeps all: nothing on it is held, and it may come back.
 fn keep_only(
     shared: &Shared,
     drive: &Drive,
     directory: &Directory,
     choose: impl Fn(&ObjectId) -> bool,
-) -> bool {
+) -> Kept {
     let unit = directory.id();
     let file = unit::unit_file(&unit);
     let is_here = |object: &ObjectId| {
         let here = |extent: Extent| extent.drive == drive.index() && extent.file == file;
         choose(object) && shared.locate(object).is_some_and(here)
     };
-    match directory.fate(is_here, |_| false) {
-        Fate::Remove => keeper::remove(shared, drive, &file, drive.in_unit(unit), true),
-        Fate::Compact(live) if copy(shared, drive, &live, &file) => {
-            // What was copied the log has elsewhere by now.
-            keeper::remove(shared, drive, &file, drive.in_unit(unit), true)
+    let fate = directory.fate(is_here, |_| false);
+    // After what is held was asked for: who sets a drive aside says so before its objects go.
+    if drive.set_aside_reason().is_some() {
+        return Kept::Failed;
+    }
+    let copied = match &fate {
+        Fate::Compact(live) => {
+            let (places, mut buffer) = (&live[..], Pages::zeroed(BLOCK_LEN));
+            let from = Source { drive, file: &file, places };
+            copying::copy(shared, from, drive, &choose, &mut buffer)
         }
-        Fate::Compact(_) | Fate::Keep => {
-            let mut useless = drive.in_unit(unit);
-            useless.retain(|object| !is_here(object));
-            keeper::remove(shared, drive, &file, useless, false)
-        }
+        Fate::Remove | Fate::Keep => Ended::Abandoned,
+    };
+    if copied == Ended::Copied {
+        return Kept::Copied;
     }
-}
-
-/// Copies objects of a unit to a file of theirs on the same drive, every block verified, and has
-/// everybody read them there. False, and nothing is changed, if that cannot be.
-fn copy(shared: &Shared, drive: &Drive, live: &[Place], from: &FileName) -> bool {
-    let objects: Vec<_> = live.iter().map(|place| (place.object, place.len)).collect();
-    let Some(parcel) = Parcel::new(&objects) else { return false };
-    if shared.is_stopping() || drive.space().free < parcel.file_len() {
-        return false;
+    let mut useless = drive.held_in(directory);
+    useless.retain(|object| !is_here(object));
+    let is_settled = keeper::remove(shared, drive, &file, useless, fate == Fate::Remove);
+    if let Ended::Doubted(object, doubt) = copied {
+        shared.suspect(object, doubt);
     }
-    let publication = Publication::new(parcel, drive.index());
-    let (buffer, blocks) = (Pages::zeroed(BLOCK_LEN), None);
-    Copying { shared, drive, live, from, publication, file: None, to: Bytes::ZERO, blocks, buffer }
-        .run()
-}
-
-/// Objects of a unit on their way to another file.
-struct Copying<'a> {
-    shared: &'a Shared,
-    drive: &'a Drive,
-    live: &'a [Place],
-    from: &'a FileName,
-    publication: Publication,
-    file: Option<OwnedFd>,
-    /// Of the object that is copied: where it comes to, and what its blocks are.
-    to: Bytes,
-    blocks: Option<Blocks>,
-    buffer: Pages,
-}
-
-impl Copying<'_> {
-    fn run(mut self) -> bool {
-        loop {
-            let done = match self.publication.poll() {
-                Some(action) => self.step(action).map(|()| Event::Done),
-                None => match self.publication.outcome() {
-                    Some(outcome) => return outcome == Outcome::Complete,
-                    None => self.copy_blocks().map(|()| Event::BlockWritten),
-                },
-            };
-            match done {
-                // All blocks of an object are copied in one go.
-                Ok(Event::BlockWritten) => {
-                    let count = self.blocks.as_ref().map_or(0, |blocks| blocks.hashes().len());
-                    (0..count).for_each(|_| self.publication.handle(Event::BlockWritten));
-                }
-                Ok(event) => self.publication.handle(event),
-                Err(error) => self.publication.handle(Event::Failed(self.fault_of(&error))),
-            }
-        }
-    }
-
-    fn step(&mut self, action: Action) -> Result<(), ObjectFileError> {
-        let drive = self.drive;
-        match action {
-            Action::Allocate { file, len } => self.file = Some(drive.allocate(&file, len)?.0),
-            Action::WriteTable { index, base, offset } => {
-                let place = self.live[index];
-                let blocks = drive.read_blocks(place.object, &self.old(&place))?;
-                drive.write_table(self.file(), &blocks, offset)?;
-                (self.to, self.blocks) = (base, Some(blocks));
-            }
-            Action::WriteEnd { offset, pages } => drive.write_end(self.file(), &pages, offset)?,
-            Action::FlushFile => drive.flush(self.file())?,
-            Action::Rename { from, to } => drive.rename(&from, &to)?,
-            Action::SyncFolder(folder) => drive.sync_folder(&folder)?,
-            Action::Log(changes) => drive.log(&changes)?,
-            Action::Show(objects) => {
-                for (object, extent) in objects {
-                    self.shared.relocate(object, extent, drive);
-                }
-            }
-            Action::Unlink(file) => drive.unlink(&file)?,
-            Action::Hide(_) => unreachable!("a step of a removal, not of a publication"),
-        }
-        Ok(())
-    }
-
-    /// Copies all blocks of an object. One that is wrong ends it: who doubts objects looks then.
-    fn copy_blocks(&mut self) -> Result<(), ObjectFileError> {
-        let place = self.live[self.publication.whole()];
-        let blocks = self.blocks.as_ref().expect("read with the table");
-        let from = self.drive.open_read(self.from)?;
-        for index in 0..Bytes::of(blocks.hashes().len()).0 {
-            let at = Bytes(index * BLOCK_LEN.0);
-            let len = block_len(place.len, index);
-            let pages = &mut self.buffer.bytes_mut()[..len.align_up(DIRECT_ALIGN).as_usize()];
-            self.drive.read(&from, pages, place.offset + at)?;
-            if !blocks.verify(index, &pages[..len.as_usize()]) {
-                return Err(BlocksError::Root(place.object).into());
-            }
-            pages[len.as_usize()..].fill(0);
-            let file = self.file.as_ref().expect("allocated before");
-            self.drive.write(
-                file,
-                &self.buffer.bytes()[..len.align_up(DIRECT_ALIGN).as_usize()],
-                self.to + at,
-            )?;
-        }
-        Ok(())
-    }
-
-    fn fault_of(&self, error: &ObjectFileError) -> Fault {
-        let object = self.live[self.publication.whole().min(self.live.len() - 1)].object;
-        self.shared.suspect(object, Doubt::Suspect);
-        match error {
-            ObjectFileError::Drive(error) if !error.is_one_place() => {
-                self.shared.drive_failed(self.drive, error);
-                error.fault
-            }
-            ObjectFileError::Drive(_)
-            | ObjectFileError::Footer(_)
-            | ObjectFileError::Table(_)
-            | ObjectFileError::Unit(_) => Fault::Io,
-        }
-    }
-
-    fn old(&self, place: &Place) -> Extent {
-        let (drive, file) = (self.drive.index(), self.from.clone());
-        Extent { drive, file, offset: place.offset, len: place.len }
-    }
-
-    fn file(&self) -> &OwnedFd {
-        self.file.as_ref().expect("allocated before anything is written")
-    }
+    if is_settled { Kept::Settled } else { Kept::Failed }
 }

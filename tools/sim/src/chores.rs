@@ -19,7 +19,7 @@ use store::parcel::{Parcel, PartId};
 use store::publish::{Action, Event, Outcome, Publication, Removal};
 use store::unit::{self, Directory};
 
-use crate::drive::{EIO, ENOENT, Errno};
+use crate::drive::{EIO, ENODEV, ENOENT, Errno};
 use crate::filler::fault_of;
 use crate::opened::{self, Opened, Wrong, names};
 use crate::oracle;
@@ -73,9 +73,14 @@ async fn evict(process: &Rc<Process>, object: ObjectId) -> bool {
 async fn remove_claimed(process: &Rc<Process>, object: ObjectId) -> bool {
     let Some(extent) = process.locate(&object) else { return false };
     let Some(drive) = process.answering(extent.drive) else { return false };
-    // A unit goes with the last that is held in it.
-    let unit = unit::of_file(&extent.file);
-    let whole = unit.is_none_or(|unit| drive.in_unit(unit) == [object]);
+    // A unit goes with the last that is held in it; one that says nothing right, with the audit.
+    let whole = match unit::of_file(&extent.file) {
+        Some(unit) => {
+            let directory = drive.read_directory(unit).await;
+            directory.is_ok_and(|directory| drive.held_in(&directory) == [object])
+        }
+        None => true,
+    };
     remove(process, &drive, &extent.file, vec![object], whole).await
 }
 
@@ -92,6 +97,7 @@ pub(crate) async fn remove(
     let mut removal = Removal::new(file.clone(), objects, whole);
     while let Some(action) = removal.poll() {
         let done = match action {
+            _ if drive.is_aside() => Err(ENODEV),
             Action::Hide(objects) => {
                 let is_here = |object: &&ObjectId| {
                     process
@@ -155,6 +161,17 @@ pub(crate) async fn drop_copy(process: &Rc<Process>, drive: &Opened, object: Obj
     }
 }
 
+/// What came of looking for what is right in a unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Adopted {
+    /// Some of it is visible now.
+    Some,
+    /// Nothing of what was looked for is right.
+    Nothing,
+    /// It is not known what is right: the drive failed.
+    Interrupted,
+}
+
 /// Verifies an object's own file on this drive and publishes it; removes what is not the object.
 /// True if it is visible now. The caller has claimed it.
 pub(crate) async fn adopt(process: &Rc<Process>, drive: &Rc<Opened>, object: ObjectId) -> bool {
@@ -174,14 +191,14 @@ pub(crate) async fn adopt(process: &Rc<Process>, drive: &Rc<Opened>, object: Obj
     false
 }
 
-/// The same for those of a unit's objects that `choose` wants, all in one step. True if one is
-/// visible now. The caller has claimed all that the unit has.
+/// The same for those of a unit's objects that `choose` wants, all in one step. The caller has
+/// claimed all that the unit has.
 pub(crate) async fn adopt_from(
     process: &Rc<Process>,
     drive: &Rc<Opened>,
     directory: &Directory,
     choose: impl Fn(&ObjectId) -> bool,
-) -> bool {
+) -> Adopted {
     let mut right = Vec::new();
     for (object, entry) in directory.entries().into_iter().filter(|(object, _)| choose(object)) {
         match drive.verified(object, &entry.extent(&object, drive.index)).await {
@@ -190,11 +207,16 @@ pub(crate) async fn adopt_from(
             Err(EIO) if process.object_failed(drive.index) == Verdict::SetObjectAside => {}
             Err(errno) => {
                 process.drive_failed(drive.index, errno);
-                return false;
+                return Adopted::Interrupted;
             }
         }
     }
-    !right.is_empty() && publish(process, drive, Parcel::Unit(directory.clone()), right).await
+    if right.is_empty() {
+        return Adopted::Nothing;
+    }
+    let parcel = Parcel::Unit(directory.clone());
+    let is_shown = publish(process, drive, parcel, right).await;
+    if is_shown { Adopted::Some } else { Adopted::Interrupted }
 }
 
 /// How long the object is whose own file this is, if every block of it is right.
@@ -218,14 +240,14 @@ async fn publish(
     let mut shown = false;
     while let Some(action) = publication.poll() {
         let done = match action {
+            _ if drive.is_aside() => Err(ENODEV),
             Action::SyncFolder(folder) => drive.drive.sync_folder(&folder.0).await,
             Action::Log(changes) => drive.log(&changes).await,
             Action::Show(objects) => {
-                for (object, extent) in objects {
+                shown = objects.into_iter().all(|(object, extent)| {
                     oracle::is_durable(process, drive, object, &extent);
-                    process.publish(object, extent, None);
-                }
-                shown = true;
+                    process.publish(object, extent, None)
+                });
                 Ok(())
             }
             Action::Unlink(_)
@@ -309,19 +331,23 @@ pub(crate) async fn audit(process: Rc<Process>) {
     }
 }
 
-/// Reads a small object, verifies it and hands it out.
+/// Reads a small object, verifies it and hands it out, if there is room for it.
 pub(crate) async fn give_small(
     process: &Rc<Process>,
     drive: &Opened,
     object: ObjectId,
     extent: &Extent,
 ) {
+    if !process.has_small_room(extent.len) {
+        return;
+    }
     match read_small(drive, extent).await {
         Ok(bytes) if *blake3::hash(&bytes).as_bytes() == object.0 => {
             process.publish_small(object, extent, &bytes);
         }
-        Ok(_) => damaged(process, extent.drive, object).await,
-        Err(errno) => unreadable(process, drive, object, errno).await,
+        Ok(_) | Err(ENOENT) => process.suspect(object, Doubt::Suspect),
+        Err(EIO) => process.suspect(object, Doubt::Unreadable(String::new())),
+        Err(errno) => process.drive_failed(drive.index, errno),
     }
 }
 

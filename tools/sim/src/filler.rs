@@ -77,6 +77,7 @@ enum Step {
 pub(crate) async fn run(process: Rc<Process>) {
     loop {
         let claim = process.claim_fetch().await;
+        let Some(claim) = with_room(&process, claim).await else { continue };
         match fill(&process, &claim).await {
             Ended::Published(without) => {
                 process.done(&claim, without.as_slice());
@@ -97,6 +98,24 @@ pub(crate) async fn run(process: Rc<Process>) {
                 }
             }
         }
+    }
+}
+
+/// As much of it as one drive has room for. None if that cannot be now.
+async fn with_room(process: &Rc<Process>, claim: Claim) -> Option<Claim> {
+    let parcel = claim.parcel();
+    let most = process.spaces().iter().map(|space| space.free).max().unwrap_or(Bytes::ZERO);
+    if claim.part.is_some() || parcel.file_len() <= most {
+        return Some(claim);
+    }
+    for drive in process.all_answering() {
+        if drive.drive.open(&parcel.file().0).await.is_ok() {
+            return Some(claim);
+        }
+    }
+    match parcel.fitting(most) {
+        0 => Some(claim),
+        count => process.shorten(claim, count),
     }
 }
 
@@ -156,7 +175,7 @@ impl Filling {
         };
         let abandoned = matches!(self.publication.outcome(), Some(Outcome::Abandoned(_)));
         if abandoned || matches!(ended, Ended::Published(_)) {
-            self.process.set_part(self.part, None);
+            self.process.dropped_part(self.part, self.drive.index);
         }
         ended
     }

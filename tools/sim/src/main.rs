@@ -14,6 +14,7 @@
 mod canary;
 mod chores;
 mod control;
+mod copying;
 mod drive;
 mod faults;
 mod files;

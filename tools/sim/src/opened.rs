@@ -211,7 +211,14 @@ impl Opened {
         self.log.borrow().entries.get(object).copied()
     }
 
-    /// What its own index has in a unit.
+    /// Of what a unit says that it holds, what its own index has there.
+    pub(crate) fn held_in(&self, directory: &Directory) -> Vec<ObjectId> {
+        let (mut objects, unit) = (directory.objects(), Some(directory.id()));
+        objects.retain(|object| self.entry(object).is_some_and(|entry| entry.unit == unit));
+        objects
+    }
+
+    /// What its own index has in a unit that does not say itself what it holds.
     pub(crate) fn in_unit(&self, unit: UnitId) -> Vec<ObjectId> {
         let log = self.log.borrow();
         let here = log.entries.iter().filter(|(_, entry)| entry.unit == Some(unit));

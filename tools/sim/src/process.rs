@@ -321,12 +321,14 @@ impl Process {
         self.with(|holdings| holdings.load_part(part, drive));
     }
 
-    /// Makes an object visible, unless its drive was set aside in the meantime.
-    pub(crate) fn publish(&self, object: ObjectId, extent: Extent, bytes: Option<&[u8]>) {
-        if self.drive(extent.drive).is_some() {
+    /// Makes an object visible; false if its drive was set aside in the meantime.
+    pub(crate) fn publish(&self, object: ObjectId, extent: Extent, bytes: Option<&[u8]>) -> bool {
+        let is_in_use = self.drive(extent.drive).is_some();
+        if is_in_use {
             self.world.count(|counts| counts.published += 1);
             self.with(|holdings| holdings.publish(object, extent, bytes));
         }
+        is_in_use
     }
 
     /// The object lies there from now on, in one step; false if that drive was set aside meanwhile.
@@ -357,6 +359,11 @@ impl Process {
         own.filter(|(object, _)| wanted.contains_key(object) && !busy.contains(object))
             .map(|(object, extent)| (*object, extent.drive, extent.len))
             .collect()
+    }
+
+    /// True if workers may have the bytes of one more object of this length.
+    pub(crate) fn has_small_room(&self, len: Bytes) -> bool {
+        self.state.borrow().holdings.has_small_room(len)
     }
 
     /// Gives workers the bytes of a small object that is published already.
@@ -542,6 +549,12 @@ impl Process {
     /// Lets go of an object.
     pub(crate) fn release(&self, object: ObjectId) {
         self.with(|holdings| holdings.release(object));
+    }
+
+    /// Only the first so many of it are fetched; none if that cannot be now.
+    pub(crate) fn shorten(&self, claim: Claim, count: usize) -> Option<Claim> {
+        self.say(|| format!("fetches {count} of {} together", claim.fetch.len()));
+        self.with(|holdings| holdings.shorten(claim, count))
     }
 
     /// Whoever had this claim is done with it. Those that could not be had are tried again, later

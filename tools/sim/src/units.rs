@@ -3,23 +3,17 @@
 
 use std::rc::Rc;
 
-use holdings::{Doubt, FileStanding};
-use iosched::drive::Class;
-use model::extent::{DriveIndex, Extent, FileName};
+use holdings::FileStanding;
+use model::extent::{DriveIndex, Extent};
 use model::id::ObjectId;
-use model::object::{BLOCK_LEN, Blocks};
 use model::units::Bytes;
-use store::parcel::Parcel;
-use store::publish::{Action, Event, Fault, Outcome, Publication};
-use store::unit::{self, Directory, Fate, Place, UnitId};
+use store::health::Verdict;
+use store::unit::{self, Directory, Fate, UnitId};
 
-use crate::canary::Canary;
-use crate::chores;
+use crate::chores::{self, Adopted};
+use crate::copying::{self, Ended, LINGER, Source};
 use crate::drive::{EIO, ENOENT};
-use crate::files::FileId;
-use crate::filler::fault_of;
 use crate::opened::{Opened, Wrong};
-use crate::oracle;
 use crate::process::Process;
 
 /// In which unit an object is held, if it is in one.
@@ -31,8 +25,11 @@ pub(crate) fn place(process: &Process, object: &ObjectId) -> Option<(DriveIndex,
 /// Lets go what is not wanted in a unit; false if that has to be tried again.
 pub(crate) async fn settle(process: &Rc<Process>, drive: DriveIndex, unit: UnitId) -> bool {
     let Some(drive) = process.answering(drive) else { return false };
-    let Some(directory) = directory(process, &drive, unit).await else { return false };
-    let objects = ids(&directory);
+    let directory = match directory(process, &drive, unit).await {
+        Ok(directory) => directory,
+        Err(unread) => return unread == Unread::Lost,
+    };
+    let objects = directory.objects();
     if !process.claim_all(&objects) {
         return false;
     }
@@ -44,54 +41,81 @@ pub(crate) async fn settle(process: &Rc<Process>, drive: DriveIndex, unit: UnitI
 
 /// Adopts what is wanted and held nowhere, then lets go what is not held.
 pub(crate) async fn audit(process: &Rc<Process>, drive: &Rc<Opened>, unit: UnitId) {
-    let Some(directory) = directory(process, drive, unit).await else { return };
+    let Ok(directory) = directory(process, drive, unit).await else { return };
     let file = unit::unit_file(&unit);
     let standing = |object: &ObjectId| process.standing(*object, drive.index, &file);
-    let objects = ids(&directory);
+    let objects = directory.objects();
     let is_unknown = objects.iter().any(|object| standing(object) == FileStanding::Unknown);
     if is_unknown || !process.claim_all(&objects) {
         return;
     }
     let is_missing = |object: &ObjectId| standing(object) == FileStanding::Missing;
-    chores::adopt_from(process, drive, &directory, is_missing).await;
-    keep_only(process, drive, &directory, |_| true).await;
+    let adopted = chores::adopt_from(process, drive, &directory, is_missing).await;
+    if adopted != Adopted::Interrupted {
+        keep_only(process, drive, &directory, |_| true).await;
+    }
     objects.iter().for_each(|object| process.release(*object));
 }
 
 /// Takes what a filler is about to fetch from a unit that is there already. True if something is
 /// visible now. The caller has claimed all of it.
 pub(crate) async fn take_up(process: &Rc<Process>, drive: &Rc<Opened>, unit: UnitId) -> bool {
-    let Some(directory) = directory(process, drive, unit).await else { return false };
+    let Ok(directory) = directory(process, drive, unit).await else { return false };
     let adopted = chores::adopt_from(process, drive, &directory, |_| true).await;
-    keep_only(process, drive, &directory, |_| true).await;
-    adopted
+    if adopted != Adopted::Interrupted {
+        keep_only(process, drive, &directory, |_| true).await;
+    }
+    adopted == Adopted::Some
 }
 
-fn ids(directory: &Directory) -> Vec<ObjectId> {
-    directory.places().iter().map(|place| place.object).collect()
+/// Why a unit does not say what it holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unread {
+    /// It was not there, or said nothing right: nothing is held in it any more.
+    Lost,
+    /// The drive failed, or somebody works on what is in it.
+    NotNow,
 }
 
-/// What a unit says that it holds. What is held in one that says nothing right is set aside, then
-/// it goes.
-async fn directory(process: &Rc<Process>, drive: &Opened, unit: UnitId) -> Option<Directory> {
+/// What a unit says that it holds. What is held in one that says nothing right is set aside, and it
+/// goes.
+async fn directory(
+    process: &Rc<Process>,
+    drive: &Opened,
+    unit: UnitId,
+) -> Result<Directory, Unread> {
     match drive.read_directory(unit).await {
-        Ok(directory) => return Some(directory),
-        Err(Wrong::Drive(ENOENT)) => {}
-        Err(Wrong::Drive(EIO) | Wrong::Content) => {
-            let is_here = |object: &&ObjectId| place(process, object) == Some((drive.index, unit));
-            for object in drive.in_unit(unit).iter().filter(is_here) {
-                chores::damaged(process, drive.index, *object).await;
-            }
-            let left = drive.in_unit(unit);
-            if !left.iter().any(|object| is_here(&object)) && process.claim_all(&left) {
-                let file = unit::unit_file(&unit);
-                chores::remove(process, drive, &file, left.clone(), true).await;
-                left.iter().for_each(|object| process.release(*object));
+        Ok(directory) => return Ok(directory),
+        Err(Wrong::Drive(ENOENT)) if !drive.has_marker() => process.set_aside(drive.index, ENOENT),
+        Err(Wrong::Drive(EIO)) if process.object_failed(drive.index) == Verdict::SetDriveAside => {
+            process.set_aside(drive.index, EIO);
+        }
+        Err(Wrong::Drive(ENOENT | EIO) | Wrong::Content) => {
+            if lose(process, drive, unit).await {
+                return Err(Unread::Lost);
             }
         }
         Err(Wrong::Drive(errno)) => process.drive_failed(drive.index, errno),
     }
-    None
+    Err(Unread::NotNow)
+}
+
+/// All that is held in a unit is set aside, in one step, and the unit goes. False if that has to be
+/// tried again.
+async fn lose(process: &Rc<Process>, drive: &Opened, unit: UnitId) -> bool {
+    let objects = drive.in_unit(unit);
+    if !process.claim_all(&objects) {
+        return false;
+    }
+    // Somebody may have filled it anew meanwhile.
+    let is_lost = drive.read_directory(unit).await.is_err();
+    let mut held = objects.clone();
+    held.retain(|object| drive.entry(object).is_some_and(|entry| entry.unit == Some(unit)));
+    let file = unit::unit_file(&unit);
+    let is_lost = is_lost && chores::remove(process, drive, &file, held, true).await;
+    objects.iter().for_each(|object| process.release(*object));
+    process.replan();
+    is_lost
 }
 
 /// Of what is held in a unit only what `choose` says stays. The caller has claimed all of it.
@@ -108,136 +132,30 @@ async fn keep_only(
         choose(object) && process.locate(object).is_some_and(here)
     };
     let fate = directory.fate(is_here, |_| false);
-    let is_copied = match &fate {
-        Fate::Compact(live) => copy(process, drive, live, &file).await,
-        Fate::Remove | Fate::Keep => false,
+    if drive.is_aside() {
+        return false; // Nothing on it is held, and it may come back.
+    }
+    let copied = match &fate {
+        Fate::Compact(places) => {
+            let from = Source { drive, file: &file, places };
+            let ended = copying::copy(process, from, drive, &choose).await;
+            let copied = if ended == Ended::Copied { Bytes::of(places.len()).0 } else { 0 };
+            process.world.count(|counts| counts.copied += copied);
+            ended
+        }
+        Fate::Remove | Fate::Keep => Ended::Abandoned,
     };
-    if fate == Fate::Remove || is_copied {
-        return chores::remove(process, drive, &file, drive.in_unit(unit), true).await;
+    if copied == Ended::Copied {
+        process.world.stage.sleep(LINGER).await;
     }
-    let mut useless = drive.in_unit(unit);
+    if fate == Fate::Remove || copied == Ended::Copied {
+        return chores::remove(process, drive, &file, drive.held_in(directory), true).await;
+    }
+    let mut useless = drive.held_in(directory);
     useless.retain(|object| !is_here(object));
-    chores::remove(process, drive, &file, useless, false).await
-}
-
-/// Copies objects of a unit to a file of theirs on the same drive, every block verified.
-async fn copy(process: &Rc<Process>, drive: &Rc<Opened>, live: &[Place], from: &FileName) -> bool {
-    let objects: Vec<_> = live.iter().map(|place| (place.object, place.len)).collect();
-    let Some(parcel) = Parcel::new(&objects) else { return false };
-    let has_room = |(_, free): (Bytes, Bytes)| parcel.file_len() <= free;
-    if !drive.drive.space().is_ok_and(has_room) {
-        return false;
+    let settled = chores::remove(process, drive, &file, useless, false).await;
+    if let Ended::Doubted(object, doubt) = copied {
+        process.suspect(object, doubt);
     }
-    let publication = Publication::new(parcel, drive.index);
-    let (file, to, blocks) = (None, Bytes::ZERO, None);
-    Copying { process, drive, live, from, publication, file, to, blocks }.run().await
-}
-
-/// Objects of a unit on their way to another file.
-struct Copying<'a> {
-    process: &'a Rc<Process>,
-    drive: &'a Rc<Opened>,
-    live: &'a [Place],
-    from: &'a FileName,
-    publication: Publication,
-    file: Option<FileId>,
-    /// Of the object that is copied: where it comes to, and what its blocks are.
-    to: Bytes,
-    blocks: Option<Blocks>,
-}
-
-impl Copying<'_> {
-    async fn run(mut self) -> bool {
-        loop {
-            let done = match self.publication.poll() {
-                Some(action) => self.step(action).await.map(|()| 0),
-                None => match self.publication.outcome() {
-                    Some(outcome) => return outcome == Outcome::Complete,
-                    None => self.copy_blocks().await,
-                },
-            };
-            match done {
-                Ok(0) => self.publication.handle(Event::Done),
-                Ok(count) => {
-                    (0..count).for_each(|_| self.publication.handle(Event::BlockWritten));
-                }
-                Err(wrong) => self.publication.handle(Event::Failed(self.fault_of(wrong))),
-            }
-        }
-    }
-
-    async fn step(&mut self, action: Action) -> Result<(), Wrong> {
-        self.drive.check()?;
-        let drive = &self.drive.drive;
-        let has = |canary| self.process.world.has(canary);
-        match action {
-            Action::Allocate { file, len } => {
-                self.file = Some(drive.allocate(&file.0, len.as_usize()).await?.0);
-            }
-            Action::WriteTable { index, base, offset } => {
-                let place = self.live[index];
-                let blocks = self.drive.read_blocks(place.object, &self.old(&place)).await?;
-                self.drive.write_table(self.file(), &blocks, offset).await?;
-                (self.to, self.blocks) = (base, Some(blocks));
-            }
-            Action::WriteEnd { offset, pages } => {
-                self.drive.write_end(self.file(), &pages, offset).await?;
-            }
-            Action::FlushFile if has(Canary::CopyUnflushed) => {}
-            Action::FlushFile => self.drive.flush(self.file()).await?,
-            Action::Rename { from, to } => drive.rename(&from.0, &to.0).await?,
-            Action::SyncFolder(folder) => drive.sync_folder(&folder.0).await?,
-            Action::Log(changes) => self.drive.log(&changes).await?,
-            Action::Show(objects) => {
-                for (object, extent) in objects {
-                    oracle::is_durable(self.process, self.drive, object, &extent);
-                    let is_copied = self.process.relocate(object, extent);
-                    self.process.world.count(|counts| counts.copied += u64::from(is_copied));
-                }
-            }
-            Action::Unlink(file) => self.drive.unlink(&file.0).await?,
-            Action::Hide(_) => unreachable!("a step of a removal, not of a publication"),
-        }
-        Ok(())
-    }
-
-    /// Copies all blocks of an object, one at least, and says how many. One that is wrong ends it:
-    /// who doubts objects looks then.
-    async fn copy_blocks(&mut self) -> Result<usize, Wrong> {
-        let place = self.live[self.publication.whole()];
-        let blocks = self.blocks.as_ref().expect("read with the table");
-        let from = self.drive.drive.open(&self.from.0).await?;
-        for index in 0..Bytes::of(blocks.hashes().len()).0 {
-            let of = (place.offset, place.len);
-            let mut bytes = self.drive.read_block(Class::Scrub, from, of, index).await?;
-            if !blocks.verify(index, &bytes) {
-                return Err(Wrong::Content);
-            }
-            bytes.resize(bytes.len().next_multiple_of(4096), 0);
-            let at = self.to + Bytes(index * BLOCK_LEN.0);
-            self.drive.write(self.file(), at, &bytes).await?;
-        }
-        Ok(blocks.hashes().len())
-    }
-
-    fn fault_of(&self, wrong: Wrong) -> Fault {
-        let object = self.live[self.publication.whole().min(self.live.len() - 1)].object;
-        self.process.suspect(object, Doubt::Suspect);
-        match wrong {
-            Wrong::Content | Wrong::Drive(EIO) => Fault::Io,
-            Wrong::Drive(errno) => {
-                self.process.drive_failed(self.drive.index, errno);
-                fault_of(errno)
-            }
-        }
-    }
-
-    fn old(&self, place: &Place) -> Extent {
-        let (drive, file) = (self.drive.index, self.from.clone());
-        Extent { drive, file, offset: place.offset, len: place.len }
-    }
-
-    fn file(&self) -> FileId {
-        self.file.expect("allocated before anything is written")
-    }
+    settled
 }

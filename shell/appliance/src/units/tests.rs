@@ -1,0 +1,386 @@
+use std::cell::Cell;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use holdings::Doubt;
+use model::id::Generation;
+use model::limits::SMALL_OBJECT_MAX;
+use model::manifest::{AssetVersion, File, Manifest, Trust};
+use model::object::Blocks;
+use model::units::UnixSeconds;
+use store::log::Change;
+use store::marker::Reserve;
+use store::parcel::Parcel;
+
+use super::*;
+use crate::audit;
+use crate::shared::tests::shared_on;
+
+/// An appliance with two drives, on the first a unit that the log does not know.
+struct Scene {
+    dir: tempfile::TempDir,
+    shared: Shared,
+    directory: Directory,
+}
+
+fn flip(path: &Path, at: usize) {
+    let mut content = fs::read(path).unwrap();
+    content[at] ^= 1;
+    // In place: a file that is open stays the same file.
+    let file = fs::OpenOptions::new().write(true).open(path).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, &content, 0).unwrap();
+}
+
+/// An object's bytes, all of them this one.
+fn bytes(n: u8, len: usize) -> (ObjectId, Blocks, Vec<u8>) {
+    let bytes = vec![n; len];
+    let pieces: Vec<&[u8]> = bytes.chunks(BLOCK_LEN.as_usize()).collect();
+    let single = pieces.len() == 1;
+    let hash = |(index, piece): (u64, &&[u8])| model::object::block_hash(index, piece, single);
+    let hashes = (0..).zip(&pieces).map(hash).collect();
+    let blocks = Blocks::of_hashes(Bytes::of(len), hashes).unwrap();
+    (blocks.id(), blocks, bytes)
+}
+
+impl Scene {
+    /// Objects of these lengths; the manifest wants all of them.
+    fn new(lens: &[usize]) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let [drive, other] = [0, 1].map(|index| {
+            let path = dir.path().join(index.to_string());
+            fs::create_dir(&path).unwrap();
+            crate::format::format(&path, Reserve::percent(1).unwrap(), UnixSeconds(1)).unwrap();
+            Drive::open(&path, DriveIndex(index)).unwrap().0
+        });
+        let contents: Vec<_> = (1..).zip(lens).map(|(n, len)| bytes(n, *len)).collect();
+        let objects = contents.iter().map(|(object, _, bytes)| (*object, Bytes::of(bytes.len())));
+        let parcel = Parcel::new(&objects.collect::<Vec<_>>()).unwrap();
+        let (fd, _) = drive.allocate(&parcel.part().file(), parcel.file_len()).unwrap();
+        for ((_, entry), (_, blocks, bytes)) in parcel.entries().iter().zip(&contents) {
+            let mut pages = Pages::zeroed(entry.len);
+            pages.bytes_mut()[..bytes.len()].copy_from_slice(bytes);
+            drive.write(&fd, pages.bytes(), entry.offset).unwrap();
+            let table = store::layout::sections(entry.len).table_offset;
+            drive.write_table(&fd, blocks, entry.offset + table).unwrap();
+        }
+        let (offset, pages) = parcel.end();
+        drive.write_end(&fd, &pages, offset).unwrap();
+        drive.rename(&parcel.part().file(), &parcel.file()).unwrap();
+        let Parcel::Unit(directory) = parcel else { panic!("two objects at least") };
+        let scene = Self { dir, shared: shared_on(vec![drive, other]), directory };
+        scene.want(1, &scene.objects());
+        scene
+    }
+
+    fn drive(&self) -> Arc<Drive> {
+        self.shared.drive(DriveIndex(0)).unwrap()
+    }
+
+    /// A file or folder of a drive.
+    fn path(&self, drive: u8, file: &str) -> PathBuf {
+        self.dir.path().join(drive.to_string()).join(file)
+    }
+
+    /// Where the unit is.
+    fn file(&self) -> PathBuf {
+        self.path(0, &unit::unit_file(&self.directory.id()).0)
+    }
+
+    /// Part files of a drive.
+    fn parts(&self, drive: u8) -> Vec<PathBuf> {
+        let files = fs::read_dir(self.path(drive, "fill")).unwrap();
+        files.map(|file| file.unwrap().path()).collect()
+    }
+
+    /// Where it is held.
+    fn place(&self, n: usize) -> (u8, String) {
+        let extent = self.shared.locate(&self.objects()[n]).unwrap();
+        (extent.drive.0, extent.file.0.to_string())
+    }
+
+    /// Doubts, which only a plan takes.
+    fn suspects(&self) -> Vec<(ObjectId, Doubt)> {
+        self.shared.plan().suspects.into_iter().collect()
+    }
+
+    fn flip(&self, at: usize) {
+        flip(&self.file(), at);
+    }
+
+    /// Copies all of the unit to this drive; `deed` is done before the block of this number, the
+    /// hashes of each object counted as one.
+    fn copy(&self, to: u8, before: usize, deed: impl Fn()) -> Ended {
+        let (drive, other) = (self.drive(), self.shared.drive(DriveIndex(to)).unwrap());
+        let (file, places) = (unit::unit_file(&self.directory.id()), self.directory.places());
+        let count = Cell::new(0);
+        let is_of_use = |_: &ObjectId| {
+            count.set(count.get() + 1);
+            if count.get() == before {
+                deed();
+            }
+            true
+        };
+        let from = Source { drive: &drive, file: &file, places };
+        let mut buffer = Pages::zeroed(BLOCK_LEN);
+        let ended = copying::copy(&self.shared, from, &other, &is_of_use, &mut buffer);
+        assert!(before <= count.get(), "asked before {} blocks", count.get());
+        ended
+    }
+
+    fn objects(&self) -> Vec<ObjectId> {
+        self.directory.places().iter().map(|place| place.object).collect()
+    }
+
+    /// As if the unit had been published.
+    fn hold(&self) {
+        let drive = self.drive();
+        for (object, entry) in self.directory.entries() {
+            drive.log(&[Change::Published(object, entry)]).unwrap();
+            self.shared.load(object, entry.extent(&object, drive.index()));
+        }
+    }
+
+    fn held(&self) -> usize {
+        self.shared.published(|_| true).len()
+    }
+
+    fn want(&self, generation: u64, objects: &[ObjectId]) {
+        let content_type = "video/mp4".to_owned();
+        let file = |place: &Place| File {
+            object: place.object,
+            len: place.len,
+            content_type: content_type.clone(),
+        };
+        let wanted = self.directory.places().iter().filter(|p| objects.contains(&p.object));
+        let version = AssetVersion {
+            id: format!("film-{generation}").parse().unwrap(),
+            asset: "film".parse().unwrap(),
+            sources: vec![],
+            modified: UnixSeconds(0),
+            pace: None,
+            files: wanted.map(|place| (format!("{}.m4s", place.object), file(place))).collect(),
+        };
+        assert!(self.shared.set_manifest(Manifest {
+            appliance: "a1".parse().unwrap(),
+            generation: Generation(generation),
+            token_keys: vec![],
+            trust: Trust::default(),
+            siblings: Default::default(),
+            versions: vec![Arc::new(version)],
+        }));
+    }
+
+    /// What a filler does that is about to fetch all of the unit.
+    fn take_up(&self) -> bool {
+        let (drive, objects) = (self.drive(), self.objects());
+        assert!(self.shared.claim_all(&objects));
+        let is_there = take_up(&self.shared, &drive, self.directory.id());
+        objects.iter().for_each(|object| self.shared.release(*object));
+        is_there
+    }
+}
+
+#[test]
+fn a_unit_that_is_whole_is_taken_up_and_one_with_nothing_right_in_it_goes() {
+    let scene = Scene::new(&[5000, 600_000]);
+    assert!(scene.take_up());
+    assert_eq!((scene.held(), scene.file().exists()), (2, true));
+    let scene = Scene::new(&[5000, 6000]);
+    [0, 8192].into_iter().for_each(|at| scene.flip(at));
+    assert!(!scene.take_up());
+    assert_eq!((scene.held(), scene.file().exists()), (0, false));
+}
+
+#[test]
+fn a_stop_while_a_unit_is_verified_leaves_it_as_it_is() {
+    let scene = Scene::new(&[5000, 600_000]);
+    scene.shared.stop();
+    assert!(!scene.take_up());
+    assert!(scene.file().exists());
+    audit(&scene.shared, &scene.drive(), scene.directory.id());
+    assert!(scene.file().exists() && scene.drive().in_unit(scene.directory.id()).is_empty());
+}
+
+#[test]
+fn a_drive_that_is_set_aside_while_a_unit_is_verified_keeps_it() {
+    for is_held in [false, true] {
+        let scene = Scene::new(&[5000, 600_000]);
+        if is_held {
+            scene.hold();
+        }
+        let drive = scene.drive();
+        let logged = fs::metadata(scene.path(0, "index/log")).unwrap().len();
+        scene.shared.set_drive_aside(&drive, "a test says so");
+        audit(&scene.shared, &drive, scene.directory.id());
+        assert!(!take_up(&scene.shared, &drive, scene.directory.id()), "nothing is visible");
+        assert!(scene.file().exists(), "held: {is_held}");
+        let left = fs::metadata(scene.path(0, "index/log")).unwrap().len();
+        assert_eq!(left, logged, "nothing is written to it");
+    }
+}
+
+#[test]
+fn what_little_is_wanted_of_a_unit_is_copied_and_the_rest_goes() {
+    let scene = Scene::new(&[5000, 600_000]);
+    scene.hold();
+    scene.want(2, &scene.objects()[..1]);
+    let mut old = VecDeque::new();
+    assert!(settle(&scene.shared, DriveIndex(0), scene.directory.id(), &mut old));
+    assert!(scene.place(0).1.starts_with("objects/"), "{:?}", scene.place(0));
+    assert!(scene.file().exists(), "whoever has not read of the new place opens the old one");
+    assert!(!scene.shared.claim_all(&scene.objects()), "nobody changes it meanwhile");
+    old.into_iter().for_each(|unit| unit.remove(&scene.shared));
+    assert_eq!((scene.held(), scene.file().exists(), scene.suspects()), (1, false, vec![]));
+    assert!(scene.shared.claim_all(&scene.objects()));
+}
+
+#[test]
+fn a_drive_that_takes_no_copy_says_nothing_of_the_object() {
+    let scene = Scene::new(&[5000, 600_000]);
+    scene.hold();
+    scene.want(2, &scene.objects()[..1]);
+    fs::remove_dir(scene.path(0, "fill")).unwrap();
+    assert!(
+        settle(&scene.shared, DriveIndex(0), scene.directory.id(), &mut VecDeque::new()),
+        "the other is hidden"
+    );
+    assert_eq!((scene.held(), scene.file().exists(), scene.suspects()), (1, true, vec![]));
+    let noted = scene.shared.errors();
+    assert!(noted[0].text.contains("cannot make fill/"), "{noted:?}");
+}
+
+#[test]
+fn a_block_that_is_wrong_where_it_is_copied_from_is_doubted_and_nothing_is_left() {
+    let scene = Scene::new(&[5000, 600_000]);
+    scene.hold();
+    scene.flip(8192 + 262_144);
+    let ended = scene.copy(1, 0, || {});
+    assert_eq!(ended, Ended::Doubted(scene.objects()[1], Doubt::Suspect));
+    assert_eq!((scene.parts(1), scene.place(1).0), (vec![], 0));
+}
+
+#[test]
+fn a_copy_on_another_drive_is_shown_there_and_read_back_before() {
+    let file = |scene: &Scene| unit::unit_file(&scene.directory.id()).0.to_string();
+    let scene = Scene::new(&[5000, 600_000]);
+    scene.hold();
+    assert_eq!(scene.copy(1, 0, || {}), Ended::Copied);
+    for n in [0, 1] {
+        assert_eq!(scene.place(n), (1, file(&scene)));
+    }
+    assert!(scene.file().exists(), "who removes the old one waits");
+    // Blocks are the second, and the fourth to the sixth; from then on they are read back. Of what
+    // was written a block is wrong, or a table, or the directory.
+    for wrong in [8192, 8192 + 602_112, 8192 + 602_112 + 4096, 8192 + 602_112 + 8192 + 20] {
+        let scene = Scene::new(&[5000, 600_000]);
+        scene.hold();
+        assert_eq!(scene.copy(1, 7, || flip(&scene.parts(1)[0], wrong)), Ended::Abandoned);
+        assert_eq!(
+            (scene.parts(1), scene.place(1), scene.suspects()),
+            (vec![], (0, file(&scene)), vec![])
+        );
+    }
+}
+
+#[test]
+fn a_stop_ends_a_copy_and_so_does_a_drive_that_is_set_aside() {
+    // The hashes of the first, a block of the second, a block that is read back.
+    for before in [1, 4, 8] {
+        let scene = Scene::new(&[5000, 600_000]);
+        scene.hold();
+        assert_eq!(scene.copy(1, before, || scene.shared.stop()), Ended::Abandoned);
+        assert_eq!((scene.parts(1).len(), scene.place(1).0), (0, 0));
+        let scene = Scene::new(&[5000, 600_000]);
+        scene.hold();
+        let other = scene.shared.drive(DriveIndex(1)).unwrap();
+        let aside = || scene.shared.set_drive_aside(&other, "a test says so");
+        assert_eq!(scene.copy(1, before, aside), Ended::Abandoned);
+        assert_eq!((scene.parts(1).len(), scene.place(1).0), (1, 0), "nothing is done to it");
+    }
+}
+
+/// What settling it comes to, and what is left then: objects, and the unit itself.
+fn settled(scene: &Scene) -> (bool, usize, bool) {
+    let settled = settle(&scene.shared, DriveIndex(0), scene.directory.id(), &mut VecDeque::new());
+    (settled, scene.held(), scene.file().exists())
+}
+
+#[test]
+fn all_that_is_held_in_a_unit_whose_directory_is_damaged_goes_in_one_step_or_nothing() {
+    let scene = Scene::new(&[5000, 600_000]);
+    scene.hold();
+    scene.flip(scene.directory.offset().as_usize() + 40);
+    assert!(scene.shared.claim(scene.objects()[0]));
+    assert_eq!(settled(&scene), (false, 2, true), "somebody works on one of them");
+    scene.shared.release(scene.objects()[0]);
+    assert_eq!(settled(&scene), (true, 0, false));
+    let texts: Vec<String> = scene.shared.errors().into_iter().map(|noted| noted.text).collect();
+    assert!(
+        matches!(&texts[..], [one] if one.contains("a unit of 2 objects is damaged")),
+        "{texts:?}"
+    );
+    assert_eq!(scene.drive().held(), (0, Bytes::ZERO));
+    assert_eq!(scene.shared.integrity.objects_set_aside.load(Ordering::Relaxed), 2);
+}
+
+#[test]
+fn what_is_held_in_a_unit_that_is_missing_goes_in_one_step() {
+    let scene = Scene::new(&[5000, 600_000]);
+    scene.hold();
+    fs::remove_file(scene.file()).unwrap();
+    assert_eq!(settled(&scene), (true, 0, false));
+    assert_eq!(scene.drive().held(), (0, Bytes::ZERO));
+}
+
+#[test]
+fn a_unit_of_a_later_version_goes_with_the_last_that_is_wanted_in_it() {
+    let scene = Scene::new(&[5000, 600_000]);
+    scene.hold();
+    let mut content = fs::read(scene.file()).unwrap();
+    let at = content.len() - 4096;
+    content[at + 16] = 2;
+    let sum = *blake3::hash(&content[at..at + 4064]).as_bytes();
+    content[at + 4064..].copy_from_slice(&sum);
+    fs::write(scene.file(), content).unwrap();
+    scene.want(2, &scene.objects()[..1]);
+    assert_eq!(settled(&scene), (true, 1, true));
+    scene.want(3, &[]);
+    assert_eq!(settled(&scene), (true, 0, false));
+}
+
+#[test]
+fn a_unit_goes_with_the_last_object_that_is_set_aside_in_it() {
+    let scene = Scene::new(&[5000, 600_000]);
+    scene.hold();
+    for (object, is_left) in scene.objects().into_iter().zip([true, false]) {
+        assert!(keeper::evict(&scene.shared, object));
+        assert_eq!(scene.file().exists(), is_left);
+    }
+}
+
+#[test]
+fn a_small_object_is_read_for_workers_if_there_is_room_and_doubted_if_it_is_wrong() {
+    let give = |scene: &Scene, n: usize| {
+        let (object, mut buffer) = (scene.objects()[n], Pages::zeroed(SMALL_OBJECT_MAX));
+        // As a filler does, which has claimed it.
+        assert!(scene.shared.claim(object));
+        let extent = scene.shared.locate(&object).unwrap();
+        audit::give_small(&scene.shared, &scene.drive(), object, &extent, &mut buffer);
+        scene.shared.release(object);
+    };
+    // There is room for 100 KiB.
+    let scene = Scene::new(&[60_000, 60_001]);
+    scene.hold();
+    give(&scene, 0);
+    assert!(!scene.shared.without_bytes().iter().any(|(object, _)| *object == scene.objects()[0]));
+    fs::remove_file(scene.file()).unwrap();
+    give(&scene, 1);
+    assert_eq!(scene.suspects(), [], "it was not looked for");
+    let scene = Scene::new(&[60_000, 60_001]);
+    scene.hold();
+    scene.flip(70_000);
+    give(&scene, 1);
+    assert_eq!(scene.suspects(), [(scene.objects()[1], Doubt::Suspect)]);
+    assert_eq!(scene.held(), 2, "until the keeper has looked");
+}

@@ -594,7 +594,7 @@ impl Holdings {
             Some(part) => {
                 self.spare_parts.remove(&(id, part.drive));
                 let before = self.parts.insert(id, part).map(|before| before.drive);
-                self.spare_parts.extend(before.filter(|on| *on != part.drive).map(|on| (id, on)));
+                self.is_spare(id, before.filter(|on| *on != part.drive));
             }
             None => {
                 self.parts.remove(&id);
@@ -615,8 +615,16 @@ impl Holdings {
     fn is_whole(&mut self, object: ObjectId, drive: DriveIndex) {
         let id = PartId::Object(object);
         let part = self.parts.remove(&id).map(|part| part.drive);
-        self.spare_parts.extend(part.filter(|on| *on != drive).map(|on| (id, on)));
+        self.is_spare(id, part.filter(|on| *on != drive));
         self.count_partial();
+    }
+
+    /// The part on this drive goes with a plan, which nothing else may be due for.
+    fn is_spare(&mut self, id: PartId, on: Option<DriveIndex>) {
+        if let Some(drive) = on {
+            self.spare_parts.insert((id, drive));
+            self.replan();
+        }
     }
 
     fn is_busy(&self, part: &PartId) -> bool {

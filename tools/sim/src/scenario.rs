@@ -83,6 +83,9 @@ fn take_apart(world: &Rc<World>) {
         machine.kill(world);
     }
     world.stage.clear();
+    for machine in world.machines.borrow().iter() {
+        machine.retired.borrow_mut().clear();
+    }
     world.machines.borrow_mut().clear();
     world.control.borrow_mut().take();
 }
@@ -212,7 +215,7 @@ fn what_is_wrong(world: &Rc<World>) -> String {
 }
 
 /// Files of objects, units and parts on its drives that its index does not speak of. One that was
-/// set aside after all was put right keeps what is on it until somebody restarts the process.
+/// set aside after all was put right keeps what is on it until somebody looks after it.
 fn spare_files(machine: &Machine, process: &Process) -> Vec<String> {
     let drives = machine.drives.borrow();
     let spare = |(index, drive): (u8, &Rc<Drive>)| {
@@ -277,7 +280,8 @@ fn build(stage: &Stage, canary: Option<Canary>) -> Rc<World> {
     world
 }
 
-fn drive(stage: &Stage) -> Rc<Drive> {
+/// A drive with nothing on it.
+pub(crate) fn drive(stage: &Stage) -> Rc<Drive> {
     let class = stage.pick(&Class::ALL).copied().unwrap_or(Class::SataDc);
     // Now and then a drive that is soon full.
     let mib = if stage.one_in(5) { stage.between(2, 6) } else { 64 };

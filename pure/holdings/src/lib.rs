@@ -627,7 +627,7 @@ impl Holdings {
             Some(part) => {
                 self.spare_parts.remove(&(id, part.drive));
                 let before = self.parts.insert(id, part).map(|before| before.drive);
-                self.spare_parts.extend(before.filter(|on| *on != part.drive).map(|on| (id, on)));
+                self.is_spare(id, before.filter(|on| *on != part.drive));
             }
             None => {
                 self.parts.remove(&id);
@@ -649,8 +649,16 @@ impl Holdings {
         let id = PartId::Object(object);
         let part = self.parts.remove(&id).map(|part| part.drive);
         let became = |on: &DriveIndex| *on == extent.drive && unit::of_file(&extent.file).is_none();
-        self.spare_parts.extend(part.filter(|on| !became(on)).map(|on| (id, on)));
+        self.is_spare(id, part.filter(|on| !became(on)));
         self.count_partial();
+    }
+
+    /// The part on this drive goes with a plan, which nothing else may be due for.
+    fn is_spare(&mut self, id: PartId, on: Option<DriveIndex>) {
+        if let Some(drive) = on {
+            self.spare_parts.insert((id, drive));
+            self.replan();
+        }
     }
 
     /// A spare part that is the only one of what it is a part of, and is still to come.

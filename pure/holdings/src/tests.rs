@@ -242,6 +242,26 @@ fn a_drive_set_aside_takes_its_objects_and_parts_along() {
 }
 
 #[test]
+fn a_part_that_is_spare_makes_a_plan_due_though_nothing_is_wanted() {
+    let mut holdings = holdings();
+    holdings.set_manifest(manifest(1, &[1]));
+    let (id, other) = (PartId::Object(object(1)), DriveIndex(1));
+    holdings.load_part(id, DRIVE);
+    plan(&mut holdings, at(0));
+    // Its drive is back: an audit finds the object whole on it.
+    holdings.publish(object(1), on(1, 1), None);
+    assert_eq!(holdings.spare_parts().iter().copied().collect::<Vec<_>>(), [(id, DRIVE)]);
+    assert_eq!(holdings.plan_in(at(0), at(0)), Nanos(0));
+    assert_eq!(plan(&mut holdings, at(0)).drop_parts, [(id, DRIVE)]);
+    holdings.dropped_part(id, DRIVE);
+    assert_ne!(holdings.plan_in(at(0), at(0)), Nanos(0));
+    // Or fill goes on with it elsewhere.
+    holdings.set_part(id, Some(Part { drive: DRIVE, verified: Bytes(1) }));
+    holdings.set_part(id, Some(Part { drive: other, verified: Bytes(1) }));
+    assert_eq!(holdings.plan_in(at(0), at(0)), Nanos(0));
+}
+
+#[test]
 fn of_two_parts_of_an_object_one_is_gone_on_with_and_the_other_goes() {
     let mut holdings = holdings();
     holdings.set_manifest(manifest(1, &[1]));

@@ -24,6 +24,7 @@
 //!   shared       what its threads share
 //!   keeper       thread: plan, evict
 //!   filler       threads: from source to drive
+//!   units        a file of small objects: what becomes of it when less of it is wanted
 //!   audit        thread: index against files
 //!   scrub        threads: a drive from end to end, every block against its hash
 //!   verify       thread: blocks that viewers were sent, one of many

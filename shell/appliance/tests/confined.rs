@@ -12,7 +12,8 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{chown, symlink};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _, parent_id};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{ChildStderr, Command, ExitCode, Stdio};
+use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
 use appliance::confine::{Grants, Sandbox, close_rings, confine, drop_privileges};
@@ -376,14 +377,16 @@ fn every_thread_of_the_appliance_is_confined_and_it_serves() -> Said {
     let mut child = Command::new(env!("CARGO_BIN_EXE_nearcast-appliance"))
         .args(["serve", "--config"])
         .arg(at("a.toml"))
-        .stderr(fs::File::create(at("errors")).unwrap())
+        .stderr(Stdio::piped())
         .spawn()
         .unwrap();
     let pid = Pid::from_raw(child.id().cast_signed()).unwrap();
-    let said = served(plain)
+    let log = lines(child.stderr.take().unwrap());
+    let said = wait_for(&log, "serving")
+        .and_then(|()| served(plain))
         .and_then(|()| served_a_sibling(peers, &identity_of("a2", &authority)))
         .and_then(|()| threads_are_confined(child.id(), is_root))
-        .and_then(|()| takes_signals(pid, &at("errors")))
+        .and_then(|()| takes_signals(pid, &log))
         .and_then(|()| served(plain));
     kill_process(pid, Signal::TERM).unwrap();
     let ended = child.wait().unwrap();
@@ -391,33 +394,45 @@ fn every_thread_of_the_appliance_is_confined_and_it_serves() -> Said {
     if ended.success() { Ok(()) } else { Err(format!("it ended with {ended}")) }
 }
 
-/// It reads its certificate again when it is told to, and says what is under way when it is asked.
-fn takes_signals(pid: Pid, errors: &Path) -> Said {
+/// Both signals end a process that is not prepared. At USR1 there is nothing under way to write
+/// down; at HUP it reads its certificate again.
+fn takes_signals(pid: Pid, log: &Receiver<String>) -> Said {
     kill_process(pid, Signal::USR1).map_err(|error| said(error.into()))?;
     kill_process(pid, Signal::HUP).map_err(|error| said(error.into()))?;
-    let start = Instant::now();
+    wait_for(log, "new connections are shown the certificate")
+}
+
+/// What a process says, line by line, until its end.
+fn lines(stderr: ChildStderr) -> Receiver<String> {
+    let (send, receive) = mpsc::channel();
+    std::thread::spawn(move || {
+        let lines = BufReader::new(stderr).lines().map_while(Result::ok);
+        // Read on though nobody listens: it must be able to say all.
+        lines.for_each(|line| drop(send.send(line)));
+    });
+    receive
+}
+
+/// Waits for a line with these words.
+fn wait_for(log: &Receiver<String>, words: &str) -> Said {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let mut before = Vec::new();
     loop {
-        let text = fs::read_to_string(errors).map_err(said)?;
-        if text.contains("new connections are shown the certificate") {
-            return Ok(());
+        let left = deadline.saturating_duration_since(Instant::now());
+        match log.recv_timeout(left) {
+            Ok(line) if line.contains(words) => return Ok(()),
+            Ok(line) => before.push(line),
+            Err(error) => {
+                return Err(format!("it does not say {words:?}, {error}:\n{}", before.join("\n")));
+            }
         }
-        if Duration::from_secs(20) < start.elapsed() {
-            return Err(format!("it did not read its certificate again:\n{text}"));
-        }
-        std::thread::yield_now();
     }
 }
 
 /// Asks for what is not there: the answer comes through ring, worker and socket all the same.
 fn served(port: u16) -> Said {
-    let start = Instant::now();
-    let mut socket = loop {
-        match TcpStream::connect(("127.0.0.1", port)) {
-            Ok(socket) => break socket,
-            Err(_) if start.elapsed() < Duration::from_secs(20) => std::thread::yield_now(),
-            Err(error) => return Err(format!("it does not listen: {error}")),
-        }
-    };
+    let socket = TcpStream::connect(("127.0.0.1", port));
+    let mut socket = socket.map_err(|error| format!("it does not listen: {error}"))?;
     let request = b"GET /nothing HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
     socket.write_all(request).map_err(said)?;
     let mut answer = String::new();

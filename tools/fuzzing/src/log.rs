@@ -4,21 +4,31 @@ use std::collections::BTreeMap;
 
 use model::id::{DriveId, ObjectId};
 use model::units::Bytes;
-use store::log::{Change, Entry, Replay, Sequence, apply, encode, replay, snapshot};
+use store::log::{Change, Entry, Replay, Sequence, apply, encode_batch, replay, snapshot};
+use store::unit::UnitId;
 
 const DRIVE: DriveId = DriveId([7; 16]);
 
 /// Changes in one input.
 const CHANGES_MAX: usize = 12;
+/// Changes in one batch.
+const BATCH_MAX: usize = 5;
 
-/// The first byte chooses: a history that is written and then damaged, or bytes as they are.
+/// The first byte chooses: bytes as they are, or a history in batches of at most so many changes,
+/// which is written and then damaged.
 pub fn index_log(bytes: &[u8]) {
     match bytes {
         [0, rest @ ..] => raw(rest),
-        [_, snapshot_at, log_from, count, rest @ ..] => {
+        [batch, snapshot_at, log_from, count, rest @ ..] => {
             let count = usize::from(*count) % (CHANGES_MAX + 1);
             let Some((changes, edits)) = rest.split_at_checked(count * 2) else { return };
-            written(changes, usize::from(*snapshot_at), usize::from(*log_from), edits);
+            let batches: Vec<Vec<Change>> = changes
+                .as_chunks::<2>()
+                .0
+                .chunks((usize::from(*batch) - 1) % BATCH_MAX + 1)
+                .map(|pairs| pairs.iter().map(change).collect())
+                .collect();
+            written(&batches, usize::from(*snapshot_at), usize::from(*log_from), edits);
         }
         _ => {}
     }
@@ -31,26 +41,30 @@ fn raw(bytes: &[u8]) {
     }
 }
 
-/// `changes` are pairs of bytes: which of sixteen objects, and published with which length or, at
-/// zero, removed.
-fn written(changes: &[u8], snapshot_at: usize, log_from: usize, edits: &[u8]) {
+/// Of two bytes: which of sixteen objects, published alone or in one of seven units, and with which
+/// length or, at zero, removed.
+fn change([object, len]: &[u8; 2]) -> Change {
+    let (id, unit) = (ObjectId([object % 16; 32]), object / 16 % 8);
+    let unit = (0 < unit).then_some(UnitId([unit; 32]));
+    let entry = Entry { unit, offset: Bytes(4096), len: Bytes(u64::from(*len)) };
+    if *len == 0 { Change::Removed(id) } else { Change::Published(id, entry) }
+}
+
+/// After each batch there is a state, and there is no other.
+fn written(batches: &[Vec<Change>], snapshot_at: usize, log_from: usize, edits: &[u8]) {
     let mut states = vec![BTreeMap::new()];
+    let mut last = vec![Sequence(0)];
     let mut records = Vec::new();
-    for (number, pair) in (1..).zip(changes.as_chunks::<2>().0) {
-        let [object, len] = *pair;
-        let object = ObjectId([object % 16; 32]);
-        let entry = Entry { offset: Bytes(4096), ..Entry::alone(Bytes(u64::from(len))) };
-        let change =
-            if len == 0 { Change::Removed(object) } else { Change::Published(object, entry) };
-        records.push(encode(DRIVE, Sequence(number), &change));
-        let mut state = states.last().cloned().unwrap_or_default();
-        apply(&mut state, change);
+    for batch in batches {
+        let (before, mut state) = (last[last.len() - 1], states[states.len() - 1].clone());
+        records.push(encode_batch(DRIVE, before, batch));
+        batch.iter().for_each(|change| apply(&mut state, *change));
+        last.push(Sequence(before.0 + Bytes::of(batch.len()).0));
         states.push(state);
     }
     let snapshot_at = snapshot_at % states.len();
     let log_from = log_from % (snapshot_at + 1);
-    let sequence = Sequence(Bytes::of(snapshot_at).0);
-    let mut file = snapshot(DRIVE, sequence, &states[snapshot_at]);
+    let mut file = snapshot(DRIVE, last[snapshot_at], &states[snapshot_at]);
     let mut log = records[log_from..].concat();
     let untouched = replay(DRIVE, Some(&file), &log);
     assert_eq!(untouched.damage, None, "what was written is not damaged");

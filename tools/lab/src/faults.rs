@@ -8,7 +8,7 @@
 //! ```
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -53,6 +53,8 @@ enum Expect {
     DriveSetAside,
     /// One object is set aside, and comes again; both drives stay.
     ObjectSetAside,
+    /// The same, where nobody asks for it: the scrub finds it after a start.
+    FoundByScrub,
     /// New objects go to the other drive; both drives stay.
     Elsewhere,
 }
@@ -79,9 +81,11 @@ struct World {
     on_first: Vec<Object>,
     on_second: Vec<Object>,
     answers: u64,
+    /// Somebody asks for what is on the first drive.
+    asks_of_first: bool,
     // Unmounted last.
-    _drives: [Drive; 2],
-    _dir: tempfile::TempDir,
+    drives: [Drive; 2],
+    dir: tempfile::TempDir,
 }
 
 const READS: &[Kind] = &[Kind::Read];
@@ -123,8 +127,8 @@ const fn class(
     Class { name, kinds, on, errno, said, expect }
 }
 
-const CLASSES: [Class; 12] = {
-    use Expect::{DriveSetAside, Elsewhere, ObjectSetAside};
+const CLASSES: [Class; 14] = {
+    use Expect::{DriveSetAside, Elsewhere, FoundByScrub, ObjectSetAside};
     const UNREADABLE: &str = "too many objects are unreadable";
     [
         class("eio-read", READS, "{objects}", Errno::IO, UNREADABLE, DriveSetAside),
@@ -140,6 +144,8 @@ const CLASSES: [Class; 12] = {
             "is unreadable",
             ObjectSetAside,
         ),
+        class("scrub-eio", READS, "{object}", Errno::IO, "is unreadable", FoundByScrub),
+        class("scrub-enodata", READS, "{object}", Errno::NODATA, "is unreadable", FoundByScrub),
         class("read-only", CHANGES, "", Errno::ROFS, "Read-only file system", DriveSetAside),
         class("full", ROOM, "", Errno::NOSPC, "No space left on device", Elsewhere),
         class("gone-enotconn", ALL, "", Errno::NOTCONN, "not connected", DriveSetAside),
@@ -221,6 +227,10 @@ fn try_class(class: &Class) -> Result<u64> {
     match class.expect {
         Expect::DriveSetAside => world.expect_drive_set_aside(class)?,
         Expect::ObjectSetAside => world.expect_object_set_aside(class, &bad)?,
+        Expect::FoundByScrub => {
+            world.start_anew()?;
+            world.expect_object_set_aside(class, &bad)?;
+        }
         Expect::Elsewhere => world.expect_elsewhere(class)?,
     }
     ensure!(world.appliance.is_running()?, "the appliance ended");
@@ -247,17 +257,7 @@ impl World {
         let film = Film::new("film", (0..16).map(|n| 100_000 + n * 50_000), 1);
         stage.publish(&[&film])?;
         let state = dir.path().join("state");
-        let more = "[fill]\nconcurrency = 2\n";
-        let setup = Setup {
-            name: "appliance",
-            drives: &paths,
-            state: &state,
-            control: true,
-            serve: "",
-            more,
-            settings: &[],
-        };
-        let mut appliance = stage.start(&setup)?;
+        let mut appliance = stage.start(&setup(&paths, &state))?;
         let base = stage.base(&film)?;
         let all: BTreeSet<String> = film.objects.iter().map(name).collect();
         // Nobody asks before there are faults: no file is open yet.
@@ -281,9 +281,20 @@ impl World {
             on_first,
             on_second,
             answers: 0,
-            _drives: drives,
-            _dir: dir,
+            asks_of_first: true,
+            drives,
+            dir,
         })
+    }
+
+    /// Starts the appliance again: the scrub begins with all that is there. Nobody asks for what is
+    /// on the first drive until something was set aside.
+    fn start_anew(&mut self) -> Result<()> {
+        self.asks_of_first = false;
+        self.appliance.kill();
+        let paths = self.drives.each_ref().map(|drive| drive.path().to_owned());
+        self.appliance = self.stage.start(&setup(&paths, &self.dir.path().join("state")))?;
+        Ok(())
     }
 
     /// Asks for everything until `done`; what lies on the second drive must always come.
@@ -296,7 +307,7 @@ impl World {
                 ensure!(got == Got::Right, "{what}: {} of the other drive: {got:?}", object.path);
                 self.answers += 1;
             }
-            for object in &self.on_first {
+            for object in self.on_first.iter().filter(|_| self.asks_of_first) {
                 let got = viewer.get(&self.base, object);
                 ensure!(!matches!(got, Got::Wrong(_)), "{what}: wrong bytes of {}", object.path);
             }
@@ -338,6 +349,7 @@ impl World {
         self.until("the object to be set aside", |world| {
             world.appliance.metric("objects_set_aside").is_some_and(|count| 0.0 < count)
         })?;
+        self.asks_of_first = true;
         self.check_words(class, bad)?;
         self.until("all of the film", |world| {
             let viewer = Viewer::new(world.appliance.address);
@@ -396,6 +408,18 @@ impl World {
         let lines: Vec<&str> = log.lines().collect();
         let errors: Vec<String> = self.report().errors.into_iter().map(|e| e.text).collect();
         format!("{errors:?}; {}", lines[lines.len().saturating_sub(3)..].join("; "))
+    }
+}
+
+fn setup<'a>(drives: &'a [PathBuf], state: &'a Path) -> Setup<'a> {
+    Setup {
+        name: "appliance",
+        drives,
+        state,
+        control: true,
+        serve: "",
+        more: "[fill]\nconcurrency = 2\n",
+        settings: &[],
     }
 }
 

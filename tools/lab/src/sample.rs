@@ -17,9 +17,9 @@ pub(crate) struct Args {
     /// Of so many chunks one is verified: `[serve] verify_every`.
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..))]
     every: u32,
-    /// CPU time of serving a gigabyte, in seconds: what the share is of. Else that of the warm
-    /// workload, of docs/numbers.md.
-    #[arg(long, default_value_t = 0.51)]
+    /// CPU time of serving a gigabyte, in seconds: what the share is of. By default that of the
+    /// warm workload, as docs/numbers.md has it.
+    #[arg(long, default_value_t = 0.297)]
     serve_s_per_gb: f64,
     /// Print one JSON object as the last line of output.
     #[arg(long)]

@@ -32,11 +32,13 @@ pub(crate) enum Canary {
     KeptTurns,
     /// An object that changes drives is removed where it was before it is where it goes.
     OldGoesFirst,
+    /// A drive that comes back is believed to hold what was in its place before.
+    OldInventory,
 }
 
 impl Canary {
     /// All of them.
-    pub(crate) const ALL: [Self; 14] = [
+    pub(crate) const ALL: [Self; 15] = [
         Self::Unflushed,
         Self::UnitUnflushed,
         Self::CopyUnflushed,
@@ -51,5 +53,6 @@ impl Canary {
         Self::LeakedConnections,
         Self::KeptTurns,
         Self::OldGoesFirst,
+        Self::OldInventory,
     ];
 }

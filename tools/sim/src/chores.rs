@@ -416,14 +416,15 @@ async fn check_len(process: &Rc<Process>, drive: &Opened, object: ObjectId) {
 }
 
 /// Reads a drive from end to end, all the time: every block against its hash.
-pub(crate) async fn scrub(process: Rc<Process>, drive: Rc<Opened>) {
+pub(crate) async fn scrub(process: Rc<Process>, index: DriveIndex) {
     let mut after = None;
-    while !drive.is_aside() {
-        let Some((object, extent)) = process.next_on(drive.index, after) else {
+    loop {
+        let Some((object, extent)) = process.next_on(index, after) else {
             after = None;
             process.world.stage.sleep(Nanos::seconds(15)).await;
             continue;
         };
+        let Some(drive) = process.drive(index) else { continue };
         after = Some(object);
         match drive.read_blocks(object, &extent).await {
             Ok(blocks) if blocks.id() == object && blocks.len() == extent.len => {}
@@ -441,6 +442,7 @@ pub(crate) async fn scrub(process: Rc<Process>, drive: Rc<Opened>) {
             Ok(None) => damaged(&process, drive.index, object).await,
             Err(errno) => unreadable(&process, &drive, object, errno).await,
         }
+        drop(drive);
         process.world.stage.sleep(Nanos::millis(50)).await;
     }
 }

@@ -49,6 +49,7 @@ struct State {
     last: u32,
     armed: Option<Instant>,
     mood: Mood,
+    is_retired: bool,
     hung: Vec<Slot<()>>,
     /// Flushes are confirmed and not carried out.
     lies: bool,
@@ -78,6 +79,7 @@ impl Drive {
             last: 0,
             armed: None,
             mood: Mood::Well,
+            is_retired: false,
             hung: Vec::new(),
             lies: false,
             has_lied: false,
@@ -98,6 +100,12 @@ impl Drive {
         look(&mut self.state.borrow_mut().files)
     }
 
+    /// It was pulled, and does not come back.
+    pub(crate) fn retire(&self) {
+        self.set_mood(Mood::Gone);
+        self.state.borrow_mut().is_retired = true;
+    }
+
     /// How it is.
     pub(crate) fn mood(&self) -> Mood {
         self.state.borrow().mood
@@ -106,6 +114,9 @@ impl Drive {
     /// It is otherwise from now on. What hung goes on if it does not hang any more.
     pub(crate) fn set_mood(&self, mood: Mood) {
         let mut state = self.state.borrow_mut();
+        if state.is_retired {
+            return;
+        }
         state.mood = mood;
         if mood != Mood::Hung {
             let hung = std::mem::take(&mut state.hung);
@@ -311,7 +322,8 @@ impl Drive {
         if self.mood() == Mood::Gone { Err(ENODEV) } else { Ok(()) }
     }
 
-    async fn hang(&self) {
+    /// Waits while it hangs.
+    pub(crate) async fn hang(&self) {
         while self.mood() == Mood::Hung {
             let slot = Slot::default();
             self.state.borrow_mut().hung.push(slot.clone());

@@ -34,7 +34,7 @@ fn one(world: &Rc<World>) {
     let Some(machine) = stage.pick(&machines) else { return };
     let drives = machine.drives.borrow().clone();
     let Some(drive) = stage.pick(&drives) else { return };
-    match stage.below(20) {
+    match stage.below(22) {
         0 => kill(world, machine),
         1..=3 => cut(world, machine),
         4 => mood(world, machine, drive, Mood::Slow(stage.millis(20, 3000))),
@@ -50,6 +50,7 @@ fn one(world: &Rc<World>) {
         16 => step_clock(world, machine),
         17 => kill_control(world),
         18 => scenario::new_version(world),
+        19 | 20 => pull(world, machine, drive),
         _ => {
             let copies = u32::try_from(stage.between(1, 3)).unwrap_or(1);
             let versions_kept = u32::try_from(stage.between(1, 3)).unwrap_or(1);
@@ -85,8 +86,36 @@ fn mood(world: &Rc<World>, machine: &Rc<Machine>, drive: &Rc<Drive>, mood: Mood)
     let stage = &world.stage;
     stage.say(|| format!("{}: drive {} is {mood:?}", machine.id, drive.id));
     drive.set_mood(mood);
-    let back = Rc::clone(drive);
-    later(stage, stage.millis(300, 12_000), move || back.set_mood(Mood::Well));
+    let (back, machine, touched) = (Rc::clone(drive), Rc::clone(machine), stage.one_in(2));
+    later(stage, stage.millis(300, 12_000), move || {
+        back.set_mood(Mood::Well);
+        // Somebody mounts it anew, or it is left as it is.
+        machine.mounts.set(machine.mounts.get() + u64::from(touched));
+    });
+}
+
+/// A drive is pulled. Some time later it is there again with all that was on it, or an empty one is
+/// in its place.
+fn pull(world: &Rc<World>, machine: &Rc<Machine>, drive: &Rc<Drive>) {
+    let stage = &world.stage;
+    let is_replaced = stage.one_in(2);
+    stage.say(|| format!("{}: drive {} is pulled", machine.id, drive.id));
+    drive.set_mood(Mood::Gone);
+    let (of, machine, old) = (Rc::clone(world), Rc::clone(machine), Rc::clone(drive));
+    later(stage, stage.millis(300, 8000), move || {
+        machine.mounts.set(machine.mounts.get() + 1);
+        let mut drives = machine.drives.borrow_mut();
+        match drives.iter_mut().find(|drive| Rc::ptr_eq(drive, &old)) {
+            Some(place) if is_replaced => {
+                of.count(|counts| counts.replaced += 1);
+                old.retire();
+                *place = scenario::drive(&of.stage);
+                of.stage.say(|| format!("{}: {} is in its place", machine.id, place.id));
+                machine.retired.borrow_mut().push(old);
+            }
+            _ => old.set_mood(Mood::Well),
+        }
+    });
 }
 
 fn rot(world: &World, machine: &Machine, drive: &Drive) {
@@ -209,9 +238,11 @@ pub(crate) fn heal(world: &Rc<World>) {
         let has_aside = machine
             .process()
             .is_none_or(|process| process.in_use().len() < machine.drives.borrow().len());
-        if has_aside {
+        if has_aside && world.stage.one_in(2) {
             machine.kill(world);
         }
+        // Or each is mounted anew, and comes back without a restart.
+        machine.mounts.set(machine.mounts.get() + 1);
         machine.start(world);
     }
 }

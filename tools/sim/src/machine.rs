@@ -12,6 +12,7 @@ use model::view::Load;
 use store::layout;
 use store::parcel::PartId;
 
+use crate::absence;
 use crate::canary::Canary;
 use crate::chores;
 use crate::drive::Drive;
@@ -39,6 +40,8 @@ impl Machine {
             index,
             id,
             drives: RefCell::new(drives),
+            retired: RefCell::default(),
+            mounts: Cell::new(0),
             kept: RefCell::new(None),
             process: RefCell::new(None),
             is_dark: Cell::new(false),
@@ -151,9 +154,9 @@ async fn begin(world: Rc<World>, machine: Rc<Machine>, troupe: Troupe) {
     stage.spawn(troupe, chores::audit(Rc::clone(&process)));
     stage.spawn(troupe, chores::verify(Rc::clone(&process)));
     stage.spawn(troupe, Rc::clone(&process).watch_drives());
-    for drive in process.in_use() {
-        stage.spawn(troupe, Rc::clone(&process).measure(Rc::clone(&drive)));
-        stage.spawn(troupe, chores::scrub(Rc::clone(&process), drive));
+    for index in (0..).take(drives.len()).map(DriveIndex) {
+        stage.spawn(troupe, absence::run(Rc::clone(&process), index));
+        stage.spawn(troupe, chores::scrub(Rc::clone(&process), index));
     }
     for _ in 0..FILLERS {
         stage.spawn(troupe, filler::run(Rc::clone(&process)));

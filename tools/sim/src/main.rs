@@ -11,6 +11,7 @@
 //!
 //! docs/internals/simulator.md says what is simulated, what is looked at, and what was found.
 
+mod absence;
 mod canary;
 mod chores;
 mod control;
@@ -176,6 +177,8 @@ impl Report {
             "moved": counts.moved,
             "units": counts.units,
             "copied": counts.copied,
+            "drives_returned": counts.returns,
+            "drives_replaced": counts.replaced,
             "starts": counts.starts,
             "power_cuts": counts.cuts,
             "faults": counts.faults,

@@ -13,7 +13,7 @@ use model::extent::{DriveIndex, Extent, FileName};
 use model::id::ObjectId;
 use model::limits::DIRECT_ALIGN;
 use model::object::{BLOCK_LEN, BlockHash, Blocks, block_count, block_len};
-use model::units::{Bytes, Instant, Nanos};
+use model::units::{Bytes, Nanos};
 use store::layout::{self, Footer};
 use store::log::{self, Change, Entry, RECORD_LEN, Sequence};
 use store::unit::{self, Directory, UnitId};
@@ -27,8 +27,7 @@ use crate::stage::Lock;
 pub(crate) struct Opened {
     pub(crate) index: DriveIndex,
     pub(crate) drive: Rc<Drive>,
-    /// When it was set aside.
-    aside: Cell<Option<Instant>>,
+    is_aside: Cell<bool>,
     /// Held while the log is written.
     writing: Lock,
     log: RefCell<Log>,
@@ -53,6 +52,8 @@ const GATE: Config = Config {
         start: Bytes(20_000_000),
     }),
 };
+/// Objects that are read before a drive is used again.
+const PROVED: usize = 3;
 /// Who waits for a turn looks after it this often, if not sooner.
 const LOOK_EVERY: Nanos = Nanos::millis(5);
 
@@ -121,7 +122,7 @@ impl Opened {
         Ok(Rc::new(Self {
             index,
             drive,
-            aside: Cell::new(None),
+            is_aside: Cell::new(false),
             writing: Lock::default(),
             log: RefCell::new(log),
             gate: RefCell::new(gate),
@@ -188,17 +189,28 @@ impl Opened {
 
     /// True if nothing is done to it any more.
     pub(crate) fn is_aside(&self) -> bool {
-        self.aside.get().is_some()
-    }
-
-    /// Since when.
-    pub(crate) fn aside(&self) -> Option<Instant> {
-        self.aside.get()
+        self.is_aside.get()
     }
 
     /// Nothing is done to it from now on.
-    pub(crate) fn set_aside(&self, now: Instant) {
-        self.aside.set(Some(now));
+    pub(crate) fn set_aside(&self) {
+        self.is_aside.set(true);
+    }
+
+    /// Rewrites the index, and reads from some objects: can it be written and read?
+    pub(crate) async fn prove(&self) -> Result<(), Errno> {
+        let _writing = self.writing.hold().await;
+        let mut log = self.log.borrow().clone();
+        compact(&self.drive, &mut log).await?;
+        let some: Vec<_> = log.entries.clone().into_iter().take(PROVED).collect();
+        *self.log.borrow_mut() = log;
+        for (object, entry) in some {
+            match self.read_blocks(object, &entry.extent(&object, self.index)).await {
+                Err(Wrong::Drive(errno)) if errno != ENOENT && errno != SHORT => return Err(errno),
+                Ok(_) | Err(_) => {}
+            }
+        }
+        Ok(())
     }
 
     /// Its objects.

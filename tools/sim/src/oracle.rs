@@ -83,7 +83,8 @@ pub(crate) fn delivered(
     let wrong = (from..).zip(bytes).filter(|(at, byte)| right.bytes.get(*at) != Some(*byte));
     let wrong: Vec<usize> = wrong.map(|(at, _)| at).collect();
     let rotted = |at: &usize| {
-        process.machine.drives.borrow().iter().any(|drive| {
+        let (here, gone) = (process.machine.drives.borrow(), process.machine.retired.borrow());
+        here.iter().chain(gone.iter()).any(|drive| {
             let rot = drive.was_rotten(&object, *at);
             rot || drive.has_lied()
         })

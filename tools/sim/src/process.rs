@@ -6,7 +6,7 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 use fill::heat::{self, Heat};
@@ -38,8 +38,8 @@ pub(crate) struct Process {
     pub(crate) troupe: Troupe,
     pub(crate) start_id: u64,
     pub(crate) workers: RefCell<Vec<Rc<Server>>>,
-    /// By place; none for a drive that could not be opened.
-    pub(crate) drives: Vec<Option<Rc<Opened>>>,
+    /// By index.
+    slots: RefCell<Vec<Slot>>,
     pub(crate) changed: Bell,
     pub(crate) sampled: Bell,
     state: RefCell<State>,
@@ -55,6 +55,17 @@ struct State {
     silence: Vec<Silence>,
     /// When each drive began to be measured, if it still is.
     measured_from: Vec<Option<Instant>>,
+}
+
+/// The place of a drive.
+#[derive(Default)]
+struct Slot {
+    /// In use.
+    open: Option<Rc<Opened>>,
+    /// Set aside: whoever still has a file open there holds it.
+    old: Weak<Opened>,
+    /// When.
+    aside: Option<Instant>,
 }
 
 type Siblings = BTreeMap<ApplianceId, Arc<str>>;
@@ -89,7 +100,6 @@ const FULL_FOR: Nanos = Nanos::seconds(60);
 const SILENCE: store::silence::Config =
     store::silence::Config { answers_for: Nanos::seconds(3), hangs_for: Nanos::seconds(10) };
 const MEASURE_MAX: Nanos = Nanos::seconds(1);
-const MEASURE_EVERY: Nanos = Nanos::seconds(1);
 const LOOK_EVERY: Nanos = Nanos::millis(200);
 
 impl Process {
@@ -101,6 +111,7 @@ impl Process {
         drives: Vec<Option<Rc<Opened>>>,
     ) -> Rc<Self> {
         let count = drives.len();
+        let slots = drives.into_iter().map(|open| Slot { open, ..Slot::default() }).collect();
         let unit_len = world.stage.pick(&UNIT_LENS).copied().flatten();
         let state = State {
             holdings: Holdings::new(holdings::Config { unit_len, ..HOLDINGS }),
@@ -117,7 +128,7 @@ impl Process {
             troupe,
             start_id: world.stage.number(),
             workers: RefCell::default(),
-            drives,
+            slots: RefCell::new(slots),
             changed: Bell::default(),
             sampled: Bell::default(),
             state: RefCell::new(state),
@@ -136,8 +147,46 @@ impl Process {
 
     /// A drive that is in use.
     pub(crate) fn drive(&self, index: DriveIndex) -> Option<Rc<Opened>> {
-        let drive = self.drives.get(index.as_usize())?.as_ref()?;
-        (!drive.is_aside()).then(|| Rc::clone(drive))
+        self.slots.borrow().get(index.as_usize())?.open.clone()
+    }
+
+    /// Since when a drive is set aside.
+    pub(crate) fn aside(&self, index: DriveIndex) -> Option<Instant> {
+        self.slots.borrow().get(index.as_usize())?.aside
+    }
+
+    /// True while somebody uses what was in a place before it was set aside, or waits for a read.
+    pub(crate) fn is_held(&self, index: DriveIndex) -> bool {
+        let is_open = {
+            let slots = self.slots.borrow();
+            slots.get(index.as_usize()).is_some_and(|slot| 0 < slot.old.strong_count())
+        };
+        let reads = |worker: &Rc<Server>| 0 < worker.slice(index).in_flight;
+        is_open || self.workers.borrow().iter().any(reads)
+    }
+
+    /// A drive that was set aside is good again, or another is in its place.
+    pub(crate) fn take_back(
+        &self,
+        drive: &Rc<Opened>,
+        objects: Vec<(ObjectId, Extent)>,
+        parts: Vec<PartId>,
+    ) {
+        let index = drive.index;
+        let place = index.as_usize();
+        drive.set_readers(&self.workers.borrow(), self.world.has(Canary::KeptTurns));
+        {
+            let mut state = self.state.borrow_mut();
+            state.health[place] = Health::new(HEALTH);
+            state.full_at[place] = None;
+            state.silence[place] = Silence::default();
+        }
+        self.slots.borrow_mut()[place] = Slot { open: Some(Rc::clone(drive)), ..Slot::default() };
+        self.say(|| format!("drive {index} in use again, with {}", drive.drive.id));
+        self.world.count(|counts| counts.returns += 1);
+        self.with(|holdings| {
+            holdings.take_back(index, objects.into_iter(), parts.into_iter());
+        });
     }
 
     /// A drive in use that answers, as far as is known.
@@ -182,18 +231,17 @@ impl Process {
         self.with(|holdings| holdings.withhold(drive, hangs));
     }
 
-    /// Measures a drive once a second: that it waits is seen.
-    pub(crate) async fn measure(self: Rc<Self>, drive: Rc<Opened>) {
-        while !drive.is_aside() {
-            let place = drive.index.as_usize();
-            self.state.borrow_mut().measured_from[place] = Some(self.now());
-            let measured = drive.drive.list(layout::INDEX).await;
-            self.state.borrow_mut().measured_from[place] = None;
-            if let Err(errno) = measured {
-                self.drive_failed(drive.index, errno);
-            }
-            self.world.stage.sleep(MEASURE_EVERY).await;
+    /// Measures a drive, if it is in use: that it waits is seen. True if it is, and is well.
+    pub(crate) async fn measure(&self, index: DriveIndex) -> bool {
+        let Some(drive) = self.drive(index) else { return false };
+        let place = index.as_usize();
+        self.state.borrow_mut().measured_from[place] = Some(self.now());
+        let measured = drive.drive.list(layout::INDEX).await;
+        self.state.borrow_mut().measured_from[place] = None;
+        if let Err(errno) = measured {
+            self.drive_failed(index, errno);
         }
+        !drive.is_aside()
     }
 
     /// Control says who else in the site can serve.
@@ -210,8 +258,7 @@ impl Process {
 
     /// All drives in use.
     pub(crate) fn in_use(&self) -> Vec<Rc<Opened>> {
-        let open = self.drives.iter().flatten();
-        open.filter(|drive| !drive.is_aside()).cloned().collect()
+        self.slots.borrow().iter().filter_map(|slot| slot.open.clone()).collect()
     }
 
     /// Asks or changes the holdings, then tells who has to know of it.
@@ -306,7 +353,9 @@ impl Process {
     /// Stops all use of a drive and tells everybody.
     pub(crate) fn set_aside(&self, index: DriveIndex, errno: Errno) {
         let Some(drive) = self.drive(index) else { return };
-        drive.set_aside(self.now());
+        drive.set_aside();
+        let (old, aside) = (Rc::downgrade(&drive), Some(self.now()));
+        self.slots.borrow_mut()[index.as_usize()] = Slot { open: None, old, aside };
         self.say(|| format!("drive {index} set aside: errno {errno}"));
         self.with(|holdings| holdings.set_aside(index));
     }

@@ -334,11 +334,11 @@ impl Server {
         let is_object =
             name.starts_with(store::layout::OBJECTS) || name.starts_with(store::unit::UNITS);
         self.stage.must(is_object, || format!("{name} is served, which is not published"));
-        let aside = process.drives.get(drive.as_usize()).and_then(|drive| drive.as_ref()?.aside());
-        let is_used = aside.is_some_and(|at| Nanos::millis(1) < self.stage.now().since(at));
+        let is_used =
+            process.aside(drive).is_some_and(|at| Nanos::millis(1) < self.stage.now().since(at));
         self.stage.must(!is_used, || format!("{name} is opened on a drive that is set aside"));
         let (me, name) = (self.me.clone(), name.to_owned());
-        let drive = process.drives.get(drive.as_usize()).cloned().flatten();
+        let drive = process.drive(drive);
         self.stage.spawn(process.troupe, async move {
             let found = match &drive {
                 Some(drive) => drive.drive.open(&name).await,

@@ -85,6 +85,10 @@ pub(crate) struct Machine {
     pub(crate) index: usize,
     pub(crate) id: ApplianceId,
     pub(crate) drives: RefCell<Vec<Rc<Drive>>>,
+    /// Drives that were pulled, and others are in their places.
+    pub(crate) retired: RefCell<Vec<Rc<Drive>>>,
+    /// How often its table of mounts has changed.
+    pub(crate) mounts: Cell<u64>,
     /// The manifest in its state directory.
     pub(crate) kept: RefCell<Option<Arc<Manifest>>>,
     pub(crate) process: RefCell<Option<Rc<Process>>>,
@@ -127,6 +131,10 @@ pub(crate) struct Counts {
     pub(crate) moved: u64,
     pub(crate) units: u64,
     pub(crate) copied: u64,
+    /// Drives that were set aside and are in use again.
+    pub(crate) returns: u64,
+    /// Of these, empty ones in the place of others.
+    pub(crate) replaced: u64,
     pub(crate) starts: u64,
     pub(crate) cuts: u64,
     pub(crate) faults: u64,
@@ -147,6 +155,8 @@ impl Counts {
         self.moved += other.moved;
         self.units += other.units;
         self.copied += other.copied;
+        self.returns += other.returns;
+        self.replaced += other.replaced;
         self.starts += other.starts;
         self.cuts += other.cuts;
         self.faults += other.faults;

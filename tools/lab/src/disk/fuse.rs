@@ -10,6 +10,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Instant;
 
 use anyhow::{Context, Result};
 use model::units::Bytes;
@@ -17,9 +18,11 @@ use serde::Serialize;
 use ssd::Class;
 use tracing::info;
 
+use super::Side;
 use super::report::Turn;
 use super::side::Ours;
-use crate::drive::{Drive, Modelled};
+use crate::client::{Plan, Truth};
+use crate::drive::{Drive, Met, Modelled};
 use crate::drive_protocol::aged;
 
 /// `nearcast-lab fuse-drive`
@@ -40,7 +43,13 @@ pub(crate) struct Args {
     /// The static policy's rate.
     #[arg(long, default_value = "80 Mb/s")]
     constant: String,
-    /// Where files are made. Default: the directory for temporary files.
+    /// Only this policy: off, static or governor. Else all three, one after the other.
+    #[arg(long)]
+    only: Option<String>,
+    /// Another seed, another drive and other moments.
+    #[arg(long, default_value_t = 1)]
+    seed: u32,
+    /// Where files are made. Default: /dev/shm, which is memory: beneath the model nothing waits.
     #[arg(long)]
     dir: Option<PathBuf>,
     /// Print one JSON object as the last line of output.
@@ -55,10 +64,10 @@ struct Report {
     target_ms: u32,
     viewers: u32,
     fill_gb: f64,
-    off: Seen,
+    off: Option<Seen>,
     #[serde(rename = "static")]
-    constant: Seen,
-    governor: Seen,
+    constant: Option<Seen>,
+    governor: Option<Seen>,
 }
 
 #[derive(Debug, Serialize)]
@@ -68,7 +77,38 @@ struct Seen {
     p999_ms: f64,
     fill_mbps: f64,
     amplification: f64,
+    /// What reads met in the model beside the fill: what is more at viewers is the machine's.
+    model: Met,
     turn: Turn,
+}
+
+/// Our side, on a drive that counts what happens from the fill's begin on.
+struct Simulated {
+    ours: Ours,
+    model: Arc<Modelled>,
+    met: Met,
+    began: Instant,
+}
+
+impl Side for Simulated {
+    fn plan(&self) -> Result<(Plan, Truth)> {
+        self.ours.plan()
+    }
+
+    fn begin(&mut self) -> Result<()> {
+        self.model.forget();
+        self.began = Instant::now();
+        self.ours.begin()
+    }
+
+    fn is_done(&mut self) -> Result<bool> {
+        self.met = self.model.met(self.began.elapsed());
+        self.ours.is_done()
+    }
+
+    fn clear(&mut self) -> Result<()> {
+        self.ours.clear()
+    }
 }
 
 /// Of the drives' own target.
@@ -82,15 +122,23 @@ const MBPS: u32 = 8;
 pub(crate) fn run(args: &Args) -> Result<()> {
     crate::raise_file_limit()?;
     let target_ms = TARGET_MS * args.slower;
+    let constant = format!("policy=static,write_rate={}", args.constant);
+    let wanted = |name: &str| args.only.as_deref().is_none_or(|only| only == name);
+    let [off, constant, governor] = [
+        ("off", "policy=off"),
+        ("static", &constant),
+        ("governor", "policy=governor,write_floor=10 Mb/s"),
+    ]
+    .map(|(name, policy)| wanted(name).then(|| seen(args, policy, target_ms)).transpose());
     let report = Report {
         class: args.class.name(),
         slower: args.slower,
         target_ms,
         viewers: args.viewers,
         fill_gb: crate::window::gigabytes(args.fill.0),
-        off: seen(args, "policy=off", target_ms)?,
-        constant: seen(args, &format!("policy=static,write_rate={}", args.constant), target_ms)?,
-        governor: seen(args, "policy=governor,write_floor=10 Mb/s", target_ms)?,
+        off: off?,
+        constant: constant?,
+        governor: governor?,
     };
     if args.json {
         return crate::print(&serde_json::to_string(&report)?);
@@ -100,11 +148,16 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 /// One policy on a drive of its own, in the same state each time.
 fn seen(args: &Args, policy: &str, target_ms: u32) -> Result<Seen> {
-    let dir = args.dir.clone().unwrap_or_else(std::env::temp_dir);
+    let dir = args.dir.clone().unwrap_or_else(|| PathBuf::from("/dev/shm"));
     let dir = tempfile::Builder::new().prefix("nearcast-fuse-").tempdir_in(dir)?;
     let (folder, mount) = (dir.path().join("folder"), dir.path().join("drive"));
     std::fs::create_dir_all(&folder)?;
-    let model = Arc::new(Modelled::new(args.class.params(), aged(args.class), 1, args.slower));
+    let model = Arc::new(Modelled::new(
+        args.class.params(),
+        aged(args.class),
+        args.seed.into(),
+        args.slower,
+    ));
     // Ended after the appliance is.
     let _drive = Drive::mount(&folder, &mount, model.clone()).context("the simulated drive")?;
     let plan = super::Args {
@@ -120,10 +173,11 @@ fn seen(args: &Args, policy: &str, target_ms: u32) -> Result<Seen> {
         dir: None,
         json: true,
     };
-    let mut ours = Ours::new(&plan, &dir.path().join("ours"), &mount, args.fill)?;
+    let ours = Ours::new(&plan, &dir.path().join("ours"), &mount, args.fill)?;
     ours.keep_truth()?;
-    model.forget_wear();
-    let turn = super::turn(&plan, &mut ours, 1)?;
+    let (met, began) = (Met::default(), Instant::now());
+    let mut side = Simulated { ours, model: model.clone(), met, began };
+    let turn = super::turn(&plan, &mut side, args.seed)?;
     info!(policy, ?turn, "a fill");
     Ok(Seen {
         p99_alone_ms: turn.alone.p99_ms,
@@ -131,6 +185,7 @@ fn seen(args: &Args, policy: &str, target_ms: u32) -> Result<Seen> {
         p999_ms: turn.beside.p999_ms,
         fill_mbps: crate::window::gigabytes(args.fill.0) * 1e3 / turn.beside.seconds,
         amplification: model.amplification(),
+        model: side.met,
         turn,
     })
 }

@@ -56,6 +56,8 @@ pub(super) struct Report {
     pub(super) peer_config: String,
     /// Response times beside the fill, p99: ours over the peer's, pair by pair.
     pub(super) ratio_p99: Spread,
+    /// The same, p99.9.
+    pub(super) ratio_p999: Spread,
     pub(super) ours: Figures,
     #[serde(rename = "theirs")]
     pub(super) peer_figures: Figures,
@@ -82,9 +84,9 @@ impl Figures {
     }
 }
 
-/// Pair by pair.
-pub(super) fn ratio_p99(ours: &[Turn], peers: &[Turn]) -> Result<Spread> {
-    let ratio = |(ours, peers): (&Turn, &Turn)| ours.beside.p99_ms / peers.beside.p99_ms;
+/// Beside the fill, pair by pair.
+pub(super) fn ratio(ours: &[Turn], peers: &[Turn], of: fn(&Window) -> f64) -> Result<Spread> {
+    let ratio = |(ours, peers): (&Turn, &Turn)| of(&ours.beside) / of(&peers.beside);
     let ratios: Vec<f64> = ours.iter().zip(peers).map(ratio).collect();
     let (median, iqr) = median(&ratios).zip(interquartile_range(&ratios)).context("no pairs")?;
     Ok(Spread { median, iqr })
@@ -109,6 +111,6 @@ mod tests {
         let near = |a: f64, b: f64| (a - b).abs() < 1e-9;
         assert!(near(figures.throughput_lost, 0.1) && near(figures.fill_mbps, 100.0));
         assert!(near(figures.p99_ms, 3.5) && near(figures.fill_s, 20.0));
-        assert!(near(ratio_p99(&ours, &peers).unwrap().median, 0.075));
+        assert!(near(ratio(&ours, &peers, |window| window.p99_ms).unwrap().median, 0.075));
     }
 }

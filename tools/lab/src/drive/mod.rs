@@ -22,7 +22,7 @@ use fuser::{BackgroundSession, MountOption, SessionACL};
 use rustix::io::Errno;
 
 pub(crate) use faults::{Fault, Faults};
-pub(crate) use modelled::Modelled;
+pub(crate) use modelled::{Met, Modelled};
 
 /// What is about to be done. Reading kinds come first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

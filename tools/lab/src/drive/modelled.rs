@@ -1,10 +1,11 @@
 //! A drive whose reads, writes and flushes take what the model of `ssd` says, in real time.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Instant as Clock;
+use std::time::{Duration, Instant as Clock};
 
 use model::units::{Bytes, Instant, Nanos};
+use serde::Serialize;
 use ssd::{Action, Command, Event, Ftl, Params};
 
 use super::{FileId, Kind, Watch};
@@ -24,8 +25,35 @@ struct State {
     drive: ssd::Drive,
     /// What was written before it counts.
     worn: ssd::Wear,
+    collected: Nanos,
+    reads: Vec<Read>,
     last: u32,
-    done: BTreeSet<u32>,
+    /// What completed, and when.
+    done: BTreeMap<u32, Instant>,
+}
+
+/// How long a read was here, of our time.
+#[derive(Clone, Copy, Debug)]
+struct Read {
+    /// Before the drive had it: its depth was used up.
+    before: Nanos,
+    /// In the drive, by the model.
+    inside: Nanos,
+    /// Until its thread ran: of the machine, and of no drive.
+    after: Nanos,
+}
+
+/// What reads met here, p99 each, and what the drive did beside them.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub(crate) struct Met {
+    reads: usize,
+    before_drive_p99_ms: f64,
+    in_drive_p99_ms: f64,
+    after_drive_p99_ms: f64,
+    /// Of the time of all dies, what moving pages and erasing blocks took.
+    collecting: f64,
+    /// Erased blocks at the end, over all dies.
+    free_blocks: u32,
 }
 
 /// Files lie so far from each other in the model: as long as the lab's largest, and whole
@@ -37,14 +65,45 @@ impl Modelled {
     pub(crate) fn new(params: Params, ftl: Ftl, seed: u64, slower: u32) -> Self {
         let drive = ssd::Drive::new(params, ftl, seed);
         let worn = drive.wear();
-        let state = Mutex::new(State { drive, worn, last: 0, done: BTreeSet::new() });
+        let state = State {
+            drive,
+            worn,
+            collected: Nanos(0),
+            reads: Vec::new(),
+            last: 0,
+            done: BTreeMap::new(),
+        };
+        let state = Mutex::new(state);
         Self { params, began: Clock::now(), slower, state, changed: Condvar::new() }
     }
 
-    /// Writes count from now on.
-    pub(crate) fn forget_wear(&self) {
+    /// What is done counts from now on.
+    pub(crate) fn forget(&self) {
         let mut state = self.lock();
         state.worn = state.drive.wear();
+        state.collected = state.drive.occupied().collection;
+        state.reads.clear();
+    }
+
+    /// What was met in the last `span`, since `forget`.
+    pub(crate) fn met(&self, span: Duration) -> Met {
+        let state = self.lock();
+        let p99 = |of: fn(&Read) -> Nanos| {
+            let mut spans: Vec<Nanos> = state.reads.iter().map(of).collect();
+            spans.sort_unstable();
+            let at = spans.len().saturating_sub(1) * 99 / 100;
+            spans.get(at).map_or(0.0, |span| Duration::from(*span).as_secs_f64() * 1e3)
+        };
+        let collected = state.drive.occupied().collection.0 - state.collected.0;
+        let dies = span.as_secs_f64() / f64::from(self.slower) * f64::from(self.params.shape.dies);
+        Met {
+            reads: state.reads.len(),
+            before_drive_p99_ms: p99(|read| read.before),
+            in_drive_p99_ms: p99(|read| read.inside),
+            after_drive_p99_ms: p99(|read| read.after),
+            collecting: Duration::from(Nanos(collected)).as_secs_f64() / dies,
+            free_blocks: state.drive.free_blocks(),
+        }
     }
 
     /// Pages programmed per page written.
@@ -55,24 +114,33 @@ impl Modelled {
 
     /// Waits until the model has done it.
     fn take(&self, command: Command) {
+        let came = self.now();
         let mut state = self.lock();
         // Its bound is that of real drives: threads of FUSE are fewer.
         while self.params.depth <= state.drive.in_flight() {
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         state.last = state.last.wrapping_add(1);
-        let id = state.last;
-        state.drive.handle(self.now(), Event::Submit { id, command });
+        let (id, went) = (state.last, self.now());
+        state.drive.handle(went, Event::Submit { id, command });
         loop {
             state.drive.handle(self.now(), Event::Tick);
             let mut news = false;
-            while let Some(Action::Complete { id, .. }) = state.drive.poll() {
-                news |= state.done.insert(id);
+            while let Some(Action::Complete { id, at }) = state.drive.poll() {
+                news |= state.done.insert(id, at).is_none();
             }
             if news {
                 self.changed.notify_all();
             }
-            if state.done.remove(&id) {
+            if let Some(at) = state.done.remove(&id) {
+                if matches!(command, Command::Read { .. }) {
+                    let ours = |span: Nanos| Nanos(span.0 * u64::from(self.slower));
+                    state.reads.push(Read {
+                        before: ours(went.since(came)),
+                        inside: ours(at.since(went)),
+                        after: ours(self.now().since(at)),
+                    });
+                }
                 return;
             }
             let until = state.drive.deadline().unwrap_or(Instant(u64::MAX));

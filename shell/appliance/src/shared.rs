@@ -763,7 +763,7 @@ pub(crate) mod tests {
 
     #[test]
     fn what_has_its_file_or_fits_nowhere_is_not_left_room_for() {
-        let shared = shared();
+        let shared = shared_on(Vec::new());
         let object = |n| ObjectId([n; 32]);
         let file = |n: u8| {
             let (len, content_type) = (Bytes(u64::from(n)), "video/mp4".to_owned());

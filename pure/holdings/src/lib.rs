@@ -134,6 +134,25 @@ const POSTPONE_MAX: Nanos = Nanos::seconds(120);
 /// A plan is made again at least so often while something is wanted: room may have come free.
 const PLAN_EVERY: Nanos = Nanos::seconds(5);
 
+/// A manifest, and what follows from it alone: with many objects that takes a while, and is done
+/// before a lock is taken.
+#[derive(Debug)]
+pub struct Desired {
+    manifest: Arc<Manifest>,
+    wanted: BTreeMap<ObjectId, Bytes>,
+    unit_of: BTreeMap<ObjectId, usize>,
+}
+
+impl Desired {
+    /// For units of this length: `Config::unit_len`.
+    pub fn new(unit_len: Option<Bytes>, manifest: Arc<Manifest>) -> Self {
+        let files = manifest.versions.iter().flat_map(|version| version.files.values());
+        let wanted = files.map(|file| (file.object, file.len)).collect();
+        let unit_of = parcels::units_of(unit_len, &manifest);
+        Self { manifest, wanted, unit_of }
+    }
+}
+
 /// What is true now.
 #[derive(Debug)]
 pub struct Holdings {
@@ -395,12 +414,16 @@ impl Holdings {
 
     /// Puts a newer manifest in force; false if it is not newer.
     pub fn set_manifest(&mut self, manifest: Arc<Manifest>) -> bool {
+        self.want(Desired::new(self.config.unit_len, manifest))
+    }
+
+    /// The same, with what follows from the manifest alone found before.
+    pub fn want(&mut self, desired: Desired) -> bool {
+        let Desired { manifest, wanted, unit_of } = desired;
         if self.manifest.as_ref().is_some_and(|old| manifest.generation <= old.generation) {
             return false;
         }
-        let files = manifest.versions.iter().flat_map(|version| version.files.values());
-        self.wanted = files.map(|file| (file.object, file.len)).collect();
-        self.unit_of = parcels::units_of(self.config.unit_len, &manifest);
+        (self.wanted, self.unit_of) = (wanted, unit_of);
         self.manifest = Some(Arc::clone(&manifest));
         self.count_progress();
         self.postponed.clear();

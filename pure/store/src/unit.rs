@@ -242,14 +242,10 @@ impl Directory {
     }
 
     /// What becomes of it when this is wanted. Copying pays only below half: it then gives back at
-    /// least as much as it writes. What fails in it (`damaged`) is never copied.
-    pub fn fate(
-        &self,
-        wanted: impl Fn(&ObjectId) -> bool,
-        damaged: impl Fn(&ObjectId) -> bool,
-    ) -> Fate {
-        let keep = |place: &&Place| wanted(&place.object) && !damaged(&place.object);
-        let live: Vec<Place> = self.places.iter().filter(keep).copied().collect();
+    /// least as much as it writes.
+    pub fn fate(&self, wanted: impl Fn(&ObjectId) -> bool) -> Fate {
+        let live = self.places.iter().filter(|place| wanted(&place.object));
+        let live: Vec<Place> = live.copied().collect();
         let live_len = Bytes(live.iter().map(|place| room(place.len).0).sum());
         if live.is_empty() {
             Fate::Remove
@@ -373,15 +369,10 @@ mod tests {
     #[test]
     fn a_unit_goes_when_nothing_in_it_is_wanted_and_is_copied_below_half() {
         let unit = unit(&[4096; 8]);
-        let fate = |wanted: &[u16], damaged: &[u16]| {
-            let is = |among: &[u16], id: &ObjectId| among.iter().any(|n| object(*n) == *id);
-            unit.fate(|id| is(wanted, id), |id| is(damaged, id))
-        };
-        assert_eq!(fate(&[], &[]), Fate::Remove);
-        assert_eq!(fate(&[0, 1, 2, 3], &[]), Fate::Keep);
-        assert_eq!(fate(&[2, 5], &[]), Fate::Compact(vec![unit.places()[2], unit.places()[5]]));
-        assert_eq!(fate(&[2, 5], &[5]), Fate::Compact(vec![unit.places()[2]]));
-        assert_eq!(fate(&[5], &[5]), Fate::Remove, "nothing good in it is wanted");
+        let fate = |wanted: &[u16]| unit.fate(|id| wanted.iter().any(|n| object(*n) == *id));
+        assert_eq!(fate(&[]), Fate::Remove);
+        assert_eq!(fate(&[0, 1, 2, 3]), Fate::Keep);
+        assert_eq!(fate(&[2, 5]), Fate::Compact(vec![unit.places()[2], unit.places()[5]]));
     }
 
     #[test]
@@ -466,7 +457,7 @@ mod tests {
         ) {
             let unit = unit(&lens);
             let is = |id: &ObjectId| wanted >> (id.0[0] % 64) & 1 == 1;
-            if let Fate::Compact(live) = unit.fate(is, |_| false) {
+            if let Fate::Compact(live) = unit.fate(is) {
                 let copied: u64 = live.iter().map(|place| room(place.len).0).sum();
                 prop_assert!(copied < unit.offset().0 - copied);
             }

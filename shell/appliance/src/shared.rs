@@ -12,7 +12,7 @@ use std::time::SystemTime;
 
 use fill::plan;
 use fill::rate::Limiter;
-use holdings::{Chores, Claim, Doubt, FileStanding, Holdings, Part, Progress};
+use holdings::{Chores, Claim, Desired, Doubt, FileStanding, Holdings, Part, Progress};
 use model::extent::{DriveIndex, Extent, FileName};
 use model::id::{ApplianceId, DriveId, Generation, ObjectId};
 use model::manifest::{Manifest, TokenKey};
@@ -450,7 +450,8 @@ impl Shared {
 
     /// Puts a newer manifest in force; false if it is not newer.
     pub(crate) fn set_manifest(&self, manifest: Manifest) -> bool {
-        self.with(|holdings| holdings.set_manifest(Arc::new(manifest)))
+        let desired = Desired::new(self.config.fill.unit_len, Arc::new(manifest));
+        self.with(|holdings| holdings.want(desired))
     }
 
     /// Control says who else in the site can serve.

@@ -259,7 +259,7 @@ fn keep_only(
         let here = |extent: Extent| extent.drive == drive.index() && extent.file == file;
         choose(object) && shared.locate(object).is_some_and(here)
     };
-    let fate = directory.fate(is_here, |_| false);
+    let fate = directory.fate(is_here);
     // After what is held was asked for: who sets a drive aside says so before its objects go.
     if drive.set_aside_reason().is_some() {
         return Kept::Failed;

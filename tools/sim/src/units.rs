@@ -131,7 +131,7 @@ async fn keep_only(
         let here = |extent: Extent| extent.drive == drive.index && extent.file == file;
         choose(object) && process.locate(object).is_some_and(here)
     };
-    let fate = directory.fate(is_here, |_| false);
+    let fate = directory.fate(is_here);
     if drive.is_aside() {
         return false; // Nothing on it is held, and it may come back.
     }

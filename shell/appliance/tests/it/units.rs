@@ -167,10 +167,13 @@ fn a_unit_whose_directory_is_damaged_says_so_and_is_filled_again() {
     flip(&path, len - 4096 + 30);
     let error = appliance::inspect::inspect(&path).unwrap_err().to_string();
     assert!(error.contains("the unit's footer is damaged"), "{error}");
+    let sent = w.origin.sent();
     let handle = w.rig.start();
-    wait("the audit to see it", || 0 < handle.integrity().objects_set_aside);
+    wait("the audit to see it", || handle.integrity().objects_set_aside == 4);
+    let again: u64 = files[..4].iter().map(|file| file.blocks.len().0).sum();
+    wait("what was in it to be fetched", || w.origin.sent() == sent + again);
     w.rig.wait_for(&files);
-    wait("the damaged one to go", || !path.exists() || units(&w).len() == 2);
+    assert_eq!(units(&w).len(), 2, "the damaged one is gone");
     for path in units(&w) {
         assert!(appliance::inspect::inspect(&path).unwrap().is_sound());
     }

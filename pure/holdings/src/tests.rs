@@ -440,7 +440,7 @@ fn the_part_of_an_object_that_appears_in_a_unit_of_that_drive_goes() {
     [1, 2].into_iter().for_each(|n| holdings.load_part(id(n), DRIVE));
     holdings.publish(object(1), on(0, 1), None);
     assert!(holdings.spare_parts().is_empty(), "it has become the object");
-    let file = unit_file(&UnitId([9; 32]));
+    let file = unit::unit_file(&UnitId([9; 32]));
     holdings.publish(object(2), Extent { file, ..on(0, 2) }, None);
     assert_eq!(plan(&mut holdings, at(0)).drop_parts, [(id(2), DRIVE)]);
 }

@@ -102,7 +102,8 @@ struct One<'a> {
 pub(crate) fn run(shared: &Shared, clients: &Clients) {
     let mut buffer = Pages::zeroed(BLOCK_LEN);
     while let Some(claim) = shared.claim_fetch() {
-        let Some(claim) = with_room(shared, claim) else { continue };
+        let most = shared.spaces().iter().map(|space| space.free).max().unwrap_or(Bytes::ZERO);
+        let Some(claim) = with_room(shared, claim, most) else { continue };
         let objects = claim.fetch.len();
         match fill(shared, clients, &claim, &mut buffer) {
             Ended::Published(without) => {
@@ -170,13 +171,12 @@ fn fill(shared: &Shared, clients: &Clients, claim: &Claim, buffer: &mut Pages) -
     filling.run()
 }
 
-/// As much of it as one drive has room for: what is left of the room on several drives may be more
-/// than a unit takes, and on none. None if that cannot be now.
-fn with_room(shared: &Shared, claim: Claim) -> Option<Claim> {
+/// As much of it as the drive has room for that has `most`: all drives together may have room for a
+/// unit, and none alone. None if that cannot be now.
+fn with_room(shared: &Shared, claim: Claim, most: Bytes) -> Option<Claim> {
     let parcel = claim.parcel();
     let has_file =
         |drive: &Drive| drive.answers(shared.now()) && drive.open_read(&parcel.file()).is_ok();
-    let most = shared.spaces().iter().map(|space| space.free).max().unwrap_or(Bytes::ZERO);
     let is_begun = claim.part.is_some();
     if is_begun || parcel.file_len() <= most || shared.open_drives().iter().any(|of| has_file(of)) {
         return Some(claim);
@@ -541,6 +541,8 @@ impl One<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shared::tests::{manifest, shared_on};
+    use model::units::UnixSeconds;
 
     #[test]
     fn an_object_is_named_to_the_operator_without_the_query_of_its_url() {
@@ -549,5 +551,32 @@ mod tests {
         assert_eq!(name(&fetch), "https://origin/film/v.mp4");
         fetch.urls.clear();
         assert_eq!(name(&fetch), "01".repeat(32));
+    }
+    #[test]
+    fn as_much_of_a_unit_is_fetched_as_one_drive_has_room_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let reserve = store::marker::Reserve::percent(1).unwrap();
+        crate::format::format(dir.path(), reserve, UnixSeconds(1)).unwrap();
+        let (drive, _) = Drive::open(dir.path(), DriveIndex(0)).unwrap();
+        let shared = shared_on(vec![drive]);
+        let objects = [1, 2, 3].map(|n| (ObjectId([n; 32]), Bytes(5000)));
+        assert!(shared.set_manifest(manifest(1, &objects)));
+        shared.plan();
+        let claim = shared.claim_fetch().unwrap();
+        let room = claim.parcel().file_len();
+        let claim = with_room(&shared, claim, room).unwrap();
+        assert_eq!(claim.fetch.len(), 3);
+        // What is there already needs no room.
+        let file = dir.path().join(&*claim.parcel().file().0);
+        std::fs::write(&file, b"").unwrap();
+        let claim = with_room(&shared, claim, room - Bytes(1)).unwrap();
+        assert_eq!(claim.fetch.len(), 3);
+        std::fs::remove_file(file).unwrap();
+        let claim = with_room(&shared, claim, room - Bytes(1)).unwrap();
+        assert_eq!(claim.fetch.len(), 2);
+        assert!(shared.claim(objects[2].0), "the third is for another file");
+        let claim = with_room(&shared, claim, Bytes(4096)).unwrap();
+        assert_eq!(claim.fetch.len(), 2, "who finds no room for the first says so");
+        shared.done(&claim, &[]);
     }
 }

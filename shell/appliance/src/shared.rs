@@ -749,7 +749,7 @@ pub(crate) mod tests {
                 trust: None,
                 concurrency: 1,
                 silence_max: Nanos::seconds(1),
-                unit_len: None,
+                unit_len: Some(Bytes::mib(1)),
             },
             small_budget: Bytes::kib(100),
             scrub_rate: None,
@@ -766,26 +766,8 @@ pub(crate) mod tests {
     fn what_has_its_file_or_fits_nowhere_is_not_left_room_for() {
         let shared = shared_on(Vec::new());
         let object = |n| ObjectId([n; 32]);
-        let file = |n: u8| {
-            let (len, content_type) = (Bytes(u64::from(n)), "video/mp4".to_owned());
-            (n.to_string(), File { object: object(n), len, content_type })
-        };
-        let version = AssetVersion {
-            id: "film-1".parse().unwrap(),
-            asset: "film".parse().unwrap(),
-            sources: Vec::new(),
-            modified: UnixSeconds(0),
-            pace: None,
-            files: [10, 20, 40].map(file).into(),
-        };
-        shared.set_manifest(Manifest {
-            appliance: "a1".parse().unwrap(),
-            generation: Generation(1),
-            token_keys: Vec::new(),
-            trust: Trust::default(),
-            siblings: BTreeMap::new(),
-            versions: vec![Arc::new(version)],
-        });
+        let wanted = [10, 20, 40].map(|n: u8| (object(n), Bytes(u64::from(n))));
+        assert!(shared.set_manifest(manifest(1, &wanted)));
         assert_eq!(shared.bytes_to_place(), Bytes(70));
         let drive = DriveIndex(0);
         let file = layout::object_file(&object(10));
@@ -794,6 +776,30 @@ pub(crate) mod tests {
         assert_eq!(shared.bytes_to_place(), Bytes(40));
         shared.plan();
         assert_eq!(shared.bytes_to_place(), Bytes::ZERO, "there is no drive to put it on");
+    }
+
+    /// A manifest of one rendition of these.
+    pub(crate) fn manifest(generation: u64, objects: &[(ObjectId, Bytes)]) -> Manifest {
+        let file = |(object, len): &(ObjectId, Bytes)| {
+            let content_type = "video/mp4".to_owned();
+            (format!("{object}.m4s"), File { object: *object, len: *len, content_type })
+        };
+        let version = AssetVersion {
+            id: format!("film-{generation}").parse().unwrap(),
+            asset: "film".parse().unwrap(),
+            sources: vec!["https://origin.example/film/".to_owned()],
+            modified: UnixSeconds(0),
+            pace: None,
+            files: objects.iter().map(file).collect(),
+        };
+        Manifest {
+            appliance: "a1".parse().unwrap(),
+            generation: Generation(generation),
+            token_keys: Vec::new(),
+            trust: Trust::default(),
+            siblings: BTreeMap::new(),
+            versions: vec![Arc::new(version)],
+        }
     }
 
     #[test]

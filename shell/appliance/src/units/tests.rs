@@ -4,9 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use holdings::Doubt;
-use model::id::Generation;
 use model::limits::SMALL_OBJECT_MAX;
-use model::manifest::{AssetVersion, File, Manifest, Trust};
 use model::object::Blocks;
 use model::units::UnixSeconds;
 use store::log::Change;
@@ -15,7 +13,7 @@ use store::parcel::Parcel;
 
 use super::*;
 use crate::audit;
-use crate::shared::tests::shared_on;
+use crate::shared::tests::{manifest, shared_on};
 
 /// An appliance with two drives, on the first a unit that the log does not know.
 struct Scene {
@@ -146,29 +144,9 @@ impl Scene {
     }
 
     fn want(&self, generation: u64, objects: &[ObjectId]) {
-        let content_type = "video/mp4".to_owned();
-        let file = |place: &Place| File {
-            object: place.object,
-            len: place.len,
-            content_type: content_type.clone(),
-        };
         let wanted = self.directory.places().iter().filter(|p| objects.contains(&p.object));
-        let version = AssetVersion {
-            id: format!("film-{generation}").parse().unwrap(),
-            asset: "film".parse().unwrap(),
-            sources: vec![],
-            modified: UnixSeconds(0),
-            pace: None,
-            files: wanted.map(|place| (format!("{}.m4s", place.object), file(place))).collect(),
-        };
-        assert!(self.shared.set_manifest(Manifest {
-            appliance: "a1".parse().unwrap(),
-            generation: Generation(generation),
-            token_keys: vec![],
-            trust: Trust::default(),
-            siblings: Default::default(),
-            versions: vec![Arc::new(version)],
-        }));
+        let wanted: Vec<_> = wanted.map(|place| (place.object, place.len)).collect();
+        assert!(self.shared.set_manifest(manifest(generation, &wanted)));
     }
 
     /// What a filler does that is about to fetch all of the unit.

@@ -1,19 +1,19 @@
-//! Which objects change drives, so that what is watched most lies on the fast ones.
+//! Which files change drives, so that what is watched most lies on the fast ones.
 //!
 //! ```text
-//! heat of each object, drives, what is left of the day's bytes
+//! heat of each file, drives, what is left of the day's bytes
 //!   ──> moves to fast drives, hottest first; where they are full, what is colder goes down first
 //! ```
 //!
 //! Heat is what viewers were sent, by whatever count the caller has; only its order matters, and
 //! its density: a byte of a fast drive should be asked for often. Moves are writes like fill's and
 //! share its queue; a move is a copy, verified and published, before the old file goes, so each
-//! costs its bytes once on the drive it comes to. `heat` counts, `budget` says what is left.
+//! costs its bytes once on the drive it comes to. `heat` counts, `budget` says what is left. What
+//! a file is called is the caller's affair; several objects may be in one.
 
 use std::collections::BTreeMap;
 
 use model::extent::DriveIndex;
-use model::id::ObjectId;
 use model::units::Bytes;
 
 /// What a drive is for.
@@ -36,22 +36,22 @@ pub struct Drive {
     pub free: Bytes,
 }
 
-/// One object that is held.
+/// One file that is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Held {
     /// Where.
     pub drive: DriveIndex,
-    /// What its file takes.
+    /// What it takes.
     pub room: Bytes,
     /// Bytes of it that viewers were sent of late.
     pub heat: Bytes,
 }
 
-/// An object that changes drives.
+/// A file that changes drives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Move {
+pub struct Move<K> {
     /// Which.
-    pub object: ObjectId,
+    pub file: K,
     /// Where it is.
     pub from: DriveIndex,
     /// Where it goes.
@@ -63,7 +63,7 @@ pub struct Move {
 pub struct Config {
     /// Most moves of one plan; the rest comes with the next.
     pub moves_max: usize,
-    /// An object goes up for one that comes down only if each byte of it is asked for so many times
+    /// A file goes up for one that comes down only if each byte of it is asked for so many times
     /// as often: else two of about the same heat would change places every day.
     pub gain_min: u64,
     /// What was asked for less does not go up: so little of it was seen that it may be chance.
@@ -71,35 +71,35 @@ pub struct Config {
 }
 
 /// What to move next, in this order, for at most `budget` bytes of writes on all drives together.
-pub fn plan(
+pub fn plan<K: Copy + Ord>(
     config: &Config,
     drives: &[Drive],
-    held: &BTreeMap<ObjectId, Held>,
+    held: &BTreeMap<K, Held>,
     budget: Bytes,
-) -> Vec<Move> {
-    assert!(1 < config.gain_min, "an object that gains nothing does not move");
+) -> Vec<Move<K>> {
+    assert!(1 < config.gain_min, "what gains nothing does not move");
     let class = |drive: DriveIndex| drives.iter().find(|d| d.drive == drive).map(|d| d.class);
     let of = |wanted: Class| {
         let fits = held.iter().filter(move |(_, held)| class(held.drive) == Some(wanted));
-        let mut objects: Vec<(ObjectId, Held)> = fits.map(|(id, held)| (*id, *held)).collect();
-        // By heat per byte, then by id, so that the order is one.
-        objects.sort_by(|a, b| b.1.denser_than(&a.1).then(a.0.cmp(&b.0)));
-        objects
+        let mut files: Vec<(K, Held)> = fits.map(|(file, held)| (*file, *held)).collect();
+        // By heat per byte, then by name, so that the order is one.
+        files.sort_by(|a, b| b.1.denser_than(&a.1).then(a.0.cmp(&b.0)));
+        files
     };
-    let mut cold: BTreeMap<DriveIndex, Vec<(ObjectId, Held)>> = BTreeMap::new();
+    let mut cold: BTreeMap<DriveIndex, Vec<(K, Held)>> = BTreeMap::new();
     of(Class::Fast).into_iter().for_each(|one| cold.entry(one.1.drive).or_default().push(one));
     let mut plan = Planned { drives: drives.to_vec(), moves: Vec::new(), left: budget };
     let heat_min = config.heat_min.max(Bytes(1));
-    for (object, up) in of(Class::Bulk).into_iter().filter(|(_, up)| heat_min <= up.heat) {
+    for (file, up) in of(Class::Bulk).into_iter().filter(|(_, up)| heat_min <= up.heat) {
         if config.moves_max <= plan.moves.len() {
             break;
         }
-        if plan.take(object, &up, Class::Fast) {
+        if plan.take(file, &up, Class::Fast) {
             continue;
         }
         // As many as need be go down for one that comes up, from the drive where that costs least.
         let exchanges = cold.iter().filter_map(|(drive, cold)| {
-            let after = plan.exchange(config, (object, &up), *drive, cold)?;
+            let after = plan.exchange(config, (file, &up), *drive, cold)?;
             Some((std::cmp::Reverse(after.left), *drive, after))
         });
         let best = exchanges.min_by_key(|(cost, drive, _)| (*cost, *drive));
@@ -114,21 +114,21 @@ pub fn plan(
 }
 
 #[derive(Clone, Debug)]
-struct Planned {
+struct Planned<K> {
     drives: Vec<Drive>,
-    moves: Vec<Move>,
+    moves: Vec<Move<K>>,
     left: Bytes,
 }
 
-impl Planned {
-    /// The plan with `object` moved up to this drive and as many of the last of `cold`, which are
+impl<K: Copy> Planned<K> {
+    /// The plan with `file` moved up to this drive and as many of the last of `cold`, which are
     /// on it, moved down before; none where that is not worth it, or not all of it can be.
     fn exchange(
         &self,
         config: &Config,
-        (object, up): (ObjectId, &Held),
+        (file, up): (K, &Held),
         drive: DriveIndex,
-        cold: &[(ObjectId, Held)],
+        cold: &[(K, Held)],
     ) -> Option<Self> {
         let mut after = self.clone();
         let mut lost = Held { heat: Bytes::ZERO, ..*up };
@@ -142,14 +142,14 @@ impl Planned {
             }
             let free = after.drives.iter().find(|of| of.drive == drive).map(|of| of.free);
             if free.is_some_and(|free| up.room <= free) {
-                return after.take(object, up, Class::Fast).then_some(after);
+                return after.take(file, up, Class::Fast).then_some(after);
             }
         }
         None
     }
 
     /// Moves to the drive of a class with most room; false if there is none, or no budget.
-    fn take(&mut self, object: ObjectId, held: &Held, class: Class) -> bool {
+    fn take(&mut self, file: K, held: &Held, class: Class) -> bool {
         let of_class = self.drives.iter_mut().filter(|drive| drive.class == class);
         let best = of_class.max_by_key(|drive| (drive.free, std::cmp::Reverse(drive.drive)));
         let Some(to) = best.filter(|drive| held.room <= drive.free && held.room <= self.left)
@@ -158,7 +158,7 @@ impl Planned {
         };
         to.free -= held.room;
         self.left -= held.room;
-        self.moves.push(Move { object, from: held.drive, to: to.drive });
+        self.moves.push(Move { file, from: held.drive, to: to.drive });
         // The old file is gone before the next move begins.
         if let Some(from) = self.drives.iter_mut().find(|drive| drive.drive == held.drive) {
             from.free += held.room;
@@ -184,6 +184,7 @@ impl Held {
 mod tests {
     use super::*;
     use crate::heat::{self, Heat};
+    use model::id::ObjectId;
     use model::units::{Instant, Nanos};
     use proptest::prelude::*;
 
@@ -196,7 +197,7 @@ mod tests {
     /// Drive 0 is fast, drives 1 and 2 are bulk; objects are (drive, room, heat).
     fn moves(free: [u64; 3], held: &[(u8, u64, u64)], budget: u64) -> Vec<(u8, u8)> {
         let found = plan(&CONFIG, &drives(free), &objects(held), Bytes(budget));
-        found.iter().map(|found| (found.object.0[0], found.to.0)).collect()
+        found.iter().map(|found| (found.file.0[0], found.to.0)).collect()
     }
 
     fn drives(free: [u64; 3]) -> Vec<Drive> {
@@ -255,7 +256,7 @@ mod tests {
         // The coldest of all are 0 and 2, on two drives: neither alone makes room for 4.
         let held = objects(&[(0, 10, 1), (0, 10, 3), (1, 10, 2), (1, 5, 4), (2, 20, 200)]);
         let found = plan(&CONFIG, &drives, &held, Bytes(100));
-        let found: Vec<_> = found.iter().map(|m| (m.object.0[0], m.to.0)).collect();
+        let found: Vec<_> = found.iter().map(|m| (m.file.0[0], m.to.0)).collect();
         assert_eq!(found, [(2, 2), (3, 2), (4, 1)], "15 bytes go down for it and not 20");
     }
 
@@ -264,7 +265,7 @@ mod tests {
         let config = Config { heat_min: Bytes(31), ..CONFIG };
         let held = objects(&[(1, 1, 30), (1, 100, 31)]);
         let found = plan(&config, &drives([200, 0, 0]), &held, Bytes(1_000));
-        assert_eq!(found.iter().map(|m| m.object).collect::<Vec<_>>(), [object(1)]);
+        assert_eq!(found.iter().map(|m| m.file).collect::<Vec<_>>(), [object(1)]);
     }
 
     #[test]
@@ -373,7 +374,7 @@ mod tests {
                 }
                 self.held.iter_mut().for_each(|(object, of)| of.heat = self.heat.of(object));
                 for found in plan(&config, &self.drives, &self.held, left) {
-                    let of = self.held.get_mut(&found.object).unwrap();
+                    let of = self.held.get_mut(&found.file).unwrap();
                     self.drives[found.from.as_usize()].free += of.room;
                     self.drives[found.to.as_usize()].free -= of.room;
                     left -= of.room;
@@ -424,7 +425,7 @@ mod tests {
                 }
                 let mut written = 0;
                 for found in &moves {
-                    let object = held.get_mut(&found.object).unwrap();
+                    let object = held.get_mut(&found.file).unwrap();
                     prop_assert_eq!(object.drive, found.from);
                     let room = object.room;
                     written += room.0;

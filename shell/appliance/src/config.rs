@@ -143,8 +143,7 @@ pub struct Settings {
     pub fill_trust: Option<PathBuf>,
     /// Objects filled at once.
     pub fill_concurrency: usize,
-    /// Smaller objects share files of about this length, zero for a file each; none if it is not
-    /// said: see `unit_len`.
+    /// Smaller objects share files of about this length; none for a file each.
     pub fill_unit: Option<Bytes>,
     /// Prometheus listener.
     pub metrics_listen: Option<SocketAddr>,
@@ -162,18 +161,7 @@ pub struct Settings {
     pub origins: BTreeMap<String, String>,
 }
 
-/// What is between the superblocks of large drives and what a viewer waits for: units are visible
-/// as a whole. docs/operate/drives.md has more.
-const UNIT: Bytes = Bytes::mib(64);
-
 impl Settings {
-    /// The length of files that small objects share, none for a file each. What shares a file does
-    /// not change drives: where objects move between them, there are none unless it is said.
-    pub fn unit_len(&self, objects_move: bool) -> Option<Bytes> {
-        let silent = if objects_move { Bytes::ZERO } else { UNIT };
-        Some(self.fill_unit.unwrap_or(silent)).filter(|unit| *unit != Bytes::ZERO)
-    }
-
     /// Reads the file at `path`, then the environment.
     pub fn load(
         path: &Path,
@@ -261,7 +249,7 @@ impl Settings {
             ("fill", "rate_max", self.fill_rate_max.map_or_else(none, |rate| text(&rate))),
             ("fill", "trust", path_or_none(self.fill_trust.as_deref())),
             ("fill", "concurrency", self.fill_concurrency.to_string()),
-            ("fill", "unit", text(&self.fill_unit.unwrap_or(UNIT))),
+            ("fill", "unit", text(&self.fill_unit.unwrap_or_default())),
             ("metrics", "listen", self.metrics_listen.map_or_else(none, |at| text(&at))),
             ("process", "user", self.user.as_ref().map_or_else(none, |user| text(user))),
             ("process", "sandbox", text(&self.sandbox)),
@@ -383,12 +371,12 @@ mod tests {
     }
 
     #[test]
-    fn small_objects_share_files_unless_it_is_said_or_objects_change_drives() {
+    fn small_objects_share_files_unless_it_is_said() {
         let with = |lines: &str| parse(&format!("{GOOD}[fill]\n{lines}\n"), &[]);
-        let units = |lines: &str| [false, true].map(|moves| with(lines).unwrap().unit_len(moves));
-        assert_eq!(units(""), [Some(Bytes::mib(64)), None]);
-        assert_eq!(units("unit = \"0 B\""), [None, None]);
-        assert_eq!(units("unit = \"1 MiB\""), [Some(Bytes::mib(1)); 2]);
+        let unit = |lines: &str| with(lines).unwrap().fill_unit;
+        assert_eq!(unit(""), Some(Bytes::mib(64)));
+        assert_eq!(unit("unit = \"0 B\""), None);
+        assert_eq!(unit("unit = \"1 MiB\""), Some(Bytes::mib(1)));
         let text = with("unit = \"0 B\"").unwrap().describe();
         assert!(text.contains("unit = \"0 B\""), "{text}");
         let error = error(&format!("{GOOD}[fill]\nunit = \"255 KiB\"\n"), &[]);

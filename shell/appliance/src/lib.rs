@@ -29,7 +29,7 @@
 //!   scrub        threads: a drive from end to end, every block against its hash
 //!   verify       thread: blocks that viewers were sent, one of many
 //!   tiering      what is watched most, and what may be moved for it today
-//!   mover        thread: objects from drive to drive
+//!   mover        thread: files from drive to drive
 //!   adopt        a file that the index lost is made visible again
 //!   control_link threads: reports out, to control and its fronts; manifests in
 //!   envelope     a signed manifest is opened, or refused

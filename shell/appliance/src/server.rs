@@ -198,7 +198,7 @@ fn storage_config(
             trust: settings.fill_trust.clone(),
             concurrency: settings.fill_concurrency,
             silence_max: source::SILENCE_MAX,
-            unit_len: settings.unit_len(tiering.is_some()),
+            unit_len: settings.fill_unit,
         },
         small_budget: settings.small_objects_max,
         scrub_rate: Some(settings.scrub_rate).filter(|rate| rate.0 != 0),
@@ -319,15 +319,7 @@ fn rules(settings: &Settings, media: &[Medium]) -> Vec<Rules> {
 
 /// How objects move between drives.
 fn tiering(settings: &Settings, media: &[Medium]) -> Option<tiering::Config> {
-    let tiering = settings.tiering.config(media, settings.verify_every)?;
-    if let Some(unit) = settings.unit_len(true) {
-        // What shares a file does not change drives.
-        tracing::warn!(
-            bytes = unit.0,
-            "objects below this stay on their drives; for all to move: [fill] unit = \"0 B\""
-        );
-    }
-    Some(tiering)
+    settings.tiering.config(media, settings.verify_every)
 }
 
 /// Answers whoever wants metrics, if somebody may; the rows that do not come from workers.

@@ -30,7 +30,7 @@ use crate::peer::PeerCounters;
 use crate::places::Shunned;
 use crate::scrub;
 use crate::storage::{Config, Counters};
-use crate::tiering::{self, Tier};
+use crate::tiering::{self, Movable, Tier};
 
 /// What all threads see.
 pub(crate) struct Shared {
@@ -415,13 +415,8 @@ impl Shared {
         })
     }
 
-    /// The object lies on this drive from now on; false if that was set aside in the meantime. The
-    /// caller has claimed it.
-    pub(crate) fn relocate(&self, object: ObjectId, extent: Extent, to: &Drive) -> bool {
-        self.relocate_all(vec![(object, extent)], to)
-    }
-
-    /// The same for several, in one step: all of them, or none.
+    /// These objects lie on this drive from now on, all in one step; false, and none does, if that
+    /// was set aside in the meantime. The caller has claimed them.
     pub(crate) fn relocate_all(&self, objects: Vec<(ObjectId, Extent)>, to: &Drive) -> bool {
         self.with(|holdings| {
             let is_in_use = to.set_aside_reason().is_none();
@@ -513,18 +508,23 @@ impl Shared {
         fits.map(|(object, extent)| (*object, extent.clone())).collect()
     }
 
-    /// Wanted objects that are files of their own, and nobody works on: where they lie, and how
-    /// long they are.
-    pub(crate) fn movable(&self) -> Vec<(ObjectId, DriveIndex, Bytes)> {
+    /// Files in which something is wanted and nobody works on anything.
+    pub(crate) fn movable(&self) -> Vec<Movable> {
         let state = self.lock();
-        let holdings = &state.holdings;
-        let is_movable = |(object, extent): &(&ObjectId, &Extent)| {
-            tiering::is_own_file(object, extent)
-                && holdings.wanted().contains_key(object)
-                && !holdings.busy().contains(object)
-        };
-        let objects = holdings.index().iter().filter(is_movable);
-        objects.map(|(object, extent)| (*object, extent.drive, extent.len)).collect()
+        let (wanted, busy) = (state.holdings.wanted(), state.holdings.busy());
+        let mut files = BTreeMap::new();
+        for (object, extent) in state.holdings.index().iter() {
+            let file = (extent.drive, tiering::file_of(object, extent));
+            let (objects, is_busy): &mut (Vec<_>, bool) = files.entry(file).or_default();
+            *is_busy |= busy.contains(object);
+            if wanted.contains_key(object) {
+                objects.push((*object, extent.len));
+            }
+        }
+        let is_movable =
+            |(_, (objects, is_busy)): &(_, (Vec<_>, bool))| !is_busy && !objects.is_empty();
+        let movable = files.into_iter().filter(is_movable);
+        movable.map(|((drive, file), (objects, _))| (file, drive, objects)).collect()
     }
 
     /// True of an object that the manifest in force names.

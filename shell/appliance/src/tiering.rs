@@ -19,7 +19,8 @@ use model::id::ObjectId;
 use model::object::BLOCK_LEN;
 use model::units::{Bytes, Instant, Nanos};
 use serde::Deserialize;
-use store::layout;
+use store::parcel::{Parcel, PartId};
+use store::unit;
 
 use crate::clock;
 use crate::drives::{self, DriveError, OpenError, lock};
@@ -151,6 +152,9 @@ pub struct TieringStatus {
     pub left: Bytes,
 }
 
+/// A file that may move: where it is, and what is wanted of it and how long that is.
+pub(crate) type Movable = (PartId, DriveIndex, Vec<(ObjectId, Bytes)>);
+
 /// What the mover and those who feed it share.
 #[derive(Debug)]
 pub(crate) struct Tier {
@@ -202,7 +206,7 @@ impl Tier {
     }
 
     /// What should move now.
-    pub(crate) fn plan(&self, shared: &Shared) -> Vec<Move> {
+    pub(crate) fn plan(&self, shared: &Shared) -> Vec<Move<PartId>> {
         // Which day it is.
         lock(&self.budget).spend(clock::wall(), Bytes::ZERO);
         let budget = self.left();
@@ -220,16 +224,15 @@ impl Tier {
             let free = space.free.saturating_sub(for_fill);
             drives.push(tier::Drive { drive: space.drive, class, free });
         }
-        let objects = shared.movable();
+        let files = shared.movable();
         let mut heat = lock(&self.heat);
         heat.fade(shared.now());
-        let held: BTreeMap<ObjectId, Held> = objects
-            .into_iter()
-            .map(|(object, drive, len)| {
-                let room = layout::sections(len).file_len;
-                (object, Held { drive, room, heat: heat.of(&object) })
-            })
-            .collect();
+        let held = |(file, drive, objects): Movable| {
+            let room = Parcel::new(&objects)?.file_len();
+            let heat = Bytes(objects.iter().map(|(object, _)| heat.of(object).0).sum());
+            Some((file, Held { drive, room, heat }))
+        };
+        let held: BTreeMap<PartId, Held> = files.into_iter().filter_map(held).collect();
         drop(heat);
         let heat_min = Bytes(self.config.sample.0.saturating_mul(SAMPLES_MIN));
         let config = tier::Config { moves_max: MOVES_MAX, gain_min: GAIN_MIN, heat_min };
@@ -285,9 +288,9 @@ impl Tier {
     }
 }
 
-/// True of an object that has a file to itself: what shares one with others stays with them.
-pub(crate) fn is_own_file(object: &ObjectId, extent: &Extent) -> bool {
-    extent.offset == Bytes::ZERO && extent.file == layout::object_file(object)
+/// What moves with an object: the file that it is in.
+pub(crate) fn file_of(object: &ObjectId, extent: &Extent) -> PartId {
+    unit::of_file(&extent.file).map_or(PartId::Object(*object), PartId::Unit)
 }
 
 #[cfg(test)]

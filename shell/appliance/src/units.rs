@@ -128,7 +128,7 @@ pub(crate) fn take_up(shared: &Shared, drive: &Drive, unit: UnitId) -> bool {
 
 /// Why a unit does not say what it holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Unread {
+pub(crate) enum Unread {
     /// It was not there, or said nothing right: nothing is held in it any more.
     Lost,
     /// A later version wrote it.
@@ -139,7 +139,7 @@ enum Unread {
 
 /// What a unit says that it holds. One that says nothing right would be of no use to a drive that
 /// loses its index: what is held in it is set aside, and it goes.
-fn directory(shared: &Shared, drive: &Drive, unit: UnitId) -> Result<Directory, Unread> {
+pub(crate) fn directory(shared: &Shared, drive: &Drive, unit: UnitId) -> Result<Directory, Unread> {
     let (path, now) = (drive.path().display(), shared.now());
     let what = match drive.read_directory(unit) {
         Ok(directory) => return Ok(directory),

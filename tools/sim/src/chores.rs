@@ -147,12 +147,12 @@ async fn drop_part(process: &Rc<Process>, part: PartId, index: DriveIndex) -> bo
 
 /// Removes a copy that the shared index does not speak of. The caller has claimed the object.
 pub(crate) async fn drop_copy(process: &Rc<Process>, drive: &Opened, object: ObjectId) {
-    oracle::is_spare(process, drive, object);
+    let file = layout::object_file(&object);
+    oracle::is_spare(process, drive, object, &file);
     let dropped = async {
         if drive.entry(&object).is_some_and(|entry| entry.unit.is_none()) {
             drive.log(&[Change::Removed(object)]).await?;
         }
-        let file = layout::object_file(&object);
         drive.unlink(&file.0).await?;
         drive.drive.sync_folder(&layout::folder_of(&file).0).await
     };

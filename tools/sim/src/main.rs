@@ -175,6 +175,7 @@ impl Report {
             "published": counts.published,
             "evicted": counts.evicted,
             "moved": counts.moved,
+            "units_moved": counts.units_moved,
             "units": counts.units,
             "copied": counts.copied,
             "drives_returned": counts.returns,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use model::extent::Extent;
+use model::extent::{Extent, FileName};
 use model::id::ObjectId;
 use model::units::Bytes;
 use store::layout;
@@ -43,11 +43,11 @@ pub(crate) fn is_durable(process: &Process, drive: &Opened, object: ObjectId, ex
 }
 
 /// A copy that is about to be removed as spare: is the object shown on this drive?
-pub(crate) fn is_spare(process: &Process, drive: &Opened, object: ObjectId) {
+pub(crate) fn is_spare(process: &Process, drive: &Opened, object: ObjectId, file: &FileName) {
     let shown = process.machine.shown.borrow();
     // Of what an earlier process had shown this one may know nothing.
     let is_here = shown.get(&object).is_some_and(|on| Rc::ptr_eq(on, &drive.drive))
-        && process.locate(&object).is_some_and(|at| at.file == layout::object_file(&object));
+        && process.locate(&object).is_some_and(|at| at.file == *file);
     process.world.stage.must(!is_here, || {
         format!("{}: {object} is removed as spare where it is shown", process.machine.id)
     });

@@ -23,9 +23,11 @@ use store::inventory::InventoryState;
 use store::layout;
 use store::parcel::PartId;
 use store::silence::{Silence, Turn};
+use store::unit;
 
 use crate::canary::Canary;
 use crate::drive::{ENODEV, ENOENT, ENOSPC, Errno};
+use crate::mover::Movable;
 use crate::opened::{Opened, SHORT};
 use crate::server::Server;
 use crate::stage::{Bell, Troupe};
@@ -399,15 +401,21 @@ impl Process {
         self.state.borrow().holdings.wanted().contains_key(object)
     }
 
-    /// Wanted objects that nobody works on: where they lie, and how long they are.
-    pub(crate) fn movable(&self) -> Vec<(ObjectId, DriveIndex, Bytes)> {
+    /// Files in which something is wanted and nobody works on anything.
+    pub(crate) fn movable(&self) -> Vec<Movable> {
         let holdings = &self.state.borrow().holdings;
         let (wanted, busy) = (holdings.wanted(), holdings.busy());
-        let objects = holdings.index().iter();
-        let own = objects.filter(|(object, extent)| extent.file == layout::object_file(object));
-        own.filter(|(object, _)| wanted.contains_key(object) && !busy.contains(object))
-            .map(|(object, extent)| (*object, extent.drive, extent.len))
-            .collect()
+        let mut files = BTreeMap::new();
+        for (object, extent) in holdings.index().iter() {
+            let file = unit::of_file(&extent.file).map_or(PartId::Object(*object), PartId::Unit);
+            let of: &mut (Vec<_>, bool) = files.entry((extent.drive, file)).or_default();
+            of.1 |= busy.contains(object);
+            if wanted.contains_key(object) {
+                of.0.push((*object, extent.len));
+            }
+        }
+        let free = files.into_iter().filter(|(_, (objects, busy))| !busy && !objects.is_empty());
+        free.map(|((drive, file), (objects, _))| (file, drive, objects)).collect()
     }
 
     /// True if workers may have the bytes of one more object of this length.

@@ -70,7 +70,7 @@ pub(crate) async fn take_up(process: &Rc<Process>, drive: &Rc<Opened>, unit: Uni
 
 /// Why a unit does not say what it holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Unread {
+pub(crate) enum Unread {
     /// It was not there, or said nothing right: nothing is held in it any more.
     Lost,
     /// The drive failed, or somebody works on what is in it.
@@ -79,7 +79,7 @@ enum Unread {
 
 /// What a unit says that it holds. What is held in one that says nothing right is set aside, and it
 /// goes.
-async fn directory(
+pub(crate) async fn directory(
     process: &Rc<Process>,
     drive: &Opened,
     unit: UnitId,

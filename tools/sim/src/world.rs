@@ -129,6 +129,8 @@ pub(crate) struct Counts {
     pub(crate) published: u64,
     pub(crate) evicted: u64,
     pub(crate) moved: u64,
+    /// Units that were moved.
+    pub(crate) units_moved: u64,
     pub(crate) units: u64,
     pub(crate) copied: u64,
     /// Drives that were set aside and are in use again.
@@ -153,6 +155,7 @@ impl Counts {
         self.published += other.published;
         self.evicted += other.evicted;
         self.moved += other.moved;
+        self.units_moved += other.units_moved;
         self.units += other.units;
         self.copied += other.copied;
         self.returns += other.returns;

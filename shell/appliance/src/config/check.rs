@@ -282,10 +282,14 @@ fn first_listener(serve: &ServeFile) -> Result<SocketAddr, ConfigError> {
     serve.listen.first().copied().ok_or_else(|| wrong("serve", "listen", message()))
 }
 
+/// What is between the superblocks of large drives and what a viewer waits for: units are visible
+/// as a whole. docs/operate/drives.md has more.
+const UNIT: Bytes = Bytes::mib(64);
+
 fn check_unit(fill: &FillFile) -> Result<Option<Bytes>, ConfigError> {
-    let unit = fill.unit.map(|unit| unit.0);
+    let unit = Some(fill.unit.map_or(UNIT, |unit| unit.0)).filter(|unit| *unit != Bytes::ZERO);
     let shared = Bytes::kib(256)..=Bytes::mib(1024);
-    if unit.is_some_and(|unit| unit != Bytes::ZERO && !shared.contains(&unit)) {
+    if unit.is_some_and(|unit| !shared.contains(&unit)) {
         let message = "is 0 B for none, or 256 KiB to 1 GiB".to_owned();
         return Err(wrong("fill", "unit", message));
     }

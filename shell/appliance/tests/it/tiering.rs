@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::FileExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -49,14 +49,45 @@ fn tiering(linger: Nanos) -> Option<Config> {
     Some(Config { classes, daily_max: DAILY, sample: BLOCK_LEN, every, linger })
 }
 
-/// A world of two drives that holds these files, and one of them that lies on the second.
-fn filled(files: &[TestFile], linger: Nanos) -> (World, StorageHandle, TestFile) {
+/// Segments of a rendition: one unit of three, and one of the rest.
+fn segments() -> Vec<TestFile> {
+    (0..6).map(|i| TestFile::new(&format!("v/{i}.m4s"), 300_000 + 1000 * i)).collect()
+}
+
+/// The files that share one with this.
+fn unit_of<'a>(rig: &Rig, files: &'a [TestFile], file: &TestFile) -> Vec<&'a TestFile> {
+    let extent = |file: &TestFile| rig.told.index.lock().unwrap().locate(&file.id()).cloned();
+    let place = |file: &TestFile| extent(file).map(|extent| (extent.drive, extent.file));
+    let there = place(file);
+    assert!(there.as_ref().is_some_and(|(_, file)| file.0.starts_with("units/")));
+    files.iter().filter(|other| place(other) == there).collect()
+}
+
+fn units(rig: &Rig, drive: usize) -> Vec<PathBuf> {
+    let folder = std::fs::read_dir(rig.drive(drive).join("units")).unwrap();
+    folder.map(|file| file.unwrap().path()).collect()
+}
+
+/// A world of two drives: all these files lie on the second, and nothing runs.
+fn on_bulk(files: &[TestFile], linger: Nanos) -> World {
     let mut w = world(2, files);
+    let drives = std::mem::take(&mut w.rig.config.drives);
+    w.rig.config.drives = vec![drives[BULK.as_usize()].clone()];
+    w.rig.config.fill.unit_len = Some(Bytes::mib(1));
+    let mut handle = w.rig.start();
+    w.rig.wait_for(files);
+    handle.stop();
+    w.rig.config.drives = drives;
     w.rig.config.tiering = tiering(linger);
+    w
+}
+
+/// The same, and it runs; one of the files.
+fn filled(files: &[TestFile], linger: Nanos) -> (World, StorageHandle, TestFile) {
+    let mut w = on_bulk(files, linger);
     let handle = w.rig.start();
     w.rig.wait_for(files);
-    let hot = files.iter().find(|file| drive_of(&w.rig, file) == Some(BULK)).unwrap().clone();
-    (w, handle, hot)
+    (w, handle, files[0].clone())
 }
 
 /// Where workers would look for it.
@@ -103,8 +134,7 @@ fn serve(rig: &mut Rig) -> Serving {
     let (sender, letters) = mailbox().unwrap();
     let (samples, faults): (Arc<Mutex<Vec<Sample>>>, Arc<AtomicU64>) = Default::default();
     let (sampled, failed) = (samples.clone(), faults.clone());
-    let directory =
-        |path: &std::path::PathBuf| Some(Arc::new(std::fs::File::open(path).unwrap().into()));
+    let directory = |path: &PathBuf| Some(Arc::new(std::fs::File::open(path).unwrap().into()));
     let setup = Setup {
         config: worker_config(),
         acceptor,
@@ -202,12 +232,11 @@ fn play(at: SocketAddr, file: &TestFile, over: &AtomicBool) -> u64 {
 #[test]
 fn what_is_watched_comes_to_the_fast_drive_and_its_viewers_notice_nothing() {
     let files = files(3_000_000);
-    let mut w = world(2, &files);
-    w.rig.config.tiering = tiering(LINGER);
+    let mut w = on_bulk(&files, LINGER);
     let serving = serve(&mut w.rig);
     let mut handle = w.rig.start();
     w.rig.wait_for(&files);
-    let hot = files.iter().find(|file| drive_of(&w.rig, file) == Some(BULK)).unwrap();
+    let hot = &files[0];
     let before: BTreeSet<_> = w.rig.object_files(1).into_iter().collect();
     let over = AtomicBool::new(false);
     let played: u64 = std::thread::scope(|scope| {
@@ -258,14 +287,13 @@ fn what_is_watched_comes_to_the_fast_drive_and_its_viewers_notice_nothing() {
 fn an_old_file_is_gone_before_the_next_copy_begins() {
     let files = files(2_000_000);
     let (w, handle, _) = slow(&files);
-    let on_bulk = || files.iter().filter(|file| drive_of(&w.rig, file) == Some(BULK));
-    let both: Vec<&TestFile> = on_bulk().collect();
-    assert_eq!(both.len(), 2, "fill spreads them");
+    let both = &files[..2];
+    let moved = || both.iter().filter(|file| drive_of(&w.rig, file) == Some(FAST)).count();
     both.iter().for_each(|file| watch(&handle, file, 9));
-    wait("the first to be moved", || on_bulk().count() == 1);
+    wait("the first to be moved", || moved() == 1);
     wait("the second to be begun", || w.rig.parts(0) == 1);
-    assert_eq!(w.rig.object_files(1).len(), 1, "the room of the first is free");
-    wait("the second to be moved", || on_bulk().count() == 0);
+    assert_eq!(w.rig.object_files(1).len(), 3, "the room of the first is free");
+    wait("the second to be moved", || moved() == 2);
 }
 
 #[test]
@@ -275,19 +303,8 @@ fn of_two_copies_after_a_power_cut_one_is_kept() {
     watch(&handle, &hot, 9);
     wait("the move", || drive_of(&w.rig, &hot) == Some(FAST));
     assert!(is_on(&w.rig, FAST, &hot) && is_on(&w.rig, BULK, &hot), "the old one is still there");
-    // What the drives would be after a power cut now; then with the drives the other way round.
     for turned in [false, true] {
-        let drives = ["x0", "x1"].map(|name| w.rig.dir().join(format!("{name}-{turned}")));
-        drives.iter().enumerate().for_each(|(i, to)| copy(w.rig.drive(i), to));
-        let mut config = w.rig.config.clone();
-        config.drives = drives.to_vec();
-        config.state = w.rig.dir().join(format!("state-{turned}"));
-        copy(&w.rig.config.state, &config.state);
-        if turned {
-            config.drives.reverse();
-            config.tiering.as_mut().unwrap().classes.reverse();
-        }
-        let mut after = Rig::with(config);
+        let mut after = cut(&w.rig, turned);
         let mut handle = after.start();
         after.wait_for(&files);
         wait("the spare copy to go", || copies(&after) == 4);
@@ -302,6 +319,21 @@ fn of_two_copies_after_a_power_cut_one_is_kept() {
     let _handle = w.rig.start();
     w.rig.wait_for(&files);
     assert_eq!(drive_of(&w.rig, &hot), Some(FAST));
+}
+
+/// What the drives would be after a power cut now, and the other way round if they are turned.
+fn cut(rig: &Rig, turned: bool) -> Rig {
+    let drives = ["x0", "x1"].map(|name| rig.dir().join(format!("{name}-{turned}")));
+    drives.iter().enumerate().for_each(|(i, to)| copy(rig.drive(i), to));
+    let mut config = rig.config.clone();
+    config.drives = drives.to_vec();
+    config.state = rig.dir().join(format!("state-{turned}"));
+    copy(&rig.config.state, &config.state);
+    if turned {
+        config.drives.reverse();
+        config.tiering.as_mut().unwrap().classes.reverse();
+    }
+    Rig::with(config)
 }
 
 /// A folder and all that is in it.
@@ -446,19 +478,17 @@ fn what_was_wrong_is_remembered_though_what_was_copied_cannot_be_removed() {
 #[test]
 fn what_finds_no_room_does_not_keep_others_from_moving() {
     let files = files(700_000);
-    let mut w = world(2, &files);
+    let mut w = on_bulk(&files, LINGER);
     let mut wanted = version("film-1", &[w.origin_address()], &files);
     let (object, content_type) = (ObjectId([9; 32]), "video/mp4".to_owned());
     let huge = File { object, len: OBJECT_LEN_MAX, content_type };
     wanted.files.insert("huge.mp4".to_owned(), huge);
-    w.control.publish(1, vec![wanted], &files);
-    w.rig.config.tiering = tiering(LINGER);
+    w.control.publish(2, vec![wanted], &files);
     let handle = w.rig.start();
-    w.rig.wait_for(&files);
-    let hot = files.iter().find(|file| drive_of(&w.rig, file) == Some(BULK)).unwrap();
+    wait("it to be wanted", || handle.fill().objects_without_room == 1);
+    let hot = &files[0];
     watch(&handle, hot, 9);
     wait("the move", || drive_of(&w.rig, hot) == Some(FAST));
-    assert_eq!(handle.fill().objects_without_room, 1);
 }
 
 #[test]
@@ -488,9 +518,114 @@ fn who_could_not_read_the_old_file_says_nothing_of_the_new_one() {
     let sent = w.origin.sent();
     handle.read_failed(BULK, hot.id(), Some(Errno::IO));
     // What was said later is looked at with it or after it.
-    let other = files.iter().find(|file| drive_of(&w.rig, file) == Some(BULK)).unwrap();
+    let other = &files[1];
     handle.read_failed(BULK, other.id(), Some(Errno::IO));
     wait("the other to be filled again", || sent < w.origin.sent());
     w.rig.wait_for(&files);
     assert_eq!(handle.integrity().objects_set_aside, 1);
+}
+
+#[test]
+fn a_unit_comes_to_the_fast_drive_as_a_whole_and_its_viewers_notice_nothing() {
+    let files = segments();
+    let mut w = on_bulk(&files, LINGER);
+    let serving = serve(&mut w.rig);
+    let mut handle = w.rig.start();
+    w.rig.wait_for(&files);
+    let hot = &files[0];
+    let with = unit_of(&w.rig, &files, hot);
+    assert_eq!((with.len(), units(&w.rig, 1).len()), (3, 2));
+    let old = w.rig.told.index.lock().unwrap().locate(&hot.id()).cloned().unwrap();
+    let old_len = Bytes(std::fs::metadata(w.rig.path_of(&old)).unwrap().len());
+    let (sent, over) = (w.origin.sent(), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let players: Vec<_> =
+            with.iter().map(|file| scope.spawn(|| play(serving.at, file, &over))).collect();
+        let failed = || players.iter().any(|player| player.is_finished());
+        wait("all of it to be moved", || {
+            let samples = std::mem::take(&mut *serving.samples.lock().unwrap());
+            samples.into_iter().for_each(|sample| handle.verify(sample));
+            assert!(!failed(), "a player was let down");
+            with.iter().all(|file| drive_of(&w.rig, file) == Some(FAST))
+        });
+        wait("the old file to go", || failed() || units(&w.rig, 1).len() == 1);
+        let asked = serving.samples.lock().unwrap().len() + 100;
+        wait("players to go on", || failed() || asked < serving.samples.lock().unwrap().len());
+        over.store(true, Ordering::SeqCst);
+        players.into_iter().for_each(|player| assert!(0 < player.join().unwrap()));
+    });
+    assert_eq!(serving.faults.load(Ordering::SeqCst), 0);
+    assert_eq!(unit_of(&w.rig, &files, hot).len(), 3, "they share a file again");
+    wait("the move to be counted", || handle.tiering().unwrap().up == old_len);
+    serving.sender.send(Letter::Stop(Nanos::seconds(1)));
+    serving.thread.join().unwrap().unwrap();
+    handle.stop();
+    w.rig.also = None;
+
+    let mut handle = w.rig.start();
+    w.rig.wait_for(&files);
+    let is_up = |file: &&TestFile| drive_of(&w.rig, file) == Some(FAST);
+    assert_eq!(files.iter().filter(is_up).count(), 3, "the other unit stays");
+    assert_eq!(w.origin.sent(), sent, "nothing was fetched again");
+    handle.stop();
+    let logged = (w.rig.reopen(0).entries.len(), w.rig.reopen(1).entries.len());
+    assert_eq!(logged, (3, 3), "the logs know it too");
+}
+
+#[test]
+fn of_two_copies_of_a_unit_after_a_power_cut_one_is_kept() {
+    let files = segments();
+    let (w, mut handle, hot) = filled(&files, NEVER);
+    watch(&handle, &hot, 9);
+    wait("the move", || drive_of(&w.rig, &hot) == Some(FAST));
+    let sent = w.origin.sent();
+    for turned in [false, true] {
+        let mut after = cut(&w.rig, turned);
+        let mut handle = after.start();
+        after.wait_for(&files);
+        let count = |rig: &Rig| units(rig, 0).len() + units(rig, 1).len();
+        wait("the spare copy to go", || count(&after) == 2);
+        after.wait_for(&files);
+        assert_eq!(drive_of(&after, &hot), Some(FAST), "the first drive wins: {turned}");
+        handle.stop();
+        let logged = after.reopen(0).entries.len() + after.reopen(1).entries.len();
+        assert_eq!(logged, files.len(), "the logs know it too");
+    }
+    handle.stop();
+    assert_eq!((units(&w.rig, 0).len(), units(&w.rig, 1).len()), (1, 1), "a stop leaves one");
+    assert_eq!(w.origin.sent(), sent);
+}
+
+#[test]
+fn if_the_new_drive_goes_at_once_a_unit_is_still_where_it_was() {
+    let files = segments();
+    let (w, handle, hot) = filled(&files, Nanos::seconds(2));
+    let with = unit_of(&w.rig, &files, &hot);
+    watch(&handle, &hot, 9);
+    wait("the move", || drive_of(&w.rig, &hot) == Some(FAST));
+    w.origin.faults.status.store(503, Ordering::SeqCst);
+    handle.set_aside(FAST, "a read failed: EIO");
+    wait("all to be back", || with.iter().all(|file| drive_of(&w.rig, file) == Some(BULK)));
+    with.iter().for_each(|file| w.rig.check(file));
+}
+
+#[test]
+fn of_a_unit_only_what_is_wanted_is_moved() {
+    let files = segments();
+    let (w, handle, hot) = filled(&files, LINGER);
+    let gone = unit_of(&w.rig, &files, &hot)[2];
+    let wanted: Vec<TestFile> = files.iter().filter(|f| f.id() != gone.id()).cloned().collect();
+    let version = version("film-2", &[w.origin_address()], &wanted);
+    w.control.publish(2, vec![version], &wanted);
+    w.rig.wait_for(&wanted);
+    let sent = w.origin.sent();
+    let old = w.rig.told.index.lock().unwrap().locate(&hot.id()).cloned().unwrap();
+    let before = std::fs::metadata(w.rig.path_of(&old)).unwrap().len();
+    watch(&handle, &hot, 9);
+    wait("the old file to go", || units(&w.rig, 1).len() == 1);
+    w.rig.wait_for(&wanted);
+    assert_eq!(unit_of(&w.rig, &wanted, &hot).len(), 2, "they share a file again");
+    wait("the move to be counted", || Bytes::ZERO != handle.tiering().unwrap().up);
+    assert!(handle.tiering().unwrap().up.0 < before, "the room of the third is free");
+    assert_eq!(w.origin.sent(), sent);
 }

@@ -140,7 +140,7 @@ pub(crate) enum Unread {
 /// What a unit says that it holds. One that says nothing right would be of no use to a drive that
 /// loses its index: what is held in it is set aside, and it goes.
 pub(crate) fn directory(shared: &Shared, drive: &Drive, unit: UnitId) -> Result<Directory, Unread> {
-    let (path, now) = (drive.path().display(), shared.now());
+    let path = drive.path().display();
     let what = match drive.read_directory(unit) {
         Ok(directory) => return Ok(directory),
         Err(ObjectFileError::Unit(error @ UnitError::Version(_))) => {
@@ -156,12 +156,19 @@ pub(crate) fn directory(shared: &Shared, drive: &Drive, unit: UnitId) -> Result<
             }
             "is missing".to_owned()
         }
-        Err(ObjectFileError::Drive(error)) => {
-            if !error.is_one_place() || drive.object_failed(now) == Verdict::SetDriveAside {
-                shared.drive_failed(drive, &error);
+        Err(ObjectFileError::Drive(error)) if error.is_one_place() => {
+            if !lose(shared, drive, unit, &format!("is unreadable: {error}")) {
                 return Err(Unread::NotNow);
             }
-            format!("is unreadable: {error}")
+            // Counted once, when it went, however often it was looked at before.
+            if drive.object_failed(shared.now()) == Verdict::SetDriveAside {
+                shared.drive_failed(drive, &error);
+            }
+            return Err(Unread::Lost);
+        }
+        Err(ObjectFileError::Drive(error)) => {
+            shared.drive_failed(drive, &error);
+            return Err(Unread::NotNow);
         }
         Err(error) => format!("is damaged: {error}"),
     };

@@ -29,7 +29,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u32).range(2..=2000))]
     connections: u32,
     /// What viewers ask for, megabits per second for each worker.
-    #[arg(long, default_value_t = 8000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long, default_value_t = 4000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     megabits: u32,
     /// Two workers share what one has to do, instead of twice as much.
     #[arg(long)]

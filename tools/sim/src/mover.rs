@@ -112,7 +112,7 @@ async fn claimed(
         return true;
     }
     if process.world.has(Canary::OldGoesFirst) {
-        remove_old(process, file, name, from).await;
+        remove_old(process, file, name, &places, from).await;
     }
     process.say(|| {
         let first = places[0].object;
@@ -136,18 +136,25 @@ async fn claimed(
             at.is_some_and(|at| at != from.index && process.answering(at).is_some())
         };
         if places.iter().all(is_elsewhere) && process.answering(from.index).is_some() {
-            remove_old(process, file, name, from).await;
+            remove_old(process, file, name, &places, from).await;
         }
     }
     ended == Ended::Copied
 }
 
-async fn remove_old(process: &Rc<Process>, file: PartId, name: &FileName, from: &Opened) {
+/// What was copied must be elsewhere; what was not, nobody wants, and it goes with the file.
+async fn remove_old(
+    process: &Rc<Process>,
+    file: PartId,
+    name: &FileName,
+    copied: &[Place],
+    from: &Opened,
+) {
+    copied.iter().for_each(|place| oracle::is_spare(process, from, place.object, name));
     match file {
         PartId::Object(object) => chores::drop_copy(process, from, object).await,
         PartId::Unit(unit) => {
             let logged = from.in_unit(unit);
-            logged.iter().for_each(|object| oracle::is_spare(process, from, *object, name));
             chores::remove(process, from, name, logged, true).await;
         }
     }

@@ -87,11 +87,14 @@ pub(crate) async fn directory(
     match drive.read_directory(unit).await {
         Ok(directory) => return Ok(directory),
         Err(Wrong::Drive(ENOENT)) if !drive.has_marker() => process.set_aside(drive.index, ENOENT),
-        Err(Wrong::Drive(EIO)) if process.object_failed(drive.index) == Verdict::SetDriveAside => {
-            process.set_aside(drive.index, EIO);
-        }
-        Err(Wrong::Drive(ENOENT | EIO) | Wrong::Content) => {
+        Err(wrong @ (Wrong::Drive(ENOENT | EIO) | Wrong::Content)) => {
             if lose(process, drive, unit).await {
+                // Counted once, when it went, however often it was looked at before.
+                if wrong == Wrong::Drive(EIO)
+                    && process.object_failed(drive.index) == Verdict::SetDriveAside
+                {
+                    process.set_aside(drive.index, EIO);
+                }
                 return Err(Unread::Lost);
             }
         }

@@ -49,11 +49,12 @@ pub(crate) fn answer(
     connection: &mut Connection,
     request: &Request<'_>,
 ) -> Answer {
-    let keep_alive = connection.keep_alive;
-    let found = match find(catalogue, now, &mut connection.granted, request) {
+    let Connection { keep_alive, texts, granted, .. } = connection;
+    let (keep_alive, head) = (*keep_alive, &mut texts.head);
+    let found = match find(catalogue, now, granted, request) {
         Ok(found) => found,
         Err(status) => {
-            plain(&mut connection.texts.head, counters, Head { status, keep_alive }, date);
+            plain(head, counters, Head { status, keep_alive }, date);
             return Answer::HeadOnly;
         }
     };
@@ -69,33 +70,21 @@ pub(crate) fn answer(
     // Before the conditions: they are for what could be sent (RFC 9110 section 13.2.1).
     if file.len != Bytes::ZERO && !catalogue.holds(file.object, file.len) {
         counters.misses += 1;
-        plain(
-            &mut connection.texts.head,
-            counters,
-            Head { status: Status::NotFound, keep_alive },
-            date,
-        );
+        plain(head, counters, Head { status: Status::NotFound, keep_alive }, date);
         return Answer::HeadOnly;
     }
     let etag = response::etag(file.object);
     let (status, part) = match condition::evaluate(&request.fields, &etag, modified) {
         Verdict::Failed => {
-            let head = Head { status: Status::PreconditionFailed, keep_alive };
-            plain(&mut connection.texts.head, counters, head, date);
+            plain(head, counters, Head { status: Status::PreconditionFailed, keep_alive }, date);
             return Answer::HeadOnly;
         }
         Verdict::NotModified => (Status::NotModified, (Bytes::ZERO, Bytes::ZERO)),
         Verdict::Proceed { range } => select(request, range, file.len),
     };
     let body = matches!(status, Status::Ok | Status::PartialContent) && part.0 < part.1;
-    connection.texts.head.clear();
-    response::write_object(
-        &mut connection.texts.head,
-        Head { status, keep_alive },
-        date,
-        what,
-        part,
-    );
+    head.clear();
+    response::write_object(head, Head { status, keep_alive }, date, what, part);
     if body && request.method == Method::Get {
         // Counted when its first bytes leave: a drive may yet make it a 404.
         let (start, end) = part;

@@ -408,6 +408,7 @@ impl Worker {
         if connection.texts.head.capacity() == 0 {
             connection.texts = self.texts.pop().unwrap_or_default();
         }
+        connection.texts.elsewhere.clear();
         let parsed = match http1::parse(bytes) {
             Ok(Parsed::Partial) if self.config.head_len_max <= bytes.len() => {
                 Err(RequestError::TooLarge)
@@ -451,7 +452,6 @@ impl Worker {
         match answer::answer(catalogue, counters, &self.date, now, connection, &request) {
             Answer::HeadOnly => self.send_head(now, id),
             Answer::Object { object, status, start, end, pace } => {
-                connection.texts.elsewhere.clear();
                 if !self.catalogue.siblings.is_empty() {
                     answer::elsewhere(&mut connection.texts.elsewhere, &request);
                 }

@@ -249,19 +249,21 @@ mod tests {
         objects.iter().copied().map(object).collect()
     }
 
+    /// An object takes as much as it is long, and no room comes but what the plan makes.
+    fn actual<'a>(
+        held: &'a BTreeSet<ObjectId>,
+        parts: &'a BTreeSet<ObjectId>,
+        skip: &'a BTreeSet<ObjectId>,
+        free: &'a [Bytes],
+    ) -> Actual<'a> {
+        Actual { held, parts, skip, free, room: |len| len, room_is_coming: false }
+    }
+
     /// Plans, with `free` on one drive per entry, and says it in one line.
     fn check(versions: &[&[(u8, u64)]], held: &[u8], parts: &[u8], free: &[u64], wanted: &str) {
         let free: Vec<Bytes> = free.iter().copied().map(Bytes).collect();
         let (held, parts, skip) = (set(held), set(parts), set(&[]));
-        let room = |len| len;
-        let actual = Actual {
-            held: &held,
-            parts: &parts,
-            skip: &skip,
-            free: &free,
-            room,
-            room_is_coming: false,
-        };
+        let actual = actual(&held, &parts, &skip, &free);
         let plan = plan(&CONFIG, &manifest(versions), &actual);
         let ids = |ids: &[ObjectId]| ids.iter().map(|id| id.0[0]).collect::<Vec<_>>();
         let fetch: Vec<u8> = plan.fetch.iter().map(|fetch| fetch.object.0[0]).collect();
@@ -312,15 +314,7 @@ mod tests {
     #[test]
     fn what_is_fetched_and_no_longer_wanted_makes_another_plan_due() {
         let (held, parts, skip) = (set(&[1]), set(&[]), set(&[2]));
-        let room = |len| len;
-        let actual = Actual {
-            held: &held,
-            parts: &parts,
-            skip: &skip,
-            free: &[],
-            room,
-            room_is_coming: false,
-        };
+        let actual = actual(&held, &parts, &skip, &[]);
         let plan = plan(&CONFIG, &manifest(&[&[(1, 10)]]), &actual);
         assert_eq!((plan.report.objects_held, plan.report.evictions_later), (1, 1));
     }
@@ -341,16 +335,8 @@ mod tests {
     fn plans_are_bounded_and_leave_alone_what_is_under_way() {
         let config = Config { fetch_max: 1, evict_max: 2, urls_max: 3 };
         let (held, parts, skip) = (set(&[10, 11, 12, 13]), set(&[]), set(&[1, 10]));
-        let room = |len| len;
         let free = [Bytes(1000)];
-        let actual = Actual {
-            held: &held,
-            parts: &parts,
-            skip: &skip,
-            free: &free,
-            room,
-            room_is_coming: false,
-        };
+        let actual = actual(&held, &parts, &skip, &free);
         let plan = plan(&config, &manifest(&[&[(1, 5), (2, 5), (3, 5)], &[(2, 5)]]), &actual);
         assert_eq!(plan.evict, [object(11), object(12)]);
         assert_eq!((plan.report.evictions_later, plan.report.objects_later), (2, 1));
@@ -377,9 +363,7 @@ mod tests {
             let drives = 300u64;
             for _ in 0..300 {
                 let free = [Bytes(drives.saturating_sub(Bytes::of(held.len()).0 * 10))];
-                let room = |len| len;
-                let (parts, skip, room_is_coming) = (&none, &none, false);
-                let actual = Actual { held: &held, parts, skip, free: &free, room, room_is_coming };
+                let actual = actual(&held, &none, &none, &free);
                 let plan = plan(&config, &manifest, &actual);
                 if plan.fetch.is_empty() && plan.evict.is_empty() {
                     break;

@@ -18,7 +18,7 @@ use store::unit::{self, Directory, Fate, Place, UnitError, UnitId};
 
 use crate::adopt::{self, Adopted};
 use crate::copying::{self, Ended, Source};
-use crate::drives::{Drive, ObjectFileError, Units};
+use crate::drives::{Drive, DriveError, ObjectFileError, Units};
 use crate::keeper;
 use crate::pages::Pages;
 use crate::shared::Shared;
@@ -157,14 +157,7 @@ pub(crate) fn directory(shared: &Shared, drive: &Drive, unit: UnitId) -> Result<
             "is missing".to_owned()
         }
         Err(ObjectFileError::Drive(error)) if error.is_one_place() => {
-            if !lose(shared, drive, unit, &format!("is unreadable: {error}")) {
-                return Err(Unread::NotNow);
-            }
-            // Counted once, when it went, however often it was looked at before.
-            if drive.object_failed(shared.now()) == Verdict::SetDriveAside {
-                shared.drive_failed(drive, &error);
-            }
-            return Err(Unread::Lost);
+            return Err(unreadable(shared, drive, unit, &error));
         }
         Err(ObjectFileError::Drive(error)) => {
             shared.drive_failed(drive, &error);
@@ -173,6 +166,18 @@ pub(crate) fn directory(shared: &Shared, drive: &Drive, unit: UnitId) -> Result<
         Err(error) => format!("is damaged: {error}"),
     };
     if lose(shared, drive, unit, &what) { Err(Unread::Lost) } else { Err(Unread::NotNow) }
+}
+
+/// What says what a unit holds is on a bad place. It counts against the drive once, when the unit
+/// goes, however often it was looked at before.
+fn unreadable(shared: &Shared, drive: &Drive, unit: UnitId, error: &DriveError) -> Unread {
+    if !lose(shared, drive, unit, &format!("is unreadable: {error}")) {
+        return Unread::NotNow;
+    }
+    if drive.object_failed(shared.now()) == Verdict::SetDriveAside {
+        shared.drive_failed(drive, error);
+    }
+    Unread::Lost
 }
 
 /// All that is held in a unit is set aside, in one step, and the unit goes. False if that has to be

@@ -171,6 +171,28 @@ fn a_unit_that_is_whole_is_taken_up_and_one_with_nothing_right_in_it_goes() {
 }
 
 #[test]
+fn a_unit_that_cannot_be_read_counts_once_against_its_drive_however_often_it_is_looked_at() {
+    let scene = Scene::new(&[5000, 600_000]);
+    scene.hold();
+    let (drive, unit) = (scene.drive(), scene.directory.id());
+    // Where the directory is: what it says it cannot be read for is said below.
+    scene.flip(Bytes(fs::metadata(scene.file()).unwrap().len()).as_usize() - 4096);
+    let look = || {
+        let error = crate::drives::to("read", "a unit")(rustix::io::Errno::IO);
+        unreadable(&scene.shared, &drive, unit, &error)
+    };
+    assert!(scene.shared.claim_all(&scene.objects()));
+    for _ in 0..10 {
+        assert_eq!(look(), Unread::NotNow, "somebody works in it");
+    }
+    scene.objects().iter().for_each(|object| scene.shared.release(*object));
+    assert_eq!((look(), scene.held(), scene.file().exists()), (Unread::Lost, 0, false));
+    assert_eq!(drive.set_aside_reason(), None);
+    let more = [(); 3].map(|()| drive.object_failed(scene.shared.now()));
+    assert_eq!(more.map(|it| it == Verdict::SetDriveAside), [false, false, true], "counted once");
+}
+
+#[test]
 fn a_stop_while_a_unit_is_verified_leaves_it_as_it_is() {
     let scene = Scene::new(&[5000, 600_000]);
     scene.shared.stop();

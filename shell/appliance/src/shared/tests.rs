@@ -1,0 +1,83 @@
+use super::*;
+use crate::storage::{About, FillConfig};
+use model::manifest::{AssetVersion, File, Trust};
+
+/// What the threads of an appliance share that has these drives; nobody is told anything.
+pub(crate) fn shared_on(drives: Vec<Drive>) -> Shared {
+    let credentials = crate::member::tests::credentials(60);
+    let own = Own::new("state".as_ref(), credentials.clone()).unwrap();
+    let config = Config {
+        appliance: "a1".parse().unwrap(),
+        state: "state".into(),
+        credentials,
+        drives: drives.iter().map(|drive| drive.path().to_owned()).collect(),
+        silent: 0,
+        control: None,
+        peer: None,
+        fill: FillConfig {
+            rate_max: None,
+            trust: None,
+            concurrency: 1,
+            silence_max: Nanos::seconds(1),
+            unit_len: Some(Bytes::mib(1)),
+        },
+        small_budget: Bytes::kib(100),
+        scrub_rate: None,
+        rules: Vec::new(),
+        tiering: None,
+        tickets: tls::Tickets::new(|| UnixSeconds(0)),
+        about: About::default(),
+    };
+    let slots = drives.into_iter().map(|drive| Slot::Open(Arc::new(drive))).collect();
+    Shared::new(config, Arc::new(own), slots, Box::new(|_| {}), Arc::default())
+}
+
+#[test]
+fn what_has_its_file_or_fits_nowhere_is_not_left_room_for() {
+    let shared = shared_on(Vec::new());
+    let object = |n| ObjectId([n; 32]);
+    let wanted = [10, 20, 40].map(|n: u8| (object(n), Bytes(u64::from(n))));
+    assert!(shared.set_manifest(manifest(1, &wanted)));
+    assert_eq!(shared.bytes_to_place(), Bytes(70));
+    let drive = DriveIndex(0);
+    let file = layout::object_file(&object(10));
+    shared.load(object(10), Extent { drive, file, offset: Bytes::ZERO, len: Bytes(10) });
+    shared.set_part(PartId::Object(object(20)), Some(Part { drive, verified: Bytes::ZERO }));
+    assert_eq!(shared.bytes_to_place(), Bytes(40));
+    shared.plan();
+    assert_eq!(shared.bytes_to_place(), Bytes::ZERO, "there is no drive to put it on");
+}
+
+/// A manifest of one rendition of these.
+pub(crate) fn manifest(generation: u64, objects: &[(ObjectId, Bytes)]) -> Manifest {
+    let file = |(object, len): &(ObjectId, Bytes)| {
+        let content_type = "video/mp4".to_owned();
+        (format!("{object}.m4s"), File { object: *object, len: *len, content_type })
+    };
+    let version = AssetVersion {
+        id: format!("film-{generation}").parse().unwrap(),
+        asset: "film".parse().unwrap(),
+        sources: vec!["https://origin.example/film/".to_owned()],
+        modified: UnixSeconds(0),
+        pace: None,
+        files: objects.iter().map(file).collect(),
+    };
+    Manifest {
+        appliance: "a1".parse().unwrap(),
+        generation: Generation(generation),
+        token_keys: Vec::new(),
+        trust: Trust::default(),
+        siblings: BTreeMap::new(),
+        versions: vec![Arc::new(version)],
+    }
+}
+
+#[test]
+fn errors_are_kept_newest_first_each_text_once_and_not_too_many() {
+    let shared = shared_on(Vec::new());
+    (0..30).for_each(|i| shared.note("fill", format!("error {i}")));
+    shared.note("fill", "error 20".to_owned());
+    let texts: Vec<String> = shared.errors().into_iter().map(|noted| noted.text).collect();
+    assert_eq!((texts.len(), &*texts[0], &*texts[1]), (ERRORS_MAX, "error 20", "error 29"));
+    assert_eq!(texts.iter().filter(|text| *text == "error 20").count(), 1);
+}

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! What is done through a ring is no system call and passes all of this. So each ring is made for
-//! six operations (`uring::Ring`), and nobody can make another.
+//! seven operations (`uring::Ring`), and nobody can make another.
 
 use std::collections::BTreeMap;
 

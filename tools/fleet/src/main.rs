@@ -49,7 +49,7 @@ enum Verb {
     Demo(demo::Args),
     /// Serve a directory over HTTPS, for appliances to fill from
     Origin(origin::Args),
-    /// Read a directory of HLS and DASH files once and publish it as an asset's new version
+    /// Read a directory or a bucket of HLS and DASH files once: an asset's new version
     Ingest(ingest::Args),
     /// List sites, appliances and assets, one line each
     List(list::ListArgs),

@@ -242,7 +242,7 @@ impl Worker {
             watch_at: NEVER,
             stop_at: None,
             verify_in: config.verify_span(),
-            black_box: BlackBox::new(config.incidents),
+            black_box: BlackBox::new(config.incidents, config.transfers_max),
             now,
             log: RequestLog::new(config.log_requests),
             crowd: Crowd::default(),

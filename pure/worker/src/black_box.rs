@@ -7,8 +7,8 @@
 //!                          no: the memory is used again
 //! ```
 //!
-//! There is one only for a response that is being sent from a drive or from hot blocks. It knows
-//! when and how much; of viewers it knows nothing.
+//! There is one only for a response that is being sent from a drive or from hot blocks, and only
+//! for so many at once. It knows when and how much; of viewers it knows nothing.
 
 use std::fmt::Write as _;
 
@@ -150,7 +150,11 @@ pub(crate) struct Recorder {
 #[derive(Debug)]
 pub(crate) struct BlackBox {
     bounds: Option<IncidentBounds>,
-    /// Used before. Bound: the most transfers at once.
+    /// Most responses that are recorded at once. One more is not: it can be no incident.
+    most: usize,
+    /// Responses that are recorded. Invariant: with `spare` at most `most`.
+    recording: usize,
+    /// Used before.
     #[expect(clippy::vec_box, reason = "the boxes go to connections and come back")]
     spare: Vec<Box<Recorder>>,
     quiet_until: Instant,
@@ -233,14 +237,17 @@ impl Recorder {
 }
 
 impl BlackBox {
-    /// Without bounds, nothing is recorded.
-    pub(crate) fn new(bounds: Option<IncidentBounds>) -> Self {
-        Self { bounds, spare: Vec::new(), quiet_until: Instant(0) }
+    /// Without bounds, nothing is recorded. Of `transfers_max` responses that run and of as many
+    /// that wait for their turn: each takes 4 KiB.
+    pub(crate) fn new(bounds: Option<IncidentBounds>, transfers_max: usize) -> Self {
+        let (most, recording) = (2 * transfers_max, 0);
+        Self { bounds, most, recording, spare: Vec::new(), quiet_until: Instant(0) }
     }
 
     /// For a response that begins.
     pub(crate) fn begin(&mut self, now: Instant, object: ObjectId) -> Option<Box<Recorder>> {
-        self.bounds?;
+        self.bounds.filter(|_| self.recording < self.most)?;
+        self.recording += 1;
         let mut recorder = self.spare.pop().unwrap_or_else(|| Box::new(Recorder::new()));
         recorder.events.clear();
         (recorder.count, recorder.sent, recorder.left) = (0, Bytes::ZERO, false);
@@ -270,6 +277,7 @@ impl BlackBox {
             self.quiet_until = now + INCIDENT_EVERY;
             Some(Box::new(recorder.incident(now, wall, why)))
         });
+        self.recording -= 1;
         self.spare.push(recorder);
         incident
     }
@@ -379,7 +387,7 @@ mod tests {
 
     /// A response that waits so long for drive and client, with so many bytes.
     fn end(drive: u64, client: u64, len: u64, whole: bool) -> Option<Box<Incident>> {
-        let mut black_box = BlackBox::new(Some(BOUNDS));
+        let mut black_box = BlackBox::new(Some(BOUNDS), 1);
         let mut recorder = black_box.begin(at(0), ObjectId([1; 32])).unwrap();
         recorder.wait_for(at(0), Waiting::Drive);
         recorder.wait_for(at(drive), Waiting::Client);
@@ -404,7 +412,7 @@ mod tests {
 
     #[test]
     fn only_the_last_events_are_kept_in_their_order() {
-        let mut black_box = BlackBox::new(Some(BOUNDS));
+        let mut black_box = BlackBox::new(Some(BOUNDS), 1);
         for _ in 0..2 {
             let mut recorder = black_box.begin(at(0), ObjectId([1; 32])).unwrap();
             for n in 1..100 {
@@ -422,7 +430,7 @@ mod tests {
 
     #[test]
     fn a_second_incident_in_a_moment_is_only_counted() {
-        let mut black_box = BlackBox::new(Some(BOUNDS));
+        let mut black_box = BlackBox::new(Some(BOUNDS), 1);
         let mut cut = |now: Instant| {
             let recorder = black_box.begin(now, ObjectId([1; 32])).unwrap();
             black_box.end(recorder, (now, UnixSeconds(0)), false).unwrap()

@@ -17,6 +17,8 @@
 use model::extent::DriveIndex;
 use model::handle::BufferId;
 use model::id::ObjectId;
+use model::object::block_count;
+use model::units::Bytes;
 
 use crate::buffers::Buffers;
 
@@ -64,6 +66,9 @@ pub(crate) struct Hot {
     wants: Sketch,
     /// Grows when blocks are dropped: what was being read then may be of what is gone.
     epoch: u64,
+    /// What removals have cost.
+    #[cfg(test)]
+    pub(crate) looks: usize,
 }
 
 impl Hot {
@@ -78,6 +83,8 @@ impl Hot {
             hand: 0,
             wants: Sketch::new(places),
             epoch: 0,
+            #[cfg(test)]
+            looks: 0,
         }
     }
 
@@ -100,13 +107,17 @@ impl Hot {
 
     /// The buffer that begins with the block, if it is kept.
     pub(crate) fn find(&self, name: &BlockName) -> Option<BufferId> {
+        self.place(name).map(|place| self.entries[place].buffer)
+    }
+
+    fn place(&self, name: &BlockName) -> Option<usize> {
         let mut at = self.buckets[self.bucket(name)];
         while at != NONE {
-            let entry = &self.entries[usize::from(at)];
-            if entry.name == *name {
-                return Some(entry.buffer);
+            let place = usize::from(at);
+            if self.entries[place].name == *name {
+                return Some(place);
             }
-            at = entry.next;
+            at = self.entries[place].next;
         }
         None
     }
@@ -147,9 +158,28 @@ impl Hot {
         true
     }
 
-    /// The object is gone, and its blocks with it.
-    pub(crate) fn drop_object(&mut self, object: ObjectId, buffers: &mut Buffers) {
-        self.drop_where(|entry| entry.name.object == object, buffers);
+    /// The object is gone, and its blocks with it. One look for each of them or for each that is
+    /// kept, whatever is less; `len` is none where nobody knows how many it had.
+    pub(crate) fn drop_object(
+        &mut self,
+        object: ObjectId,
+        len: Option<Bytes>,
+        buffers: &mut Buffers,
+    ) {
+        let blocks = len.map(block_count).filter(|count| *count < Bytes::of(self.len()).0);
+        let Some(blocks) = blocks else {
+            return self.drop_where(|entry| entry.name.object == object, buffers);
+        };
+        self.epoch += 1;
+        for block in 0..blocks {
+            #[cfg(test)]
+            {
+                self.looks += 1;
+            }
+            if let Some(place) = self.place(&BlockName { object, block }) {
+                self.remove(place, buffers);
+            }
+        }
     }
 
     /// The drive is out of use, and what was read from it.
@@ -161,6 +191,10 @@ impl Hot {
         self.epoch += 1;
         // From behind: `remove` puts the last, which was looked at, in the place of what goes.
         for place in (0..self.entries.len()).rev() {
+            #[cfg(test)]
+            {
+                self.looks += 1;
+            }
             if is_gone(&self.entries[place]) {
                 self.remove(place, buffers);
             }

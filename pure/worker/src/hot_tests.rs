@@ -3,6 +3,8 @@
 use model::extent::DriveIndex;
 use model::handle::BufferId;
 use model::id::ObjectId;
+use model::object::BLOCK_LEN;
+use model::units::Bytes;
 use proptest::prelude::*;
 
 use crate::buffers::Buffers;
@@ -165,6 +167,24 @@ fn a_drive_s_blocks_go_with_it() {
     }
 }
 
+#[test]
+fn an_object_that_goes_is_looked_for_by_its_blocks() {
+    let mut bench = Bench::new(100);
+    for block in 0..100 {
+        bench.want(name(1, block));
+        bench.want(name(1, block));
+    }
+    let mut looks = |object: u8, blocks: Option<u64>| {
+        let (before, len) = (bench.hot.looks, blocks.map(|blocks| Bytes(blocks * BLOCK_LEN.0)));
+        bench.hot.drop_object(ObjectId([object; 32]), len, &mut bench.buffers);
+        (bench.hot.looks - before, bench.hot.len())
+    };
+    assert_eq!(looks(2, Some(8)), (8, 100));
+    assert_eq!(looks(2, Some(1 << 24)), (100, 100), "those that are kept are fewer");
+    assert_eq!(looks(2, None), (100, 100), "nobody knows how many it had");
+    assert_eq!(looks(1, Some(99)), (99, 1));
+}
+
 proptest! {
     /// Against a plain list: what is found is what was kept, and no pin is lost.
     #[test]
@@ -174,8 +194,10 @@ proptest! {
         let mut bench = Bench::new(6);
         for (step, object, block) in steps {
             if step == 0 {
-                bench.hot.drop_object(ObjectId([object; 32]), &mut bench.buffers);
-                for block in 0..4 {
+                let len = Some(Bytes(block * BLOCK_LEN.0)).filter(|_| block != 0);
+                bench.hot.drop_object(ObjectId([object; 32]), len, &mut bench.buffers);
+                let gone = len.map_or(4, |_| block);
+                for block in 0..gone {
                     prop_assert_eq!(bench.hot.find(&name(object, block)), None);
                 }
             } else {

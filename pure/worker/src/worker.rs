@@ -242,7 +242,7 @@ impl Worker {
             watch_at: NEVER,
             stop_at: None,
             verify_in: config.verify_span(),
-            black_box: BlackBox::new(config.incidents),
+            black_box: BlackBox::new(config.incidents, config.transfers_max),
             now,
             log: RequestLog::new(config.log_requests),
             crowd: Crowd::default(),
@@ -620,9 +620,9 @@ impl Worker {
                 }
             }
             Update::Removed { object } => {
-                self.catalogue.index.remove(&object);
+                let len = self.catalogue.index.remove(&object).map(|extent| extent.len);
                 self.forget(object);
-                self.hot.drop_object(object, &mut self.buffers);
+                self.hot.drop_object(object, len, &mut self.buffers);
                 self.counters.hot_blocks = Bytes::of(self.hot.len()).0;
             }
             Update::Siblings(siblings) => self.catalogue.siblings = siblings,

@@ -1,9 +1,18 @@
 //! The three programs that are started: by whole path, without a shell, with a bound on time and
 //! output, for devices and folders of the configuration only.
+//!
+//! ```text
+//! asked ──> program ──> ends in time: what it printed
+//!                  └──> does not: killed. It waits for a drive that hangs, and is not gone yet?
+//!                       then nobody asks that drive until it is
+//! ```
 
+use std::collections::BTreeSet;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use model::units::Bytes;
@@ -14,16 +23,24 @@ use wire::v1::agent::{DriveHealth, TEMPERATURE};
 pub(crate) const FOLDERS: [&str; 4] = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"];
 /// A drive of many terabytes takes minutes.
 const TRIM_WITHIN: Duration = Duration::from_secs(30 * 60);
-/// A device that sleeps takes seconds; one that is gone, a minute.
-const HEALTH_WITHIN: Duration = Duration::from_secs(60);
+/// A range of 16 GiB takes seconds where a device is slow.
+const RANGE_WITHIN: Duration = Duration::from_secs(300);
+/// A device that sleeps takes some seconds. All drives are asked one after the other, and whoever
+/// wants to know waits a minute: two that hang leave time for the others.
+const HEALTH_WITHIN: Duration = Duration::from_secs(20);
 /// What smartctl says has some 20 KiB.
 const OUTPUT_MAX: u64 = 1 << 20;
 /// How often an end is looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// Where programs are looked for.
-#[derive(Clone, Debug)]
-pub(crate) struct Programs(pub(crate) Vec<PathBuf>);
+/// Starts programs.
+#[derive(Debug)]
+pub(crate) struct Programs {
+    /// Where they are looked for.
+    folders: Vec<PathBuf>,
+    /// Folders and devices that a program still waits for though it was killed.
+    silent: Arc<Mutex<BTreeSet<PathBuf>>>,
+}
 
 /// What a program printed, and whether it ended with 0.
 struct Printed {
@@ -32,13 +49,18 @@ struct Printed {
 }
 
 impl Programs {
+    /// Those in `folders`; the first that has one wins.
+    pub(crate) fn new(folders: Vec<PathBuf>) -> Self {
+        Self { folders, silent: Arc::default() }
+    }
+
     fn find(&self, name: &str) -> Option<PathBuf> {
-        self.0.iter().map(|folder| folder.join(name)).find(|path| path.is_file())
+        self.folders.iter().map(|folder| folder.join(name)).find(|path| path.is_file())
     }
 
     /// Runs fstrim on the file system mounted at `path`: how many bytes it told of.
     pub(crate) fn trim(&self, path: &Path) -> Result<Option<u64>, String> {
-        self.fstrim(path, &[])
+        self.fstrim(path, &[], TRIM_WITHIN)
     }
 
     /// The same for what is free between `offset` and `offset` + `len` of its device.
@@ -48,14 +70,20 @@ impl Programs {
         offset: Bytes,
         len: Bytes,
     ) -> Result<Option<u64>, String> {
-        self.fstrim(path, &[format!("--offset={}", offset.0), format!("--length={}", len.0)])
+        let options = [format!("--offset={}", offset.0), format!("--length={}", len.0)];
+        self.fstrim(path, &options, RANGE_WITHIN)
     }
 
-    fn fstrim(&self, path: &Path, options: &[String]) -> Result<Option<u64>, String> {
+    fn fstrim(
+        &self,
+        path: &Path,
+        options: &[String],
+        within: Duration,
+    ) -> Result<Option<u64>, String> {
         let program = self.find("fstrim").ok_or("fstrim is not installed (package util-linux)")?;
         let mut command = Command::new(program);
         command.arg("--verbose").args(options).arg("--").arg(path);
-        let printed = run(&mut command, TRIM_WITHIN)?;
+        let printed = self.run(&mut command, path, within)?;
         if !printed.is_success {
             return Err(format!("fstrim: {}", printed.text.trim()));
         }
@@ -92,7 +120,7 @@ impl Programs {
                 }
             };
         // smartctl's exit status is a set of findings, so its output alone is judged.
-        let found = run(&mut command, HEALTH_WITHIN).and_then(|printed| {
+        let found = self.run(&mut command, Path::new(&device), HEALTH_WITHIN).and_then(|printed| {
             serde_json::from_str(&printed.text)
                 .map_err(|_| format!("no answer: {}", first_line(&printed.text)))
         });
@@ -104,6 +132,63 @@ impl Programs {
             }
             Err(error) => none(error, Some(device)),
         }
+    }
+
+    /// Runs to the end, or to the end of its time. Output and errors come as one. `whom` is what
+    /// it asks: not even SIGKILL ends what waits for a drive that hangs, so it is left alone then,
+    /// and `whom` is asked nothing until it is gone.
+    fn run(&self, command: &mut Command, whom: &Path, within: Duration) -> Result<Printed, String> {
+        let name = command.get_program().to_string_lossy().into_owned();
+        if lock(&self.silent).contains(whom) {
+            return Err(format!("{name}: one before it still waits for an answer: does it hang?"));
+        }
+        let failed = |error: std::io::Error| format!("{name}: {error}");
+        let (reader, writer) = std::io::pipe().map_err(failed)?;
+        let (leave, left) = mpsc::channel();
+        let output = self.listen(reader, left, whom).map_err(failed)?;
+        command.env_clear().env("LC_ALL", "C").stdin(Stdio::null());
+        command.stdout(writer.try_clone().map_err(failed)?).stderr(writer);
+        let spawned = command.spawn();
+        // The command holds the writing end, and reading ends only when nobody does.
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        let mut child = spawned.map_err(failed)?;
+        let start = Instant::now();
+        let status = loop {
+            match child.try_wait().map_err(failed)? {
+                Some(status) => break status,
+                None if within <= start.elapsed() => {
+                    let _ = child.kill();
+                    lock(&self.silent).insert(whom.to_owned());
+                    let _ = leave.send(child);
+                    return Err(format!("{name} did not end within {} s", within.as_secs()));
+                }
+                None => std::thread::sleep(LOOK_EVERY),
+            }
+        };
+        drop(leave);
+        let text = output.join().map_err(|_| format!("{name}: its output was lost"))?;
+        Ok(Printed { text, is_success: status.success() })
+    }
+
+    /// Takes what a program says until nobody can say more, and sees those off that are `left`.
+    fn listen(
+        &self,
+        mut reader: std::io::PipeReader,
+        left: mpsc::Receiver<Child>,
+        whom: &Path,
+    ) -> std::io::Result<JoinHandle<String>> {
+        let (silent, whom) = (Arc::clone(&self.silent), whom.to_owned());
+        std::thread::Builder::new().spawn(move || {
+            let mut text = Vec::new();
+            let _ = (&mut reader).take(OUTPUT_MAX).read_to_end(&mut text);
+            // More is taken and dropped, lest the program waits to say it.
+            let _ = std::io::copy(&mut reader, &mut std::io::sink());
+            if let Ok(mut child) = left.recv() {
+                let _ = child.wait();
+                lock(&silent).remove(&whom);
+            }
+            String::from_utf8_lossy(&text).into_owned()
+        })
     }
 }
 
@@ -179,37 +264,8 @@ fn first_line(text: &str) -> String {
     text.lines().next().unwrap_or("nothing").chars().take(200).collect()
 }
 
-/// Runs to the end, or to the end of its time. Output and errors come as one.
-fn run(command: &mut Command, within: Duration) -> Result<Printed, String> {
-    let name = command.get_program().to_string_lossy().into_owned();
-    let failed = |error: std::io::Error| format!("{name}: {error}");
-    let (mut reader, writer) = std::io::pipe().map_err(failed)?;
-    command.env_clear().env("LC_ALL", "C").stdin(Stdio::null());
-    command.stdout(writer.try_clone().map_err(failed)?).stderr(writer);
-    let mut child = command.spawn().map_err(failed)?;
-    // The command holds the writing end, and reading ends only when nobody does.
-    command.stdout(Stdio::null()).stderr(Stdio::null());
-    let output = std::thread::spawn(move || {
-        let mut text = Vec::new();
-        let _ = (&mut reader).take(OUTPUT_MAX).read_to_end(&mut text);
-        // More is taken and dropped, lest the program waits to say it.
-        let _ = std::io::copy(&mut reader, &mut std::io::sink());
-        String::from_utf8_lossy(&text).into_owned()
-    });
-    let start = Instant::now();
-    let status = loop {
-        match child.try_wait().map_err(failed)? {
-            Some(status) => break status,
-            None if within <= start.elapsed() => {
-                let _ = child.kill();
-                let _ = child.wait();
-                return Err(format!("{name} did not end within {} s", within.as_secs()));
-            }
-            None => std::thread::sleep(LOOK_EVERY),
-        }
-    };
-    let text = output.join().map_err(|_| format!("{name}: its output was lost"))?;
-    Ok(Printed { text, is_success: status.success() })
+fn lock(silent: &Mutex<BTreeSet<PathBuf>>) -> MutexGuard<'_, BTreeSet<PathBuf>> {
+    silent.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -224,7 +280,7 @@ mod tests {
         let path = folder.path().join(name);
         std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
-        let programs = Programs(vec![folder.path().to_owned()]);
+        let programs = Programs::new(vec![folder.path().to_owned()]);
         (folder, programs)
     }
 
@@ -242,16 +298,44 @@ mod tests {
         let (_folder, programs) = with("fstrim", "echo 'the discard is not supported' >&2; exit 1");
         let error = programs.trim(Path::new("/d")).unwrap_err();
         assert_eq!(error, "fstrim: the discard is not supported");
-        assert!(Programs(Vec::new()).trim(Path::new("/d")).unwrap_err().contains("util-linux"));
+        assert!(
+            Programs::new(Vec::new()).trim(Path::new("/d")).unwrap_err().contains("util-linux")
+        );
     }
 
     #[test]
     fn a_program_that_does_not_end_is_ended() {
         let mut command = Command::new("/bin/sh");
         command.args(["-c", "exec sleep 60"]);
-        let start = Instant::now();
-        assert!(run(&mut command, Duration::ZERO).is_err_and(|e| e.contains("did not end")));
+        let (programs, start) = (Programs::new(Vec::new()), Instant::now());
+        let ended = programs.run(&mut command, Path::new("/d"), Duration::ZERO);
+        assert!(ended.is_err_and(|e| e.contains("did not end")));
         assert!(start.elapsed() < Duration::from_secs(30));
+    }
+
+    #[test]
+    fn a_drive_that_a_killed_program_waits_for_is_asked_nothing_until_it_is_gone() {
+        let programs = Programs::new(Vec::new());
+        let ask = |whom: &str, script: &str, within: u64| {
+            let mut command = Command::new("/bin/sh");
+            let within = Duration::from_millis(within);
+            let asked = programs.run(command.args(["-c", script]), Path::new(whom), within);
+            asked.map(|printed| printed.text)
+        };
+        // What is killed leaves something behind for as long as the folder is there.
+        let hangs = tempfile::tempdir().unwrap();
+        let hang = format!("while [ -d {} ]; do sleep 0.1; done", hangs.path().display());
+        let first = ask("/dev/a", &format!("({hang}) & {hang}"), 50).unwrap_err();
+        assert!(first.contains("did not end"), "{first}");
+        let start = Instant::now();
+        let again = ask("/dev/a", "echo fine", 60_000).unwrap_err();
+        assert!(again.contains("still waits for an answer"), "{again}");
+        assert_eq!(ask("/dev/b", "echo fine", 60_000).as_deref(), Ok("fine\n"));
+        drop(hangs);
+        while ask("/dev/a", "echo fine", 60_000).is_err() {
+            assert!(start.elapsed() < Duration::from_secs(60), "it answers again");
+            std::thread::sleep(LOOK_EVERY);
+        }
     }
 
     #[test]
@@ -283,7 +367,7 @@ mod tests {
         let unknown = |programs: &Programs, device: Option<&str>| {
             programs.health("/d".to_owned(), device.map(str::to_owned)).unknown.unwrap()
         };
-        let none = Programs(Vec::new());
+        let none = Programs::new(Vec::new());
         assert!(unknown(&none, Some("/dev/sda")).contains("install smartmontools"));
         assert!(unknown(&none, None).contains("not on a device"));
         let (_folder, programs) = with("smartctl", "echo 'Permission denied'; exit 2");

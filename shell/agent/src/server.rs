@@ -54,7 +54,7 @@ pub(crate) fn serve(settings: Settings) -> anyhow::Result<()> {
     let agent = Arc::new(Agent {
         settings,
         user,
-        programs: Programs(FOLDERS.iter().map(PathBuf::from).collect()),
+        programs: Programs::new(FOLDERS.iter().map(PathBuf::from).collect()),
         trim: Mutex::new(()),
         connections: AtomicUsize::new(0),
     });

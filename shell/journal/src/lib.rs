@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! event ──> filter: ours at any level, libraries from WARN
-//!       ──> fields: those of the list, each value through redact ──> a line on standard error
+//!       ──> fields: those of the list, each value through redact ──> a line on standard error,
+//!           if it is taken
 //! ```
 //!
 //! The one way to the log: whoever logs a field that is not on the list sees it refused by name,
@@ -11,11 +12,13 @@
 //! query. Control characters are escaped, so that a line is one event. docs/operate/privacy.md says
 //! it to operators.
 
+mod outlet;
 mod redact;
 
 use std::fmt;
 use std::io::IsTerminal;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Mutex;
 
 use tracing::field::{Field, Visit};
 use tracing::{Level, Metadata};
@@ -27,6 +30,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, registry};
 
+use outlet::Outlet;
 pub use redact::redact;
 
 /// The fields that may be logged. None names a person but `client` and `peer`, which are cut
@@ -141,7 +145,7 @@ pub fn start(level: &str, clients: Clients) -> Result<(), JournalError> {
     let lines = tracing_subscriber::fmt::layer()
         .fmt_fields(Listed { clients })
         .with_ansi(std::io::stderr().is_terminal())
-        .with_writer(std::io::stderr)
+        .with_writer(Mutex::new(Outlet::new(std::io::stderr())))
         .with_filter(filter_fn(is_for_the_log));
     registry().with(filter).with(lines).try_init().map_err(|_| JournalError::Twice)
 }
@@ -257,7 +261,7 @@ fn client(text: &str, clients: Clients) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::{Arc, Mutex};
+    use std::sync::Arc;
     use tracing::{info, subscriber, trace, warn};
 
     const TOKEN: &str = "k1.tro8w0.0.AAECAwQFBgcICQoL.aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\

@@ -148,3 +148,21 @@ fn who_asks_is_told_of_all_responses_under_way() {
     assert!(bench.incidents.iter().all(|incident| incident.reason == Reason::Requested));
     bench.settle();
 }
+
+#[test]
+fn of_those_who_wait_for_a_turn_as_many_are_recorded_as_may_run() {
+    let mut bench = Bench::with(Config { transfers_max: 1, ..config() });
+    let mut recorded = |slots: std::ops::Range<u32>| {
+        slots.for_each(|slot| {
+            let connection = bench.connect(slot);
+            bench.say(connection, &get("v.mp4", ""));
+        });
+        bench.incidents.clear();
+        bench.event(Event::Incidents);
+        let count = bench.incidents.len();
+        bench.settle();
+        count
+    };
+    assert_eq!(recorded(0..5), 2, "one that runs and one that waits");
+    assert_eq!(recorded(5..7), 2, "those that have ended make room");
+}

@@ -76,6 +76,7 @@ fn check(
         Some(line) => anyhow::anyhow!("{path}, line {line}: {error}"),
         None => anyhow::anyhow!("{path}: {error}"),
     };
+    let len_of = |file: &str| files.get(file).map_or(Bytes::ZERO, |stamp| stamp.len);
     let mut parts = Vec::new();
     let (entry, named) = match format {
         EntryFormat::Hls => {
@@ -84,7 +85,9 @@ fn check(
         }
         EntryFormat::Dash => {
             let mpd = dash::check(path, text).map_err(refused)?;
-            parts.extend(mpd.parts.into_iter().map(|part| Part {
+            // A line is counted from the beginning, so only for what is wrong: there may be 20,000.
+            let wrong = mpd.parts.into_iter().filter(|part| len_of(&part.file) < part.end);
+            parts.extend(wrong.map(|part| Part {
                 line: line_at(text, part.at),
                 file: part.file,
                 end: part.end,
@@ -105,7 +108,7 @@ fn check(
         parts = byte_ranges(path, text);
     }
     for part in parts {
-        let len = files.get(&part.file).map_or(Bytes::ZERO, |stamp| stamp.len);
+        let len = len_of(&part.file);
         ensure!(
             part.end <= len,
             "{path}, line {}: it wants bytes up to {} of \"{}\", which has only {}: is that \
@@ -326,6 +329,22 @@ mod tests {
             let error = replaced(path, from, to);
             assert!(error.starts_with(said), "{error}");
         }
+    }
+
+    #[test]
+    fn an_mpd_as_long_as_may_be_is_checked_at_once() {
+        let segment = "<SegmentURL media=\"v/r0.mp4\" mediaRange=\"0-999\"/>\n";
+        let count = (MANIFEST_LEN_MAX.as_usize() - 2 * MPD.len()) / segment.len();
+        let list = format!("</BaseURL><SegmentList>{}</SegmentList>", segment.repeat(count));
+        let text = MPD.replace("v/r0.mp4</BaseURL>", &format!("./{list}"));
+        let began = std::time::Instant::now();
+        checked(|files| drop(files.insert("manifest.mpd", text.clone()))).unwrap();
+        assert!(20_000 < count && began.elapsed() < std::time::Duration::from_secs(30));
+        let last = text.replace("</SegmentList>", &format!("{segment}</SegmentList>"));
+        let last = last.replace("0-999\"/>\n</Seg", "0-1000\"/>\n</Seg");
+        let error = checked(|files| drop(files.insert("manifest.mpd", last.clone())));
+        let (error, line) = (error.unwrap_err().to_string(), count + 5);
+        assert!(error.starts_with(&format!("manifest.mpd, line {line}: it wants")), "{error}");
     }
 
     #[test]

@@ -11,6 +11,7 @@ use director::{Action, Change, Desired, Director, Event, Ledger, LedgerEntry, Re
 use model::id::{ApplianceId, Generation, ObjectId};
 use model::manifest::{AssetVersion, Manifest};
 use model::units::{Instant, Nanos};
+use model::view::Health;
 use playback::token::Session;
 
 use crate::canary::Canary;
@@ -300,10 +301,16 @@ impl Control {
         let snapshot = director.snapshot();
         let Some(view) = snapshot.view.appliances.get(id) else { return false };
         let manifest = director.manifest(id).ok().flatten();
-        let healthy = view.health == model::view::Health::Healthy;
+        let healthy = view.health == Health::Healthy;
         manifest.is_some_and(|manifest| {
             healthy && manifest.versions.iter().all(|version| view.complete.contains(&version.id))
         })
+    }
+
+    /// What control takes an appliance for.
+    pub(crate) fn health(&self, id: &ApplianceId) -> Option<Health> {
+        let director = self.director.borrow();
+        Some(director.as_ref()?.snapshot().view.appliances.get(id)?.health)
     }
 
     /// Generation of the newest manifest of an appliance.

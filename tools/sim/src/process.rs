@@ -93,7 +93,7 @@ const HOLDINGS: holdings::Config = holdings::Config {
 /// How units are packed: another choice at each start, as an operator may change it.
 const UNIT_LENS: [Option<Bytes>; 4] =
     [Some(Bytes::kib(1500)), Some(Bytes::kib(1500)), Some(Bytes::kib(400)), None];
-const HEALTH: store::health::Config =
+pub(crate) const HEALTH: store::health::Config =
     store::health::Config { objects_max: 3, window: Nanos::seconds(3600) };
 const SAMPLES_MAX: usize = 8;
 const HEAT: heat::Config = heat::Config { objects_max: 8, half_life: Nanos::seconds(10) };

@@ -28,6 +28,7 @@ mod observed;
 mod publish;
 pub mod sources;
 mod token_keys;
+mod usable;
 mod watch;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -51,6 +52,7 @@ use publish::Publisher;
 pub use publish::{Digest, Ledger, LedgerEntry};
 use sources::{NoSources, Sibling, Sources};
 pub use token_keys::TokenRotation;
+use usable::Usable;
 
 /// Bounds and times. No defaults here: the process that knows better gives them.
 #[derive(Clone, Copy, Debug)]
@@ -73,6 +75,10 @@ pub struct Config {
     pub rotation_min: Nanos,
     /// The next signing key signs at the latest so long after it was announced.
     pub rotation_max: Nanos,
+    /// What drives can hold counts when it has been reported for so long.
+    pub usable_settles: Nanos,
+    /// The fleet is placed anew for that at most so often.
+    pub usable_replans: Nanos,
     /// Where appliances fetch from.
     pub sources: sources::Config,
 }
@@ -88,6 +94,7 @@ pub struct Director {
     index: ObjectIndex,
     role: Role,
     placement: placement::Placement,
+    usable: Usable,
     history: History,
     notices: VecDeque<Notice>,
     /// Bounded: at most one `Store`, and per appliance one of each other kind until polled.
@@ -215,6 +222,7 @@ impl Director {
             index: ObjectIndex::new(),
             role,
             placement: placement::Placement::default(),
+            usable: Usable::default(),
             history: History::default(),
             notices: VecDeque::new(),
             actions: VecDeque::new(),
@@ -245,10 +253,12 @@ impl Director {
                 self.publisher().stored(generation);
                 self.view_is_old = true;
             }
+            Event::UsableStored(appliance, usable) => self.usable_stored(&appliance, usable),
             Event::Tick(now_unix) => {
                 self.now_unix = now_unix;
                 self.view_is_old |= self.load_is_old;
                 self.watch(now);
+                self.settle_usable(now);
                 self.go_on_with_rotation(now);
                 self.go_on_with_token_keys(now);
                 let sample = self.sample();
@@ -300,8 +310,8 @@ impl Director {
         }
         let holds_other = observed.complete != complete;
         member.observed = Some(observed);
-        self.judge(now, id);
         self.learn_usable(now, id, report.usable);
+        self.judge(now, id);
         self.learn_hardware(now, id, &report.hardware);
         self.overtake(now, id, report.generation);
         // Load alone can wait for the next tick; what changes a list cannot.
@@ -477,7 +487,9 @@ impl Director {
             Change::ApplianceGone(id) => {
                 self.members.remove(id);
                 self.publisher().forget(id);
+                self.forget_usable(id);
             }
+            Change::Usable(id, _) => self.forget_usable(id),
             Change::Site(_)
             | Change::SiteGone(_)
             | Change::Version(_)
@@ -526,24 +538,6 @@ impl Director {
             self.actions.retain(|action| !matches!(action, Action::Store(_)));
             self.actions.push_back(Action::Store(ledger));
         }
-    }
-
-    /// Placement counts with what drives can hold. Small changes and an appliance that has lost
-    /// sight of all its drives change nothing: its files are not gone because a mount failed.
-    fn learn_usable(&mut self, now: Instant, id: &ApplianceId, usable: Bytes) {
-        if matches!(self.role, Role::Replica(_)) {
-            return;
-        }
-        let Some(registered) = self.desired.appliances.get_mut(id) else { return };
-        let known = registered.usable;
-        let close = |known: Bytes| known.0.abs_diff(usable.0) <= known.0 / USABLE_CHANGE_MIN;
-        if usable == Bytes::ZERO || known.is_some_and(close) {
-            return;
-        }
-        registered.usable = Some(usable);
-        let appliance = id.clone();
-        self.actions.push_back(Action::StoreUsable { appliance, usable });
-        self.replace(now);
     }
 
     fn sample(&mut self) -> Sample {
@@ -628,9 +622,6 @@ fn is_reporting(health: Health) -> bool {
 
 /// Most siblings that a reply names: a large site, and 3 KB.
 const NEIGHBOURS_MAX: usize = 64;
-
-/// A change of usable size by less than one part in so many is no reason to move files.
-const USABLE_CHANGE_MIN: u64 = 50;
 
 #[cfg(test)]
 mod identity_tests;

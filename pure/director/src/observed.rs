@@ -123,6 +123,14 @@ pub enum Cause {
     Revoked,
     /// It holds more objects than are kept in memory here.
     TooManyObjects,
+    /// Its drives hold less than half of what its files are planned for, and an operator has not
+    /// said that this is so for good.
+    Slump {
+        /// What its files are planned for.
+        planned: Bytes,
+        /// What it reports.
+        reported: Bytes,
+    },
 }
 
 /// Which versions hold an object: how a delta finds what it completes.
@@ -346,6 +354,12 @@ impl fmt::Display for Cause {
                  revoke this one too",
             ),
             Self::Revoked => f.write_str("its identity is revoked: it has to enrol again"),
+            Self::Slump { planned, reported } => write!(
+                f,
+                "its drives can hold {reported}, and its files are planned for {planned}: repair \
+                 them; or say that it is so for good, and files move: nearcast accept ID, which is \
+                 POST /v1/appliances/ID/usable"
+            ),
             Self::TooManyObjects => f.write_str(
                 "it holds more objects than the control plane keeps track of: some do not count",
             ),

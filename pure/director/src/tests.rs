@@ -7,6 +7,7 @@ use model::id::{AssetId, ObjectId};
 use model::inventory::Delta;
 use model::manifest::{AssetVersion, File, TokenKey};
 use model::topology::{Appliance, Prefix, Site, Weight};
+use model::units::Bytes;
 use model::view::Load;
 use playback::token::Session;
 use proptest::collection::vec;
@@ -22,6 +23,8 @@ pub(super) const CONFIG: Config = Config {
     notices_max: 5,
     rotation_min: Nanos::millis(200),
     rotation_max: Nanos::seconds(3600),
+    usable_settles: Nanos::seconds(300),
+    usable_replans: Nanos::seconds(10),
     sources: sources::Config { siblings_max: 4, elsewhere: true },
 };
 pub(super) const STEERING: steering::Config = steering::Config { pathways_min: 2, pathways_max: 4 };
@@ -148,15 +151,20 @@ fn silence_moves_no_file() {
 fn drives_that_can_hold_less_move_files_and_small_changes_do_not() {
     let mut director = running(&["a1"]);
     put_version(&mut director, "film-1", &[1, 2], 1);
-    let tell = |director: &mut Director, sequence, usable| {
-        let report = Report { usable: Bytes(usable), ..report(sequence) };
-        director.report(at(0), &id("a1"), &report).unwrap();
+    let tell = |director: &mut Director, seconds, usable| {
+        let report = Report { usable: Bytes(usable), ..report(10 + seconds) };
+        director.report(at(seconds * 1000), &id("a1"), &report).unwrap();
+        director.handle(at(seconds * 1000), Event::Tick(UnixSeconds(seconds)));
         settle(director);
         director.placement().report.loads[&id("a1")].usable
     };
-    assert_eq!(tell(&mut director, 10, USABLE.0 - USABLE.0 / 100), USABLE);
-    assert_eq!(tell(&mut director, 11, 0), USABLE, "no drive in sight is no news");
-    assert_eq!(tell(&mut director, 12, 4096), Bytes(4096));
+    assert_eq!(tell(&mut director, 0, USABLE.0 - USABLE.0 / 100), USABLE);
+    assert_eq!(tell(&mut director, 400, 0), USABLE, "no drive in sight is no news");
+    let little = USABLE.0 * 3 / 5;
+    assert_eq!(tell(&mut director, 401, little), USABLE, "it has to last");
+    assert_eq!(tell(&mut director, 701, little), Bytes(little));
+    director.handle(at(701_000), Event::Changed(Change::Usable(id("a1"), Bytes(4096))));
+    settle(&mut director);
     assert_eq!(manifest(&director, "a1").versions.len(), 0);
     assert_eq!(director.placement().report.shortfall_count, 1);
 }
@@ -554,8 +562,14 @@ pub(crate) fn ledger(director: &Director) -> Ledger {
 /// Takes actions until there are none, storing what is to be stored.
 pub(super) fn settle(director: &mut Director) {
     while let Some(action) = director.poll() {
-        if let Action::Store(ledger) = action {
-            director.handle(at(0), Event::Stored(ledger.generation));
+        match action {
+            Action::Store(ledger) => {
+                director.handle(at(0), Event::Stored(ledger.generation));
+            }
+            Action::StoreUsable { appliance, usable } => {
+                director.handle(at(0), Event::UsableStored(appliance, usable));
+            }
+            _ => {}
         }
     }
 }

@@ -473,8 +473,9 @@ impl Control {
                     Err(error) => self.store_failed(&error),
                 },
                 Action::StoreUsable { appliance, usable } => {
-                    if let Err(error) = self.store.put_usable(&appliance, usable).await {
-                        self.store_failed(&error);
+                    match self.store.put_usable(&appliance, usable).await {
+                        Ok(()) => self.handle(Event::UsableStored(appliance, usable)),
+                        Err(error) => self.store_failed(&error),
                     }
                 }
                 Action::StoreHardware { appliance, hardware } => {
@@ -570,6 +571,22 @@ impl Control {
             self.signed.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
         }
         Ok(known)
+    }
+
+    /// An operator says that an appliance's drives hold for good what it reports, though that is
+    /// less than half of what its files are planned for: that, and what it reports. None if it
+    /// reports no such thing.
+    pub(crate) async fn accept_usable(
+        self: &Arc<Self>,
+        id: &ApplianceId,
+    ) -> Result<Option<(Bytes, Bytes)>, ChangeError> {
+        let _writing = self.writing.lock().await;
+        let slump = self.state().director.slump(self.clock.now(), id);
+        if let Some((_, reported)) = slump {
+            self.store.put_usable(id, reported).await?;
+            self.changed(Change::Usable(id.clone(), reported)).await;
+        }
+        Ok(slump)
     }
 
     /// Changes the policy.

@@ -41,6 +41,8 @@ const CONFIG: director::Config = director::Config {
     objects_held_max: 1000,
     placement_lines_max: 10,
     notices_max: 5,
+    usable_settles: Nanos::seconds(3),
+    usable_replans: Nanos::seconds(1),
     rotation_min: Nanos::seconds(1),
     rotation_max: Nanos::seconds(3600),
     sources: director::sources::Config { siblings_max: 4, elsewhere: true },
@@ -112,6 +114,7 @@ impl Control {
             | Change::SiteGone(_)
             | Change::Appliance(_)
             | Change::ApplianceGone(_)
+            | Change::Usable(..)
             | Change::SigningKeys(_)
             | Change::TokenKeys(..)
             | Change::Enrolled { .. }
@@ -141,6 +144,10 @@ impl Control {
                     let mut durable = self.durable.borrow_mut();
                     if let Some(known) = durable.0.appliances.get_mut(&appliance) {
                         known.usable = Some(usable);
+                    }
+                    drop(durable);
+                    if let Some(director) = &mut *self.director.borrow_mut() {
+                        director.handle(self.now(), Event::UsableStored(appliance, usable));
                     }
                 }
                 Action::StoreHardware { appliance, hardware } => {

@@ -173,6 +173,8 @@ pub struct Counters {
     pub reports_late: u64,
     /// Inventory deltas that did not fit, so that a full list was asked for.
     pub inventory_gaps: u64,
+    /// Reports after which what is known of an inventory was not what its appliance says of it.
+    pub inventory_differences: u64,
     /// Times that placement was worked out.
     pub placements: u64,
     /// Changes of health, all appliances together.
@@ -303,8 +305,9 @@ impl Director {
         };
         let complete = observed.complete.clone();
         let most = self.config.objects_held_max;
-        observed.apply(&report.inventory, &self.index, &self.kept, most);
+        let differs = observed.apply(now, &report.inventory, &self.index, &self.kept, most);
         self.counters.reports += 1;
+        self.counters.inventory_differences += u64::from(differs);
         if observed.inventory_state() != report.inventory.to {
             self.counters.inventory_gaps += 1;
         }

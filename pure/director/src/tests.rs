@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use super::*;
 use front::{Player, Ticket, Unplayable};
 use model::id::{AssetId, ObjectId};
-use model::inventory::Delta;
+use model::inventory::{Check, Delta};
 use model::manifest::{AssetVersion, File, TokenKey};
 use model::topology::{Appliance, Prefix, Site, Weight};
 use model::units::Bytes;
@@ -300,7 +300,8 @@ fn inventory_deltas_add_up_and_gaps_are_asked_for_again() {
     let mut tell = |from, to, held: &[u8], gone: &[u8]| {
         sequence += 1;
         let objects = |list: &[u8]| list.iter().map(|n| object(*n)).collect();
-        let inventory = Delta { from, to, held: objects(held), gone: objects(gone) };
+        let (held, gone) = (objects(held), objects(gone));
+        let inventory = Delta { from, to, held, gone, check: None };
         let report = Report { inventory, ..report(sequence) };
         let reply = director.report(at(0), &id("a1"), &report).unwrap();
         (reply.inventory, director.snapshot().view.appliances[&id("a1")].complete.len())
@@ -320,10 +321,36 @@ fn a_new_start_forgets_the_inventory_until_it_is_told_again() {
         let report = Report { start_id, inventory: delta, ..report(50) };
         director.report(at(0), &id("a1"), &report).unwrap().inventory
     };
-    let full = Delta { from: 0, to: 3, held: vec![object(1)], gone: vec![] };
+    let full = Delta { to: 3, held: vec![object(1)], ..Delta::default() };
     assert_eq!(reply(&mut director, 7, full.clone()), 3);
     assert_eq!(reply(&mut director, 8, Delta { from: 3, to: 4, ..Delta::default() }), 0);
     assert_eq!(reply(&mut director, 9, full), 3);
+}
+
+#[test]
+fn a_silent_difference_in_an_inventory_is_noticed_and_heals_by_one_full_list() {
+    let mut director = running(&["a1"]);
+    put_version(&mut director, "film-1", &[1, 2], 1);
+    let mut sequence = 10;
+    let mut tell = |seconds: u64, from, to, held: &[u8], all: &[u8]| {
+        sequence += 1;
+        let objects = |list: &[u8]| list.iter().map(|n| object(*n)).collect();
+        let check = Some(Check::of(&all.iter().map(|n| object(*n)).collect::<Vec<_>>()));
+        let inventory = Delta { from, to, held: objects(held), gone: vec![], check };
+        let report = Report { inventory, ..report(sequence) };
+        let reply = director.report(at(seconds * 1000), &id("a1"), &report).unwrap();
+        let complete = director.snapshot().view.appliances[&id("a1")].complete.len();
+        (reply.inventory, complete, director.counters().inventory_differences)
+    };
+    assert_eq!(tell(0, 0, 5, &[1], &[1]), (5, 0, 0));
+    assert_eq!(tell(1, 5, 6, &[3], &[1, 2, 3]), (0, 0, 1), "that 2 came was never told");
+    assert_eq!(tell(2, 0, 6, &[1, 2, 3], &[1, 2, 3]), (6, 1, 1), "all is asked for, and told");
+    assert_eq!(tell(3, 6, 6, &[], &[1, 2, 3]), (6, 1, 1));
+    // One whose full list is not what it says: that costs a list now and then, and no more.
+    assert_eq!(tell(4, 6, 7, &[], &[1, 2]), (7, 1, 2), "not again so soon");
+    assert_eq!(tell(301, 7, 8, &[], &[1, 2]), (0, 1, 3));
+    assert_eq!(tell(302, 0, 8, &[1, 2, 3], &[1, 2]), (8, 1, 4));
+    assert_eq!(tell(303, 8, 9, &[], &[1, 2]), (9, 1, 5));
 }
 
 #[test]
@@ -500,7 +527,8 @@ proptest! {
         let mut model = BTreeSet::new();
         for (i, (held, gone)) in (0_u64..).zip(&deltas) {
             let objects = |list: &[u8]| list.iter().map(|n| object(*n)).collect::<Vec<_>>();
-            let inventory = Delta { from: i, to: i + 1, held: objects(held), gone: objects(gone) };
+            let (came, went) = (objects(held), objects(gone));
+            let inventory = Delta { from: i, to: i + 1, held: came, gone: went, check: None };
             director.report(at(0), &id("a1"), &Report { inventory, ..report(10 + i) }).unwrap();
             gone.iter().for_each(|n| if i != 0 { model.remove(n); });
             model.extend(held.iter().copied());
@@ -613,7 +641,7 @@ pub(super) fn put_version(director: &mut Director, name: &str, objects: &[u8], s
 
 pub(super) fn hold(director: &mut Director, name: &str, objects: &[u8]) {
     let held = objects.iter().map(|n| object(*n)).collect();
-    let inventory = Delta { from: 0, to: 1, held, gone: vec![] };
+    let inventory = Delta { to: 1, held, ..Delta::default() };
     let report = Report { inventory, ..report(20) };
     director.report(at(0), &id(name), &report).unwrap();
 }

@@ -235,7 +235,14 @@ impl Control {
             .stage
             .say(|| format!("report {} of {id}, start {}", report.sequence, report.start_id));
         let now = self.now();
-        let reply = self.director.borrow_mut().as_mut()?.report(now, id, report).ok();
+        let (reply, counters) = {
+            let mut director = self.director.borrow_mut();
+            let director = director.as_mut()?;
+            (director.report(now, id, report).ok(), director.counters())
+        };
+        self.world.stage.must(counters.inventory_differences == 0, || {
+            format!("what control knows of {id} is not what it says that it holds")
+        });
         self.heard.borrow_mut().insert(id.clone(), self.world.stage.now());
         self.carry_out();
         reply

@@ -452,7 +452,8 @@ impl Process {
     pub(crate) fn inventory_since(&self, known: u64) -> model::inventory::Delta {
         let delta = self.state.borrow().holdings.inventory_since(InventoryState(known));
         let (from, to) = (delta.from.0, delta.to.0);
-        model::inventory::Delta { from, to, held: delta.held, gone: delta.gone }
+        let (held, gone, check) = (delta.held, delta.gone, delta.check);
+        model::inventory::Delta { from, to, held, gone, check }
     }
 
     /// Where an object lies.

@@ -31,12 +31,13 @@ mod token_keys;
 mod usable;
 mod watch;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use model::id::{ApplianceId, AssetVersionId, Generation, ObjectId};
+use model::id::{ApplianceId, AssetVersionId, Generation, ObjectId, SiteId};
 use model::manifest::Manifest;
-use model::units::{BitsPerSecond, Bytes, Instant, Nanos, UnixSeconds};
+use model::topology::Site;
+use model::units::{BitsPerSecond, Instant, Nanos, UnixSeconds};
 use model::view::{ApplianceView, FleetView, Health};
 
 pub use catalog::{Catalog, Entry, Format, Version};
@@ -89,6 +90,10 @@ pub struct Director {
     config: Config,
     desired: Desired,
     members: BTreeMap<ApplianceId, Member>,
+    /// Who stands where. Invariant: of `desired`.
+    standing: BTreeMap<SiteId, Vec<ApplianceId>>,
+    /// For the view, which is made anew several times a second. Invariant: those of `desired`.
+    sites: Arc<BTreeMap<SiteId, Site>>,
     /// Versions that should be held somewhere, current ones first.
     kept: Vec<Arc<Version>>,
     index: ObjectIndex,
@@ -161,7 +166,7 @@ pub struct ApplianceStatus {
     /// Objects that it holds.
     pub objects_held: usize,
     /// Versions that it holds wholly.
-    pub complete: Arc<std::collections::BTreeSet<AssetVersionId>>,
+    pub complete: Arc<BTreeSet<AssetVersionId>>,
 }
 
 /// What has been counted since the start.
@@ -220,6 +225,8 @@ impl Director {
             config,
             desired,
             members,
+            standing: BTreeMap::new(),
+            sites: Arc::default(),
             kept: Vec::new(),
             index: ObjectIndex::new(),
             role,
@@ -237,6 +244,7 @@ impl Director {
             token_keys_said: None,
         };
         director.begin_rotation(now);
+        director.find_places();
         director.choose_kept();
         director.replace(now);
         director.refresh_view();
@@ -444,11 +452,13 @@ impl Director {
         })
     }
 
-    /// Who else in an appliance's site can serve now.
+    /// Who else in an appliance's site can serve now. Each report asks: a look at its site, not at
+    /// the fleet.
     fn neighbours(&self, id: &ApplianceId) -> BTreeMap<ApplianceId, Arc<str>> {
-        let site_of = |id| self.desired.appliances.get(id).map(|of| &of.appliance.site);
-        let site = site_of(id);
-        let near = self.members.iter().filter(|(other, _)| *other != id && site_of(other) == site);
+        let registered = self.desired.appliances.get(id);
+        let near = registered.and_then(|of| self.standing.get(&of.appliance.site));
+        let near = near.into_iter().flatten().filter(|other| *other != id);
+        let near = near.filter_map(|other| Some((other, self.members.get(other)?)));
         let serving = near
             .filter(|(other, member)| member.health == Health::Healthy && !self.is_cloned(other));
         let url = |(id, member): (&ApplianceId, &Member)| {
@@ -477,11 +487,16 @@ impl Director {
             self.members.entry(id.clone()).or_insert_with(|| Member::unknown(now));
         }
         self.desired = desired;
+        self.find_places();
         self.choose_kept();
         self.view_is_old = true;
     }
 
     fn change(&mut self, now: Instant, change: Change) {
+        let moves = matches!(
+            change,
+            Change::Site(_) | Change::SiteGone(_) | Change::Appliance(_) | Change::ApplianceGone(_)
+        );
         match &change {
             Change::Appliance(appliance) => {
                 let unknown = || Member::unknown(now);
@@ -505,13 +520,27 @@ impl Director {
             | Change::Revoked(_) => {}
         }
         self.desired.apply(change.clone());
+        if moves {
+            self.find_places();
+        }
         self.identity_changed(now, &change);
         self.choose_kept();
         self.replace(now);
         self.view_is_old = true;
     }
 
-    /// Which versions should be held follows from the catalog and the policy.
+    /// Sites, and who stands in each.
+    fn find_places(&mut self) {
+        self.sites = Arc::new(self.desired.sites.clone());
+        self.standing.clear();
+        for (id, registered) in &self.desired.appliances {
+            let site = registered.appliance.site.clone();
+            self.standing.entry(site).or_default().push(id.clone());
+        }
+    }
+
+    /// Which versions should be held follows from the catalog and the policy. Looked at are the
+    /// objects of those that come and go, for each appliance.
     fn choose_kept(&mut self) {
         let count = usize::try_from(self.desired.policy.versions_kept).unwrap_or(usize::MAX);
         let catalog = &self.desired.catalog;
@@ -519,9 +548,22 @@ impl Director {
         if kept.len() == self.kept.len() && kept.iter().zip(&self.kept).all(|(a, b)| a == b) {
             return;
         }
-        self.kept = kept;
-        self.index.clear();
-        for version in &self.kept {
+        let gone = std::mem::replace(&mut self.kept, kept);
+        let names = |versions: &[Arc<Version>]| -> BTreeSet<AssetVersionId> {
+            versions.iter().map(|version| version.id().clone()).collect()
+        };
+        let (before, now) = (names(&gone), names(&self.kept));
+        for version in gone.iter().filter(|version| !now.contains(version.id())) {
+            for object in version.objects() {
+                if let Some(of) = self.index.get_mut(object) {
+                    of.retain(|id| id != version.id());
+                    if of.is_empty() {
+                        self.index.remove(object);
+                    }
+                }
+            }
+        }
+        for version in self.kept.iter().filter(|version| !before.contains(version.id())) {
             for object in version.objects() {
                 self.index.entry(*object).or_default().push(version.id().clone());
             }
@@ -581,7 +623,7 @@ impl Director {
         self.snapshot = Snapshot {
             view: Arc::new(FleetView {
                 generation: self.generation(),
-                sites: self.desired.sites.clone(),
+                sites: Arc::clone(&self.sites),
                 appliances: self.members.iter().map(view).collect(),
             }),
             catalog: self.desired.catalog.clone(),

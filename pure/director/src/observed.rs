@@ -234,6 +234,7 @@ impl Observed {
             self.held = delta.held.iter().copied().take(most).collect();
             self.check = Check::of(&self.held);
             self.overflowed = most < delta.held.len();
+            self.missing.clear();
             self.keep(kept);
         } else if delta.from == self.inventory_state {
             for object in &delta.gone {
@@ -262,10 +263,13 @@ impl Observed {
         differs
     }
 
-    /// Recounts what is missing of the kept versions.
+    /// Counts what is missing of the kept versions, if that is not known yet: a look at the objects
+    /// of those that are new.
     pub(crate) fn keep(&mut self, kept: &[Arc<Version>]) {
+        let known = std::mem::take(&mut self.missing);
         let missing = |version: &Version| {
-            version.objects().iter().filter(|object| !self.held.contains(object)).count()
+            let count = || version.objects().iter().filter(|of| !self.held.contains(of)).count();
+            known.get(version.id()).copied().unwrap_or_else(count)
         };
         self.missing =
             kept.iter().map(|version| (version.id().clone(), missing(version))).collect();

@@ -86,6 +86,13 @@ fn an_appliance_is_told_who_else_in_its_site_should_hold_what_and_who_can_serve(
     };
     assert_eq!(told(&mut director, 50, true), BTreeMap::from([(id("a2"), "https://a2".into())]));
     assert_eq!(told(&mut director, 51, false), BTreeMap::new(), "it takes no new sessions");
+    let site = "b".parse().unwrap();
+    let moved = Appliance { id: id("b1"), site: "a".parse().unwrap(), weight: Weight::ONE };
+    director.handle(at(0), Event::Changed(Change::Appliance(moved)));
+    assert_eq!(told(&mut director, 52, true).len(), 2, "one has moved here");
+    let moved = Appliance { id: id("a2"), site, weight: Weight::ONE };
+    director.handle(at(0), Event::Changed(Change::Appliance(moved)));
+    assert_eq!(told(&mut director, 53, true).into_keys().collect::<Vec<_>>(), [id("b1")]);
 }
 
 #[test]
@@ -514,6 +521,38 @@ proptest! {
     #[test]
     fn an_arbitrary_payload_never_panics(payload in ".{0,60}|[a-z0-9.~:-]{0,60}") {
         drop(Ticket::parse(session(), &payload));
+    }
+
+    #[test]
+    fn what_is_complete_is_right_while_versions_come_and_go(
+        steps in vec((any::<bool>(), vec(0_u8..6, 1..4), vec(0_u8..6, 0..4)), 1..16)
+    ) {
+        let mut director = running(&["a1"]);
+        let (mut held, mut versions) = (BTreeSet::new(), Vec::new());
+        for (i, (is_version, came, went)) in (0_u64..).zip(&steps) {
+            if *is_version {
+                let name = format!("film-{i}");
+                put_version(&mut director, &name, came, i);
+                versions.push((name, came));
+            }
+            let objects = |list: &[u8]| list.iter().map(|n| object(*n)).collect::<Vec<_>>();
+            let (came, gone) = if *is_version { (&vec![], &vec![]) } else { (came, went) };
+            gone.iter().for_each(|n| { held.remove(n); });
+            held.extend(came.iter().copied());
+            let all: Vec<u8> = held.iter().copied().collect();
+            // Now and then all is told.
+            let (from, told) = if i % 4 == 0 { (0, &all) } else { (i, came) };
+            let inventory = Delta {
+                from, to: i + 1, held: objects(told), gone: objects(gone), check: None,
+            };
+            director.report(at(0), &id("a1"), &Report { inventory, ..report(10 + i) }).unwrap();
+            let complete = director.snapshot().view.appliances[&id("a1")].complete.clone();
+            let kept = versions.iter().rev().take(2);
+            let whole = kept.filter(|(_, objects)| objects.iter().all(|n| held.contains(n)));
+            let whole: BTreeSet<AssetVersionId> =
+                whole.map(|(name, _)| name.parse().unwrap()).collect();
+            prop_assert_eq!(&*complete, &whole);
+        }
     }
 
     #[test]

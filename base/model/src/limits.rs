@@ -18,6 +18,12 @@ pub const OBJECT_LEN_MAX: Bytes = Bytes(1 << 42);
 /// Longest path of a file inside an asset version, in bytes after percent-decoding.
 pub const PATH_LEN_MAX: usize = 512;
 
+/// Longest content type of a file. RFC 6838 allows 127 for each of its two names.
+pub const CONTENT_TYPE_LEN_MAX: usize = 255;
+
+/// Longest base URL of an appliance: a host name has at most 253 characters, and few have a tenth.
+pub const BASE_URL_LEN_MAX: usize = 255;
+
 /// Most drives in one appliance.
 pub const DRIVES_MAX: usize = 64;
 

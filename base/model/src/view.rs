@@ -14,7 +14,7 @@ pub struct FleetView {
     /// Generation of desired state that the picture belongs to.
     pub generation: Generation,
     /// All sites.
-    pub sites: BTreeMap<SiteId, Site>,
+    pub sites: Arc<BTreeMap<SiteId, Site>>,
     /// All registered appliances.
     pub appliances: BTreeMap<ApplianceId, ApplianceView>,
 }

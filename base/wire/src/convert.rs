@@ -4,18 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use model::id::{ApplianceId, AssetVersionId, Generation, IdError};
-use model::limits::{FILES_PER_VERSION_MAX, OBJECT_LEN_MAX, PATH_LEN_MAX};
+use model::limits::{
+    BASE_URL_LEN_MAX, CONTENT_TYPE_LEN_MAX, FILES_PER_VERSION_MAX, OBJECT_LEN_MAX, PATH_LEN_MAX,
+};
 use model::manifest;
 use model::path::is_path;
 use model::units::{BitsPerSecond, Bytes, UnixSeconds};
 
 use crate::v1;
-
-/// Longest `Content-Type`. RFC 6838 allows 127 for each of its two names.
-const CONTENT_TYPE_LEN_MAX: usize = 255;
-
-/// Longest base URL of a sibling: a host name has at most 253 characters, and few have a tenth.
-const BASE_URL_LEN_MAX: usize = 255;
 
 /// Why a message was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -38,7 +38,7 @@ pub struct Desired {
 pub struct Registered {
     /// As an operator registered it.
     pub appliance: Appliance,
-    /// What it reported first, or when it last changed; none if it never has. Durable, so that a
+    /// What placement counts with: see `usable`. None if it never reported. Durable, so that a
     /// restart of the control plane moves no file.
     pub usable: Option<Bytes>,
     /// What it runs on, since it enrolled; none if nothing is known. Durable.
@@ -80,6 +80,9 @@ pub enum Change {
     SiteGone(SiteId),
     /// An appliance is new or different. Its site exists.
     Appliance(Appliance),
+    /// An operator says that an appliance's drives hold this from now on, though it is less than
+    /// half of what they held.
+    Usable(ApplianceId, Bytes),
     /// An appliance is gone for good.
     ApplianceGone(ApplianceId),
     /// A version is the current one of its asset from now on.
@@ -122,6 +125,11 @@ impl Desired {
                     self.appliances.insert(appliance.id.clone(), Registered::new(appliance));
                 }
             },
+            Change::Usable(id, usable) => {
+                if let Some(known) = self.appliances.get_mut(&id) {
+                    known.usable = Some(usable);
+                }
+            }
             Change::ApplianceGone(id) => {
                 self.appliances.remove(&id);
             }

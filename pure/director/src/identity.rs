@@ -76,6 +76,7 @@ impl Director {
             | Change::SiteGone(_)
             | Change::Appliance(_)
             | Change::ApplianceGone(_)
+            | Change::Usable(..)
             | Change::Version(_)
             | Change::Policy(_)
             | Change::TokenKeys(..)

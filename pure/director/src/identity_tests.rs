@@ -54,7 +54,7 @@ fn a_clone_is_over_when_an_operator_says_so_or_with_the_next_enrolment() {
         director.handle(at(0), Event::Changed(change));
         let reply = director.report(at(0), &id("a1"), &Report { start_id: 9, ..one(61) }).unwrap();
         assert_eq!(reply.inventory, 0, "the full list is asked for");
-        let full = Delta { from: 0, to: 6, held: vec![], gone: vec![] };
+        let full = Delta { to: 6, ..Delta::default() };
         let next = Report { start_id: 9, inventory: full, ..report(62) };
         director.report(at(0), &id("a1"), &next).unwrap();
         assert_eq!(director.appliances(at(0))[&id("a1")].health, Health::Healthy);

@@ -28,14 +28,16 @@ mod observed;
 mod publish;
 pub mod sources;
 mod token_keys;
+mod usable;
 mod watch;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use model::id::{ApplianceId, AssetVersionId, Generation, ObjectId};
+use model::id::{ApplianceId, AssetVersionId, Generation, ObjectId, SiteId};
 use model::manifest::Manifest;
-use model::units::{BitsPerSecond, Bytes, Instant, Nanos, UnixSeconds};
+use model::topology::Site;
+use model::units::{BitsPerSecond, Instant, Nanos, UnixSeconds};
 use model::view::{ApplianceView, FleetView, Health};
 
 pub use catalog::{Catalog, Entry, Format, Version};
@@ -51,6 +53,7 @@ use publish::Publisher;
 pub use publish::{Digest, Ledger, LedgerEntry};
 use sources::{NoSources, Sibling, Sources};
 pub use token_keys::TokenRotation;
+use usable::Usable;
 
 /// Bounds and times. No defaults here: the process that knows better gives them.
 #[derive(Clone, Copy, Debug)]
@@ -73,6 +76,10 @@ pub struct Config {
     pub rotation_min: Nanos,
     /// The next signing key signs at the latest so long after it was announced.
     pub rotation_max: Nanos,
+    /// What drives can hold counts when it has been reported for so long.
+    pub usable_settles: Nanos,
+    /// The fleet is placed anew for that at most so often.
+    pub usable_replans: Nanos,
     /// Where appliances fetch from.
     pub sources: sources::Config,
 }
@@ -83,11 +90,16 @@ pub struct Director {
     config: Config,
     desired: Desired,
     members: BTreeMap<ApplianceId, Member>,
+    /// Who stands where. Invariant: of `desired`.
+    standing: BTreeMap<SiteId, Vec<ApplianceId>>,
+    /// For the view, which is made anew several times a second. Invariant: those of `desired`.
+    sites: Arc<BTreeMap<SiteId, Site>>,
     /// Versions that should be held somewhere, current ones first.
     kept: Vec<Arc<Version>>,
     index: ObjectIndex,
     role: Role,
     placement: placement::Placement,
+    usable: Usable,
     history: History,
     notices: VecDeque<Notice>,
     /// Bounded: at most one `Store`, and per appliance one of each other kind until polled.
@@ -154,7 +166,7 @@ pub struct ApplianceStatus {
     /// Objects that it holds.
     pub objects_held: usize,
     /// Versions that it holds wholly.
-    pub complete: Arc<std::collections::BTreeSet<AssetVersionId>>,
+    pub complete: Arc<BTreeSet<AssetVersionId>>,
 }
 
 /// What has been counted since the start.
@@ -166,6 +178,8 @@ pub struct Counters {
     pub reports_late: u64,
     /// Inventory deltas that did not fit, so that a full list was asked for.
     pub inventory_gaps: u64,
+    /// Reports after which what is known of an inventory was not what its appliance says of it.
+    pub inventory_differences: u64,
     /// Times that placement was worked out.
     pub placements: u64,
     /// Changes of health, all appliances together.
@@ -211,10 +225,13 @@ impl Director {
             config,
             desired,
             members,
+            standing: BTreeMap::new(),
+            sites: Arc::default(),
             kept: Vec::new(),
             index: ObjectIndex::new(),
             role,
             placement: placement::Placement::default(),
+            usable: Usable::default(),
             history: History::default(),
             notices: VecDeque::new(),
             actions: VecDeque::new(),
@@ -227,6 +244,7 @@ impl Director {
             token_keys_said: None,
         };
         director.begin_rotation(now);
+        director.find_places();
         director.choose_kept();
         director.replace(now);
         director.refresh_view();
@@ -245,10 +263,12 @@ impl Director {
                 self.publisher().stored(generation);
                 self.view_is_old = true;
             }
+            Event::UsableStored(appliance, usable) => self.usable_stored(&appliance, usable),
             Event::Tick(now_unix) => {
                 self.now_unix = now_unix;
                 self.view_is_old |= self.load_is_old;
                 self.watch(now);
+                self.settle_usable(now);
                 self.go_on_with_rotation(now);
                 self.go_on_with_token_keys(now);
                 let sample = self.sample();
@@ -293,15 +313,16 @@ impl Director {
         };
         let complete = observed.complete.clone();
         let most = self.config.objects_held_max;
-        observed.apply(&report.inventory, &self.index, &self.kept, most);
+        let differs = observed.apply(now, &report.inventory, &self.index, &self.kept, most);
         self.counters.reports += 1;
+        self.counters.inventory_differences += u64::from(differs);
         if observed.inventory_state() != report.inventory.to {
             self.counters.inventory_gaps += 1;
         }
         let holds_other = observed.complete != complete;
         member.observed = Some(observed);
-        self.judge(now, id);
         self.learn_usable(now, id, report.usable);
+        self.judge(now, id);
         self.learn_hardware(now, id, &report.hardware);
         self.overtake(now, id, report.generation);
         // Load alone can wait for the next tick; what changes a list cannot.
@@ -431,11 +452,13 @@ impl Director {
         })
     }
 
-    /// Who else in an appliance's site can serve now.
+    /// Who else in an appliance's site can serve now. Each report asks: a look at its site, not at
+    /// the fleet.
     fn neighbours(&self, id: &ApplianceId) -> BTreeMap<ApplianceId, Arc<str>> {
-        let site_of = |id| self.desired.appliances.get(id).map(|of| &of.appliance.site);
-        let site = site_of(id);
-        let near = self.members.iter().filter(|(other, _)| *other != id && site_of(other) == site);
+        let registered = self.desired.appliances.get(id);
+        let near = registered.and_then(|of| self.standing.get(&of.appliance.site));
+        let near = near.into_iter().flatten().filter(|other| *other != id);
+        let near = near.filter_map(|other| Some((other, self.members.get(other)?)));
         let serving = near
             .filter(|(other, member)| member.health == Health::Healthy && !self.is_cloned(other));
         let url = |(id, member): (&ApplianceId, &Member)| {
@@ -464,11 +487,16 @@ impl Director {
             self.members.entry(id.clone()).or_insert_with(|| Member::unknown(now));
         }
         self.desired = desired;
+        self.find_places();
         self.choose_kept();
         self.view_is_old = true;
     }
 
     fn change(&mut self, now: Instant, change: Change) {
+        let moves = matches!(
+            change,
+            Change::Site(_) | Change::SiteGone(_) | Change::Appliance(_) | Change::ApplianceGone(_)
+        );
         match &change {
             Change::Appliance(appliance) => {
                 let unknown = || Member::unknown(now);
@@ -477,7 +505,9 @@ impl Director {
             Change::ApplianceGone(id) => {
                 self.members.remove(id);
                 self.publisher().forget(id);
+                self.forget_usable(id);
             }
+            Change::Usable(id, _) => self.forget_usable(id),
             Change::Site(_)
             | Change::SiteGone(_)
             | Change::Version(_)
@@ -490,13 +520,27 @@ impl Director {
             | Change::Revoked(_) => {}
         }
         self.desired.apply(change.clone());
+        if moves {
+            self.find_places();
+        }
         self.identity_changed(now, &change);
         self.choose_kept();
         self.replace(now);
         self.view_is_old = true;
     }
 
-    /// Which versions should be held follows from the catalog and the policy.
+    /// Sites, and who stands in each.
+    fn find_places(&mut self) {
+        self.sites = Arc::new(self.desired.sites.clone());
+        self.standing.clear();
+        for (id, registered) in &self.desired.appliances {
+            let site = registered.appliance.site.clone();
+            self.standing.entry(site).or_default().push(id.clone());
+        }
+    }
+
+    /// Which versions should be held follows from the catalog and the policy. Looked at are the
+    /// objects of those that come and go, for each appliance.
     fn choose_kept(&mut self) {
         let count = usize::try_from(self.desired.policy.versions_kept).unwrap_or(usize::MAX);
         let catalog = &self.desired.catalog;
@@ -504,9 +548,22 @@ impl Director {
         if kept.len() == self.kept.len() && kept.iter().zip(&self.kept).all(|(a, b)| a == b) {
             return;
         }
-        self.kept = kept;
-        self.index.clear();
-        for version in &self.kept {
+        let gone = std::mem::replace(&mut self.kept, kept);
+        let names = |versions: &[Arc<Version>]| -> BTreeSet<AssetVersionId> {
+            versions.iter().map(|version| version.id().clone()).collect()
+        };
+        let (before, now) = (names(&gone), names(&self.kept));
+        for version in gone.iter().filter(|version| !now.contains(version.id())) {
+            for object in version.objects() {
+                if let Some(of) = self.index.get_mut(object) {
+                    of.retain(|id| id != version.id());
+                    if of.is_empty() {
+                        self.index.remove(object);
+                    }
+                }
+            }
+        }
+        for version in self.kept.iter().filter(|version| !before.contains(version.id())) {
             for object in version.objects() {
                 self.index.entry(*object).or_default().push(version.id().clone());
             }
@@ -526,24 +583,6 @@ impl Director {
             self.actions.retain(|action| !matches!(action, Action::Store(_)));
             self.actions.push_back(Action::Store(ledger));
         }
-    }
-
-    /// Placement counts with what drives can hold. Small changes and an appliance that has lost
-    /// sight of all its drives change nothing: its files are not gone because a mount failed.
-    fn learn_usable(&mut self, now: Instant, id: &ApplianceId, usable: Bytes) {
-        if matches!(self.role, Role::Replica(_)) {
-            return;
-        }
-        let Some(registered) = self.desired.appliances.get_mut(id) else { return };
-        let known = registered.usable;
-        let close = |known: Bytes| known.0.abs_diff(usable.0) <= known.0 / USABLE_CHANGE_MIN;
-        if usable == Bytes::ZERO || known.is_some_and(close) {
-            return;
-        }
-        registered.usable = Some(usable);
-        let appliance = id.clone();
-        self.actions.push_back(Action::StoreUsable { appliance, usable });
-        self.replace(now);
     }
 
     fn sample(&mut self) -> Sample {
@@ -584,7 +623,7 @@ impl Director {
         self.snapshot = Snapshot {
             view: Arc::new(FleetView {
                 generation: self.generation(),
-                sites: self.desired.sites.clone(),
+                sites: Arc::clone(&self.sites),
                 appliances: self.members.iter().map(view).collect(),
             }),
             catalog: self.desired.catalog.clone(),
@@ -628,9 +667,6 @@ fn is_reporting(health: Health) -> bool {
 
 /// Most siblings that a reply names: a large site, and 3 KB.
 const NEIGHBOURS_MAX: usize = 64;
-
-/// A change of usable size by less than one part in so many is no reason to move files.
-const USABLE_CHANGE_MIN: u64 = 50;
 
 #[cfg(test)]
 mod identity_tests;

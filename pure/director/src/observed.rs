@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use model::id::{AssetVersionId, Generation, ObjectId};
-use model::inventory::Delta;
+use model::inventory::{Check, Delta};
 use model::units::{BitsPerSecond, Bytes, Instant, Nanos};
 use model::view::{Health, Load};
 
@@ -62,6 +62,10 @@ pub(crate) struct Observed {
     /// The inventory state that `held` is; 0 if none is known.
     inventory_state: u64,
     held: BTreeSet<ObjectId>,
+    /// Invariant: of `held`.
+    check: Check,
+    /// When a full list was last asked for because what is known is not what is there.
+    asked_all: Option<Instant>,
     /// Of each kept version, how many objects are not in `held`.
     missing: BTreeMap<AssetVersionId, usize>,
     /// The versions of which nothing is missing.
@@ -123,10 +127,21 @@ pub enum Cause {
     Revoked,
     /// It holds more objects than are kept in memory here.
     TooManyObjects,
+    /// Its drives hold less than half of what its files are planned for, and an operator has not
+    /// said that this is so for good.
+    Slump {
+        /// What its files are planned for.
+        planned: Bytes,
+        /// What it reports.
+        reported: Bytes,
+    },
 }
 
 /// Which versions hold an object: how a delta finds what it completes.
 pub(crate) type ObjectIndex = BTreeMap<ObjectId, Vec<AssetVersionId>>;
+
+/// A full list is up to 64 MB, and one that does not help would be asked for with each report.
+const ASK_ALL_EVERY: Nanos = Nanos::seconds(300);
 
 impl Observed {
     /// Starts with an appliance's first report. Its inventory is not yet looked at.
@@ -141,6 +156,8 @@ impl Observed {
             starts: Starts::new(report.start_id, report.sequence),
             inventory_state: 0,
             held: BTreeSet::new(),
+            check: Check::default(),
+            asked_all: None,
             missing: BTreeMap::new(),
             complete: Arc::default(),
             overflowed: false,
@@ -201,39 +218,58 @@ impl Observed {
 
     /// Applies a delta if it starts from the known state, or is a full list. Else it is left out,
     /// and the reply's [`inventory_state`](Self::inventory_state) makes the appliance repeat it.
+    ///
+    /// True if what is known now is not what the appliance says that it holds. Then a full list is
+    /// asked for, seldom enough that one which does not help costs little. Nothing else would ever
+    /// mend it: the numbers of states say that nothing was missed.
     pub(crate) fn apply(
         &mut self,
+        now: Instant,
         delta: &Delta,
         index: &ObjectIndex,
         kept: &[Arc<Version>],
         most: usize,
-    ) {
+    ) -> bool {
         if delta.from == 0 {
             self.held = delta.held.iter().copied().take(most).collect();
+            self.check = Check::of(&self.held);
             self.overflowed = most < delta.held.len();
+            self.missing.clear();
             self.keep(kept);
         } else if delta.from == self.inventory_state {
             for object in &delta.gone {
                 if self.held.remove(object) {
+                    self.check.take(object);
                     self.count(object, index, false);
                 }
             }
             for object in &delta.held {
                 self.overflowed |= most <= self.held.len();
                 if self.held.len() < most && self.held.insert(*object) {
+                    self.check.put(object);
                     self.count(object, index, true);
                 }
             }
         } else {
-            return;
+            return false;
         }
         self.inventory_state = delta.to;
+        let differs = !self.overflowed && delta.check.is_some_and(|check| check != self.check);
+        let is_due = self.asked_all.is_none_or(|at| ASK_ALL_EVERY <= now.since(at));
+        if differs && is_due {
+            self.asked_all = Some(now);
+            self.inventory_state = 0;
+        }
+        differs
     }
 
-    /// Recounts what is missing of the kept versions.
+    /// Counts what is missing of the kept versions, if that is not known yet: a look at the objects
+    /// of those that are new.
     pub(crate) fn keep(&mut self, kept: &[Arc<Version>]) {
+        let known = std::mem::take(&mut self.missing);
         let missing = |version: &Version| {
-            version.objects().iter().filter(|object| !self.held.contains(object)).count()
+            let count = || version.objects().iter().filter(|of| !self.held.contains(of)).count();
+            known.get(version.id()).copied().unwrap_or_else(count)
         };
         self.missing =
             kept.iter().map(|version| (version.id().clone(), missing(version))).collect();
@@ -346,6 +382,12 @@ impl fmt::Display for Cause {
                  revoke this one too",
             ),
             Self::Revoked => f.write_str("its identity is revoked: it has to enrol again"),
+            Self::Slump { planned, reported } => write!(
+                f,
+                "its drives can hold {reported}, and its files are planned for {planned}: repair \
+                 them; or say that it is so for good, and files move: nearcast accept ID, which is \
+                 POST /v1/appliances/ID/usable"
+            ),
             Self::TooManyObjects => f.write_str(
                 "it holds more objects than the control plane keeps track of: some do not count",
             ),

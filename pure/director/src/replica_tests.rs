@@ -30,7 +30,7 @@ fn a_replica_answers_players_as_its_writer_does_from_what_it_observes_itself() {
 fn a_replica_wants_nothing_stored_and_publishes_no_manifest() {
     let (_, mut replica) = fleet_and_replica();
     for (i, usable) in (40..).zip([1 << 30, 1 << 40, 4096]) {
-        let report = Report { usable: Bytes(usable), ..report(i) };
+        let report = Report { usable: model::units::Bytes(usable), ..report(i) };
         let reply = replica.report(at(0), &id("a1"), &report).unwrap();
         assert_eq!(reply.generation, Generation(0), "manifests are fetched from the writer");
     }

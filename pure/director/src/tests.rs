@@ -4,9 +4,10 @@ use std::net::IpAddr;
 use super::*;
 use front::{Player, Ticket, Unplayable};
 use model::id::{AssetId, ObjectId};
-use model::inventory::Delta;
+use model::inventory::{Check, Delta};
 use model::manifest::{AssetVersion, File, TokenKey};
 use model::topology::{Appliance, Prefix, Site, Weight};
+use model::units::Bytes;
 use model::view::Load;
 use playback::token::Session;
 use proptest::collection::vec;
@@ -22,6 +23,8 @@ pub(super) const CONFIG: Config = Config {
     notices_max: 5,
     rotation_min: Nanos::millis(200),
     rotation_max: Nanos::seconds(3600),
+    usable_settles: Nanos::seconds(300),
+    usable_replans: Nanos::seconds(10),
     sources: sources::Config { siblings_max: 4, elsewhere: true },
 };
 pub(super) const STEERING: steering::Config = steering::Config { pathways_min: 2, pathways_max: 4 };
@@ -83,6 +86,13 @@ fn an_appliance_is_told_who_else_in_its_site_should_hold_what_and_who_can_serve(
     };
     assert_eq!(told(&mut director, 50, true), BTreeMap::from([(id("a2"), "https://a2".into())]));
     assert_eq!(told(&mut director, 51, false), BTreeMap::new(), "it takes no new sessions");
+    let site = "b".parse().unwrap();
+    let moved = Appliance { id: id("b1"), site: "a".parse().unwrap(), weight: Weight::ONE };
+    director.handle(at(0), Event::Changed(Change::Appliance(moved)));
+    assert_eq!(told(&mut director, 52, true).len(), 2, "one has moved here");
+    let moved = Appliance { id: id("a2"), site, weight: Weight::ONE };
+    director.handle(at(0), Event::Changed(Change::Appliance(moved)));
+    assert_eq!(told(&mut director, 53, true).into_keys().collect::<Vec<_>>(), [id("b1")]);
 }
 
 #[test]
@@ -148,15 +158,20 @@ fn silence_moves_no_file() {
 fn drives_that_can_hold_less_move_files_and_small_changes_do_not() {
     let mut director = running(&["a1"]);
     put_version(&mut director, "film-1", &[1, 2], 1);
-    let tell = |director: &mut Director, sequence, usable| {
-        let report = Report { usable: Bytes(usable), ..report(sequence) };
-        director.report(at(0), &id("a1"), &report).unwrap();
+    let tell = |director: &mut Director, seconds, usable| {
+        let report = Report { usable: Bytes(usable), ..report(10 + seconds) };
+        director.report(at(seconds * 1000), &id("a1"), &report).unwrap();
+        director.handle(at(seconds * 1000), Event::Tick(UnixSeconds(seconds)));
         settle(director);
         director.placement().report.loads[&id("a1")].usable
     };
-    assert_eq!(tell(&mut director, 10, USABLE.0 - USABLE.0 / 100), USABLE);
-    assert_eq!(tell(&mut director, 11, 0), USABLE, "no drive in sight is no news");
-    assert_eq!(tell(&mut director, 12, 4096), Bytes(4096));
+    assert_eq!(tell(&mut director, 0, USABLE.0 - USABLE.0 / 100), USABLE);
+    assert_eq!(tell(&mut director, 400, 0), USABLE, "no drive in sight is no news");
+    let little = USABLE.0 * 3 / 5;
+    assert_eq!(tell(&mut director, 401, little), USABLE, "it has to last");
+    assert_eq!(tell(&mut director, 701, little), Bytes(little));
+    director.handle(at(701_000), Event::Changed(Change::Usable(id("a1"), Bytes(4096))));
+    settle(&mut director);
     assert_eq!(manifest(&director, "a1").versions.len(), 0);
     assert_eq!(director.placement().report.shortfall_count, 1);
 }
@@ -292,7 +307,8 @@ fn inventory_deltas_add_up_and_gaps_are_asked_for_again() {
     let mut tell = |from, to, held: &[u8], gone: &[u8]| {
         sequence += 1;
         let objects = |list: &[u8]| list.iter().map(|n| object(*n)).collect();
-        let inventory = Delta { from, to, held: objects(held), gone: objects(gone) };
+        let (held, gone) = (objects(held), objects(gone));
+        let inventory = Delta { from, to, held, gone, check: None };
         let report = Report { inventory, ..report(sequence) };
         let reply = director.report(at(0), &id("a1"), &report).unwrap();
         (reply.inventory, director.snapshot().view.appliances[&id("a1")].complete.len())
@@ -312,10 +328,36 @@ fn a_new_start_forgets_the_inventory_until_it_is_told_again() {
         let report = Report { start_id, inventory: delta, ..report(50) };
         director.report(at(0), &id("a1"), &report).unwrap().inventory
     };
-    let full = Delta { from: 0, to: 3, held: vec![object(1)], gone: vec![] };
+    let full = Delta { to: 3, held: vec![object(1)], ..Delta::default() };
     assert_eq!(reply(&mut director, 7, full.clone()), 3);
     assert_eq!(reply(&mut director, 8, Delta { from: 3, to: 4, ..Delta::default() }), 0);
     assert_eq!(reply(&mut director, 9, full), 3);
+}
+
+#[test]
+fn a_silent_difference_in_an_inventory_is_noticed_and_heals_by_one_full_list() {
+    let mut director = running(&["a1"]);
+    put_version(&mut director, "film-1", &[1, 2], 1);
+    let mut sequence = 10;
+    let mut tell = |seconds: u64, from, to, held: &[u8], all: &[u8]| {
+        sequence += 1;
+        let objects = |list: &[u8]| list.iter().map(|n| object(*n)).collect();
+        let check = Some(Check::of(&all.iter().map(|n| object(*n)).collect::<Vec<_>>()));
+        let inventory = Delta { from, to, held: objects(held), gone: vec![], check };
+        let report = Report { inventory, ..report(sequence) };
+        let reply = director.report(at(seconds * 1000), &id("a1"), &report).unwrap();
+        let complete = director.snapshot().view.appliances[&id("a1")].complete.len();
+        (reply.inventory, complete, director.counters().inventory_differences)
+    };
+    assert_eq!(tell(0, 0, 5, &[1], &[1]), (5, 0, 0));
+    assert_eq!(tell(1, 5, 6, &[3], &[1, 2, 3]), (0, 0, 1), "that 2 came was never told");
+    assert_eq!(tell(2, 0, 6, &[1, 2, 3], &[1, 2, 3]), (6, 1, 1), "all is asked for, and told");
+    assert_eq!(tell(3, 6, 6, &[], &[1, 2, 3]), (6, 1, 1));
+    // One whose full list is not what it says: that costs a list now and then, and no more.
+    assert_eq!(tell(4, 6, 7, &[], &[1, 2]), (7, 1, 2), "not again so soon");
+    assert_eq!(tell(301, 7, 8, &[], &[1, 2]), (0, 1, 3));
+    assert_eq!(tell(302, 0, 8, &[1, 2, 3], &[1, 2]), (8, 1, 4));
+    assert_eq!(tell(303, 8, 9, &[], &[1, 2]), (9, 1, 5));
 }
 
 #[test]
@@ -482,6 +524,38 @@ proptest! {
     }
 
     #[test]
+    fn what_is_complete_is_right_while_versions_come_and_go(
+        steps in vec((any::<bool>(), vec(0_u8..6, 1..4), vec(0_u8..6, 0..4)), 1..16)
+    ) {
+        let mut director = running(&["a1"]);
+        let (mut held, mut versions) = (BTreeSet::new(), Vec::new());
+        for (i, (is_version, came, went)) in (0_u64..).zip(&steps) {
+            if *is_version {
+                let name = format!("film-{i}");
+                put_version(&mut director, &name, came, i);
+                versions.push((name, came));
+            }
+            let objects = |list: &[u8]| list.iter().map(|n| object(*n)).collect::<Vec<_>>();
+            let (came, gone) = if *is_version { (&vec![], &vec![]) } else { (came, went) };
+            gone.iter().for_each(|n| { held.remove(n); });
+            held.extend(came.iter().copied());
+            let all: Vec<u8> = held.iter().copied().collect();
+            // Now and then all is told.
+            let (from, told) = if i % 4 == 0 { (0, &all) } else { (i, came) };
+            let inventory = Delta {
+                from, to: i + 1, held: objects(told), gone: objects(gone), check: None,
+            };
+            director.report(at(0), &id("a1"), &Report { inventory, ..report(10 + i) }).unwrap();
+            let complete = director.snapshot().view.appliances[&id("a1")].complete.clone();
+            let kept = versions.iter().rev().take(2);
+            let whole = kept.filter(|(_, objects)| objects.iter().all(|n| held.contains(n)));
+            let whole: BTreeSet<AssetVersionId> =
+                whole.map(|(name, _)| name.parse().unwrap()).collect();
+            prop_assert_eq!(&*complete, &whole);
+        }
+    }
+
+    #[test]
     fn what_a_delta_completes_is_what_a_recount_finds(
         deltas in vec(
             (vec(0_u8..6, 0..4), vec(0_u8..6, 0..4)), 1..12)
@@ -492,7 +566,8 @@ proptest! {
         let mut model = BTreeSet::new();
         for (i, (held, gone)) in (0_u64..).zip(&deltas) {
             let objects = |list: &[u8]| list.iter().map(|n| object(*n)).collect::<Vec<_>>();
-            let inventory = Delta { from: i, to: i + 1, held: objects(held), gone: objects(gone) };
+            let (came, went) = (objects(held), objects(gone));
+            let inventory = Delta { from: i, to: i + 1, held: came, gone: went, check: None };
             director.report(at(0), &id("a1"), &Report { inventory, ..report(10 + i) }).unwrap();
             gone.iter().for_each(|n| if i != 0 { model.remove(n); });
             model.extend(held.iter().copied());
@@ -554,8 +629,14 @@ pub(crate) fn ledger(director: &Director) -> Ledger {
 /// Takes actions until there are none, storing what is to be stored.
 pub(super) fn settle(director: &mut Director) {
     while let Some(action) = director.poll() {
-        if let Action::Store(ledger) = action {
-            director.handle(at(0), Event::Stored(ledger.generation));
+        match action {
+            Action::Store(ledger) => {
+                director.handle(at(0), Event::Stored(ledger.generation));
+            }
+            Action::StoreUsable { appliance, usable } => {
+                director.handle(at(0), Event::UsableStored(appliance, usable));
+            }
+            _ => {}
         }
     }
 }
@@ -599,7 +680,7 @@ pub(super) fn put_version(director: &mut Director, name: &str, objects: &[u8], s
 
 pub(super) fn hold(director: &mut Director, name: &str, objects: &[u8]) {
     let held = objects.iter().map(|n| object(*n)).collect();
-    let inventory = Delta { from: 0, to: 1, held, gone: vec![] };
+    let inventory = Delta { to: 1, held, ..Delta::default() };
     let report = Report { inventory, ..report(20) };
     director.report(at(0), &id(name), &report).unwrap();
 }

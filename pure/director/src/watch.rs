@@ -54,11 +54,18 @@ impl Director {
             Role::Replica(_) => Generation(u64::MAX),
         };
         let is_cloned = self.is_cloned(id);
+        let slump = self.slump(now, id);
         let Some(member) = self.members.get_mut(id) else { return };
         let Some(observed) = &member.observed else { return };
         let (health, cause) = match observed.health(now, self.config.stale_after, newest) {
             stale @ (Health::Stale, _) => stale,
             _ if is_cloned => (Health::Unhealthy, Cause::Cloned),
+            (Health::Healthy, Cause::None | Cause::DrivesSetAside(_))
+                if let Some(slump) = slump =>
+            {
+                let (planned, reported) = slump;
+                (Health::Healthy, Cause::Slump { planned, reported })
+            }
             found => found,
         };
         let same = member.health == health && member.cause.is_like(&cause);

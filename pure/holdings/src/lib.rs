@@ -275,10 +275,12 @@ impl Holdings {
         &self.plan_report
     }
 
-    /// What control has to be told, which has seen `known`.
+    /// What control has to be told, which has seen `known`. The check comes from the index, not from
+    /// the changes that were told: if one was forgotten, control sees that there is a difference.
     pub fn inventory_since(&self, known: InventoryState) -> Delta {
         let held = self.index.iter().filter(|(_, extent)| !self.hangs(extent.drive));
-        self.inventory.since(known, held.map(|(object, _)| *object))
+        let delta = self.inventory.since(known, held.map(|(object, _)| *object));
+        Delta { check: Some(self.index.check(|drive| !self.hangs(drive))), ..delta }
     }
 
     /// An object found at the start; the first drive that has it wins.

@@ -1,6 +1,8 @@
 use super::*;
+use model::inventory::Check;
 use model::manifest::{AssetVersion, File, Trust};
 use model::units::UnixSeconds;
+use proptest::prelude::*;
 
 const DRIVE: DriveIndex = DriveIndex(0);
 const LEN: Bytes = Bytes::kib(60);
@@ -515,4 +517,65 @@ fn a_claim_for_which_no_drive_has_room_is_shortened_and_the_rest_planned_anew() 
     assert!(holdings.claim_part(short));
     assert_eq!(holdings.shorten(claim, 2), None);
     assert!(holdings.busy().is_empty());
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Load(u8, u8),
+    Move(u8, u8),
+    Hide(u8),
+    SetAside(u8),
+    TakeBack(u8, u8),
+    Withhold(u8, bool),
+    Report,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let (objects, drives) = (|| 0_u8..5, || 0_u8..3);
+    prop_oneof![
+        (objects(), drives()).prop_map(|(n, drive)| Step::Load(n, drive)),
+        (objects(), drives()).prop_map(|(n, drive)| Step::Move(n, drive)),
+        objects().prop_map(Step::Hide),
+        drives().prop_map(Step::SetAside),
+        (drives(), objects()).prop_map(|(drive, n)| Step::TakeBack(drive, n)),
+        (drives(), any::<bool>()).prop_map(|(drive, hangs)| Step::Withhold(drive, hangs)),
+        Just(Step::Report),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn control_that_is_told_changes_knows_what_the_index_has(
+        steps in prop::collection::vec(step(), 0..60),
+    ) {
+        let (mut holdings, mut known, mut seen) =
+            (holdings(), BTreeSet::new(), InventoryState::default());
+        for step in steps.into_iter().chain([Step::Report]) {
+            match step {
+                Step::Load(n, drive) => holdings.load(object(n), on(drive, n)),
+                Step::Move(n, drive) if holdings.index().locate(&object(n)).is_some() => {
+                    holdings.relocate(object(n), on(drive, n));
+                }
+                Step::Move(..) => {}
+                Step::Hide(n) => holdings.hide(object(n)),
+                Step::SetAside(drive) => holdings.set_aside(DriveIndex(drive)),
+                Step::TakeBack(drive, n) => {
+                    holdings.set_aside(DriveIndex(drive));
+                    let found = [(object(n), on(drive, n))].into_iter();
+                    holdings.take_back(DriveIndex(drive), found, [].into_iter());
+                }
+                Step::Withhold(drive, hangs) => holdings.withhold(DriveIndex(drive), hangs),
+                Step::Report => {
+                    let delta = holdings.inventory_since(seen);
+                    if delta.from == InventoryState(0) {
+                        known.clear();
+                    }
+                    delta.gone.iter().for_each(|gone| { known.remove(gone); });
+                    known.extend(delta.held);
+                    seen = delta.to;
+                    prop_assert_eq!(delta.check, Some(Check::of(&known)));
+                }
+            }
+        }
+    }
 }

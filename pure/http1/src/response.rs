@@ -1,9 +1,16 @@
 //! Response heads. What is the same in every response is written as one constant.
 
 use model::id::ObjectId;
+use model::limits::{BASE_URL_LEN_MAX, CONTENT_TYPE_LEN_MAX};
 use model::units::{Bytes, UnixSeconds};
 
-use crate::date;
+use crate::date::{self, DATE_LEN};
+
+/// Longest head that can be written: who sends one has room for so much.
+pub const HEAD_LEN_MAX: usize = 4096;
+
+/// Longest target of a redirect. A path has at most 1.5 KiB and a token half of one.
+pub const TARGET_LEN_MAX: usize = 3072;
 
 /// The statuses that this server answers with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,10 +81,49 @@ const PREFLIGHT: &str = "Allow: GET, HEAD, OPTIONS\r\n\
     Access-Control-Allow-Headers: Range, If-Range, If-None-Match, If-Modified-Since, CMCD-Request, \
     CMCD-Object, CMCD-Status, CMCD-Session, CTA-Common-Access-Token, *\r\n\
     Access-Control-Max-Age: 86400\r\n";
+const ALLOW: &str = "Allow: GET, HEAD, OPTIONS\r\n";
+const NO_BODY: &str = "Content-Length: 0\r\nCache-Control: no-store\r\n";
+const CLOSE: &str = "Connection: close\r\n";
+const DATE: &str = "Date: ";
+const LOCATION: &str = "Location: ";
+const ETAG: &str = "ETag: ";
+const MODIFIED: &str = "Last-Modified: ";
+const TYPE: &str = "Content-Type: ";
+const LENGTH: &str = "Content-Length: ";
+const PART: &str = "Content-Range: bytes ";
+const END: &str = "\r\n";
+
+/// Digits of the largest number.
+const DECIMAL_LEN_MAX: usize = 20;
+
+/// What `begin` writes at most, after the status line.
+const BEGIN_LEN: usize =
+    DATE.len() + DATE_LEN + END.len() + CLOSE.len() + CROSS_ORIGIN.len() + END.len();
+
+/// The longest redirect, object's and plain head. A field that is added to what they are made of is
+/// counted here; one that is too long does not compile, where it would end the process.
+const REDIRECT_LEN_MAX: usize = Status::TemporaryRedirect.line().len()
+    + BEGIN_LEN
+    + (LOCATION.len() + BASE_URL_LEN_MAX + TARGET_LEN_MAX + END.len())
+    + NO_BODY.len();
+const OBJECT_LEN_MAX: usize = Status::PartialContent.line().len()
+    + BEGIN_LEN
+    + IMMUTABLE.len()
+    + (ETAG.len() + ETAG_LEN + END.len())
+    + (MODIFIED.len() + DATE_LEN + END.len())
+    + (TYPE.len() + CONTENT_TYPE_LEN_MAX + END.len())
+    + (LENGTH.len() + DECIMAL_LEN_MAX + END.len())
+    + (PART.len() + 3 * DECIMAL_LEN_MAX + "-/".len() + END.len());
+const PLAIN_LEN_MAX: usize =
+    Status::HeaderFieldsTooLarge.line().len() + BEGIN_LEN + PREFLIGHT.len() + NO_BODY.len();
+
+const _: () = assert!(REDIRECT_LEN_MAX <= HEAD_LEN_MAX, "a redirect fits where heads are sent");
+const _: () = assert!(OBJECT_LEN_MAX <= HEAD_LEN_MAX, "an object's head fits where it is sent");
+const _: () = assert!(PLAIN_LEN_MAX <= HEAD_LEN_MAX, "a plain head fits where it is sent");
 
 impl Status {
     /// The status line, `HTTP/1.1` included.
-    pub fn line(self) -> &'static str {
+    pub const fn line(self) -> &'static str {
         match self {
             Self::Ok => "HTTP/1.1 200 OK\r\n",
             Self::NoContent => "HTTP/1.1 204 No Content\r\n",
@@ -107,8 +153,8 @@ pub fn write_plain(out: &mut Vec<u8>, head: Head, date: &[u8]) {
     match head.status {
         Status::NoContent => out.extend_from_slice(PREFLIGHT.as_bytes()),
         Status::MethodNotAllowed => {
-            out.extend_from_slice(b"Allow: GET, HEAD, OPTIONS\r\n");
-            out.extend_from_slice(b"Content-Length: 0\r\nCache-Control: no-store\r\n");
+            out.extend_from_slice(ALLOW.as_bytes());
+            out.extend_from_slice(NO_BODY.as_bytes());
         }
         Status::Ok
         | Status::PartialContent
@@ -121,10 +167,10 @@ pub fn write_plain(out: &mut Vec<u8>, head: Head, date: &[u8]) {
         | Status::UriTooLong
         | Status::RangeNotSatisfiable
         | Status::HeaderFieldsTooLarge => {
-            out.extend_from_slice(b"Content-Length: 0\r\nCache-Control: no-store\r\n");
+            out.extend_from_slice(NO_BODY.as_bytes());
         }
     }
-    out.extend_from_slice(b"\r\n");
+    out.extend_from_slice(END.as_bytes());
 }
 
 /// Writes a 307: the same can be had at `base` followed by `target`, now and not for ever.
@@ -135,10 +181,9 @@ pub fn write_redirect(
     (base, target): (&str, &str),
 ) {
     begin(out, Head { status: Status::TemporaryRedirect, keep_alive }, date);
-    out.extend_from_slice(b"Location: ");
-    out.extend_from_slice(base.as_bytes());
-    out.extend_from_slice(target.as_bytes());
-    out.extend_from_slice(b"\r\nContent-Length: 0\r\nCache-Control: no-store\r\n\r\n");
+    for part in [LOCATION, base, target, END, NO_BODY, END] {
+        out.extend_from_slice(part.as_bytes());
+    }
 }
 
 /// Writes the head of a 200, 206, 304 or 416 about `what`; `part` is what a 206 carries.
@@ -152,36 +197,33 @@ pub fn write_object(
     let (start, end) = part;
     begin(out, head, date);
     if head.status == Status::RangeNotSatisfiable {
-        out.extend_from_slice(b"Content-Range: bytes */");
-        decimal(out, what.len.0);
-        out.extend_from_slice(b"\r\nContent-Length: 0\r\nCache-Control: no-store\r\n\r\n");
+        field(out, PART, |out| {
+            out.extend_from_slice(b"*/");
+            decimal(out, what.len.0);
+        });
+        out.extend_from_slice(NO_BODY.as_bytes());
+        out.extend_from_slice(END.as_bytes());
         return;
     }
     out.extend_from_slice(IMMUTABLE.as_bytes());
-    out.extend_from_slice(b"ETag: ");
-    out.extend_from_slice(&etag(what.object));
-    out.extend_from_slice(b"\r\n");
+    field(out, ETAG, |out| out.extend_from_slice(&etag(what.object)));
     // RFC 9110 section 15.4.5: a 304 with an ETag needs no more to say which one is meant.
     if head.status != Status::NotModified {
         assert!(start <= end && end <= what.len, "a response lies within its object");
-        out.extend_from_slice(b"Last-Modified: ");
-        date::write(what.modified, out);
-        out.extend_from_slice(b"\r\nContent-Type: ");
-        out.extend_from_slice(what.content_type.as_bytes());
-        out.extend_from_slice(b"\r\nContent-Length: ");
-        decimal(out, (end - start).0);
-        out.extend_from_slice(b"\r\n");
+        field(out, MODIFIED, |out| date::write(what.modified, out));
+        field(out, TYPE, |out| out.extend_from_slice(what.content_type.as_bytes()));
+        field(out, LENGTH, |out| decimal(out, (end - start).0));
     }
     if head.status == Status::PartialContent {
-        out.extend_from_slice(b"Content-Range: bytes ");
-        decimal(out, start.0);
-        out.push(b'-');
-        decimal(out, end.0 - 1);
-        out.push(b'/');
-        decimal(out, what.len.0);
-        out.extend_from_slice(b"\r\n");
+        field(out, PART, |out| {
+            decimal(out, start.0);
+            out.push(b'-');
+            decimal(out, end.0 - 1);
+            out.push(b'/');
+            decimal(out, what.len.0);
+        });
     }
-    out.extend_from_slice(b"\r\n");
+    out.extend_from_slice(END.as_bytes());
 }
 
 /// The strong ETag of an object: its id in quotes, the same on every appliance.
@@ -197,18 +239,23 @@ pub fn etag(object: ObjectId) -> [u8; ETAG_LEN] {
 
 fn begin(out: &mut Vec<u8>, head: Head, date: &[u8]) {
     out.extend_from_slice(head.status.line().as_bytes());
-    out.extend_from_slice(b"Date: ");
-    out.extend_from_slice(date);
-    out.extend_from_slice(b"\r\n");
+    field(out, DATE, |out| out.extend_from_slice(date));
     if !head.keep_alive {
-        out.extend_from_slice(b"Connection: close\r\n");
+        out.extend_from_slice(CLOSE.as_bytes());
     }
     out.extend_from_slice(CROSS_ORIGIN.as_bytes());
 }
 
+#[inline]
+fn field(out: &mut Vec<u8>, name: &str, value: impl FnOnce(&mut Vec<u8>)) {
+    out.extend_from_slice(name.as_bytes());
+    value(out);
+    out.extend_from_slice(END.as_bytes());
+}
+
 /// Writes a number as people do, several times faster than `write!`.
 pub fn decimal(out: &mut Vec<u8>, value: u64) {
-    let mut digits = [0; 20];
+    let mut digits = [0; DECIMAL_LEN_MAX];
     let mut at = digits.len();
     let mut rest = value;
     loop {
@@ -226,7 +273,7 @@ pub fn decimal(out: &mut Vec<u8>, value: u64) {
 mod tests {
     use super::*;
 
-    const DATE: &[u8] = b"Sun, 06 Nov 1994 08:49:37 GMT";
+    const NOW: &[u8] = b"Sun, 06 Nov 1994 08:49:37 GMT";
 
     fn object(status: Status, part: (u64, u64)) -> String {
         let mut out = Vec::new();
@@ -237,7 +284,7 @@ mod tests {
             modified: UnixSeconds(784_111_777),
         };
         let head = Head { status, keep_alive: true };
-        write_object(&mut out, head, DATE, what, (Bytes(part.0), Bytes(part.1)));
+        write_object(&mut out, head, NOW, what, (Bytes(part.0), Bytes(part.1)));
         String::from_utf8(out).unwrap()
     }
 
@@ -272,7 +319,7 @@ mod tests {
     #[test]
     fn a_redirect_says_where_and_is_not_stored() {
         let mut out = Vec::new();
-        write_redirect(&mut out, true, DATE, ("https://a2:8443", "/t/x/v.mp4?hop=1"));
+        write_redirect(&mut out, true, NOW, ("https://a2:8443", "/t/x/v.mp4?hop=1"));
         let text = String::from_utf8(out).unwrap();
         assert!(text.starts_with("HTTP/1.1 307 Temporary Redirect\r\n"));
         assert!(text.contains("\r\nLocation: https://a2:8443/t/x/v.mp4?hop=1\r\n"));
@@ -281,10 +328,34 @@ mod tests {
     }
 
     #[test]
+    fn the_longest_heads_are_as_long_as_was_counted() {
+        let (mut out, keep_alive) = (Vec::new(), false);
+        let (base, target) = ("b".repeat(BASE_URL_LEN_MAX), "t".repeat(TARGET_LEN_MAX));
+        write_redirect(&mut out, keep_alive, NOW, (&base, &target));
+        assert_eq!(out.len(), REDIRECT_LEN_MAX);
+        out.clear();
+        let what = Representation {
+            object: ObjectId([0xa5; 32]),
+            len: Bytes(u64::MAX),
+            content_type: &"c".repeat(CONTENT_TYPE_LEN_MAX),
+            modified: UnixSeconds(784_111_777),
+        };
+        let head = Head { status: Status::PartialContent, keep_alive };
+        let (start, end) = (10_u64.pow(19), u64::MAX);
+        write_object(&mut out, head, NOW, what, (Bytes(start), Bytes(end)));
+        assert!((OBJECT_LEN_MAX - 1..=OBJECT_LEN_MAX).contains(&out.len()), "{}", out.len());
+        for status in [Status::NoContent, Status::MethodNotAllowed, Status::HeaderFieldsTooLarge] {
+            out.clear();
+            write_plain(&mut out, Head { status, keep_alive }, NOW);
+            assert!(out.len() <= PLAIN_LEN_MAX, "{status:?}");
+        }
+    }
+
+    #[test]
     fn errors_are_never_stored_and_readable_across_origins() {
         for status in [Status::BadRequest, Status::Forbidden, Status::NotFound] {
             let mut out = Vec::new();
-            write_plain(&mut out, Head { status, keep_alive: false }, DATE);
+            write_plain(&mut out, Head { status, keep_alive: false }, NOW);
             let text = String::from_utf8(out).unwrap();
             assert!(text.contains("no-store") && text.contains("Allow-Origin: *"));
             assert!(text.contains("Connection: close\r\n"));

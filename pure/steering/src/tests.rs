@@ -239,7 +239,7 @@ fn fleet() -> FleetView {
     };
     FleetView {
         generation: Generation(1),
-        sites: sites.into_iter().map(|site| (site.id.clone(), site)).collect(),
+        sites: Arc::new(sites.into_iter().map(|site| (site.id.clone(), site)).collect()),
         appliances: ["a1", "a2", "b1", "b2"].into_iter().map(appliance).collect(),
     }
 }

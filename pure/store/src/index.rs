@@ -9,6 +9,7 @@ use std::ops::Bound;
 
 use model::extent::{DriveIndex, Extent};
 use model::id::ObjectId;
+use model::inventory::Check;
 use model::limits::DIRECT_ALIGN;
 
 /// Object to extent. An object has at most one extent.
@@ -16,6 +17,8 @@ use model::limits::DIRECT_ALIGN;
 pub struct Index {
     /// Invariant: every extent begins at a multiple of `DIRECT_ALIGN`.
     extents: BTreeMap<ObjectId, Extent>,
+    /// Invariant: of what each drive has in `extents`.
+    checks: BTreeMap<DriveIndex, Check>,
 }
 
 impl Index {
@@ -31,16 +34,28 @@ impl Index {
             "object {object} begins at {}, which direct I/O cannot read",
             extent.offset
         );
-        self.extents.insert(object, extent)
+        self.checks.entry(extent.drive).or_default().put(&object);
+        let before = self.extents.insert(object, extent);
+        self.went(&object, before.as_ref());
+        before
     }
 
     /// Takes `object` out; returns where it was, if it was.
     pub fn remove(&mut self, object: &ObjectId) -> Option<Extent> {
-        self.extents.remove(object)
+        let before = self.extents.remove(object);
+        self.went(object, before.as_ref());
+        before
+    }
+
+    fn went(&mut self, object: &ObjectId, from: Option<&Extent>) {
+        if let Some(check) = from.and_then(|extent| self.checks.get_mut(&extent.drive)) {
+            check.take(object);
+        }
     }
 
     /// Takes out all that `drive` holds, and says what that was: the drive was set aside.
     pub fn remove_drive(&mut self, drive: DriveIndex) -> Vec<ObjectId> {
+        self.checks.remove(&drive);
         let gone = self.extents.extract_if(.., |_, extent| extent.drive == drive);
         gone.map(|(object, _)| object).collect()
     }
@@ -67,6 +82,12 @@ impl Index {
     /// How many objects are published.
     pub fn len(&self) -> usize {
         self.extents.len()
+    }
+
+    /// The check of all objects on these drives.
+    pub fn check(&self, drives: impl Fn(DriveIndex) -> bool) -> Check {
+        let of = self.checks.iter().filter(|(drive, _)| drives(**drive)).map(|(_, check)| *check);
+        of.fold(Check::default(), Check::and)
     }
 
     /// True if nothing is published.
@@ -115,6 +136,12 @@ mod tests {
         }
         assert_eq!(index.remove_drive(DriveIndex(1)), [object(1), object(4), object(7)]);
         assert_eq!(index.len(), 6);
+        let rest = [0, 2, 3, 5, 6, 8].map(object);
+        assert_eq!(index.check(|_| true), Check::of(&rest));
+        index.publish(object(0), on(2));
+        assert_eq!(index.check(|drive| drive == DriveIndex(0)), Check::of(&[object(3), object(6)]));
+        index.remove(&object(3));
+        assert_eq!(index.check(|drive| drive == DriveIndex(0)), Check::of(&[object(6)]));
         assert!(index.iter().all(|(_, extent)| extent.drive != DriveIndex(1)));
     }
 

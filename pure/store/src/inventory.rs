@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use model::id::ObjectId;
+use model::inventory::Check;
 
 /// The number of a state of the inventory. 0 is no state: control knows nothing yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -22,6 +23,8 @@ pub struct Delta {
     pub held: Vec<ObjectId>,
     /// What went.
     pub gone: Vec<ObjectId>,
+    /// All that is held; from whoever knows that better than by these changes.
+    pub check: Option<Check>,
 }
 
 /// The latest changes, and their numbers.
@@ -56,13 +59,13 @@ impl Inventory {
         let missed = to.0.checked_sub(known.0).and_then(|n| usize::try_from(n).ok());
         let missed = missed.filter(|n| known.0 != 0 && *n <= self.changes.len());
         let Some(missed) = missed else {
-            return Delta { from: InventoryState(0), to, held: held.collect(), gone: Vec::new() };
+            return Delta { to, held: held.collect(), ..Delta::default() };
         };
         let latest = self.changes.range(self.changes.len() - missed..);
         let last_of_each: BTreeMap<ObjectId, bool> = latest.copied().collect();
         let (came, went): (Vec<_>, Vec<_>) = last_of_each.into_iter().partition(|(_, came)| *came);
         let ids = |changes: Vec<(ObjectId, bool)>| changes.into_iter().map(|(id, _)| id).collect();
-        Delta { from: known, to, held: ids(came), gone: ids(went) }
+        Delta { from: known, to, held: ids(came), gone: ids(went), check: None }
     }
 
     fn change(&mut self, object: ObjectId, came: bool) {

@@ -2,7 +2,7 @@
 
 use http1::condition::{self, Verdict};
 use http1::range::{self, Selected};
-use http1::response::{self, Head, Representation, Status};
+use http1::response::{self, Head, Representation, Status, TARGET_LEN_MAX};
 use http1::{Method, Request, target};
 use model::id::ObjectId;
 use model::limits::PATH_LEN_MAX;
@@ -35,10 +35,6 @@ pub(crate) enum Answer {
 
 /// What marks a request that a sibling has sent on.
 const MARK: &str = "hop=1";
-
-/// Longest target of a redirect. A path has at most 1.5 KiB and a token half of one; with a base
-/// URL of 255 bytes and the other fields a head stays below 4 KiB.
-const TARGET_LEN_MAX: usize = 3072;
 
 /// Decides the answer and writes its head.
 pub(crate) fn answer(

@@ -21,7 +21,7 @@ use model::units::{Bytes, Instant, Nanos, UnixSeconds};
 use store::inventory::{Delta, InventoryState};
 use tls::TicketKey;
 use wire::v1;
-use wire::v1::report::{DriveState, Report, ReportReply, ReportedError};
+use wire::v1::report::{DriveState, InventoryCheck, Report, ReportReply, ReportedError};
 
 use crate::counters::{self, ServeCounters};
 use crate::envelope::{self, Refused};
@@ -450,6 +450,7 @@ fn inventory(delta: Delta) -> v1::report::Inventory {
         to: delta.to.0,
         held: texts(delta.held),
         gone: texts(delta.gone),
+        check: delta.check.map(|of| InventoryCheck { count: of.count, sum: of.sum }),
     }
 }
 

@@ -292,17 +292,13 @@ impl Drive {
         let mut log = lock(&self.log);
         log.compact(self.marker.id, &self.root)?;
         let step = log.entries.len().div_ceil(objects).max(1);
-        let some: Vec<(ObjectId, Entry)> =
-            log.entries.iter().step_by(step).map(|(object, entry)| (*object, *entry)).collect();
+        let some = log.entries.iter().step_by(step);
+        let some = some.map(|(object, entry)| (entry.extent(object, self.index), *object));
+        // One of each file: a unit that cannot be read is one bad place.
+        let some: BTreeMap<FileName, (Extent, ObjectId)> =
+            some.map(|(extent, object)| (extent.file.clone(), (extent, object))).collect();
         drop(log);
-        for (object, entry) in some {
-            match self.read_blocks(object, &entry.extent(&object, self.index)) {
-                Err(ObjectFileError::Drive(error)) if !error.is_missing() => return Err(error),
-                // What is wrong with one object is for the audit and the scrub to find.
-                Ok(_) | Err(_) => {}
-            }
-        }
-        Ok(())
+        judge(some.values().map(|(extent, object)| self.read_blocks(*object, extent).map(drop)))
     }
 
     /// Its directory once more, as a name alone.
@@ -701,6 +697,32 @@ impl DriveError {
     pub fn is_missing(&self) -> bool {
         self.error.kind() == io::ErrorKind::NotFound
     }
+
+    /// True if the file was too short.
+    fn is_short(&self) -> bool {
+        self.error.kind() == io::ErrorKind::UnexpectedEof
+    }
+}
+
+/// What reads of some objects say of a drive that came back: bad places are borne as on one that is
+/// in use. It would stay away for ever otherwise, for one object that a fill replaces.
+fn judge(reads: impl Iterator<Item = Result<(), ObjectFileError>>) -> Result<(), DriveError> {
+    let mut health = Health::new(HEALTH);
+    for read in reads {
+        match read {
+            Err(ObjectFileError::Drive(error)) if error.is_one_place() => {
+                match health.object_failed(Instant(0)) {
+                    Verdict::SetObjectAside => {} // Found again by the scrub, or by a viewer.
+                    Verdict::SetDriveAside => return Err(error),
+                }
+            }
+            // What is wrong with one object is for the audit and the scrub to find.
+            Err(ObjectFileError::Drive(error)) if error.is_missing() || error.is_short() => {}
+            Err(ObjectFileError::Drive(error)) => return Err(error),
+            Ok(()) | Err(_) => {}
+        }
+    }
+    Ok(())
 }
 
 /// Opens a directory that is to be, or is, a drive.
@@ -774,4 +796,31 @@ fn probe_direct_io(path: &Path, root: &OwnedFd) -> Result<(), OpenError> {
 /// A thread that panicked under this lock takes the process down; the data are whole either way.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Is a drive taken back, of which these reads failed so, and others did not?
+    fn is_good(failed: &[Errno], short: usize) -> bool {
+        let failed = failed.iter().map(|errno| Err(to("read", "objects/ab")(*errno).into()));
+        let short = (0..short).map(|_| Err(DriveError::short("objects/cd").into()));
+        judge([Ok(())].into_iter().chain(failed).chain(short)).is_ok()
+    }
+
+    #[test]
+    fn a_drive_that_comes_back_is_borne_as_many_bad_places_as_one_in_use() {
+        assert!(is_good(&[], 0));
+        assert!(is_good(&[Errno::IO, Errno::NODATA, Errno::IO], 0), "a fill replaces them");
+        assert!(!is_good(&[Errno::IO; 4], 0), "it fails wherever it is read");
+    }
+
+    #[test]
+    fn what_is_wrong_with_files_is_no_fault_of_the_drive_that_comes_back() {
+        assert!(is_good(&[Errno::NOENT; 8], 8));
+        for errno in [Errno::ROFS, Errno::SHUTDOWN, Errno::NODEV, Errno::ACCESS] {
+            assert!(!is_good(&[errno], 0), "{errno}");
+        }
+    }
 }

@@ -14,6 +14,7 @@ use std::ffi::CString;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
+use http1::response::HEAD_LEN_MAX;
 use model::extent::DriveIndex;
 use model::handle::{ConnectionId, FileSlot};
 use model::id::ObjectId;
@@ -42,8 +43,6 @@ const RING_ENTRIES: u32 = 512;
 const COMPLETIONS_MAX: usize = 256;
 /// Received at once: two full records.
 const RECEIVE_LEN: usize = 32 * 1024;
-/// Longest response head; ours have about 700 bytes.
-const HEAD_LEN_MAX: usize = 4096;
 /// Memory of overflows kept for use again.
 const SPARE_MAX: usize = 256;
 /// How often the thread's CPU time is asked for: a system call, so not every turn.

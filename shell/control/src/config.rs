@@ -358,6 +358,8 @@ impl Config {
             notices_max: 100,
             rotation_min: ROTATION_MIN,
             rotation_max: ROTATION_MAX,
+            usable_settles: USABLE_SETTLES,
+            usable_replans: USABLE_REPLANS,
             sources: director::sources::Config {
                 siblings_max: SIBLINGS_MAX,
                 elsewhere: self.fill_other_sites,
@@ -565,6 +567,14 @@ const ROTATION_MIN: Nanos = Nanos::seconds(5);
 /// An appliance that was away for a day renews its certificate when it is back, and learns with it
 /// which keys sign.
 const ROTATION_MAX: Nanos = Nanos::seconds(86_400);
+
+/// A drive that is changed within this moves no file; one that is lost does, after it.
+const USABLE_SETTLES: Nanos = Nanos::seconds(300);
+
+/// Whatever appliances report, the fleet is placed anew for it at most so often. Arbitrary, and
+/// short beside `USABLE_SETTLES`.
+const USABLE_REPLANS: Nanos = Nanos::seconds(10);
+
 /// Where an appliance may fetch one object from: eight URLs, as the wire allows.
 const SIBLINGS_MAX: usize = 4;
 

@@ -7,7 +7,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use director::{Entry, Format};
 use model::id::{AssetId, AssetVersionId, Generation, IdError, ObjectId};
-use model::inventory::Delta;
+use model::inventory::{Check, Delta};
 use model::limits::DRIVES_MAX;
 use model::manifest::AssetVersion;
 use model::object::{BLOCK_LEN, BlockHash, Blocks, BlocksError, block_hash};
@@ -129,6 +129,7 @@ pub(crate) fn report_in(wire: &Report) -> Result<director::Report, Refused> {
             to: wire.inventory.to,
             held: objects_in(&wire.inventory.held)?,
             gone: objects_in(&wire.inventory.gone)?,
+            check: wire.inventory.check.map(|of| Check { count: of.count, sum: of.sum }),
         },
     })
 }

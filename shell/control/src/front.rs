@@ -43,11 +43,22 @@ pub(crate) struct Follower {
     keys_at: Option<Instant>,
     /// When a renewal was tried last.
     renewed_at: Option<Instant>,
+    /// A snapshot that is in force and not on disk yet.
+    unsaved: Option<Unsaved>,
+}
+
+/// What could not be kept waits here: a disk that is full keeps no revocation from taking effect.
+struct Unsaved {
+    bytes: Vec<u8>,
+    /// When it was tried last, and what was wrong.
+    failed: Option<(Instant, String)>,
 }
 
 /// What is new.
 #[derive(Default)]
 pub(crate) struct News {
+    /// The writer has answered.
+    pub(crate) heard: bool,
     /// Desired state.
     pub(crate) picture: Option<Picture>,
     /// Secrets that playbacks begin with.
@@ -113,6 +124,7 @@ impl Follower {
             credentials,
             keys_at: None,
             renewed_at: None,
+            unsaved: None,
         };
         let mut news = News { keys: Keys::load(state)?, ..News::default() };
         let path = state.join(SNAPSHOT_FILE);
@@ -135,37 +147,62 @@ impl Follower {
         &self.credentials
     }
 
-    /// Asks the writer once. What came is durable before it is returned.
-    pub(crate) fn turn(&mut self, now: UnixSeconds) -> Result<News, FollowError> {
+    /// Asks the writer once. What is new is said whatever fails beside it: it is believed already,
+    /// and is not asked for again.
+    pub(crate) fn turn(&mut self, now: UnixSeconds) -> (News, Result<(), FollowError>) {
         let mut news = News::default();
-        if self.credentials.renew_at() <= now {
-            news.credentials = self.renew()?;
+        let identity = self.renew_if(self.credentials.renew_at() <= now, &mut news);
+        let asked = self.ask(&mut news);
+        let kept = self.keep();
+        (news, identity.and(asked).and(kept))
+    }
+
+    fn renew_if(&mut self, due: bool, news: &mut News) -> Result<(), FollowError> {
+        if due && let Some(credentials) = self.renew()? {
+            news.credentials = Some(credentials);
         }
+        Ok(())
+    }
+
+    fn ask(&mut self, news: &mut News) -> Result<(), FollowError> {
         let path = format!("/v1/replica/snapshot?known={}", self.known.0);
-        if let Some(bytes) = self.get(&path, SNAPSHOT_LEN_MAX)? {
+        let answer = self.get(&path, SNAPSHOT_LEN_MAX)?;
+        news.heard = true;
+        if let Some(bytes) = answer {
             let opened = match self.open_snapshot(&bytes) {
                 // A key that it did not know of when it enrolled: the authority knows.
                 Err(SnapshotError::Verify(VerifyError::UnknownKey(_))) => {
-                    news.credentials = self.renew()?;
+                    self.renew_if(true, news)?;
                     self.open_snapshot(&bytes)
                 }
                 opened => opened,
             };
-            let picture = opened?;
-            let path = self.state.join(SNAPSHOT_FILE);
-            save(&path, &bytes).map_err(|error| FollowError::State { path, error })?;
+            news.picture = Some(opened?);
+            self.unsaved = Some(Unsaved { bytes, failed: None });
             self.keys_at = None;
-            news.picture = Some(picture);
         }
         if self.keys_at.is_none_or(|at| KEYS_EVERY < at.elapsed()) {
-            // What is new is said even if the keys do not come: they are asked for again.
-            match self.keys() {
-                Ok(keys) => news.keys = Some(keys),
-                Err(error) if news.picture.is_none() => return Err(error),
-                Err(error) => tracing::warn!(%error, "a snapshot came, and no keys"),
-            }
+            news.keys = Some(self.keys()?);
         }
-        Ok(news)
+        Ok(())
+    }
+
+    /// Brings to disk what is in force. A restart begins with it while the writer is away.
+    fn keep(&mut self) -> Result<(), FollowError> {
+        let Some(mut unsaved) = self.unsaved.take() else { return Ok(()) };
+        let path = self.state.join(SNAPSHOT_FILE);
+        let said = unsaved.failed.filter(|(at, _)| at.elapsed() < SAVE_EVERY);
+        let failed = match said {
+            Some(said) => said,
+            None => match save(&path, &unsaved.bytes) {
+                Ok(()) => return Ok(()),
+                Err(error) => (Instant::now(), error.to_string()),
+            },
+        };
+        let error = io::Error::other(failed.1.clone());
+        unsaved.failed = Some(failed);
+        self.unsaved = Some(unsaved);
+        Err(FollowError::State { path, error })
     }
 
     /// Believes an envelope, and from then on the keys that it names.
@@ -287,8 +324,81 @@ const ANSWER_MAX: Duration = Duration::from_secs(60);
 /// Keys come with every snapshot, and so often without.
 const KEYS_EVERY: Duration = Duration::from_secs(60);
 
+/// A snapshot that could not be kept is tried again after this: it may be 200 MB.
+const SAVE_EVERY: Duration = Duration::from_secs(10);
+
 /// Least time between two renewals.
 const RENEW_EVERY: Duration = Duration::from_secs(30);
 
 /// How often the writer is asked for something new.
 pub(crate) const ASK_EVERY: Duration = Duration::from_millis(500);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::serve::{serve, tests::listeners};
+    use crate::writer::tests::open;
+    use director::Policy;
+    use tokio::task::{JoinHandle, spawn_blocking};
+
+    const NOW: UnixSeconds = UnixSeconds(0);
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_snapshot_that_cannot_be_kept_takes_effect_and_is_kept_later() {
+        let (_files, control, serving, mut follower) = following().await;
+        let in_the_way = follower.state.join("snapshot.new");
+        fs::create_dir(&in_the_way).unwrap();
+        let policy = Policy { copies: 5, versions_kept: 1 };
+        control.put_policy(policy).await.unwrap();
+        let asked = spawn_blocking(move || (follower.turn(NOW), follower.turn(NOW), follower));
+        let ((news, outcome), (again, still), mut follower) = asked.await.unwrap();
+        assert!(matches!(outcome, Err(FollowError::State { .. })), "{outcome:?}");
+        assert_eq!(news.picture.unwrap().desired.policy, policy);
+        assert!(news.heard && news.keys.is_some());
+        assert!(again.picture.is_none() && matches!(still, Err(FollowError::State { .. })));
+
+        fs::remove_dir(&in_the_way).unwrap();
+        follower.unsaved.as_mut().unwrap().failed = None; // It is time to try again.
+        let asked = spawn_blocking(move || (follower.turn(NOW), follower));
+        let ((_, outcome), follower) = asked.await.unwrap();
+        outcome.unwrap();
+        let (_, news) = Follower::open(follower.writer, &follower.state).unwrap();
+        assert_eq!(news.picture.unwrap().desired.policy, policy);
+        serving.abort();
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_new_identity_takes_effect_though_the_next_request_fails() {
+        let (_files, _control, serving, mut follower) = following().await;
+        // The writer refuses: it knows of nothing so new.
+        follower.known = Generation(u64::MAX);
+        let asked = spawn_blocking(move || (follower.turn(UnixSeconds(u64::MAX)), follower));
+        let ((news, outcome), follower) = asked.await.unwrap();
+        assert!(matches!(outcome, Err(FollowError::Status { status: 409, .. })), "{outcome:?}");
+        let serial = &news.credentials.expect("it is told").seen().serial.clone();
+        assert_eq!(*serial, follower.credentials().seen().serial);
+        serving.abort();
+    }
+
+    type Serving = JoinHandle<anyhow::Result<()>>;
+
+    /// A writer, and one who follows it and has asked for nothing yet.
+    async fn following()
+    -> ([tempfile::TempDir; 2], std::sync::Arc<crate::writer::Control>, Serving, Follower) {
+        let (files, control) = open("").await;
+        let (_, listeners) = listeners().await;
+        let writer = listeners.fleet.local_addr().unwrap().to_string();
+        let writer: Address = format!("https://{writer}").parse().unwrap();
+        let serving = tokio::spawn(serve(control.clone(), listeners, std::future::pending()));
+        let member = Member::front("f1");
+        let (code, _) = control.new_code(member.clone()).await.unwrap();
+        let state = tempfile::tempdir().unwrap();
+        let path = state.path().to_owned();
+        let opened = spawn_blocking(move || {
+            let about = About { software: "", machine: "" };
+            enrol::enrol(&writer, &member, &code, about).unwrap().save(&path).unwrap();
+            Follower::open(writer, &path).unwrap().0
+        });
+        ([files, state], control, serving, opened.await.unwrap())
+    }
+}

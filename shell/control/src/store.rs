@@ -467,6 +467,15 @@ mod tests {
     }
 
     impl Store {
+        /// Makes every look at identities fail, or work again.
+        pub(crate) async fn hide_identities(&self, hide: bool) {
+            let sql = match hide {
+                true => "ALTER TABLE identities RENAME TO hidden_identities",
+                false => "ALTER TABLE hidden_identities RENAME TO identities",
+            };
+            sqlx::raw_sql(sql).execute(&self.pool).await.unwrap();
+        }
+
         /// Makes every write to the audit log fail.
         pub(crate) async fn hide_audit(&self) {
             let sql = "ALTER TABLE audit RENAME TO hidden_audit";

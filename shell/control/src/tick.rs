@@ -13,19 +13,33 @@ use crate::writer::Control;
 
 /// Lets time pass for the director until the process ends.
 pub(crate) async fn run(control: Arc<Control>) {
-    let mut ticks = interval(EVERY);
-    let mut refreshes = interval(REFRESH_EVERY);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    refreshes.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
-        tokio::select! {
-            _ = ticks.tick() => {
-                control.tick().await;
-                control.renew_own();
-            }
-            _ = refreshes.tick() => control.refresh_access().await,
+    let every = |span| {
+        let mut ticks = interval(span);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        ticks
+    };
+    let (mut ticks, mut writes, mut refreshes) = (every(EVERY), every(EVERY), every(REFRESH_EVERY));
+    // Side by side: what waits for the database keeps nobody from noticing who is silent.
+    let ticking = async {
+        loop {
+            ticks.tick().await;
+            control.tick();
+            control.renew_own();
         }
-    }
+    };
+    let writing = async {
+        loop {
+            writes.tick().await;
+            control.write_what_is_due().await;
+        }
+    };
+    let refreshing = async {
+        loop {
+            refreshes.tick().await;
+            control.refresh_access().await;
+        }
+    };
+    tokio::join!(ticking, writing, refreshing);
 }
 
 /// Asks, beside everything else, whether anything answers at the appliance's address. With too

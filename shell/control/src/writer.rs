@@ -85,7 +85,7 @@ pub struct Control {
     identities: Mutex<Identities>,
     own_renew_at: Mutex<UnixSeconds>,
     /// The newest manifest of each appliance as it was signed, with its generation.
-    signed: Mutex<BTreeMap<ApplianceId, (Generation, body::Bytes)>>,
+    signed: Mutex<BTreeMap<ApplianceId, Arc<Mutex<Option<(Generation, body::Bytes)>>>>>,
     snapshot: RwLock<Snapshot>,
     /// What fronts were given last, and whether something has changed since.
     replication: tokio::sync::Mutex<Replication>,
@@ -356,7 +356,8 @@ impl Control {
     }
 
     /// The newest manifest of an appliance in its envelope, if it is newer than `known`. The bytes
-    /// of a generation are signed once.
+    /// of a generation are signed once. It may have tens of megabytes: not for threads that answer
+    /// players, and nobody waits for it but who asks for the same.
     pub(crate) fn signed_manifest(
         &self,
         id: &ApplianceId,
@@ -366,24 +367,32 @@ impl Control {
         let Some(manifest) = manifest.filter(|manifest| known < manifest.generation) else {
             return Ok(None);
         };
-        let mut all = self.signed.lock().unwrap_or_else(PoisonError::into_inner);
-        let kept = all.get(id).filter(|(generation, _)| *generation == manifest.generation);
-        if let Some((_, bytes)) = kept {
+        let place = {
+            let mut all = self.signed.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(all.entry(id.clone()).or_default())
+        };
+        let mut kept = place.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((generation, bytes)) = &*kept
+            && *generation == manifest.generation
+        {
             return Ok(Some(bytes.clone()));
         }
         let mut wire = wire::convert::manifest_out(&manifest);
         wire.issued_unix_s = self.clock.unix().0;
         let payload = serde_json::to_vec(&wire).expect("a manifest always becomes JSON");
         let bytes = body::Bytes::from(self.signing.sign(Kind::Manifest, &payload));
-        all.insert(id.clone(), (manifest.generation, bytes.clone()));
+        *kept = Some((manifest.generation, bytes.clone()));
         self.metrics.manifests_signed.count();
         Ok(Some(bytes))
     }
 
-    /// Time passes: reports age. Never waits for a change that is being written; who writes it
-    /// carries out what the director wants when done.
-    pub(crate) async fn tick(self: &Arc<Self>) {
+    /// Time passes: reports age. Waits for nothing.
+    pub(crate) fn tick(&self) {
         self.handle(Event::Tick(self.clock.unix()));
+    }
+
+    /// Does what the director wants, unless a change is being written: who writes it does when done.
+    pub(crate) async fn write_what_is_due(self: &Arc<Self>) {
         if let Ok(_writing) = self.writing.try_lock() {
             self.carry_out().await;
         }
@@ -464,8 +473,9 @@ impl Control {
                     Err(error) => self.store_failed(&error),
                 },
                 Action::StoreUsable { appliance, usable } => {
-                    if let Err(error) = self.store.put_usable(&appliance, usable).await {
-                        self.store_failed(&error);
+                    match self.store.put_usable(&appliance, usable).await {
+                        Ok(()) => self.handle(Event::UsableStored(appliance, usable)),
+                        Err(error) => self.store_failed(&error),
                     }
                 }
                 Action::StoreHardware { appliance, hardware } => {
@@ -553,13 +563,30 @@ impl Control {
         let _writing = self.writing.lock().await;
         let known = self.state().director.desired().appliances.contains_key(id);
         if known {
+            // Its identity first: if that fails it is still there, and can be removed again.
+            self.revoke_now(&Member::appliance(id)).await?;
             self.store.delete_appliance(id).await?;
             self.changed(Change::ApplianceGone(id.clone())).await;
             self.state().reports.remove(id);
             self.signed.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
-            self.revoke_now(&Member::appliance(id)).await?;
         }
         Ok(known)
+    }
+
+    /// An operator says that an appliance's drives hold for good what it reports, though that is
+    /// less than half of what its files are planned for: that, and what it reports. None if it
+    /// reports no such thing.
+    pub(crate) async fn accept_usable(
+        self: &Arc<Self>,
+        id: &ApplianceId,
+    ) -> Result<Option<(Bytes, Bytes)>, ChangeError> {
+        let _writing = self.writing.lock().await;
+        let slump = self.state().director.slump(self.clock.now(), id);
+        if let Some((_, reported)) = slump {
+            self.store.put_usable(id, reported).await?;
+            self.changed(Change::Usable(id.clone(), reported)).await;
+        }
+        Ok(slump)
     }
 
     /// Changes the policy.
@@ -698,7 +725,8 @@ pub(crate) mod tests {
 
         control.store.hide_meta(false).await;
         tokio::time::sleep(Duration::from_millis(1100)).await;
-        control.tick().await;
+        control.tick();
+        control.write_what_is_due().await;
         let generation = manifest().expect("it is published").generation;
         assert!(control.clock.unix().0 - 60 < generation.0, "{generation:?}");
     }
@@ -710,6 +738,38 @@ pub(crate) mod tests {
         let policy = Policy { copies: 5, versions_kept: 1 };
         assert!(matches!(control.put_policy(policy).await, Err(ChangeError::Store(_))));
         assert_eq!(control.state().director.desired().policy, Policy::default());
+    }
+
+    #[tokio::test]
+    async fn time_passes_while_a_change_is_being_written() {
+        let (_directory, control) = open("").await;
+        let writing = control.writing.lock().await;
+        let ticks = || control.state().director.history().samples().count();
+        let passed = async {
+            while ticks() < 3 {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::select! {
+            () = tick::run(control.clone()) => unreachable!("it runs until the process ends"),
+            passed = tokio::time::timeout(Duration::from_secs(10), passed) => passed.expect("ticks go on"),
+        }
+        drop(writing);
+    }
+
+    #[tokio::test]
+    async fn an_appliance_whose_identity_could_not_be_revoked_can_be_removed_again() {
+        let (_directory, control) = open("").await;
+        let a1: ApplianceId = "a1".parse().unwrap();
+        control.put_site(Site { id: "s1".parse().unwrap(), prefixes: vec![] }).await.unwrap();
+        let site = "s1".parse().unwrap();
+        let appliance = Appliance { id: a1.clone(), site, weight: Weight::ONE };
+        control.put_appliance(appliance).await.unwrap();
+        control.store.hide_identities(true).await;
+        assert!(matches!(control.delete_appliance(&a1).await, Err(ChangeError::Store(_))));
+        control.store.hide_identities(false).await;
+        assert!(control.delete_appliance(&a1).await.unwrap(), "and its identity with it");
+        assert!(!control.delete_appliance(&a1).await.unwrap());
     }
 
     #[tokio::test]

@@ -1,6 +1,7 @@
 //! `nearcast token`, `keys`, `audit`, `enrol-code`, `revoke`: who may do what, and who did.
 
 use anyhow::ensure;
+use model::units::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -94,7 +95,7 @@ pub(crate) struct EnrolArgs {
     json: bool,
 }
 
-/// What `nearcast revoke` is told.
+/// What `nearcast revoke` and `nearcast accept` are told.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RevokeArgs {
     /// Which appliance
@@ -246,6 +247,19 @@ pub(crate) fn enrol_code(args: &EnrolArgs) -> anyhow::Result<()> {
     let path = format!("/v1/appliances/{}/enrolment", encoded(&args.appliance));
     let made: Value = args.control.client()?.post(&path, &json!({}))?;
     if args.json { output::json(&made) } else { output::line(text(&made, "code")?) }
+}
+
+/// Says that an appliance's drives hold for good what it reports.
+pub(crate) fn accept(args: &RevokeArgs) -> anyhow::Result<()> {
+    let id = &args.appliance;
+    let path = format!("/v1/appliances/{}/usable", encoded(id));
+    let accepted: Value = args.control.client()?.post(&path, &())?;
+    let bytes = |field: &str| {
+        let missing = || anyhow::anyhow!("control's answer has no {field}: is it of this version?");
+        accepted[field].as_u64().map(Bytes).ok_or_else(missing)
+    };
+    let (now, before) = (bytes("usable_bytes")?, bytes("planned_bytes")?);
+    output::line(&format!("{id} is planned with {now} from now on; it was with {before}"))
 }
 
 /// Refuses an appliance's identity from now on.

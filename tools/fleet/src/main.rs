@@ -11,6 +11,7 @@
 //! keys     the keys of playback tokens, and their rotation
 //! audit    who changed what
 //! enrol-code, revoke   let an appliance in, and out
+//! accept   an appliance's drives hold less than half of what they did, for good
 //! ```
 //!
 //! Progress and logs go to stderr, results to stdout: as text for people, or with `--json` as one
@@ -67,6 +68,8 @@ enum Verb {
     EnrolCode(access::EnrolArgs),
     /// Refuse an appliance's identity from now on
     Revoke(access::RevokeArgs),
+    /// Say that an appliance's drives hold so little for good: files move to others of its site
+    Accept(access::RevokeArgs),
     /// Run a program that ends when its parent does (for the demo's own use)
     #[command(hide = true)]
     Child(demo::child::Args),
@@ -111,6 +114,7 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
         Verb::Audit(args) => access::audit(args),
         Verb::EnrolCode(args) => access::enrol_code(args),
         Verb::Revoke(args) => access::revoke(args),
+        Verb::Accept(args) => access::accept(args),
         Verb::Child(args) => demo::child::run(args),
         Verb::Origin(args) => origin::run(args),
         Verb::Ingest(args) => ingest::run(args),

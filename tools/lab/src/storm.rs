@@ -130,8 +130,7 @@ impl Storm {
         let other = |i: u32| format!("{:064x}", u128::from(i) << 64 | 0xfeed);
         held.extend((u32::try_from(held.len())?..objects).map(other));
         let rest = |from, held| -> Result<Arc<[u8]>> {
-            let gone = Vec::new();
-            let report = wire_report(Inventory { from, to: STATE, held, gone });
+            let report = wire_report(Inventory { from, to: STATE, held, ..Inventory::default() });
             let text = serde_json::to_string(&report)?;
             let rest = text.strip_prefix(BEGINNING).context("the first field is not start_id")?;
             Ok(rest.as_bytes().into())

@@ -11,6 +11,7 @@ use director::{Action, Change, Desired, Director, Event, Ledger, LedgerEntry, Re
 use model::id::{ApplianceId, Generation, ObjectId};
 use model::manifest::{AssetVersion, Manifest};
 use model::units::{Instant, Nanos};
+use model::view::Health;
 use playback::token::Session;
 
 use crate::canary::Canary;
@@ -40,6 +41,8 @@ const CONFIG: director::Config = director::Config {
     objects_held_max: 1000,
     placement_lines_max: 10,
     notices_max: 5,
+    usable_settles: Nanos::seconds(3),
+    usable_replans: Nanos::seconds(1),
     rotation_min: Nanos::seconds(1),
     rotation_max: Nanos::seconds(3600),
     sources: director::sources::Config { siblings_max: 4, elsewhere: true },
@@ -111,6 +114,7 @@ impl Control {
             | Change::SiteGone(_)
             | Change::Appliance(_)
             | Change::ApplianceGone(_)
+            | Change::Usable(..)
             | Change::SigningKeys(_)
             | Change::TokenKeys(..)
             | Change::Enrolled { .. }
@@ -140,6 +144,10 @@ impl Control {
                     let mut durable = self.durable.borrow_mut();
                     if let Some(known) = durable.0.appliances.get_mut(&appliance) {
                         known.usable = Some(usable);
+                    }
+                    drop(durable);
+                    if let Some(director) = &mut *self.director.borrow_mut() {
+                        director.handle(self.now(), Event::UsableStored(appliance, usable));
                     }
                 }
                 Action::StoreHardware { appliance, hardware } => {
@@ -227,7 +235,14 @@ impl Control {
             .stage
             .say(|| format!("report {} of {id}, start {}", report.sequence, report.start_id));
         let now = self.now();
-        let reply = self.director.borrow_mut().as_mut()?.report(now, id, report).ok();
+        let (reply, counters) = {
+            let mut director = self.director.borrow_mut();
+            let director = director.as_mut()?;
+            (director.report(now, id, report).ok(), director.counters())
+        };
+        self.world.stage.must(counters.inventory_differences == 0, || {
+            format!("what control knows of {id} is not what it says that it holds")
+        });
         self.heard.borrow_mut().insert(id.clone(), self.world.stage.now());
         self.carry_out();
         reply
@@ -300,10 +315,16 @@ impl Control {
         let snapshot = director.snapshot();
         let Some(view) = snapshot.view.appliances.get(id) else { return false };
         let manifest = director.manifest(id).ok().flatten();
-        let healthy = view.health == model::view::Health::Healthy;
+        let healthy = view.health == Health::Healthy;
         manifest.is_some_and(|manifest| {
             healthy && manifest.versions.iter().all(|version| view.complete.contains(&version.id))
         })
+    }
+
+    /// What control takes an appliance for.
+    pub(crate) fn health(&self, id: &ApplianceId) -> Option<Health> {
+        let director = self.director.borrow();
+        Some(director.as_ref()?.snapshot().view.appliances.get(id)?.health)
     }
 
     /// Generation of the newest manifest of an appliance.

@@ -224,6 +224,7 @@ fn kill_control(world: &Rc<World>) {
 pub(crate) fn heal(world: &Rc<World>) {
     world.stage.say(|| "all is put right".to_owned());
     world.is_calm.set(true);
+    world.calm_from.set(world.stage.now());
     *world.net.borrow_mut() = crate::world::Net::default();
     world.origin.set(OriginMood::Well);
     if !world.control().is_up() {

@@ -13,13 +13,15 @@ use model::extent::{DriveIndex, Extent, FileName};
 use model::id::ObjectId;
 use model::limits::DIRECT_ALIGN;
 use model::object::{BLOCK_LEN, BlockHash, Blocks, block_count, block_len};
-use model::units::{Bytes, Nanos};
+use model::units::{Bytes, Instant, Nanos};
+use store::health::{Health, Verdict};
 use store::layout::{self, Footer};
 use store::log::{self, Change, Entry, RECORD_LEN, Sequence};
 use store::unit::{self, Directory, UnitId};
 
-use crate::drive::{Drive, ENODEV, ENOENT, Errno};
+use crate::drive::{Drive, EIO, ENODEV, ENOENT, Errno};
 use crate::files::FileId;
+use crate::process::HEALTH;
 use crate::server::{READ_TARGET, Server};
 use crate::stage::Lock;
 
@@ -53,7 +55,7 @@ const GATE: Config = Config {
     }),
 };
 /// Objects that are read before a drive is used again.
-const PROVED: usize = 3;
+const PROVED: usize = 5;
 /// Who waits for a turn looks after it this often, if not sooner.
 const LOOK_EVERY: Nanos = Nanos::millis(5);
 
@@ -202,10 +204,19 @@ impl Opened {
         let _writing = self.writing.hold().await;
         let mut log = self.log.borrow().clone();
         compact(&self.drive, &mut log).await?;
-        let some: Vec<_> = log.entries.clone().into_iter().take(PROVED).collect();
+        let some = log.entries.iter().take(PROVED);
+        let some = some.map(|(object, entry)| (entry.extent(object, self.index), *object));
+        // One of each file: a unit that cannot be read is one bad place.
+        let some: BTreeMap<FileName, (Extent, ObjectId)> =
+            some.map(|(extent, object)| (extent.file.clone(), (extent, object))).collect();
         *self.log.borrow_mut() = log;
-        for (object, entry) in some {
-            match self.read_blocks(object, &entry.extent(&object, self.index)).await {
+        let mut health = Health::new(HEALTH);
+        for (extent, object) in some.into_values() {
+            match self.read_blocks(object, &extent).await {
+                Err(Wrong::Drive(EIO)) => match health.object_failed(Instant(0)) {
+                    Verdict::SetObjectAside => {}
+                    Verdict::SetDriveAside => return Err(EIO),
+                },
                 Err(Wrong::Drive(errno)) if errno != ENOENT && errno != SHORT => return Err(errno),
                 Ok(_) | Err(_) => {}
             }

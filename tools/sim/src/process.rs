@@ -93,7 +93,7 @@ const HOLDINGS: holdings::Config = holdings::Config {
 /// How units are packed: another choice at each start, as an operator may change it.
 const UNIT_LENS: [Option<Bytes>; 4] =
     [Some(Bytes::kib(1500)), Some(Bytes::kib(1500)), Some(Bytes::kib(400)), None];
-const HEALTH: store::health::Config =
+pub(crate) const HEALTH: store::health::Config =
     store::health::Config { objects_max: 3, window: Nanos::seconds(3600) };
 const SAMPLES_MAX: usize = 8;
 const HEAT: heat::Config = heat::Config { objects_max: 8, half_life: Nanos::seconds(10) };
@@ -452,7 +452,8 @@ impl Process {
     pub(crate) fn inventory_since(&self, known: u64) -> model::inventory::Delta {
         let delta = self.state.borrow().holdings.inventory_since(InventoryState(known));
         let (from, to) = (delta.from.0, delta.to.0);
-        model::inventory::Delta { from, to, held: delta.held, gone: delta.gone }
+        let (held, gone, check) = (delta.held, delta.gone, delta.check);
+        model::inventory::Delta { from, to, held, gone, check }
     }
 
     /// Where an object lies.

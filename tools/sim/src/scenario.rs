@@ -13,6 +13,7 @@ use model::id::{ApplianceId, SiteId};
 use model::manifest::{AssetVersion, File, TokenKey};
 use model::topology::{Appliance, Site, Weight};
 use model::units::{Instant, Nanos};
+use model::view::Health;
 use ssd::Class;
 use store::layout;
 use store::unit;
@@ -22,7 +23,7 @@ use crate::control::Control;
 use crate::drive::Drive;
 use crate::faults;
 use crate::opened;
-use crate::process::Process;
+use crate::process::{HEALTH, Process};
 use crate::stage::{Stage, Troupe, WORLD};
 use crate::viewer;
 use crate::world::{Counts, Machine, Net, Object, OriginMood, World};
@@ -191,7 +192,14 @@ fn what_is_wrong(world: &Rc<World>) -> String {
         if 0 < left || 0 < busy {
             return format!("{id} has {left} objects or parts too many, works on {busy}");
         }
-        if lacks == 0 && !control.knows_complete(id) {
+        if let Some(index) = left_aside(world, machine, &process) {
+            return format!("{id}: drive {index} is good, and not used again");
+        }
+        if process.in_use().is_empty() {
+            if control.health(id) != Some(Health::Unhealthy) {
+                return format!("control does not know that {id} has no drive");
+            }
+        } else if lacks == 0 && !control.knows_complete(id) {
             return format!("control does not know that {id} holds its manifest");
         }
         for (object, extent) in process.published() {
@@ -220,6 +228,24 @@ fn what_is_wrong(world: &Rc<World>) -> String {
         }
     }
     String::new()
+}
+
+/// A drive that was away when all was put right, and is still. Excused is one with more bad places
+/// than are borne; one that was set aside later waits for an operator.
+fn left_aside(world: &World, machine: &Machine, process: &Process) -> Option<DriveIndex> {
+    let drives = machine.drives.borrow();
+    let is_left = |(index, drive): &(DriveIndex, &Rc<Drive>)| {
+        let is_away = process.drive(*index).is_none();
+        let since = process.aside(*index).unwrap_or_default();
+        let unreadable = |file: &FileName| {
+            drive.with_files(|files| files.find(&file.0).is_some_and(|id| files.is_unreadable(id)))
+        };
+        let files: BTreeSet<FileName> =
+            opened::places(drive).into_iter().map(|(_, file, _)| file).collect();
+        let bad = files.iter().filter(|file| unreadable(file));
+        is_away && since < world.calm_from.get() && bad.count() <= HEALTH.objects_max
+    };
+    (0..).map(DriveIndex).zip(drives.iter()).find(is_left).map(|(index, _)| index)
 }
 
 /// Files of objects, units and parts on its drives that its index does not speak of. One that was
@@ -256,6 +282,7 @@ fn build(stage: &Stage, canary: Option<Canary>) -> Rc<World> {
         origin: Cell::new(OriginMood::Well),
         counts: Counts::default().into(),
         is_calm: Cell::new(false),
+        calm_from: Cell::new(Instant(0)),
         key,
         versions: Cell::new(0),
     });

@@ -9,7 +9,7 @@ use aws_lc_rs::signature::Ed25519KeyPair;
 use model::id::{ApplianceId, Generation, ObjectId};
 use model::manifest::Manifest;
 use model::object::{BLOCK_LEN, Blocks, block_hash};
-use model::units::{Bytes, Nanos, UnixSeconds};
+use model::units::{Bytes, Instant, Nanos, UnixSeconds};
 use worker::Now;
 
 use crate::canary::Canary;
@@ -181,6 +181,8 @@ pub(crate) struct World {
     pub(crate) counts: RefCell<Counts>,
     /// No more faults: from now on all must come right.
     pub(crate) is_calm: Cell<bool>,
+    /// When that was.
+    pub(crate) calm_from: Cell<Instant>,
     pub(crate) key: Ed25519KeyPair,
     /// How many versions there are.
     pub(crate) versions: Cell<u64>,

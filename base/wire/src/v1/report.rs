@@ -142,6 +142,19 @@ pub struct Inventory {
     /// Gone since `from`.
     #[serde(default)]
     pub gone: Vec<String>,
+    /// All that is held at `to`, so that a difference is noticed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub check: Option<InventoryCheck>,
+}
+
+/// A set of objects in two numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct InventoryCheck {
+    /// How many objects.
+    pub count: u64,
+    /// The first 53 bits of their ids, exclusive or.
+    pub sum: u64,
 }
 
 /// An error that an operator should see.

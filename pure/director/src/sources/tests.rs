@@ -122,7 +122,7 @@ fn the_director_answers_for_what_the_asker_should_hold_and_for_nothing_else() {
 
     let serves = |director: &mut crate::Director, name: &str, sequence, serving| {
         let inventory =
-            model::inventory::Delta { from: 0, to: 1, held: vec![fleet::object(1)], gone: vec![] };
+            model::inventory::Delta { to: 1, held: vec![fleet::object(1)], ..Default::default() };
         let peer_address = Some(format!("{name}.example:8444"));
         let report = crate::Report { inventory, peer_address, serving, ..fleet::report(sequence) };
         director.report(fleet::at(0), &fleet::id(name), &report).unwrap();

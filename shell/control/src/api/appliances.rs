@@ -123,7 +123,9 @@ pub(crate) async fn manifest(
     Path(id): Path<String>,
     Query(Known { known }): Query<Known>,
 ) -> Result<Response, Problem> {
-    let signed = control.signed_manifest(&caller.is(&id)?, Generation(known));
+    let appliance = caller.is(&id)?;
+    let work = move || control.signed_manifest(&appliance, Generation(known));
+    let signed = tokio::task::spawn_blocking(work).await.expect("nothing in it panics");
     let kind = HeaderValue::from_static(SIGNED);
     match signed.map_err(|_| not_registered(&id))? {
         Some(bytes) => Ok(([(header::CONTENT_TYPE, kind)], bytes).into_response()),

@@ -35,6 +35,7 @@ use super::{
         registry::appliance,
         registry::put_appliance,
         registry::delete_appliance,
+        registry::accept_usable,
         registry::policy,
         registry::put_policy,
         identity::appliance_enrolment,

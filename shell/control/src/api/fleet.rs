@@ -420,6 +420,7 @@ fn counter_rows(counters: Counters) -> Vec<Row> {
         reports,
         reports_late,
         inventory_gaps,
+        inventory_differences,
         placements,
         health_changes,
         probes,
@@ -437,6 +438,12 @@ fn counter_rows(counters: Counters) -> Vec<Row> {
             "nearcast_control_inventory_gaps_total",
             "Inventory deltas that did not fit, so that they were asked for again",
             inventory_gaps,
+        ),
+        (
+            "nearcast_control_inventory_differences_total",
+            "Reports after which an inventory here was not what the appliance says of it: a mistake \
+             in one of them; all is asked for again, at most every five minutes",
+            inventory_differences,
         ),
         ("nearcast_control_placements_total", "Times that placement was worked out", placements),
         ("nearcast_control_health_changes_total", "Changes of appliances' health", health_changes),

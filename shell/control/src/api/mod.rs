@@ -107,6 +107,7 @@ fn routes() -> Vec<Route> {
         route!(Viewer   GET    "/v1/appliances/{id}" registry::appliance),
         route!(Operator PUT    "/v1/appliances/{id}" registry::put_appliance),
         route!(Operator DELETE "/v1/appliances/{id}" registry::delete_appliance),
+        route!(Operator POST   "/v1/appliances/{id}/usable" registry::accept_usable),
         route!(Viewer   GET    "/v1/policy" registry::policy),
         route!(Operator PUT    "/v1/policy" registry::put_policy),
         route!(Viewer   GET    "/v1/identities" identity::identities),

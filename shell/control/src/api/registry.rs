@@ -190,6 +190,42 @@ pub(crate) async fn delete_appliance(
     if known { Ok(StatusCode::NO_CONTENT) } else { Err(no_appliance(&id)) }
 }
 
+/// What an appliance is planned with.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct AcceptedOut {
+    /// What its drives can hold: it counts from now on.
+    usable_bytes: u64,
+    /// What counted before.
+    planned_bytes: u64,
+}
+
+/// Says that an appliance's drives hold for good what it reports, though that is less than half of
+/// what its files are planned for: they move to others of its site. All other changes count by
+/// themselves when they have lasted for five minutes.
+#[utoipa::path(post, path = "/v1/appliances/{id}/usable", tag = "registry",
+    params(("id" = String, Path, description = "Name of the appliance")),
+    responses((status = 200, body = AcceptedOut), (status = "default", response = Problem)))]
+pub(crate) async fn accept_usable(
+    State(control): Shared,
+    Path(id): Path<String>,
+) -> Result<(Extension<Said>, Json<AcceptedOut>), Problem> {
+    let appliance: model::id::ApplianceId = named(&id)?;
+    if !control.state().director.desired().appliances.contains_key(&appliance) {
+        return Err(no_appliance(&id));
+    }
+    let accepted = control.accept_usable(&appliance).await?;
+    let Some((planned, reported)) = accepted else {
+        let detail = format!(
+            "appliance {id} has not reported for five minutes that its drives hold less than half \
+             of what its files are planned for: there is nothing to accept"
+        );
+        return Err(Problem::new(StatusCode::CONFLICT, "nothing-to-accept", detail));
+    };
+    let said = Said(format!("usable {reported}, planned before {planned}"));
+    let out = AcceptedOut { usable_bytes: reported.0, planned_bytes: planned.0 };
+    Ok((Extension(said), Json(out)))
+}
+
 /// How asset versions are spread.
 #[utoipa::path(get, path = "/v1/policy", tag = "registry",
     responses((status = 200, body = PolicyBody), (status = "default", response = Problem)))]

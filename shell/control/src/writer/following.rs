@@ -84,12 +84,10 @@ impl Control {
             sleep(ASK_EVERY).await;
             let now = self.clock.unix();
             let turn = spawn_blocking(move || (follower.turn(now), follower));
-            let Ok((turn, back)) = turn.await else { return };
+            let ((news, outcome), back) = turn.await.expect("nothing in it panics");
             follower = back;
-            say(&mut said, turn.as_ref().err());
-            if let Ok(news) = turn {
-                self.take_news(news);
-            }
+            say(&mut said, outcome.err());
+            self.take_news(news);
         }
     }
 
@@ -114,16 +112,18 @@ impl Control {
     }
 
     fn take_news(&self, news: News) {
-        let News { picture, keys, credentials } = news;
-        let heard = self.clock.unix();
-        self.with_front(|front| front.heard = heard);
+        let News { heard, picture, keys, credentials } = news;
+        let now = self.clock.unix();
+        if heard {
+            self.with_front(|front| front.heard = now);
+        }
         // Keys first: whoever sees the new desired state should have them.
         if let Some(keys) = keys {
             self.access.replace(keys.api());
             *self.keys.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(keys);
         }
         if let Some(Picture { generation, manifests, desired, issued }) = picture {
-            let age = Nanos::seconds(heard.0.saturating_sub(issued.0));
+            let age = Nanos::seconds(now.0.saturating_sub(issued.0));
             tracing::info!(generation = generation.0, %age, "a newer snapshot is in force");
             let desired = Box::new(desired);
             self.handle(Event::Replaced { desired, generation: manifests });
@@ -155,13 +155,11 @@ async fn complete(
         }
         let now = clock.unix();
         let turn = spawn_blocking(move || (follower.turn(now), follower)).await;
-        let (turn, back) = turn.expect("nothing in it panics");
+        let ((next, outcome), back) = turn.expect("nothing in it panics");
         follower = back;
-        say(&mut said, turn.as_ref().err());
-        if let Ok(next) = turn {
-            news.picture = next.picture.or(news.picture);
-            news.keys = next.keys.or(news.keys);
-        }
+        say(&mut said, outcome.err());
+        news.picture = next.picture.or(news.picture);
+        news.keys = next.keys.or(news.keys);
         if news.picture.is_none() || news.keys.is_none() {
             sleep(FIRST_EVERY).await;
         }
@@ -169,11 +167,11 @@ async fn complete(
 }
 
 /// Logs each state once.
-fn say(said: &mut Option<String>, error: Option<&FollowError>) {
-    match error.map(ToString::to_string) {
+fn say(said: &mut Option<String>, error: Option<FollowError>) {
+    match error.map(|error| error.to_string()) {
         None => {
             if said.take().is_some() {
-                tracing::info!("the writer answers again");
+                tracing::info!("the writer answers again, and what it says is kept");
             }
         }
         Some(text) => {

@@ -1,7 +1,7 @@
 //! The writer's side of fronts: the snapshot that they are given, signed when one asks.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use aws_lc_rs::digest::{SHA256, digest};
 use axum::body;
@@ -39,6 +39,24 @@ pub(crate) enum ReplicaError {
     },
 }
 
+/// What fronts were given stays old until there is something newer, also if the front that asked
+/// leaves before: no other would get it.
+struct StillOld<'a>(Option<&'a AtomicBool>);
+
+impl StillOld<'_> {
+    fn is_not(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for StillOld<'_> {
+    fn drop(&mut self) {
+        if let Some(is_old) = self.0 {
+            is_old.store(true, Ordering::SeqCst);
+        }
+    }
+}
+
 impl Control {
     /// The newest snapshot in its envelope, if it is newer than `known`.
     pub(crate) async fn replica_snapshot(
@@ -49,13 +67,12 @@ impl Control {
         let is_old = self.replica_is_old.swap(false, Ordering::SeqCst);
         let (newest, bytes) = match &replication.signed {
             Some(signed) if !is_old => signed.clone(),
-            _ => match self.sign_snapshot().await {
-                Ok(signed) => replication.signed.insert(signed).clone(),
-                Err(error) => {
-                    self.replica_is_old.store(true, Ordering::SeqCst);
-                    return Err(error.into());
-                }
-            },
+            _ => {
+                let still_old = StillOld(Some(&self.replica_is_old));
+                let signed = self.sign_snapshot().await?;
+                still_old.is_not();
+                replication.signed.insert(signed).clone()
+            }
         };
         if newest < known {
             return Err(ReplicaError::Behind { known, newest });
@@ -98,5 +115,25 @@ impl Control {
         };
         let bytes = tokio::task::spawn_blocking(work).await.expect("nothing in it panics");
         Ok((generation, bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use director::Policy;
+    use std::time::Duration;
+
+    #[tokio::test]
+    async fn a_front_that_leaves_while_a_snapshot_is_signed_keeps_it_from_nobody() {
+        let (_directory, control) = crate::writer::tests::open("").await;
+        let first = control.replica_snapshot(Generation(0)).await.unwrap();
+        let known = control.store.replica().await.unwrap().0;
+        assert!(first.is_some());
+        control.put_policy(Policy { copies: 5, versions_kept: 1 }).await.unwrap();
+        let leaves = tokio::time::timeout(Duration::ZERO, control.replica_snapshot(known)).await;
+        assert!(leaves.is_err(), "it takes longer than that");
+        assert!(control.replica_snapshot(known).await.unwrap().is_some());
+        assert!(control.replica_snapshot(known.next()).await.unwrap().is_none());
     }
 }

@@ -107,8 +107,7 @@ impl Appliance {
         self.held = files.map(|file| file.object.clone()).collect();
         self.state += 1;
         let to = self.state;
-        self.report.inventory =
-            Inventory { from: 0, to, held: self.held.clone(), gone: Vec::new() };
+        self.report.inventory = Inventory { to, held: self.held.clone(), ..Inventory::default() };
         self.report(control);
     }
 
@@ -169,7 +168,7 @@ impl Appliance {
         let to = self.state;
         let (from, held) =
             if reply.inventory == to { (to, Vec::new()) } else { (0, self.held.clone()) };
-        self.report.inventory = Inventory { from, to, held, gone: Vec::new() };
+        self.report.inventory = Inventory { from, to, held, ..Inventory::default() };
     }
 }
 

@@ -1,0 +1,267 @@
+//! What appliances' drives can hold, as placement counts with it.
+//!
+//! ```text
+//! reported ──> close to what counts: nothing
+//!    │    ──> for the first time: counts at once
+//!    └──> other ──> the same for `usable_settles` ──> counts, with all others that are due
+//!                └> less than half of what counts: waits for an operator's word
+//! ```
+//!
+//! What counts is desired state, and durable: control's restart moves no file. What was reported is
+//! observed, and waits anew after a restart.
+//!
+//! Whatever appliances report, the fleet is placed anew at most once in `usable_replans`, and for
+//! one appliance once in `usable_settles`. A report costs one look-up; a tick, a look at those that
+//! wait.
+
+use std::collections::BTreeMap;
+
+use model::id::ApplianceId;
+use model::units::{Bytes, Instant};
+
+use crate::{Action, Config, Director, Role};
+
+/// What was reported and does not count, or counts and is not durable yet.
+#[derive(Debug, Default)]
+pub(crate) struct Usable {
+    waiting: BTreeMap<ApplianceId, Waiting>,
+    /// When something began to count last.
+    counted: Option<Instant>,
+    /// What counts and is not durable, and when that was said last.
+    unstored: BTreeMap<ApplianceId, (Bytes, Instant)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    usable: Bytes,
+    /// It has been reported, or about that much.
+    since: Instant,
+}
+
+impl Director {
+    /// Placement counts with what drives can hold. Small changes and an appliance that has lost
+    /// sight of all its drives change nothing: its files are not gone because a mount failed.
+    pub(crate) fn learn_usable(&mut self, now: Instant, id: &ApplianceId, usable: Bytes) {
+        if matches!(self.role, Role::Replica(_)) || usable == Bytes::ZERO {
+            return;
+        }
+        let Some(registered) = self.desired.appliances.get(id) else { return };
+        let Some(counts) = registered.usable else {
+            self.count_usable(now, id, usable);
+            return self.replace(now);
+        };
+        if is_close(counts, usable) {
+            self.usable.waiting.remove(id);
+            return;
+        }
+        let waiting = self.usable.waiting.entry(id.clone());
+        let waiting = waiting.or_insert(Waiting { usable, since: now });
+        if !is_close(waiting.usable, usable) {
+            *waiting = Waiting { usable, since: now };
+        }
+    }
+
+    /// What has been reported for long enough counts from now on; what is not durable is said again.
+    pub(crate) fn settle_usable(&mut self, now: Instant) {
+        for (appliance, (usable, said)) in &mut self.usable.unstored {
+            if self.config.usable_replans <= now.since(*said) {
+                *said = now;
+                let (appliance, usable) = (appliance.clone(), *usable);
+                self.actions.push_back(Action::StoreUsable { appliance, usable });
+            }
+        }
+        let counted = self.usable.counted;
+        if counted.is_some_and(|at| now.since(at) < self.config.usable_replans) {
+            return;
+        }
+        let due = self.usable.waiting.iter().filter(|(id, waiting)| {
+            let registered = self.desired.appliances.get(*id);
+            let counts = registered.and_then(|registered| registered.usable);
+            waiting.has_settled(now, &self.config)
+                && counts.is_some_and(|counts| !is_slump(counts, waiting.usable))
+        });
+        let due: Vec<_> = due.map(|(id, waiting)| (id.clone(), waiting.usable)).collect();
+        if due.is_empty() {
+            return;
+        }
+        for (id, usable) in due {
+            self.usable.waiting.remove(&id);
+            self.count_usable(now, &id, usable);
+        }
+        self.usable.counted = Some(now);
+        self.replace(now);
+    }
+
+    /// What placement counts with, and what is reported, if that is so little that it waits for an
+    /// operator's word ([`Change::Usable`](crate::Change::Usable)).
+    pub fn slump(&self, now: Instant, id: &ApplianceId) -> Option<(Bytes, Bytes)> {
+        let waiting = self.usable.waiting.get(id)?;
+        let counts = self.desired.appliances.get(id)?.usable?;
+        let waits = waiting.has_settled(now, &self.config) && is_slump(counts, waiting.usable);
+        waits.then_some((counts, waiting.usable))
+    }
+
+    /// What an appliance's drives can hold is durable.
+    pub(crate) fn usable_stored(&mut self, id: &ApplianceId, usable: Bytes) {
+        if self.usable.unstored.get(id).is_some_and(|(unstored, _)| *unstored == usable) {
+            self.usable.unstored.remove(id);
+        }
+    }
+
+    /// An operator has said how much counts, or that the appliance is gone.
+    pub(crate) fn forget_usable(&mut self, id: &ApplianceId) {
+        self.usable.waiting.remove(id);
+        self.usable.unstored.remove(id);
+    }
+
+    fn count_usable(&mut self, now: Instant, id: &ApplianceId, usable: Bytes) {
+        let Some(registered) = self.desired.appliances.get_mut(id) else { return };
+        registered.usable = Some(usable);
+        self.usable.unstored.insert(id.clone(), (usable, now));
+        self.actions.push_back(Action::StoreUsable { appliance: id.clone(), usable });
+    }
+}
+
+impl Waiting {
+    fn has_settled(&self, now: Instant, config: &Config) -> bool {
+        config.usable_settles <= now.since(self.since)
+    }
+}
+
+/// A change by less than one part in so many is no reason to move files.
+const CHANGE_MIN: u64 = 50;
+
+fn is_close(counts: Bytes, usable: Bytes) -> bool {
+    counts.0.abs_diff(usable.0) <= counts.0 / CHANGE_MIN
+}
+
+/// Less than half: that is rarely what an operator meant, and to move it all takes days.
+fn is_slump(counts: Bytes, usable: Bytes) -> bool {
+    usable.0 < counts.0 / 2
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::{at, generations, id, manifest, put_version, report, running, settle};
+    use crate::{Cause, Change, Event, Report};
+    use model::units::UnixSeconds;
+    use model::view::Health;
+
+    const MIB: u64 = 1 << 20;
+
+    /// Reports so many MiB once a second until then, with ticks between; what counts in the end.
+    fn tell(director: &mut Director, seconds: std::ops::Range<u64>, mib: u64) -> u64 {
+        for second in seconds {
+            let report = Report { usable: Bytes(mib * MIB), ..report(100 + second) };
+            director.report(at(second * 1000), &id("a1"), &report).unwrap();
+            director.handle(at(second * 1000 + 500), Event::Tick(UnixSeconds(second)));
+            settle(director);
+        }
+        counts(director, "a1")
+    }
+
+    fn counts(director: &Director, name: &str) -> u64 {
+        director.placement().report.loads[&id(name)].usable.0 / MIB
+    }
+
+    #[test]
+    fn a_change_counts_when_it_has_lasted_and_one_that_goes_again_does_not() {
+        let mut director = running(&["a1"]);
+        put_version(&mut director, "film-1", &[1, 2], 1);
+        let placements = director.counters().placements;
+        assert_eq!(tell(&mut director, 0..400, 99), 100, "a small one, however long");
+        assert_eq!(tell(&mut director, 400..690, 80), 100, "a drive was pulled");
+        assert_eq!(tell(&mut director, 690..700, 100), 100, "and is back");
+        assert_eq!(tell(&mut director, 700..990, 80), 100);
+        assert_eq!(director.counters().placements, placements);
+        assert_eq!(tell(&mut director, 990..1001, 81), 80, "about the same, for five minutes");
+        assert_eq!(tell(&mut director, 1001..1301, 160), 80);
+        assert_eq!(tell(&mut director, 1301..1303, 160), 160, "growth too");
+        assert_eq!(director.counters().placements, placements + 2);
+    }
+
+    #[test]
+    fn reports_that_never_stay_the_same_move_nothing() {
+        let mut director = running(&["a1"]);
+        let placements = director.counters().placements;
+        for second in 0..2000 {
+            tell(&mut director, second..second + 1, 60 + 30 * (second / 100 % 2));
+        }
+        assert_eq!((counts(&director, "a1"), director.counters().placements), (100, placements));
+    }
+
+    #[test]
+    fn all_that_is_due_is_placed_at_once_and_not_again_so_soon() {
+        let names: Vec<String> = (10..60).map(|n| format!("a{n}")).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let mut director = running(&names);
+        let placements = director.counters().placements;
+        for second in 0..330 {
+            // One after the other loses a drive.
+            for (n, name) in (0..=second).zip(&names) {
+                let usable = Bytes((80 + n % 2) * MIB);
+                let report = Report { usable, ..report(100 + second) };
+                director.report(at(second * 1000), &id(name), &report).unwrap();
+            }
+            director.handle(at(second * 1000), Event::Tick(UnixSeconds(second)));
+            settle(&mut director);
+        }
+        assert_eq!(counts(&director, "a10"), 80);
+        assert_eq!(director.counters().placements, placements + 3, "21 of them, every ten seconds");
+    }
+
+    #[test]
+    fn a_shrink_below_half_moves_nothing_without_an_operators_word() {
+        let mut director = running(&["a1"]);
+        put_version(&mut director, "film-1", &[1, 2], 1);
+        let before = generations(&director);
+        assert_eq!(tell(&mut director, 0..299, 40), 100);
+        assert_eq!(director.slump(at(299_000), &id("a1")), None, "it may yet come back");
+        assert_eq!(tell(&mut director, 299..4000, 40), 100);
+        assert_eq!(generations(&director), before);
+        let status = director.appliances(at(4_000_000))[&id("a1")].clone();
+        let (planned, reported) = (Bytes(100 * MIB), Bytes(40 * MIB));
+        assert_eq!(director.slump(at(4_000_000), &id("a1")), Some((planned, reported)));
+        assert_eq!(status.health, Health::Healthy);
+        assert_eq!(status.cause, Cause::Slump { planned, reported });
+        let notices = director.notices().filter(|notice| notice.text.contains("nearcast accept"));
+        assert_eq!(notices.count(), 1, "an operator is told once");
+
+        let word = Change::Usable(id("a1"), reported);
+        director.handle(at(4_000_000), Event::Changed(word));
+        settle(&mut director);
+        assert_eq!(counts(&director, "a1"), 40);
+        assert_eq!(tell(&mut director, 4000..4002, 40), 40);
+        assert_eq!(director.appliances(at(4_002_000))[&id("a1")].cause, Cause::None);
+    }
+
+    #[test]
+    fn a_shrink_that_is_repaired_needs_no_word() {
+        let mut director = running(&["a1"]);
+        tell(&mut director, 0..400, 40);
+        assert!(director.slump(at(400_000), &id("a1")).is_some());
+        assert_eq!(tell(&mut director, 400..402, 100), 100);
+        assert_eq!(director.slump(at(402_000), &id("a1")), None);
+        assert_eq!(tell(&mut director, 402..710, 60), 60, "half or more counts as any change");
+    }
+
+    #[test]
+    fn what_counts_is_said_again_until_it_is_durable() {
+        let mut director = running(&["a1"]);
+        put_version(&mut director, "film-1", &[1, 2], 1);
+        let report = Report { usable: Bytes(80 * MIB), ..report(100) };
+        director.report(at(0), &id("a1"), &report).unwrap();
+        let said = |director: &mut Director, seconds: u64| {
+            director.handle(at(seconds * 1000), Event::Tick(UnixSeconds(seconds)));
+            let actions: Vec<Action> = std::iter::from_fn(|| director.poll()).collect();
+            actions.iter().any(|action| matches!(action, Action::StoreUsable { .. }))
+        };
+        assert_eq!([300, 301, 311].map(|at| said(&mut director, at)), [true, false, true]);
+        director.handle(at(312_000), Event::UsableStored(id("a1"), Bytes(7)));
+        assert!(said(&mut director, 322), "that was an older one");
+        director.handle(at(323_000), Event::UsableStored(id("a1"), Bytes(80 * MIB)));
+        assert!(!said(&mut director, 400));
+        assert_eq!(manifest(&director, "a1").versions.len(), 1);
+    }
+}

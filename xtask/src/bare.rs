@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Nothing is cached: packages, libraries and those of npm are fetched each time, so the times hold
-//! the network's. They are from before the clone.
+//! the network's. They begin after the clone.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read};
@@ -49,9 +49,6 @@ const RUST: &str = "/opt/rust";
 /// Beside Debian's own: certificates that this machine was given.
 const CERTIFICATES: &str = "usr/local/share/ca-certificates";
 const PREPARE: &str = "update-ca-certificates >/dev/null 2>&1; apt-get -qq update";
-/// As root, of a folder that may be another's.
-const CLONE: &str =
-    "git -c safe.directory=* clone --quiet --no-hardlinks /opt/source /root/nearcast";
 /// A first start compiles; a machine that is busy with other things takes longer.
 const READY_WITHIN: Duration = Duration::from_secs(3600);
 const FRAME_WITHIN: Duration = Duration::from_secs(120);
@@ -95,15 +92,14 @@ impl What {
 }
 
 /// A bare machine.
-struct Machine<'a> {
+struct Machine {
     tree: Tree,
-    root: &'a Path,
     /// Of the toolchain that the repository is pinned to.
     rust: PathBuf,
 }
 
-impl<'a> Machine<'a> {
-    fn make(root: &'a Path, release: Release) -> Result<Self> {
+impl Machine {
+    fn make(root: &Path, release: Release) -> Result<Self> {
         let mut rustc = Command::new("rustc");
         let rust = deb::said(rustc.args(["--print", "sysroot"]).current_dir(root))?;
         let tree = Tree::make(release.suite(), "apt", &PACKAGES)?;
@@ -111,7 +107,11 @@ impl<'a> Machine<'a> {
         for entry in fs::read_dir(certificates).into_iter().flatten().flatten() {
             fs::copy(entry.path(), tree.path(CERTIFICATES).join(entry.file_name()))?;
         }
-        let machine = Self { tree, root, rust: rust.into() };
+        // Here, because what `.git` of a worktree names is not there.
+        let mut clone = Command::new("git");
+        clone.args(["-c", "safe.directory=*", "clone", "--quiet", "--no-hardlinks"]);
+        deb::said(clone.arg(root).arg(tree.path("root/nearcast")))?;
+        let machine = Self { tree, rust: rust.into() };
         let done = machine.shell(PREPARE).status().context("unshare does not start")?;
         ensure!(done.success(), "the bare Debian has no network");
         Ok(machine)
@@ -120,7 +120,7 @@ impl<'a> Machine<'a> {
     /// A line of shell in it.
     fn shell(&self, line: &str) -> Command {
         let line = format!("export PATH={RUST}/bin:$PATH; {line}");
-        let folders = [(&*self.rust, RUST), (self.root, SOURCE)];
+        let folders = [(&*self.rust, RUST)];
         let mut command = self.tree.inside(true, &folders, &["/bin/sh", "-c", &line]);
         command.stdin(Stdio::null());
         command
@@ -128,24 +128,24 @@ impl<'a> Machine<'a> {
 
     /// To the first frame from nothing, and from what that left.
     fn demo(&self) -> Result<String> {
-        let first = self.first_frame(&format!("{CLONE} && {DEMO}"))?;
-        let second = self.first_frame(DEMO)?;
+        let first = self.first_frame()?;
+        let second = self.first_frame()?;
         let [first, second] = [first, second].map(|time| time.as_secs_f64());
         Ok(format!("first frame after {first:.0} s, {second:.1} s the second time"))
     }
 
     fn check(&self) -> Result<String> {
         let start = Instant::now();
-        let status = self.shell(&format!("{CLONE} && {ENTER} && ./x check")).status();
+        let status = self.shell(CHECK).status();
         ensure!(status.context("unshare does not start")?.success(), "it says why above");
         Ok(format!("passed after {:.0} s", start.elapsed().as_secs_f64()))
     }
 
     /// How long it takes until a browser shows the film. The tree has none: this machine's opens
     /// the page as soon as the demo names it.
-    fn first_frame(&self, line: &str) -> Result<Duration> {
+    fn first_frame(&self) -> Result<Duration> {
         let start = Instant::now();
-        let mut demo = self.shell(line);
+        let mut demo = self.shell(DEMO);
         let demo = demo.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
         let mut demo = Ending(demo.context("unshare does not start")?);
         let (said, heard) = channel();
@@ -169,9 +169,8 @@ impl<'a> Machine<'a> {
     }
 }
 
-const SOURCE: &str = "/opt/source";
-const ENTER: &str = "cd /root/nearcast";
 const DEMO: &str = "cd /root/nearcast && ./x demo --json --no-browser";
+const CHECK: &str = "cd /root/nearcast && ./x check";
 
 /// What the demo says when all is there.
 #[derive(Debug, PartialEq, Eq)]

@@ -110,7 +110,7 @@ impl Machine {
         // Here, because what `.git` of a worktree names is not there.
         let mut clone = Command::new("git");
         clone.args(["-c", "safe.directory=*", "clone", "--quiet", "--no-hardlinks"]);
-        deb::said(clone.arg(root).arg(tree.path("root/nearcast")))?;
+        deb::said(clone.arg(root).arg(tree.path("opt/nearcast")))?;
         let machine = Self { tree, rust: rust.into() };
         let done = machine.shell(PREPARE).status().context("unshare does not start")?;
         ensure!(done.success(), "the bare Debian has no network");
@@ -169,8 +169,8 @@ impl Machine {
     }
 }
 
-const DEMO: &str = "cd /root/nearcast && ./x demo --json --no-browser";
-const CHECK: &str = "cd /root/nearcast && ./x check";
+const DEMO: &str = "cd /opt/nearcast && ./x demo --json --no-browser";
+const CHECK: &str = "cd /opt/nearcast && ./x check";
 
 /// What the demo says when all is there.
 #[derive(Debug, PartialEq, Eq)]

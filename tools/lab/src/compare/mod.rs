@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Interleaving spreads what else the machine does over both sides alike. Where files come from the
-//! disk, it is measured first, and all times grow with it (pace.rs). A configuration of the peer
+//! drive, it is measured first, and all times grow with it (pace.rs). A configuration of the peer
 //! that fails is out of the race and named in the result; if ours fails, the run does.
 
 pub(crate) mod ablate;
@@ -43,7 +43,7 @@ use catalogue::Catalogue;
 pub(crate) use certificate::Certificate;
 use congestion::Chosen;
 use group::Group;
-use pace::{Disk, Pace};
+use pace::{Drive, Pace};
 use peer::{Peer, Place, Variant, Version};
 use process::Process;
 use race::Race;
@@ -118,8 +118,8 @@ const TRIAL: Duration = Duration::from_secs(2);
 /// A fill takes no longer than this; or than so many times a read of all that is filled.
 const FILL_MAX: Duration = Duration::from_secs(300);
 const FILL_READS_MAX: u32 = 10;
-/// How long the disk is measured.
-const DISK_WINDOW: Duration = Duration::from_secs(2);
+/// How long the drive is measured.
+const DRIVE_WINDOW: Duration = Duration::from_secs(2);
 /// Seed of the catalogue's content; not the user's, so that a kept one suits every run.
 const CONTENT_SEED: u64 = 0x6e65_6172;
 /// What our side does for each request beside serving it.
@@ -173,7 +173,7 @@ struct Bench<'a> {
     catalogue: Catalogue,
     certificate: Certificate,
     /// Measured where the workload reads from it.
-    disk: Option<Disk>,
+    drive: Option<Drive>,
     pace: Pace,
 }
 
@@ -208,12 +208,12 @@ impl<'a> Bench<'a> {
         }
         let catalogue = Catalogue::open(&source, workload.files, workload.file_len, CONTENT_SEED)?;
         let certificate = Certificate::make(room)?;
-        let disk = if workload.forget { Some(measured(&catalogue, workload)?) } else { None };
+        let drive = if workload.forget { Some(measured(&catalogue, workload)?) } else { None };
         let [warm_up, window] =
             [common.warm_up, common.seconds].map(|time| Duration::from_secs(time.into()));
-        let pace = Pace::new(Pace { warm_up, trial: TRIAL, window }, disk);
+        let pace = Pace::new(Pace { warm_up, trial: TRIAL, window }, drive);
         cpu::pin(common.client_cpu)?;
-        Ok(Bench { common, workload, room, catalogue, certificate, disk, pace })
+        Ok(Bench { common, workload, room, catalogue, certificate, drive, pace })
     }
 
     fn compare(&self, args: &Args, version: Version) -> Result<Report> {
@@ -246,7 +246,7 @@ impl<'a> Bench<'a> {
             ours: if args.null { "the peer (null test)" } else { "nearcast-appliance" }.to_owned(),
             ours_congestion: self.common.congestion.clone(),
             peer_congestion: tuned.congestion,
-            disk_bytes_per_s: self.disk.map(|disk| disk.bytes_per_s.0),
+            drive_bytes_per_s: self.drive.map(|drive| drive.bytes_per_s.0),
         };
         Report::new(setting, &race, turns)
     }
@@ -403,8 +403,8 @@ impl<'a> Bench<'a> {
             other_cpu: self.common.client_cpu,
             asset,
             hot_memory: self.workload.hot_memory,
-            fill_max: self.disk.map_or(FILL_MAX, |disk| {
-                FILL_MAX.max(disk.time_of(self.catalogue.total()) * FILL_READS_MAX)
+            fill_max: self.drive.map_or(FILL_MAX, |drive| {
+                FILL_MAX.max(drive.time_of(self.catalogue.total()) * FILL_READS_MAX)
             }),
         }
     }
@@ -425,11 +425,11 @@ impl<'a> Bench<'a> {
     }
 }
 
-fn measured(catalogue: &Catalogue, workload: Workload) -> Result<Disk> {
+fn measured(catalogue: &Catalogue, workload: Workload) -> Result<Drive> {
     let round = workload.range_len.0.saturating_mul(u64::try_from(workload.connections)?);
-    let disk = Disk::measure(&catalogue.paths(), Bytes(round), DISK_WINDOW)?;
-    info!(per_s = %disk.bytes_per_s, "the disk");
-    Ok(disk)
+    let drive = Drive::measure(&catalogue.paths(), Bytes(round), DRIVE_WINDOW)?;
+    info!(per_s = %drive.bytes_per_s, "the drive");
+    Ok(drive)
 }
 
 /// Where a run's files are.

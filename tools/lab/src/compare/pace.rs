@@ -1,7 +1,7 @@
-//! How long trials and windows are, by the disk: on a slow one, longer.
+//! How long trials and windows are, by the drive: on a slow one, longer.
 //!
-//! A *round* is the time in which the disk can answer every connection once. A server that treats
-//! all alike needs one round for that, whatever the disk; so windows are counted in rounds.
+//! A *round* is the time in which the drive can answer every connection once. A server that treats
+//! all alike needs one round for that, whatever the drive; so windows are counted in rounds.
 
 use std::fs::File;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
@@ -24,30 +24,30 @@ pub(crate) struct Pace {
     pub(crate) window: Duration,
 }
 
-/// What is asked of the disk in a round.
+/// What is asked of the drive in a round.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Disk {
+pub(crate) struct Drive {
     /// What it gives.
     pub(crate) bytes_per_s: Bytes,
     /// What answers every connection once.
     pub(crate) round_len: Bytes,
 }
 
-/// Rounds of a trial, a window and the load before: for the disk that gives 0.7 GB/s they are less
+/// Rounds of a trial, a window and the load before: for the drive that gives 0.7 GB/s they are less
 /// than the times that are asked for by default.
 const ROUNDS: Pace = Pace {
     warm_up: Duration::from_secs(2),
     trial: Duration::from_secs(4),
     window: Duration::from_secs(6),
 };
-/// A disk that needs more is too slow for the workload, and the run says who was not answered.
+/// A drive that needs more is too slow for the workload, and the run says who was not answered.
 const LONGEST: Duration = Duration::from_secs(120);
 
 impl Pace {
-    /// At least `asked`, and so many rounds of the disk, if the workload reads from it.
-    pub(crate) fn new(asked: Self, disk: Option<Disk>) -> Self {
-        let Some(disk) = disk else { return asked };
-        let round = disk.time_of(disk.round_len).as_secs_f64();
+    /// At least `asked`, and so many rounds of the drive, if the workload reads from it.
+    pub(crate) fn new(asked: Self, drive: Option<Drive>) -> Self {
+        let Some(drive) = drive else { return asked };
+        let round = drive.time_of(drive.round_len).as_secs_f64();
         let of = |asked: Duration, rounds: Duration| {
             let needed = (rounds.as_secs_f64() * round).min(LONGEST.as_secs_f64());
             asked.max(Duration::from_secs_f64(needed))
@@ -60,7 +60,7 @@ impl Pace {
     }
 }
 
-impl Disk {
+impl Drive {
     /// Reads the files past the page cache at random for a moment, several at a time.
     pub(crate) fn measure(files: &[PathBuf], round_len: Bytes, time: Duration) -> Result<Self> {
         let read = AtomicU64::new(0);
@@ -72,12 +72,12 @@ impl Disk {
             };
             let readers: Vec<_> = (0..READERS).map(run).collect();
             readers.into_iter().try_for_each(|reader| {
-                reader.join().map_err(|_| anyhow::anyhow!("a reader of the disk ended"))?
+                reader.join().map_err(|_| anyhow::anyhow!("a reader of the drive ended"))?
             })
         })?;
         let per_s = u128::from(read.into_inner()) * 1_000_000 / start.elapsed().as_micros().max(1);
         let bytes_per_s = Bytes(u64::try_from(per_s)?);
-        ensure!(0 < bytes_per_s.0, "the disk gave nothing in {time:?}");
+        ensure!(0 < bytes_per_s.0, "the drive gave nothing in {time:?}");
         Ok(Self { bytes_per_s, round_len })
     }
 
@@ -88,7 +88,7 @@ impl Disk {
     }
 }
 
-/// As many as keep a disk busy.
+/// As many as keep a drive busy.
 const READERS: u64 = 8;
 const READ_LEN: usize = 512 << 10;
 const ALIGNMENT: usize = 4096;
@@ -128,8 +128,8 @@ mod tests {
     };
 
     fn seconds(bytes_per_s: u64) -> [u64; 3] {
-        let disk = Disk { bytes_per_s: Bytes(bytes_per_s), round_len: Bytes(400_000_000) };
-        let pace = Pace::new(ASKED, Some(disk));
+        let drive = Drive { bytes_per_s: Bytes(bytes_per_s), round_len: Bytes(400_000_000) };
+        let pace = Pace::new(ASKED, Some(drive));
         [pace.warm_up, pace.trial, pace.window].map(|time| time.as_secs())
     }
 
@@ -147,7 +147,7 @@ mod tests {
         let path = folder.path().join("a");
         std::fs::write(&path, vec![7; 4 << 20]).unwrap();
         let time = Duration::from_millis(50);
-        let disk = Disk::measure(&[path], Bytes::mib(1), time).unwrap();
-        assert!(1_000_000 < disk.bytes_per_s.0, "{}", disk.bytes_per_s);
+        let drive = Drive::measure(&[path], Bytes::mib(1), time).unwrap();
+        assert!(1_000_000 < drive.bytes_per_s.0, "{}", drive.bytes_per_s);
     }
 }

@@ -57,8 +57,8 @@ pub(crate) struct Setting {
     pub(crate) ours_congestion: String,
     /// The one that was found best for the peer.
     pub(crate) peer_congestion: String,
-    /// What the disk gives, where the workload reads from it: windows are as long as it needs.
-    pub(crate) disk_bytes_per_s: Option<u64>,
+    /// What the drive gives, where the workload reads from it: windows are as long as it needs.
+    pub(crate) drive_bytes_per_s: Option<u64>,
 }
 
 /// The whole result; one JSON object.
@@ -263,7 +263,7 @@ mod tests {
             ours: "appliance".to_owned(),
             ours_congestion: "cubic".to_owned(),
             peer_congestion: "bbr".to_owned(),
-            disk_bytes_per_s: None,
+            drive_bytes_per_s: None,
         }
     }
 

@@ -23,6 +23,7 @@
 
 import { readFileSync, mkdirSync } from "node:fs";
 import path from "node:path";
+import { fileURLToPath } from "node:url";
 import { openChromium } from "./lib/chromium.mjs";
 import { Fleet } from "./lib/fleet.mjs";
 import { Ledger } from "./lib/ledger.mjs";
@@ -374,4 +375,4 @@ async function main() {
   process.exitCode = result.error ? 1 : 0;
 }
 
-if (import.meta.filename === process.argv[1]) await main();
+if (fileURLToPath(import.meta.url) === process.argv[1]) await main();

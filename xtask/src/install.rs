@@ -10,12 +10,12 @@
 //! says itself what it does not do. Needs root, for chroot and namespaces.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::process::Stdio;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
+use crate::tree::Tree;
 use crate::{deb, say};
 
 /// The page.
@@ -28,33 +28,29 @@ for unit in /lib/systemd/system/nearcast-*.service; do
     systemd-analyze security --offline=true --threshold=25 --no-pager $unit | tail -n 1
 done
 ";
-/// Who uses the tree's files as root, but for processes, network and mounts of its own.
-const UNSHARE: [&str; 6] =
-    ["--mount", "--pid", "--fork", "--kill-child", "--propagation", "private"];
-
 /// True if everything on the page worked, with programs of `programs` in its packages.
 pub(crate) fn test(root: &Path, programs: &Path) -> Result<bool> {
-    ensure!(
-        deb::said(Command::new("id").arg("-u"))? == "0",
-        "chroot needs root: run it as root, in a container or a virtual machine"
-    );
     let page =
         fs::read_to_string(root.join(PAGE)).with_context(|| format!("cannot read {PAGE}"))?;
     let blocks = blocks(&page);
     ensure!(!blocks.is_empty(), "{PAGE} has no block marked sh");
     let packages = deb::build(root, programs)?;
-    let tree = Tree::unpack(&bare_debian()?)?;
+    let tree = Tree::make("bookworm", "minbase", &[])?;
     for package in packages {
         let name = package.file_name().context("a package has a name")?;
-        fs::copy(&package, tree.0.join("root").join(name))?;
+        fs::copy(&package, tree.path("root").join(name))?;
     }
     tree.put("usr/local/bin/systemctl", SYSTEMCTL, 0o755)?;
-    fs::copy("/etc/resolv.conf", tree.0.join("etc/resolv.conf"))?;
     let (apt, others): (Vec<_>, Vec<_>) = blocks.iter().partition(|b| b.text.contains("apt-get"));
     say(&format!("install: {} blocks with apt-get, {} others", apt.len(), others.len()));
     let units = Block { line: 0, text: UNITS.to_owned() };
-    if !tree.run(&apt, true)? || !tree.run(&[&units], false)? || !tree.run(&others, false)? {
-        tree.show_logs()?;
+    let all = [(&apt[..], true), (&[&units], false), (&others, false)];
+    let mut worked = true;
+    for (blocks, has_network) in all {
+        worked = worked && run(&tree, blocks, has_network)?;
+    }
+    if !worked {
+        show_logs(&tree)?;
         return Ok(false);
     }
     say("install: the page was followed to its end");
@@ -100,91 +96,26 @@ fn script(blocks: &[&Block]) -> String {
     text
 }
 
-/// The packed tree of a minimal Debian 12, made when there is none.
-fn bare_debian() -> Result<PathBuf> {
-    let home = std::env::var_os("XDG_CACHE_HOME")
-        .map(PathBuf::from)
-        .or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")));
-    let folder = home.context("neither XDG_CACHE_HOME nor HOME is set")?.join("nearcast");
-    fs::create_dir_all(&folder)?;
-    let packed = folder.join("bookworm-minbase.tar");
-    if packed.exists() {
-        return Ok(packed);
-    }
-    say("install: making a bare Debian 12, once");
-    let half = packed.with_extension("half.tar");
-    let mut command = Command::new("mmdebstrap");
-    command.args(["--variant=minbase", "--aptopt=APT::Sandbox::User \"root\"", "bookworm"]);
-    command.arg(&half).args(mirror()).stdout(Stdio::null());
-    ensure!(command.status().context("mmdebstrap does not start")?.success(), "mmdebstrap failed");
-    fs::rename(half, &packed)?;
-    Ok(packed)
+/// Runs blocks in the tree; true if they succeeded. What they start ends with them.
+fn run(tree: &Tree, blocks: &[&Block], has_network: bool) -> Result<bool> {
+    tree.put("opt/page.sh", &script(blocks), 0o600)?;
+    let mut command = tree.inside(has_network, &[], &["/bin/bash", "/opt/page.sh"]);
+    Ok(command.stdin(Stdio::null()).status().context("unshare does not start")?.success())
 }
 
-/// Where this machine has its Debian from; none for mmdebstrap's own choice.
-fn mirror() -> Option<String> {
-    let sources = fs::read_to_string("/etc/apt/sources.list.d/debian.sources").ok()?;
-    sources.lines().find_map(|line| line.strip_prefix("URIs: ")).map(str::to_owned)
-}
-
-/// An unpacked Debian that goes away with the run.
-struct Tree(PathBuf);
-
-impl Tree {
-    fn unpack(packed: &Path) -> Result<Self> {
-        let tree = Self(packed.with_file_name(format!("install-{}", std::process::id())));
-        fs::create_dir(&tree.0)?;
-        let mut command = Command::new("tar");
-        command.args(["--extract", "--xattrs", "--numeric-owner", "--file"]);
-        deb::said(command.arg(packed).arg("--directory").arg(&tree.0))?;
-        Ok(tree)
-    }
-
-    fn put(&self, path: &str, text: &str, mode: u32) -> Result<()> {
-        let path = self.0.join(path);
-        fs::write(&path, text)?;
-        Ok(fs::set_permissions(path, fs::Permissions::from_mode(mode))?)
-    }
-
-    /// Runs blocks in the tree; true if they succeeded. What they start ends with them.
-    fn run(&self, blocks: &[&Block], has_network: bool) -> Result<bool> {
-        self.put("opt/page.sh", &script(blocks), 0o600)?;
-        let inside = "mount -t proc proc \"$0/proc\" && mount --rbind /dev \"$0/dev\" && \
-            mount -t tmpfs tmpfs \"$0/run\" && { ip link set lo up || true; } 2>/dev/null && \
-            exec env --ignore-environment \
-            PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
-            chroot \"$0\" /bin/bash /opt/page.sh";
-        let mut command = Command::new("unshare");
-        command.args(UNSHARE);
-        if !has_network {
-            command.arg("--net");
+/// The end of what each unit said, for whoever looks for the fault.
+fn show_logs(tree: &Tree) -> Result<()> {
+    for entry in fs::read_dir(tree.path("var/log"))? {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if name.starts_with("nearcast") {
+            let text = String::from_utf8_lossy(&fs::read(&path)?).into_owned();
+            let lines: Vec<_> = text.lines().collect();
+            let tail = &lines[lines.len().saturating_sub(40)..];
+            say(&format!("install: {name}:\n  {}", tail.join("\n  ")));
         }
-        command.args(["--", "/bin/sh", "-c", inside]).arg(&self.0).stdin(Stdio::null());
-        Ok(command.status().context("unshare does not start")?.success())
     }
-
-    /// The end of what each unit said, for whoever looks for the fault.
-    fn show_logs(&self) -> Result<()> {
-        for entry in fs::read_dir(self.0.join("var/log"))? {
-            let path = entry?.path();
-            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            if name.starts_with("nearcast") {
-                let text = String::from_utf8_lossy(&fs::read(&path)?).into_owned();
-                let lines: Vec<_> = text.lines().collect();
-                let tail = &lines[lines.len().saturating_sub(40)..];
-                say(&format!("install: {name}:\n  {}", tail.join("\n  ")));
-            }
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Tree {
-    fn drop(&mut self) {
-        // Its mounts were those of a namespace that is gone.
-        let mut command = Command::new("rm");
-        let _ = command.args(["-r", "-f", "--one-file-system", "--"]).arg(&self.0).status();
-    }
+    Ok(())
 }
 
 /// As a step of the night: one thing that worked, or the reason why not.

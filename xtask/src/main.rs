@@ -8,8 +8,10 @@
 //! nightly   what is too long for check
 //! deb       Debian packages of the programs
 //! install   the page about installing them, followed in a bare Debian
+//! bare      ./x demo and ./x check, in a bare Debian
 //! ```
 
+mod bare;
 mod deb;
 mod install;
 mod lexer;
@@ -17,6 +19,7 @@ mod map;
 mod rooms;
 mod steps;
 mod tidy;
+mod tree;
 mod web;
 mod workspace;
 
@@ -65,6 +68,15 @@ enum Verb {
         #[arg(long, default_value = "debug")]
         programs: String,
     },
+    /// Run ./x demo and ./x check in bare Debians with git and this Rust toolchain; print seconds.
+    Bare {
+        /// Releases of Debian.
+        #[arg(long, value_enum, value_delimiter = ',', default_value = "12,13")]
+        debian: Vec<bare::Release>,
+        /// Verbs of ./x.
+        #[arg(long, value_enum, value_delimiter = ',', default_value = "demo,check")]
+        command: Vec<bare::What>,
+    },
 }
 
 fn main() -> ExitCode {
@@ -78,6 +90,7 @@ fn main() -> ExitCode {
             deb::build(&root, &deb::target(&root).join(programs)).map(|_| true)
         }
         Verb::Install { programs } => install::test(&root, &deb::target(&root).join(programs)),
+        Verb::Bare { debian, command } => bare::run(&root, &debian, &command),
         Verb::Nightly { steps } => steps::nightly(&root, &steps),
     });
     match result {

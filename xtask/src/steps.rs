@@ -9,9 +9,10 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
+use clap::ValueEnum as _;
 use serde_json::Value;
 
-use crate::{deb, install, run_rooms, run_tidy, say, web, workspace};
+use crate::{bare, deb, install, run_rooms, run_tidy, say, web, workspace};
 
 /// How many things a step found right and wrong.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,11 +44,12 @@ const CHECK: [Step; 11] = [
     Step { name: "browser", run: browser },
 ];
 
-const NIGHTLY: [Step; 13] = [
+const NIGHTLY: [Step; 14] = [
     Step { name: "alone", run: rooms_alone },
     Step { name: "properties", run: |root| tests(root, &[("PROPTEST_CASES", "4096")]) },
     Step { name: "sim", run: |root| simulate(root, "20000") },
     Step { name: "install", run: install_page },
+    Step { name: "bare", run: bare_machines },
     Step {
         name: "lab-drives",
         run: |root| drives(root, "release", "1500", &["files", "folders", "all"]),
@@ -221,6 +223,11 @@ fn rooms_alone(root: &Path) -> Result<Count> {
 fn install_page(root: &Path) -> Result<Count> {
     let built = cargo(root, &["build", "--workspace", "--bins"])?;
     if 0 < built.failed { Ok(built) } else { install::step(root).map(one) }
+}
+
+/// Both commands of the README, in both Debians.
+fn bare_machines(root: &Path) -> Result<Count> {
+    bare::run(root, bare::Release::value_variants(), bare::What::value_variants()).map(one)
 }
 
 fn compare(root: &Path, workload: &str) -> Result<Count> {

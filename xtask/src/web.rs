@@ -20,7 +20,9 @@ pub(crate) fn build(root: &Path) -> Result<()> {
     for folder in folders(root) {
         let modules = folder.join("node_modules");
         let locked = digest(&[folder.join("package-lock.json")])?;
-        fresh(&modules, &locked, || npm(&folder, &["ci", "--no-audit", "--no-fund"]))?;
+        // No warnings: packages for browsers say which Node they were made with.
+        let install = ["ci", "--no-audit", "--no-fund", "--loglevel=error"];
+        fresh(&modules, &locked, || npm(&folder, &install))?;
         if has_script(&folder, "build")? {
             let dist = folder.join("dist");
             let inputs = digest(&inputs(&folder)?)?;

@@ -5,12 +5,13 @@ import { createHash, X509Certificate } from "node:crypto";
 import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
+import { fileURLToPath } from "node:url";
 import { startMock } from "../../../shell/control/web/dev/mock.mjs";
 import { openChromium } from "../lib/chromium.mjs";
 import { Ledger } from "../lib/ledger.mjs";
 import { witness } from "../lib/witness.mjs";
 
-const ROOT = path.join(import.meta.dirname, "..", "..", "..");
+const ROOT = fileURLToPath(new URL("../../..", import.meta.url));
 const FILM_S = 40;
 
 export const wait = (ms) => new Promise((resolve) => setTimeout(resolve, ms));

@@ -62,6 +62,9 @@ pub(crate) struct Args {
     /// Open no browser
     #[arg(long)]
     no_browser: bool,
+    /// Only encode the film, if it is not there yet: ./x does so while it compiles the rest
+    #[arg(long)]
+    only_film: bool,
     /// Keep configurations, logs and drives when the demo ends, and say where
     #[arg(long)]
     keep: bool,
@@ -133,6 +136,9 @@ struct Ready {
 }
 
 async fn play(args: &Args, stage: &mut Stage) -> anyhow::Result<()> {
+    if args.only_film {
+        return film::film(&directory()?.join(FILMS), args.film.as_deref()).await.map(|_| ());
+    }
     let start = Instant::now();
     let mut ready = prepare(args, stage).await?;
     let took = output::span(Nanos::from(start.elapsed()));
@@ -151,11 +157,16 @@ async fn play(args: &Args, stage: &mut Stage) -> anyhow::Result<()> {
     }
 }
 
+/// Where the demo keeps its own, and encoded films in [`FILMS`].
+fn directory() -> anyhow::Result<PathBuf> {
+    Ok(ingest::user_directory()?.join("demo"))
+}
+
 /// From nothing to a filled fleet.
 async fn prepare(args: &Args, stage: &mut Stage) -> anyhow::Result<Ready> {
     let programs = Programs::find()?;
-    let demo = ingest::user_directory()?.join("demo");
-    let film = film::film(&demo.join("films"), args.film.as_deref()).await?;
+    let demo = directory()?;
+    let film = film::film(&demo.join(FILMS), args.film.as_deref()).await?;
     let place = stage.place.insert(Place::new(&demo, args.keep)?);
     if args.keep {
         place.write(place::KEPT, "")?;
@@ -451,6 +462,7 @@ async fn selftest(
     Ok(())
 }
 
+const FILMS: &str = "films";
 const FILL_WITHIN: Duration = Duration::from_secs(600);
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 const BROWSER_STOP_WITHIN: Duration = Duration::from_secs(3);

@@ -1,4 +1,4 @@
-//! A film that lies in a bucket of a real S3 server: read once, named as it would be from a folder.
+//! A film that lies in a bucket of a S3 server: read once, named as it would be from a folder.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 
 use fleet::Fleet;
-use server::{ID, Putter, REGION, SECRET, Server};
+use server::{ID, REGION, SECRET, Server};
 use wire::v1::ingest::NewVersion;
 
 #[test]
@@ -24,10 +24,7 @@ fn a_film_in_a_bucket_is_the_same_version_as_the_same_film_in_a_folder() {
     let bench = Bench::start();
     bench.film(9_000_000);
     // Some tools make such objects for folders. And a key beside the prefix is none of ours.
-    let marker = bench.server.bucket().join("a film/empty");
-    std::fs::create_dir(&marker).unwrap();
-    let flags = rustix::fs::XattrFlags::CREATE;
-    rustix::fs::setxattr(&marker, "user.etag", b"d41d8cd98f00b204e9800998ecf8427e", flags).unwrap();
+    bench.put("a film/empty/", b"");
     bench.put("a film and more/x.mp4", b"other");
     let (done, published) = bench.ingest(&["--source", "https://cdn.example/film/"]);
     let summary = summary(&done);
@@ -36,8 +33,14 @@ fn a_film_in_a_bucket_is_the_same_version_as_the_same_film_in_a_folder() {
     assert_eq!(version.sources, ["https://cdn.example/film/", "s3://films/a film/"]);
     assert_eq!(version.files["v/r0.mp4"].len, 9_000_000);
 
-    let folder = bench.server.bucket().join("a film");
-    std::fs::remove_dir(folder.join("empty")).unwrap();
+    let folder = bench.dir.path().join("a film");
+    for (path, bytes) in bench.server.bucket().below("a film/") {
+        if !path.ends_with('/') {
+            let path = folder.join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, bytes).unwrap();
+        }
+    }
     let (control, of_folder) = stand_in();
     let done = nearcast(&bench)
         .args(["ingest", "--asset", "film", "--source", "https://o.example/", "--json"])
@@ -70,7 +73,7 @@ fn what_was_read_is_not_read_again_unless_it_changed() {
 fn an_object_that_changes_while_it_is_read_is_refused_by_name() {
     let bench = Bench::start();
     bench.film(60_000_000);
-    let owner = bench.server.putter();
+    let owner = bench.server.bucket().clone();
     let proxy = Proxy::start(bench.server.port(), move |asked| {
         if asked == 10 {
             owner.put("a film/v/r0.mp4", vec![7; 60_000_000]);
@@ -99,8 +102,7 @@ fn a_connection_that_breaks_is_made_again_and_nothing_is_read_twice() {
     let (_, whole) = bench.ingest(&[]);
     let files = whole.recv().unwrap().1.files;
     assert_eq!(check(), files);
-    let film = bench.server.bucket().join("a film/v/r0.mp4");
-    rustix::fs::removexattr(film, "user.etag").unwrap();
+    bench.server.bucket().forget_tag("a film/v/r0.mp4");
     assert_eq!(check(), files, "without an ETag");
 }
 
@@ -108,10 +110,8 @@ fn a_connection_that_breaks_is_made_again_and_nothing_is_read_twice() {
 fn more_keys_than_a_page_has_are_all_found() {
     let bench = Bench::start();
     bench.film(100);
-    let folder = bench.server.bucket().join("a film/s");
-    std::fs::create_dir(&folder).unwrap();
     for n in 0..1_150 {
-        std::fs::write(folder.join(format!("{n:05}.m4s")), [1; 3]).unwrap();
+        bench.put(&format!("a film/s/{n:05}.m4s"), &[1; 3]);
     }
     let (done, published) = bench.ingest(&[]);
     assert_eq!(summary(&done)["files"], 1_154);
@@ -165,7 +165,7 @@ fn what_cannot_be_read_is_said_with_what_to_do_and_without_secrets() {
 fn a_user_who_may_not_read_the_bucket_is_told_what_is_missing() {
     let bench = Bench::start();
     bench.film(100);
-    bench.server.add_user("AKGUEST", "guest-secret");
+    bench.server.bucket().set_secret("AKGUEST", "guest-secret");
     let (control, _published) = stand_in();
     let done = nearcast(&bench)
         .env("AWS_ACCESS_KEY_ID", "AKGUEST")
@@ -227,14 +227,12 @@ fn an_object_that_changed_since_ingest_is_told_by_the_appliance_and_never_held()
 /// A server, and a home for what nearcast remembers.
 struct Bench {
     server: Server,
-    owner: Putter,
     dir: tempfile::TempDir,
 }
 
 impl Bench {
     fn start() -> Self {
-        let server = Server::start();
-        Self { owner: server.putter(), server, dir: tempfile::tempdir().unwrap() }
+        Self { server: Server::start(), dir: tempfile::tempdir().unwrap() }
     }
 
     fn film(&self, len: usize) {
@@ -242,14 +240,14 @@ impl Bench {
         for (block, bytes) in (0_u32..).zip(media.chunks_mut(4096)) {
             bytes[..4].copy_from_slice(&block.to_le_bytes());
         }
-        self.owner.put("a film/v/r0.mp4", media);
+        self.server.bucket().put("a film/v/r0.mp4", media);
         self.put("a film/v/r1.mp4", b"0123456789");
         self.put("a film/master.m3u8", MASTER.as_bytes());
         self.put("a film/v/r0.m3u8", MEDIA.as_bytes());
     }
 
     fn put(&self, key: &str, bytes: &[u8]) {
-        self.owner.put(key, bytes.to_vec());
+        self.server.bucket().put(key, bytes);
     }
 
     /// Ingests the film at a stand-in for control that takes it.

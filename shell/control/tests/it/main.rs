@@ -13,4 +13,7 @@ mod link;
 mod operators;
 mod players;
 mod s3;
+/// The same server as that of the tests of `nearcast ingest`.
+#[path = "../../../../tools/fleet/tests/s3/server.rs"]
+#[expect(dead_code, reason = "some of it is for those")]
 mod s3_server;

@@ -123,8 +123,8 @@ function overlay(fleet, appliances) {
 
 function playRoutes(state) {
   const pathways = () =>
-    state.appliances
-      .toSorted((a, b) => Number(b.healthy) - Number(a.healthy))
+    [...state.appliances]
+      .sort((a, b) => Number(b.healthy) - Number(a.healthy))
       .map(({ id, url }) => ({ id, url: `${url}/t/pretend-token/film-1/` }));
   const steerUrl = () => `${state.url}/steer/v1/pretend-session`;
   const entry = (response, type, body) =>

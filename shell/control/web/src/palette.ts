@@ -6,7 +6,7 @@ const TONES = 6;
 const known: string[] = [];
 
 export function learnTones(ids: readonly string[]): void {
-  for (const id of ids.toSorted()) if (!known.includes(id)) known.push(id);
+  for (const id of [...ids].sort()) if (!known.includes(id)) known.push(id);
 }
 
 /** For a `data-tone` attribute; the style sheet knows the colours. */

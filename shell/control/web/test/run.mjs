@@ -5,10 +5,11 @@ import { spawnSync } from "node:child_process";
 import { mkdtempSync, readdirSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
+import { fileURLToPath } from "node:url";
 
 const folder = mkdtempSync(path.join(tmpdir(), "nearcast-web-test-"));
 try {
-  const here = import.meta.dirname;
+  const here = path.dirname(fileURLToPath(import.meta.url));
   const tests = readdirSync(here).filter((name) => name.endsWith(".test.ts"));
   await build({
     entryPoints: tests.map((name) => path.join(here, name)),

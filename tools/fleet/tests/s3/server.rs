@@ -1,133 +1,243 @@
-//! A real S3 server: versitygw, over a directory of its own. `./x check` installs it.
+//! An S3 server in this process: `s3s` speaks the protocol and judges signatures, dates and access
+//! keys as Amazon does, the objects are a map. Control's tests have the same file.
+//!
+//! ```text
+//! request ─> axum ─> s3s: signature, its time, XML ─> Bucket: who may, If-Match, ranges, pages
+//! ```
 
-use std::net::{TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::collections::BTreeMap;
+use std::net::TcpListener;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::SystemTime;
 
-use object_store::ObjectStoreExt as _;
-use object_store::aws::{AmazonS3, AmazonS3Builder};
+use axum::error_handling::HandleError;
+use axum::http::StatusCode;
+use s3s::auth::{S3Auth, SecretKey};
+use s3s::dto::{
+    ETag, ETagCondition, GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput,
+    ListObjectsV2Input, ListObjectsV2Output, Object, StreamingBlob,
+};
+use s3s::service::S3ServiceBuilder;
+use s3s::{Body, HttpError, S3, S3Request, S3Response, S3Result, s3_error};
+use tokio::runtime::Runtime;
 
-/// A running server with one bucket, `films`, which is a directory.
+/// A running server with one bucket, `films`.
 pub(crate) struct Server {
-    dir: tempfile::TempDir,
+    bucket: Bucket,
     port: u16,
-    child: Option<Child>,
-}
-
-/// Writes to the bucket.
-pub(crate) struct Putter {
-    store: AmazonS3,
-    runtime: Mutex<tokio::runtime::Runtime>,
-}
-
-impl Putter {
-    /// Puts an object; one that is there is replaced.
-    pub(crate) fn put(&self, key: &str, bytes: Vec<u8>) {
-        let runtime = self.runtime.lock().unwrap();
-        runtime.block_on(self.store.put(&key.into(), bytes.into())).unwrap();
-    }
+    _runtime: Runtime,
 }
 
 pub(crate) const ID: &str = "AKFORTESTS";
 pub(crate) const SECRET: &str = "a-secret-for-tests-only";
 pub(crate) const REGION: &str = "eu-test-1";
 
+/// Its state. Others with it change what the server says.
+#[derive(Clone, Default)]
+pub(crate) struct Bucket(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    objects: BTreeMap<String, Stored>,
+    /// Of every access key; only `ID` may do anything.
+    secrets: BTreeMap<String, String>,
+    puts: u64,
+}
+
+#[derive(Clone)]
+struct Stored {
+    bytes: Arc<[u8]>,
+    modified: SystemTime,
+    tag: Option<ETag>,
+}
+
 impl Server {
     pub(crate) fn start() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        std::fs::create_dir_all(dir.path().join("files/films")).unwrap();
-        // Free now, and asked for at once: the server cannot be told to choose one and say which.
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let mut server = Self { dir, port, child: None };
-        server.run();
-        server
-    }
-
-    /// Makes a user who has no rights to anything.
-    pub(crate) fn add_user(&self, id: &str, secret: &str) {
-        let done = Command::new(program())
-            .args(["admin", "--endpoint-url", &self.endpoint()])
-            .args(["--access", ID, "--secret", SECRET, "--region", REGION])
-            .args(["create-user", "--access", id, "--secret", secret, "--role", "user"])
-            .output()
-            .unwrap();
-        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        let bucket = Bucket::default();
+        bucket.set_secret(ID, SECRET);
+        let mut service = S3ServiceBuilder::new(bucket.clone());
+        service.set_auth(bucket.clone());
+        let failed = |error: HttpError| async move {
+            (StatusCode::INTERNAL_SERVER_ERROR, format!("{error:?}"))
+        };
+        let app = axum::Router::new().fallback_service(HandleError::new(service.build(), failed));
+        let runtime = tokio::runtime::Builder::new_multi_thread();
+        let runtime = { runtime }.worker_threads(2).enable_all().build().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        runtime.spawn(async move {
+            let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+            axum::serve(listener, app).await.unwrap();
+        });
+        Self { bucket, port, _runtime: runtime }
     }
 
     pub(crate) fn endpoint(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)
     }
 
-    /// Where the objects of the bucket are as files.
-    pub(crate) fn bucket(&self) -> PathBuf {
-        self.dir.path().join("files/films")
-    }
-
-    /// Puts objects, as their owner would.
-    pub(crate) fn putter(&self) -> Putter {
-        let store = AmazonS3Builder::new()
-            .with_bucket_name("films")
-            .with_endpoint(self.endpoint())
-            .with_allow_http(true)
-            .with_region(REGION)
-            .with_access_key_id(ID)
-            .with_secret_access_key(SECRET)
-            .build()
-            .unwrap();
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        Putter { store, runtime: Mutex::new(runtime) }
-    }
-
     pub(crate) fn port(&self) -> u16 {
         self.port
     }
 
-    fn run(&mut self) {
-        let files = self.dir.path().join("files");
-        let users = self.dir.path().join("users");
-        std::fs::create_dir(&users).unwrap();
-        let log = std::fs::File::create(self.dir.path().join("log")).unwrap();
-        let child = Command::new(program())
-            .args(["--access", ID, "--secret", SECRET, "--region", REGION])
-            .arg("--iam-dir")
-            .arg(users)
-            .args(["--port", &format!("127.0.0.1:{}", self.port), "posix"])
-            .arg(files)
-            .stdout(log.try_clone().unwrap())
-            .stderr(Stdio::from(log))
-            .spawn()
-            .unwrap();
-        self.child = Some(child);
-        let start = Instant::now();
-        while TcpStream::connect(("127.0.0.1", self.port)).is_err() {
-            let log = || std::fs::read_to_string(self.dir.path().join("log")).unwrap();
-            assert!(start.elapsed() < Duration::from_secs(20), "it does not answer: {}", log());
-            std::thread::sleep(Duration::from_millis(10));
-        }
+    pub(crate) fn bucket(&self) -> &Bucket {
+        &self.bucket
+    }
+}
+
+impl Bucket {
+    /// Puts an object; one that is there is replaced.
+    pub(crate) fn put(&self, key: &str, bytes: impl Into<Arc<[u8]>>) {
+        let mut state = self.state();
+        state.puts += 1;
+        let tag = Some(ETag::Strong(format!("{:032x}", state.puts)));
+        let stored = Stored { bytes: bytes.into(), modified: SystemTime::now(), tag };
+        state.objects.insert(key.to_owned(), stored);
     }
 
-    fn stop(&mut self) {
-        if let Some(mut child) = self.child.take() {
-            child.kill().unwrap();
-            child.wait().unwrap();
+    /// An ETag is no more told of this object.
+    pub(crate) fn forget_tag(&self, key: &str) {
+        self.state().objects.get_mut(key).unwrap().tag = None;
+    }
+
+    /// What it holds below a prefix: keys without it, and bytes.
+    pub(crate) fn below(&self, prefix: &str) -> Vec<(String, Arc<[u8]>)> {
+        let state = self.state();
+        let below = |(key, stored): (&String, &Stored)| {
+            Some((key.strip_prefix(prefix)?.to_owned(), stored.bytes.clone()))
+        };
+        state.objects.iter().filter_map(below).collect()
+    }
+
+    /// The access key goes with this secret from now on, and with no other.
+    pub(crate) fn set_secret(&self, id: &str, secret: &str) {
+        self.state().secrets.insert(id.to_owned(), secret.to_owned());
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap()
+    }
+
+    /// Who is not signed at all did not come here.
+    fn judge<T>(&self, request: &S3Request<T>, bucket: &str) -> S3Result<()> {
+        let region = request.region.as_ref().map(ToString::to_string);
+        if region.as_deref() != Some(REGION) {
+            return Err(s3_error!(AuthorizationHeaderMalformed, "expecting '{REGION}'"));
+        }
+        if request.credentials.as_ref().map(|known| &*known.access_key) != Some(ID) {
+            return Err(s3_error!(AccessDenied));
+        }
+        if bucket != "films" {
+            return Err(s3_error!(NoSuchBucket));
+        }
+        Ok(())
+    }
+
+    fn find(&self, key: &str, expected: Option<&ETagCondition>) -> S3Result<Stored> {
+        let found = self.state().objects.get(key).cloned();
+        let found = found.ok_or_else(|| s3_error!(NoSuchKey))?;
+        match (expected, &found.tag) {
+            (None | Some(ETagCondition::Any), _) => Ok(found),
+            (Some(ETagCondition::ETag(expected)), Some(tag)) if tag.strong_cmp(expected) => {
+                Ok(found)
+            }
+            (Some(ETagCondition::ETag(_)), _) => Err(s3_error!(PreconditionFailed)),
         }
     }
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.stop();
+#[async_trait::async_trait]
+impl S3Auth for Bucket {
+    async fn get_secret_key(&self, id: &str) -> S3Result<SecretKey> {
+        let secret = self.state().secrets.get(id).cloned();
+        Ok(SecretKey::from(secret.ok_or_else(|| s3_error!(InvalidAccessKeyId))?))
     }
 }
 
-/// Beside what cargo builds, where `./x` puts it; or wherever else it was installed.
-fn program() -> PathBuf {
-    let tools = Path::new(env!("CARGO_TARGET_TMPDIR")).join("../tools/versitygw");
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join("go/bin/versitygw"));
-    let on_path = std::env::split_paths(&path).map(|dir| dir.join("versitygw"));
-    let found = [tools].into_iter().chain(on_path).chain(home).find(|program| program.is_file());
-    found.expect("versitygw, a small S3 server, is not installed: run `./x check` once")
+#[async_trait::async_trait]
+impl S3 for Bucket {
+    async fn head_object(
+        &self,
+        request: S3Request<HeadObjectInput>,
+    ) -> S3Result<S3Response<HeadObjectOutput>> {
+        self.judge(&request, &request.input.bucket)?;
+        let found = self.find(&request.input.key, request.input.if_match.as_ref())?;
+        Ok(S3Response::new(HeadObjectOutput {
+            content_length: Some(len(&found.bytes)),
+            e_tag: found.tag,
+            last_modified: Some(found.modified.into()),
+            ..HeadObjectOutput::default()
+        }))
+    }
+
+    async fn get_object(
+        &self,
+        request: S3Request<GetObjectInput>,
+    ) -> S3Result<S3Response<GetObjectOutput>> {
+        self.judge(&request, &request.input.bucket)?;
+        let found = self.find(&request.input.key, request.input.if_match.as_ref())?;
+        let all = u64::try_from(found.bytes.len()).unwrap();
+        let mut output = GetObjectOutput {
+            e_tag: found.tag,
+            last_modified: Some(found.modified.into()),
+            ..GetObjectOutput::default()
+        };
+        let asked = match request.input.range {
+            Some(range) => range.check(all)?,
+            None => 0..all,
+        };
+        if request.input.range.is_some() {
+            output.content_range = Some(format!("bytes {}-{}/{all}", asked.start, asked.end - 1));
+        }
+        let [from, to] = [asked.start, asked.end].map(|at| usize::try_from(at).unwrap());
+        let bytes = found.bytes[from..to].to_vec();
+        output.content_length = Some(len(&bytes));
+        output.body = Some(StreamingBlob::from(Body::from(bytes)));
+        Ok(S3Response::new(output))
+    }
+
+    async fn list_objects_v2(
+        &self,
+        request: S3Request<ListObjectsV2Input>,
+    ) -> S3Result<S3Response<ListObjectsV2Output>> {
+        self.judge(&request, &request.input.bucket)?;
+        let input = request.input;
+        if input.delimiter.is_some() || input.start_after.is_some() {
+            return Err(s3_error!(NotImplemented));
+        }
+        let prefix = input.prefix.clone().unwrap_or_default();
+        let after = input.continuation_token.clone().unwrap_or_default();
+        let max = usize::try_from(input.max_keys.unwrap_or(1000)).unwrap().min(1000);
+        let state = self.state();
+        let left: Vec<_> = state
+            .objects
+            .iter()
+            .filter(|(key, _)| key.starts_with(&prefix) && after < **key)
+            .take(max + 1)
+            .collect();
+        let page = &left[..max.min(left.len())];
+        let object = |(key, stored): &(&String, &Stored)| Object {
+            key: Some((*key).clone()),
+            e_tag: stored.tag.clone(),
+            last_modified: Some(stored.modified.into()),
+            size: Some(len(&stored.bytes)),
+            ..Object::default()
+        };
+        let is_truncated = max < left.len();
+        let last = page.last().filter(|_| is_truncated);
+        Ok(S3Response::new(ListObjectsV2Output {
+            name: Some(input.bucket),
+            prefix: input.prefix,
+            key_count: Some(i32::try_from(page.len()).unwrap()),
+            contents: Some(page.iter().map(object).collect()),
+            is_truncated: Some(is_truncated),
+            next_continuation_token: last.map(|(key, _)| (*key).clone()),
+            ..ListObjectsV2Output::default()
+        }))
+    }
+}
+
+fn len(bytes: &[u8]) -> i64 {
+    i64::try_from(bytes.len()).unwrap()
 }

@@ -11,7 +11,6 @@
 //! differ from the first row's by more than chance.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
@@ -244,7 +243,7 @@ impl Lab<'_> {
                 link.offload(with)?;
             }
             let server = if with { &mut full } else { &mut changed };
-            self.bench.turn(server, seed, common.seconds.into())
+            self.bench.turn(server, seed, self.bench.pace.window)
         };
         // Not counted: what is touched for the first time.
         turn(true, common.seed)?;
@@ -288,10 +287,10 @@ impl Lab<'_> {
         let common = self.bench.common;
         let process = server.processes.first().context("a server has a process")?;
         let data = self.bench.room.join("perf.data");
-        let time = [common.warm_up, common.seconds].map(|s| Duration::from_secs(s.into()));
+        let time = [self.bench.pace.warm_up, self.bench.pace.window];
         let log = self.bench.room.join("perf.log");
         let perf = flame::record(process.id(), time, &data, &log)?;
-        self.bench.turn(server, common.seed, common.seconds.into())?;
+        self.bench.turn(server, common.seed, self.bench.pace.window)?;
         if let Err(error) = perf.wait() {
             warn!(error = format!("{error:#}"), "no flame graph of this row");
             return Ok(None);

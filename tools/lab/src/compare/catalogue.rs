@@ -52,6 +52,16 @@ impl Catalogue {
         &self.dir
     }
 
+    /// The files themselves.
+    pub(crate) fn paths(&self) -> Vec<PathBuf> {
+        (0..self.count).map(|index| self.dir.join(name(index))).collect()
+    }
+
+    /// How long all of them are together.
+    pub(crate) fn total(&self) -> Bytes {
+        (0..self.count).fold(Bytes::ZERO, |sum, _| sum + self.len)
+    }
+
     /// What compares their bytes.
     pub(crate) fn truth(&self) -> Truth {
         Truth::Pattern(self.pattern)

@@ -2,12 +2,14 @@
 //!
 //! ```text
 //! catalogue ──> both servers, each bound to the server CPU, both up all the time
-//! calibrate: each configuration of the peer for a moment; the cheapest goes on
+//! calibrate: each configuration of the peer for a moment; the cheapest goes on (race.rs)
 //! ours, peer, ours, peer, ...: connect, warm up, window    (the client on its own CPU)
 //! report: the median over pairs of (our CPU s/GB) / (the peer's)
 //! ```
 //!
-//! Interleaving spreads what else the machine does over both sides alike.
+//! Interleaving spreads what else the machine does over both sides alike. Where files come from the
+//! drive, it is measured first, and all times grow with it (pace.rs). A configuration of the peer
+//! that fails is out of the race and named in the result; if ours fails, the run does.
 
 pub(crate) mod ablate;
 mod catalogue;
@@ -16,8 +18,10 @@ mod congestion;
 mod group;
 mod network;
 mod ours;
+mod pace;
 pub(crate) mod peer;
 pub(crate) mod process;
+mod race;
 mod report;
 pub(crate) mod statistics;
 mod workload;
@@ -39,9 +43,11 @@ use catalogue::Catalogue;
 pub(crate) use certificate::Certificate;
 use congestion::Chosen;
 use group::Group;
+use pace::{Drive, Pace};
 use peer::{Peer, Place, Variant, Version};
 use process::Process;
-use report::{Report, Setting, Trial, Turn};
+use race::Race;
+use report::{Report, Setting, Turn};
 use workload::{Name, Workload};
 
 /// `nearcast-lab compare`
@@ -109,6 +115,11 @@ pub(crate) struct Common {
 
 /// How long each configuration of the peer is tried.
 const TRIAL: Duration = Duration::from_secs(2);
+/// A fill takes no longer than this; or than so many times a read of all that is filled.
+const FILL_MAX: Duration = Duration::from_secs(300);
+const FILL_READS_MAX: u32 = 10;
+/// How long the drive is measured.
+const DRIVE_WINDOW: Duration = Duration::from_secs(2);
 /// Seed of the catalogue's content; not the user's, so that a kept one suits every run.
 const CONTENT_SEED: u64 = 0x6e65_6172;
 /// What our side does for each request beside serving it.
@@ -135,6 +146,25 @@ struct Tuned {
     congestion: String,
 }
 
+impl Tuned {
+    fn name(&self) -> String {
+        format!("{}, {}", self.variant.name, self.congestion)
+    }
+}
+
+/// What a configuration of the peer did, or why it failed.
+type Tried<T> = Result<T, String>;
+
+/// A failure of the peer's is a result, unless the run was told to stop.
+fn attempt<T>(tried: Result<T>) -> Result<Tried<T>> {
+    crate::stop::check()?;
+    let tried = tried.map_err(|error| format!("{error:#}"));
+    if let Err(reason) = &tried {
+        warn!(reason, "this configuration of the peer is out of the race");
+    }
+    Ok(tried)
+}
+
 /// What all steps need.
 struct Bench<'a> {
     common: &'a Common,
@@ -142,6 +172,9 @@ struct Bench<'a> {
     room: &'a Path,
     catalogue: Catalogue,
     certificate: Certificate,
+    /// Measured where the workload reads from it.
+    drive: Option<Drive>,
+    pace: Pace,
 }
 
 /// Compares, prints the result on stdout.
@@ -175,47 +208,71 @@ impl<'a> Bench<'a> {
         }
         let catalogue = Catalogue::open(&source, workload.files, workload.file_len, CONTENT_SEED)?;
         let certificate = Certificate::make(room)?;
+        let drive = if workload.forget { Some(measured(&catalogue, workload)?) } else { None };
+        let [warm_up, window] =
+            [common.warm_up, common.seconds].map(|time| Duration::from_secs(time.into()));
+        let pace = Pace::new(Pace { warm_up, trial: TRIAL, window }, drive);
         cpu::pin(common.client_cpu)?;
-        Ok(Bench { common, workload, room, catalogue, certificate })
+        Ok(Bench { common, workload, room, catalogue, certificate, drive, pace })
     }
 
     fn compare(&self, args: &Args, version: Version) -> Result<Report> {
         let started = if args.null { None } else { Some(self.ours(self.common.port + 1)?) };
-        let (tuned, calibration) = self.calibrate(args)?;
-        let Tuned { variant, congestion, .. } = &tuned;
-        info!(config = variant.name, congestion, "the peer's configuration");
-        let mut ours = match started {
-            Some(ours) => ours,
-            None => self.peer(&tuned, self.common.port + 1)?,
+        let (mut race, entered) = self.calibrate(args)?;
+        let mut ours = started;
+        let (tuned, turns) = loop {
+            let number = race.leader().map_err(anyhow::Error::msg)?;
+            let tuned = &entered[number];
+            info!(config = tuned.name(), "the peer's configuration");
+            if args.null {
+                // The one before gives its port back.
+                drop(ours.take());
+                ours = Some(self.peer(tuned, self.common.port + 1)?);
+            }
+            let ours = ours.as_mut().context("our side is up")?;
+            match self.pairs(ours, tuned)? {
+                Ok(turns) => break (tuned.clone(), turns),
+                Err(reason) => race.fail(number, reason),
+            }
         };
-        let mut peer = self.peer(&tuned, self.common.port)?;
-        let mut turns = Vec::new();
-        for pair in 0..self.common.pairs {
-            let seed = self.common.seed.wrapping_add(u64::from(pair));
-            info!(pair = pair + 1, of = self.common.pairs, "ours, then the peer");
-            let first = self.turn(&mut ours, seed, self.common.seconds.into())?;
-            let second = self.turn(&mut peer, seed, self.common.seconds.into())?;
-            turns.push((first, second));
-        }
         let setting = Setting {
             workload: self.workload.label.to_owned(),
             peer: args.peer.label().to_owned(),
             peer_version: version.server,
             peer_tls: version.tls,
-            peer_config: variant.name.to_owned(),
-            peer_config_lines: variant.lines.to_owned(),
+            peer_config: tuned.variant.name.to_owned(),
+            peer_config_lines: tuned.variant.lines.to_owned(),
             ours_logging: OURS_LOGGING.to_owned(),
             ours: if args.null { "the peer (null test)" } else { "nearcast-appliance" }.to_owned(),
             ours_congestion: self.common.congestion.clone(),
             peer_congestion: tuned.congestion,
+            drive_bytes_per_s: self.drive.map(|drive| drive.bytes_per_s.0),
         };
-        Report::new(setting, calibration, turns)
+        Report::new(setting, &race, turns)
+    }
+
+    /// Our turns and the peer's; or why this configuration of the peer cannot go on.
+    fn pairs(&self, ours: &mut Server, tuned: &Tuned) -> Result<Tried<Vec<(Turn, Turn)>>> {
+        let mut peer = match attempt(self.peer(tuned, self.common.port))? {
+            Ok(peer) => peer,
+            Err(reason) => return Ok(Err(reason)),
+        };
+        let mut turns = Vec::new();
+        for pair in 0..self.common.pairs {
+            let seed = self.common.seed.wrapping_add(u64::from(pair));
+            info!(pair = pair + 1, of = self.common.pairs, "ours, then the peer");
+            let first = self.turn(ours, seed, self.pace.window).context("our side failed")?;
+            match attempt(self.turn(&mut peer, seed, self.pace.window))? {
+                Ok(second) => turns.push((first, second)),
+                Err(reason) => return Ok(Err(reason)),
+            }
+        }
+        Ok(Ok(turns))
     }
 
     /// Tries what was not given: all configurations of the peer, and then the best under each
-    /// congestion control. The one with the fewest CPU seconds per GB wins.
-    fn calibrate(&self, args: &Args) -> Result<(Tuned, Vec<Trial>)> {
-        let mut trials = Vec::new();
+    /// congestion control. The one with the fewest CPU seconds per GB leads.
+    fn calibrate(&self, args: &Args) -> Result<(Race, Vec<Tuned>)> {
         let candidates = match &args.peer_congestion {
             Some(name) => vec![name.clone()],
             None => congestion::candidates()?,
@@ -225,49 +282,39 @@ impl<'a> Bench<'a> {
             Some(name) => vec![args.peer.variant(name)?],
             None => args.peer.variants().to_vec(),
         };
-        let peer = args.peer;
-        let with = |variant, congestion: &String| {
+        let (mut race, mut entered) = (Race::default(), Vec::new());
+        let mut enter = |race: &mut Race, variant, congestion: &String| {
             let congestion = congestion.clone();
-            Tuned { peer, variant, congestion }
+            let tuned = Tuned { peer: args.peer, variant, congestion };
+            race.enter(tuned.name(), self.try_out(&tuned)?);
+            entered.push(tuned);
+            Ok::<_, anyhow::Error>(variant)
         };
-        let under_first = variants.into_iter().map(|variant| with(variant, first)).collect();
-        let (mut best, mut least) = self.cheapest(under_first, &mut trials)?;
+        let tried: Vec<Variant> =
+            variants.into_iter().map(|one| enter(&mut race, one, first)).collect::<Result<_>>()?;
+        let best = tried[race.leader().map_err(anyhow::Error::msg)?];
         for congestion in others {
-            let (tuned, cost) = self.cheapest(vec![with(best.variant, congestion)], &mut trials)?;
-            if cost < least {
-                (best, least) = (tuned, cost);
-            }
+            enter(&mut race, best, congestion)?;
         }
-        Ok((best, trials))
+        Ok((race, entered))
     }
 
-    fn cheapest(&self, all: Vec<Tuned>, trials: &mut Vec<Trial>) -> Result<(Tuned, f64)> {
-        let mut best: Option<(Tuned, f64)> = None;
-        for tuned in all {
-            let Tuned { variant, congestion, .. } = &tuned;
-            info!(config = variant.name, congestion, "trying a configuration of the peer");
-            let mut server = self.peer(&tuned, self.common.port)?;
-            let seen = self.turn(&mut server, self.common.seed, TRIAL.as_secs())?;
-            let cost = seen.cpu_s_per_gb;
-            let config = format!("{}, {congestion}", variant.name);
-            trials.push(Trial { config, cpu_s_per_gb: cost, gbps: seen.window.gbps });
-            if best.as_ref().is_none_or(|(_, least)| cost < *least) {
-                best = Some((tuned, cost));
-            }
-        }
-        best.context("the peer has no configuration")
+    /// CPU seconds per GB and Gb/s of one configuration of the peer; or why it failed.
+    fn try_out(&self, tuned: &Tuned) -> Result<Tried<(f64, f64)>> {
+        info!(config = tuned.name(), "trying a configuration of the peer");
+        let tried = self
+            .peer(tuned, self.common.port)
+            .and_then(|mut server| self.turn(&mut server, self.common.seed, self.pace.trial));
+        Ok(attempt(tried)?.map(|seen| (seen.cpu_s_per_gb, seen.window.gbps)))
     }
 
-    fn turn(&self, server: &mut Server, seed: u64, seconds: u64) -> Result<Turn> {
+    fn turn(&self, server: &mut Server, seed: u64, window: Duration) -> Result<Turn> {
         if self.workload.forget {
             self.catalogue.forget()?;
         } else {
             self.catalogue.preload()?;
         }
-        let timing = Timing {
-            warm_up: Duration::from_secs(self.common.warm_up.into()),
-            window: Duration::from_secs(seconds),
-        };
+        let timing = Timing { warm_up: self.pace.warm_up, window };
         server.plan.seed = seed;
         let meter = || Ok((server.account.used()?, cpu::busy(self.common.server_cpu)?));
         // Each turn makes its connections anew.
@@ -282,10 +329,11 @@ impl<'a> Bench<'a> {
         let (window, (used_before, busy_before), (used, busy)) = seen?;
         ensure!(
             window.stalled == 0,
-            "{} of {} connections had no complete response in {seconds} s: look at the server's \
-             log, or take a longer window",
+            "{} of {} connections had no complete response in {:.1} s: look at the server's log, \
+             or take a longer window",
             window.stalled,
-            server.plan.connections
+            server.plan.connections,
+            window.seconds
         );
         let server_cpu_s = used.saturating_sub(used_before).as_secs_f64();
         let turn = Turn {
@@ -355,6 +403,9 @@ impl<'a> Bench<'a> {
             other_cpu: self.common.client_cpu,
             asset,
             hot_memory: self.workload.hot_memory,
+            fill_max: self.drive.map_or(FILL_MAX, |drive| {
+                FILL_MAX.max(drive.time_of(self.catalogue.total()) * FILL_READS_MAX)
+            }),
         }
     }
 
@@ -372,6 +423,13 @@ impl<'a> Bench<'a> {
             every: Duration::ZERO,
         }
     }
+}
+
+fn measured(catalogue: &Catalogue, workload: Workload) -> Result<Drive> {
+    let round = workload.range_len.0.saturating_mul(u64::try_from(workload.connections)?);
+    let drive = Drive::measure(&catalogue.paths(), Bytes(round), DRIVE_WINDOW)?;
+    info!(per_s = %drive.bytes_per_s, "the drive");
+    Ok(drive)
 }
 
 /// Where a run's files are.

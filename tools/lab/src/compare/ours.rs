@@ -35,6 +35,8 @@ pub(crate) struct Site<'a> {
     pub(crate) asset: &'a str,
     /// The appliance's memory for hot blocks.
     pub(crate) hot_memory: Bytes,
+    /// A fill that takes longer has failed.
+    pub(crate) fill_max: Duration,
 }
 
 /// How an appliance is started otherwise than by default.
@@ -62,8 +64,6 @@ pub(crate) struct Ours {
     pub(crate) base: Url,
 }
 
-/// 6 GB at half of what the slowest drive that makes sense here gives.
-const FILL_MAX: Duration = Duration::from_secs(300);
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 const APPLIANCE: &str = "lab";
 
@@ -253,7 +253,7 @@ concurrency = 4
 
     fn wait_until_filled(&self, ours: &mut Ours) -> Result<()> {
         info!("filling the appliance");
-        ours.appliance.wait_until("being filled", FILL_MAX, || {
+        ours.appliance.wait_until("being filled", self.fill_max, || {
             let fleet = self.get("/v1/fleet")?;
             let assets = fleet["assets"].as_array().context("a fleet without assets")?;
             let asset = assets.iter().find(|asset| asset["id"] == self.asset);
@@ -357,6 +357,7 @@ mod tests {
             other_cpu: 1,
             asset: "lab-warm",
             hot_memory: Bytes::mib(1024),
+            fill_max: Duration::ZERO,
         };
         let change = Change { lines: "[ablation]\nsending = \"ring\"", ..Change::default() };
         let config = site.appliance_config(&at("drive"), site.address(0), change);

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 
+use super::race::{Race, Trial};
 use super::statistics::{interquartile_range, median};
 use crate::window::{Window, gigabytes};
 
@@ -33,17 +34,6 @@ pub(crate) struct Pair {
     pub(crate) peer: Turn,
 }
 
-/// A configuration of the peer that was tried.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct Trial {
-    /// Its name.
-    pub(crate) config: String,
-    /// What it cost.
-    pub(crate) cpu_s_per_gb: f64,
-    /// What it reached.
-    pub(crate) gbps: f64,
-}
-
 /// What stays the same for all windows.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Setting {
@@ -67,6 +57,8 @@ pub(crate) struct Setting {
     pub(crate) ours_congestion: String,
     /// The one that was found best for the peer.
     pub(crate) peer_congestion: String,
+    /// What the drive gives, where the workload reads from it: windows are as long as it needs.
+    pub(crate) drive_bytes_per_s: Option<u64>,
 }
 
 /// The whole result; one JSON object.
@@ -95,6 +87,8 @@ pub(crate) struct Report {
     peer_response_ms_p50: f64,
     peer_response_ms_p99: f64,
     calibration: Vec<Trial>,
+    /// Configurations of the peer that failed, each with the reason: out of the race.
+    peer_configs_failed: Vec<String>,
     windows: Vec<Pair>,
 }
 
@@ -103,11 +97,7 @@ const CLIENT_SHARE_MAX: f64 = 0.9;
 
 impl Report {
     /// Sums up; refuses what cannot be compared.
-    pub(crate) fn new(
-        setting: Setting,
-        calibration: Vec<Trial>,
-        turns: Vec<(Turn, Turn)>,
-    ) -> Result<Self> {
+    pub(crate) fn new(setting: Setting, race: &Race, turns: Vec<(Turn, Turn)>) -> Result<Self> {
         let pair = |(ours, peer): (Turn, Turn)| Pair {
             ratio: ours.cpu_s_per_gb / peer.cpu_s_per_gb,
             ours,
@@ -148,7 +138,8 @@ impl Report {
             peer_response_ms_p50: of(|pair| pair.peer.window.response_ms_p50)?,
             peer_response_ms_p99: of(|pair| pair.peer.window.response_ms_p99)?,
             setting,
-            calibration,
+            calibration: race.trials().to_vec(),
+            peer_configs_failed: race.failures().collect(),
             windows,
         })
     }
@@ -211,6 +202,9 @@ impl Report {
             self.ratio_iqr,
             gigabytes(self.bytes_verified)
         );
+        for failure in &self.peer_configs_failed {
+            let _ = writeln!(text, "out of the race: {failure}");
+        }
         text
     }
 
@@ -269,12 +263,13 @@ mod tests {
             ours: "appliance".to_owned(),
             ours_congestion: "cubic".to_owned(),
             peer_congestion: "bbr".to_owned(),
+            drive_bytes_per_s: None,
         }
     }
 
     fn report(pairs: &[(f64, f64)]) -> Report {
         let pairs = pairs.iter().map(|(a, b)| (turn(*a, "AES"), turn(*b, "AES"))).collect();
-        Report::new(setting(), Vec::new(), pairs).unwrap()
+        Report::new(setting(), &Race::default(), pairs).unwrap()
     }
 
     #[test]
@@ -310,11 +305,24 @@ mod tests {
     }
 
     #[test]
+    fn a_configuration_that_failed_is_named_in_json_and_text() {
+        let mut race = Race::default();
+        race.enter("sendfile, cubic".to_owned(), Err("24 of 200 starved".to_owned()));
+        let report = Report::new(setting(), &race, vec![(turn(1.0, "AES"), turn(2.0, "AES"))]);
+        let report = report.unwrap();
+        let named = "sendfile, cubic: 24 of 200 starved";
+        assert!(report.table().ends_with(&format!("\nout of the race: {named}\n")));
+        let json = serde_json::to_value(report).unwrap();
+        assert_eq!(json["peer_configs_failed"][0], named);
+        assert_eq!(json["calibration"][0]["failed"], "24 of 200 starved");
+    }
+
+    #[test]
     fn different_ciphers_are_not_compared() {
         let pairs = vec![(turn(1.0, "AES"), turn(1.0, "CHACHA"))];
-        let error = Report::new(setting(), Vec::new(), pairs).unwrap_err().to_string();
+        let error = Report::new(setting(), &Race::default(), pairs).unwrap_err().to_string();
         assert!(error.starts_with("ciphers differ"), "{error}");
-        assert!(Report::new(setting(), Vec::new(), Vec::new()).is_err());
+        assert!(Report::new(setting(), &Race::default(), Vec::new()).is_err());
     }
 
     #[test]
@@ -323,7 +331,7 @@ mod tests {
         ours.cpu_busy_s = 5.9;
         ours.window.client_cpu_share = 0.95;
         let pairs = vec![(ours, turn(1.0, "AES"))];
-        let doubts = Report::new(setting(), Vec::new(), pairs).unwrap().doubts();
+        let doubts = Report::new(setting(), &Race::default(), pairs).unwrap().doubts();
         assert_eq!(doubts.len(), 2);
         assert!(doubts[0].contains("95 %") && doubts[1].contains("18 %"), "{doubts:?}");
     }

@@ -132,7 +132,7 @@ export class Tables {
   update(fleet: Fleet): void {
     const demo = Boolean(fleet.demo_controls);
     this.assets.update(fleet.assets.map((asset) => ({ asset, demo })));
-    const newestFirst = fleet.errors.toSorted((a, b) => b.at_unix_s - a.at_unix_s);
+    const newestFirst = [...fleet.errors].sort((a, b) => b.at_unix_s - a.at_unix_s);
     this.latest = newestFirst.map((error) => ({ error, now: fleet.now_unix_s }));
     this.showErrors();
   }

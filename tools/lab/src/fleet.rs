@@ -277,7 +277,12 @@ impl Fleet {
         fs::create_dir_all(&state)?;
         let mut config = json!({
             "state": text(&state),
-            "serve": { "listen": self.plan.api(role).to_string(), "connections_max": 5000 },
+            "serve": {
+                "listen": self.plan.api(role).to_string(),
+                "connections_max": 5000,
+                // All of the lab is on one address.
+                "connections_per_address_max": 5000,
+            },
             "fleet": { "listen": self.plan.members(role).to_string() },
         });
         for (table, keys) in self.plan.settings.as_object().into_iter().flatten() {

@@ -105,13 +105,15 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Film::of(Duration::from_secs(20)).write(&source)?;
     // With so many, once in two seconds each is what an operator would choose.
     let health = json!({ "report_interval": "2 s", "probe_after": "4 s", "stale_after": "8 s" });
+    // All of them have one address here.
+    let fleet = json!({ "connections_max": 10_000, "connections_per_address_max": 10_000 });
     let plan = fleet::Plan {
         room: room.path().join("fleet"),
         port: args.port,
         fronts: 0,
         appliances: 0,
         asset: ASSET.to_owned(),
-        settings: json!({ "health": health, "fleet": { "connections_max": 10_000 } }),
+        settings: json!({ "health": health, "fleet": fleet }),
     };
     let mut fleet = Fleet::start(plan, &source)?;
     let members = register(&fleet, args.appliances)?;

@@ -12,5 +12,6 @@ mod identity;
 mod link;
 mod operators;
 mod players;
+mod proxies;
 mod s3;
 mod s3_server;

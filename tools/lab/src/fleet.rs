@@ -162,6 +162,11 @@ impl Fleet {
         self.plan.members(Role::Writer)
     }
 
+    /// The writer's process, if it runs.
+    pub(crate) fn writer_id(&self) -> Option<u32> {
+        self.controls[0].as_ref().map(Process::id)
+    }
+
     /// The most memory that the writer has had at a time.
     pub(crate) fn writer_memory(&self) -> Result<Bytes> {
         let writer = self.controls[0].as_ref().context("the writer does not run")?;

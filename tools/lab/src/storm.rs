@@ -263,7 +263,7 @@ fn jitter(url: &str, sequence: u64) -> u64 {
 }
 
 /// Registers them and trades a code for an identity for each.
-fn register(fleet: &Fleet, count: u32) -> Result<Vec<Credentials>> {
+pub(crate) fn register(fleet: &Fleet, count: u32) -> Result<Vec<Credentials>> {
     info!(count, "enrolling");
     let names: Vec<String> = (0..count).map(|i| format!("s{i:04}")).collect();
     let per_thread = names.len().div_ceil(ENROL_AT_ONCE);
@@ -326,7 +326,8 @@ fn film_objects(source: &Path) -> Result<Vec<String>> {
     Ok(objects.into_iter().collect())
 }
 
-fn wire_report(inventory: Inventory) -> WireReport {
+/// A report of an appliance that serves and has nothing else to tell.
+pub(crate) fn wire_report(inventory: Inventory) -> WireReport {
     let drive = Drive {
         id: "ab".repeat(16),
         path: "/d/0".to_owned(),

@@ -68,7 +68,8 @@ pub struct PeerCounters {
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// Longest time from connection to a finished handshake.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
-/// Longest wait for the next request, to the end of its head; a sibling that fills keeps its connection.
+/// Longest wait for the next request, to the end of its head; a sibling that fills keeps its
+/// connection.
 const IDLE_MAX: Duration = Duration::from_secs(60);
 /// Longest time without a byte taken.
 const SILENCE_MAX: Duration = Duration::from_secs(30);

@@ -74,14 +74,15 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let room = tempfile::Builder::new().prefix("nearcast-flood-").tempdir()?;
     let source = room.path().join("source");
     Film::of(Duration::from_secs(20)).write(&source)?;
+    // What is in force unless somebody says otherwise.
+    let serve = json!({ "connections_max": 1000, "connections_per_address_max": 100 });
     let plan = fleet::Plan {
         room: room.path().join("fleet"),
         port: args.port,
         fronts: 0,
         appliances: 1,
         asset: ASSET.to_owned(),
-        // What is in force unless somebody says otherwise.
-        settings: json!({ "serve": { "connections_max": 1000, "connections_per_address_max": 100 } }),
+        settings: json!({ "serve": serve }),
     };
     let fleet = Fleet::start(plan, &source)?;
     let crowd = Crowd::gather(&fleet, ASSET, REPORTERS)?;

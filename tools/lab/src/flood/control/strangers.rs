@@ -21,7 +21,8 @@ use crate::flood::attack::Rate;
 /// How much of each.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Strength {
-    /// Connections that send a byte a second, at any time; a quarter of them at the fleet's address.
+    /// Connections that send a byte a second, at any time; a quarter of them to the fleet's
+    /// address.
     pub(super) drips: u32,
     /// Forged steering requests a second.
     pub(super) forged: u32,

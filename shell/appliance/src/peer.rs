@@ -68,7 +68,8 @@ pub struct PeerCounters {
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// Longest time from connection to a finished handshake.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
-/// Longest wait for the next request; a sibling that fills keeps its connection.
+/// Longest wait for the next request, to the end of its head; a sibling that fills keeps its
+/// connection.
 const IDLE_MAX: Duration = Duration::from_secs(60);
 /// Longest time without a byte taken.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
@@ -178,7 +179,7 @@ impl<'a> Room<'a> {
 /// One sibling.
 struct Connection<'a> {
     room: Room<'a>,
-    tls: StreamOwned<ServerConnection, TcpStream>,
+    tls: Tls,
     seen: Seen,
     /// Received, and not yet a whole request.
     input: Vec<u8>,
@@ -209,8 +210,9 @@ impl<'a> Connection<'a> {
         tcp.set_read_timeout(Some(LOOK_EVERY))?;
         tcp.set_write_timeout(Some(LOOK_EVERY))?;
         let connection = ServerConnection::new(config).map_err(io::Error::other)?;
-        let mut tls = StreamOwned::new(connection, tcp);
-        let admitted = handshake(room.shared, &mut tls).and_then(|()| who(&tls));
+        let mut tls = StreamOwned::new(connection, Bounded { tcp, until: Instant::now() });
+        let shaken = handshake(&mut tls, HANDSHAKE_MAX, || room.shared.is_stopping());
+        let admitted = shaken.and_then(|()| who(&tls));
         let seen = match admitted {
             Ok(seen) if refusal(room.shared, &seen).is_none() => seen,
             Ok(seen) => {
@@ -232,6 +234,7 @@ impl<'a> Connection<'a> {
 
     /// Waits for a request and answers it; false if the connection is to be closed.
     fn answer_next(&mut self) -> io::Result<bool> {
+        self.tls.sock.until = Instant::now() + IDLE_MAX;
         let asked = loop {
             match asked(&self.input) {
                 Ok(Some(asked)) => break asked,
@@ -326,11 +329,10 @@ impl<'a> Connection<'a> {
         false
     }
 
-    /// Receives what is there; false if nothing more comes.
+    /// Receives what is there; false if nothing more comes by then.
     fn receive(&mut self) -> io::Result<bool> {
-        let began = Instant::now();
         let mut piece = [0; 4096];
-        while began.elapsed() < IDLE_MAX && !self.room.shared.is_stopping() {
+        while !self.tls.sock.is_over() && !self.room.shared.is_stopping() {
             match self.tls.read(&mut piece) {
                 Ok(len) => {
                     self.input.extend_from_slice(&piece[..len]);
@@ -389,27 +391,53 @@ impl Piece {
     }
 }
 
-fn handshake(
-    shared: &Shared,
-    tls: &mut StreamOwned<ServerConnection, TcpStream>,
-) -> io::Result<()> {
-    let began = Instant::now();
+fn handshake(tls: &mut Tls, within: Duration, is_stopping: impl Fn() -> bool) -> io::Result<()> {
+    tls.sock.until = Instant::now() + within;
     while tls.conn.is_handshaking() {
         match tls.conn.complete_io(&mut tls.sock) {
-            Ok(_) => {}
-            Err(error) if is_wait(&error) => {
-                if HANDSHAKE_MAX < began.elapsed() || shared.is_stopping() {
-                    return Err(io::ErrorKind::TimedOut.into());
-                }
+            Err(error) if !is_wait(&error) => return Err(error),
+            Ok(_) | Err(_) if tls.sock.is_over() || is_stopping() => {
+                return Err(io::ErrorKind::TimedOut.into());
             }
-            Err(error) => return Err(error),
+            Ok(_) | Err(_) => {}
         }
     }
     Ok(())
 }
 
+/// A socket that gives nothing from some moment on: rustls reads by itself as long as bytes come,
+/// which a few at a time may be for ever.
+struct Bounded {
+    tcp: TcpStream,
+    until: Instant,
+}
+
+type Tls = StreamOwned<ServerConnection, Bounded>;
+
+impl Bounded {
+    fn is_over(&self) -> bool {
+        self.until <= Instant::now()
+    }
+}
+
+impl Read for Bounded {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.is_over() { Err(io::ErrorKind::TimedOut.into()) } else { self.tcp.read(buffer) }
+    }
+}
+
+impl Write for Bounded {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.tcp.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.tcp.flush()
+    }
+}
+
 /// Who is at the other end. rustls has verified the certificate.
-fn who(tls: &StreamOwned<ServerConnection, TcpStream>) -> io::Result<Seen> {
+fn who(tls: &Tls) -> io::Result<Seen> {
     let shown = tls.conn.peer_certificates().and_then(<[_]>::first);
     let shown = shown.ok_or_else(|| io::Error::other("no certificate was shown"))?;
     member::read(shown).map_err(io::Error::other)
@@ -473,11 +501,7 @@ fn doubt(shared: &Shared, drive: &Drive, object: ObjectId, error: &DriveError) {
 }
 
 /// Sends all of it, as long as some of it is taken now and then.
-fn send(
-    shared: &Shared,
-    tls: &mut StreamOwned<ServerConnection, TcpStream>,
-    mut bytes: &[u8],
-) -> io::Result<()> {
+fn send(shared: &Shared, tls: &mut Tls, mut bytes: &[u8]) -> io::Result<()> {
     let mut progress = Instant::now();
     loop {
         let sent = if bytes.is_empty() { tls.flush().map(|()| 0) } else { tls.write(bytes) };
@@ -498,7 +522,7 @@ fn send(
     }
 }
 
-fn close(mut tls: StreamOwned<ServerConnection, TcpStream>) -> io::Result<()> {
+fn close(mut tls: Tls) -> io::Result<()> {
     tls.conn.send_close_notify();
     tls.conn.complete_io(&mut tls.sock).map(|_| ())
 }
@@ -510,4 +534,51 @@ fn date() -> String {
 fn is_wait(error: &io::Error) -> bool {
     use io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
     [WouldBlock, TimedOut, Interrupted].contains(&error.kind())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use identity::authority::Authority;
+    use identity::credentials::Credentials;
+    use identity::member::Member;
+    use wire::v1::identity::Enrolled;
+
+    #[test]
+    fn a_handshake_has_an_end_however_its_bytes_come() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (tcp, _) = listener.accept().unwrap();
+        tcp.set_read_timeout(Some(LOOK_EVERY)).unwrap();
+        let began = Instant::now();
+        let drips = std::thread::spawn(move || {
+            // The beginning of a record of 16 KiB, then its bytes.
+            let _ = client.write_all(&[22, 3, 1, 64, 0]);
+            while client.write_all(&[1]).is_ok() && began.elapsed() < Duration::from_secs(5) {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        });
+        let connection = ServerConnection::new(Arc::new(server())).unwrap();
+        let mut tls = StreamOwned::new(connection, Bounded { tcp, until: Instant::now() });
+        let error = handshake(&mut tls, Duration::from_millis(100), || false).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+        drop(tls);
+        drips.join().unwrap();
+    }
+
+    fn server() -> ServerConfig {
+        let authority = Authority::create(clock::wall()).unwrap();
+        let key = rcgen::KeyPair::generate().unwrap();
+        let request = rcgen::CertificateParams::default().serialize_request(&key).unwrap();
+        let member = Member::appliance("a1");
+        let issued =
+            authority.issue(&member, &request.pem().unwrap(), [7; 16], clock::wall(), 3600);
+        let given = Enrolled {
+            certificate: issued.unwrap().certificate,
+            authority: authority.certificate_pem().to_owned(),
+            signing_keys: Vec::new(),
+        };
+        Credentials::new(&key.serialize_pem(), &given).unwrap().server_tls(false).unwrap()
+    }
 }

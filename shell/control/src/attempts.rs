@@ -34,7 +34,7 @@ impl Attempts {
 }
 
 /// Who has one address of version 6 has 2^64 of them.
-fn network(peer: IpAddr) -> IpAddr {
+pub(crate) fn network(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V6(address) => {
             let [a, b, c, d, ..] = address.segments();

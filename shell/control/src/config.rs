@@ -4,11 +4,12 @@
 //! keys are refused. `nearcast-control config` prints each effective value and where it came from.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use identity::enrol::Address;
+use model::topology::Prefix;
 use model::units::Nanos;
 use serde::Deserialize;
 
@@ -30,8 +31,19 @@ pub struct Config {
     /// `serve.public_url`: how players reach this process, if not by the name they asked for, as
     /// behind a reverse proxy: `https://control.example`.
     pub public_url: Option<BaseUrl>,
-    /// `serve.connections_max`: open connections; more wait to be accepted. Default 1000.
+    /// `serve.connections_max`: open connections. When all are taken, the one that has asked
+    /// nothing for longest gives its place to the newcomer. Default 1000.
     pub connections_max: usize,
+    /// `serve.connections_per_address_max`: of these from one address of version 4, or from one
+    /// /64 of version 6. Default 100.
+    pub connections_per_address_max: usize,
+    /// `serve.trusted_proxies`: address ranges of reverse proxies. What they say of their clients
+    /// is believed: `Forwarded` (RFC 7239) or `X-Forwarded-For`. A request that comes through one
+    /// is never taken for one of this machine. Default none.
+    pub trusted_proxies: Vec<Prefix>,
+    /// `serve.proxy_protocol`: connections of trusted proxies begin with a PROXY header, version 1
+    /// or 2, and say there who their client is. Default false.
+    pub proxy_protocol: bool,
     /// `serve.requests_max`: requests at a time; more are answered 503. Default 256.
     pub requests_max: usize,
     /// `fleet.listen`: address for appliances and fronts. Always TLS 1.3 with the authority's
@@ -39,6 +51,9 @@ pub struct Config {
     pub fleet_listen: SocketAddr,
     /// `fleet.connections_max`: open connections of members. Default 5000: one or two each.
     pub fleet_connections_max: usize,
+    /// `fleet.connections_per_address_max`: of these from one address, before they have shown a
+    /// certificate. Default 500: whole racks may stand behind one address.
+    pub fleet_connections_per_address_max: usize,
     /// `fleet.certificate_lifetime`: how long an identity is good before it is renewed, which
     /// begins at two thirds of it. Default `24 h`: short, because siblings only learn of a
     /// revocation with their next manifest; a machine that is off for longer enrols again.
@@ -182,7 +197,10 @@ struct Serve {
     key: Option<Scalar>,
     public_url: Option<Scalar>,
     connections_max: Option<Scalar>,
+    connections_per_address_max: Option<Scalar>,
     requests_max: Option<Scalar>,
+    trusted_proxies: Option<Scalar>,
+    proxy_protocol: Option<Scalar>,
 }
 
 #[derive(Default, Deserialize)]
@@ -190,6 +208,7 @@ struct Serve {
 struct Fleet {
     listen: Option<Scalar>,
     connections_max: Option<Scalar>,
+    connections_per_address_max: Option<Scalar>,
     certificate_lifetime: Option<Scalar>,
     code_lifetime: Option<Scalar>,
 }
@@ -227,12 +246,13 @@ struct Fill {
     other_sites: Option<Scalar>,
 }
 
-/// A string, a number or a truth: all are read from text, so that the environment has the same
-/// forms.
+/// A string, a number, a truth or strings: all are read from text, so that the environment has the
+/// same forms.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Scalar {
     Text(String),
+    List(Vec<String>),
     Number(u64),
     Truth(bool),
 }
@@ -248,36 +268,49 @@ impl Config {
         let file: File = toml::from_str(&text)
             .map_err(|error| ConfigError::Toml { path: path.to_owned(), error })?;
         let mut pick = Picker { variable, rows: Vec::new() };
+        let File { serve, fleet, health, .. } = file;
         let config = Self {
             role: role(&mut pick, file.role, file.front)?,
             state: pick.needed("state", file.state)?,
-            listen: pick.value("serve.listen", file.serve.listen, "127.0.0.1:8080")?,
-            certificate: certificate(&mut pick, file.serve.certificate, file.serve.key)?,
-            public_url: pick.optional("serve.public_url", file.serve.public_url)?,
-            connections_max: pick.value(
-                "serve.connections_max",
-                file.serve.connections_max,
-                "1000",
+            listen: pick.value("serve.listen", serve.listen, "127.0.0.1:8080")?,
+            certificate: certificate(&mut pick, serve.certificate, serve.key)?,
+            public_url: pick.optional("serve.public_url", serve.public_url)?,
+            connections_max: pick.value("serve.connections_max", serve.connections_max, "1000")?,
+            connections_per_address_max: pick.value(
+                "serve.connections_per_address_max",
+                serve.connections_per_address_max,
+                "100",
             )?,
-            requests_max: pick.value("serve.requests_max", file.serve.requests_max, "256")?,
-            fleet_listen: pick.value("fleet.listen", file.fleet.listen, "127.0.0.1:8081")?,
+            requests_max: pick.value("serve.requests_max", serve.requests_max, "256")?,
+            trusted_proxies: {
+                let Prefixes(proxies) =
+                    pick.value("serve.trusted_proxies", serve.trusted_proxies, "")?;
+                proxies
+            },
+            proxy_protocol: pick.value("serve.proxy_protocol", serve.proxy_protocol, "false")?,
+            fleet_listen: pick.value("fleet.listen", fleet.listen, "127.0.0.1:8081")?,
             fleet_connections_max: pick.value(
                 "fleet.connections_max",
-                file.fleet.connections_max,
+                fleet.connections_max,
                 "5000",
+            )?,
+            fleet_connections_per_address_max: pick.value(
+                "fleet.connections_per_address_max",
+                fleet.connections_per_address_max,
+                "500",
             )?,
             certificate_lifetime: pick.value(
                 "fleet.certificate_lifetime",
-                file.fleet.certificate_lifetime,
+                fleet.certificate_lifetime,
                 "24 h",
             )?,
-            code_lifetime: pick.value("fleet.code_lifetime", file.fleet.code_lifetime, "1 h")?,
-            stale_after: pick.value("health.stale_after", file.health.stale_after, "1500 ms")?,
-            probe_after: pick.value("health.probe_after", file.health.probe_after, "800 ms")?,
-            recovery: pick.value("health.recovery", file.health.recovery, "30 s")?,
+            code_lifetime: pick.value("fleet.code_lifetime", fleet.code_lifetime, "1 h")?,
+            stale_after: pick.value("health.stale_after", health.stale_after, "1500 ms")?,
+            probe_after: pick.value("health.probe_after", health.probe_after, "800 ms")?,
+            recovery: pick.value("health.recovery", health.recovery, "30 s")?,
             report_interval: pick.value(
                 "health.report_interval",
-                file.health.report_interval,
+                health.report_interval,
                 "500 ms",
             )?,
             token_lifetime: pick.value(
@@ -310,12 +343,19 @@ impl Config {
         let (second, day) = (Nanos::seconds(1), Nanos::seconds(86_400));
         let counts = [
             ("serve.connections_max", self.connections_max),
+            ("serve.connections_per_address_max", self.connections_per_address_max),
             ("serve.requests_max", self.requests_max),
             ("fleet.connections_max", self.fleet_connections_max),
+            ("fleet.connections_per_address_max", self.fleet_connections_per_address_max),
         ];
         for (key, count) in counts {
             within(key, (1..=100_000).contains(&count), "use 1 to 100000")?;
         }
+        within(
+            "serve.proxy_protocol",
+            !self.proxy_protocol || !self.trusted_proxies.is_empty(),
+            "name the proxies that speak it in [serve] trusted_proxies",
+        )?;
         let intervals = [
             ("health.report_interval", self.report_interval),
             ("health.probe_after", self.probe_after),
@@ -406,6 +446,23 @@ fn role<F: Fn(&str) -> Option<String>>(
         }
         (RoleWord::Front, None, _) => Err(ConfigError::Missing("front.name")),
         (RoleWord::Front, Some(_), None) => Err(ConfigError::Missing("front.writer")),
+    }
+}
+
+/// Address ranges, with commas between them.
+struct Prefixes(Vec<Prefix>);
+
+impl FromStr for Prefixes {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let prefix = |part: &str| {
+            let address = || part.parse::<IpAddr>().ok().map(Prefix::from);
+            let wrong =
+                || format!("\"{part}\" is no range of addresses: write for example \"10.0.0.0/8\"");
+            part.parse::<Prefix>().ok().or_else(address).ok_or_else(wrong)
+        };
+        let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
+        parts.map(prefix).collect::<Result<_, _>>().map(Self)
     }
 }
 
@@ -538,6 +595,7 @@ impl<F: Fn(&str) -> Option<String>> Picker<F> {
         }
         let text = match file? {
             Scalar::Text(text) => text,
+            Scalar::List(texts) => texts.join(", "),
             Scalar::Number(number) => number.to_string(),
             Scalar::Truth(truth) => truth.to_string(),
         };
@@ -596,9 +654,13 @@ serve.listen = "127.0.0.1:8080"  # default
 # serve.key is not set
 # serve.public_url is not set
 serve.connections_max = "1000"  # default
+serve.connections_per_address_max = "100"  # default
 serve.requests_max = "256"  # default
+serve.trusted_proxies = ""  # default
+serve.proxy_protocol = "false"  # default
 fleet.listen = "127.0.0.1:8081"  # default
 fleet.connections_max = "5000"  # default
+fleet.connections_per_address_max = "500"  # default
 fleet.certificate_lifetime = "24 h"  # default
 fleet.code_lifetime = "1 h"  # default
 health.stale_after = "1500 ms"  # default
@@ -630,6 +692,12 @@ fill.other_sites = "true"  # default
         let config = load("state = \"s\"", &[("CONTROL_SERVE_PUBLIC_URL", "https://c.example")]);
         let again = load(&config.as_ref().unwrap().to_string(), &[]).unwrap();
         assert_eq!(again.public_url, config.unwrap().public_url);
+        let list = "trusted_proxies = [\"10.0.0.0/8\", \"::1\"]\nproxy_protocol = true";
+        let config = load(&format!("state = \"s\"\n[serve]\n{list}"), &[]).unwrap();
+        let again = load(&config.to_string(), &[]).unwrap();
+        let proxies = ["10.0.0.0/8", "::1/128"].map(|prefix| prefix.parse().unwrap());
+        assert_eq!((config.trusted_proxies, config.proxy_protocol), (proxies.into(), true));
+        assert_eq!((again.trusted_proxies, again.proxy_protocol), (proxies.into(), true));
     }
 
     #[test]
@@ -646,6 +714,11 @@ fill.other_sites = "true"  # default
         refused("state = \"s\"\n[steering]\nttl = \"10 min\"", "use 1 s to 300 s");
         refused("state = \"s\"\n[serve]\nlisten = \"0.0.0.0:8080\"", "without TLS only loopback");
         refused("state = \"s\"\n[serve]\ncertificate = \"c.pem\"", "serve.key is needed");
+        refused("state = \"s\"\n[serve]\nproxy_protocol = true", "[serve] trusted_proxies");
+        let proxies = "state = \"s\"\n[serve]\ntrusted_proxies";
+        refused(&format!("{proxies} = [\"10.0.0.0/33\"]"), "is no range of addresses");
+        refused(&format!("{proxies} = [\"nginx\"]"), "is no range of addresses");
+        refused("state = \"s\"\n[serve]\nconnections_per_address_max = 0", "use 1 to 100000");
         refused("state = \"s\"\n[fleet]\ncode_lifetime = \"1 s\"", "use 1 min to 7 d");
         refused("state = \"s\"\n[fleet]\ncertificate_lifetime = \"1 s\"", "10 min to 90 d");
         refused("state = \"s\"\n[health]\nstale_after = \"200 ms\"", "probe_after <= stale_after");

@@ -1,50 +1,72 @@
-//! Connections, bounded: so many at a time, and none that says nothing for long. With TLS or not.
+//! Connections, bounded: so many at a time and from one network, and none holds a place for long
+//! without asking something. With TLS or not, with the PROXY protocol or not.
 //!
 //! ```text
-//! kernel ──> accept ──> [ handshakes: so many at a time, each for so long ] ──> axum
-//!              ^ a permit per connection                       strangers: fewer, and not for long
+//! kernel ──> accept ──> crowd: a place ──> PROXY header ──> TLS ──> hyper ──> router
+//!              ^          | who goes for it      a deadline each       |
+//!              └── full ──┘                      <── told of each step, in each direction
 //! ```
+//!
+//! A task per connection. What is under way when all must stop is answered first.
 
-use std::future::Future;
-use std::io;
-use std::net::SocketAddr;
-use std::pin::Pin;
+mod crowd;
+mod place;
+mod proxy_protocol;
+mod stream;
+
+use std::future::poll_fn;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::pin;
 use std::sync::{Arc, PoisonError, RwLock};
-use std::task::{Context, Poll};
+use std::task::Poll;
 use std::time::Duration;
 
-use axum::extract::connect_info::Connected;
-use axum::serve::{IncomingStream, Listener};
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{ConnectInfo, Request};
+use hyper::body::{Body as _, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::{Service as _, service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
 use identity::member::{self, Seen};
+use model::topology::Prefix;
 use rustls::ServerConfig;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::task::JoinSet;
-use tokio::time::{Instant, Sleep, sleep, timeout};
+use tokio::sync::watch;
+use tokio::time::{sleep, sleep_until, timeout_at};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use crate::metrics::Counter;
+use crate::attempts::network;
+use crate::metrics::{Counter, DoorCounters};
+use place::{Holding, House, TIMES, Times};
+use stream::{Answer, Asked, Line, Stream};
 
-/// Accepts at most so many connections; more wait in the kernel's queue.
-pub(crate) struct BoundedListener {
+pub(crate) use place::Place;
+
+/// A listener that keeps order.
+pub(crate) struct Door {
     listener: TcpListener,
-    permits: Arc<Semaphore>,
-    /// Places of connections without a client certificate, where they are fewer.
-    strangers: Option<Arc<Semaphore>>,
     tls: Option<Tls>,
+    rules: Rules,
     times: Times,
-    handshakes: JoinSet<Option<(BoundedStream, SocketAddr)>>,
+    counters: Arc<DoorCounters>,
 }
 
-/// How long things may take.
-#[derive(Clone, Copy, Debug)]
-struct Times {
-    /// A handshake.
-    handshake: Duration,
-    /// A stranger's connection.
-    stranger: Duration,
+/// Who may come in, and how many.
+#[derive(Clone, Debug)]
+pub(crate) struct Rules {
+    /// Connections at a time.
+    pub(crate) connections_max: usize,
+    /// Of these from one address of version 4, or from one /64.
+    pub(crate) per_address_max: usize,
+    /// Whose word for their clients' addresses is believed, and who count as no address.
+    pub(crate) proxies: Vec<Prefix>,
+    /// Connections from them begin with a PROXY header.
+    pub(crate) proxy_protocol: bool,
+    /// Most who come are members; who is none is not let stay.
+    pub(crate) is_for_members: bool,
 }
 
 /// How a listener speaks TLS. Cheap to clone; all clones share what [`Tls::replace`] changes.
@@ -54,25 +76,14 @@ pub(crate) struct Tls {
     refused: Arc<Counter>,
 }
 
-/// A connection that holds its place until it is dropped.
-pub(crate) struct BoundedStream {
-    stream: Stream,
-    idle: Pin<Box<Sleep>>,
-    /// The end of a stranger's connection, whatever it says.
-    end: Option<Pin<Box<Sleep>>>,
-    seen: Option<Arc<Seen>>,
-    _permit: OwnedSemaphorePermit,
-    _stranger: Option<OwnedSemaphorePermit>,
-}
-
-enum Stream {
-    Plain(TcpStream),
-    Tls(Box<TlsStream<TcpStream>>),
-}
-
 /// Whose connection it is.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Peer(pub(crate) SocketAddr);
+pub(crate) struct Peer {
+    /// Who is connected, or who is said to be by a proxy that is believed.
+    pub(crate) address: IpAddr,
+    /// The connection began with a PROXY header.
+    pub(crate) is_proxied: bool,
+}
 
 /// Who is at the other end, where client certificates are asked for.
 #[derive(Clone, Debug)]
@@ -82,6 +93,13 @@ pub(crate) struct FleetPeer {
     /// What its certificate says; none for a stranger. The chain and the dates were good when the
     /// connection began: whether it is good now is for whoever asks.
     pub(crate) seen: Option<Arc<Seen>>,
+}
+
+/// A connection after its greeting.
+struct Greeted {
+    stream: Stream,
+    peer: Peer,
+    seen: Option<Arc<Seen>>,
 }
 
 impl Tls {
@@ -102,9 +120,10 @@ impl Tls {
     }
 
     /// A handshake, if it is good and in time.
-    async fn accept(self, stream: TcpStream, within: Duration) -> Option<TlsStream<TcpStream>> {
+    async fn accept(&self, stream: TcpStream, place: &Place) -> Option<TlsStream<TcpStream>> {
         let config = self.config.read().unwrap_or_else(PoisonError::into_inner).clone();
-        let reason = match timeout(within, TlsAcceptor::from(config).accept(stream)).await {
+        let handshake = TlsAcceptor::from(config).accept(stream);
+        let reason = match timeout_at(place.deadline(), handshake).await {
             Ok(Ok(stream)) => return Some(stream),
             Ok(Err(error)) => error.to_string(),
             Err(_) => "it took too long".to_owned(),
@@ -115,199 +134,189 @@ impl Tls {
     }
 }
 
-impl BoundedListener {
-    pub(crate) fn new(listener: TcpListener, connections_max: usize, tls: Option<Tls>) -> Self {
-        let permits = Arc::new(Semaphore::new(connections_max));
-        let times = Times { handshake: HANDSHAKE_MAX, stranger: STRANGER_MAX };
-        let handshakes = JoinSet::new();
-        Self { listener, permits, strangers: None, tls, times, handshakes }
+impl Door {
+    pub(crate) fn new(
+        listener: TcpListener,
+        tls: Option<Tls>,
+        rules: Rules,
+        counters: Arc<DoorCounters>,
+    ) -> Self {
+        let stranger = rules.is_for_members.then_some(STRANGER_MAX);
+        Self { listener, tls, rules, times: Times { stranger, ..TIMES }, counters }
     }
 
-    /// Of the connections at most so many without a client certificate, and none of these for
-    /// longer than `STRANGER_MAX`: whoever has no identity cannot crowd out those that have.
-    pub(crate) fn strangers(mut self, most: usize) -> Self {
-        self.strangers = Some(Arc::new(Semaphore::new(most)));
-        self
-    }
-
-    async fn accept_tcp(
-        listener: &TcpListener,
-        permits: &Arc<Semaphore>,
-    ) -> (TcpStream, SocketAddr, OwnedSemaphorePermit) {
-        let permit = permits.clone().acquire_owned().await;
-        let permit = permit.expect("the semaphore is never closed");
+    /// Serves until `stopped` says so, and then until all requests under way are answered.
+    pub(crate) async fn serve(self, router: Router, mut stopped: watch::Receiver<bool>) {
+        let Self { listener, tls, rules, times, counters } = self;
+        let house = House::new(rules.connections_max, rules.per_address_max, times, counters);
+        let host = Arc::new(Host { tls, rules, router, stopped: stopped.clone() });
+        // Each connection has a receiver; it is closed when the last of them is gone.
+        let (all, one) = watch::channel(());
         loop {
-            match listener.accept().await {
-                Ok((stream, address)) => {
-                    let _ = stream.set_nodelay(true);
-                    return (stream, address, permit);
-                }
-                Err(error) => {
-                    // Out of descriptors, or a connection that is gone already: wait and go on.
-                    tracing::warn!(%error, "cannot accept a connection");
-                    sleep(Duration::from_millis(100)).await;
-                }
+            let entered = tokio::select! {
+                entered = host.enter(&listener, &house) => entered,
+                _ = stopped.wait_for(|stopped| *stopped) => break,
+            };
+            if let Some((stream, address, place)) = entered {
+                let (host, one) = (host.clone(), one.clone());
+                tokio::spawn(async move {
+                    host.attend(stream, address, &place.0).await;
+                    drop((place, one));
+                });
             }
         }
+        drop((listener, one));
+        all.closed().await;
     }
 }
 
-impl Listener for BoundedListener {
-    type Io = BoundedStream;
-    type Addr = SocketAddr;
+/// What all connections of a listener share.
+struct Host {
+    tls: Option<Tls>,
+    rules: Rules,
+    router: Router,
+    stopped: watch::Receiver<bool>,
+}
 
-    async fn accept(&mut self) -> (BoundedStream, SocketAddr) {
-        loop {
-            let more = self.handshakes.len() < HANDSHAKES_MAX;
-            tokio::select! {
-                accepted = Self::accept_tcp(&self.listener, &self.permits), if more => {
-                    let (stream, address, permit) = accepted;
-                    let Some(tls) = self.tls.clone() else {
-                        return (BoundedStream::new(Stream::Plain(stream), permit), address);
-                    };
-                    let (strangers, times) = (self.strangers.clone(), self.times);
-                    self.handshakes.spawn(async move {
-                        let stream = tls.accept(stream, times.handshake).await?;
-                        let known = BoundedStream::known(stream, permit, strangers, times);
-                        Some((known?, address))
-                    });
-                }
-                Some(done) = self.handshakes.join_next() => {
-                    if let Ok(Some(ready)) = done {
-                        return ready;
+impl Host {
+    /// The next that comes and gets a place; none if it got none.
+    async fn enter(
+        &self,
+        listener: &TcpListener,
+        house: &Arc<House>,
+    ) -> Option<(TcpStream, SocketAddr, Holding)> {
+        match listener.accept().await {
+            Ok((stream, address)) => {
+                let _ = stream.set_nodelay(true);
+                let peer = address.ip().to_canonical();
+                let is_proxy = self.rules.is_proxy(peer);
+                let place = house.enter((!is_proxy).then(|| network(peer))).await?;
+                Some((stream, address, place))
+            }
+            Err(error) => {
+                // Out of descriptors, or a connection that is gone already: wait and go on.
+                tracing::warn!(%error, "cannot accept a connection");
+                sleep(Duration::from_millis(100)).await;
+                None
+            }
+        }
+    }
+
+    /// Answers a connection's requests until it ends, is late or gives its place away.
+    async fn attend(&self, stream: TcpStream, address: SocketAddr, place: &Arc<Place>) {
+        let serve = async {
+            if let Some(greeted) = self.greet(stream, address, place).await {
+                place.opened(greeted.seen.is_some());
+                self.converse(greeted, address, place).await;
+            }
+        };
+        tokio::select! {
+            biased;
+            () = place.given_away() => {}
+            () = serve => {}
+        }
+    }
+
+    /// What comes before HTTP; none if that is not in order or not in time.
+    async fn greet(
+        &self,
+        mut stream: TcpStream,
+        address: SocketAddr,
+        place: &Place,
+    ) -> Option<Greeted> {
+        let mut peer = Peer { address: address.ip().to_canonical(), is_proxied: false };
+        if self.rules.proxy_protocol && self.rules.is_proxy(peer.address) {
+            let header = proxy_protocol::read(&mut stream);
+            match timeout_at(place.deadline(), header).await {
+                Ok(Ok(client)) => {
+                    peer.is_proxied = true;
+                    if let Some(client) = client {
+                        peer.address = client;
+                        if !self.rules.is_proxy(client) && !place.is_of(network(client)) {
+                            return None;
+                        }
                     }
                 }
+                failed => {
+                    let reason = failed.map_or("it took too long".to_owned(), |failed| {
+                        failed.err().map_or(String::new(), |error| error.to_string())
+                    });
+                    tracing::debug!(reason, "no PROXY header");
+                    place.house().counters.proxy_headers_refused.count();
+                    return None;
+                }
             }
         }
-    }
-
-    fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
-    }
-}
-
-impl Connected<IncomingStream<'_, BoundedListener>> for Peer {
-    fn connect_info(stream: IncomingStream<'_, BoundedListener>) -> Self {
-        Self(*stream.remote_addr())
-    }
-}
-
-impl Connected<IncomingStream<'_, BoundedListener>> for FleetPeer {
-    fn connect_info(stream: IncomingStream<'_, BoundedListener>) -> Self {
-        Self { address: *stream.remote_addr(), seen: stream.io().seen.clone() }
-    }
-}
-
-impl BoundedStream {
-    fn new(stream: Stream, permit: OwnedSemaphorePermit) -> Self {
-        let idle = Box::pin(sleep(IDLE_MAX));
-        Self { stream, idle, end: None, seen: None, _permit: permit, _stranger: None }
-    }
-
-    /// After a handshake; none if there is no place for another stranger, or the certificate is
-    /// the authority's and still names nobody.
-    fn known(
-        stream: TlsStream<TcpStream>,
-        permit: OwnedSemaphorePermit,
-        strangers: Option<Arc<Semaphore>>,
-        times: Times,
-    ) -> Option<Self> {
+        let Some(tls) = &self.tls else {
+            return Some(Greeted { stream: Stream::Plain(stream), peer, seen: None });
+        };
+        let stream = tls.accept(stream, place).await?;
         let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
         let seen = match certificate {
+            // The authority's, and still it may name nobody.
             Some(certificate) => Some(Arc::new(member::read(certificate).ok()?)),
             None => None,
         };
-        let mut known = Self::new(Stream::Tls(Box::new(stream)), permit);
-        if let (None, Some(strangers)) = (&seen, strangers) {
-            known._stranger = Some(strangers.try_acquire_owned().ok()?);
-            known.end = Some(Box::pin(sleep(times.stranger)));
-        }
-        known.seen = seen;
-        Some(known)
+        Some(Greeted { stream: Stream::Tls(Box::new(stream)), peer, seen })
     }
 
-    /// True if the connection has lasted too long, or been silent for too long.
-    fn is_over(&mut self, context: &mut Context<'_>) -> bool {
-        let end = self.end.as_mut().is_some_and(|end| end.as_mut().poll(context).is_ready());
-        end || self.idle.as_mut().poll(context).is_ready()
-    }
-}
-
-impl AsyncRead for BoundedStream {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let read = match &mut self.stream {
-            Stream::Plain(stream) => Pin::new(stream).poll_read(context, buffer),
-            Stream::Tls(stream) => Pin::new(stream).poll_read(context, buffer),
-        };
-        if read.is_ready() {
-            self.idle.as_mut().reset(Instant::now() + IDLE_MAX);
-        }
-        if self.is_over(context) {
-            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
-        }
-        read
-    }
-}
-
-impl AsyncWrite for BoundedStream {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        match &mut self.stream {
-            Stream::Plain(stream) => Pin::new(stream).poll_write(context, bytes),
-            Stream::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
-        }
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.stream {
-            Stream::Plain(stream) => Pin::new(stream).poll_flush(context),
-            Stream::Tls(stream) => Pin::new(stream).poll_flush(context),
-        }
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.stream {
-            Stream::Plain(stream) => Pin::new(stream).poll_shutdown(context),
-            Stream::Tls(stream) => Pin::new(stream).poll_shutdown(context),
-        }
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        match &mut self.stream {
-            Stream::Plain(stream) => Pin::new(stream).poll_write_vectored(context, bytes),
-            Stream::Tls(stream) => Pin::new(stream).poll_write_vectored(context, bytes),
-        }
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        match &self.stream {
-            Stream::Plain(stream) => stream.is_write_vectored(),
-            Stream::Tls(stream) => stream.is_write_vectored(),
-        }
+    async fn converse(&self, greeted: Greeted, address: SocketAddr, place: &Arc<Place>) {
+        let Greeted { stream, peer, seen } = greeted;
+        let router = TowerToHyperService::new(self.router.clone());
+        let service = service_fn(move |request: Request<Incoming>| {
+            place.asked(request.body().is_end_stream());
+            let mut request = request.map(|body| Body::new(Asked::new(body, place.clone())));
+            let extensions = request.extensions_mut();
+            extensions.insert(ConnectInfo(peer));
+            extensions.insert(ConnectInfo(FleetPeer { address, seen: seen.clone() }));
+            extensions.insert(place.clone());
+            let answer = router.call(request);
+            async move {
+                Ok::<_, std::convert::Infallible>(
+                    answer.await?.map(|body| Answer::new(body, place.clone())),
+                )
+            }
+        });
+        let mut http = http1::Builder::new();
+        // Heads have their deadline in the place, with all others.
+        http.timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(BUFFER_MAX);
+        let stream = TokioIo::new(Line::new(stream, place.clone()));
+        let mut connection = pin!(http.serve_connection(stream, service));
+        let mut alarm = pin!(sleep_until(place.deadline()));
+        let mut stopped = self.stopped.clone();
+        let mut stop = pin!(stopped.wait_for(|stopped| *stopped));
+        let mut is_stopping = false;
+        poll_fn(|context| {
+            if !is_stopping && stop.as_mut().poll(context).is_ready() {
+                is_stopping = true;
+                connection.as_mut().graceful_shutdown();
+            }
+            if connection.as_mut().poll(context).is_ready() {
+                return Poll::Ready(());
+            }
+            // Whatever moves the deadline happens in the lines above.
+            let deadline = place.deadline();
+            if alarm.deadline() != deadline {
+                alarm.as_mut().reset(deadline);
+            }
+            alarm.as_mut().poll(context).map(|()| place.is_late())
+        })
+        .await;
     }
 }
 
-/// A connection that sends nothing for so long is closed. Above the intervals of reports and
-/// steering, so that theirs stay open.
-const IDLE_MAX: Duration = Duration::from_secs(75);
+impl Rules {
+    fn is_proxy(&self, address: IpAddr) -> bool {
+        self.proxies.iter().any(|prefix| prefix.contains(&address))
+    }
+}
 
-/// A handshake takes two round trips and some milliseconds.
-const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
-/// Handshakes at a time: 64 at 1 ms of work each is what one core does in a moment.
-const HANDSHAKES_MAX: usize = 64;
 /// An enrolment is two requests.
 const STRANGER_MAX: Duration = Duration::from_secs(30);
+
+/// Longest request head, and most that waits to be taken beside an answer's body: most is below a
+/// kilobyte.
+const BUFFER_MAX: usize = 64 << 10;
 
 #[cfg(test)]
 mod tests;

@@ -56,6 +56,25 @@ pub(crate) struct Metrics {
     pub(crate) revocations: Counter,
     /// Manifests that were signed.
     pub(crate) manifests_signed: Counter,
+    /// What a trusted proxy said of its client could not be read.
+    pub(crate) forwarded_refused: Counter,
+    /// Bodies that did not come in time.
+    pub(crate) bodies_timed_out: Counter,
+    /// What the listeners count.
+    pub(crate) doors: Arc<DoorCounters>,
+}
+
+/// What listeners count.
+#[derive(Debug, Default)]
+pub(crate) struct DoorCounters {
+    /// Connections that gave their place to a newcomer.
+    pub(crate) let_go: Counter,
+    /// Newcomers whose address had all of its connections in use.
+    pub(crate) crowded: Counter,
+    /// Connections closed for a head that did not end, or an answer that was not taken.
+    pub(crate) timed_out: Counter,
+    /// Connections of proxies without a PROXY header in order.
+    pub(crate) proxy_headers_refused: Counter,
 }
 
 /// A metric of Prometheus.
@@ -133,6 +152,43 @@ impl Metrics {
         ]
     }
 
+    /// The rows of who was not let in, and of who had to go.
+    pub(crate) fn door_rows(&self) -> Vec<Row> {
+        let rows = [
+            (
+                "nearcast_control_connections_let_go_total",
+                "Connections that gave their place to a newcomer, the longest unused first",
+                &self.doors.let_go,
+            ),
+            (
+                "nearcast_control_connections_refused_total",
+                "Connections closed on arrival: their address had its share, all in use",
+                &self.doors.crowded,
+            ),
+            (
+                "nearcast_control_connections_timed_out_total",
+                "Connections closed for a head that did not end, or an answer not taken",
+                &self.doors.timed_out,
+            ),
+            (
+                "nearcast_control_bodies_timed_out_total",
+                "Requests answered 408 because their small body did not come in time",
+                &self.bodies_timed_out,
+            ),
+            (
+                "nearcast_control_proxy_headers_refused_total",
+                "Connections of trusted proxies without a PROXY header that is in order",
+                &self.doors.proxy_headers_refused,
+            ),
+            (
+                "nearcast_control_forwarded_refused_total",
+                "Requests answered 400 for what a trusted proxy said of their client",
+                &self.forwarded_refused,
+            ),
+        ];
+        rows.map(counted).into()
+    }
+
     /// The rows of what the process counts about identities.
     pub(crate) fn identity_rows(&self) -> Vec<Row> {
         let rows = [
@@ -172,14 +228,12 @@ impl Metrics {
                 &self.manifests_signed,
             ),
         ];
-        rows.map(|(name, help, counter)| Row {
-            name,
-            kind: "counter",
-            help,
-            value: counter.value(),
-        })
-        .into()
+        rows.map(counted).into()
     }
+}
+
+fn counted((name, help, counter): (&'static str, &'static str, &Counter)) -> Row {
+    Row { name, kind: "counter", help, value: counter.value() }
 }
 
 /// The text that Prometheus reads.

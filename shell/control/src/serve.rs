@@ -10,7 +10,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::api;
 use crate::certificate::Certificate;
 use crate::config::Config;
-use crate::listener::{BoundedListener, FleetPeer, Peer};
+use crate::listener::{Door, Rules};
 use crate::tick;
 use crate::writer::Control;
 
@@ -82,28 +82,35 @@ pub async fn serve(
         // Kept, so that those who look later see it too.
         stopping.closed().await;
     });
-    let until_stopped = |mut stopped: tokio::sync::watch::Receiver<bool>| async move {
-        let _ = stopped.wait_for(|stopped| *stopped).await;
-    };
     let config = &control.config;
     let tls = control.certificate.as_ref().map(Certificate::tls);
-    let operators = BoundedListener::new(operators, config.connections_max, tls);
-    let service = api::router(control.clone()).into_make_service_with_connect_info::<Peer>();
-    let operators = axum::serve(operators, service);
-    let operators = operators.with_graceful_shutdown(until_stopped(stopped.clone()));
-    let tls = Some(control.fleet_tls.clone());
-    let fleet = BoundedListener::new(fleet, config.fleet_connections_max, tls);
-    let service = api::fleet_router(control.clone());
-    let service = service.into_make_service_with_connect_info::<FleetPeer>();
-    let fleet = axum::serve(fleet.strangers(STRANGERS_MAX), service);
-    let fleet = fleet.with_graceful_shutdown(until_stopped(stopped.clone()));
-    let serving = async { tokio::try_join!(operators.into_future(), fleet.into_future()) };
+    let rules = Rules {
+        connections_max: config.connections_max,
+        per_address_max: config.connections_per_address_max,
+        proxies: config.trusted_proxies.clone(),
+        proxy_protocol: config.proxy_protocol,
+        is_for_members: false,
+    };
+    let doors = control.metrics.doors.clone();
+    let operators = Door::new(operators, tls, rules, doors.clone());
+    let operators = operators.serve(api::router(control.clone()), stopped.clone());
+    let rules = Rules {
+        connections_max: config.fleet_connections_max,
+        per_address_max: config.fleet_connections_per_address_max,
+        proxies: Vec::new(),
+        proxy_protocol: false,
+        is_for_members: true,
+    };
+    let fleet = Door::new(fleet, Some(control.fleet_tls.clone()), rules, doors);
+    let fleet = fleet.serve(api::fleet_router(control.clone()), stopped.clone());
+    let serving = async { tokio::join!(operators, fleet) };
+    let mut late = stopped.clone();
     let late = async move {
-        until_stopped(stopped).await;
+        let _ = late.wait_for(|stopped| *stopped).await;
         tokio::time::sleep(STOP_WITHIN).await;
     };
     tokio::select! {
-        result = serving => drop(result?),
+        ((), ()) = serving => {}
         () = late => tracing::warn!("some requests were cut off"),
     }
     ticking.abort();
@@ -111,9 +118,6 @@ pub async fn serve(
     control.close().await;
     Ok(())
 }
-
-/// Connections at a time of those without an identity: machines that enrol.
-const STRANGERS_MAX: usize = 64;
 
 /// How long running requests may take after the signal to stop.
 const STOP_WITHIN: Duration = Duration::from_secs(3);

@@ -162,6 +162,11 @@ impl Fleet {
         self.plan.members(Role::Writer)
     }
 
+    /// The writer's process, if it runs.
+    pub(crate) fn writer_id(&self) -> Option<u32> {
+        self.controls[0].as_ref().map(Process::id)
+    }
+
     /// The most memory that the writer has had at a time.
     pub(crate) fn writer_memory(&self) -> Result<Bytes> {
         let writer = self.controls[0].as_ref().context("the writer does not run")?;
@@ -277,7 +282,12 @@ impl Fleet {
         fs::create_dir_all(&state)?;
         let mut config = json!({
             "state": text(&state),
-            "serve": { "listen": self.plan.api(role).to_string(), "connections_max": 5000 },
+            "serve": {
+                "listen": self.plan.api(role).to_string(),
+                "connections_max": 5000,
+                // All of the lab is on one address.
+                "connections_per_address_max": 5000,
+            },
             "fleet": { "listen": self.plan.members(role).to_string() },
         });
         for (table, keys) in self.plan.settings.as_object().into_iter().flatten() {

@@ -105,13 +105,15 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Film::of(Duration::from_secs(20)).write(&source)?;
     // With so many, once in two seconds each is what an operator would choose.
     let health = json!({ "report_interval": "2 s", "probe_after": "4 s", "stale_after": "8 s" });
+    // All of them have one address here.
+    let fleet = json!({ "connections_max": 10_000, "connections_per_address_max": 10_000 });
     let plan = fleet::Plan {
         room: room.path().join("fleet"),
         port: args.port,
         fronts: 0,
         appliances: 0,
         asset: ASSET.to_owned(),
-        settings: json!({ "health": health, "fleet": { "connections_max": 10_000 } }),
+        settings: json!({ "health": health, "fleet": fleet }),
     };
     let mut fleet = Fleet::start(plan, &source)?;
     let members = register(&fleet, args.appliances)?;
@@ -260,7 +262,7 @@ fn jitter(url: &str, sequence: u64) -> u64 {
 }
 
 /// Registers them and trades a code for an identity for each.
-fn register(fleet: &Fleet, count: u32) -> Result<Vec<Credentials>> {
+pub(crate) fn register(fleet: &Fleet, count: u32) -> Result<Vec<Credentials>> {
     info!(count, "enrolling");
     let names: Vec<String> = (0..count).map(|i| format!("s{i:04}")).collect();
     let per_thread = names.len().div_ceil(ENROL_AT_ONCE);
@@ -323,7 +325,8 @@ fn film_objects(source: &Path) -> Result<Vec<String>> {
     Ok(objects.into_iter().collect())
 }
 
-fn wire_report(inventory: Inventory) -> WireReport {
+/// A report of an appliance that serves and has nothing else to tell.
+pub(crate) fn wire_report(inventory: Inventory) -> WireReport {
     let drive = Drive {
         id: "ab".repeat(16),
         path: "/d/0".to_owned(),

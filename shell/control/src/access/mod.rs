@@ -3,7 +3,7 @@
 //! ```text
 //! Authorization: Bearer nc_{id}_{secret} ──> SHA-256 ──> token ──> Actor: id, name, role
 //! Cookie of a login ──> session ──> the same token, as long as it lives
-//! neither, no token at all, and loopback ──> everybody is admin
+//! neither, no token at all, and this machine, by no proxy ──> everybody is admin
 //! ```
 //!
 //! Tokens are in memory, read anew every second, so that one which the command line made beside a

@@ -2,18 +2,18 @@
 
 #![expect(unused_qualifications, reason = "utoipa's macro qualifies what it is given")]
 
-use axum::extract::{ConnectInfo, Path, Query, State};
+use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
+use super::asking::Asking;
 use super::guard::{self, Refusal, Said};
 use super::problem::Problem;
 use super::{Shared, cookie};
 use crate::access::{Actor, Known, Role, SESSION_LIFETIME, TokenError};
-use crate::listener::Peer;
 use crate::store::AuditEntry;
 use crate::writer::{ChangeError, Control};
 
@@ -177,7 +177,7 @@ pub(crate) async fn session(Extension(actor): Extension<Actor>) -> Json<SessionO
     responses((status = 200, body = SessionOut), (status = "default", response = Problem)))]
 pub(crate) async fn log_in(
     State(control): Shared,
-    ConnectInfo(Peer(peer)): ConnectInfo<Peer>,
+    asking: Asking,
     Json(body): Json<SessionBody>,
 ) -> Response {
     let access = &control.access;
@@ -185,7 +185,7 @@ pub(crate) async fn log_in(
     let actor = access.bearer(body.token.trim(), now);
     let Some((actor, token)) = actor.and_then(|actor| Some((actor.clone(), actor.token?))) else {
         control.metrics.requests_refused.count();
-        let is_bearable = access.failed(peer.ip().to_canonical(), at);
+        let is_bearable = access.failed(asking.address, at);
         let refusal = if is_bearable { Refusal::BadToken } else { Refusal::TooMany };
         return guard::problem(&refusal);
     };

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use axum::Json;
-use axum::extract::{ConnectInfo, Query, State};
+use axum::extract::{Query, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use director::front::Player;
@@ -18,11 +18,10 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use wire::v1::report::Report;
 
+use super::asking::AskingFor;
 use super::assets::{EntryOut, entries_out};
-use super::play::client_range;
 use super::problem::Problem;
 use super::{Shared, named};
-use crate::listener::Peer;
 use crate::metrics::{Row, text};
 use crate::writer::{Control, Front, State as Observed};
 
@@ -242,12 +241,12 @@ pub(crate) async fn placement(State(control): Shared) -> Json<PlacementOut> {
     responses((status = 200, body = ExplainOut), (status = "default", response = Problem)))]
 pub(crate) async fn explain(
     State(control): Shared,
-    ConnectInfo(peer): ConnectInfo<Peer>,
+    asking: AskingFor,
     Query(query): Query<ExplainQuery>,
 ) -> Result<Json<ExplainOut>, Problem> {
     let asset: AssetId = named(&query.asset)?;
     let snapshot = control.snapshot();
-    let client = client_range(&snapshot, peer, query.client.as_deref())?;
+    let client = asking.client_range(&snapshot, query.client.as_deref())?;
     let session = match &query.session {
         Some(text) => text.parse().map_err(|_| Problem::bad_request("session: not a session"))?,
         None => control.keys().session(),
@@ -313,6 +312,7 @@ const READY_AFTER: Nanos = Nanos::seconds(10);
         (status = "default", response = Problem)))]
 pub(crate) async fn metrics(State(control): Shared) -> Response {
     let mut rows = control.metrics.rows();
+    rows.extend(control.metrics.door_rows());
     rows.extend(control.metrics.identity_rows());
     rows.extend(identity_rows(&control));
     rows.extend(director_rows(&control));

@@ -12,15 +12,16 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use axum::extract::{ConnectInfo, Request, State};
+use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
+use super::asking::Asking;
 use super::problem::Problem;
-use super::{Needs, host, is_loopback};
+use super::{Needs, host};
 use crate::access::{Actor, Role};
-use crate::listener::Peer;
+use crate::listener::Place;
 use crate::store::AuditEntry;
 use crate::writer::{ChangeError, Control};
 
@@ -57,17 +58,20 @@ pub(super) async fn guard(
     mut request: Request,
     next: Next,
 ) -> Response {
-    let peer = peer(&request);
-    let mut entry = rule.entry(&request, peer);
-    match admit(&rule, &request, peer) {
+    let asking = Asking::of(request.extensions());
+    let mut entry = rule.entry(&request, asking.address);
+    match admit(&rule, &request, asking) {
         Ok(actor) => {
             entry.of(&actor);
+            if let Some(place) = request.extensions().get::<Arc<Place>>() {
+                place.admitted();
+            }
             request.extensions_mut().insert(actor);
         }
         Err(refusal) if rule.needs == Needs::Page && refusal == Refusal::NoToken => {
             return to_login(&request);
         }
-        Err(refusal) => return refused(&rule, peer, entry, refusal).await,
+        Err(refusal) => return refused(&rule, asking.address, entry, refusal).await,
     }
     if rule.is_audited() {
         audited(rule, entry, request, next).await
@@ -82,7 +86,8 @@ pub(super) async fn guard_login(
     request: Request,
     next: Next,
 ) -> Response {
-    let mut entry = rule.entry(&request, peer(&request));
+    let address = Asking::of(request.extensions()).address;
+    let mut entry = rule.entry(&request, address);
     if is_foreign(&rule.control, request.headers(), false) {
         return problem(&Refusal::Origin(Actor::anybody()));
     }
@@ -150,9 +155,9 @@ async fn note(control: &Control, entry: &AuditEntry) {
 }
 
 /// Who asks, if they may.
-fn admit(rule: &Rule, request: &Request, peer: IpAddr) -> Result<Actor, Refusal> {
+fn admit(rule: &Rule, request: &Request, asking: Asking) -> Result<Actor, Refusal> {
     let control = &rule.control;
-    let (actor, by_cookie) = identify(control, request.headers())?;
+    let (actor, by_cookie) = identify(control, asking, request.headers())?;
     if !rule.needs.are_met_by(actor.role) {
         return Err(Refusal::Role(rule.needs, actor));
     }
@@ -160,16 +165,20 @@ fn admit(rule: &Rule, request: &Request, peer: IpAddr) -> Result<Actor, Refusal>
     // made to send a token of its own accord.
     let by_itself = by_cookie || actor.token.is_none();
     if rule.is_audited() && by_itself && is_foreign(control, request.headers(), by_cookie) {
-        tracing::warn!(%peer, "another site's page tried to change something");
+        tracing::warn!(peer = %asking.address, "another site's page tried to change something");
         return Err(Refusal::Origin(actor));
     }
     Ok(actor)
 }
 
 /// Who asks, and whether only a cookie says so.
-fn identify(control: &Control, headers: &HeaderMap) -> Result<(Actor, bool), Refusal> {
+pub(super) fn identify(
+    control: &Control,
+    asking: Asking,
+    headers: &HeaderMap,
+) -> Result<(Actor, bool), Refusal> {
     let access = &control.access;
-    if access.is_open() && host(headers).is_none_or(is_loopback) {
+    if access.is_open() && asking.is_local {
         return Ok((Actor::anybody(), false));
     }
     let now = control.clock.unix();
@@ -208,12 +217,6 @@ fn is_foreign(control: &Control, headers: &HeaderMap, must_say: bool) -> bool {
         origin.to_str().ok().and_then(|text| text.split_once("://")).map(|(_, rest)| rest);
     let public = control.config.public_url.as_ref().map(|url| url.authority());
     authority.is_none() || (authority != host(headers) && authority != public)
-}
-
-fn peer(request: &Request) -> IpAddr {
-    let peer = request.extensions().get::<ConnectInfo<Peer>>();
-    let ConnectInfo(Peer(address)) = peer.expect("every listener says who is connected");
-    address.ip().to_canonical()
 }
 
 /// The login page, and back from there.

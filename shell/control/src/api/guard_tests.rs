@@ -66,6 +66,92 @@ async fn without_a_token_this_machine_is_admin_until_there_is_one() {
 }
 
 #[tokio::test]
+async fn a_request_that_somebody_passed_on_is_no_local_administrators() {
+    let running = Running::bare("").await;
+    assert_eq!(running.status("GET", "/v1/audit", None, "").await, 200);
+    for line in [
+        "Forwarded: for=127.0.0.1",
+        "X-Forwarded-For: 127.0.0.1",
+        "X-Forwarded-Host: localhost",
+        "X-Real-IP: 127.0.0.1",
+        "Via: 1.1 proxy",
+    ] {
+        let answer = running.head("GET", "/v1/audit", &format!("{line}\r\n"), "").await;
+        assert!(answer.starts_with("HTTP/1.1 401 "), "{line}: {answer}");
+    }
+    let address = running.address;
+    let old = running.raw(&format!("GET /v1/audit HTTP/1.0\r\nHost: {address}\r\n")).await;
+    assert!(old.contains(" 401 "), "as nginx asks: {old}");
+    let trusted = Running::bare("[serve]\ntrusted_proxies = [\"127.0.0.1\"]").await;
+    let answer = trusted.ask("GET", "/v1/audit", None, "").await;
+    assert!(answer.starts_with("HTTP/1.1 401 "), "{answer}");
+}
+
+#[tokio::test]
+async fn a_trusted_proxys_client_is_in_the_log_and_its_attempts_are_its_own() {
+    let running = Running::start("[serve]\ntrusted_proxies = \"127.0.0.0/8\"").await;
+    let client = |address: &str| format!("X-Forwarded-For: 6.6.6.6, {address}\r\n");
+    let body = "{\"prefixes\":[]}";
+    let put = async |extra: &str| running.head("PUT", "/v1/sites/s1", extra, body).await;
+    let refused = put(&client("198.51.100.7")).await;
+    assert!(refused.starts_with("HTTP/1.1 401 "), "{refused}");
+    let lines = running.control.store.audit(i64::MAX, 1).await.unwrap();
+    assert_eq!(lines[0].1.peer.as_deref(), Some("198.51.100.7"));
+    let wrong = format!("Authorization: Bearer {}\r\n", Token::random().text());
+    let attempt = async |address: &str| put(&format!("{}{wrong}", client(address))).await;
+    for _ in 0..25 {
+        attempt("198.51.100.7").await;
+    }
+    assert!(attempt("198.51.100.7").await.starts_with("HTTP/1.1 429 "));
+    assert!(attempt("198.51.100.8").await.starts_with("HTTP/1.1 401 "));
+    let malformed = put("X-Forwarded-For: nobody\r\n").await;
+    assert!(malformed.starts_with("HTTP/1.1 400 ") && malformed.contains("problem:forwarded"));
+    assert_eq!(running.control.metrics.forwarded_refused.value(), 1);
+}
+
+#[tokio::test]
+async fn who_has_a_token_may_speak_for_another_address_and_nobody_else() {
+    let running = Running::start("").await;
+    let explain = "/v1/explain?asset=none&client=10.1.2.3";
+    let play = "/v1/play/none.m3u8?client=10.1.2.3";
+    // There is no such asset: who may name a client hears that.
+    for role in [Role::Service, Role::Viewer, Role::Operator, Role::Admin] {
+        let token = running.token(Some(role)).await;
+        assert_eq!(running.status("GET", play, token.as_ref(), "").await, 404, "{role}");
+        let status = running.status("GET", explain, token.as_ref(), "").await;
+        assert_eq!(status, if role == Role::Service { 403 } else { 404 }, "{role}");
+        let far = "Via: 1.1 somebody\r\n";
+        let bearer = format!("{far}Authorization: Bearer {}\r\n", token.unwrap().text());
+        let answer = running.head("GET", play, &bearer, "").await;
+        assert!(answer.starts_with("HTTP/1.1 404 "), "{role}: {answer}");
+    }
+    assert_eq!(running.status("GET", play, None, "").await, 403);
+    assert_eq!(running.status("GET", play, Some(&Token::random()), "").await, 403);
+    let open = Running::bare("").await;
+    assert_eq!(open.status("GET", play, None, "").await, 404, "this machine, where all is open");
+    let passed_on = open.head("GET", play, "X-Forwarded-For: 127.0.0.1\r\n", "").await;
+    assert!(passed_on.starts_with("HTTP/1.1 403 "), "{passed_on}");
+}
+
+#[tokio::test]
+async fn a_body_that_does_not_come_takes_nobodys_turn_and_has_an_end() {
+    let running = Running::start("[serve]\nrequests_max = 1").await;
+    let mut held = Vec::new();
+    for head in ["Content-Length: 100", "Content-Length: 100000", "Transfer-Encoding: chunked"] {
+        let mut stream = TcpStream::connect(running.address).await.unwrap();
+        let kind = "Content-Type: application/json";
+        let head = format!("POST /v1/session HTTP/1.1\r\nHost: c\r\n{kind}\r\n{head}\r\n\r\n");
+        stream.write_all(head.as_bytes()).await.unwrap();
+        held.push(stream);
+        assert_eq!(running.status("GET", "/healthz", None, "").await, 200);
+    }
+    let mut answer = String::new();
+    held[0].read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
+    assert!(0 < running.control.metrics.bodies_timed_out.value());
+}
+
+#[tokio::test]
 async fn wrong_tokens_are_refused_a_few_times_and_good_ones_always_get_in() {
     let running = Running::start("").await;
     let good = running.token(Some(Role::Viewer)).await.unwrap();

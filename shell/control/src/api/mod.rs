@@ -2,6 +2,7 @@
 
 mod access;
 mod appliances;
+mod asking;
 mod assets;
 mod caller;
 mod document;
@@ -29,6 +30,7 @@ use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, MethodRouter, on};
 use model::units::Bytes;
+use tokio::time::timeout;
 use tower_http::compression::CompressionLayer;
 use tower_http::timeout::TimeoutLayer;
 
@@ -202,7 +204,7 @@ pub(crate) fn fleet_router(control: Arc<Control>) -> Router {
         .layer(from_fn_with_state(control.clone(), bound_fleet))
         .layer(from_fn(problem::dress))
         .layer(from_fn(part_with_refused))
-        .layer(from_fn(read_small))
+        .layer(from_fn_with_state(control.clone(), read_small))
         .with_state(control)
 }
 
@@ -212,10 +214,11 @@ pub fn router(control: Arc<Control>) -> Router {
     let router = if control.is_front() { router } else { router.fallback(pages::other) };
     router
         .layer(DefaultBodyLimit::max(Bytes::kib(256).as_usize()))
-        .layer(from_fn(read_small))
         .layer(TimeoutLayer::with_status_code(StatusCode::REQUEST_TIMEOUT, REQUEST_MAX))
         .layer(from_fn_with_state(control.clone(), bound))
+        .layer(from_fn_with_state(control.clone(), read_small))
         .layer(from_fn_with_state(control.clone(), same_host))
+        .layer(from_fn_with_state(control.clone(), asking::find_out))
         .layer(from_fn(problem::dress))
         .layer(from_fn(cross_origin))
         .layer(CompressionLayer::new())
@@ -241,16 +244,22 @@ async fn whole(request: Request, next: Next) -> Response {
 }
 
 /// A small body is read before anything is answered: whoever is refused has said all of it then,
-/// and hears why.
-async fn read_small(request: Request, next: Next) -> Response {
+/// and hears why. It takes no turn among the requests under way, and not long.
+async fn read_small(State(control): Shared, request: Request, next: Next) -> Response {
     let len = request.headers().get(header::CONTENT_LENGTH).and_then(|len| len.to_str().ok());
-    if len.and_then(|len| len.parse().ok()).is_none_or(|len: usize| SMALL_MAX < len) {
+    let is_small = len.and_then(|len| len.parse().ok()).is_some_and(|len: usize| len <= SMALL_MAX);
+    if !is_small && !FROM_STRANGERS.contains(&request.uri().path()) {
         return next.run(request).await;
     }
     let (parts, body) = request.into_parts();
-    match to_bytes(body, SMALL_MAX).await {
-        Ok(bytes) => next.run(Request::from_parts(parts, Body::from(bytes))).await,
-        Err(_) => StatusCode::BAD_REQUEST.into_response(),
+    match timeout(SMALL_BODY_MAX, to_bytes(body, SMALL_MAX)).await {
+        Ok(Ok(bytes)) => next.run(Request::from_parts(parts, Body::from(bytes))).await,
+        Ok(Err(_)) => StatusCode::BAD_REQUEST.into_response(),
+        Err(_) => {
+            // Its connection ends, since the body is not read.
+            control.metrics.bodies_timed_out.count();
+            StatusCode::REQUEST_TIMEOUT.into_response()
+        }
     }
 }
 
@@ -361,6 +370,12 @@ const CHANGES: [&str; 2] = ["/v1/enrol", "/v1/renew"];
 
 /// Most reports are smaller.
 const SMALL_MAX: usize = 64 << 10;
+
+/// 64 KiB at 52 kb/s. Tests do not wait so long.
+const SMALL_BODY_MAX: Duration = Duration::from_millis(if cfg!(test) { 500 } else { 10_000 });
+
+/// Where bodies are read of whom nobody knows. None of them is large, whatever its head says.
+const FROM_STRANGERS: [&str; 2] = ["/v1/enrol", "/v1/session"];
 
 /// A request for a certificate has a kilobyte or two.
 const STRANGER_BODY_MAX: Bytes = Bytes::kib(16);

@@ -3,22 +3,21 @@
 #![expect(unused_qualifications, reason = "utoipa's macro qualifies what it is given")]
 
 use axum::Json;
-use axum::extract::{ConnectInfo, Path, Query, State};
+use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use director::Format;
 use director::front::{Choice, Player, Ticket, Unplayable};
-use director::{Format, Snapshot};
 use model::id::AssetId;
-use model::topology::Prefix;
 use model::units::UnixSeconds;
 use playback::token::{Grant, Scope, Session};
 use playback::{Pathway, dash, hls};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
+use super::asking::AskingFor;
 use super::problem::Problem;
 use super::{Shared, host, named};
-use crate::listener::Peer;
 use crate::writer::Control;
 
 /// How to play.
@@ -27,7 +26,7 @@ use crate::writer::Control;
 pub(crate) struct How {
     /// `1` for URLs without TLS, from appliances that have such a listener (demonstrations).
     plain: Option<String>,
-    /// Address to steer for, instead of the one that asks. From loopback only.
+    /// Address to steer for, instead of the one that asks. With a token only.
     client: Option<String>,
     /// Playback to join, from `POST /v1/playbacks`; else a new one.
     session: Option<String>,
@@ -42,7 +41,7 @@ pub(crate) struct PlaybackBody {
     /// What to play.
     #[schema(example = "film")]
     asset: String,
-    /// Address to steer for, instead of the one that asks. From loopback only.
+    /// Address to steer for, instead of the one that asks. With a token only.
     #[serde(default)]
     #[schema(example = "127.0.0.1")]
     client: Option<String>,
@@ -98,12 +97,12 @@ struct Begun {
         (status = "default", response = Problem)))]
 pub(crate) async fn play(
     State(control): Shared,
-    ConnectInfo(peer): ConnectInfo<Peer>,
+    asking: AskingFor,
     Path(file): Path<String>,
     Query(how): Query<How>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let written = write(&control, peer, &file, &how, &headers);
+    let written = write(&control, &asking, &file, &how, &headers);
     let counter = match &written {
         Ok(_) => &control.metrics.playbacks,
         Err(_) => &control.metrics.playbacks_refused,
@@ -122,12 +121,12 @@ pub(crate) async fn play(
     responses((status = 200, body = PlaybackOut), (status = "default", response = Problem)))]
 pub(crate) async fn playbacks(
     State(control): Shared,
-    ConnectInfo(peer): ConnectInfo<Peer>,
+    asking: AskingFor,
     headers: HeaderMap,
     Json(body): Json<PlaybackBody>,
 ) -> Result<Json<PlaybackOut>, Problem> {
     let how = How { client: body.client, ..How::default() };
-    let begun = begin(&control, peer, &body.asset, &how, &headers);
+    let begun = begin(&control, &asking, &body.asset, &how, &headers);
     let counter = match &begun {
         Ok(_) => &control.metrics.playbacks,
         Err(_) => &control.metrics.playbacks_refused,
@@ -153,7 +152,7 @@ pub(crate) async fn playbacks(
 
 fn write(
     control: &Control,
-    peer: Peer,
+    asking: &AskingFor,
     file: &str,
     how: &How,
     headers: &HeaderMap,
@@ -165,7 +164,7 @@ fn write(
             return Err(Problem::not_found("ask for {asset}.m3u8 (HLS) or {asset}.mpd (DASH)"));
         }
     };
-    let begun = begin(control, peer, asset, how, headers)?;
+    let begun = begin(control, asking, asset, how, headers)?;
     let entry = begun.choice.version.entry(format, how.entry.as_deref()).ok_or_else(|| {
         let advice = format!("GET /v1/assets/{asset} lists its entries");
         Problem::not_found(format!("the asset has no such entry manifest: {advice}"))
@@ -196,14 +195,14 @@ fn write(
 
 fn begin(
     control: &Control,
-    peer: Peer,
+    asking: &AskingFor,
     asset: &str,
     how: &How,
     headers: &HeaderMap,
 ) -> Result<Begun, Problem> {
     let asset: AssetId = named(asset)?;
     let snapshot = control.snapshot();
-    let client = client_range(&snapshot, peer, how.client.as_deref())?;
+    let client = asking.client_range(&snapshot, how.client.as_deref())?;
     let session = match &how.session {
         Some(text) => text.parse().map_err(|_| {
             Problem::bad_request("session: use one from POST /v1/playbacks, or none")
@@ -234,24 +233,6 @@ fn begin(
     let ticket = Ticket { session, version, client, plain, pathways: offered.collect() };
     let steering_url = steering_url(control, headers, &control.keys().seal(&ticket));
     Ok(Begun { choice, session, expires, steering_url, pathways })
-}
-
-/// The range of the client to steer for: of the address given, if it may be, or of who asks.
-pub(super) fn client_range(
-    snapshot: &Snapshot,
-    peer: Peer,
-    client: Option<&str>,
-) -> Result<Prefix, Problem> {
-    let asking = peer.0.ip();
-    let Some(text) = client else { return Ok(snapshot.client_range(asking)) };
-    if !asking.to_canonical().is_loopback() {
-        let detail = "client: only a request from loopback may speak for another address";
-        return Err(Problem::new(StatusCode::FORBIDDEN, "forbidden", detail));
-    }
-    let client = text
-        .parse()
-        .map_err(|_| Problem::bad_request(format!("client: \"{text}\" is not an IP address")))?;
-    Ok(snapshot.client_range(client))
 }
 
 /// An absolute URL: some players resolve relative ones wrongly. The name is the one that the

@@ -1,7 +1,7 @@
 //! Content steering: which pathway is best now. Always 200: some players end steering on others.
 
 use axum::extract::rejection::PathRejection;
-use axum::extract::{ConnectInfo, Path, RawQuery, State};
+use axum::extract::{Path, RawQuery, State};
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use model::id::ApplianceId;
@@ -9,8 +9,8 @@ use playback::steering_doc::steering_doc;
 use utoipa::ToSchema;
 
 use super::Shared;
+use super::asking::Asking;
 use super::play::steering_url;
-use crate::listener::Peer;
 
 /// The steering document of HLS and DASH.
 #[derive(ToSchema)]
@@ -34,7 +34,7 @@ pub(crate) struct SteeringDocument {
     responses((status = 200, body = SteeringDocument)))]
 pub(crate) async fn steer(
     State(control): Shared,
-    ConnectInfo(peer): ConnectInfo<Peer>,
+    asking: Asking,
     session: Result<Path<String>, PathRejection>,
     RawQuery(query): RawQuery,
     headers: HeaderMap,
@@ -47,7 +47,7 @@ pub(crate) async fn steer(
         Some(ticket) => snapshot.steer(&ticket, &config),
         None => {
             control.metrics.steering_unknown.count();
-            snapshot.steer_unknown(snapshot.client_range(peer.0.ip()), &config)
+            snapshot.steer_unknown(snapshot.client_range(asking.address), &config)
         }
     };
     let names: Vec<&str> = list.iter().map(ApplianceId::as_str).collect();

@@ -1,6 +1,10 @@
 use super::*;
+use std::io;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use axum::Extension;
+use axum::http::header;
+use axum::routing::get;
 use identity::UnixSeconds;
 use identity::authority::Authority;
 use identity::credentials::{Credentials, provider};
@@ -9,138 +13,296 @@ use rcgen::{CertificateParams, KeyPair};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::time::{Instant, timeout};
 use tokio_rustls::{TlsConnector, client};
 use wire::v1::identity::Enrolled;
 
-struct Fleet {
+/// A listener with a router that says who asks.
+struct Open {
     authority: Authority,
     address: SocketAddr,
-    listener: BoundedListener,
     refused: Arc<Counter>,
+    doors: Arc<DoorCounters>,
     tls: Tls,
+    stop: watch::Sender<bool>,
+    serving: tokio::task::JoinHandle<()>,
 }
 
 #[tokio::test]
 async fn a_member_is_known_by_its_certificate_and_a_stranger_is_one() {
-    let mut fleet = fleet(8, 8).await;
-    let key = fleet.key(&Member::appliance("a1"));
-    let (client, accepted) = tokio::join!(fleet.connect(Some(key)), accept(&mut fleet.listener));
-    let (mut client, mut server) = (client.unwrap(), accepted);
-    assert_eq!(server.seen.as_ref().unwrap().member, Member::appliance("a1"));
-    client.write_all(b"ping").await.unwrap();
-    let mut read = [0; 4];
-    server.read_exact(&mut read).await.unwrap();
-    assert_eq!(&read, b"ping");
-
-    let (client, server) = tokio::join!(fleet.connect(None), accept(&mut fleet.listener));
-    assert!(client.is_ok() && server.seen.is_none());
-    assert_eq!(fleet.refused.value(), 0);
+    let open = Open::fleet(rules(8, 8), TIMES).await;
+    let mut member = open.member("a1").await;
+    assert_eq!(ask(&mut member, "/who").await, "appliance a1");
+    let mut stranger = open.stranger().await.unwrap();
+    assert_eq!(ask(&mut stranger, "/who").await, "stranger");
+    assert_eq!(open.refused.value(), 0);
 }
 
 #[tokio::test]
 async fn whoever_does_not_shake_hands_holds_nobody_up_and_is_counted() {
-    let mut fleet = fleet(8, 8).await;
-    let silent = TcpStream::connect(fleet.address).await.unwrap();
-    let mut garbage = TcpStream::connect(fleet.address).await.unwrap();
+    let open = Open::fleet(rules(8, 8), TIMES).await;
+    let _silent = open.tcp().await;
+    let mut garbage = open.tcp().await;
     garbage.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
-    let key = fleet.key(&Member::appliance("a1"));
-    let (client, server) = tokio::join!(fleet.connect(Some(key)), accept(&mut fleet.listener));
-    assert!(client.is_ok() && server.seen.is_some());
-    let counted = async {
-        while fleet.refused.value() < 1 {
-            tokio::task::yield_now().await;
-        }
-    };
-    timeout(Duration::from_secs(5), counted).await.unwrap();
-    drop(silent);
+    let mut member = open.member("a1").await;
+    assert_eq!(ask(&mut member, "/who").await, "appliance a1");
+    until(|| open.refused.value() == 1).await;
 }
 
 #[tokio::test]
-async fn a_handshake_that_takes_too_long_ends_and_gives_its_place_back() {
-    let mut fleet = fleet(1, 1).await;
-    fleet.listener.times.handshake = Duration::from_millis(20);
-    let silent = TcpStream::connect(fleet.address).await.unwrap();
-    let key = fleet.key(&Member::appliance("a1"));
-    // There is one place, and the silent one has it.
-    let both = async { tokio::join!(fleet.connect(Some(key)), accept(&mut fleet.listener)) };
-    let (client, server) = timeout(Duration::from_secs(10), both).await.expect("it got a place");
-    assert!(client.is_ok() && server.seen.is_some());
-    assert_eq!(fleet.refused.value(), 1);
-    drop(silent);
+async fn a_handshake_that_takes_too_long_ends_though_bytes_come() {
+    let times = Times { handshake: Duration::from_millis(100), ..TIMES };
+    let open = Open::fleet(rules(8, 8), times).await;
+    let mut drips = open.tcp().await;
+    // The beginning of a record of 16 KiB.
+    drips.write_all(&[22, 3, 1, 64, 0]).await.unwrap();
+    let began = Instant::now();
+    drip(&mut drips, b"\x01").await;
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    assert_eq!(open.refused.value(), 1);
 }
 
 #[tokio::test]
-async fn strangers_have_few_places_and_members_the_others() {
-    let mut fleet = fleet(8, 1).await;
-    let (first, held) = tokio::join!(fleet.connect(None), accept(&mut fleet.listener));
-    let key = fleet.key(&Member::appliance("a1"));
-    let (second, member) = (fleet.connect(None), fleet.connect(Some(key)));
-    let others = async { (second.await, member.await) };
-    let ((second, member), server) = tokio::join!(others, accept(&mut fleet.listener));
-    assert!(server.seen.is_some(), "the second stranger was turned away");
-    let mut second = second.unwrap();
-    let told = second.read(&mut [0; 1]).await;
-    assert!(matches!(told, Ok(0) | Err(_)));
-    drop((first, held, member));
+async fn strangers_go_before_members_and_in_time() {
+    let times = Times { stranger: Some(Duration::from_millis(300)), ..TIMES };
+    let open = Open::fleet(rules(2, 2), times).await;
+    let mut member = open.member("a1").await;
+    let mut first = open.stranger().await.unwrap();
+    assert_eq!(ask(&mut first, "/who").await, "stranger");
+    assert_eq!(ask(&mut member, "/who").await, "appliance a1");
+    let mut second = open.stranger().await.unwrap();
+    assert!(is_closed(&mut first).await, "a stranger gave its place to the second");
+    assert_eq!(ask(&mut member, "/who").await, "appliance a1");
+    // Whatever it says, it has an end.
+    let began = Instant::now();
+    while second.write_all(b"GET /who HTTP/1.1\r\nHost: a\r\n\r\n").await.is_ok()
+        && second.read(&mut [0; 4096]).await.is_ok_and(|len| 0 < len)
+    {
+        assert!(began.elapsed() < Duration::from_secs(5));
+    }
+    assert_eq!(ask(&mut member, "/who").await, "appliance a1");
 }
 
 #[tokio::test]
-async fn a_stranger_that_goes_on_and_on_is_cut_off_and_a_member_is_not() {
-    let mut fleet = fleet(8, 8).await;
-    fleet.listener.times.stranger = Duration::from_millis(20);
-    let key = fleet.key(&Member::appliance("a1"));
-    let (client, mut server) = tokio::join!(fleet.connect(None), accept(&mut fleet.listener));
-    let mut client = client.unwrap();
-    let talks = tokio::spawn(async move { while client.write_all(b".").await.is_ok() {} });
-    let cut_off = async { while server.read(&mut [0; 64]).await.is_ok() {} };
-    timeout(Duration::from_secs(5), cut_off).await.expect("it has an end");
-    drop(server);
-    talks.await.unwrap();
-
-    let (client, server) = tokio::join!(fleet.connect(Some(key)), accept(&mut fleet.listener));
-    assert!(client.is_ok() && server.end.is_none());
+async fn members_count_against_no_address() {
+    let open = Open::fleet(rules(8, 1), TIMES).await;
+    let mut members = Vec::new();
+    for name in ["a1", "a2", "a3"] {
+        let mut member = open.member(name).await;
+        assert_eq!(ask(&mut member, "/who").await, format!("appliance {name}"));
+        members.push(member);
+    }
+    assert_eq!(ask(&mut members[0], "/who").await, "appliance a1");
 }
 
 #[tokio::test]
 async fn a_certificate_that_was_replaced_is_shown_to_the_next() {
-    let mut fleet = fleet(8, 8).await;
-    let (before, held) = tokio::join!(fleet.connect(None), accept(&mut fleet.listener));
-    let config = credentials(&fleet.authority, &Member::control()).0.server_tls(true).unwrap();
-    fleet.tls.replace(config);
-    let (after, held_too) = tokio::join!(fleet.connect(None), accept(&mut fleet.listener));
+    let open = Open::fleet(rules(8, 8), TIMES).await;
+    let before = open.stranger().await.unwrap();
+    let config = credentials(&open.authority, &Member::control()).0.server_tls(true).unwrap();
+    open.tls.replace(config);
+    let after = open.stranger().await.unwrap();
     let shown = |stream: &client::TlsStream<TcpStream>| {
         stream.get_ref().1.peer_certificates().unwrap()[0].clone().into_owned()
     };
-    assert_ne!(shown(&before.unwrap()), shown(&after.unwrap()));
-    drop((held, held_too));
+    assert_ne!(shown(&before), shown(&after));
 }
 
-async fn fleet(connections_max: usize, strangers_max: usize) -> Fleet {
-    let authority = Authority::create(now()).unwrap();
-    let config = credentials(&authority, &Member::control()).0.server_tls(true).unwrap();
-    let refused = Arc::new(Counter::default());
-    let tls = Tls::new(config, refused.clone());
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let listener = BoundedListener::new(listener, connections_max, Some(tls.clone()));
-    Fleet { authority, address, listener: listener.strangers(strangers_max), refused, tls }
+#[tokio::test]
+async fn a_head_that_comes_a_byte_at_a_time_has_an_end() {
+    let head = Duration::from_millis(150);
+    let open = Open::plain(rules(8, 8), Times { head, ..TIMES }).await;
+    let mut first = open.tcp().await;
+    let began = Instant::now();
+    drip(&mut first, b"G").await;
+    assert!((head..Duration::from_secs(5)).contains(&began.elapsed()), "{:?}", began.elapsed());
+    // The same after a request.
+    let mut second = open.tcp().await;
+    assert_eq!(ask(&mut second, "/who").await, "stranger");
+    let began = Instant::now();
+    drip(&mut second, b"G").await;
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    assert_eq!(open.doors.timed_out.value(), 2);
 }
 
-type Key = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+#[tokio::test]
+async fn who_showed_nothing_is_not_kept_and_who_showed_a_token_is() {
+    let idle_stranger = Duration::from_millis(100);
+    let open = Open::plain(rules(8, 8), Times { idle_stranger, ..TIMES }).await;
+    let (mut stranger, mut known) = (open.tcp().await, open.tcp().await);
+    assert_eq!(ask(&mut stranger, "/who").await, "stranger");
+    assert_eq!(ask(&mut known, "/admitted").await, "admitted");
+    assert!(is_closed(&mut stranger).await);
+    assert_eq!(ask(&mut known, "/admitted").await, "admitted");
+    assert_eq!(open.doors.timed_out.value(), 0, "to say nothing is no fault");
+}
 
-impl Fleet {
-    fn key(&self, member: &Member) -> Key {
-        let (_, key, certificate) = credentials(&self.authority, member);
-        let certificate = CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap();
-        (vec![certificate], PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap())
+#[tokio::test]
+async fn an_answer_that_is_not_taken_has_an_end() {
+    let request = Duration::from_millis(300);
+    let open = Open::plain(rules(8, 8), Times { request, ..TIMES }).await;
+    let mut takes_nothing = open.tcp().await;
+    takes_nothing.write_all(b"GET /large HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+    until(|| open.doors.timed_out.value() == 1).await;
+}
+
+#[tokio::test]
+async fn the_quiet_give_their_places_to_newcomers_and_requests_under_way_do_not() {
+    let open = Open::plain(rules(4, 4), TIMES).await;
+    let mut slow = open.tcp().await;
+    slow.write_all(b"GET /slow HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+    let mut drips = Vec::new();
+    for _ in 0..20 {
+        let mut one = open.tcp().await;
+        one.write_all(b"GET / HTTP/1.1\r\n").await.unwrap();
+        drips.push(one);
+        let mut honest = open.tcp().await;
+        assert_eq!(ask(&mut honest, "/who").await, "stranger");
+    }
+    assert_eq!(open.doors.crowded.value(), 0);
+    assert!(15 < open.doors.let_go.value(), "{}", open.doors.let_go.value());
+    let mut answer = vec![0; 12];
+    slow.read_exact(&mut answer).await.unwrap();
+    assert_eq!(answer, b"HTTP/1.1 200");
+}
+
+#[tokio::test]
+async fn one_address_has_its_share_and_leaves_the_rest_to_others() {
+    let open = Open::plain(rules(8, 2), TIMES).await;
+    let mut held = Vec::new();
+    for _ in 0..6 {
+        let mut one = open.tcp_from([127, 0, 0, 2]).await;
+        one.write_all(b"GET /slow HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+        held.push(one);
+    }
+    until(|| open.doors.crowded.value() == 4).await;
+    let mut other = open.tcp_from([127, 0, 0, 3]).await;
+    assert_eq!(ask(&mut other, "/who").await, "stranger");
+}
+
+#[tokio::test]
+async fn a_trusted_proxy_says_who_is_behind_it_and_nobody_else_does() {
+    let proxies = vec!["127.0.0.2/32".parse().unwrap()];
+    let open = Open::plain(Rules { proxies, proxy_protocol: true, ..rules(8, 1) }, TIMES).await;
+    let mut signed = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c".to_vec();
+    signed.extend([198, 51, 100, 7, 192, 0, 2, 1, 0, 1, 0, 2]);
+    let line = b"PROXY TCP4 198.51.100.8 192.0.2.1 1 2\r\n".to_vec();
+    let local = b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0".to_vec();
+    let all = [(signed, "198.51.100.7"), (line, "198.51.100.8"), (local, "127.0.0.2")];
+    let mut kept = Vec::new();
+    for (header, address) in all {
+        let mut proxied = open.tcp_from([127, 0, 0, 2]).await;
+        proxied.write_all(&header).await.unwrap();
+        assert_eq!(ask(&mut proxied, "/address").await, format!("{address} true"));
+        kept.push(proxied);
+    }
+    assert_eq!(open.doors.let_go.value(), 0, "each counts for who is behind it");
+    let mut without = open.tcp_from([127, 0, 0, 2]).await;
+    without.write_all(b"GET /address HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+    assert!(is_closed(&mut without).await);
+    assert_eq!(open.doors.proxy_headers_refused.value(), 1);
+    let mut forger = open.tcp_from([127, 0, 0, 3]).await;
+    forger.write_all(b"PROXY TCP4 198.51.100.8 192.0.2.1 1 2\r\n").await.unwrap();
+    let mut answer = Vec::new();
+    let _ = forger.read_to_end(&mut answer).await;
+    assert!(!answer.starts_with(b"HTTP/1.1 200"), "{answer:?}");
+    let mut direct = open.tcp_from([127, 0, 0, 3]).await;
+    assert_eq!(ask(&mut direct, "/address").await, "127.0.0.3 false");
+}
+
+#[tokio::test]
+async fn what_is_under_way_is_answered_before_the_end() {
+    let open = Open::plain(rules(8, 8), TIMES).await;
+    let (mut slow, mut idle) = (open.tcp().await, open.tcp().await);
+    assert_eq!(ask(&mut idle, "/who").await, "stranger");
+    slow.write_all(b"GET /slow HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+    // It has been heard when another is answered that came later.
+    assert_eq!(ask(&mut idle, "/who").await, "stranger");
+    open.stop.send(true).unwrap();
+    assert!(is_closed(&mut idle).await);
+    let mut answer = String::new();
+    slow.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    open.serving.await.unwrap();
+}
+
+fn rules(connections_max: usize, per_address_max: usize) -> Rules {
+    let proxies = Vec::new();
+    let (proxy_protocol, is_for_members) = (false, false);
+    Rules { connections_max, per_address_max, proxies, proxy_protocol, is_for_members }
+}
+
+fn router() -> Router {
+    let who = |ConnectInfo(peer): ConnectInfo<FleetPeer>| async move {
+        peer.seen.map_or("stranger".to_owned(), |seen| seen.member.to_string())
+    };
+    let address = |ConnectInfo(peer): ConnectInfo<Peer>| async move {
+        format!("{} {}", peer.address, peer.is_proxied)
+    };
+    let admitted = |Extension(place): Extension<Arc<Place>>| async move {
+        place.admitted();
+        "admitted"
+    };
+    let slow = |Extension(place): Extension<Arc<Place>>| async move {
+        place.admitted();
+        sleep(Duration::from_millis(500)).await;
+        "slow"
+    };
+    let large = || async { ([(header::CONTENT_TYPE, "text/plain")], vec![b'x'; 64 << 20]) };
+    Router::new()
+        .route("/who", get(who))
+        .route("/address", get(address))
+        .route("/admitted", get(admitted))
+        .route("/slow", get(slow))
+        .route("/large", get(large))
+}
+
+impl Open {
+    async fn plain(rules: Rules, times: Times) -> Self {
+        Self::start(rules, times, false).await
     }
 
-    /// A client; the future borrows nothing, so that the listener can be polled beside it.
-    fn connect(
-        &self,
-        key: Option<Key>,
-    ) -> impl Future<Output = io::Result<client::TlsStream<TcpStream>>> + use<> {
+    async fn fleet(rules: Rules, times: Times) -> Self {
+        Self::start(rules, times, true).await
+    }
+
+    async fn start(rules: Rules, times: Times, is_tls: bool) -> Self {
+        let authority = Authority::create(now()).unwrap();
+        let config = credentials(&authority, &Member::control()).0.server_tls(true).unwrap();
+        let (refused, doors) = (Arc::new(Counter::default()), Arc::new(DoorCounters::default()));
+        let tls = Tls::new(config, refused.clone());
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut door = Door::new(listener, is_tls.then(|| tls.clone()), rules, doors.clone());
+        door.times = times;
+        let (stop, stopped) = watch::channel(false);
+        let serving = tokio::spawn(door.serve(router(), stopped));
+        Self { authority, address, refused, doors, tls, stop, serving }
+    }
+
+    async fn tcp(&self) -> TcpStream {
+        TcpStream::connect(self.address).await.unwrap()
+    }
+
+    async fn tcp_from(&self, from: [u8; 4]) -> TcpStream {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind(SocketAddr::from((from, 0))).unwrap();
+        socket.connect(self.address).await.unwrap()
+    }
+
+    async fn member(&self, name: &str) -> client::TlsStream<TcpStream> {
+        let (_, key, certificate) = credentials(&self.authority, &Member::appliance(name));
+        let certificate = CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap();
+        let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
+        self.connect(Some((vec![certificate], key))).await.unwrap()
+    }
+
+    async fn stranger(&self) -> io::Result<client::TlsStream<TcpStream>> {
+        self.connect(None).await
+    }
+
+    async fn connect(&self, key: Option<Key>) -> io::Result<client::TlsStream<TcpStream>> {
         let mut roots = RootCertStore::empty();
         roots.add(self.authority.certificate_der().clone()).unwrap();
         let config = ClientConfig::builder_with_provider(provider())
@@ -151,17 +313,61 @@ impl Fleet {
             Some((chain, key)) => config.with_client_auth_cert(chain, key).unwrap(),
             None => config.with_no_client_auth(),
         };
-        let (address, name) = (self.address, Member::control().host());
-        async move {
-            let stream = TcpStream::connect(address).await?;
-            let connector = TlsConnector::from(Arc::new(config));
-            connector.connect(ServerName::try_from(name).unwrap(), stream).await
-        }
+        let name = ServerName::try_from(Member::control().host()).unwrap();
+        TlsConnector::from(Arc::new(config)).connect(name, self.tcp().await).await
     }
 }
 
-async fn accept(listener: &mut BoundedListener) -> BoundedStream {
-    listener.accept().await.0
+type Key = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+
+/// The body of a short answer.
+async fn ask(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), path: &str) -> String {
+    let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    let read = async {
+        loop {
+            let text = String::from_utf8_lossy(&answer);
+            if let Some((head, body)) = text.split_once("\r\n\r\n") {
+                let mut lines =
+                    head.lines().filter_map(|line| line.strip_prefix("content-length: "));
+                let len: usize = lines.next().unwrap().parse().unwrap();
+                if len <= body.len() {
+                    return body.to_owned();
+                }
+            }
+            assert!(0 < stream.read_buf(&mut answer).await.unwrap(), "closed");
+        }
+    };
+    timeout(Duration::from_secs(10), read).await.expect("an answer")
+}
+
+/// Sends a byte every few milliseconds until the other side has closed.
+async fn drip(stream: &mut TcpStream, byte: &[u8]) {
+    let whole = async {
+        while stream.write_all(byte).await.is_ok() {
+            let mut read = [0; 512];
+            let read = timeout(Duration::from_millis(5), stream.read(&mut read)).await;
+            if read.is_ok_and(|read| read.is_ok_and(|len| len == 0)) {
+                return;
+            }
+        }
+    };
+    timeout(Duration::from_secs(8), whole).await.expect("it has an end");
+}
+
+async fn is_closed(stream: &mut (impl AsyncRead + Unpin)) -> bool {
+    let read = timeout(Duration::from_secs(5), stream.read(&mut [0; 1])).await;
+    matches!(read, Ok(Ok(0) | Err(_)))
+}
+
+async fn until(holds: impl Fn() -> bool) {
+    let waits = async {
+        while !holds() {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(Duration::from_secs(5), waits).await.expect("in time");
 }
 
 fn credentials(authority: &Authority, member: &Member) -> (Credentials, String, String) {

@@ -12,6 +12,7 @@ mod identity;
 mod link;
 mod operators;
 mod players;
+mod proxies;
 mod s3;
 /// The same server as that of the tests of `nearcast ingest`.
 #[path = "../../../../tools/fleet/tests/s3/server.rs"]

@@ -187,8 +187,8 @@ fn every_counter_counts_something() {
     assert_eq!(control.send(foreign).status, 403);
     std::thread::sleep(std::time::Duration::from_millis(1200));
     let text = control.get("/metrics").text();
-    // A full house and a full disk are made by unit tests beside the code, TLS and what happens to
-    // identities by the tests of `access` and `identity`.
+    // A full house, a full disk and what strangers do at the door are made by unit tests beside the
+    // code, TLS and what happens to identities by the tests of `access` and `identity`.
     let elsewhere = [
         "nearcast_control_requests_shed_total",
         "nearcast_control_reports_shed_total",
@@ -200,6 +200,12 @@ fn every_counter_counts_something() {
         "nearcast_control_revocations_total",
         "nearcast_control_clones_total",
         "nearcast_control_moves_total",
+        "nearcast_control_connections_let_go_total",
+        "nearcast_control_connections_refused_total",
+        "nearcast_control_connections_timed_out_total",
+        "nearcast_control_bodies_timed_out_total",
+        "nearcast_control_proxy_headers_refused_total",
+        "nearcast_control_forwarded_refused_total",
     ];
     let mut counters = 0;
     for line in text.lines().filter(|line| line.starts_with("nearcast_control_")) {

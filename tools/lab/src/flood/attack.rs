@@ -157,19 +157,19 @@ impl Attack {
 }
 
 /// Work to be done at a rate, in steps.
-struct Rate {
+pub(super) struct Rate {
     per_s: u32,
     began: Instant,
     done: u64,
 }
 
 impl Rate {
-    fn new(per_s: u32) -> Self {
+    pub(super) fn new(per_s: u32) -> Self {
         Self { per_s, began: Instant::now(), done: 0 }
     }
 
     /// How many are due now; what could not be done in time is not made up for.
-    fn due(&mut self) -> u64 {
+    pub(super) fn due(&mut self) -> u64 {
         let millis = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
         let all = millis.saturating_mul(u64::from(self.per_s)) / 1000;
         let due = (all - self.done).min(u64::from(self.per_s) / 20 + 1);

@@ -10,6 +10,7 @@
 //! and told, since it is less than asked for where that CPU has no more to give.
 
 mod attack;
+mod control;
 
 use std::time::{Duration, Instant};
 
@@ -58,6 +59,18 @@ pub(crate) struct Args {
     /// The CPU for viewers and attackers.
     #[arg(long, default_value_t = 1)]
     client_cpu: usize,
+    /// Flood the control plane instead.
+    #[arg(long)]
+    control: bool,
+    /// With `--control`: connections that send a byte a second.
+    #[arg(long, default_value_t = 2000)]
+    drips: u32,
+    /// With `--control`: forged steering requests a second.
+    #[arg(long, default_value_t = 5000)]
+    forged: u32,
+    /// With `--control`: first of the ports on 127.0.0.1.
+    #[arg(long, default_value_t = 18960)]
+    port: u16,
     /// Print one JSON object as the last line of output.
     #[arg(long)]
     json: bool,
@@ -115,6 +128,9 @@ const NEWCOMERS: u32 = 5;
 
 /// Floods, prints the result on stdout.
 pub(crate) fn run(args: &Args) -> Result<()> {
+    if args.control {
+        return control::run(args);
+    }
     ensure!(args.server_cpu != args.client_cpu, "appliance and viewers need a CPU each");
     crate::raise_file_limit()?;
     let dir = tempfile::Builder::new().prefix("nearcast-flood-").tempdir()?;

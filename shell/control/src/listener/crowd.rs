@@ -1,0 +1,304 @@
+//! Who has a place, and who gives it to a newcomer. No I/O and no clock: moments are given.
+//!
+//! ```text
+//! arrive ──> a free place                                                    ──> In
+//!            its network has all of its share, or the house is full:
+//!            whoever has used a place least goes, strangers before the known ──> In, and who goes
+//!            nobody can be let go                                            ──> Crowded, or Full
+//! ```
+//!
+//! An honest client needs a place for as long as its request takes. One that holds places without
+//! asking anything is the first to go, so whoever attacks has to come again faster than honest
+//! clients are done. The same rule within one network keeps a silent one from taking the places of
+//! its neighbours behind the same address. All verbs are O(log places).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use tokio::time::Instant;
+
+/// A place in the house.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct PlaceId(u64);
+
+/// When a place may be given to a newcomer. The least goes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Standing {
+    /// Who showed a certificate or a token is behind all who did not.
+    pub(super) is_known: bool,
+    /// Since when it is not in use. If that is to come, it is in use until then.
+    pub(super) unused_since: Instant,
+}
+
+/// All places of a listener; `T` is what tells a holder to go.
+#[derive(Debug)]
+pub(super) struct Crowd<T> {
+    places_max: usize,
+    per_network_max: usize,
+    next: u64,
+    /// Invariant: at most `places_max`.
+    places: BTreeMap<PlaceId, Place<T>>,
+    /// Those that may be given away.
+    order: BTreeSet<(Standing, PlaceId)>,
+    /// Of places that count against one. Invariant: none of them has `held == 0`.
+    networks: BTreeMap<IpAddr, Network>,
+}
+
+#[derive(Debug)]
+struct Place<T> {
+    /// None counts against no network.
+    network: Option<IpAddr>,
+    /// None: not to be given away, its request is under way.
+    standing: Option<Standing>,
+    tell: T,
+}
+
+#[derive(Debug, Default)]
+struct Network {
+    /// Invariant: at most `per_network_max`.
+    held: usize,
+    order: BTreeSet<(Standing, PlaceId)>,
+}
+
+/// What becomes of a newcomer.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Arrival<T> {
+    /// It has a place, and who had it before is to go.
+    In(PlaceId, Option<T>),
+    /// Its network has all of its share in use.
+    Crowded,
+    /// The house is full of requests under way: it has to wait.
+    Full,
+}
+
+impl<T> Crowd<T> {
+    pub(super) fn new(places_max: usize, per_network_max: usize) -> Self {
+        assert!(0 < places_max && 0 < per_network_max, "a listener lets somebody in");
+        Self {
+            places_max,
+            per_network_max,
+            next: 0,
+            places: BTreeMap::new(),
+            order: BTreeSet::new(),
+            networks: BTreeMap::new(),
+        }
+    }
+
+    /// A newcomer; one without a network counts against none.
+    pub(super) fn arrive(
+        &mut self,
+        now: Instant,
+        network: Option<IpAddr>,
+        standing: Standing,
+        tell: T,
+    ) -> Arrival<T> {
+        let is_crowded = network.is_some_and(|network| self.has_its_share(network));
+        let least = if is_crowded {
+            network.and_then(|network| self.networks.get(&network)?.order.first())
+        } else if self.places_max <= self.places.len() {
+            self.order.first()
+        } else {
+            None
+        };
+        let goes = least.filter(|(standing, _)| standing.unused_since <= now).map(|(_, id)| *id);
+        let gone = goes.and_then(|id| self.leave(id));
+        if gone.is_none() && is_crowded {
+            return Arrival::Crowded;
+        }
+        if self.places_max <= self.places.len() {
+            return Arrival::Full;
+        }
+        let id = PlaceId(self.next);
+        self.next += 1;
+        self.enter(id, Place { network, standing: Some(standing), tell });
+        Arrival::In(id, gone)
+    }
+
+    /// Counts a place against another network from now on. None: nobody of that one can go, and
+    /// the place is free again; else who goes for it.
+    pub(super) fn recount(
+        &mut self,
+        id: PlaceId,
+        now: Instant,
+        network: IpAddr,
+    ) -> Option<Option<T>> {
+        let place = self.take(id)?;
+        let mut gone = None;
+        if self.has_its_share(network) {
+            let least = self.networks.get(&network).and_then(|network| network.order.first());
+            let (_, least) = *least.filter(|(standing, _)| standing.unused_since <= now)?;
+            gone = self.leave(least);
+        }
+        self.enter(id, Place { network: Some(network), ..place });
+        Some(gone)
+    }
+
+    /// Counts a place against no network from now on: its holder is known.
+    pub(super) fn vouch(&mut self, id: PlaceId) {
+        if let Some(place) = self.take(id) {
+            self.enter(id, Place { network: None, ..place });
+        }
+    }
+
+    /// When the place may be given away from now on; none while it must not be.
+    pub(super) fn stands(&mut self, id: PlaceId, standing: Option<Standing>) {
+        if let Some(place) = self.take(id) {
+            self.enter(id, Place { standing, ..place });
+        }
+    }
+
+    /// A place is free; nothing happens if it is so already.
+    pub(super) fn leave(&mut self, id: PlaceId) -> Option<T> {
+        self.take(id).map(|place| place.tell)
+    }
+
+    fn has_its_share(&self, network: IpAddr) -> bool {
+        let held = self.networks.get(&network).map_or(0, |network| network.held);
+        self.per_network_max <= held
+    }
+
+    fn enter(&mut self, id: PlaceId, place: Place<T>) {
+        let key = place.standing.map(|standing| (standing, id));
+        self.order.extend(key);
+        if let Some(network) = place.network {
+            let network = self.networks.entry(network).or_default();
+            network.held += 1;
+            network.order.extend(key);
+        }
+        self.places.insert(id, place);
+    }
+
+    fn take(&mut self, id: PlaceId) -> Option<Place<T>> {
+        let place = self.places.remove(&id)?;
+        let key = place.standing.map(|standing| (standing, id));
+        key.inspect(|key| assert!(self.order.remove(key), "who may go is in the order"));
+        if let Some(address) = place.network {
+            let network = self.networks.get_mut(&address).expect("a place counts in its network");
+            network.held -= 1;
+            key.inspect(|key| assert!(network.order.remove(key), "in its network's order, too"));
+            if network.held == 0 {
+                self.networks.remove(&address);
+            }
+        }
+        Some(place)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    /// A crowd with a clock in seconds; holders have names.
+    struct House {
+        crowd: Crowd<&'static str>,
+        start: Instant,
+    }
+
+    #[test]
+    fn the_one_that_has_been_quiet_longest_gives_its_place_to_the_newcomer() {
+        let mut house = House::of(2, 2);
+        let first = house.comes("first", 1, 0);
+        house.comes("second", 2, 1);
+        house.uses(first, 2);
+        assert_eq!(house.sends_away("third", 3, 3), Some("second"));
+        assert_eq!(house.sends_away("fourth", 4, 4), Some("first"));
+    }
+
+    #[test]
+    fn a_stranger_takes_no_place_of_somebody_known_as_long_as_another_stranger_has_one() {
+        let mut house = House::of(2, 2);
+        let member = house.comes("member", 1, 0);
+        house.crowd.stands(member, Some(house.standing(true, 0)));
+        house.comes("stranger", 2, 5);
+        assert_eq!(house.sends_away("another", 3, 6), Some("stranger"));
+    }
+
+    #[test]
+    fn a_request_under_way_keeps_its_place_and_the_newcomer_waits() {
+        let mut house = House::of(1, 1);
+        let busy = house.comes("busy", 1, 0);
+        house.crowd.stands(busy, None);
+        assert_eq!(house.arrives("newcomer", 2, 100), Arrival::Full);
+        // A stranger's request has a while.
+        house.crowd.stands(busy, Some(house.standing(false, 102)));
+        assert_eq!(house.arrives("newcomer", 2, 101), Arrival::Full);
+        assert_eq!(house.sends_away("newcomer", 2, 102), Some("busy"));
+    }
+
+    #[test]
+    fn a_network_has_its_share_and_its_quiet_one_goes_not_its_neighbour() {
+        let mut house = House::of(10, 2);
+        let other = house.comes("other", 2, 0);
+        house.comes("a", 1, 1);
+        let b = house.comes("b", 1, 2);
+        assert_eq!(house.sends_away("c", 1, 3), Some("a"));
+        house.crowd.stands(b, None);
+        assert_eq!(house.sends_away("d", 1, 4), Some("c"));
+        assert_eq!(house.crowd.networks[&address(1)].held, 2);
+        let Arrival::In(e, _) = house.arrives("e", 1, 5) else { panic!("d goes") };
+        house.crowd.stands(e, None);
+        assert_eq!(house.arrives("f", 1, 6), Arrival::Crowded);
+        assert_eq!(house.crowd.leave(other), Some("other"));
+        assert_eq!(house.crowd.leave(other), None);
+    }
+
+    #[test]
+    fn what_a_proxy_vouches_for_counts_against_no_network_or_against_the_one_behind_it() {
+        let mut house = House::of(10, 1);
+        let now = house.at(0);
+        for _ in 0..5 {
+            let standing = house.standing(true, 0);
+            let arrival = house.crowd.arrive(now, None, standing, "proxied");
+            let Arrival::In(id, None) = arrival else { panic!("{arrival:?}") };
+            let told = house.crowd.recount(id, now, address(9));
+            assert!(matches!(told, Some(None | Some("proxied"))), "{told:?}");
+        }
+        assert_eq!((house.crowd.places.len(), house.crowd.networks[&address(9)].held), (1, 1));
+        let only = *house.crowd.places.keys().next().unwrap();
+        house.crowd.vouch(only);
+        assert!(house.crowd.networks.is_empty());
+    }
+
+    impl House {
+        fn of(places_max: usize, per_network_max: usize) -> Self {
+            Self { crowd: Crowd::new(places_max, per_network_max), start: Instant::now() }
+        }
+
+        fn at(&self, second: u64) -> Instant {
+            self.start + Duration::from_secs(second)
+        }
+
+        fn standing(&self, is_known: bool, second: u64) -> Standing {
+            Standing { is_known, unused_since: self.at(second) }
+        }
+
+        fn arrives(&mut self, name: &'static str, from: u8, second: u64) -> Arrival<&'static str> {
+            let standing = self.standing(false, second);
+            self.crowd.arrive(self.at(second), Some(address(from)), standing, name)
+        }
+
+        fn comes(&mut self, name: &'static str, from: u8, second: u64) -> PlaceId {
+            match self.arrives(name, from, second) {
+                Arrival::In(id, None) => id,
+                other => panic!("{name}: {other:?}"),
+            }
+        }
+
+        fn sends_away(&mut self, name: &'static str, from: u8, at: u64) -> Option<&'static str> {
+            match self.arrives(name, from, at) {
+                Arrival::In(_, gone) => gone,
+                other => panic!("{name}: {other:?}"),
+            }
+        }
+
+        fn uses(&mut self, id: PlaceId, second: u64) {
+            let standing = self.standing(false, second);
+            self.crowd.stands(id, Some(standing));
+        }
+    }
+
+    fn address(last: u8) -> IpAddr {
+        IpAddr::from([192, 0, 2, last])
+    }
+}

@@ -79,6 +79,7 @@ impl Director {
             | Change::Version(_)
             | Change::Policy(_)
             | Change::TokenKeys(..)
+            | Change::Playbacks(_)
             | Change::Revoked(_) => {}
         }
     }

@@ -9,7 +9,8 @@ import { STATE_WORDS } from "../status/verdict";
 import { duration } from "../units";
 import { Delivery } from "./delivery";
 import type { Engine, Segment, StartEngine } from "./engine";
-import { entryUrl, pageUrl, readParameters, type Player } from "./parameters";
+import { pageUrl, readParameters, type Player } from "./parameters";
+import { entryUrl, newPlayback, Renewal } from "./playback";
 import { bufferAhead, watchProgress } from "./progress";
 import { RequestLog, type RequestRecord } from "./requests";
 import { Side } from "./side";
@@ -38,6 +39,7 @@ const progress = watchProgress(video);
 const strip = new Strip(byId("strip"));
 const tiles = new Tiles(byId("tiles"));
 const side = new Side(onFault);
+const renewal = new Renewal();
 const named = new Map<string, number>();
 /** When this page ordered a fault, per appliance: what follows of it is no news. */
 const ordered = new Map<string, number>();
@@ -51,6 +53,7 @@ let started = false;
 let refused = false;
 let suggested = false;
 let told = false;
+let renewals = 0;
 
 function onFault(id: string, verb: Verb): void {
   ordered.set(id, performance.now());
@@ -61,10 +64,10 @@ function onFault(id: string, verb: Verb): void {
 function onRequest(record: RequestRecord, media: boolean): void {
   const now = performance.now();
   const entry = record.path.startsWith("/v1/play/");
+  const file = media || delivery.siteOf(delivery.applianceAt(record.host)) !== null;
+  if (record.status === 403 && (entry || file)) return onRefusal();
   if (entry && record.status >= 400) {
-    const missing = record.status === 404;
-    const what = missing ? `Control knows no asset named ${asset}.` : "Control gave no playlist.";
-    return setTrouble(`${what} It answered ${record.status}.`);
+    return setTrouble(`Control gave no playlist. It answered ${record.status}.`);
   }
   if (!delivery.note(record, now)) return;
   const who = delivery.applianceAt(record.host);
@@ -77,8 +80,17 @@ function onRequest(record: RequestRecord, media: boolean): void {
   if (record.status === 0) refused = true;
 }
 
+/** This playback's time is over: a longer pause than its media URLs are good for, mostly. */
+function onRefusal(): void {
+  const next = renewal.refused();
+  if (next === "hopeless") setTrouble("This film is refused, and so was a new playback of it.");
+  // Not from within the player's own request.
+  if (next === "renew") setTimeout(() => void renew(), 0);
+}
+
 function onSegment(segment: Segment): void {
   clearTrouble();
+  renewal.brings();
   log.learnKind(segment.url, segment.kind);
   const { host } = log.landed(segment.url);
   const source = delivery.applianceAt(host);
@@ -154,14 +166,34 @@ async function start(name: string): Promise<void> {
   asset = name;
   setText(byId("title"), name);
   document.title = `${name} · Nearcast`;
-  video.addEventListener("loadeddata", () => void play(), { once: true });
+  await begin(name, 0, true);
+}
+
+/** Goes on with a new playback where the last one stood; still paused if it was. */
+async function renew(): Promise<void> {
+  const { currentTime: at, paused } = video;
+  side.event(at, "this playback's time was over: a new one goes on", "note");
+  renewals += 1;
+  engine?.end();
+  engine = null;
+  await begin(asset ?? "", at, !paused);
+}
+
+async function begin(name: string, at: number, moving: boolean): Promise<void> {
+  const forget = new AbortController();
+  if (moving) {
+    video.addEventListener("loadeddata", () => void play(), { once: true, signal: forget.signal });
+  }
   try {
     const { start: startEngine } = await ENGINES[parameters.player]();
-    const url = new URL(entryUrl(name, parameters), location.href).href;
+    const playback = await newPlayback(name);
+    const url = new URL(entryUrl(playback, parameters), location.href).href;
     const events = { segment: onSegment, trouble: (what: string) => trouble ?? setTrouble(what) };
-    engine = startEngine({ video, url, buffer_s: parameters.buffer_s, events });
+    renewal.begins();
+    engine = startEngine({ video, url, start_s: at, buffer_s: parameters.buffer_s, events });
     Object.assign(nearcast, { player: engine.name, version: engine.version });
   } catch (error) {
+    forget.abort();
     setTrouble(error instanceof Error ? error.message : String(error));
   }
 }
@@ -257,6 +289,7 @@ const nearcast = {
     rendition: engine?.rendition() ?? null,
     moves: delivery.moves,
     failovers: delivery.failovers,
+    renewals,
     trouble,
   }),
   metrics: () => ({

@@ -5,8 +5,8 @@
 //     "asset": "film", "origin_dir": "DIR", "spki": "BASE64", "chromium": "/usr/bin/chromium",
 //     "player": "hls.js", "buffer_s": 12, "plain": false, "screenshots_dir": "DIR"}'
 //
-// or the same JSON on stdin: better with `token`, a viewer's API token, which control asks for unless
-// it is open. `spki`, `chromium`, `buffer_s`, `plain` and `screenshots_dir` may be
+// or the same JSON on stdin: better with `token`, a viewer's API token, which control asks for
+// unless it is open. `spki`, `chromium`, `buffer_s`, `plain` and `screenshots_dir` may be
 // left out, and so may `before_kill_s` (15) and `after_kill_s` (31). Progress goes to stderr; the
 // last line of stdout is one JSON object. Exit code 0 means that the run was valid, not that its
 // figures are good: the caller judges those. On an invalid run that object has an "error".
@@ -302,7 +302,8 @@ async function measure(options, browser, fleet, ledger) {
   // The address logs the page in, as the one that the demo prints does.
   const login = options.token ? `/login#${options.token}` : "";
   await page.goto(`${fleet.controlUrl}${login}/play?${query}`);
-  await page.waitForURL("**/play?**", { waitUntil: "load", timeout: LOGIN_WITHIN_MS });
+  const isThere = ({ pathname }) => pathname === "/play";
+  await page.waitForURL(isThere, { timeout: LOGIN_WITHIN_MS });
   await playUntilFirstFrame(viewing);
   const version = await page.evaluate(() => window.nearcast.version);
   const kill = await killPhase(viewing);

@@ -224,7 +224,7 @@ for (const player of ["hls", "dash"]) {
   });
 }
 
-test("a playback that is refused from its beginning is said so, and not asked for for ever", async () => {
+test("a playback that is refused at once is said so, and not asked for for ever", async () => {
   await withMock({ film: film(), grantsOver: 100 }, (mock) =>
     visit(mock, "/play?asset=film", {}, async (page) => {
       await page.locator("#trouble:visible").waitFor({ timeout: 10_000 });

@@ -130,7 +130,8 @@ class Grants {
   /** A new one; the first `grantsOver` are over at once. */
   give() {
     const grant = `pretend-grant-${this.given.size + 1}`;
-    this.given.set(grant, { over: this.over-- > 0, lifeMs: (this.lives.shift() ?? 3_600) * 1_000 });
+    this.lastLifeS = this.lives.shift() ?? 3_600;
+    this.given.set(grant, { over: this.over-- > 0, lifeMs: this.lastLifeS * 1_000 });
     return grant;
   }
 
@@ -171,7 +172,8 @@ function playRoutes(state) {
       const body = hlsEntry(read("master.m3u8"), all, steerUrl());
       return entry(response, "application/vnd.apple.mpegurl", body);
     }
-    return entry(response, "application/dash+xml", dashEntry(read("manifest.mpd"), all, steerUrl()));
+    const body = dashEntry(read("manifest.mpd"), all, steerUrl());
+    return entry(response, "application/dash+xml", body);
   };
 }
 
@@ -213,6 +215,9 @@ function handler(state) {
     if (name.startsWith("/steer/v1/")) {
       const order = state.appliances.filter(({ healthy }) => healthy).map(({ id }) => id);
       return json(response, 200, steeringReply(order, state.url + name, STEERING_TTL_S));
+    }
+    if (name === "/example" && state.example) {
+      return response.writeHead(200, { "Content-Type": TYPES[".html"] }).end(state.example);
     }
     if (name === "/" || name === "/play") {
       return serveFile(response, path.join(DIST, name === "/" ? "index.html" : "play.html"));
@@ -266,7 +271,8 @@ async function startAppliances(options) {
  * Starts the pretend control plane, and with `film` three pretend appliances.
  * Options: port and mediaPort (0 for any that are free), scenario, film, tls ({cert, key} files),
  * controls, faults (per appliance id, see media.mjs), tokenLivesS (of the first playbacks' media
- * URLs, else an hour), grantsOver (how many grants are over as soon as they are given). Returns {url, state, close()}.
+ * URLs, else an hour), grantsOver (how many grants are over as soon as they are given), example (a
+ * page to serve at /example). Returns {url, state, close()}.
  */
 export async function startMock(options = {}) {
   const state = {
@@ -274,6 +280,7 @@ export async function startMock(options = {}) {
     film: options.film,
     controls: options.controls ?? Boolean(options.film),
     grants: new Grants(options),
+    example: options.example,
     appliances: [],
   };
   const handle = handler(state);

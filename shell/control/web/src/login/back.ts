@@ -7,8 +7,8 @@ export function backFrom(hash: string): string {
 }
 
 /**
- * The token in front of that path, with which the demo's own address logs in: `#nc_../play`. Of this
- * machine's names only: elsewhere a link could log somebody in as somebody else.
+ * The token in front of that path, with which the demo's own address logs in: `#nc_../play`. Of
+ * this machine's names only: elsewhere a link could log somebody in as somebody else.
  */
 export function tokenFrom(hash: string, host: string): string | null {
   const here = host === "localhost" || host === "[::1]" || /^127(\.\d{1,3}){3}$/.test(host);

@@ -54,6 +54,12 @@ let refused = false;
 let suggested = false;
 let told = false;
 let renewals = 0;
+/** Where this playback begins in the film, and whether it is to move as soon as it can. */
+let begunAt = 0;
+let willMove = false;
+
+/** Where the film is, also while a new playback has not brought anything yet. */
+const position = () => (video.readyState === 0 ? begunAt : video.currentTime);
 
 function onFault(id: string, verb: Verb): void {
   ordered.set(id, performance.now());
@@ -76,7 +82,7 @@ function onRequest(record: RequestRecord, media: boolean): void {
   named.set(who, now);
   const quick = !record.aborted && record.ms < SILENT_MS;
   const how = record.status !== 0 ? record.status : quick ? "no connection" : "no answer";
-  side.event(video.currentTime, `${who} failed a request (${how})`, "bad");
+  side.event(position(), `${who} failed a request (${how})`, "bad");
   if (record.status === 0) refused = true;
 }
 
@@ -99,7 +105,7 @@ function onSegment(segment: Segment): void {
   if (move) {
     const why = move.failed ? "after a failure" : "steered";
     const what = `${move.kind} moved from ${move.from} to ${move.to} (${why})`;
-    side.event(video.currentTime, what, "note");
+    side.event(position(), what, "note");
   }
   side.showServing(delivery);
 }
@@ -151,6 +157,7 @@ function tellFirstFrame(): void {
 }
 
 async function play(): Promise<void> {
+  willMove = false;
   try {
     await video.play();
   } catch (error) {
@@ -171,16 +178,17 @@ async function start(name: string): Promise<void> {
 
 /** Goes on with a new playback where the last one stood; still paused if it was. */
 async function renew(): Promise<void> {
-  const { currentTime: at, paused } = video;
+  const [at, moving] = [position(), willMove || !video.paused];
   side.event(at, "this playback's time was over: a new one goes on", "note");
   renewals += 1;
   engine?.end();
   engine = null;
-  await begin(asset ?? "", at, !paused);
+  await begin(asset ?? "", at, moving);
 }
 
 async function begin(name: string, at: number, moving: boolean): Promise<void> {
   const forget = new AbortController();
+  [begunAt, willMove] = [at, moving];
   if (moving) {
     video.addEventListener("loadeddata", () => void play(), { once: true, signal: forget.signal });
   }

@@ -27,7 +27,8 @@ said() { sed -n "s/.*\"$1\":\"\([^\"]*\)\".*/\1/p" "$work/demo.json"; }
 control=$(said control)
 asset=$(said asset)
 # Leave to play, as a service gets it. The token goes by a file: command lines can be read.
-printf 'header = "Authorization: Bearer %s"\n' "$(cat "$(said service_token_file)")" >"$work/service"
+token=$(cat "$(said service_token_file)")
+printf 'header = "Authorization: Bearer %s"\n' "$token" >"$work/service"
 curl -sf --config "$work/service" --json "{\"asset\":\"$asset\"}" "$control/v1/playbacks" \
     >"$work/playback.json"
 begins() { sed -n "s/.*\"$1\":\"\([^\"]*\)\".*/\1/p" "$work/playback.json"; }

@@ -1,7 +1,7 @@
 //! Who may begin a playback, and who may go on with one.
 //!
 //! ```text
-//! Grant of POST /v1/playbacks ──> admit(asset) ──> entry manifest, with a Ticket in its steering URL
+//! Grant of POST /v1/playbacks ──> admit(asset) ──> entry manifest, with a Ticket for steering
 //! Ticket of a steering URL ─────> check() ───────> steering document
 //! ```
 

@@ -1,4 +1,5 @@
-//! `nearcast token`, `keys`, `audit`, `public`, `enrol-code`, `revoke`: who may do what, and who did.
+//! `nearcast token`, `keys`, `audit`, `public`, `enrol-code`, `revoke`: who may do what, and who
+//! did.
 
 use anyhow::ensure;
 use serde::{Deserialize, Serialize};

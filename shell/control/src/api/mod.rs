@@ -54,7 +54,7 @@ struct Route {
 /// What a route asks of who uses it: a role, where one token exists or others can connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Needs {
-    /// For players, whose handlers ask for a grant or a ticket, for probes and whoever is to log in.
+    /// For players, whose handlers ask for a grant or a ticket, probes and whoever is to log in.
     Nothing,
     /// The token comes in the body.
     Login,

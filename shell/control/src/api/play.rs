@@ -126,8 +126,8 @@ pub(crate) async fn play(
     Ok((headers, text).into_response())
 }
 
-/// Gives a service leave to play: what its viewer's player begins with, and where the files are, for
-/// programs that are no players.
+/// Gives a service leave to play: what its viewer's player begins with, and where the files are,
+/// for programs that are no players.
 #[utoipa::path(post, path = "/v1/playbacks", tag = "players", request_body = PlaybackBody,
     responses((status = 200, body = PlaybackOut), (status = "default", response = Problem)))]
 pub(crate) async fn playbacks(

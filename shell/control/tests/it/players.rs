@@ -317,8 +317,8 @@ fn every_counter_counts_something() {
     assert_eq!(control.send(foreign).status, 403);
     std::thread::sleep(std::time::Duration::from_millis(1200));
     let text = control.get("/metrics").text();
-    // A full house, a full disk and time that passes are made by unit tests beside the code, TLS and
-    // what happens to identities by the tests of `access` and `identity`.
+    // A full house, a full disk and time that passes are made by unit tests beside the code, TLS
+    // and what happens to identities by the tests of `access` and `identity`.
     let elsewhere = [
         "nearcast_control_requests_shed_total",
         "nearcast_control_reports_shed_total",

@@ -6,8 +6,8 @@
 //! POST /first-frame   {"ms":412}            from the page, once it plays
 //! ```
 //!
-//! On loopback only, below a path that nobody guesses: other processes reach loopback too. A browser
-//! may call it from the demo's own page and from no other.
+//! On loopback only, below a path that nobody guesses: other processes reach loopback too. A
+//! browser may call it from the demo's own page and from no other.
 
 use std::net::TcpListener;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! `nearcast demo --selftest`: a headless browser plays through faults, and promises are checked.
 //!
-//! The browser is driven by `tools/browser/selftest.mjs`, once per player: it gets one JSON
-//! object on stdin, and its last line on stdout is one JSON object with at least the keys of [`Played`].
+//! The browser is driven by `tools/browser/selftest.mjs`, once per player: it gets one JSON object
+//! on stdin, and its last line on stdout is one JSON object with at least the keys of [`Played`].
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;

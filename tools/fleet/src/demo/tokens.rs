@@ -46,7 +46,7 @@ impl Tokens {
     /// Makes the others, and writes two down.
     pub(super) fn make(admin: &str, control: &Control, place: &Place) -> anyhow::Result<Self> {
         let make = |role: &str| {
-            let ask = json!({ "role": role, "name": format!("demo's {role}") });
+            let ask = json!({ "role": role, "name": format!("demo {role}") });
             control.post::<Made>("/v1/tokens", &ask).map(|made| made.token)
         };
         Ok(Self {

@@ -88,8 +88,8 @@ enum Fault {
 }
 
 impl Playback {
-    /// Gets leave to play, as a service would, and an entry manifest from the first front that gives
-    /// both.
+    /// Gets leave to play, as a service would, and an entry manifest from the first front that
+    /// gives both.
     pub(crate) fn begin(world: &Arc<World>) -> Result<Self> {
         let agent = ureq::Agent::new_with_config(world.client.clone());
         let mut said = Vec::new();

@@ -55,6 +55,15 @@ test("a busy main thread is no stall if the film moved meanwhile", () => {
   assert.equal(progress.stalls, 0);
 });
 
+test("a film that begins anew and is resumed where it was has not played in between", () => {
+  const progress = new Progress();
+  progress.firstFrame(0, playing(0));
+  for (const [at, time] of [[50, 0.05], [100, 0.1], [150, 0], [200, 12], [250, 12.05]] as const) {
+    progress.sample(at, playing(time));
+  }
+  assert.ok(Math.abs(progress.playedS - 0.15) < 1e-6, `${progress.playedS}`);
+});
+
 test("before the first frame nothing is a stall", () => {
   const progress = new Progress();
   for (let t = 0; t < 5_000; t += 50) progress.sample(t, playing(0));

@@ -418,6 +418,8 @@ mod tests {
         assert_eq!(again.unseal(&sealed_ticket), Some(ticket));
         assert_eq!(again.unseal::<Ticket>(&sealed_grant), None, "a grant is no ticket");
         assert_eq!(again.unseal::<Grant>(&sealed_ticket), None, "nor a ticket a grant");
+        let seals = [Grant::CONTEXT, Ticket::CONTEXT].map(|context| keys.mac(context, "text"));
+        assert_ne!(seals[0], seals[1], "whatever their fields come to look like");
         for text in [&sealed_grant, &sealed_ticket] {
             for at in 0..text.len() {
                 let mut changed = text.clone().into_bytes();

@@ -5,7 +5,8 @@
 //     "asset": "film", "origin_dir": "DIR", "spki": "BASE64", "chromium": "/usr/bin/chromium",
 //     "player": "hls.js", "buffer_s": 12, "plain": false, "screenshots_dir": "DIR"}'
 //
-// or the same JSON on stdin. `spki`, `chromium`, `buffer_s`, `plain` and `screenshots_dir` may be
+// or the same JSON on stdin: better with `token`, a viewer's API token, which control asks for
+// unless it is open. `spki`, `chromium`, `buffer_s`, `plain` and `screenshots_dir` may be
 // left out, and so may `before_kill_s` (15) and `after_kill_s` (31). Progress goes to stderr; the
 // last line of stdout is one JSON object. Exit code 0 means that the run was valid, not that its
 // figures are good: the caller judges those. On an invalid run that object has an "error".
@@ -31,6 +32,7 @@ import { witness } from "./lib/witness.mjs";
 
 const PLAYERS = { "hls.js": "hls", "dash.js": "dash" };
 const DEFAULTS = { buffer_s: 12, plain: false, before_kill_s: 15, after_kill_s: 31 };
+const LOGIN_WITHIN_MS = 15_000;
 const FIRST_FRAME_WITHIN_MS = 30_000;
 const BEFORE_KILL_WITHIN_MS = 60_000;
 /** With trouble on the page, and no frame yet, not waited for longer. */
@@ -298,7 +300,11 @@ async function measure(options, browser, fleet, ledger) {
     ...(options.plain ? { plain: "1" } : {}),
   });
   const viewing = new Viewing(options, page, fleet, ledger);
-  await page.goto(`${fleet.controlUrl}/play?${query}`);
+  // The address logs the page in, as the one that the demo prints does.
+  const login = options.token ? `/login#${options.token}` : "";
+  await page.goto(`${fleet.controlUrl}${login}/play?${query}`);
+  const isThere = ({ pathname }) => pathname === "/play";
+  await page.waitForURL(isThere, { timeout: LOGIN_WITHIN_MS });
   await playUntilFirstFrame(viewing);
   const version = await page.evaluate(() => window.nearcast.version);
   const kill = await killPhase(viewing);
@@ -344,7 +350,8 @@ function readOptions() {
  */
 export async function selftest(given) {
   const options = { ...DEFAULTS, ...given };
-  const fleet = new Fleet(options.control_url, options.controls_url);
+  const { control_url: control, controls_url: controls, token } = options;
+  const fleet = new Fleet(control, controls, token);
   const ledger = new Ledger(options.origin_dir);
   const { browser, close } = await openChromium({
     executable: options.chromium,

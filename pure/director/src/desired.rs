@@ -10,6 +10,7 @@ use model::units::Bytes;
 
 use crate::catalog::{Catalog, Version};
 use crate::machines::Hardware;
+use crate::playbacks::{Playbacks, PlaybacksChange};
 use crate::token_keys::TokenRotation;
 
 /// Desired state as a whole.
@@ -21,6 +22,8 @@ pub struct Desired {
     pub appliances: BTreeMap<ApplianceId, Registered>,
     /// What can be played.
     pub catalog: Arc<Catalog>,
+    /// Who may play it.
+    pub playbacks: Playbacks,
     /// How it is spread.
     pub policy: Policy,
     /// Keys that playback tokens may be signed with.
@@ -87,6 +90,8 @@ pub enum Change {
     ApplianceGone(ApplianceId),
     /// A version is the current one of its asset from now on.
     Version(Arc<Version>),
+    /// Who may play is different.
+    Playbacks(PlaybacksChange),
     /// The policy is different.
     Policy(Policy),
     /// Manifests may be signed with these keys: the first signs.
@@ -134,6 +139,7 @@ impl Desired {
                 self.appliances.remove(&id);
             }
             Change::Version(version) => Arc::make_mut(&mut self.catalog).put(version),
+            Change::Playbacks(change) => self.playbacks.apply(change),
             Change::Policy(policy) => self.policy = policy,
             Change::Enrolled { appliance, machine, .. } => {
                 if let Some(known) = self.appliances.get_mut(&appliance) {

@@ -1,7 +1,7 @@
 //! What a front answers players from: an immutable picture, and no state of its own.
 //!
-//! A playback's steering URL carries all that later answers need (a [`Ticket`], which the shell
-//! signs), so any front can answer it, also after a restart.
+//! A playback's URLs carry all that answers need: a [`Grant`] to begin with, a [`Ticket`] to be
+//! steered by. The shell seals both, so any front can answer them, also after a restart.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -9,11 +9,13 @@ use std::sync::Arc;
 
 use model::id::{ApplianceId, AssetId, AssetVersionId};
 use model::topology::Prefix;
+use model::units::UnixSeconds;
 use model::view::FleetView;
 use playback::token::Session;
 use steering::{Query, RankedList};
 
 use crate::catalog::{Catalog, Version};
+use crate::playbacks::Playbacks;
 
 /// The picture. Cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -24,6 +26,8 @@ pub struct Snapshot {
     pub catalog: Arc<Catalog>,
     /// Versions of an asset that are held.
     pub versions_kept: u32,
+    /// Who may play.
+    pub playbacks: Playbacks,
 }
 
 /// Who wants to play.
@@ -57,11 +61,41 @@ pub enum Unplayable {
     NoAppliance,
 }
 
+/// What travels in a URL under a seal: text of the playback it is for, how long it is good, and
+/// fields of its own.
+pub trait Sealed: Sized {
+    /// What is sealed as one kind opens as no other.
+    const CONTEXT: &'static str;
+    /// The playback.
+    fn session(&self) -> Session;
+    /// The first second in which it is no longer good.
+    fn expires(&self) -> UnixSeconds;
+    /// Its own fields, in characters that need no escape in a URL, full stops apart.
+    fn fields(&self) -> String;
+    /// Reads what [`Sealed::fields`] writes.
+    fn parse(session: Session, expires: UnixSeconds, fields: &str) -> Option<Self>;
+}
+
+/// Leave to begin a playback, which a service hands to a player.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// The playback.
+    pub session: Session,
+    /// The first second in which it is no longer good.
+    pub expires: UnixSeconds,
+    /// What may be played.
+    pub asset: AssetId,
+    /// The range that the viewer is in, if the service said so; else it is that of who asks.
+    pub client: Option<Prefix>,
+}
+
 /// What a steering answer needs to know of a playback. Travels in the steering URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ticket {
     /// The playback.
     pub session: Session,
+    /// The first second in which it is no longer good: as its media URLs are.
+    pub expires: UnixSeconds,
     /// What it plays.
     pub version: AssetVersionId,
     /// The range that its client is in: no smaller than steering needs it.
@@ -118,7 +152,7 @@ impl Snapshot {
     ) -> RankedList {
         let Player { client, session, plain } = *player;
         let session = session.as_str().as_bytes();
-        let query = Query { client, version: Some(version), session, plain, among: None };
+        let query = Query { client, version, session, plain, among: None };
         steering::rank(&self.view, &query, config)
     }
 
@@ -127,7 +161,7 @@ impl Snapshot {
     pub fn steer(&self, ticket: &Ticket, config: &steering::Config) -> Vec<ApplianceId> {
         let query = Query {
             client: ticket.client,
-            version: Some(&ticket.version),
+            version: &ticket.version,
             session: ticket.session.as_str().as_bytes(),
             plain: ticket.plain,
             among: Some(&ticket.pathways),
@@ -136,27 +170,61 @@ impl Snapshot {
         let good: Vec<_> = list.good().map(|candidate| candidate.appliance.clone()).collect();
         if good.is_empty() { ticket.pathways.clone() } else { good }
     }
+}
 
-    /// An order for a playback of which nothing is known: healthy appliances for this client.
-    pub fn steer_unknown(&self, client: Prefix, config: &steering::Config) -> Vec<ApplianceId> {
-        let query = Query { client, version: None, session: b"", plain: false, among: None };
-        let list = steering::rank(&self.view, &query, config);
-        list.offered().iter().map(|candidate| candidate.appliance.clone()).collect()
+impl Sealed for Grant {
+    const CONTEXT: &'static str = "nearcast-grant-v1";
+
+    fn session(&self) -> Session {
+        self.session
+    }
+
+    fn expires(&self) -> UnixSeconds {
+        self.expires
+    }
+
+    fn fields(&self) -> String {
+        let client = self.client.map(|client| format!("{FIELD_END}{}", Range(client)));
+        format!("{}{}", self.asset, client.unwrap_or_default())
+    }
+
+    fn parse(session: Session, expires: UnixSeconds, fields: &str) -> Option<Self> {
+        let mut fields = fields.split(FIELD_END);
+        let asset = fields.next()?.parse().ok()?;
+        let client = match fields.next() {
+            Some(text) => Some(Range::parse(text)?),
+            None => None,
+        };
+        fields.next().is_none().then_some(Self { session, expires, asset, client })
     }
 }
 
-impl Ticket {
-    /// The ticket as a part of a URL path, without its session.
-    pub fn payload(&self) -> String {
-        self.to_string()
+impl Sealed for Ticket {
+    const CONTEXT: &'static str = "nearcast-steering-v2";
+
+    fn session(&self) -> Session {
+        self.session
     }
 
-    /// Reads what [`Ticket::payload`] writes.
-    pub fn parse(session: Session, payload: &str) -> Option<Self> {
-        let mut fields = payload.split(FIELD_END);
+    fn expires(&self) -> UnixSeconds {
+        self.expires
+    }
+
+    fn fields(&self) -> String {
+        let plain = if self.plain { "plain" } else { "tls" };
+        let mut text =
+            format!("{}{FIELD_END}{}{FIELD_END}{plain}", self.version, Range(self.client));
+        for pathway in &self.pathways {
+            text.push(FIELD_END);
+            text.push_str(pathway.as_str());
+        }
+        text
+    }
+
+    fn parse(session: Session, expires: UnixSeconds, fields: &str) -> Option<Self> {
+        let mut fields = fields.split(FIELD_END);
         let version = fields.next()?.parse().ok()?;
-        let (address, len) = fields.next()?.rsplit_once('-')?;
-        let client = Prefix::new(address.parse().ok()?, len.parse().ok()?).ok()?;
+        let client = Range::parse(fields.next()?)?;
         let plain = match fields.next()? {
             "plain" => true,
             "tls" => false,
@@ -164,16 +232,23 @@ impl Ticket {
         };
         let pathways: Vec<ApplianceId> = fields.map(str::parse).collect::<Result<_, _>>().ok()?;
         let fits = (1..=TICKET_PATHWAYS_MAX).contains(&pathways.len());
-        fits.then_some(Self { session, version, client, plain, pathways })
+        fits.then_some(Self { session, expires, version, client, plain, pathways })
     }
 }
 
-impl fmt::Display for Ticket {
+/// A client's range without a slash.
+struct Range(Prefix);
+
+impl Range {
+    fn parse(text: &str) -> Option<Prefix> {
+        let (address, len) = text.rsplit_once('-')?;
+        Prefix::new(address.parse().ok()?, len.parse().ok()?).ok()
+    }
+}
+
+impl fmt::Display for Range {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let plain = if self.plain { "plain" } else { "tls" };
-        let (address, len) = (self.client.addr(), self.client.prefix_len());
-        write!(f, "{}{FIELD_END}{address}-{len}{FIELD_END}{plain}", self.version)?;
-        self.pathways.iter().try_for_each(|pathway| write!(f, "{FIELD_END}{pathway}"))
+        write!(f, "{}-{}", self.0.addr(), self.0.prefix_len())
     }
 }
 

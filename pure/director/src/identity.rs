@@ -80,6 +80,7 @@ impl Director {
             | Change::Version(_)
             | Change::Policy(_)
             | Change::TokenKeys(..)
+            | Change::Playbacks(_)
             | Change::Revoked(_) => {}
         }
     }

@@ -25,6 +25,7 @@ mod history;
 mod identity;
 mod machines;
 mod observed;
+mod playbacks;
 mod publish;
 pub mod sources;
 mod token_keys;
@@ -49,6 +50,7 @@ use machines::Turn;
 pub use machines::{Hardware, Moved};
 pub use observed::{Cause, Report};
 use observed::{ObjectIndex, Observed};
+pub use playbacks::{Playbacks, PlaybacksChange, Refused};
 use publish::Publisher;
 pub use publish::{Digest, Ledger, LedgerEntry};
 use sources::{NoSources, Sibling, Sources};
@@ -493,6 +495,12 @@ impl Director {
     }
 
     fn change(&mut self, now: Instant, change: Change) {
+        if let Change::Playbacks(change) = change {
+            // Neither files nor lists depend on it, and services may say it often.
+            self.desired.playbacks.apply(change);
+            self.snapshot.playbacks = self.desired.playbacks.clone();
+            return;
+        }
         let moves = matches!(
             change,
             Change::Site(_) | Change::SiteGone(_) | Change::Appliance(_) | Change::ApplianceGone(_)
@@ -517,6 +525,7 @@ impl Director {
             | Change::Enrolled { .. }
             | Change::IdentityRevoked(_)
             | Change::CloneGone(_)
+            | Change::Playbacks(_)
             | Change::Revoked(_) => {}
         }
         self.desired.apply(change.clone());
@@ -628,6 +637,7 @@ impl Director {
             }),
             catalog: self.desired.catalog.clone(),
             versions_kept: self.desired.policy.versions_kept,
+            playbacks: self.desired.playbacks.clone(),
         };
         self.view_is_old = false;
         self.load_is_old = false;

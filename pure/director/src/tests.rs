@@ -2,7 +2,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use super::*;
-use front::{Player, Ticket, Unplayable};
+use front::{Grant, Player, Sealed, Ticket, Unplayable};
 use model::id::{AssetId, ObjectId};
 use model::inventory::{Check, Delta};
 use model::manifest::{AssetVersion, File, TokenKey};
@@ -497,30 +497,59 @@ fn notices_are_bounded() {
     assert_eq!(director.notices().count(), CONFIG.notices_max);
 }
 
+#[test]
+fn a_change_of_who_may_play_is_seen_at_once_and_moves_no_file() {
+    let mut director = running(&["a1"]);
+    put_version(&mut director, "film-1", &[1], 1);
+    let (before, placements) = (generations(&director), director.counters().placements);
+    let film: AssetId = "film".parse().unwrap();
+    let mut say = |change| director.handle(at(0), Event::Changed(Change::Playbacks(change)));
+    say(PlaybacksChange::Public(film.clone()));
+    let (until, now) = (UnixSeconds(2000), UnixSeconds(1000));
+    say(PlaybacksChange::Revoked { session: session(), until, now });
+    let playbacks = director.snapshot().playbacks;
+    assert!(playbacks.public().contains(&film));
+    assert_eq!(playbacks.check(&session(), until, now), Err(Refused::Revoked));
+    assert_eq!(director.counters().placements, placements);
+    assert_eq!(director.poll(), None, "nothing is to be stored");
+    assert_eq!(generations(&director), before);
+    put_version(&mut director, "film-2", &[1, 2], 2);
+    assert_eq!(director.snapshot().playbacks, playbacks, "other changes leave it");
+}
+
 proptest! {
     #[test]
-    fn a_ticket_survives_its_url(
+    fn grants_and_tickets_survive_their_urls(
         random: [u8; 12], v4: [u8; 4], v6: [u8; 16], len in 0_u8..=32, plain: bool,
         count in 1_usize..5
     ) {
         for address in [IpAddr::from(v4), IpAddr::from(v6)] {
+            let (session, expires) = (Session::of_random(random), UnixSeconds(7));
+            let client = Prefix::new(address, len).unwrap();
             let ticket = Ticket {
-                session: Session::of_random(random),
+                session,
+                expires,
                 version: "film-0123.x_y".parse().unwrap(),
-                client: Prefix::new(address, len).unwrap(),
+                client,
                 plain,
                 pathways: (0..count).map(|i| id(&format!("a-{i}.b"))).collect(),
             };
-            let payload = ticket.payload();
+            let fields = ticket.fields();
             let allowed = |b: u8| b.is_ascii_alphanumeric() || b"-_.~:".contains(&b);
-            prop_assert!(payload.bytes().all(allowed));
-            prop_assert_eq!(Ticket::parse(ticket.session, &payload), Some(ticket));
+            prop_assert!(fields.bytes().all(allowed));
+            prop_assert_eq!(Ticket::parse(session, expires, &fields), Some(ticket));
+            let asset: AssetId = "film.x_y".parse().unwrap();
+            let grant = Grant { session, expires, asset, client: plain.then_some(client) };
+            let fields = grant.fields();
+            prop_assert!(fields.bytes().all(allowed));
+            prop_assert_eq!(Grant::parse(session, expires, &fields), Some(grant));
         }
     }
 
     #[test]
     fn an_arbitrary_payload_never_panics(payload in ".{0,60}|[a-z0-9.~:-]{0,60}") {
-        drop(Ticket::parse(session(), &payload));
+        drop(Ticket::parse(session(), UnixSeconds(1), &payload));
+        drop(Grant::parse(session(), UnixSeconds(1), &payload));
     }
 
     #[test]
@@ -696,6 +725,7 @@ pub(super) fn played(director: &Director) -> (String, Vec<String>) {
 pub(super) fn ticket(pathways: &[&str]) -> Ticket {
     Ticket {
         session: session(),
+        expires: UnixSeconds(4 * 3600),
         version: "film-1".parse().unwrap(),
         client: "10.0.0.0/8".parse().unwrap(),
         plain: false,

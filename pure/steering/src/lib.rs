@@ -36,8 +36,8 @@ pub struct Config {
 pub struct Query<'a> {
     /// The client's address, or the smallest range that is known of it.
     pub client: Prefix,
-    /// What it plays; none if unknown, and then holding it is not asked for.
-    pub version: Option<&'a AssetVersionId>,
+    /// What it plays.
+    pub version: &'a AssetVersionId,
     /// The playback, so that each keeps its list and all together spread.
     pub session: &'a [u8],
     /// Offer only appliances with a listener without TLS.
@@ -155,7 +155,7 @@ impl Standing {
 
     fn of(appliance: &ApplianceView, query: &Query<'_>) -> Self {
         let url = if query.plain { &appliance.plain_url } else { &appliance.base_url };
-        let holds = query.version.is_none_or(|version| appliance.complete.contains(version));
+        let holds = appliance.complete.contains(query.version);
         if url.is_none() {
             return Self::NoUrl;
         }

@@ -208,7 +208,7 @@ fn query<'a>(client: &str, session: &'a [u8]) -> Query<'a> {
     let client = client
         .parse()
         .unwrap_or_else(|_| Prefix::from(client.parse::<std::net::IpAddr>().unwrap()));
-    Query { client, version: Some(version()), session, plain: false, among: None }
+    Query { client, version: version(), session, plain: false, among: None }
 }
 
 fn version() -> &'static AssetVersionId {

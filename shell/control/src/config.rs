@@ -74,6 +74,9 @@ pub struct Config {
     /// `playback.token_lifetime`: how long a playback's media URLs are good: longer than the
     /// longest film with its pauses. Default `4 h`.
     pub token_lifetime: Nanos,
+    /// `playback.grant_lifetime`: how soon a player has to begin with what `POST /v1/playbacks`
+    /// gave to its service. Default `15 min`.
+    pub grant_lifetime: Nanos,
     /// `steering.ttl`: how soon players ask again. Default `10 s`.
     pub steering_ttl: Nanos,
     /// `demo.controls`: where the demo listens for the page's fault buttons. Set by the demo only.
@@ -226,6 +229,7 @@ struct Health {
 #[serde(deny_unknown_fields, default)]
 struct Playback {
     token_lifetime: Option<Scalar>,
+    grant_lifetime: Option<Scalar>,
 }
 
 #[derive(Default, Deserialize)]
@@ -318,6 +322,11 @@ impl Config {
                 file.playback.token_lifetime,
                 "4 h",
             )?,
+            grant_lifetime: pick.value(
+                "playback.grant_lifetime",
+                file.playback.grant_lifetime,
+                "15 min",
+            )?,
             steering_ttl: pick.value("steering.ttl", file.steering.ttl, "10 s")?,
             demo_controls: pick.optional("demo.controls", file.demo.controls)?,
             fill_other_sites: pick.value("fill.other_sites", file.fill.other_sites, "true")?,
@@ -376,8 +385,10 @@ impl Config {
         within("health.recovery", recovery, "use 1 s to 3600 s")?;
         let ttl = (second..=Nanos::seconds(300)).contains(&self.steering_ttl);
         within("steering.ttl", ttl, "use 1 s to 300 s")?;
-        let lifetime = (Nanos::seconds(60)..=Nanos(30 * day.0)).contains(&self.token_lifetime);
-        within("playback.token_lifetime", lifetime, "use 1 min to 30 d")
+        let good = (Nanos::seconds(10)..=Nanos(30 * day.0)).contains(&self.token_lifetime);
+        within("playback.token_lifetime", good, "use 10 s to 30 d")?;
+        let good = (Nanos::seconds(10)..=day).contains(&self.grant_lifetime);
+        within("playback.grant_lifetime", good, "use 10 s to 24 h")
     }
 
     /// Browsers reach this process by TLS, its own or that of a proxy in front.
@@ -668,6 +679,7 @@ health.probe_after = "800 ms"  # default
 health.recovery = "30 s"  # default
 health.report_interval = "500 ms"  # default
 playback.token_lifetime = "4 h"  # default
+playback.grant_lifetime = "15 min"  # default
 steering.ttl = "10 s"  # default
 # demo.controls is not set
 fill.other_sites = "true"  # default
@@ -719,6 +731,8 @@ fill.other_sites = "true"  # default
         refused(&format!("{proxies} = [\"10.0.0.0/33\"]"), "is no range of addresses");
         refused(&format!("{proxies} = [\"nginx\"]"), "is no range of addresses");
         refused("state = \"s\"\n[serve]\nconnections_per_address_max = 0", "use 1 to 100000");
+        refused("state = \"s\"\n[playback]\ntoken_lifetime = \"9 s\"", "use 10 s to 30 d");
+        refused("state = \"s\"\n[playback]\ngrant_lifetime = \"2 d\"", "use 10 s to 24 h");
         refused("state = \"s\"\n[fleet]\ncode_lifetime = \"1 s\"", "use 1 min to 7 d");
         refused("state = \"s\"\n[fleet]\ncertificate_lifetime = \"1 s\"", "10 min to 90 d");
         refused("state = \"s\"\n[health]\nstale_after = \"200 ms\"", "probe_after <= stale_after");

@@ -1,4 +1,5 @@
-//! The secrets of the control plane: keys that sign playback tokens, and the key of steering URLs.
+//! The secrets of the control plane: keys that sign playback tokens, and the key that seals grants
+//! and steering URLs.
 //!
 //! One file in the state directory, readable by its owner only. Appliances get public keys.
 
@@ -13,11 +14,11 @@ use aws_lc_rs::{constant_time, hmac, rand};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use director::TokenRotation;
-use director::front::Ticket;
+use director::front::Sealed;
 use model::id::ObjectId;
 use model::manifest::TokenKey;
 use model::units::UnixSeconds;
-use playback::token::{Grant, Session, SigningInput, assemble, is_kid};
+use playback::token::{self, Session, SigningInput, assemble, is_kid};
 use serde::{Deserialize, Serialize};
 use wire::v1::replica;
 
@@ -265,7 +266,7 @@ impl Keys {
     }
 
     /// A token that gives `grant`.
-    pub fn token(&self, grant: Grant<'_>) -> String {
+    pub fn token(&self, grant: token::Grant<'_>) -> String {
         let (kid, pair) = self.token.first().expect("from_stored refuses none");
         let signature = pair.sign(SigningInput::new(kid, grant).as_bytes());
         assemble(
@@ -275,27 +276,32 @@ impl Keys {
         )
     }
 
-    /// The last part of a steering URL.
-    pub fn seal(&self, ticket: &Ticket) -> String {
-        let text = format!("{}.{}", ticket.session, ticket.payload());
-        let mac = URL_SAFE_NO_PAD.encode(self.mac(&text));
+    /// What travels in a URL: `{session}.{expires}.{fields}.{mac}`.
+    pub fn seal<T: Sealed>(&self, sealed: &T) -> String {
+        let text = format!("{}.{}.{}", sealed.session(), sealed.expires().0, sealed.fields());
+        let mac = URL_SAFE_NO_PAD.encode(self.mac(T::CONTEXT, &text));
         format!("{text}.{mac}")
     }
 
-    /// The ticket in the last part of a steering URL, if it was sealed with our key.
-    pub fn unseal(&self, text: &str) -> Option<Ticket> {
+    /// What was sealed with our key as one of this kind. One MAC, whatever is asked.
+    pub fn unseal<T: Sealed>(&self, text: &str) -> Option<T> {
+        if SEALED_LEN_MAX < text.len() {
+            return None;
+        }
         let (text, mac) = text.rsplit_once('.')?;
         let mac = URL_SAFE_NO_PAD.decode(mac).ok()?;
-        constant_time::verify_slices_are_equal(&self.mac(text), &mac).ok()?;
-        let (session, payload) = text.split_once('.')?;
-        Ticket::parse(session.parse().ok()?, payload)
+        constant_time::verify_slices_are_equal(&self.mac(T::CONTEXT, text), &mac).ok()?;
+        let (session, rest) = text.split_once('.')?;
+        let (expires, fields) = rest.split_once('.')?;
+        T::parse(session.parse().ok()?, UnixSeconds(expires.parse().ok()?), fields)
     }
 
-    fn mac(&self, text: &str) -> [u8; MAC_LEN] {
-        let mut context = hmac::Context::with_key(&self.steering);
-        context.update(b"nearcast-steering-v1\n");
-        context.update(text.as_bytes());
-        let tag = context.sign();
+    fn mac(&self, context: &str, text: &str) -> [u8; MAC_LEN] {
+        let mut mac = hmac::Context::with_key(&self.steering);
+        mac.update(context.as_bytes());
+        mac.update(b"\n");
+        mac.update(text.as_bytes());
+        let tag = mac.sign();
         *tag.as_ref().first_chunk().expect("SHA-256 gives 32 bytes")
     }
 
@@ -370,21 +376,25 @@ const FILE_NAME: &str = "keys.toml";
 /// Rotations are rare: so many at a time only when somebody asks for them in a row.
 const KEYS_MAX: usize = 8;
 
-/// 128 bits are plenty: a forged ticket gains an order of appliances that anybody may ask for.
+/// 128 bits: nobody guesses one, and what is sealed ends within hours.
 const MAC_LEN: usize = 16;
+
+/// Four names of at most 63 bytes, a version, a range, and numbers; more is not looked at.
+const SEALED_LEN_MAX: usize = 1024;
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::access::Role;
-    use playback::token::{self, Scope};
+    use director::front::{Grant, Ticket};
+    use playback::token::Scope;
 
     #[test]
     fn tokens_are_good_for_whoever_has_the_public_key_also_after_a_restart() {
         let state = tempfile::tempdir().unwrap();
         let keys = Keys::open(state.path()).unwrap();
         let scope = Scope::below("film-1", "v").unwrap();
-        let grant = Grant { session: keys.session(), expires: UnixSeconds(1000), scope };
+        let grant = token::Grant { session: keys.session(), expires: UnixSeconds(1000), scope };
         let token = keys.token(grant);
         let public = Keys::open(state.path()).unwrap().public();
         let verified = token::verify(&public, &token, "film-1", "v/a.mp4", UnixSeconds(999));
@@ -392,26 +402,47 @@ mod tests {
     }
 
     #[test]
-    fn a_ticket_comes_back_and_a_changed_one_does_not() {
+    fn a_grant_and_a_ticket_come_back_and_changed_ones_do_not() {
         let state = tempfile::tempdir().unwrap();
         let keys = Keys::open(state.path()).unwrap();
-        let ticket = Ticket {
+        let grant = Grant {
             session: keys.session(),
+            expires: UnixSeconds(1000),
+            asset: "film.1".parse().unwrap(),
+            client: Some("10.0.0.0/8".parse().unwrap()),
+        };
+        let ticket = ticket(&keys);
+        let again = Keys::open(state.path()).unwrap();
+        let (sealed_grant, sealed_ticket) = (keys.seal(&grant), keys.seal(&ticket));
+        assert_eq!(again.unseal(&sealed_grant), Some(grant));
+        assert_eq!(again.unseal(&sealed_ticket), Some(ticket));
+        assert_eq!(again.unseal::<Ticket>(&sealed_grant), None, "a grant is no ticket");
+        assert_eq!(again.unseal::<Grant>(&sealed_ticket), None, "nor a ticket a grant");
+        let seals = [Grant::CONTEXT, Ticket::CONTEXT].map(|context| keys.mac(context, "text"));
+        assert_ne!(seals[0], seals[1], "whatever their fields come to look like");
+        for text in [&sealed_grant, &sealed_ticket] {
+            for at in 0..text.len() {
+                let mut changed = text.clone().into_bytes();
+                changed[at] ^= 1;
+                let changed = String::from_utf8(changed).unwrap();
+                assert_eq!(keys.unseal::<Grant>(&changed), None, "{changed}");
+                assert_eq!(keys.unseal::<Ticket>(&changed), None, "{changed}");
+            }
+        }
+        let long = "x".repeat(SEALED_LEN_MAX + 1);
+        for bad in ["", ".", "..", "a.b.c", &sealed_ticket[..sealed_ticket.len() - 2], &long] {
+            assert_eq!(keys.unseal::<Ticket>(bad), None);
+        }
+    }
+
+    fn ticket(keys: &Keys) -> Ticket {
+        Ticket {
+            session: keys.session(),
+            expires: UnixSeconds(1000),
             version: "film-1.2".parse().unwrap(),
             client: "2001:db8::/32".parse().unwrap(),
             plain: true,
             pathways: vec!["a1".parse().unwrap(), "b.2".parse().unwrap()],
-        };
-        let text = keys.seal(&ticket);
-        assert_eq!(Keys::open(state.path()).unwrap().unseal(&text), Some(ticket));
-        for at in 0..text.len() {
-            let mut changed = text.clone().into_bytes();
-            changed[at] ^= 1;
-            let changed = String::from_utf8(changed).unwrap();
-            assert_eq!(keys.unseal(&changed), None, "{changed}");
-        }
-        for bad in ["", ".", "..", "a.b.c", &text[..text.len() - 2]] {
-            assert_eq!(keys.unseal(bad), None);
         }
     }
 
@@ -433,13 +464,7 @@ mod tests {
         let again = Keys::load(front.path()).unwrap().unwrap();
         assert_eq!(again.api(), [known]);
         assert_eq!((given.public(), again.public()), (keys.public(), keys.public()));
-        let ticket = Ticket {
-            session: keys.session(),
-            version: "film-1".parse().unwrap(),
-            client: "10.0.0.0/8".parse().unwrap(),
-            plain: false,
-            pathways: vec!["a1".parse().unwrap()],
-        };
+        let ticket = ticket(&keys);
         assert_eq!(again.unseal(&keys.seal(&ticket)), Some(ticket));
 
         let written = || fs::metadata(front.path().join(FILE_NAME)).unwrap().modified().unwrap();
@@ -459,7 +484,7 @@ mod tests {
         let at = UnixSeconds;
         let scope = Scope::whole("film-1").unwrap();
         let token = |keys: &Keys, expires| {
-            keys.token(Grant { session: keys.session(), expires: at(expires), scope })
+            keys.token(token::Grant { session: keys.session(), expires: at(expires), scope })
         };
         let is_good = |keys: &Keys, token: &str, now| {
             token::verify(&keys.public(), token, "film-1", "v.mp4", at(now)).is_ok()

@@ -4,6 +4,8 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use director::Refused;
+
 /// A number that only grows.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);
@@ -28,8 +30,12 @@ pub(crate) struct Metrics {
     pub(crate) playbacks_refused: Counter,
     /// Steering answers.
     pub(crate) steering_answers: Counter,
-    /// Steering answers to URLs that are not ours.
-    pub(crate) steering_unknown: Counter,
+    /// Entry manifests that were refused for their grant.
+    pub(crate) grants: Refusals,
+    /// Steering answers that were refused for their ticket.
+    pub(crate) tickets: Refusals,
+    /// Sessions that services have ended.
+    pub(crate) sessions_revoked: Counter,
     /// Steering requests of players that use another pathway than the first of their list.
     pub(crate) steering_failovers: Counter,
     /// Requests refused because too many were under way.
@@ -77,6 +83,30 @@ pub(crate) struct DoorCounters {
     pub(crate) proxy_headers_refused: Counter,
 }
 
+/// Grants or tickets that were refused, by reason.
+#[derive(Debug, Default)]
+pub(crate) struct Refusals {
+    missing: Counter,
+    unknown: Counter,
+    expired: Counter,
+    other_asset: Counter,
+    revoked: Counter,
+}
+
+impl Refusals {
+    /// Counts one.
+    pub(crate) fn count(&self, refused: Refused) {
+        let counter = match refused {
+            Refused::Missing => &self.missing,
+            Refused::Unknown => &self.unknown,
+            Refused::Expired => &self.expired,
+            Refused::OtherAsset => &self.other_asset,
+            Refused::Revoked => &self.revoked,
+        };
+        counter.count();
+    }
+}
+
 /// A metric of Prometheus.
 pub(crate) struct Row {
     /// Its name, unit included.
@@ -106,18 +136,13 @@ impl Metrics {
             ),
             row(
                 "nearcast_control_playbacks_refused_total",
-                "Playbacks that could not begin: no such asset, or no appliance",
+                "Playbacks that could not begin: no good grant, no such asset, or no appliance",
                 &self.playbacks_refused,
             ),
             row(
                 "nearcast_control_steering_answers_total",
                 "Steering documents given to players",
                 &self.steering_answers,
-            ),
-            row(
-                "nearcast_control_steering_unknown_total",
-                "Steering requests with a URL that this control plane did not make",
-                &self.steering_unknown,
             ),
             row(
                 "nearcast_control_steering_failovers_total",
@@ -184,6 +209,59 @@ impl Metrics {
                 "nearcast_control_forwarded_refused_total",
                 "Requests answered 400 for what a trusted proxy said of their client",
                 &self.forwarded_refused,
+            ),
+        ];
+        rows.map(counted).into()
+    }
+
+    /// The rows of who may not play.
+    pub(crate) fn refusal_rows(&self) -> Vec<Row> {
+        let Self { grants, tickets, .. } = self;
+        let rows = [
+            (
+                "nearcast_control_grants_missing_total",
+                "Entry manifests refused with 401: no grant, and the asset is not public",
+                &grants.missing,
+            ),
+            (
+                "nearcast_control_grants_unknown_total",
+                "Entry manifests refused with 401: a grant that is not ours, or was changed",
+                &grants.unknown,
+            ),
+            (
+                "nearcast_control_grants_expired_total",
+                "Entry manifests refused with 403: the grant has expired",
+                &grants.expired,
+            ),
+            (
+                "nearcast_control_grants_other_asset_total",
+                "Entry manifests refused with 403: the grant is for another asset",
+                &grants.other_asset,
+            ),
+            (
+                "nearcast_control_grants_revoked_total",
+                "Entry manifests refused with 403: the session was revoked",
+                &grants.revoked,
+            ),
+            (
+                "nearcast_control_tickets_unknown_total",
+                "Steering requests refused with 401: a URL that is not ours, or was changed",
+                &tickets.unknown,
+            ),
+            (
+                "nearcast_control_tickets_expired_total",
+                "Steering requests refused with 403: the playback's time is over",
+                &tickets.expired,
+            ),
+            (
+                "nearcast_control_tickets_revoked_total",
+                "Steering requests refused with 403: the session was revoked",
+                &tickets.revoked,
+            ),
+            (
+                "nearcast_control_sessions_revoked_total",
+                "Sessions that services have ended",
+                &self.sessions_revoked,
             ),
         ];
         rows.map(counted).into()

@@ -7,12 +7,13 @@
 
 use std::sync::Arc;
 
-use director::{Catalog, Desired, Entry, Format, Policy, Registered, Version};
+use director::{Catalog, Desired, Entry, Format, Playbacks, Policy, Registered, Version};
 use identity::signing::{self, VerifyError};
 use model::id::{Generation, IdError};
 use model::manifest::TokenKey;
 use model::topology::{Appliance, Prefix, Site, WEIGHT_MAX, Weight};
 use model::units::UnixSeconds;
+use playback::token::Session;
 use wire::convert::{WireError, token_key_in, token_key_out, version_in, version_out};
 use wire::v1::ingest;
 use wire::v1::ingest::EntryFormat;
@@ -67,6 +68,9 @@ pub enum SnapshotError {
         /// What it has.
         prefix: String,
     },
+    /// A revoked session that is none.
+    #[error("a session that is revoked is not one")]
+    Session,
     /// An appliance that cannot be registered so.
     #[error("appliance {0}: its site is not there, or its weight is not 1 to {WEIGHT_MAX}")]
     Appliance(String),
@@ -121,7 +125,23 @@ pub(crate) fn snapshot_out(
         signing_keys: desired.signing_keys.iter().map(token_key_out).collect(),
         revoked: desired.revoked.iter().cloned().collect(),
         versions: kept.into_iter().map(|(_, version)| one_out(version)).collect(),
+        public: desired.playbacks.public().iter().map(ToString::to_string).collect(),
+        revoked_sessions: desired.playbacks.revoked().iter().map(revoked_out).collect(),
     }
+}
+
+fn revoked_out((session, until): (&Session, &UnixSeconds)) -> wire_replica::RevokedSession {
+    wire_replica::RevokedSession { session: session.to_string(), until_unix_s: until.0 }
+}
+
+fn playbacks_in(wire: &wire_replica::Snapshot) -> Result<Playbacks, SnapshotError> {
+    let public = wire.public.iter().map(|asset| asset.parse()).collect::<Result<_, _>>()?;
+    let revoked = |revoked: &wire_replica::RevokedSession| {
+        let session = revoked.session.parse().map_err(|_| SnapshotError::Session)?;
+        Ok::<_, SnapshotError>((session, UnixSeconds(revoked.until_unix_s)))
+    };
+    let revoked = wire.revoked_sessions.iter().map(revoked).collect::<Result<_, _>>()?;
+    Ok(Playbacks::new(public, revoked))
 }
 
 fn snapshot_in(wire: &wire_replica::Snapshot) -> Result<Picture, SnapshotError> {
@@ -160,6 +180,7 @@ fn snapshot_in(wire: &wire_replica::Snapshot) -> Result<Picture, SnapshotError> 
         catalog.put(Arc::new(one_in(version)?));
     }
     desired.catalog = Arc::new(catalog);
+    desired.playbacks = playbacks_in(wire)?;
     Ok(Picture {
         generation: Generation(wire.generation),
         issued: UnixSeconds(wire.issued_unix_s),
@@ -219,6 +240,7 @@ mod tests {
         assert_eq!(picture.desired.token_keys, wanted.token_keys);
         assert_eq!(picture.desired.signing_keys, wanted.signing_keys);
         assert_eq!(picture.desired.revoked, wanted.revoked);
+        assert_eq!(picture.desired.playbacks, wanted.playbacks);
         let registered = picture.desired.appliances.values().map(|r| &r.appliance);
         assert!(registered.eq(wanted.appliances.values().map(|r| &r.appliance)));
         let film = "film".parse().unwrap();
@@ -280,6 +302,8 @@ mod tests {
             refused(&|s| s.sites.clear()),
             refused(&|s| s.appliances[0].weight = 0),
             refused(&|s| s.token_keys[0].public_key.clear()),
+            refused(&|s| s.public = vec!["../x".to_owned()]),
+            refused(&|s| s.revoked_sessions[0].session.clear()),
             refused(&|s| {
                 let file = s.versions[0].files.files.pop_first().unwrap().1;
                 s.versions[0].files.files.insert("../x".to_owned(), file);
@@ -292,6 +316,8 @@ mod tests {
         appliance a1: its site is not there, or its weight is not 1 to 1000
         appliance a1: its site is not there, or its weight is not 1 to 1000
         token key "k1" is not 32 bytes in hex
+        "../x" is not a name: use 1 to 63 of a-z, 0-9, '-', '_' and '.', beginning with a letter or digit
+        a session that is revoked is not one
         "../x" is not a path: use a relative one of at most 512 bytes without ".."
         "#);
     }
@@ -323,6 +349,10 @@ mod tests {
             sites: BTreeMap::from([(site.id.clone(), site)]),
             appliances: BTreeMap::from([(id, registered)]),
             catalog: Arc::new(catalog),
+            playbacks: Playbacks::new(
+                ["lecture".parse().unwrap()].into(),
+                [(Session::of_random([7; 12]), UnixSeconds(1_800_000_100))].into(),
+            ),
             policy: Policy { copies: 1, versions_kept: 2 },
             token_keys: vec![key("k1"), key("k2")],
             token_rotation: director::TokenRotation::default(),

@@ -5,6 +5,7 @@
 
 mod access;
 mod identities;
+mod playbacks;
 mod replica;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -101,6 +102,7 @@ impl Store {
             sites: self.sites().await?,
             appliances: self.appliances().await?,
             catalog: Arc::new(self.catalog().await?),
+            playbacks: self.playbacks().await?,
             policy: Policy {
                 copies: self.meta("copies").await?,
                 versions_kept: self.meta("versions_kept").await?,
@@ -446,6 +448,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0002_identities.sql"),
     include_str!("../migrations/0003_access.sql"),
     include_str!("../migrations/0004_replica.sql"),
+    include_str!("../migrations/0005_playbacks.sql"),
 ];
 
 /// One writes, the others read block hashes for appliances that fill.
@@ -505,6 +508,15 @@ mod tests {
         store.put_policy(policy).await.unwrap();
         store.put_version(&version, std::slice::from_ref(&blocks)).await.unwrap();
         store.put_ledger(&ledger).await.unwrap();
+        let (lecture, other) = (id("lecture"), id("other"));
+        for (asset, is_public) in [(&lecture, true), (&other, true), (&other, false)] {
+            store.put_public(asset, is_public).await.unwrap();
+        }
+        let session = |byte| playback::token::Session::of_random([byte; 12]);
+        for (byte, until, now) in [(1, 100, 0), (2, 300, 99), (3, 300, 100)] {
+            let (until, now) = (UnixSeconds(until), UnixSeconds(now));
+            store.put_revoked_session(&session(byte), until, now).await.unwrap();
+        }
         store.close().await;
 
         let store = Store::open(state.path()).await.unwrap();
@@ -514,6 +526,9 @@ mod tests {
         let registered = Registered { appliance, usable, hardware: Some(hardware), cloned: true };
         assert_eq!(desired.appliances[&registered.appliance.id], registered);
         assert_eq!(desired.policy, policy);
+        let revoked = [2, 3].map(|byte| (session(byte), UnixSeconds(300)));
+        let playbacks = director::Playbacks::new([lecture].into(), revoked.into());
+        assert_eq!(desired.playbacks, playbacks, "the first session had ended by itself");
         assert_eq!(**desired.catalog.version(version.id()).unwrap(), version);
         assert_eq!(store.ledger().await.unwrap(), ledger);
         assert_eq!(store.blocks(&blocks.id()).await.unwrap(), Some(vec![8; 32]));

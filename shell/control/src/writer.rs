@@ -6,6 +6,7 @@
 
 mod following;
 mod membership;
+mod playbacks;
 mod replication;
 mod token_keys;
 

@@ -36,11 +36,11 @@ fn a_log_at_trace_names_no_client_no_session_and_no_asset_that_is_played() {
         assert!(start.elapsed() < Duration::from_secs(30), "{}", fs::read_to_string(&log).unwrap());
         std::thread::yield_now();
     }
-    let query = format!("client={CLIENT}&session={SESSION}");
+    let query = format!("client={CLIENT}&grant={SESSION}.2000000000.privatefilm.SSSSSSSS");
     for path in [
         format!("/v1/play/privatefilm.m3u8?{query}"),
         format!("/v1/play/privatefilm.mpd?{query}"),
-        format!("/steer/v1/{SESSION}.film.{}?_HLS_pathway=a1", "S".repeat(22)),
+        format!("/steer/v1/{SESSION}.2000000000.film.{}?_HLS_pathway=a1", "S".repeat(22)),
     ] {
         let answer = agent.get(format!("{url}{path}")).call().unwrap();
         assert!(answer.status().as_u16() < 500, "{path}: {}", answer.status());

@@ -7,14 +7,17 @@ export class Fleet {
   #broken = new Set();
   #hosts = new Map();
 
-  constructor(controlUrl, controlsUrl) {
+  /** `token` is a viewer's; none where control is open. */
+  constructor(controlUrl, controlsUrl, token) {
+    this.headers = token ? { authorization: `Bearer ${token}` } : {};
     this.controlUrl = controlUrl.replace(/\/$/, "");
     this.controlsUrl = controlsUrl.replace(/\/$/, "");
   }
 
   async appliances() {
     const signal = AbortSignal.timeout(5_000);
-    const response = await fetch(`${this.controlUrl}/v1/fleet`, { signal });
+    const { headers } = this;
+    const response = await fetch(`${this.controlUrl}/v1/fleet`, { signal, headers });
     if (!response.ok) throw new Error(`control answered ${response.status} for /v1/fleet`);
     const { sites } = await response.json();
     return sites.flatMap((site) => site.appliances);

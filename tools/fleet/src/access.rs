@@ -1,4 +1,5 @@
-//! `nearcast token`, `keys`, `audit`, `enrol-code`, `revoke`: who may do what, and who did.
+//! `nearcast token`, `keys`, `audit`, `public`, `enrol-code`, `revoke`: who may do what, and who
+//! did.
 
 use anyhow::ensure;
 use model::units::Bytes;
@@ -100,6 +101,18 @@ pub(crate) struct EnrolArgs {
 pub(crate) struct RevokeArgs {
     /// Which appliance
     appliance: String,
+    #[command(flatten)]
+    control: Where,
+}
+
+/// What `nearcast public` is told.
+#[derive(Debug, clap::Args)]
+pub(crate) struct PublicArgs {
+    /// Which asset
+    asset: String,
+    /// Not any more: playing it needs a grant again
+    #[arg(long)]
+    off: bool,
     #[command(flatten)]
     control: Where,
 }
@@ -268,6 +281,19 @@ pub(crate) fn revoke(args: &RevokeArgs) -> anyhow::Result<()> {
     let path = format!("/v1/appliances/{}/identity", encoded(id));
     args.control.client()?.delete(&path)?;
     output::line(&format!("the identity of {id} is refused from now on"))
+}
+
+/// Lets anybody play an asset, or no longer.
+pub(crate) fn public(args: &PublicArgs) -> anyhow::Result<()> {
+    let asset = &args.asset;
+    let path = format!("/v1/assets/{}/public", encoded(asset));
+    let control = args.control.client()?;
+    if args.off {
+        control.delete(&path)?;
+        return output::line(&format!("playing {asset} needs a grant from now on"));
+    }
+    control.put(&path, &json!({}))?;
+    output::line(&format!("anybody may play {asset} from now on, without a grant"))
 }
 
 fn text<'a>(value: &'a Value, field: &str) -> anyhow::Result<&'a str> {

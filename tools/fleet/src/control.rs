@@ -77,9 +77,9 @@ fn read_secret(path: &Path) -> anyhow::Result<String> {
 }
 
 impl Control {
-    /// A client of the control plane at `base`, without a token.
-    pub(crate) fn new(base: &str) -> anyhow::Result<Self> {
-        Self::with(base, None, None)
+    /// A client of the control plane at `base`, with this token.
+    pub(crate) fn new(base: &str, token: &str) -> anyhow::Result<Self> {
+        Self::with(base, Some(token.to_owned()), None)
     }
 
     fn with(base: &str, token: Option<String>, ca: Option<&Path>) -> anyhow::Result<Self> {
@@ -316,6 +316,8 @@ pub(crate) struct Asset {
     #[serde(default)]
     pub(crate) current_version: Option<String>,
     #[serde(default)]
+    pub(crate) public: bool,
+    #[serde(default)]
     pub(crate) files: u64,
     #[serde(default)]
     pub(crate) bytes: u64,
@@ -383,7 +385,7 @@ mod tests {
             let refused = ask(base).unwrap_err().to_string();
             assert!(refused.contains("use https://"), "{refused}");
         }
-        Control::new("http://10.0.0.1:8080").unwrap();
+        Control::with("http://10.0.0.1:8080", None, None).unwrap();
     }
 
     #[test]

@@ -36,6 +36,7 @@ use place::Place;
 use ports::Ports;
 use processes::{APPLIANCES, Fault, Fleet, Programs};
 use selftest::Setup;
+use tokens::Tokens;
 
 mod browser;
 mod certificates;
@@ -47,6 +48,7 @@ mod place;
 mod ports;
 mod processes;
 mod selftest;
+mod tokens;
 
 /// What `nearcast demo` is told.
 #[derive(Clone, Debug, clap::Args)]
@@ -128,6 +130,7 @@ impl Stage {
 /// Everything about a demo that is ready.
 struct Ready {
     control: Control,
+    tokens: Tokens,
     controls_url: String,
     film: Film,
     done: Ingested,
@@ -178,19 +181,23 @@ async fn prepare(args: &Args, stage: &mut Stage) -> anyhow::Result<Ready> {
     let origin_url = start_origin(&film, &certificates, ports, args.ports_from)?;
     let (orders_in, orders) = controls::orders();
     let listener = ports::listener(ports, args.ports_from)?;
-    let controls_url = format!("http://{}", listener.local_addr()?);
-    tokio::spawn(controls::serve(listener, orders_in.clone(), ports.control));
-    let control = Control::new(&format!("http://127.0.0.1:{}", ports.control))?;
-    let fleet = Fleet::start(programs, place, &certificates, ports, &controls_url).await?;
+    let path = controls::secret_path()?;
+    let controls_url = format!("http://{}{path}", listener.local_addr()?);
+    tokio::spawn(controls::serve(listener, path, orders_in.clone(), ports.control));
+    let config = processes::write_control_config(place, ports, &controls_url)?;
+    let admin = tokens::admin(&programs.control, &config).await?;
+    let control = Control::new(&format!("http://127.0.0.1:{}", ports.control), &admin)?;
+    let fleet = Fleet::start(programs, place, &certificates, ports, &config).await?;
     let fleet = stage.fleet.insert(fleet);
     fleet.register(&control).await?;
+    let tokens = Tokens::make(&admin, &control, place)?;
     let done = ingest_film(&film, origin_url, place, &control).await?;
     info!(version = done.version, files = done.files, "ingested");
     fill(fleet, &control, &done).await?;
     if std::io::stdin().is_terminal() && !args.selftest {
         listen_to_keyboard(orders_in);
     }
-    Ok(Ready { control, controls_url, film, done, certificates, orders })
+    Ok(Ready { control, tokens, controls_url, film, done, certificates, orders })
 }
 
 fn start_origin(
@@ -281,6 +288,8 @@ fn announce(args: &Args, ready: &Ready, took: &str) -> anyhow::Result<()> {
     if args.json {
         return output::json(&json!({
             "control": base,
+            "token_file": ready.tokens.admin_file,
+            "service_token_file": ready.tokens.service_file,
             "controls": ready.controls_url,
             "play": play,
             "plain": format!("{play}&plain=1"),
@@ -301,14 +310,17 @@ fn announce(args: &Args, ready: &Ready, took: &str) -> anyhow::Result<()> {
         true => "type kill a1, hang a1 or restore a1 here".to_owned(),
         false => format!("curl -X POST {kill} (or hang, or restore)"),
     };
+    let own = std::env::current_exe().context("cannot find this program's own file")?;
+    let (own, token_file) = (own.display(), ready.tokens.admin_file.display());
     for line in [
         String::new(),
         format!("{} in {took}{encoded}.", head("Nearcast is ready")),
         String::new(),
         format!("  watch   {}", head(&format!("{play}&plain=1"))),
-        format!("          {play}"),
-        "          (the second over TLS: for a browser that knows the demo's key)".to_owned(),
-        format!("  fleet   {base}/"),
+        "          in any browser on this machine: the address logs it in, so it is a secret"
+            .to_owned(),
+        format!("  fleet   {}", ready.tokens.login(&ready.control, "/")),
+        format!("  ask     {own} list --control {base} --token-file {token_file}"),
         format!("  break   use the buttons on these pages, or {keyboard}"),
         "  end     Ctrl-C stops everything and leaves nothing but the encoded film".to_owned(),
         String::new(),
@@ -321,7 +333,8 @@ fn announce(args: &Args, ready: &Ready, took: &str) -> anyhow::Result<()> {
 /// The player's page. With its own default, a player would hold most of the film before a fault
 /// comes; with 12 s a fault is felt.
 fn play_url(ready: &Ready) -> String {
-    format!("{}/play?asset={}&player=hls&buffer=12", ready.control.base(), ready.done.asset)
+    let path = format!("/play?asset={}&player=hls&buffer=12", ready.done.asset);
+    ready.tokens.login(&ready.control, &path)
 }
 
 /// A browser that cannot be opened is no reason to end: any other will do.
@@ -334,8 +347,8 @@ fn open_browser(place: &Place, ready: &Ready) -> Option<Child> {
         info!("no Chromium here: open the address in any browser");
         return None;
     };
-    let (base, play) = (ready.control.base(), play_url(ready));
-    let opened = browser::open(&program, place, &ready.certificates.spki, &[&play, base]);
+    let pages = [play_url(ready), ready.tokens.login(&ready.control, "/")];
+    let opened = browser::open(&program, place, &ready.certificates.spki, &pages);
     opened.inspect_err(|error| warn!(error = format!("{error:#}"), "no browser opened")).ok()
 }
 
@@ -430,6 +443,7 @@ async fn selftest(
     let chromium = browser::find().context("Chromium is not installed: install it first")?;
     let setup = Setup {
         control_url: ready.control.base().to_owned(),
+        token: ready.tokens.viewer.clone(),
         controls_url: ready.controls_url.clone(),
         asset: ready.done.asset.clone(),
         origin_dir: ready.film.dir.clone(),

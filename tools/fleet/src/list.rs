@@ -223,7 +223,8 @@ fn report_cells(report: &Report) -> [Cell; 4] {
 }
 
 fn assets(fleet: &Fleet) -> Table {
-    let mut table = Table::new(&["ASSET", "VERSION", ">FILES", ">SIZE", ">COPIES", "ENTRIES"]);
+    let mut table =
+        Table::new(&["ASSET", "VERSION", ">FILES", ">SIZE", ">COPIES", "PLAYED", "ENTRIES"]);
     for asset in &fleet.assets {
         table.row(vec![
             asset.id.as_str().into(),
@@ -231,6 +232,7 @@ fn assets(fleet: &Fleet) -> Table {
             asset.files.to_string().into(),
             output::bytes(Bytes(asset.bytes)).into(),
             copies(asset),
+            played(asset).into(),
             shortened(&asset.entries.iter().map(|entry| entry.path.clone()).collect::<Vec<_>>())
                 .into(),
         ]);
@@ -325,6 +327,7 @@ fn show_asset(asset: &Asset) -> anyhow::Result<()> {
     facts.add("files", &asset.files.to_string());
     facts.add("size", &output::bytes(Bytes(asset.bytes)));
     facts.add_cell("copies", copies(asset));
+    facts.add("played", played(asset));
     for (index, entry) in asset.entries.iter().enumerate() {
         let label = if index == 0 { "entries" } else { "" };
         facts.add(label, &format!("{} ({})", entry.path, entry.format));
@@ -373,6 +376,11 @@ fn copies(asset: &Asset) -> Cell {
         _ => Tone::Good,
     };
     Cell::new(format!("{}/{}", asset.copies_complete, asset.copies_wanted), tone)
+}
+
+/// Who may play it.
+fn played(asset: &Asset) -> &'static str {
+    if asset.public { "by anybody" } else { "with a grant" }
 }
 
 fn filled(fill: &Fill) -> Cell {
@@ -461,8 +469,8 @@ mod tests {
         ];
         assert_eq!(sites(&fleet).lines(false), expected);
         let expected = [
-            "ASSET  VERSION            FILES     SIZE  COPIES  ENTRIES",
-            "film   film-0123456789ab      9  84.0 MB     1/3  master.m3u8",
+            "ASSET  VERSION            FILES     SIZE  COPIES  PLAYED        ENTRIES",
+            "film   film-0123456789ab      9  84.0 MB     1/3  with a grant  master.m3u8",
         ];
         assert_eq!(assets(&fleet).lines(false), expected);
     }

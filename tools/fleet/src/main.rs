@@ -10,6 +10,7 @@
 //! token    make, list and remove API tokens
 //! keys     the keys of playback tokens, and their rotation
 //! audit    who changed what
+//! public   let anybody play an asset
 //! enrol-code, revoke   let an appliance in, and out
 //! accept   an appliance's drives hold less than half of what they did, for good
 //! ```
@@ -64,6 +65,8 @@ enum Verb {
     Keys(access::KeysArgs),
     /// Show who changed something, or tried to
     Audit(access::AuditArgs),
+    /// Let anybody play an asset, without a grant
+    Public(access::PublicArgs),
     /// Make a one-time code with which a machine becomes an appliance
     EnrolCode(access::EnrolArgs),
     /// Refuse an appliance's identity from now on
@@ -112,6 +115,7 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
         Verb::Token(args) => access::token(args),
         Verb::Keys(args) => access::keys(args),
         Verb::Audit(args) => access::audit(args),
+        Verb::Public(args) => access::public(args),
         Verb::EnrolCode(args) => access::enrol_code(args),
         Verb::Revoke(args) => access::revoke(args),
         Verb::Accept(args) => access::accept(args),

@@ -120,6 +120,7 @@ impl Control {
             | Change::Enrolled { .. }
             | Change::IdentityRevoked(_)
             | Change::CloneGone(_)
+            | Change::Playbacks(_)
             | Change::Revoked(_) => unreachable!("the simulation changes nothing of this"),
         }
         self.durable.borrow_mut().0 = desired;

@@ -42,6 +42,22 @@ pub struct Snapshot {
     pub revoked: Vec<String>,
     /// The versions that are held.
     pub versions: Vec<Version>,
+    /// Assets that anybody may play, without a grant.
+    #[serde(default)]
+    pub public: Vec<String>,
+    /// Sessions that begin and go on no more.
+    #[serde(default)]
+    pub revoked_sessions: Vec<RevokedSession>,
+}
+
+/// A playback that a service has ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct RevokedSession {
+    /// Its name.
+    pub session: String,
+    /// When all that was given to it has ended by itself, seconds since 1970.
+    pub until_unix_s: u64,
 }
 
 /// A site.

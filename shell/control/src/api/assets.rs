@@ -3,7 +3,7 @@
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::{Extension, Json};
-use director::{Format, Version};
+use director::{Format, Playbacks, Snapshot, Version};
 use model::id::AssetId;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -21,6 +21,8 @@ pub(crate) struct AssetOut {
     id: String,
     /// The version that new playbacks get, as soon as an appliance holds it.
     current_version: String,
+    /// Anybody may play it, without a grant.
+    public: bool,
     /// Newest first.
     versions: Vec<VersionOut>,
 }
@@ -66,8 +68,9 @@ pub(crate) struct Ingested {
 #[utoipa::path(get, path = "/v1/assets", tag = "assets",
     responses((status = 200, body = [AssetOut]), (status = "default", response = Problem)))]
 pub(crate) async fn assets(State(control): Shared) -> Json<Vec<AssetOut>> {
-    let catalog = control.snapshot().catalog;
-    Json(catalog.assets().filter_map(|(id, versions)| asset_out(id, versions)).collect())
+    let Snapshot { catalog, playbacks, .. } = control.snapshot();
+    let asset = |(id, versions): (&_, &[_])| asset_out(id, versions, &playbacks);
+    Json(catalog.assets().filter_map(asset).collect())
 }
 
 /// One asset.
@@ -79,8 +82,8 @@ pub(crate) async fn asset(
     Path(asset): Path<String>,
 ) -> Result<Json<AssetOut>, Problem> {
     let id: AssetId = named(&asset)?;
-    let catalog = control.snapshot().catalog;
-    let found = asset_out(&id, catalog.versions(&id));
+    let Snapshot { catalog, playbacks, .. } = control.snapshot();
+    let found = asset_out(&id, catalog.versions(&id), &playbacks);
     found.map(Json).ok_or_else(|| {
         Problem::not_found(format!("there is no asset {asset}: GET /v1/assets lists them"))
     })
@@ -106,11 +109,16 @@ pub(crate) async fn ingest(
     Ok((status, Extension(Said(said)), Json(Ingested { asset, version, generation })))
 }
 
-fn asset_out(id: &AssetId, versions: &[std::sync::Arc<Version>]) -> Option<AssetOut> {
+fn asset_out(
+    id: &AssetId,
+    versions: &[std::sync::Arc<Version>],
+    playbacks: &Playbacks,
+) -> Option<AssetOut> {
     let current = versions.first()?;
     Some(AssetOut {
         id: id.to_string(),
         current_version: current.id().to_string(),
+        public: playbacks.public().contains(id),
         versions: versions.iter().map(|version| version_out(version)).collect(),
     })
 }

@@ -8,8 +8,8 @@ use utoipa::{Modify, OpenApi as _};
 
 use super::problem::Problem;
 use super::{
-    Needs, access, appliances, assets, fleet, identity, keys, pages, play, registry, replica,
-    sources, steer,
+    Needs, access, appliances, assets, fleet, grants, identity, keys, pages, play, registry,
+    replica, sources, steer,
 };
 
 /// The document.
@@ -57,6 +57,9 @@ use super::{
         assets::assets,
         assets::asset,
         assets::ingest,
+        grants::put_public,
+        grants::delete_public,
+        grants::revoke,
         replica::replica_snapshot,
         replica::replica_keys,
         play::playbacks,
@@ -112,6 +115,8 @@ impl Modify for Names {
                 ("id", path) if path.starts_with("/v1/objects/") => OBJECT_PATTERN,
                 ("object", _) => OBJECT_PATTERN,
                 ("id", path) if path.starts_with("/v1/tokens/") => TOKEN_PATTERN,
+                ("session", path) if path.starts_with("/v1/playbacks/") => SESSION_PATTERN,
+                ("session", _) => SEALED_PATTERN,
                 _ => NAME_PATTERN,
             };
             let operations = [&mut item.get, &mut item.put, &mut item.post, &mut item.delete];
@@ -131,11 +136,15 @@ impl Modify for Names {
 }
 
 /// Parameters that are names or ids, as opposed to files.
-const NAMES: [&str; 6] = ["id", "site", "asset", "version", "name", "object"];
+const NAMES: [&str; 7] = ["id", "site", "asset", "version", "name", "object", "session"];
 
 /// The rule of `model::id`: up to 63 of these.
 const NAME_PATTERN: &str = "^[a-z0-9][a-z0-9._-]{0,62}$";
 const OBJECT_PATTERN: &str = "^[0-9a-f]{64}$";
+/// 96 random bits.
+const SESSION_PATTERN: &str = "^[A-Za-z0-9_-]{16}$";
+/// A session, when it ends, what it is for, and a seal.
+const SEALED_PATTERN: &str = "^[A-Za-z0-9._~:-]{1,1024}$";
 const TOKEN_PATTERN: &str = "^[0-9a-f]{12}$";
 
 /// Says which operations need a token, from the table of routes.

@@ -88,6 +88,8 @@ pub(crate) struct FleetAsset {
     id: String,
     /// Its current version.
     current_version: String,
+    /// Anybody may play it, without a grant.
+    public: bool,
     /// How many files that has.
     files: usize,
     /// Sum of their lengths.
@@ -201,7 +203,8 @@ pub(crate) async fn fleet(State(control): Shared) -> Json<FleetOut> {
             .collect(),
     };
     let assets = desired.catalog.assets().filter_map(|(id, versions)| {
-        Some(asset_out(id, versions.first()?, &appliances, desired.policy.copies))
+        let out = asset_out(id, versions.first()?, &appliances, desired.policy.copies);
+        Some(FleetAsset { public: desired.playbacks.public().contains(id), ..out })
     });
     let sample = |sample: &director::Sample| FleetSample {
         at_unix_s: sample.at.0,
@@ -313,6 +316,7 @@ const READY_AFTER: Nanos = Nanos::seconds(10);
 pub(crate) async fn metrics(State(control): Shared) -> Response {
     let mut rows = control.metrics.rows();
     rows.extend(control.metrics.door_rows());
+    rows.extend(control.metrics.refusal_rows());
     rows.extend(control.metrics.identity_rows());
     rows.extend(identity_rows(&control));
     rows.extend(director_rows(&control));
@@ -507,6 +511,7 @@ fn asset_out(
     FleetAsset {
         id: id.to_string(),
         current_version: version.id().to_string(),
+        public: false,
         files: version.files.files.len(),
         bytes: version.len().0,
         copies_wanted: sites.into_iter().map(wanted).sum(),

@@ -273,7 +273,8 @@ impl std::fmt::Display for Refusal {
 impl Rule {
     /// Its requests change something, hence stand in the audit log.
     fn is_audited(&self) -> bool {
-        self.method != Method::GET.as_str() && matches!(self.needs, Needs::Operator | Needs::Admin)
+        let is_change = matches!(self.needs, Needs::Operator | Needs::Admin);
+        (is_change && self.method != Method::GET.as_str()) || self.path == ENDED_PLAYBACK
     }
 
     fn entry(&self, request: &Request, peer: IpAddr) -> AuditEntry {
@@ -331,6 +332,9 @@ fn short(text: &str) -> &str {
 
 /// Of a target or a summary in the log, in characters.
 const SAID_LEN_MAX: usize = 300;
+
+/// A change that services may make: no other of theirs lasts.
+const ENDED_PLAYBACK: &str = "/v1/playbacks/{session}";
 
 const CHALLENGE: &str = "Bearer realm=\"nearcast\"";
 const CHALLENGE_BAD: &str = "Bearer realm=\"nearcast\", error=\"invalid_token\"";

@@ -7,6 +7,7 @@ mod assets;
 mod caller;
 mod document;
 mod fleet;
+mod grants;
 mod guard;
 mod identity;
 mod keys;
@@ -32,6 +33,7 @@ use axum::routing::{MethodFilter, MethodRouter, on};
 use model::units::Bytes;
 use tokio::time::timeout;
 use tower_http::compression::CompressionLayer;
+use tower_http::compression::predicate::{DefaultPredicate, Predicate, SizeAbove};
 use tower_http::timeout::TimeoutLayer;
 
 pub(crate) use appliances::report_room;
@@ -54,7 +56,7 @@ struct Route {
 /// What a route asks of who uses it: a role, where one token exists or others can connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Needs {
-    /// For players, probes and whoever is to log in.
+    /// For players, whose handlers ask for a grant or a ticket, probes and whoever is to log in.
     Nothing,
     /// The token comes in the body.
     Login,
@@ -124,7 +126,10 @@ fn routes() -> Vec<Route> {
         route!(Service  GET    "/v1/assets/{asset}" assets::asset),
         route!(Operator PUT    "/v1/assets/{asset}/versions/{version}" assets::ingest,
             INGEST_LEN_MAX),
+        route!(Operator PUT    "/v1/assets/{asset}/public" grants::put_public),
+        route!(Operator DELETE "/v1/assets/{asset}/public" grants::delete_public),
         route!(Service  POST   "/v1/playbacks" play::playbacks),
+        route!(Service  DELETE "/v1/playbacks/{session}" grants::revoke),
         route!(Nothing  GET    "/v1/play/{file}" play::play),
         route!(Nothing  GET    "/steer/v1/{session}" steer::steer),
         route!(Viewer   GET    "/v1/keys" keys::keys),
@@ -221,7 +226,10 @@ pub fn router(control: Arc<Control>) -> Router {
         .layer(from_fn_with_state(control.clone(), asking::find_out))
         .layer(from_fn(problem::dress))
         .layer(from_fn(cross_origin))
-        .layer(CompressionLayer::new())
+        .layer(
+            CompressionLayer::new()
+                .compress_when(DefaultPredicate::new().and(SizeAbove::new(COMPRESS_FROM))),
+        )
         .with_state(control)
 }
 
@@ -335,9 +343,10 @@ fn is_loopback(host: &str) -> bool {
 }
 
 /// Players run in pages of any origin; what is for them may be read by all, without credentials.
+/// Grants are asked for by services, which are no pages.
 async fn cross_origin(request: Request, next: Next) -> Response {
     let path = request.uri().path();
-    if !(path.starts_with(STEERING) || path.starts_with(PLAY) || path == "/v1/playbacks") {
+    if !(path.starts_with(STEERING) || path.starts_with(PLAY)) {
         return next.run(request).await;
     }
     let (mut response, fields) = if request.method() == Method::OPTIONS {
@@ -360,13 +369,16 @@ const CROSS_ORIGIN: &[(header::HeaderName, &str)] = &[
 /// What a page may ask, which it asks first.
 const PREFLIGHT: &[(header::HeaderName, &str)] = &[
     (header::ACCESS_CONTROL_ALLOW_ORIGIN, "*"),
-    (header::ACCESS_CONTROL_ALLOW_METHODS, "GET, HEAD, POST, OPTIONS"),
+    (header::ACCESS_CONTROL_ALLOW_METHODS, "GET, HEAD, OPTIONS"),
     (header::ACCESS_CONTROL_ALLOW_HEADERS, "*"),
     (header::ACCESS_CONTROL_MAX_AGE, "86400"),
 ];
 
 /// Changes that are asked for with POST.
 const CHANGES: [&str; 2] = ["/v1/enrol", "/v1/renew"];
+
+/// A refusal and a steering document are shorter, and cost less as they are.
+const COMPRESS_FROM: u64 = 1024;
 
 /// Most reports are smaller.
 const SMALL_MAX: usize = 64 << 10;
@@ -389,6 +401,8 @@ const REQUEST_MAX: Duration = Duration::from_secs(60);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use director::front::{Grant, Ticket};
+    use model::units::UnixSeconds;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpStream;
 
@@ -403,11 +417,48 @@ mod tests {
         assert!(busy.starts_with("HTTP/1.1 503 "), "{busy}");
         assert!(busy.contains("retry-after: 1") && busy.contains("problem+json"), "{busy}");
         let steered = ask(address, "/steer/v1/x").await;
-        assert!(steered.starts_with("HTTP/1.1 200 "), "{steered}");
+        assert!(steered.starts_with("HTTP/1.1 401 "), "{steered}");
         let rows = control.metrics.rows();
         assert!(rows.iter().any(|row| row.name.contains("shed") && row.value == 1));
         drop(taken);
         assert!(ask(address, "/healthz").await.starts_with("HTTP/1.1 200 "));
+        serving.abort();
+    }
+
+    #[tokio::test]
+    async fn a_grant_and_a_ticket_end_in_their_second() {
+        let (_directory, control) = crate::writer::tests::open("").await;
+        let (address, listeners) = crate::serve::tests::listeners().await;
+        let serving = crate::serve::serve(control.clone(), listeners, std::future::pending());
+        let serving = tokio::spawn(serving);
+        let session = control.keys().session();
+        let expires = UnixSeconds(control.clock.unix().0 + 1000);
+        let grant = Grant { session, expires, asset: "film".parse().unwrap(), client: None };
+        let ticket = Ticket {
+            session,
+            expires,
+            version: "film-1".parse().unwrap(),
+            client: "10.0.0.0/8".parse().unwrap(),
+            plain: false,
+            pathways: vec!["a1".parse().unwrap()],
+        };
+        let play = format!("/v1/play/film.mpd?grant={}", control.keys().seal(&grant));
+        let steer = format!("/steer/v1/{}", control.keys().seal(&ticket));
+        // Far enough from the end for a slow machine.
+        control.clock.advance(900);
+        let no_film = ask(address, &play).await;
+        assert!(no_film.contains("there is no such asset"), "{no_film}");
+        assert!(ask(address, &steer).await.starts_with("HTTP/1.1 200 "));
+        control.clock.advance(100);
+        for path in [&play, &steer] {
+            let over = ask(address, path).await;
+            assert!(over.starts_with("HTTP/1.1 403 "), "{over}");
+            assert!(over.contains("problem:playback-expired"), "{over}");
+            assert!(over.contains("access-control-allow-origin: *"), "{over}");
+        }
+        let rows = control.metrics.refusal_rows();
+        let expired = rows.iter().filter(|row| row.name.contains("expired"));
+        assert_eq!(expired.map(|row| row.value).collect::<Vec<_>>(), [1, 1]);
         serving.abort();
     }
 

@@ -6,11 +6,12 @@ use axum::Json;
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use director::Format;
-use director::front::{Choice, Player, Ticket, Unplayable};
+use director::front::{Choice, Grant, Player, Ticket, Unplayable};
+use director::{Format, Refused, Snapshot};
 use model::id::AssetId;
+use model::topology::Prefix;
 use model::units::UnixSeconds;
-use playback::token::{Grant, Scope, Session};
+use playback::token::{self, Scope, Session};
 use playback::{Pathway, dash, hls};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -28,8 +29,8 @@ pub(crate) struct How {
     plain: Option<String>,
     /// Address to steer for, instead of the one that asks. With a token only.
     client: Option<String>,
-    /// Playback to join, from `POST /v1/playbacks`; else a new one.
-    session: Option<String>,
+    /// Leave to play, from `POST /v1/playbacks`. Needed, but for an asset that is public.
+    grant: Option<String>,
     /// Entry manifest to use, if the asset has several of the format.
     entry: Option<String>,
 }
@@ -54,11 +55,13 @@ pub(crate) struct PlaybackOut {
     session: String,
     /// The version that it plays.
     asset_version: String,
-    /// Until when its URLs are good, seconds since 1970.
+    /// Until when its media and steering URLs are good, seconds since 1970.
     expires_unix_s: u64,
-    /// Entry manifest for HLS players, if the version has one.
+    /// Until when a player may begin with `hls_url` or `dash_url`, seconds since 1970.
+    grant_expires_unix_s: u64,
+    /// Entry manifest for HLS players, if the version has one. Below this address; with a grant.
     hls_url: Option<String>,
-    /// Entry manifest for DASH players, if the version has one.
+    /// Entry manifest for DASH players, if the version has one. Below this address; with a grant.
     dash_url: Option<String>,
     /// Where a player asks which pathway is best now.
     steering_url: String,
@@ -79,10 +82,17 @@ pub(crate) struct PathwayOut {
     plain_base_url: Option<String>,
 }
 
+/// Who begins to play what.
+struct Beginner {
+    asset: AssetId,
+    session: Session,
+    client: Prefix,
+    plain: bool,
+}
+
 /// A playback that begins.
 struct Begun {
     choice: Choice,
-    session: Session,
     expires: UnixSeconds,
     steering_url: String,
     pathways: Vec<PathwayOut>,
@@ -116,7 +126,8 @@ pub(crate) async fn play(
     Ok((headers, text).into_response())
 }
 
-/// Begins a playback and says where its files are, for programs that are no players.
+/// Gives a service leave to play: what its viewer's player begins with, and where the files are,
+/// for programs that are no players.
 #[utoipa::path(post, path = "/v1/playbacks", tag = "players", request_body = PlaybackBody,
     responses((status = 200, body = PlaybackOut), (status = "default", response = Problem)))]
 pub(crate) async fn playbacks(
@@ -124,30 +135,51 @@ pub(crate) async fn playbacks(
     asking: AskingFor,
     headers: HeaderMap,
     Json(body): Json<PlaybackBody>,
-) -> Result<Json<PlaybackOut>, Problem> {
-    let how = How { client: body.client, ..How::default() };
-    let begun = begin(&control, &asking, &body.asset, &how, &headers);
-    let counter = match &begun {
+) -> Result<Response, Problem> {
+    let given = give(&control, &asking, &body, &headers);
+    let counter = match &given {
         Ok(_) => &control.metrics.playbacks,
         Err(_) => &control.metrics.playbacks_refused,
     };
     counter.count();
-    let Begun { choice, session, expires, steering_url, pathways } = begun?;
-    let url = |format, extension: &str| {
-        let client = how.client.as_ref().map(|client| format!("&client={client}"));
-        let query = format!("session={session}{}", client.unwrap_or_default());
-        let has = choice.version.entry(format, None).is_some();
-        has.then(|| format!("/v1/play/{}.{extension}?{query}", body.asset))
+    let no_store = [(header::CACHE_CONTROL, HeaderValue::from_static("no-store"))];
+    Ok((no_store, Json(given?)).into_response())
+}
+
+fn give(
+    control: &Control,
+    asking: &AskingFor,
+    body: &PlaybackBody,
+    headers: &HeaderMap,
+) -> Result<PlaybackOut, Problem> {
+    let asset: AssetId = named(&body.asset)?;
+    let snapshot = control.snapshot();
+    let client = asking.client_range(&snapshot, body.client.as_deref())?;
+    let session = control.keys().session();
+    let lifetime = control.config.grant_lifetime.as_seconds();
+    let grant = Grant {
+        session,
+        expires: UnixSeconds(control.clock.unix().0.saturating_add(lifetime)),
+        asset: asset.clone(),
+        client: body.client.is_some().then_some(client),
     };
-    Ok(Json(PlaybackOut {
+    let beginner = Beginner { asset, session, client, plain: false };
+    let begun = begin(control, &snapshot, &beginner, headers)?;
+    let sealed = control.keys().seal(&grant);
+    let url = |format, extension: &str| {
+        let has = begun.choice.version.entry(format, None).is_some();
+        has.then(|| format!("/v1/play/{}.{extension}?grant={sealed}", grant.asset))
+    };
+    Ok(PlaybackOut {
         session: session.to_string(),
-        asset_version: choice.version.id().to_string(),
-        expires_unix_s: expires.0,
+        asset_version: begun.choice.version.id().to_string(),
+        expires_unix_s: begun.expires.0,
+        grant_expires_unix_s: grant.expires.0,
         hls_url: url(Format::Hls, "m3u8"),
         dash_url: url(Format::Dash, "mpd"),
-        steering_url,
-        pathways,
-    }))
+        steering_url: begun.steering_url,
+        pathways: begun.pathways,
+    })
 }
 
 fn write(
@@ -164,12 +196,24 @@ fn write(
             return Err(Problem::not_found("ask for {asset}.m3u8 (HLS) or {asset}.mpd (DASH)"));
         }
     };
-    let begun = begin(control, asking, asset, how, headers)?;
+    let asset: AssetId = named(asset)?;
+    let snapshot = control.snapshot();
+    let grant = how.grant.as_deref().ok_or(Refused::Missing);
+    let grant = grant.and_then(|text| control.keys().unseal(text).ok_or(Refused::Unknown));
+    let admitted = snapshot.playbacks.admit(&asset, grant, control.clock.unix());
+    let admitted = admitted.inspect_err(|refused| control.metrics.grants.count(*refused))?;
+    let client = match admitted.as_ref().and_then(|grant| grant.client) {
+        Some(client) => client,
+        None => asking.client_range(&snapshot, how.client.as_deref())?,
+    };
+    let session = admitted.map_or_else(|| control.keys().session(), |grant| grant.session);
+    let plain = how.is_plain();
+    let beginner = Beginner { asset, session, client, plain };
+    let begun = begin(control, &snapshot, &beginner, headers)?;
     let entry = begun.choice.version.entry(format, how.entry.as_deref()).ok_or_else(|| {
-        let advice = format!("GET /v1/assets/{asset} lists its entries");
+        let advice = format!("GET /v1/assets/{} lists its entries", beginner.asset);
         Problem::not_found(format!("the asset has no such entry manifest: {advice}"))
     })?;
-    let plain = how.is_plain();
     let pathways = begun.pathways.iter().map(|pathway| Pathway {
         id: &pathway.appliance,
         base: pathway.plain_base_url.as_deref().filter(|_| plain).unwrap_or(&pathway.base_url),
@@ -195,28 +239,19 @@ fn write(
 
 fn begin(
     control: &Control,
-    asking: &AskingFor,
-    asset: &str,
-    how: &How,
+    snapshot: &Snapshot,
+    beginner: &Beginner,
     headers: &HeaderMap,
 ) -> Result<Begun, Problem> {
-    let asset: AssetId = named(asset)?;
-    let snapshot = control.snapshot();
-    let client = asking.client_range(&snapshot, how.client.as_deref())?;
-    let session = match &how.session {
-        Some(text) => text.parse().map_err(|_| {
-            Problem::bad_request("session: use one from POST /v1/playbacks, or none")
-        })?,
-        None => control.keys().session(),
-    };
-    let plain = how.is_plain();
+    let Beginner { asset, session, client, plain } = beginner;
+    let (session, client, plain) = (*session, *client, *plain);
     let player = Player { client, session: &session, plain };
-    let choice = snapshot.choose(&asset, &player, &control.steering_config())?;
+    let choice = snapshot.choose(asset, &player, &control.steering_config())?;
     let lifetime = control.config.token_lifetime.as_seconds();
     let expires = UnixSeconds(control.clock.unix().0.saturating_add(lifetime));
     let version = choice.version.id();
     let scope = Scope::whole(version.as_str()).expect("an asset version's id is its name");
-    let token = control.keys().token(Grant { session, expires, scope });
+    let token = control.keys().token(token::Grant { session, expires, scope });
     let base = |url: &str| format!("{url}/t/{token}/{version}/");
     let pathway = |candidate: &steering::Candidate| {
         let appliance = snapshot.view.appliances.get(&candidate.appliance)?;
@@ -229,10 +264,10 @@ fn begin(
     };
     let pathways: Vec<PathwayOut> = choice.list.offered().iter().filter_map(pathway).collect();
     let offered = choice.list.offered().iter().map(|candidate| candidate.appliance.clone());
-    let version = choice.version.id().clone();
-    let ticket = Ticket { session, version, client, plain, pathways: offered.collect() };
+    let (version, pathway_ids) = (choice.version.id().clone(), offered.collect());
+    let ticket = Ticket { session, expires, version, client, plain, pathways: pathway_ids };
     let steering_url = steering_url(control, headers, &control.keys().seal(&ticket));
-    Ok(Begun { choice, session, expires, steering_url, pathways })
+    Ok(Begun { choice, expires, steering_url, pathways })
 }
 
 /// An absolute URL: some players resolve relative ones wrongly. The name is the one that the

@@ -60,6 +60,10 @@ impl IntoResponse for Problem {
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(MEDIA_TYPE));
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        if status == StatusCode::UNAUTHORIZED {
+            // Where a token is wanted, the guard says so instead.
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(GRANT));
+        }
         if status == StatusCode::SERVICE_UNAVAILABLE {
             headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         }
@@ -125,6 +129,7 @@ pub(crate) async fn dress(request: Request, next: Next) -> Response {
     dressed
 }
 
+const GRANT: &str = "Grant realm=\"nearcast\"";
 pub(crate) const MEDIA_TYPE: &str = "application/problem+json";
 const NO_SUCH_PAGE: &str = "there is nothing at this address: /openapi.json lists what there is";
 const DETAIL_LEN_MAX: usize = 16 << 10;

@@ -98,6 +98,13 @@ impl Running {
         answer(self.agent.delete(self.full(path)).call())
     }
 
+    /// Leave to play an asset.
+    pub(crate) fn playback(&self, asset: &str) -> Value {
+        let answer = self.post("/v1/playbacks", &serde_json::json!({ "asset": asset }));
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        answer.json()
+    }
+
     /// Any request.
     pub(crate) fn send(&self, request: ureq::http::Request<String>) -> Answer {
         answer(self.agent.run(request))

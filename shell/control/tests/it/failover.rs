@@ -57,7 +57,9 @@ fn with_all_appliances_lost_the_first_list_stands() {
     let stale = || control.json("/v1/fleet")["sites"].to_string().matches("\"stale\"").count();
     until(last, || stale() == 2);
     assert_eq!(list(&control, &url), first);
-    assert_eq!(control.get("/v1/play/film.m3u8").status, 200, "new players get the same chance");
+    let begun = control.playback("film");
+    let entry = control.get(begun["hls_url"].as_str().unwrap());
+    assert_eq!(entry.status, 200, "new players get the same chance");
 }
 
 #[test]
@@ -134,8 +136,7 @@ fn playing(control: &Running) -> Vec<Reporting> {
 }
 
 fn begin(control: &Running) -> String {
-    let begun = control.post("/v1/playbacks", &json!({"asset": "film"})).json();
-    begun["steering_url"].as_str().unwrap().to_owned()
+    control.playback("film")["steering_url"].as_str().unwrap().to_owned()
 }
 
 fn list(control: &Running, url: &str) -> Vec<String> {

@@ -18,7 +18,7 @@ const INTERVAL: Duration = Duration::from_millis(300);
 #[test]
 fn a_front_begins_and_steers_playbacks_while_the_writer_is_away_also_after_a_restart() {
     let (mut writer, mut front, mut appliances) = fleet();
-    let begun = writer.post("/v1/playbacks", &json!({"asset": "film"})).json();
+    let begun = writer.playback("film");
     let ours = || priority(&writer.json(begun["steering_url"].as_str().unwrap()));
     let before = ours();
     let sealed = begun["steering_url"].as_str().unwrap().rsplit('/').next().unwrap().to_owned();
@@ -32,14 +32,17 @@ fn a_front_begins_and_steers_playbacks_while_the_writer_is_away_also_after_a_res
         until(whole, "reports made anew what it knows");
         until(|| priority(&front.json(&at_front)) == before, "its list is back");
         let metrics = front.get("/metrics").text();
-        assert!(metrics.contains("nearcast_control_steering_unknown_total 0"), "{metrics}");
-        let begun = front.post("/v1/playbacks", &json!({"asset": "film"})).json();
+        assert!(metrics.contains("nearcast_control_tickets_unknown_total 0"), "{metrics}");
+        let entry = begun["hls_url"].as_str().unwrap();
+        assert_eq!(front.get(entry).status, 200, "a grant of the writer");
+        let begun = front.playback("film");
         let url = begun["pathways"][0]["base_url"].as_str().unwrap();
         let token = url.split("/t/").nth(1).unwrap().split('/').next().unwrap();
         let verified =
             playback::token::verify(&manifest, token, "film-1", "v/r0.mp4", UnixSeconds(0));
         assert!(verified.is_ok(), "appliances take its tokens: {verified:?}");
-        assert_eq!(front.get("/v1/play/film.m3u8").status, 200);
+        assert_eq!(front.get(begun["hls_url"].as_str().unwrap()).status, 200);
+        assert_eq!(front.get("/v1/play/film.m3u8").status, 401);
     };
     check(&front);
     front.restart();
@@ -53,6 +56,40 @@ fn a_front_begins_and_steers_playbacks_while_the_writer_is_away_also_after_a_res
     writer.go();
     assert_eq!(writer.put("/v1/policy", &json!({"copies": 1})).status, 200);
     until(|| front.json("/v1/fleet")["assets"][0]["copies_wanted"] == 1, "it follows again");
+}
+
+#[test]
+fn a_front_learns_what_is_public_and_who_is_revoked_and_knows_it_after_a_restart() {
+    let (mut writer, mut front, _appliances) = fleet();
+    let (ended, other) = (writer.playback("film"), writer.playback("film"));
+    let session = ended["session"].as_str().unwrap();
+    assert_eq!(writer.put("/v1/assets/film/public", &()).status, 204);
+    until(|| front.get("/v1/play/film.m3u8").status == 200, "it is public at the front");
+    assert_eq!(front.json("/v1/assets")[0]["public"], true);
+    assert_eq!(writer.delete("/v1/assets/film/public").status, 204);
+    until(|| front.get("/v1/play/film.m3u8").status == 401, "it is not any more");
+    let refused = front.delete(&format!("/v1/playbacks/{session}"));
+    assert!(refused.problem(421).contains("ask the writer"));
+    assert_eq!(writer.delete(&format!("/v1/playbacks/{session}")).status, 204);
+    let path = |begun: &serde_json::Value, key: &str| {
+        let url = begun[key].as_str().unwrap();
+        url.strip_prefix(&writer.url).unwrap_or(url).to_owned()
+    };
+    let (url, steering) = (path(&ended, "hls_url"), path(&ended, "steering_url"));
+    let (good, well) = (path(&other, "hls_url"), path(&other, "steering_url"));
+    until(|| front.get(&url).status == 403, "the front refuses the session");
+    writer.end();
+    for restarts in [false, true] {
+        if restarts {
+            front.restart();
+        }
+        for refused in [&url, &steering] {
+            let detail = front.get(refused).problem(403);
+            assert!(detail.contains("ended by the service"), "{detail}");
+        }
+        assert_eq!(front.get(&well).status, 200, "others are steered");
+        assert_ne!(front.get(&good).status, 403, "and may begin");
+    }
 }
 
 #[test]

@@ -15,7 +15,7 @@ const PATH: &str = "v/media_0.m3u8";
 #[test]
 fn an_hls_player_gets_pathways_a_good_token_and_a_steering_server() {
     let (control, keys) = playing();
-    let answer = control.get("/v1/play/film.m3u8");
+    let answer = control.get(&entry(&control, "hls_url"));
     assert_eq!(answer.status, 200, "{}", answer.text());
     assert_eq!(answer.kind, "application/vnd.apple.mpegurl");
     assert_eq!(answer.header("cache-control"), "no-store");
@@ -52,7 +52,7 @@ fn an_hls_player_gets_pathways_a_good_token_and_a_steering_server() {
 #[test]
 fn a_dash_player_gets_the_same() {
     let (control, keys) = playing();
-    let answer = control.get("/v1/play/film.mpd?client=10.1.2.3");
+    let answer = control.get(&format!("{}&client=10.1.2.3", entry(&control, "dash_url")));
     assert_eq!(answer.status, 200, "{}", answer.text());
     assert_eq!(answer.kind, "application/dash+xml");
     let text = answer.text();
@@ -83,6 +83,9 @@ fn a_program_begins_a_playback_and_a_player_joins_it() {
     let grant = token::verify(&keys, token, "film-1", PATH, UnixSeconds(now())).unwrap();
     assert_eq!(grant.session.as_str(), session);
     assert_eq!(playback["expires_unix_s"], grant.expires.0);
+    let given = playback["grant_expires_unix_s"].as_u64().unwrap();
+    assert!((now() + 890..=now() + 900).contains(&given), "15 min: {given}");
+    assert_eq!(answer.header("cache-control"), "no-store");
     for key in ["hls_url", "dash_url"] {
         let text = control.get(playback[key].as_str().unwrap()).text();
         assert!(text.contains(session), "{key} joins the playback");
@@ -93,7 +96,7 @@ fn a_program_begins_a_playback_and_a_player_joins_it() {
 #[test]
 fn a_player_without_tls_gets_plain_listeners_only() {
     let (control, _) = playing();
-    let text = control.get("/v1/play/film.m3u8?plain=1").text();
+    let text = control.get(&format!("{}&plain=1", entry(&control, "hls_url"))).text();
     assert!(!text.contains("https://"), "{text}");
     let hosts = text.lines().filter(|line| line.starts_with("http://127.0.0.4:8480/")).count();
     assert_eq!(hosts, 3, "one appliance has a plain listener");
@@ -102,13 +105,14 @@ fn a_player_without_tls_gets_plain_listeners_only() {
 #[test]
 fn what_cannot_be_played_is_a_problem_that_a_page_may_read() {
     let control = Running::start("");
-    let refused = control.get("/v1/play/none.m3u8");
-    assert_eq!(refused.header("access-control-allow-origin"), "*");
+    let refused = control.post("/v1/playbacks", &json!({"asset": "film"}));
     assert!(refused.problem(404).contains("/v1/assets"));
     assert!(control.get("/v1/play/film").problem(404).contains("m3u8"));
     control.register(&["a1"]);
     control.put("/v1/assets/film/versions/film-1", &film(0));
+    assert_eq!(control.put("/v1/assets/film/public", &()).status, 204);
     let refused = control.get("/v1/play/film.m3u8");
+    assert_eq!(refused.header("access-control-allow-origin"), "*");
     assert_eq!(refused.header("retry-after"), "1");
     assert!(refused.problem(503).contains("no appliance has reported"));
     let mut a1 = Appliance::new("a1", "https://127.0.0.2:8443");
@@ -117,25 +121,141 @@ fn what_cannot_be_played_is_a_problem_that_a_page_may_read() {
     let none = control.get("/v1/play/film.m3u8?entry=other.m3u8");
     assert!(none.problem(404).contains("entries"));
     assert!(control.get("/v1/play/film.m3u8?client=x").problem(400).contains("IP address"));
-    assert!(control.get("/v1/play/film.m3u8?session=x").problem(400).contains("session"));
 }
 
 #[test]
-fn steering_is_answered_whatever_is_asked() {
-    let (control, _) = playing();
-    let begun = control.post("/v1/playbacks", &json!({"asset": "film"})).json();
-    let good = begun["steering_url"].as_str().unwrap().to_owned();
-    let tampered = good.replace("film-1", "film-2");
-    for url in [&good, &tampered, "/steer/v1/x", "/steer/v1/%ff", "/steer/v1/a%22b?_HLS_pathway=zz"]
-    {
+fn nobody_begins_without_a_grant_for_this_asset_that_is_good_now() {
+    let (control, _) = playing_with("[playback]\ngrant_lifetime = \"10 s\"\n");
+    let begun = control.playback("film");
+    let good = begun["hls_url"].as_str().unwrap().to_owned();
+    let end = begun["grant_expires_unix_s"].as_u64().unwrap();
+    assert!((now() + 8..=now() + 10).contains(&end), "{end}");
+    assert_eq!(control.get(&good).status, 200);
+    let (path, grant) = good.split_once("?grant=").unwrap();
+    let steering = control.playback("film")["steering_url"].as_str().unwrap().to_owned();
+    let ticket = steering.rsplit('/').next().unwrap();
+    let later = grant.replacen('.', ".9", 1);
+    let shorter = &grant[..grant.len() - 1];
+    let asked = [
+        (path.to_owned(), 401, "no-grant"),
+        (format!("{path}?grant="), 401, "unknown-grant"),
+        (format!("{path}?grant=x"), 401, "unknown-grant"),
+        (format!("{path}?session={}", &grant[..16]), 401, "no-grant"),
+        (format!("{path}?grant={shorter}"), 401, "unknown-grant"),
+        (format!("{path}?grant={later}"), 401, "unknown-grant"),
+        (format!("{path}?grant={ticket}"), 401, "unknown-grant"),
+        (format!("/v1/play/other.mpd?grant={grant}"), 403, "grant-of-another-asset"),
+    ];
+    for (url, status, kind) in &asked {
         let answer = control.get(url);
-        assert_eq!(answer.status, 200, "{url}");
-        let document = answer.json();
-        assert_eq!(document["PATHWAY-PRIORITY"].as_array().unwrap().len(), 3, "{url}");
-        assert!(!document["RELOAD-URI"].as_str().unwrap().contains('"'), "{url}");
+        assert!(!answer.problem(*status).is_empty(), "{url}");
+        assert_eq!(answer.json()["type"], format!("urn:nearcast:problem:{kind}"), "{url}");
+        assert_eq!(answer.header("access-control-allow-origin"), "*", "{url}");
+        assert!(!answer.text().contains("/t/"), "no media URL: {}", answer.text());
     }
-    let empty = Running::start("");
-    assert_eq!(empty.json("/steer/v1/x")["PATHWAY-PRIORITY"], json!(["."]), "never an empty list");
+    let challenge = control.get(path);
+    assert_eq!(challenge.header("www-authenticate"), "Grant realm=\"nearcast\"");
+}
+
+#[test]
+fn a_steering_url_that_is_not_ours_or_is_over_is_refused_without_a_look_at_the_fleet() {
+    let (control, _) = playing();
+    let begun = control.playback("film");
+    let good = begun["steering_url"].as_str().unwrap().to_owned();
+    assert_eq!(control.json(&good)["RELOAD-URI"], good);
+    let (_, grant) = begun["hls_url"].as_str().unwrap().split_once("?grant=").unwrap();
+    let strange = [
+        good.replace("film-1", "film-2"),
+        good.replacen(
+            &format!("/{}.", begun["session"].as_str().unwrap()),
+            "/AAAAAAAAAAAAAAAA.",
+            1,
+        ),
+        format!("/steer/v1/{grant}"),
+        format!("/steer/v1/{}", "x".repeat(2000)),
+        "/steer/v1/x".to_owned(),
+        "/steer/v1/%ff".to_owned(),
+        "/steer/v1/a%22b?_HLS_pathway=zz".to_owned(),
+    ];
+    let first = control.get(&strange[0]).bytes;
+    for url in &strange {
+        let answer = control.get(url);
+        assert!(answer.problem(401).contains("not given out here"), "{url}");
+        assert_eq!(answer.header("access-control-allow-origin"), "*", "{url}");
+        assert_eq!(answer.bytes, first, "{url}: the answer is always the same");
+    }
+    let metrics = control.get("/metrics").text();
+    assert!(metrics.contains("nearcast_control_tickets_unknown_total 8"), "{metrics}");
+    assert!(metrics.contains("nearcast_control_steering_answers_total 1"), "{metrics}");
+}
+
+#[test]
+fn a_public_asset_needs_no_grant_until_it_is_public_no_more() {
+    let (mut control, keys) = playing();
+    let refused = control.put("/v1/assets/other/public", &());
+    assert!(refused.problem(404).contains("/v1/assets"));
+    assert_eq!(control.json("/v1/assets/film")["public"], false);
+    assert_eq!(control.put("/v1/assets/film/public", &()).status, 204);
+    assert_eq!(control.put("/v1/assets/film/public", &()).status, 204, "said again");
+    assert_eq!(control.json("/v1/fleet")["assets"][0]["public"], true);
+    let answers = ["", "?grant=x"].map(|query| control.get(&format!("/v1/play/film.mpd{query}")));
+    let sessions = answers.map(|answer| {
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        let text = answer.text();
+        let token = text.split("/t/").nth(1).unwrap().split('/').next().unwrap().to_owned();
+        let now = UnixSeconds(now());
+        let grant = token::verify(&keys, &token, "film-1", PATH, now).unwrap();
+        let steering = text.split("/steer/v1/").nth(1).unwrap().split('<').next().unwrap();
+        assert_eq!(control.get(&format!("/steer/v1/{steering}")).status, 200);
+        grant.session
+    });
+    assert_ne!(sessions[0], sessions[1], "each playback has a session of its own");
+    assert_eq!(control.get("/steer/v1/x").status, 401, "steering needs a ticket all the same");
+    control.restart();
+    assert_eq!(control.json("/v1/assets")[0]["public"], true, "it is durable");
+    assert_eq!(control.get("/v1/play/film.mpd").status, 503, "no grant is asked for");
+    assert_eq!(control.delete("/v1/assets/film/public").status, 204);
+    assert_eq!(control.get("/v1/play/film.mpd").status, 401);
+    let audit = control.json("/v1/audit?limit=4");
+    let line = |i: usize| {
+        let line = &audit["lines"][i];
+        let text = |field: &str| line[field].as_str().unwrap().to_owned();
+        format!("{} {} {}: {}", text("method"), text("target"), line["outcome"], text("summary"))
+    };
+    assert_eq!(line(0), "DELETE /v1/assets/film/public 204: playing it needs a grant");
+    assert_eq!(line(1), "PUT /v1/assets/film/public 204: anybody may play it");
+}
+
+#[test]
+fn a_session_that_its_service_ends_neither_begins_nor_goes_on_also_after_a_restart() {
+    let (mut control, _) = playing();
+    let (ended, other) = (control.playback("film"), control.playback("film"));
+    let urls = |begun: &serde_json::Value| {
+        ["hls_url", "dash_url", "steering_url"].map(|key| begun[key].as_str().unwrap().to_owned())
+    };
+    for url in urls(&ended).iter().chain(&urls(&other)) {
+        assert_eq!(control.get(url).status, 200, "{url}");
+    }
+    let path = format!("/v1/playbacks/{}", ended["session"].as_str().unwrap());
+    assert_eq!(control.delete(&path).status, 204);
+    assert_eq!(control.delete(&path).status, 204, "said again");
+    assert!(control.delete("/v1/playbacks/x").problem(400).contains("POST /v1/playbacks"));
+    for restarts in [false, true] {
+        if restarts {
+            control.restart();
+        }
+        for url in urls(&ended) {
+            let answer = control.get(&url);
+            assert!(answer.problem(403).contains("ended by the service"), "{url}");
+            assert_eq!(answer.header("access-control-allow-origin"), "*", "{url}");
+        }
+        for url in urls(&other) {
+            let status = control.get(&url).status;
+            assert!(status == 200 || (restarts && status == 503), "{url}: {status}");
+        }
+    }
+    let line = &control.json("/v1/audit?limit=9")["lines"][2];
+    assert_eq!((&line["method"], &line["target"]), (&json!("DELETE"), &json!(path)));
 }
 
 #[test]
@@ -150,6 +270,10 @@ fn pages_of_any_origin_may_ask() {
         assert_eq!(answer.header("access-control-allow-headers"), "*");
         assert_eq!(answer.header("access-control-max-age"), "86400");
     }
+    let foreign = ureq::http::Request::builder().method("OPTIONS");
+    let foreign = foreign.uri(control.full("/v1/playbacks")).header("origin", "https://tv.example");
+    let answer = control.send(foreign.body(String::new()).unwrap());
+    assert_eq!(answer.header("access-control-allow-origin"), "", "a grant is no page's to ask for");
     assert_eq!(control.get("/v1/fleet").header("access-control-allow-origin"), "");
 }
 
@@ -170,9 +294,15 @@ fn an_operator_sees_why_a_client_gets_its_list() {
 #[test]
 fn every_counter_counts_something() {
     let (control, _) = playing();
+    let begun = control.playback("film");
+    control.get(&format!("{}?_HLS_pathway=zz", begun["steering_url"].as_str().unwrap()));
     control.get("/v1/play/film.m3u8");
-    control.get("/v1/play/none.m3u8");
-    control.get("/steer/v1/x?_HLS_pathway=zz");
+    control.get("/v1/play/film.m3u8?grant=x");
+    control.get(&begun["hls_url"].as_str().unwrap().replace("film.m3u8", "none.m3u8"));
+    control.get("/steer/v1/x");
+    control.delete(&format!("/v1/playbacks/{}", begun["session"].as_str().unwrap()));
+    control.get(begun["hls_url"].as_str().unwrap());
+    control.get(begun["steering_url"].as_str().unwrap());
     let mut a1 = Appliance::new("a1", "http://127.0.0.1:1");
     a1.report.sequence = 0;
     a1.report(&control);
@@ -187,7 +317,7 @@ fn every_counter_counts_something() {
     assert_eq!(control.send(foreign).status, 403);
     std::thread::sleep(std::time::Duration::from_millis(1200));
     let text = control.get("/metrics").text();
-    // A full house, a full disk and what strangers do at the door are made by unit tests beside the
+    // A full house, a full disk, time that passes and what strangers do at the door are made by unit tests beside the
     // code, TLS and what happens to identities by the tests of `access` and `identity`.
     let elsewhere = [
         "nearcast_control_requests_shed_total",
@@ -199,6 +329,8 @@ fn every_counter_counts_something() {
         "nearcast_control_renewals_total",
         "nearcast_control_revocations_total",
         "nearcast_control_clones_total",
+        "nearcast_control_grants_expired_total",
+        "nearcast_control_tickets_expired_total",
         "nearcast_control_moves_total",
         "nearcast_control_connections_let_go_total",
         "nearcast_control_connections_refused_total",
@@ -215,12 +347,16 @@ fn every_counter_counts_something() {
             counters += 1;
         }
     }
-    assert_eq!(counters, 15);
+    assert_eq!(counters, 21);
 }
 
 /// Three appliances that hold a film, and the keys that they check tokens with.
 fn playing() -> (Running, Vec<TokenKey>) {
-    let control = Running::start("");
+    playing_with("")
+}
+
+fn playing_with(settings: &str) -> (Running, Vec<TokenKey>) {
+    let control = Running::start(settings);
     let names = ["a1", "a2", "b1"];
     control.register(&names);
     let mut appliances: Vec<Appliance> = (2..)
@@ -244,6 +380,11 @@ fn playing() -> (Running, Vec<TokenKey>) {
         keys = wire::convert::manifest_in(&wire).unwrap().token_keys;
     }
     (control, keys)
+}
+
+/// Where a player begins, with a grant.
+fn entry(control: &Running, key: &str) -> String {
+    control.playback("film")[key].as_str().unwrap().to_owned()
 }
 
 /// What stands in quotes after each `before`.

@@ -2,6 +2,8 @@
 // can be killed and stopped like a real one. Started by mock.mjs, which passes one JSON argument:
 // {host, port, dir, tls: {cert, key}?, fault?}. Twice a second it tells its parent what it sent.
 //
+// The last part of a token says when it ends, in ms since 1970: 403 from then on.
+//
 // `fault` makes it lie, so that the self-test's checker can be seen to notice:
 //   {"kind":"flip","path":"r2.mp4","offset":5000}   one bit of one byte is wrong
 //   {"kind":"shift","path":"r2.mp4"}                right length and headers, bytes of the next
@@ -63,6 +65,7 @@ function answer(request, response) {
   const refuse = (status) =>
     response.writeHead(status, { ...COMMON, "Cache-Control": "no-store" }).end();
   if (t !== "t" || !token || !version || name.startsWith("..")) return refuse(404);
+  if (Number(token.split("-").at(-1)) <= Date.now()) return refuse(403);
   let size;
   try {
     size = statSync(path.join(options.dir, name)).size;

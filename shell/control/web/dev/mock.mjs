@@ -121,11 +121,38 @@ function overlay(fleet, appliances) {
   }
 }
 
+/** Grants that were given out, each with how long its media URLs are good. */
+class Grants {
+  constructor({ tokenLivesS = [], grantsOver = 0 }) {
+    Object.assign(this, { lives: [...tokenLivesS], over: grantsOver, given: new Map() });
+  }
+
+  /** A new one; the first `grantsOver` are over at once. */
+  give() {
+    const grant = `pretend-grant-${this.given.size + 1}`;
+    this.lastLifeS = this.lives.shift() ?? 3_600;
+    this.given.set(grant, { over: this.over-- > 0, lifeMs: this.lastLifeS * 1_000 });
+    return grant;
+  }
+
+  /** 0 for a good one, else the status that it is refused with. */
+  refusal(grant) {
+    const known = this.given.get(grant);
+    if (!known) return 401;
+    return known.over ? 403 : 0;
+  }
+
+  /** A token that ends when it should. */
+  token(grant) {
+    return `pretend-token-${Date.now() + this.given.get(grant).lifeMs}`;
+  }
+}
+
 function playRoutes(state) {
-  const pathways = () =>
+  const pathways = (token) =>
     [...state.appliances]
       .sort((a, b) => Number(b.healthy) - Number(a.healthy))
-      .map(({ id, url }) => ({ id, url: `${url}/t/pretend-token/film-1/` }));
+      .map(({ id, url }) => ({ id, url: `${url}/t/${token}/film-1/` }));
   const steerUrl = () => `${state.url}/steer/v1/pretend-session`;
   const entry = (response, type, body) =>
     response
@@ -136,14 +163,29 @@ function playRoutes(state) {
       })
       .end(body);
   return (url, response) => {
+    const grant = url.searchParams.get("grant");
+    const refusal = state.grants.refusal(grant);
+    if (refusal) return json(response, refusal, { status: refusal, detail: "no good grant" });
     const read = (name) => readFileSync(path.join(state.film, name), "utf8");
+    const all = pathways(state.grants.token(grant));
     if (url.pathname.endsWith(".m3u8")) {
-      const body = hlsEntry(read("master.m3u8"), pathways(), steerUrl());
+      const body = hlsEntry(read("master.m3u8"), all, steerUrl());
       return entry(response, "application/vnd.apple.mpegurl", body);
     }
-    const body = dashEntry(read("manifest.mpd"), pathways(), steerUrl());
+    const body = dashEntry(read("manifest.mpd"), all, steerUrl());
     return entry(response, "application/dash+xml", body);
   };
+}
+
+/** Leave to play the one film. */
+async function givePlayback(state, request, response) {
+  let text = "";
+  for await (const piece of request) text += piece;
+  const { asset } = JSON.parse(text);
+  if (asset !== "film") return json(response, 404, { status: 404, detail: "no such asset" });
+  const grant = state.grants.give();
+  const url = (ending) => `/v1/play/film.${ending}?grant=${grant}`;
+  return json(response, 200, { hls_url: url("m3u8"), dash_url: url("mpd") });
 }
 
 function handler(state) {
@@ -166,10 +208,16 @@ function handler(state) {
       if (state.controls) fleet.demo_controls = state.url;
       return json(response, 200, fleet);
     }
+    if (name === "/v1/playbacks" && request.method === "POST" && state.film) {
+      return givePlayback(state, request, response);
+    }
     if (/^\/v1\/play\/film\./.test(name) && state.film) return play(url, response);
     if (name.startsWith("/steer/v1/")) {
       const order = state.appliances.filter(({ healthy }) => healthy).map(({ id }) => id);
       return json(response, 200, steeringReply(order, state.url + name, STEERING_TTL_S));
+    }
+    if (name === "/example" && state.example) {
+      return response.writeHead(200, { "Content-Type": TYPES[".html"] }).end(state.example);
     }
     if (name === "/" || name === "/play") {
       return serveFile(response, path.join(DIST, name === "/" ? "index.html" : "play.html"));
@@ -222,13 +270,17 @@ async function startAppliances(options) {
 /**
  * Starts the pretend control plane, and with `film` three pretend appliances.
  * Options: port and mediaPort (0 for any that are free), scenario, film, tls ({cert, key} files),
- * controls, faults (per appliance id, see media.mjs). Returns {url, state, close()}.
+ * controls, faults (per appliance id, see media.mjs), tokenLivesS (of the first playbacks' media
+ * URLs, else an hour), grantsOver (how many grants are over as soon as they are given), example (a
+ * page to serve at /example). Returns {url, state, close()}.
  */
 export async function startMock(options = {}) {
   const state = {
     scenario: options.scenario ?? "lively",
     film: options.film,
     controls: options.controls ?? Boolean(options.film),
+    grants: new Grants(options),
+    example: options.example,
     appliances: [],
   };
   const handle = handler(state);

@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Delivery } from "../src/play/delivery";
-import { entryUrl, pageUrl, readParameters } from "../src/play/parameters";
+import { pageUrl, readParameters } from "../src/play/parameters";
+import { entryUrl, Renewal } from "../src/play/playback";
 import { Progress, type Playable } from "../src/play/progress";
 import type { RequestRecord } from "../src/play/requests";
 import { appliance, fleet } from "./support";
@@ -52,6 +53,15 @@ test("a busy main thread is no stall if the film moved meanwhile", () => {
   progress.sample(50, playing(0.05));
   progress.sample(950, playing(0.95));
   assert.equal(progress.stalls, 0);
+});
+
+test("a film that begins anew and is resumed where it was has not played in between", () => {
+  const progress = new Progress();
+  progress.firstFrame(0, playing(0));
+  for (const [at, time] of [[50, 0.05], [100, 0.1], [150, 0], [200, 12], [250, 12.05]] as const) {
+    progress.sample(at, playing(time));
+  }
+  assert.ok(Math.abs(progress.playedS - 0.15) < 1e-6, `${progress.playedS}`);
 });
 
 test("before the first frame nothing is a stall", () => {
@@ -123,7 +133,25 @@ test("addresses lead back to the same parameters", () => {
   const parameters = { asset: "a&b", player: "dash" as const, plain: true, buffer_s: 12 };
   const [, query = ""] = pageUrl(parameters).split("?");
   assert.deepEqual(readParameters(`?${query}`), parameters);
-  assert.equal(entryUrl("a/b", parameters), "/v1/play/a%2Fb.mpd?plain=1");
-  const plainly = readParameters("?asset=film");
-  assert.equal(entryUrl("film", plainly), "/v1/play/film.m3u8");
+});
+
+test("a player begins where the playback says", () => {
+  const playback = { hls_url: "/v1/play/film.m3u8?grant=x", dash_url: null };
+  const hls = readParameters("?asset=film");
+  assert.equal(entryUrl(playback, hls), "/v1/play/film.m3u8?grant=x");
+  assert.equal(entryUrl(playback, { ...hls, plain: true }), "/v1/play/film.m3u8?grant=x&plain=1");
+  assert.throws(() => entryUrl(playback, { ...hls, player: "dash" }), /no DASH entry manifest/);
+});
+
+test("a playback that brought something is renewed once, and one that did not never", () => {
+  const renewal = new Renewal();
+  renewal.begins();
+  assert.equal(renewal.refused(), "hopeless");
+  renewal.brings();
+  assert.equal(renewal.refused(), "renew");
+  assert.equal(renewal.refused(), "wait");
+  renewal.brings();
+  assert.equal(renewal.refused(), "wait");
+  renewal.begins();
+  assert.equal(renewal.refused(), "hopeless");
 });

@@ -6,8 +6,8 @@
 //! POST /first-frame   {"ms":412}            from the page, once it plays
 //! ```
 //!
-//! On loopback only. A browser may call it from the demo's own page and from no other: every page
-//! that a person visits could reach loopback too.
+//! On loopback only, below a path that nobody guesses: other processes reach loopback too. A
+//! browser may call it from the demo's own page and from no other.
 
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -50,9 +50,17 @@ struct Shared {
     pages: Vec<HeaderValue>,
 }
 
-/// Serves until the process ends. `control_port` says where the page comes from.
+/// The path below which it is served: 128 random bits.
+pub(super) fn secret_path() -> anyhow::Result<String> {
+    let mut random = [0; 16];
+    aws_lc_rs::rand::fill(&mut random).context("the system has no random numbers")?;
+    Ok(random.iter().fold("/".to_owned(), |path, byte| format!("{path}{byte:02x}")))
+}
+
+/// Serves below `path` until the process ends. `control_port` says where the page comes from.
 pub(super) async fn serve(
     listener: TcpListener,
+    path: String,
     orders: Orders,
     control_port: u16,
 ) -> anyhow::Result<()> {
@@ -62,7 +70,9 @@ pub(super) async fn serve(
     let router = Router::new()
         .route("/appliances", get(list))
         .route("/appliances/{id}/{verb}", post(fault))
-        .route("/first-frame", post(first_frame))
+        .route("/first-frame", post(first_frame));
+    let router = Router::new()
+        .nest(&path, router)
         .layer(axum::middleware::from_fn_with_state(Arc::clone(&shared), only_our_page))
         .with_state(shared);
     let listener = tokio::net::TcpListener::from_std(listener).context("cannot serve controls")?;

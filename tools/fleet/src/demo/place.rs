@@ -9,7 +9,8 @@
 //! was killed leaves its directory; the next one sees that nobody holds its lock, and removes it.
 
 use std::fs::{DirBuilder, File};
-use std::os::unix::fs::DirBuilderExt as _;
+use std::io::Write as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
@@ -60,6 +61,16 @@ impl Place {
     pub(super) fn write(&self, name: &str, text: &str) -> anyhow::Result<PathBuf> {
         let path = self.path(name);
         std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+        Ok(path)
+    }
+
+    /// Writes a new file in it that only its owner can read.
+    pub(super) fn write_secret(&self, name: &str, text: &str) -> anyhow::Result<PathBuf> {
+        let path = self.path(name);
+        let mut options = File::options();
+        let file = options.write(true).create_new(true).mode(0o600).open(&path);
+        let written = file.and_then(|mut file| writeln!(file, "{text}"));
+        written.with_context(|| format!("cannot write {}", path.display()))?;
         Ok(path)
     }
 }

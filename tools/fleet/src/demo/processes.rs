@@ -76,7 +76,7 @@ pub(super) struct Fleet {
 #[derive(Clone, Debug)]
 pub(super) struct Programs {
     appliance: PathBuf,
-    control: PathBuf,
+    pub(super) control: PathBuf,
 }
 
 impl Programs {
@@ -108,11 +108,10 @@ impl Fleet {
         place: &Place,
         certificates: &Certificates,
         ports: Ports,
-        controls_url: &str,
+        control_config: &Path,
     ) -> anyhow::Result<Self> {
         let logs = place.make_dir("logs")?;
-        let config = write_control_config(place, ports, controls_url)?;
-        let control = serve("control", &programs.control, &config, &logs)?;
+        let control = serve("control", &programs.control, control_config, &logs)?;
         let mut fleet = Self { programs, logs, control, appliances: Vec::new() };
         for (index, (name, site)) in (0..).zip(APPLIANCES) {
             let drives = fleet.format_drives(place, name).await?;
@@ -312,7 +311,12 @@ fn serve(name: &str, program: &Path, config: &Path, logs: &Path) -> anyhow::Resu
     Ok(child)
 }
 
-fn write_control_config(place: &Place, ports: Ports, controls: &str) -> anyhow::Result<PathBuf> {
+/// The settings of the control plane.
+pub(super) fn write_control_config(
+    place: &Place,
+    ports: Ports,
+    controls: &str,
+) -> anyhow::Result<PathBuf> {
     let config = json!({
         "state": place.make_dir("control")?,
         "serve": { "listen": format!("127.0.0.1:{}", ports.control) },

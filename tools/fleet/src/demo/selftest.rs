@@ -1,7 +1,7 @@
 //! `nearcast demo --selftest`: a headless browser plays through faults, and promises are checked.
 //!
-//! The browser is driven by `tools/browser/selftest.mjs`, once per player: it gets one JSON
-//! argument, and its last line on stdout is one JSON object with at least the keys of [`Played`].
+//! The browser is driven by `tools/browser/selftest.mjs`, once per player: it gets one JSON object
+//! on stdin, and its last line on stdout is one JSON object with at least the keys of [`Played`].
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt as _;
 use tracing::info;
 
 use super::child;
@@ -23,6 +24,8 @@ pub(super) const PLAYERS: [&str; 2] = ["hls.js", "dash.js"];
 pub(super) struct Setup {
     /// Base URL of the control plane.
     pub(super) control_url: String,
+    /// A viewer's API token there.
+    pub(super) token: String,
     /// Base URL of the demo's controls.
     pub(super) controls_url: String,
     /// The asset to play.
@@ -52,6 +55,7 @@ struct Played {
 pub(super) async fn play(tools: &Path, setup: &Setup, player: &str) -> anyhow::Result<Value> {
     let argument = json!({
         "control_url": setup.control_url,
+        "token": setup.token,
         "controls_url": setup.controls_url,
         "asset": setup.asset,
         "origin_dir": setup.origin_dir,
@@ -63,9 +67,14 @@ pub(super) async fn play(tools: &Path, setup: &Setup, player: &str) -> anyhow::R
     });
     info!(player, "the browser plays");
     let mut command = child::command(&program("node")?)?;
-    command.arg(tools.join(SCRIPT)).arg(argument.to_string()).env("TMPDIR", &setup.scratch);
-    command.current_dir(tools).stdout(Stdio::piped());
-    let process = command.spawn().context("cannot start node")?;
+    command.arg(tools.join(SCRIPT)).env("TMPDIR", &setup.scratch);
+    command.current_dir(tools).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut process = command.spawn().context("cannot start node")?;
+    // Not as an argument: everybody could read the token there.
+    let mut input = process.stdin.take().context("its standard input is ours")?;
+    let text = argument.to_string();
+    input.write_all(text.as_bytes()).await.context("cannot tell the script what to do")?;
+    drop(input);
     let output = tokio::time::timeout(PLAY_WITHIN, process.wait_with_output()).await;
     let seconds = PLAY_WITHIN.as_secs();
     let output = output.with_context(|| format!("{player} was not done after {seconds} s"))?;

@@ -88,13 +88,15 @@ enum Fault {
 }
 
 impl Playback {
-    /// Gets an entry manifest from the first front that gives one.
+    /// Gets leave to play, as a service would, and an entry manifest from the first front that
+    /// gives both.
     pub(crate) fn begin(world: &Arc<World>) -> Result<Self> {
         let agent = ureq::Agent::new_with_config(world.client.clone());
         let mut said = Vec::new();
         for (front, base) in world.fronts.iter().enumerate() {
-            let url = format!("{base}/v1/play/{}.m3u8", world.asset);
-            match get(&agent, &url, FRONT_MAX) {
+            let manifest = grant(&agent, base, &world.asset)
+                .and_then(|path| get(&agent, &format!("{base}{path}"), FRONT_MAX));
+            match manifest {
                 Ok(bytes) => {
                     let (pathways, steering) = entry(&String::from_utf8(bytes)?)?;
                     let ttl = Duration::from_secs(1); // hls.js asks at once, then by the answer
@@ -230,10 +232,27 @@ fn attribute(list: &str, name: &str) -> Option<String> {
     rest.split_once('"').map(|(value, _)| value.to_owned())
 }
 
+/// Where a front's own answer to `POST /v1/playbacks` says that an HLS player begins.
+fn grant(agent: &ureq::Agent, base: &str, asset: &str) -> Result<String, Fault> {
+    let request = agent.post(format!("{base}/v1/playbacks"));
+    let request = request.config().timeout_global(Some(FRONT_MAX)).build();
+    let bytes = body(request.send_json(serde_json::json!({ "asset": asset })))?;
+    let given: Option<Given> = serde_json::from_slice(&bytes).ok();
+    given.and_then(|given| given.hls_url).ok_or_else(|| Fault::Gone("no hls_url".to_owned()))
+}
+
+#[derive(serde::Deserialize)]
+struct Given {
+    hls_url: Option<String>,
+}
+
 fn get(agent: &ureq::Agent, url: &str, within: Duration) -> Result<Vec<u8>, Fault> {
+    body(agent.get(url).config().timeout_global(Some(within)).build().call())
+}
+
+fn body(answer: Result<ureq::http::Response<ureq::Body>, ureq::Error>) -> Result<Vec<u8>, Fault> {
     let gone = |error: ureq::Error| Fault::Gone(error.to_string());
-    let request = agent.get(url).config().timeout_global(Some(within)).build();
-    let mut answer = request.call().map_err(gone)?;
+    let mut answer = answer.map_err(gone)?;
     let status = answer.status();
     if status.is_server_error() {
         return Err(Fault::Busy(status.to_string()));

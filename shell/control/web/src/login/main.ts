@@ -1,7 +1,7 @@
 // The login page: an API token for a session, whose cookie no script can read.
 
 import { byId, setText } from "../dom";
-import { backFrom } from "./back";
+import { backFrom, tokenFrom } from "./back";
 
 const field = byId<HTMLInputElement>("token");
 const button = byId<HTMLButtonElement>("submit");
@@ -24,19 +24,25 @@ async function logIn(token: string): Promise<string | null> {
   }
 }
 
-byId<HTMLFormElement>("form").addEventListener("submit", (event) => {
-  event.preventDefault();
+async function submit(token: string): Promise<void> {
   button.disabled = true;
   setText(outcome, "");
-  void logIn(field.value.trim()).then((refusal) => {
-    if (refusal === null) {
-      location.replace(backFrom(location.hash));
-      return;
-    }
-    button.disabled = false;
-    setText(outcome, refusal);
-    field.select();
-  });
+  const refusal = await logIn(token);
+  if (refusal === null) return location.replace(back);
+  button.disabled = false;
+  setText(outcome, refusal);
+  field.select();
+}
+
+const back = backFrom(location.hash);
+const given = tokenFrom(location.hash, location.hostname);
+// A token stays neither in the address nor in the browser's history.
+if (given) history.replaceState(null, "", `${location.pathname}#${back}`);
+
+byId<HTMLFormElement>("form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  void submit(field.value.trim());
 });
 
 field.focus();
+if (given) void submit(given);

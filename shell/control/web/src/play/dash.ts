@@ -20,7 +20,7 @@ interface Failed {
   error?: { code?: number; message?: string } | string;
 }
 
-export function start({ video, url, buffer_s, events }: EngineOptions): Engine {
+export function start({ video, url, start_s, buffer_s, events }: EngineOptions): Engine {
   const player = dashjs.MediaPlayer().create();
   player.initialize();
   if (buffer_s !== null) {
@@ -49,7 +49,7 @@ export function start({ video, url, buffer_s, events }: EngineOptions): Engine {
   });
   player.attachView(video);
   player.setAutoPlay(false);
-  player.attachSource(url);
+  player.attachSource(url, start_s > 0 ? start_s : undefined);
   return {
     name: "dash.js",
     version: player.getVersion(),
@@ -58,5 +58,6 @@ export function start({ video, url, buffer_s, events }: EngineOptions): Engine {
       const now = player.getCurrentRepresentationForType("video");
       return now ? { height: now.height ?? 0, bits_per_second: now.bandwidth } : null;
     },
+    end: () => player.destroy(),
   };
 }

@@ -24,6 +24,8 @@ export interface Engine {
   name: "hls.js" | "dash.js";
   version: string;
   rendition(): Rendition | null;
+  /** Lets go of the video element, for the next one to take. */
+  end(): void;
 }
 
 export interface EngineEvents {
@@ -35,6 +37,8 @@ export interface EngineEvents {
 export interface EngineOptions {
   video: HTMLVideoElement;
   url: string;
+  /** Where to begin in the film, seconds. */
+  start_s: number;
   /** Most seconds to hold ahead; the player's own default when null. */
   buffer_s: number | null;
   events: EngineEvents;

@@ -5,11 +5,11 @@ import type { Engine, EngineOptions } from "./engine";
 
 const KINDS: Record<string, "video" | "audio"> = { main: "video", audio: "audio" };
 
-export function start({ video, url, buffer_s, events }: EngineOptions): Engine {
+export function start({ video, url, start_s, buffer_s, events }: EngineOptions): Engine {
   if (!Hls.isSupported()) throw new Error("This browser has no Media Source Extensions.");
   const cap: Partial<HlsConfig> =
     buffer_s === null ? {} : { maxBufferLength: buffer_s, maxMaxBufferLength: buffer_s };
-  const hls = new Hls(cap);
+  const hls = new Hls({ ...cap, ...(start_s > 0 ? { startPosition: start_s } : {}) });
   hls.on(Events.FRAG_LOADED, (_name, { frag }) => {
     const kind = KINDS[frag.type];
     if (!kind || frag.sn === "initSegment") return;
@@ -31,6 +31,7 @@ export function start({ video, url, buffer_s, events }: EngineOptions): Engine {
       const level = hls.levels[hls.currentLevel];
       return level ? { height: level.height, bits_per_second: level.bitrate } : null;
     },
+    end: () => hls.destroy(),
   };
 }
 

@@ -9,7 +9,8 @@ import { STATE_WORDS } from "../status/verdict";
 import { duration } from "../units";
 import { Delivery } from "./delivery";
 import type { Engine, Segment, StartEngine } from "./engine";
-import { entryUrl, pageUrl, readParameters, type Player } from "./parameters";
+import { pageUrl, readParameters, type Player } from "./parameters";
+import { entryUrl, newPlayback, Renewal } from "./playback";
 import { bufferAhead, watchProgress } from "./progress";
 import { RequestLog, type RequestRecord } from "./requests";
 import { Side } from "./side";
@@ -38,6 +39,7 @@ const progress = watchProgress(video);
 const strip = new Strip(byId("strip"));
 const tiles = new Tiles(byId("tiles"));
 const side = new Side(onFault);
+const renewal = new Renewal();
 const named = new Map<string, number>();
 /** When this page ordered a fault, per appliance: what follows of it is no news. */
 const ordered = new Map<string, number>();
@@ -51,6 +53,13 @@ let started = false;
 let refused = false;
 let suggested = false;
 let told = false;
+let renewals = 0;
+/** Where this playback begins in the film, and whether it is to move as soon as it can. */
+let begunAt = 0;
+let willMove = false;
+
+/** Where the film is, also while a new playback has not brought anything yet. */
+const position = () => (video.readyState === 0 ? begunAt : video.currentTime);
 
 function onFault(id: string, verb: Verb): void {
   ordered.set(id, performance.now());
@@ -61,10 +70,10 @@ function onFault(id: string, verb: Verb): void {
 function onRequest(record: RequestRecord, media: boolean): void {
   const now = performance.now();
   const entry = record.path.startsWith("/v1/play/");
+  const file = media || delivery.siteOf(delivery.applianceAt(record.host)) !== null;
+  if (record.status === 403 && (entry || file)) return onRefusal();
   if (entry && record.status >= 400) {
-    const missing = record.status === 404;
-    const what = missing ? `Control knows no asset named ${asset}.` : "Control gave no playlist.";
-    return setTrouble(`${what} It answered ${record.status}.`);
+    return setTrouble(`Control gave no playlist. It answered ${record.status}.`);
   }
   if (!delivery.note(record, now)) return;
   const who = delivery.applianceAt(record.host);
@@ -73,12 +82,21 @@ function onRequest(record: RequestRecord, media: boolean): void {
   named.set(who, now);
   const quick = !record.aborted && record.ms < SILENT_MS;
   const how = record.status !== 0 ? record.status : quick ? "no connection" : "no answer";
-  side.event(video.currentTime, `${who} failed a request (${how})`, "bad");
+  side.event(position(), `${who} failed a request (${how})`, "bad");
   if (record.status === 0) refused = true;
+}
+
+/** This playback's time is over: a longer pause than its media URLs are good for, mostly. */
+function onRefusal(): void {
+  const next = renewal.refused();
+  if (next === "hopeless") setTrouble("This film is refused, and so was a new playback of it.");
+  // Not from within the player's own request.
+  if (next === "renew") setTimeout(() => void renew(), 0);
 }
 
 function onSegment(segment: Segment): void {
   clearTrouble();
+  renewal.brings();
   log.learnKind(segment.url, segment.kind);
   const { host } = log.landed(segment.url);
   const source = delivery.applianceAt(host);
@@ -87,7 +105,7 @@ function onSegment(segment: Segment): void {
   if (move) {
     const why = move.failed ? "after a failure" : "steered";
     const what = `${move.kind} moved from ${move.from} to ${move.to} (${why})`;
-    side.event(video.currentTime, what, "note");
+    side.event(position(), what, "note");
   }
   side.showServing(delivery);
 }
@@ -139,6 +157,7 @@ function tellFirstFrame(): void {
 }
 
 async function play(): Promise<void> {
+  willMove = false;
   try {
     await video.play();
   } catch (error) {
@@ -154,14 +173,35 @@ async function start(name: string): Promise<void> {
   asset = name;
   setText(byId("title"), name);
   document.title = `${name} · Nearcast`;
-  video.addEventListener("loadeddata", () => void play(), { once: true });
+  await begin(name, 0, true);
+}
+
+/** Goes on with a new playback where the last one stood; still paused if it was. */
+async function renew(): Promise<void> {
+  const [at, moving] = [position(), willMove || !video.paused];
+  side.event(at, "this playback's time was over: a new one goes on", "note");
+  renewals += 1;
+  engine?.end();
+  engine = null;
+  await begin(asset ?? "", at, moving);
+}
+
+async function begin(name: string, at: number, moving: boolean): Promise<void> {
+  const forget = new AbortController();
+  [begunAt, willMove] = [at, moving];
+  if (moving) {
+    video.addEventListener("loadeddata", () => void play(), { once: true, signal: forget.signal });
+  }
   try {
     const { start: startEngine } = await ENGINES[parameters.player]();
-    const url = new URL(entryUrl(name, parameters), location.href).href;
+    const playback = await newPlayback(name);
+    const url = new URL(entryUrl(playback, parameters), location.href).href;
     const events = { segment: onSegment, trouble: (what: string) => trouble ?? setTrouble(what) };
-    engine = startEngine({ video, url, buffer_s: parameters.buffer_s, events });
+    renewal.begins();
+    engine = startEngine({ video, url, start_s: at, buffer_s: parameters.buffer_s, events });
     Object.assign(nearcast, { player: engine.name, version: engine.version });
   } catch (error) {
+    forget.abort();
     setTrouble(error instanceof Error ? error.message : String(error));
   }
 }
@@ -257,6 +297,7 @@ const nearcast = {
     rendition: engine?.rendition() ?? null,
     moves: delivery.moves,
     failovers: delivery.failovers,
+    renewals,
     trouble,
   }),
   metrics: () => ({

@@ -34,9 +34,3 @@ export function pageUrl({ asset, player, plain, buffer_s }: Parameters): string 
   if (buffer_s !== null) query.set("buffer", String(buffer_s));
   return `/play?${query}`;
 }
-
-/** Where the player begins: an entry playlist that control writes for this playback. */
-export function entryUrl(asset: string, { player, plain }: Parameters): string {
-  const ending = player === "hls" ? "m3u8" : "mpd";
-  return `/v1/play/${encodeURIComponent(asset)}.${ending}${plain ? "?plain=1" : ""}`;
-}

@@ -5,6 +5,9 @@ export const STALL_MS = 450;
 
 const SAMPLE_MS = 50;
 
+/** Further than this between two samples the film did not play but jump: to where it is resumed. */
+const JUMP_S = 2;
+
 /** What of a video element matters here; tests pass a stand-in. */
 export interface Playable {
   currentTime: number;
@@ -37,7 +40,8 @@ export class Progress {
     const time = video.currentTime;
     const should = !video.paused && !video.ended && !video.seeking;
     const moved = time !== this.lastTime;
-    if (moved && should) this.played += Math.max(0, Math.min(time - this.lastTime, 2));
+    const step = time - this.lastTime;
+    if (should && step > 0 && step <= JUMP_S) this.played += step;
     if (moved || !should) {
       if (this.stalledSince !== null) this.stalledMs += now - this.stalledSince;
       this.stalledSince = null;

@@ -195,7 +195,7 @@ impl Crowd {
     ) {
         let name = &credentials.seen().member.name;
         let url = format!("{}/v1/appliances/{name}/report", enrol::control_url(&self.members));
-        let inventory = Inventory { from: 0, to: 1, held: Vec::new(), gone: Vec::new() };
+        let inventory = Inventory { to: 1, ..Inventory::default() };
         let mut report = storm::wire_report(inventory);
         report.sequence = sequence;
         let began = Instant::now();

@@ -1,0 +1,196 @@
+//! Who may begin a playback, and who may go on with one.
+//!
+//! ```text
+//! Grant of POST /v1/playbacks ──> admit(asset) ──> entry manifest, with a Ticket for steering
+//! Ticket of a steering URL ─────> check() ───────> steering document
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use model::id::AssetId;
+use model::units::UnixSeconds;
+use playback::token::Session;
+
+use crate::front::Grant;
+
+/// What an operator and services have said of playbacks. Cheap to clone.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Playbacks {
+    /// Assets that anybody may play, those of which there is no version now included.
+    public: Arc<BTreeSet<AssetId>>,
+    /// Sessions that begin and go on no more, each until the second in which all that was given to
+    /// it has ended by itself.
+    revoked: Arc<BTreeMap<Session, UnixSeconds>>,
+}
+
+/// A change of who may play.
+#[derive(Clone, Debug)]
+pub enum PlaybacksChange {
+    /// Anybody may play this asset from now on.
+    Public(AssetId),
+    /// This asset needs a grant from now on.
+    Closed(AssetId),
+    /// A session ends.
+    Revoked {
+        /// Which.
+        session: Session,
+        /// When all that was given to it has ended by itself.
+        until: UnixSeconds,
+        /// Those that have ended by themselves by now are forgotten.
+        now: UnixSeconds,
+    },
+}
+
+/// Why a grant or a ticket opens nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// There is none.
+    #[error(
+        "this film needs a grant: the service that offers it gets one with POST /v1/playbacks, and \
+         hands on its hls_url or dash_url"
+    )]
+    Missing,
+    /// Made by somebody else, or changed on the way.
+    #[error("this address was not given out here, or was changed: begin at the service's page")]
+    Unknown,
+    /// Good once.
+    #[error("this playback's time is over: ask the service for a new one, and go on from there")]
+    Expired,
+    /// For something else.
+    #[error("this grant is for another asset: ask the service for one of this asset")]
+    OtherAsset,
+    /// The service has ended it.
+    #[error("this playback was ended by the service that began it")]
+    Revoked,
+}
+
+impl Playbacks {
+    /// From what is durable.
+    pub fn new(public: BTreeSet<AssetId>, revoked: BTreeMap<Session, UnixSeconds>) -> Self {
+        Self { public: Arc::new(public), revoked: Arc::new(revoked) }
+    }
+
+    /// Assets that anybody may play.
+    pub fn public(&self) -> &BTreeSet<AssetId> {
+        &self.public
+    }
+
+    /// Revoked sessions, and until when they are remembered.
+    pub fn revoked(&self) -> &BTreeMap<Session, UnixSeconds> {
+        &self.revoked
+    }
+
+    /// The grant with which `asset` is played; none where none is needed, nor a good one given.
+    pub fn admit(
+        &self,
+        asset: &AssetId,
+        grant: Result<Grant, Refused>,
+        now: UnixSeconds,
+    ) -> Result<Option<Grant>, Refused> {
+        let checked = grant.and_then(|grant| {
+            let is_it = grant.asset == *asset;
+            let fits = if is_it { Ok(()) } else { Err(Refused::OtherAsset) };
+            fits.and_then(|()| self.check(&grant.session, grant.expires, now)).map(|()| grant)
+        });
+        match checked {
+            Err(_) if self.public.contains(asset) => Ok(None),
+            checked => checked.map(Some),
+        }
+    }
+
+    /// Whether what was given to a session until `expires` is good now. O(log revoked).
+    pub fn check(
+        &self,
+        session: &Session,
+        expires: UnixSeconds,
+        now: UnixSeconds,
+    ) -> Result<(), Refused> {
+        if expires <= now {
+            return Err(Refused::Expired);
+        }
+        if self.revoked.contains_key(session) { Err(Refused::Revoked) } else { Ok(()) }
+    }
+
+    pub(crate) fn apply(&mut self, change: PlaybacksChange) {
+        match change {
+            PlaybacksChange::Public(asset) => {
+                Arc::make_mut(&mut self.public).insert(asset);
+            }
+            PlaybacksChange::Closed(asset) => {
+                Arc::make_mut(&mut self.public).remove(&asset);
+            }
+            PlaybacksChange::Revoked { session, until, now } => {
+                let revoked = Arc::make_mut(&mut self.revoked);
+                revoked.retain(|_, end| now < *end);
+                revoked.insert(session, until);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: UnixSeconds = UnixSeconds(1000);
+
+    #[test]
+    fn a_grant_is_for_one_asset_and_ends() {
+        let playbacks = Playbacks::default();
+        let admit = |asset, grant| playbacks.admit(&name(asset), grant, NOW);
+        assert_eq!(admit("film", Ok(grant("film", 1001))), Ok(Some(grant("film", 1001))));
+        assert_eq!(admit("film", Ok(grant("film", 1000))), Err(Refused::Expired));
+        assert_eq!(admit("film", Ok(grant("other", 1001))), Err(Refused::OtherAsset));
+        assert_eq!(admit("film", Err(Refused::Missing)), Err(Refused::Missing));
+        assert_eq!(admit("film", Err(Refused::Unknown)), Err(Refused::Unknown));
+    }
+
+    #[test]
+    fn a_public_asset_needs_no_grant_and_uses_a_good_one() {
+        let mut playbacks = Playbacks::default();
+        playbacks.apply(PlaybacksChange::Public(name("lecture")));
+        let admit = |playbacks: &Playbacks, asset, grant| playbacks.admit(&name(asset), grant, NOW);
+        let good = grant("lecture", 1001);
+        assert_eq!(admit(&playbacks, "lecture", Ok(good.clone())), Ok(Some(good)));
+        for grant in [Err(Refused::Missing), Err(Refused::Unknown), Ok(grant("lecture", 1))] {
+            assert_eq!(admit(&playbacks, "lecture", grant.clone()), Ok(None));
+            assert!(admit(&playbacks, "film", grant).is_err(), "and no other asset is open");
+        }
+        playbacks.apply(PlaybacksChange::Closed(name("lecture")));
+        let refused = admit(&playbacks, "lecture", Err(Refused::Missing));
+        assert_eq!(refused, Err(Refused::Missing));
+    }
+
+    #[test]
+    fn a_revoked_session_is_refused_until_nothing_of_it_can_be_left() {
+        let mut playbacks = Playbacks::default();
+        revoke(&mut playbacks, session(1), 1500, 1000);
+        let refused = playbacks.check(&session(1), UnixSeconds(1400), NOW);
+        assert_eq!(refused, Err(Refused::Revoked));
+        assert_eq!(playbacks.check(&session(2), UnixSeconds(1400), NOW), Ok(()));
+        revoke(&mut playbacks, session(2), 2000, 1499);
+        assert_eq!(playbacks.revoked().len(), 2);
+        revoke(&mut playbacks, session(3), 2000, 1500);
+        let kept: Vec<_> = playbacks.revoked().keys().copied().collect();
+        assert!(kept.len() == 2 && !kept.contains(&session(1)), "{kept:?}");
+    }
+
+    fn revoke(playbacks: &mut Playbacks, session: Session, until: u64, now: u64) {
+        let (until, now) = (UnixSeconds(until), UnixSeconds(now));
+        playbacks.apply(PlaybacksChange::Revoked { session, until, now });
+    }
+
+    fn grant(asset: &str, expires: u64) -> Grant {
+        let expires = UnixSeconds(expires);
+        Grant { session: session(1), expires, asset: name(asset), client: None }
+    }
+
+    fn session(byte: u8) -> Session {
+        Session::of_random([byte; 12])
+    }
+
+    fn name(asset: &str) -> AssetId {
+        asset.parse().unwrap()
+    }
+}

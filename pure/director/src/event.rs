@@ -33,7 +33,7 @@ pub enum Event {
     },
     /// The answer to [`Action::Store`]: this generation is durable now.
     Stored(Generation),
-    /// The answer to [`Action::StoreUsable`]: that this appliance's drives hold this is durable now.
+    /// The answer to [`Action::StoreUsable`]: what this appliance's drives hold is durable now.
     UsableStored(ApplianceId, Bytes),
     /// Time passes. At least every 100 ms, so that a stale appliance is seen in time.
     Tick(UnixSeconds),
@@ -44,8 +44,8 @@ pub enum Event {
 pub enum Action {
     /// Make these durable, then say [`Event::Stored`]. Said again from time to time if not.
     Store(Ledger),
-    /// Make durable what an appliance's drives can hold, then say [`Event::UsableStored`]; placement
-    /// counts with it. Said again from time to time if not.
+    /// Make durable what an appliance's drives can hold, then say [`Event::UsableStored`].
+    /// Placement counts with it. Said again from time to time if not.
     StoreUsable {
         /// Which appliance.
         appliance: ApplianceId,

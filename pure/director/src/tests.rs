@@ -665,7 +665,13 @@ pub(super) fn settle(director: &mut Director) {
             Action::StoreUsable { appliance, usable } => {
                 director.handle(at(0), Event::UsableStored(appliance, usable));
             }
-            _ => {}
+            Action::StoreHardware { .. }
+            | Action::StoreCloned(_)
+            | Action::UseNextSigningKey
+            | Action::UseNextTokenKey
+            | Action::DropOldTokenKeys
+            | Action::Probe { .. }
+            | Action::Tell(_) => {}
         }
     }
 }

@@ -61,7 +61,8 @@ impl Director {
         }
     }
 
-    /// What has been reported for long enough counts from now on; what is not durable is said again.
+    /// What has been reported for long enough counts from now on. What is not durable is said
+    /// again.
     pub(crate) fn settle_usable(&mut self, now: Instant) {
         for (appliance, (usable, said)) in &mut self.usable.unstored {
             if self.config.usable_replans <= now.since(*said) {

@@ -275,8 +275,9 @@ impl Holdings {
         &self.plan_report
     }
 
-    /// What control has to be told, which has seen `known`. The check comes from the index, not from
-    /// the changes that were told: if one was forgotten, control sees that there is a difference.
+    /// What control has to be told, which has seen `known`. The check comes from the index, not
+    /// from the changes that were told: if one was forgotten, control sees that there is a
+    /// difference.
     pub fn inventory_since(&self, known: InventoryState) -> Delta {
         let held = self.index.iter().filter(|(_, extent)| !self.hangs(extent.drive));
         let delta = self.inventory.since(known, held.map(|(object, _)| *object));

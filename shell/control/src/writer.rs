@@ -86,13 +86,16 @@ pub struct Control {
     identities: Mutex<Identities>,
     own_renew_at: Mutex<UnixSeconds>,
     /// The newest manifest of each appliance as it was signed, with its generation.
-    signed: Mutex<BTreeMap<ApplianceId, Arc<Mutex<Option<(Generation, body::Bytes)>>>>>,
+    signed: Mutex<BTreeMap<ApplianceId, Arc<Mutex<SignedManifest>>>>,
     snapshot: RwLock<Snapshot>,
     /// What fronts were given last, and whether something has changed since.
     replication: tokio::sync::Mutex<Replication>,
     replica_is_old: AtomicBool,
     writing: tokio::sync::Mutex<()>,
 }
+
+/// A manifest as it was signed, with its generation; none before the first.
+type SignedManifest = Option<(Generation, body::Bytes)>;
 
 /// Observed state, all under one lock that is held for microseconds.
 pub(crate) struct State {
@@ -392,7 +395,8 @@ impl Control {
         self.handle(Event::Tick(self.clock.unix()));
     }
 
-    /// Does what the director wants, unless a change is being written: who writes it does when done.
+    /// Does what the director wants, unless a change is being written: who writes it does when
+    /// done.
     pub(crate) async fn write_what_is_due(self: &Arc<Self>) {
         if let Ok(_writing) = self.writing.try_lock() {
             self.carry_out().await;
@@ -753,7 +757,9 @@ pub(crate) mod tests {
         };
         tokio::select! {
             () = tick::run(control.clone()) => unreachable!("it runs until the process ends"),
-            passed = tokio::time::timeout(Duration::from_secs(10), passed) => passed.expect("ticks go on"),
+            in_time = tokio::time::timeout(Duration::from_secs(10), passed) => {
+                in_time.expect("ticks go on");
+            }
         }
         drop(writing);
     }

@@ -445,8 +445,8 @@ fn counter_rows(counters: Counters) -> Vec<Row> {
         ),
         (
             "nearcast_control_inventory_differences_total",
-            "Reports after which an inventory here was not what the appliance says of it: a mistake \
-             in one of them; all is asked for again, at most every five minutes",
+            "Reports after which an inventory here was not what the appliance says of it: a \
+             mistake in one of them; all is asked for again, at most every five minutes",
             inventory_differences,
         ),
         ("nearcast_control_placements_total", "Times that placement was worked out", placements),

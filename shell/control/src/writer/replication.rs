@@ -44,7 +44,7 @@ pub(crate) enum ReplicaError {
 struct StillOld<'a>(Option<&'a AtomicBool>);
 
 impl StillOld<'_> {
-    fn is_not(mut self) {
+    fn renewed(mut self) {
         self.0 = None;
     }
 }
@@ -70,7 +70,7 @@ impl Control {
             _ => {
                 let still_old = StillOld(Some(&self.replica_is_old));
                 let signed = self.sign_snapshot().await?;
-                still_old.is_not();
+                still_old.renewed();
                 replication.signed.insert(signed).clone()
             }
         };

@@ -226,23 +226,10 @@ impl Host {
     ) -> Option<Greeted> {
         let mut peer = Peer { address: address.ip().to_canonical(), is_proxied: false };
         if self.rules.proxy_protocol && self.rules.is_proxy(peer.address) {
-            let header = proxy_protocol::read(&mut stream);
-            match timeout_at(place.deadline(), header).await {
-                Ok(Ok(client)) => {
-                    peer.is_proxied = true;
-                    if let Some(client) = client {
-                        peer.address = client;
-                        if !self.rules.is_proxy(client) && !place.is_of(network(client)) {
-                            return None;
-                        }
-                    }
-                }
-                failed => {
-                    let reason = failed.map_or("it took too long".to_owned(), |failed| {
-                        failed.err().map_or(String::new(), |error| error.to_string())
-                    });
-                    tracing::debug!(reason, "no PROXY header");
-                    place.house().counters.proxy_headers_refused.count();
+            peer.is_proxied = true;
+            if let Some(client) = header(&mut stream, place).await? {
+                peer.address = client;
+                if !self.rules.is_proxy(client) && !place.is_of(network(client)) {
                     return None;
                 }
             }
@@ -303,6 +290,18 @@ impl Host {
         })
         .await;
     }
+}
+
+/// Whom a proxy speaks for, or itself; none if it does not say so in order and in time.
+async fn header(stream: &mut TcpStream, place: &Place) -> Option<Option<IpAddr>> {
+    let reason = match timeout_at(place.deadline(), proxy_protocol::read(stream)).await {
+        Ok(Ok(client)) => return Some(client),
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => "it took too long".to_owned(),
+    };
+    place.house().counters.proxy_headers_refused.count();
+    tracing::debug!(reason, "no PROXY header");
+    None
 }
 
 impl Rules {

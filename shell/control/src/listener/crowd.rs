@@ -279,17 +279,15 @@ mod tests {
         }
 
         fn comes(&mut self, name: &'static str, from: u8, second: u64) -> PlaceId {
-            match self.arrives(name, from, second) {
-                Arrival::In(id, None) => id,
-                other => panic!("{name}: {other:?}"),
-            }
+            let arrival = self.arrives(name, from, second);
+            let Arrival::In(id, None) = arrival else { panic!("{name}: {arrival:?}") };
+            id
         }
 
         fn sends_away(&mut self, name: &'static str, from: u8, at: u64) -> Option<&'static str> {
-            match self.arrives(name, from, at) {
-                Arrival::In(_, gone) => gone,
-                other => panic!("{name}: {other:?}"),
-            }
+            let arrival = self.arrives(name, from, at);
+            let Arrival::In(_, gone) = arrival else { panic!("{name}: {arrival:?}") };
+            gone
         }
 
         fn uses(&mut self, id: PlaceId, second: u64) {

@@ -235,7 +235,7 @@ fn rules(connections_max: usize, per_address_max: usize) -> Rules {
 
 fn router() -> Router {
     let who = |ConnectInfo(peer): ConnectInfo<FleetPeer>| async move {
-        peer.seen.map_or("stranger".to_owned(), |seen| seen.member.to_string())
+        peer.seen.map_or_else(|| "stranger".to_owned(), |seen| seen.member.to_string())
     };
     let address = |ConnectInfo(peer): ConnectInfo<Peer>| async move {
         format!("{} {}", peer.address, peer.is_proxied)

@@ -68,9 +68,10 @@ async fn strangers_go_before_members_and_in_time() {
     let times = Times { stranger: Some(Duration::from_millis(300)), ..TIMES };
     let open = Open::fleet(rules(2, 2), times).await;
     let mut member = open.member("a1").await;
+    assert_eq!(ask(&mut member, "/who").await, "appliance a1");
+    // The member has asked nothing for longer.
     let mut first = open.stranger().await.unwrap();
     assert_eq!(ask(&mut first, "/who").await, "stranger");
-    assert_eq!(ask(&mut member, "/who").await, "appliance a1");
     let mut second = open.stranger().await.unwrap();
     assert!(is_closed(&mut first).await, "a stranger gave its place to the second");
     assert_eq!(ask(&mut member, "/who").await, "appliance a1");

@@ -240,7 +240,8 @@ impl Process {
         self.state.borrow_mut().measured_from[place] = Some(self.now());
         let measured = drive.drive.list(layout::INDEX).await;
         self.state.borrow_mut().measured_from[place] = None;
-        if let Err(errno) = measured {
+        let not_rewritten = drive.not_rewritten.take();
+        if let Some(errno) = measured.err().or(not_rewritten) {
             self.drive_failed(index, errno);
         }
         !drive.is_aside()

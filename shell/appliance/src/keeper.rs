@@ -1,6 +1,9 @@
 //! Plans, and carries out what a plan asks for besides fetching: evictions and unwanted parts.
 //! Looks at objects that somebody doubts, and sets them aside: hidden, told to control, removed and
 //! filled again.
+//!
+//! One thread plans and waits for no drive. What it finds is done by a thread for each drive, so
+//! that one which hangs in the middle of it holds up nothing but itself.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::Ordering;
@@ -19,12 +22,18 @@ use crate::format::gigabytes;
 use crate::shared::Shared;
 use crate::{adopt, units};
 
-/// Runs until all must stop.
+/// Plans until all must stop.
 pub(crate) fn run(shared: &Shared) {
     let mut without_room = 0;
     while shared.wait_for_planning() {
-        let chores = shared.plan();
+        shared.plan();
         without_room = say_what_finds_no_room(shared, without_room);
+    }
+}
+
+/// Does what plans ask for about one drive until all must stop.
+pub(crate) fn tend(shared: &Shared, index: DriveIndex) {
+    while let Some(chores) = shared.next_errand(index) {
         for (object, doubt) in &chores.suspects {
             examine(shared, *object, doubt);
         }
@@ -34,7 +43,7 @@ pub(crate) fn run(shared: &Shared) {
         }
         // What dies together goes together, also what a plan has no place for.
         let (mut settled, mut old) = (BTreeMap::new(), VecDeque::new());
-        for object in &chores.evict {
+        for (object, _) in &chores.evict {
             let gone = !shared.is_stopping()
                 && match units::place(shared, object) {
                     None => evict(shared, *object),
@@ -45,15 +54,15 @@ pub(crate) fn run(shared: &Shared) {
             done += usize::from(gone);
         }
         old.into_iter().for_each(|unit| unit.remove(shared));
-        shared.put_off(due - done);
         if 0 < done {
             tracing::info!(
+                drive = index.0,
                 evicted = chores.evict.len(),
                 parts = chores.drop_parts.len(),
                 "no longer wanted"
             );
-            shared.replan();
         }
+        shared.errand_done(index, done, due - done);
     }
 }
 

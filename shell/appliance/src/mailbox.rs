@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
 use model::extent::DriveIndex;
 use model::units::Nanos;
@@ -55,10 +55,23 @@ impl Sender {
     /// Delivers a letter and wakes the worker; waits while the box is full. A worker that has
     /// ended takes none, which is as good as delivered.
     pub fn send(&self, letter: Letter) {
-        if self.letters.send(letter).is_ok() {
-            // It fails only if the counter would overflow, and then the bell is ringing already.
-            let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+        self.put(letter);
+        self.ring();
+    }
+
+    /// The same, and lets the worker sleep unless the box is full: to wake it is a system call, and
+    /// one is enough for all that come together. The last is followed by `ring`.
+    pub fn put(&self, letter: Letter) {
+        if let Err(TrySendError::Full(letter)) = self.letters.try_send(letter) {
+            self.ring();
+            let _ = self.letters.send(letter);
         }
+    }
+
+    /// Wakes the worker.
+    pub fn ring(&self) {
+        // It fails only if the counter would overflow, and then the bell is ringing already.
+        let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
     }
 }
 

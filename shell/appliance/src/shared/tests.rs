@@ -32,6 +32,19 @@ pub(crate) fn shared_on(drives: Vec<Drive>) -> Shared {
     Shared::new(config, Arc::new(own), slots, Box::new(|_| {}), Arc::default())
 }
 
+impl Shared {
+    /// What waits to be done about a drive, as if it was taken and done at once.
+    pub(crate) fn peek_errand(&self, drive: DriveIndex) -> Option<Chores> {
+        let chores = self.lock().holdings.next_errand(drive)?;
+        self.errand_done(drive, 0, 0);
+        Some(chores)
+    }
+
+    pub(crate) fn published_count(&self) -> usize {
+        self.lock().holdings.index().len()
+    }
+}
+
 #[test]
 fn what_has_its_file_or_fits_nowhere_is_not_left_room_for() {
     let shared = shared_on(Vec::new());
@@ -41,7 +54,8 @@ fn what_has_its_file_or_fits_nowhere_is_not_left_room_for() {
     assert_eq!(shared.bytes_to_place(), Bytes(70));
     let drive = DriveIndex(0);
     let file = layout::object_file(&object(10));
-    shared.load(object(10), Extent { drive, file, offset: Bytes::ZERO, len: Bytes(10) });
+    let extent = Extent { drive, file, offset: Bytes::ZERO, len: Bytes(10) };
+    shared.load([(object(10), extent)].into_iter());
     shared.set_part(PartId::Object(object(20)), Some(Part { drive, verified: Bytes::ZERO }));
     assert_eq!(shared.bytes_to_place(), Bytes(40));
     shared.plan();

@@ -99,7 +99,9 @@ impl Scene {
 
     /// Doubts, which only a plan takes.
     fn suspects(&self) -> Vec<(ObjectId, Doubt)> {
-        self.shared.plan().suspects.into_iter().collect()
+        self.shared.plan();
+        let errands = [0, 1].map(|drive| self.shared.peek_errand(DriveIndex(drive)));
+        errands.into_iter().flatten().flat_map(|chores| chores.suspects).collect()
     }
 
     fn flip(&self, at: usize) {
@@ -135,12 +137,12 @@ impl Scene {
         let drive = self.drive();
         for (object, entry) in self.directory.entries() {
             drive.log(&[Change::Published(object, entry)]).unwrap();
-            self.shared.load(object, entry.extent(&object, drive.index()));
+            self.shared.load([(object, entry.extent(&object, drive.index()))].into_iter());
         }
     }
 
     fn held(&self) -> usize {
-        self.shared.published(|_| true).len()
+        self.shared.published_count()
     }
 
     fn want(&self, generation: u64, objects: &[ObjectId]) {

@@ -1,8 +1,8 @@
 //! What lies between what is held and what a manifest wants, kept as either changes, so that a plan
 //! counts nothing anew.
 //!
-//! What is known of an object is told whole (`Standing`), so that to tell it twice, or late, does no
-//! harm: who prepares a new manifest goes through all that is held in slices, and what changes
+//! What is known of an object is told whole (`Standing`), so that to tell it twice, or late, does
+//! no harm: who prepares a new manifest goes through all that is held in slices, and what changes
 //! meanwhile is told as it changes.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,7 +14,7 @@ use model::units::Bytes;
 
 /// All objects that a manifest wants, each once, by number: in its order. Follows from the manifest
 /// alone, in O(files log files).
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
     objects: Vec<(ObjectId, Bytes)>,
     numbers: BTreeMap<ObjectId, usize>,
@@ -37,7 +37,7 @@ pub struct Standing {
 }
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub struct Gap {
     wanted: Wanted,
     /// Wanted, not held, and nothing speaks against fetching it.
@@ -52,7 +52,7 @@ pub struct Gap {
 }
 
 /// A set of small numbers: a bit for each.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 struct Bits {
     words: Vec<u64>,
     /// Invariant: how many of them are in it.
@@ -141,8 +141,8 @@ impl Gap {
         &self.wanted
     }
 
-    /// How an object stands now; `was` is where it was held before, if that is elsewhere. To be told
-    /// of each change, and of each object that is held, is begun or is worked on.
+    /// How an object stands now; `was` is where it was held before, if that is elsewhere. To be
+    /// told of each change, and of each object that is held, is begun or is worked on.
     pub fn note(&mut self, object: ObjectId, was: Option<DriveIndex>, now: Standing) {
         if let Some(drive) = was {
             self.unwanted.remove(&(drive, object));
@@ -296,7 +296,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn bits_are_a_set_of_numbers(len in 1usize..300, steps: Vec<(u16, bool)>, from in 0usize..400) {
+        fn bits_are_a_set_of_numbers(
+            len in 1usize..300,
+            steps: Vec<(u16, bool)>,
+            from in 0usize..400,
+        ) {
             let (mut bits, mut set) = (Bits::all(len), (0..len).collect::<BTreeSet<usize>>());
             for (number, is_in) in steps {
                 let number = usize::from(number) % len;

@@ -92,8 +92,8 @@ pub struct Report {
     pub bytes_without_room: Bytes,
     /// Objects for a later plan: beyond `fetch_max`, or waiting for room.
     pub objects_later: u64,
-    /// Evictions not in this plan: beyond `evict_max`, on a drive that does not answer, or of what is
-    /// left alone now.
+    /// Evictions not in this plan: beyond `evict_max`, on a drive that does not answer, or of what
+    /// is left alone now.
     pub evictions_later: u64,
 }
 
@@ -116,9 +116,9 @@ impl Planner {
         Self { config, around, next: 0, is_waiting: false, plan: Plan::default() }
     }
 
-    /// Looks at so many objects more; true if no more is to be looked at. What changes between two
-    /// steps is seen if it comes later in the order; the next plan sees all. `has_part` says of
-    /// which objects a part is there already: its room is taken.
+    /// Looks at so many objects more, or at fewer that are to be fetched; true if no more is to be
+    /// looked at. What changes between two steps is seen if it comes later in the order; the next
+    /// plan sees all. `has_part` says of which objects a part is there already: its room is taken.
     pub fn step(
         &mut self,
         gap: &Gap,
@@ -126,7 +126,9 @@ impl Planner {
         has_part: impl Fn(&ObjectId) -> bool,
         most: usize,
     ) -> bool {
-        for _ in 0..most {
+        let mut left = most;
+        while 0 < left {
+            left -= 1;
             if self.is_waiting || self.config.fetch_max <= self.plan.fetch.len() {
                 return true;
             }
@@ -139,6 +141,7 @@ impl Planner {
             if has_part(&object) || take(&mut self.around.free, (self.around.room)(len)) {
                 let urls = gap.wanted().urls(manifest, number, self.config.urls_max);
                 self.plan.fetch.push(Fetch { object, len, urls });
+                left = left.saturating_sub(FETCH_COST);
             } else if self.around.room_is_coming {
                 self.is_waiting = true;
                 self.next = number;
@@ -168,6 +171,9 @@ impl Planner {
         plan
     }
 }
+
+/// To name where an object can be had takes as long as to pass over so many others.
+const FETCH_COST: usize = 4;
 
 /// Takes room from the drive that has most; false if none has enough.
 fn take(free: &mut [Bytes], need: Bytes) -> bool {
@@ -461,7 +467,8 @@ mod tests {
 
         #[test]
         fn a_plan_in_slices_of_what_was_noted_as_it_changed_is_that_of_all_there_is(
-            versions in prop::collection::vec(prop::collection::vec((0u8..30, 1u64..40), 0..12), 0..4),
+            versions in
+                prop::collection::vec(prop::collection::vec((0u8..30, 1u64..40), 0..12), 0..4),
             steps in prop::collection::vec((0u8..30, 0u8..3, any::<bool>()), 0..80),
             free in prop::collection::vec(0u64..120, 0..4),
             (fetch_max, evict_max, slice) in (1usize..8, 1usize..8, 1usize..9),

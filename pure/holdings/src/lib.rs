@@ -16,15 +16,16 @@
 //!
 //! What is asked or changed of one object costs O(log objects). What goes through many of them is
 //! done some at a time, so that nobody waits for the lock meanwhile: a new manifest
-//! (`prepare_some`), a plan (`plan_some`), what was on a drive that goes (`forget_some`) or is on one
-//! that comes back (`take_back`, in portions), and lists (`published_in`, `without_bytes`). What is
-//! called `..._some` says when it is done; `SLICE` is a good portion.
+//! (`prepare_some`), a plan (`plan_some`), what was on a drive that goes (`forget_some`) or is on
+//! one that comes back (`take_back`, in portions), and lists (`published_in`, `without_bytes`).
+//! What is called `..._some` says when it is done; `SLICE` is a good portion. Two things take their
+//! time at once: `withhold`, O(objects of the drive), and `inventory_since` for a control that
+//! knows nothing or too little, O(objects).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::ops::Bound;
 use std::sync::Arc;
 
-use fill::gap::{Gap, Standing, Wanted};
+use fill::gap::{Standing, Wanted};
 use fill::plan::{self, Around, Fetch, Planner};
 use model::extent::{DriveIndex, Extent, FileName};
 use model::id::{ApplianceId, Generation, ObjectId};
@@ -38,11 +39,14 @@ use store::layout;
 use store::parcel::{Parcel, PartId};
 use store::unit::{self, UnitId};
 
+mod desired;
 mod errands;
 mod parcels;
 #[cfg(test)]
 mod tests;
 
+use desired::Next;
+pub use desired::{Desired, Replaced};
 pub use errands::Errands;
 
 /// Bounds.
@@ -150,39 +154,7 @@ const POSTPONE_MAX: Nanos = Nanos::seconds(120);
 const PLAN_EVERY: Nanos = Nanos::seconds(5);
 
 /// Objects that are looked at while the lock is held once: a millisecond, or two on a slow machine.
-pub const SLICE: usize = 1024;
-
-/// A manifest, and what follows from it alone: with many objects that takes a while, and is done
-/// before a lock is taken.
-#[derive(Debug, Default)]
-pub struct Desired {
-    manifest: Option<Arc<Manifest>>,
-    /// What of it is held.
-    gap: Gap,
-    /// Which objects share a unit, by the unit's number.
-    unit_of: BTreeMap<ObjectId, usize>,
-}
-
-impl Desired {
-    /// For units of this length: `Config::unit_len`.
-    pub fn new(unit_len: Option<Bytes>, manifest: Arc<Manifest>) -> Self {
-        let unit_of = parcels::units_of(unit_len, &manifest);
-        Self { gap: Gap::new(Wanted::new(&manifest)), unit_of, manifest: Some(manifest) }
-    }
-
-    fn generation(&self) -> Generation {
-        self.manifest.as_ref().map_or(Generation(0), |manifest| manifest.generation)
-    }
-}
-
-/// What a new manifest took the place of. To be dropped where nobody waits: that takes as long as
-/// to make it.
-#[derive(Debug, Default)]
-pub struct Replaced {
-    _desired: Desired,
-    _postponed: BTreeMap<ObjectId, Postponed>,
-    _due: BTreeSet<(Instant, ObjectId)>,
-}
+pub const SLICE: usize = 512;
 
 /// Some of many objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -191,15 +163,6 @@ pub struct Slice {
     pub found: Vec<(ObjectId, Extent)>,
     /// After which the next slice begins; none if this was the last.
     pub next: Option<ObjectId>,
-}
-
-/// A manifest that is to come into force, and through how much of what is there its gap has gone.
-#[derive(Debug)]
-struct Next {
-    desired: Desired,
-    held: Option<ObjectId>,
-    /// After all that is held.
-    parts: Option<Option<PartId>>,
 }
 
 /// An object that was given up.
@@ -476,15 +439,15 @@ impl Holdings {
         self.replan();
     }
 
-    /// Takes so much of what was on drives that were let go out of the index; false if that was all.
+    /// Takes so much of what was on drives that were let go out of the index; false if that was
+    /// all.
     pub fn forget_some(&mut self, most: usize) -> bool {
         let index = u8::try_from(self.leaving.trailing_zeros()).expect("at most 64");
         if index == 64 {
             return false;
         }
         let drive = DriveIndex(index);
-        let some: Vec<ObjectId> =
-            self.index.on(drive, None).take(most).map(|(object, _)| *object).collect();
+        let some: Vec<ObjectId> = self.index.ids_on(drive, None).take(most).copied().collect();
         if some.len() < most {
             self.leaving &= !(1 << index);
         }
@@ -527,76 +490,13 @@ impl Holdings {
     pub fn withhold(&mut self, drive: DriveIndex, hangs: bool) {
         let bit = 1 << drive.0;
         self.hung = if hangs { self.hung | bit } else { self.hung & !bit };
-        for (object, _) in self.index.on(drive, None) {
+        for object in self.index.ids_on(drive, None) {
             if hangs {
                 self.inventory.remove(*object);
             } else {
                 self.inventory.publish(*object);
             }
         }
-    }
-
-    /// Puts a newer manifest in force; false if it is not newer.
-    pub fn set_manifest(&mut self, manifest: Arc<Manifest>) -> bool {
-        self.want(Desired::new(self.config.unit_len, manifest))
-    }
-
-    /// The same, with what follows from the manifest alone found before.
-    pub fn want(&mut self, desired: Desired) -> bool {
-        let is_newer = self.prepare(desired);
-        while is_newer && self.prepare_some(SLICE).is_none() {}
-        is_newer
-    }
-
-    /// Begins to look how much of a newer manifest is held; false if it is not newer. It comes into
-    /// force with the last `prepare_some`.
-    pub fn prepare(&mut self, desired: Desired) -> bool {
-        let before = self.next.as_ref().map_or(&self.desired, |next| &next.desired);
-        if before.manifest.is_some() && desired.generation() <= before.generation() {
-            return false;
-        }
-        let mut next = Next { desired, held: None, parts: None };
-        self.busy.iter().for_each(|object| self.note(&mut next, *object));
-        self.next = Some(next);
-        true
-    }
-
-    /// Goes on with that; when it is done the manifest is in force, and this is what it took the
-    /// place of.
-    pub fn prepare_some(&mut self, most: usize) -> Option<Replaced> {
-        let Some(mut next) = self.next.take() else { return Some(Replaced::default()) };
-        let mut left = most;
-        if next.parts.is_none() {
-            let held = self.index.iter_above(next.held).take(left).map(|(object, _)| *object);
-            for object in held {
-                self.note(&mut next, object);
-                next.held = Some(object);
-                left -= 1;
-            }
-        }
-        if 0 < left {
-            let after = next.parts.flatten().map_or(Bound::Unbounded, Bound::Excluded);
-            next.parts = Some(next.parts.flatten());
-            for (id, _) in self.parts.range((after, Bound::Unbounded)).take(left) {
-                if let PartId::Object(object) = id {
-                    self.note(&mut next, *object);
-                }
-                next.parts = Some(Some(*id));
-                left -= 1;
-            }
-        }
-        if left == 0 {
-            self.next = Some(next);
-            return None;
-        }
-        self.planner = None;
-        self.updates.extend(next.desired.manifest.clone().map(Update::Manifest));
-        self.replan();
-        Some(Replaced {
-            _desired: std::mem::replace(&mut self.desired, next.desired),
-            _postponed: std::mem::take(&mut self.postponed),
-            _due: std::mem::take(&mut self.due),
-        })
     }
 
     /// Control says who else in the site can serve.
@@ -987,8 +887,8 @@ impl Holdings {
         }
     }
 
-    /// What is known of an object may have changed; `was` is where it was held, if that is not where
-    /// it is now.
+    /// What is known of an object may have changed; `was` is where it was held, if that is not
+    /// where it is now.
     fn refresh(&mut self, object: ObjectId, was: Option<DriveIndex>) {
         let standing = self.how(object);
         let was = was.or(standing.held);
@@ -996,11 +896,6 @@ impl Holdings {
         if let Some(next) = &mut self.next {
             next.desired.gap.note(object, was, Standing { waits: false, ..standing });
         }
-    }
-
-    /// With a new manifest everything is tried anew.
-    fn note(&self, next: &mut Next, object: ObjectId) {
-        next.desired.gap.note(object, None, Standing { waits: false, ..self.how(object) });
     }
 
     fn how(&self, object: ObjectId) -> Standing {

@@ -2,7 +2,8 @@
 //!
 //! One index covers all drives of an appliance. Each worker owns a copy and applies the same
 //! updates, so a look-up takes no lock. `BTreeMap`s: their order is the same in every run, and
-//! 100,000 objects are found in under twenty comparisons. What is on a drive is kept beside it (some
+//! 100,000 objects are found in under twenty comparisons. What is on a drive is kept beside it
+//! (some
 //! 45 bytes an object), so that a drive that goes costs what is on it and not all there is.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -78,9 +79,17 @@ impl Index {
         drive: DriveIndex,
         after: Option<ObjectId>,
     ) -> impl Iterator<Item = (&ObjectId, &Extent)> {
+        self.ids_on(drive, after).map(|object| (object, &self.extents[object]))
+    }
+
+    /// The same, and not where each lies: that is looked up.
+    pub fn ids_on(
+        &self,
+        drive: DriveIndex,
+        after: Option<ObjectId>,
+    ) -> impl Iterator<Item = &ObjectId> {
         let objects = self.on_drives.get(&drive).into_iter();
-        let objects = objects.flat_map(move |objects| objects.range(above(after)));
-        objects.map(|object| (object, &self.extents[object]))
+        objects.flat_map(move |objects| objects.range(above(after)))
     }
 
     /// The first object on `drive` whose id is above `after`; the very first if that is none.

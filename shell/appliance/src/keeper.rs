@@ -258,3 +258,65 @@ fn drop_part(shared: &Shared, part: PartId, index: DriveIndex) -> bool {
     shared.release_part(part);
     dropped.is_ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::counters::DriveSlice;
+    use crate::gate::{Gate, Rules};
+    use crate::shared::tests::{drives, manifest, put, shared_on};
+    use iosched::drive::Policy;
+    use iosched::tally::Slice;
+    use model::units::{Bytes, Nanos};
+    use std::sync::Arc;
+
+    /// Until then something has to happen that takes milliseconds.
+    fn wait(what: &str, mut done: impl FnMut() -> bool) {
+        let began = std::time::Instant::now();
+        while !done() {
+            assert!(began.elapsed().as_secs() < 20, "waited in vain for {what}");
+            std::thread::sleep(std::time::Duration::from_millis(2));
+        }
+    }
+
+    #[test]
+    fn a_drive_that_hangs_in_a_delete_holds_up_no_other_and_no_plan() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut drives = drives(dir.path(), 2);
+        // A delete on the first waits for a read that never ends, as it does in the kernel.
+        let slices: Arc<[DriveSlice]> = (0..2).map(|_| DriveSlice::default()).collect();
+        slices[0].store(&Slice { in_flight: 1, ..Slice::default() });
+        let (policy, target) = (Policy::Off, Nanos::millis(5));
+        let rules = Rules { policy, target, depth: 4, deletes_alone: true };
+        drives[0].put_behind(Gate::new(&rules, vec![slices], 0));
+        let held: Vec<_> =
+            drives.iter().map(|drive| put(drive, &[7 + drive.index().0; 9])).collect();
+        let shared = shared_on(drives);
+        shared.load(held.clone().into_iter());
+        assert!(shared.set_manifest(manifest(1, &[])));
+        let file = |n: usize| dir.path().join(n.to_string()).join(&*held[n].1.file.0);
+        std::thread::scope(|scope| {
+            // However this ends, the threads have to.
+            let _stop = Stop(&shared);
+            scope.spawn(|| run(&shared));
+            for index in shared.drive_indexes() {
+                let shared = &shared;
+                scope.spawn(move || tend(shared, index));
+            }
+            wait("the second drive's file to go", || !file(1).exists());
+            assert!(file(0).exists());
+            let wanted = ObjectId([1; 32]);
+            assert!(shared.set_manifest(manifest(2, &[(wanted, Bytes(5))])));
+            wait("a plan", || shared.plan_report().objects_wanted == 1);
+            assert!(file(0).exists(), "it is still being removed");
+        });
+    }
+
+    struct Stop<'a>(&'a Shared);
+
+    impl Drop for Stop<'_> {
+        fn drop(&mut self) {
+            self.0.stop();
+        }
+    }
+}

@@ -91,3 +91,42 @@ impl Mailbox {
         self.letters.try_recv().ok()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How often the bell was rung since it was silenced.
+    fn rung(mailbox: &Mailbox) -> u64 {
+        let mut count = [0; 8];
+        match rustix::io::read(&mailbox.bell, &mut count) {
+            Ok(_) => u64::from_ne_bytes(count),
+            Err(_) => 0,
+        }
+    }
+
+    #[test]
+    fn letters_that_come_together_wake_the_worker_once() {
+        let (sender, mailbox) = mailbox().unwrap();
+        (0..100).for_each(|_| sender.put(Letter::Incidents));
+        assert_eq!(rung(&mailbox), 0);
+        sender.ring();
+        assert_eq!(rung(&mailbox), 1);
+        assert_eq!(std::iter::from_fn(|| mailbox.take()).count(), 100);
+    }
+
+    #[test]
+    fn who_finds_the_box_full_wakes_the_worker_and_waits() {
+        let (sender, mailbox) = mailbox().unwrap();
+        (0..LETTERS_MAX).for_each(|_| sender.put(Letter::Incidents));
+        let late = std::thread::spawn(move || sender.put(Letter::Stop(Nanos(7))));
+        while rung(&mailbox) == 0 {
+            std::thread::yield_now();
+        }
+        let mut last = None;
+        while !matches!(last, Some(Letter::Stop(Nanos(7)))) {
+            last = mailbox.take().or(last);
+        }
+        late.join().unwrap();
+    }
+}

@@ -265,8 +265,8 @@ impl Storage {
     /// Siblings come to `peers` (`peer::bind`), where `config.peer` says how to treat them.
     ///
     /// A drive that cannot be used is set aside and reported; this fails only if none can be.
-    /// `sink` is called from several threads, one at a time, with all that happened since, in order.
-    /// While it waits for a worker, those wait who have something to tell, and nobody else.
+    /// `sink` is called from several threads, one at a time, with all that happened since, in
+    /// order. While it waits for a worker, those wait who have something to tell, and nobody else.
     pub fn start(
         mut config: Config,
         peers: Vec<TcpListener>,

@@ -258,8 +258,8 @@ fn keep_all(shared: &Shared, drive: &Drive, directory: &Directory) {
 }
 
 /// Of what is held in a unit only what `choose` says stays. The caller has claimed all of it. A
-/// drive that is set aside keeps all: nothing on it is held, and it may come back. So does a unit of
-/// which something has its other copy where that cannot be read.
+/// drive that is set aside keeps all: nothing on it is held, and it may come back. So does a unit
+/// of which something has its other copy where that cannot be read.
 fn keep_only(
     shared: &Shared,
     drive: &Drive,

@@ -480,8 +480,11 @@ mod tests {
             let mut actual = Actual::default();
             let mut gap = actual.gap(&manifest);
             for (n, which, is_in) in steps {
-                let set = [&mut actual.held, &mut actual.parts, &mut actual.skip].into_iter();
-                let set = set.skip(usize::from(which)).next().unwrap();
+                let set = match which {
+                    0 => &mut actual.held,
+                    1 => &mut actual.parts,
+                    _ => &mut actual.skip,
+                };
                 if is_in { set.insert(object(n)); } else { set.remove(&object(n)); }
                 actual.note(&mut gap, object(n));
             }

@@ -262,13 +262,11 @@ fn drop_part(shared: &Shared, part: PartId, index: DriveIndex) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::counters::DriveSlice;
-    use crate::gate::{Gate, Rules};
+    use crate::gate::{Gate, Mode, Writes};
+    use crate::mounts::Medium;
     use crate::shared::tests::{drives, manifest, put, shared_on};
-    use iosched::drive::Policy;
-    use iosched::tally::Slice;
-    use model::units::{Bytes, Nanos};
-    use std::sync::Arc;
+    use iosched::drive::Class;
+    use model::units::{BitsPerSecond, Bytes, Nanos};
 
     /// Until then something has to happen that takes milliseconds.
     fn wait(what: &str, mut done: impl FnMut() -> bool) {
@@ -283,18 +281,19 @@ mod tests {
     fn a_drive_that_hangs_in_a_delete_holds_up_no_other_and_no_plan() {
         let dir = tempfile::tempdir().unwrap();
         let mut drives = drives(dir.path(), 2);
-        // A delete on the first waits for a read that never ends, as it does in the kernel.
-        let slices: Arc<[DriveSlice]> = (0..2).map(|_| DriveSlice::default()).collect();
-        slices[0].store(&Slice { in_flight: 1, ..Slice::default() });
-        let (policy, target) = (Policy::Off, Nanos::millis(5));
-        let rules = Rules { policy, target, depth: 4, deletes_alone: true };
-        drives[0].put_behind(Gate::new(&rules, vec![slices], 0));
         let held: Vec<_> =
             drives.iter().map(|drive| put(drive, &[7 + drive.index().0; 9])).collect();
+        let (mode, targets, depth) = (Mode::Governor, vec![Nanos::millis(5)], 4);
+        let writes = Writes { mode, targets, depth, rate: None, floor: BitsPerSecond(1) };
+        let medium = Medium { target: Nanos::millis(5), deletes_alone: true };
+        drives[0].put_behind(Gate::new(&writes.rules(0, &medium), Vec::new(), 0));
         let shared = shared_on(drives);
         shared.load(held.clone().into_iter());
         assert!(shared.set_manifest(manifest(1, &[])));
         let file = |n: usize| dir.path().join(n.to_string()).join(&*held[n].1.file.0);
+        // A delete on the first waits for another that never ends, as it would in the kernel.
+        let first = shared.drive(DriveIndex(0)).unwrap();
+        let _hangs = first.gate().enter(Class::Delete, Bytes::ZERO);
         std::thread::scope(|scope| {
             // However this ends, the threads have to.
             let _stop = Stop(&shared);

@@ -1,5 +1,12 @@
 //! What to fetch, what to evict, and why not more.
 //!
+//! ```text
+//! Wanted ──> Gap::note(object, Standing)   as things change, O(log objects) each
+//!              │
+//!              ├─> Planner::step           some objects at a time, until true
+//!              └─> Plan
+//! ```
+//!
 //! **Fetch** in the manifest's order: asset versions as ranked, their files by path. An object
 //! that several versions share is fetched once, from any of their sources. An object that finds no
 //! room is passed over and reported; smaller ones after it may still fit. While evictions are due
@@ -8,13 +15,17 @@
 //! **Evict** what is in no version of the manifest, at once and not when room runs short: control
 //! has said that it is not wanted here, room that is free is room that can be promised, and free
 //! blocks are what keeps an SSD quick. Bounded per plan, so that a wrong manifest can be corrected
-//! while most is still there, and so that deleting never floods a drive.
+//! while most is still there, and so that deleting never floods a drive. Each drive that answers
+//! gets its share, so that one which hangs holds nobody up.
+//!
+//! A plan costs what it names, and what it passes over for want of room: nothing is counted anew.
 
-use std::collections::{BTreeMap, BTreeSet};
-
+use model::extent::DriveIndex;
 use model::id::ObjectId;
 use model::manifest::Manifest;
 use model::units::Bytes;
+
+use crate::gap::Gap;
 
 /// Bounds of one plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,21 +38,17 @@ pub struct Config {
     pub urls_max: usize,
 }
 
-/// How things are.
-#[derive(Clone, Copy, Debug)]
-pub struct Actual<'a> {
-    /// Published objects.
-    pub held: &'a BTreeSet<ObjectId>,
-    /// Objects of which a part is there already; their room is taken.
-    pub parts: &'a BTreeSet<ObjectId>,
-    /// Objects to leave alone: being fetched right now, or given up for a while.
-    pub skip: &'a BTreeSet<ObjectId>,
+/// How things are beside the gap.
+#[derive(Clone, Debug)]
+pub struct Around {
     /// What is free on each drive in use, reserves taken off.
-    pub free: &'a [Bytes],
+    pub free: Vec<Bytes>,
     /// How much of a drive an object of a length takes.
     pub room: fn(Bytes) -> Bytes,
     /// Something goes that the plan does not name.
     pub room_is_coming: bool,
+    /// Drives that do not answer, a bit each: nothing goes from them.
+    pub hung: u64,
 }
 
 /// What to do next. Carrying it out needs no further decision.
@@ -50,7 +57,7 @@ pub struct Plan {
     /// In this order.
     pub fetch: Vec<Fetch>,
     /// Published, no longer wanted.
-    pub evict: Vec<ObjectId>,
+    pub evict: Vec<(ObjectId, DriveIndex)>,
     /// Begun, and no longer wanted or published by now.
     pub drop_parts: Vec<ObjectId>,
     /// What it adds up to.
@@ -85,78 +92,88 @@ pub struct Report {
     pub bytes_without_room: Bytes,
     /// Objects for a later plan: beyond `fetch_max`, or waiting for room.
     pub objects_later: u64,
-    /// Evictions not in this plan: beyond `evict_max`, or of what is left alone now. Who fetches
-    /// what a new manifest does not want any more leaves a part, or an object, for a later plan.
+    /// Evictions not in this plan: beyond `evict_max`, on a drive that does not answer, or of what
+    /// is left alone now.
     pub evictions_later: u64,
 }
 
-struct Wanted<'a> {
-    len: Bytes,
-    places: Vec<(usize, &'a str)>,
+/// A plan that is being made, and how far it is.
+#[derive(Clone, Debug)]
+pub struct Planner {
+    config: Config,
+    around: Around,
+    /// The number of the next object to look at.
+    next: usize,
+    /// What did not fit is waited for.
+    is_waiting: bool,
+    plan: Plan,
 }
 
-/// The way from what is to what should be.
-pub fn plan(config: &Config, manifest: &Manifest, actual: &Actual<'_>) -> Plan {
-    let (order, wanted) = wanted(manifest);
-    let mut plan = Plan::default();
-    let unwanted =
-        |object: &&ObjectId| !wanted.contains_key(object) && !actual.skip.contains(object);
-    let mut evictions = actual.held.iter().filter(unwanted).copied();
-    plan.evict = evictions.by_ref().take(config.evict_max).collect();
-    let under_way = actual.skip.iter().filter(|object| !wanted.contains_key(*object));
-    plan.report.evictions_later = count(evictions.count() + under_way.count());
-    // Also of what is published: a drive that comes back may have a part of what another holds.
-    let useless = |object: &&ObjectId| {
-        unwanted(object) || (actual.held.contains(*object) && !actual.skip.contains(*object))
-    };
-    plan.drop_parts = actual.parts.iter().filter(useless).copied().collect();
+impl Planner {
+    /// Nothing is looked at yet.
+    pub fn new(config: Config, gap: &Gap, mut around: Around) -> Self {
+        around.room_is_coming |= gap.has_to_go(around.hung);
+        Self { config, around, next: 0, is_waiting: false, plan: Plan::default() }
+    }
 
-    let mut free = actual.free.to_vec();
-    let room_is_coming =
-        actual.room_is_coming || !plan.evict.is_empty() || !plan.drop_parts.is_empty();
-    let mut waiting = false;
-    for object in order {
-        let Wanted { len, places } = &wanted[&object];
+    /// Looks at so many objects more, or at fewer that are to be fetched; true if no more is to be
+    /// looked at. What changes between two steps is seen if it comes later in the order; the next
+    /// plan sees all. `has_part` says of which objects a part is there already: its room is taken.
+    pub fn step(
+        &mut self,
+        gap: &Gap,
+        manifest: &Manifest,
+        has_part: impl Fn(&ObjectId) -> bool,
+        most: usize,
+    ) -> bool {
+        let mut left = most;
+        while 0 < left {
+            left -= 1;
+            if self.is_waiting || self.config.fetch_max <= self.plan.fetch.len() {
+                return true;
+            }
+            let Some(number) = gap.next_ready(self.next) else {
+                self.next = gap.wanted().len();
+                return true;
+            };
+            let (object, len) = gap.wanted().object(number);
+            self.next = number + 1;
+            if has_part(&object) || take(&mut self.around.free, (self.around.room)(len)) {
+                let urls = gap.wanted().urls(manifest, number, self.config.urls_max);
+                self.plan.fetch.push(Fetch { object, len, urls });
+                left = left.saturating_sub(FETCH_COST);
+            } else if self.around.room_is_coming {
+                self.is_waiting = true;
+                self.next = number;
+            } else {
+                self.plan.report.objects_without_room += 1;
+                self.plan.report.bytes_without_room += len;
+            }
+        }
+        false
+    }
+
+    /// The plan, when all was looked at. So many objects are `under_way` that nobody wants: who
+    /// fetches what a new manifest does not want any more leaves a part, or an object, for a later
+    /// plan.
+    pub fn finish(self, gap: &Gap, under_way: usize) -> Plan {
+        let Self { config, around, next, mut plan, .. } = self;
+        plan.evict = gap.evictions(config.evict_max, around.hung);
+        plan.drop_parts = gap.useless_parts().collect();
         let report = &mut plan.report;
-        report.objects_wanted += 1;
-        report.bytes_wanted += *len;
-        if actual.held.contains(&object) {
-            report.objects_held += 1;
-            report.bytes_held += *len;
-        } else if actual.skip.contains(&object) {
-            continue;
-        } else if waiting || config.fetch_max <= plan.fetch.len() {
-            report.objects_later += 1;
-        } else if actual.parts.contains(&object) || take(&mut free, (actual.room)(*len)) {
-            let urls = urls(manifest, places, config.urls_max);
-            plan.fetch.push(Fetch { object, len: *len, urls });
-        } else if room_is_coming {
-            waiting = true;
-            report.objects_later += 1;
-        } else {
-            report.objects_without_room += 1;
-            report.bytes_without_room += *len;
-        }
+        report.objects_wanted = count(gap.wanted().len());
+        report.bytes_wanted = gap.wanted().bytes();
+        (report.objects_held, report.bytes_held) = gap.held();
+        report.objects_later = count(gap.ready_from(next));
+        report.evictions_later = count(gap.unwanted() - plan.evict.len() + under_way);
+        assert!(plan.fetch.len() <= config.fetch_max && plan.evict.len() <= config.evict_max);
+        assert!(report.bytes_held <= report.bytes_wanted);
+        plan
     }
-    assert!(plan.fetch.len() <= config.fetch_max && plan.evict.len() <= config.evict_max);
-    assert!(plan.report.bytes_held <= plan.report.bytes_wanted);
-    plan
 }
 
-/// Every object that the manifest wants, in its order, and where each can be had.
-fn wanted(manifest: &Manifest) -> (Vec<ObjectId>, BTreeMap<ObjectId, Wanted<'_>>) {
-    let (mut order, mut wanted) = (Vec::new(), BTreeMap::new());
-    for (version_index, version) in manifest.versions.iter().enumerate() {
-        for (path, file) in &version.files {
-            let entry = wanted.entry(file.object).or_insert_with(|| {
-                order.push(file.object);
-                Wanted { len: file.len, places: Vec::new() }
-            });
-            entry.places.push((version_index, path.as_str()));
-        }
-    }
-    (order, wanted)
-}
+/// To name where an object can be had takes as long as to pass over so many others.
+const FETCH_COST: usize = 4;
 
 /// Takes room from the drive that has most; false if none has enough.
 fn take(free: &mut [Bytes], need: Bytes) -> bool {
@@ -169,36 +186,6 @@ fn take(free: &mut [Bytes], need: Bytes) -> bool {
     }
 }
 
-/// First sources of all versions before second ones: they are what control thinks best.
-fn urls(manifest: &Manifest, places: &[(usize, &str)], urls_max: usize) -> Vec<String> {
-    let version = |place: &(usize, &str)| &manifest.versions[place.0];
-    let ranks = places.iter().map(|place| version(place).sources.len()).max().unwrap_or(0);
-    let mut urls = Vec::new();
-    for rank in 0..ranks {
-        for place in places {
-            let Some(base) = version(place).sources.get(rank) else { continue };
-            let url = format!("{base}{}", percent_encoded(place.1));
-            if urls.len() < urls_max && !urls.contains(&url) {
-                urls.push(url);
-            }
-        }
-    }
-    urls
-}
-
-/// A path as it stands in a URL (RFC 3986, section 3.3): all but unreserved and `/` is encoded.
-fn percent_encoded(path: &str) -> String {
-    let mut encoded = String::with_capacity(path.len());
-    for byte in path.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte) {
-            encoded.push(char::from(byte));
-        } else {
-            encoded.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    encoded
-}
-
 fn count(n: usize) -> u64 {
     Bytes::of(n).0
 }
@@ -206,10 +193,12 @@ fn count(n: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gap::{Standing, Wanted};
     use model::id::Generation;
     use model::manifest::{AssetVersion, File};
     use model::units::UnixSeconds;
     use proptest::prelude::*;
+    use std::collections::{BTreeMap, BTreeSet};
     use std::sync::Arc;
 
     const CONFIG: Config = Config { fetch_max: 100, evict_max: 100, urls_max: 8 };
@@ -249,27 +238,110 @@ mod tests {
         objects.iter().copied().map(object).collect()
     }
 
-    /// An object takes as much as it is long, and no room comes but what the plan makes.
-    fn actual<'a>(
-        held: &'a BTreeSet<ObjectId>,
-        parts: &'a BTreeSet<ObjectId>,
-        skip: &'a BTreeSet<ObjectId>,
-        free: &'a [Bytes],
-    ) -> Actual<'a> {
-        Actual { held, parts, skip, free, room: |len| len, room_is_coming: false }
+    const DRIVE: DriveIndex = DriveIndex(0);
+
+    /// What is held, begun and left alone.
+    #[derive(Clone, Debug, Default)]
+    struct Actual {
+        held: BTreeSet<ObjectId>,
+        parts: BTreeSet<ObjectId>,
+        skip: BTreeSet<ObjectId>,
+    }
+
+    impl Actual {
+        fn gap(&self, manifest: &Manifest) -> Gap {
+            let mut gap = Gap::new(Wanted::new(manifest));
+            for object in self.held.iter().chain(&self.parts).chain(&self.skip) {
+                self.note(&mut gap, *object);
+            }
+            gap
+        }
+
+        fn note(&self, gap: &mut Gap, object: ObjectId) {
+            let held = self.held.contains(&object).then_some(DRIVE);
+            let (is_busy, has_part) = (self.skip.contains(&object), self.parts.contains(&object));
+            gap.note(object, Some(DRIVE), Standing { held, is_busy, waits: false, has_part });
+        }
+
+        /// An object takes as much as it is long, and no room comes but what the plan makes.
+        fn around(&self, free: &[Bytes]) -> Around {
+            Around { free: free.to_vec(), room: |len| len, room_is_coming: false, hung: 0 }
+        }
+
+        /// A plan in one step.
+        fn plan(&self, config: &Config, manifest: &Manifest, free: &[Bytes]) -> Plan {
+            let gap = self.gap(manifest);
+            in_slices(config, manifest, self, &gap, free, usize::MAX)
+        }
+    }
+
+    /// A plan in steps of so many objects.
+    fn in_slices(
+        config: &Config,
+        manifest: &Manifest,
+        actual: &Actual,
+        gap: &Gap,
+        free: &[Bytes],
+        slice: usize,
+    ) -> Plan {
+        let mut planner = Planner::new(*config, gap, actual.around(free));
+        while !planner.step(gap, manifest, |object| actual.parts.contains(object), slice) {}
+        let under_way = actual.skip.iter().filter(|id| gap.wanted().len_of(id).is_none());
+        planner.finish(gap, under_way.count())
+    }
+
+    /// The same from nothing: what a plan is.
+    fn whole(config: &Config, manifest: &Manifest, actual: &Actual, free: &[Bytes]) -> Plan {
+        let Actual { held, parts, skip } = actual;
+        let wanted = Wanted::new(manifest);
+        let is_wanted = |object: &ObjectId| wanted.len_of(object).is_some();
+        let unwanted = |object: &&ObjectId| !is_wanted(object) && !skip.contains(*object);
+        let mut plan = Plan::default();
+        let mut evictions = held.iter().filter(unwanted).map(|object| (*object, DRIVE));
+        plan.evict = evictions.by_ref().take(config.evict_max).collect();
+        let under_way = skip.iter().filter(|object| !is_wanted(object)).count();
+        plan.report.evictions_later = count(evictions.count() + under_way);
+        let useless = |object: &&ObjectId| {
+            unwanted(object) || (held.contains(*object) && !skip.contains(*object))
+        };
+        plan.drop_parts = parts.iter().filter(useless).copied().collect();
+        let (mut free, mut waiting) = (free.to_vec(), false);
+        let room_is_coming = !plan.evict.is_empty() || !plan.drop_parts.is_empty();
+        for (number, (object, len)) in wanted.objects().iter().enumerate() {
+            let report = &mut plan.report;
+            report.objects_wanted += 1;
+            report.bytes_wanted += *len;
+            if held.contains(object) {
+                report.objects_held += 1;
+                report.bytes_held += *len;
+            } else if skip.contains(object) {
+            } else if waiting || config.fetch_max <= plan.fetch.len() {
+                report.objects_later += 1;
+            } else if parts.contains(object) || take(&mut free, *len) {
+                let urls = wanted.urls(manifest, number, config.urls_max);
+                plan.fetch.push(Fetch { object: *object, len: *len, urls });
+            } else if room_is_coming {
+                waiting = true;
+                report.objects_later += 1;
+            } else {
+                report.objects_without_room += 1;
+                report.bytes_without_room += *len;
+            }
+        }
+        plan
     }
 
     /// Plans, with `free` on one drive per entry, and says it in one line.
     fn check(versions: &[&[(u8, u64)]], held: &[u8], parts: &[u8], free: &[u64], wanted: &str) {
         let free: Vec<Bytes> = free.iter().copied().map(Bytes).collect();
-        let (held, parts, skip) = (set(held), set(parts), set(&[]));
-        let actual = actual(&held, &parts, &skip, &free);
-        let plan = plan(&CONFIG, &manifest(versions), &actual);
+        let actual = Actual { held: set(held), parts: set(parts), skip: set(&[]) };
+        let plan = actual.plan(&CONFIG, &manifest(versions), &free);
+        let evict: Vec<ObjectId> = plan.evict.iter().map(|(object, _)| *object).collect();
         let ids = |ids: &[ObjectId]| ids.iter().map(|id| id.0[0]).collect::<Vec<_>>();
         let fetch: Vec<u8> = plan.fetch.iter().map(|fetch| fetch.object.0[0]).collect();
         let said = format!(
             "fetch {fetch:?} evict {:?} drop {:?} held {}/{} later {} no room {}",
-            ids(&plan.evict),
+            ids(&evict),
             ids(&plan.drop_parts),
             plan.report.objects_held,
             plan.report.objects_wanted,
@@ -313,9 +385,8 @@ mod tests {
 
     #[test]
     fn what_is_fetched_and_no_longer_wanted_makes_another_plan_due() {
-        let (held, parts, skip) = (set(&[1]), set(&[]), set(&[2]));
-        let actual = actual(&held, &parts, &skip, &[]);
-        let plan = plan(&CONFIG, &manifest(&[&[(1, 10)]]), &actual);
+        let actual = Actual { held: set(&[1]), parts: set(&[]), skip: set(&[2]) };
+        let plan = actual.plan(&CONFIG, &manifest(&[&[(1, 10)]]), &[]);
         assert_eq!((plan.report.objects_held, plan.report.evictions_later), (1, 1));
     }
 
@@ -323,6 +394,27 @@ mod tests {
     fn a_part_of_what_is_published_gives_its_room_back() {
         let said = "fetch [] evict [] drop [1] held 1/1 later 0 no room 0";
         check(&[&[(1, 60)]], &[1], &[1], &[0], said);
+    }
+
+    #[test]
+    fn each_drive_that_answers_gets_its_share_of_what_goes() {
+        let mut gap = Gap::new(Wanted::default());
+        for n in 0..9 {
+            let held = Some(DriveIndex(if n < 6 { 0 } else { n }));
+            gap.note(object(n), None, Standing { held, ..Standing::default() });
+        }
+        let gone = |most, hung| -> Vec<u8> {
+            gap.evictions(most, hung).iter().map(|(object, _)| object.0[0]).collect()
+        };
+        assert_eq!(gone(4, 0), [0, 6, 7, 8]);
+        assert_eq!(gone(4, 1), [6, 7, 8], "one that hangs holds nobody up");
+        assert_eq!(gone(3, 1 << 7), [0, 6, 8]);
+        assert_eq!(gone(100, 0).len(), 9);
+        assert!(gap.has_to_go(0b111 << 6) && !gap.has_to_go(1 | 0b111 << 6));
+        // It changes drives.
+        let held = Some(DriveIndex(5));
+        gap.note(object(0), Some(DriveIndex(0)), Standing { held, ..Standing::default() });
+        assert_eq!(gap.evictions(100, 0).len(), 9);
     }
 
     #[test]
@@ -334,11 +426,10 @@ mod tests {
     #[test]
     fn plans_are_bounded_and_leave_alone_what_is_under_way() {
         let config = Config { fetch_max: 1, evict_max: 2, urls_max: 3 };
-        let (held, parts, skip) = (set(&[10, 11, 12, 13]), set(&[]), set(&[1, 10]));
-        let free = [Bytes(1000)];
-        let actual = actual(&held, &parts, &skip, &free);
-        let plan = plan(&config, &manifest(&[&[(1, 5), (2, 5), (3, 5)], &[(2, 5)]]), &actual);
-        assert_eq!(plan.evict, [object(11), object(12)]);
+        let actual = Actual { held: set(&[10, 11, 12, 13]), parts: set(&[]), skip: set(&[1, 10]) };
+        let manifest = manifest(&[&[(1, 5), (2, 5), (3, 5)], &[(2, 5)]]);
+        let plan = actual.plan(&config, &manifest, &[Bytes(1000)]);
+        assert_eq!(plan.evict, [(object(11), DRIVE), (object(12), DRIVE)]);
         assert_eq!((plan.report.evictions_later, plan.report.objects_later), (2, 1));
         let urls = ["https://o0/", "https://o1/", "https://spare0/x/"];
         let urls = urls.map(|base| format!("{base}r2%20%C3%A9.mp4")).to_vec();
@@ -359,20 +450,46 @@ mod tests {
             let manifest = manifest(&files);
             let wanted: BTreeSet<u8> = versions.iter().flatten().copied().collect();
             let config = Config { fetch_max, evict_max, urls_max: 8 };
-            let (mut held, none) = (set(&held), set(&[]));
+            let mut actual = Actual { held: set(&held), ..Actual::default() };
             let drives = 300u64;
             for _ in 0..300 {
-                let free = [Bytes(drives.saturating_sub(Bytes::of(held.len()).0 * 10))];
-                let actual = actual(&held, &none, &none, &free);
-                let plan = plan(&config, &manifest, &actual);
+                let free = [Bytes(drives.saturating_sub(Bytes::of(actual.held.len()).0 * 10))];
+                let plan = actual.plan(&config, &manifest, &free);
                 if plan.fetch.is_empty() && plan.evict.is_empty() {
                     break;
                 }
-                held.extend(plan.fetch.iter().map(|fetch| fetch.object));
-                plan.evict.iter().for_each(|object| { held.remove(object); });
+                actual.held.extend(plan.fetch.iter().map(|fetch| fetch.object));
+                plan.evict.iter().for_each(|(object, _)| { actual.held.remove(object); });
             }
             let ids: Vec<u8> = wanted.into_iter().collect();
-            prop_assert_eq!(held, set(&ids));
+            prop_assert_eq!(actual.held, set(&ids));
+        }
+
+        #[test]
+        fn a_plan_in_slices_of_what_was_noted_as_it_changed_is_that_of_all_there_is(
+            versions in
+                prop::collection::vec(prop::collection::vec((0u8..30, 1u64..40), 0..12), 0..4),
+            steps in prop::collection::vec((0u8..30, 0u8..3, any::<bool>()), 0..80),
+            free in prop::collection::vec(0u64..120, 0..4),
+            (fetch_max, evict_max, slice) in (1usize..8, 1usize..8, 1usize..9),
+        ) {
+            let versions: Vec<&[(u8, u64)]> = versions.iter().map(Vec::as_slice).collect();
+            let manifest = manifest(&versions);
+            let config = Config { fetch_max, evict_max, urls_max: 3 };
+            let free: Vec<Bytes> = free.into_iter().map(Bytes).collect();
+            let mut actual = Actual::default();
+            let mut gap = actual.gap(&manifest);
+            for (n, which, is_in) in steps {
+                let set = match which {
+                    0 => &mut actual.held,
+                    1 => &mut actual.parts,
+                    _ => &mut actual.skip,
+                };
+                if is_in { set.insert(object(n)); } else { set.remove(&object(n)); }
+                actual.note(&mut gap, object(n));
+            }
+            let sliced = in_slices(&config, &manifest, &actual, &gap, &free, slice);
+            prop_assert_eq!(sliced, whole(&config, &manifest, &actual, &free));
         }
     }
 }

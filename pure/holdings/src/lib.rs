@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! manifests, drives, fillers, keeper, audit ──> Holdings ──> updates   for workers, in order
-//!                                                  │    └──> news      who waits looks again
+//!                                                  │    ├──> news      who waits looks again
+//!                                                  │    └──> errands   what each drive has to do
 //!                                                  ├──> plan           what to fetch, what goes
 //!                                                  └──> inventory      what control is told
 //! ```
@@ -12,11 +13,20 @@
 //!
 //! An object is worked on by whoever *claimed* it (a filler, the keeper, the audit) and by nobody
 //! else until it is released.
+//!
+//! What is asked or changed of one object costs O(log objects). What goes through many of them is
+//! done some at a time, so that nobody waits for the lock meanwhile: a new manifest
+//! (`prepare_some`), a plan (`plan_some`), what was on a drive that goes (`forget_some`) or is on
+//! one that comes back (`take_back`, in portions), and lists (`published_in`, `without_bytes`).
+//! What is called `..._some` says when it is done; `SLICE` is a good portion. Two things take their
+//! time at once: `withhold`, O(objects of the drive), and `inventory_since` for a control that
+//! knows nothing or too little, O(objects).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use fill::plan::{self, Actual, Fetch};
+use fill::gap::{Standing, Wanted};
+use fill::plan::{self, Around, Fetch, Planner};
 use model::extent::{DriveIndex, Extent, FileName};
 use model::id::{ApplianceId, Generation, ObjectId};
 use model::limits::SMALL_OBJECT_MAX;
@@ -29,9 +39,15 @@ use store::layout;
 use store::parcel::{Parcel, PartId};
 use store::unit::{self, UnitId};
 
+mod desired;
+mod errands;
 mod parcels;
 #[cfg(test)]
 mod tests;
+
+use desired::Next;
+pub use desired::{Desired, Replaced};
+pub use errands::Errands;
 
 /// Bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,7 +119,7 @@ impl Claim {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Chores {
     /// Published, no longer wanted.
-    pub evict: Vec<ObjectId>,
+    pub evict: Vec<(ObjectId, DriveIndex)>,
     /// Begun, and no longer wanted, or not in this company.
     pub drop_parts: Vec<(PartId, DriveIndex)>,
     /// Objects that somebody doubts.
@@ -117,8 +133,11 @@ pub enum FileStanding {
     Indexed,
     /// Somebody is working on it.
     Busy,
-    /// The index has the object on another drive. Claimed for the caller.
+    /// The index has the object on another drive, or in another file. Claimed for the caller, who
+    /// looks whether it is good there before this one goes.
     Spare,
+    /// The same, and that drive does not answer: this copy may be the one that is left.
+    Unsure,
     /// The index does not have the object, the manifest wants it. Claimed for the caller.
     Missing,
     /// Neither has it. Claimed for the caller.
@@ -134,23 +153,26 @@ const POSTPONE_MAX: Nanos = Nanos::seconds(120);
 /// A plan is made again at least so often while something is wanted: room may have come free.
 const PLAN_EVERY: Nanos = Nanos::seconds(5);
 
-/// A manifest, and what follows from it alone: with many objects that takes a while, and is done
-/// before a lock is taken.
-#[derive(Debug)]
-pub struct Desired {
-    manifest: Arc<Manifest>,
-    wanted: BTreeMap<ObjectId, Bytes>,
-    unit_of: BTreeMap<ObjectId, usize>,
+/// Objects that are looked at while the lock is held once: a millisecond, or two on a slow machine.
+pub const SLICE: usize = 512;
+
+/// Some of many objects.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Slice {
+    /// Those that are looked for.
+    pub found: Vec<(ObjectId, Extent)>,
+    /// After which the next slice begins; none if this was the last.
+    pub next: Option<ObjectId>,
 }
 
-impl Desired {
-    /// For units of this length: `Config::unit_len`.
-    pub fn new(unit_len: Option<Bytes>, manifest: Arc<Manifest>) -> Self {
-        let files = manifest.versions.iter().flat_map(|version| version.files.values());
-        let wanted = files.map(|file| (file.object, file.len)).collect();
-        let unit_of = parcels::units_of(unit_len, &manifest);
-        Self { manifest, wanted, unit_of }
-    }
+/// An object that was given up.
+#[derive(Clone, Copy, Debug)]
+struct Postponed {
+    until: Instant,
+    /// How often so far.
+    times: u32,
+    /// No plan was made since.
+    waits: bool,
 }
 
 /// What is true now.
@@ -161,23 +183,28 @@ pub struct Holdings {
     inventory: Inventory,
     /// Drives that hang, a bit each: what is on them is not in the inventory.
     hung: u64,
-    manifest: Option<Arc<Manifest>>,
+    /// Drives that were set aside and on which the index still has something, a bit each.
+    leaving: u64,
+    /// What is in force.
+    desired: Desired,
+    next: Option<Next>,
     /// Who else in the site can serve, by what control said last.
     siblings: Arc<BTreeMap<ApplianceId, Arc<str>>>,
-    /// Objects of the manifest and their lengths.
-    wanted: BTreeMap<ObjectId, Bytes>,
-    progress: Progress,
-    /// Which objects of the manifest share a unit, by the unit's number.
-    unit_of: BTreeMap<ObjectId, usize>,
     parts: BTreeMap<PartId, Part>,
+    /// Invariant: what is verified of `parts`.
+    bytes_partial: Bytes,
     /// Parts of which there is another, or which are whole elsewhere: they go with the next plan.
     spare_parts: BTreeSet<(PartId, DriveIndex)>,
     plan_report: plan::Report,
     busy: BTreeSet<ObjectId>,
     /// Units that somebody fills, or a part of which somebody removes.
     busy_units: BTreeSet<UnitId>,
-    /// Objects given up for a while: until when, and how often so far.
-    postponed: BTreeMap<ObjectId, (Instant, u32)>,
+    postponed: BTreeMap<ObjectId, Postponed>,
+    /// Invariant: those of `postponed` that wait.
+    due: BTreeSet<(Instant, ObjectId)>,
+    /// A plan that is being made.
+    planner: Option<Planner>,
+    errands: Errands,
     /// What goes into one file each. Invariant: none of them is empty.
     queue: VecDeque<Vec<Fetch>>,
     replan: bool,
@@ -199,17 +226,20 @@ impl Holdings {
             index: Index::new(),
             inventory: Inventory::new(config.inventory_changes_max),
             hung: 0,
-            manifest: None,
+            leaving: 0,
+            desired: Desired::default(),
+            next: None,
             siblings: Arc::default(),
-            wanted: BTreeMap::new(),
-            progress: Progress::default(),
-            unit_of: BTreeMap::new(),
             parts: BTreeMap::new(),
+            bytes_partial: Bytes::ZERO,
             spare_parts: BTreeSet::new(),
             plan_report: plan::Report::default(),
             busy: BTreeSet::new(),
             busy_units: BTreeSet::new(),
             postponed: BTreeMap::new(),
+            due: BTreeSet::new(),
+            planner: None,
+            errands: Errands::new(config.suspects_max),
             queue: VecDeque::new(),
             replan: true,
             suspects: BTreeMap::new(),
@@ -237,17 +267,22 @@ impl Holdings {
 
     /// The manifest in force.
     pub fn manifest(&self) -> Option<&Arc<Manifest>> {
-        self.manifest.as_ref()
+        self.desired.manifest.as_ref()
     }
 
     /// Its generation; 0 before the first.
     pub fn generation(&self) -> Generation {
-        self.manifest.as_ref().map_or(Generation(0), |manifest| manifest.generation)
+        self.desired.generation()
     }
 
     /// Objects of the manifest and their lengths.
-    pub fn wanted(&self) -> &BTreeMap<ObjectId, Bytes> {
-        &self.wanted
+    pub fn wanted(&self) -> &Wanted {
+        self.desired.gap.wanted()
+    }
+
+    /// True of an object of the manifest.
+    pub fn is_wanted(&self, object: &ObjectId) -> bool {
+        self.wanted().len_of(object).is_some()
     }
 
     /// Part files.
@@ -267,7 +302,14 @@ impl Holdings {
 
     /// How far the manifest is held.
     pub fn progress(&self) -> Progress {
-        self.progress
+        let (objects_held, bytes_held) = self.desired.gap.held();
+        Progress {
+            objects_wanted: Bytes::of(self.wanted().len()).0,
+            objects_held,
+            bytes_wanted: self.wanted().bytes(),
+            bytes_held,
+            bytes_partial: self.bytes_partial,
+        }
     }
 
     /// What the last plan found.
@@ -279,9 +321,9 @@ impl Holdings {
     /// from the changes that were told: if one was forgotten, control sees that there is a
     /// difference.
     pub fn inventory_since(&self, known: InventoryState) -> Delta {
-        let held = self.index.iter().filter(|(_, extent)| !self.hangs(extent.drive));
+        let held = self.index.iter().filter(|(_, extent)| self.is_told(extent.drive));
         let delta = self.inventory.since(known, held.map(|(object, _)| *object));
-        Delta { check: Some(self.index.check(|drive| !self.hangs(drive))), ..delta }
+        Delta { check: Some(self.index.check(|drive| self.is_told(drive))), ..delta }
     }
 
     /// An object found at the start; the first drive that has it wins.
@@ -296,7 +338,7 @@ impl Holdings {
         if self.parts.get(&part).is_some_and(|known| known.drive != drive) {
             self.spare_parts.insert((part, drive));
         } else {
-            self.parts.insert(part, Part { drive, verified: Bytes::ZERO });
+            self.put_part(part, Some(Part { drive, verified: Bytes::ZERO }));
         }
     }
 
@@ -317,11 +359,12 @@ impl Holdings {
         };
         self.index.publish(object, extent.clone());
         assert!(before.len == extent.len, "object {object} is as long as it was");
-        match (self.hangs(before.drive), self.hangs(extent.drive)) {
-            (true, false) => self.inventory.publish(object),
-            (false, true) => self.inventory.remove(object),
+        match (self.is_told(before.drive), self.is_told(extent.drive)) {
+            (false, true) => self.inventory.publish(object),
+            (true, false) => self.inventory.remove(object),
             (true, true) | (false, false) => {}
         }
+        self.refresh(object, Some(before.drive));
         self.give_up_part(object, &extent);
         self.updates.push_back(Update::Published { object, extent, small: None });
     }
@@ -339,51 +382,95 @@ impl Holdings {
         len <= SMALL_OBJECT_MAX && self.small_used + len <= self.config.small_budget
     }
 
-    /// Small objects that are published without their bytes, as many as there is room for.
-    pub fn without_bytes(&self) -> impl Iterator<Item = (&ObjectId, &Extent)> {
-        let mut left = self.config.small_budget.saturating_sub(self.small_used);
-        let small = self.index.iter().filter(|(_, extent)| extent.len <= SMALL_OBJECT_MAX);
-        let lacking = small.filter(|(object, _)| !self.small.contains_key(object));
-        lacking.take_while(move |(_, extent)| {
-            let fits = extent.len <= left;
-            left = left.saturating_sub(extent.len);
-            fits
-        })
+    /// Small objects that are published without their bytes, and for which there is room: of so
+    /// many objects above `after`.
+    pub fn without_bytes(&self, after: Option<ObjectId>, most: usize) -> Slice {
+        let lacks = |object: &ObjectId, extent: &Extent| {
+            self.has_small_room(extent.len) && !self.small.contains_key(object)
+        };
+        slice(self.index.iter_above(after), most, lacks)
+    }
+
+    /// What is published in a folder of a drive: of so many objects above `after`.
+    pub fn published_in(
+        &self,
+        drive: DriveIndex,
+        folder: &FileName,
+        after: Option<ObjectId>,
+        most: usize,
+    ) -> Slice {
+        let (before, last) = layout::ids_of(folder);
+        let here = self.index.on(drive, after.or(before));
+        let here = here.take_while(|(object, _)| **object <= last);
+        slice(here, most, |_, extent| layout::folder_of(&extent.file) == *folder)
     }
 
     /// Makes an object invisible.
     pub fn hide(&mut self, object: ObjectId) {
-        if self.index.remove(&object).is_some() {
-            self.forget(object);
-            self.updates.push_back(Update::Removed { object });
+        if let Some(extent) = self.index.remove(&object) {
+            self.forget(object, extent.drive);
+            // Of a drive that was let go workers know already that nothing is there.
+            if self.leaving >> extent.drive.0 & 1 == 0 {
+                self.updates.push_back(Update::Removed { object });
+            }
         }
     }
 
     /// Nothing of a drive is used any more. Its objects are filled elsewhere.
     pub fn set_aside(&mut self, drive: DriveIndex) {
-        for object in self.index.remove_drive(drive) {
-            self.forget(object);
+        self.let_go(drive);
+        while self.forget_some(SLICE) {}
+    }
+
+    /// The same, but for its objects: workers know that they are gone, and nobody is sent here for
+    /// them. What the index has of them goes with `forget_some`.
+    pub fn let_go(&mut self, drive: DriveIndex) {
+        self.leaving |= 1 << drive.0;
+        let of_it = self.parts.iter().filter(|(_, part)| part.drive == drive);
+        let of_it: Vec<PartId> = of_it.map(|(id, _)| *id).collect();
+        for id in of_it {
+            self.put_part(id, None);
         }
-        self.parts.retain(|_, part| part.drive != drive);
         self.spare_parts.retain(|(_, of)| *of != drive);
         // Of what it had a part, that of another drive is gone on with.
         while let Some((part, drive)) = self.next_good_spare() {
             self.spare_parts.remove(&(part, drive));
-            self.parts.insert(part, Part { drive, verified: Bytes::ZERO });
+            self.put_part(part, Some(Part { drive, verified: Bytes::ZERO }));
         }
-        self.count_partial();
+        self.errands.forget(drive);
         self.updates.push_back(Update::DriveSetAside { drive });
         self.replan();
     }
 
+    /// Takes so much of what was on drives that were let go out of the index; false if that was
+    /// all.
+    pub fn forget_some(&mut self, most: usize) -> bool {
+        let index = u8::try_from(self.leaving.trailing_zeros()).expect("at most 64");
+        if index == 64 {
+            return false;
+        }
+        let drive = DriveIndex(index);
+        let some: Vec<ObjectId> = self.index.ids_on(drive, None).take(most).copied().collect();
+        if some.len() < most {
+            self.leaving &= !(1 << index);
+        }
+        for object in some {
+            self.index.remove(&object);
+            self.forget(object, drive);
+        }
+        self.leaving != 0
+    }
+
     /// A drive that was set aside is used again, with what was found on it. An object that is held
-    /// elsewhere by now, or that somebody works on, is left to the audit.
+    /// elsewhere by now, or that somebody works on, is left to the audit. May be called for each
+    /// portion of it.
     pub fn take_back(
         &mut self,
         drive: DriveIndex,
         objects: impl Iterator<Item = (ObjectId, Extent)>,
         parts: impl Iterator<Item = PartId>,
     ) {
+        while self.leaving >> drive.0 & 1 == 1 && self.forget_some(SLICE) {}
         self.hung &= !(1 << drive.0);
         for (object, extent) in objects {
             if !self.busy.contains(&object) {
@@ -406,33 +493,13 @@ impl Holdings {
     pub fn withhold(&mut self, drive: DriveIndex, hangs: bool) {
         let bit = 1 << drive.0;
         self.hung = if hangs { self.hung | bit } else { self.hung & !bit };
-        for (object, _) in self.index.iter().filter(|(_, extent)| extent.drive == drive) {
+        for object in self.index.ids_on(drive, None) {
             if hangs {
                 self.inventory.remove(*object);
             } else {
                 self.inventory.publish(*object);
             }
         }
-    }
-
-    /// Puts a newer manifest in force; false if it is not newer.
-    pub fn set_manifest(&mut self, manifest: Arc<Manifest>) -> bool {
-        self.want(Desired::new(self.config.unit_len, manifest))
-    }
-
-    /// The same, with what follows from the manifest alone found before.
-    pub fn want(&mut self, desired: Desired) -> bool {
-        let Desired { manifest, wanted, unit_of } = desired;
-        if self.manifest.as_ref().is_some_and(|old| manifest.generation <= old.generation) {
-            return false;
-        }
-        (self.wanted, self.unit_of) = (wanted, unit_of);
-        self.manifest = Some(Arc::clone(&manifest));
-        self.count_progress();
-        self.postponed.clear();
-        self.updates.push_back(Update::Manifest(manifest));
-        self.replan();
-        true
     }
 
     /// Control says who else in the site can serve.
@@ -447,7 +514,8 @@ impl Holdings {
     /// due. News may make it due sooner. Only the clock says when it is time again: there is much
     /// news that is no reason for a plan.
     pub fn plan_in(&self, now: Instant, began: Instant) -> Nanos {
-        let behind = self.progress.objects_held < self.progress.objects_wanted
+        let progress = self.progress();
+        let behind = progress.objects_held < progress.objects_wanted
             || 0 < self.plan_report.evictions_later
             || !self.spare_parts.is_empty();
         let left = (began + PLAN_EVERY).since(now);
@@ -461,25 +529,63 @@ impl Holdings {
     /// Plans for drives with so much room: what to fetch is in the queue, what else there is to do
     /// comes back.
     pub fn plan(&mut self, now: Instant, free: &[Bytes]) -> Chores {
-        self.replan = false;
-        let suspects = std::mem::take(&mut self.suspects);
-        let Some(manifest) = &self.manifest else {
-            return Chores { suspects, ..Chores::default() };
+        loop {
+            if let Some(chores) = self.plan_some(now, free, SLICE) {
+                return chores;
+            }
+        }
+    }
+
+    /// The same, some objects at a time: begins a plan, or goes on with it, until there are chores.
+    /// Room counts as it is when a plan begins.
+    pub fn plan_some(&mut self, now: Instant, free: &[Bytes], most: usize) -> Option<Chores> {
+        if self.manifest().is_none() {
+            self.replan = false;
+            let suspects = std::mem::take(&mut self.suspects);
+            return Some(Chores { suspects, ..Chores::default() });
+        }
+        if self.planner.is_none() {
+            if !self.try_again(now, most) {
+                return None;
+            }
+            self.replan = false;
+            let room = |len| layout::sections(len).file_len;
+            let (room_is_coming, hung) = (!self.spare_parts.is_empty(), self.hung | self.leaving);
+            let around = Around { free: free.to_vec(), room, room_is_coming, hung };
+            self.planner = Some(Planner::new(self.config.plan, &self.desired.gap, around));
+        }
+        let (Some(planner), Some(manifest)) = (&mut self.planner, &self.desired.manifest) else {
+            return None;
         };
-        let held = self.index.iter().map(|(object, _)| *object).collect();
-        let of_object = |part: &PartId| match part {
-            PartId::Object(object) => Some(*object),
-            PartId::Unit(_) => None,
-        };
-        let parts = self.parts.keys().filter_map(of_object).collect();
-        let postponed = self.postponed.iter().filter(|(_, (until, _))| now < *until);
-        let skip = self.busy.iter().chain(postponed.map(|(object, _)| object)).copied().collect();
-        let room = |len| layout::sections(len).file_len;
-        let room_is_coming = !self.spare_parts.is_empty();
-        let actual = Actual { held: &held, parts: &parts, skip: &skip, free, room, room_is_coming };
-        let plan = plan::plan(&self.config.plan, manifest, &actual);
+        let has_part = |object: &ObjectId| self.parts.contains_key(&PartId::Object(*object));
+        let is_done = planner.step(&self.desired.gap, manifest, has_part, most);
+        let planner = self.planner.take_if(|_| is_done)?;
+        Some(self.chores(planner))
+    }
+
+    /// Whoever waited until now for another try may be planned for; false if there are more of them
+    /// than `most`.
+    fn try_again(&mut self, now: Instant, most: usize) -> bool {
+        for _ in 0..most {
+            let Some((until, object)) = self.due.first().copied().filter(|(at, _)| *at <= now)
+            else {
+                return true;
+            };
+            self.due.remove(&(until, object));
+            if let Some(postponed) = self.postponed.get_mut(&object) {
+                postponed.waits = false;
+            }
+            self.refresh(object, None);
+        }
+        false
+    }
+
+    fn chores(&mut self, planner: Planner) -> Chores {
+        let under_way = self.busy.iter().filter(|object| !self.is_wanted(object)).count();
+        let plan = planner.finish(&self.desired.gap, under_way);
         let is_cut = 0 < plan.report.objects_later;
-        self.queue = parcels::parcels(&self.unit_of, &parts, plan.fetch, is_cut);
+        let has_part = |object: &ObjectId| self.parts.contains_key(&PartId::Object(*object));
+        self.queue = parcels::parcels(&self.desired.unit_of, has_part, plan.fetch, is_cut);
         self.plan_report = plan.report;
         self.news = true;
         let mut useless: Vec<PartId> = plan.drop_parts.into_iter().map(PartId::Object).collect();
@@ -487,7 +593,27 @@ impl Holdings {
         let of = |part: PartId| self.parts.get(&part).map(|of| (part, of.drive));
         let drop_parts = useless.into_iter().filter_map(of);
         let drop_parts = drop_parts.chain(self.spare_parts.iter().copied()).collect();
-        Chores { evict: plan.evict, drop_parts, suspects }
+        Chores { evict: plan.evict, drop_parts, suspects: std::mem::take(&mut self.suspects) }
+    }
+
+    /// Hands a plan's chores to the drives that they are about.
+    pub fn hand_out(&mut self, chores: Chores) {
+        let index = &self.index;
+        self.errands.give(chores, |object| Some(index.locate(object)?.drive));
+    }
+
+    /// What is to be done about a drive, for the one who does it; it says when it is done.
+    pub fn next_errand(&mut self, drive: DriveIndex) -> Option<Chores> {
+        self.errands.take(drive)
+    }
+
+    /// Of what was to be done about a drive, so much was, and so much is still here. A plan is due
+    /// when all drives that answer are done.
+    pub fn errand_done(&mut self, drive: DriveIndex, done: usize, left: usize) {
+        self.put_off(left);
+        if self.errands.done(drive, done, self.hung | self.leaving) {
+            self.replan();
+        }
     }
 
     /// A plan is due.
@@ -529,7 +655,7 @@ impl Holdings {
             {
                 continue; // A part of it is being removed: the plan after that has it again.
             }
-            self.busy.extend(claim.fetch.iter().map(|fetch| fetch.object));
+            claim.fetch.iter().for_each(|fetch| self.take(fetch.object));
             claim.part = self.parts.get(&part).copied();
             return Some(claim);
         }
@@ -570,14 +696,18 @@ impl Holdings {
 
     /// Claims an object for something else than fetching; false if somebody has it.
     pub fn claim(&mut self, object: ObjectId) -> bool {
-        self.busy.insert(object)
+        let is_free = !self.busy.contains(&object);
+        if is_free {
+            self.take(object);
+        }
+        is_free
     }
 
     /// The same for several at once: all, or none of them.
     pub fn claim_all(&mut self, objects: &[ObjectId]) -> bool {
         let free = !objects.iter().any(|object| self.busy.contains(object));
         if free {
-            self.busy.extend(objects);
+            objects.iter().for_each(|object| self.take(*object));
         }
         free
     }
@@ -594,9 +724,12 @@ impl Holdings {
         }
         let standing = self.standing(object, drive, file);
         match standing {
-            FileStanding::Busy | FileStanding::Indexed | FileStanding::Unknown => {}
+            FileStanding::Busy
+            | FileStanding::Indexed
+            | FileStanding::Unsure
+            | FileStanding::Unknown => {}
             FileStanding::Spare | FileStanding::Missing | FileStanding::Unwanted => {
-                self.busy.insert(object);
+                self.take(object);
             }
         }
         standing
@@ -606,9 +739,10 @@ impl Holdings {
     pub fn standing(&self, object: ObjectId, drive: DriveIndex, file: &FileName) -> FileStanding {
         match self.index.locate(&object) {
             Some(extent) if extent.drive == drive && extent.file == *file => FileStanding::Indexed,
+            Some(extent) if self.hangs(extent.drive) => FileStanding::Unsure,
             Some(_) => FileStanding::Spare,
-            None if self.manifest.is_none() => FileStanding::Unknown,
-            None if self.wanted.contains_key(&object) => FileStanding::Missing,
+            None if self.manifest().is_none() => FileStanding::Unknown,
+            None if self.is_wanted(&object) => FileStanding::Missing,
             None => FileStanding::Unwanted,
         }
     }
@@ -616,7 +750,7 @@ impl Holdings {
     /// Claims a part file, to remove it; false if somebody fills it.
     pub fn claim_part(&mut self, part: PartId) -> bool {
         match part {
-            PartId::Object(object) => self.busy.insert(object),
+            PartId::Object(object) => self.claim(object),
             PartId::Unit(unit) => self.busy_units.insert(unit),
         }
     }
@@ -636,13 +770,16 @@ impl Holdings {
     /// Lets go of an object.
     pub fn release(&mut self, object: ObjectId) {
         assert!(self.busy.remove(&object), "only a claimed object is released");
+        self.refresh(object, None);
     }
 
     /// Lets go of an object that could not be had; it is tried again, later each time.
     pub fn postpone(&mut self, now: Instant, object: ObjectId) {
-        let times = self.postponed.get(&object).map_or(0, |(_, times)| *times);
-        let wait = Nanos(POSTPONE_FIRST.0 << times.min(16)).min(POSTPONE_MAX);
-        self.postponed.insert(object, (now + wait, times + 1));
+        let times = self.postponed.get(&object).map_or(0, |postponed| postponed.times);
+        let until = now + Nanos(POSTPONE_FIRST.0 << times.min(16)).min(POSTPONE_MAX);
+        self.no_longer_postponed(object);
+        self.postponed.insert(object, Postponed { until, times: times + 1, waits: true });
+        self.due.insert((until, object));
         self.release(object);
     }
 
@@ -652,14 +789,13 @@ impl Holdings {
         match part {
             Some(part) => {
                 self.spare_parts.remove(&(id, part.drive));
-                let before = self.parts.insert(id, part).map(|before| before.drive);
+                let before = self.put_part(id, Some(part)).map(|before| before.drive);
                 self.is_spare(id, before.filter(|on| *on != part.drive));
             }
             None => {
-                self.parts.remove(&id);
+                self.put_part(id, None);
             }
         }
-        self.count_partial();
     }
 
     /// The part of this drive is not there any more.
@@ -673,10 +809,9 @@ impl Holdings {
     /// An object is whole there: a part of it is of no use, unless it has become just that file.
     fn give_up_part(&mut self, object: ObjectId, extent: &Extent) {
         let id = PartId::Object(object);
-        let part = self.parts.remove(&id).map(|part| part.drive);
+        let part = self.put_part(id, None).map(|part| part.drive);
         let became = |on: &DriveIndex| *on == extent.drive && unit::of_file(&extent.file).is_none();
         self.is_spare(id, part.filter(|on| !became(on)));
-        self.count_partial();
     }
 
     /// The part on this drive goes with a plan, which nothing else may be due for.
@@ -725,31 +860,78 @@ impl Holdings {
     }
 
     fn hangs(&self, drive: DriveIndex) -> bool {
-        self.hung >> drive.0 & 1 == 1
+        (self.hung | self.leaving) >> drive.0 & 1 == 1
+    }
+
+    /// True if control is told of the objects on this drive. Those on a drive that was let go are
+    /// told as gone slice by slice, as the index forgets them.
+    fn is_told(&self, drive: DriveIndex) -> bool {
+        self.hung >> drive.0 & 1 == 0
+    }
+
+    fn take(&mut self, object: ObjectId) {
+        self.busy.insert(object);
+        self.refresh(object, None);
+    }
+
+    /// There is this part from now on, or none; returns that before.
+    fn put_part(&mut self, id: PartId, part: Option<Part>) -> Option<Part> {
+        self.bytes_partial += part.map_or(Bytes::ZERO, |part| part.verified);
+        let before = match part {
+            Some(part) => self.parts.insert(id, part),
+            None => self.parts.remove(&id),
+        };
+        self.bytes_partial -= before.map_or(Bytes::ZERO, |before| before.verified);
+        if let PartId::Object(object) = id
+            && before.is_some() != part.is_some()
+        {
+            self.refresh(object, None);
+        }
+        before
+    }
+
+    fn no_longer_postponed(&mut self, object: ObjectId) {
+        if let Some(postponed) = self.postponed.remove(&object) {
+            self.due.remove(&(postponed.until, object));
+        }
+    }
+
+    /// What is known of an object may have changed; `was` is where it was held, if that is not
+    /// where it is now.
+    fn refresh(&mut self, object: ObjectId, was: Option<DriveIndex>) {
+        let standing = self.how(object);
+        let was = was.or(standing.held);
+        self.desired.gap.note(object, was, standing);
+        if let Some(next) = &mut self.next {
+            next.desired.gap.note(object, was, Standing { waits: false, ..standing });
+        }
+    }
+
+    fn how(&self, object: ObjectId) -> Standing {
+        Standing {
+            held: self.index.locate(&object).map(|extent| extent.drive),
+            is_busy: self.busy.contains(&object),
+            waits: self.postponed.get(&object).is_some_and(|postponed| postponed.waits),
+            has_part: self.parts.contains_key(&PartId::Object(object)),
+        }
     }
 
     fn show(&mut self, object: ObjectId, extent: Extent, small: Option<Arc<[u8]>>) {
         let before = self.index.publish(object, extent.clone());
         assert!(before.is_none(), "object {object} is published once");
-        if !self.hangs(extent.drive) {
+        if self.is_told(extent.drive) {
             self.inventory.publish(object);
         }
-        self.postponed.remove(&object);
-        if let Some(len) = self.wanted.get(&object) {
-            self.progress.objects_held += 1;
-            self.progress.bytes_held += *len;
-        }
+        self.no_longer_postponed(object);
+        self.refresh(object, None);
         self.updates.push_back(Update::Published { object, extent, small });
     }
 
     /// The object is out of the index: so it is everywhere else.
-    fn forget(&mut self, object: ObjectId) {
+    fn forget(&mut self, object: ObjectId, was: DriveIndex) {
         self.inventory.remove(object);
-        if let Some(len) = self.wanted.get(&object) {
-            self.progress.objects_held -= 1;
-            self.progress.bytes_held -= *len;
-            self.replan = true;
-        }
+        self.refresh(object, Some(was));
+        self.replan |= self.is_wanted(&object);
         if let Some(len) = self.small.remove(&object) {
             self.small_used -= len;
         }
@@ -762,29 +944,23 @@ impl Holdings {
         }
         fits
     }
+}
 
-    fn count_progress(&mut self) {
-        let held = self.wanted.iter().filter(|(object, _)| self.index.locate(object).is_some());
-        let (mut objects_held, mut bytes_held) = (0, Bytes::ZERO);
-        held.for_each(|(_, len)| {
-            objects_held += 1;
-            bytes_held += *len;
-        });
-        self.progress = Progress {
-            objects_wanted: Bytes::of(self.wanted.len()).0,
-            objects_held,
-            bytes_wanted: Bytes(self.wanted.values().map(|len| len.0).sum()),
-            bytes_held,
-            bytes_partial: Bytes::ZERO,
-        };
-        self.count_partial();
+/// Of the first so many of these, those that are looked for.
+fn slice<'a>(
+    objects: impl Iterator<Item = (&'a ObjectId, &'a Extent)>,
+    most: usize,
+    mut is_it: impl FnMut(&ObjectId, &Extent) -> bool,
+) -> Slice {
+    let (mut slice, mut count) = (Slice::default(), 0);
+    for (object, extent) in objects.take(most) {
+        (slice.next, count) = (Some(*object), count + 1);
+        if is_it(object, extent) {
+            slice.found.push((*object, extent.clone()));
+        }
     }
-
-    fn count_partial(&mut self) {
-        let wanted = self.parts.iter().filter(|(part, _)| match part {
-            PartId::Object(object) => self.wanted.contains_key(object),
-            PartId::Unit(_) => true, // One that is not wanted any more goes with the next plan.
-        });
-        self.progress.bytes_partial = Bytes(wanted.map(|(_, part)| part.verified.0).sum());
+    if count < most {
+        slice.next = None;
     }
+    slice
 }

@@ -30,14 +30,14 @@ pub(crate) fn units_of(unit_len: Option<Bytes>, manifest: &Manifest) -> BTreeMap
 /// be: it is left to the next plan, unless there is nothing else to do.
 pub(crate) fn parcels(
     unit_of: &BTreeMap<ObjectId, usize>,
-    parts: &BTreeSet<ObjectId>,
+    has_part: impl Fn(&ObjectId) -> bool,
     fetch: Vec<Fetch>,
     is_cut: bool,
 ) -> VecDeque<Vec<Fetch>> {
     let mut parcels: VecDeque<Vec<Fetch>> = VecDeque::new();
     let mut places: BTreeMap<usize, usize> = BTreeMap::new();
     for fetch in fetch {
-        let unit = unit_of.get(&fetch.object).filter(|_| !parts.contains(&fetch.object));
+        let unit = unit_of.get(&fetch.object).filter(|_| !has_part(&fetch.object));
         let place =
             unit.map_or(parcels.len(), |unit| *places.entry(*unit).or_insert(parcels.len()));
         match parcels.get_mut(place) {

@@ -1,4 +1,5 @@
 use super::*;
+use fill::gap::Gap;
 use model::inventory::Check;
 use model::manifest::{AssetVersion, File, Trust};
 use model::units::UnixSeconds;
@@ -74,11 +75,11 @@ fn memory_for_small_objects_is_bounded_and_comes_back() {
     let mut holdings = holdings();
     for n in [1, 2] {
         holdings.load(object(n), on(0, n));
-        assert_eq!(holdings.without_bytes().count(), usize::from(n == 1));
+        assert_eq!(holdings.without_bytes(None, SLICE).found.len(), usize::from(n == 1));
         holdings.publish_small(object(n), &on(0, n), &[0; 61_440]);
     }
     assert_eq!(holdings.small_used, LEN, "the second does not fit");
-    assert_eq!(holdings.without_bytes().count(), 0, "nor is it looked for");
+    assert_eq!(holdings.without_bytes(None, SLICE).found.len(), 0, "nor is it looked for");
     holdings.hide(object(2));
     assert_eq!(holdings.small_used, LEN);
     holdings.hide(object(1));
@@ -525,6 +526,8 @@ enum Step {
     Move(u8, u8),
     Hide(u8),
     SetAside(u8),
+    LetGo(u8),
+    ForgetSome,
     TakeBack(u8, u8),
     Withhold(u8, bool),
     Report,
@@ -537,6 +540,8 @@ fn step() -> impl Strategy<Value = Step> {
         (objects(), drives()).prop_map(|(n, drive)| Step::Move(n, drive)),
         objects().prop_map(Step::Hide),
         drives().prop_map(Step::SetAside),
+        drives().prop_map(Step::LetGo),
+        Just(Step::ForgetSome),
         (drives(), objects()).prop_map(|(drive, n)| Step::TakeBack(drive, n)),
         (drives(), any::<bool>()).prop_map(|(drive, hangs)| Step::Withhold(drive, hangs)),
         Just(Step::Report),
@@ -559,6 +564,8 @@ proptest! {
                 Step::Move(..) => {}
                 Step::Hide(n) => holdings.hide(object(n)),
                 Step::SetAside(drive) => holdings.set_aside(DriveIndex(drive)),
+                Step::LetGo(drive) => holdings.let_go(DriveIndex(drive)),
+                Step::ForgetSome => drop(holdings.forget_some(2)),
                 Step::TakeBack(drive, n) => {
                     holdings.set_aside(DriveIndex(drive));
                     let found = [(object(n), on(drive, n))].into_iter();
@@ -576,6 +583,123 @@ proptest! {
                     prop_assert_eq!(delta.check, Some(Check::of(&known)));
                 }
             }
+        }
+    }
+}
+
+#[test]
+fn no_copy_is_spare_while_the_drive_of_the_other_does_not_answer() {
+    let mut holdings = holdings();
+    holdings.set_manifest(manifest(1, &[1]));
+    holdings.load(object(1), on(0, 1));
+    let (other, file) = (DriveIndex(1), on(1, 1).file);
+    holdings.withhold(DRIVE, true);
+    assert_eq!(holdings.claim_file(object(1), other, &file), FileStanding::Unsure);
+    assert!(holdings.busy().is_empty());
+    holdings.withhold(DRIVE, false);
+    assert_eq!(holdings.claim_file(object(1), other, &file), FileStanding::Spare);
+    holdings.release(object(1));
+    // It is set aside, and the index has not forgotten yet what was there.
+    holdings.let_go(DRIVE);
+    assert_eq!(holdings.claim_file(object(1), other, &file), FileStanding::Unsure);
+    assert!(!holdings.forget_some(2));
+    assert_eq!(holdings.claim_file(object(1), other, &file), FileStanding::Missing);
+}
+
+#[test]
+fn a_drive_that_hangs_is_asked_for_nothing_and_holds_up_no_other() {
+    let mut holdings = holdings();
+    (1..5).for_each(|n| holdings.load(object(n), on(0, n)));
+    holdings.load(object(9), on(1, 9));
+    holdings.set_manifest(manifest(1, &[7]));
+    holdings.withhold(DRIVE, true);
+    let chores = plan(&mut holdings, at(0));
+    assert_eq!(chores.evict, [(object(9), DriveIndex(1))]);
+    assert_eq!(holdings.plan_report().evictions_later, 4);
+    holdings.hand_out(chores);
+    assert_eq!(holdings.next_errand(DRIVE), None);
+    assert!(holdings.next_errand(DriveIndex(1)).is_some());
+    assert_eq!(holdings.plan_in(at(0), at(0)), PLAN_EVERY);
+    holdings.errand_done(DriveIndex(1), 1, 0);
+    assert_eq!(holdings.plan_in(at(0), at(0)), Nanos(0), "all that answer are done");
+    // Room that comes when it answers again is not waited for.
+    holdings.hide(object(9));
+    holdings.plan(at(0), &[Bytes(1)]);
+    assert_eq!(holdings.plan_report().objects_without_room, 1);
+}
+
+#[test]
+fn a_new_manifest_is_in_force_when_all_that_is_held_was_looked_at() {
+    let mut holdings = holdings();
+    holdings.set_manifest(manifest(1, &[1, 2]));
+    (1..5).for_each(|n| holdings.load(object(n), on(0, n)));
+    assert!(holdings.prepare(Desired::new(None, manifest(3, &[3, 4, 5]))));
+    assert!(!holdings.prepare(Desired::new(None, manifest(2, &[]))), "there is a newer one");
+    for _ in 0..2 {
+        assert!(holdings.prepare_some(2).is_none());
+        assert_eq!((holdings.generation(), holdings.progress().objects_held), (Generation(1), 2));
+    }
+    // What was looked at already goes, and something else comes.
+    holdings.hide(object(3));
+    holdings.load(object(5), on(0, 5));
+    while holdings.prepare_some(2).is_none() {}
+    let progress = holdings.progress();
+    assert_eq!((holdings.generation(), progress.objects_held), (Generation(3), 2));
+    assert_eq!(plan(&mut holdings, at(0)).evict, [(object(1), DRIVE), (object(2), DRIVE)]);
+    assert_eq!(fetched(&mut holdings), Some(object(3)));
+    assert!(holdings.prepare_some(2).is_some(), "nothing is left to do");
+}
+
+/// What is known of the gap, counted anew.
+fn gap_of(holdings: &Holdings, manifest: &Manifest) -> Gap {
+    let mut gap = Gap::new(Wanted::new(manifest));
+    for n in 0..=u8::MAX {
+        gap.note(object(n), None, holdings.how(object(n)));
+    }
+    gap
+}
+
+proptest! {
+    #[test]
+    fn what_is_kept_as_things_change_is_what_is_counted_anew(
+        steps in prop::collection::vec((0u8..12, 0u8..16, 0u8..3), 0..120),
+    ) {
+        let mut holdings = packing(4);
+        let mut in_force = manifest(1, &[]);
+        holdings.set_manifest(manifest(1, &[]));
+        let (mut preparing, mut claimed) = (None, BTreeSet::new());
+        for (generation, (what, n, drive)) in (2..).zip(steps) {
+            let (id, is_held) = (object(n), holdings.index().locate(&object(n)).is_some());
+            let (part, drive) = (PartId::Object(id), DriveIndex(drive));
+            match what {
+                0 => holdings.load(id, on(drive.0, n)),
+                1 => holdings.hide(id),
+                2 if is_held => holdings.relocate(id, on(drive.0, n)),
+                3 => drop(holdings.claim(id).then(|| claimed.insert(n))),
+                4 => drop(claimed.remove(&n).then(|| holdings.release(id))),
+                5 => drop(claimed.remove(&n).then(|| holdings.postpone(at(generation), id))),
+                6 => holdings.set_part(part, (n % 2 == 0).then_some(Part { drive, verified: LEN })),
+                7 if n % 2 == 0 => holdings.let_go(drive),
+                7 => drop(holdings.forget_some(2)),
+                8 => {
+                    holdings.take_back(drive, [(id, on(drive.0, n))].into_iter(), [].into_iter());
+                }
+                9 => {
+                    let wants: Vec<u8> = (0..n).map(|i| i * 3 % 17).collect();
+                    let wants = manifest(generation, &wants);
+                    holdings.prepare(Desired::new(None, Arc::clone(&wants)));
+                    preparing = Some(wants);
+                }
+                10 => drop(holdings.plan_some(at(generation), &[Bytes::mib(1)], 2)),
+                _ => {
+                    if holdings.prepare_some(3).is_some() {
+                        in_force = preparing.take().unwrap_or(in_force);
+                    }
+                }
+            }
+            prop_assert_eq!(&holdings.desired.gap, &gap_of(&holdings, &in_force));
+            let parts = holdings.parts().values().map(|part| part.verified.0).sum();
+            prop_assert_eq!(holdings.progress().bytes_partial, Bytes(parts));
         }
     }
 }

@@ -167,6 +167,21 @@ pub fn folders() -> impl Iterator<Item = FileName> {
         .chain(object_folders())
 }
 
+/// Which objects may be in a folder: those above the first, if there is one, up to the second. In
+/// one of `object_folders` their ids begin alike; in any other, such as that of units, all may be.
+pub fn ids_of(folder: &FileName) -> (Option<ObjectId>, ObjectId) {
+    let first = folder.0.strip_prefix(OBJECTS).and_then(|rest| rest.strip_prefix('/'));
+    let Some(first) = first.and_then(|hex| u8::from_str_radix(hex, 16).ok()) else {
+        return (None, ObjectId([u8::MAX; 32]));
+    };
+    let last_of = |first: u8| {
+        let mut last = [u8::MAX; 32];
+        last[0] = first;
+        ObjectId(last)
+    };
+    (first.checked_sub(1).map(last_of), last_of(first))
+}
+
 /// The folders that published objects are in.
 pub fn object_folders() -> impl Iterator<Item = FileName> {
     (0..=u8::MAX).map(|first| FileName(format!("{OBJECTS}/{first:02x}").into()))

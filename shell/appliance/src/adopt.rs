@@ -4,6 +4,7 @@
 //! The last writes of a log may be lost (a drive that lied about a flush), or a publication was cut
 //! between rename and log. The audit finds such files in time; a filler looks before it fetches.
 
+use holdings::Doubt;
 use model::extent::Extent;
 use model::id::ObjectId;
 use model::limits::DIRECT_ALIGN;
@@ -127,6 +128,37 @@ pub(crate) fn verified(
         }
     }
     Ok(Some(blocks))
+}
+
+/// What is known of the copy of an object that the index has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Other {
+    /// Every block of it is right.
+    Good,
+    /// Its drive does not answer or failed, or it went.
+    NotNow,
+    /// It is not right. For `Shared::suspect`, once whoever asked has let go of the object.
+    Doubted(Doubt),
+}
+
+/// Reads the copy of an object that the index has, before another is removed as spare.
+pub(crate) fn other_copy(shared: &Shared, object: ObjectId) -> Other {
+    let Some(extent) = shared.locate(&object) else { return Other::NotNow };
+    let Some(drive) = shared.answering(extent.drive) else { return Other::NotNow };
+    match verified(shared, &drive, object, &extent) {
+        Ok(Some(_)) if drive.answers(shared.now()) && shared.locate(&object) == Some(extent) => {
+            Other::Good
+        }
+        Ok(Some(_)) => Other::NotNow,
+        Ok(None) if shared.is_stopping() => Other::NotNow,
+        Ok(None) => Other::Doubted(Doubt::Suspect),
+        Err(error) if error.is_one_place() => Other::Doubted(Doubt::Unreadable(error.to_string())),
+        Err(error) if error.is_missing() => Other::Doubted(Doubt::Suspect),
+        Err(error) => {
+            shared.drive_failed(&drive, &error);
+            Other::NotNow
+        }
+    }
 }
 
 /// True if all of it is visible now; if not, the drive failed or is set aside.

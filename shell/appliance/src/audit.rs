@@ -2,8 +2,12 @@
 //!
 //! The index is the truth for serving; a walk only finds what should not be: an object whose file
 //! is gone or cut (it is hidden, reported and filled again), a file that the index does not know
-//! (it is verified and adopted if the manifest wants it, removed if not), a second copy, a unit of
-//! which little is wanted (`units`).
+//! (it is verified and adopted if the manifest wants it, removed if not), a second copy (it is
+//! removed if every block of the first is right, and stays while the drive of that does not
+//! answer), a unit of which little is wanted (`units`).
+//!
+//! The storage lock is taken for a file at a time, and for at most `holdings::SLICE` objects. A
+//! walk costs O(log objects) for each file of its drive, and for each object of it.
 
 use std::collections::BTreeSet;
 
@@ -15,10 +19,11 @@ use model::units::Nanos;
 use store::layout;
 use store::unit;
 
+use crate::adopt::{self, Other};
 use crate::drives::{self, Drive, DriveError, Units};
 use crate::pages::Pages;
 use crate::shared::Shared;
-use crate::{adopt, keeper, units};
+use crate::{keeper, units};
 
 /// Between two files: 500 a second, so that a drive of 100,000 takes some minutes.
 const PER_FILE: Nanos = Nanos::millis(2);
@@ -108,7 +113,7 @@ fn walk(shared: &Shared, drive: &Drive) -> bool {
         if !drive.answers(shared.now()) {
             return true;
         }
-        let expected = shared.published(|e| e.drive == drive.index() && is_in(&e.file, &folder));
+        let expected = shared.published_in(drive.index(), &folder);
         let names = match drive.list(&folder) {
             Ok(names) => names,
             Err(error) => {
@@ -147,27 +152,32 @@ fn walk(shared: &Shared, drive: &Drive) -> bool {
     true
 }
 
-fn is_in(file: &FileName, folder: &FileName) -> bool {
-    file.0.strip_prefix(&*folder.0).is_some_and(|rest| rest.starts_with('/'))
-}
-
 /// Looks at one file; true if something was wrong with it.
 fn examine(shared: &Shared, drive: &Drive, object: ObjectId) -> bool {
     let standing = shared.claim_file(object, drive.index(), &layout::object_file(&object));
+    let mut doubt = None;
     match standing {
-        FileStanding::Busy | FileStanding::Unknown => return false,
+        FileStanding::Busy | FileStanding::Unsure | FileStanding::Unknown => return false,
         FileStanding::Indexed => return check_len(shared, drive, object),
-        FileStanding::Spare | FileStanding::Unwanted => {
-            if keeper::drop_copy(shared, drive, object) {
-                tracing::info!(drive = %drive.marker().id, %object, "spare copy removed");
-            }
-        }
+        FileStanding::Spare => match adopt::other_copy(shared, object) {
+            Other::Good => drop_spare(shared, drive, object),
+            Other::NotNow => {}
+            Other::Doubted(why) => doubt = Some(why),
+        },
+        FileStanding::Unwanted => drop_spare(shared, drive, object),
         FileStanding::Missing => {
             adopt::adopt(shared, drive, object);
         }
     }
     shared.release(object);
+    doubt.into_iter().for_each(|doubt| shared.suspect(object, doubt));
     true
+}
+
+fn drop_spare(shared: &Shared, drive: &Drive, object: ObjectId) {
+    if keeper::drop_copy(shared, drive, object) {
+        tracing::info!(drive = %drive.marker().id, %object, "spare copy removed");
+    }
 }
 
 fn check_len(shared: &Shared, drive: &Drive, object: ObjectId) -> bool {
@@ -185,5 +195,55 @@ fn check_len(shared: &Shared, drive: &Drive, object: ObjectId) -> bool {
             keeper::unreadable(shared, drive, object, &error);
             true
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shared::tests::{drives, manifest, put, shared_on};
+    use model::extent::DriveIndex;
+    use model::units::Bytes;
+
+    #[test]
+    fn a_second_copy_goes_only_when_every_block_of_the_first_is_right() {
+        let dir = tempfile::tempdir().unwrap();
+        let drives = drives(dir.path(), 2);
+        let (object, first) = put(&drives[0], &[7; 5000]);
+        let (_, second) = put(&drives[1], &[7; 5000]);
+        let shared = shared_on(drives);
+        assert!(shared.set_manifest(manifest(1, &[(object, Bytes(5000))])));
+        shared.load([(object, first.clone())].into_iter());
+        let [one, other] = [0, 1].map(|index| shared.drive(DriveIndex(index)).unwrap());
+        let path = |drive: &Drive, extent: &Extent| drive.path().join(&*extent.file.0);
+        let is_there = || path(&other, &second).exists();
+
+        let right = std::fs::read(path(&one, &first)).unwrap();
+        let mut wrong = right.clone();
+        wrong[4999] ^= 1;
+        std::fs::write(path(&one, &first), wrong).unwrap();
+        assert!(examine(&shared, &other, object) && is_there(), "the first is wrong");
+        shared.plan();
+        let doubted = shared.peek_errand(DriveIndex(0)).unwrap().suspects;
+        assert_eq!(doubted.into_iter().collect::<Vec<_>>(), [(object, Doubt::Suspect)]);
+
+        std::fs::write(path(&one, &first), right).unwrap();
+        shared.look_at_drive(&one, true);
+        assert!(!examine(&shared, &other, object) && is_there(), "it does not answer");
+    }
+
+    #[test]
+    fn a_second_copy_goes_when_the_first_is_right() {
+        let dir = tempfile::tempdir().unwrap();
+        let drives = drives(dir.path(), 2);
+        let (object, first) = put(&drives[0], &[7; 5000]);
+        let (_, second) = put(&drives[1], &[7; 5000]);
+        let shared = shared_on(drives);
+        assert!(shared.set_manifest(manifest(1, &[(object, Bytes(5000))])));
+        shared.load([(object, first.clone())].into_iter());
+        let other = shared.drive(DriveIndex(1)).unwrap();
+        assert!(examine(&shared, &other, object));
+        assert!(!other.path().join(&*second.file.0).exists());
+        assert_eq!((other.entry(&object), shared.locate(&object)), (None, Some(first)));
     }
 }

@@ -25,7 +25,7 @@ use rustix::io::Errno;
 use store::absence::MarkerSeen;
 use store::health::{Health, Verdict};
 use store::layout::{self, FooterError};
-use store::log::{self, Change, Damage, Entry};
+use store::log::{Change, Damage, Entry};
 use store::marker::{Marker, MarkerError};
 use store::parcel::PartId;
 use store::publish::Fault;
@@ -68,6 +68,8 @@ pub struct Drive {
     silence: Mutex<Silence>,
     /// Since when it is being measured; none in between.
     measured_from: Mutex<Option<Instant>>,
+    /// Why the log could not be rewritten: who measures the drive says so, once.
+    not_rewritten: Mutex<Option<DriveError>>,
     /// Where who is not a worker has its turns. What is only metadata to the file system (opens,
     /// names, the log) goes without: it is little, and a turn may be long in coming.
     gate: Gate,
@@ -277,6 +279,7 @@ impl Drive {
             units: Mutex::default(),
             silence: Mutex::default(),
             measured_from: Mutex::new(None),
+            not_rewritten: Mutex::new(None),
             gate: Gate::open_to_all(),
         };
         Ok((drive, loaded))
@@ -383,14 +386,14 @@ impl Drive {
     }
 
     /// Measures it, and says what is seen of its marker; waits until the drive answers. One thread
-    /// does.
+    /// does. Fails too where the log could not be rewritten since, which nobody else was told.
     pub(crate) fn measure(&self, now: Instant) -> Result<Option<MarkerSeen>, DriveError> {
         *lock(&self.measured_from) = Some(now);
         let stat = rustix::fs::fstatvfs(&self.root);
         let marker = self.marker_seen();
         *lock(&self.measured_from) = None;
         *lock(&self.space) = space(&stat.map_err(to("measure", "the filesystem"))?, &self.marker);
-        Ok(marker)
+        lock(&self.not_rewritten).take().map_or(Ok(marker), Err)
     }
 
     /// What is seen of its marker.
@@ -535,14 +538,15 @@ impl Drive {
     }
 
     /// Appends a batch to the drive's log and brings it to the drive: all of it counts, or nothing.
-    /// Rewrites the log if it has grown long.
+    /// Rewrites the log if it has grown long; that this fails takes nothing back, and is what
+    /// `measure` says next.
     pub fn log(&self, changes: &[Change]) -> Result<(), DriveError> {
         let mut log = lock(&self.log);
         log.append(self.marker.id, changes)?;
-        if log::compaction_is_due(log.records(), log.entries.len()) {
-            log.compact(self.marker.id, &self.root)?;
-        }
         *lock(&self.held) = log.held();
+        if let Err(error) = log.compact_if_due(self.marker.id, &self.root) {
+            *lock(&self.not_rewritten) = Some(error);
+        }
         Ok(())
     }
 

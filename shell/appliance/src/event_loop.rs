@@ -679,7 +679,7 @@ impl EventLoop {
     }
 
     fn open(&mut self, slot: FileSlot, drive: DriveIndex, file: &str) {
-        let directory = self.drives.get(drive.as_usize()).and_then(Option::as_ref);
+        let directory = self.drives.get(drive.as_usize()).cloned().flatten();
         let name = CString::new(file).expect("the store's names have no zero byte");
         let Some(directory) = directory else {
             // It is set aside, or was not there when this process started.
@@ -687,7 +687,7 @@ impl EventLoop {
             return;
         };
         let blocks = self.blocking >> drive.0 & 1 == 1;
-        self.ring.open(directory.as_fd(), name, (slot, blocks), Token(u64::from(slot.0)));
+        self.ring.open(directory, name, (slot, blocks), Token(u64::from(slot.0)));
     }
 
     fn close(&mut self, id: ConnectionId, ending: Ending) {

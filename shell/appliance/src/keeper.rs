@@ -1,6 +1,9 @@
 //! Plans, and carries out what a plan asks for besides fetching: evictions and unwanted parts.
 //! Looks at objects that somebody doubts, and sets them aside: hidden, told to control, removed and
 //! filled again.
+//!
+//! One thread plans and waits for no drive. What it finds is done by a thread for each drive, so
+//! that one which hangs in the middle of it holds up nothing but itself.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::Ordering;
@@ -19,12 +22,18 @@ use crate::format::gigabytes;
 use crate::shared::Shared;
 use crate::{adopt, units};
 
-/// Runs until all must stop.
+/// Plans until all must stop.
 pub(crate) fn run(shared: &Shared) {
     let mut without_room = 0;
     while shared.wait_for_planning() {
-        let chores = shared.plan();
+        shared.plan();
         without_room = say_what_finds_no_room(shared, without_room);
+    }
+}
+
+/// Does what plans ask for about one drive until all must stop.
+pub(crate) fn tend(shared: &Shared, index: DriveIndex) {
+    while let Some(chores) = shared.next_errand(index) {
         for (object, doubt) in &chores.suspects {
             examine(shared, *object, doubt);
         }
@@ -34,7 +43,7 @@ pub(crate) fn run(shared: &Shared) {
         }
         // What dies together goes together, also what a plan has no place for.
         let (mut settled, mut old) = (BTreeMap::new(), VecDeque::new());
-        for object in &chores.evict {
+        for (object, _) in &chores.evict {
             let gone = !shared.is_stopping()
                 && match units::place(shared, object) {
                     None => evict(shared, *object),
@@ -45,15 +54,15 @@ pub(crate) fn run(shared: &Shared) {
             done += usize::from(gone);
         }
         old.into_iter().for_each(|unit| unit.remove(shared));
-        shared.put_off(due - done);
         if 0 < done {
             tracing::info!(
+                drive = index.0,
                 evicted = chores.evict.len(),
                 parts = chores.drop_parts.len(),
                 "no longer wanted"
             );
-            shared.replan();
         }
+        shared.errand_done(index, done, due - done);
     }
 }
 
@@ -248,4 +257,65 @@ fn drop_part(shared: &Shared, part: PartId, index: DriveIndex) -> bool {
     }
     shared.release_part(part);
     dropped.is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gate::{Gate, Mode, Writes};
+    use crate::mounts::Medium;
+    use crate::shared::tests::{drives, manifest, put, shared_on};
+    use iosched::drive::Class;
+    use model::units::{BitsPerSecond, Bytes, Nanos};
+
+    /// Until then something has to happen that takes milliseconds.
+    fn wait(what: &str, mut done: impl FnMut() -> bool) {
+        let began = std::time::Instant::now();
+        while !done() {
+            assert!(began.elapsed().as_secs() < 20, "waited in vain for {what}");
+            std::thread::sleep(std::time::Duration::from_millis(2));
+        }
+    }
+
+    #[test]
+    fn a_drive_that_hangs_in_a_delete_holds_up_no_other_and_no_plan() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut drives = drives(dir.path(), 2);
+        let held: Vec<_> =
+            drives.iter().map(|drive| put(drive, &[7 + drive.index().0; 9])).collect();
+        let (mode, targets, depth) = (Mode::Governor, vec![Nanos::millis(5)], 4);
+        let writes = Writes { mode, targets, depth, rate: None, floor: BitsPerSecond(1) };
+        let medium = Medium { target: Nanos::millis(5), deletes_alone: true };
+        drives[0].put_behind(Gate::new(&writes.rules(0, &medium), Vec::new(), 0));
+        let shared = shared_on(drives);
+        shared.load(held.clone().into_iter());
+        assert!(shared.set_manifest(manifest(1, &[])));
+        let file = |n: usize| dir.path().join(n.to_string()).join(&*held[n].1.file.0);
+        // A delete on the first waits for another that never ends, as it would in the kernel.
+        let first = shared.drive(DriveIndex(0)).unwrap();
+        let _hangs = first.gate().enter(Class::Delete, Bytes::ZERO);
+        std::thread::scope(|scope| {
+            // However this ends, the threads have to.
+            let _stop = Stop(&shared);
+            scope.spawn(|| run(&shared));
+            for index in shared.drive_indexes() {
+                let shared = &shared;
+                scope.spawn(move || tend(shared, index));
+            }
+            wait("the second drive's file to go", || !file(1).exists());
+            assert!(file(0).exists());
+            let wanted = ObjectId([1; 32]);
+            assert!(shared.set_manifest(manifest(2, &[(wanted, Bytes(5))])));
+            wait("a plan", || shared.plan_report().objects_wanted == 1);
+            assert!(file(0).exists(), "it is still being removed");
+        });
+    }
+
+    struct Stop<'a>(&'a Shared);
+
+    impl Drop for Stop<'_> {
+        fn drop(&mut self) {
+            self.0.stop();
+        }
+    }
 }

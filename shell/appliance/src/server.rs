@@ -154,14 +154,19 @@ fn run(settings: &Settings) -> anyhow::Result<()> {
 }
 
 /// What brings news to every worker.
-fn tell_all(workers: Vec<Sender>) -> impl FnMut(News) {
+fn tell_all(workers: Vec<Sender>) -> impl FnMut(Vec<News>) {
     move |news| {
-        for worker in &workers {
-            worker.send(match &news {
-                News::Update(update) => Letter::Update(update.clone()),
-                News::Directory(drive, directory) => Letter::Directory(*drive, directory.clone()),
-            });
+        for one in &news {
+            for worker in &workers {
+                worker.put(match one {
+                    News::Update(update) => Letter::Update(update.clone()),
+                    News::Directory(drive, directory) => {
+                        Letter::Directory(*drive, directory.clone())
+                    }
+                });
+            }
         }
+        workers.iter().for_each(Sender::ring);
     }
 }
 

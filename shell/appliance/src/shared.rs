@@ -1,8 +1,11 @@
 //! What the storage threads share: the holdings, the drives, and what is to be told.
 //!
-//! One lock, held for as long as it takes to change some maps, never during I/O. The serve path
-//! takes no part: each worker has its own index and is told of changes through the update sink,
-//! which is called under the lock so that updates arrive in the order in which they happened.
+//! One lock, held for as long as it takes to change some maps, never during I/O; whoever goes
+//! through many objects lets it go in between (`in_slices`). The serve path takes no part: each
+//! worker has its own index and is told of changes through the update sink. What is to be told is
+//! put down under the lock, in the order in which it happened, and told after it, under another:
+//! who waits for a worker that has no room for more letters keeps only those waiting who have
+//! something to tell.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::OwnedFd;
@@ -12,7 +15,7 @@ use std::time::SystemTime;
 
 use fill::plan;
 use fill::rate::Limiter;
-use holdings::{Chores, Claim, Desired, Doubt, FileStanding, Holdings, Part, Progress};
+use holdings::{Chores, Claim, Desired, Doubt, FileStanding, Holdings, Part, Progress, SLICE};
 use model::extent::{DriveIndex, Extent, FileName};
 use model::id::{ApplianceId, DriveId, Generation, ObjectId};
 use model::manifest::{Manifest, TokenKey};
@@ -21,6 +24,7 @@ use model::units::{Bytes, Instant, Nanos, UnixSeconds};
 use model::update::Update;
 use store::inventory::{Delta, InventoryState};
 use store::layout;
+use store::log::Entry;
 use store::parcel::PartId;
 use store::silence::Turn;
 
@@ -61,10 +65,14 @@ pub(crate) struct Shared {
     limiter: Option<Mutex<Limiter>>,
     stopping: AtomicBool,
     state: Mutex<State>,
+    /// Taken before `state` by who has both.
+    sink: Mutex<Box<dyn FnMut(Vec<News>) + Send>>,
     /// Told when there is something to fetch or to plan, and when all must stop.
     changed: Condvar,
     /// Told when there is a sample, and when all must stop.
     sampled: Condvar,
+    /// Told when there is an errand, and when all must stop.
+    handed_out: Condvar,
 }
 
 /// One configured drive.
@@ -93,7 +101,9 @@ struct State {
     errors: VecDeque<Noted>,
     /// Blocks that viewers were sent, to be verified. Invariant: at most `SAMPLES_MAX`.
     samples: VecDeque<Sample>,
-    sink: Box<dyn FnMut(News) + Send>,
+    /// What the sink is to be told. Invariant: what one holding of the lock made, for each thread
+    /// that is about to tell it.
+    news: Vec<News>,
 }
 
 /// What every worker is told, in order.
@@ -154,7 +164,7 @@ impl Shared {
         config: Config,
         own: Arc<Own>,
         slots: Vec<Slot>,
-        sink: Box<dyn FnMut(News) + Send>,
+        sink: Box<dyn FnMut(Vec<News>) + Send>,
         counters: Arc<Counters>,
     ) -> Self {
         let burst = |rate: model::units::BitsPerSecond| rate.over(BURST_SHARE).max(Bytes::mib(1));
@@ -167,7 +177,7 @@ impl Shared {
             unit_len: config.fill.unit_len,
         });
         let (errors, samples) = (VecDeque::new(), VecDeque::new());
-        let state = State { holdings, errors, samples, sink };
+        let state = State { holdings, errors, samples, news: Vec::new() };
         let scrubs = slots.iter().map(|_| scrub::Progress::default()).collect();
         Self {
             config,
@@ -186,8 +196,10 @@ impl Shared {
             limiter,
             stopping: AtomicBool::new(false),
             state: Mutex::new(state),
+            sink: Mutex::new(sink),
             changed: Condvar::new(),
             sampled: Condvar::new(),
+            handed_out: Condvar::new(),
         }
     }
 
@@ -203,6 +215,7 @@ impl Shared {
         self.open_drives().iter().for_each(|drive| drive.gate().open());
         self.changed.notify_all();
         self.sampled.notify_all();
+        self.handed_out.notify_all();
     }
 
     pub(crate) fn is_stopping(&self) -> bool {
@@ -319,9 +332,11 @@ impl Shared {
             let (id, old) = (Some(drive.marker().id), Arc::downgrade(old));
             *slot = Slot::Aside(Aside { reason: reason.to_owned(), id, old });
             drop(slots);
-            state.holdings.set_aside(index);
-            self.tell(&mut state);
+            state.holdings.let_go(index);
+            self.note_news(&mut state);
         }
+        self.deliver();
+        self.in_slices(|holdings| !holdings.forget_some(SLICE));
         tracing::error!(drive = %drive.marker().id, %path, reason, "drive set aside");
         let what_to_do = "It is used again once it is replaced, formatted or mounted anew";
         self.note("drive", format!("{path} is set aside: {reason}. {what_to_do}"));
@@ -330,17 +345,31 @@ impl Shared {
     /// A drive that was set aside is good again, or another is in its place.
     pub(crate) fn take_back(&self, drive: Drive, directory: OwnedFd, loaded: &Loaded) {
         let (index, id, path) = (drive.index(), drive.marker().id, drive.path().to_owned());
-        let objects = loaded.entries.iter();
-        let objects = objects.map(|(object, entry)| (*object, entry.extent(object, index)));
-        (self.lock().sink)(News::Directory(index, Arc::new(directory)));
-        self.with(|holdings| {
+        let drive = Arc::new(drive);
+        {
+            let mut state = self.lock();
             if self.is_stopping() {
                 drive.gate().open();
             }
             let mut slots = self.slots.write().unwrap_or_else(PoisonError::into_inner);
-            slots[index.as_usize()] = Slot::Open(Arc::new(drive));
+            slots[index.as_usize()] = Slot::Open(Arc::clone(&drive));
             drop(slots);
-            holdings.take_back(index, objects, loaded.parts.iter().copied());
+            state.news.push(News::Directory(index, Arc::new(directory)));
+            let parts = loaded.parts.iter().copied();
+            state.holdings.take_back(index, std::iter::empty(), parts);
+            self.note_news(&mut state);
+        }
+        self.deliver();
+        let mut objects = loaded.entries.iter();
+        let extent = |(object, entry): (&ObjectId, &Entry)| (*object, entry.extent(object, index));
+        self.in_slices(|holdings| {
+            // It may have been set aside again.
+            let is_in_use = drive.set_aside_reason().is_none();
+            let some = objects.by_ref().take(SLICE).map(extent);
+            if is_in_use {
+                holdings.take_back(index, some, std::iter::empty());
+            }
+            !is_in_use || objects.len() == 0
         });
         self.returns.fetch_add(1, Ordering::Relaxed);
         let path = path.display();
@@ -397,9 +426,16 @@ impl Shared {
         self.lock().errors.iter().cloned().collect()
     }
 
-    /// An object found at the start; the first drive that has it wins.
-    pub(crate) fn load(&self, object: ObjectId, extent: Extent) {
-        self.with(|holdings| holdings.load(object, extent));
+    /// Objects found at the start; the first drive that has one wins.
+    pub(crate) fn load(&self, mut objects: impl Iterator<Item = (ObjectId, Extent)>) {
+        self.in_slices(|holdings| {
+            let mut count = 0;
+            for (object, extent) in objects.by_ref().take(SLICE) {
+                holdings.load(object, extent);
+                count += 1;
+            }
+            count < SLICE
+        });
     }
 
     /// A part file found at the start.
@@ -449,7 +485,16 @@ impl Shared {
     /// Puts a newer manifest in force; false if it is not newer.
     pub(crate) fn set_manifest(&self, manifest: Manifest) -> bool {
         let desired = Desired::new(self.config.fill.unit_len, Arc::new(manifest));
-        self.with(|holdings| holdings.want(desired))
+        if !self.with(|holdings| holdings.prepare(desired)) {
+            return false;
+        }
+        let mut replaced = None;
+        self.in_slices(|holdings| {
+            replaced = holdings.prepare_some(SLICE);
+            replaced.is_some()
+        });
+        drop(replaced); // Here, and not under the lock: a million objects take a tenth of a second.
+        true
     }
 
     /// Control says who else in the site can serve.
@@ -483,7 +528,7 @@ impl Shared {
         let state = self.lock();
         let (progress, wanted) = (state.holdings.progress(), state.holdings.wanted());
         let allocated = state.holdings.parts().keys().filter_map(|part| match part {
-            PartId::Object(object) => wanted.get(object).map(|len| len.0),
+            PartId::Object(object) => wanted.len_of(object).map(|len| len.0),
             // How much of a unit's file will be held nobody knows yet.
             PartId::Unit(_) => None,
         });
@@ -504,26 +549,32 @@ impl Shared {
         self.lock().holdings.index().locate(object).cloned()
     }
 
-    /// All published objects for which `filter` holds.
-    pub(crate) fn published(&self, filter: impl Fn(&Extent) -> bool) -> Vec<(ObjectId, Extent)> {
-        let state = self.lock();
-        let fits = state.holdings.index().iter().filter(|(_, extent)| filter(extent));
-        fits.map(|(object, extent)| (*object, extent.clone())).collect()
+    /// What is published in a folder of a drive.
+    pub(crate) fn published_in(
+        &self,
+        drive: DriveIndex,
+        folder: &FileName,
+    ) -> Vec<(ObjectId, Extent)> {
+        self.all(|holdings, after| holdings.published_in(drive, folder, after, SLICE))
     }
 
-    /// Files in which something is wanted and nobody works on anything.
+    /// Files in which something is wanted and nobody works on anything, as far as that does not
+    /// change while they are looked for.
     pub(crate) fn movable(&self) -> Vec<Movable> {
-        let state = self.lock();
-        let (wanted, busy) = (state.holdings.wanted(), state.holdings.busy());
-        let mut files = BTreeMap::new();
-        for (object, extent) in state.holdings.index().iter() {
-            let file = (extent.drive, tiering::file_of(object, extent));
-            let (objects, is_busy): &mut (Vec<_>, bool) = files.entry(file).or_default();
-            *is_busy |= busy.contains(object);
-            if wanted.contains_key(object) {
-                objects.push((*object, extent.len));
+        let (mut files, mut after) = (BTreeMap::new(), None);
+        self.in_slices(|holdings| {
+            let mut count = 0;
+            for (object, extent) in holdings.index().iter_above(after).take(SLICE) {
+                let file = (extent.drive, tiering::file_of(object, extent));
+                let (objects, is_busy): &mut (Vec<_>, bool) = files.entry(file).or_default();
+                *is_busy |= holdings.busy().contains(object);
+                if holdings.is_wanted(object) {
+                    objects.push((*object, extent.len));
+                }
+                (after, count) = (Some(*object), count + 1);
             }
-        }
+            count < SLICE
+        });
         let is_movable =
             |(_, (objects, is_busy)): &(_, (Vec<_>, bool))| !is_busy && !objects.is_empty();
         let movable = files.into_iter().filter(is_movable);
@@ -532,14 +583,12 @@ impl Shared {
 
     /// True of an object that the manifest in force names.
     pub(crate) fn is_wanted(&self, object: &ObjectId) -> bool {
-        self.lock().holdings.wanted().contains_key(object)
+        self.lock().holdings.is_wanted(object)
     }
 
     /// Small objects whose bytes workers were not given.
     pub(crate) fn without_bytes(&self) -> Vec<(ObjectId, Extent)> {
-        let state = self.lock();
-        let small = state.holdings.without_bytes();
-        small.map(|(object, extent)| (*object, extent.clone())).collect()
+        self.all(|holdings, after| holdings.without_bytes(after, SLICE))
     }
 
     /// Waits for the next time to plan; false if all must stop.
@@ -557,15 +606,33 @@ impl Shared {
         false
     }
 
-    /// Plans: what to fetch goes to the fillers, what to do otherwise to the caller.
-    pub(crate) fn plan(&self) -> Chores {
+    /// Plans: what to fetch goes to the fillers, what to do otherwise to each drive's own hands.
+    pub(crate) fn plan(&self) {
         let free: Vec<Bytes> = self.spaces().iter().map(|space| space.free).collect();
-        self.with(|holdings| holdings.plan(self.now(), &free))
+        self.in_slices(|holdings| {
+            let chores = holdings.plan_some(self.now(), &free, SLICE);
+            let is_done = chores.is_some();
+            chores.into_iter().for_each(|chores| holdings.hand_out(chores));
+            is_done
+        });
+        self.handed_out.notify_all();
     }
 
-    /// So much of what the plan would have had go is still here.
-    pub(crate) fn put_off(&self, count: usize) {
-        self.with(|holdings| holdings.put_off(count));
+    /// Waits for something to do about a drive; none if all must stop.
+    pub(crate) fn next_errand(&self, drive: DriveIndex) -> Option<Chores> {
+        let mut state = self.lock();
+        while !self.is_stopping() {
+            if let Some(chores) = state.holdings.next_errand(drive) {
+                return Some(chores);
+            }
+            state = self.handed_out.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        None
+    }
+
+    /// Of that, so much is done, and so much is still here.
+    pub(crate) fn errand_done(&self, drive: DriveIndex, done: usize, left: usize) {
+        self.with(|holdings| holdings.errand_done(drive, done, left));
     }
 
     /// Somebody doubts the object: the keeper will look at it.
@@ -620,7 +687,7 @@ impl Shared {
         let mut state = self.lock();
         while !self.is_stopping() {
             let claim = state.holdings.next_fetch();
-            self.tell(&mut state);
+            self.note_news(&mut state);
             if claim.is_some() {
                 return claim;
             }
@@ -695,7 +762,7 @@ impl Shared {
         self.with(|holdings| holdings.set_part(id, part));
     }
 
-    /// Asks or changes the holdings; who has to know of it is told before the lock is let go.
+    /// Asks or changes the holdings; who has to know of it is told before this returns.
     fn with<R>(&self, deed: impl FnOnce(&mut Holdings) -> R) -> R {
         let mut state = self.lock();
         let was_whole = is_whole(&state.holdings);
@@ -705,16 +772,55 @@ impl Shared {
             let (objects, bytes) = (progress.objects_held, progress.bytes_held.0);
             tracing::info!(objects, bytes, "all of the manifest is held");
         }
-        self.tell(&mut state);
+        let has_news = self.note_news(&mut state);
+        drop(state);
+        if has_news {
+            self.deliver();
+        }
         result
     }
 
-    fn tell(&self, state: &mut State) {
+    /// Does something again and again, each time with the lock, until it says that it is done.
+    fn in_slices(&self, mut deed: impl FnMut(&mut Holdings) -> bool) {
+        while !self.with(&mut deed) {
+            // Whoever waits for the lock is to have it in between.
+            std::thread::yield_now();
+        }
+    }
+
+    /// All slices of what is asked for.
+    fn all(
+        &self,
+        ask: impl Fn(&Holdings, Option<ObjectId>) -> holdings::Slice,
+    ) -> Vec<(ObjectId, Extent)> {
+        let (mut all, mut after) = (Vec::new(), None);
+        self.in_slices(|holdings| {
+            let slice = ask(holdings, after);
+            all.extend(slice.found);
+            after = slice.next;
+            after.is_none()
+        });
+        all
+    }
+
+    /// Puts down what workers have to be told, and tells threads; true if there is something to
+    /// deliver.
+    fn note_news(&self, state: &mut State) -> bool {
         while let Some(update) = state.holdings.next_update() {
-            (state.sink)(News::Update(update));
+            state.news.push(News::Update(update));
         }
         if state.holdings.take_news() {
             self.changed.notify_all();
+        }
+        !state.news.is_empty()
+    }
+
+    /// Tells workers. Who finds nothing to tell has waited until another had told it.
+    fn deliver(&self) {
+        let mut sink = lock(&self.sink);
+        let news = std::mem::take(&mut self.lock().news);
+        if !news.is_empty() {
+            sink(news);
         }
     }
 

@@ -3,13 +3,13 @@
 //! ```text
 //!           control_link ── manifest ──> shared <── index, inventory ── drives (at the start)
 //!                │                        │  ^
-//!   report <─────┘      keeper: plan ─────┤  ├──── filler x N: source -> drive -> publish
-//!                       evict, drop parts │  ├──── audit: index against files
+//!   report <─────┘            keeper: plan│  ├──── filler x N: source -> drive -> publish
+//!          tend x drives: evict, drop parts │  ├──── audit: index against files
 //!                                         │  ├──── scrub, verify: blocks against hashes
 //!                                         │  ├──── mover: objects from drive to drive
 //!                                         │  └──── peer: published objects ──> siblings
 //!                                         v
-//!                           sink(News) ──> every worker's mailbox
+//!                           sink([News]) ──> every worker's mailbox
 //! ```
 //!
 //! All threads are plain ones with blocking I/O: none of them is on the serve path, and there are
@@ -265,11 +265,12 @@ impl Storage {
     /// Siblings come to `peers` (`peer::bind`), where `config.peer` says how to treat them.
     ///
     /// A drive that cannot be used is set aside and reported; this fails only if none can be.
-    /// `sink` is called from several threads, one at a time, in order; it must not block.
+    /// `sink` is called from several threads, one at a time, with all that happened since, in
+    /// order. While it waits for a worker, those wait who have something to tell, and nobody else.
     pub fn start(
         mut config: Config,
         peers: Vec<TcpListener>,
-        sink: impl FnMut(News) + Send + 'static,
+        sink: impl FnMut(Vec<News>) + Send + 'static,
         counters: Arc<Counters>,
     ) -> Result<StorageHandle, StartError> {
         if config.drives.is_empty() || DRIVES_MAX < config.drives.len() {
@@ -450,6 +451,7 @@ impl StorageHandle {
         let shared = Arc::clone(&self.shared);
         for index in shared.drive_indexes() {
             self.spawn(&format!("drive-{index}"), move |shared| absence::run(shared, index))?;
+            self.spawn(&format!("tend-{index}"), move |shared| keeper::tend(shared, index))?;
             self.spawn(&format!("scrub-{index}"), move |shared| scrub::run(shared, index))?;
         }
         for i in 0..self.shared.config.fill.concurrency {
@@ -669,9 +671,8 @@ fn load_objects(shared: &Shared, loaded: &[Loaded]) {
             tracing::warn!(drive = %drive.marker().id, %damage, "index made anew from the files");
             shared.note("drive", text);
         }
-        for (object, entry) in &loaded.entries {
-            shared.load(*object, entry.extent(object, drive.index()));
-        }
+        let entries = loaded.entries.iter();
+        shared.load(entries.map(|(object, entry)| (*object, entry.extent(object, drive.index()))));
         tracing::info!(
             drive = %drive.marker().id,
             path = %path.display(),

@@ -16,7 +16,7 @@ use model::units::{Bytes, Instant};
 use store::health::Verdict;
 use store::unit::{self, Directory, Fate, Place, UnitError, UnitId};
 
-use crate::adopt::{self, Adopted};
+use crate::adopt::{self, Adopted, Other};
 use crate::copying::{self, Ended, Source};
 use crate::drives::{Drive, DriveError, ObjectFileError, Units};
 use crate::keeper;
@@ -258,7 +258,8 @@ fn keep_all(shared: &Shared, drive: &Drive, directory: &Directory) {
 }
 
 /// Of what is held in a unit only what `choose` says stays. The caller has claimed all of it. A
-/// drive that is set aside keeps all: nothing on it is held, and it may come back.
+/// drive that is set aside keeps all: nothing on it is held, and it may come back. So does a unit
+/// of which something has its other copy where that cannot be read.
 fn keep_only(
     shared: &Shared,
     drive: &Drive,
@@ -271,6 +272,11 @@ fn keep_only(
         let here = |extent: Extent| extent.drive == drive.index() && extent.file == file;
         choose(object) && shared.locate(object).is_some_and(here)
     };
+    let held = drive.held_in(directory);
+    let spare = held.iter().filter(|object| choose(object) && !is_here(object));
+    if !spare.copied().all(|object| is_spare(shared, object)) {
+        return Kept::Failed;
+    }
     let fate = directory.fate(is_here);
     // After what is held was asked for: who sets a drive aside says so before its objects go.
     if drive.set_aside_reason().is_some() {
@@ -294,4 +300,20 @@ fn keep_only(
         shared.suspect(object, doubt);
     }
     if is_settled { Kept::Settled } else { Kept::Failed }
+}
+
+/// True of an object that need not be here, since the index has it nowhere, or a good copy of it
+/// elsewhere.
+fn is_spare(shared: &Shared, object: ObjectId) -> bool {
+    if shared.locate(&object).is_none() {
+        return true;
+    }
+    match adopt::other_copy(shared, object) {
+        Other::Good => true,
+        Other::NotNow => false,
+        Other::Doubted(doubt) => {
+            shared.suspect(object, doubt);
+            false
+        }
+    }
 }

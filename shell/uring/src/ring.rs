@@ -1,9 +1,11 @@
 //! The ring: operations in, typed completions out.
 
+use std::collections::VecDeque;
 use std::ffi::CString;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::Arc;
 
 use io_uring::register::Restriction;
 use io_uring::types::{DestinationSlot, Fd, Fixed, SubmitArgs, Timespec};
@@ -137,10 +139,13 @@ enum Kept {
     Watch { token: Token },
     Unwatch,
     Send { token: Token, data: Vec<u8>, len: u32 },
-    Open { token: Token, slot: FileSlot, _name: CString },
+    Open { token: Token, slot: FileSlot, _name: CString, _directory: Arc<OwnedFd> },
     Read { token: Token, buffer: BufferId },
     CloseFile { slot: FileSlot },
 }
+
+/// Longest wait of a turn while the kernel has no room for all that was started.
+const TRY_AGAIN: Nanos = Nanos::millis(5);
 
 /// End of the list of vacant entries.
 const NO_ENTRY: usize = usize::MAX;
@@ -153,6 +158,9 @@ pub struct Ring {
     kept: Vec<Kept>,
     vacant: usize,
     in_flight: usize,
+    /// What the kernel had no room for when it was started, in order. Invariant: at most
+    /// `in_flight`.
+    waiting: VecDeque<squeue::Entry>,
     direct_reads: bool,
     /// Of each slot: what is done with its file may block whoever asks.
     blocks: Vec<bool>,
@@ -187,7 +195,8 @@ impl Ring {
         submitter.register_enable_rings().map_err(setup("enabling"))?;
         let (kept, direct_reads) = (Vec::new(), config.direct_reads);
         let blocks = vec![false; usize::from(config.file_slots)];
-        Ok(Self { ring, arena, kept, vacant: NO_ENTRY, in_flight: 0, direct_reads, blocks })
+        let (vacant, in_flight, waiting) = (NO_ENTRY, 0, VecDeque::new());
+        Ok(Self { ring, arena, kept, vacant, in_flight, waiting, direct_reads, blocks })
     }
 
     /// Accepts connections until it fails or the listener is shut down.
@@ -232,10 +241,11 @@ impl Ring {
     }
 
     /// Opens `name` below `directory` for reading, into an empty slot. Where the file system
-    /// `blocks` whoever asks until it answers, as FUSE does, a thread of the kernel asks.
+    /// `blocks` whoever asks until it answers, as FUSE does, a thread of the kernel asks. The
+    /// directory stays open until it has: its number could be another's by then.
     pub fn open(
         &mut self,
-        directory: BorrowedFd<'_>,
+        directory: Arc<OwnedFd>,
         name: CString,
         (slot, blocks): (FileSlot, bool),
         token: Token,
@@ -250,7 +260,7 @@ impl Ring {
             .build()
             .flags(asked_by(blocks));
         // The heap block behind `name` stays where it is when the CString moves.
-        self.start(Kept::Open { token, slot, _name: name }, entry);
+        self.start(Kept::Open { token, slot, _name: name, _directory: directory }, entry);
     }
 
     /// Closes the file in `slot`.
@@ -290,16 +300,19 @@ impl Ring {
     }
 
     /// Submits what was started, waits if asked and nothing is ready, and appends at most `most`
-    /// completions. Enters the kernel once, which also runs the work it deferred.
+    /// completions. Enters the kernel once, which also runs the work it deferred; more often after
+    /// the kernel had no room for all.
     pub fn turn(
         &mut self,
         wait: Wait,
         most: usize,
         out: &mut Vec<Completion>,
     ) -> Result<(), RingError> {
+        let has_all = self.submit_waiting();
         let ready = !self.ring.completion().is_empty();
         let entered = match wait {
             Wait::For(span) if !ready => {
+                let span = if has_all { span } else { span.min(TRY_AGAIN) };
                 let whole = span.as_seconds();
                 let nanos = u32::try_from(span.0 % 1_000_000_000).expect("below a billion");
                 let timeout = Timespec::new().sec(whole).nsec(nanos);
@@ -327,6 +340,19 @@ impl Ring {
         Ok(())
     }
 
+    /// What waits for room goes to the kernel, as far as it takes it; true if that was all.
+    fn submit_waiting(&mut self) -> bool {
+        while let Some(entry) = self.waiting.front() {
+            // SAFETY: as in `start`.
+            if unsafe { self.ring.submission().push(entry) }.is_ok() {
+                self.waiting.pop_front();
+            } else if !matches!(self.ring.submit(), Ok(1..)) {
+                return false;
+            }
+        }
+        true
+    }
+
     /// Its name in the ring.
     fn start(&mut self, kept: Kept, entry: squeue::Entry) -> u64 {
         let index = if self.vacant == NO_ENTRY {
@@ -343,16 +369,17 @@ impl Ring {
         self.in_flight += 1;
         let name = u64::try_from(index).expect("an index is below 2^64");
         let entry = entry.user_data(name);
-        loop {
-            // SAFETY: what the entry points to is in `kept` or in the arena until it completes;
-            // a descriptor that was closed meanwhile is an error to the kernel, no danger.
-            let pushed = unsafe { self.ring.submission().push(&entry) };
-            if pushed.is_ok() {
-                return name;
-            }
-            // Full: let the kernel take the batch. It does, or has no memory left, which is fatal.
-            self.ring.submit().expect("the kernel takes a batch that it has room for");
+        // SAFETY: what the entry points to is in `kept` or in the arena until it completes; a
+        // socket that was closed meanwhile is an error to the kernel, no danger.
+        let is_full =
+            !self.waiting.is_empty() || unsafe { self.ring.submission().push(&entry) }.is_err();
+        if is_full {
+            // The kernel takes the batch, or has no memory for it now (EAGAIN): then it is asked
+            // again in the next turn, which says so if it is anything worse.
+            self.waiting.push_back(entry);
+            self.submit_waiting();
         }
+        name
     }
 
     fn finish(&mut self, entry: &cqueue::Entry) -> Option<Completion> {
@@ -387,7 +414,7 @@ impl Ring {
                 let whole = |sent| if sent == len { Ok(()) } else { Err(Errno(libc::EPIPE)) };
                 Some(Completion::Sent { token, data, result: result.and_then(whole) })
             }
-            Kept::Open { token, slot, _name } => {
+            Kept::Open { token, slot, .. } => {
                 Some(Completion::Opened { token, slot, result: result.map(|_| ()) })
             }
             Kept::Read { token, buffer } => {
@@ -485,15 +512,18 @@ mod tests {
         panic!("nothing completed in ten seconds");
     }
 
+    fn directory(path: &std::path::Path) -> Arc<OwnedFd> {
+        Arc::new(std::fs::File::open(path).unwrap().into())
+    }
+
     #[test]
     fn a_file_is_opened_read_past_its_end_and_closed() {
         let dir = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         let content: Vec<u8> = (0..10_000_u32).map(|i| i.to_le_bytes()[0]).collect();
         std::fs::write(dir.path().join("f"), &content).unwrap();
-        let directory = std::fs::File::open(dir.path()).unwrap();
         let mut ring = ring();
         let slot = FileSlot(2);
-        ring.open(directory.as_fd(), c"f".to_owned(), (slot, true), Token(1));
+        ring.open(directory(dir.path()), c"f".to_owned(), (slot, true), Token(1));
         let opened = next(&mut ring);
         assert!(matches!(opened, Completion::Opened { result: Ok(()), token: Token(1), .. }));
         ring.read(slot, Bytes(4096), Bytes(8192), BufferId(3), Token(2));
@@ -520,9 +550,13 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_an_error_with_its_number() {
-        let directory = std::fs::File::open("/").unwrap();
         let mut ring = ring();
-        ring.open(directory.as_fd(), c"no such file".to_owned(), (FileSlot(0), false), Token(1));
+        ring.open(
+            directory("/".as_ref()),
+            c"no such file".to_owned(),
+            (FileSlot(0), false),
+            Token(1),
+        );
         let Completion::Opened { result, .. } = next(&mut ring) else { panic!() };
         assert_eq!(result, Err(Errno(libc::ENOENT)));
     }
@@ -613,5 +647,79 @@ mod tests {
             .collect();
         seen.sort_unstable();
         assert_eq!(seen, (0..100).collect::<Vec<u64>>());
+    }
+
+    #[test]
+    fn a_directory_that_is_let_go_before_its_file_is_open_does_not_become_another() {
+        for blocks in [false, true] {
+            let [first, second] = [1, 2].map(|content| {
+                let dir = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+                std::fs::write(dir.path().join("f"), [content; 4096]).unwrap();
+                dir
+            });
+            let mut ring = ring();
+            let old = directory(first.path());
+            let number = old.as_raw_fd();
+            ring.open(old, c"f".to_owned(), (FileSlot(0), blocks), Token(1));
+            // A drive is set aside, and another comes into use, in the same turn. Whoever else
+            // opens something meanwhile gets a number that is free, too.
+            let others: Vec<_> = (0..64).map(|_| directory(second.path())).collect();
+            let is_open = !others.iter().any(|other| other.as_raw_fd() == number);
+            let opened = next(&mut ring);
+            assert!(matches!(opened, Completion::Opened { result: Ok(()), .. }), "{opened:?}");
+            ring.read(FileSlot(0), Bytes(0), Bytes(4096), BufferId(0), Token(2));
+            let Completion::Read { buffer, .. } = next(&mut ring) else { panic!() };
+            assert_eq!((ring.buffer(buffer)[0], is_open), (1, true), "blocks: {blocks}");
+        }
+    }
+
+    /// From now on the kernel has no memory for a batch that this thread hands over without waiting
+    /// for anything (EAGAIN).
+    fn refuse_batches() {
+        const ENTER: u32 = 426;
+        let [load, is, ret] = [libc::BPF_LD | libc::BPF_W, libc::BPF_JMP | libc::BPF_JEQ, 0x06]
+            .map(|code| u16::try_from(code).unwrap());
+        let load = load | u16::try_from(libc::BPF_ABS).unwrap();
+        let step = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
+        let refuse = libc::SECCOMP_RET_ERRNO | u32::try_from(libc::EAGAIN).unwrap();
+        let mut steps = [
+            step(load, 0, 0, 0),   // The number of the call.
+            step(is, 0, 3, ENTER), // Another: allowed.
+            step(load, 0, 0, 32),  // Its third argument: how many completions to wait for.
+            step(is, 0, 1, 0),
+            step(ret, 0, 0, refuse),
+            step(ret, 0, 0, libc::SECCOMP_RET_ALLOW),
+        ];
+        let len = u16::try_from(steps.len()).unwrap();
+        let program = libc::sock_fprog { len, filter: steps.as_mut_ptr() };
+        // SAFETY: no memory is involved.
+        assert_eq!(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }, 0);
+        // SAFETY: the program and its steps live until the kernel has copied them.
+        let set = unsafe {
+            libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program)
+        };
+        assert_eq!(set, 0, "{}", io::Error::last_os_error());
+    }
+
+    #[test]
+    fn what_the_kernel_has_no_memory_for_waits_and_keeps_its_order() {
+        let thread = std::thread::spawn(|| {
+            let (reader, mut writer) = io::pipe().unwrap();
+            let mut ring = ring();
+            refuse_batches();
+            for token in 0..100 {
+                ring.watch(reader.as_fd(), Token(token));
+            }
+            assert_eq!((ring.in_flight(), ring.waiting.len()), (100, 92));
+            writer.write_all(b"x").unwrap();
+            let seen: Vec<u64> = (0..100)
+                .map(|_| match next(&mut ring) {
+                    Completion::Readable { token, .. } => token.0,
+                    other => panic!("{other:?}"),
+                })
+                .collect();
+            assert_eq!(seen, (0..100).collect::<Vec<u64>>());
+        });
+        thread.join().unwrap();
     }
 }

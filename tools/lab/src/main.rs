@@ -19,6 +19,7 @@ mod flood;
 mod idle;
 mod layout;
 mod load;
+mod lock;
 mod odd;
 mod outage;
 mod pace;
@@ -75,6 +76,8 @@ enum Verb {
     Faults(faults::Args),
     /// Viewers at a fixed rate while others attack: what they get, and what it takes of memory.
     Flood(flood::Args),
+    /// How long the storage lock is held at the worst, with a million objects.
+    Holdings(lock::Args),
     /// Many TLS connections that ask for nothing: memory per connection, ours and the kernel's.
     Idle(idle::Args),
     /// Holds the connections of `idle`.
@@ -143,6 +146,7 @@ fn run(cli: &Cli) -> Result<()> {
         Verb::Drive(args) => drive_protocol::run(args),
         Verb::Faults(args) => faults::run(args),
         Verb::Flood(args) => flood::run(args),
+        Verb::Holdings(args) => lock::run(args),
         Verb::Idle(args) => idle::run(args),
         Verb::IdleClient(args) => idle::run_client(args),
         Verb::Layout(args) => layout::run(args),

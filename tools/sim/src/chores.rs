@@ -26,11 +26,18 @@ use crate::oracle;
 use crate::process::{Process, Sample};
 use crate::units;
 
-/// Plans, and carries out what a plan asks for besides fetching.
+/// Plans, some objects at a time.
 pub(crate) async fn keep(process: Rc<Process>) {
     loop {
         process.wait_for_planning().await;
-        let chores = process.plan();
+        process.plan().await;
+    }
+}
+
+/// Does what plans ask for about one drive.
+pub(crate) async fn tend(process: Rc<Process>, index: DriveIndex) {
+    loop {
+        let chores = process.next_errand(index).await;
         for (object, doubt) in &chores.suspects {
             examine(&process, *object, doubt).await;
         }
@@ -39,7 +46,7 @@ pub(crate) async fn keep(process: Rc<Process>) {
             done += usize::from(drop_part(&process, *part, *index).await);
         }
         let mut settled = BTreeMap::new();
-        for object in &chores.evict {
+        for (object, _) in &chores.evict {
             let gone = match units::place(&process, object) {
                 None => evict(&process, *object).await,
                 Some(place) => match settled.get(&place) {
@@ -53,10 +60,7 @@ pub(crate) async fn keep(process: Rc<Process>) {
             };
             done += usize::from(gone);
         }
-        process.put_off(due - done);
-        if 0 < done {
-            process.replan();
-        }
+        process.errand_done(index, done, due - done);
     }
 }
 
@@ -390,14 +394,51 @@ async fn walk(process: &Rc<Process>, drive: &Rc<Opened>) {
 
 async fn look_at_file(process: &Rc<Process>, drive: &Rc<Opened>, object: ObjectId) {
     match process.claim_file(object, drive.index, &layout::object_file(&object)) {
-        FileStanding::Busy | FileStanding::Unknown => return,
+        FileStanding::Busy | FileStanding::Unsure | FileStanding::Unknown => return,
         FileStanding::Indexed => return check_len(process, drive, object).await,
-        FileStanding::Spare | FileStanding::Unwanted => drop_copy(process, drive, object).await,
+        FileStanding::Spare => match other_copy(process, object).await {
+            Other::Good => drop_copy(process, drive, object).await,
+            Other::NotNow => {}
+            Other::Doubted(doubt) => {
+                process.release(object);
+                return process.suspect(object, doubt);
+            }
+        },
+        FileStanding::Unwanted => drop_copy(process, drive, object).await,
         FileStanding::Missing => {
             adopt(process, drive, object).await;
         }
     }
     process.release(object);
+}
+
+/// What is known of the copy of an object that the index has.
+pub(crate) enum Other {
+    /// Every block of it is right.
+    Good,
+    /// Its drive does not answer or failed, or it went.
+    NotNow,
+    /// It is not right.
+    Doubted(Doubt),
+}
+
+/// Reads the copy of an object that the index has, before another is removed as spare.
+pub(crate) async fn other_copy(process: &Rc<Process>, object: ObjectId) -> Other {
+    let Some(extent) = process.locate(&object) else { return Other::NotNow };
+    let Some(drive) = process.answering(extent.drive) else { return Other::NotNow };
+    match drive.verified(object, &extent).await {
+        Ok(Some(_)) => {
+            let answers = process.answering(extent.drive).is_some();
+            let is_there = answers && process.locate(&object) == Some(extent);
+            if is_there { Other::Good } else { Other::NotNow }
+        }
+        Ok(None) | Err(ENOENT) => Other::Doubted(Doubt::Suspect),
+        Err(EIO) => Other::Doubted(Doubt::Unreadable(String::new())),
+        Err(errno) => {
+            process.drive_failed(drive.index, errno);
+            Other::NotNow
+        }
+    }
 }
 
 async fn check_len(process: &Rc<Process>, drive: &Opened, object: ObjectId) {

@@ -131,7 +131,7 @@ async fn begin(world: Rc<World>, machine: Rc<Machine>, troupe: Troupe) {
     stage.say(|| format!("{} starts", machine.id));
     let kept = machine.kept.borrow().clone();
     if let Some(manifest) = kept {
-        process.set_manifest(&manifest);
+        process.set_manifest(&manifest).await;
     }
     let before = machine.shown.borrow().clone();
     for drive in process.in_use() {
@@ -156,6 +156,7 @@ async fn begin(world: Rc<World>, machine: Rc<Machine>, troupe: Troupe) {
     stage.spawn(troupe, Rc::clone(&process).watch_drives());
     for index in (0..).take(drives.len()).map(DriveIndex) {
         stage.spawn(troupe, absence::run(Rc::clone(&process), index));
+        stage.spawn(troupe, chores::tend(Rc::clone(&process), index));
         stage.spawn(troupe, chores::scrub(Rc::clone(&process), index));
     }
     for _ in 0..FILLERS {
@@ -206,7 +207,7 @@ async fn take_manifest(process: &Rc<Process>) {
     world.stage.sleep(world.stage.millis(1, 30)).await;
     *process.machine.kept.borrow_mut() = Some(manifest.clone());
     world.stage.sleep(world.stage.millis(0, 2)).await;
-    process.set_manifest(&manifest);
+    process.set_manifest(&manifest).await;
 }
 
 fn report(process: &Process, sequence: u64, known: u64) -> Report {

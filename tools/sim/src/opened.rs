@@ -33,6 +33,8 @@ pub(crate) struct Opened {
     /// Held while the log is written.
     writing: Lock,
     log: RefCell<Log>,
+    /// Why the log could not be rewritten: who measures the drive says so, once.
+    pub(crate) not_rewritten: Cell<Option<Errno>>,
     /// Where tasks have their turns on the drive; its reads are the workers' own.
     gate: RefCell<Gate>,
     readers: RefCell<Vec<Weak<Server>>>,
@@ -127,6 +129,7 @@ impl Opened {
             is_aside: Cell::new(false),
             writing: Lock::default(),
             log: RefCell::new(log),
+            not_rewritten: Cell::new(None),
             gate: RefCell::new(gate),
             readers: RefCell::default(),
             keeps_turns: Cell::new(false),
@@ -287,7 +290,8 @@ impl Opened {
         if log::compaction_is_due(records * 150, log.entries.len()) {
             let result = compact(&self.drive, &mut log).await;
             *self.log.borrow_mut() = log;
-            result?;
+            // What was appended counts whatever came of this; who measures the drive says so.
+            self.not_rewritten.set(result.err());
         }
         Ok(())
     }
@@ -423,8 +427,9 @@ async fn read_small(drive: &Drive, name: &str) -> Result<Option<Vec<u8>>, Errno>
 async fn compact(drive: &Drive, log: &mut Log) -> Result<(), Errno> {
     let snapshot = log::snapshot(drive.id, log.sequence, &log.entries);
     replace(drive, layout::SNAPSHOT, &snapshot).await?;
-    log.len = 0;
-    drive.truncate(log.file, 0).await
+    let cut = drive.truncate(log.file, 0).await;
+    log.len = drive.with_files(|files| files.len(log.file));
+    cut
 }
 
 async fn replace(drive: &Drive, name: &str, bytes: &[u8]) -> Result<(), Errno> {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use fill::heat::{self, Heat};
 use fill::plan;
-use holdings::{Chores, Claim, Doubt, FileStanding, Holdings, Part};
+use holdings::{Chores, Claim, Desired, Doubt, FileStanding, Holdings, Part};
 use model::extent::{DriveIndex, Extent, FileName};
 use model::id::{ApplianceId, Generation, ObjectId};
 use model::manifest::Manifest;
@@ -44,6 +44,8 @@ pub(crate) struct Process {
     slots: RefCell<Vec<Slot>>,
     pub(crate) changed: Bell,
     pub(crate) sampled: Bell,
+    handed_out: Bell,
+    unit_len: Option<Bytes>,
     state: RefCell<State>,
 }
 
@@ -90,6 +92,10 @@ const HOLDINGS: holdings::Config = holdings::Config {
     small_budget: Bytes::kib(100),
     unit_len: None,
 };
+/// Few, so that there are many slices; and something else happens in between.
+const SLICE: usize = 5;
+const BETWEEN_SLICES: Nanos = Nanos::millis(1);
+
 /// How units are packed: another choice at each start, as an operator may change it.
 const UNIT_LENS: [Option<Bytes>; 4] =
     [Some(Bytes::kib(1500)), Some(Bytes::kib(1500)), Some(Bytes::kib(400)), None];
@@ -133,6 +139,8 @@ impl Process {
             slots: RefCell::new(slots),
             changed: Bell::default(),
             sampled: Bell::default(),
+            handed_out: Bell::default(),
+            unit_len,
             state: RefCell::new(state),
         })
     }
@@ -186,9 +194,11 @@ impl Process {
         self.slots.borrow_mut()[place] = Slot { open: Some(Rc::clone(drive)), ..Slot::default() };
         self.say(|| format!("drive {index} in use again, with {}", drive.drive.id));
         self.world.count(|counts| counts.returns += 1);
-        self.with(|holdings| {
-            holdings.take_back(index, objects.into_iter(), parts.into_iter());
-        });
+        self.with(|holdings| holdings.take_back(index, std::iter::empty(), parts.into_iter()));
+        for some in objects.chunks(SLICE) {
+            let some = some.iter().cloned();
+            self.with(|holdings| holdings.take_back(index, some, std::iter::empty()));
+        }
     }
 
     /// A drive in use that answers, as far as is known.
@@ -240,7 +250,8 @@ impl Process {
         self.state.borrow_mut().measured_from[place] = Some(self.now());
         let measured = drive.drive.list(layout::INDEX).await;
         self.state.borrow_mut().measured_from[place] = None;
-        if let Err(errno) = measured {
+        let not_rewritten = drive.not_rewritten.take();
+        if let Some(errno) = measured.err().or(not_rewritten) {
             self.drive_failed(index, errno);
         }
         !drive.is_aside()
@@ -398,19 +409,19 @@ impl Process {
 
     /// True of an object that the manifest in force names.
     pub(crate) fn is_wanted(&self, object: &ObjectId) -> bool {
-        self.state.borrow().holdings.wanted().contains_key(object)
+        self.state.borrow().holdings.is_wanted(object)
     }
 
     /// Files in which something is wanted and nobody works on anything.
     pub(crate) fn movable(&self) -> Vec<Movable> {
         let holdings = &self.state.borrow().holdings;
-        let (wanted, busy) = (holdings.wanted(), holdings.busy());
+        let busy = holdings.busy();
         let mut files = BTreeMap::new();
         for (object, extent) in holdings.index().iter() {
             let file = unit::of_file(&extent.file).map_or(PartId::Object(*object), PartId::Unit);
             let of: &mut (Vec<_>, bool) = files.entry((extent.drive, file)).or_default();
             of.1 |= busy.contains(object);
-            if wanted.contains_key(object) {
+            if holdings.is_wanted(object) {
                 of.0.push((*object, extent.len));
             }
         }
@@ -434,8 +445,14 @@ impl Process {
     }
 
     /// Puts a newer manifest in force; false if it is not newer.
-    pub(crate) fn set_manifest(&self, manifest: &Arc<Manifest>) -> bool {
-        self.with(|holdings| holdings.set_manifest(Arc::clone(manifest)))
+    pub(crate) async fn set_manifest(&self, manifest: &Arc<Manifest>) {
+        let desired = Desired::new(self.unit_len, Arc::clone(manifest));
+        if !self.with(|holdings| holdings.prepare(desired)) {
+            return;
+        }
+        while self.with(|holdings| holdings.prepare_some(SLICE)).is_none() {
+            self.world.stage.sleep(BETWEEN_SLICES).await;
+        }
     }
 
     /// The manifest in force.
@@ -471,15 +488,16 @@ impl Process {
     /// Wanted objects that are not held.
     pub(crate) fn lacks(&self) -> Vec<ObjectId> {
         let holdings = &self.state.borrow().holdings;
-        let is_here = |object: &&ObjectId| holdings.index().locate(object).is_some();
-        holdings.wanted().keys().filter(|object| !is_here(object)).copied().collect()
+        let is_here = |object: &ObjectId| holdings.index().locate(object).is_some();
+        let wanted = holdings.wanted().objects().iter().map(|(object, _)| *object);
+        wanted.filter(|object| !is_here(object)).collect()
     }
 
     /// Published objects that are not wanted, and parts of any.
     pub(crate) fn leftovers(&self) -> usize {
         let holdings = &self.state.borrow().holdings;
         let published = holdings.index().iter();
-        let unwanted = published.filter(|(object, _)| !holdings.wanted().contains_key(object));
+        let unwanted = published.filter(|(object, _)| !holdings.is_wanted(object));
         unwanted.count() + holdings.parts().len() + holdings.spare_parts().len()
     }
 
@@ -501,15 +519,37 @@ impl Process {
         }
     }
 
-    /// Plans: what to fetch goes to the fillers, what else to do to the caller.
-    pub(crate) fn plan(&self) -> Chores {
+    /// Plans: what to fetch goes to the fillers, what else to do to each drive's own hands.
+    pub(crate) async fn plan(&self) {
         let free: Vec<Bytes> = self.spaces().iter().map(|space| space.free).collect();
-        self.with(|holdings| holdings.plan(self.now(), &free))
+        loop {
+            let is_done = self.with(|holdings| {
+                let chores = holdings.plan_some(self.now(), &free, SLICE);
+                let is_done = chores.is_some();
+                chores.into_iter().for_each(|chores| holdings.hand_out(chores));
+                is_done
+            });
+            if is_done {
+                return self.handed_out.ring();
+            }
+            self.world.stage.sleep(BETWEEN_SLICES).await;
+        }
     }
 
-    /// So much of what the plan would have had go is still here.
-    pub(crate) fn put_off(&self, count: usize) {
-        self.with(|holdings| holdings.put_off(count));
+    /// Waits for something to do about a drive.
+    pub(crate) async fn next_errand(&self, drive: DriveIndex) -> Chores {
+        loop {
+            let chores = self.state.borrow_mut().holdings.next_errand(drive);
+            match chores {
+                Some(chores) => return chores,
+                None => self.handed_out.wait().await,
+            }
+        }
+    }
+
+    /// Of that, so much is done, and so much is still here.
+    pub(crate) fn errand_done(&self, drive: DriveIndex, done: usize, left: usize) {
+        self.with(|holdings| holdings.errand_done(drive, done, left));
     }
 
     /// Somebody doubts an object.

@@ -10,7 +10,7 @@ use model::units::Bytes;
 use store::health::Verdict;
 use store::unit::{self, Directory, Fate, UnitId};
 
-use crate::chores::{self, Adopted};
+use crate::chores::{self, Adopted, Other};
 use crate::copying::{self, Ended, LINGER, Source};
 use crate::drive::{EIO, ENOENT};
 use crate::opened::{Opened, Wrong};
@@ -134,6 +134,11 @@ async fn keep_only(
         let here = |extent: Extent| extent.drive == drive.index && extent.file == file;
         choose(object) && process.locate(object).is_some_and(here)
     };
+    for object in drive.held_in(directory) {
+        if choose(&object) && !is_here(&object) && !is_spare(process, object).await {
+            return false;
+        }
+    }
     let fate = directory.fate(is_here);
     if drive.is_aside() {
         return false; // Nothing on it is held, and it may come back.
@@ -161,4 +166,20 @@ async fn keep_only(
         process.suspect(object, doubt);
     }
     settled
+}
+
+/// True of an object that need not be here, since the index has it nowhere, or a good copy of it
+/// elsewhere.
+async fn is_spare(process: &Rc<Process>, object: ObjectId) -> bool {
+    if process.locate(&object).is_none() {
+        return true;
+    }
+    match chores::other_copy(process, object).await {
+        Other::Good => true,
+        Other::NotNow => false,
+        Other::Doubted(doubt) => {
+            process.suspect(object, doubt);
+            false
+        }
+    }
 }

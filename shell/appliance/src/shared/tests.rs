@@ -32,6 +32,19 @@ pub(crate) fn shared_on(drives: Vec<Drive>) -> Shared {
     Shared::new(config, Arc::new(own), slots, Box::new(|_| {}), Arc::default())
 }
 
+impl Shared {
+    /// What waits to be done about a drive, as if it was taken and done at once.
+    pub(crate) fn peek_errand(&self, drive: DriveIndex) -> Option<Chores> {
+        let chores = self.lock().holdings.next_errand(drive)?;
+        self.errand_done(drive, 0, 0);
+        Some(chores)
+    }
+
+    pub(crate) fn published_count(&self) -> usize {
+        self.lock().holdings.index().len()
+    }
+}
+
 #[test]
 fn what_has_its_file_or_fits_nowhere_is_not_left_room_for() {
     let shared = shared_on(Vec::new());
@@ -41,7 +54,8 @@ fn what_has_its_file_or_fits_nowhere_is_not_left_room_for() {
     assert_eq!(shared.bytes_to_place(), Bytes(70));
     let drive = DriveIndex(0);
     let file = layout::object_file(&object(10));
-    shared.load(object(10), Extent { drive, file, offset: Bytes::ZERO, len: Bytes(10) });
+    let extent = Extent { drive, file, offset: Bytes::ZERO, len: Bytes(10) };
+    shared.load([(object(10), extent)].into_iter());
     shared.set_part(PartId::Object(object(20)), Some(Part { drive, verified: Bytes::ZERO }));
     assert_eq!(shared.bytes_to_place(), Bytes(40));
     shared.plan();
@@ -80,4 +94,84 @@ fn errors_are_kept_newest_first_each_text_once_and_not_too_many() {
     let texts: Vec<String> = shared.errors().into_iter().map(|noted| noted.text).collect();
     assert_eq!((texts.len(), &*texts[0], &*texts[1]), (ERRORS_MAX, "error 20", "error 29"));
     assert_eq!(texts.iter().filter(|text| *text == "error 20").count(), 1);
+}
+
+#[test]
+fn who_waits_for_a_worker_holds_up_nobody_who_has_nothing_to_tell() {
+    let shared = shared_on(Vec::new());
+    let (began, wait) = (std::sync::mpsc::channel(), std::sync::mpsc::channel::<()>());
+    *lock(&shared.sink) = Box::new(move |_| {
+        began.0.send(()).unwrap();
+        let _ = wait.1.recv();
+    });
+    std::thread::scope(|scope| {
+        let teller = scope.spawn(|| shared.set_manifest(manifest(1, &[])));
+        began.1.recv().unwrap();
+        let (tell, told) = std::sync::mpsc::channel();
+        let shared = &shared;
+        scope.spawn(move || tell.send((shared.progress(), shared.claim(ObjectId([1; 32])))));
+        let seen = told.recv_timeout(std::time::Duration::from_secs(20));
+        drop(wait.0);
+        assert!(seen.is_ok_and(|(_, claimed)| claimed), "the lock is held");
+        assert!(teller.join().unwrap());
+    });
+}
+
+#[test]
+fn what_happens_together_is_told_together_and_in_order() {
+    let shared = shared_on(Vec::new());
+    let told: Arc<Mutex<Vec<Vec<News>>>> = Arc::default();
+    let also = Arc::clone(&told);
+    *lock(&shared.sink) = Box::new(move |news| lock(&also).push(news));
+    let objects: Vec<ObjectId> = (0..3000_u32)
+        .map(|n| {
+            let mut id = [0; 32];
+            id[..4].copy_from_slice(&n.to_be_bytes());
+            ObjectId(id)
+        })
+        .collect();
+    let extent = |object: &ObjectId| {
+        let (drive, file) = (DriveIndex(0), layout::object_file(object));
+        (*object, Extent { drive, file, offset: Bytes::ZERO, len: Bytes(10) })
+    };
+    shared.load(objects.iter().map(extent));
+    shared.hide(objects[0]);
+    let told = lock(&told);
+    assert_eq!(
+        told.iter().map(Vec::len).collect::<Vec<_>>(),
+        [SLICE, SLICE, SLICE, SLICE, SLICE, 440, 1]
+    );
+    let published = told.iter().flatten().filter_map(|news| match news {
+        News::Update(Update::Published { object, .. }) => Some(*object),
+        News::Update(_) | News::Directory(..) => None,
+    });
+    assert_eq!(published.collect::<Vec<_>>(), objects);
+}
+
+/// Puts an object into a file of its own on a drive, as fill does.
+pub(crate) fn put(drive: &Drive, content: &[u8]) -> (ObjectId, Extent) {
+    let object = ObjectId(*blake3::hash(content).as_bytes());
+    let parcel = store::parcel::Parcel::Alone(object, Bytes::of(content.len()));
+    let (fd, _) = drive.allocate(&parcel.part().file(), parcel.file_len()).unwrap();
+    let (offset, pages) = parcel.end();
+    let mut bytes = crate::pages::Pages::zeroed(offset);
+    bytes.bytes_mut()[..content.len()].copy_from_slice(content);
+    drive.write(&fd, bytes.bytes(), Bytes::ZERO).unwrap();
+    drive.write_end(&fd, &pages, offset).unwrap();
+    drive.rename(&parcel.part().file(), &parcel.file()).unwrap();
+    let entry = parcel.entries()[0].1;
+    drive.log(&[store::log::Change::Published(object, entry)]).unwrap();
+    (object, entry.extent(&object, drive.index()))
+}
+
+/// Formats folders and opens them as drives.
+pub(crate) fn drives(dir: &std::path::Path, count: u8) -> Vec<Drive> {
+    let open = |index: u8| {
+        let path = dir.join(index.to_string());
+        std::fs::create_dir(&path).unwrap();
+        let reserve = store::marker::Reserve::percent(1).unwrap();
+        crate::format::format(&path, reserve, UnixSeconds(1)).unwrap();
+        Drive::open(&path, DriveIndex(index)).unwrap().0
+    };
+    (0..count).map(open).collect()
 }

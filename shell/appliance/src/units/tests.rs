@@ -99,7 +99,9 @@ impl Scene {
 
     /// Doubts, which only a plan takes.
     fn suspects(&self) -> Vec<(ObjectId, Doubt)> {
-        self.shared.plan().suspects.into_iter().collect()
+        self.shared.plan();
+        let errands = [0, 1].map(|drive| self.shared.peek_errand(DriveIndex(drive)));
+        errands.into_iter().flatten().flat_map(|chores| chores.suspects).collect()
     }
 
     fn flip(&self, at: usize) {
@@ -135,12 +137,12 @@ impl Scene {
         let drive = self.drive();
         for (object, entry) in self.directory.entries() {
             drive.log(&[Change::Published(object, entry)]).unwrap();
-            self.shared.load(object, entry.extent(&object, drive.index()));
+            self.shared.load([(object, entry.extent(&object, drive.index()))].into_iter());
         }
     }
 
     fn held(&self) -> usize {
-        self.shared.published(|_| true).len()
+        self.shared.published_count()
     }
 
     fn want(&self, generation: u64, objects: &[ObjectId]) {
@@ -383,4 +385,28 @@ fn a_small_object_is_read_for_workers_if_there_is_room_and_doubted_if_it_is_wron
     give(&scene, 1);
     assert_eq!(scene.suspects(), [(scene.objects()[1], Doubt::Suspect)]);
     assert_eq!(scene.held(), 2, "until the keeper has looked");
+}
+
+#[test]
+fn a_unit_goes_only_when_the_copies_that_were_made_of_it_are_right() {
+    let scene = Scene::new(&[5000, 6000]);
+    scene.hold();
+    assert_eq!(scene.copy(1, 0, || ()), Ended::Copied);
+    let copy = scene.path(1, &scene.place(0).1);
+    flip(&copy, 0);
+    let unit = scene.directory.id();
+    audit(&scene.shared, &scene.drive(), unit);
+    assert!(scene.file().exists(), "the other copy is wrong");
+    assert_eq!(scene.drive().held_in(&scene.directory).len(), 2);
+    flip(&copy, 0);
+    audit(&scene.shared, &scene.drive(), unit);
+    assert!(!scene.file().exists());
+    // And while the other drive does not answer.
+    let scene = Scene::new(&[5000, 6000]);
+    scene.hold();
+    assert_eq!(scene.copy(1, 0, || ()), Ended::Copied);
+    let hung = scene.shared.drive(DriveIndex(1)).unwrap();
+    scene.shared.look_at_drive(&hung, true);
+    audit(&scene.shared, &scene.drive(), unit);
+    assert!(scene.file().exists());
 }

@@ -305,7 +305,7 @@ impl Rig {
         let (told, also) = (Arc::clone(&self.told), self.also.clone());
         let listen = self.config.peer.iter().flat_map(|peer| &peer.listen);
         let peers = listen.map(|at| appliance::peer::bind(*at).unwrap()).collect();
-        let sink = move |news| match news {
+        let tell = move |news| match news {
             News::Update(update) => {
                 also.iter().for_each(|also| also(&update));
                 told.apply(update);
@@ -315,6 +315,7 @@ impl Rig {
                 assert!(told.aside.lock().unwrap().remove(&drive), "told before");
             }
         };
+        let sink = move |news: Vec<News>| news.into_iter().for_each(&tell);
         Storage::start(self.config.clone(), peers, sink, counters).unwrap()
     }
 

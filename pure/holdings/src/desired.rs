@@ -1,0 +1,131 @@
+//! What should be held: the manifest in force, and a newer one until it is.
+//!
+//! ```text
+//! Desired::new ──> prepare ──> prepare_some, until all that is held was looked at ──> in force
+//!   no lock           │                      with the lock, some objects at a time
+//!                     └── what changes meanwhile is noted in both
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::sync::Arc;
+
+use fill::gap::{Gap, Standing, Wanted};
+use model::id::{Generation, ObjectId};
+use model::manifest::Manifest;
+use model::units::{Bytes, Instant};
+use model::update::Update;
+use store::parcel::PartId;
+
+use crate::{Holdings, Postponed, SLICE, parcels};
+
+/// A manifest, and what follows from it alone: with many objects that takes a while, and is done
+/// before a lock is taken.
+#[derive(Debug, Default)]
+pub struct Desired {
+    pub(crate) manifest: Option<Arc<Manifest>>,
+    /// What of it is held.
+    pub(crate) gap: Gap,
+    /// Which objects share a unit, by the unit's number.
+    pub(crate) unit_of: BTreeMap<ObjectId, usize>,
+}
+
+impl Desired {
+    /// For units of this length: `Config::unit_len`.
+    pub fn new(unit_len: Option<Bytes>, manifest: Arc<Manifest>) -> Self {
+        let unit_of = parcels::units_of(unit_len, &manifest);
+        Self { gap: Gap::new(Wanted::new(&manifest)), unit_of, manifest: Some(manifest) }
+    }
+
+    pub(crate) fn generation(&self) -> Generation {
+        self.manifest.as_ref().map_or(Generation(0), |manifest| manifest.generation)
+    }
+}
+
+/// What a new manifest took the place of. To be dropped where nobody waits: that takes as long as
+/// to make it.
+#[derive(Debug, Default)]
+pub struct Replaced {
+    _desired: Desired,
+    _postponed: BTreeMap<ObjectId, Postponed>,
+    _due: BTreeSet<(Instant, ObjectId)>,
+}
+
+/// A manifest that is to come into force, and through how much of what is there its gap has gone.
+#[derive(Debug)]
+pub(crate) struct Next {
+    pub(crate) desired: Desired,
+    held: Option<ObjectId>,
+    /// After all that is held.
+    parts: Option<Option<PartId>>,
+}
+
+impl Holdings {
+    /// Puts a newer manifest in force; false if it is not newer.
+    pub fn set_manifest(&mut self, manifest: Arc<Manifest>) -> bool {
+        self.want(Desired::new(self.config.unit_len, manifest))
+    }
+
+    /// The same, with what follows from the manifest alone found before.
+    pub fn want(&mut self, desired: Desired) -> bool {
+        let is_newer = self.prepare(desired);
+        while is_newer && self.prepare_some(SLICE).is_none() {}
+        is_newer
+    }
+
+    /// Begins to look how much of a newer manifest is held; false if it is not newer. It comes into
+    /// force with the last `prepare_some`.
+    pub fn prepare(&mut self, desired: Desired) -> bool {
+        let before = self.next.as_ref().map_or(&self.desired, |next| &next.desired);
+        if before.manifest.is_some() && desired.generation() <= before.generation() {
+            return false;
+        }
+        let mut next = Next { desired, held: None, parts: None };
+        self.busy.iter().for_each(|object| self.note(&mut next, *object));
+        self.next = Some(next);
+        true
+    }
+
+    /// Goes on with that; when it is done the manifest is in force, and this is what it took the
+    /// place of.
+    pub fn prepare_some(&mut self, most: usize) -> Option<Replaced> {
+        let Some(mut next) = self.next.take() else { return Some(Replaced::default()) };
+        let mut left = most;
+        if next.parts.is_none() {
+            let held = self.index.iter_above(next.held).take(left).map(|(object, _)| *object);
+            for object in held {
+                self.note(&mut next, object);
+                next.held = Some(object);
+                left -= 1;
+            }
+        }
+        if 0 < left {
+            let after = next.parts.flatten().map_or(Bound::Unbounded, Bound::Excluded);
+            next.parts = Some(next.parts.flatten());
+            for (id, _) in self.parts.range((after, Bound::Unbounded)).take(left) {
+                if let PartId::Object(object) = id {
+                    self.note(&mut next, *object);
+                }
+                next.parts = Some(Some(*id));
+                left -= 1;
+            }
+        }
+        if left == 0 {
+            self.next = Some(next);
+            return None;
+        }
+        self.planner = None;
+        self.updates.extend(next.desired.manifest.clone().map(Update::Manifest));
+        self.replan();
+        Some(Replaced {
+            _desired: std::mem::replace(&mut self.desired, next.desired),
+            _postponed: std::mem::take(&mut self.postponed),
+            _due: std::mem::take(&mut self.due),
+        })
+    }
+
+    /// With a new manifest everything is tried anew.
+    fn note(&self, next: &mut Next, object: ObjectId) {
+        next.desired.gap.note(object, None, Standing { waits: false, ..self.how(object) });
+    }
+}

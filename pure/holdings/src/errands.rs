@@ -1,0 +1,128 @@
+//! Who does what a plan asks for besides fetching: each drive has hands of its own.
+//!
+//! ```text
+//! plan ──> give ──> one drive's chores wait, at most those of one plan ──> take ──> done
+//! ```
+//!
+//! So a drive that hangs keeps its own waiting and nobody else's. The next plan names again what
+//! still waits, in its place.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::extent::DriveIndex;
+use model::id::ObjectId;
+
+use crate::Chores;
+
+/// Chores by drive.
+#[derive(Debug)]
+pub struct Errands {
+    /// Invariant: none of them is empty.
+    waiting: BTreeMap<DriveIndex, Chores>,
+    at_work: BTreeSet<DriveIndex>,
+    /// Something was done since a plan was due.
+    has_done: bool,
+    /// Most suspects that wait for one drive; those beyond are left to the scrub.
+    suspects_max: usize,
+}
+
+impl Errands {
+    /// Nothing is to be done.
+    pub fn new(suspects_max: usize) -> Self {
+        let (waiting, at_work) = (BTreeMap::new(), BTreeSet::new());
+        Self { waiting, at_work, has_done: false, suspects_max }
+    }
+
+    /// These instead of what waits, but for suspects, which are named once.
+    pub fn give(&mut self, chores: Chores, drive_of: impl Fn(&ObjectId) -> Option<DriveIndex>) {
+        for waiting in self.waiting.values_mut() {
+            waiting.evict.clear();
+            waiting.drop_parts.clear();
+        }
+        for (object, drive) in chores.evict {
+            self.waiting.entry(drive).or_default().evict.push((object, drive));
+        }
+        for (part, drive) in chores.drop_parts {
+            self.waiting.entry(drive).or_default().drop_parts.push((part, drive));
+        }
+        for (object, doubt) in chores.suspects {
+            // What is held nowhere is not doubted any more.
+            let Some(drive) = drive_of(&object) else { continue };
+            let suspects = &mut self.waiting.entry(drive).or_default().suspects;
+            if suspects.len() < self.suspects_max {
+                suspects.insert(object, doubt);
+            }
+        }
+        self.waiting.retain(|_, chores| *chores != Chores::default());
+    }
+
+    /// What waits for the hands of a drive, which are at work from now on.
+    pub fn take(&mut self, drive: DriveIndex) -> Option<Chores> {
+        let chores = self.waiting.remove(&drive)?;
+        self.at_work.insert(drive);
+        Some(chores)
+    }
+
+    /// They are done, and so many things are gone. True if it is time for the next plan: something
+    /// is gone, and no drive that answers is at work.
+    pub fn done(&mut self, drive: DriveIndex, count: usize, hung: u64) -> bool {
+        self.at_work.remove(&drive);
+        self.has_done |= 0 < count;
+        let answers = |drive: &DriveIndex| hung >> drive.0 & 1 == 0;
+        let is_idle = !self.at_work.iter().chain(self.waiting.keys()).any(answers);
+        is_idle && std::mem::take(&mut self.has_done)
+    }
+
+    /// A drive is set aside: nothing waits for it, and nobody for who is at work there.
+    pub fn forget(&mut self, drive: DriveIndex) {
+        self.waiting.remove(&drive);
+        self.at_work.remove(&drive);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Doubt;
+
+    fn object(n: u8) -> ObjectId {
+        ObjectId([n; 32])
+    }
+
+    /// Evictions of objects, each from the drive of its number.
+    fn evict(numbers: &[u8]) -> Chores {
+        let evict = numbers.iter().map(|n| (object(*n), DriveIndex(*n))).collect();
+        Chores { evict, ..Chores::default() }
+    }
+
+    #[test]
+    fn a_drive_that_is_at_work_for_long_keeps_nobody_waiting() {
+        let mut errands = Errands::new(1);
+        errands.give(evict(&[0, 1]), |_| None);
+        assert_eq!(errands.take(DriveIndex(0)), Some(evict(&[0])));
+        assert_eq!(errands.take(DriveIndex(2)), None);
+        assert_eq!(errands.take(DriveIndex(1)), Some(evict(&[1])));
+        assert!(!errands.done(DriveIndex(1), 1, 0), "0 is not done");
+        errands.give(evict(&[0, 1]), |_| None);
+        errands.give(evict(&[1]), |_| None);
+        assert_eq!(errands.take(DriveIndex(1)), Some(evict(&[1])));
+        assert!(errands.done(DriveIndex(1), 1, 1), "0 hangs");
+        assert_eq!(errands.take(DriveIndex(0)), None, "the second plan did not name it");
+        assert!(!errands.done(DriveIndex(0), 0, 0), "nothing was done since");
+    }
+
+    #[test]
+    fn doubts_wait_for_their_drive_as_many_as_there_is_room_for() {
+        let mut errands = Errands::new(2);
+        for n in 0..4 {
+            let suspects = BTreeMap::from([(object(n), Doubt::Suspect)]);
+            let on = |_: &ObjectId| (n != 1).then_some(DriveIndex(7));
+            errands.give(Chores { suspects, ..Chores::default() }, on);
+        }
+        let suspects = errands.take(DriveIndex(7)).unwrap().suspects;
+        assert_eq!(suspects.into_keys().collect::<Vec<_>>(), [object(0), object(2)]);
+        errands.give(evict(&[7]), |_| None);
+        errands.forget(DriveIndex(7));
+        assert_eq!(errands.take(DriveIndex(7)), None);
+    }
+}

@@ -312,6 +312,10 @@ fn every_counter_counts_something() {
     a1.report(&control);
     a1.report.sequence = 50;
     a1.report(&control);
+    a1.report.sequence = 101;
+    let check = Some(wire::v1::report::InventoryCheck { count: 1, sum: 1 });
+    a1.report.inventory = wire::v1::report::Inventory { to: 12346, check, ..Default::default() };
+    a1.report(&control);
     let foreign = ureq::http::Request::delete(control.full("/v1/sites/a"));
     let foreign = foreign.header("origin", "http://evil.example").body(String::new()).unwrap();
     assert_eq!(control.send(foreign).status, 403);

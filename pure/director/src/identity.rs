@@ -77,6 +77,8 @@ impl Director {
             | Change::Appliance(_)
             | Change::ApplianceGone(_)
             | Change::Version(_)
+            | Change::Withdrawn(_)
+            | Change::Superseded(_)
             | Change::Policy(_)
             | Change::TokenKeys(..)
             | Change::Revoked(_) => {}
@@ -128,6 +130,7 @@ impl Director {
         {
             return;
         }
+        self.unsettle_withdrawals(id);
         self.replace(now);
     }
 

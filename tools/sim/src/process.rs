@@ -448,6 +448,14 @@ impl Process {
         self.state.borrow().holdings.generation()
     }
 
+    /// The manifest that every worker answers by.
+    pub(crate) fn served(&self) -> Option<Generation> {
+        if self.world.has(Canary::SignedEarly) {
+            return Some(self.generation());
+        }
+        self.workers.borrow().iter().map(|worker| worker.served()).min()
+    }
+
     /// What control has to be told since it knew so much.
     pub(crate) fn inventory_since(&self, known: u64) -> model::inventory::Delta {
         let delta = self.state.borrow().holdings.inventory_since(InventoryState(known));

@@ -7,6 +7,7 @@
 //!
 //! Both on the writer's fleet address, for members of kind front alone.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -42,6 +43,9 @@ pub struct Snapshot {
     pub revoked: Vec<String>,
     /// The versions that are held.
     pub versions: Vec<Version>,
+    /// Versions that were withdrawn and are still listed, each with its asset.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub withdrawn: BTreeMap<String, String>,
 }
 
 /// A site.
@@ -79,6 +83,12 @@ pub struct Version {
     pub entries: Vec<Entry>,
     /// Grows with every version that becomes current.
     pub sequence: u64,
+    /// No playback begins before, seconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from_unix_s: Option<u64>,
+    /// No playback begins from then on, seconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until_unix_s: Option<u64>,
 }
 
 /// The secrets that playbacks begin with: whoever has them can begin and steer any.

@@ -3,7 +3,7 @@
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::{Extension, Json};
-use director::{Format, Version};
+use director::{Format, Snapshot, Version};
 use model::id::AssetId;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -12,6 +12,7 @@ use wire::v1::ingest::NewVersion;
 use super::guard::Said;
 use super::problem::Problem;
 use super::{Shared, named};
+use crate::convert::window_out;
 
 /// An asset with its versions.
 #[derive(Debug, Serialize, ToSchema)]
@@ -32,6 +33,12 @@ pub(crate) struct VersionOut {
     id: String,
     /// When it was ingested, seconds since 1970.
     modified_unix_s: u64,
+    /// No playback begins before (RFC 3339); none for no such time.
+    from: Option<String>,
+    /// From then on it is withdrawn (RFC 3339); none for never.
+    until: Option<String>,
+    /// False while its time has not come, or is over.
+    shown: bool,
     /// How many files it has.
     files: usize,
     /// Sum of their lengths.
@@ -66,8 +73,9 @@ pub(crate) struct Ingested {
 #[utoipa::path(get, path = "/v1/assets", tag = "assets",
     responses((status = 200, body = [AssetOut]), (status = "default", response = Problem)))]
 pub(crate) async fn assets(State(control): Shared) -> Json<Vec<AssetOut>> {
-    let catalog = control.snapshot().catalog;
-    Json(catalog.assets().filter_map(|(id, versions)| asset_out(id, versions)).collect())
+    let snapshot = control.snapshot();
+    let assets = snapshot.catalog.assets();
+    Json(assets.filter_map(|(id, versions)| asset_out(&snapshot, id, versions)).collect())
 }
 
 /// One asset.
@@ -79,8 +87,8 @@ pub(crate) async fn asset(
     Path(asset): Path<String>,
 ) -> Result<Json<AssetOut>, Problem> {
     let id: AssetId = named(&asset)?;
-    let catalog = control.snapshot().catalog;
-    let found = asset_out(&id, catalog.versions(&id));
+    let snapshot = control.snapshot();
+    let found = asset_out(&snapshot, &id, snapshot.catalog.versions(&id));
     found.map(Json).ok_or_else(|| {
         Problem::not_found(format!("there is no asset {asset}: GET /v1/assets lists them"))
     })
@@ -106,17 +114,25 @@ pub(crate) async fn ingest(
     Ok((status, Extension(Said(said)), Json(Ingested { asset, version, generation })))
 }
 
-fn asset_out(id: &AssetId, versions: &[std::sync::Arc<Version>]) -> Option<AssetOut> {
+fn asset_out(
+    snapshot: &Snapshot,
+    id: &AssetId,
+    versions: &[std::sync::Arc<Version>],
+) -> Option<AssetOut> {
     let current = versions.first()?;
     Some(AssetOut {
         id: id.to_string(),
         current_version: current.id().to_string(),
-        versions: versions.iter().map(|version| version_out(version)).collect(),
+        versions: versions.iter().map(|version| version_out(snapshot, version)).collect(),
     })
 }
 
-fn version_out(version: &Version) -> VersionOut {
+fn version_out(snapshot: &Snapshot, version: &Version) -> VersionOut {
+    let wire::v1::ingest::Window { from, until } = window_out(version.window);
     VersionOut {
+        from,
+        until,
+        shown: !snapshot.is_withdrawn(version.id()),
         id: version.id().to_string(),
         modified_unix_s: version.files.modified.0,
         files: version.files.files.len(),

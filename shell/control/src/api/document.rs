@@ -9,7 +9,7 @@ use utoipa::{Modify, OpenApi as _};
 use super::problem::Problem;
 use super::{
     Needs, access, appliances, assets, fleet, identity, keys, pages, play, registry, replica,
-    sources, steer,
+    sources, steer, withdrawals,
 };
 
 /// The document.
@@ -56,6 +56,12 @@ use super::{
         assets::assets,
         assets::asset,
         assets::ingest,
+        withdrawals::withdraw_asset,
+        withdrawals::withdraw_version,
+        withdrawals::put_asset_window,
+        withdrawals::put_version_window,
+        withdrawals::withdrawals,
+        withdrawals::withdrawal,
         replica::replica_snapshot,
         replica::replica_keys,
         play::playbacks,

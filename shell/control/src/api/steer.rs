@@ -1,8 +1,9 @@
-//! Content steering: which pathway is best now. Always 200: some players end steering on others.
+//! Content steering: which pathway is best now. Always 200, since some players end steering on
+//! others; but for a version that was withdrawn, where that is meant.
 
 use axum::extract::rejection::PathRejection;
 use axum::extract::{ConnectInfo, Path, RawQuery, State};
-use axum::http::{HeaderMap, HeaderValue, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use model::id::ApplianceId;
 use playback::steering_doc::steering_doc;
@@ -27,11 +28,13 @@ pub(crate) struct SteeringDocument {
     pathway_priority: Vec<String>,
 }
 
-/// The pathways of a playback as they should be used now. Answers 200 whatever is asked.
+/// The pathways of a playback as they should be used now. Answers 200 whatever is asked, but for
+/// what was withdrawn: 410, with which players stop asking.
 #[utoipa::path(get, path = "/steer/v1/{session}", tag = "players",
     params(("session" = String, Path,
         description = "As the entry manifest has it; players add _HLS_ and _DASH_ parameters")),
-    responses((status = 200, body = SteeringDocument)))]
+    responses((status = 200, body = SteeringDocument),
+        (status = 410, description = "What it plays was withdrawn: do not ask again")))]
 pub(crate) async fn steer(
     State(control): Shared,
     ConnectInfo(peer): ConnectInfo<Peer>,
@@ -44,6 +47,7 @@ pub(crate) async fn steer(
     let sealed = session.map(|Path(sealed)| sealed).unwrap_or_default();
     control.metrics.steering_answers.count();
     let list = match control.keys().unseal(&sealed) {
+        Some(ticket) if snapshot.is_withdrawn(&ticket.version) => return gone(),
         Some(ticket) => snapshot.steer(&ticket, &config),
         None => {
             control.metrics.steering_unknown.count();
@@ -63,6 +67,13 @@ pub(crate) async fn steer(
         (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
     ];
     (headers, text).into_response()
+}
+
+/// The playback is over: a player makes no further steering requests in it
+/// (draft-pantos-content-steering, section 4.1).
+fn gone() -> Response {
+    (StatusCode::GONE, [(header::CACHE_CONTROL, HeaderValue::from_static("no-store"))])
+        .into_response()
 }
 
 /// True if the player says that it uses a pathway that is not the best. A hint, not a proof.

@@ -618,7 +618,7 @@ pub(super) fn played(director: &Director) -> (String, Vec<String>) {
     (choice.version.id().to_string(), offered)
 }
 
-pub(super) fn refusal(director: &Director) -> Option<front::Unplayable> {
+pub(super) fn refusal(director: &Director) -> Option<Unplayable> {
     let session = session();
     let player = Player { client: "10.0.0.1/32".parse().unwrap(), session: &session, plain: false };
     let choice = director.snapshot().choose(&"film".parse().unwrap(), &player, &STEERING);

@@ -14,3 +14,4 @@ mod operators;
 mod players;
 mod s3;
 mod s3_server;
+mod withdrawals;

@@ -516,16 +516,18 @@ impl Control {
                     }
                 }
                 Action::StoreReceipt { withdrawal, appliance, receipt } => {
-                    self.metrics.receipts.count();
-                    tracing::info!(withdrawal, %appliance, "what was withdrawn is refused there");
-                    if let Err(error) =
-                        self.store.put_receipt(withdrawal, &appliance, receipt).await
-                    {
-                        self.store_failed(&error);
+                    match self.store.put_receipt(withdrawal, &appliance, receipt).await {
+                        Ok(()) => {
+                            self.metrics.receipts.count();
+                            tracing::info!(withdrawal, %appliance, "it refuses what was withdrawn");
+                        }
+                        Err(error) => self.store_failed(&error),
                     }
                 }
                 Action::ForgetWithdrawals(ids) => {
-                    tracing::warn!(count = ids.len(), "too many withdrawals to list them all");
+                    tracing::warn!(
+                        "too many withdrawals to list them all: the oldest go from the list"
+                    );
                     if let Err(error) = self.store.delete_withdrawals(&ids).await {
                         self.store_failed(&error);
                     }

@@ -95,6 +95,7 @@ pub const FIELDS: &[&str] = &[
     "what",
     "whom",
     "why",
+    "withdrawal",
     "workers",
 ];
 

@@ -32,7 +32,7 @@ pub(crate) enum Canary {
     KeptTurns,
     /// An object that changes drives is removed where it was before it is where it goes.
     OldGoesFirst,
-    /// A withdrawal is signed before workers have heard of it.
+    /// A withdrawal is signed by the storage side, and workers hear of it later.
     SignedEarly,
     /// A drive that comes back is believed to hold what was in its place before.
     OldInventory,

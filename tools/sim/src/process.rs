@@ -284,8 +284,15 @@ impl Process {
         {
             return;
         }
+        let late = matches!(update, Update::Manifest(_)) && self.world.has(Canary::SignedEarly);
         for worker in self.workers.borrow().iter() {
-            worker.update(update.clone());
+            if late {
+                let (worker, update) = (Rc::clone(worker), update.clone());
+                let soon = self.world.stage.now() + Nanos::seconds(3);
+                self.world.stage.at(self.troupe, soon, move || worker.update(update));
+            } else {
+                worker.update(update.clone());
+            }
         }
     }
 

@@ -42,6 +42,7 @@ fn a_title_is_withdrawn_with_receipts_and_who_is_away_is_named() {
     );
     assert_eq!(now["receipts"][0]["generation"], appliances[0].generation);
 
+    stored(&control, 1);
     control.restart();
     assert_eq!(who(&control.json(&path), "receipts"), ["a1"], "durable");
     assert_eq!(control.get("/v1/play/film.m3u8").status, 404);
@@ -54,8 +55,7 @@ fn a_title_is_withdrawn_with_receipts_and_who_is_away_is_named() {
     let now = control.json(&path);
     assert_eq!((&now["complete"], now["receipts"].as_array().unwrap().len()), (&json!(true), 3));
     assert_eq!(control.json("/v1/withdrawals"), json!([now]));
-    let metrics = control.get("/metrics").text();
-    assert!(metrics.contains("nearcast_control_withdrawal_receipts_total 2\n"), "{metrics}");
+    stored(&control, 2);
 
     let again = control.delete("/v1/assets/film/versions/film-1");
     assert!(again.status == 404 && again.text().contains("was withdrawn at"), "{}", again.text());
@@ -182,6 +182,16 @@ fn playing() -> (Running, Vec<Appliance>) {
         appliance.settle(&control);
     }
     (control, appliances)
+}
+
+/// So many receipts are on the disk since the start.
+fn stored(control: &Running, count: u64) {
+    let row = format!("nearcast_control_withdrawal_receipts_total {count}\n");
+    let began = Instant::now();
+    while !control.get("/metrics").text().contains(&row) {
+        assert!(began.elapsed() < Duration::from_secs(20), "there are not {count} receipts");
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 fn who(withdrawal: &Value, list: &str) -> Vec<String> {

@@ -9,6 +9,8 @@ use model::manifest::AssetVersion;
 use model::units::{BitsPerSecond, Bytes};
 use playback::{dash, hls};
 
+use crate::withdrawal::Window;
+
 /// All assets. Cheap to clone: versions are shared.
 #[derive(Clone, Debug, Default)]
 pub struct Catalog {
@@ -25,6 +27,8 @@ pub struct Version {
     pub entries: Vec<Entry>,
     /// Grows with every version that becomes current.
     pub sequence: u64,
+    /// When it may be shown.
+    pub window: Window,
     objects: BTreeSet<ObjectId>,
     len_on_drive: Bytes,
 }
@@ -79,7 +83,13 @@ impl Version {
         let on_drive = |len: &Bytes| len.align_up(DIRECT_ALIGN).0;
         let len_on_drive = lens.values().map(on_drive).fold(0, u64::saturating_add);
         let objects = lens.into_keys().collect();
-        Self { files, entries, sequence, objects, len_on_drive: Bytes(len_on_drive) }
+        let (len_on_drive, window) = (Bytes(len_on_drive), Window::default());
+        Self { files, entries, sequence, window, objects, len_on_drive }
+    }
+
+    /// The same, to be shown at these times.
+    pub fn shown(self, window: Window) -> Self {
+        Self { window, ..self }
     }
 
     /// Its name.
@@ -125,6 +135,17 @@ impl Catalog {
         versions.retain(|other| other.id() != version.id());
         versions.push(version);
         versions.sort_by_key(|version| std::cmp::Reverse(version.sequence));
+    }
+
+    /// Takes versions out; true if one of them was there.
+    pub fn remove<'a>(&mut self, ids: impl Iterator<Item = &'a AssetVersionId>) -> bool {
+        let ids: BTreeSet<_> = ids.collect();
+        let before = self.version_count();
+        for versions in self.assets.values_mut() {
+            versions.retain(|version| !ids.contains(version.id()));
+        }
+        self.assets.retain(|_, versions| !versions.is_empty());
+        self.version_count() < before
     }
 
     /// All assets by name, each with its versions, newest first.

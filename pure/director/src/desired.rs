@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use model::id::{ApplianceId, SiteId};
+use model::id::{ApplianceId, AssetVersionId, SiteId};
 use model::manifest::TokenKey;
 use model::topology::{Appliance, Site};
 use model::units::Bytes;
@@ -12,6 +12,7 @@ use crate::catalog::{Catalog, Version};
 use crate::machines::Hardware;
 use crate::playbacks::{Playbacks, PlaybacksChange};
 use crate::token_keys::TokenRotation;
+use crate::withdrawal::Withdrawal;
 
 /// Desired state as a whole.
 #[derive(Clone, Debug, Default)]
@@ -32,6 +33,8 @@ pub struct Desired {
     pub token_rotation: TokenRotation,
     /// Keys that manifests may be signed with: the first signs.
     pub signing_keys: Vec<TokenKey>,
+    /// What was taken down, as far as it is listed, by number.
+    pub withdrawals: BTreeMap<u64, Withdrawal>,
     /// Serial numbers of certificates that every member refuses though they have not expired.
     pub revoked: BTreeSet<String>,
 }
@@ -92,6 +95,10 @@ pub enum Change {
     Version(Arc<Version>),
     /// Who may play is different.
     Playbacks(PlaybacksChange),
+    /// Versions are taken down, of which this tells.
+    Withdrawn(Withdrawal),
+    /// Old versions are gone that no playback could use.
+    Superseded(Vec<AssetVersionId>),
     /// The policy is different.
     Policy(Policy),
     /// Manifests may be signed with these keys: the first signs.
@@ -137,8 +144,25 @@ impl Desired {
             }
             Change::ApplianceGone(id) => {
                 self.appliances.remove(&id);
+                for withdrawal in self.withdrawals.values_mut() {
+                    withdrawal.receipts.retain(|of, receipt| *of != id || receipt.is_some());
+                }
             }
-            Change::Version(version) => Arc::make_mut(&mut self.catalog).put(version),
+            Change::Version(version) => {
+                // It may have been withdrawn, and be wanted again.
+                self.withdrawals.retain(|_, withdrawal| {
+                    withdrawal.versions.remove(version.id());
+                    !withdrawal.versions.is_empty()
+                });
+                Arc::make_mut(&mut self.catalog).put(version);
+            }
+            Change::Withdrawn(withdrawal) => {
+                Arc::make_mut(&mut self.catalog).remove(withdrawal.versions.keys());
+                self.withdrawals.insert(withdrawal.id, withdrawal);
+            }
+            Change::Superseded(versions) => {
+                Arc::make_mut(&mut self.catalog).remove(versions.iter());
+            }
             Change::Playbacks(change) => self.playbacks.apply(change),
             Change::Policy(policy) => self.policy = policy,
             Change::Enrolled { appliance, machine, .. } => {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use model::id::{ApplianceId, Generation};
+use model::id::{ApplianceId, AssetVersionId, Generation};
 use model::units::{Bytes, Nanos, UnixSeconds};
 use model::view::Health;
 
@@ -11,6 +11,7 @@ use crate::desired::{Change, Desired};
 use crate::machines::Hardware;
 use crate::observed::Cause;
 use crate::publish::Ledger;
+use crate::withdrawal::Receipt;
 
 /// What the director is told, reports apart.
 #[derive(Clone, Debug)]
@@ -70,6 +71,23 @@ pub enum Action {
     /// No token is good any more that a key which signed before has made: such keys can go. Said
     /// again as above.
     DropOldTokenKeys,
+    /// The windows of these versions are over: withdraw them, durably, then say
+    /// [`Change::Withdrawn`]. Said again from time to time until then.
+    WithdrawEnded(Vec<AssetVersionId>),
+    /// No playback can use these old versions any more: remove them, durably, then say
+    /// [`Change::Superseded`]. Said again as above.
+    RemoveSuperseded(Vec<AssetVersionId>),
+    /// Make durable that an appliance refuses what was withdrawn.
+    StoreReceipt {
+        /// Number of the withdrawal.
+        withdrawal: u64,
+        /// Which appliance.
+        appliance: ApplianceId,
+        /// What it says.
+        receipt: Receipt,
+    },
+    /// These withdrawals are not listed any more: there are too many.
+    ForgetWithdrawals(Vec<u64>),
     /// Try to connect to the appliance, then say [`Event::Probed`].
     Probe {
         /// Which appliance.

@@ -3,6 +3,7 @@
 //! A playback's URLs carry all that answers need: a [`Grant`] to begin with, a [`Ticket`] to be
 //! steered by. The shell seals both, so any front can answer them, also after a restart.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -28,6 +29,10 @@ pub struct Snapshot {
     pub versions_kept: u32,
     /// Who may play.
     pub playbacks: Playbacks,
+    /// Versions that were taken down, as far as they are listed.
+    pub withdrawn: Arc<BTreeSet<AssetVersionId>>,
+    /// Versions that may not be shown now: their time has not come, or is over.
+    pub unshown: Arc<BTreeSet<AssetVersionId>>,
 }
 
 /// Who wants to play.
@@ -56,6 +61,9 @@ pub enum Unplayable {
     /// No such asset.
     #[error("there is no such asset: GET /v1/assets lists them")]
     UnknownAsset,
+    /// No version of it may be shown now. Players are told no more than that there is no asset.
+    #[error("none of its versions may be shown now: GET /v1/assets/{{asset}} has their times")]
+    NotShown,
     /// No appliance could be offered.
     #[error("no appliance has reported yet that could serve it: GET /v1/fleet shows them")]
     NoAppliance,
@@ -133,11 +141,14 @@ impl Snapshot {
             list: self.rank(version.id(), player, config),
         };
         let versions = self.catalog.versions(asset);
-        let current = versions.first().map(choice).ok_or(Unplayable::UnknownAsset)?;
+        let shown = || versions.iter().take(kept).filter(|v| !self.unshown.contains(v.id()));
+        let none =
+            if versions.is_empty() { Unplayable::UnknownAsset } else { Unplayable::NotShown };
+        let current = shown().next().map(choice).ok_or(none)?;
         if current.list.good().next().is_some() {
             return Ok(current);
         }
-        let older = versions.iter().take(kept).skip(1).map(choice);
+        let older = shown().skip(1).map(choice);
         let playable = older.into_iter().find(|choice| choice.list.good().next().is_some());
         let choice = playable.unwrap_or(current);
         if choice.list.offered().is_empty() { Err(Unplayable::NoAppliance) } else { Ok(choice) }
@@ -154,6 +165,11 @@ impl Snapshot {
         let session = session.as_str().as_bytes();
         let query = Query { client, version, session, plain, among: None };
         steering::rank(&self.view, &query, config)
+    }
+
+    /// True of a version of which nobody may see more: it was withdrawn, or it is not its time.
+    pub fn is_withdrawn(&self, version: &AssetVersionId) -> bool {
+        self.withdrawn.contains(version) || self.unshown.contains(version)
     }
 
     /// The pathways of a playback as they should be used now, best first, lost ones left out. If

@@ -78,6 +78,8 @@ impl Director {
             | Change::ApplianceGone(_)
             | Change::Usable(..)
             | Change::Version(_)
+            | Change::Withdrawn(_)
+            | Change::Superseded(_)
             | Change::Policy(_)
             | Change::TokenKeys(..)
             | Change::Playbacks(_)
@@ -130,6 +132,7 @@ impl Director {
         {
             return;
         }
+        self.unsettle_withdrawals(id);
         self.replace(now);
     }
 

@@ -31,6 +31,7 @@ pub mod sources;
 mod token_keys;
 mod usable;
 mod watch;
+mod withdrawal;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -56,6 +57,8 @@ pub use publish::{Digest, Ledger, LedgerEntry};
 use sources::{NoSources, Sibling, Sources};
 pub use token_keys::TokenRotation;
 use usable::Usable;
+use withdrawal::Takedown;
+pub use withdrawal::{Reason, Receipt, Window, Withdrawal};
 
 /// Bounds and times. No defaults here: the process that knows better gives them.
 #[derive(Clone, Copy, Debug)]
@@ -84,6 +87,11 @@ pub struct Config {
     pub usable_replans: Nanos,
     /// Where appliances fetch from.
     pub sources: sources::Config,
+    /// Longest that a playback's token is good. A version that is not offered any more goes after
+    /// this.
+    pub tokens_max: Nanos,
+    /// Withdrawals that are listed; beyond, the oldest complete one goes, else the oldest.
+    pub withdrawals_max: usize,
 }
 
 /// The control plane's state.
@@ -117,6 +125,7 @@ pub struct Director {
     rotation: Option<Rotation>,
     /// When something was last to be done with the keys of playback tokens.
     token_keys_said: Option<Instant>,
+    takedown: Takedown,
 }
 
 /// The next signing key is announced, and does not sign yet.
@@ -244,11 +253,14 @@ impl Director {
             counters: Counters::default(),
             rotation: None,
             token_keys_said: None,
+            takedown: Takedown::default(),
         };
         director.begin_rotation(now);
         director.find_places();
         director.choose_kept();
+        director.look_at_withdrawals(now);
         director.replace(now);
+        director.settle_withdrawals();
         director.refresh_view();
         director
     }
@@ -263,6 +275,7 @@ impl Director {
             Event::Probed { appliance, answered } => self.probed(now, &appliance, answered),
             Event::Stored(generation) => {
                 self.publisher().stored(generation);
+                self.settle_withdrawals();
                 self.view_is_old = true;
             }
             Event::UsableStored(appliance, usable) => self.usable_stored(&appliance, usable),
@@ -273,6 +286,7 @@ impl Director {
                 self.settle_usable(now);
                 self.go_on_with_rotation(now);
                 self.go_on_with_token_keys(now);
+                self.go_on_with_withdrawals(now);
                 let sample = self.sample();
                 self.history.push(sample);
                 if let Role::Writer(publisher) = &mut self.role {
@@ -327,6 +341,7 @@ impl Director {
         self.judge(now, id);
         self.learn_hardware(now, id, &report.hardware);
         self.overtake(now, id, report.generation);
+        self.sign_withdrawals(id, report);
         // Load alone can wait for the next tick; what changes a list cannot.
         self.load_is_old = true;
         if self.view_is_old || holds_other {
@@ -491,6 +506,7 @@ impl Director {
         self.desired = desired;
         self.find_places();
         self.choose_kept();
+        self.look_at_withdrawals(now);
         self.view_is_old = true;
     }
 
@@ -519,6 +535,8 @@ impl Director {
             Change::Site(_)
             | Change::SiteGone(_)
             | Change::Version(_)
+            | Change::Withdrawn(_)
+            | Change::Superseded(_)
             | Change::Policy(_)
             | Change::SigningKeys(_)
             | Change::TokenKeys(..)
@@ -534,7 +552,9 @@ impl Director {
         }
         self.identity_changed(now, &change);
         self.choose_kept();
+        self.look_at_withdrawals(now);
         self.replace(now);
+        self.settle_withdrawals();
         self.view_is_old = true;
     }
 
@@ -638,6 +658,8 @@ impl Director {
             catalog: self.desired.catalog.clone(),
             versions_kept: self.desired.policy.versions_kept,
             playbacks: self.desired.playbacks.clone(),
+            withdrawn: self.takedown.withdrawn.clone(),
+            unshown: self.takedown.unshown.clone(),
         };
         self.view_is_old = false;
         self.load_is_old = false;
@@ -684,3 +706,5 @@ mod identity_tests;
 mod replica_tests;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod withdrawal_tests;

@@ -27,6 +27,8 @@ pub struct Report {
     pub peer_address: Option<String>,
     /// Generation of the manifest in force there.
     pub generation: Generation,
+    /// Generation of the manifest that all of its workers answer by; none if it does not say.
+    pub served: Option<Generation>,
     /// How busy it is.
     pub load: Load,
     /// Takes new sessions.

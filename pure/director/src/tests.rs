@@ -26,6 +26,8 @@ pub(super) const CONFIG: Config = Config {
     usable_settles: Nanos::seconds(300),
     usable_replans: Nanos::seconds(10),
     sources: sources::Config { siblings_max: 4, elsewhere: true },
+    tokens_max: Nanos::seconds(3600),
+    withdrawals_max: 3,
 };
 pub(super) const STEERING: steering::Config = steering::Config { pathways_min: 2, pathways_max: 4 };
 
@@ -639,7 +641,7 @@ pub(super) fn running(names: &[&str]) -> Director {
     director
 }
 
-fn restarted(director: &Director) -> Director {
+pub(super) fn restarted(director: &Director) -> Director {
     Director::new(CONFIG, director.desired().clone(), ledger(director), at(0), UnixSeconds(0))
 }
 
@@ -670,6 +672,10 @@ pub(super) fn settle(director: &mut Director) {
             | Action::UseNextSigningKey
             | Action::UseNextTokenKey
             | Action::DropOldTokenKeys
+            | Action::WithdrawEnded(_)
+            | Action::RemoveSuperseded(_)
+            | Action::StoreReceipt { .. }
+            | Action::ForgetWithdrawals(_)
             | Action::Probe { .. }
             | Action::Tell(_) => {}
         }
@@ -685,6 +691,10 @@ pub(super) fn store(director: &mut Director) -> Option<Ledger> {
         | Action::UseNextSigningKey
         | Action::UseNextTokenKey
         | Action::DropOldTokenKeys
+        | Action::WithdrawEnded(_)
+        | Action::RemoveSuperseded(_)
+        | Action::StoreReceipt { .. }
+        | Action::ForgetWithdrawals(_)
         | Action::Probe { .. }
         | Action::Tell(_) => None,
     })
@@ -726,6 +736,13 @@ pub(super) fn played(director: &Director) -> (String, Vec<String>) {
     let choice = director.snapshot().choose(&"film".parse().unwrap(), &player, &STEERING).unwrap();
     let offered = choice.list.offered().iter().map(|c| c.appliance.to_string()).collect();
     (choice.version.id().to_string(), offered)
+}
+
+pub(super) fn refusal(director: &Director) -> Option<Unplayable> {
+    let session = session();
+    let player = Player { client: "10.0.0.1/32".parse().unwrap(), session: &session, plain: false };
+    let choice = director.snapshot().choose(&"film".parse().unwrap(), &player, &STEERING);
+    choice.err()
 }
 
 pub(super) fn ticket(pathways: &[&str]) -> Ticket {

@@ -3,13 +3,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use model::id::{ApplianceId, AssetVersionId, ObjectId};
+use model::id::{ApplianceId, AssetVersionId, Generation, ObjectId};
 use model::manifest::{AssetVersion, TokenKey};
 use model::units::{Bytes, Nanos, UnixSeconds};
 
 /// What there is to serve.
 #[derive(Debug, Default)]
 pub(crate) struct Catalogue {
+    /// Of the manifest that this is.
+    pub(crate) generation: Generation,
     pub(crate) versions: BTreeMap<AssetVersionId, Arc<AssetVersion>>,
     /// Who else in this site should hold a version.
     pub(crate) holders: BTreeMap<AssetVersionId, Vec<ApplianceId>>,

@@ -159,6 +159,11 @@ impl Granted {
         }
     }
 
+    /// The asset version of the request that it was verified for.
+    pub(crate) fn version(&self) -> &str {
+        self.named.split_once('/').map_or("", |(_, version)| version)
+    }
+
     /// True if this very token was verified for what this path is below, with keys that still hold.
     pub(crate) fn covers(&self, named: &str, path: &str, now: UnixSeconds, keys: u64) -> bool {
         *self.named == *named

@@ -63,6 +63,10 @@ pub struct Counters {
     pub late_micros: u64,
     /// Requests sent on to a sibling.
     pub redirected: u64,
+    /// Responses broken off because their version is not in the manifest any more.
+    pub cut: u64,
+    /// The manifest by which every request is answered, those that were under way included.
+    pub served_generation: u64,
     /// Drives that do not answer now: bit n for the drive of index n.
     pub hung_drives: u64,
 }

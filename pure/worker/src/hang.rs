@@ -78,7 +78,7 @@ impl Worker {
 
     /// Ends a transfer that waits for its drive. What the drive was asked for stays its own until
     /// it answers: buffer, file and place in its depth.
-    fn give_up(&mut self, id: ConnectionId) {
+    pub(crate) fn give_up(&mut self, id: ConnectionId) {
         let Some(connection) = live(&mut self.connections, id) else { return };
         let State::Transfer(transfer) = &connection.state else { return };
         if transfer.head_pending.is_none() {

@@ -37,6 +37,7 @@ mod paced;
 mod request_log;
 mod transfer;
 mod wheel;
+mod withdrawn;
 mod worker;
 
 pub use action::{Action, Body, Ending};

@@ -190,6 +190,8 @@ pub struct Worker {
     pub(crate) keeping: u16,
     /// When drives are looked at.
     pub(crate) watch_at: Instant,
+    /// When bodies are broken off that nobody may have any more.
+    pub(crate) cut_at: Instant,
     pub(crate) stop_at: Option<Instant>,
     /// Bytes left until a block is verified. Invariant: 0 only if none ever is.
     pub(crate) verify_in: Bytes,
@@ -240,6 +242,7 @@ impl Worker {
             wheel: Wheel::new(),
             keeping: 0,
             watch_at: NEVER,
+            cut_at: NEVER,
             stop_at: None,
             verify_in: config.verify_span(),
             black_box: BlackBox::new(config.incidents, config.transfers_max),
@@ -296,7 +299,7 @@ impl Worker {
     /// When to call `handle` with a tick if nothing else happens.
     pub fn deadline(&self) -> Instant {
         let paced = self.wheel.deadline().unwrap_or(NEVER);
-        self.tick_at.min(self.watch_at).min(paced)
+        self.tick_at.min(self.watch_at).min(paced).min(self.cut_at)
     }
 
     /// The head of the connection's current response.
@@ -598,16 +601,7 @@ impl Worker {
 
     fn update(&mut self, update: Update) {
         match update {
-            Update::Manifest(manifest) => {
-                if self.catalogue.token_keys != manifest.token_keys {
-                    self.catalogue.token_keys.clone_from(&manifest.token_keys);
-                    self.catalogue.keys_epoch += 1;
-                }
-                self.catalogue.holders.clone_from(&manifest.siblings);
-                let versions = manifest.versions.iter();
-                self.catalogue.versions =
-                    versions.map(|version| (version.id.clone(), version.clone())).collect();
-            }
+            Update::Manifest(manifest) => self.follow(&manifest),
             Update::Published { object, extent, small } => {
                 let before = self.catalogue.index.publish(object, extent);
                 if before.as_ref().is_some_and(|b| self.catalogue.index.locate(&object) != Some(b))
@@ -656,6 +650,7 @@ impl Worker {
         if self.watch_at <= now.instant {
             self.watch(now);
         }
+        self.cut(now.instant);
         if now.instant < self.tick_at && self.stop_at.is_none_or(|at| now.instant < at) {
             return;
         }

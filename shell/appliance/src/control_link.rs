@@ -84,6 +84,8 @@ struct Link<'a> {
     whom: &'a str,
     /// Where manifests are kept; none on a link to a front, from which none are taken.
     state_file: Option<&'a StateFile>,
+    /// The manifest in force is not on the drive: after a restart another would be.
+    is_unkept: bool,
     start_id: u64,
     sequence: u64,
     /// The inventory state that control has.
@@ -123,6 +125,7 @@ pub(crate) fn run(
         client,
         whom,
         state_file,
+        is_unkept: false,
         start_id: u64::from_le_bytes(start_id),
         sequence: 0,
         known: InventoryState(0),
@@ -274,7 +277,7 @@ impl Link<'_> {
 
     /// Verifies a manifest, keeps it, and puts it in force.
     fn take(
-        &self,
+        &mut self,
         known: Generation,
         envelope: &[u8],
         state_file: &StateFile,
@@ -292,6 +295,7 @@ impl Link<'_> {
             .map_err(|error| error.to_string())
             .and_then(|()| state_file.save(envelope).map_err(|error| error.to_string()))
             .and_then(|()| own.believe(&after).map_err(|error| error.to_string()));
+        self.is_unkept = kept.is_err();
         if let Err(error) = kept {
             self.shared.note("control", format!("{error}. A restart forgets this manifest"));
         }
@@ -355,6 +359,7 @@ impl Link<'_> {
             peer_address: about.peer_address.clone(),
             machine: about.machine.clone(),
             generation: shared.generation().0,
+            served_generation: served_generation(shared).filter(|_| !self.is_unkept),
             load: load(shared, &totals, &previous),
             drives: drives(shared),
             fill: fill(shared, &totals, &previous),
@@ -362,6 +367,12 @@ impl Link<'_> {
             errors: errors(shared),
         }
     }
+}
+
+/// The manifest that every worker answers by: the oldest of theirs.
+fn served_generation(shared: &Shared) -> Option<u64> {
+    let workers = shared.counters.workers.iter();
+    workers.map(|worker| worker.served_generation.load(Ordering::Relaxed)).min()
 }
 
 fn ticket_key(told: &v1::identity::TicketKey) -> Option<TicketKey> {

@@ -93,6 +93,10 @@ serve_counters! {
     late_micros: |c| c.late_micros,
     /// Requests sent on to a sibling.
     redirected: |c| c.redirected,
+    /// Responses broken off because their version went from the manifest.
+    cut: |c| c.cut,
+    /// Generation of the manifest that all requests are answered by.
+    served_generation: |c| c.served_generation,
     /// Drives that do not answer, a bit each.
     hung_drives: |c| c.hung_drives,
 }

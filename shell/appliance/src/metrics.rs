@@ -92,6 +92,12 @@ const ROWS: &[Row] = &[
         &s.verified
     }),
     row("drive_faults_total", Kind::Counter, "Drive operations that failed.", |s| &s.drive_faults),
+    row(
+        "bodies_cut_total",
+        Kind::Counter,
+        "Bodies broken off: their version was withdrawn.",
+        |s| &s.cut,
+    ),
     row("bodies_aborted_total", Kind::Counter, "Bodies broken off by a drive fault.", |s| {
         &s.aborted
     }),
@@ -262,6 +268,8 @@ mod tests {
             late: [20; LATE_MICROS.len() + 1],
             late_micros: 21,
             redirected: 26,
+            cut: 27,
+            served_generation: 28,
             hung_drives: 0,
         };
         let shared = Arc::new(ServeCounters::default());

@@ -407,6 +407,8 @@ impl Config {
             objects_held_max: OBJECTS_HELD_MAX,
             placement_lines_max: 200,
             notices_max: 100,
+            tokens_max: Nanos(self.token_lifetime.0 + TOKEN_LEEWAY_MAX.0),
+            withdrawals_max: WITHDRAWALS_MAX,
             rotation_min: ROTATION_MIN,
             rotation_max: ROTATION_MAX,
             usable_settles: USABLE_SETTLES,
@@ -630,6 +632,12 @@ impl<F: Fn(&str) -> Option<String>> Picker<F> {
 }
 
 /// Objects of one appliance that are kept track of: each takes about 100 bytes of memory here.
+/// Most that an appliance forgives a token after its expiry (its `serve.token_leeway`).
+const TOKEN_LEEWAY_MAX: Nanos = Nanos::seconds(3600);
+
+/// Titles are taken down a few times a day; with 4,096 appliances that is 100 MB.
+const WITHDRAWALS_MAX: usize = 1000;
+
 const OBJECTS_HELD_MAX: usize = 500_000;
 /// Fronts ask for snapshots several times in this time: they know the next signing key then.
 const ROTATION_MIN: Nanos = Nanos::seconds(5);

@@ -2,16 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use director::{Entry, Format};
+use director::{Entry, Format, Window};
 use model::id::{AssetId, AssetVersionId, Generation, IdError, ObjectId};
 use model::inventory::{Check, Delta};
 use model::limits::DRIVES_MAX;
 use model::manifest::AssetVersion;
 use model::object::{BLOCK_LEN, BlockHash, Blocks, BlocksError, block_hash};
-use model::units::{BitsPerSecond, Bytes};
+use model::units::{BitsPerSecond, Bytes, UnixSeconds};
 use model::view::Load;
 use playback::{PlaylistError, dash, hls};
 use wire::convert::WireError;
@@ -71,11 +72,17 @@ pub(crate) enum Refused {
         /// Which file.
         file: String,
     },
-    /// Nothing to play.
-    #[error(
-        "there is no entry manifest: an HLS multivariant playlist or a static DASH MPD is needed"
-    )]
-    NoEntry,
+    /// A time that is none.
+    #[error("{field}: \"{text}\" is no time: write UTC, as in 2027-01-31T22:00:00Z (RFC 3339)")]
+    Time {
+        /// Which field.
+        field: &'static str,
+        /// What it says.
+        text: String,
+    },
+    /// Times between which there is none.
+    #[error("until is not after from: the version could never be shown")]
+    Window,
     /// Nowhere to fill from.
     #[error("there is no source: appliances fill from at least one base URL")]
     NoSource,
@@ -89,6 +96,8 @@ pub(crate) struct Checked {
     pub(crate) entries: Vec<Entry>,
     /// The blocks of its objects, each once.
     pub(crate) blocks: Vec<Blocks>,
+    /// When it may be shown, if that was said.
+    pub(crate) window: Option<Window>,
 }
 
 /// A report as the director wants it.
@@ -111,6 +120,7 @@ pub(crate) fn report_in(wire: &Report) -> Result<director::Report, Refused> {
         plain_url: wire.plain_url.clone(),
         peer_address: wire.peer_address.clone(),
         generation: Generation(wire.generation),
+        served: wire.served_generation.map(Generation),
         load: Load {
             connections: wire.load.connections,
             connections_max: wire.load.connections_max,
@@ -195,9 +205,6 @@ pub(crate) fn version_in(
     if wire.sources.is_empty() {
         return Err(Refused::NoSource);
     }
-    if wire.entries.is_empty() {
-        return Err(Refused::NoEntry);
-    }
     let file = |file: &NewFile| wire_manifest::File {
         object: file.object.clone(),
         len: file.len,
@@ -221,7 +228,39 @@ pub(crate) fn version_in(
     entries.sort_by(|a, b| a.path.cmp(&b.path));
     entries.dedup_by(|a, b| a.path == b.path);
     let files = Arc::unwrap_or_clone(files);
-    Ok(Checked { files, entries, blocks: blocks.into_values().collect() })
+    let window = wire.window.as_ref().map(window_in).transpose()?;
+    Ok(Checked { files, entries, blocks: blocks.into_values().collect(), window })
+}
+
+/// The times at which a version may be shown.
+pub(crate) fn window_in(wire: &wire::v1::ingest::Window) -> Result<Window, Refused> {
+    let time = |field, text: &Option<String>| {
+        let text = text.as_deref();
+        text.map(|text| time_in(text).ok_or_else(|| Refused::Time { field, text: text.to_owned() }))
+            .transpose()
+    };
+    let window = Window { from: time("from", &wire.from)?, until: time("until", &wire.until)? };
+    match (window.from, window.until) {
+        (Some(from), Some(until)) if until <= from => Err(Refused::Window),
+        _ => Ok(window),
+    }
+}
+
+/// The same for people.
+pub(crate) fn window_out(window: Window) -> wire::v1::ingest::Window {
+    wire::v1::ingest::Window { from: window.from.map(time_out), until: window.until.map(time_out) }
+}
+
+fn time_in(text: &str) -> Option<UnixSeconds> {
+    let time = humantime::parse_rfc3339(text).ok()?;
+    Some(UnixSeconds(time.duration_since(SystemTime::UNIX_EPOCH).ok()?.as_secs()))
+}
+
+/// RFC 3339, in UTC.
+pub(crate) fn time_out(time: UnixSeconds) -> String {
+    let since = Duration::from_secs(time.0);
+    let time = SystemTime::UNIX_EPOCH.checked_add(since).unwrap_or(SystemTime::UNIX_EPOCH);
+    humantime::format_rfc3339_seconds(time).to_string()
 }
 
 fn objects_in(list: &[String]) -> Result<Vec<ObjectId>, Refused> {
@@ -351,7 +390,6 @@ mod tests {
         };
         let texts = [
             refused(&|new| new.sources.clear()),
-            refused(&|new| new.entries.clear()),
             refused(&|new| new.sources = vec!["ftp://x/".to_owned()]),
             refused(&|new| new.files.get_mut("v.m3u8").unwrap().len += 1 << 20),
             refused(&|new| new.files.get_mut("v.m3u8").unwrap().blocks = STANDARD.encode([0; 32])),
@@ -384,6 +422,8 @@ mod tests {
                 ("v.m3u8".to_owned(), file("hello")),
             ]),
             entries: vec![ingest::Entry { path, format: EntryFormat::Hls, text }],
+            window: None,
+            again: false,
         }
     }
 }

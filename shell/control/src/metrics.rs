@@ -48,6 +48,12 @@ pub(crate) struct Metrics {
     pub(crate) store_errors: Counter,
     /// Versions that were ingested, or made current again.
     pub(crate) ingests: Counter,
+    /// Versions that were taken down.
+    pub(crate) versions_withdrawn: Counter,
+    /// Old versions that went because no playback could use them.
+    pub(crate) versions_superseded: Counter,
+    /// Appliances that said that they refuse a withdrawal.
+    pub(crate) receipts: Counter,
     /// TLS handshakes that failed. The listener counts them.
     pub(crate) handshakes_refused: Arc<Counter>,
     /// Requests of members whose identity is no longer good.
@@ -173,6 +179,21 @@ impl Metrics {
                 "nearcast_control_ingests_total",
                 "Asset versions that were ingested or made current again",
                 &self.ingests,
+            ),
+            row(
+                "nearcast_control_versions_withdrawn_total",
+                "Asset versions that an operator, or the end of their time, took down",
+                &self.versions_withdrawn,
+            ),
+            row(
+                "nearcast_control_versions_superseded_total",
+                "Old asset versions that went because no playback could use them any more",
+                &self.versions_superseded,
+            ),
+            row(
+                "nearcast_control_withdrawal_receipts_total",
+                "Receipts of appliances that refuse what was withdrawn",
+                &self.receipts,
             ),
         ]
     }

@@ -5,9 +5,13 @@
 //! front:  verify ──> newer? ──> snapshot_in ──> Desired      [`open`], also for what is on disk
 //! ```
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use director::{Catalog, Desired, Entry, Format, Playbacks, Policy, Registered, Version};
+use director::{
+    Catalog, Desired, Entry, Format, Playbacks, Policy, Reason, Registered, Version, Window,
+    Withdrawal,
+};
 use identity::signing::{self, VerifyError};
 use model::id::{Generation, IdError};
 use model::manifest::TokenKey;
@@ -127,6 +131,7 @@ pub(crate) fn snapshot_out(
         versions: kept.into_iter().map(|(_, version)| one_out(version)).collect(),
         public: desired.playbacks.public().iter().map(ToString::to_string).collect(),
         revoked_sessions: desired.playbacks.revoked().iter().map(revoked_out).collect(),
+        withdrawn: withdrawn_out(desired),
     }
 }
 
@@ -175,6 +180,7 @@ fn snapshot_in(wire: &wire_replica::Snapshot) -> Result<Picture, SnapshotError> 
         let registered = Registered { cloned: wire.cloned, ..Registered::new(appliance) };
         desired.appliances.insert(registered.appliance.id.clone(), registered);
     }
+    desired.withdrawals = withdrawn_in(&wire.withdrawn)?;
     let mut catalog = Catalog::default();
     for version in &wire.versions {
         catalog.put(Arc::new(one_in(version)?));
@@ -187,6 +193,20 @@ fn snapshot_in(wire: &wire_replica::Snapshot) -> Result<Picture, SnapshotError> 
         manifests: Generation(wire.manifests),
         desired,
     })
+}
+
+/// What was withdrawn, whenever and by whom: a front has to know no more.
+fn withdrawn_out(desired: &Desired) -> BTreeMap<String, String> {
+    let versions = desired.withdrawals.values().flat_map(|withdrawal| &withdrawal.versions);
+    versions.map(|(version, asset)| (version.to_string(), asset.to_string())).collect()
+}
+
+fn withdrawn_in(wire: &BTreeMap<String, String>) -> Result<BTreeMap<u64, Withdrawal>, IdError> {
+    let one = |(version, asset): (&String, &String)| Ok((version.parse()?, asset.parse()?));
+    let versions: BTreeMap<_, _> = wire.iter().map(one).collect::<Result<_, IdError>>()?;
+    let (at, reason, receipts) = (UnixSeconds(0), Reason::Operator, BTreeMap::new());
+    let withdrawal = Withdrawal { id: 0, at, reason, versions, receipts };
+    Ok([withdrawal].into_iter().filter(|w| !w.versions.is_empty()).map(|w| (w.id, w)).collect())
 }
 
 fn one_out(version: &Version) -> wire_replica::Version {
@@ -203,6 +223,8 @@ fn one_out(version: &Version) -> wire_replica::Version {
         files: wire_manifest::AssetVersion { sources: Vec::new(), ..version_out(&version.files) },
         entries: version.entries.iter().map(entry).collect(),
         sequence: version.sequence,
+        from_unix_s: version.window.from.map(|from| from.0),
+        until_unix_s: version.window.until.map(|until| until.0),
     }
 }
 
@@ -216,7 +238,9 @@ fn one_in(wire: &wire_replica::Version) -> Result<Version, SnapshotError> {
         text: entry.text.as_str().into(),
     };
     let entries = wire.entries.iter().map(entry).collect();
-    Ok(Version::new(version_in(&wire.files)?, entries, wire.sequence))
+    let time = |time: Option<u64>| time.map(UnixSeconds);
+    let window = Window { from: time(wire.from_unix_s), until: time(wire.until_unix_s) };
+    Ok(Version::new(version_in(&wire.files)?, entries, wire.sequence).shown(window))
 }
 
 #[cfg(test)]
@@ -226,7 +250,6 @@ mod tests {
     use model::id::ObjectId;
     use model::manifest::{AssetVersion, File};
     use model::units::Bytes;
-    use std::collections::BTreeMap;
 
     #[test]
     fn a_snapshot_comes_out_as_it_went_in() {
@@ -357,6 +380,7 @@ mod tests {
             token_keys: vec![key("k1"), key("k2")],
             token_rotation: director::TokenRotation::default(),
             signing_keys: vec![key("s1")],
+            withdrawals: BTreeMap::new(),
             revoked: ["0a".to_owned()].into(),
         }
     }

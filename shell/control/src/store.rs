@@ -7,6 +7,7 @@ mod access;
 mod identities;
 mod playbacks;
 mod replica;
+mod withdrawals;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -26,6 +27,7 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, S
 use sqlx::{Sqlite, SqlitePool, Transaction};
 
 pub(crate) use access::AuditEntry;
+pub(crate) use withdrawals::reason_name;
 
 /// The database.
 #[derive(Clone, Debug)]
@@ -110,6 +112,7 @@ impl Store {
             token_keys: Vec::new(),
             token_rotation: director::TokenRotation::default(),
             signing_keys: Vec::new(),
+            withdrawals: self.withdrawals().await?,
             revoked: BTreeSet::new(),
         })
     }
@@ -172,9 +175,11 @@ impl Store {
 
     /// Removes an appliance.
     pub async fn delete_appliance(&self, id: &ApplianceId) -> Result<()> {
+        let mut transaction = self.pool.begin().await?;
         let query = sqlx::query("DELETE FROM appliances WHERE id = ?1").bind(id.as_str());
-        query.execute(&self.pool).await?;
-        Ok(())
+        query.execute(&mut *transaction).await?;
+        withdrawals::await_no_more(&mut transaction, id).await?;
+        Ok(transaction.commit().await?)
     }
 
     /// Notes what an appliance's drives can hold.
@@ -229,22 +234,26 @@ impl Store {
         Ok(transaction.commit().await?)
     }
 
-    /// Adds a version with the blocks of its objects, or changes its sequence and sources.
+    /// Adds a version with the blocks of its objects, or changes its sequence, sources and times.
     pub async fn put_version(&self, version: &Version, blocks: &[Blocks]) -> Result<()> {
         let mut transaction = self.pool.begin().await?;
         let files = &version.files;
         sqlx::query(
-            "INSERT INTO versions (id, asset, sequence, modified, sources)
-             VALUES (?1, ?2, ?3, ?4, ?5)
-             ON CONFLICT (id) DO UPDATE SET sequence = ?3, sources = ?5",
+            "INSERT INTO versions (id, asset, sequence, modified, sources, shown_from, shown_until)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+             ON CONFLICT (id) DO UPDATE
+             SET sequence = ?3, sources = ?5, shown_from = ?6, shown_until = ?7",
         )
         .bind(files.id.as_str())
         .bind(files.asset.as_str())
         .bind(signed(version.sequence)?)
         .bind(signed(files.modified.0)?)
         .bind(json(&files.sources))
+        .bind(withdrawals::time(version.window.from)?)
+        .bind(withdrawals::time(version.window.until)?)
         .execute(&mut *transaction)
         .await?;
+        withdrawals::take_again(&mut transaction, &files.id).await?;
         for blocks in blocks {
             put_object(&mut transaction, blocks).await?;
         }
@@ -331,13 +340,15 @@ impl Store {
     }
 
     async fn catalog(&self) -> Result<Catalog> {
-        type Row = (String, String, i64, i64, String);
-        let query = sqlx::query_as("SELECT id, asset, sequence, modified, sources FROM versions");
+        type Row = (String, String, i64, i64, String, Option<i64>, Option<i64>);
+        let query = sqlx::query_as(
+            "SELECT id, asset, sequence, modified, sources, shown_from, shown_until FROM versions",
+        );
         let rows: Vec<Row> = query.fetch_all(&self.pool).await?;
         let mut files = self.files().await?;
         let mut entries = self.entries().await?;
         let mut catalog = Catalog::default();
-        for (id, asset, sequence, modified, sources) in rows {
+        for (id, asset, sequence, modified, sources, from, until) in rows {
             let id: AssetVersionId = parse(&id)?;
             let version = AssetVersion {
                 asset: parse(&asset)?,
@@ -349,7 +360,7 @@ impl Store {
             };
             let entries = entries.remove(&id).unwrap_or_default();
             let version = Version::new(Arc::new(version), entries, unsigned(sequence)?);
-            catalog.put(Arc::new(version));
+            catalog.put(Arc::new(version.shown(withdrawals::window(from, until)?)));
         }
         Ok(catalog)
     }
@@ -449,6 +460,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0003_access.sql"),
     include_str!("../migrations/0004_replica.sql"),
     include_str!("../migrations/0005_playbacks.sql"),
+    include_str!("../migrations/0006_withdrawals.sql"),
 ];
 
 /// One writes, the others read block hashes for appliances that fill.

@@ -9,6 +9,7 @@ mod membership;
 mod playbacks;
 mod replication;
 mod token_keys;
+mod withdrawals;
 
 pub(crate) use membership::MembershipError;
 
@@ -17,7 +18,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use axum::body;
-use director::{Action, Cause, Change, Director, Event, Notice, Policy, Reply, Snapshot, Version};
+use director::{
+    Action, Cause, Change, Director, Event, Notice, Policy, Reply, Snapshot, Version, Window,
+};
 use identity::authority::Authority;
 use identity::credentials::CredentialsError;
 use identity::member::Member;
@@ -51,6 +54,7 @@ use crate::tickets::TicketKeys;
 pub(crate) use following::Front;
 pub(crate) use replication::ReplicaError;
 use replication::Replication;
+pub(crate) use withdrawals::said as said_of_withdrawal;
 
 /// What every request sees.
 pub struct Control {
@@ -193,6 +197,28 @@ pub(crate) enum ChangeError {
              change needs a new name"
     )]
     OtherContent(AssetVersionId),
+    /// It was taken down.
+    #[error(
+        "asset version {version} was withdrawn at {}: {}", crate::convert::time_out(*at),
+        if *new { "if it may be shown again, ingest it with --again" }
+        else { "GET /v1/withdrawals says who has confirmed it" }
+    )]
+    Withdrawn {
+        /// Which version.
+        version: AssetVersionId,
+        /// When.
+        at: UnixSeconds,
+        /// Somebody would have it again.
+        new: bool,
+    },
+    /// There is nothing to change.
+    #[error("there is no asset {asset}{}: GET /v1/assets lists them", of_version(version.as_ref()))]
+    Unknown {
+        /// Which asset.
+        asset: AssetId,
+        /// Which of its versions, if one was named.
+        version: Option<AssetVersionId>,
+    },
     /// The version belongs to another asset.
     #[error("asset version {version} belongs to asset {asset} already")]
     OtherAsset {
@@ -494,6 +520,33 @@ impl Control {
                         self.store_failed(&error);
                     }
                 }
+                Action::WithdrawEnded(versions) => {
+                    if let Err(error) = self.withdraw_ended(versions).await {
+                        self.store_failed(&error);
+                    }
+                }
+                Action::RemoveSuperseded(versions) => {
+                    if let Err(error) = self.remove_superseded(versions).await {
+                        self.store_failed(&error);
+                    }
+                }
+                Action::StoreReceipt { withdrawal, appliance, receipt } => {
+                    match self.store.put_receipt(withdrawal, &appliance, receipt).await {
+                        Ok(()) => {
+                            self.metrics.receipts.count();
+                            tracing::info!(withdrawal, %appliance, "it refuses what was withdrawn");
+                        }
+                        Err(error) => self.store_failed(&error),
+                    }
+                }
+                Action::ForgetWithdrawals(ids) => {
+                    tracing::warn!(
+                        "too many withdrawals to list them all: the oldest go from the list"
+                    );
+                    if let Err(error) = self.store.delete_withdrawals(&ids).await {
+                        self.store_failed(&error);
+                    }
+                }
                 Action::UseNextSigningKey => self.use_next_signing_key(),
                 Action::UseNextTokenKey => self.use_next_token_key(),
                 Action::DropOldTokenKeys => self.drop_old_token_keys(),
@@ -609,7 +662,7 @@ impl Control {
         version: AssetVersionId,
         new: NewVersion,
     ) -> Result<bool, ChangeError> {
-        let name = version.clone();
+        let (name, again) = (version.clone(), new.again);
         // Proving tens of thousands of hashes takes milliseconds that no other request should wait.
         let checked =
             tokio::task::spawn_blocking(move || convert::version_in(&asset, &version, &new));
@@ -619,6 +672,9 @@ impl Control {
         let catalog = self.snapshot().catalog;
         let known = catalog.version(&name).cloned();
         if known.is_none() {
+            if let Some(at) = self.store.withdrawn(&name).await?.filter(|_| !again) {
+                return Err(ChangeError::Withdrawn { version: name, at, new: true });
+            }
             room_for("asset versions", catalog.version_count(), VERSIONS_MAX)?;
         }
         let newest = catalog.assets().flat_map(|(_, versions)| versions).map(|v| v.sequence).max();
@@ -628,7 +684,10 @@ impl Control {
             _ => newest.unwrap_or(0) + 1,
         };
         let is_new = known.is_none();
+        let before = known.as_ref().map(|known| known.window);
+        let window = checked.window.or(before).unwrap_or_else(|| inherited(current));
         let (version, blocks) = merged(known.as_deref(), checked, sequence)?;
+        let version = version.shown(window);
         if known.as_deref() == Some(&version) {
             return Ok(false);
         }
@@ -672,7 +731,7 @@ fn merged(
     checked: Checked,
     sequence: u64,
 ) -> Result<(Version, Vec<model::object::Blocks>), ChangeError> {
-    let Checked { mut files, entries, blocks } = checked;
+    let Checked { mut files, entries, blocks, window: _ } = checked;
     if let Some(known) = known {
         if known.files.asset != files.asset {
             let (version, asset) = (files.id, known.files.asset.clone());
@@ -685,6 +744,15 @@ fn merged(
         files.modified = known.files.modified;
     }
     Ok((Version::new(Arc::new(files), entries, sequence), blocks))
+}
+
+/// A title's contract ends with its current version, whatever comes after that.
+fn inherited(current: Option<&Arc<Version>>) -> Window {
+    Window { from: None, until: current.and_then(|current| current.window.until) }
+}
+
+fn of_version(version: Option<&AssetVersionId>) -> String {
+    version.map_or_else(String::new, |version| format!(" with a version {version}"))
 }
 
 fn room_for(what: &'static str, count: usize, most: usize) -> Result<(), ChangeError> {

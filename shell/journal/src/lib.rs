@@ -99,6 +99,7 @@ pub const FIELDS: &[&str] = &[
     "what",
     "whom",
     "why",
+    "withdrawal",
     "workers",
 ];
 

@@ -144,6 +144,13 @@ impl Control {
         self.checked(response, &url).map(|_| ())
     }
 
+    /// DELETEs something that is there, and reads what came of it.
+    pub(crate) fn delete_for<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
+        let url = format!("{}{path}", self.base);
+        let response = self.signed(self.agent.delete(&url)).call();
+        read(&mut self.checked(response, &url)?, &url)
+    }
+
     fn signed<B>(&self, request: ureq::RequestBuilder<B>) -> ureq::RequestBuilder<B> {
         match &self.authorization {
             Some(value) => request.header("authorization", value),

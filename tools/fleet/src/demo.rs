@@ -226,6 +226,8 @@ async fn ingest_film(
     control: &Control,
 ) -> anyhow::Result<Ingested> {
     let request = ingest::Request {
+        window: None,
+        again: false,
         location: ingest::Location::Directory(film.dir.clone()),
         asset: film.asset.clone(),
         sources: vec![source],

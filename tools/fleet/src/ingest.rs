@@ -23,9 +23,10 @@ use model::units::{Bytes, Nanos};
 use serde::Serialize;
 use wire::v1::ingest::{Entry, NewFile, NewVersion};
 
-use crate::content_type::content_type;
+use crate::content_type::{content_type, first_content_type};
 use crate::control::{Control, Put, Where};
 use crate::output;
+use crate::remove::Window;
 use crate::tree::Tree;
 use bucket::{Bucket, Server};
 use files::{Files, Job};
@@ -68,6 +69,11 @@ pub(crate) struct Args {
     /// Ingest a directory without manifests: appliances will hold it, players cannot be sent to it
     #[arg(long)]
     no_manifests: bool,
+    #[command(flatten)]
+    window: Window,
+    /// Take it though it was withdrawn: it may be shown again
+    #[arg(long)]
+    again: bool,
     /// Print the result as one JSON object
     #[arg(long)]
     json: bool,
@@ -97,6 +103,10 @@ pub(crate) struct Request {
     pub(crate) reread: bool,
     /// Take a directory without entry manifests.
     pub(crate) no_manifests: bool,
+    /// When it may be shown; as control has it, if nothing is said.
+    pub(crate) window: Option<wire::v1::ingest::Window>,
+    /// Take it though it was withdrawn.
+    pub(crate) again: bool,
 }
 
 /// What an ingest did.
@@ -129,6 +139,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         state: args.state.clone(),
         reread: args.reread,
         no_manifests: args.no_manifests,
+        window: args.window.said(),
+        again: args.again,
     };
     let bar = progress_bar();
     let done = ingest(&request, &args.control.client()?, &bar);
@@ -247,9 +259,10 @@ fn ingest_files(
     }
     let (files, bytes_read) = hash_all(from, &stamps, &manifests, &mut state, bar)?;
     from.check_all(&stamps)?;
-    let version = version_name(&request.asset, &files)?;
+    let version = version_name(&request.asset, &files, content_type)?;
     let entries_paths = entries.iter().map(|entry| entry.path.clone()).collect();
     let new = new_version(sources, &stamps, &files, entries);
+    let new = NewVersion { window: request.window.clone(), again: request.again, ..new };
     let put = control.put(&format!("/v1/assets/{}/versions/{version}", request.asset), &new)?;
     Ok(Ingested {
         asset: request.asset.to_string(),
@@ -365,14 +378,21 @@ fn hash_one(
     Ok(Blocks::of_hashes(stamp.len, state.known(path, stamp).to_vec())?)
 }
 
-/// The same directory has the same name wherever and whenever it is ingested.
+/// The same directory has the same name wherever and whenever it is ingested. What a file is said
+/// to be is part of it, since players are told: the same bytes under other types are another
+/// version. Types of the first table add nothing, so that names which were given before stay.
 fn version_name(
     asset: &AssetId,
     files: &BTreeMap<String, Blocks>,
+    kind_of: impl Fn(&str) -> &'static str,
 ) -> anyhow::Result<AssetVersionId> {
     let mut hasher = blake3::Hasher::new();
     for (path, blocks) in files {
         hasher.update(format!("{} {path}\n", blocks.id()).as_bytes());
+        let kind = kind_of(path);
+        if kind != first_content_type(path) {
+            hasher.update(format!("{kind} is the type of {path}\n").as_bytes());
+        }
     }
     let hash = hasher.finalize().to_hex();
     let name = format!("{asset}-{}", &hash[..VERSION_DIGITS]);
@@ -403,6 +423,8 @@ fn new_version(
         modified_unix_s: u64::try_from(newest).unwrap_or(0),
         files: files.iter().map(file).collect(),
         entries,
+        window: None,
+        again: false,
     }
 }
 
@@ -480,21 +502,28 @@ mod tests {
     }
 
     #[test]
-    fn a_versions_name_depends_on_paths_and_bytes_and_on_nothing_else() {
+    fn a_versions_name_depends_on_paths_bytes_and_types_and_on_nothing_else() {
         let blocks = |bytes: &[u8]| {
             Blocks::of_hashes(Bytes::of(bytes.len()), hash::hash_bytes(bytes)).unwrap()
         };
-        let name = |files: &[(&str, &[u8])]| {
+        let typed = |files: &[(&str, &[u8])], kind_of: fn(&str) -> &'static str| {
             let files = files.iter().map(|(p, b)| ((*p).to_owned(), blocks(b))).collect();
-            version_name(&"film".parse().unwrap(), &files).unwrap().to_string()
+            version_name(&"film".parse().unwrap(), &files, kind_of).unwrap().to_string()
         };
+        let name = |files: &[(&str, &[u8])]| typed(files, content_type);
         let one = name(&[("a", b"1"), ("b", b"2")]);
         assert_eq!(one, name(&[("b", b"2"), ("a", b"1")]));
         assert_ne!(one, name(&[("a", b"2"), ("b", b"1")]));
         assert_ne!(one, name(&[("a", b"1"), ("c", b"2")]));
         assert_eq!(one.len(), "film-".len() + 12);
+        assert_eq!(one, typed(&[("a", b"1"), ("b", b"2")], first_content_type));
+        let other = |path: &str| if path == "a" { "text/x-new" } else { content_type(path) };
+        assert_ne!(one, typed(&[("a", b"1"), ("b", b"2")], other), "another table of types");
+        // As it was named before types were a part of it.
+        let named = name(&[("master.m3u8", b"#EXTM3U\n"), ("v/1.m4s", b"x"), ("README", b"")]);
+        assert_eq!(named, "film-fc76203f6c97");
         let long = "x".repeat(63).parse().unwrap();
-        let error = version_name(&long, &BTreeMap::new()).unwrap_err().to_string();
+        let error = version_name(&long, &BTreeMap::new(), content_type).unwrap_err().to_string();
         assert!(error.contains("too long"), "{error}");
     }
 }

@@ -4,6 +4,9 @@
 //! demo     a whole Nearcast on this machine, and a film that plays through its faults
 //! origin   serve a directory over HTTPS, for appliances to fill from
 //! ingest   read a directory once and publish it at the control plane
+//! remove   take a title down, everywhere, and hear who has confirmed it
+//! window   say from when and until when a title may be shown
+//! withdrawals   what was taken down
 //! list     sites, appliances and assets, one line each
 //! show     all about one of them
 //! explain  why a client gets the appliances it gets
@@ -33,6 +36,7 @@ mod ingest;
 mod list;
 mod origin;
 mod output;
+mod remove;
 mod tree;
 
 #[derive(Debug, Parser)]
@@ -53,6 +57,12 @@ enum Verb {
     Origin(origin::Args),
     /// Read a directory or a bucket of HLS and DASH files once: an asset's new version
     Ingest(ingest::Args),
+    /// Take a title down: at once for new playbacks, within seconds on appliances
+    Remove(remove::RemoveArgs),
+    /// Say from when and until when a title may be shown
+    Window(remove::WindowArgs),
+    /// Show what was taken down, and who has confirmed it
+    Withdrawals(remove::WithdrawalsArgs),
     /// List sites, appliances and assets, one line each
     List(list::ListArgs),
     /// Show all about one site, appliance or asset
@@ -86,10 +96,16 @@ fn main() -> ExitCode {
             let tone = output::Tone::Bad;
             let colours = std::io::stderr().is_terminal() && output::colours_wanted();
             eprintln!("{} {error:#}", output::paint("error:", tone, colours));
-            ExitCode::FAILURE
+            match error.downcast_ref::<remove::Away>() {
+                Some(_) => ExitCode::from(AWAY),
+                None => ExitCode::FAILURE,
+            }
         }
     }
 }
+
+/// What was asked for is done as far as it could be: somebody is away.
+const AWAY: u8 = 3;
 
 fn run(cli: &Cli) -> anyhow::Result<()> {
     let filter = EnvFilter::try_new(&cli.log_level).map_err(|error| {
@@ -109,6 +125,9 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
         .map_err(|_| anyhow::anyhow!("two cryptography providers: this is a mistake of ours"))?;
     match &cli.verb {
         Verb::Demo(args) => demo::run(args),
+        Verb::Remove(args) => remove::remove(args),
+        Verb::Window(args) => remove::window(args),
+        Verb::Withdrawals(args) => remove::withdrawals(args),
         Verb::List(args) => list::list(args),
         Verb::Show(args) => list::show(args),
         Verb::Explain(args) => explain::run(args),

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use model::units::Bytes;
+use rustix::process::{Pid, Signal};
 use serde_json::{Value, json};
 use tracing::info;
 
@@ -149,6 +150,15 @@ impl Fleet {
             process.kill();
             info!(name = appliance_name(index), "killed");
         }
+    }
+
+    /// Stops an appliance where it stands, or lets it go on.
+    pub(crate) fn pause_appliance(&mut self, index: u16, pause: bool) -> Result<()> {
+        let process = self.appliances[usize::from(index)].as_ref().context("it does not run")?;
+        let pid = i32::try_from(process.id()).ok().and_then(Pid::from_raw).context("no pid")?;
+        let signal = if pause { Signal::STOP } else { Signal::CONT };
+        info!(name = appliance_name(index), pause, "signalled");
+        Ok(rustix::process::kill_process(pid, signal)?)
     }
 
     /// An error if something has ended that nobody killed.
@@ -308,6 +318,25 @@ impl Fleet {
     pub(crate) fn put(&self, path: &str, value: &Value) -> Result<()> {
         let answer = agent().put(format!("{}{path}", self.url(Role::Writer))).send_json(value);
         body(&format!("PUT {path}"), answer).map(drop)
+    }
+}
+
+impl Fleet {
+    /// POST at the writer.
+    pub(crate) fn post(&self, path: &str, value: &Value) -> Result<Value> {
+        self.post_to(Role::Writer, path, value)
+    }
+
+    /// POST at a process of the control plane.
+    pub(crate) fn post_to(&self, role: Role, path: &str, value: &Value) -> Result<Value> {
+        let answer = agent().post(format!("{}{path}", self.url(role))).send_json(value);
+        body(&format!("POST {path}"), answer)
+    }
+
+    /// DELETE at the writer.
+    pub(crate) fn delete(&self, path: &str) -> Result<Value> {
+        let answer = agent().delete(format!("{}{path}", self.url(Role::Writer))).call();
+        body(&format!("DELETE {path}"), answer)
     }
 }
 

@@ -30,6 +30,7 @@ mod stage;
 mod stall;
 mod stop;
 mod storm;
+mod takedown;
 mod token;
 mod url;
 mod vm;
@@ -106,6 +107,8 @@ enum Verb {
     HoldDrive(stall::hold::Args),
     /// Every appliance reports at once, with all that it holds, to a writer that has just started.
     Storm(storm::Args),
+    /// A title is withdrawn while it plays, and an appliance is away.
+    Takedown(takedown::Args),
     /// What it costs to check a playback token.
     Token(token::Args),
     /// Drives that fail, are slow and are pulled, under the real kernel in a virtual machine.
@@ -160,6 +163,7 @@ fn run(cli: &Cli) -> Result<()> {
         Verb::Stall(args) => stall::run(args),
         Verb::HoldDrive(args) => stall::hold::run(args),
         Verb::Storm(args) => storm::run(args),
+        Verb::Takedown(args) => takedown::run(args),
         Verb::Token(args) => token::run(args),
         Verb::Vm(args) => vm::run(args),
     }

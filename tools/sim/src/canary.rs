@@ -32,13 +32,15 @@ pub(crate) enum Canary {
     KeptTurns,
     /// An object that changes drives is removed where it was before it is where it goes.
     OldGoesFirst,
+    /// A withdrawal is signed by the storage side, and workers hear of it later.
+    SignedEarly,
     /// A drive that comes back is believed to hold what was in its place before.
     OldInventory,
 }
 
 impl Canary {
     /// All of them.
-    pub(crate) const ALL: [Self; 15] = [
+    pub(crate) const ALL: [Self; 16] = [
         Self::Unflushed,
         Self::UnitUnflushed,
         Self::CopyUnflushed,
@@ -53,6 +55,7 @@ impl Canary {
         Self::LeakedConnections,
         Self::KeptTurns,
         Self::OldGoesFirst,
+        Self::SignedEarly,
         Self::OldInventory,
     ];
 }

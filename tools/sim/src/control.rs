@@ -8,13 +8,14 @@ use std::sync::Arc;
 
 use director::front::Player;
 use director::{Action, Change, Desired, Director, Event, Ledger, LedgerEntry, Report};
-use model::id::{ApplianceId, Generation, ObjectId};
+use model::id::{ApplianceId, AssetId, AssetVersionId, Generation, ObjectId};
 use model::manifest::{AssetVersion, Manifest};
 use model::units::{Instant, Nanos};
 use model::view::Health;
 use playback::token::Session;
 
 use crate::canary::Canary;
+use crate::oracle;
 use crate::stage::{Troupe, WORLD};
 use crate::world::{Party, World};
 
@@ -46,6 +47,8 @@ const CONFIG: director::Config = director::Config {
     rotation_min: Nanos::seconds(1),
     rotation_max: Nanos::seconds(3600),
     sources: director::sources::Config { siblings_max: 4, elsewhere: true },
+    tokens_max: Nanos::seconds(30),
+    withdrawals_max: 3,
 };
 const STEERING: steering::Config = steering::Config { pathways_min: 2, pathways_max: 4 };
 const TICK: Nanos = Nanos::millis(100);
@@ -110,6 +113,13 @@ impl Control {
                 Arc::make_mut(&mut desired.catalog).put(Arc::clone(version));
             }
             Change::Policy(policy) => desired.policy = *policy,
+            Change::Withdrawn(withdrawal) => {
+                Arc::make_mut(&mut desired.catalog).remove(withdrawal.versions.keys());
+                desired.withdrawals.insert(withdrawal.id, withdrawal.clone());
+            }
+            Change::Superseded(versions) => {
+                Arc::make_mut(&mut desired.catalog).remove(versions.iter());
+            }
             Change::Site(_)
             | Change::SiteGone(_)
             | Change::Appliance(_)
@@ -125,6 +135,29 @@ impl Control {
         }
         self.durable.borrow_mut().0 = desired;
         self.tell(Event::Changed(change));
+    }
+
+    /// The versions that there are.
+    pub(crate) fn versions(&self) -> Vec<(AssetVersionId, AssetId)> {
+        let desired = &self.durable.borrow().0;
+        let versions = desired.catalog.assets();
+        let named = |(asset, versions): (&AssetId, &[Arc<director::Version>])| {
+            let names = versions.iter().map(|version| (version.id().clone(), asset.clone()));
+            names.collect::<Vec<_>>()
+        };
+        versions.flat_map(named).collect()
+    }
+
+    /// All appliances.
+    pub(crate) fn appliances(&self) -> Vec<ApplianceId> {
+        self.durable.borrow().0.appliances.keys().cloned().collect()
+    }
+
+    /// Receipts that are missing.
+    pub(crate) fn unsigned(&self) -> usize {
+        let withdrawals = &self.durable.borrow().0.withdrawals;
+        let receipts = withdrawals.values().flat_map(|withdrawal| withdrawal.receipts.values());
+        receipts.filter(|receipt| receipt.is_none()).count()
     }
 
     fn tell(self: &Rc<Self>, event: Event) {
@@ -161,6 +194,20 @@ impl Control {
                     self.world.stage.fail(format!("{appliance} is taken for two machines"));
                 }
                 Action::Probe { appliance, .. } => self.probe(appliance),
+                Action::RemoveSuperseded(versions) => self.change(Change::Superseded(versions)),
+                Action::StoreReceipt { withdrawal, appliance, receipt } => {
+                    let durable = &mut self.durable.borrow_mut().0;
+                    let Some(known) = durable.withdrawals.get_mut(&withdrawal) else { continue };
+                    oracle::signed(&self.world, &appliance, known);
+                    known.receipts.insert(appliance, Some(receipt));
+                }
+                Action::ForgetWithdrawals(ids) => {
+                    let durable = &mut self.durable.borrow_mut().0;
+                    durable.withdrawals.retain(|id, _| !ids.contains(id));
+                }
+                Action::WithdrawEnded(_) => {
+                    self.world.stage.fail("a window ends that nobody has set".to_owned());
+                }
                 Action::UseNextSigningKey
                 | Action::UseNextTokenKey
                 | Action::DropOldTokenKeys

@@ -45,6 +45,7 @@ impl Machine {
             kept: RefCell::new(None),
             process: RefCell::new(None),
             is_dark: Cell::new(false),
+            signed: RefCell::default(),
             clock: Cell::new(CLOCK_ZERO),
             shown: RefCell::new(BTreeMap::new()),
             generation: Cell::new(Generation(0)),
@@ -224,6 +225,7 @@ fn report(process: &Process, sequence: u64, known: u64) -> Report {
         base_url: format!("https://{}", machine.id),
         peer_address: Some(machine.id.to_string()),
         generation: process.generation(),
+        served: process.served(),
         load: Load {
             connections: u64::try_from(connections).unwrap_or(0),
             connections_max: 12,

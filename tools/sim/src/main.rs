@@ -180,6 +180,8 @@ impl Report {
             "copied": counts.copied,
             "drives_returned": counts.returns,
             "drives_replaced": counts.replaced,
+            "withdrawals": counts.withdrawals,
+            "receipts": counts.receipts,
             "starts": counts.starts,
             "power_cuts": counts.cuts,
             "faults": counts.faults,

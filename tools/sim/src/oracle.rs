@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use director::Withdrawal;
 use model::extent::{Extent, FileName};
-use model::id::ObjectId;
+use model::id::{ApplianceId, AssetVersionId, ObjectId};
 use model::units::Bytes;
 use store::layout;
 use store::log;
@@ -39,6 +40,22 @@ pub(crate) fn is_durable(process: &Process, drive: &Opened, object: ObjectId, ex
         let is_there = entry.is_some_and(|entry| entry.extent(&object, drive.index) == *extent);
         let is_logged = replay.damage.is_some() || is_there;
         stage.must(is_logged, || format!("{object} is shown and its log does not say so"));
+    });
+}
+
+/// An appliance says that it refuses what was withdrawn.
+pub(crate) fn signed(world: &World, appliance: &ApplianceId, withdrawal: &Withdrawal) {
+    world.count(|counts| counts.receipts += 1);
+    let machines = world.machines.borrow();
+    for machine in machines.iter().filter(|machine| machine.id == *appliance) {
+        machine.signed.borrow_mut().extend(withdrawal.versions.keys().cloned());
+    }
+}
+
+/// What an appliance has signed to refuse it must refuse, whatever has happened since.
+pub(crate) fn answered(process: &Process, version: &AssetVersionId, asked_after_signing: bool) {
+    process.world.stage.must(!asked_after_signing, || {
+        format!("{} serves {version}, and had signed that it does not", process.machine.id)
     });
 }
 

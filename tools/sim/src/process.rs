@@ -295,8 +295,15 @@ impl Process {
         {
             return;
         }
+        let late = matches!(update, Update::Manifest(_)) && self.world.has(Canary::SignedEarly);
         for worker in self.workers.borrow().iter() {
-            worker.update(update.clone());
+            if late {
+                let (worker, update) = (Rc::clone(worker), update.clone());
+                let soon = self.world.stage.now() + Nanos::seconds(3);
+                self.world.stage.at(self.troupe, soon, move || worker.update(update));
+            } else {
+                worker.update(update.clone());
+            }
         }
     }
 
@@ -463,6 +470,14 @@ impl Process {
     /// Its generation.
     pub(crate) fn generation(&self) -> Generation {
         self.state.borrow().holdings.generation()
+    }
+
+    /// The manifest that every worker answers by.
+    pub(crate) fn served(&self) -> Option<Generation> {
+        if self.world.has(Canary::SignedEarly) {
+            return Some(self.generation());
+        }
+        self.workers.borrow().iter().map(|worker| worker.served()).min()
     }
 
     /// What control has to be told since it knew so much.

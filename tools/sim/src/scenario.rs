@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
-use director::{Change, Desired, Policy, Registered, Version};
+use director::{Change, Desired, Policy, Reason, Registered, Version, Withdrawal};
 use model::extent::{DriveIndex, FileName};
 use model::id::{ApplianceId, SiteId};
 use model::manifest::{AssetVersion, File, TokenKey};
@@ -58,6 +58,7 @@ const STATE_LEN_NOISE: usize = 4000;
 pub(crate) fn play(seed: u64, canary: Option<Canary>, trace: bool) -> Outcome {
     let stage = Stage::new(seed, trace);
     let world = build(&stage, canary);
+    world.withdraws.set(seed % 4 == 3);
     let played = catch_unwind(AssertUnwindSafe(|| run(&world)));
     if let Err(panic) = played {
         let text = panic.downcast_ref::<String>().cloned();
@@ -105,6 +106,9 @@ fn run(world: &Rc<World>) {
     }
     let end = Instant(0) + stage.millis(TROUBLE.0, TROUBLE.1);
     stage.spawn(WORLD, faults::run(Rc::clone(world), end));
+    if world.withdraws.get() {
+        stage.spawn(WORLD, withdraw(Rc::clone(world), end));
+    }
     stage.run_until(end);
     // What was to be put right by itself is: a process that was to start, a drive that hung.
     stage.run_until(end + Nanos::seconds(13));
@@ -176,6 +180,9 @@ fn state_lens(world: &Rc<World>) -> Vec<usize> {
 /// Nothing, if every appliance holds its manifest, its files are right, and control knows.
 fn what_is_wrong(world: &Rc<World>) -> String {
     let control = world.control();
+    if 0 < control.unsigned() {
+        return format!("{} receipts are missing", control.unsigned());
+    }
     for machine in world.machines.borrow().iter() {
         let id = &machine.id;
         let Some(process) = machine.process() else { return format!("{id} does not run") };
@@ -285,6 +292,7 @@ fn build(stage: &Stage, canary: Option<Canary>) -> Rc<World> {
         calm_from: Cell::new(Instant(0)),
         key,
         versions: Cell::new(0),
+        withdraws: Cell::new(false),
     });
     let mut desired = Desired {
         policy: Policy { copies: 2, versions_kept: 2 },
@@ -355,6 +363,34 @@ pub(crate) fn new_version(world: &Rc<World>) {
     stage.say(|| format!("{} has {} files", version.id, version.files.len()));
     let version = Version::new(Arc::new(version), Vec::new(), number);
     world.control().change(Change::Version(Arc::new(version)));
+}
+
+/// Now and then a version is taken down, in one simulation of four.
+async fn withdraw(world: Rc<World>, until: Instant) {
+    let stage = world.stage.clone();
+    for number in 1.. {
+        stage.sleep(stage.millis(2000, 12_000)).await;
+        if until <= stage.now() {
+            return;
+        }
+        let control = world.control();
+        let versions = control.versions();
+        let Some((version, asset)) = stage.pick(&versions).filter(|_| control.is_up()) else {
+            continue;
+        };
+        stage.say(|| format!("{version} is withdrawn"));
+        world.count(|counts| counts.withdrawals += 1);
+        let receipts = control.appliances().into_iter().map(|id| (id, None)).collect();
+        let versions = [(version.clone(), asset.clone())].into();
+        let (at, reason) = (world.wall(), Reason::Operator);
+        control.change(Change::Withdrawn(Withdrawal {
+            id: number,
+            at,
+            reason,
+            versions,
+            receipts,
+        }));
+    }
 }
 
 /// Around every edge: small, one block, a few, and a byte more or less.

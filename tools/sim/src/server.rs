@@ -8,7 +8,7 @@ use std::rc::{Rc, Weak};
 use iosched::tally::Slice;
 use model::extent::DriveIndex;
 use model::handle::{BufferId, ConnectionId, FileSlot};
-use model::id::DriveId;
+use model::id::{DriveId, Generation};
 use model::limits::DRIVES_MAX;
 use model::object::{block_count, block_hash, block_len};
 use model::units::{BitsPerSecond, Bytes, Instant, Nanos};
@@ -439,6 +439,11 @@ impl Server {
         if 64 * 1024 < state.worker.log_len() {
             state.worker.take_log(&mut Vec::new());
         }
+    }
+
+    /// The manifest that its worker answers by.
+    pub(crate) fn served(&self) -> Generation {
+        Generation(self.state.borrow().worker.counters().served_generation)
     }
 
     /// What its reads of a drive met.

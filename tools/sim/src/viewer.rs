@@ -223,6 +223,7 @@ async fn fetch(
     ask: &Ask<'_>,
 ) -> Result<(), Gone> {
     world.count(|counts| counts.requests += 1);
+    let is_refused = link.process.machine.signed.borrow().contains(&ask.version.id);
     let len = ask.file.len.0;
     let (from, until) = ask.range.unwrap_or((0, len));
     let range = ask.range.map(|(from, until)| format!("Range: bytes={from}-{}\r\n", until - 1));
@@ -238,6 +239,7 @@ async fn fetch(
     if status != wanted {
         return Err(Gone::Status(status));
     }
+    oracle::answered(&link.process, &ask.version.id, is_refused);
     world.stage.must(length == until - from, || {
         format!("{length} bytes are promised of {path}, {from}..{until} were asked for")
     });

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use aws_lc_rs::signature::Ed25519KeyPair;
-use model::id::{ApplianceId, Generation, ObjectId};
+use model::id::{ApplianceId, AssetVersionId, Generation, ObjectId};
 use model::manifest::Manifest;
 use model::object::{BLOCK_LEN, Blocks, block_hash};
 use model::units::{Bytes, Instant, Nanos, UnixSeconds};
@@ -94,6 +94,8 @@ pub(crate) struct Machine {
     pub(crate) process: RefCell<Option<Rc<Process>>>,
     /// Its power is off: it does not even refuse.
     pub(crate) is_dark: Cell<bool>,
+    /// What it has signed to refuse.
+    pub(crate) signed: RefCell<BTreeSet<AssetVersionId>>,
     /// How much its wall clock is ahead, in seconds, above `CLOCK_ZERO`.
     pub(crate) clock: Cell<u64>,
     /// What the outside saw it publish and not take back, and where.
@@ -143,6 +145,8 @@ pub(crate) struct Counts {
     pub(crate) messages_lost: u64,
     pub(crate) lists: u64,
     pub(crate) rotten_served: u64,
+    pub(crate) withdrawals: u64,
+    pub(crate) receipts: u64,
 }
 
 impl Counts {
@@ -166,6 +170,8 @@ impl Counts {
         self.messages_lost += other.messages_lost;
         self.lists += other.lists;
         self.rotten_served += other.rotten_served;
+        self.withdrawals += other.withdrawals;
+        self.receipts += other.receipts;
     }
 }
 
@@ -186,6 +192,8 @@ pub(crate) struct World {
     pub(crate) key: Ed25519KeyPair,
     /// How many versions there are.
     pub(crate) versions: Cell<u64>,
+    /// Versions are taken down.
+    pub(crate) withdraws: Cell<bool>,
 }
 
 impl World {

@@ -19,6 +19,27 @@ pub struct NewVersion {
     pub files: BTreeMap<String, NewFile>,
     /// The entry manifests among the files, with their text: a front rewrites these per playback.
     pub entries: Vec<Entry>,
+    /// When it may be shown. Without it, a known version keeps its times, and a new one ends when
+    /// the asset's current version does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window: Option<Window>,
+    /// Takes the version though it was withdrawn.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub again: bool,
+}
+
+/// Times from which and until which a version may be shown, in UTC (RFC 3339:
+/// `2027-01-31T22:00:00Z`).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct Window {
+    /// No playback begins before; none for no such time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+    /// From then on it is withdrawn; none for never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<String>,
 }
 
 /// One file with the hashes of its blocks.

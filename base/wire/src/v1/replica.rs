@@ -7,6 +7,7 @@
 //!
 //! Both on the writer's fleet address, for members of kind front alone.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -48,6 +49,9 @@ pub struct Snapshot {
     /// Sessions that begin and go on no more.
     #[serde(default)]
     pub revoked_sessions: Vec<RevokedSession>,
+    /// Versions that were withdrawn and are still listed, each with its asset.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub withdrawn: BTreeMap<String, String>,
 }
 
 /// A playback that a service has ended.
@@ -95,6 +99,12 @@ pub struct Version {
     pub entries: Vec<Entry>,
     /// Grows with every version that becomes current.
     pub sequence: u64,
+    /// No playback begins before, seconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from_unix_s: Option<u64>,
+    /// No playback begins from then on, seconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until_unix_s: Option<u64>,
 }
 
 /// The secrets that playbacks begin with: whoever has them can begin and steer any.

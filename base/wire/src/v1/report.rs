@@ -29,6 +29,10 @@ pub struct Report {
     pub machine: String,
     /// Generation of the manifest in force; 0 for none.
     pub generation: u64,
+    /// Generation of the manifest that every worker answers by, requests that were under way
+    /// included; none from an appliance that does not know this field.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub served_generation: Option<u64>,
     /// How it can serve.
     pub load: Load,
     /// Every configured drive, also those set aside.

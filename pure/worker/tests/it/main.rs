@@ -6,6 +6,7 @@ mod crowd;
 mod hang;
 mod hot;
 mod request_log;
+mod withdrawn;
 
 use bench::*;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

@@ -3,7 +3,7 @@
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::{Extension, Json};
-use director::{Format, Playbacks, Snapshot, Version};
+use director::{Format, Snapshot, Version};
 use model::id::AssetId;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -12,6 +12,7 @@ use wire::v1::ingest::NewVersion;
 use super::guard::Said;
 use super::problem::Problem;
 use super::{Shared, named};
+use crate::convert::window_out;
 
 /// An asset with its versions.
 #[derive(Debug, Serialize, ToSchema)]
@@ -34,6 +35,12 @@ pub(crate) struct VersionOut {
     id: String,
     /// When it was ingested, seconds since 1970.
     modified_unix_s: u64,
+    /// No playback begins before (RFC 3339); none for no such time.
+    from: Option<String>,
+    /// From then on it is withdrawn (RFC 3339); none for never.
+    until: Option<String>,
+    /// False while its time has not come, or is over.
+    shown: bool,
     /// How many files it has.
     files: usize,
     /// Sum of their lengths.
@@ -68,9 +75,9 @@ pub(crate) struct Ingested {
 #[utoipa::path(get, path = "/v1/assets", tag = "assets",
     responses((status = 200, body = [AssetOut]), (status = "default", response = Problem)))]
 pub(crate) async fn assets(State(control): Shared) -> Json<Vec<AssetOut>> {
-    let Snapshot { catalog, playbacks, .. } = control.snapshot();
-    let asset = |(id, versions): (&_, &[_])| asset_out(id, versions, &playbacks);
-    Json(catalog.assets().filter_map(asset).collect())
+    let snapshot = control.snapshot();
+    let assets = snapshot.catalog.assets();
+    Json(assets.filter_map(|(id, versions)| asset_out(&snapshot, id, versions)).collect())
 }
 
 /// One asset.
@@ -82,8 +89,8 @@ pub(crate) async fn asset(
     Path(asset): Path<String>,
 ) -> Result<Json<AssetOut>, Problem> {
     let id: AssetId = named(&asset)?;
-    let Snapshot { catalog, playbacks, .. } = control.snapshot();
-    let found = asset_out(&id, catalog.versions(&id), &playbacks);
+    let snapshot = control.snapshot();
+    let found = asset_out(&snapshot, &id, snapshot.catalog.versions(&id));
     found.map(Json).ok_or_else(|| {
         Problem::not_found(format!("there is no asset {asset}: GET /v1/assets lists them"))
     })
@@ -110,21 +117,25 @@ pub(crate) async fn ingest(
 }
 
 fn asset_out(
+    snapshot: &Snapshot,
     id: &AssetId,
     versions: &[std::sync::Arc<Version>],
-    playbacks: &Playbacks,
 ) -> Option<AssetOut> {
     let current = versions.first()?;
     Some(AssetOut {
         id: id.to_string(),
         current_version: current.id().to_string(),
-        public: playbacks.public().contains(id),
-        versions: versions.iter().map(|version| version_out(version)).collect(),
+        public: snapshot.playbacks.public().contains(id),
+        versions: versions.iter().map(|version| version_out(snapshot, version)).collect(),
     })
 }
 
-fn version_out(version: &Version) -> VersionOut {
+fn version_out(snapshot: &Snapshot, version: &Version) -> VersionOut {
+    let wire::v1::ingest::Window { from, until } = window_out(version.window);
     VersionOut {
+        from,
+        until,
+        shown: !snapshot.is_withdrawn(version.id()),
         id: version.id().to_string(),
         modified_unix_s: version.files.modified.0,
         files: version.files.files.len(),

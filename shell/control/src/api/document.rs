@@ -9,7 +9,7 @@ use utoipa::{Modify, OpenApi as _};
 use super::problem::Problem;
 use super::{
     Needs, access, appliances, assets, fleet, grants, identity, keys, pages, play, registry,
-    replica, sources, steer,
+    replica, sources, steer, withdrawals,
 };
 
 /// The document.
@@ -60,6 +60,12 @@ use super::{
         grants::put_public,
         grants::delete_public,
         grants::revoke,
+        withdrawals::withdraw_asset,
+        withdrawals::withdraw_version,
+        withdrawals::put_asset_window,
+        withdrawals::put_version_window,
+        withdrawals::withdrawals,
+        withdrawals::withdrawal,
         replica::replica_snapshot,
         replica::replica_keys,
         play::playbacks,

@@ -18,6 +18,7 @@ mod registry;
 mod replica;
 mod sources;
 mod steer;
+mod withdrawals;
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -128,6 +129,14 @@ fn routes() -> Vec<Route> {
             INGEST_LEN_MAX),
         route!(Operator PUT    "/v1/assets/{asset}/public" grants::put_public),
         route!(Operator DELETE "/v1/assets/{asset}/public" grants::delete_public),
+        route!(Operator DELETE "/v1/assets/{asset}" withdrawals::withdraw_asset),
+        route!(Operator DELETE "/v1/assets/{asset}/versions/{version}"
+            withdrawals::withdraw_version),
+        route!(Operator PUT    "/v1/assets/{asset}/window" withdrawals::put_asset_window),
+        route!(Operator PUT    "/v1/assets/{asset}/versions/{version}/window"
+            withdrawals::put_version_window),
+        route!(Viewer   GET    "/v1/withdrawals" withdrawals::withdrawals),
+        route!(Viewer   GET    "/v1/withdrawals/{number}" withdrawals::withdrawal),
         route!(Service  POST   "/v1/playbacks" play::playbacks),
         route!(Service  DELETE "/v1/playbacks/{session}" grants::revoke),
         route!(Nothing  GET    "/v1/play/{file}" play::play),

@@ -249,6 +249,7 @@ fn begin(
     let choice = snapshot.choose(asset, &player, &control.steering_config())?;
     let lifetime = control.config.token_lifetime.as_seconds();
     let expires = UnixSeconds(control.clock.unix().0.saturating_add(lifetime));
+    let expires = choice.version.window.until.map_or(expires, |until| until.min(expires));
     let version = choice.version.id();
     let scope = Scope::whole(version.as_str()).expect("an asset version's id is its name");
     let token = control.keys().token(token::Grant { session, expires, scope });
@@ -304,7 +305,10 @@ impl Control {
 impl From<Unplayable> for Problem {
     fn from(error: Unplayable) -> Self {
         match error {
-            Unplayable::UnknownAsset => Self::not_found(error),
+            // Who may not play it yet learns nothing of it.
+            Unplayable::UnknownAsset | Unplayable::NotShown => {
+                Self::not_found(Unplayable::UnknownAsset)
+            }
             Unplayable::NoAppliance => {
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, "no-appliance", error)
             }

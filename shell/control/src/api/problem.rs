@@ -83,8 +83,12 @@ impl From<ChangeError> for Problem {
             }
             ChangeError::OtherContent(_)
             | ChangeError::OtherAsset { .. }
+            | ChangeError::Withdrawn { new: true, .. }
             | ChangeError::NoSite(_)
             | ChangeError::SiteInUse { .. } => Self::new(StatusCode::CONFLICT, "conflict", error),
+            ChangeError::Unknown { .. } | ChangeError::Withdrawn { new: false, .. } => {
+                Self::not_found(error)
+            }
             ChangeError::TooMany { .. } => {
                 Self::new(StatusCode::INSUFFICIENT_STORAGE, "limit-reached", error)
             }

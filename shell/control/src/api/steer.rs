@@ -1,9 +1,9 @@
-//! Content steering: which pathway is best now. Never 404, 410 or 429: some players end steering on
-//! those.
+//! Content steering: which pathway is best now. Never 404 or 429, and 410 for a version that was
+//! withdrawn alone: some players end steering on those.
 
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, RawQuery, State};
-use axum::http::{HeaderMap, HeaderValue, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use director::front::Ticket;
 use director::{Refused, Snapshot};
@@ -34,8 +34,9 @@ pub(crate) struct SteeringDocument {
 /// The pathways of a playback as they should be used now.
 ///
 /// A ticket that is not ours, has expired or was revoked is refused, by its seal alone: 401 and 403
-/// end steering in no player, and playback in none. O(1) until the seal is known to be ours, then
-/// O(pathways).
+/// end steering in no player, and playback in none. A version that was withdrawn is 410, with which
+/// players stop asking (draft-pantos-content-steering, section 4.1). O(1) until the seal is known
+/// to be ours, then O(pathways).
 #[utoipa::path(get, path = "/steer/v1/{session}", tag = "players",
     params(("session" = String, Path,
         description = "As the entry manifest has it; players add _HLS_ and _DASH_ parameters")),
@@ -51,6 +52,10 @@ pub(crate) async fn steer(
     let (ticket, snapshot) = open(&control, &sealed).inspect_err(|refused| {
         control.metrics.tickets.count(*refused);
     })?;
+    if snapshot.is_withdrawn(&ticket.version) {
+        let detail = "this was withdrawn: do not ask again";
+        return Err(Problem::new(StatusCode::GONE, "withdrawn", detail));
+    }
     control.metrics.steering_answers.count();
     let list = snapshot.steer(&ticket, &control.steering_config());
     let names: Vec<&str> = list.iter().map(ApplianceId::as_str).collect();

@@ -37,6 +37,8 @@ pub(crate) fn film(salt: u8) -> NewVersion {
             entry("master.m3u8", EntryFormat::Hls, MASTER),
             entry("manifest.mpd", EntryFormat::Dash, MPD),
         ],
+        window: None,
+        again: false,
     }
 }
 

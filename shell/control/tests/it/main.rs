@@ -18,3 +18,4 @@ mod s3;
 #[path = "../../../../tools/fleet/tests/s3/server.rs"]
 #[expect(dead_code, reason = "some of it is for those")]
 mod s3_server;
+mod withdrawals;

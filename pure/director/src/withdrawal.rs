@@ -1,0 +1,260 @@
+//! Titles that are taken down, who has confirmed it, and when versions may be shown.
+//!
+//! ```text
+//! operator, or the end of a window ──> durable ──> Change::Withdrawn ──> catalogue without it
+//!   ──> manifests without it, stored ──> from which generation on, appliance by appliance
+//!   ──> a report: all workers there answer by that generation or a later one ──> a receipt
+//! ```
+//!
+//! A receipt is what an appliance says of itself, over its own certificate: it is worth what that
+//! appliance is worth (SECURITY.md). Refusing does not wait for receipts, and needs no list: what
+//! is not in a manifest is not served by whoever has that manifest.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use model::id::{ApplianceId, AssetId, AssetVersionId, Generation};
+use model::units::{Instant, Nanos, UnixSeconds};
+
+use crate::catalog::Version;
+use crate::observed::Report;
+use crate::{Action, Director, Role};
+
+/// When a version may be shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Window {
+    /// No playback begins before; none for no such time.
+    pub from: Option<UnixSeconds>,
+    /// From then on it is withdrawn; none for never.
+    pub until: Option<UnixSeconds>,
+}
+
+impl Window {
+    /// True while playbacks may begin.
+    pub fn is_open(&self, now: UnixSeconds) -> bool {
+        self.from.is_none_or(|from| from <= now) && !self.is_over(now)
+    }
+
+    /// True once it may never be shown again.
+    pub fn is_over(&self, now: UnixSeconds) -> bool {
+        self.until.is_some_and(|until| until <= now)
+    }
+}
+
+/// Versions that were taken down at one time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Withdrawal {
+    /// Its number; grows.
+    pub id: u64,
+    /// When.
+    pub at: UnixSeconds,
+    /// Why.
+    pub reason: Reason,
+    /// What, and of which assets.
+    pub versions: BTreeMap<AssetVersionId, AssetId>,
+    /// Every appliance that was registered then and is still, or has signed; none for one that has
+    /// not signed.
+    pub receipts: BTreeMap<ApplianceId, Option<Receipt>>,
+}
+
+/// Why versions were taken down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// An operator said so.
+    Operator,
+    /// Their time was over.
+    Ended,
+}
+
+/// An appliance says that it refuses what was withdrawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Receipt {
+    /// When its report came.
+    pub at: UnixSeconds,
+    /// The manifest that all of its workers answer by.
+    pub generation: Generation,
+}
+
+impl Withdrawal {
+    /// True when nobody has to sign any more.
+    pub fn is_complete(&self) -> bool {
+        self.receipts.values().all(Option::is_some)
+    }
+}
+
+/// What follows from withdrawals and windows.
+#[derive(Debug, Default)]
+pub(crate) struct Takedown {
+    /// Who has still to sign what, and from which generation of their manifests on. No generation
+    /// before manifests without it are stored.
+    unsigned: BTreeMap<ApplianceId, BTreeMap<u64, Option<Generation>>>,
+    /// Versions beyond those that are held, since when.
+    superseded: BTreeMap<AssetVersionId, Instant>,
+    /// When a window opens or closes next.
+    next_edge: Option<UnixSeconds>,
+    /// All that is listed as withdrawn.
+    pub(crate) withdrawn: Arc<BTreeSet<AssetVersionId>>,
+    /// Versions whose window is over, and that nobody has withdrawn yet.
+    over: Vec<AssetVersionId>,
+    /// Not to be shown now.
+    pub(crate) unshown: Arc<BTreeSet<AssetVersionId>>,
+    said_at: Option<Instant>,
+}
+
+impl Director {
+    /// Whoever has not signed yet, as far as anything is known of them.
+    pub fn unsigned_count(&self) -> usize {
+        self.takedown.unsigned.values().map(BTreeMap::len).sum()
+    }
+
+    /// After desired state has changed. O(versions + withdrawals x appliances).
+    pub(crate) fn look_at_withdrawals(&mut self, now: Instant) {
+        let max = self.config.withdrawals_max;
+        let dropped = drop_beyond(&mut self.desired.withdrawals, max);
+        if !dropped.is_empty() {
+            self.actions.push_back(Action::ForgetWithdrawals(dropped));
+        }
+        let withdrawals = self.desired.withdrawals.values();
+        let names = withdrawals.clone().flat_map(|withdrawal| withdrawal.versions.keys().cloned());
+        self.takedown.withdrawn = Arc::new(names.collect());
+        let mut unsigned: BTreeMap<ApplianceId, BTreeMap<_, _>> = BTreeMap::new();
+        for withdrawal in withdrawals {
+            let missing = withdrawal.receipts.iter().filter(|(_, receipt)| receipt.is_none());
+            for (id, _) in missing {
+                let known = self.takedown.unsigned.get(id).and_then(|all| all.get(&withdrawal.id));
+                let since = known.copied().flatten();
+                unsigned.entry(id.clone()).or_default().insert(withdrawal.id, since);
+            }
+        }
+        self.takedown.unsigned = unsigned;
+        self.look_at_superseded(now);
+        self.look_at_windows();
+    }
+
+    /// Manifests are as desired state wants them, and stored: from these generations on the
+    /// appliances are without what was withdrawn before.
+    pub(crate) fn settle_withdrawals(&mut self) {
+        let Role::Writer(publisher) = &self.role else { return };
+        if publisher.is_staged() {
+            return;
+        }
+        for (id, pending) in &mut self.takedown.unsigned {
+            let generation = publisher.manifest(id).map_or(Generation(0), |m| m.generation);
+            pending.values_mut().for_each(|since| *since = since.or(Some(generation)));
+        }
+    }
+
+    /// The appliance follows a manifest that is not known here: what it is without is not known
+    /// either, until its next one is stored.
+    pub(crate) fn unsettle_withdrawals(&mut self, id: &ApplianceId) {
+        let pending = self.takedown.unsigned.get_mut(id).into_iter().flatten();
+        pending.for_each(|(_, since)| *since = None);
+    }
+
+    /// Takes the receipts that are in a report. O(what this appliance has not signed).
+    pub(crate) fn sign_withdrawals(&mut self, id: &ApplianceId, report: &Report) {
+        let Role::Writer(publisher) = &self.role else { return };
+        let Some(pending) = self.takedown.unsigned.get_mut(id) else { return };
+        let newest = publisher.manifest(id).map_or(Generation(0), |m| m.generation);
+        let Some(generation) = report.served.filter(|served| *served <= newest) else { return };
+        let receipt = Receipt { at: self.now_unix, generation };
+        let mut signed = Vec::new();
+        pending.retain(|withdrawal, since| {
+            let is_signed = since.is_some_and(|since| since <= generation);
+            signed.extend(is_signed.then_some(*withdrawal));
+            !is_signed
+        });
+        if pending.is_empty() {
+            self.takedown.unsigned.remove(id);
+        }
+        for withdrawal in signed {
+            if let Some(known) = self.desired.withdrawals.get_mut(&withdrawal) {
+                known.receipts.insert(id.clone(), Some(receipt));
+            }
+            let appliance = id.clone();
+            self.actions.push_back(Action::StoreReceipt { withdrawal, appliance, receipt });
+        }
+    }
+
+    /// What the clock brings: windows open and close, and versions that no playback can use any
+    /// more go. O(versions beyond those that are held), once a second.
+    pub(crate) fn go_on_with_withdrawals(&mut self, now: Instant) {
+        if self.takedown.next_edge.is_some_and(|edge| edge <= self.now_unix) {
+            self.look_at_windows();
+        }
+        let is_said = self.takedown.said_at.is_some_and(|said| now.since(said) < SAY_AGAIN_AFTER);
+        if is_said || matches!(self.role, Role::Replica(_)) {
+            return;
+        }
+        let ended = self.takedown.over.clone();
+        let is_useless = |since: &Instant| self.config.tokens_max < now.since(*since);
+        let superseded = self.takedown.superseded.iter().filter(|(_, since)| is_useless(since));
+        let superseded: Vec<_> = superseded.map(|(id, _)| id.clone()).collect();
+        self.takedown.said_at = Some(now);
+        if !ended.is_empty() {
+            self.actions.push_back(Action::WithdrawEnded(ended));
+        }
+        if !superseded.is_empty() {
+            self.actions.push_back(Action::RemoveSuperseded(superseded));
+        }
+    }
+
+    /// What may not be shown now, of all versions. Before anybody has said what time it is, that is
+    /// all that has a window.
+    /// O(versions).
+    fn look_at_windows(&mut self) {
+        let now = self.now_unix;
+        let catalog = &self.desired.catalog;
+        let versions = || catalog.assets().flat_map(|(_, versions)| versions);
+        let windowed = || versions().filter(|version| version.window != Window::default());
+        let is_shown =
+            |version: &Arc<Version>| now != UnixSeconds(0) && version.window.is_open(now);
+        let unshown: BTreeSet<_> = windowed()
+            .filter(|version| !is_shown(version))
+            .map(|version| version.id().clone())
+            .collect();
+        let over = windowed().filter(|version| version.window.is_over(now));
+        self.takedown.over = over.map(|version| version.id().clone()).collect();
+        let edges = windowed().flat_map(|version| [version.window.from, version.window.until]);
+        self.takedown.next_edge = match now {
+            UnixSeconds(0) => Some(UnixSeconds(1)),
+            now => edges.flatten().filter(|edge| now < *edge).min(),
+        };
+        if *self.takedown.unshown != unshown {
+            self.takedown.unshown = Arc::new(unshown);
+            self.view_is_old = true;
+        }
+    }
+
+    /// Since when versions are beyond those that are held.
+    fn look_at_superseded(&mut self, now: Instant) {
+        let catalog = &self.desired.catalog;
+        let mut superseded = BTreeMap::new();
+        if matches!(self.role, Role::Writer(_)) && self.kept.len() < catalog.version_count() {
+            let kept: BTreeSet<_> = self.kept.iter().map(|version| version.id()).collect();
+            let versions = catalog.assets().flat_map(|(_, versions)| versions);
+            for version in versions.filter(|version| !kept.contains(version.id())) {
+                let id = version.id();
+                let since = self.takedown.superseded.get(id).copied().unwrap_or(now);
+                superseded.insert(id.clone(), since);
+            }
+        }
+        self.takedown.superseded = superseded;
+    }
+}
+
+/// Drops what is more than `max`: the oldest that is complete, else the oldest. Returns what went.
+fn drop_beyond(withdrawals: &mut BTreeMap<u64, Withdrawal>, max: usize) -> Vec<u64> {
+    let mut dropped = Vec::new();
+    while max < withdrawals.len() {
+        let complete = withdrawals.values().find(|w| w.is_complete()).map(|w| w.id);
+        let oldest = withdrawals.keys().next().copied();
+        let Some(id) = complete.or(oldest) else { break };
+        withdrawals.remove(&id);
+        dropped.push(id);
+    }
+    dropped
+}
+
+/// How long to wait for versions to go before saying it again, and between two looks at the clock.
+const SAY_AGAIN_AFTER: Nanos = Nanos::seconds(1);

@@ -1,0 +1,216 @@
+//! Titles that are taken down, who has confirmed it, and when they may be shown.
+
+use axum::extract::{Path, State};
+use axum::{Extension, Json};
+use director::{ApplianceStatus, Withdrawal};
+use model::id::{AssetId, AssetVersionId};
+use model::view::Health;
+use serde::Serialize;
+use utoipa::ToSchema;
+use wire::v1::ingest::Window;
+
+use super::guard::Said;
+use super::problem::Problem;
+use super::{Shared, named};
+use crate::convert::{window_in, window_out};
+use crate::store::reason_name;
+use crate::writer::{Control, said_of_withdrawal};
+
+/// Versions that were taken down at one time.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct WithdrawalOut {
+    /// Its number.
+    id: u64,
+    /// When, seconds since 1970.
+    at_unix_s: u64,
+    /// `operator`, or `ended`: its time was over.
+    reason: &'static str,
+    /// What was taken down.
+    versions: Vec<WithdrawnOut>,
+    /// True when no appliance has to sign any more.
+    complete: bool,
+    /// Appliances that refuse it in every worker, by their own word.
+    receipts: Vec<ReceiptOut>,
+    /// Appliances that have not said so yet.
+    awaited: Vec<AwaitedOut>,
+}
+
+/// A version that was taken down.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct WithdrawnOut {
+    /// Its asset.
+    asset: String,
+    /// Its name.
+    version: String,
+}
+
+/// An appliance's own word.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ReceiptOut {
+    /// The appliance.
+    appliance: String,
+    /// When it came, seconds since 1970.
+    at_unix_s: u64,
+    /// The manifest that it answers by.
+    generation: u64,
+}
+
+/// An appliance that has not signed.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct AwaitedOut {
+    /// The appliance.
+    appliance: String,
+    /// It reports: its receipt is on its way.
+    reachable: bool,
+    /// `healthy`, `stale` and so on, as in `/v1/fleet`.
+    state: String,
+    /// Milliseconds since its last report; none without one since control started.
+    away_ms: Option<u64>,
+}
+
+/// Takes all versions of an asset down.
+#[utoipa::path(delete, path = "/v1/assets/{asset}", tag = "assets",
+    params(("asset" = String, Path, description = "Name of the asset")),
+    responses((status = 200, body = WithdrawalOut), (status = "default", response = Problem)))]
+pub(crate) async fn withdraw_asset(
+    State(control): Shared,
+    Path(asset): Path<String>,
+) -> Result<(Extension<Said>, Json<WithdrawalOut>), Problem> {
+    let asset: AssetId = named(&asset)?;
+    let withdrawal = control.withdraw(&asset, None).await?;
+    // Should it ever be ingested again, nobody plays it without a grant.
+    control.declare(asset, false).await?;
+    Ok(answer(&control, &withdrawal))
+}
+
+/// Takes one version down. If an older one is held, new playbacks get that.
+#[utoipa::path(delete, path = "/v1/assets/{asset}/versions/{version}", tag = "assets",
+    params(("asset" = String, Path, description = "Name of the asset"),
+        ("version" = String, Path, description = "Name of the version")),
+    responses((status = 200, body = WithdrawalOut), (status = "default", response = Problem)))]
+pub(crate) async fn withdraw_version(
+    State(control): Shared,
+    Path((asset, version)): Path<(String, String)>,
+) -> Result<(Extension<Said>, Json<WithdrawalOut>), Problem> {
+    let version: AssetVersionId = named(&version)?;
+    let withdrawal = control.withdraw(&named(&asset)?, Some(&version)).await?;
+    Ok(answer(&control, &withdrawal))
+}
+
+/// Says when all versions of an asset may be shown, in place of what was said before.
+#[utoipa::path(put, path = "/v1/assets/{asset}/window", tag = "assets", request_body = Window,
+    params(("asset" = String, Path, description = "Name of the asset")),
+    responses((status = 200, body = Window), (status = "default", response = Problem)))]
+pub(crate) async fn put_asset_window(
+    State(control): Shared,
+    Path(asset): Path<String>,
+    Json(window): Json<Window>,
+) -> Result<(Extension<Said>, Json<Window>), Problem> {
+    let window = window_in(&window)?;
+    control.put_window(&named(&asset)?, None, window).await?;
+    Ok((Extension(Said(said_of_window(window))), Json(window_out(window))))
+}
+
+/// Says when one version may be shown, in place of what was said before.
+#[utoipa::path(put, path = "/v1/assets/{asset}/versions/{version}/window", tag = "assets",
+    request_body = Window,
+    params(("asset" = String, Path, description = "Name of the asset"),
+        ("version" = String, Path, description = "Name of the version")),
+    responses((status = 200, body = Window), (status = "default", response = Problem)))]
+pub(crate) async fn put_version_window(
+    State(control): Shared,
+    Path((asset, version)): Path<(String, String)>,
+    Json(window): Json<Window>,
+) -> Result<(Extension<Said>, Json<Window>), Problem> {
+    let (window, version) = (window_in(&window)?, named::<AssetVersionId>(&version)?);
+    control.put_window(&named(&asset)?, Some(&version), window).await?;
+    Ok((Extension(Said(said_of_window(window))), Json(window_out(window))))
+}
+
+/// What was taken down, newest first: at most 1,000 times; beyond, the oldest that is complete
+/// goes from the list, else the oldest.
+#[utoipa::path(get, path = "/v1/withdrawals", tag = "assets",
+    responses((status = 200, body = [WithdrawalOut]), (status = "default", response = Problem)))]
+pub(crate) async fn withdrawals(State(control): Shared) -> Json<Vec<WithdrawalOut>> {
+    let (listed, appliances) = {
+        let state = control.state();
+        let listed = state.director.desired().withdrawals.clone();
+        (listed, state.director.appliances(control.clock.now()))
+    };
+    let status = |id: &_| appliances.get(id);
+    Json(listed.values().rev().map(|withdrawal| out(withdrawal, &status)).collect())
+}
+
+/// One of them.
+#[utoipa::path(get, path = "/v1/withdrawals/{number}", tag = "assets",
+    params(("number" = u64, Path, description = "Its number")),
+    responses((status = 200, body = WithdrawalOut), (status = "default", response = Problem)))]
+pub(crate) async fn withdrawal(
+    State(control): Shared,
+    Path(number): Path<String>,
+) -> Result<Json<WithdrawalOut>, Problem> {
+    let number: u64 = named(&number)?;
+    let found = control.state().director.desired().withdrawals.get(&number).cloned();
+    let found = found.ok_or_else(|| {
+        Problem::not_found(format!("there is no withdrawal {number}: GET /v1/withdrawals"))
+    })?;
+    Ok(Json(one(&control, &found)))
+}
+
+fn answer(control: &Control, withdrawal: &Withdrawal) -> (Extension<Said>, Json<WithdrawalOut>) {
+    (Extension(Said(said_of_withdrawal(withdrawal))), Json(one(control, withdrawal)))
+}
+
+fn one(control: &Control, withdrawal: &Withdrawal) -> WithdrawalOut {
+    let appliances = control.state().director.appliances(control.clock.now());
+    out(withdrawal, &|id| appliances.get(id))
+}
+
+fn out<'a>(
+    withdrawal: &Withdrawal,
+    status: &dyn Fn(&model::id::ApplianceId) -> Option<&'a ApplianceStatus>,
+) -> WithdrawalOut {
+    let (mut receipts, mut awaited) = (Vec::new(), Vec::new());
+    for (id, receipt) in &withdrawal.receipts {
+        let appliance = id.to_string();
+        match receipt {
+            Some(receipt) => receipts.push(ReceiptOut {
+                appliance,
+                at_unix_s: receipt.at.0,
+                generation: receipt.generation.0,
+            }),
+            None => {
+                let status = status(id);
+                let health = status.map_or(Health::NeverSeen, |status| status.health);
+                awaited.push(AwaitedOut {
+                    appliance,
+                    reachable: !matches!(health, Health::Stale | Health::NeverSeen),
+                    state: health.to_string(),
+                    away_ms: status.and_then(|s| s.last_report).map(|since| since.as_millis()),
+                });
+            }
+        }
+    }
+    WithdrawalOut {
+        id: withdrawal.id,
+        at_unix_s: withdrawal.at.0,
+        reason: reason_name(withdrawal.reason),
+        versions: withdrawal
+            .versions
+            .iter()
+            .map(|(version, asset)| WithdrawnOut {
+                asset: asset.to_string(),
+                version: version.to_string(),
+            })
+            .collect(),
+        complete: withdrawal.is_complete(),
+        receipts,
+        awaited,
+    }
+}
+
+fn said_of_window(window: director::Window) -> String {
+    let shown = window_out(window);
+    let or = |time: Option<String>, none: &str| time.unwrap_or_else(|| none.to_owned());
+    format!("shown from {} until {}", or(shown.from, "now"), or(shown.until, "further notice"))
+}

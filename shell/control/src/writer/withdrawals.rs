@@ -1,0 +1,159 @@
+//! Titles that are taken down, by an operator's word or by the clock, and when they may be shown.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use director::{Change, Event, Reason, Version, Window, Withdrawal};
+use model::id::{ApplianceId, AssetId, AssetVersionId};
+
+use super::{ChangeError, Control};
+use crate::store::{AuditEntry, StoreError};
+
+impl Control {
+    /// Takes a version down, or all of an asset. Returns what is listed of it.
+    pub(crate) async fn withdraw(
+        self: &Arc<Self>,
+        asset: &AssetId,
+        version: Option<&AssetVersionId>,
+    ) -> Result<Withdrawal, ChangeError> {
+        let _writing = self.writing.lock().await;
+        let found = self.versions(asset, version).await?;
+        let names = found.iter().map(|version| (version.id().clone(), asset.clone())).collect();
+        let withdrawal = self.withdraw_now(Reason::Operator, names).await?;
+        self.carry_out().await;
+        let state = self.state();
+        let listed = state.director.desired().withdrawals.get(&withdrawal.id);
+        Ok(listed.cloned().unwrap_or(withdrawal))
+    }
+
+    /// Says when a version, or all of an asset, may be shown.
+    pub(crate) async fn put_window(
+        self: &Arc<Self>,
+        asset: &AssetId,
+        version: Option<&AssetVersionId>,
+        window: Window,
+    ) -> Result<(), ChangeError> {
+        let _writing = self.writing.lock().await;
+        for version in self.versions(asset, version).await? {
+            let version = Version::clone(&version).shown(window);
+            self.store.put_version(&version, &[]).await?;
+            self.changed(Change::Version(Arc::new(version))).await;
+        }
+        Ok(())
+    }
+
+    /// Their time is over. For who holds the writer's lock.
+    pub(super) async fn withdraw_ended(
+        self: &Arc<Self>,
+        ended: Vec<AssetVersionId>,
+    ) -> Result<(), StoreError> {
+        let catalog = self.snapshot().catalog;
+        let named = |id: AssetVersionId| {
+            let asset = catalog.version(&id)?.files.asset.clone();
+            Some((id, asset))
+        };
+        let names: BTreeMap<_, _> = ended.into_iter().filter_map(named).collect();
+        let line = self.begin_line("window ended", names.keys()).await?;
+        let withdrawal = self.withdraw_now(Reason::Ended, names).await?;
+        self.store.end_audit(line, 200, &said(&withdrawal)).await
+    }
+
+    /// No playback can use them any more. For who holds the writer's lock.
+    pub(super) async fn remove_superseded(
+        self: &Arc<Self>,
+        versions: Vec<AssetVersionId>,
+    ) -> Result<(), StoreError> {
+        let line = self.begin_line("old versions", versions.iter()).await?;
+        self.store.delete_versions(&versions).await?;
+        for version in &versions {
+            self.metrics.versions_superseded.count();
+            tracing::info!(%version, "an old version is gone");
+        }
+        let summary = format!("{} old versions removed", versions.len());
+        self.handle(Event::Changed(Change::Superseded(versions)));
+        self.replica_is_old.store(true, std::sync::atomic::Ordering::SeqCst);
+        self.store.end_audit(line, 200, &summary).await
+    }
+
+    /// Durable, then in force. What follows is still to be carried out.
+    async fn withdraw_now(
+        self: &Arc<Self>,
+        reason: Reason,
+        versions: BTreeMap<AssetVersionId, AssetId>,
+    ) -> Result<Withdrawal, StoreError> {
+        let appliances: BTreeSet<ApplianceId> = {
+            let state = self.state();
+            state.director.desired().appliances.keys().cloned().collect()
+        };
+        let at = self.clock.unix();
+        let withdrawal = self.store.withdraw(at, reason, &versions, &appliances).await?;
+        for version in versions.keys() {
+            self.metrics.versions_withdrawn.count();
+            tracing::warn!(%version, reason = crate::store::reason_name(reason), "withdrawn");
+        }
+        self.handle(Event::Changed(Change::Withdrawn(withdrawal.clone())));
+        self.replica_is_old.store(true, std::sync::atomic::Ordering::SeqCst);
+        Ok(withdrawal)
+    }
+
+    /// A version, or all of an asset.
+    async fn versions(
+        &self,
+        asset: &AssetId,
+        version: Option<&AssetVersionId>,
+    ) -> Result<Vec<Arc<Version>>, ChangeError> {
+        let catalog = self.snapshot().catalog;
+        let all = catalog.versions(asset).iter();
+        let found: Vec<_> =
+            all.filter(|known| version.is_none_or(|id| known.id() == id)).cloned().collect();
+        if !found.is_empty() {
+            return Ok(found);
+        }
+        let withdrawn = match version {
+            Some(version) => self.store.withdrawn(version).await?,
+            None => None,
+        };
+        Err(match (version, withdrawn) {
+            (Some(version), Some(at)) => {
+                ChangeError::Withdrawn { version: version.clone(), at, new: false }
+            }
+            (version, _) => {
+                ChangeError::Unknown { asset: asset.clone(), version: version.cloned() }
+            }
+        })
+    }
+
+    /// A line of the audit log for what the clock does, before it is done.
+    async fn begin_line(
+        &self,
+        route: &str,
+        versions: impl Iterator<Item = &AssetVersionId>,
+    ) -> Result<i64, StoreError> {
+        let names: Vec<&str> = versions.take(NAMES_MAX).map(AssetVersionId::as_str).collect();
+        let entry = AuditEntry {
+            at: self.clock.unix(),
+            token: None,
+            name: Some("the clock".to_owned()),
+            role: None,
+            peer: None,
+            method: "nearcast-control".to_owned(),
+            route: route.to_owned(),
+            target: names.join(", "),
+            outcome: None,
+            summary: String::new(),
+        };
+        self.store.begin_audit(&entry).await
+    }
+}
+
+/// For the audit log.
+pub(crate) fn said(withdrawal: &Withdrawal) -> String {
+    let names: Vec<&str> =
+        withdrawal.versions.keys().take(NAMES_MAX).map(AssetVersionId::as_str).collect();
+    let more = withdrawal.versions.len() - names.len();
+    let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+    format!("withdrawal {}: {}{more}", withdrawal.id, names.join(", "))
+}
+
+/// Names in a line of the audit log.
+const NAMES_MAX: usize = 4;

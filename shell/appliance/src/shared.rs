@@ -346,6 +346,9 @@ impl Shared {
     pub(crate) fn take_back(&self, drive: Drive, directory: OwnedFd, loaded: &Loaded) {
         let (index, id, path) = (drive.index(), drive.marker().id, drive.path().to_owned());
         let drive = Arc::new(drive);
+        // Before anybody finds it in use.
+        self.lock().news.push(News::Directory(index, Arc::new(directory)));
+        self.deliver();
         {
             let mut state = self.lock();
             if self.is_stopping() {
@@ -354,7 +357,6 @@ impl Shared {
             let mut slots = self.slots.write().unwrap_or_else(PoisonError::into_inner);
             slots[index.as_usize()] = Slot::Open(Arc::clone(&drive));
             drop(slots);
-            state.news.push(News::Directory(index, Arc::new(directory)));
             let parts = loaded.parts.iter().copied();
             state.holdings.take_back(index, std::iter::empty(), parts);
             self.note_news(&mut state);

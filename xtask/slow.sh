@@ -1,7 +1,7 @@
 #!/bin/sh
 # A command on a slow drive: xtask/slow.sh BYTES_PER_S FOLDER COMMAND...
-# What the command reads from the drive that FOLDER is on, and what it writes past the page cache,
-# comes no faster. By a control group (version 1 or 2); needs root. For example, a fifth of 700 MB/s:
+# What the command reads from the drive of FOLDER, and writes past the page cache, comes no faster.
+# By a control group (version 1 or 2); needs root. For example, a fifth of 700 MB/s:
 #   xtask/slow.sh 140000000 /tmp ./x lab compare --peer nginx --workload cold --json
 set -eu
 [ $# -ge 3 ] || { sed -n '2,5s/^# //p' "$0" >&2; exit 2; }

@@ -4,6 +4,8 @@ use super::tests::*;
 use super::*;
 use model::id::AssetId;
 
+const NONE: [AssetVersionId; 0] = [];
+
 #[test]
 fn what_is_withdrawn_is_played_by_nobody_new_and_is_in_no_manifest() {
     let mut director = running(&["a1"]);
@@ -149,12 +151,12 @@ fn a_version_is_shown_in_its_window_alone() {
     assert_eq!(refusal(&director), Some(front::Unplayable::NotShown), "at once");
     assert_eq!(ended(&mut director), [version("film-1")]);
     tick(&mut director, 3100, 3000);
-    assert_eq!(ended(&mut director), [version("film-1"); 0], "said once a second");
+    assert_eq!(ended(&mut director), NONE, "said once a second");
     tick(&mut director, 4100, 3001);
     assert_eq!(ended(&mut director), [version("film-1")], "until it is done");
     withdraw(&mut director, 1, &["film-1"]);
     tick(&mut director, 5200, 3002);
-    assert_eq!(ended(&mut director), [version("film-1"); 0]);
+    assert_eq!(ended(&mut director), NONE);
     assert_eq!(refusal(&director), Some(front::Unplayable::UnknownAsset));
 }
 
@@ -194,9 +196,8 @@ fn old_versions_go_when_no_token_can_be_good_for_them() {
     }
     let gone = |director: &mut Director| {
         let actions = std::iter::from_fn(|| director.poll());
-        let removed = actions.filter_map(|action| match action {
-            Action::RemoveSuperseded(versions) => Some(versions),
-            _ => None,
+        let removed = actions.filter_map(|action| {
+            if let Action::RemoveSuperseded(versions) = action { Some(versions) } else { None }
         });
         removed.flatten().collect::<Vec<_>>()
     };
@@ -204,14 +205,14 @@ fn old_versions_go_when_no_token_can_be_good_for_them() {
     let policy = director.desired().policy;
     director.handle(at(life / 2), Event::Changed(Change::Policy(policy)));
     tick(&mut director, life, 1);
-    assert_eq!(gone(&mut director), [version("film-1"); 0]);
+    assert_eq!(gone(&mut director), NONE);
     tick(&mut director, life + 1001, 2);
     assert_eq!(gone(&mut director), [version("film-1")], "two are held");
     director.handle(at(0), Event::Changed(Change::Superseded(vec![version("film-1")])));
     settle(&mut director);
     assert_eq!(director.desired().catalog.version_count(), 2);
     tick(&mut director, 3 * life, 3);
-    assert_eq!(gone(&mut director), [version("film-1"); 0]);
+    assert_eq!(gone(&mut director), NONE);
     assert!(!director.snapshot().is_withdrawn(&version("film-1")), "it may come again");
 }
 
@@ -250,9 +251,8 @@ fn put_shown(director: &mut Director, name: &str, sequence: u64, window: Window)
 
 fn ended(director: &mut Director) -> Vec<AssetVersionId> {
     let actions = std::iter::from_fn(|| director.poll());
-    let ended = actions.filter_map(|action| match action {
-        Action::WithdrawEnded(versions) => Some(versions),
-        _ => None,
+    let ended = actions.filter_map(|action| {
+        if let Action::WithdrawEnded(versions) = action { Some(versions) } else { None }
     });
     ended.flatten().collect()
 }

@@ -180,22 +180,29 @@ impl Metrics {
                 "Asset versions that were ingested or made current again",
                 &self.ingests,
             ),
-            row(
+        ]
+    }
+
+    /// The rows of what the process counts about versions that go.
+    pub(crate) fn withdrawal_rows(&self) -> Vec<Row> {
+        let rows = [
+            (
                 "nearcast_control_versions_withdrawn_total",
                 "Asset versions that an operator, or the end of their time, took down",
                 &self.versions_withdrawn,
             ),
-            row(
+            (
                 "nearcast_control_versions_superseded_total",
                 "Old asset versions that went because no playback could use them any more",
                 &self.versions_superseded,
             ),
-            row(
+            (
                 "nearcast_control_withdrawal_receipts_total",
                 "Receipts of appliances that refuse what was withdrawn",
                 &self.receipts,
             ),
-        ]
+        ];
+        rows.map(counted).into()
     }
 
     /// The rows of who was not let in, and of who had to go.

@@ -224,7 +224,7 @@ fn below(dir: &Path) -> Result<u64> {
         let Ok(entry) = entry else { continue };
         let Ok(about) = entry.metadata() else { continue };
         let len = if about.is_dir() { below(&entry.path())? } else { about.len() };
-        sum = sum + Bytes(len);
+        sum += Bytes(len);
     }
     Ok(sum.0)
 }

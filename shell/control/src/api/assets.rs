@@ -109,7 +109,8 @@ pub(crate) async fn ingest(
     Path((asset, version)): Path<(String, String)>,
     Json(new): Json<NewVersion>,
 ) -> Result<(StatusCode, Extension<Said>, Json<Ingested>), Problem> {
-    let said = format!("{} files", new.files.len());
+    let again = if new.again { ", though it may have been withdrawn" } else { "" };
+    let said = format!("{} files{again}", new.files.len());
     let is_new = control.ingest(named(&asset)?, named(&version)?, new).await?;
     let generation = control.state().director.generation().0;
     let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };

@@ -269,6 +269,10 @@ pub(crate) async fn explain(
     let note = current.filter(|current| current != choice.version.id()).map(|current| {
         format!("no healthy appliance holds the current version {current} wholly yet")
     });
+    let note = match snapshot.is_withdrawn(choice.version.id()) {
+        true => Some("no playback begins: its time has not come, or is over".to_owned()),
+        false => note,
+    };
     let offered = choice.list.offered_count;
     let candidate = |(i, candidate): (usize, &steering::Candidate)| ExplainCandidate {
         appliance: candidate.appliance.to_string(),
@@ -318,6 +322,7 @@ pub(crate) async fn metrics(State(control): Shared) -> Response {
     rows.extend(control.metrics.door_rows());
     rows.extend(control.metrics.refusal_rows());
     rows.extend(control.metrics.identity_rows());
+    rows.extend(control.metrics.withdrawal_rows());
     rows.extend(identity_rows(&control));
     rows.extend(director_rows(&control));
     rows.extend(front_rows(&control));
@@ -412,6 +417,11 @@ fn director_rows(control: &Control) -> Vec<Row> {
             "nearcast_control_placement_shortfalls",
             "Versions with fewer copies in a site than wanted",
             state.director.placement().report.shortfall_count,
+        ),
+        (
+            "nearcast_control_withdrawal_receipts_awaited",
+            "Receipts of withdrawals that are missing",
+            u64::try_from(state.director.unsigned_count()).unwrap_or(0),
         ),
     ];
     let gauge = |(name, help, value)| Row { kind: "gauge", name, help, value };

@@ -157,3 +157,53 @@ pub(crate) fn said(withdrawal: &Withdrawal) -> String {
 
 /// Names in a line of the audit log.
 const NAMES_MAX: usize = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::open;
+    use super::*;
+    use model::manifest::{AssetVersion, File};
+    use model::object::{BlockHash, Blocks};
+    use model::units::{Bytes, UnixSeconds};
+
+    #[tokio::test]
+    async fn an_old_version_goes_with_its_objects_and_what_others_have_stays() {
+        let (_directory, control) = open("").await;
+        let blocks = |n| Blocks::of_hashes(Bytes(5), vec![BlockHash([n; 32])]).unwrap();
+        for (sequence, objects) in [(1, [1, 2]), (2, [2, 3])] {
+            let objects = objects.map(blocks);
+            let version = version(sequence, &objects);
+            control.store.put_version(&version, &objects).await.unwrap();
+            control.handle(Event::Changed(Change::Version(Arc::new(version))));
+        }
+        let old: AssetVersionId = "film-1".parse().unwrap();
+        control.remove_superseded(vec![old.clone()]).await.unwrap();
+        let versions = |catalog: &director::Catalog| catalog.version_count();
+        assert_eq!(versions(&control.snapshot().catalog), 1);
+        assert_eq!(versions(&control.store.desired().await.unwrap().catalog), 1, "durable");
+        for (n, is_there) in [(1, false), (2, true), (3, true)] {
+            let found = control.store.blocks(&blocks(n).id()).await.unwrap();
+            assert_eq!(found.is_some(), is_there, "object {n}");
+        }
+        assert_eq!(control.metrics.versions_superseded.value(), 1);
+        assert_eq!(control.store.withdrawn(&old).await.unwrap(), None, "it may come again");
+        let lines = control.store.audit(i64::MAX, 10).await.unwrap();
+        assert!(format!("{lines:?}").contains("old versions"), "{lines:?}");
+    }
+
+    fn version(sequence: u64, objects: &[Blocks]) -> Version {
+        let file = |blocks: &Blocks| {
+            let (object, len) = (blocks.id(), blocks.len());
+            (object.to_string(), File { object, len, content_type: "video/mp4".to_owned() })
+        };
+        let files = AssetVersion {
+            id: format!("film-{sequence}").parse().unwrap(),
+            asset: "film".parse().unwrap(),
+            sources: vec!["https://origin.example/".to_owned()],
+            modified: UnixSeconds(1),
+            pace: None,
+            files: objects.iter().map(file).collect(),
+        };
+        Version::new(Arc::new(files), Vec::new(), sequence)
+    }
+}

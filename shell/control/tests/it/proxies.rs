@@ -113,6 +113,7 @@ fn playing() -> Running {
         std::thread::sleep(Duration::from_millis(20));
     }
     assert_eq!(control.put("/v1/assets/film/versions/film-1", &film(0)).status, 201);
+    assert_eq!(control.put("/v1/assets/film/public", &()).status, 204);
     for appliance in &mut appliances {
         let wire = appliance.fetch(&control).expect("a manifest");
         appliance.hold(&control, &wire);

@@ -71,7 +71,7 @@ fn a_title_is_withdrawn_with_receipts_and_who_is_away_is_named() {
 
 #[test]
 fn a_withdrawn_version_comes_back_by_an_operators_word_alone() {
-    let (control, _appliances) = playing();
+    let (mut control, _appliances) = playing();
     assert_eq!(control.put("/v1/assets/film/public", &()).status, 204);
     assert_eq!(control.delete("/v1/assets/film/versions/film-1").status, 200);
     assert_eq!(control.get("/v1/play/film.m3u8").status, 404);
@@ -84,6 +84,9 @@ fn a_withdrawn_version_comes_back_by_an_operators_word_alone() {
     assert_eq!(control.get("/v1/play/film.m3u8").status, 200);
     assert_eq!(control.json("/v1/withdrawals"), json!([]), "nothing of it is withdrawn");
     assert_eq!(control.put(path, &film(0)).status, 200, "as any other");
+    control.restart();
+    assert_eq!(control.json("/v1/withdrawals"), json!([]), "durable");
+    assert_eq!(control.json("/v1/assets/film")["current_version"], "film-1");
 }
 
 #[test]

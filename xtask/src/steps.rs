@@ -175,16 +175,22 @@ fn follow(command: &mut Command, mut each: impl FnMut(&str)) -> Result<bool> {
     Ok(child.wait().with_context(|| format!("cannot wait for {name}"))?.success())
 }
 
-/// Films played by real players in a real browser, while appliances are killed.
-fn browser(root: &Path) -> Result<Count> {
-    let mut command = Command::new(binary(root, "debug", "nearcast"));
-    command.args(["demo", "--selftest", "--json"]).current_dir(root);
+/// Follows a command to its end: whether it ended well, and the last line that it printed.
+fn ending(command: &mut Command) -> Result<(bool, String)> {
     let mut last = String::new();
-    let ended_well = follow(&mut command, |line| {
+    let ended_well = follow(command, |line| {
         if !line.trim().is_empty() {
             line.clone_into(&mut last);
         }
     })?;
+    Ok((ended_well, last))
+}
+
+/// Films played by real players in a real browser, while appliances are killed.
+fn browser(root: &Path) -> Result<Count> {
+    let mut command = Command::new(binary(root, "debug", "nearcast"));
+    command.args(["demo", "--selftest", "--json"]).current_dir(root);
+    let (ended_well, last) = ending(&mut command)?;
     if !ended_well {
         bail!("nearcast demo --selftest failed: its log above says why");
     }
@@ -247,11 +253,32 @@ fn drives(root: &Path, profile: &str, cuts: &str, ignored: &[&str]) -> Result<Co
     add(lab(root, profile, &["cut", "--cuts", cuts])?.failed == 0);
     for flushes in ignored {
         let arguments = ["--log-level", "off", "cut", "--cuts", "12", "--ignore-flushes", flushes];
-        add(lab(root, profile, &arguments)?.failed != 0);
+        let (ended_well, last) = ending(&mut lab_command(root, profile, &arguments))?;
+        found_damage(ended_well, &last)?;
+        add(true);
     }
     add(lab(root, profile, &["faults"])?.failed == 0);
     add(lab(root, profile, &["stall", "--pairs", "1", "--seconds", "1"])?.failed == 0);
     Ok(total)
+}
+
+/// A run without flushes has to lose something, and to fail for that alone: a flag that it does not
+/// know, or a drive that cannot be mounted, is a failure too, but shows nothing.
+fn found_damage(ended_well: bool, last_line: &str) -> Result<()> {
+    let result: Value = serde_json::from_str(last_line)
+        .context("nearcast-lab cut --json does not end with JSON, so it did not run to its end")?;
+    let mut found = 0;
+    for key in ["lost_objects", "wrong_bytes", "broken"] {
+        let count = result.get(key).and_then(Value::as_u64);
+        found += count.with_context(|| format!("nearcast-lab cut --json has no {key}"))?;
+    }
+    if found == 0 {
+        bail!("nearcast-lab cut found nothing wrong without flushes: it would not see a lost one");
+    }
+    if ended_well {
+        bail!("nearcast-lab cut found damage, and yet ended well");
+    }
+    Ok(())
 }
 
 /// Fleets on seeds; and each planted bug, which must be found, or the others prove nothing.
@@ -270,9 +297,13 @@ fn simulate(root: &Path, seeds: &str) -> Result<Count> {
 }
 
 fn lab(root: &Path, profile: &str, arguments: &[&str]) -> Result<Count> {
+    follow(&mut lab_command(root, profile, arguments), |_| {}).map(one)
+}
+
+fn lab_command(root: &Path, profile: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new(binary(root, profile, "nearcast-lab"));
     command.args(arguments).arg("--json").current_dir(root);
-    follow(&mut command, |_| {}).map(one)
+    command
 }
 
 fn binary(root: &Path, profile: &str, name: &str) -> PathBuf {
@@ -301,6 +332,20 @@ mod tests {
         assert!(played("{\"players\":[{\"name\":\"hls.js\"}]}").is_err());
         assert!(played("{\"players\":[{\"name\":\"hls.js\",\"wrong_bytes\":1}]}").is_err());
         assert!(played("{\"players\":[{\"name\":\"hls.js\",\"wrong_bytes\":0}]}").is_ok());
+    }
+
+    #[test]
+    fn a_run_without_flushes_has_to_find_damage_and_not_merely_to_fail() {
+        let line = |lost: u64, wrong: u64, broken: u64| {
+            format!("{{\"lost_objects\":{lost},\"wrong_bytes\":{wrong},\"broken\":{broken}}}")
+        };
+        for found in [line(1, 0, 0), line(0, 1, 0), line(0, 0, 1)] {
+            assert!(found_damage(false, &found).is_ok(), "{found}");
+            assert!(found_damage(true, &found).is_err(), "{found}");
+        }
+        assert!(found_damage(false, &line(0, 0, 0)).is_err());
+        assert!(found_damage(false, "").is_err(), "a flag that it does not know");
+        assert!(found_damage(false, "{\"cuts\":12}").is_err());
     }
 
     #[test]

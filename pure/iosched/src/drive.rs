@@ -60,6 +60,11 @@ pub enum Policy {
     Governed(governor::Config),
 }
 
+/// What a read of 256 KiB from an NVMe drive should not exceed.
+pub const NVME_TARGET: Nanos = Nanos::millis(2);
+/// The same of a SATA drive without a spindle.
+pub const SATA_TARGET: Nanos = Nanos::millis(5);
+
 /// Bounds for one drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {

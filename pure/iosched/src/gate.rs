@@ -110,11 +110,6 @@ mod tests {
     const TARGET: Nanos = Nanos::millis(5);
 
     fn gate(deletes_alone: bool) -> Gate {
-        let aim = governor::Config {
-            harm_per_10_000: 115,
-            floor: Bytes(5_000_000),
-            start: Bytes(20_000_000),
-        };
         let config = Config {
             depth: 8,
             fill_depth: 4,
@@ -122,7 +117,7 @@ mod tests {
             target: TARGET,
             scrub_rate: Bytes(50_000_000),
             deletes_alone,
-            policy: Policy::Governed(aim),
+            policy: Policy::Governed(governor::Config::MEASURED),
         };
         Gate::new(config, Instant(0))
     }

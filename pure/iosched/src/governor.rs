@@ -29,6 +29,13 @@ pub struct Config {
     pub start: Bytes,
 }
 
+impl Config {
+    /// As measured by `lab drive`: docs/decisions/2026-11-22-harm-per-byte.md. An appliance has it,
+    /// and so have its simulator and the lab: what they show is shown of what runs.
+    pub const MEASURED: Self =
+        Self { harm_per_10_000: 115, floor: Bytes(5_000_000), start: Bytes(20_000_000) };
+}
+
 /// At least so long and so many reads to a window, and at most `WINDOW_MAX`.
 const WINDOW_MIN: Nanos = Nanos::millis(100);
 const WINDOW_MAX: Nanos = Nanos::millis(500);

@@ -13,9 +13,7 @@ const CHUNK: Bytes = Bytes::kib(256);
 
 const TARGET: Nanos = Nanos::millis(5);
 
-fn aim() -> governor::Config {
-    governor::Config { harm_per_10_000: 115, floor: Bytes(5_000_000), start: Bytes(20_000_000) }
-}
+const AIM: governor::Config = governor::Config::MEASURED;
 
 fn drive(policy: Policy) -> Drive {
     Drive::new(config(policy), Instant(0))
@@ -133,7 +131,7 @@ fn deletes_take_a_twentieth_of_the_time() {
 
 #[test]
 fn deletes_follow_each_other_where_nobody_reads() {
-    let mut gate = Gate::new(config(Policy::Governed(aim())), ms(0));
+    let mut gate = Gate::new(config(Policy::Governed(AIM)), ms(0));
     for at in [200, 400, 600] {
         gate.hear(ms(at), []);
     }
@@ -178,7 +176,7 @@ fn a_delete_goes_beside_reads_that_never_end_once_it_has_waited_long_enough() {
 
 #[test]
 fn an_old_read_holds_writes_down_to_the_floor_and_a_hung_one_stops_them() {
-    let mut drive = drive(Policy::Governed(aim()));
+    let mut drive = drive(Policy::Governed(AIM));
     submit(&mut drive, ms(0), Class::Serve, 1);
     let read = polled(&mut drive, ms(0));
     submit(&mut drive, ms(0), Class::Fill, 2);
@@ -190,7 +188,7 @@ fn an_old_read_holds_writes_down_to_the_floor_and_a_hung_one_stops_them() {
     assert_eq!(drive.deadline(), None);
     drive.complete(ms(901), read[0].0);
     assert_eq!(names(&polled(&mut drive, ms(901))), [3]);
-    let governor = governor::Governor::new(aim(), ms(0));
+    let governor = governor::Governor::new(AIM, ms(0));
     assert_eq!(governor.hold(ms(1), Nanos::millis(1), TARGET), None);
     let mut wrote = governor.clone();
     wrote.wrote(ms(0), Bytes(50_000));
@@ -201,7 +199,7 @@ fn an_old_read_holds_writes_down_to_the_floor_and_a_hung_one_stops_them() {
 
 #[test]
 fn a_flush_does_not_give_the_floor_twice() {
-    let mut governor = governor::Governor::new(aim(), ms(0));
+    let mut governor = governor::Governor::new(AIM, ms(0));
     governor.wrote(ms(100), CHUNK);
     governor.wrote(ms(114), Bytes::ZERO);
     // 256 KiB at the floor of 5 MB/s.
@@ -240,8 +238,8 @@ fn late_beside(mut drive: Drive) -> Bytes {
 
 #[test]
 fn what_a_delete_does_to_reads_is_not_blamed_on_writes() {
-    let alone = late_beside(serial_drive(Policy::Governed(aim())));
-    let beside = late_beside(drive(Policy::Governed(aim())));
+    let alone = late_beside(serial_drive(Policy::Governed(AIM)));
+    let beside = late_beside(drive(Policy::Governed(AIM)));
     assert!(10 * beside.0 < alone.0, "{alone} where deletes are alone, {beside} where not");
 }
 
@@ -289,7 +287,7 @@ fn governed(drive: &mut Drive, seconds: std::ops::Range<u64>, knee: u64, late_of
 
 #[test]
 fn the_rate_settles_below_what_makes_reads_late_and_follows_when_that_moves() {
-    let mut drive = drive(Policy::Governed(aim()));
+    let mut drive = drive(Policy::Governed(AIM));
     let settled = governed(&mut drive, 0..40, 200, 10);
     assert!((100..=210).contains(&settled), "{settled} MB/s");
     let after = governed(&mut drive, 40..44, 50, 10);
@@ -299,7 +297,7 @@ fn the_rate_settles_below_what_makes_reads_late_and_follows_when_that_moves() {
 /// The mean that others steer by: over a thousand reads, against 5 ms.
 #[test]
 fn an_average_of_a_thousand_reads_does_not_see_what_the_governor_cuts() {
-    let mut governor = governor::Governor::new(aim(), ms(0));
+    let mut governor = governor::Governor::new(AIM, ms(0));
     let before = governor.rate().unwrap();
     let mut mean = 0.0;
     for read in 0..2_000_u32 {
@@ -333,7 +331,7 @@ fn near(
 
 #[test]
 fn reads_near_the_target_hold_the_rate_though_none_is_late() {
-    let mut governor = governor::Governor::new(aim(), ms(0));
+    let mut governor = governor::Governor::new(AIM, ms(0));
     let searched = near(&mut governor, 0..20_000, 1_000, 1_000);
     let held = near(&mut governor, 20_000..50_000, 1_000, 50);
     assert!(2 * 20_000_000 < searched, "{searched}: one read in 1,000 is no reason");
@@ -342,7 +340,7 @@ fn reads_near_the_target_hold_the_rate_though_none_is_late() {
 
 #[test]
 fn a_share_near_the_target_cuts_before_sums_know_it() {
-    let mut governor = governor::Governor::new(aim(), ms(0));
+    let mut governor = governor::Governor::new(AIM, ms(0));
     let before = near(&mut governor, 0..20_000, 1_000, 1_000);
     let cut = near(&mut governor, 20_000..20_300, 1_000, 10);
     assert!(cut < before, "{cut} from {before}");
@@ -350,7 +348,7 @@ fn a_share_near_the_target_cuts_before_sums_know_it() {
 
 #[test]
 fn a_drive_far_from_its_target_is_used_within_two_seconds() {
-    let mut governor = governor::Governor::new(aim(), ms(0));
+    let mut governor = governor::Governor::new(AIM, ms(0));
     for at in 0..2_000 {
         let rate = governor.rate().unwrap();
         governor.wrote(ms(at), Bytes(rate.0 / 1_000));
@@ -362,7 +360,7 @@ fn a_drive_far_from_its_target_is_used_within_two_seconds() {
 
 /// A rate that made a burst, and what is granted so many ms of calm reads later.
 fn after_a_burst(later: u64, per_s: u64) -> (u64, u64) {
-    let mut governor = governor::Governor::new(aim(), ms(0));
+    let mut governor = governor::Governor::new(AIM, ms(0));
     let failed = near(&mut governor, 0..5_000, 1_000, 1_000);
     for read in 0..100_u64 {
         let late = if 96 < read { 12 } else { 2 };
@@ -384,7 +382,7 @@ fn a_rate_that_made_a_burst_is_avoided_for_half_a_minute_or_until_reads_fall() {
 
 #[test]
 fn the_rate_falls_within_a_second_when_reads_rise() {
-    let mut governor = governor::Governor::new(aim(), ms(0));
+    let mut governor = governor::Governor::new(AIM, ms(0));
     let before = near(&mut governor, 0..40_000, 1_000, 87);
     let after = near(&mut governor, 40_000..41_000, 1_300, 87);
     assert!(100 * after < 85 * before, "{after} from {before}");
@@ -392,7 +390,7 @@ fn the_rate_falls_within_a_second_when_reads_rise() {
 
 #[test]
 fn a_rate_that_nobody_uses_is_not_wound_up() {
-    let mut governor = governor::Governor::new(aim(), ms(0));
+    let mut governor = governor::Governor::new(AIM, ms(0));
     for at in 0..60_000 {
         governor.read(ms(at), &met(Nanos::millis(1)));
         if at % 100 == 0 {
@@ -405,7 +403,7 @@ fn a_rate_that_nobody_uses_is_not_wound_up() {
 
 #[test]
 fn without_reads_writes_go_as_fast_as_the_drive_takes_them() {
-    let mut drive = drive(Policy::Governed(aim()));
+    let mut drive = drive(Policy::Governed(AIM));
     let mut written = 0;
     for at in 0..4_000 {
         while drive.submit(ms(at), Class::Fill, 2, CHUNK, ms(at)).is_ok() {}
@@ -463,7 +461,7 @@ fn headroom_shrinks_as_reads_take_longer() {
 proptest! {
     #[test]
     fn nothing_is_lost_and_the_depths_hold(steps in prop::collection::vec(0u8..6, 0..600)) {
-        let mut drive = drive(Policy::Governed(aim()));
+        let mut drive = drive(Policy::Governed(AIM));
         let mut out = Vec::new();
         let (mut submitted, mut polled) = (0, 0);
         for (at, step) in (0u64..).zip(steps) {

@@ -45,7 +45,7 @@ pub(crate) struct Drives {
     pub(crate) paths: Vec<PathBuf>,
 }
 
-/// When devices are told what is free: a range at a time, for at most a twentieth of their time.
+/// When devices are told what is free: a range at a time, for a twentieth of their time.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Discard {

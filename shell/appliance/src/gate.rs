@@ -103,18 +103,13 @@ impl Writes {
             (Mode::Static, Some(rate)) => Policy::Static(Limit::Bandwidth(bytes(rate))),
             (Mode::Static, None) => Policy::Static(Limit::Depth(self.depth)),
             (Mode::Governor, _) => {
-                let start = START.max(floor);
-                let harm_per_10_000 = HARM_PER_10_000;
-                Policy::Governed(governor::Config { harm_per_10_000, floor, start })
+                Policy::Governed(governor::Config { floor, ..governor::Config::MEASURED })
             }
         };
         Rules { policy, target, depth: self.depth, deletes_alone: medium.deletes_alone }
     }
 }
 
-/// As measured by `lab drive`: docs/decisions/2026-11-22-harm-per-byte.md.
-const HARM_PER_10_000: u64 = 115;
-const START: Bytes = Bytes(20_000_000);
 /// What verifies blocks reads no faster, all of it together; the scrub has a rate of its own below.
 const SCRUB_RATE: Bytes = Bytes(50_000_000);
 /// Operations at once and in line: more than there are threads that ask.
@@ -278,6 +273,8 @@ mod tests {
         let target =
             |targets: &[Nanos]| writes(Mode::Governor, targets, None).rules(1, &medium()).target;
         assert_eq!([target(&[]), target(&[ms(2)]), target(&[ms(2), ms(3)])], [ms(5), ms(2), ms(3)]);
+        let governed = writes(Mode::Governor, &[], None).rules(0, &medium()).policy;
+        assert_eq!(governed, Policy::Governed(governor::Config::MEASURED), "as the lab has it");
         let constant = writes(Mode::Static, &[], Some(BitsPerSecond(80_000_000)));
         let rules = constant.rules(0, &medium());
         assert_eq!(rules.policy, Policy::Static(Limit::Bandwidth(Bytes(10_000_000))));

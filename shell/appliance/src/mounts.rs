@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
+use iosched::drive::{NVME_TARGET, SATA_TARGET};
 use model::units::Nanos;
 use rustix::fs::{Mode, OFlags};
 
@@ -104,11 +105,11 @@ fn medium(device: Option<&str>, rotates: impl Fn(&str) -> bool) -> Medium {
     let name = device.and_then(|device| device.strip_prefix("/dev/")).unwrap_or("");
     let disk = name.trim_end_matches(|c: char| c.is_ascii_digit());
     if name.starts_with("nvme") {
-        Medium { target: Nanos::millis(2), deletes_alone: false }
+        Medium { target: NVME_TARGET, deletes_alone: false }
     } else if name.starts_with("sd") && rotates(disk) {
         Medium { target: Nanos::millis(40), deletes_alone: false }
     } else if name.starts_with("sd") {
-        Medium { target: Nanos::millis(5), deletes_alone: true }
+        Medium { target: SATA_TARGET, deletes_alone: true }
     } else {
         Medium { target: Nanos::millis(20), deletes_alone: false }
     }

@@ -5,6 +5,8 @@
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the failure")]
 #![expect(clippy::print_stdout, reason = "its standard output is how it is asked and answers")]
 
+mod held;
+
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream, ToSocketAddrs as _};
@@ -19,15 +21,16 @@ use std::time::{Duration, Instant};
 use appliance::confine::{Grants, Sandbox, close_rings, confine, drop_privileges};
 use appliance::incidents::{self, Incidents};
 use appliance::{clock, format, listen};
+use held::{free_port, identity_of};
 use identity::authority::Authority;
 use identity::credentials::Credentials;
 use identity::dial::Dial;
 use identity::member::Member;
 use model::id::ObjectId;
 use model::units::{Bytes, Nanos, UnixSeconds};
-use rcgen::{CertificateParams, KeyPair};
 use rustix::net::{AddressFamily, SocketType};
 use rustix::process::{Pid, Signal, kill_process};
+use rustls::pki_types::CertificateDer;
 use ureq::unversioned::transport::DefaultConnector;
 use worker::{Incident, Reason, Waits};
 
@@ -45,10 +48,13 @@ type Said = Result<(), String>;
 /// A try: what it shows, what is to come of it, and how it is done.
 struct Try(&'static str, &'static str, fn(&Given) -> Said);
 
-/// A try by the name of its function.
+/// A try by the name of its function, or a test. `./x tidy` knows tests of this file by this.
 macro_rules! of {
     ($how:ident, $expected:literal) => {
         Try(stringify!($how), $expected, $how)
+    };
+    ($how:ident) => {
+        (stringify!($how), $how)
     };
 }
 
@@ -269,8 +275,8 @@ fn main() -> ExitCode {
     for tried in TRIES {
         note(tried.0, &|| report(tried.0, check(tried)));
     }
-    let itself = "every_thread_of_the_appliance_is_confined_and_it_serves";
-    note(itself, &|| report(itself, every_thread_of_the_appliance_is_confined_and_it_serves()));
+    let (itself, how) = of!(every_thread_of_the_appliance_is_confined_and_it_serves);
+    note(itself, &|| report(itself, how()));
     let word = if failed == 0 { "ok" } else { "FAILED" };
     println!(
         "test result: {word}. {passed} passed; {failed} failed; 0 ignored; 0 measured; \
@@ -358,11 +364,12 @@ fn every_thread_of_the_appliance_is_confined_and_it_serves() -> Said {
     let authority = Authority::create(clock::wall()).unwrap();
     fs::create_dir(at("state")).unwrap();
     identity_of("a1", &authority).save(&at("state")).unwrap();
-    let [tls, plain, peers] = [(); 3].map(|()| free_port());
+    held::put(&at("drive"), &at("state"));
+    let [tls, peers] = [(); 2].map(|()| free_port());
     let user = if is_root { format!("user = \"{NOBODY}\"") } else { String::new() };
     let text = format!(
         "name = \"a1\"\nstate = \"{state}\"\n[serve]\nlisten = [\"127.0.0.1:{tls}\"]\n\
-         plain_listen = [\"127.0.0.1:{plain}\"]\ncertificate = \"{tls_dir}/cert.pem\"\n\
+         certificate = \"{tls_dir}/cert.pem\"\n\
          key = \"{tls_dir}/key.pem\"\nworkers = 2\n[drives]\npaths = [\"{drive}\"]\n\
          [control]\nurl = \"https://127.0.0.1:9\"\n\
          [peer]\nlisten = [\"127.0.0.1:{peers}\"]\n[process]\nsandbox = \"require\"\n{user}\n",
@@ -383,11 +390,11 @@ fn every_thread_of_the_appliance_is_confined_and_it_serves() -> Said {
     let pid = Pid::from_raw(child.id().cast_signed()).unwrap();
     let log = lines(child.stderr.take().unwrap());
     let said = wait_for(&log, "serving")
-        .and_then(|()| served(plain))
+        .and_then(|()| served(tls, made.cert.der()))
         .and_then(|()| served_a_sibling(peers, &identity_of("a2", &authority)))
         .and_then(|()| threads_are_confined(child.id(), is_root))
         .and_then(|()| takes_signals(pid, &log))
-        .and_then(|()| served(plain));
+        .and_then(|()| served(tls, made.cert.der()));
     kill_process(pid, Signal::TERM).unwrap();
     let ended = child.wait().unwrap();
     said?;
@@ -429,18 +436,26 @@ fn wait_for(log: &Receiver<String>, words: &str) -> Said {
     }
 }
 
-/// Asks for what is not there: the answer comes through ring, worker and socket all the same.
-fn served(port: u16) -> Said {
-    let socket = TcpStream::connect(("127.0.0.1", port));
-    let mut socket = socket.map_err(|error| format!("it does not listen: {error}"))?;
-    let request = b"GET /nothing HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
-    socket.write_all(request).map_err(said)?;
-    let mut answer = String::new();
-    socket.read_to_string(&mut answer).map_err(said)?;
-    if answer.starts_with("HTTP/1.1 404 ") { Ok(()) } else { Err(answer) }
+/// A viewer fetches the film over TLS: from the drive, through ring, worker and socket. It is
+/// found by the first audit, a moment after the start.
+fn served(port: u16, certificate: &CertificateDer<'static>) -> Said {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let request = held::request(&held::url());
+    loop {
+        let socket = TcpStream::connect(("127.0.0.1", port));
+        let socket = socket.map_err(|error| format!("it does not listen: {error}"))?;
+        let answer = held::exchange(&socket, Some(certificate), &request).map_err(said)?;
+        let head = String::from_utf8_lossy(&answer[..answer.len().min(400)]).into_owned();
+        match held::body(answer) {
+            Some(body) if body == held::content() => return Ok(()),
+            Some(body) => return Err(format!("{} bytes, and not the film's", body.len())),
+            None if Instant::now() < deadline => std::thread::yield_now(),
+            None => return Err(format!("it does not serve the film: {head}")),
+        }
+    }
 }
 
-/// The same of the listener for siblings, whose threads begin when somebody comes.
+/// Asks the listener for siblings for what is not there: its threads begin when somebody comes.
 fn served_a_sibling(port: u16, credentials: &Credentials) -> Said {
     let (dial, a1) = (Dial::default(), Member::appliance("a1"));
     dial.set(&a1, &format!("127.0.0.1:{port}"));
@@ -453,20 +468,6 @@ fn served_a_sibling(port: u16, credentials: &Credentials) -> Said {
     let answer = agent.get(format!("https://{}/nothing", a1.host())).call();
     let answer = answer.map_err(|error| format!("a sibling gets {error}"))?;
     if answer.status() == 404 { Ok(()) } else { Err(answer.status().to_string()) }
-}
-
-fn identity_of(name: &str, authority: &Authority) -> Credentials {
-    let key = KeyPair::generate().unwrap();
-    let request = CertificateParams::default().serialize_request(&key).unwrap().pem().unwrap();
-    let (member, now) = (Member::appliance(name), clock::wall());
-    let serial = [u8::try_from(name.len()).unwrap(); 16];
-    let issued = authority.issue(&member, &request, serial, now, 3600).unwrap();
-    let given = wire::v1::identity::Enrolled {
-        certificate: issued.certificate,
-        authority: authority.certificate_pem().to_owned(),
-        signing_keys: Vec::new(),
-    };
-    Credentials::new(&key.serialize_pem(), &given).unwrap()
 }
 
 fn threads_are_confined(pid: u32, is_root: bool) -> Said {
@@ -500,10 +501,6 @@ fn threads_are_confined(pid: u32, is_root: bool) -> Said {
         threads += 1;
     }
     if 6 < threads { Ok(()) } else { Err(format!("only {threads} threads were looked at")) }
-}
-
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 fn user_id(name: &str) -> u32 {

@@ -50,11 +50,7 @@ const GATE: Config = Config {
     target: READ_TARGET,
     scrub_rate: Bytes(50_000_000),
     deletes_alone: true,
-    policy: Policy::Governed(governor::Config {
-        harm_per_10_000: 115,
-        floor: Bytes(5_000_000),
-        start: Bytes(20_000_000),
-    }),
+    policy: Policy::Governed(governor::Config::MEASURED),
 };
 /// Objects that are read before a drive is used again.
 const PROVED: usize = 5;

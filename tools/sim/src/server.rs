@@ -57,7 +57,7 @@ struct Connection {
 }
 
 /// A read should not take longer.
-pub(crate) const READ_TARGET: Nanos = Nanos::millis(5);
+pub(crate) const READ_TARGET: Nanos = iosched::drive::SATA_TARGET;
 /// Opens in flight per drive.
 const DRIVE_OPENS: usize = 2;
 

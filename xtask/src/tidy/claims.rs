@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{Breach, Source};
-use crate::lexer::{Kind, tokens};
+use crate::lexer::{Token, tokens};
 
 const CLAIMS: &str = "SECURITY.md";
 
@@ -12,7 +12,7 @@ pub(super) fn unproved(sources: &[Source]) -> Vec<Breach> {
     let Some(claims) = sources.iter().find(|source| source.path == CLAIMS) else {
         return Vec::new();
     };
-    let known = functions(sources);
+    let known = tests_of(sources);
     let mut found = Vec::new();
     for (index, line) in claims.text.lines().enumerate().filter(|(_, line)| line.starts_with('|')) {
         for name in line.split('`').skip(1).step_by(2).filter(|name| is_test_name(name)) {
@@ -40,19 +40,56 @@ fn is_test_name(name: &str) -> bool {
     2 <= name.matches('_').count() && name.bytes().all(letters)
 }
 
-fn functions(sources: &[Source]) -> BTreeSet<String> {
+/// Names of tests: a function below an attribute that ends in `test`, other attributes between them
+/// or not; and `of!(name`, a line in the table of a test that is its own harness.
+fn tests_of(sources: &[Source]) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for source in sources.iter().filter(|source| source.extension() == "rs") {
-        for pair in tokens(&source.text).windows(2) {
-            if let [keyword, name] = pair
-                && matches!(&keyword.kind, Kind::Word(word) if word == "fn")
-                && let Kind::Word(name) = &name.kind
-            {
-                names.insert(name.clone());
+        let tokens = tokens(&source.text);
+        let mut rest = &tokens[..];
+        let mut is_test = false;
+        while let [token, after @ ..] = rest {
+            rest = after;
+            if token.is_mark('#') && after.first().is_some_and(|next| next.is_mark('[')) {
+                let attribute;
+                (attribute, rest) = bracketed(after);
+                is_test |= names_a_test(attribute);
+                continue;
             }
+            let name = match after {
+                [name, ..] if token.is_word("fn") && is_test => name.word(),
+                [bang, open, name, ..]
+                    if token.is_word("of") && bang.is_mark('!') && open.is_mark('(') =>
+                {
+                    name.word()
+                }
+                _ => None,
+            };
+            names.extend(name.map(str::to_owned));
+            is_test &= token.is_word("async") || token.is_word("pub");
         }
     }
     names
+}
+
+/// What stands between the bracket that `tokens` begin with and the one that closes it, and what
+/// comes behind.
+fn bracketed(tokens: &[Token]) -> (&[Token], &[Token]) {
+    let mut depth = 0_usize;
+    for (at, token) in tokens.iter().enumerate() {
+        depth += usize::from(token.is_mark('['));
+        depth -= usize::from(token.is_mark(']'));
+        if depth == 0 {
+            return (&tokens[1..at], &tokens[at + 1..]);
+        }
+    }
+    (tokens, &[])
+}
+
+/// `test`, or `tokio::test`, whatever stands in parentheses behind it.
+fn names_a_test(attribute: &[Token]) -> bool {
+    let path = attribute.iter().take_while(|token| !token.is_mark('('));
+    path.last().is_some_and(|word| word.is_word("test"))
 }
 
 #[cfg(test)]
@@ -71,5 +108,28 @@ mod tests {
         let found = unproved(&[claims, test]);
         assert_eq!(found.len(), 1, "{found:?}");
         assert_eq!((found[0].line, &*found[0].subject), (3, "a_thief_is_refused"));
+    }
+
+    #[test]
+    fn only_what_is_run_as_a_test_is_one() {
+        let text = "#[test]\nfn plain_test_of_it() {}\n\
+                    #[tokio::test(flavor = \"x\")]\nasync fn awaited_test_of_it() {}\n\
+                    #[test]\n#[expect(dead_code, reason = \"[test]\")]\nfn with_more_above() {}\n\
+                    #[test]\n#[cfg(a)]\npub fn seen_by_others_too() {}\n\
+                    const TRIES: &[Try] = &[of!(cannot_do_that_here, \"EPERM\")];\n\
+                    fn no_test_at_all() {}\n#[cfg(test)]\nfn help_for_tests_only() {}\n\
+                    #[test]\nfn one() { fn inside_of_a_test() {} }\n\
+                    // #[test]\nfn above_in_a_comment() {}\n";
+        let source = Source { path: "a/src/lib.rs".into(), text: text.into() };
+        let mut names = tests_of(&[source]);
+        assert!(names.remove("one"));
+        let expected = [
+            "awaited_test_of_it",
+            "cannot_do_that_here",
+            "plain_test_of_it",
+            "seen_by_others_too",
+            "with_more_above",
+        ];
+        assert!(names.iter().eq(expected.iter()), "{names:?}");
     }
 }

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use iosched::governor::Config as Governor;
 use model::units::{BitsPerSecond, Bytes, Nanos};
 use serde::Deserialize;
 
@@ -224,7 +225,7 @@ fn four() -> u32 {
 
 /// 5 MB/s: what is wanted comes in the end, however much is read.
 fn default_floor() -> Quantity<BitsPerSecond> {
-    Quantity(BitsPerSecond(40_000_000))
+    Quantity(Governor::MEASURED.floor.per(Nanos::seconds(1)))
 }
 
 /// One hash of 256 KiB for 64 MiB sent: under a hundredth of what sealing them costs.

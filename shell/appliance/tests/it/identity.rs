@@ -1,7 +1,7 @@
 //! Who this appliance is, and whom it believes.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use appliance::member;
 use identity::code::Code;
@@ -229,11 +229,18 @@ fn fronts_get_reports_of_their_own_and_their_manifests_are_never_asked_for() {
     assert_eq!(handle.fill().generation.0, 1);
 }
 
-/// Control's address for those who have no certificate yet.
-fn enrolling(fleet: &'static Fleet, code: &Code) -> Server {
+/// Control's address for those who have no certificate yet, and how often it was asked for more
+/// than who it is.
+fn enrolling(fleet: &'static Fleet, code: &Code) -> (Server, Arc<AtomicU64>) {
     let secret = code.secret();
-    fleet.serve_strangers(Arc::new(move |r: &Request, out: &mut dyn std::io::Write| {
-        match (r.method.as_str(), r.target.as_str()) {
+    let told = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&told);
+    let handler = move |r: &Request, out: &mut dyn std::io::Write| {
+        let target = (r.method.as_str(), r.target.as_str());
+        if target != ("GET", "/v1/authority") || !r.body.is_empty() {
+            count.fetch_add(1, Ordering::SeqCst);
+        }
+        match target {
             ("GET", "/v1/authority") => answer(out, 200, fleet.authority_pem().as_bytes()),
             ("POST", "/v1/enrol") => {
                 let ask: wire::v1::identity::Enrol = serde_json::from_slice(&r.body).unwrap();
@@ -246,13 +253,30 @@ fn enrolling(fleet: &'static Fleet, code: &Code) -> Server {
             }
             _ => answer(out, 404, b"{}"),
         }
-    }))
+    };
+    (fleet.serve_strangers(Arc::new(handler)), told)
+}
+
+#[test]
+fn a_code_is_not_shown_to_control_of_another_fleet() {
+    // The secret is good there, and would be taken.
+    let foreign = Fleet::new().code(1);
+    let (server, told) = enrolling(ours(), &foreign);
+    let address = format!("https://{}", server.address).parse().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let name = "a1".parse().unwrap();
+    let error = member::enrol(dir.path(), &name, &address, &foreign).unwrap_err().to_string();
+    assert!(error.contains("another fleet's control"), "{error}");
+    assert_eq!(told.load(Ordering::SeqCst), 0, "it was told something before the code fitted");
+    assert!(member::load(dir.path(), &name).is_err());
+    assert!(member::enrol(dir.path(), &name, &address, &ours().code(1)).is_ok());
+    assert_eq!(told.load(Ordering::SeqCst), 1, "what is counted is the code");
 }
 
 #[test]
 fn a_code_becomes_an_identity_that_is_kept() {
     let code = ours().code(1);
-    let server = enrolling(ours(), &code);
+    let (server, _) = enrolling(ours(), &code);
     let address = format!("https://{}", server.address).parse().unwrap();
     let dir = tempfile::tempdir().unwrap();
     let (state, name) = (dir.path().join("new/state"), "a1".parse().unwrap());
@@ -262,8 +286,6 @@ fn a_code_becomes_an_identity_that_is_kept() {
     };
     let text = enrol(&ours().code(2)).unwrap_err();
     assert!(text.contains("403") && text.contains("used before"), "{text}");
-    let text = enrol(&Fleet::new().code(1)).unwrap_err();
-    assert!(text.contains("another fleet's control"), "{text}");
     assert!(member::load(&state, &name).is_err());
     let enrolled = enrol(&code).unwrap();
     assert_eq!(member::load(&state, &name).unwrap().seen(), enrolled.seen());

@@ -223,6 +223,24 @@ mod tests {
     }
 
     #[test]
+    fn what_is_tagged_for_members_is_what_the_fleets_address_has() {
+        let document = document();
+        let mut tagged = Vec::new();
+        for (path, item) in document["paths"].as_object().unwrap() {
+            let methods = item.as_object().unwrap().iter();
+            let methods =
+                methods.filter(|(_, what)| what["tags"] == serde_json::json!(["members"]));
+            tagged.extend(methods.map(|(method, _)| format!("{} {path}", method.to_uppercase())));
+        }
+        let routes = crate::api::fleet_routes();
+        let mut routes: Vec<String> =
+            routes.iter().map(|route| format!("{} {}", route.method, route.path)).collect();
+        tagged.sort();
+        routes.sort();
+        assert_eq!(tagged, routes);
+    }
+
+    #[test]
     fn the_document_is_openapi_3_1_and_every_reference_in_it_leads_somewhere() {
         let document = document();
         assert_eq!(document["openapi"], "3.1.0");

@@ -7,6 +7,7 @@ mod appliance;
 mod control;
 mod failover;
 mod film;
+mod fleet_routes;
 mod fronts;
 mod identity;
 mod link;

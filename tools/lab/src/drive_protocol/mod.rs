@@ -94,11 +94,6 @@ struct Policies {
     oracle: Figures,
 }
 
-/// What our governor aims at, on every drive.
-fn aim() -> governor::Config {
-    governor::Config { harm_per_10_000: 115, floor: Bytes(5_000_000), start: Bytes(20_000_000) }
-}
-
 /// A viewer asks again after this long: 20 Mb/s at 256 KiB.
 const THINK: Nanos = Nanos::millis(100);
 
@@ -231,7 +226,7 @@ fn scheduler_cost() -> Result<f64> {
         target: Nanos::millis(5),
         scrub_rate: Bytes(1_000_000),
         deletes_alone: true,
-        policy: Policy::Governed(aim()),
+        policy: Policy::Governed(governor::Config::MEASURED),
     };
     let mut now = Instant(0);
     let mut scheduler = Scheduler::new(config, now);

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use iosched::drive::{Class, Config, Drive as Scheduler, Limit, Policy, Ticket};
 use iosched::gate::{Gate, Turn};
+use iosched::governor;
 use model::units::{Bytes, Instant, Nanos};
 use ssd::{Action, Command, Drive, Event, Ftl, Rng, Wear};
 
@@ -110,7 +111,7 @@ pub(super) fn run(
         Contender::Off => Policy::Off,
         Contender::Constant(rate) => Policy::Static(Limit::Bandwidth(rate)),
         Contender::Cam => Policy::Static(Limit::Bandwidth(scenario.constant)),
-        Contender::Ours | Contender::Sliced => Policy::Governed(super::aim()),
+        Contender::Ours | Contender::Sliced => Policy::Governed(governor::Config::MEASURED),
     };
     let config = Config {
         depth: scenario.params.depth,

@@ -1,5 +1,6 @@
 //! What is asked of a drive: phases of reads and fill, after the study's protocol, shortened.
 
+use iosched::drive::{NVME_TARGET, SATA_TARGET};
 use model::units::{Bytes, Nanos};
 use ssd::{Class, Ftl, Params, Rng};
 
@@ -51,12 +52,9 @@ pub(crate) fn capacity(class: Class) -> f64 {
     }
 }
 
+/// As an appliance has it.
 pub(crate) fn target(class: Class) -> Nanos {
-    match class {
-        Class::SataTlc | Class::SataDc => Nanos::millis(5),
-        Class::NvmeTlc => Nanos::millis(1),
-        Class::NvmeQlc => Nanos::millis(2),
-    }
+    if is_sata(class) { SATA_TARGET } else { NVME_TARGET }
 }
 
 fn is_sata(class: Class) -> bool {

@@ -272,7 +272,7 @@ impl Config {
         let file: File = toml::from_str(&text)
             .map_err(|error| ConfigError::Toml { path: path.to_owned(), error })?;
         let mut pick = Picker { variable, rows: Vec::new() };
-        let File { serve, fleet, health, .. } = file;
+        let File { serve, fleet, health, playback, .. } = file;
         let config = Self {
             role: role(&mut pick, file.role, file.front)?,
             state: pick.needed("state", file.state)?,
@@ -286,11 +286,7 @@ impl Config {
                 "100",
             )?,
             requests_max: pick.value("serve.requests_max", serve.requests_max, "256")?,
-            trusted_proxies: {
-                let Prefixes(proxies) =
-                    pick.value("serve.trusted_proxies", serve.trusted_proxies, "")?;
-                proxies
-            },
+            trusted_proxies: proxies(&mut pick, serve.trusted_proxies)?,
             proxy_protocol: pick.value("serve.proxy_protocol", serve.proxy_protocol, "false")?,
             fleet_listen: pick.value("fleet.listen", fleet.listen, "127.0.0.1:8081")?,
             fleet_connections_max: pick.value(
@@ -319,12 +315,12 @@ impl Config {
             )?,
             token_lifetime: pick.value(
                 "playback.token_lifetime",
-                file.playback.token_lifetime,
+                playback.token_lifetime,
                 "4 h",
             )?,
             grant_lifetime: pick.value(
                 "playback.grant_lifetime",
-                file.playback.grant_lifetime,
+                playback.grant_lifetime,
                 "15 min",
             )?,
             steering_ttl: pick.value("steering.ttl", file.steering.ttl, "10 s")?,
@@ -441,6 +437,14 @@ fn certificate<F: Fn(&str) -> Option<String>>(
         (Some(_), None) => Err(ConfigError::Missing("serve.key")),
         (None, Some(_)) => Err(ConfigError::Missing("serve.certificate")),
     }
+}
+
+fn proxies<F: Fn(&str) -> Option<String>>(
+    pick: &mut Picker<F>,
+    found: Option<Scalar>,
+) -> Result<Vec<Prefix>, ConfigError> {
+    let Prefixes(proxies) = pick.value("serve.trusted_proxies", found, "")?;
+    Ok(proxies)
 }
 
 /// A front has a name and a writer.

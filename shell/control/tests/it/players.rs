@@ -326,8 +326,8 @@ fn every_counter_counts_something() {
     assert_eq!(control.send(foreign).status, 403);
     std::thread::sleep(std::time::Duration::from_millis(1200));
     let text = control.get("/metrics").text();
-    // A full house, a full disk, time that passes and what strangers do at the door are made by unit tests beside the
-    // code, TLS and what happens to identities by the tests of `access` and `identity`.
+    // Unit tests beside the code make a full house, a full disk, time that passes and strangers at
+    // the door; the tests of `access` and `identity` make TLS and changes of identities.
     let elsewhere = [
         "nearcast_control_requests_shed_total",
         "nearcast_control_reports_shed_total",

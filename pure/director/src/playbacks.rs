@@ -54,14 +54,14 @@ pub enum Refused {
     /// Made by somebody else, or changed on the way.
     #[error("this address was not given out here, or was changed: begin at the service's page")]
     Unknown,
-    /// Good once.
+    /// Its time is over.
     #[error("this playback's time is over: ask the service for a new one, and go on from there")]
     Expired,
-    /// For something else.
+    /// It is for another asset.
     #[error("this grant is for another asset: ask the service for one of this asset")]
     OtherAsset,
     /// The service has ended it.
-    #[error("this playback was ended by the service that began it")]
+    #[error("this playback was ended by the service that began it: ask there for another")]
     Revoked,
 }
 

@@ -82,7 +82,7 @@ impl Withdrawal {
     }
 }
 
-/// What follows from withdrawals and windows.
+/// State that follows from withdrawals and windows.
 #[derive(Debug, Default)]
 pub(crate) struct Takedown {
     /// Who has still to sign what, and from which generation of their manifests on. No generation
@@ -98,11 +98,12 @@ pub(crate) struct Takedown {
     over: Vec<AssetVersionId>,
     /// Not to be shown now.
     pub(crate) unshown: Arc<BTreeSet<AssetVersionId>>,
+    /// When the shell was last told what has to go.
     said_at: Option<Instant>,
 }
 
 impl Director {
-    /// Whoever has not signed yet, as far as anything is known of them.
+    /// Receipts that are awaited, of all appliances and withdrawals.
     pub fn unsigned_count(&self) -> usize {
         self.takedown.unsigned.values().map(BTreeMap::len).sum()
     }
@@ -199,9 +200,8 @@ impl Director {
         }
     }
 
-    /// What may not be shown now, of all versions. Before anybody has said what time it is, that is
-    /// all that has a window.
-    /// O(versions).
+    /// Looks which versions may not be shown now. Before the time is known, those are all that have
+    /// a window. O(versions).
     fn look_at_windows(&mut self) {
         let now = self.now_unix;
         let catalog = &self.desired.catalog;

@@ -140,7 +140,9 @@ impl Programs {
     fn run(&self, command: &mut Command, whom: &Path, within: Duration) -> Result<Printed, String> {
         let name = command.get_program().to_string_lossy().into_owned();
         if lock(&self.silent).contains(whom) {
-            return Err(format!("{name}: one before it still waits for an answer: does it hang?"));
+            return Err(format!(
+                "{name}: an earlier one still waits for an answer: does the drive hang?"
+            ));
         }
         let failed = |error: std::io::Error| format!("{name}: {error}");
         let (reader, writer) = std::io::pipe().map_err(failed)?;

@@ -635,14 +635,15 @@ impl<F: Fn(&str) -> Option<String>> Picker<F> {
     }
 }
 
-/// Objects of one appliance that are kept track of: each takes about 100 bytes of memory here.
 /// Most that an appliance forgives a token after its expiry (its `serve.token_leeway`).
 const TOKEN_LEEWAY_MAX: Nanos = Nanos::seconds(3600);
 
 /// Titles are taken down a few times a day; with 4,096 appliances that is 100 MB.
 const WITHDRAWALS_MAX: usize = 1000;
 
+/// Objects of one appliance that are kept track of: each takes about 100 bytes of memory here.
 const OBJECTS_HELD_MAX: usize = 500_000;
+
 /// Fronts ask for snapshots several times in this time: they know the next signing key then.
 const ROTATION_MIN: Nanos = Nanos::seconds(5);
 /// An appliance that was away for a day renews its certificate when it is back, and learns with it

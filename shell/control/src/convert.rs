@@ -72,7 +72,7 @@ pub(crate) enum Refused {
         /// Which file.
         file: String,
     },
-    /// A time that is none.
+    /// Text that is no time.
     #[error("{field}: \"{text}\" is no time: write UTC, as in 2027-01-31T22:00:00Z (RFC 3339)")]
     Time {
         /// Which field.
@@ -80,8 +80,8 @@ pub(crate) enum Refused {
         /// What it says.
         text: String,
     },
-    /// Times between which there is none.
-    #[error("until is not after from: the version could never be shown")]
+    /// A window that ends before it begins.
+    #[error("until is not after from, so the version could never be shown: say a later until")]
     Window,
     /// Nowhere to fill from.
     #[error("there is no source: appliances fill from at least one base URL")]

@@ -49,7 +49,7 @@ struct File {
 struct TokenArgs {
     #[command(flatten)]
     file: File,
-    /// What it allows: viewer, operator, admin, or service (only starts playbacks).
+    /// What it allows: viewer, operator, admin, or service (only begins and ends playbacks).
     #[arg(long)]
     role: Role,
     /// Whose it is, or what uses it.

@@ -197,7 +197,7 @@ pub(crate) enum ChangeError {
              change needs a new name"
     )]
     OtherContent(AssetVersionId),
-    /// It was taken down.
+    /// The version was taken down.
     #[error(
         "asset version {version} was withdrawn at {}: {}", crate::convert::time_out(*at),
         if *new { "if it may be shown again, ingest it with --again" }
@@ -208,10 +208,10 @@ pub(crate) enum ChangeError {
         version: AssetVersionId,
         /// When.
         at: UnixSeconds,
-        /// Somebody would have it again.
+        /// It is ingested again; else it is to be changed.
         new: bool,
     },
-    /// There is nothing to change.
+    /// There is no such asset or version.
     #[error("there is no asset {asset}{}: GET /v1/assets lists them", of_version(version.as_ref()))]
     Unknown {
         /// Which asset.
@@ -239,7 +239,7 @@ pub(crate) enum ChangeError {
         appliance: ApplianceId,
     },
     /// The limit is reached.
-    #[error("there are {most} {what} already, the most that this control plane takes")]
+    #[error("there are {most} {what} already, as many as control takes: one has to go first")]
     TooMany {
         /// Of what.
         what: &'static str,

@@ -37,7 +37,7 @@ struct ListArgs {
 
 #[derive(Debug, clap::Args)]
 struct MakeArgs {
-    /// What it allows: viewer, operator, admin, or service (only starts playbacks)
+    /// What it allows: viewer, operator, admin, or service (only begins and ends playbacks)
     #[arg(long)]
     role: String,
     /// Whose it is, or what uses it

@@ -104,7 +104,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// What was asked for is done as far as it could be: somebody is away.
+/// Exit status: a title is withdrawn, and an appliance that is away has not confirmed it.
 const AWAY: u8 = 3;
 
 fn run(cli: &Cli) -> anyhow::Result<()> {

@@ -81,11 +81,11 @@ fn time(text: &str) -> Result<String, String> {
     }
 }
 
-/// Everybody who reports refuses it, and these do not report. The process ends with status 3.
+/// Every appliance that reports refuses it; these do not report. The process ends with status 3.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{} not confirmed it: what does not report is refused there as soon as it reaches control. \
-     `nearcast withdrawals` shows withdrawal {number} until then",
+    "{} not confirmed it: an appliance that is away refuses it once it reaches control. \
+     `nearcast withdrawals` shows withdrawal {number}, and who is awaited",
     names(.away)
 )]
 pub(crate) struct Away {
@@ -180,7 +180,7 @@ pub(crate) fn withdrawals(args: &WithdrawalsArgs) -> anyhow::Result<()> {
     table.print()
 }
 
-/// Until all that report have signed.
+/// Waits until all that report have signed.
 fn wait(control: &Control, mut withdrawal: Withdrawal) -> anyhow::Result<Withdrawal> {
     let began = Instant::now();
     let mut said = usize::MAX;
@@ -193,8 +193,8 @@ fn wait(control: &Control, mut withdrawal: Withdrawal) -> anyhow::Result<Withdra
         if WAIT_MAX < began.elapsed() {
             let awaited: Vec<String> = withdrawal.awaited.iter().map(whom).collect();
             bail!(
-                "it is withdrawn, and after {} s these have not confirmed it: {}. Their own logs \
-                 say why; software without receipts never does",
+                "it is withdrawn, but after {} s these have not confirmed it: {}. Their own logs \
+                 say why; one whose software knows no receipts never does: upgrade it",
                 WAIT_MAX.as_secs(),
                 awaited.join(", ")
             );

@@ -2,9 +2,8 @@
 //! million objects.
 //!
 //! ```text
-//! nothing held ──> plan ──> all held ──> a new manifest ──> plan ──> evictions, fetches ──> a
-//! drive                                                                    goes and comes back ──>
-//! audit
+//! nothing held ──> plan ──> all held ──> a new manifest ──> plan ──> evictions, fetches
+//!              ──> a drive goes and comes back ──> audit
 //! ```
 //!
 //! Whatever an appliance does at once with the lock is one step here, with what it takes to put

@@ -38,7 +38,7 @@ pub(crate) use token::{HASH_LEN, hash_fits};
 )]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// A program that starts playbacks: POST /v1/playbacks, and what assets there are.
+    /// A program that begins and ends playbacks, and sees which assets there are.
     Service,
     /// Looks, and changes nothing.
     Viewer,

@@ -59,7 +59,7 @@ pub(super) async fn find_out(State(control): Shared, mut request: Request, next:
     }
 }
 
-/// Where a request is from; or what is wrong with the word of a trusted proxy.
+/// Where a request is from; or the fault in the headers of a trusted proxy.
 fn asking(
     peer: Peer,
     trusted: &[Prefix],
@@ -117,7 +117,7 @@ fn client(
 }
 
 fn malformed(name: &HeaderName) -> String {
-    format!("{name} of a trusted proxy cannot be read: RFC 7239 says what it may be")
+    format!("{name} of a trusted proxy names no address: let the proxy write it anew, or remove it")
 }
 
 /// The `for` of one element of `Forwarded`; none if it says that nobody is to know.

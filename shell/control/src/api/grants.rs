@@ -96,7 +96,7 @@ mod tests {
         401 Unknown grant: this address was not given out here, or was changed: begin at the service's page
         403 Playback expired: this playback's time is over: ask the service for a new one, and go on from there
         403 Grant of another asset: this grant is for another asset: ask the service for one of this asset
-        403 Playback ended: this playback was ended by the service that began it
+        403 Playback ended: this playback was ended by the service that began it: ask there for another
         ");
     }
 }

@@ -1,5 +1,5 @@
-//! Content steering: which pathway is best now. Never 404 or 429, and 410 for a version that was
-//! withdrawn alone: some players end steering on those.
+//! Content steering: which pathway is best now. Some players end steering on 404, 410 and 429: the
+//! answer is never 404 or 429, and 410 only for a version that was withdrawn.
 
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, RawQuery, State};

@@ -127,8 +127,8 @@ pub(crate) async fn put_version_window(
     Ok((Extension(Said(said_of_window(window))), Json(window_out(window))))
 }
 
-/// What was taken down, newest first: at most 1,000 times; beyond, the oldest that is complete
-/// goes from the list, else the oldest.
+/// Lists withdrawals, newest first: at most 1,000. Beyond, the oldest that is complete goes from
+/// the list, else the oldest.
 #[utoipa::path(get, path = "/v1/withdrawals", tag = "assets",
     responses((status = 200, body = [WithdrawalOut]), (status = "default", response = Problem)))]
 pub(crate) async fn withdrawals(State(control): Shared) -> Json<Vec<WithdrawalOut>> {
@@ -141,7 +141,7 @@ pub(crate) async fn withdrawals(State(control): Shared) -> Json<Vec<WithdrawalOu
     Json(listed.values().rev().map(|withdrawal| out(withdrawal, &status)).collect())
 }
 
-/// One of them.
+/// One withdrawal.
 #[utoipa::path(get, path = "/v1/withdrawals/{number}", tag = "assets",
     params(("number" = u64, Path, description = "Its number")),
     responses((status = 200, body = WithdrawalOut), (status = "default", response = Problem)))]
@@ -152,7 +152,7 @@ pub(crate) async fn withdrawal(
     let number: u64 = named(&number)?;
     let found = control.state().director.desired().withdrawals.get(&number).cloned();
     let found = found.ok_or_else(|| {
-        Problem::not_found(format!("there is no withdrawal {number}: GET /v1/withdrawals"))
+        Problem::not_found(format!("GET /v1/withdrawals lists no withdrawal {number}"))
     })?;
     Ok(Json(one(&control, &found)))
 }

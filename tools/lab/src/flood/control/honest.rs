@@ -239,7 +239,7 @@ fn ask(
         rustix::net::sockopt::Timeout::Send,
         Some(IN_TIME),
     )?;
-    rustix::net::connect(&socket, &to).context("connect")?;
+    rustix::net::connect(&socket, &to).context("cannot connect to control")?;
     let mut socket = TcpStream::from(socket);
     socket.set_read_timeout(Some(IN_TIME))?;
     let token = token.map(|token| format!("Authorization: Bearer {token}\r\n"));
@@ -249,9 +249,9 @@ fn ask(
         body.len(),
         token.unwrap_or_default()
     );
-    socket.write_all(head.as_bytes()).context("send")?;
+    socket.write_all(head.as_bytes()).context("control takes no request")?;
     let mut text = String::new();
-    socket.read_to_string(&mut text).context("receive")?;
+    socket.read_to_string(&mut text).context("control gives no whole answer")?;
     let Some((head, body)) = text.split_once("\r\n\r\n") else { bail!("no answer") };
     let status = head.split(' ').nth(1).context("no status")?.parse()?;
     Ok((status, body.to_owned()))

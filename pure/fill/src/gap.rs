@@ -147,7 +147,6 @@ impl Gap {
         if let Some(drive) = was {
             self.unwanted.remove(&(drive, object));
         }
-        let is_free = !now.is_busy && !now.waits;
         let number = self.wanted.numbers.get(&object).copied();
         if let Some(number) = number {
             let len = self.wanted.objects[number].1;
@@ -156,12 +155,13 @@ impl Gap {
                 (true, None) => self.bytes_held -= len,
                 (false, _) => {}
             }
-            self.ready.put(number, now.held.is_none() && is_free);
+            self.ready.put(number, now.held.is_none() && !now.is_busy && !now.waits);
         } else if let Some(drive) = now.held {
-            put(&mut self.unwanted, (drive, object), is_free);
+            put(&mut self.unwanted, (drive, object), !now.is_busy);
         }
         // Also of what is published: a drive that comes back may have a part of what another holds.
-        let is_useless = now.has_part && is_free && (number.is_none() || now.held.is_some());
+        // Whoever waits, waits to be fetched: that keeps nothing that should go.
+        let is_useless = now.has_part && !now.is_busy && (number.is_none() || now.held.is_some());
         put(&mut self.useless_parts, object, is_useless);
     }
 

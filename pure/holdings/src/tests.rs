@@ -149,6 +149,19 @@ fn what_could_not_be_had_is_tried_again_later_each_time() {
 }
 
 #[test]
+fn what_waits_to_be_fetched_goes_at_once_when_nobody_wants_it() {
+    let mut holdings = holdings();
+    holdings.set_manifest(manifest(1, &[1]));
+    plan(&mut holdings, at(0));
+    assert_eq!(fetched(&mut holdings), Some(object(1)));
+    let part = PartId::Object(object(1));
+    holdings.set_part(part, Some(Part { drive: DRIVE, verified: Bytes(1) }));
+    holdings.set_manifest(manifest(2, &[]));
+    holdings.postpone(at(0), object(1));
+    assert_eq!(plan(&mut holdings, at(0)).drop_parts, [(part, DRIVE)], "no plan comes later");
+}
+
+#[test]
 fn a_plan_is_due_again_while_something_is_wanted_or_has_to_go() {
     let mut holdings = holdings();
     holdings.set_manifest(manifest(1, &[1]));

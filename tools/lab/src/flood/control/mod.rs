@@ -58,7 +58,7 @@ struct Report {
     let_go: u64,
     refused: u64,
     timed_out: u64,
-    steering_unknown: u64,
+    tickets_unknown: u64,
     pairs: Vec<Pair>,
 }
 
@@ -139,7 +139,12 @@ fn report(crowd: &Crowd, pairs: Vec<Pair>) -> Result<Report> {
         pairs.iter().map(|pair| value(&pair.without) + value(&pair.with)).sum()
     };
     let counted = crowd.counters()?;
-    let counted = |name: &str| counted.get(name).copied().unwrap_or(0);
+    let counted = |name: &str| {
+        let value = counted.get(name).copied();
+        value.with_context(|| format!("control counts no nearcast_control_{name}_total"))
+    };
+    let tickets_unknown = counted("tickets_unknown")?;
+    ensure!(0 < tickets_unknown, "control refused no forged ticket: nothing was attacked");
     Ok(Report {
         goodput_ratio: median(&ratios(None)).context("no pairs")?,
         goodput_ratio_iqr: interquartile_range(&ratios(None)).context("no pairs")?,
@@ -149,10 +154,10 @@ fn report(crowd: &Crowd, pairs: Vec<Pair>) -> Result<Report> {
         response_ms_p99_with: middle(&of(|pair| pair.with.response_ms_p99)),
         reports: sum(|seen| seen.reports),
         reports_lost: sum(|seen| seen.reports_lost),
-        let_go: counted("connections_let_go"),
-        refused: counted("connections_refused"),
-        timed_out: counted("connections_timed_out"),
-        steering_unknown: counted("steering_unknown"),
+        let_go: counted("connections_let_go")?,
+        refused: counted("connections_refused")?,
+        timed_out: counted("connections_timed_out")?,
+        tickets_unknown,
         pairs,
     })
 }

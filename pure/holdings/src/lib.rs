@@ -517,7 +517,9 @@ impl Holdings {
         let progress = self.progress();
         let behind = progress.objects_held < progress.objects_wanted
             || 0 < self.plan_report.evictions_later
-            || !self.spare_parts.is_empty();
+            || !self.spare_parts.is_empty()
+            // With all held, a part is of what came otherwise meanwhile.
+            || !self.parts.is_empty();
         let left = (began + PLAN_EVERY).since(now);
         match (self.replan, left) {
             (true, _) => Nanos(0),

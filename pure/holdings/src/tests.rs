@@ -162,6 +162,19 @@ fn what_waits_to_be_fetched_goes_at_once_when_nobody_wants_it() {
 }
 
 #[test]
+fn a_plan_is_due_again_while_there_is_a_part_of_what_is_held() {
+    let mut holdings = holdings();
+    holdings.set_manifest(manifest(1, &[1]));
+    holdings.load(object(1), on(0, 1));
+    plan(&mut holdings, at(0));
+    assert_eq!(holdings.plan_in(at(60), at(0)), PLAN_EVERY, "all is held");
+    let part = PartId::Object(object(1));
+    holdings.set_part(part, Some(Part { drive: DriveIndex(1), verified: Bytes(1) }));
+    assert_eq!(holdings.plan_in(at(60), at(0)), Nanos(0));
+    assert_eq!(plan(&mut holdings, at(60)).drop_parts, [(part, DriveIndex(1))]);
+}
+
+#[test]
 fn a_plan_is_due_again_while_something_is_wanted_or_has_to_go() {
     let mut holdings = holdings();
     holdings.set_manifest(manifest(1, &[1]));

@@ -208,12 +208,7 @@ mod tests {
     #[test]
     fn a_second_copy_goes_only_when_every_block_of_the_first_is_right() {
         let dir = tempfile::tempdir().unwrap();
-        let drives = drives(dir.path(), 2);
-        let (object, first) = put(&drives[0], &[7; 5000]);
-        let (_, second) = put(&drives[1], &[7; 5000]);
-        let shared = shared_on(drives);
-        assert!(shared.set_manifest(manifest(1, &[(object, Bytes(5000))])));
-        shared.load([(object, first.clone())].into_iter());
+        let (shared, object, [first, second]) = held_twice(dir.path());
         let [one, other] = [0, 1].map(|index| shared.drive(DriveIndex(index)).unwrap());
         let path = |drive: &Drive, extent: &Extent| drive.path().join(&*extent.file.0);
         let is_there = || path(&other, &second).exists();
@@ -235,15 +230,21 @@ mod tests {
     #[test]
     fn a_second_copy_goes_when_the_first_is_right() {
         let dir = tempfile::tempdir().unwrap();
-        let drives = drives(dir.path(), 2);
+        let (shared, object, [first, second]) = held_twice(dir.path());
+        let other = shared.drive(DriveIndex(1)).unwrap();
+        assert!(examine(&shared, &other, object));
+        assert!(!other.path().join(&*second.file.0).exists());
+        assert_eq!((other.entry(&object), shared.locate(&object)), (None, Some(first)));
+    }
+
+    /// An object on two drives, of which the index has the first copy.
+    fn held_twice(dir: &std::path::Path) -> (Shared, ObjectId, [Extent; 2]) {
+        let drives = drives(dir, 2);
         let (object, first) = put(&drives[0], &[7; 5000]);
         let (_, second) = put(&drives[1], &[7; 5000]);
         let shared = shared_on(drives);
         assert!(shared.set_manifest(manifest(1, &[(object, Bytes(5000))])));
         shared.load([(object, first.clone())].into_iter());
-        let other = shared.drive(DriveIndex(1)).unwrap();
-        assert!(examine(&shared, &other, object));
-        assert!(!other.path().join(&*second.file.0).exists());
-        assert_eq!((other.entry(&object), shared.locate(&object)), (None, Some(first)));
+        (shared, object, [first, second])
     }
 }

@@ -25,7 +25,7 @@ fn agent(user: &str, group: &str) -> Agent {
     std::fs::create_dir(place.path().join("drive")).unwrap();
     let text = format!(
         "socket = \"{0}/agent.sock\"\nuser = \"{user}\"\ngroup = \"{group}\"\n\
-         [drives]\npaths = [\"{0}/drive\", \"/\"]\n[discard]\nevery = \"off\"\n",
+         [drives]\npaths = [\"{0}/drive\", \"/proc\"]\n[discard]\nevery = \"off\"\n",
         place.path().display()
     );
     std::fs::write(place.path().join("agent.toml"), text).unwrap();

@@ -40,6 +40,9 @@ struct Given {
     place: PathBuf,
     /// Bound before.
     socket: OwnedFd,
+    /// The error with which this machine's own name was looked up before. A tree that nobody has
+    /// installed has no /etc/hosts.
+    nameless: Option<String>,
 }
 
 /// Nothing wrong, or the name of the error.
@@ -122,7 +125,12 @@ fn keeps_an_incident_and_lets_the_oldest_go(given: &Given) -> Said {
     if files == 100 { Ok(()) } else { Err(format!("{files} files")) }
 }
 
-fn finds_addresses_by_name(_: &Given) -> Said {
+fn finds_addresses_by_name(given: &Given) -> Said {
+    let found = look_up();
+    if found.as_ref().err() == given.nameless.as_ref() { Ok(()) } else { found }
+}
+
+fn look_up() -> Said {
     ("localhost", 80).to_socket_addrs().map(drop).map_err(said)
 }
 
@@ -297,6 +305,7 @@ fn report(name: &str, result: Said) -> Said {
 fn try_it(name: &str) {
     let place = std::env::current_dir().unwrap();
     let socket = listen::bind("127.0.0.1:0".parse().unwrap(), None).unwrap();
+    let nameless = look_up().err();
     drop_privileges(None).unwrap();
     let grants = Grants {
         read_write: vec![place.join("drive")],
@@ -308,7 +317,10 @@ fn try_it(name: &str) {
     println!("confined");
     std::io::stdin().read_exact(&mut [0]).unwrap();
     let Try(_, _, how) = TRIES.iter().find(|tried| tried.0 == name).unwrap();
-    println!("{}", how(&Given { place, socket }).err().unwrap_or_else(|| "ok".to_owned()));
+    println!(
+        "{}",
+        how(&Given { place, socket, nameless }).err().unwrap_or_else(|| "ok".to_owned())
+    );
 }
 
 /// Starts a try, changes what others would change meanwhile, and compares what came of it.

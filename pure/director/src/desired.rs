@@ -158,6 +158,8 @@ impl Desired {
             }
             Change::Withdrawn(withdrawal) => {
                 Arc::make_mut(&mut self.catalog).remove(withdrawal.versions.keys());
+                let catalog = &self.catalog;
+                self.playbacks.keep_public(|asset| !catalog.versions(asset).is_empty());
                 self.withdrawals.insert(withdrawal.id, withdrawal);
             }
             Change::Superseded(versions) => {

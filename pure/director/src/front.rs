@@ -16,7 +16,7 @@ use playback::token::Session;
 use steering::{Query, RankedList};
 
 use crate::catalog::{Catalog, Version};
-use crate::playbacks::Playbacks;
+use crate::playbacks::{Playbacks, Refused};
 
 /// The picture. Cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -127,6 +127,23 @@ impl Snapshot {
         })
     }
 
+    /// The grant with which an asset is played; none where none is needed, nor a good one given.
+    /// A public asset needs none while a version of it is shown. At other times it is as if there
+    /// were no such asset: strangers do not learn its name.
+    pub fn admit(
+        &self,
+        asset: &AssetId,
+        grant: Result<Grant, Refused>,
+        now: UnixSeconds,
+    ) -> Result<Option<Grant>, Refused> {
+        let is_open =
+            || self.playbacks.public().contains(asset) && self.shown(asset).next().is_some();
+        match grant.and_then(|grant| self.playbacks.admit(asset, grant, now)) {
+            Err(_) if is_open() => Ok(None),
+            admitted => admitted.map(Some),
+        }
+    }
+
     /// The version to play and from where: the newest that a healthy appliance holds wholly, so
     /// that a new version is not played before it has arrived; else the current one.
     pub fn choose(
@@ -135,23 +152,27 @@ impl Snapshot {
         player: &Player<'_>,
         config: &steering::Config,
     ) -> Result<Choice, Unplayable> {
-        let kept = usize::try_from(self.versions_kept).unwrap_or(usize::MAX).max(1);
         let choice = |version: &Arc<Version>| Choice {
             version: version.clone(),
             list: self.rank(version.id(), player, config),
         };
-        let versions = self.catalog.versions(asset);
-        let shown = || versions.iter().take(kept).filter(|v| !self.unshown.contains(v.id()));
-        let none =
-            if versions.is_empty() { Unplayable::UnknownAsset } else { Unplayable::NotShown };
-        let current = shown().next().map(choice).ok_or(none)?;
+        let is_known = !self.catalog.versions(asset).is_empty();
+        let none = if is_known { Unplayable::NotShown } else { Unplayable::UnknownAsset };
+        let current = self.shown(asset).next().map(choice).ok_or(none)?;
         if current.list.good().next().is_some() {
             return Ok(current);
         }
-        let older = shown().skip(1).map(choice);
+        let older = self.shown(asset).skip(1).map(choice);
         let playable = older.into_iter().find(|choice| choice.list.good().next().is_some());
         let choice = playable.unwrap_or(current);
         if choice.list.offered().is_empty() { Err(Unplayable::NoAppliance) } else { Ok(choice) }
+    }
+
+    /// Versions that are held and may be shown now, newest first.
+    fn shown(&self, asset: &AssetId) -> impl Iterator<Item = &Arc<Version>> {
+        let kept = usize::try_from(self.versions_kept).unwrap_or(usize::MAX).max(1);
+        let versions = self.catalog.versions(asset).iter().take(kept);
+        versions.filter(|version| !self.unshown.contains(version.id()))
     }
 
     /// Every appliance for a version, best first.

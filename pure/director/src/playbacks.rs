@@ -81,22 +81,17 @@ impl Playbacks {
         &self.revoked
     }
 
-    /// The grant with which `asset` is played; none where none is needed, nor a good one given.
-    pub fn admit(
+    /// The grant, if `asset` is played with it now.
+    pub(crate) fn admit(
         &self,
         asset: &AssetId,
-        grant: Result<Grant, Refused>,
+        grant: Grant,
         now: UnixSeconds,
-    ) -> Result<Option<Grant>, Refused> {
-        let checked = grant.and_then(|grant| {
-            let is_it = grant.asset == *asset;
-            let fits = if is_it { Ok(()) } else { Err(Refused::OtherAsset) };
-            fits.and_then(|()| self.check(&grant.session, grant.expires, now)).map(|()| grant)
-        });
-        match checked {
-            Err(_) if self.public.contains(asset) => Ok(None),
-            checked => checked.map(Some),
+    ) -> Result<Grant, Refused> {
+        if grant.asset != *asset {
+            return Err(Refused::OtherAsset);
         }
+        self.check(&grant.session, grant.expires, now).map(|()| grant)
     }
 
     /// Whether what was given to a session until `expires` is good now. O(log revoked).
@@ -110,6 +105,13 @@ impl Playbacks {
             return Err(Refused::Expired);
         }
         if self.revoked.contains_key(session) { Err(Refused::Revoked) } else { Ok(()) }
+    }
+
+    /// An asset of which nothing is left is not public, should it ever come again. O(public).
+    pub(crate) fn keep_public(&mut self, is_left: impl Fn(&AssetId) -> bool) {
+        if !self.public.iter().all(&is_left) {
+            Arc::make_mut(&mut self.public).retain(is_left);
+        }
     }
 
     pub(crate) fn apply(&mut self, change: PlaybacksChange) {
@@ -139,27 +141,9 @@ mod tests {
     fn a_grant_is_for_one_asset_and_ends() {
         let playbacks = Playbacks::default();
         let admit = |asset, grant| playbacks.admit(&name(asset), grant, NOW);
-        assert_eq!(admit("film", Ok(grant("film", 1001))), Ok(Some(grant("film", 1001))));
-        assert_eq!(admit("film", Ok(grant("film", 1000))), Err(Refused::Expired));
-        assert_eq!(admit("film", Ok(grant("other", 1001))), Err(Refused::OtherAsset));
-        assert_eq!(admit("film", Err(Refused::Missing)), Err(Refused::Missing));
-        assert_eq!(admit("film", Err(Refused::Unknown)), Err(Refused::Unknown));
-    }
-
-    #[test]
-    fn a_public_asset_needs_no_grant_and_uses_a_good_one() {
-        let mut playbacks = Playbacks::default();
-        playbacks.apply(PlaybacksChange::Public(name("lecture")));
-        let admit = |playbacks: &Playbacks, asset, grant| playbacks.admit(&name(asset), grant, NOW);
-        let good = grant("lecture", 1001);
-        assert_eq!(admit(&playbacks, "lecture", Ok(good.clone())), Ok(Some(good)));
-        for grant in [Err(Refused::Missing), Err(Refused::Unknown), Ok(grant("lecture", 1))] {
-            assert_eq!(admit(&playbacks, "lecture", grant.clone()), Ok(None));
-            assert!(admit(&playbacks, "film", grant).is_err(), "and no other asset is open");
-        }
-        playbacks.apply(PlaybacksChange::Closed(name("lecture")));
-        let refused = admit(&playbacks, "lecture", Err(Refused::Missing));
-        assert_eq!(refused, Err(Refused::Missing));
+        assert_eq!(admit("film", grant("film", 1001)), Ok(grant("film", 1001)));
+        assert_eq!(admit("film", grant("film", 1000)), Err(Refused::Expired));
+        assert_eq!(admit("film", grant("other", 1001)), Err(Refused::OtherAsset));
     }
 
     #[test]

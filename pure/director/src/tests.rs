@@ -519,6 +519,37 @@ fn a_change_of_who_may_play_is_seen_at_once_and_moves_no_file() {
     assert_eq!(director.snapshot().playbacks, playbacks, "other changes leave it");
 }
 
+#[test]
+fn a_public_asset_needs_no_grant_and_uses_a_good_one() {
+    let mut director = running(&["a1"]);
+    let name = |asset: &str| -> AssetId { asset.parse().unwrap() };
+    let grant = |asset, expires| {
+        let expires = UnixSeconds(expires);
+        Grant { session: session(), expires, asset: name(asset), client: None }
+    };
+    let public = |change: fn(AssetId) -> PlaybacksChange| {
+        Event::Changed(Change::Playbacks(change(name("film"))))
+    };
+    let admit = |director: &Director, asset, grant| {
+        director.snapshot().admit(&name(asset), grant, UnixSeconds(1000))
+    };
+    director.handle(at(0), public(PlaybacksChange::Public));
+    assert_eq!(
+        admit(&director, "film", Err(Refused::Missing)),
+        Err(Refused::Missing),
+        "there is no such asset"
+    );
+    put_version(&mut director, "film-1", &[1], 1);
+    let good = grant("film", 1001);
+    assert_eq!(admit(&director, "film", Ok(good.clone())), Ok(Some(good)));
+    for bad in [Err(Refused::Missing), Err(Refused::Unknown), Ok(grant("film", 1))] {
+        assert_eq!(admit(&director, "film", bad.clone()), Ok(None));
+        assert!(admit(&director, "other", bad).is_err(), "and no other asset is open");
+    }
+    director.handle(at(0), public(PlaybacksChange::Closed));
+    assert_eq!(admit(&director, "film", Err(Refused::Missing)), Err(Refused::Missing));
+}
+
 proptest! {
     #[test]
     fn grants_and_tickets_survive_their_urls(

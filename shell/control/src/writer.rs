@@ -9,7 +9,7 @@ mod membership;
 mod playbacks;
 mod replication;
 mod token_keys;
-mod withdrawals;
+pub(crate) mod withdrawals;
 
 pub(crate) use membership::MembershipError;
 

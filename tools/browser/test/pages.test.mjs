@@ -64,6 +64,32 @@ for (const scenario of ["lively", "filling", "faults", "empty", "no-assets", "la
   });
 }
 
+test("a link with a token logs in only who is not logged in", async () => {
+  const token = "nc_0123456789ab_ff";
+  for (const [status, expected] of [[200, []], [503, []], [401, [token]]]) {
+    const given = [];
+    const back = await withMock({}, (mock) =>
+      withPage({}, async (page) => {
+        await page.route("**/v1/session", (route) => {
+          const request = route.request();
+          if (request.method() === "GET") return route.fulfill({ status, json: {} });
+          given.push(request.postDataJSON().token);
+          return route.fulfill({ status: 200, json: {} });
+        });
+        await page.goto(`${mock.url}/login.html#${token}/play`);
+        if (status === 503) {
+          await page.locator("#outcome:has-text('answered 503')").waitFor();
+        } else {
+          await page.waitForURL((url) => url.pathname === "/play");
+        }
+        return new URL(page.url()).pathname;
+      }),
+    );
+    assert.deepEqual(given, expected, `${status}`);
+    assert.equal(back, status === 503 ? "/login.html" : "/play");
+  }
+});
+
 test("a well fleet is called healthy, with its figures and units", async () => {
   await withMock({}, (mock) =>
     visit(mock, "/", {}, async (page) => {

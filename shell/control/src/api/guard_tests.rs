@@ -4,8 +4,11 @@ use std::net::SocketAddr;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
+use director::{Change, Event};
+
 use crate::access::Token;
 use crate::writer::tests::open;
+use crate::writer::withdrawals::tests::version;
 
 /// A control plane that listens, with tokens.
 struct Running {
@@ -137,9 +140,10 @@ async fn who_has_a_token_may_speak_for_another_address_and_nobody_else() {
     let passed_on = open.head("POST", begin, "X-Forwarded-For: 127.0.0.1\r\n", wish).await;
     assert!(passed_on.starts_with("HTTP/1.1 401 "), "{passed_on}");
     // Anybody may play what is public, and with a token alone say for whom.
-    open.control.declare("none".parse().unwrap(), true).await.unwrap();
-    let play = "/v1/play/none.m3u8?client=10.1.2.3";
-    assert_eq!(open.status("GET", play, None, "").await, 404, "this machine, all is open");
+    open.control.handle(Event::Changed(Change::Version(Arc::new(version(1, &[])))));
+    open.control.declare("film".parse().unwrap(), true).await.unwrap();
+    let play = "/v1/play/film.m3u8?client=10.1.2.3";
+    assert_eq!(open.status("GET", play, None, "").await, 503, "this machine, all is open");
     let passed_on = open.head("GET", play, "X-Forwarded-For: 127.0.0.1\r\n", "").await;
     assert!(passed_on.starts_with("HTTP/1.1 403 "), "{passed_on}");
 }

@@ -200,7 +200,7 @@ fn write(
     let snapshot = control.snapshot();
     let grant = how.grant.as_deref().ok_or(Refused::Missing);
     let grant = grant.and_then(|text| control.keys().unseal(text).ok_or(Refused::Unknown));
-    let admitted = snapshot.playbacks.admit(&asset, grant, control.clock.unix());
+    let admitted = snapshot.admit(&asset, grant, control.clock.unix());
     let admitted = admitted.inspect_err(|refused| control.metrics.grants.count(*refused))?;
     let client = match admitted.as_ref().and_then(|grant| grant.client) {
         Some(client) => client,

@@ -78,8 +78,6 @@ pub(crate) async fn withdraw_asset(
 ) -> Result<(Extension<Said>, Json<WithdrawalOut>), Problem> {
     let asset: AssetId = named(&asset)?;
     let withdrawal = control.withdraw(&asset, None).await?;
-    // Should it ever be ingested again, nobody plays it without a grant.
-    control.declare(asset, false).await?;
     Ok(answer(&control, &withdrawal))
 }
 

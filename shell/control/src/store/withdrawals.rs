@@ -32,6 +32,9 @@ impl Store {
             let query = query.bind(version.as_str()).bind(asset.as_str());
             query.bind(row).bind(signed(at.0)?).execute(&mut *transaction).await?;
         }
+        // Should an asset come again of which nothing is left, nobody plays it without a grant.
+        let query = "DELETE FROM public_assets WHERE asset NOT IN (SELECT asset FROM versions)";
+        sqlx::query(query).execute(&mut *transaction).await?;
         for appliance in appliances {
             let query = sqlx::query("INSERT INTO receipts (withdrawal, appliance) VALUES (?1, ?2)");
             query.bind(row).bind(appliance.as_str()).execute(&mut *transaction).await?;

@@ -159,7 +159,7 @@ pub(crate) fn said(withdrawal: &Withdrawal) -> String {
 const NAMES_MAX: usize = 4;
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::super::tests::open;
     use super::*;
     use model::manifest::{AssetVersion, File};
@@ -191,7 +191,8 @@ mod tests {
         assert!(format!("{lines:?}").contains("old versions"), "{lines:?}");
     }
 
-    fn version(sequence: u64, objects: &[Blocks]) -> Version {
+    /// Of the asset `film`.
+    pub(crate) fn version(sequence: u64, objects: &[Blocks]) -> Version {
         let file = |blocks: &Blocks| {
             let (object, len) = (blocks.id(), blocks.len());
             (object.to_string(), File { object, len, content_type: "video/mp4".to_owned() })

@@ -73,15 +73,22 @@ fn a_title_is_withdrawn_with_receipts_and_who_is_away_is_named() {
 fn a_withdrawn_version_comes_back_by_an_operators_word_alone() {
     let (mut control, _appliances) = playing();
     assert_eq!(control.put("/v1/assets/film/public", &()).status, 204);
+    assert_eq!(control.get("/v1/play/film.m3u8").status, 200);
     assert_eq!(control.delete("/v1/assets/film/versions/film-1").status, 200);
-    assert_eq!(control.get("/v1/play/film.m3u8").status, 404);
+    let unknown = control.get("/v1/play/nothing.m3u8");
+    let refused = control.get("/v1/play/film.m3u8");
+    assert_eq!((refused.status, refused.text()), (401, unknown.text()), "strangers learn nothing");
     let path = "/v1/assets/film/versions/film-1";
     let refused = control.put(path, &film(0));
     assert!(refused.status == 409 && refused.text().contains("--again"), "{}", refused.text());
     let mut again = film(0);
     again.again = true;
     assert_eq!(control.put(path, &again).status, 201);
-    assert_eq!(control.get("/v1/play/film.m3u8").status, 200);
+    for _ in 0..2 {
+        assert_eq!(control.get("/v1/play/film.m3u8").status, 401, "public no more");
+        control.restart();
+    }
+    assert_eq!(control.json("/v1/assets/film")["public"], false);
     assert_eq!(control.json("/v1/withdrawals"), json!([]), "nothing of it is withdrawn");
     assert_eq!(control.put(path, &film(0)).status, 200, "as any other");
     control.restart();
@@ -115,6 +122,8 @@ fn a_title_is_shown_between_its_times() {
     let (mut control, _appliances) = playing();
     let far = json!({"from": "2100-01-01T00:00:00Z"});
     let path = "/v1/assets/film/versions/film-1/window";
+    assert_eq!(control.put("/v1/assets/film/public", &()).status, 204);
+    assert_eq!(control.get("/v1/play/film.m3u8").status, 200);
     assert_eq!(control.put(path, &far).status, 200);
     let refused = control.get("/v1/play/film.m3u8");
     let unknown = control.get("/v1/play/nothing.m3u8");
@@ -130,6 +139,11 @@ fn a_title_is_shown_between_its_times() {
     assert_eq!(control.put("/v1/assets/film/window", &soon).status, 200);
     let begun = control.post("/v1/playbacks", &json!({"asset": "film"})).json();
     assert_eq!(begun["expires_unix_s"], until, "no token is longer: {begun}");
+    assert_eq!(
+        control.get("/v1/play/film.m3u8").status,
+        200,
+        "it is public, and its time has come"
+    );
     control.restart();
     let mut new = film(2);
     assert_eq!(control.put("/v1/assets/film/versions/film-2", &new).status, 201);
@@ -141,6 +155,8 @@ fn a_title_is_shown_between_its_times() {
         std::thread::sleep(Duration::from_millis(50));
     }
     assert_eq!(control.json("/v1/withdrawals")[0]["reason"], "ended");
+    let gone = control.get("/v1/play/film.m3u8");
+    assert_eq!((gone.status, gone.text()), (401, unknown.text()));
     assert_eq!(control.json("/v1/withdrawals")[0]["versions"].as_array().unwrap().len(), 2);
     let lines = control.json("/v1/audit")["lines"].clone();
     let line = lines.as_array().unwrap().iter().find(|line| line["route"] == "window ended");

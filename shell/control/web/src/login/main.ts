@@ -7,6 +7,8 @@ const field = byId<HTMLInputElement>("token");
 const button = byId<HTMLButtonElement>("submit");
 const outcome = byId("outcome");
 
+const NO_ANSWER = "Control does not answer.";
+
 async function logIn(token: string): Promise<string | null> {
   try {
     const response = await fetch("/v1/session", {
@@ -20,7 +22,7 @@ async function logIn(token: string): Promise<string | null> {
     const problem = (await response.json()) as { detail?: string };
     return problem.detail ?? `Control answered ${response.status}.`;
   } catch {
-    return "Control does not answer.";
+    return NO_ANSWER;
   }
 }
 
@@ -44,5 +46,13 @@ byId<HTMLFormElement>("form").addEventListener("submit", (event) => {
   void submit(field.value.trim());
 });
 
+/** A link must not make somebody who is logged in into somebody else. */
+async function submitIfNobodyIsIn(token: string): Promise<void> {
+  const session = await fetch("/v1/session", { signal: AbortSignal.timeout(10_000) });
+  if (session.status === 401) return submit(token);
+  if (session.ok) return location.replace(back);
+  setText(outcome, `Control answered ${session.status}.`);
+}
+
 field.focus();
-if (given) void submit(given);
+if (given) submitIfNobodyIsIn(given).catch(() => setText(outcome, NO_ANSWER));

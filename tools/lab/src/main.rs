@@ -16,6 +16,7 @@ mod faults;
 mod flame;
 mod fleet;
 mod flood;
+mod ideal;
 mod idle;
 mod layout;
 mod load;
@@ -77,6 +78,9 @@ enum Verb {
     Faults(faults::Args),
     /// Viewers at a fixed rate while others attack: what they get, and what it takes of memory.
     Flood(flood::Args),
+    /// The loop that `ideal` compares with.
+    #[command(hide = true)]
+    ServeIdeal(ideal::ServeArgs),
     /// How long the storage lock is held at the worst, with a million objects.
     Holdings(lock::Args),
     /// Many TLS connections that ask for nothing: memory per connection, ours and the kernel's.
@@ -150,6 +154,7 @@ fn run(cli: &Cli) -> Result<()> {
         Verb::Faults(args) => faults::run(args),
         Verb::Flood(args) => flood::run(args),
         Verb::Holdings(args) => lock::run(args),
+        Verb::ServeIdeal(args) => ideal::serve(args),
         Verb::Idle(args) => idle::run(args),
         Verb::IdleClient(args) => idle::run_client(args),
         Verb::Layout(args) => layout::run(args),

@@ -39,7 +39,7 @@ use tracing::{info, warn};
 use crate::client::{Plan, Target};
 use crate::cpu::{self, Account};
 use crate::window::{Timing, measure};
-use catalogue::Catalogue;
+pub(crate) use catalogue::Catalogue;
 pub(crate) use certificate::Certificate;
 use congestion::Chosen;
 use group::Group;

@@ -91,15 +91,27 @@ pub(super) async fn guard_login(
     if is_foreign(&rule.control, request.headers(), false) {
         return problem(&Refusal::Origin(Actor::anybody()));
     }
-    let response = next.run(request).await;
+    let mut response = next.run(request).await;
     if let Some(actor) = response.extensions().get::<Actor>() {
         entry.of(actor);
+    }
+    if is_unread(response.status())
+        && !rule.control.access.failed(address, rule.control.clock.now())
+    {
+        rule.control.metrics.requests_refused.count();
+        response = problem(&Refusal::TooMany);
     }
     if response.status() != StatusCode::TOO_MANY_REQUESTS {
         entry.outcome = Some(response.status().as_u16());
         note(&rule.control, &entry).await;
     }
     response
+}
+
+/// A login that the handler did not get to see, so that it has not counted it as an attempt.
+fn is_unread(status: StatusCode) -> bool {
+    let is_counted = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::TOO_MANY_REQUESTS);
+    status.is_client_error() && !is_counted
 }
 
 /// Carries out a change to its end, though its client has left or time is up: half of one, written

@@ -342,13 +342,14 @@ fn is_ours(control: &Control, host: &str) -> bool {
 
 /// A name that means this machine, with a port or without.
 fn is_loopback(host: &str) -> bool {
-    let name = match host.strip_prefix('[') {
-        Some(rest) => rest.split(']').next(),
-        None => host.split(':').next(),
+    let (name, port) = match host.strip_prefix('[') {
+        Some(rest) => rest.split_once(']').unwrap_or_default(),
+        None => host.split_at(host.find(':').unwrap_or(host.len())),
     };
-    let name = name.unwrap_or("");
+    let is_digits = |port: &str| port.bytes().all(|byte| byte.is_ascii_digit());
+    let is_port = port.is_empty() || port.strip_prefix(':').is_some_and(is_digits);
     let is_loopback = name.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback());
-    is_loopback || name == "localhost" || name.ends_with(".localhost")
+    is_port && (is_loopback || name == "localhost" || name.ends_with(".localhost"))
 }
 
 /// Players run in pages of any origin; what is for them may be read by all, without credentials.
@@ -483,6 +484,9 @@ mod tests {
             ["evil.example", "c.example", "127.0.0.1.evil.example", "10.0.0.1", "", "[", "::1"]
         {
             assert!(!is_ours(&control, name), "{name}");
+        }
+        for odd in ["[::1]x", "[::1].evil.example", "[::1", "localhost:x", "127.0.0.1:1:2"] {
+            assert!(!is_ours(&control, odd), "{odd}");
         }
     }
 

@@ -271,6 +271,10 @@ async fn a_browser_logs_in_and_is_not_used_by_other_sites() {
         let answer = running.head("PUT", put, &format!("{cookie}{origin}"), body).await;
         assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{origin}: {answer}");
     }
+    for origin in ["", "Origin: http://evil.example\r\n"] {
+        let out = running.head("DELETE", "/v1/session", &format!("{cookie}{origin}"), "").await;
+        assert!(out.starts_with("HTTP/1.1 403 "), "{origin}: {out}");
+    }
     let out = running.head("DELETE", "/v1/session", &format!("{cookie}{own}"), "").await;
     assert!(out.starts_with("HTTP/1.1 204 ") && out.contains("Max-Age=0"), "{out}");
     let after = running.head("GET", "/v1/session", &cookie, "").await;

@@ -69,6 +69,8 @@ enum Needs {
     Viewer,
     /// The same, for a page: without it, the way to the login.
     Page,
+    /// Service, operator or admin, who may end playbacks: no other change of a service's lasts.
+    Ending,
     /// Operator or admin.
     Operator,
     /// Admin.
@@ -138,7 +140,7 @@ fn routes() -> Vec<Route> {
         route!(Viewer   GET    "/v1/withdrawals" withdrawals::withdrawals),
         route!(Viewer   GET    "/v1/withdrawals/{number}" withdrawals::withdrawal),
         route!(Service  POST   "/v1/playbacks" play::playbacks),
-        route!(Service  DELETE "/v1/playbacks/{session}" grants::revoke),
+        route!(Ending   DELETE "/v1/playbacks/{session}" grants::revoke),
         route!(Nothing  GET    "/v1/play/{file}" play::play),
         route!(Nothing  GET    "/steer/v1/{session}" steer::steer),
         route!(Viewer   GET    "/v1/keys" keys::keys),
@@ -200,9 +202,12 @@ fn of_role(control: &Arc<Control>, routes: Vec<Route>) -> Router<Arc<Control>> {
         let handler = match needs {
             Needs::Nothing | Needs::Member => handler,
             Needs::Login => handler.route_layer(from_fn_with_state(rule, guard::guard_login)),
-            Needs::Service | Needs::Viewer | Needs::Page | Needs::Operator | Needs::Admin => {
-                handler.route_layer(from_fn_with_state(rule, guard::guard))
-            }
+            Needs::Service
+            | Needs::Viewer
+            | Needs::Page
+            | Needs::Ending
+            | Needs::Operator
+            | Needs::Admin => handler.route_layer(from_fn_with_state(rule, guard::guard)),
         };
         router = router.route(path, handler);
     }

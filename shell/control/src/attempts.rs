@@ -31,6 +31,13 @@ impl Attempts {
         *good_again = after;
         true
     }
+
+    /// No attempt is left to this address. Of one that finds the table full of others that cannot
+    /// be said: it may try, so that strangers with many addresses keep no member out.
+    pub(crate) fn are_spent(&self, peer: IpAddr, now: Instant) -> bool {
+        let good_again = self.good_again.get(&network(peer));
+        good_again.is_some_and(|good_again| BURST < ((*good_again).max(now) + EVERY).since(now))
+    }
 }
 
 /// Who has one address of version 6 has 2^64 of them.
@@ -65,10 +72,13 @@ mod tests {
         let burst = |attempts: &mut Attempts, now| {
             (0..100).take_while(|_| attempts.failed(peer, now)).count()
         };
+        assert!(!attempts.are_spent(peer, now));
         assert_eq!(burst(&mut attempts, now), 20);
         now = now + Nanos::seconds(5);
         assert_eq!(burst(&mut attempts, now), 0);
+        assert!(attempts.are_spent(peer, now) && !attempts.are_spent(address(2), now));
         now = now + Nanos::seconds(1);
+        assert!(!attempts.are_spent(peer, now));
         assert_eq!(burst(&mut attempts, now), 1);
         now = now + Nanos::seconds(3600);
         assert_eq!(burst(&mut attempts, now), 20);
@@ -81,6 +91,7 @@ mod tests {
             assert!(attempts.failed(address(i), Instant(0)));
         }
         assert!(!attempts.failed(address(5000), Instant(0)), "full");
+        assert!(!attempts.are_spent(address(5000), Instant(0)), "nobody is kept out for others");
         assert!(attempts.failed(address(7), Instant(0)), "known");
         assert_eq!(attempts.good_again.len(), PEERS_MAX);
         assert!(attempts.failed(address(5000), Instant(0) + Nanos::seconds(30)));

@@ -4,9 +4,10 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import path from "node:path";
 import { test } from "node:test";
+import { fileURLToPath } from "node:url";
 import { film, until, wait, withMock, withPage } from "./support.mjs";
 
-const ROOT = path.join(import.meta.dirname, "..", "..", "..");
+const ROOT = fileURLToPath(new URL("../../..", import.meta.url));
 const HLS = path.join(ROOT, "shell/control/web/node_modules/hls.js/dist/hls.min.js");
 
 /** The one page among the examples. */

@@ -16,7 +16,7 @@ pub(crate) struct SessionKey(String);
 #[derive(Debug, Default)]
 pub(crate) struct Sessions {
     /// By the hash of the key, so that the time of a search says nothing about keys. Invariant: at
-    /// most `SESSIONS_MAX`.
+    /// most `SESSIONS_MAX`, and of one token `OF_TOKEN_MAX`.
     by_hash: BTreeMap<[u8; HASH_LEN], Session>,
 }
 
@@ -27,18 +27,25 @@ struct Session {
 }
 
 impl Sessions {
-    /// A new session of this token. With too many of them the oldest ends.
+    /// A new session of this token. With too many of them the token's oldest ends, or the oldest.
     pub(crate) fn begin(&mut self, now: Instant, token: &str) -> SessionKey {
         self.by_hash.retain(|_, session| session.lives(now));
-        if SESSIONS_MAX <= self.by_hash.len() {
-            let oldest = self.by_hash.iter().min_by_key(|(_, session)| session.began);
-            if let Some(hash) = oldest.map(|(hash, _)| *hash) {
-                self.by_hash.remove(&hash);
-            }
-        }
+        self.make_room(OF_TOKEN_MAX, |session| session.token == token);
+        self.make_room(SESSIONS_MAX, |_| true);
         let key = SessionKey(random_hex::<KEY_LEN>());
         self.by_hash.insert(key.hash(), Session { token: token.to_owned(), began: now });
         key
+    }
+
+    /// Ends the oldest of those that count if there are so many.
+    fn make_room(&mut self, most: usize, counts: impl Fn(&Session) -> bool) {
+        let counted = || self.by_hash.iter().filter(|(_, session)| counts(session));
+        if most <= counted().count()
+            && let Some(oldest) = counted().min_by_key(|(_, session)| session.began)
+        {
+            let hash = *oldest.0;
+            self.by_hash.remove(&hash);
+        }
     }
 
     /// The token of a session that lives.
@@ -85,6 +92,9 @@ pub(crate) const SESSION_LIFETIME: Nanos = Nanos::seconds(12 * 3600);
 /// Arbitrary: people of one fleet, with a few browsers each.
 const SESSIONS_MAX: usize = 1000;
 
+/// Browsers that share a token. Whoever has one ends no more than 20 logins of other tokens.
+const OF_TOKEN_MAX: usize = 20;
+
 const KEY_LEN: usize = 32;
 
 #[cfg(test)]
@@ -97,7 +107,7 @@ mod tests {
         let first = sessions.begin(Instant(0), "a");
         let second = sessions.begin(Instant(1), "b");
         for i in 2..=1000 {
-            sessions.begin(Instant(i), "c");
+            sessions.begin(Instant(i), &(i / 20).to_string());
         }
         let now = Instant(2000);
         assert_eq!(sessions.token(now, &first), None);
@@ -106,5 +116,17 @@ mod tests {
         let next_day = now + SESSION_LIFETIME;
         sessions.begin(next_day, "d");
         assert_eq!(sessions.by_hash.len(), 1, "what has ended takes no place");
+    }
+
+    #[test]
+    fn who_logs_in_without_end_ends_the_logins_of_that_token_alone() {
+        let mut sessions = Sessions::default();
+        let other = sessions.begin(Instant(0), "a");
+        let own: Vec<_> = (1..=2000).map(|i| sessions.begin(Instant(i), "b")).collect();
+        let now = Instant(3000);
+        assert_eq!(sessions.token(now, &other).as_deref(), Some("a"));
+        let alive = own.iter().filter(|key| sessions.token(now, key).is_some()).count();
+        assert_eq!(alive, 20);
+        assert!(sessions.token(now, &own[1980]).is_some(), "the newest stay");
     }
 }

@@ -187,8 +187,8 @@ impl Modify for Secure {
 }
 
 const ROLES: &str = "A token that nearcast-control token, or POST /v1/tokens, has made. Roles: \
-    viewer < operator < admin, and service for programs that start playbacks. Not needed from the \
-    machine itself while no token exists.";
+    viewer < operator < admin, and service for programs that start and end playbacks. Not needed \
+    from the machine itself while no token exists.";
 
 /// This document.
 #[utoipa::path(get, path = "/openapi.json", tag = "fleet",

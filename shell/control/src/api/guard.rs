@@ -91,15 +91,27 @@ pub(super) async fn guard_login(
     if is_foreign(&rule.control, request.headers(), false) {
         return problem(&Refusal::Origin(Actor::anybody()));
     }
-    let response = next.run(request).await;
+    let mut response = next.run(request).await;
     if let Some(actor) = response.extensions().get::<Actor>() {
         entry.of(actor);
+    }
+    if is_unread(response.status())
+        && !rule.control.access.failed(address, rule.control.clock.now())
+    {
+        rule.control.metrics.requests_refused.count();
+        response = problem(&Refusal::TooMany);
     }
     if response.status() != StatusCode::TOO_MANY_REQUESTS {
         entry.outcome = Some(response.status().as_u16());
         note(&rule.control, &entry).await;
     }
     response
+}
+
+/// A login that the handler did not get to see, so that it has not counted it as an attempt.
+fn is_unread(status: StatusCode) -> bool {
+    let is_counted = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::TOO_MANY_REQUESTS);
+    status.is_client_error() && !is_counted
 }
 
 /// Carries out a change to its end, though its client has left or time is up: half of one, written
@@ -164,7 +176,7 @@ fn admit(rule: &Rule, request: &Request, asking: Asking) -> Result<Actor, Refusa
     // A browser sends a cookie, and reaches loopback, also for a stranger's page. It cannot be
     // made to send a token of its own accord.
     let by_itself = by_cookie || actor.token.is_none();
-    if rule.is_audited() && by_itself && is_foreign(control, request.headers(), by_cookie) {
+    if rule.is_change() && by_itself && is_foreign(control, request.headers(), by_cookie) {
         tracing::warn!(peer = %asking.address, "another site's page tried to change something");
         return Err(Refusal::Origin(actor));
     }
@@ -271,10 +283,15 @@ impl std::fmt::Display for Refusal {
 }
 
 impl Rule {
-    /// Its requests change something, hence stand in the audit log.
+    /// Its requests change something that lasts, hence stand in the audit log.
     fn is_audited(&self) -> bool {
-        let is_change = matches!(self.needs, Needs::Operator | Needs::Admin);
-        (is_change && self.method != Method::GET.as_str()) || self.path == ENDED_PLAYBACK
+        let is_change = matches!(self.needs, Needs::Ending | Needs::Operator | Needs::Admin);
+        is_change && self.method != Method::GET.as_str()
+    }
+
+    /// Its requests change something. A logout does, and does not last.
+    fn is_change(&self) -> bool {
+        self.is_audited() || self.method == Method::DELETE.as_str()
     }
 
     fn entry(&self, request: &Request, peer: IpAddr) -> AuditEntry {
@@ -307,6 +324,7 @@ impl Needs {
         match self {
             Self::Nothing | Self::Member | Self::Login | Self::Service => true,
             Self::Viewer | Self::Page => Role::Viewer <= role,
+            Self::Ending => role == Role::Service || Role::Operator <= role,
             Self::Operator => Role::Operator <= role,
             Self::Admin => Role::Admin <= role,
         }
@@ -319,6 +337,7 @@ impl std::fmt::Display for Needs {
             Self::Nothing | Self::Member | Self::Login => "none",
             Self::Service => "service",
             Self::Viewer | Self::Page => "viewer",
+            Self::Ending => "service or operator",
             Self::Operator => "operator",
             Self::Admin => "admin",
         })
@@ -332,9 +351,6 @@ fn short(text: &str) -> &str {
 
 /// Of a target or a summary in the log, in characters.
 const SAID_LEN_MAX: usize = 300;
-
-/// A change that services may make: no other of theirs lasts.
-const ENDED_PLAYBACK: &str = "/v1/playbacks/{session}";
 
 const CHALLENGE: &str = "Bearer realm=\"nearcast\"";
 const CHALLENGE_BAD: &str = "Bearer realm=\"nearcast\", error=\"invalid_token\"";

@@ -275,12 +275,40 @@ async fn a_browser_logs_in_and_is_not_used_by_other_sites() {
         let answer = running.head("PUT", put, &format!("{cookie}{origin}"), body).await;
         assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{origin}: {answer}");
     }
+    for origin in ["", "Origin: http://evil.example\r\n"] {
+        let out = running.head("DELETE", "/v1/session", &format!("{cookie}{origin}"), "").await;
+        assert!(out.starts_with("HTTP/1.1 403 "), "{origin}: {out}");
+    }
     let out = running.head("DELETE", "/v1/session", &format!("{cookie}{own}"), "").await;
     assert!(out.starts_with("HTTP/1.1 204 ") && out.contains("Max-Age=0"), "{out}");
     let after = running.head("GET", "/v1/session", &cookie, "").await;
     assert!(after.starts_with("HTTP/1.1 401 "), "{after}");
     let page = running.head("GET", "/play?asset=film", "", "").await;
     assert!(page.contains("location: /login#/play?asset=film"), "{page}");
+}
+
+#[tokio::test]
+async fn logins_that_cannot_be_read_are_attempts_and_write_few_lines() {
+    let running = Running::start("").await;
+    let good = running.token(Some(Role::Viewer)).await.unwrap();
+    let before = running.control.store.audit(i64::MAX, 1000).await.unwrap().len();
+    // No JSON, no such field, and no type that says so.
+    let broken = ["{", "{\"x\":1}"];
+    let mut statuses = Vec::new();
+    for i in 0..28 {
+        statuses.push(running.send("POST", "/v1/session", None, broken[i % 2]).await);
+    }
+    assert_eq!(statuses[..2], [400, 422]);
+    assert!(statuses[..20].iter().all(|status| *status != 429), "{statuses:?}");
+    assert!(statuses[20..].iter().all(|status| *status == 429), "{statuses:?}");
+    let host = running.address;
+    let untyped = format!("POST /v1/session HTTP/1.1\r\nHost: {host}\r\nContent-Length: 0\r\n");
+    let untyped = running.raw(&untyped).await;
+    assert!(untyped.starts_with("HTTP/1.1 429 "), "would be 415: {untyped}");
+    let lines = running.control.store.audit(i64::MAX, 1000).await.unwrap();
+    assert_eq!(lines.len() - before, 20);
+    let answer = running.log_in(&good.text(), "").await;
+    assert!(answer.starts_with("HTTP/1.1 200 "), "a good token gets in: {answer}");
 }
 
 #[tokio::test]

@@ -181,18 +181,21 @@ pub(crate) async fn enrol(
     ConnectInfo(peer): ConnectInfo<FleetPeer>,
     Json(ask): Json<Enrol>,
 ) -> Result<Json<Enrolled>, Problem> {
+    let attempts = || control.attempts.lock().unwrap_or_else(PoisonError::into_inner);
+    let address = peer.address.ip();
+    // Before the code is looked at: a guess too many learns nothing, were it right.
+    if attempts().are_spent(address, control.clock.now()) {
+        control.metrics.enrolments_refused.count();
+        return Err(too_many_attempts());
+    }
     match control.enrol(&ask).await {
         Ok(given) => Ok(Json(given)),
         Err(error) => {
             control.metrics.enrolments_refused.count();
             tracing::warn!(kind = ?ask.kind, name = ask.name, %error, "enrolment refused");
             tracing::debug!(address = %peer.address, "enrolment refused");
-            let mut attempts = control.attempts.lock().unwrap_or_else(PoisonError::into_inner);
-            if attempts.failed(peer.address.ip(), control.clock.now()) {
-                return Err(error.into());
-            }
-            let detail = "too many attempts failed from your address: wait some minutes";
-            Err(Problem::new(StatusCode::TOO_MANY_REQUESTS, "too-many-attempts", detail))
+            let is_bearable = attempts().failed(address, control.clock.now());
+            Err(if is_bearable { error.into() } else { too_many_attempts() })
         }
     }
 }
@@ -206,6 +209,11 @@ pub(crate) async fn renew(
     Json(ask): Json<Renew>,
 ) -> Result<Json<Enrolled>, Problem> {
     Ok(Json(control.renew(&seen, &ask.request).await?))
+}
+
+fn too_many_attempts() -> Problem {
+    let detail = "too many attempts failed from your address: wait some minutes";
+    Problem::new(StatusCode::TOO_MANY_REQUESTS, "too-many-attempts", detail)
 }
 
 async fn new_code(control: &std::sync::Arc<Control>, member: Member) -> Result<Response, Problem> {

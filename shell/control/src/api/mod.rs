@@ -69,6 +69,8 @@ enum Needs {
     Viewer,
     /// The same, for a page: without it, the way to the login.
     Page,
+    /// Service, operator or admin, who may end playbacks: no other change of a service's lasts.
+    Ending,
     /// Operator or admin.
     Operator,
     /// Admin.
@@ -138,7 +140,7 @@ fn routes() -> Vec<Route> {
         route!(Viewer   GET    "/v1/withdrawals" withdrawals::withdrawals),
         route!(Viewer   GET    "/v1/withdrawals/{number}" withdrawals::withdrawal),
         route!(Service  POST   "/v1/playbacks" play::playbacks),
-        route!(Service  DELETE "/v1/playbacks/{session}" grants::revoke),
+        route!(Ending   DELETE "/v1/playbacks/{session}" grants::revoke),
         route!(Nothing  GET    "/v1/play/{file}" play::play),
         route!(Nothing  GET    "/steer/v1/{session}" steer::steer),
         route!(Viewer   GET    "/v1/keys" keys::keys),
@@ -200,9 +202,12 @@ fn of_role(control: &Arc<Control>, routes: Vec<Route>) -> Router<Arc<Control>> {
         let handler = match needs {
             Needs::Nothing | Needs::Member => handler,
             Needs::Login => handler.route_layer(from_fn_with_state(rule, guard::guard_login)),
-            Needs::Service | Needs::Viewer | Needs::Page | Needs::Operator | Needs::Admin => {
-                handler.route_layer(from_fn_with_state(rule, guard::guard))
-            }
+            Needs::Service
+            | Needs::Viewer
+            | Needs::Page
+            | Needs::Ending
+            | Needs::Operator
+            | Needs::Admin => handler.route_layer(from_fn_with_state(rule, guard::guard)),
         };
         router = router.route(path, handler);
     }
@@ -342,13 +347,14 @@ fn is_ours(control: &Control, host: &str) -> bool {
 
 /// A name that means this machine, with a port or without.
 fn is_loopback(host: &str) -> bool {
-    let name = match host.strip_prefix('[') {
-        Some(rest) => rest.split(']').next(),
-        None => host.split(':').next(),
+    let (name, port) = match host.strip_prefix('[') {
+        Some(rest) => rest.split_once(']').unwrap_or_default(),
+        None => host.split_at(host.find(':').unwrap_or(host.len())),
     };
-    let name = name.unwrap_or("");
+    let is_digits = |port: &str| port.bytes().all(|byte| byte.is_ascii_digit());
+    let is_port = port.is_empty() || port.strip_prefix(':').is_some_and(is_digits);
     let is_loopback = name.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback());
-    is_loopback || name == "localhost" || name.ends_with(".localhost")
+    is_port && (is_loopback || name == "localhost" || name.ends_with(".localhost"))
 }
 
 /// Players run in pages of any origin; what is for them may be read by all, without credentials.
@@ -483,6 +489,9 @@ mod tests {
             ["evil.example", "c.example", "127.0.0.1.evil.example", "10.0.0.1", "", "[", "::1"]
         {
             assert!(!is_ours(&control, name), "{name}");
+        }
+        for odd in ["[::1]x", "[::1].evil.example", "[::1", "localhost:x", "127.0.0.1:1:2"] {
+            assert!(!is_ours(&control, odd), "{odd}");
         }
     }
 

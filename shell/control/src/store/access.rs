@@ -149,14 +149,14 @@ impl Store {
         rows.into_iter().map(entry).collect()
     }
 
-    /// Keeps the log within its bounds. What nobody with a token asked for has a small bound of its
-    /// own, so that strangers cannot push out what operators did.
+    /// Keeps the log within its bounds. Each part has its own, so that neither strangers nor
+    /// services and viewers can push out what operators or the clock did.
     async fn prune_audit(&self, now: UnixSeconds) -> Result<()> {
         let oldest = now.0.saturating_sub(AUDIT_AGE_MAX_S);
         let query = sqlx::query("DELETE FROM audit WHERE at < ?1").bind(signed(oldest)?);
         query.execute(&self.pool).await?;
         for (whose, most) in AUDIT_ROWS_MAX {
-            // The text is ours: one of two.
+            // The text is ours: one of four.
             let sql = sqlx::AssertSqlSafe(format!(
                 "DELETE FROM audit WHERE {whose} AND id <= (SELECT id FROM audit WHERE {whose}
                  ORDER BY id DESC LIMIT 1 OFFSET ?1)"
@@ -171,8 +171,14 @@ fn role(text: &str) -> Result<Role> {
     text.parse().map_err(|error| StoreError::Damaged(format!("a token: {error}")))
 }
 
-/// Lines of nobody, and of everybody else: 100,000 together, about 20 MB.
-const AUDIT_ROWS_MAX: [(&str, u32); 2] = [("role IS NULL", 10_000), ("role IS NOT NULL", 90_000)];
+/// Lines of strangers, of the clock, of services and viewers, and of all others: 100,000 together,
+/// about 20 MB.
+const AUDIT_ROWS_MAX: [(&str, u32); 4] = [
+    ("role IS NULL AND peer IS NOT NULL", 10_000),
+    ("role IS NULL AND peer IS NULL", 10_000),
+    ("role IN ('service', 'viewer')", 20_000),
+    ("role NOT IN ('service', 'viewer')", 60_000),
+];
 
 /// A year, and the time in which somebody looks into it.
 const AUDIT_AGE_MAX_S: u64 = 400 * 86_400;
@@ -192,17 +198,30 @@ mod tests {
         let now = UnixSeconds(1000 * day);
         let old = UnixSeconds(500 * day);
         store.begin_audit(&entry(old, Some(Role::Admin))).await.unwrap();
-        let first = store.begin_audit(&entry(now, Some(Role::Operator))).await.unwrap();
+        let operators = store.begin_audit(&entry(now, Some(Role::Operator))).await.unwrap();
+        let clocks = AuditEntry { peer: None, ..entry(now, None) };
+        let clocks = store.begin_audit(&clocks).await.unwrap();
+        let services = store.begin_audit(&entry(now, Some(Role::Service))).await.unwrap();
         // As many at once as the API would write in a year.
-        fill(&store, now, "NULL", 120_000).await;
+        fill(&store, now, "NULL", "'192.0.2.1'", 120_000).await;
         store.prune_audit(now).await.unwrap();
         let lines = store.audit(i64::MAX, 200_000).await.unwrap();
-        assert_eq!(lines.len(), 10_001);
+        assert_eq!(lines.len(), 10_003);
         assert!(lines.iter().all(|(_, line)| line.at == now), "the old one is gone");
-        assert_eq!(lines.last().map(|(id, _)| *id), Some(first), "an operator's line stays");
-        fill(&store, now, "'admin'", 120_000).await;
+        let oldest = |lines: &[(i64, AuditEntry)], count: usize| -> Vec<i64> {
+            lines.iter().rev().take(count).map(|(id, _)| *id).collect()
+        };
+        assert_eq!(oldest(&lines, 3), [operators, clocks, services], "strangers push none out");
+        fill(&store, now, "'service'", "'192.0.2.2'", 120_000).await;
+        fill(&store, now, "'viewer'", "'192.0.2.3'", 120_000).await;
         store.prune_audit(now).await.unwrap();
-        assert_eq!(store.audit(i64::MAX, 200_000).await.unwrap().len(), 100_000);
+        let lines = store.audit(i64::MAX, 300_000).await.unwrap();
+        assert_eq!(oldest(&lines, 2), [operators, clocks], "nor do services and viewers");
+        assert_eq!(lines.len(), 30_002);
+        fill(&store, now, "'admin'", "NULL", 120_000).await;
+        fill(&store, now, "NULL", "NULL", 120_000).await;
+        store.prune_audit(now).await.unwrap();
+        assert_eq!(store.audit(i64::MAX, 300_000).await.unwrap().len(), 100_000);
         let id = loop {
             let id = store.begin_audit(&entry(now, Some(Role::Admin))).await.unwrap();
             if id % PRUNED_EVERY == 0 {
@@ -242,11 +261,11 @@ mod tests {
         }
     }
 
-    async fn fill(store: &Store, at: UnixSeconds, role: &str, count: u32) {
+    async fn fill(store: &Store, at: UnixSeconds, role: &str, peer: &str, count: u32) {
         let sql = sqlx::AssertSqlSafe(format!(
             "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {count})
-             INSERT INTO audit (at, role, method, route, target, summary)
-             SELECT {}, {role}, 'PUT', '/', '/', '' FROM n",
+             INSERT INTO audit (at, role, peer, method, route, target, summary)
+             SELECT {}, {role}, {peer}, 'PUT', '/', '/', '' FROM n",
             at.0
         ));
         sqlx::raw_sql(sql).execute(&store.pool).await.unwrap();

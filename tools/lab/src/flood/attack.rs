@@ -7,11 +7,9 @@ use std::collections::VecDeque;
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Result, bail};
 use rustix::fd::OwnedFd;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, sockopt};
 use rustls::ClientConfig;
@@ -20,6 +18,7 @@ use rustls::pki_types::ServerName;
 use rustls::unbuffered::{ConnectionState, EncodeError};
 use serde::Serialize;
 
+use super::threads::{Rate, STEP, Shared, Threads};
 use crate::client::{Keys, shake, tls_config};
 use crate::site::Site;
 
@@ -45,22 +44,12 @@ pub(crate) struct Offered {
     windows_per_s: f64,
 }
 
-#[derive(Debug, Default)]
-struct Shared {
-    stop: AtomicBool,
-    complete: AtomicBool,
-    hellos: AtomicU64,
-    bombs: AtomicU64,
-    slow_bytes: AtomicU64,
-    windows: AtomicU64,
-}
+type Attack = Threads<4>;
 
-/// An attack on its way.
-pub(crate) struct Attack {
-    shared: Arc<Shared>,
-    threads: Vec<JoinHandle<Result<()>>>,
-    counted_from: std::cell::Cell<Instant>,
-}
+const HELLOS: usize = 0;
+const BOMBS: usize = 1;
+const SLOW_BYTES: usize = 2;
+const WINDOWS: usize = 3;
 
 struct Aim {
     address: SocketAddr,
@@ -81,119 +70,48 @@ const DATA: u8 = 23;
 const HELLO_HELD: Duration = Duration::from_secs(1);
 /// Slow heads and closed windows come anew: so many a second.
 const ANEW_PER_S: u32 = 50;
-const STEP: Duration = Duration::from_millis(5);
 const PATIENCE: Duration = Duration::from_secs(5);
-const COMPLETE_MAX: Duration = Duration::from_secs(60);
 /// The smallest receive buffer that the kernel gives (tcp(7)).
 const RECEIVE_BUFFER: usize = 2304;
 
-impl Attack {
-    pub(crate) fn start(site: &Site, strength: Strength) -> Result<Self> {
-        let address = site.appliance.secure;
-        let aim = || -> Result<Aim> {
-            Ok(Aim {
-                address,
-                name: ServerName::try_from(address.ip().to_string())?,
-                config: tls_config(site.trust(), &[])?,
-                request: format!("GET {}0.mp4 HTTP/1.1\r\nHost: a\r\n\r\n", site.base),
-            })
-        };
-        let shared = Arc::new(Shared::default());
-        let start = |name: &str, aim: Aim, work: fn(&Aim, Strength, &Shared) -> Result<()>| {
-            let shared = Arc::clone(&shared);
-            std::thread::Builder::new().name(name.to_owned()).spawn(move || {
-                // Of this thread alone, on Linux.
-                rustix::process::nice(19).context("cannot give way")?;
-                work(&aim, strength, &shared)
-            })
-        };
-        let threads = vec![start("hellos", aim()?, hellos)?, start("keys", aim()?, with_keys)?];
-        Ok(Self { shared, threads, counted_from: Instant::now().into() })
-    }
-
-    /// Returns when slow heads and closed windows are as many as was asked for.
-    pub(crate) fn wait_until_complete(&self) -> Result<()> {
-        let began = Instant::now();
-        while !self.shared.complete.load(Ordering::Relaxed) {
-            if COMPLETE_MAX < began.elapsed() || self.threads.iter().any(JoinHandle::is_finished) {
-                bail!("the attack did not come about within {:?}", began.elapsed());
-            }
-            crate::stop::check()?;
-            std::thread::sleep(STEP);
-        }
-        Ok(())
-    }
-
-    /// What is offered counts from now.
-    pub(crate) fn count_anew(&self) {
-        let shared = &self.shared;
-        for counter in [&shared.hellos, &shared.bombs, &shared.slow_bytes, &shared.windows] {
-            counter.store(0, Ordering::Relaxed);
-        }
-        self.counted_from.set(Instant::now());
-    }
-
-    pub(crate) fn offered(&self) -> Offered {
-        let seconds = self.counted_from.get().elapsed().as_secs_f64();
-        let rate = |counter: &AtomicU64| {
-            let count = u32::try_from(counter.load(Ordering::Relaxed)).unwrap_or(u32::MAX);
-            f64::from(count) / seconds
-        };
-        Offered {
-            hellos_per_s: rate(&self.shared.hellos),
-            bombs_per_s: rate(&self.shared.bombs),
-            slow_bytes_per_s: rate(&self.shared.slow_bytes),
-            windows_per_s: rate(&self.shared.windows),
-        }
-    }
-
-    pub(crate) fn stop(self) -> Result<()> {
-        self.shared.stop.store(true, Ordering::Relaxed);
-        for thread in self.threads {
-            thread.join().map_err(|_| anyhow!("an attacker panicked"))??;
-        }
-        Ok(())
-    }
+pub(crate) fn start(site: &Site, strength: Strength) -> Result<Attack> {
+    let address = site.appliance.secure;
+    let aim = || -> Result<Aim> {
+        Ok(Aim {
+            address,
+            name: ServerName::try_from(address.ip().to_string())?,
+            config: tls_config(site.trust(), &[])?,
+            request: format!("GET {}0.mp4 HTTP/1.1\r\nHost: a\r\n\r\n", site.base),
+        })
+    };
+    let (one, other) = (aim()?, aim()?);
+    let mut attack = Threads::new();
+    attack.start("hellos", move |shared| hellos(&one, strength, shared))?;
+    attack.start("keys", move |shared| with_keys(&other, strength, shared))?;
+    Ok(attack)
 }
 
-/// Work to be done at a rate, in steps.
-pub(super) struct Rate {
-    per_s: u32,
-    began: Instant,
-    done: u64,
+pub(crate) fn offered(attack: &Attack) -> Offered {
+    let [hellos_per_s, bombs_per_s, slow_bytes_per_s, windows_per_s] = attack.per_s();
+    Offered { hellos_per_s, bombs_per_s, slow_bytes_per_s, windows_per_s }
 }
 
-impl Rate {
-    pub(super) fn new(per_s: u32) -> Self {
-        Self { per_s, began: Instant::now(), done: 0 }
-    }
-
-    /// How many are due now; what could not be done in time is not made up for.
-    pub(super) fn due(&mut self) -> u64 {
-        let millis = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let all = millis.saturating_mul(u64::from(self.per_s)) / 1000;
-        let due = (all - self.done).min(u64::from(self.per_s) / 20 + 1);
-        self.done = all;
-        due
-    }
-}
-
-fn hellos(aim: &Aim, strength: Strength, shared: &Shared) -> Result<()> {
+fn hellos(aim: &Aim, strength: Strength, shared: &Shared<4>) -> Result<()> {
     let hello = hello(aim)?;
     // The others need keys, and would not get them in time.
-    while !shared.complete.load(Ordering::Relaxed) && !shared.stop.load(Ordering::Relaxed) {
+    while !shared.is_complete() && shared.goes_on() {
         std::thread::sleep(STEP);
     }
     let mut held: VecDeque<(Instant, OwnedFd)> = VecDeque::new();
     let mut rate = Rate::new(strength.hellos);
-    while !shared.stop.load(Ordering::Relaxed) {
+    while shared.goes_on() {
         let now = Instant::now();
         for _ in 0..rate.due() {
             if let Ok(socket) = connect(aim.address)
                 && rustix::net::send(&socket, &hello, SendFlags::NOSIGNAL).is_ok()
             {
                 held.push_back((now, socket));
-                shared.hellos.fetch_add(1, Ordering::Relaxed);
+                shared.count(HELLOS, 1);
             }
         }
         while held.front().is_some_and(|(since, _)| HELLO_HELD < now - *since) {
@@ -232,28 +150,28 @@ fn hello(aim: &Aim) -> Result<Vec<u8>> {
 }
 
 /// Those that need keys: slow heads and closed windows, then bombs, and some of the former anew.
-fn with_keys(aim: &Aim, strength: Strength, shared: &Shared) -> Result<()> {
+fn with_keys(aim: &Aim, strength: Strength, shared: &Shared<4>) -> Result<()> {
     let mut windows: VecDeque<Held> = VecDeque::new();
     let mut heads: VecDeque<Held> = VecDeque::new();
     for _ in 0..strength.tiny_windows {
         windows.extend(open_window(aim));
-        if shared.stop.load(Ordering::Relaxed) {
+        if !shared.goes_on() {
             return Ok(());
         }
     }
     for _ in 0..strength.slow_heads {
         heads.extend(open(aim, None));
     }
-    shared.complete.store(true, Ordering::Relaxed);
+    shared.complete();
     let mut bytes = Rate::new(strength.slow_heads);
     let mut bombs = Rate::new(strength.bombs);
     let mut anew = Rate::new(ANEW_PER_S);
     let mut spent: VecDeque<(Instant, Held)> = VecDeque::new();
-    while !shared.stop.load(Ordering::Relaxed) {
+    while shared.goes_on() {
         for _ in 0..bytes.due() {
             let Some(mut head) = heads.pop_front() else { break };
             if next_byte(&mut head, aim) {
-                shared.slow_bytes.fetch_add(1, Ordering::Relaxed);
+                shared.count(SLOW_BYTES, 1);
                 heads.push_back(head);
             }
         }
@@ -261,7 +179,7 @@ fn with_keys(aim: &Aim, strength: Strength, shared: &Shared) -> Result<()> {
             if strength.tiny_windows != 0 {
                 windows.pop_front();
                 windows.extend(open_window(aim));
-                shared.windows.fetch_add(1, Ordering::Relaxed);
+                shared.count(WINDOWS, 1);
             }
             if heads.len() < usize::try_from(strength.slow_heads)? {
                 heads.extend(open(aim, None));
@@ -271,7 +189,7 @@ fn with_keys(aim: &Aim, strength: Strength, shared: &Shared) -> Result<()> {
         for _ in 0..bombs.due() {
             if let Some(held) = open(aim, None).and_then(|held| bomb(held).ok()) {
                 spent.push_back((now, held));
-                shared.bombs.fetch_add(1, Ordering::Relaxed);
+                shared.count(BOMBS, 1);
             }
         }
         while spent.front().is_some_and(|(since, _)| HELLO_HELD < now - *since) {

@@ -11,6 +11,7 @@
 
 mod attack;
 mod control;
+mod threads;
 
 use std::time::{Duration, Instant};
 
@@ -24,7 +25,7 @@ use crate::client::{shake, tls_config};
 use crate::compare::statistics::{interquartile_range, median};
 use crate::cpu;
 use crate::site::{Demand, Seen, Site, resident};
-use attack::{Attack, Offered, Strength};
+use attack::{Offered, Strength};
 
 /// `nearcast-lab flood`
 #[derive(Debug, clap::Args)]
@@ -168,12 +169,12 @@ fn pair(args: &Args, site: &Site, n: u32) -> Result<Pair> {
         tiny_windows: args.tiny_windows,
     };
     drop(viewers);
-    let attack = Attack::start(site, strength)?;
+    let attack = attack::start(site, strength)?;
     attack.wait_until_complete()?;
     let mut viewers = site.viewers(demand)?;
     attack.count_anew();
     let with = site.watch(&mut viewers, warm_up, window)?;
-    let offered = attack.offered();
+    let offered = attack::offered(&attack);
     let (mut newcomer_ms, mut newcomers_refused) = (Vec::new(), 0);
     for _ in 0..NEWCOMERS {
         match newcomer(site) {

@@ -109,11 +109,11 @@ fn pair(args: &Args, fleet: &Fleet, crowd: &Crowd, n: u32) -> Result<Pair> {
     let attackers = if n.is_multiple_of(2) { From::OneAddress } else { From::ManyAddresses };
     let strength = Strength { drips: args.drips, forged: args.forged, from: attackers };
     let attack = Attack::start(crowd.players, fleet.members(), strength)?;
-    attack.wait_until_complete()?;
-    attack.count_anew();
+    attack.threads.wait_until_complete()?;
+    attack.threads.count_anew();
     let (with, server_cpu_with) = measure()?;
     let offered = attack.offered();
-    attack.stop()?;
+    attack.threads.stop()?;
     ensure!(0 < without.right, "nothing was answered without an attack: {without:?}");
     let goodput_ratio = with.right_per_s / without.right_per_s;
     info!(pair = n + 1, ?attackers, ratio = format!("{goodput_ratio:.3}"), ?with, ?offered, "pair");

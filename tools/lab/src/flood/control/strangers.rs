@@ -3,11 +3,10 @@
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::Result;
 use rustix::fd::OwnedFd;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, connect, recv, send,
@@ -16,7 +15,7 @@ use rustix::net::{
 use serde::Serialize;
 
 use crate::cpu;
-use crate::flood::attack::Rate;
+use crate::flood::threads::{Rate, STEP, Shared, Threads};
 
 /// How much of each.
 #[derive(Clone, Copy, Debug)]
@@ -50,24 +49,18 @@ pub(super) struct Offered {
     cpu: f64,
 }
 
-#[derive(Debug, Default)]
-struct Shared {
-    stop: AtomicBool,
-    complete: AtomicBool,
-    drips: AtomicU64,
-    bytes: AtomicU64,
-    anew: AtomicU64,
-    forged: AtomicU64,
-    answers: AtomicU64,
-    cpu_us: AtomicU64,
-}
-
 /// An attack on its way.
 pub(super) struct Attack {
-    shared: Arc<Shared>,
-    threads: Vec<JoinHandle<Result<()>>>,
-    counted_from: std::cell::Cell<Instant>,
+    pub(super) threads: Threads<5>,
+    /// Connections that drip.
+    drips: Arc<AtomicU64>,
 }
+
+const BYTES: usize = 0;
+const ANEW: usize = 1;
+const FORGED: usize = 2;
+const ANSWERS: usize = 3;
+const CPU_US: usize = 4;
 
 /// The ends of a connection.
 struct Line {
@@ -75,8 +68,6 @@ struct Line {
     to: SocketAddr,
 }
 
-const STEP: Duration = Duration::from_millis(5);
-const COMPLETE_MAX: Duration = Duration::from_secs(30);
 /// Those that were closed come anew: so many a second.
 const ANEW_PER_S: u32 = 500;
 const ADDRESSES: u32 = 200;
@@ -85,81 +76,47 @@ const FORGERS: u32 = 50;
 
 impl Attack {
     pub(super) fn start(players: SocketAddr, members: SocketAddr, how: Strength) -> Result<Self> {
-        let shared = Arc::new(Shared::default());
-        let start = |name: &str, work: fn(&Shared, [SocketAddr; 2], Strength) -> Result<()>| {
-            let shared = Arc::clone(&shared);
-            std::thread::Builder::new().name(name.to_owned()).spawn(move || {
-                // Of this thread alone, on Linux.
-                rustix::process::nice(19).context("cannot give way")?;
-                work(&shared, [players, members], how)
-            })
-        };
-        let threads = vec![start("drips", drip)?, start("forged", forge)?];
-        Ok(Self { shared, threads, counted_from: Instant::now().into() })
-    }
-
-    /// Returns when as many have come as was asked for, though not all may have been kept.
-    pub(super) fn wait_until_complete(&self) -> Result<()> {
-        let began = Instant::now();
-        while !self.shared.complete.load(Ordering::Relaxed) {
-            if COMPLETE_MAX < began.elapsed() || self.threads.iter().any(JoinHandle::is_finished) {
-                bail!("the attack did not come about within {:?}", began.elapsed());
-            }
-            crate::stop::check()?;
-            std::thread::sleep(STEP);
-        }
-        Ok(())
-    }
-
-    /// What is offered counts from now.
-    pub(super) fn count_anew(&self) {
-        let Shared { bytes, anew, forged, answers, cpu_us, .. } = &*self.shared;
-        for counter in [bytes, anew, forged, answers, cpu_us] {
-            counter.store(0, Ordering::Relaxed);
-        }
-        self.counted_from.set(Instant::now());
+        let (mut threads, drips) = (Threads::new(), Arc::new(AtomicU64::new(0)));
+        let dripping = Arc::clone(&drips);
+        threads.start("drips", move |shared| drip(shared, &dripping, [players, members], how))?;
+        threads.start("forged", move |shared| forge(shared, players, how))?;
+        Ok(Self { threads, drips })
     }
 
     pub(super) fn offered(&self) -> Offered {
-        let seconds = self.counted_from.get().elapsed().as_secs_f64();
-        let rate = |counter: &AtomicU64| {
-            let count = u32::try_from(counter.load(Ordering::Relaxed)).unwrap_or(u32::MAX);
-            f64::from(count) / seconds
-        };
+        let [drip_bytes_per_s, drips_anew_per_s, forged_per_s, forged_answers_per_s, cpu_us] =
+            self.threads.per_s();
         Offered {
-            drips: self.shared.drips.load(Ordering::Relaxed),
-            drip_bytes_per_s: rate(&self.shared.bytes),
-            drips_anew_per_s: rate(&self.shared.anew),
-            forged_per_s: rate(&self.shared.forged),
-            forged_answers_per_s: rate(&self.shared.answers),
-            cpu: rate(&self.shared.cpu_us) / 1e6,
+            drips: self.drips.load(Ordering::Relaxed),
+            drip_bytes_per_s,
+            drips_anew_per_s,
+            forged_per_s,
+            forged_answers_per_s,
+            cpu: cpu_us / 1e6,
         }
-    }
-
-    pub(super) fn stop(self) -> Result<()> {
-        self.shared.stop.store(true, Ordering::Relaxed);
-        for thread in self.threads {
-            thread.join().map_err(|_| anyhow!("an attacker panicked"))??;
-        }
-        Ok(())
     }
 }
 
 /// Heads at players' address and handshakes at the fleet's that never end, a byte a second each.
-fn drip(shared: &Shared, [players, members]: [SocketAddr; 2], how: Strength) -> Result<()> {
+fn drip(
+    shared: &Shared<5>,
+    drips: &AtomicU64,
+    [players, members]: [SocketAddr; 2],
+    how: Strength,
+) -> Result<()> {
     let mut open: VecDeque<(OwnedFd, usize)> = VecDeque::new();
     let mut opened = 0_u32;
     let mut bytes = Rate::new(how.drips);
     let mut anew = Rate::new(ANEW_PER_S);
     let mut meter = Meter::start()?;
-    while !shared.stop.load(Ordering::Relaxed) {
+    while shared.goes_on() {
         for _ in 0..anew.due() {
             if open.len() < usize::try_from(how.drips)? {
                 let to = if opened.is_multiple_of(4) { members } else { players };
                 let line = Line { from: how.from.address(opened), to };
                 opened += 1;
                 open.extend(line.open().map(|socket| (socket, 0)));
-                shared.anew.fetch_add(1, Ordering::Relaxed);
+                shared.count(ANEW, 1);
             }
         }
         for _ in 0..bytes.due().min(u64::try_from(open.len())?) {
@@ -167,22 +124,22 @@ fn drip(shared: &Shared, [players, members]: [SocketAddr; 2], how: Strength) -> 
             // A head; as a TLS record it is garbage, but for its first bytes.
             let byte = HEAD.get(at).unwrap_or(&b'a');
             if send(&socket, &[*byte], SendFlags::NOSIGNAL).is_ok() {
-                shared.bytes.fetch_add(1, Ordering::Relaxed);
+                shared.count(BYTES, 1);
                 open.push_back((socket, at + 1));
             }
         }
-        shared.drips.store(u64::try_from(open.len())?, Ordering::Relaxed);
+        drips.store(u64::try_from(open.len())?, Ordering::Relaxed);
         if how.drips <= opened {
-            shared.complete.store(true, Ordering::Relaxed);
+            shared.complete();
         }
-        meter.add_to(&shared.cpu_us)?;
+        shared.count(CPU_US, meter.used_us()?);
         std::thread::sleep(STEP);
     }
     Ok(())
 }
 
 /// Steering requests with tickets that were made up, over connections that are kept.
-fn forge(shared: &Shared, [players, _]: [SocketAddr; 2], how: Strength) -> Result<()> {
+fn forge(shared: &Shared<5>, players: SocketAddr, how: Strength) -> Result<()> {
     let request = format!(
         "GET /steer/v1/Zm9yZ2Vk.{}?_HLS_pathway=a0 HTTP/1.1\r\nHost: {players}\r\n\r\n",
         "Zm9yZ2Vk".repeat(16)
@@ -192,7 +149,7 @@ fn forge(shared: &Shared, [players, _]: [SocketAddr; 2], how: Strength) -> Resul
     let mut rate = Rate::new(how.forged);
     let mut meter = Meter::start()?;
     let mut scratch = vec![0; 64 << 10];
-    while !shared.stop.load(Ordering::Relaxed) {
+    while shared.goes_on() {
         for _ in 0..rate.due() {
             let Some(socket) = open.pop_front() else { break };
             let line = Line { from: how.from.address(opened), to: players };
@@ -203,7 +160,7 @@ fn forge(shared: &Shared, [players, _]: [SocketAddr; 2], how: Strength) -> Resul
             let sent = socket.as_ref().is_some_and(|socket| {
                 send(socket, request.as_bytes(), SendFlags::NOSIGNAL) == Ok(request.len())
             });
-            shared.forged.fetch_add(u64::from(sent), Ordering::Relaxed);
+            shared.count(FORGED, u64::from(sent));
             open.push_back(socket.filter(|_| sent));
         }
         for place in &mut open {
@@ -212,13 +169,13 @@ fn forge(shared: &Shared, [players, _]: [SocketAddr; 2], how: Strength) -> Resul
                 Ok((0, _)) => *place = None,
                 Ok((len, _)) => {
                     let text = scratch[..len].windows(9).filter(|text| *text == b"HTTP/1.1 ");
-                    shared.answers.fetch_add(u64::try_from(text.count())?, Ordering::Relaxed);
+                    shared.count(ANSWERS, u64::try_from(text.count())?);
                 }
                 Err(rustix::io::Errno::AGAIN) => {}
                 Err(_) => *place = None,
             }
         }
-        meter.add_to(&shared.cpu_us)?;
+        shared.count(CPU_US, meter.used_us()?);
         std::thread::sleep(STEP);
     }
     Ok(())
@@ -234,12 +191,11 @@ impl Meter {
         Ok(Self { before: cpu::of_this_thread()? })
     }
 
-    fn add_to(&mut self, cpu_us: &AtomicU64) -> Result<()> {
+    /// Since it was asked last.
+    fn used_us(&mut self) -> Result<u64> {
         let now = cpu::of_this_thread()?;
-        let used = now.saturating_sub(self.before).as_micros();
-        cpu_us.fetch_add(u64::try_from(used)?, Ordering::Relaxed);
-        self.before = now;
-        Ok(())
+        let used = now.saturating_sub(std::mem::replace(&mut self.before, now));
+        Ok(u64::try_from(used.as_micros())?)
     }
 }
 

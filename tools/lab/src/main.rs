@@ -23,6 +23,7 @@ mod lock;
 mod odd;
 mod outage;
 mod pace;
+mod processor;
 mod sample;
 mod scale;
 mod site;

@@ -2,6 +2,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -26,6 +27,8 @@ enum Manner {
     Apart,
     /// Its keys change in the middle of each body.
     KeyUpdate,
+    /// They change right behind each body, so that one read has both.
+    KeyUpdateBehind,
     WrongByte,
     WrongLength,
     WrongStatus,
@@ -54,7 +57,7 @@ fn respond(
          content-range: bytes {start}-{last}/{FILE_LEN}\r\n\r\n"
     );
     if manner == Manner::WrongByte {
-        body[50_000] ^= 1;
+        body[range_middle(start, last)] ^= 1;
     }
     if manner == Manner::Short {
         body.truncate(60_000);
@@ -77,6 +80,12 @@ fn respond(
             tls.writer().write_all(&body[70_000..])?;
             flush(tls, socket)
         }
+        Manner::KeyUpdateBehind => {
+            tls.writer().write_all(head.as_bytes())?;
+            tls.writer().write_all(&body)?;
+            tls.refresh_traffic_keys().unwrap();
+            flush(tls, socket)
+        }
         Manner::Together
         | Manner::WrongByte
         | Manner::WrongLength
@@ -85,6 +94,10 @@ fn respond(
         | Manner::NoTls
         | Manner::Silent => send(&[head.as_bytes(), &body].concat(), 1 << 20),
     }
+}
+
+fn range_middle(start: u64, last: u64) -> usize {
+    usize::try_from((last - start).div_ceil(2)).unwrap()
 }
 
 fn flush(tls: &mut ServerConnection, socket: &mut TcpStream) -> io::Result<()> {
@@ -145,7 +158,7 @@ fn start(manner: Manner) -> (SocketAddr, tempfile::TempDir) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     thread::spawn(move || {
-        for socket in listener.incoming().take(CONNECTIONS) {
+        for socket in listener.incoming() {
             let (socket, config) = (socket.unwrap(), Arc::clone(&config));
             thread::spawn(move || converse(config, socket, manner));
         }
@@ -153,21 +166,27 @@ fn start(manner: Manner) -> (SocketAddr, tempfile::TempDir) {
     (address, dir)
 }
 
-/// Drives a load for `RESPONSES`; what came, or why the run is not valid.
-fn load(manner: Manner, verify_every: u64) -> Result<Totals, String> {
-    let (address, dir) = start(manner);
-    let plan = Plan {
+fn plan(address: SocketAddr, dir: &Path, verify_every: u64, receive: Receive) -> Plan {
+    Plan {
         address,
         name: "127.0.0.1".to_owned(),
-        trust: dir.path().join("trust.pem"),
+        trust: dir.join("trust.pem"),
         suites: Vec::new(),
         targets: vec![Target { path: "/f".to_owned(), len: Bytes::of(FILE_LEN) }],
         connections: CONNECTIONS,
         range_len: Bytes(RANGE_LEN),
+        ranges: Ranges::Unaligned,
+        receive,
         verify_every,
         seed: 1,
         every: Duration::ZERO,
-    };
+    }
+}
+
+/// Drives a load for `RESPONSES`; what came, or why the run is not valid.
+fn load(manner: Manner, verify_every: u64, receive: Receive) -> Result<Totals, String> {
+    let (address, dir) = start(manner);
+    let plan = plan(address, dir.path(), verify_every, receive);
     let run = || {
         let mut load = Load::connect(&plan, Truth::Pattern(CONTENT))?;
         if manner == Manner::Silent {
@@ -183,8 +202,16 @@ fn load(manner: Manner, verify_every: u64) -> Result<Totals, String> {
     run().map_err(|error: anyhow::Error| format!("{error:#}"))
 }
 
+const BOTH: [Receive; 2] = [Receive::Copy, Receive::Discard];
+
 fn check_right(manner: Manner, verify_every: u64) {
-    let totals = load(manner, verify_every).unwrap();
+    for receive in BOTH {
+        check_right_by(manner, verify_every, receive);
+    }
+}
+
+fn check_right_by(manner: Manner, verify_every: u64, receive: Receive) {
+    let totals = load(manner, verify_every, receive).unwrap();
     assert!(totals.responses * RANGE_LEN <= totals.body, "{manner:?}: {totals:?}");
     assert!(totals.body < (totals.responses + 4) * RANGE_LEN, "{manner:?}: {totals:?}");
     let verified = totals.verified * verify_every.max(1);
@@ -196,8 +223,10 @@ fn check_right(manner: Manner, verify_every: u64) {
 }
 
 fn check_wrong(manner: Manner, verify_every: u64, says: &str) {
-    let error = load(manner, verify_every).unwrap_err();
-    assert!(error.contains(says), "{manner:?}: {error}");
+    for receive in BOTH {
+        let error = load(manner, verify_every, receive).unwrap_err();
+        assert!(error.contains(says), "{manner:?}, {receive:?}: {error}");
+    }
 }
 
 #[test]
@@ -210,9 +239,11 @@ fn right_answers_are_counted_however_records_are_cut() {
 }
 
 #[test]
-fn keys_may_change_in_the_middle_of_a_response() {
+fn keys_may_change_in_the_middle_of_a_response_and_right_behind_it() {
     check_right(Manner::KeyUpdate, 0);
     check_right(Manner::KeyUpdate, 2);
+    check_right(Manner::KeyUpdateBehind, 0);
+    check_right(Manner::KeyUpdateBehind, 1);
 }
 
 #[test]
@@ -232,4 +263,21 @@ fn wrong_lengths_and_statuses_end_the_run_though_nothing_is_compared() {
 fn a_server_that_does_not_speak_or_does_not_answer_ends_the_run() {
     check_wrong(Manner::NoTls, 0, "connection 0 to 127.0.0.1");
     check_wrong(Manner::Silent, 0, "nothing came for");
+}
+
+#[test]
+fn a_client_that_copies_has_all_bytes_in_its_hands_and_one_that_discards_only_those_it_wants() {
+    // What is left in the room where all bytes go.
+    let touched = |receive| {
+        let (address, dir) = start(Manner::Together);
+        let plan = plan(address, dir.path(), 0, receive);
+        let mut load = Load::connect(&plan, Truth::Pattern(CONTENT)).unwrap();
+        load.ask_all().unwrap();
+        while load.totals().responses < RESPONSES {
+            load.drive(Instant::now() + Duration::from_millis(50)).unwrap();
+        }
+        load.shared.room().iter().filter(|byte| **byte != 0).count()
+    };
+    assert!(16_384 < touched(Receive::Copy));
+    assert_eq!(touched(Receive::Discard), 0);
 }

@@ -17,6 +17,7 @@ mod dice;
 mod handshake;
 mod record;
 mod reply;
+mod starts;
 #[cfg(test)]
 mod tests;
 mod truth;
@@ -39,6 +40,7 @@ use dice::Choice;
 pub(crate) use dice::{Dice, Ranges};
 pub(crate) use handshake::{Keys, config as tls_config, shake};
 pub(crate) use record::Content;
+pub(crate) use starts::{Begun, GROUP, Starts};
 pub(crate) use truth::{Pattern, Truth};
 
 /// One file to ask for.

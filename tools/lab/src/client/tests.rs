@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustls::pki_types::PrivateKeyDer;
+use rustls::server::ProducesTickets;
 use rustls::{ServerConfig, ServerConnection};
 
 use super::*;
@@ -35,6 +36,34 @@ enum Manner {
     Short,
     NoTls,
     Silent,
+    /// It gives no tickets.
+    NoTickets,
+    /// Its tickets are good for nothing.
+    Forgetful,
+    /// It agrees on another group than X25519 only.
+    OtherGroup,
+}
+
+/// Tickets that nobody can open.
+#[derive(Debug)]
+struct Forgotten;
+
+impl ProducesTickets for Forgotten {
+    fn enabled(&self) -> bool {
+        true
+    }
+
+    fn lifetime(&self) -> u32 {
+        600
+    }
+
+    fn encrypt(&self, _plain: &[u8]) -> Option<Vec<u8>> {
+        Some(vec![7; 100])
+    }
+
+    fn decrypt(&self, _cipher: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
 }
 
 /// Answers one request. An error is a client that has seen enough.
@@ -92,7 +121,10 @@ fn respond(
         | Manner::WrongStatus
         | Manner::Short
         | Manner::NoTls
-        | Manner::Silent => send(&[head.as_bytes(), &body].concat(), 1 << 20),
+        | Manner::Silent
+        | Manner::NoTickets
+        | Manner::Forgetful
+        | Manner::OtherGroup => send(&[head.as_bytes(), &body].concat(), 1 << 20),
     }
 }
 
@@ -147,13 +179,21 @@ fn start(manner: Manner) -> (SocketAddr, tempfile::TempDir) {
     std::fs::write(dir.path().join("trust.pem"), certificate.pem()).unwrap();
     let chain = vec![certificate.der().clone()];
     let key = PrivateKeyDer::Pkcs8(key.serialize_der().into());
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let config = ServerConfig::builder_with_provider(provider)
+    let mut provider = rustls::crypto::aws_lc_rs::default_provider();
+    if manner == Manner::OtherGroup {
+        provider.kx_groups.retain(|group| group.name() != GROUP);
+    }
+    let mut config = ServerConfig::builder_with_provider(Arc::new(provider))
         .with_protocol_versions(&[&rustls::version::TLS13])
         .unwrap()
         .with_no_client_auth()
         .with_single_cert(chain, key)
         .unwrap();
+    match manner {
+        Manner::NoTickets => config.send_tls13_tickets = 0,
+        Manner::Forgetful => config.ticketer = Arc::new(Forgotten),
+        _ => {}
+    }
     let config = Arc::new(config);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -229,6 +269,21 @@ fn check_wrong(manner: Manner, verify_every: u64, says: &str) {
     }
 }
 
+/// Begins until `RESPONSES` are complete; what was done, or why the run is not valid.
+fn begin(manner: Manner, resume: bool, shown: Option<&Path>) -> Result<Begun, String> {
+    let (address, dir) = start(manner);
+    let plan = plan(address, dir.path(), 4, Receive::Copy);
+    let run = || {
+        let shown = shown.unwrap_or(&plan.trust);
+        let mut starts = Starts::connect(&plan, Truth::Pattern(CONTENT), shown, resume)?;
+        while starts.begun().handshakes < RESPONSES {
+            starts.drive(Instant::now() + Duration::from_millis(50))?;
+        }
+        Ok(starts.begun())
+    };
+    run().map_err(|error: anyhow::Error| format!("{error:#}"))
+}
+
 #[test]
 fn right_answers_are_counted_however_records_are_cut() {
     for manner in [Manner::Together, Manner::Apart] {
@@ -280,4 +335,39 @@ fn a_client_that_copies_has_all_bytes_in_its_hands_and_one_that_discards_only_th
     };
     assert!(16_384 < touched(Receive::Copy));
     assert_eq!(touched(Receive::Discard), 0);
+}
+
+#[test]
+fn all_starts_are_full_or_all_are_resumed_as_it_was_asked() {
+    let full = begin(Manner::Together, false, None).unwrap();
+    assert!(RESPONSES <= full.handshakes && full.resumed == 0, "{full:?}");
+    assert!(full.handshakes <= full.tickets, "they were given: {full:?}");
+    let resumed = begin(Manner::Together, true, None).unwrap();
+    assert!(RESPONSES <= resumed.handshakes, "{resumed:?}");
+    assert_eq!(resumed.resumed, resumed.handshakes);
+}
+
+#[test]
+fn a_server_that_does_not_resume_ends_the_run() {
+    let error = begin(Manner::Forgetful, true, None).unwrap_err();
+    assert_eq!(error, "the server answered with another handshake: Some(Full)");
+    let error = begin(Manner::NoTickets, true, None).unwrap_err();
+    assert_eq!(error, "the server gave 0 tickets: nobody can resume");
+    begin(Manner::NoTickets, false, None).unwrap();
+}
+
+#[test]
+fn a_handshake_or_an_answer_that_is_wrong_ends_the_run() {
+    let check = |manner, says: &str| {
+        let error = begin(manner, false, None).unwrap_err();
+        assert!(error.contains(says), "{manner:?}: {error}");
+    };
+    check(Manner::OtherGroup, "handshake 1: ");
+    check(Manner::WrongByte, "byte 0 of target 0 is 0x");
+    check(Manner::WrongStatus, "status 404 instead of 206");
+    check(Manner::NoTls, "handshake 1: ");
+    let (_, other) = start(Manner::Together);
+    let other = other.path().join("trust.pem");
+    let error = begin(Manner::Together, false, Some(&other)).unwrap_err();
+    assert!(error.contains("invalid peer certificate"), "{error}");
 }

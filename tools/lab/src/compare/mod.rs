@@ -16,6 +16,7 @@ mod catalogue;
 mod certificate;
 mod congestion;
 mod group;
+pub(crate) mod handshake;
 mod network;
 mod ours;
 mod pace;

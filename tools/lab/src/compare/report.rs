@@ -185,27 +185,11 @@ impl Report {
 
     /// What a reader should know before believing the figures.
     pub(crate) fn doubts(&self) -> Vec<String> {
-        let mut doubts = Vec::new();
-        if CLIENT_SHARE_MAX < self.client_cpu_share {
-            doubts.push(format!(
-                "the load client used {:.0} % of its CPU: throughput may be its limit, not the \
-                 server's",
-                self.client_cpu_share * 100.0
-            ));
-        }
-        for (name, busy, own) in [
+        let shares = [
             ("ours", self.ours_cpu_busy, self.share(|pair| &pair.ours)),
             ("the peer", self.peer_cpu_busy, self.share(|pair| &pair.peer)),
-        ] {
-            if 0.1 < busy - own {
-                doubts.push(format!(
-                    "while {name} ran, {:.0} % of its CPU went to others: the machine was not \
-                     quiet, or its kernel threads did part of the work (see ratio_cpu_busy)",
-                    (busy - own) * 100.0
-                ));
-            }
-        }
-        doubts
+        ];
+        doubts(self.client_cpu_share, shares)
     }
 
     /// For people.
@@ -255,6 +239,29 @@ impl Report {
             .collect();
         median(&shares).unwrap_or(0.0)
     }
+}
+
+/// What speaks against figures: the client's share of its CPU; and for either side, how busy its
+/// CPU was, and with the server.
+pub(crate) fn doubts(client_share: f64, sides: [(&str, f64, f64); 2]) -> Vec<String> {
+    let mut doubts = Vec::new();
+    if CLIENT_SHARE_MAX < client_share {
+        doubts.push(format!(
+            "the load client used {:.0} % of its CPU: throughput may be its limit, not the \
+             server's",
+            client_share * 100.0
+        ));
+    }
+    for (name, busy, own) in sides {
+        if 0.1 < busy - own {
+            doubts.push(format!(
+                "while {name} ran, {:.0} % of its CPU went to others: the machine was not quiet, \
+                 or its kernel threads did part of the work (see ratio_cpu_busy)",
+                (busy - own) * 100.0
+            ));
+        }
+    }
+    doubts
 }
 
 /// A choice as it is made on the command line.

@@ -79,6 +79,8 @@ enum Verb {
     Faults(faults::Args),
     /// Viewers at a fixed rate while others attack: what they get, and what it takes of memory.
     Flood(flood::Args),
+    /// CPU seconds per GB: an appliance's against those of a loop that seals and sends only.
+    Ideal(compare::IdealArgs),
     /// The loop that `ideal` compares with.
     #[command(hide = true)]
     ServeIdeal(ideal::ServeArgs),
@@ -158,6 +160,7 @@ fn run(cli: &Cli) -> Result<()> {
         Verb::Flood(args) => flood::run(args),
         Verb::Handshake(args) => compare::handshake::run(args),
         Verb::Holdings(args) => lock::run(args),
+        Verb::Ideal(args) => compare::run_ideal(args),
         Verb::ServeIdeal(args) => ideal::serve(args),
         Verb::Idle(args) => idle::run(args),
         Verb::IdleClient(args) => idle::run_client(args),

@@ -203,23 +203,61 @@ struct Meter {
 
 /// Compares, prints the result on stdout.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let common = &args.common;
-    let (peer, workload) = (args.against.found()?, args.workload.workload());
-    let version = peer.version()?;
-    if !args.null {
-        ours::check_binaries()?;
-    }
-    let room = Room::open(common)?;
-    let bench = Bench::open(common, args.asking, workload, &room.path)?;
-    let report = bench.compare(args, &peer, version)?;
-    for doubt in report.doubts() {
-        warn!("{doubt}");
-    }
-    if common.json {
+    let report = report(&args.against, args.workload, args.asking, args.null, &args.common)?;
+    if args.common.json {
         crate::print(&serde_json::to_string(&report)?)
     } else {
         crate::print(&report.table())
     }
+}
+
+/// `nearcast-lab ideal`
+#[derive(Debug, clap::Args)]
+pub(crate) struct IdealArgs {
+    /// What to ask for; may be repeated. Default: all.
+    #[arg(long, value_enum)]
+    workload: Vec<Name>,
+    #[command(flatten)]
+    asking: Asking,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// How far an appliance is from the least that serving costs: prints a result for each workload.
+pub(crate) fn run_ideal(args: &IdealArgs) -> Result<()> {
+    let all = [Name::Warm, Name::Cold, Name::Small];
+    let names = if args.workload.is_empty() { &all[..] } else { &args.workload };
+    let mut reports = Vec::new();
+    for name in names {
+        let against = peer::Chosen::ideal(!name.workload().forget);
+        reports.push(report(&against, *name, args.asking, false, &args.common)?);
+    }
+    if args.common.json {
+        crate::print(&serde_json::to_string(&reports)?)
+    } else {
+        reports.iter().try_for_each(|report| crate::print(&report.table()))
+    }
+}
+
+fn report(
+    against: &peer::Chosen,
+    workload: Name,
+    asking: Asking,
+    null: bool,
+    common: &Common,
+) -> Result<Report> {
+    let (peer, workload) = (against.found()?, workload.workload());
+    let version = peer.version()?;
+    if !null {
+        ours::check_binaries()?;
+    }
+    let room = Room::open(common)?;
+    let bench = Bench::open(common, asking, workload, &room.path)?;
+    let report = bench.compare(against, null, &peer, version)?;
+    for doubt in report.doubts() {
+        warn!("{doubt}");
+    }
+    Ok(report)
 }
 
 impl<'a> Bench<'a> {
@@ -247,15 +285,21 @@ impl<'a> Bench<'a> {
         Ok(Bench { common, asking, workload, room, catalogue, certificate, drive, pace, processor })
     }
 
-    fn compare(&self, args: &Args, peer: &Found, version: Version) -> Result<Report> {
-        let started = if args.null { None } else { Some(self.ours(self.common.port + 1)?) };
-        let (mut race, entered) = self.calibrate(args, peer)?;
+    fn compare(
+        &self,
+        against: &peer::Chosen,
+        null: bool,
+        peer: &Found,
+        version: Version,
+    ) -> Result<Report> {
+        let started = if null { None } else { Some(self.ours(self.common.port + 1)?) };
+        let (mut race, entered) = self.calibrate(against, peer)?;
         let mut ours = started;
         let (tuned, turns, aead) = loop {
             let number = race.leader().map_err(anyhow::Error::msg)?;
             let tuned = &entered[number];
             info!(config = tuned.name(), "the peer's configuration");
-            if args.null {
+            if null {
                 // The one before gives its port back.
                 drop(ours.take());
                 ours = Some(self.peer(tuned, self.common.port + 1)?);
@@ -271,7 +315,7 @@ impl<'a> Bench<'a> {
             client: self.asking.client,
             ranges: self.asking.ranges,
             drive_bytes_per_s: self.drive.map(|drive| drive.bytes_per_s.0),
-            sides: self.sides(tuned, version, if args.null { NULL_TEST } else { OURS }, aead),
+            sides: self.sides(tuned, version, if null { NULL_TEST } else { OURS }, aead),
         };
         Report::new(setting, &race, turns)
     }
@@ -315,13 +359,13 @@ impl<'a> Bench<'a> {
 
     /// Tries what was not given: all configurations of the peer, and then the best under each
     /// congestion control. The one with the fewest CPU seconds per GB leads.
-    fn calibrate(&self, args: &Args, peer: &Found) -> Result<(Race, Vec<Tuned>)> {
-        let candidates = match &args.against.peer_congestion {
+    fn calibrate(&self, against: &peer::Chosen, peer: &Found) -> Result<(Race, Vec<Tuned>)> {
+        let candidates = match &against.peer_congestion {
             Some(name) => vec![name.clone()],
             None => congestion::candidates()?,
         };
         let (first, others) = candidates.split_first().context("no congestion control")?;
-        let variants = match &args.against.peer_config {
+        let variants = match &against.peer_config {
             Some(name) => vec![peer.peer().variant(name)?],
             None => peer.peer().variants().to_vec(),
         };

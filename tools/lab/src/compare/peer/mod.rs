@@ -4,6 +4,7 @@
 //! a list has what people recommend, and what could win here.
 
 mod h2o;
+mod ideal;
 pub(crate) mod nginx;
 mod unpacked;
 
@@ -27,6 +28,8 @@ pub(crate) enum Peer {
     NginxLatest,
     /// Debian 12's h2o, unpacked by `./x lab`.
     H2o,
+    /// A loop of the lab's own that seals, sends and does nothing else: see `ideal`.
+    Ideal,
 }
 
 /// Which peer, as it is said on the command line.
@@ -47,6 +50,17 @@ pub(crate) struct Chosen {
 }
 
 impl Chosen {
+    /// The lab's own loop.
+    pub(crate) fn ideal(from_memory: bool) -> Self {
+        let config = ideal::VARIANTS[usize::from(!from_memory)].name.to_owned();
+        Self {
+            peer: Peer::Ideal,
+            peer_binary: None,
+            peer_config: Some(config),
+            peer_congestion: Some("cubic".to_owned()),
+        }
+    }
+
     /// The peer with its program; an error if there is none.
     pub(crate) fn found(&self) -> Result<Found> {
         match (self.peer, &self.peer_binary) {
@@ -115,6 +129,7 @@ impl Peer {
             Self::NginxDeb13 => "nginx-deb13",
             Self::NginxLatest => "nginx-latest",
             Self::H2o => "h2o",
+            Self::Ideal => "ideal",
         }
     }
 
@@ -123,6 +138,7 @@ impl Peer {
         match self {
             Self::Nginx | Self::NginxDeb13 | Self::NginxLatest => &nginx::VARIANTS,
             Self::H2o => &h2o::VARIANTS,
+            Self::Ideal => &ideal::VARIANTS,
         }
     }
 
@@ -139,6 +155,7 @@ impl Peer {
             Self::Nginx => vec!["nginx".to_owned()],
             Self::NginxDeb13 => unpacked::program(self.label(), "usr/sbin/nginx")?,
             Self::H2o => unpacked::program(self.label(), "usr/bin/h2o")?,
+            Self::Ideal => vec![std::env::current_exe()?.display().to_string()],
             Self::NginxLatest => bail!("only --peer-binary knows where that is"),
         };
         Ok(Found { peer: self, command })
@@ -156,6 +173,7 @@ impl Found {
         match self.peer {
             Peer::Nginx | Peer::NginxDeb13 | Peer::NginxLatest => nginx::version(&self.command),
             Peer::H2o => h2o::version(&self.command),
+            Peer::Ideal => Ok(ideal::version()),
         }
     }
 
@@ -165,17 +183,20 @@ impl Found {
         let room = place.room.join(format!("{label}-{}", variant.name));
         std::fs::create_dir_all(&room)?;
         let place = &Place { room: &room, ..*place };
-        let (config, text, rest) = match self.peer {
+        let (text, mut words) = match self.peer {
             Peer::Nginx | Peer::NginxDeb13 | Peer::NginxLatest => {
                 let prefix = ["-p".to_owned(), room.display().to_string()];
-                (room.join("nginx.conf"), nginx::text(variant, place), prefix.to_vec())
+                (nginx::text(variant, place), prefix.to_vec())
             }
-            Peer::H2o => (room.join("h2o.conf"), h2o::text(variant, place), Vec::new()),
+            Peer::H2o => (h2o::text(variant, place), Vec::new()),
+            Peer::Ideal => (String::new(), ideal::words(variant, place)),
         };
-        std::fs::write(&config, text)?;
-        let mut command = self.command.clone();
-        command.extend(rest);
-        command.extend(["-c".to_owned(), config.display().to_string()]);
+        if !text.is_empty() {
+            let config = room.join(format!("{label}.conf"));
+            std::fs::write(&config, text)?;
+            words.extend(["-c".to_owned(), config.display().to_string()]);
+        }
+        let command = [&self.command[..], &words].concat();
         let log = room.join("log");
         let mut process = Process::start(label, &command, place.cpu, place.joins, &log)?;
         process.wait_for_port(place.address)?;

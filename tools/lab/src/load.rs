@@ -9,7 +9,7 @@ use model::units::Bytes;
 use serde::Serialize;
 use tracing::info;
 
-use crate::client::{Plan, Target, Truth};
+use crate::client::{Plan, Ranges, Receive, Target, Truth};
 use crate::cpu::{self, Account};
 use crate::url::Url;
 use crate::window::{Timing, Window, gigabytes, measure};
@@ -86,6 +86,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         targets,
         connections: usize::try_from(args.connections)?,
         range_len: args.range,
+        ranges: Ranges::Unaligned,
+        receive: Receive::Discard,
         verify_every: if args.source.is_some() { args.verify_every } else { 0 },
         seed: args.seed,
         every: Duration::ZERO,

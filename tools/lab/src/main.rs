@@ -23,6 +23,7 @@ mod lock;
 mod odd;
 mod outage;
 mod pace;
+mod processor;
 mod sample;
 mod scale;
 mod site;
@@ -88,6 +89,8 @@ enum Verb {
     Layout(layout::Args),
     /// Drives load at a server and says what came.
     Load(load::Args),
+    /// Full and resumed handshakes per CPU second: ours against a peer's, in turns.
+    Handshake(compare::handshake::Args),
     /// Kills the control plane in parts and as a whole while films are played.
     Outage(outage::Args),
     /// Asks a peer malformed and odd requests, and tells where it answers otherwise.
@@ -149,6 +152,7 @@ fn run(cli: &Cli) -> Result<()> {
         Verb::Drive(args) => drive_protocol::run(args),
         Verb::Faults(args) => faults::run(args),
         Verb::Flood(args) => flood::run(args),
+        Verb::Handshake(args) => compare::handshake::run(args),
         Verb::Holdings(args) => lock::run(args),
         Verb::Idle(args) => idle::run(args),
         Verb::IdleClient(args) => idle::run_client(args),

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use model::units::Bytes;
 use rustls::CipherSuite;
 
-use crate::client::{Load, Plan, Target, Truth};
+use crate::client::{Load, Plan, Ranges, Receive, Target, Truth};
 use crate::cpu::{self, Account};
 use crate::stage::{Appliance, Film, Setup, Stage};
 
@@ -111,6 +111,8 @@ impl Site {
             targets: self.film.objects.iter().map(target).collect(),
             connections: demand.connections,
             range_len: demand.range,
+            ranges: Ranges::Unaligned,
+            receive: Receive::Discard,
             verify_every: 16,
             seed: demand.seed,
             every: Duration::ZERO,

@@ -1,7 +1,30 @@
 //! Which bytes of which target are asked for, and which answers are compared: chosen by a seed, so
 //! that both sides of a comparison are asked the same.
 
+use model::object::BLOCK_LEN;
+
 use super::reply::Asked;
+
+/// Where ranges begin.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Ranges {
+    /// Where a block of 256 KiB begins; of shorter ranges, several lie in one.
+    Aligned,
+    /// At any byte, so that both ends lie within blocks.
+    #[default]
+    Unaligned,
+}
+
+impl Ranges {
+    /// Ranges of `len` begin at multiples of this. No aligned one touches more blocks than it must.
+    fn step(self, len: u64) -> u64 {
+        match self {
+            Self::Aligned => BLOCK_LEN.0.min(len),
+            Self::Unaligned => 1,
+        }
+    }
+}
 
 /// SplitMix64 (Steele, Lea, Flood 2014): small, fast, and good enough to choose offsets.
 #[derive(Clone, Debug)]
@@ -39,6 +62,7 @@ pub(crate) struct Choice {
     /// The targets' lengths, in the order of the list. Not empty, none is zero.
     lens: Vec<u64>,
     range_len: u64,
+    ranges: Ranges,
     /// Every n-th answer is compared byte by byte; 0 is none.
     verify_every: u64,
     asked: u64,
@@ -46,10 +70,16 @@ pub(crate) struct Choice {
 
 impl Choice {
     /// Ranges of `range_len` (or a whole target, where it is shorter) at random offsets.
-    pub(crate) fn new(seed: u64, lens: Vec<u64>, range_len: u64, verify_every: u64) -> Self {
+    pub(crate) fn new(
+        seed: u64,
+        lens: Vec<u64>,
+        range_len: u64,
+        ranges: Ranges,
+        verify_every: u64,
+    ) -> Self {
         assert!(!lens.is_empty(), "there must be a target to ask for");
         assert!(0 < range_len && lens.iter().all(|len| 0 < *len), "a range is not empty");
-        Self { dice: Dice::new(seed), lens, range_len, verify_every, asked: 0 }
+        Self { dice: Dice::new(seed), lens, range_len, ranges, verify_every, asked: 0 }
     }
 
     /// The next one.
@@ -58,7 +88,8 @@ impl Choice {
         let target = usize::try_from(self.dice.below(count)).expect("an index fits");
         let target_len = self.lens[target];
         let len = self.range_len.min(target_len);
-        let start = self.dice.below(target_len - len + 1);
+        let step = self.ranges.step(len);
+        let start = self.dice.below((target_len - len) / step + 1) * step;
         let verify = self.verify_every != 0 && self.asked.is_multiple_of(self.verify_every);
         self.asked += 1;
         Asked { target, range: start..start + len, target_len, verify }
@@ -72,7 +103,7 @@ mod tests {
     #[test]
     fn the_same_seed_asks_the_same() {
         let choose = |seed| {
-            let mut choice = Choice::new(seed, vec![100, 7], 10, 4);
+            let mut choice = Choice::new(seed, vec![100, 7], 10, Ranges::Unaligned, 4);
             (0..50).map(|_| choice.next_asked()).collect::<Vec<_>>()
         };
         assert_eq!(choose(1), choose(1));
@@ -81,7 +112,7 @@ mod tests {
 
     #[test]
     fn ranges_lie_within_their_target_and_reach_both_ends() {
-        let mut choice = Choice::new(7, vec![100, 7], 10, 0);
+        let mut choice = Choice::new(7, vec![100, 7], 10, Ranges::Unaligned, 0);
         let asked: Vec<Asked> = (0..5000).map(|_| choice.next_asked()).collect();
         assert!(asked.iter().all(|one| one.range.end <= one.target_len && !one.verify));
         let long: Vec<&Asked> = asked.iter().filter(|one| one.target == 0).collect();
@@ -92,8 +123,25 @@ mod tests {
     }
 
     #[test]
+    fn aligned_ranges_begin_where_blocks_do_and_unaligned_ones_anywhere() {
+        fn check(range_len: u64, ranges: Ranges, step: u64) {
+            let mut choice = Choice::new(7, vec![8_000_000], range_len, ranges, 0);
+            let asked: Vec<Asked> = (0..5000).map(|_| choice.next_asked()).collect();
+            assert!(asked.iter().all(|one| one.range.end - one.range.start == range_len));
+            assert!(asked.iter().all(|one| one.range.start % step == 0), "{range_len}");
+            assert!(asked.iter().any(|one| one.range.start / step % 2 == 1), "{range_len}");
+            let last = (8_000_000 - range_len) / step * step;
+            let reached = asked.iter().map(|one| one.range.start).max().unwrap();
+            assert!(last - reached <= 8_000_000 / 100, "{range_len}: {reached} of {last}");
+        }
+        check(2 << 20, Ranges::Aligned, 256 << 10);
+        check(64 << 10, Ranges::Aligned, 64 << 10);
+        check(2 << 20, Ranges::Unaligned, 1);
+    }
+
+    #[test]
     fn every_nth_answer_is_compared() {
-        let mut choice = Choice::new(7, vec![100], 10, 16);
+        let mut choice = Choice::new(7, vec![100], 10, Ranges::Unaligned, 16);
         let verified = (0..160).filter(|_| choice.next_asked().verify).count();
         assert_eq!(verified, 10);
     }

@@ -4,7 +4,8 @@
 //! dice ──> asked ──> connection ──> socket            (one request at a time per connection)
 //!                        ^
 //! socket ──> record ─────┤ opened: the head, small records, every n-th response in whole
-//!            (headers)   └ dropped in the kernel, only counted: everything else
+//!            (headers)   └ passed over, only counted: everything else, received into memory
+//!                          (copy) or dropped in the kernel (discard)
 //! opened bytes ──> reply (status, lengths) ──> truth (every byte, if it is an n-th response)
 //! ```
 //!
@@ -16,6 +17,7 @@ mod dice;
 mod handshake;
 mod record;
 mod reply;
+mod starts;
 #[cfg(test)]
 mod tests;
 mod truth;
@@ -32,11 +34,13 @@ use rustix::event::epoll;
 use rustls::CipherSuite;
 use rustls::pki_types::ServerName;
 
+pub(crate) use connection::Receive;
 use connection::{Connection, Shared, Turn};
 use dice::Choice;
-pub(crate) use dice::Dice;
+pub(crate) use dice::{Dice, Ranges};
 pub(crate) use handshake::{Keys, config as tls_config, shake};
 pub(crate) use record::Content;
+pub(crate) use starts::{Begun, GROUP, Starts};
 pub(crate) use truth::{Pattern, Truth};
 
 /// One file to ask for.
@@ -65,6 +69,10 @@ pub(crate) struct Plan {
     pub(crate) connections: usize,
     /// How long a range is.
     pub(crate) range_len: Bytes,
+    /// Where ranges begin.
+    pub(crate) ranges: Ranges,
+    /// What is done with bytes that nobody looks at.
+    pub(crate) receive: Receive,
     /// Every n-th response is compared with the source; 0 is none.
     pub(crate) verify_every: u64,
     /// Another seed, other ranges.
@@ -151,8 +159,8 @@ impl Load {
         Ok(Self {
             poll,
             connections,
-            shared: Shared::new(truth),
-            choice: Choice::new(plan.seed, lens, plan.range_len.0, plan.verify_every),
+            shared: Shared::new(truth, plan.receive),
+            choice: Choice::new(plan.seed, lens, plan.range_len.0, plan.ranges, plan.verify_every),
             paths: plan.targets.iter().map(|target| target.path.clone()).collect(),
             authority: format!("{}:{}", plan.name, plan.address.port()),
             responses: 0,

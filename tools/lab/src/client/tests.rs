@@ -2,11 +2,13 @@
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustls::pki_types::PrivateKeyDer;
+use rustls::server::ProducesTickets;
 use rustls::{ServerConfig, ServerConnection};
 
 use super::*;
@@ -26,12 +28,42 @@ enum Manner {
     Apart,
     /// Its keys change in the middle of each body.
     KeyUpdate,
+    /// They change right behind each body, so that one read has both.
+    KeyUpdateBehind,
     WrongByte,
     WrongLength,
     WrongStatus,
     Short,
     NoTls,
     Silent,
+    /// It gives no tickets.
+    NoTickets,
+    /// Its tickets are good for nothing.
+    Forgetful,
+    /// It agrees on another group than X25519 only.
+    OtherGroup,
+}
+
+/// Tickets that nobody can open.
+#[derive(Debug)]
+struct Forgotten;
+
+impl ProducesTickets for Forgotten {
+    fn enabled(&self) -> bool {
+        true
+    }
+
+    fn lifetime(&self) -> u32 {
+        600
+    }
+
+    fn encrypt(&self, _plain: &[u8]) -> Option<Vec<u8>> {
+        Some(vec![7; 100])
+    }
+
+    fn decrypt(&self, _cipher: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
 }
 
 /// Answers one request. An error is a client that has seen enough.
@@ -54,7 +86,7 @@ fn respond(
          content-range: bytes {start}-{last}/{FILE_LEN}\r\n\r\n"
     );
     if manner == Manner::WrongByte {
-        body[50_000] ^= 1;
+        body[range_middle(start, last)] ^= 1;
     }
     if manner == Manner::Short {
         body.truncate(60_000);
@@ -77,14 +109,27 @@ fn respond(
             tls.writer().write_all(&body[70_000..])?;
             flush(tls, socket)
         }
+        Manner::KeyUpdateBehind => {
+            tls.writer().write_all(head.as_bytes())?;
+            tls.writer().write_all(&body)?;
+            tls.refresh_traffic_keys().unwrap();
+            flush(tls, socket)
+        }
         Manner::Together
         | Manner::WrongByte
         | Manner::WrongLength
         | Manner::WrongStatus
         | Manner::Short
         | Manner::NoTls
-        | Manner::Silent => send(&[head.as_bytes(), &body].concat(), 1 << 20),
+        | Manner::Silent
+        | Manner::NoTickets
+        | Manner::Forgetful
+        | Manner::OtherGroup => send(&[head.as_bytes(), &body].concat(), 1 << 20),
     }
+}
+
+fn range_middle(start: u64, last: u64) -> usize {
+    usize::try_from((last - start).div_ceil(2)).unwrap()
 }
 
 fn flush(tls: &mut ServerConnection, socket: &mut TcpStream) -> io::Result<()> {
@@ -134,18 +179,27 @@ fn start(manner: Manner) -> (SocketAddr, tempfile::TempDir) {
     std::fs::write(dir.path().join("trust.pem"), certificate.pem()).unwrap();
     let chain = vec![certificate.der().clone()];
     let key = PrivateKeyDer::Pkcs8(key.serialize_der().into());
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let config = ServerConfig::builder_with_provider(provider)
+    let mut provider = rustls::crypto::aws_lc_rs::default_provider();
+    if manner == Manner::OtherGroup {
+        provider.kx_groups.retain(|group| group.name() != GROUP);
+    }
+    let mut config = ServerConfig::builder_with_provider(Arc::new(provider))
         .with_protocol_versions(&[&rustls::version::TLS13])
         .unwrap()
         .with_no_client_auth()
         .with_single_cert(chain, key)
         .unwrap();
+    if manner == Manner::NoTickets {
+        config.send_tls13_tickets = 0;
+    }
+    if manner == Manner::Forgetful {
+        config.ticketer = Arc::new(Forgotten);
+    }
     let config = Arc::new(config);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     thread::spawn(move || {
-        for socket in listener.incoming().take(CONNECTIONS) {
+        for socket in listener.incoming() {
             let (socket, config) = (socket.unwrap(), Arc::clone(&config));
             thread::spawn(move || converse(config, socket, manner));
         }
@@ -153,21 +207,27 @@ fn start(manner: Manner) -> (SocketAddr, tempfile::TempDir) {
     (address, dir)
 }
 
-/// Drives a load for `RESPONSES`; what came, or why the run is not valid.
-fn load(manner: Manner, verify_every: u64) -> Result<Totals, String> {
-    let (address, dir) = start(manner);
-    let plan = Plan {
+fn plan(address: SocketAddr, dir: &Path, verify_every: u64, receive: Receive) -> Plan {
+    Plan {
         address,
         name: "127.0.0.1".to_owned(),
-        trust: dir.path().join("trust.pem"),
+        trust: dir.join("trust.pem"),
         suites: Vec::new(),
         targets: vec![Target { path: "/f".to_owned(), len: Bytes::of(FILE_LEN) }],
         connections: CONNECTIONS,
         range_len: Bytes(RANGE_LEN),
+        ranges: Ranges::Unaligned,
+        receive,
         verify_every,
         seed: 1,
         every: Duration::ZERO,
-    };
+    }
+}
+
+/// Drives a load for `RESPONSES`; what came, or why the run is not valid.
+fn load(manner: Manner, verify_every: u64, receive: Receive) -> Result<Totals, String> {
+    let (address, dir) = start(manner);
+    let plan = plan(address, dir.path(), verify_every, receive);
     let run = || {
         let mut load = Load::connect(&plan, Truth::Pattern(CONTENT))?;
         if manner == Manner::Silent {
@@ -183,8 +243,16 @@ fn load(manner: Manner, verify_every: u64) -> Result<Totals, String> {
     run().map_err(|error: anyhow::Error| format!("{error:#}"))
 }
 
+const BOTH: [Receive; 2] = [Receive::Copy, Receive::Discard];
+
 fn check_right(manner: Manner, verify_every: u64) {
-    let totals = load(manner, verify_every).unwrap();
+    for receive in BOTH {
+        check_right_by(manner, verify_every, receive);
+    }
+}
+
+fn check_right_by(manner: Manner, verify_every: u64, receive: Receive) {
+    let totals = load(manner, verify_every, receive).unwrap();
     assert!(totals.responses * RANGE_LEN <= totals.body, "{manner:?}: {totals:?}");
     assert!(totals.body < (totals.responses + 4) * RANGE_LEN, "{manner:?}: {totals:?}");
     let verified = totals.verified * verify_every.max(1);
@@ -196,8 +264,25 @@ fn check_right(manner: Manner, verify_every: u64) {
 }
 
 fn check_wrong(manner: Manner, verify_every: u64, says: &str) {
-    let error = load(manner, verify_every).unwrap_err();
-    assert!(error.contains(says), "{manner:?}: {error}");
+    for receive in BOTH {
+        let error = load(manner, verify_every, receive).unwrap_err();
+        assert!(error.contains(says), "{manner:?}, {receive:?}: {error}");
+    }
+}
+
+/// Begins until `RESPONSES` are complete; what was done, or why the run is not valid.
+fn begin(manner: Manner, resume: bool, shown: Option<&Path>) -> Result<Begun, String> {
+    let (address, dir) = start(manner);
+    let plan = plan(address, dir.path(), 4, Receive::Copy);
+    let run = || {
+        let shown = shown.unwrap_or(&plan.trust);
+        let mut starts = Starts::connect(&plan, Truth::Pattern(CONTENT), shown, resume)?;
+        while starts.begun().handshakes < RESPONSES {
+            starts.drive(Instant::now() + Duration::from_millis(50))?;
+        }
+        Ok(starts.begun())
+    };
+    run().map_err(|error: anyhow::Error| format!("{error:#}"))
 }
 
 #[test]
@@ -210,9 +295,11 @@ fn right_answers_are_counted_however_records_are_cut() {
 }
 
 #[test]
-fn keys_may_change_in_the_middle_of_a_response() {
+fn keys_may_change_in_the_middle_of_a_response_and_right_behind_it() {
     check_right(Manner::KeyUpdate, 0);
     check_right(Manner::KeyUpdate, 2);
+    check_right(Manner::KeyUpdateBehind, 0);
+    check_right(Manner::KeyUpdateBehind, 1);
 }
 
 #[test]
@@ -232,4 +319,56 @@ fn wrong_lengths_and_statuses_end_the_run_though_nothing_is_compared() {
 fn a_server_that_does_not_speak_or_does_not_answer_ends_the_run() {
     check_wrong(Manner::NoTls, 0, "connection 0 to 127.0.0.1");
     check_wrong(Manner::Silent, 0, "nothing came for");
+}
+
+#[test]
+fn a_client_that_copies_has_all_bytes_in_its_hands_and_one_that_discards_only_those_it_wants() {
+    // What is left in the room where all bytes go.
+    let touched = |receive| {
+        let (address, dir) = start(Manner::Together);
+        let plan = plan(address, dir.path(), 0, receive);
+        let mut load = Load::connect(&plan, Truth::Pattern(CONTENT)).unwrap();
+        load.ask_all().unwrap();
+        while load.totals().responses < RESPONSES {
+            load.drive(Instant::now() + Duration::from_millis(50)).unwrap();
+        }
+        load.shared.room().iter().filter(|byte| **byte != 0).count()
+    };
+    assert!(16_384 < touched(Receive::Copy));
+    assert_eq!(touched(Receive::Discard), 0);
+}
+
+#[test]
+fn all_starts_are_full_or_all_are_resumed_as_it_was_asked() {
+    let full = begin(Manner::Together, false, None).unwrap();
+    assert!(RESPONSES <= full.handshakes && full.resumed == 0, "{full:?}");
+    assert!(full.handshakes <= full.tickets, "they were given: {full:?}");
+    let resumed = begin(Manner::Together, true, None).unwrap();
+    assert!(RESPONSES <= resumed.handshakes, "{resumed:?}");
+    assert_eq!(resumed.resumed, resumed.handshakes);
+}
+
+#[test]
+fn a_server_that_does_not_resume_ends_the_run() {
+    let error = begin(Manner::Forgetful, true, None).unwrap_err();
+    assert_eq!(error, "the server answered with another handshake: Some(Full)");
+    let error = begin(Manner::NoTickets, true, None).unwrap_err();
+    assert_eq!(error, "the server gave 0 tickets: nobody can resume");
+    begin(Manner::NoTickets, false, None).unwrap();
+}
+
+#[test]
+fn a_handshake_or_an_answer_that_is_wrong_ends_the_run() {
+    let check = |manner, says: &str| {
+        let error = begin(manner, false, None).unwrap_err();
+        assert!(error.contains(says), "{manner:?}: {error}");
+    };
+    check(Manner::OtherGroup, "handshake 1: ");
+    check(Manner::WrongByte, "byte 0 of target 0 is 0x");
+    check(Manner::WrongStatus, "status 404 instead of 206");
+    check(Manner::NoTls, "handshake 1: ");
+    let (_, other) = start(Manner::Together);
+    let other = other.path().join("trust.pem");
+    let error = begin(Manner::Together, false, Some(&other)).unwrap_err();
+    assert!(error.contains("invalid peer certificate"), "{error}");
 }

@@ -25,8 +25,10 @@ use super::process::Process;
 use super::report::Turn;
 use super::statistics::{median, quantile};
 use super::workload::Name;
-use super::{Bench, Common, Room, Server, ours};
+use super::{Asking, Bench, Common, Room, Server, ours};
+use crate::client::{Ranges, Receive};
 use crate::flame;
+use crate::processor::Processor;
 
 /// So many standard deviations of the rank sum are no chance: one time in thirty by the normal
 /// distribution; with five pairs, 23 of the 25 comparisons have to agree.
@@ -116,12 +118,18 @@ pub(crate) struct Args {
     #[arg(long)]
     no_flames: bool,
     #[command(flatten)]
+    asking: Asking,
+    #[command(flatten)]
     common: Common,
 }
 
 #[derive(Serialize)]
 struct Report {
+    #[serde(flatten)]
+    processor: Processor,
     workload: &'static str,
+    client: Receive,
+    ranges: Ranges,
     congestion: String,
     pairs: u32,
     /// All ratios of the row that switches nothing off lie between these.
@@ -163,16 +171,19 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     ours::check_binaries()?;
     let workload = args.workload.workload();
     let room = Room::open(&args.common)?;
-    let bench = Bench::open(&args.common, workload, &room.path)?;
+    let bench = Bench::open(&args.common, args.asking, workload, &room.path)?;
     let flames = if args.no_flames { None } else { Some(flames(args)?) };
     let rows = if args.rows.is_empty() { Row::value_variants() } else { &args.rows[..] };
     let asset = bench.asset();
-    let [full, changed] = [("full", 1), ("changed", 5)].map(|(name, port)| {
+    let [full, changed] = [("full", 1), ("changed", 6)].map(|(name, port)| {
         let room = format!("{name}-{}", workload.catalogue);
         stage(bench.site(args.common.port + port, &room, &asset))
     });
     let lab = Lab { bench: &bench, full: full?, changed: changed?, flames };
     let mut report = Report {
+        processor: lab.bench.processor.clone(),
+        client: args.asking.client,
+        ranges: args.asking.ranges,
         workload: workload.label,
         congestion: args.common.congestion.clone(),
         pairs: args.common.pairs,
@@ -280,7 +291,8 @@ impl Lab<'_> {
         let mut plan = bench.plan(address, bench.catalogue.targets(&stage.path));
         // As in the certificate, wherever it listens.
         "localhost".clone_into(&mut plan.name);
-        Ok(Server { processes: vec![process], account, plan, congestion, _group: group })
+        let aead = self.bench.processor.aead_of(super::OURS_LIBRARY);
+        Ok(Server { processes: vec![process], account, plan, congestion, aead, _group: group })
     }
 
     /// One window more, sampled: perf costs something, so not one that counts.

@@ -16,6 +16,7 @@ mod catalogue;
 mod certificate;
 mod congestion;
 mod group;
+pub(crate) mod handshake;
 mod network;
 mod ours;
 mod pace;
@@ -36,40 +37,48 @@ use model::units::Bytes;
 use rustls::CipherSuite;
 use tracing::{info, warn};
 
-use crate::client::{Plan, Target};
+use crate::client::{Plan, Ranges, Receive, Target};
 use crate::cpu::{self, Account};
+use crate::processor::Processor;
 use crate::window::{Timing, measure};
 use catalogue::Catalogue;
 pub(crate) use certificate::Certificate;
 use congestion::Chosen;
 use group::Group;
 use pace::{Drive, Pace};
-use peer::{Peer, Place, Variant, Version};
+use peer::{Found, Place, Variant, Version};
 use process::Process;
 use race::Race;
-use report::{Report, Setting, Turn};
+use report::{Report, Setting, Sides, Turn};
 use workload::{Name, Workload};
 
 /// `nearcast-lab compare`
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Whom to compare with.
-    #[arg(long, value_enum)]
-    peer: Peer,
+    #[command(flatten)]
+    against: peer::Chosen,
     /// What to ask for.
     #[arg(long, value_enum)]
     workload: Name,
-    /// Take this configuration of the peer, instead of trying all and taking the best.
-    #[arg(long)]
-    peer_config: Option<String>,
-    /// Start the peer under this TCP congestion control, instead of trying cubic and bbr.
-    #[arg(long)]
-    peer_congestion: Option<String>,
+    #[command(flatten)]
+    asking: Asking,
     /// Null test: the peer against itself. The ratio should be 1, and tells the noise.
     #[arg(long)]
     null: bool,
     #[command(flatten)]
     common: Common,
+}
+
+/// How the load client asks, and takes what comes.
+#[derive(Clone, Copy, Debug, Default, clap::Args)]
+pub(crate) struct Asking {
+    /// Whether the client copies what it receives into memory, as players do, or has the kernel
+    /// drop it.
+    #[arg(long, value_enum, default_value_t)]
+    client: Receive,
+    /// Where ranges begin.
+    #[arg(long, value_enum, default_value_t)]
+    ranges: Ranges,
 }
 
 /// What every measurement is told.
@@ -99,7 +108,7 @@ pub(crate) struct Common {
     /// The CPU for the load client.
     #[arg(long, default_value_t = 1)]
     client_cpu: usize,
-    /// First of ten ports on 127.0.0.1.
+    /// First of eleven ports on 127.0.0.1.
     #[arg(long, default_value_t = 18500, value_parser = clap::value_parser!(u16).range(1..=65525))]
     port: u16,
     /// Where files are made; it must be on a drive. Default: the directory for temporary files.
@@ -125,6 +134,11 @@ const CONTENT_SEED: u64 = 0x6e65_6172;
 /// What our side does for each request beside serving it.
 const OURS_LOGGING: &str =
     "as installed: a line per request in requests.log, limits and timeouts on";
+/// What stands for us.
+const OURS: &str = "nearcast-appliance";
+const NULL_TEST: &str = "the peer (null test)";
+/// What an appliance seals with that does not say it.
+const OURS_LIBRARY: &str = "aws-lc";
 const TMPFS_MAGIC: i64 = 0x0102_1994;
 
 /// A started server.
@@ -135,13 +149,15 @@ struct Server {
     plan: Plan,
     /// The default while its connections are made.
     congestion: String,
+    /// What does AES-GCM for it.
+    aead: String,
     _group: Group,
 }
 
 /// A peer's configuration, and the congestion control that it is started under.
 #[derive(Clone, Debug)]
 struct Tuned {
-    peer: Peer,
+    peer: Found,
     variant: Variant,
     congestion: String,
 }
@@ -168,6 +184,7 @@ fn attempt<T>(tried: Result<T>) -> Result<Tried<T>> {
 /// What all steps need.
 struct Bench<'a> {
     common: &'a Common,
+    asking: Asking,
     workload: Workload,
     room: &'a Path,
     catalogue: Catalogue,
@@ -175,18 +192,26 @@ struct Bench<'a> {
     /// Measured where the workload reads from it.
     drive: Option<Drive>,
     pace: Pace,
+    processor: Processor,
+}
+
+/// What a server's CPU has done: for it, and for anybody.
+struct Meter {
+    used: Duration,
+    busy: Duration,
 }
 
 /// Compares, prints the result on stdout.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let common = &args.common;
-    let version = args.peer.version()?;
+    let (peer, workload) = (args.against.found()?, args.workload.workload());
+    let version = peer.version()?;
     if !args.null {
         ours::check_binaries()?;
     }
     let room = Room::open(common)?;
-    let bench = Bench::open(common, args.workload.workload(), &room.path)?;
-    let report = bench.compare(args, version)?;
+    let bench = Bench::open(common, args.asking, workload, &room.path)?;
+    let report = bench.compare(args, &peer, version)?;
     for doubt in report.doubts() {
         warn!("{doubt}");
     }
@@ -199,7 +224,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 impl<'a> Bench<'a> {
     /// Makes what servers need, and takes the client's CPU.
-    fn open(common: &'a Common, workload: Workload, room: &'a Path) -> Result<Self> {
+    fn open(
+        common: &'a Common,
+        asking: Asking,
+        workload: Workload,
+        room: &'a Path,
+    ) -> Result<Self> {
         ensure!(common.server_cpu != common.client_cpu, "server and client need a CPU each");
         crate::raise_file_limit()?;
         let source = room.join(format!("source-{}", workload.catalogue));
@@ -212,15 +242,16 @@ impl<'a> Bench<'a> {
         let [warm_up, window] =
             [common.warm_up, common.seconds].map(|time| Duration::from_secs(time.into()));
         let pace = Pace::new(Pace { warm_up, trial: TRIAL, window }, drive);
+        let processor = Processor::read()?;
         cpu::pin(common.client_cpu)?;
-        Ok(Bench { common, workload, room, catalogue, certificate, drive, pace })
+        Ok(Bench { common, asking, workload, room, catalogue, certificate, drive, pace, processor })
     }
 
-    fn compare(&self, args: &Args, version: Version) -> Result<Report> {
+    fn compare(&self, args: &Args, peer: &Found, version: Version) -> Result<Report> {
         let started = if args.null { None } else { Some(self.ours(self.common.port + 1)?) };
-        let (mut race, entered) = self.calibrate(args)?;
+        let (mut race, entered) = self.calibrate(args, peer)?;
         let mut ours = started;
-        let (tuned, turns) = loop {
+        let (tuned, turns, aead) = loop {
             let number = race.leader().map_err(anyhow::Error::msg)?;
             let tuned = &entered[number];
             info!(config = tuned.name(), "the peer's configuration");
@@ -231,24 +262,36 @@ impl<'a> Bench<'a> {
             }
             let ours = ours.as_mut().context("our side is up")?;
             match self.pairs(ours, tuned)? {
-                Ok(turns) => break (tuned.clone(), turns),
+                Ok(turns) => break (tuned.clone(), turns, ours.aead.clone()),
                 Err(reason) => race.fail(number, reason),
             }
         };
         let setting = Setting {
             workload: self.workload.label.to_owned(),
-            peer: args.peer.label().to_owned(),
+            client: self.asking.client,
+            ranges: self.asking.ranges,
+            drive_bytes_per_s: self.drive.map(|drive| drive.bytes_per_s.0),
+            sides: self.sides(tuned, version, if args.null { NULL_TEST } else { OURS }, aead),
+        };
+        Report::new(setting, &race, turns)
+    }
+
+    /// Who was compared on what; `aead` is ours.
+    fn sides(&self, tuned: Tuned, version: Version, ours: &str, aead: String) -> Sides {
+        Sides {
+            processor: self.processor.clone(),
+            peer: tuned.peer.peer().label().to_owned(),
             peer_version: version.server,
+            peer_aead: self.processor.aead_of(&version.tls),
             peer_tls: version.tls,
             peer_config: tuned.variant.name.to_owned(),
             peer_config_lines: tuned.variant.lines.to_owned(),
             ours_logging: OURS_LOGGING.to_owned(),
-            ours: if args.null { "the peer (null test)" } else { "nearcast-appliance" }.to_owned(),
+            ours: ours.to_owned(),
             ours_congestion: self.common.congestion.clone(),
+            ours_aead: aead,
             peer_congestion: tuned.congestion,
-            drive_bytes_per_s: self.drive.map(|drive| drive.bytes_per_s.0),
-        };
-        Report::new(setting, &race, turns)
+        }
     }
 
     /// Our turns and the peer's; or why this configuration of the peer cannot go on.
@@ -272,20 +315,20 @@ impl<'a> Bench<'a> {
 
     /// Tries what was not given: all configurations of the peer, and then the best under each
     /// congestion control. The one with the fewest CPU seconds per GB leads.
-    fn calibrate(&self, args: &Args) -> Result<(Race, Vec<Tuned>)> {
-        let candidates = match &args.peer_congestion {
+    fn calibrate(&self, args: &Args, peer: &Found) -> Result<(Race, Vec<Tuned>)> {
+        let candidates = match &args.against.peer_congestion {
             Some(name) => vec![name.clone()],
             None => congestion::candidates()?,
         };
         let (first, others) = candidates.split_first().context("no congestion control")?;
-        let variants = match &args.peer_config {
-            Some(name) => vec![args.peer.variant(name)?],
-            None => args.peer.variants().to_vec(),
+        let variants = match &args.against.peer_config {
+            Some(name) => vec![peer.peer().variant(name)?],
+            None => peer.peer().variants().to_vec(),
         };
         let (mut race, mut entered) = (Race::default(), Vec::new());
         let mut enter = |race: &mut Race, variant, congestion: &String| {
             let congestion = congestion.clone();
-            let tuned = Tuned { peer: args.peer, variant, congestion };
+            let tuned = Tuned { peer: peer.clone(), variant, congestion };
             race.enter(tuned.name(), self.try_out(&tuned)?);
             entered.push(tuned);
             Ok::<_, anyhow::Error>(variant)
@@ -316,17 +359,8 @@ impl<'a> Bench<'a> {
         }
         let timing = Timing { warm_up: self.pace.warm_up, window };
         server.plan.seed = seed;
-        let meter = || Ok((server.account.used()?, cpu::busy(self.common.server_cpu)?));
-        // Each turn makes its connections anew.
-        let congestion = Chosen::new(&server.congestion)?;
-        let seen = measure(&server.plan, self.catalogue.truth(), timing, meter);
-        drop(congestion);
-        // After Ctrl-C at a terminal the servers end, too: the signal is what to tell.
-        crate::stop::check()?;
-        for process in &mut server.processes {
-            process.check()?;
-        }
-        let (window, (used_before, busy_before), (used, busy)) = seen?;
+        let (window, before, after) = self
+            .watched(server, |plan, meter| measure(plan, self.catalogue.truth(), timing, meter))?;
         ensure!(
             window.stalled == 0,
             "{} of {} connections had no complete response in {:.1} s: look at the server's log, \
@@ -335,11 +369,11 @@ impl<'a> Bench<'a> {
             server.plan.connections,
             window.seconds
         );
-        let server_cpu_s = used.saturating_sub(used_before).as_secs_f64();
+        let server_cpu_s = after.used.saturating_sub(before.used).as_secs_f64();
         let turn = Turn {
             cpu_s_per_gb: server_cpu_s / window.gb,
             server_cpu_s,
-            cpu_busy_s: busy.saturating_sub(busy_before).as_secs_f64(),
+            cpu_busy_s: after.busy.saturating_sub(before.busy).as_secs_f64(),
             window,
         };
         info!(
@@ -350,6 +384,28 @@ impl<'a> Bench<'a> {
             "window"
         );
         Ok(turn)
+    }
+
+    /// Loads a server under its congestion control by `work`, which is given what to read the CPU
+    /// by; each turn makes its connections anew.
+    fn watched<T>(
+        &self,
+        server: &mut Server,
+        work: impl FnOnce(&Plan, &dyn Fn() -> Result<Meter>) -> Result<T>,
+    ) -> Result<T> {
+        let meter = || {
+            let busy = cpu::busy(self.common.server_cpu)?;
+            Ok(Meter { used: server.account.used()?, busy })
+        };
+        let congestion = Chosen::new(&server.congestion)?;
+        let seen = work(&server.plan, &meter);
+        drop(congestion);
+        // After Ctrl-C at a terminal the servers end, too: the signal is what to tell.
+        crate::stop::check()?;
+        for process in &mut server.processes {
+            process.check()?;
+        }
+        seen
     }
 
     fn peer(&self, tuned: &Tuned, port: u16) -> Result<Server> {
@@ -371,7 +427,8 @@ impl<'a> Bench<'a> {
         let account = group.account(process.id());
         let plan = self.plan(address, self.catalogue.targets("/"));
         let congestion = tuned.congestion.clone();
-        Ok(Server { processes: vec![process], account, plan, congestion, _group: group })
+        let aead = self.processor.aead_of(&tuned.peer.version()?.tls);
+        Ok(Server { processes: vec![process], account, plan, congestion, aead, _group: group })
     }
 
     fn ours(&self, port: u16) -> Result<Server> {
@@ -383,9 +440,10 @@ impl<'a> Bench<'a> {
         let account = group.account(started.appliance.id());
         let targets = self.catalogue.targets(&started.base.path);
         let plan = self.plan(started.base.resolve()?, targets);
+        let aead = self.processor.aead_of(started.aead.as_deref().unwrap_or(OURS_LIBRARY));
         let processes = vec![started.appliance, started.control];
         let congestion = self.common.congestion.clone();
-        Ok(Server { processes, account, plan, congestion, _group: group })
+        Ok(Server { processes, account, plan, congestion, aead, _group: group })
     }
 
     fn asset(&self) -> String {
@@ -418,6 +476,8 @@ impl<'a> Bench<'a> {
             targets,
             connections: self.workload.connections,
             range_len: self.workload.range_len,
+            ranges: self.asking.ranges,
+            receive: self.asking.client,
             verify_every: self.common.verify_every,
             seed: self.common.seed,
             every: Duration::ZERO,

@@ -25,7 +25,8 @@ pub(crate) struct Site<'a> {
     pub(crate) room: PathBuf,
     /// For the appliance and the origin.
     pub(crate) certificate: &'a Certificate,
-    /// First of four ports: appliance, origin, control plane, control plane for appliances.
+    /// First of five ports: appliance, origin, control plane, control plane for appliances, the
+    /// appliance's metrics.
     pub(crate) port: u16,
     /// The appliance's CPU.
     pub(crate) cpu: usize,
@@ -62,10 +63,15 @@ pub(crate) struct Ours {
     pub(crate) control: Process,
     /// Where the asset's files are on the appliance.
     pub(crate) base: Url,
+    /// The library that seals for the appliance, if its metrics tell it.
+    pub(crate) aead: Option<String>,
 }
 
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 const APPLIANCE: &str = "lab";
+const METRICS_MAX: Duration = Duration::from_secs(10);
+/// A row that every appliance has as soon as it has those that do not come from workers.
+const METRIC_OF_ALL: &str = "\nnearcast_certificate_seconds_left ";
 
 impl Site<'_> {
     /// Starts all of it; returns when the appliance holds the whole asset.
@@ -76,12 +82,30 @@ impl Site<'_> {
         self.register()?;
         self.ingest()?;
         let appliance = self.appliance(joins)?;
-        let mut ours = Ours { appliance, control, base: Url::parse("https://unknown/")? };
+        let base = Url::parse("https://unknown/")?;
+        let mut ours = Ours { appliance, control, base, aead: None };
         self.wait_until_filled(&mut ours)?;
         drop(origin);
         ours.base = self.playback()?;
+        ours.aead = self.aead(&mut ours.appliance)?;
         info!(base = %ours.base.authority(), "the appliance is filled");
         Ok(ours)
+    }
+
+    /// The library that seals, if the appliance tells it: with rows that it has within a second.
+    fn aead(&self, appliance: &mut Process) -> Result<Option<String>> {
+        let mut text = String::new();
+        appliance.wait_until("telling its metrics", METRICS_MAX, || {
+            text = self.metrics()?;
+            Ok(text.contains(METRIC_OF_ALL))
+        })?;
+        Ok(aead_in(&text))
+    }
+
+    fn metrics(&self) -> Result<String> {
+        let answer = agent().get(format!("http://{}/metrics", self.address(4))).call();
+        let mut answer = answer.context("the appliance's metrics")?;
+        Ok(answer.body_mut().read_to_string()?)
     }
 
     fn origin(&self) -> Result<Process> {
@@ -235,10 +259,13 @@ report_interval = \"1 s\"
 [fill]
 trust = {trust}
 concurrency = 4
+[metrics]
+listen = \"{metrics}\"
 [pacing]
 {pacing}
 {lines}
 ",
+            metrics = self.address(4),
             pacing = change.pacing.unwrap_or("mode = \"off\""),
             lines = change.lines,
             state = quoted(&self.room.join("appliance")),
@@ -312,6 +339,15 @@ fn agent() -> ureq::Agent {
         .into()
 }
 
+/// What the metric `nearcast_aead_info` names in its label `kernel`, for the cipher that clients
+/// offer here.
+fn aead_in(metrics: &str) -> Option<String> {
+    let rows = metrics.lines().filter_map(|line| line.strip_prefix("nearcast_aead_info{"));
+    let row = rows.into_iter().find(|row| row.contains("cipher=\"aes-128-gcm\""))?;
+    let (_, kernel) = row.split_once("kernel=\"")?;
+    Some(kernel.split_once('"')?.0.to_owned())
+}
+
 /// Whether all that is started is there.
 pub(crate) fn check_binaries() -> Result<()> {
     ["nearcast", "nearcast-control", "nearcast-appliance"]
@@ -370,5 +406,17 @@ mod tests {
         assert_eq!(config["hot"]["memory"].as_str(), Some("1 GiB"));
         assert_eq!(config["fill"]["trust"].as_str(), Some("/lab \"x\"/ca"));
         assert_eq!(config["pacing"]["mode"].as_str(), Some("off"));
+        assert_eq!(config["metrics"]["listen"].as_str(), Some("127.0.0.1:18505"));
+    }
+
+    #[test]
+    fn an_appliance_that_names_its_aead_is_believed() {
+        let row = |cipher, kernel| {
+            format!("nearcast_aead_info{{cipher=\"{cipher}\",kernel=\"{kernel}\"}} 1\n")
+        };
+        let text = row("aes-256-gcm", "aws-lc") + &row("aes-128-gcm", "ring");
+        assert_eq!(aead_in(&text), Some("ring".to_owned()));
+        assert_eq!(aead_in(&row("aes-256-gcm", "ring")), None);
+        assert_eq!(aead_in("nearcast_connections 2\n"), None);
     }
 }

@@ -3,10 +3,13 @@
 use std::fmt::Write;
 
 use anyhow::{Context, Result, ensure};
+use clap::ValueEnum;
 use serde::Serialize;
 
 use super::race::{Race, Trial};
 use super::statistics::{interquartile_range, median};
+use crate::client::{Ranges, Receive};
+use crate::processor::Processor;
 use crate::window::{Window, gigabytes};
 
 /// One turn of one side.
@@ -39,12 +42,29 @@ pub(crate) struct Pair {
 pub(crate) struct Setting {
     /// The workload's name.
     pub(crate) workload: String,
+    /// What the client did with what it received.
+    pub(crate) client: Receive,
+    /// Where ranges began.
+    pub(crate) ranges: Ranges,
+    /// What the drive gives, where the workload reads from it: windows are as long as it needs.
+    pub(crate) drive_bytes_per_s: Option<u64>,
+    #[serde(flatten)]
+    pub(crate) sides: Sides,
+}
+
+/// Who is compared, and on what.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Sides {
+    #[serde(flatten)]
+    pub(crate) processor: Processor,
     /// Whom we are compared with.
     pub(crate) peer: String,
     /// Its version.
     pub(crate) peer_version: String,
     /// The TLS library that it runs with.
     pub(crate) peer_tls: String,
+    /// What does AES-GCM for it, as far as it can be known.
+    pub(crate) peer_aead: String,
     /// The configuration that was found best.
     pub(crate) peer_config: String,
     /// The same, in the peer's own language: what it has beside what all have.
@@ -53,12 +73,31 @@ pub(crate) struct Setting {
     pub(crate) ours_logging: String,
     /// What stands for us: the appliance, or the peer itself in a null test.
     pub(crate) ours: String,
+    /// What does AES-GCM for us.
+    pub(crate) ours_aead: String,
     /// Our TCP congestion control.
     pub(crate) ours_congestion: String,
     /// The one that was found best for the peer.
     pub(crate) peer_congestion: String,
-    /// What the drive gives, where the workload reads from it: windows are as long as it needs.
-    pub(crate) drive_bytes_per_s: Option<u64>,
+}
+
+impl Sides {
+    /// For people: who the peer is.
+    pub(crate) fn peer_line(&self) -> String {
+        let Self { peer, peer_version, peer_tls, peer_config, peer_congestion, .. } = self;
+        format!("{peer} ({peer_version}, {peer_tls}, {peer_config}, {peer_congestion})")
+    }
+
+    /// For people: the machine, and what encrypts on it.
+    pub(crate) fn lines(&self) -> String {
+        let Processor { processor, vector_extensions } = &self.processor;
+        format!(
+            "{processor}: {}\nAES-GCM: ours {}; the peer {}\n",
+            vector_extensions.join(" "),
+            self.ours_aead,
+            self.peer_aead
+        )
+    }
 }
 
 /// The whole result; one JSON object.
@@ -146,27 +185,11 @@ impl Report {
 
     /// What a reader should know before believing the figures.
     pub(crate) fn doubts(&self) -> Vec<String> {
-        let mut doubts = Vec::new();
-        if CLIENT_SHARE_MAX < self.client_cpu_share {
-            doubts.push(format!(
-                "the load client used {:.0} % of its CPU: throughput may be its limit, not the \
-                 server's",
-                self.client_cpu_share * 100.0
-            ));
-        }
-        for (name, busy, own) in [
+        let shares = [
             ("ours", self.ours_cpu_busy, self.share(|pair| &pair.ours)),
             ("the peer", self.peer_cpu_busy, self.share(|pair| &pair.peer)),
-        ] {
-            if 0.1 < busy - own {
-                doubts.push(format!(
-                    "while {name} ran, {:.0} % of its CPU went to others: the machine was not \
-                     quiet, or its kernel threads did part of the work (see ratio_cpu_busy)",
-                    (busy - own) * 100.0
-                ));
-            }
-        }
-        doubts
+        ];
+        doubts(self.client_cpu_share, shares)
     }
 
     /// For people.
@@ -176,16 +199,15 @@ impl Report {
         // Writing to a String cannot fail.
         let _ = writeln!(
             text,
-            "{} against {} ({}, {}, {}, {}), {} pairs, {}",
+            "{} against {}, {} pairs, {}, client: {}, ranges: {}",
             setting.workload,
-            setting.peer,
-            setting.peer_version,
-            setting.peer_tls,
-            setting.peer_config,
-            setting.peer_congestion,
+            setting.sides.peer_line(),
             self.pairs,
-            self.cipher
+            self.cipher,
+            said(&setting.client),
+            said(&setting.ranges)
         );
+        let _ = write!(text, "{}", setting.sides.lines());
         let _ = writeln!(text, "{:<22}{:>10}{:>10}", "", "ours", "peer");
         for (name, ours, peer) in [
             ("CPU s/GB", self.ours_cpu_s_per_gb, self.peer_cpu_s_per_gb),
@@ -219,6 +241,34 @@ impl Report {
     }
 }
 
+/// What speaks against figures: the client's share of its CPU; and for either side, how busy its
+/// CPU was, and with the server.
+pub(crate) fn doubts(client_share: f64, sides: [(&str, f64, f64); 2]) -> Vec<String> {
+    let mut doubts = Vec::new();
+    if CLIENT_SHARE_MAX < client_share {
+        doubts.push(format!(
+            "the load client used {:.0} % of its CPU: throughput may be its limit, not the \
+             server's",
+            client_share * 100.0
+        ));
+    }
+    for (name, busy, own) in sides {
+        if 0.1 < busy - own {
+            doubts.push(format!(
+                "while {name} ran, {:.0} % of its CPU went to others: the machine was not quiet, \
+                 or its kernel threads did part of the work (see ratio_cpu_busy)",
+                (busy - own) * 100.0
+            ));
+        }
+    }
+    doubts
+}
+
+/// A choice as it is made on the command line.
+fn said(choice: &impl ValueEnum) -> String {
+    choice.to_possible_value().map_or(String::new(), |value| value.get_name().to_owned())
+}
+
 /// The cipher of all windows, if it is one.
 fn one_cipher(pairs: &[Pair]) -> Result<String> {
     let sides = pairs.iter().flat_map(|pair| [&pair.ours, &pair.peer]);
@@ -230,7 +280,7 @@ fn one_cipher(pairs: &[Pair]) -> Result<String> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     fn turn(cpu_s_per_gb: f64, cipher: &str) -> Turn {
@@ -254,16 +304,29 @@ mod tests {
     fn setting() -> Setting {
         Setting {
             workload: "warm".to_owned(),
+            client: Receive::Copy,
+            ranges: Ranges::Unaligned,
+            drive_bytes_per_s: None,
+            sides: sides(),
+        }
+    }
+
+    pub(crate) fn sides() -> Sides {
+        let processor = "AMD EPYC".to_owned();
+        let vector_extensions = vec!["avx2".to_owned(), "vaes".to_owned()];
+        Sides {
+            processor: Processor { processor, vector_extensions },
             peer: "nginx".to_owned(),
             peer_version: "1".to_owned(),
             peer_tls: "OpenSSL".to_owned(),
+            peer_aead: "OpenSSL, AES-NI".to_owned(),
             peer_config: "sendfile".to_owned(),
             peer_config_lines: "sendfile on;".to_owned(),
             ours_logging: "none".to_owned(),
             ours: "appliance".to_owned(),
+            ours_aead: "aws-lc, AES-NI".to_owned(),
             ours_congestion: "cubic".to_owned(),
             peer_congestion: "bbr".to_owned(),
-            drive_bytes_per_s: None,
         }
     }
 
@@ -299,8 +362,25 @@ mod tests {
             "peer_gbps",
             "pairs",
             "bytes_verified",
+            "processor",
+            "vector_extensions",
+            "ours_aead",
+            "peer_aead",
         ] {
             assert!(json.get(key).is_some(), "{key}");
+        }
+        assert_eq!((&json["client"], &json["ranges"]), (&"copy".into(), &"unaligned".into()));
+    }
+
+    #[test]
+    fn the_text_names_client_ranges_processor_and_what_encrypts() {
+        let text = report(&[(1.0, 2.0)]).table();
+        for part in [
+            "client: copy, ranges: unaligned\n",
+            "\nAMD EPYC: avx2 vaes\n",
+            "\nAES-GCM: ours aws-lc, AES-NI; the peer OpenSSL, AES-NI\n",
+        ] {
+            assert!(text.contains(part), "{text}");
         }
     }
 

@@ -74,7 +74,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             changed.push(Changed { name: row.name.clone(), table: row.nginx.clone(), got });
         }
     }
-    let version = Peer::Nginx.version()?;
+    let version = Peer::Nginx.found()?.version()?;
     let report = Report {
         peer: args.peer.clone(),
         version: format!("{}, {}", version.server, version.tls),

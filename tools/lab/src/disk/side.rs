@@ -13,7 +13,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use model::units::Bytes;
 
 use super::{Args, Side};
-use crate::client::{Plan, Target, Truth};
+use crate::client::{Plan, Ranges, Receive, Target, Truth};
 use crate::compare::Certificate;
 use crate::compare::peer::{Peer, Place};
 use crate::compare::process::Process;
@@ -139,10 +139,10 @@ impl Theirs {
         }
         rustix::fs::sync();
         let certificate = Certificate::make(dir)?;
-        let peer = Peer::Nginx;
+        let peer = Peer::Nginx.found()?;
         let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
         let process = peer.start(
-            peer.variant(&args.peer_config)?,
+            Peer::Nginx.variant(&args.peer_config)?,
             &Place {
                 address,
                 root: &root,
@@ -226,6 +226,8 @@ fn plan(address: SocketAddr, trust: &Path, targets: Vec<Target>) -> Plan {
         targets,
         connections: 1,
         range_len: super::RANGE_LEN,
+        ranges: Ranges::Unaligned,
+        receive: Receive::Discard,
         verify_every: VERIFY_EVERY,
         seed: 0,
         every: Duration::ZERO,

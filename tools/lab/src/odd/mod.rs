@@ -79,7 +79,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         }
     }
     let differences = cases.iter().filter(|case| case.ours != case.nginx).count();
-    let version = Peer::Nginx.version()?;
+    let version = Peer::Nginx.found()?.version()?;
     let version = format!("{}, {}", version.server, version.tls);
     info!(cases = cases.len(), differences, changed = changed.len(), version, "asked");
     let wrong = changed.len();

@@ -11,7 +11,7 @@ use model::units::Bytes;
 use tracing::info;
 
 use super::bottleneck::{ADDRESS, Bottleneck, PAYLOAD_KBPS};
-use crate::client::{Plan, Target, Truth};
+use crate::client::{Plan, Ranges, Receive, Target, Truth};
 use crate::cpu::{self, Account};
 use crate::stage::{Appliance, Film, Setup, Stage};
 use crate::window::{Timing, measure};
@@ -188,6 +188,8 @@ impl World {
             targets: self.film.objects.iter().map(target).collect(),
             connections: 1,
             range_len: RANGE_LEN,
+            ranges: Ranges::Unaligned,
+            receive: Receive::Discard,
             verify_every: 64,
             seed,
             every: Duration::ZERO,

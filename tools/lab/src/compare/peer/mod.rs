@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 
 use super::certificate::Certificate;
 use super::process::Process;
@@ -23,8 +23,54 @@ pub(crate) enum Peer {
     Nginx,
     /// Debian 13's nginx with its OpenSSL 3.5 and its libc, unpacked by `./x lab`.
     NginxDeb13,
+    /// The newest nginx with the newest aws-lc, built outside the tree: see `--peer-binary`.
+    NginxLatest,
     /// Debian 12's h2o, unpacked by `./x lab`.
     H2o,
+}
+
+/// Which peer, as it is said on the command line.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Chosen {
+    /// Whom to compare with.
+    #[arg(long, value_enum)]
+    peer: Peer,
+    /// The program of `--peer nginx-latest`: xtask/nginx-latest.sh builds one.
+    #[arg(long, value_name = "PATH")]
+    peer_binary: Option<PathBuf>,
+    /// Take this configuration of the peer, instead of the best of all that were tried.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) peer_config: Option<String>,
+    /// Start the peer under this TCP congestion control, instead of the best that was tried.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) peer_congestion: Option<String>,
+}
+
+impl Chosen {
+    /// The peer with its program; an error if there is none.
+    pub(crate) fn found(&self) -> Result<Found> {
+        match (self.peer, &self.peer_binary) {
+            (Peer::NginxLatest, None) => bail!(
+                "--peer nginx-latest needs --peer-binary PATH, an nginx that you built: \
+                 xtask/nginx-latest.sh builds one"
+            ),
+            (Peer::NginxLatest, Some(path)) => {
+                ensure!(path.is_file(), "--peer-binary {}: there is no such file", path.display());
+                let command = vec![path.canonicalize()?.display().to_string()];
+                Ok(Found { peer: self.peer, command })
+            }
+            (_, Some(_)) => bail!("--peer-binary is for --peer nginx-latest only: leave it out"),
+            (peer, None) => peer.found(),
+        }
+    }
+}
+
+/// A peer whose program is known.
+#[derive(Clone, Debug)]
+pub(crate) struct Found {
+    peer: Peer,
+    /// The first words of a command that runs it.
+    command: Vec<String>,
 }
 
 /// One way to configure a peer.
@@ -67,6 +113,7 @@ impl Peer {
         match self {
             Self::Nginx => "nginx",
             Self::NginxDeb13 => "nginx-deb13",
+            Self::NginxLatest => "nginx-latest",
             Self::H2o => "h2o",
         }
     }
@@ -74,7 +121,7 @@ impl Peer {
     /// The configurations to try.
     pub(crate) fn variants(self) -> &'static [Variant] {
         match self {
-            Self::Nginx | Self::NginxDeb13 => &nginx::VARIANTS,
+            Self::Nginx | Self::NginxDeb13 | Self::NginxLatest => &nginx::VARIANTS,
             Self::H2o => &h2o::VARIANTS,
         }
     }
@@ -86,43 +133,53 @@ impl Peer {
         found.copied().with_context(|| format!("no configuration {name}: {}", names.join(", ")))
     }
 
+    /// One of the machine, or unpacked; an error if it is not there.
+    pub(crate) fn found(self) -> Result<Found> {
+        let command = match self {
+            Self::Nginx => vec!["nginx".to_owned()],
+            Self::NginxDeb13 => unpacked::program(self.label(), "usr/sbin/nginx")?,
+            Self::H2o => unpacked::program(self.label(), "usr/bin/h2o")?,
+            Self::NginxLatest => bail!("only --peer-binary knows where that is"),
+        };
+        Ok(Found { peer: self, command })
+    }
+}
+
+impl Found {
+    /// Whose program it is.
+    pub(crate) fn peer(&self) -> Peer {
+        self.peer
+    }
+
     /// What runs; an error if it cannot.
-    pub(crate) fn version(self) -> Result<Version> {
-        match self {
-            Self::Nginx | Self::NginxDeb13 => nginx::version(&self.program()?),
-            Self::H2o => h2o::version(&self.program()?),
+    pub(crate) fn version(&self) -> Result<Version> {
+        match self.peer {
+            Peer::Nginx | Peer::NginxDeb13 | Peer::NginxLatest => nginx::version(&self.command),
+            Peer::H2o => h2o::version(&self.command),
         }
     }
 
     /// Starts it; returns when it listens.
-    pub(crate) fn start(self, variant: Variant, place: &Place<'_>) -> Result<Process> {
-        let room = place.room.join(format!("{}-{}", self.label(), variant.name));
+    pub(crate) fn start(&self, variant: Variant, place: &Place<'_>) -> Result<Process> {
+        let label = self.peer.label();
+        let room = place.room.join(format!("{label}-{}", variant.name));
         std::fs::create_dir_all(&room)?;
         let place = &Place { room: &room, ..*place };
-        let (config, text, rest) = match self {
-            Self::Nginx | Self::NginxDeb13 => {
+        let (config, text, rest) = match self.peer {
+            Peer::Nginx | Peer::NginxDeb13 | Peer::NginxLatest => {
                 let prefix = ["-p".to_owned(), room.display().to_string()];
                 (room.join("nginx.conf"), nginx::text(variant, place), prefix.to_vec())
             }
-            Self::H2o => (room.join("h2o.conf"), h2o::text(variant, place), Vec::new()),
+            Peer::H2o => (room.join("h2o.conf"), h2o::text(variant, place), Vec::new()),
         };
         std::fs::write(&config, text)?;
-        let mut command = self.program()?;
+        let mut command = self.command.clone();
         command.extend(rest);
         command.extend(["-c".to_owned(), config.display().to_string()]);
         let log = room.join("log");
-        let mut process = Process::start(self.label(), &command, place.cpu, place.joins, &log)?;
+        let mut process = Process::start(label, &command, place.cpu, place.joins, &log)?;
         process.wait_for_port(place.address)?;
         Ok(process)
-    }
-
-    /// The first words of a command that runs it.
-    fn program(self) -> Result<Vec<String>> {
-        match self {
-            Self::Nginx => Ok(vec!["nginx".to_owned()]),
-            Self::NginxDeb13 => unpacked::program(self.label(), "usr/sbin/nginx"),
-            Self::H2o => unpacked::program(self.label(), "usr/bin/h2o"),
-        }
     }
 }
 
@@ -140,6 +197,27 @@ fn said(program: &[String], argument: &str) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_newest_nginx_needs_a_program_and_nobody_else_takes_one() {
+        let room = tempfile::tempdir().unwrap();
+        let there = room.path().join("nginx");
+        std::fs::write(&there, "").unwrap();
+        let found = |peer, peer_binary: Option<&Path>| {
+            let peer_binary = peer_binary.map(Path::to_owned);
+            let chosen = Chosen { peer, peer_binary, peer_config: None, peer_congestion: None };
+            chosen.found().map_err(|error| error.to_string())
+        };
+        let error = found(Peer::NginxLatest, None).unwrap_err();
+        assert!(error.contains("--peer-binary PATH") && error.contains("xtask/nginx-latest.sh"));
+        let error = found(Peer::Nginx, Some(&there)).unwrap_err();
+        assert!(error.contains("leave it out"), "{error}");
+        let error = found(Peer::NginxLatest, Some(&room.path().join("away"))).unwrap_err();
+        assert!(error.ends_with("away: there is no such file"), "{error}");
+        let latest = found(Peer::NginxLatest, Some(&there)).unwrap();
+        assert_eq!(latest.command, [there.canonicalize().unwrap().display().to_string()]);
+        assert_eq!(found(Peer::Nginx, None).unwrap().command, ["nginx"]);
+    }
 
     #[test]
     fn an_unknown_variant_is_answered_with_the_known_ones() {

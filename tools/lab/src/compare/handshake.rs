@@ -1,0 +1,376 @@
+//! `nearcast-lab handshake`: what a start costs us, and what it costs a peer, in turns.
+//!
+//! ```text
+//! both servers, as for compare ──> a pair: full ours, full peer, resumed ours, resumed peer
+//! a start: connect, handshake, one byte asked for and received; then the client resets
+//! report: the median over pairs of (our starts per CPU second) / (the peer's)
+//! ```
+//!
+//! Both have the same certificate (ECDSA P-256), and the client offers one group and one cipher
+//! suite. The byte is part of it since a start without a request is none, and since its answer
+//! shows that the server has finished, too: tickets have come before it.
+
+use std::fmt::Write;
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use model::units::Bytes;
+use serde::Serialize;
+use tracing::{info, warn};
+
+use super::report::{Sides, doubts};
+use super::statistics::{interquartile_range, median};
+use super::workload::Workload;
+use super::{Asking, Bench, Common, OURS, Room, Server, Tuned, ours, peer};
+use crate::client::{Begun, GROUP, Starts};
+use crate::cpu;
+
+/// `nearcast-lab handshake`
+#[derive(Debug, clap::Args)]
+#[command(mut_arg("seconds", |seconds| seconds.default_value("3")))]
+#[command(mut_arg("warm_up", |warm_up| warm_up.default_value("1")))]
+#[command(mut_arg("seed", |seed| seed.hide(true)))]
+#[command(mut_arg("verify_every", |every| {
+    every.help("Verify the signature of every n-th full handshake; of the others, the certificate")
+}))]
+pub(crate) struct Args {
+    #[command(flatten)]
+    against: peer::Chosen,
+    /// Handshakes under way at once.
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    connections: u32,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// What the client does after each handshake, with either side.
+const AFTER: &str = "one byte is asked for and received, then the client resets the connection";
+
+/// The whole result; one JSON object.
+#[derive(Clone, Debug, Serialize)]
+struct Report {
+    #[serde(flatten)]
+    sides: Sides,
+    group: String,
+    certificate: &'static str,
+    cipher: &'static str,
+    after: &'static str,
+    connections: u32,
+    pairs: usize,
+    full: Kind,
+    resumed: Kind,
+}
+
+/// All windows of full handshakes, or of resumed ones.
+#[derive(Clone, Debug, Serialize)]
+struct Kind {
+    ours_per_cpu_s: f64,
+    peer_per_cpu_s: f64,
+    /// Ours divided by the peer's, in starts per CPU second: more is better.
+    ratio: f64,
+    ratio_iqr: f64,
+    /// The same ratio with all that ran on the server's CPU, kernel threads included.
+    ratio_cpu_busy: f64,
+    ours: Totals,
+    peer: Totals,
+    /// The client's share of its CPU, in the worse of both turns.
+    client_cpu_share: f64,
+    windows: Vec<Pair>,
+}
+
+/// What was done in all windows of one side.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+struct Totals {
+    handshakes: u64,
+    /// Of these, resumed: all or none.
+    resumed: u64,
+    tickets: u64,
+}
+
+/// One turn of each side.
+#[derive(Clone, Debug, Serialize)]
+struct Pair {
+    ratio: f64,
+    ours: Turn,
+    peer: Turn,
+}
+
+/// One turn of one side.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Turn {
+    handshakes: u64,
+    resumed: u64,
+    /// Tickets that the server gave.
+    tickets: u64,
+    seconds: f64,
+    server_cpu_s: f64,
+    /// Seconds in which the server's CPU was not idle, whoever used it.
+    cpu_busy_s: f64,
+    /// Handshakes per CPU second of the server.
+    per_cpu_s: f64,
+    client_cpu_share: f64,
+}
+
+/// Compares, prints the result on stdout.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let peer = args.against.found()?;
+    let version = peer.version()?;
+    ours::check_binaries()?;
+    let room = Room::open(&args.common)?;
+    let workload = workload(usize::try_from(args.connections)?);
+    let bench = Bench::open(&args.common, Asking::default(), workload, &room.path)?;
+    let variant = match &args.against.peer_config {
+        Some(name) => peer.peer().variant(name)?,
+        // They differ in how files are read, and one byte is.
+        None => *peer.peer().variants().first().context("a peer has a configuration")?,
+    };
+    let congestion = args.against.peer_congestion.as_ref().unwrap_or(&args.common.congestion);
+    let tuned = Tuned { peer, variant, congestion: congestion.clone() };
+    let mut ours = bench.ours(args.common.port + 1)?;
+    let mut theirs = bench.peer(&tuned, args.common.port)?;
+    let (mut full, mut resumed) = (Vec::new(), Vec::new());
+    for pair in 0..args.common.pairs {
+        info!(pair = pair + 1, of = args.common.pairs, "full and resumed, ours and the peer");
+        for (resume, turns) in [(false, &mut full), (true, &mut resumed)] {
+            let first = bench.starts(&mut ours, resume).context("our side failed")?;
+            let second = bench.starts(&mut theirs, resume).context("the peer failed")?;
+            turns.push((first, second));
+        }
+    }
+    let report = Report {
+        sides: bench.sides(tuned, version, OURS, ours.aead.clone()),
+        group: format!("{GROUP:?}"),
+        certificate: "ECDSA P-256",
+        cipher: "TLS13_AES_128_GCM_SHA256",
+        after: AFTER,
+        connections: args.connections,
+        pairs: full.len(),
+        full: Kind::new(full)?,
+        resumed: Kind::new(resumed)?,
+    };
+    for doubt in [&report.full, &report.resumed].into_iter().flat_map(Kind::doubts) {
+        warn!("{doubt}");
+    }
+    if args.common.json {
+        crate::print(&serde_json::to_string(&report)?)
+    } else {
+        crate::print(&report.table())
+    }
+}
+
+/// One small file, so that nothing but the start costs anything.
+fn workload(connections: usize) -> Workload {
+    Workload {
+        label: "handshake",
+        catalogue: "handshake",
+        files: 1,
+        file_len: Bytes::mib(1),
+        connections,
+        range_len: Bytes(1),
+        memory_max: None,
+        hot_memory: Bytes::mib(64),
+        forget: false,
+    }
+}
+
+impl Bench<'_> {
+    /// One turn of one side, full handshakes or resumed ones.
+    fn starts(&self, server: &mut Server, resume: bool) -> Result<Turn> {
+        self.catalogue.preload()?;
+        let turn = self.watched(server, |plan, meter| {
+            let shown = &self.certificate.chain;
+            let mut starts = Starts::connect(plan, self.catalogue.truth(), shown, resume)?;
+            starts.drive(Instant::now() + self.pace.warm_up)?;
+            let (meter_before, client) = (meter()?, cpu::of_this_thread()?);
+            let (before, start) = (starts.begun(), Instant::now());
+            starts.drive(start + self.pace.window)?;
+            let (begun, seconds) = (starts.begun(), start.elapsed().as_secs_f64());
+            let client = (cpu::of_this_thread()? - client).as_secs_f64();
+            let after = meter()?;
+            let used = after.used.saturating_sub(meter_before.used).as_secs_f64();
+            let busy = after.busy.saturating_sub(meter_before.busy).as_secs_f64();
+            Turn::new(before, begun, [seconds, used, busy, client / seconds])
+        })?;
+        info!(
+            resume,
+            per_cpu_s = format!("{:.0}", turn.per_cpu_s),
+            handshakes = turn.handshakes,
+            client_cpu_share = format!("{:.2}", turn.client_cpu_share),
+            "window"
+        );
+        Ok(turn)
+    }
+}
+
+impl Turn {
+    /// Of the counts when a window opened and when it closed; seconds, the server's CPU seconds,
+    /// those of its CPU and the client's share.
+    fn new(before: Begun, after: Begun, times: [f64; 4]) -> Result<Self> {
+        let [seconds, server_cpu_s, cpu_busy_s, client_cpu_share] = times;
+        let handshakes = after.handshakes - before.handshakes;
+        ensure!(0 < handshakes && 0.0 < server_cpu_s, "no handshake ended within the window");
+        Ok(Self {
+            handshakes,
+            resumed: after.resumed - before.resumed,
+            tickets: after.tickets - before.tickets,
+            seconds,
+            server_cpu_s,
+            cpu_busy_s,
+            per_cpu_s: f64::from(u32::try_from(handshakes)?) / server_cpu_s,
+            client_cpu_share,
+        })
+    }
+}
+
+impl Kind {
+    fn new(turns: Vec<(Turn, Turn)>) -> Result<Self> {
+        let pair = |(ours, peer): (Turn, Turn)| Pair {
+            ratio: ours.per_cpu_s / peer.per_cpu_s,
+            ours,
+            peer,
+        };
+        let windows: Vec<Pair> = turns.into_iter().map(pair).collect();
+        let all = |value: fn(&Pair) -> f64| windows.iter().map(value).collect::<Vec<_>>();
+        let of = |value| median(&all(value)).context("no pair was measured");
+        let total = |side: fn(&Pair) -> &Turn| {
+            windows.iter().map(side).fold(Totals::default(), |sum, turn| Totals {
+                handshakes: sum.handshakes + turn.handshakes,
+                resumed: sum.resumed + turn.resumed,
+                tickets: sum.tickets + turn.tickets,
+            })
+        };
+        Ok(Self {
+            ours_per_cpu_s: of(|pair| pair.ours.per_cpu_s)?,
+            peer_per_cpu_s: of(|pair| pair.peer.per_cpu_s)?,
+            ratio: of(|pair| pair.ratio)?,
+            ratio_iqr: interquartile_range(&all(|pair| pair.ratio))
+                .context("no pair was measured")?,
+            ratio_cpu_busy: of(|pair| {
+                let busy = |turn: &Turn| turn.per_cpu_s * turn.server_cpu_s / turn.cpu_busy_s;
+                busy(&pair.ours) / busy(&pair.peer)
+            })?,
+            ours: total(|pair| &pair.ours),
+            peer: total(|pair| &pair.peer),
+            client_cpu_share: of(|pair| {
+                pair.ours.client_cpu_share.max(pair.peer.client_cpu_share)
+            })?,
+            windows,
+        })
+    }
+
+    /// What a reader should know before believing the figures.
+    fn doubts(&self) -> Vec<String> {
+        let share = |value: fn(&Pair) -> f64| {
+            median(&self.windows.iter().map(value).collect::<Vec<_>>()).unwrap_or(0.0)
+        };
+        let ours = share(|pair| pair.ours.cpu_busy_s / pair.ours.seconds);
+        let peer = share(|pair| pair.peer.cpu_busy_s / pair.peer.seconds);
+        let own = [
+            share(|pair| pair.ours.server_cpu_s / pair.ours.seconds),
+            share(|pair| pair.peer.server_cpu_s / pair.peer.seconds),
+        ];
+        doubts(self.client_cpu_share, [("ours", ours, own[0]), ("the peer", peer, own[1])])
+    }
+}
+
+impl Report {
+    /// For people.
+    fn table(&self) -> String {
+        let mut text = String::new();
+        // Writing to a String cannot fail.
+        let _ = writeln!(
+            text,
+            "handshakes against {}, {} pairs, {}, {}, {}",
+            self.sides.peer_line(),
+            self.pairs,
+            self.group,
+            self.certificate,
+            self.cipher
+        );
+        let _ = write!(text, "{}", self.sides.lines());
+        let _ = writeln!(text, "after each, {}", self.after);
+        let _ = writeln!(
+            text,
+            "{:<22}{:>10}{:>10}{:>10}{:>10}",
+            "per CPU s", "ours", "peer", "ratio", "IQR"
+        );
+        for (name, kind) in [("full", &self.full), ("resumed", &self.resumed)] {
+            let _ = writeln!(
+                text,
+                "{name:<22}{:>10.0}{:>10.0}{:>10.3}{:>10.3}",
+                kind.ours_per_cpu_s, kind.peer_per_cpu_s, kind.ratio, kind.ratio_iqr
+            );
+        }
+        let [ours, peer] = [self.resumed.ours, self.resumed.peer];
+        let _ = writeln!(
+            text,
+            "resumed: {} of our {}, {} of the peer's {}",
+            ours.resumed, ours.handshakes, peer.resumed, peer.handshakes
+        );
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compare::report::tests::sides;
+
+    fn turn(handshakes: u64, resume: bool, server_cpu_s: f64) -> Turn {
+        let resumed = if resume { handshakes } else { 0 };
+        let before = Begun { handshakes: 5, resumed: 5, tickets: 9 };
+        let after =
+            Begun { handshakes: 5 + handshakes, resumed: 5 + resumed, tickets: 9 + 2 * handshakes };
+        Turn::new(before, after, [3.0, server_cpu_s, 2.5, 0.5]).unwrap()
+    }
+
+    fn report() -> Report {
+        let full = vec![(turn(100, false, 1.0), turn(100, false, 2.0)); 3];
+        let resumed = [(300, 200), (100, 200), (400, 200)]
+            .map(|(ours, peer)| (turn(ours, true, 1.0), turn(peer, true, 1.0)));
+        Report {
+            sides: sides(),
+            group: format!("{GROUP:?}"),
+            certificate: "ECDSA P-256",
+            cipher: "TLS13_AES_128_GCM_SHA256",
+            after: AFTER,
+            connections: 64,
+            pairs: 3,
+            full: Kind::new(full).unwrap(),
+            resumed: Kind::new(resumed.to_vec()).unwrap(),
+        }
+    }
+
+    #[test]
+    fn the_ratio_is_the_median_of_the_pairs_and_more_is_better() {
+        let report = report();
+        assert_eq!((report.full.ratio, report.full.ratio_iqr), (2.0, 0.0));
+        assert_eq!((report.full.ours_per_cpu_s, report.full.peer_per_cpu_s), (100.0, 50.0));
+        assert_eq!((report.resumed.ratio, report.resumed.ratio_iqr), (1.5, 0.75));
+        let doubts = report.full.doubts();
+        assert!(doubts[0].starts_with("while ours ran, 50 % of its CPU"), "{doubts:?}");
+        assert_eq!((doubts.len(), report.full.ratio_cpu_busy), (2, 1.0));
+    }
+
+    #[test]
+    fn what_was_resumed_is_counted_for_both() {
+        let report = report();
+        assert_eq!((report.full.ours.resumed, report.full.peer.resumed), (0, 0));
+        let wanted = Totals { handshakes: 800, resumed: 800, tickets: 1600 };
+        assert_eq!(report.resumed.ours, wanted);
+        assert_eq!(report.resumed.peer.resumed, 600);
+        let text = report.table();
+        assert!(text.ends_with("resumed: 800 of our 800, 600 of the peer's 600\n"), "{text}");
+        assert!(text.contains("X25519, ECDSA P-256, TLS13_AES_128_GCM_SHA256\n"), "{text}");
+        let json = serde_json::to_value(&report).unwrap();
+        assert_eq!(json["resumed"]["peer"]["resumed"], 600);
+        assert_eq!((&json["after"], &json["processor"]), (&AFTER.into(), &"AMD EPYC".into()));
+    }
+
+    #[test]
+    fn a_window_without_a_handshake_is_no_figure() {
+        let none = Begun::default();
+        assert!(Turn::new(none, none, [3.0, 1.0, 1.0, 0.5]).is_err());
+        assert!(Kind::new(Vec::new()).is_err());
+    }
+}

@@ -109,6 +109,8 @@ pub struct Settings {
     /// How TCP finds its rate, for each of `listen`, by the kernel's names; empty for the kernel's
     /// default.
     pub congestion: Vec<String>,
+    /// What seals AES-GCM.
+    pub aead: tls::Wanted,
     /// How responses are paced; the buffers are those of all workers together.
     pub pacing: Pacing,
     /// Drive directories.
@@ -258,7 +260,7 @@ impl Settings {
         ];
         let at = rows.iter().position(|row| row.0 == "hot").unwrap_or(rows.len());
         rows.splice(at..at, self.writes.rows().into_iter().chain(self.tiering.rows()));
-        rows.extend(self.pacing.rows());
+        rows.extend(self.pacing.rows().into_iter().chain([("tls", "aead", text(&self.aead))]));
         let (mut out, mut section) = (String::new(), "");
         for (in_section, key, value) in rows.into_iter().chain(self.ablation.rows()) {
             if in_section != section {
@@ -300,8 +302,8 @@ fn origins_of(table: &toml::Table, name: &str) -> BTreeMap<String, String> {
 
 /// Puts `SECTION_KEY=value` into the table. A value is TOML where it parses as such, else text.
 fn overlay(table: &mut toml::Table, setting: &str, value: &str) -> String {
-    const SECTIONS: [&str; 10] = [
-        "serve", "pacing", "drives", "hot", "control", "peer", "fill", "metrics", "process",
+    const SECTIONS: [&str; 11] = [
+        "serve", "tls", "pacing", "drives", "hot", "control", "peer", "fill", "metrics", "process",
         "agent",
     ];
     let setting = setting.to_ascii_lowercase();
@@ -368,6 +370,22 @@ mod tests {
         let long = error(&with("record_len = \"17 KiB\""), &[]);
         assert!(long.contains("between 1024 and 16384"), "{long}");
         assert!(error(&with("sending = \"never\""), &[]).contains("ring-batched"));
+    }
+
+    #[test]
+    fn what_seals_is_measured_unless_it_is_said() {
+        let with = |value: &str| format!("{GOOD}[tls]\naead = \"{value}\"\n");
+        let text = parse(GOOD, &[]).unwrap().describe();
+        assert!(text.contains("[tls]\naead = \"auto\" "), "{text}");
+        let settings = parse(&with("ring"), &[]).unwrap();
+        assert_eq!(settings.aead, tls::Wanted::Only(tls::Kernel::Ring));
+        assert!(settings.describe().contains("aead = \"ring\""));
+        let settings = parse(&with("ring"), &[("APPLIANCE_TLS_AEAD", "aws-lc")]).unwrap();
+        assert_eq!(settings.aead, tls::Wanted::Only(tls::Kernel::AwsLc));
+        let unknown = error(&with("openssl"), &[]);
+        assert!(unknown.contains("[tls] aead: \"openssl\""), "{unknown}");
+        assert!(unknown.contains("\"auto\"") && unknown.contains("\"ring\""), "{unknown}");
+        assert!(error(&format!("{GOOD}[tls]\nead = \"ring\"\n"), &[]).contains("unknown field"));
     }
 
     #[test]

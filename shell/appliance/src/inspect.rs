@@ -1,4 +1,4 @@
-//! Says what is on a drive, or in one file of objects. Reads only, and needs no lock.
+//! Says what is on a drive, in one file of objects, or what seals here. Reads only; needs no lock.
 
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
@@ -15,13 +15,14 @@ use store::layout;
 use store::log;
 use store::unit::{self, Directory, Place, UnitError};
 
+use crate::aead::{self, InspectedAead};
 use crate::drives::{self, DriveError, ObjectFileError, OpenError, to};
 use crate::format::gigabytes;
 use crate::incidents;
 use crate::pages::Pages;
 
 /// What `inspect` found.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Inspected {
     /// A drive.
@@ -32,6 +33,8 @@ pub enum Inspected {
     Unit(InspectedUnit),
     /// A response that went badly.
     Incident(incidents::Seen),
+    /// What seals on this machine.
+    Aead(InspectedAead),
 }
 
 /// A drive, from its marker and its index.
@@ -124,6 +127,9 @@ pub enum InspectError {
         /// What is wrong.
         error: ObjectFileError,
     },
+    /// Nothing seals.
+    #[error(transparent)]
+    Aead(#[from] tls::NoKernel),
     /// The drive failed.
     #[error("{path}: {error}")]
     Drive {
@@ -145,6 +151,11 @@ pub fn inspect(path: &Path) -> Result<Inspected, InspectError> {
     }
 }
 
+/// Measures what could seal on this machine.
+pub fn inspect_aead() -> Result<Inspected, InspectError> {
+    Ok(Inspected::Aead(aead::inspect()?))
+}
+
 impl Inspected {
     /// True if all that was found is as it should be.
     pub fn is_sound(&self) -> bool {
@@ -153,6 +164,7 @@ impl Inspected {
             Self::Object(object) => object.wrong_blocks.is_empty(),
             Self::Unit(unit) => unit.objects.iter().all(|object| object.wrong.is_none()),
             Self::Incident(_) => true,
+            Self::Aead(aead) => aead.is_sound(),
         }
     }
 
@@ -177,6 +189,7 @@ impl Inspected {
                 drive.log_torn_bytes,
                 drive.damage.as_deref().unwrap_or("sound"),
             ),
+            Self::Aead(aead) => aead.text(),
             Self::Incident(seen) => {
                 format!(
                     "what was slow: {} ({})\n\n{}",

@@ -4,6 +4,7 @@
 //! server         what `main` runs: starts everything, waits, stops everything
 //! config         the settings
 //! clock          both clocks
+//! aead           what seals here, measured
 //! ablation       what a measurement may switch off
 //! confine        gives away what serving does not need
 //! agent_link     thread: asks `nearcast-agent` how drives are mounted
@@ -49,6 +50,7 @@
 pub mod ablation;
 mod absence;
 mod adopt;
+pub mod aead;
 pub mod agent_link;
 mod audit;
 pub mod certificate;

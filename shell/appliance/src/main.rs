@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use appliance::config::Settings;
-use appliance::inspect::inspect;
+use appliance::inspect::{inspect, inspect_aead};
 use appliance::{clock, format, member, server};
 use clap::{Parser, Subcommand};
 use store::marker::Reserve;
@@ -47,10 +47,15 @@ enum Verb {
         #[arg(long)]
         json: bool,
     },
-    /// Say what is on a drive, in one object file (verifies what it reads), or in an incident.
+    /// Say what is on a drive, in one object file (verifies what it reads), or in an incident; or
+    /// what would seal on this machine, and how fast.
     Inspect {
         /// A drive's directory, an object file, or a file of STATE/incidents.
-        path: PathBuf,
+        #[arg(required_unless_present = "aead")]
+        path: Option<PathBuf>,
+        /// Instead of a path: the libraries that seal AES-GCM, measured here.
+        #[arg(long, conflicts_with = "path")]
+        aead: bool,
         /// Print one JSON object.
         #[arg(long)]
         json: bool,
@@ -108,8 +113,8 @@ fn run(verb: Verb) -> anyhow::Result<ExitCode> {
                 print(&formatted.text())?;
             }
         }
-        Verb::Inspect { path, json } => {
-            let inspected = inspect(&path)?;
+        Verb::Inspect { path, json, .. } => {
+            let inspected = path.map_or_else(inspect_aead, |path| inspect(&path))?;
             let text = if json { serde_json::to_string(&inspected)? } else { inspected.text() };
             print(&text)?;
             if !inspected.is_sound() {

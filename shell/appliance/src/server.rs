@@ -46,7 +46,7 @@ use crate::request_log::Lines;
 use crate::storage::{self, News, Storage, StorageHandle};
 use crate::tiering::TieringStatus;
 use crate::{
-    agent_link, listen, member, metrics, mounts, pacing, peer, request_log, source, tiering,
+    aead, agent_link, listen, member, metrics, mounts, pacing, peer, request_log, source, tiering,
 };
 
 /// Files of one drive that a worker opens at a time. Each costs a thread of the kernel while it
@@ -104,7 +104,9 @@ fn run(settings: &Settings) -> anyhow::Result<()> {
     let blocking = mounts::blocking(&settings.drives);
     let (ring_is_made, silent) = give_away(settings, blocking)?;
     let credentials = member::load(&settings.state, &settings.name)?;
+    let sealing = aead::choose(settings.aead)?;
     let acceptor = Acceptor::from_pem_files(&settings.certificate, &settings.key)?;
+    let acceptor = acceptor.sealed_by(sealing.kernels);
     let mut reload = Reload::new(acceptor.clone(), &settings.certificate, &settings.key);
     let (fault_sender, faults) = sync_channel(FAULTS_MAX);
     let counters: Vec<Arc<ServeCounters>> = (0..settings.workers).map(|_| Arc::default()).collect();
@@ -138,7 +140,7 @@ fn run(settings: &Settings) -> anyhow::Result<()> {
         reload.look(hup.swap(false, Ordering::Relaxed));
         let devices = device_rows(&settings.drives, &lock(&said));
         let all = metric_rows(&storage).into_iter().chain(certificate_rows(&reload));
-        let all = all.chain(devices).collect();
+        let all = all.chain(devices).chain(aead::rows(&sealing)).collect();
         *rows.lock().unwrap_or_else(PoisonError::into_inner) = all;
     };
     let serving = (&workers[..], &counters[..]);

@@ -21,7 +21,7 @@ use model::units::{BitsPerSecond, Bytes, Nanos};
 use model::update::Update;
 use rustls::pki_types::{PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
-use tls::Acceptor;
+use tls::{Acceptor, Kernel, Kernels};
 use uring::allocations;
 use worker::{Config, IncidentBounds, PaceConfig};
 
@@ -90,6 +90,13 @@ impl Client {
 
 #[test]
 fn a_warm_worker_allocates_nothing_per_request() {
+    // One after the other: what is counted is the process's.
+    for kernel in Kernel::ALL {
+        check(Kernels { aes_128: kernel, aes_256: kernel });
+    }
+}
+
+fn check(kernels: Kernels) {
     let directory = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
     let content: Vec<u8> = (0..LEN).map(|i| (i * 131 + i / 4096 * 7).to_le_bytes()[0]).collect();
     std::fs::write(directory.path().join("o"), [&content[..], &[0; 4096]].concat()).unwrap();
@@ -112,7 +119,7 @@ fn a_warm_worker_allocates_nothing_per_request() {
     let (mut logs, log_thread) = request_log::start(directory.path(), room, 1, || {}).unwrap();
     let setup = Setup {
         config: config(),
-        acceptor: Acceptor::new(vec![made.cert.der().clone()], key).unwrap(),
+        acceptor: Acceptor::new(vec![made.cert.der().clone()], key).unwrap().sealed_by(kernels),
         drives: vec![Some(Arc::new(std::fs::File::open(directory.path()).unwrap().into()))],
         blocking: 0,
         mailbox: letters,

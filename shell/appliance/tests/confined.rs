@@ -377,14 +377,15 @@ fn every_thread_of_the_appliance_is_confined_and_it_serves() -> Said {
     fs::create_dir(at("state")).unwrap();
     identity_of("a1", &authority).save(&at("state")).unwrap();
     held::put(&at("drive"), &at("state"));
-    let [tls, peers] = [(); 2].map(|()| free_port());
+    let [tls, peers, metrics] = [(); 3].map(|()| free_port());
     let user = if is_root { format!("user = \"{NOBODY}\"") } else { String::new() };
     let text = format!(
         "name = \"a1\"\nstate = \"{state}\"\n[serve]\nlisten = [\"127.0.0.1:{tls}\"]\n\
          certificate = \"{tls_dir}/cert.pem\"\n\
          key = \"{tls_dir}/key.pem\"\nworkers = 2\n[drives]\npaths = [\"{drive}\"]\n\
          [control]\nurl = \"https://127.0.0.1:9\"\n\
-         [peer]\nlisten = [\"127.0.0.1:{peers}\"]\n[process]\nsandbox = \"require\"\n{user}\n",
+         [peer]\nlisten = [\"127.0.0.1:{peers}\"]\n\
+         [metrics]\nlisten = \"127.0.0.1:{metrics}\"\n[process]\nsandbox = \"require\"\n{user}\n",
         state = at("state").display(),
         tls_dir = at("tls").display(),
         drive = at("drive").display(),
@@ -401,9 +402,11 @@ fn every_thread_of_the_appliance_is_confined_and_it_serves() -> Said {
         .unwrap();
     let pid = Pid::from_raw(child.id().cast_signed()).unwrap();
     let log = lines(child.stderr.take().unwrap());
-    let said = wait_for(&log, "serving")
+    let said = wait_for(&log, "this library seals cipher=\"aes-256-gcm\"")
+        .and_then(|()| wait_for(&log, "serving"))
         .and_then(|()| served(tls, made.cert.der()))
         .and_then(|()| served_a_sibling(peers, &identity_of("a2", &authority)))
+        .and_then(|()| metrics_say_what_seals(metrics))
         .and_then(|()| threads_are_confined(child.id(), is_root))
         .and_then(|()| takes_signals(pid, &log))
         .and_then(|()| served(tls, made.cert.der()));
@@ -411,6 +414,30 @@ fn every_thread_of_the_appliance_is_confined_and_it_serves() -> Said {
     let ended = child.wait().unwrap();
     said?;
     if ended.success() { Ok(()) } else { Err(format!("it ended with {ended}")) }
+}
+
+/// Once the metrics are there, which are gathered each second: what was chosen, and that it was
+/// measured, as confined as the rest.
+fn metrics_say_what_seals(port: u16) -> Said {
+    let start = Instant::now();
+    loop {
+        let mut text = String::new();
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).map_err(said)?;
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n").map_err(said)?;
+        stream.read_to_string(&mut text).map_err(said)?;
+        let used = "nearcast_aead_info{cipher=\"aes-256-gcm\",kernel=\"";
+        let measured = ["aws-lc", "ring"].map(|kernel| {
+            let name = "nearcast_aead_seconds_per_gigabyte";
+            format!("{name}{{cipher=\"aes-128-gcm\",kernel=\"{kernel}\"}} 0.")
+        });
+        if text.matches(used).count() == 1 && measured.iter().all(|row| text.contains(row)) {
+            return Ok(());
+        }
+        if Duration::from_secs(20) <= start.elapsed() {
+            return Err(format!("the metrics do not say what seals: {text}"));
+        }
+        std::thread::yield_now();
+    }
 }
 
 /// Both signals end a process that is not prepared. At USR1 there is nothing under way to write

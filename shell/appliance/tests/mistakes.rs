@@ -58,6 +58,11 @@ fn each_mistake_in_a_configuration_is_named_with_what_would_be_right() {
         ("https://127", "http://127", &["[control] url", "https://HOST:PORT"]),
         ("[drives]\npaths = [", "[drives]\npaths = [] #", &["[drives] paths"]),
         ("[drives]", "[drives", &["line 8"]),
+        (
+            "[drives]",
+            "[tls]\naead = \"openssl\"\n[drives]",
+            &["[tls] aead: \"openssl\"", "\"auto\"", "\"ring\""],
+        ),
     ];
     let mut missing = Vec::new();
     for (from, to, wanted) in table {

@@ -1,46 +1,55 @@
-//! The one call that moves every byte: AEAD sealing out of place, through aws-lc's C interface.
+//! The one call that moves every byte: AEAD sealing out of place, through aws-lc's C interface, or
+//! through ring where that is faster (`kernel` says which).
 //!
 //! The safe interface of aws-lc-rs seals in place only, which costs a copy (0.03 CPU s/GB) and
-//! would write to the buffer that a hot cache shares between connections. This is the only
-//! `unsafe` outside `uring`.
+//! would write to the buffer that a hot cache shares between connections. ring has no other, so
+//! what it seals is copied into the record first. This is the only `unsafe` outside `uring`.
 #![expect(unsafe_code, reason = "EVP_AEAD_CTX_seal_scatter has no safe wrapper")]
 
 use std::ptr::NonNull;
+use std::sync::LazyLock;
 
 use aws_lc_sys::{
     EVP_AEAD_CTX, EVP_AEAD_CTX_free, EVP_AEAD_CTX_new, EVP_AEAD_CTX_open_gather,
     EVP_AEAD_CTX_seal_scatter, EVP_aead_aes_128_gcm, EVP_aead_aes_256_gcm,
     EVP_aead_chacha20_poly1305,
 };
+use ring::aead::{Aad, LessSafeKey, Nonce, UnboundKey};
 use rustls::ConnectionTrafficSecrets;
 use seal::{ContentType, HEADER_LEN, TAIL_LEN};
 
+use crate::kernel::{Cipher, Kernel, Kernels};
+
 /// Length of the tag of every TLS 1.3 cipher offered.
-const TAG_LEN: usize = 16;
+pub(crate) const TAG_LEN: usize = 16;
 
 /// A traffic key with its IV.
 pub(crate) struct Key {
-    /// What aws-lc makes of the key: 600 bytes, which a connection that rests does without.
-    context: Option<NonNull<EVP_AEAD_CTX>>,
+    context: Context,
     iv: [u8; 12],
     cipher: Cipher,
+    kernel: Kernel,
     /// The key, of which the cipher takes as much as it needs.
     bytes: [u8; KEY_LEN_MAX],
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Cipher {
-    Aes128,
-    Aes256,
-    Chacha20,
+/// What a library makes of the key: 600 bytes, which a connection that rests does without.
+enum Context {
+    Resting,
+    AwsLc(NonNull<EVP_AEAD_CTX>),
+    Ring(Box<LessSafeKey>),
 }
 
 /// Of AES-256 and ChaCha20.
-const KEY_LEN_MAX: usize = 32;
+pub(crate) const KEY_LEN_MAX: usize = 32;
+
+/// What is written over a key of ring's, which does not wipe its own.
+static BLANK: LazyLock<LessSafeKey> = LazyLock::new(|| ring_key(Cipher::Aes256, &[0; KEY_LEN_MAX]));
 
 impl std::fmt::Debug for Key {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Key").field("cipher", &self.cipher).finish_non_exhaustive()
+        let mut text = f.debug_struct("Key");
+        text.field("cipher", &self.cipher).field("kernel", &self.kernel).finish_non_exhaustive()
     }
 }
 
@@ -49,7 +58,7 @@ unsafe impl Send for Key {}
 
 impl Key {
     /// The key of one direction.
-    pub(crate) fn new(secrets: &ConnectionTrafficSecrets) -> Self {
+    pub(crate) fn new(secrets: &ConnectionTrafficSecrets, kernels: Kernels) -> Self {
         let (cipher, key, iv) = match secrets {
             ConnectionTrafficSecrets::Aes128Gcm { key, iv } => (Cipher::Aes128, key, iv),
             ConnectionTrafficSecrets::Aes256Gcm { key, iv } => (Cipher::Aes256, key, iv),
@@ -59,50 +68,48 @@ impl Key {
         let iv = iv.as_ref().try_into().expect("every TLS 1.3 IV has 12 bytes");
         let mut bytes = [0; KEY_LEN_MAX];
         bytes[..key.as_ref().len()].copy_from_slice(key.as_ref());
-        let mut made = Self { context: None, iv, cipher, bytes };
+        Self::of(kernels.of(cipher), cipher, bytes, iv)
+    }
+
+    /// The key of these bytes, for this library.
+    pub(crate) fn of(
+        kernel: Kernel,
+        cipher: Cipher,
+        bytes: [u8; KEY_LEN_MAX],
+        iv: [u8; 12],
+    ) -> Self {
+        let mut made = Self { context: Context::Resting, iv, cipher, kernel, bytes };
         made.wake();
         made
     }
 
     /// Gives back what `wake` makes again.
     pub(crate) fn rest(&mut self) {
-        if let Some(context) = self.context.take() {
+        match std::mem::replace(&mut self.context, Context::Resting) {
+            Context::Resting => {}
             // SAFETY: made by EVP_AEAD_CTX_new, freed once; wipes the key.
-            unsafe { EVP_AEAD_CTX_free(context.as_ptr()) };
+            Context::AwsLc(context) => unsafe { EVP_AEAD_CTX_free(context.as_ptr()) },
+            Context::Ring(mut key) => write_over(&mut key),
         }
     }
 
     /// To be called before sealing or opening.
     pub(crate) fn wake(&mut self) {
-        if self.context.is_some() {
-            return;
+        if let Context::Resting = self.context {
+            self.context = match self.kernel {
+                Kernel::AwsLc => Context::AwsLc(aws_lc_context(self.cipher, &self.bytes)),
+                Kernel::Ring => Context::Ring(Box::new(ring_key(self.cipher, &self.bytes))),
+            };
         }
-        // SAFETY: returns the address of a static table; takes nothing.
-        let aes_128 = unsafe { EVP_aead_aes_128_gcm() };
-        // SAFETY: as above.
-        let aes_256 = unsafe { EVP_aead_aes_256_gcm() };
-        // SAFETY: as above.
-        let chacha20 = unsafe { EVP_aead_chacha20_poly1305() };
-        let (algorithm, key) = match self.cipher {
-            Cipher::Aes128 => (aes_128, &self.bytes[..16]),
-            Cipher::Aes256 => (aes_256, &self.bytes[..]),
-            Cipher::Chacha20 => (chacha20, &self.bytes[..]),
-        };
-        // SAFETY: `key` is `key.len()` readable bytes, copied into the new context.
-        let context = unsafe { EVP_AEAD_CTX_new(algorithm, key.as_ptr(), key.len(), TAG_LEN) };
-        let context = NonNull::new(context).expect("a key of the cipher's own length is accepted");
-        self.context = Some(context);
     }
 
     /// Asks for what sealing and opening look at.
     pub(crate) fn prefetch(&self) {
-        if let Some(context) = self.context {
-            uring::lines(context.as_ptr().cast(), size_of::<EVP_AEAD_CTX>());
+        match &self.context {
+            Context::Resting => {}
+            Context::AwsLc(at) => uring::lines(at.as_ptr().cast(), size_of::<EVP_AEAD_CTX>()),
+            Context::Ring(key) => uring::prefetch(&**key),
         }
-    }
-
-    fn context(&self) -> *const EVP_AEAD_CTX {
-        self.context.expect("it was woken before").as_ptr()
     }
 
     /// Seals `plain` as record `sequence` into `record`, which is exactly as long as the record.
@@ -110,36 +117,43 @@ impl Key {
         assert_eq!(record.len(), HEADER_LEN + plain.len() + TAIL_LEN, "a record fits exactly");
         let nonce = seal::nonce(&self.iv, sequence);
         let header = seal::header(plain.len());
-        let kind = [kind.byte()];
-        let (head, rest) = record.split_at_mut(HEADER_LEN);
+        let (head, sealed) = record.split_at_mut(HEADER_LEN);
         head.copy_from_slice(&header);
-        let (body, tail) = rest.split_at_mut(plain.len());
-        let mut tail_len = 0;
-        // SAFETY: every pointer comes with the length of its slice; `body` is as long as `plain`
-        // and does not overlap it (one is borrowed mutably); `tail` holds the type and the tag.
-        let ok = unsafe {
-            EVP_AEAD_CTX_seal_scatter(
-                self.context(),
-                body.as_mut_ptr(),
-                tail.as_mut_ptr(),
-                &raw mut tail_len,
-                tail.len(),
-                nonce.as_ptr(),
-                nonce.len(),
-                plain.as_ptr(),
-                plain.len(),
-                kind.as_ptr(),
-                kind.len(),
-                header.as_ptr(),
-                header.len(),
-            )
-        };
-        assert!(ok == 1 && tail_len == TAIL_LEN, "sealing fails only if it is called wrongly");
+        self.seal_under(nonce, &header, plain, kind.byte(), sealed);
+    }
+
+    /// Seals `plain` and `kind` into `sealed`, which is `TAIL_LEN` longer than `plain`.
+    pub(crate) fn seal_under(
+        &self,
+        nonce: [u8; 12],
+        header: &[u8],
+        plain: &[u8],
+        kind: u8,
+        sealed: &mut [u8],
+    ) {
+        match &self.context {
+            Context::Resting => unreachable!("it was woken before"),
+            Context::AwsLc(context) => {
+                aws_lc_seal(*context, &nonce, header, plain, kind, sealed);
+            }
+            Context::Ring(key) => {
+                let (body, tag) = sealed.split_at_mut(plain.len() + 1);
+                body[..plain.len()].copy_from_slice(plain);
+                body[plain.len()] = kind;
+                let nonce = Nonce::assume_unique_for_key(nonce);
+                let made = key.seal_in_place_separate_tag(nonce, Aad::from(header), body);
+                tag.copy_from_slice(made.expect("a record is shorter than GCM's limit").as_ref());
+            }
+        }
     }
 
     /// Opens record `sequence` in place: `record` is header, body and tag. The plaintext with its
-    /// type and padding, or nothing if the record is not authentic.
+    /// type and padding, or nothing if the record is not authentic. With a key of aws-lc's only:
+    /// what viewers send is too little to be worth a choice.
     pub(crate) fn open<'r>(&self, sequence: u64, record: &'r mut [u8]) -> Option<&'r [u8]> {
+        let Context::AwsLc(context) = self.context else {
+            unreachable!("what opens is of aws-lc's and was woken before")
+        };
         let (header, sealed) = record.split_at_mut(HEADER_LEN);
         let body_len = sealed.len().checked_sub(TAG_LEN)?;
         let nonce = seal::nonce(&self.iv, sequence);
@@ -149,7 +163,7 @@ impl Key {
         // input at the same address) is allowed by EVP_AEAD_CTX_open_gather.
         let ok = unsafe {
             EVP_AEAD_CTX_open_gather(
-                self.context(),
+                context.as_ptr(),
                 address,
                 nonce.as_ptr(),
                 nonce.len(),
@@ -171,5 +185,89 @@ impl Drop for Key {
         self.bytes.fill(0);
         // So that it is done though nobody reads it any more.
         std::hint::black_box(&self.bytes);
+    }
+}
+
+fn aws_lc_context(cipher: Cipher, bytes: &[u8; KEY_LEN_MAX]) -> NonNull<EVP_AEAD_CTX> {
+    // SAFETY: returns the address of a static table; takes nothing.
+    let aes_128 = unsafe { EVP_aead_aes_128_gcm() };
+    // SAFETY: as above.
+    let aes_256 = unsafe { EVP_aead_aes_256_gcm() };
+    // SAFETY: as above.
+    let chacha20 = unsafe { EVP_aead_chacha20_poly1305() };
+    let (algorithm, key) = match cipher {
+        Cipher::Aes128 => (aes_128, &bytes[..16]),
+        Cipher::Aes256 => (aes_256, &bytes[..]),
+        Cipher::Chacha20 => (chacha20, &bytes[..]),
+    };
+    // SAFETY: `key` is `key.len()` readable bytes, copied into the new context.
+    let context = unsafe { EVP_AEAD_CTX_new(algorithm, key.as_ptr(), key.len(), TAG_LEN) };
+    NonNull::new(context).expect("a key of the cipher's own length is accepted")
+}
+
+fn aws_lc_seal(
+    context: NonNull<EVP_AEAD_CTX>,
+    nonce: &[u8; 12],
+    header: &[u8],
+    plain: &[u8],
+    kind: u8,
+    sealed: &mut [u8],
+) {
+    let kind = [kind];
+    let (body, tail) = sealed.split_at_mut(plain.len());
+    let mut tail_len = 0;
+    // SAFETY: the context is a live one of `aws_lc_context`'s, which the key frees when it is not
+    // used any more. Every other pointer comes with the length of its slice; `body` is as long as
+    // `plain` and does not overlap it (one is borrowed mutably); `tail` holds the type and the tag.
+    let ok = unsafe {
+        EVP_AEAD_CTX_seal_scatter(
+            context.as_ptr(),
+            body.as_mut_ptr(),
+            tail.as_mut_ptr(),
+            &raw mut tail_len,
+            tail.len(),
+            nonce.as_ptr(),
+            nonce.len(),
+            plain.as_ptr(),
+            plain.len(),
+            kind.as_ptr(),
+            kind.len(),
+            header.as_ptr(),
+            header.len(),
+        )
+    };
+    assert!(ok == 1 && tail_len == TAIL_LEN, "sealing fails only if it is called wrongly");
+}
+
+fn write_over(key: &mut LessSafeKey) {
+    *key = BLANK.clone();
+    // So that it is done though nobody reads it any more.
+    std::hint::black_box(key);
+}
+
+fn ring_key(cipher: Cipher, bytes: &[u8; KEY_LEN_MAX]) -> LessSafeKey {
+    let (algorithm, key) = match cipher {
+        Cipher::Aes128 => (&ring::aead::AES_128_GCM, &bytes[..16]),
+        Cipher::Aes256 => (&ring::aead::AES_256_GCM, &bytes[..]),
+        Cipher::Chacha20 => (&ring::aead::CHACHA20_POLY1305, &bytes[..]),
+    };
+    let key = UnboundKey::new(algorithm, key);
+    LessSafeKey::new(key.expect("a key of the cipher's own length is accepted"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_of_rings_that_is_written_over_is_gone() {
+        let tag = |key: &LessSafeKey| {
+            let nonce = Nonce::assume_unique_for_key([0; 12]);
+            key.seal_in_place_separate_tag(nonce, Aad::empty(), &mut [0; 64]).unwrap()
+        };
+        let mut key = ring_key(Cipher::Aes128, &[7; KEY_LEN_MAX]);
+        assert_ne!(tag(&key).as_ref(), tag(&BLANK).as_ref());
+        write_over(&mut key);
+        assert_eq!(tag(&key).as_ref(), tag(&BLANK).as_ref());
     }
 }

@@ -12,6 +12,7 @@ use rustls::unbuffered::{ConnectionState, EncodeError, EncodeTlsData};
 use rustls::{ServerConfig, version};
 
 use crate::TlsError;
+use crate::kernel::Kernels;
 use crate::session::Session;
 use crate::tickets::Tickets;
 
@@ -48,6 +49,7 @@ pub enum CertificateError {
 pub struct Acceptor {
     shown: Arc<RwLock<Shown>>,
     tickets: Arc<Tickets>,
+    kernels: Kernels,
 }
 
 /// What new connections are shown.
@@ -63,7 +65,7 @@ impl Acceptor {
     pub fn from_pem_files(certificate: &Path, key: &Path) -> Result<Self, CertificateError> {
         let tickets = Tickets::new(wall);
         let shown = Shown::from_pem_files(certificate, key, &tickets)?;
-        Ok(Self { shown: Arc::new(RwLock::new(shown)), tickets })
+        Ok(Self { shown: Arc::new(RwLock::new(shown)), tickets, kernels: Kernels::default() })
     }
 
     /// From a parsed chain and key.
@@ -81,7 +83,12 @@ impl Acceptor {
         tickets: Arc<Tickets>,
     ) -> Result<Self, rustls::Error> {
         let shown = Shown::new(chain, key, &tickets)?;
-        Ok(Self { shown: Arc::new(RwLock::new(shown)), tickets })
+        Ok(Self { shown: Arc::new(RwLock::new(shown)), tickets, kernels: Kernels::default() })
+    }
+
+    /// Sessions of its handshakes are sealed by these.
+    pub fn sealed_by(self, kernels: Kernels) -> Self {
+        Self { kernels, ..self }
     }
 
     /// Reads the files anew: connections from now on are shown what is in them. Where they are no
@@ -108,7 +115,8 @@ impl Acceptor {
         let config = Arc::clone(&shown.config);
         drop(shown);
         let connection = UnbufferedServerConnection::new(config).map_err(TlsError::Handshake)?;
-        Ok(Handshake { connection, incoming: Vec::new(), early: Vec::new(), received: 0 })
+        let (incoming, early, kernels) = (Vec::new(), Vec::new(), self.kernels);
+        Ok(Handshake { connection, incoming, early, received: 0, kernels })
     }
 }
 
@@ -171,6 +179,7 @@ pub struct Handshake {
     /// Content that came right behind the client's last flight.
     early: Vec<u8>,
     received: usize,
+    kernels: Kernels,
 }
 
 impl std::fmt::Debug for Handshake {
@@ -247,11 +256,11 @@ impl Handshake {
     }
 
     fn finish(self: Box<Self>) -> Result<Progress, TlsError> {
-        let Self { connection, mut incoming, early, .. } = *self;
+        let Self { connection, mut incoming, early, kernels, .. } = *self;
         incoming.shrink_to_fit();
         let (secrets, kernel) =
             connection.dangerous_into_kernel_connection().map_err(TlsError::Handshake)?;
-        let session = Box::new(Session::new(&secrets, kernel));
+        let session = Box::new(Session::new(&secrets, kernel, kernels));
         Ok(Progress::Done { session, early, rest: incoming })
     }
 

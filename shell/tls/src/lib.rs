@@ -10,10 +10,12 @@
 
 mod aead;
 mod handshake;
+mod kernel;
 mod session;
 mod tickets;
 
 pub use handshake::{Acceptor, CertificateError, Handshake, Progress};
+pub use kernel::{Cipher, Kernel, Kernels, NoKernel, Survey, Trial, Wanted, WantedError, survey};
 pub use session::{Opened, Session};
 pub use tickets::{ROTATION, TicketKey, Tickets};
 

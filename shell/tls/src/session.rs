@@ -7,6 +7,7 @@ use seal::{ContentType, Direction, HEADER_LEN, Incoming, PLAINTEXT_MAX, TAIL_LEN
 
 use crate::TlsError;
 use crate::aead::Key;
+use crate::kernel::Kernels;
 
 /// A key update as it goes over the wire: type 24, length 1, and whether the peer shall update too.
 const KEY_UPDATE: u8 = 24;
@@ -35,8 +36,13 @@ struct Half {
 }
 
 impl Half {
-    fn new((sequence, secrets): &(u64, ConnectionTrafficSecrets)) -> Self {
-        Self { key: Key::new(secrets), direction: Direction::new(*sequence) }
+    fn sealing((sequence, secrets): &(u64, ConnectionTrafficSecrets), kernels: Kernels) -> Self {
+        Self { key: Key::new(secrets, kernels), direction: Direction::new(*sequence) }
+    }
+
+    /// By aws-lc, whatever seals.
+    fn opening(secrets: &(u64, ConnectionTrafficSecrets)) -> Self {
+        Self::sealing(secrets, Kernels::default())
     }
 }
 
@@ -46,6 +52,8 @@ pub struct Session {
     rx: Half,
     /// Keeps the secrets from which the next keys come.
     kernel: KernelConnection<ServerConnectionData>,
+    /// What seals.
+    kernels: Kernels,
     key_updates: u32,
     /// The peer asked for our key update; it goes out before the next data.
     update_owed: bool,
@@ -57,10 +65,11 @@ impl Session {
     pub(crate) fn new(
         secrets: &ExtractedSecrets,
         kernel: KernelConnection<ServerConnectionData>,
+        kernels: Kernels,
     ) -> Self {
-        let (tx, rx) = (Half::new(&secrets.tx), Half::new(&secrets.rx));
+        let (tx, rx) = (Half::sealing(&secrets.tx, kernels), Half::opening(&secrets.rx));
         let record_len = PLAINTEXT_MAX;
-        Self { tx, rx, kernel, key_updates: 0, update_owed: false, record_len }
+        Self { tx, rx, kernel, kernels, key_updates: 0, update_owed: false, record_len }
     }
 
     /// Shorter records than the protocol allows, which cost more: for measurements.
@@ -192,7 +201,7 @@ impl Session {
             return Err(TlsError::Unexpected("number of key updates"));
         }
         let secrets = self.kernel.update_rx_secret().map_err(TlsError::Handshake)?;
-        self.rx = Half::new(&secrets);
+        self.rx = Half::opening(&secrets);
         self.update_owed |= requested;
         Ok(())
     }
@@ -204,7 +213,7 @@ impl Session {
         let kind = ContentType::Handshake;
         self.tx.key.seal(sequence, kind, &UPDATE_NOT_REQUESTED, &mut out[..end]);
         let secrets = self.kernel.update_tx_secret().map_err(TlsError::Handshake)?;
-        self.tx = Half::new(&secrets);
+        self.tx = Half::sealing(&secrets, self.kernels);
         self.update_owed = false;
         Ok(end)
     }
@@ -212,6 +221,6 @@ impl Session {
 
 impl std::fmt::Debug for Session {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Session").field("tx", &self.tx.direction).finish_non_exhaustive()
+        f.debug_struct("Session").field("tx", &self.tx).finish_non_exhaustive()
     }
 }

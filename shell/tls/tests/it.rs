@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use model::units::UnixSeconds;
 use rustls::pki_types::{PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, HandshakeKind, RootCertStore};
-use tls::{Acceptor, Progress, Session, TicketKey, Tickets, TlsError};
+use tls::{Acceptor, Kernel, Kernels, Progress, Session, TicketKey, Tickets, TlsError};
 
 struct Pair {
     client: ClientConnection,
@@ -23,6 +23,13 @@ fn acceptor() -> (Acceptor, RootCertStore) {
     roots.add(made.cert.der().clone()).unwrap();
     let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
     (Acceptor::new(vec![made.cert.der().clone()], key).unwrap(), roots)
+}
+
+/// One acceptor for each library that seals, under one certificate.
+fn acceptors() -> (Vec<Acceptor>, RootCertStore) {
+    let (acceptor, roots) = acceptor();
+    let with = |kernel| acceptor.clone().sealed_by(Kernels { aes_128: kernel, aes_256: kernel });
+    (Kernel::ALL.map(with).into(), roots)
 }
 
 fn client_config(
@@ -110,15 +117,17 @@ fn content(len: usize) -> Vec<u8> {
 
 #[test]
 fn what_we_seal_a_client_reads_with_each_cipher_and_any_split() {
-    let (acceptor, roots) = acceptor();
+    let (acceptors, roots) = acceptors();
     for suite in rustls::crypto::aws_lc_rs::default_provider().cipher_suites {
         if suite.tls13().is_none() {
             continue;
         }
         let config = client_config(roots.clone(), &[&rustls::version::TLS13], Some(suite));
         let config = Arc::new(config);
-        for step in [1, 100, 100_000] {
-            let mut pair = connect(&acceptor, config.clone(), step).unwrap();
+        let steps = [1, 100, 100_000];
+        let all = acceptors.iter().flat_map(|acceptor| steps.map(|step| (acceptor, step)));
+        for (acceptor, step) in all {
+            let mut pair = connect(acceptor, config.clone(), step).unwrap();
             let (received, closed) = pair.send_to_server(b" gets the worm").unwrap();
             let all = [pair.early.clone(), received].concat();
             assert_eq!((&all[..], closed), (&b"early bird gets the worm"[..], false));
@@ -187,13 +196,12 @@ fn a_player_resumes_at_another_appliance_of_the_site_and_at_no_other() {
 
 #[test]
 fn a_session_that_rested_goes_on_where_it_was() {
-    let (acceptor, roots) = acceptor();
-    for suite in rustls::crypto::aws_lc_rs::default_provider().cipher_suites {
-        if suite.tls13().is_none() {
-            continue;
-        }
+    let (acceptors, roots) = acceptors();
+    let suites = rustls::crypto::aws_lc_rs::default_provider().cipher_suites.into_iter();
+    let suites = suites.filter(|suite| suite.tls13().is_some());
+    for (suite, acceptor) in suites.flat_map(|suite| acceptors.iter().map(move |a| (suite, a))) {
         let config = client_config(roots.clone(), &[&rustls::version::TLS13], Some(suite));
-        let mut pair = connect(&acceptor, Arc::new(config), 100_000).unwrap();
+        let mut pair = connect(acceptor, Arc::new(config), 100_000).unwrap();
         for round in 0..3_u8 {
             assert_eq!(pair.send_to_client([b"head", &[round; 100]])[4..], [round; 100]);
             pair.session.rest();
@@ -226,9 +234,17 @@ fn early_data_is_not_offered_and_a_resumed_session_has_keys_of_its_own() {
 
 #[test]
 fn key_updates_are_followed_and_answered_and_bounded() {
-    let (acceptor, roots) = acceptor();
+    let (acceptors, roots) = acceptors();
     let config = Arc::new(client_config(roots, &[&rustls::version::TLS13], None));
-    let mut pair = connect(&acceptor, config, 100_000).unwrap();
+    for (acceptor, kernel) in acceptors.iter().zip(Kernel::ALL) {
+        let session = follow_key_updates(acceptor, config.clone());
+        let session = format!("{session:?}");
+        assert!(session.contains(&format!("kernel: {kernel:?}")), "{session}");
+    }
+}
+
+fn follow_key_updates(acceptor: &Acceptor, config: Arc<ClientConfig>) -> Box<Session> {
+    let mut pair = connect(acceptor, config, 100_000).unwrap();
     let mut failed = None;
     for round in 0..100_u8 {
         pair.client.refresh_traffic_keys().unwrap();
@@ -242,6 +258,7 @@ fn key_updates_are_followed_and_answered_and_bounded() {
         assert_eq!(pair.send_to_client([&[round], b"y"]), [round, b'y']);
     }
     assert_eq!(failed, Some((64, TlsError::Unexpected("number of key updates"))));
+    pair.session
 }
 
 #[test]

@@ -32,6 +32,8 @@ const EXTENSIONS: [&str; 13] = [
 ];
 /// What kernels for AVX-512 ask for, in aws-lc (`crypto_gcm_avx512_enabled`) and in OpenSSL.
 const WIDE: [&str; 6] = ["vaes", "vpclmulqdq", "avx512f", "avx512dq", "avx512bw", "avx512vl"];
+/// What ring's widest asks for.
+const RING_WIDE: [&str; 3] = ["vaes", "vpclmulqdq", "avx2"];
 /// From this version on OpenSSL has AES-GCM for AVX-512 (its CHANGES).
 const OPENSSL_WIDE: (u32, u32) = (3, 1);
 
@@ -71,18 +73,18 @@ impl Processor {
     /// and from this processor.
     pub(crate) fn aead_of(&self, library: &str) -> String {
         let has = |wanted: &str| self.vector_extensions.iter().any(|flag| flag == wanted);
-        let wide = WIDE.iter().all(|flag| has(flag));
-        let known = if library.to_ascii_lowercase().contains("aws-lc") {
-            Some(wide)
+        let all = |flags: &[&str]| flags.iter().all(|flag| has(flag));
+        let (wide, ni) = (all(&WIDE), all(&["aes", "pclmulqdq"]));
+        let kernel = if library.to_ascii_lowercase().contains("aws-lc") {
+            ni.then_some(if wide { "AVX-512" } else { "AES-NI" })
+        } else if library == "ring" {
+            ni.then_some(if all(&RING_WIDE) { "AVX2 with VAES" } else { "AES-NI" })
         } else {
-            openssl(library).map(|version| wide && OPENSSL_WIDE <= version)
+            let version = openssl(library).filter(|_| ni);
+            version
+                .map(|version| if wide && OPENSSL_WIDE <= version { "AVX-512" } else { "AES-NI" })
         };
-        let kernel = match known {
-            Some(true) => "AVX-512",
-            Some(false) if has("pclmulqdq") => "AES-NI",
-            _ => "kernel unknown",
-        };
-        format!("{library}, {kernel}")
+        format!("{library}, {}", kernel.unwrap_or("kernel unknown"))
     }
 }
 
@@ -134,6 +136,10 @@ mod tests {
         check(&zen_3, "OpenSSL 3.5.7 1 Jan 2026", "AES-NI");
         check(&none, "OpenSSL 3.5.7 1 Jan 2026", "kernel unknown");
         check(&wide, "BoringSSL", "kernel unknown");
+        check(&wide, "ring", "AVX2 with VAES");
+        check(&zen_3, "ring", "AVX2 with VAES");
+        check(&with("aes pclmulqdq avx2"), "ring", "AES-NI");
+        check(&none, "ring", "kernel unknown");
         check(&with("aes pclmulqdq vaes vpclmulqdq avx512f"), "aws-lc", "AES-NI");
     }
 }

@@ -40,6 +40,7 @@ pub(super) fn check(
     let hot_memory = file.hot.memory.map(|memory| memory.0);
     hot::check(hot_memory, workers).map_err(|message| wrong("hot", "memory", message))?;
     let congestion = check_congestion(serve.congestion, serve.listen.len())?;
+    let aead = check_aead(file.tls.aead.as_deref())?;
     let (pacing, control) = (file.pacing.check()?, address("url", &file.control.url)?);
     let (fronts, peer) = (check_fronts(&file.control.fronts)?, check_peer(file.peer)?);
     Ok(Settings {
@@ -65,6 +66,7 @@ pub(super) fn check(
         token_leeway: serve.token_leeway.0,
         verify_every: serve.verify_every,
         congestion,
+        aead,
         pacing,
         drives: file.drives.paths,
         drive_depth: file.drives.depth,
@@ -90,6 +92,11 @@ pub(super) fn check(
         ablation: check_ablation(&file.ablation)?,
         origins,
     })
+}
+
+fn check_aead(aead: Option<&str>) -> Result<tls::Wanted, ConfigError> {
+    let wanted = aead.map_or_else(|| Ok(tls::Wanted::default()), str::parse);
+    wanted.map_err(|error: tls::WantedError| wrong("tls", "aead", error.to_string()))
 }
 
 fn check_base_url(base_url: String) -> Result<String, ConfigError> {

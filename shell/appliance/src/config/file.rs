@@ -24,6 +24,8 @@ pub(super) struct File {
     pub(super) state: PathBuf,
     pub(super) serve: ServeFile,
     #[serde(default)]
+    pub(super) tls: TlsFile,
+    #[serde(default)]
     pub(super) pacing: PacingFile,
     pub(super) drives: DrivesFile,
     pub(super) control: ControlFile,
@@ -82,6 +84,13 @@ pub(super) struct ServeFile {
     pub(super) verify_every: u32,
     #[serde(default)]
     pub(super) congestion: Vec<String>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct TlsFile {
+    /// `auto`, or the library that seals AES-GCM.
+    pub(super) aead: Option<String>,
 }
 
 #[derive(Clone, Debug, Deserialize)]

@@ -189,10 +189,11 @@ fn start(manner: Manner) -> (SocketAddr, tempfile::TempDir) {
         .with_no_client_auth()
         .with_single_cert(chain, key)
         .unwrap();
-    match manner {
-        Manner::NoTickets => config.send_tls13_tickets = 0,
-        Manner::Forgetful => config.ticketer = Arc::new(Forgotten),
-        _ => {}
+    if manner == Manner::NoTickets {
+        config.send_tls13_tickets = 0;
+    }
+    if manner == Manner::Forgetful {
+        config.ticketer = Arc::new(Forgotten);
     }
     let config = Arc::new(config);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

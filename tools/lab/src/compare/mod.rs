@@ -484,7 +484,7 @@ impl<'a> Bench<'a> {
         let account = group.account(started.appliance.id());
         let targets = self.catalogue.targets(&started.base.path);
         let plan = self.plan(started.base.resolve()?, targets);
-        let aead = started.aead.unwrap_or_else(|| self.processor.aead_of(OURS_LIBRARY));
+        let aead = self.processor.aead_of(started.aead.as_deref().unwrap_or(OURS_LIBRARY));
         let processes = vec![started.appliance, started.control];
         let congestion = self.common.congestion.clone();
         Ok(Server { processes, account, plan, congestion, aead, _group: group })

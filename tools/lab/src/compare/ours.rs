@@ -63,12 +63,15 @@ pub(crate) struct Ours {
     pub(crate) control: Process,
     /// Where the asset's files are on the appliance.
     pub(crate) base: Url,
-    /// What does AES-GCM for the appliance, if its metrics tell it.
+    /// The library that seals for the appliance, if its metrics tell it.
     pub(crate) aead: Option<String>,
 }
 
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 const APPLIANCE: &str = "lab";
+const METRICS_MAX: Duration = Duration::from_secs(10);
+/// A row that every appliance has as soon as it has those that do not come from workers.
+const METRIC_OF_ALL: &str = "\nnearcast_certificate_seconds_left ";
 
 impl Site<'_> {
     /// Starts all of it; returns when the appliance holds the whole asset.
@@ -84,9 +87,19 @@ impl Site<'_> {
         self.wait_until_filled(&mut ours)?;
         drop(origin);
         ours.base = self.playback()?;
-        ours.aead = aead_in(&self.metrics()?);
+        ours.aead = self.aead(&mut ours.appliance)?;
         info!(base = %ours.base.authority(), "the appliance is filled");
         Ok(ours)
+    }
+
+    /// The library that seals, if the appliance tells it: with rows that it has within a second.
+    fn aead(&self, appliance: &mut Process) -> Result<Option<String>> {
+        let mut text = String::new();
+        appliance.wait_until("telling its metrics", METRICS_MAX, || {
+            text = self.metrics()?;
+            Ok(text.contains(METRIC_OF_ALL))
+        })?;
+        Ok(aead_in(&text))
     }
 
     fn metrics(&self) -> Result<String> {
@@ -326,10 +339,12 @@ fn agent() -> ureq::Agent {
         .into()
 }
 
-/// What the metric `nearcast_aead_info` names in its label `kernel`.
+/// What the metric `nearcast_aead_info` names in its label `kernel`, for the cipher that clients
+/// offer here.
 fn aead_in(metrics: &str) -> Option<String> {
-    let labels = metrics.lines().find_map(|line| line.strip_prefix("nearcast_aead_info{"))?;
-    let (_, kernel) = labels.split_once("kernel=\"")?;
+    let rows = metrics.lines().filter_map(|line| line.strip_prefix("nearcast_aead_info{"));
+    let row = rows.into_iter().find(|row| row.contains("cipher=\"aes-128-gcm\""))?;
+    let (_, kernel) = row.split_once("kernel=\"")?;
     Some(kernel.split_once('"')?.0.to_owned())
 }
 
@@ -396,10 +411,12 @@ mod tests {
 
     #[test]
     fn an_appliance_that_names_its_aead_is_believed() {
-        let text =
-            "nearcast_bytes 1\nnearcast_aead_info{library=\"ring\",kernel=\"vaes-avx2\"} 1\n";
-        assert_eq!(aead_in(text), Some("vaes-avx2".to_owned()));
+        let row = |cipher, kernel| {
+            format!("nearcast_aead_info{{cipher=\"{cipher}\",kernel=\"{kernel}\"}} 1\n")
+        };
+        let text = row("aes-256-gcm", "aws-lc") + &row("aes-128-gcm", "ring");
+        assert_eq!(aead_in(&text), Some("ring".to_owned()));
+        assert_eq!(aead_in(&row("aes-256-gcm", "ring")), None);
         assert_eq!(aead_in("nearcast_connections 2\n"), None);
-        assert_eq!(aead_in("nearcast_aead_info{library=\"ring\"} 1\n"), None);
     }
 }

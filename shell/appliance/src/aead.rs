@@ -1,0 +1,142 @@
+//! What seals here: chosen once, at start, and told where operators look.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use serde::Serialize;
+use tls::{NoKernel, Survey, Trial, Wanted};
+use tracing::field::display;
+
+/// Chooses, and says so in the log. Takes some tens of milliseconds if there is a choice.
+pub(crate) fn choose(wanted: Wanted) -> Result<Survey, NoKernel> {
+    let survey = tls::survey(wanted)?;
+    for trial in &survey.trials {
+        let (cipher, kernel) = (trial.cipher.name(), trial.kernel);
+        if let Err(error) = trial.found {
+            tracing::warn!(cipher, %kernel, %error, "this library is not used: it seals wrongly");
+        } else if survey.kernels.of(trial.cipher) == kernel {
+            let seconds_per_gb = seconds(trial).map(|seconds| display(format!("{seconds:.3}")));
+            tracing::info!(cipher, %kernel, seconds_per_gb, "this library seals");
+        }
+    }
+    Ok(survey)
+}
+
+/// For `/metrics`.
+pub(crate) fn rows(survey: &Survey) -> Vec<(String, f64, &'static str)> {
+    let labels = |trial: &Trial| {
+        format!("{{cipher=\"{}\",kernel=\"{}\"}}", trial.cipher.name(), trial.kernel)
+    };
+    let used = survey.trials.iter().filter(|trial| survey.kernels.of(trial.cipher) == trial.kernel);
+    let help = "1: records of this cipher are sealed by this library.";
+    let used = used.map(|trial| (format!("aead_info{}", labels(trial)), 1.0, help));
+    let measured = survey.trials.iter().filter_map(|trial| Some((trial, seconds(trial)?)));
+    let help = "Time of a core to seal 10^9 bytes from memory, measured at start.";
+    used.chain(measured.map(|(trial, seconds)| {
+        (format!("aead_seconds_per_gigabyte{}", labels(trial)), seconds, help)
+    }))
+    .collect()
+}
+
+/// What `inspect --aead` found.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct InspectedAead {
+    /// As the kernel names it; none if it does not.
+    pub processor: Option<String>,
+    /// Each library under each cipher.
+    pub trials: Vec<InspectedTrial>,
+}
+
+/// One library under one cipher.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct InspectedTrial {
+    /// The cipher.
+    pub cipher: &'static str,
+    /// The library.
+    pub kernel: &'static str,
+    /// Time of a core to seal 10^9 bytes from memory.
+    pub seconds_per_gigabyte: Option<f64>,
+    /// An appliance that may choose uses this one.
+    pub chosen: bool,
+    /// What is wrong with it.
+    pub wrong: Option<String>,
+}
+
+/// Examines and measures all candidates on this machine.
+pub(crate) fn inspect() -> Result<InspectedAead, NoKernel> {
+    let survey = tls::survey(Wanted::Auto)?;
+    let trial = |trial: &Trial| InspectedTrial {
+        cipher: trial.cipher.name(),
+        kernel: trial.kernel.name(),
+        seconds_per_gigabyte: seconds(trial),
+        chosen: survey.kernels.of(trial.cipher) == trial.kernel,
+        wrong: trial.found.err().map(|error| error.to_string()),
+    };
+    let trials = survey.trials.iter().map(trial).collect();
+    let about = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let name = about.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    Ok(InspectedAead { processor: name.map(|(_, name)| name.to_owned()), trials })
+}
+
+impl InspectedAead {
+    /// True if no library seals wrongly.
+    pub fn is_sound(&self) -> bool {
+        self.trials.iter().all(|trial| trial.wrong.is_none())
+    }
+
+    /// What an operator reads.
+    pub fn text(&self) -> String {
+        let mut out = self.processor.clone().unwrap_or_else(|| "a processor".to_owned());
+        for trial in &self.trials {
+            let InspectedTrial { cipher, kernel, seconds_per_gigabyte, chosen, wrong } = trial;
+            let _ = write!(out, "\n  {cipher} by {kernel}: ");
+            let _ = match (seconds_per_gigabyte, wrong) {
+                (_, Some(wrong)) => write!(out, "not used, {wrong}"),
+                (Some(seconds), None) => write!(out, "{seconds:.3} s/GB"),
+                (None, None) => write!(out, "not measured"),
+            };
+            out.push_str(if *chosen { ", chosen" } else { "" });
+        }
+        out
+    }
+}
+
+fn seconds(trial: &Trial) -> Option<f64> {
+    trial.found.ok().flatten().map(|nanos| Duration::from(nanos).as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::units::Nanos;
+    use tls::{Cipher, Kernel, Kernels};
+
+    #[test]
+    fn metrics_say_what_seals_and_how_fast_the_others_are() {
+        let trial = |kernel, millis| Trial {
+            kernel,
+            cipher: Cipher::Aes128,
+            found: Ok(Some(Nanos::millis(millis))),
+        };
+        let trials = vec![trial(Kernel::AwsLc, 190), trial(Kernel::Ring, 147)];
+        let kernels = Kernels { aes_128: Kernel::Ring, aes_256: Kernel::AwsLc };
+        let rows = rows(&Survey { trials, kernels });
+        let rows: Vec<_> = rows.iter().map(|(name, value, _)| (name.as_str(), *value)).collect();
+        let wanted = [
+            ("aead_info{cipher=\"aes-128-gcm\",kernel=\"ring\"}", 1.0),
+            ("aead_seconds_per_gigabyte{cipher=\"aes-128-gcm\",kernel=\"aws-lc\"}", 0.190),
+            ("aead_seconds_per_gigabyte{cipher=\"aes-128-gcm\",kernel=\"ring\"}", 0.147),
+        ];
+        assert_eq!(rows, wanted);
+    }
+
+    #[test]
+    fn an_inspection_names_each_library_and_marks_one_for_each_cipher() {
+        let found = inspect().unwrap();
+        assert!(found.is_sound());
+        let chosen = found.trials.iter().filter(|trial| trial.chosen).count();
+        assert_eq!((found.trials.len(), chosen), (4, 2));
+        let text = found.text();
+        assert!(text.contains("aes-256-gcm by ring: 0.") && text.contains(", chosen"), "{text}");
+    }
+}

@@ -9,7 +9,7 @@ use model::limits::CHUNK_LEN;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
-use tls::{Acceptor, Handshake, Progress, Session};
+use tls::{Acceptor, Handshake, Progress, Session, Wanted};
 
 use super::blocks::Blocks;
 use super::request::{HEAD_MAX, Request};
@@ -60,7 +60,8 @@ impl Server {
         key: &Path,
         blocks: Blocks,
     ) -> Result<Self> {
-        let acceptor = Acceptor::from_pem_files(chain, key)?;
+        let kernels = tls::survey(Wanted::default())?.kernels;
+        let acceptor = Acceptor::from_pem_files(chain, key)?.sealed_by(kernels);
         let listener = TcpListener::bind(listen).with_context(|| format!("binding {listen}"))?;
         listener.set_nonblocking(true)?;
         let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
@@ -89,7 +90,8 @@ impl Server {
         loop {
             events.clear();
             match epoll::wait(&self.poll, rustix::buffer::spare_capacity(&mut events), None) {
-                Ok(_) | Err(Errno::INTR) => {}
+                Ok(_) => {}
+                Err(Errno::INTR) => crate::stop::check()?,
                 Err(error) => return Err(error).context("cannot wait for sockets"),
             }
             for event in &events {

@@ -6,7 +6,7 @@ use super::{Place, Variant, Version};
 pub(crate) const VARIANTS: [Variant; 2] =
     [Variant { name: "memory", lines: "" }, Variant { name: "drive", lines: "--cold" }];
 
-/// It seals by the code that appliances have.
+/// It chooses among the libraries that appliances have, as they do.
 pub(crate) fn version() -> Version {
     let server = format!("nearcast-lab/{}", env!("CARGO_PKG_VERSION"));
     Version { server, tls: "aws-lc".to_owned() }

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use model::handle::{BufferId, FileSlot};
 use model::limits::{CHUNK_LEN, DIRECT_ALIGN};
 use model::units::{Bytes, Nanos};
@@ -57,12 +57,9 @@ impl Blocks {
         for (slot, name) in names.iter().enumerate() {
             let slot = (FileSlot(u16::try_from(slot)?), false);
             blocks.ring.open(folder.clone(), CString::new(&**name)?, slot, Token(0));
-            match blocks.wait()? {
-                Completion::Opened { result, .. } => {
-                    ensure!(result.is_ok(), "cannot open {name}: {result:?}");
-                }
-                other => bail!("{other:?} while {name} was opened"),
-            }
+            let done = blocks.wait()?;
+            let is_open = matches!(done, Completion::Opened { result: Ok(()), .. });
+            ensure!(is_open, "cannot open {name}: {done:?}");
         }
         for file in 0..if in_memory { names.len() } else { 0 } {
             (0..per_file)
@@ -96,10 +93,10 @@ impl Blocks {
         let wanted = CHUNK_LEN.0.min(self.file_len.0 - offset.0);
         let len = Bytes(wanted).align_up(DIRECT_ALIGN);
         self.ring.read(slot, offset, len, BufferId(u16::try_from(buffer)?), Token(0));
-        match self.wait()? {
-            Completion::Read { result: Ok(len), .. } if wanted <= u64::try_from(len)? => Ok(()),
-            other => bail!("{other:?} for block {block} of film {file}"),
-        }
+        let (wanted, done) = (usize::try_from(wanted)?, self.wait()?);
+        let is_read = matches!(done, Completion::Read { result: Ok(len), .. } if wanted <= len);
+        ensure!(is_read, "cannot read block {block} of film {file}: {done:?}");
+        Ok(())
     }
 
     fn wait(&mut self) -> Result<Completion> {

@@ -397,7 +397,8 @@ fn bind(settings: &Settings) -> anyhow::Result<Bound> {
     }
     let one_worker = || {
         let listener = |(at, secure, congestion): &(SocketAddr, bool, Option<&str>)| {
-            let socket = listen::bind(*at, *congestion).with_context(cannot(*at))?;
+            let socket = listen::bind(*at, *congestion, settings.unsent_max);
+            let socket = socket.with_context(cannot(*at))?;
             Ok(Listener { socket, secure: *secure })
         };
         addresses.iter().map(listener).collect::<anyhow::Result<Vec<_>>>()

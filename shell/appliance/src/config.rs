@@ -212,7 +212,6 @@ impl Settings {
         };
         let text = |value: &dyn std::fmt::Display| format!("\"{value}\"");
         let none = || "none".to_owned();
-        let paths = &mut self.drives.iter().map(|path| text(&path.display()));
         let front =
             |front: &Front| format!("{{ name = \"{}\", url = \"{}\" }}", front.name, front.address);
         let peer = |of: &dyn Fn(&PeerConfig) -> String| self.peer.as_ref().map_or_else(none, of);
@@ -239,7 +238,7 @@ impl Settings {
             ("serve", "verify_every", self.verify_every.to_string()),
             ("serve", "congestion", list(&mut self.congestion.iter().map(|name| text(name)))),
             ("serve", "unsent_max", text(&self.unsent_max.unwrap_or_default())),
-            ("drives", "paths", list(paths)),
+            ("drives", "paths", list(&mut self.drives.iter().map(|path| text(&path.display())))),
             ("drives", "depth", self.drive_depth.to_string()),
             ("drives", "hang_after", text(&self.hang_after)),
             ("drives", "small_objects_max", text(&self.small_objects_max)),

@@ -299,6 +299,7 @@ fn start_workers(
                 let _ = faults.try_send(finding);
             }),
             ring_is_made,
+            unsent_max: settings.unsent_max,
             ablation: settings.ablation,
         };
         let cpu = settings.cpus.get(index).copied();

@@ -90,6 +90,7 @@ fn serve_with(ablation: Ablation, unsent_max: Option<Bytes>) -> Served {
             Finding::Incident(incident) => happened.lock().unwrap().push(*incident),
         }),
         ring_is_made: || {},
+        unsent_max,
         ablation,
     };
     let thread = std::thread::spawn(move || event_loop::run(setup));

@@ -64,6 +64,7 @@ pub fn tcp_info(socket: BorrowedFd<'_>) -> Option<TcpSample> {
     Some(TcpSample {
         rtt: micros(word(68).into()),
         window: word(80),
+        segment: Bytes(word(16).into()),
         unacked: word(24),
         retransmitted: word(100),
         unsent: Bytes(word(144).into()),
@@ -98,6 +99,7 @@ mod tests {
         let (mut socket, _) = listener.accept().unwrap();
         let before = tcp_info(socket.as_fd()).unwrap();
         assert_eq!((before.unacked, before.unsent, before.retransmitted), (0, Bytes(0), 0));
+        assert!((Bytes(500)..Bytes::kib(64)).contains(&before.segment), "{before:?}");
         assert!(Nanos(0) < before.rtt && before.rtt < Nanos::seconds(1), "{before:?}");
         assert!((1..1000).contains(&before.window), "{before:?}");
         socket.set_nonblocking(true).unwrap();

@@ -32,9 +32,8 @@ pub(super) fn check(
     let name: ApplianceId =
         file.name.parse().map_err(|error| wrong("", "name", format!("{error}")))?;
     let serve = file.serve;
-    let first = first_listener(&serve)?;
+    let (first, workers) = (first_listener(&serve)?, worker_count(&serve)?);
     check_plain(&serve.plain_listen)?;
-    let workers = worker_count(&serve)?;
     check_shares(&serve, workers)?;
     let base_url = check_base_url(serve.base_url.unwrap_or_else(|| url("https", first)))?;
     let tiering = check_tiering(&file.drives, serve.verify_every)?;
@@ -43,8 +42,7 @@ pub(super) fn check(
     hot::check(hot_memory, workers).map_err(|message| wrong("hot", "memory", message))?;
     let congestion = check_congestion(serve.congestion, serve.listen.len())?;
     let unsent_max = check_unsent(serve.unsent_max.0)?;
-    let aead = check_aead(file.tls.aead.as_deref())?;
-    let (pacing, control) = (file.pacing.check()?, address("url", &file.control.url)?);
+    let (pacing, aead) = (file.pacing.check()?, check_aead(file.tls.aead.as_deref())?);
     let (fronts, peer) = (check_fronts(&file.control.fronts)?, check_peer(file.peer)?);
     Ok(Settings {
         name,
@@ -80,7 +78,7 @@ pub(super) fn check(
         writes,
         tiering,
         hot_memory,
-        control,
+        control: address("url", &file.control.url)?,
         fronts,
         peer,
         report_interval: file.control.report_interval.0,

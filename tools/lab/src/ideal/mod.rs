@@ -55,7 +55,7 @@ mod tests {
     use model::units::Bytes;
 
     use super::*;
-    use crate::client::{Load, Plan};
+    use crate::client::{Load, Plan, Ranges, Receive};
     use crate::compare::{Catalogue, Certificate};
 
     /// From memory and from the drive, every byte is compared with the source.
@@ -83,6 +83,8 @@ mod tests {
                 targets: catalogue.targets("/"),
                 connections: 4,
                 range_len: Bytes(600_000),
+                ranges: Ranges::Unaligned,
+                receive: Receive::Copy,
                 verify_every: 1,
                 seed: 1,
                 every: Duration::ZERO,

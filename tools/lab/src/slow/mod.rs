@@ -240,6 +240,9 @@ fn sum_of(table: &str, port: u16) -> Result<Queued> {
     Ok(sum)
 }
 
+/// A name and where its figure is.
+type Row = (&'static str, fn(&Turn) -> f64);
+
 /// Below 2^53: exact.
 fn per(bytes: u64, connections: usize) -> f64 {
     gigabytes(bytes) * 1e9 / count(connections)
@@ -275,7 +278,7 @@ impl Report {
             "{} connections that read {} each\n{:<36}{:>12}{:>12}\n",
             self.connections, self.rate, "", self.unsent_max, "no bound"
         );
-        let rows: [(&str, fn(&Turn) -> f64); 7] = [
+        let rows: [Row; 7] = [
             ("kernel KiB a connection, both ends", |turn| {
                 turn.kernel_bytes_per_connection / 1024.0
             }),

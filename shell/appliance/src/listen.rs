@@ -92,8 +92,9 @@ mod tests {
             let (mut socket, _) = listener.accept().unwrap();
             socket.set_nonblocking(true).unwrap();
             while socket.write(&[0; 1 << 18]).is_ok() {}
+            let unsent = uring::tcp_info(socket.as_fd()).unwrap().unsent;
             drop(client);
-            uring::tcp_info(socket.as_fd()).unwrap().unsent
+            unsent
         };
         // What stands in one packet for itself (64 KiB) is taken whole.
         let shallow = unsent(Some(Bytes::kib(64)));

@@ -9,6 +9,8 @@ pub struct TcpSample {
     pub rtt: Nanos,
     /// Congestion window, in segments.
     pub window: u32,
+    /// Length of a segment.
+    pub segment: Bytes,
     /// Segments on their way.
     pub unacked: u32,
     /// Segments sent again, since the connection began.

@@ -109,6 +109,9 @@ pub struct Settings {
     /// How TCP finds its rate, for each of `listen`, by the kernel's names; empty for the kernel's
     /// default.
     pub congestion: Vec<String>,
+    /// Bytes in a connection's socket that were never sent, beyond which it takes no more; none
+    /// for as many as the kernel likes.
+    pub unsent_max: Option<Bytes>,
     /// What seals AES-GCM.
     pub aead: tls::Wanted,
     /// How responses are paced; the buffers are those of all workers together.
@@ -209,7 +212,6 @@ impl Settings {
         };
         let text = |value: &dyn std::fmt::Display| format!("\"{value}\"");
         let none = || "none".to_owned();
-        let paths = &mut self.drives.iter().map(|path| text(&path.display()));
         let front =
             |front: &Front| format!("{{ name = \"{}\", url = \"{}\" }}", front.name, front.address);
         let peer = |of: &dyn Fn(&PeerConfig) -> String| self.peer.as_ref().map_or_else(none, of);
@@ -235,7 +237,8 @@ impl Settings {
             ("serve", "token_leeway", text(&self.token_leeway)),
             ("serve", "verify_every", self.verify_every.to_string()),
             ("serve", "congestion", list(&mut self.congestion.iter().map(|name| text(name)))),
-            ("drives", "paths", list(paths)),
+            ("serve", "unsent_max", text(&self.unsent_max.unwrap_or_default())),
+            ("drives", "paths", list(&mut self.drives.iter().map(|path| text(&path.display())))),
             ("drives", "depth", self.drive_depth.to_string()),
             ("drives", "hang_after", text(&self.hang_after)),
             ("drives", "small_objects_max", text(&self.small_objects_max)),
@@ -370,6 +373,26 @@ mod tests {
         let long = error(&with("record_len = \"17 KiB\""), &[]);
         assert!(long.contains("between 1024 and 16384"), "{long}");
         assert!(error(&with("sending = \"never\""), &[]).contains("ring-batched"));
+    }
+
+    #[test]
+    fn what_waits_in_sockets_is_bounded_unless_it_is_said() {
+        let with =
+            |value: &str| GOOD.replace("workers", &format!("unsent_max = \"{value}\"\nworkers"));
+        let text = parse(GOOD, &[]).unwrap().describe();
+        assert!(text.contains("unsent_max = \"128 KiB\" "), "{text}");
+        let settings = parse(&with("64 KiB"), &[]).unwrap();
+        assert_eq!(settings.unsent_max, Some(Bytes::kib(64)));
+        let settings = parse(&with("64 KiB"), &[("APPLIANCE_SERVE_UNSENT_MAX", "0 B")]).unwrap();
+        assert_eq!(settings.unsent_max, None);
+        assert!(settings.describe().contains("unsent_max = \"0 B\""));
+        for bad in ["15 KiB", "2 GiB"] {
+            let text = error(&with(bad), &[]);
+            assert!(
+                text.contains("[serve] unsent_max") && text.contains("16 KiB to 1 GiB"),
+                "{text}"
+            );
+        }
     }
 
     #[test]

@@ -81,6 +81,8 @@ pub struct Setup {
     pub report: Box<dyn FnMut(Finding) + Send>,
     /// Called once, when the ring is made: nothing after it needs another.
     pub ring_is_made: fn(),
+    /// What sockets may hold unsent at least, as their listeners have it; none for no bound.
+    pub unsent_max: Option<Bytes>,
     /// What is switched off for a measurement.
     pub ablation: Ablation,
 }
@@ -153,6 +155,7 @@ struct EventLoop {
     round_at: Instant,
     /// When the CPU time was last noted.
     cpu_at: Instant,
+    unsent_max: Option<Bytes>,
     ablation: Ablation,
 }
 
@@ -197,6 +200,7 @@ impl EventLoop {
             not_accepting: Vec::new(),
             round_at: Instant(0),
             cpu_at: Instant(0),
+            unsent_max: setup.unsent_max,
             ablation: setup.ablation,
         })
     }
@@ -673,9 +677,17 @@ impl EventLoop {
             return;
         }
         socket.tcp_at = Some(now);
-        if let Some(sample) = uring::tcp_info(socket.fd.as_fd()) {
-            self.follow.push_back(Follow::Tcp(id, sample));
+        let Some(sample) = uring::tcp_info(socket.fd.as_fd()) else { return };
+        if let Some(least) = self.unsent_max
+            && let most = worker::unsent_max(least, &sample)
+            && most != socket.unsent_max.unwrap_or(least)
+        {
+            socket.unsent_max = Some(most);
+            if let Err(error) = uring::bound_unsent(socket.fd.as_fd(), most) {
+                tracing::debug!(%error, "a socket keeps what it may hold unsent");
+            }
         }
+        self.follow.push_back(Follow::Tcp(id, sample));
     }
 
     fn open(&mut self, slot: FileSlot, drive: DriveIndex, file: &str) {

@@ -2,8 +2,9 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 
+use model::units::Bytes;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 /// Connections that wait to be accepted; more are dropped by the kernel and tried again by clients.
@@ -22,8 +23,13 @@ pub struct Listener {
 const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
 
 /// A socket that has the address, beside others of the same process, and does not listen yet.
-/// Connections inherit its congestion control; none for the kernel's default.
-pub fn bind(at: SocketAddr, congestion: Option<&str>) -> io::Result<OwnedFd> {
+/// Connections inherit its congestion control, and how many bytes that were never sent they take;
+/// none for the kernel's default.
+pub fn bind(
+    at: SocketAddr,
+    congestion: Option<&str>,
+    unsent_max: Option<Bytes>,
+) -> io::Result<OwnedFd> {
     let family = if at.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
@@ -39,6 +45,9 @@ pub fn bind(at: SocketAddr, congestion: Option<&str>) -> io::Result<OwnedFd> {
             );
             io::Error::new(io::ErrorKind::InvalidInput, message)
         })?;
+    }
+    if let Some(most) = unsent_max {
+        uring::bound_unsent(socket.as_fd(), most)?;
     }
     rustix::net::bind(&socket, &at)?;
     Ok(socket)
@@ -57,16 +66,40 @@ pub fn check_free(at: SocketAddr) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+    use std::net::{TcpListener, TcpStream};
+
     use super::*;
 
     #[test]
     fn a_listener_has_its_congestion_control_or_says_what_there_is() {
         let any = "127.0.0.1:0".parse().unwrap();
         // Every kernel has it.
-        let socket = bind(any, Some("reno")).unwrap();
+        let socket = bind(any, Some("reno"), None).unwrap();
         assert_eq!(sockopt::tcp_congestion(&socket).unwrap(), "reno");
-        let error = bind(any, Some("nonsense")).unwrap_err().to_string();
+        let error = bind(any, Some("nonsense"), None).unwrap_err().to_string();
         assert!(error.contains("\"nonsense\"") && error.contains("it has: "), "{error}");
         assert!(error.contains("reno"), "{error}");
+    }
+
+    #[test]
+    fn connections_of_a_listener_take_so_much_that_is_not_sent_and_no_more() {
+        let unsent = |most: Option<Bytes>| {
+            let listener = bind("127.0.0.1:0".parse().unwrap(), None, most).unwrap();
+            listen(&listener).unwrap();
+            let listener = TcpListener::from(listener);
+            let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let (mut socket, _) = listener.accept().unwrap();
+            socket.set_nonblocking(true).unwrap();
+            while socket.write(&[0; 1 << 18]).is_ok() {}
+            let unsent = uring::tcp_info(socket.as_fd()).unwrap().unsent;
+            drop(client);
+            unsent
+        };
+        // What stands in one packet for itself (64 KiB) is taken whole.
+        let shallow = unsent(Some(Bytes::kib(64)));
+        assert!(Bytes::kib(16) < shallow && shallow <= Bytes::kib(128), "{shallow}");
+        let deep = unsent(None);
+        assert!(Bytes::kib(256) < deep, "{deep}");
     }
 }

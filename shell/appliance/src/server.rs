@@ -299,6 +299,7 @@ fn start_workers(
                 let _ = faults.try_send(finding);
             }),
             ring_is_made,
+            unsent_max: settings.unsent_max,
             ablation: settings.ablation,
         };
         let cpu = settings.cpus.get(index).copied();
@@ -397,7 +398,8 @@ fn bind(settings: &Settings) -> anyhow::Result<Bound> {
     }
     let one_worker = || {
         let listener = |(at, secure, congestion): &(SocketAddr, bool, Option<&str>)| {
-            let socket = listen::bind(*at, *congestion).with_context(cannot(*at))?;
+            let socket = listen::bind(*at, *congestion, settings.unsent_max);
+            let socket = socket.with_context(cannot(*at))?;
             Ok(Listener { socket, secure: *secure })
         };
         addresses.iter().map(listener).collect::<anyhow::Result<Vec<_>>>()

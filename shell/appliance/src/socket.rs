@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 
 use model::handle::ConnectionId;
-use model::units::Instant;
+use model::units::{Bytes, Instant};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown};
 use tls::{Handshake, Session};
@@ -19,6 +19,8 @@ pub(crate) struct Socket {
     pub(crate) transport: Transport,
     /// When TCP was last asked about it.
     pub(crate) tcp_at: Option<Instant>,
+    /// What it may hold unsent, if that is not as its listener had it.
+    pub(crate) unsent_max: Option<Bytes>,
     /// Received and not a whole record yet. Bound: one record.
     pub(crate) rest: Vec<u8>,
     /// Content that arrived before the worker asked for it: behind a handshake's last flight.
@@ -70,6 +72,7 @@ impl Socket {
             id,
             transport,
             tcp_at: None,
+            unsent_max: None,
             rest: Vec::new(),
             early: Vec::new(),
             peer_closed: false,

@@ -126,6 +126,7 @@ fn check(kernels: Kernels) {
         counters: counters.clone(),
         slices: (0..1).map(|_| DriveSlice::default()).collect(),
         log: logs.pop(),
+        unsent_max: None,
         ablation: Ablation::default(),
         report: Box::new(|_| {}),
         ring_is_made: allocations::count_this_thread,

@@ -304,7 +304,7 @@ fn report(name: &str, result: Said) -> Said {
 /// In the process of a try: confines it as `server` does, waits to be told, tries, and says it.
 fn try_it(name: &str) {
     let place = std::env::current_dir().unwrap();
-    let socket = listen::bind("127.0.0.1:0".parse().unwrap(), None).unwrap();
+    let socket = listen::bind("127.0.0.1:0".parse().unwrap(), None, None).unwrap();
     let nameless = look_up().err();
     drop_privileges(None).unwrap();
     let grants = Grants {

@@ -103,6 +103,7 @@ fn with_worker<T>(ask: impl FnOnce(SocketAddr, &Names) -> T) -> T {
         log: None,
         report: Box::new(|finding| panic!("no drive fails here: {finding:?}")),
         ring_is_made: || {},
+        unsent_max: None,
         ablation: Ablation::default(),
     };
     let thread = std::thread::spawn(move || event_loop::run(setup));

@@ -13,12 +13,12 @@ use std::time::{Duration, Instant};
 use appliance::ablation::{Ablation, Sending};
 use appliance::counters::{DriveSlice, ServeCounters};
 use appliance::event_loop::{self, Finding, Setup};
-use appliance::listen::Listener;
+use appliance::listen::{self, Listener};
 use appliance::mailbox::{Letter, Sender, mailbox};
 use appliance::storage::Sample;
 use film::publish;
 use model::limits::DRIVES_MAX;
-use model::units::{BitsPerSecond, Nanos};
+use model::units::{BitsPerSecond, Bytes, Nanos};
 use rustls::client::Resumption;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
@@ -49,6 +49,10 @@ fn serve() -> Served {
 
 /// With something switched off, as for a measurement.
 fn serve_without(ablation: Ablation) -> Served {
+    serve_with(ablation, None)
+}
+
+fn serve_with(ablation: Ablation, unsent_max: Option<Bytes>) -> Served {
     let directory = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
     let content: Vec<u8> = (0..LEN).map(|i| (i * 131 + i / 4096 * 7).to_le_bytes()[0]).collect();
     std::fs::write(directory.path().join("o"), [&content[..], &[0; 4096]].concat()).unwrap();
@@ -59,7 +63,9 @@ fn serve_without(ablation: Ablation) -> Served {
     let client = trusting(made.cert.der());
 
     let listeners = [true, false].map(|secure| {
-        let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = listen::bind("127.0.0.1:0".parse().unwrap(), None, unsent_max).unwrap();
+        listen::listen(&socket).unwrap();
+        let socket = TcpListener::from(socket);
         (socket.local_addr().unwrap(), Listener { socket: socket.into(), secure })
     });
     let [(secure, first), (plain, second)] = listeners;
@@ -84,6 +90,7 @@ fn serve_without(ablation: Ablation) -> Served {
             Finding::Incident(incident) => happened.lock().unwrap().push(*incident),
         }),
         ring_is_made: || {},
+        unsent_max,
         ablation,
     };
     let thread = std::thread::spawn(move || event_loop::run(setup));
@@ -222,6 +229,52 @@ fn what_is_switched_off_for_a_measurement_changes_no_byte() {
         }
         served.stop();
     }
+}
+
+#[test]
+fn a_client_that_does_not_read_holds_little_of_the_kernel_and_gets_every_byte() {
+    let queued = |unsent_max: Option<Bytes>| {
+        let served = serve_with(Ablation::default(), unsent_max);
+        let mut stream = served.connect();
+        stream.write_all(served.request(0, LEN - 1).as_bytes()).unwrap();
+        let ports = [served.secure, stream.sock.local_addr().unwrap()].map(|at| at.port());
+        let queued = settled(|| queued_between(ports));
+        let (_, body) = response(&mut stream, LEN);
+        assert!(body == served.content, "wrong bytes with {unsent_max:?}");
+        served.stop();
+        queued
+    };
+    // The bound, and the packet that reached it.
+    let shallow = queued(Some(Bytes::kib(128)));
+    assert!((1..=192 * 1024).contains(&shallow), "{shallow} bytes");
+    let deep = queued(None);
+    assert!(3 * shallow < deep, "{deep} bytes without a bound, {shallow} with it");
+}
+
+/// Bytes that the kernel holds of a connection on loopback and that its other end did not
+/// acknowledge.
+fn queued_between([from, to]: [u16; 2]) -> u64 {
+    let text = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let ends = [from, to].map(|port| format!("0100007F:{port:04X}"));
+    let row = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let row = row.into_iter().find(|row| row[1..3] == ends).expect("a connection that is open");
+    let (queued, _) = row[4].split_once(':').unwrap();
+    u64::from_str_radix(queued, 16).unwrap()
+}
+
+/// A number above zero that has not changed for a while.
+fn settled(look: impl Fn() -> u64) -> u64 {
+    let began = Instant::now();
+    let (mut last, mut since) = (0, Instant::now());
+    while last == 0 || since.elapsed() < Duration::from_millis(200) {
+        assert!(began.elapsed() < Duration::from_secs(20), "{last} and not settled");
+        std::thread::sleep(Duration::from_millis(5));
+        let now = look();
+        if now != last {
+            (last, since) = (now, Instant::now());
+        }
+    }
+    last
 }
 
 #[test]

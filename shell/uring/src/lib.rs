@@ -20,4 +20,4 @@ mod socket;
 
 pub use cache::{lines, page_starts, prefetch};
 pub use ring::{Completion, Config, Errno, Ring, RingError, Token, Wait, Watch};
-pub use socket::{limit_rate, tcp_info};
+pub use socket::{bound_unsent, limit_rate, tcp_info};

@@ -1,7 +1,6 @@
 //! What is asked of a socket that no safe library asks.
 
 use std::io;
-use std::mem::size_of;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use model::tcp::TcpSample;
@@ -12,12 +11,23 @@ use model::units::{BitsPerSecond, Bytes, Nanos};
 pub fn limit_rate(socket: BorrowedFd<'_>, rate: Option<BitsPerSecond>) -> io::Result<()> {
     // In bytes per second; all ones is no limit.
     let bytes: u64 = rate.map_or(u64::MAX, |rate| (rate.0 / 8).max(1));
-    let len = u32::try_from(size_of::<u64>()).expect("eight");
-    let (level, name) = (libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE);
-    let value = std::ptr::from_ref(&bytes).cast();
+    set(socket, (libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE), &bytes.to_ne_bytes())
+}
+
+/// Has the kernel take no more for this socket while so many bytes wait to be sent for the first
+/// time (TCP_NOTSENT_LOWAT, tcp(7)); connections inherit it of their listener. What was sent and is
+/// not acknowledged does not count, so that a long path is filled as before.
+pub fn bound_unsent(socket: BorrowedFd<'_>, bytes: Bytes) -> io::Result<()> {
+    let bytes = u32::try_from(bytes.0).unwrap_or(u32::MAX);
+    set(socket, (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT), &bytes.to_ne_bytes())
+}
+
+fn set(socket: BorrowedFd<'_>, (level, name): (i32, i32), value: &[u8]) -> io::Result<()> {
+    let len = u32::try_from(value.len()).expect("a few bytes");
     // SAFETY: the value is `len` bytes long and outlives the call, which only reads it; the
     // descriptor is borrowed, so it is open.
-    let result = unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, value, len) };
+    let result =
+        unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, value.as_ptr().cast(), len) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
@@ -54,6 +64,7 @@ pub fn tcp_info(socket: BorrowedFd<'_>) -> Option<TcpSample> {
     Some(TcpSample {
         rtt: micros(word(68).into()),
         window: word(80),
+        segment: Bytes(word(16).into()),
         unacked: word(24),
         retransmitted: word(100),
         unsent: Bytes(word(144).into()),
@@ -88,6 +99,7 @@ mod tests {
         let (mut socket, _) = listener.accept().unwrap();
         let before = tcp_info(socket.as_fd()).unwrap();
         assert_eq!((before.unacked, before.unsent, before.retransmitted), (0, Bytes(0), 0));
+        assert!((Bytes(500)..Bytes::kib(64)).contains(&before.segment), "{before:?}");
         assert!(Nanos(0) < before.rtt && before.rtt < Nanos::seconds(1), "{before:?}");
         assert!((1..1000).contains(&before.window), "{before:?}");
         socket.set_nonblocking(true).unwrap();

@@ -28,6 +28,7 @@ mod processor;
 mod sample;
 mod scale;
 mod site;
+mod slow;
 mod stage;
 mod stall;
 mod stop;
@@ -109,6 +110,11 @@ enum Verb {
     Scale(scale::Args),
     /// The model of a drive against what others proved of such drives.
     Ssd(drive_protocol::validate::Args),
+    /// Many clients that read slowly: memory per connection, with and without a bound on what waits
+    /// in their sockets.
+    Slow(slow::Args),
+    /// One fast client behind a long round trip: what it gets with that bound and without.
+    Far(slow::FarArgs),
     /// A drive that does not answer: what it costs those who want what is on others.
     Stall(stall::Args),
     /// The drive of `stall`, a process of its own.
@@ -172,6 +178,8 @@ fn run(cli: &Cli) -> Result<()> {
         Verb::Sample(args) => sample::run(args),
         Verb::Scale(args) => scale::run(args),
         Verb::Ssd(args) => drive_protocol::validate::run(args),
+        Verb::Slow(args) => slow::run(args),
+        Verb::Far(args) => slow::run_far(args),
         Verb::Stall(args) => stall::run(args),
         Verb::HoldDrive(args) => stall::hold::run(args),
         Verb::Storm(args) => storm::run(args),

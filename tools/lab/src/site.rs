@@ -64,6 +64,16 @@ impl Site {
     /// Starts an appliance that holds a film of files of these lengths. `serve` is the rest of its
     /// `[serve]`.
     pub(crate) fn start(dir: &Path, lens: &[u64], serve: &str) -> Result<Self> {
+        Self::start_with(dir, lens, serve, &[])
+    }
+
+    /// The same with settings in its environment, which win over its configuration.
+    pub(crate) fn start_with(
+        dir: &Path,
+        lens: &[u64],
+        serve: &str,
+        settings: &[(&str, String)],
+    ) -> Result<Self> {
         let mut stage = Stage::new(dir)?;
         let film = Film::new("film", lens.iter().copied(), 1);
         stage.publish(&[&film])?;
@@ -83,7 +93,7 @@ impl Site {
             control: true,
             serve,
             more,
-            settings: &[],
+            settings,
         };
         let mut appliance = stage.start(&setup)?;
         let all: BTreeSet<String> = film.objects.iter().map(|o| o.id().to_string()).collect();
@@ -99,32 +109,47 @@ impl Site {
 
     /// Connects viewers, who ask by the clock from then on.
     pub(crate) fn viewers(&self, demand: Demand) -> Result<Load> {
-        let target = |object: &crate::stage::Object| Target {
-            path: format!("{}{}", self.base, object.path),
-            len: object.blocks.len(),
-        };
-        let plan = Plan {
-            address: self.appliance.secure,
-            name: self.appliance.secure.ip().to_string(),
-            trust: self.trust().to_owned(),
-            suites: vec![CipherSuite::TLS13_AES_128_GCM_SHA256],
-            targets: self.film.objects.iter().map(target).collect(),
-            connections: demand.connections,
-            range_len: demand.range,
-            ranges: Ranges::Unaligned,
-            receive: Receive::Discard,
-            verify_every: 16,
-            seed: demand.seed,
-            every: Duration::ZERO,
-        };
-        let open = |object: &crate::stage::Object| File::open(self.dir.join(&object.path));
-        let files = self.film.objects.iter().map(open).collect::<Result<_, _>>()?;
-        let mut load = Load::connect(&plan, Truth::Files(files))?;
+        let plan = self.plan(demand.connections, demand.range, demand.seed);
+        let mut load = self.connect(&Plan { receive: Receive::Discard, ..plan })?;
         let range = u32::try_from(demand.range.0).context("a range below 4 GiB")?;
         let connections = f64::from(u32::try_from(demand.connections)?);
         let interval = connections * f64::from(range) / demand.bytes_per_s;
         load.ask_by_the_clock(Duration::from_secs_f64(interval))?;
         Ok(load)
+    }
+
+    /// What so many viewers ask of the film.
+    pub(crate) fn plan(&self, connections: usize, range_len: Bytes, seed: u64) -> Plan {
+        let target = |object: &crate::stage::Object| Target {
+            path: format!("{}{}", self.base, object.path),
+            len: object.blocks.len(),
+        };
+        Plan {
+            address: self.appliance.secure,
+            name: self.appliance.secure.ip().to_string(),
+            trust: self.trust().to_owned(),
+            suites: vec![CipherSuite::TLS13_AES_128_GCM_SHA256],
+            targets: self.film.objects.iter().map(target).collect(),
+            connections,
+            range_len,
+            ranges: Ranges::Unaligned,
+            receive: Receive::Copy,
+            verify_every: 16,
+            seed,
+            every: Duration::ZERO,
+        }
+    }
+
+    /// Connects viewers, who ask for nothing yet and compare what they will get.
+    pub(crate) fn connect(&self, plan: &Plan) -> Result<Load> {
+        Load::connect(plan, self.truth()?)
+    }
+
+    /// What viewers compare with.
+    pub(crate) fn truth(&self) -> Result<Truth> {
+        let open = |object: &crate::stage::Object| File::open(self.dir.join(&object.path));
+        let files = self.film.objects.iter().map(open).collect::<Result<_, _>>()?;
+        Ok(Truth::Files(files))
     }
 
     /// Drives `load` for a window after a warm-up.

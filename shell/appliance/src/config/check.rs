@@ -17,6 +17,8 @@ use crate::peer::PeerConfig;
 use crate::storage::Front;
 use crate::tiering::{self, Tiering};
 
+/// What may be asked of `unsent_max` beside none: a record, and all that the kernel can count.
+const UNSENT: [Bytes; 2] = [Bytes::kib(16), Bytes::mib(1024)];
 /// Siblings that fetch at once, unless it is said; and at most: each costs a thread.
 const PEER_CONNECTIONS: usize = 32;
 const PEER_CONNECTIONS_MAX: usize = 1024;
@@ -30,9 +32,8 @@ pub(super) fn check(
     let name: ApplianceId =
         file.name.parse().map_err(|error| wrong("", "name", format!("{error}")))?;
     let serve = file.serve;
-    let first = first_listener(&serve)?;
+    let (first, workers) = (first_listener(&serve)?, worker_count(&serve)?);
     check_plain(&serve.plain_listen)?;
-    let workers = worker_count(&serve)?;
     check_shares(&serve, workers)?;
     let base_url = check_base_url(serve.base_url.unwrap_or_else(|| url("https", first)))?;
     let tiering = check_tiering(&file.drives, serve.verify_every)?;
@@ -40,8 +41,8 @@ pub(super) fn check(
     let hot_memory = file.hot.memory.map(|memory| memory.0);
     hot::check(hot_memory, workers).map_err(|message| wrong("hot", "memory", message))?;
     let congestion = check_congestion(serve.congestion, serve.listen.len())?;
-    let aead = check_aead(file.tls.aead.as_deref())?;
-    let (pacing, control) = (file.pacing.check()?, address("url", &file.control.url)?);
+    let unsent_max = check_unsent(serve.unsent_max.0)?;
+    let (pacing, aead) = (file.pacing.check()?, check_aead(file.tls.aead.as_deref())?);
     let (fronts, peer) = (check_fronts(&file.control.fronts)?, check_peer(file.peer)?);
     Ok(Settings {
         name,
@@ -66,6 +67,7 @@ pub(super) fn check(
         token_leeway: serve.token_leeway.0,
         verify_every: serve.verify_every,
         congestion,
+        unsent_max,
         aead,
         pacing,
         drives: file.drives.paths,
@@ -76,7 +78,7 @@ pub(super) fn check(
         writes,
         tiering,
         hot_memory,
-        control,
+        control: address("url", &file.control.url)?,
         fronts,
         peer,
         report_interval: file.control.report_interval.0,
@@ -92,6 +94,21 @@ pub(super) fn check(
         ablation: check_ablation(&file.ablation)?,
         origins,
     })
+}
+
+fn check_unsent(most: Bytes) -> Result<Option<Bytes>, ConfigError> {
+    let [least, greatest] = UNSENT;
+    if most == Bytes::ZERO {
+        return Ok(None);
+    }
+    if !(least..=greatest).contains(&most) {
+        let message = format!(
+            "{most} is not {least} to {greatest}, nor 0 B, which leaves it to the kernel \
+             (net.ipv4.tcp_notsent_lowat)"
+        );
+        return Err(wrong("serve", "unsent_max", message));
+    }
+    Ok(Some(most))
 }
 
 fn check_aead(aead: Option<&str>) -> Result<tls::Wanted, ConfigError> {

@@ -84,6 +84,8 @@ pub(super) struct ServeFile {
     pub(super) verify_every: u32,
     #[serde(default)]
     pub(super) congestion: Vec<String>,
+    #[serde(default = "default_unsent")]
+    pub(super) unsent_max: Quantity<Bytes>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -240,6 +242,12 @@ fn default_floor() -> Quantity<BitsPerSecond> {
 /// One hash of 256 KiB for 64 MiB sent: under a hundredth of what sealing them costs.
 fn default_verify() -> u32 {
     256
+}
+
+/// Half a chunk: a client at 100 Mb/s takes it in 10 ms, and 64 to 512 KiB cost the same CPU
+/// (docs/decisions/2026-11-23-shallow-sockets.md).
+fn default_unsent() -> Quantity<Bytes> {
+    Quantity(Bytes::kib(128))
 }
 
 fn default_depth() -> usize {

@@ -152,6 +152,7 @@ fn serve(rig: &mut Rig) -> Serving {
             Finding::Incident(_) => {}
         }),
         ring_is_made: || {},
+        unsent_max: None,
         ablation: appliance::ablation::Ablation::default(),
     };
     let thread = std::thread::spawn(move || event_loop::run(setup));

@@ -14,8 +14,6 @@ use super::truth::Truth;
 
 /// Records up to this size are always opened: a key update or a ticket amid a response is one.
 const SMALL_RECORD: usize = 1024;
-/// Bytes taken from one socket before the next has its turn.
-const TURN_LEN: usize = 512 * 1024;
 const HANDSHAKE: u8 = 22;
 const DATA: u8 = 23;
 const NEW_SESSION_TICKET: u8 = 4;
@@ -64,6 +62,8 @@ pub(crate) struct Shared {
     room: Vec<u8>,
     /// Room for right bytes.
     pub(crate) scratch: Vec<u8>,
+    /// Bytes that sockets gave, whatever they were.
+    pub(crate) received: usize,
     /// Body bytes that came, opened or not.
     pub(crate) body_bytes: u64,
     /// Body bytes that were compared.
@@ -78,7 +78,15 @@ impl Shared {
             Receive::Discard => SINK_LEN,
         };
         let room = vec![0; len];
-        Self { truth, receive, room, scratch: Vec::new(), body_bytes: 0, verified_bytes: 0 }
+        Self {
+            truth,
+            receive,
+            room,
+            scratch: Vec::new(),
+            received: 0,
+            body_bytes: 0,
+            verified_bytes: 0,
+        }
     }
 
     /// What came last, if it was copied.
@@ -143,13 +151,13 @@ impl Connection {
         self.send()
     }
 
-    /// Takes what the socket has, up to the end of a response or of this turn.
-    pub(crate) fn turn(&mut self, shared: &mut Shared) -> Result<Turn> {
+    /// Takes what the socket has, up to the end of a response or to `most` bytes.
+    pub(crate) fn turn(&mut self, shared: &mut Shared, most: usize) -> Result<Turn> {
         let mut taken = 0;
-        while taken < TURN_LEN {
+        while taken < most {
             let came = match shared.receive {
-                Receive::Copy => self.receive_all(shared),
-                Receive::Discard => self.receive_wanted(shared),
+                Receive::Copy => self.receive_all(shared, most - taken),
+                Receive::Discard => self.receive_wanted(shared, most - taken),
             };
             let (n, wanted) = match came {
                 Ok(some) => some,
@@ -159,6 +167,7 @@ impl Connection {
             };
             ensure!(0 < n, "the server closed the connection");
             taken += n;
+            shared.received += n;
             let complete = match shared.receive {
                 Receive::Copy => self.walk_through(n, shared)?,
                 Receive::Discard => self.walked(n, shared)?,
@@ -174,9 +183,10 @@ impl Connection {
     }
 
     /// Receives what there is, whatever it is: (bytes that came, bytes asked for).
-    fn receive_all(&self, shared: &mut Shared) -> Result<(usize, usize), Errno> {
-        let wanted = shared.room.len();
-        let (_, n) = rustix::net::recv(&self.socket, &mut shared.room[..], RecvFlags::DONTWAIT)?;
+    fn receive_all(&self, shared: &mut Shared, most: usize) -> Result<(usize, usize), Errno> {
+        let wanted = shared.room.len().min(most);
+        let room = &mut shared.room[..wanted];
+        let (_, n) = rustix::net::recv(&self.socket, room, RecvFlags::DONTWAIT)?;
         Ok((n, wanted))
     }
 
@@ -201,12 +211,19 @@ impl Connection {
     }
 
     /// Receives what the walk wants next: (bytes that came, bytes asked for).
-    fn receive_wanted(&mut self, shared: &mut Shared) -> Result<(usize, usize), Errno> {
+    fn receive_wanted(
+        &mut self,
+        shared: &mut Shared,
+        most: usize,
+    ) -> Result<(usize, usize), Errno> {
         let (into, flags) = match self.walk.want() {
-            Want::Keep(into) => (into, RecvFlags::DONTWAIT),
+            Want::Keep(into) => {
+                let len = into.len().min(most);
+                (&mut into[..len], RecvFlags::DONTWAIT)
+            }
             // On TCP, MSG_TRUNC takes bytes off the queue without copying them (tcp(7)).
             Want::Drop(left) => {
-                let len = left.min(shared.room.len());
+                let len = left.min(shared.room.len()).min(most);
                 (&mut shared.room[..len], RecvFlags::DONTWAIT | RecvFlags::TRUNC)
             }
         };

@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use hdrhistogram::Histogram;
-use model::units::Bytes;
+use model::units::{BitsPerSecond, Bytes};
 use rustix::event::epoll;
 use rustls::CipherSuite;
 use rustls::pki_types::ServerName;
@@ -111,6 +111,10 @@ pub(crate) struct Load {
     silence_max: Duration,
     /// Where requests come by the clock and not by the answers.
     clocked: Option<Clocked>,
+    /// Of those that read by the clock, whose turn is next, and when.
+    read_next: Option<(Instant, usize)>,
+    /// Bytes that each of them may read before its next turn.
+    allowed: Vec<usize>,
 }
 
 /// Requests by the clock: each connection asks once per interval, whatever became of the last.
@@ -132,10 +136,26 @@ const SILENCE_MAX: Duration = Duration::from_secs(10);
 /// How long a server may take for a handshake.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 const EVENTS_MAX: usize = 256;
+/// Bytes taken from one socket before the next has its turn.
+const TURN_LEN: usize = 512 * 1024;
+/// How often a client reads that reads by the clock: twice a second, as a player's line would
+/// deliver in small pieces, and 20,000 of them in a tenth of a core.
+const READ_EVERY: Duration = Duration::from_millis(500);
+/// What a player that reads by the clock may make up for: two seconds.
+const ALLOWED_TURNS: usize = 4;
 
 impl Load {
     /// Opens all connections; nothing is asked for yet.
     pub(crate) fn connect(plan: &Plan, truth: Truth) -> Result<Self> {
+        Self::connect_with(plan, truth, || Ok(TcpStream::connect(plan.address)?))
+    }
+
+    /// The same with sockets that were connected in some other way.
+    pub(crate) fn connect_with(
+        plan: &Plan,
+        truth: Truth,
+        dial: impl Fn() -> Result<TcpStream>,
+    ) -> Result<Self> {
         let config = tls_config(&plan.trust, &plan.suites)?;
         let name = ServerName::try_from(plan.name.clone())
             .with_context(|| format!("{} is no name for a server", plan.name))?;
@@ -143,8 +163,8 @@ impl Load {
         let mut connections = Vec::with_capacity(plan.connections);
         let mut suites = BTreeSet::new();
         for index in 0..plan.connections {
-            let mut socket = TcpStream::connect(plan.address)
-                .with_context(|| format!("cannot connect to {}", plan.address))?;
+            let mut socket =
+                dial().with_context(|| format!("cannot connect to {}", plan.address))?;
             socket.set_nodelay(true)?;
             socket.set_read_timeout(Some(HANDSHAKE_MAX))?;
             let keys = shake(&config, &name, &mut socket)
@@ -170,6 +190,8 @@ impl Load {
             heard: Instant::now(),
             silence_max: SILENCE_MAX,
             clocked: None,
+            read_next: None,
+            allowed: Vec::new(),
         })
     }
 
@@ -242,8 +264,41 @@ impl Load {
             }
             for event in &events {
                 let data = event.data;
-                self.turn(usize::try_from(data.u64())?)?;
+                self.turn(usize::try_from(data.u64())?, TURN_LEN)?;
             }
+        }
+    }
+
+    /// Until `deadline` each connection reads at `rate` and no faster, in turns by the clock; what
+    /// a socket did not have in its last turns is made up for. How late this client is in the end.
+    pub(crate) fn drive_slowly(
+        &mut self,
+        rate: BitsPerSecond,
+        deadline: Instant,
+    ) -> Result<Duration> {
+        let count = u32::try_from(self.connections.len())?;
+        self.allowed.resize(self.connections.len(), 0);
+        let most = rate.0 / 8 * u64::try_from(READ_EVERY.as_millis())? / 1000;
+        let most = usize::try_from(most)?;
+        let step = READ_EVERY / count;
+        loop {
+            let now = Instant::now();
+            if deadline <= now {
+                return Ok(self.read_next.map_or(Duration::ZERO, |(due, _)| now - due.min(now)));
+            }
+            crate::stop::check()?;
+            self.ask_those_due()?;
+            let (mut due, mut index) = self.read_next.unwrap_or((now, 0));
+            while due <= now && Instant::now() < deadline {
+                let allowed = (self.allowed[index] + most).min(most * ALLOWED_TURNS);
+                let before = self.shared.received;
+                self.turn(index, allowed)?;
+                self.allowed[index] = allowed - (self.shared.received - before);
+                due += step;
+                index = (index + 1) % self.connections.len();
+            }
+            self.read_next = Some((due, index));
+            std::thread::sleep(PAUSE);
         }
     }
 
@@ -276,9 +331,9 @@ impl Load {
         self.suites.iter().map(|id| format!("{:?}", CipherSuite::from(*id))).collect()
     }
 
-    fn turn(&mut self, index: usize) -> Result<()> {
+    fn turn(&mut self, index: usize, most: usize) -> Result<()> {
         let turn = self.connections[index]
-            .turn(&mut self.shared)
+            .turn(&mut self.shared, most)
             .with_context(|| format!("connection {index}"))?;
         let Turn::Complete { since } = turn else {
             return Ok(());

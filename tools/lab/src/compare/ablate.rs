@@ -47,6 +47,8 @@ enum Row {
     HotScratch,
     /// AES-GCM in wide vectors (VAES): AES-NI, one block at a time.
     WideAes,
+    /// Sockets with little that waits to be sent: as much as the kernel likes.
+    ShallowSockets,
     /// send(2) at once: the ring sends.
     ImmediateSend,
     /// Records of 16 KiB: of 4 KiB.
@@ -75,6 +77,9 @@ impl Row {
             Self::WideAes => {
                 let variable = Some("OPENSSL_ia32cap=~0x0:~0x60000000000");
                 Change { variable, ..lines("[tls]\naead = \"aws-lc\"") }
+            }
+            Self::ShallowSockets => {
+                Change { variable: Some("APPLIANCE_SERVE_UNSENT_MAX=0 B"), ..Change::default() }
             }
             Self::ImmediateSend => lines("[ablation]\nsending = \"ring\""),
             Self::FullRecords => lines("[ablation]\nrecord_len = \"4 KiB\""),

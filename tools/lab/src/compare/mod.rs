@@ -17,7 +17,7 @@ mod certificate;
 mod congestion;
 mod group;
 pub(crate) mod handshake;
-mod network;
+pub(crate) mod network;
 mod ours;
 mod pace;
 pub(crate) mod peer;

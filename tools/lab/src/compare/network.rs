@@ -65,7 +65,8 @@ impl Drop for Link {
     }
 }
 
-fn command(line: &str) -> Result<()> {
+/// Runs a program, words apart by single spaces.
+pub(crate) fn command(line: &str) -> Result<()> {
     let mut words = line.split(' ');
     let program = words.next().context("a command has a name")?;
     let output = Command::new(program).args(words).output();

@@ -1,0 +1,315 @@
+//! Sockets that take little beforehand: what they spare where many clients are slow (`slow`), and
+//! that a fast one far away has as much as before (`far`).
+//!
+//! ```text
+//! appliance, bound ────── N connections ── client: reads each at one rate, by the clock
+//! appliance, no bound ─── N connections ── the same, in turns; both new each time
+//! ```
+//!
+//! Both ends of all sockets are on this machine. What the kernel has for either is told apart by
+//! its own table of connections: bytes that wait to be sent, and bytes that wait to be read.
+
+mod delay;
+mod far;
+
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use model::units::{BitsPerSecond, Bytes};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+use serde::Serialize;
+use tracing::info;
+
+use crate::client::Load;
+use crate::compare::statistics::median;
+use crate::cpu::{self, Account};
+use crate::processor::Processor;
+use crate::site::{Site, kernel_memory, resident};
+use crate::window::gigabytes;
+
+pub(crate) use far::Args as FarArgs;
+pub(crate) use far::run as run_far;
+
+/// `nearcast-lab slow`
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Connections; fewer where the limit of open files is lower.
+    #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..))]
+    connections: u32,
+    /// How fast each reads.
+    #[arg(long, default_value = "1 Mb/s")]
+    rate: BitsPerSecond,
+    /// The bound that is compared with none.
+    #[arg(long, default_value = "128 KiB")]
+    unsent_max: Bytes,
+    /// How often either has its turn.
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=20))]
+    pairs: u32,
+    /// Length of a window, in seconds.
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=300))]
+    seconds: u32,
+    /// Print one JSON object as the last line of output.
+    #[arg(long)]
+    json: bool,
+}
+
+/// One turn.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Turn {
+    /// What came of what the connections can read.
+    goodput: f64,
+    gbps: f64,
+    /// What the connections add to the kernel's memory, both ends.
+    kernel_bytes_per_connection: f64,
+    /// Of these, bytes in the appliance's sockets that were not acknowledged.
+    sending_bytes_per_connection: f64,
+    /// And in the clients' that were not read.
+    receiving_bytes_per_connection: f64,
+    /// What they add to the appliance's resident memory.
+    user_bytes_per_connection: f64,
+    cpu_s_per_gb: f64,
+    client_cpu_share: f64,
+    /// How late the client is with its reading in the end.
+    client_late_ms: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct Report {
+    #[serde(flatten)]
+    processor: Processor,
+    connections: usize,
+    files_max: u64,
+    rate: String,
+    unsent_max: String,
+    /// Kernel memory per connection with the bound, divided by that without: the median over pairs.
+    kernel_ratio: f64,
+    bounded: Turn,
+    unbounded: Turn,
+    pairs: Vec<[Turn; 2]>,
+}
+
+/// What each asks for, again and again.
+const RANGE: Bytes = Bytes::mib(2);
+/// Two segments of loopback, twice: the kernel counts what it needs itself.
+const RECEIVE_BUFFER: usize = 128 << 10;
+/// A response takes less than three minutes.
+const RATE_MIN: BitsPerSecond = BitsPerSecond(100_000);
+const LENS: [u64; 8] = [8 << 20; 8];
+/// Beyond the time of one response, until sockets are as full as they will be.
+const SETTLES: Duration = Duration::from_secs(8);
+/// Files of a process that are not connections.
+const FILES_BESIDE: u64 = 1200;
+/// The kernel spreads connections over workers by chance: each may have so many percent more than
+/// its share. 20,000 are spread with a deviation of 71.
+const SPARE_PERCENT: u64 = 5;
+
+/// Compares, prints the result on stdout.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    crate::raise_file_limit()?;
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    let files_max = limit.maximum.unwrap_or(1 << 20);
+    let room = files_max.saturating_sub(FILES_BESIDE) * 100 / (100 + SPARE_PERCENT);
+    let connections = room.min(args.connections.into());
+    ensure!(0 < connections, "{files_max} open files are too few: raise the limit (ulimit -Hn)");
+    ensure!(RATE_MIN <= args.rate, "--rate {} is below {RATE_MIN}", args.rate);
+    let connections = usize::try_from(connections)?;
+    info!(connections, files_max, "as many as files allow");
+    let mut pairs = Vec::new();
+    for pair in 0..args.pairs {
+        let turn = |most| turn(args, connections, most, pair);
+        // Each is the first as often as the second.
+        let turns = if pair % 2 == 0 {
+            let bounded = turn(args.unsent_max)?;
+            [bounded, turn(Bytes::ZERO)?]
+        } else {
+            let unbounded = turn(Bytes::ZERO)?;
+            [turn(args.unsent_max)?, unbounded]
+        };
+        info!(?turns, "pair");
+        pairs.push(turns);
+    }
+    let ratio = |[with, without]: &[Turn; 2]| {
+        with.kernel_bytes_per_connection / without.kernel_bytes_per_connection
+    };
+    let ratios: Vec<f64> = pairs.iter().map(ratio).collect();
+    let report = Report {
+        processor: Processor::read()?,
+        connections,
+        files_max,
+        rate: args.rate.to_string(),
+        unsent_max: args.unsent_max.to_string(),
+        kernel_ratio: median(&ratios).context("no pairs")?,
+        bounded: middle(&pairs, 0)?,
+        unbounded: middle(&pairs, 1)?,
+        pairs,
+    };
+    if args.json {
+        crate::print(&serde_json::to_string(&report)?)
+    } else {
+        crate::print(&report.table())
+    }
+}
+
+fn turn(args: &Args, connections: usize, most: Bytes, seed: u32) -> Result<Turn> {
+    let dir = tempfile::Builder::new().prefix("nearcast-slow-").tempdir()?;
+    let room = connections + connections * usize::try_from(SPARE_PERCENT)? / 100 + 1;
+    let serve = format!(
+        "workers = 2\nconnections_max = {room}\ntransfers_max = {room}\nidle_timeout = \"30 min\"\n\
+         progress_timeout = \"10 min\"\nunsent_max = \"{most}\"\n"
+    );
+    let site = Site::start(dir.path(), &LENS, &serve)?;
+    let plan = site.plan(connections, RANGE, u64::from(seed) + 1);
+    std::thread::sleep(Duration::from_secs(1));
+    let (kernel, user) = (kernel_memory()?, resident(site.appliance.pid())?.0);
+    let mut load = Load::connect_with(&plan, site.truth()?, || dial(plan.address))?;
+    // One response after the other, and at any moment some in each part of theirs.
+    let response = gigabytes(RANGE.0) / gigabytes(args.rate.0 / 8);
+    let response = Duration::from_secs_f64(response);
+    load.ask_by_the_clock(response)?;
+    load.drive_slowly(args.rate, Instant::now() + response + SETTLES)?;
+    let window = Duration::from_secs(args.seconds.into());
+    let account = Account::Processes(site.appliance.pid());
+    let (server, client) = (account.used()?, cpu::of_this_thread()?);
+    let (before, start) = (load.totals(), Instant::now());
+    let late = load.drive_slowly(args.rate, start + window)?;
+    let (after, seconds) = (load.totals(), start.elapsed().as_secs_f64());
+    let client = (cpu::of_this_thread()? - client).as_secs_f64();
+    let server = account.used()?.saturating_sub(server).as_secs_f64();
+    let (kernel_now, user_now) = (kernel_memory()?, resident(site.appliance.pid())?.0);
+    let queued = queued(site.appliance.secure.port())?;
+    let gb = gigabytes(after.body - before.body);
+    let each = |bytes: u64| per(bytes, connections);
+    let wanted = gigabytes(args.rate.0 / 8) * count(connections) * seconds;
+    let added = (kernel_now.0 + kernel_now.1).saturating_sub(kernel.0 + kernel.1);
+    drop::<Load>(load);
+    Ok(Turn {
+        goodput: gb / wanted,
+        gbps: gb * 8.0 / seconds,
+        kernel_bytes_per_connection: each(added),
+        sending_bytes_per_connection: each(queued.sending),
+        receiving_bytes_per_connection: each(queued.receiving),
+        user_bytes_per_connection: each(user_now.saturating_sub(user)),
+        cpu_s_per_gb: server / gb,
+        client_cpu_share: client / seconds,
+        client_late_ms: late.as_secs_f64() * 1e3,
+    })
+}
+
+/// A connection whose own end holds little: by default the kernel would let it have more than a
+/// whole response, since it comes so fast over loopback, and what waits would wait there.
+fn dial(address: SocketAddr) -> Result<TcpStream> {
+    let flags = SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
+    sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER)?;
+    rustix::net::connect(&socket, &address)?;
+    Ok(TcpStream::from(socket))
+}
+
+/// Bytes in the sockets of all connections to a port of this machine.
+struct Queued {
+    /// At the port: not acknowledged.
+    sending: u64,
+    /// At the other ends: not read.
+    receiving: u64,
+}
+
+/// By the kernel's table of connections in the namespace of this process.
+fn queued(port: u16) -> Result<Queued> {
+    let text = std::fs::read_to_string("/proc/net/tcp").context("no table of connections")?;
+    sum_of(&text, port)
+}
+
+fn sum_of(table: &str, port: u16) -> Result<Queued> {
+    let port = format!(":{port:04X}");
+    let mut sum = Queued { sending: 0, receiving: 0 };
+    for line in table.lines().skip(1) {
+        let row: Vec<&str> = line.split_whitespace().collect();
+        let [_, local, remote, state, queues, ..] = row[..] else { continue };
+        let (sending, receiving) = queues.split_once(':').context("a row without queues")?;
+        // Established; of a listener the queues are something else.
+        if state != "01" {
+            continue;
+        }
+        if local.ends_with(&port) {
+            sum.sending += u64::from_str_radix(sending, 16)?;
+        } else if remote.ends_with(&port) {
+            sum.receiving += u64::from_str_radix(receiving, 16)?;
+        }
+    }
+    Ok(sum)
+}
+
+/// A name and where its figure is.
+type Row = (&'static str, fn(&Turn) -> f64);
+
+/// Below 2^53: exact.
+fn per(bytes: u64, connections: usize) -> f64 {
+    gigabytes(bytes) * 1e9 / count(connections)
+}
+
+fn count(connections: usize) -> f64 {
+    u32::try_from(connections).map_or(f64::NAN, f64::from)
+}
+
+/// The median of each figure over the pairs, of those with the bound (0) or without (1).
+fn middle(pairs: &[[Turn; 2]], side: usize) -> Result<Turn> {
+    let of = |value: fn(&Turn) -> f64| {
+        let values: Vec<f64> = pairs.iter().map(|pair| value(&pair[side])).collect();
+        median(&values).context("no pairs")
+    };
+    Ok(Turn {
+        goodput: of(|turn| turn.goodput)?,
+        gbps: of(|turn| turn.gbps)?,
+        kernel_bytes_per_connection: of(|turn| turn.kernel_bytes_per_connection)?,
+        sending_bytes_per_connection: of(|turn| turn.sending_bytes_per_connection)?,
+        receiving_bytes_per_connection: of(|turn| turn.receiving_bytes_per_connection)?,
+        user_bytes_per_connection: of(|turn| turn.user_bytes_per_connection)?,
+        cpu_s_per_gb: of(|turn| turn.cpu_s_per_gb)?,
+        client_cpu_share: of(|turn| turn.client_cpu_share)?,
+        client_late_ms: of(|turn| turn.client_late_ms)?,
+    })
+}
+
+impl Report {
+    /// For people.
+    fn table(&self) -> String {
+        let mut text = format!(
+            "{} connections that read {} each\n{:<36}{:>12}{:>12}\n",
+            self.connections, self.rate, "", self.unsent_max, "no bound"
+        );
+        let rows: [Row; 7] = [
+            ("kernel KiB a connection, both ends", |turn| {
+                turn.kernel_bytes_per_connection / 1024.0
+            }),
+            ("of these not acknowledged", |turn| turn.sending_bytes_per_connection / 1024.0),
+            ("of these not read", |turn| turn.receiving_bytes_per_connection / 1024.0),
+            ("appliance KiB a connection", |turn| turn.user_bytes_per_connection / 1024.0),
+            ("came of what can be read", |turn| turn.goodput),
+            ("CPU s/GB", |turn| turn.cpu_s_per_gb),
+            ("client late, ms", |turn| turn.client_late_ms),
+        ];
+        for (name, value) in rows {
+            let [with, without] = [&self.bounded, &self.unbounded].map(value);
+            text.push_str(&format!("{name:<36}{with:>12.3}{without:>12.3}\n"));
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn either_end_of_a_connection_has_its_queue() {
+        let table = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when\n   \
+             0: 0100007F:1F90 00000000:0000 0A 00000000:00000080 00:00000000 00000000\n   \
+             1: 0100007F:1F90 0100007F:C001 01 00020000:00000003 01:00000014 00000000\n   \
+             2: 0100007F:C001 0100007F:1F90 01 00000005:0000A000 00:00000000 00000000\n   \
+             3: 0100007F:C001 0100007F:1F91 01 00000007:00000009 00:00000000 00000000\n";
+        let Queued { sending, receiving } = sum_of(table, 8080).unwrap();
+        assert_eq!((sending, receiving), (0x20000, 0xa000));
+        assert!(sum_of("\n 0: 1 2 01 3 4\n", 1).is_err(), "no queues");
+    }
+}

@@ -682,9 +682,9 @@ impl EventLoop {
             && let most = worker::unsent_max(least, &sample)
             && most != socket.unsent_max.unwrap_or(least)
         {
-            socket.unsent_max = Some(most);
-            if let Err(error) = uring::bound_unsent(socket.fd.as_fd(), most) {
-                tracing::debug!(%error, "a socket keeps what it may hold unsent");
+            match uring::bound_unsent(socket.fd.as_fd(), most) {
+                Ok(()) => socket.unsent_max = Some(most),
+                Err(error) => tracing::debug!(%error, "a socket keeps what it may hold unsent"),
             }
         }
         self.follow.push_back(Follow::Tcp(id, sample));

@@ -17,9 +17,14 @@ impl Control {
         is_public: bool,
     ) -> Result<(), ChangeError> {
         let _writing = self.writing.lock().await;
-        let playbacks = self.snapshot().playbacks;
+        let snapshot = self.snapshot();
+        let playbacks = snapshot.playbacks;
         if playbacks.public().contains(&asset) == is_public {
             return Ok(());
+        }
+        // It may have been withdrawn since it was looked up.
+        if is_public && snapshot.catalog.versions(&asset).is_empty() {
+            return Err(ChangeError::Unknown { asset, version: None });
         }
         if is_public {
             room_for("public assets", playbacks.public().len(), VERSIONS_MAX)?;
@@ -72,6 +77,14 @@ const ENDS_LATER_S: u64 = 3600;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn nothing_is_public_that_is_not_there() {
+        let (_directory, control) = crate::writer::tests::open("").await;
+        let said = control.declare("film".parse().unwrap(), true).await;
+        assert!(matches!(said, Err(ChangeError::Unknown { .. })), "{said:?}");
+        assert!(control.snapshot().playbacks.public().is_empty());
+    }
 
     #[tokio::test]
     async fn revoked_sessions_are_bounded_and_end_by_themselves() {

@@ -1,5 +1,7 @@
 //! What a worker knows of one connection.
 
+use std::sync::Arc;
+
 use http1::Status;
 use model::extent::DriveIndex;
 use model::handle::{BufferId, ConnectionId, FileSlot};
@@ -29,8 +31,8 @@ pub struct Connection {
     pub(crate) entry: Entry,
     /// What happened to the current response, while its body is under way.
     pub(crate) recorder: Option<Box<Recorder>>,
-    /// The token that was verified last.
-    pub(crate) granted: Option<Granted>,
+    /// The token of its last request that had a good one.
+    pub(crate) granted: Option<Arc<Granted>>,
     /// When its next burst may go.
     pub(crate) pacer: Pacer,
     /// Body bytes that went at once since its player started.
@@ -133,8 +135,8 @@ impl Stage {
     }
 }
 
-/// A token that was verified on this connection: below the path that it is for, the same bytes
-/// need no second verification.
+/// A token that was verified: below the path that it is for, the same bytes need no second
+/// verification. Connections share it (`Grants`).
 #[derive(Debug)]
 pub(crate) struct Granted {
     /// Token and asset version, as they stand in a path: `token/version`.
@@ -157,6 +159,11 @@ impl Granted {
             session: grant.session.mark(),
             keys,
         }
+    }
+
+    /// Token and asset version, as they stand in a path.
+    pub(crate) fn named(&self) -> &str {
+        &self.named
     }
 
     /// The asset version of the request that it was verified for.

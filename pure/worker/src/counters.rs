@@ -26,6 +26,8 @@ pub struct Counters {
     pub responses_416: u64,
     /// Requests with a token that was refused.
     pub forbidden: u64,
+    /// Signatures of tokens that were verified: others were known.
+    pub tokens_verified: u64,
     /// Requests for what the manifest has and the drives do not.
     pub misses: u64,
     /// Body bytes handed to the kernel.

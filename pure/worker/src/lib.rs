@@ -29,6 +29,7 @@ mod depth;
 mod drive;
 mod event;
 mod files;
+mod grants;
 mod hang;
 mod hot;
 #[cfg(test)]

@@ -24,6 +24,7 @@ use crate::crowd::Crowd;
 use crate::drive::{Drive, Share};
 use crate::event::{Event, Now};
 use crate::files::Files;
+use crate::grants::Grants;
 use crate::hang::NEVER;
 use crate::hot::Hot;
 use crate::pace::{PaceConfig, PaceMode, Plan};
@@ -207,6 +208,7 @@ pub struct Worker {
     pub(crate) stuck: Vec<ConnectionId>,
     /// Memory of texts that no connection has.
     pub(crate) texts: Vec<Texts>,
+    pub(crate) grants: Grants,
     pub(crate) counters: Counters,
 }
 
@@ -252,6 +254,7 @@ impl Worker {
             expired: Vec::new(),
             stuck: Vec::new(),
             texts: Vec::new(),
+            grants: Grants::new(),
             counters: Counters::default(),
         }
     }
@@ -451,8 +454,8 @@ impl Worker {
         if self.log.enabled {
             connection.entry.begin(now, Some(&request), &mut connection.texts.line);
         }
-        let (catalogue, counters) = (&self.catalogue, &mut self.counters);
-        match answer::answer(catalogue, counters, &self.date, now, connection, &request) {
+        let known = (&mut self.counters, &mut self.grants);
+        match answer::answer(&self.catalogue, known, &self.date, now, connection, &request) {
             Answer::HeadOnly => self.send_head(now, id),
             Answer::Object { object, status, start, end, pace } => {
                 if !self.catalogue.siblings.is_empty() {

@@ -59,6 +59,8 @@ serve_counters! {
     responses_416: |c| c.responses_416,
     /// Tokens refused.
     forbidden: |c| c.forbidden,
+    /// Signatures of tokens that were verified.
+    tokens_verified: |c| c.tokens_verified,
     /// Requests for what should be here and is not.
     misses: |c| c.misses,
     /// Body bytes sent.

@@ -101,6 +101,9 @@ const ROWS: &[Row] = &[
     row("bodies_aborted_total", Kind::Counter, "Bodies broken off by a drive fault.", |s| {
         &s.aborted
     }),
+    row("tokens_verified_total", Kind::Counter, "Signatures of tokens that were verified.", |s| {
+        &s.tokens_verified
+    }),
     row("request_log_lost_total", Kind::Counter, "Lines of the request log lost.", |s| {
         &s.log_lines_lost
     }),
@@ -271,6 +274,7 @@ mod tests {
             cut: 27,
             served_generation: 28,
             hung_drives: 0,
+            tokens_verified: 29,
         };
         let shared = Arc::new(ServeCounters::default());
         shared.store(&counters);

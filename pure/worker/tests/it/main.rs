@@ -351,6 +351,44 @@ fn a_token_is_verified_again_when_the_keys_change_or_it_expires() {
 }
 
 #[test]
+fn a_token_is_verified_once_for_all_connections_and_anew_when_keys_change() {
+    let mut bench = Bench::new();
+    let mut slot = 0;
+    let mut ask = |token: &str, bench: &mut Bench| {
+        slot += 1;
+        let connection = bench.connect(slot);
+        bench.say(
+            connection,
+            &format!("GET /t/{token}/film-1/list.m3u8 HTTP/1.1\r\nHost: a\r\n\r\n"),
+        );
+        bench.settle();
+        let status = status(&split(&bench.received[&connection]).0);
+        bench.event(Event::Ended { connection });
+        (status, bench.worker.counters().tokens_verified)
+    };
+    let token = token();
+    assert_eq!([(); 3].map(|()| ask(&token, &mut bench)), [(200, 1); 3]);
+    // As long as the token and otherwise made up, or of somebody else.
+    let (other, forged) = (token_until(WALL + 999), token.replace("k1.", "k2."));
+    assert_eq!(ask(&forged, &mut bench), (403, 2));
+    assert_eq!(ask(&other, &mut bench), (200, 3));
+    assert_eq!(ask(&token, &mut bench), (200, 3), "each has its place");
+    bench.now.wall.0 += 1005;
+    assert_eq!(ask(&token, &mut bench), (403, 4), "it has expired");
+    bench.now.wall.0 -= 1005;
+    assert_eq!(ask(&token, &mut bench), (200, 4));
+    bench.event(Event::Update(Update::Manifest(Arc::new(Manifest {
+        appliance: "a1".parse().unwrap(),
+        generation: Generation(2),
+        token_keys: vec![],
+        trust: model::manifest::Trust::default(),
+        siblings: BTreeMap::new(),
+        versions: vec![],
+    }))));
+    assert_eq!(ask(&token, &mut bench), (403, 5));
+}
+
+#[test]
 fn a_token_for_a_path_opens_nothing_beside_it_on_any_connection() {
     let path_token = token_for("a b", WALL + 1000);
     let cases = [

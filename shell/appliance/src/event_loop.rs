@@ -504,7 +504,12 @@ impl EventLoop {
         let handshake = slot.take().expect("a handshake is worked on by one event at a time");
         self.flight.clear();
         let progress = handshake.receive(&self.incoming[..len], &mut self.flight);
-        let delivered = self.send_flight(id);
+        // A request has come, too: tickets and its answer can share a packet. If that takes long,
+        // TCP sends them by themselves after a moment.
+        let asked = |early: &[u8], rest: &[u8]| !early.is_empty() || !rest.is_empty();
+        let more =
+            matches!(&progress, Ok(Progress::Done { early, rest, .. }) if asked(early, rest));
+        let delivered = self.send_flight(id, more);
         let Some(socket) = socket_of(&mut self.sockets, id) else { return };
         match progress {
             Ok(Progress::Pending(handshake)) if delivered => {
@@ -529,12 +534,12 @@ impl EventLoop {
         }
     }
 
-    /// Sends handshake bytes. A client that takes not even these few KiB at once is let go: its
+    /// Sends handshake bytes, and soon `more`. A client that takes not even these few KiB at once is let go: its
     /// window was closed from the start.
-    fn send_flight(&mut self, id: ConnectionId) -> bool {
+    fn send_flight(&mut self, id: ConnectionId, more: bool) -> bool {
         let Some(socket) = socket_of(&mut self.sockets, id) else { return false };
         self.flight.is_empty()
-            || matches!(socket.send_now(&self.flight, false), Ok(len) if len == self.flight.len())
+            || matches!(socket.send_now(&self.flight, more), Ok(len) if len == self.flight.len())
     }
 
     /// Opens the whole records among what was received and hands their content on.

@@ -380,7 +380,7 @@ mod tests {
         let with =
             |value: &str| GOOD.replace("workers", &format!("unsent_max = \"{value}\"\nworkers"));
         let text = parse(GOOD, &[]).unwrap().describe();
-        assert!(text.contains("unsent_max = \"128 KiB\" "), "{text}");
+        assert!(text.contains("unsent_max = \"256 KiB\" "), "{text}");
         let settings = parse(&with("64 KiB"), &[]).unwrap();
         assert_eq!(settings.unsent_max, Some(Bytes::kib(64)));
         let settings = parse(&with("64 KiB"), &[("APPLIANCE_SERVE_UNSENT_MAX", "0 B")]).unwrap();

@@ -269,6 +269,7 @@ impl EventLoop {
             Completion::Readable { token, ended, more } => {
                 self.readable(connection(token), ended, more);
             }
+            Completion::Room { token } => self.delivered(connection(token), Ok(())),
             Completion::Sent { token, data, result } => self.sent(connection(token), data, result),
             Completion::Opened { slot, result, .. } => {
                 self.event(Event::Opened { slot, result: result.map_err(fault) });
@@ -620,8 +621,10 @@ impl EventLoop {
             return self.send_by_ring(id, len);
         }
         match socket.send_now(&self.scratch[..len], more) {
-            Ok(taken) if taken == len => self.follow.push_back(Follow::Sent(id)),
+            Ok(taken) if taken == len && !socket.slow => self.follow.push_back(Follow::Sent(id)),
+            Ok(taken) if taken == len => self.await_room(id),
             Ok(taken) => {
+                socket.slow = true;
                 let mut rest = self.spare.pop().unwrap_or_default();
                 rest.clear();
                 rest.extend_from_slice(&self.scratch[taken..len]);
@@ -657,10 +660,29 @@ impl EventLoop {
         }
     }
 
+    /// A slow client's next chunk is sealed when there is room for it: until then it would have to
+    /// be copied, and wait in memory that gets cold.
+    fn await_room(&mut self, id: ConnectionId) {
+        let Some(socket) = socket_of(&mut self.sockets, id) else { return };
+        socket.sending = true;
+        self.ring.await_room(socket.fd.as_fd(), name(id));
+    }
+
     fn sent(&mut self, id: ConnectionId, data: Vec<u8>, result: Result<(), Errno>) {
         if self.spare.len() < SPARE_MAX {
             self.spare.push(data);
         }
+        let Some(socket) = self.socket(id) else { return };
+        if socket.slow && !socket.closing && result.is_ok() {
+            self.ask_tcp(id);
+            self.await_room(id);
+        } else {
+            self.delivered(id, result);
+        }
+    }
+
+    /// What was sent is the kernel's, and it takes more.
+    fn delivered(&mut self, id: ConnectionId, result: Result<(), Errno>) {
         let Some(socket) = self.socket(id) else { return };
         socket.sending = false;
         if socket.closing {

@@ -35,8 +35,10 @@ pub(crate) struct Socket {
     pub(crate) ended: bool,
     /// What comes is to be received.
     pub(crate) wanted: bool,
-    /// The ring sends on it.
+    /// The ring sends on it, or tells when it has room.
     pub(crate) sending: bool,
+    /// Its client once took less than it was sent: it is asked for room before the next is made.
+    pub(crate) slow: bool,
     /// Something came or went since the last look (`Socket::look`).
     pub(crate) busy: bool,
     /// The worker closed it: it goes when the ring is done with it.
@@ -81,6 +83,7 @@ impl Socket {
             ended: false,
             wanted: false,
             sending: false,
+            slow: false,
             busy: true,
             closing: false,
         }

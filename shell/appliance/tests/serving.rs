@@ -251,15 +251,46 @@ fn a_client_that_does_not_read_holds_little_of_the_kernel_and_gets_every_byte() 
     assert!(3 * shallow < deep, "{deep} bytes without a bound, {shallow} with it");
 }
 
+#[test]
+fn for_a_slow_client_nothing_is_sealed_before_there_is_room() {
+    let served = serve_with(Ablation::default(), Some(Bytes::kib(512)));
+    let mut stream = TcpStream::connect(served.plain).unwrap();
+    stream.write_all(served.request(0, LEN - 1).as_bytes()).unwrap();
+    let [ours, theirs] = [served.plain, stream.local_addr().unwrap()].map(|at| at.port());
+    let (mut received, mut kept) = (0, Vec::new());
+    let mut part = vec![0; 128 * 1024];
+    while received < Bytes::of(LEN).0 {
+        let queued = settled(|| queued_between([ours, theirs]) + waiting_at([theirs, ours]));
+        let sent = served.counters.body_bytes.load(Ordering::Relaxed);
+        kept.push(sent.saturating_sub(received + queued));
+        received += Bytes::of(stream.read(&mut part).unwrap()).0;
+    }
+    // The first time that it takes less than it is sent, the rest of that has been sealed.
+    let waited = kept.iter().filter(|len| **len != 0).count();
+    assert!(8 < kept.len() && (1..=2).contains(&waited), "{kept:?}");
+    served.stop();
+}
+
 /// Bytes that the kernel holds of a connection on loopback and that its other end did not
 /// acknowledge.
-fn queued_between([from, to]: [u16; 2]) -> u64 {
+fn queued_between(ports: [u16; 2]) -> u64 {
+    queues(ports).0
+}
+
+/// Bytes that have come and were not read.
+fn waiting_at(ports: [u16; 2]) -> u64 {
+    queues(ports).1
+}
+
+/// Of one end, to be sent and to be read.
+fn queues([from, to]: [u16; 2]) -> (u64, u64) {
     let text = std::fs::read_to_string("/proc/net/tcp").unwrap();
     let ends = [from, to].map(|port| format!("0100007F:{port:04X}"));
     let row = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
     let row = row.into_iter().find(|row| row[1..3] == ends).expect("a connection that is open");
-    let (queued, _) = row[4].split_once(':').unwrap();
-    u64::from_str_radix(queued, 16).unwrap()
+    let (sending, received) = row[4].split_once(':').unwrap();
+    let number = |text| u64::from_str_radix(text, 16).unwrap();
+    (number(sending), number(received))
 }
 
 /// A number above zero that has not changed for a while.

@@ -219,9 +219,10 @@ fn default_handshakes() -> usize {
     2048
 }
 
-/// 2,048 clients that are slow to take a chunk hold 512 MiB.
+/// As many viewers as receive at once: a body is under way until its client has nearly all of it.
+/// So many that are slow to take their first chunks hold 2 GiB.
 fn default_transfers() -> usize {
-    2048
+    8192
 }
 
 /// 20 MB/s: a 16 TB drive that is full in nine days, at a tenth of what its slowest tracks give.
@@ -247,7 +248,7 @@ fn default_verify() -> u32 {
 /// Half a chunk: a client at 100 Mb/s takes it in 10 ms, and 64 to 512 KiB cost the same CPU
 /// (docs/decisions/2026-11-23-shallow-sockets.md).
 fn default_unsent() -> Quantity<Bytes> {
-    Quantity(Bytes::kib(128))
+    Quantity(Bytes::kib(256))
 }
 
 fn default_depth() -> usize {

@@ -25,7 +25,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=500))]
     delay: u32,
     /// The bound that is compared with none.
-    #[arg(long, default_value = "128 KiB")]
+    #[arg(long, default_value = "256 KiB")]
     unsent_max: Bytes,
     /// How often either has its turn.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=50))]

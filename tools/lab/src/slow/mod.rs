@@ -41,7 +41,7 @@ pub(crate) struct Args {
     #[arg(long, default_value = "1 Mb/s")]
     rate: BitsPerSecond,
     /// The bound that is compared with none.
-    #[arg(long, default_value = "128 KiB")]
+    #[arg(long, default_value = "256 KiB")]
     unsent_max: Bytes,
     /// How often either has its turn.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=20))]

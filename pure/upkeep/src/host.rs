@@ -1,0 +1,227 @@
+//! The process that runs the procedures, as they see it.
+
+use std::ops::Deref;
+
+use fill::plan::Fetch;
+use holdings::{Chores, Claim, Doubt, FileStanding, Holdings, Part};
+use model::extent::{DriveIndex, Extent, FileName};
+use model::id::ObjectId;
+use model::units::{Bytes, Instant, Nanos};
+use store::layout::{Choice, DriveSpace};
+use store::parcel::{Parcel, PartId};
+use store::unit::UnitError;
+
+use crate::cause::{Cause, DriveError, Fault};
+use crate::drive::{Drive, Files};
+
+/// Whoever runs procedures: a clock, the ledger, the drives, and somebody to tell.
+pub trait Host {
+    /// A drive.
+    type Drive: Drive;
+    /// Keeps a drive open: one that is set aside is not looked for again while somebody has it.
+    type Keep: Deref<Target = Self::Drive> + Clone;
+
+    /// Time since the start.
+    fn now(&self) -> Instant;
+
+    /// True if all must stop.
+    fn is_stopping(&self) -> bool;
+
+    /// Waits until then; false if all must stop.
+    fn sleep_until(&self, until: Instant) -> impl Future<Output = bool>;
+
+    /// Looks at the holdings, under their lock. Nothing waits in there.
+    fn ask<R>(&self, look: impl FnOnce(&Holdings) -> R) -> R;
+
+    /// Changes the holdings, under their lock; whoever has to know of it is told before this
+    /// returns. Nothing waits in there.
+    fn change<R>(&self, change: impl FnOnce(&mut Holdings) -> R) -> R;
+
+    /// Waits for something to fetch, and claims it; none if all must stop.
+    fn claim_fetch(&self) -> impl Future<Output = Option<Claim>>;
+
+    /// Waits for something to do about a drive; none if all must stop.
+    fn next_errand(&self, drive: DriveIndex) -> impl Future<Output = Option<Chores>>;
+
+    /// The drives that are in use.
+    fn drives(&self) -> Vec<Self::Keep>;
+
+    /// A drive that is in use.
+    fn drive(&self, index: DriveIndex) -> Option<Self::Keep>;
+
+    /// True of a drive in use that answers, as far as is known.
+    fn answers(&self, drive: &Self::Drive) -> bool;
+
+    /// Room on each drive in use: none is free where nothing should be put now.
+    fn spaces(&self) -> Vec<DriveSpace>;
+
+    /// How long a file stays after its objects were shown elsewhere: whoever hears of the new place
+    /// late still opens the old one.
+    fn linger(&self) -> Nanos;
+
+    /// Stops all use of a drive and tells everybody; its objects are filled elsewhere.
+    fn set_aside(&self, drive: &Self::Drive, cause: Cause) -> impl Future<Output = ()>;
+
+    /// Something happened that somebody may want to log, to count, or to check.
+    fn tell(&self, told: Told<'_, Self::Drive>);
+}
+
+/// A drive's memory, as a host has it.
+pub type PagesOf<H> = <<H as Host>::Drive as Files>::Pages;
+/// A drive's open file, as a host has it.
+pub type FileOf<H> = <<H as Host>::Drive as Files>::File;
+
+/// What happens in procedures besides changes of the holdings.
+#[derive(Debug)]
+pub enum Told<'a, D> {
+    /// An operation failed, and the drive stays in use.
+    Failed(&'a D, &'a DriveError),
+    /// These are about to be shown: all of each is on the drive, and in its log.
+    Shows(&'a D, &'a [(ObjectId, Extent)]),
+    /// So many objects of one file are about to go, or the file that no index speaks of.
+    Removes(&'a D, &'a FileName, usize),
+    /// A copy is about to go, since the index has the object elsewhere, or nobody wants it.
+    Spare(&'a D, &'a FileName, ObjectId),
+    /// A copy of objects is about to be written to this drive.
+    Copies(&'a D, &'a Parcel),
+    /// A part file is there now.
+    Begun(&'a D, &'a Parcel),
+    /// A drive was chosen for a file, or none.
+    Chosen(&'a Choice),
+    /// Objects are visible that were fetched.
+    Filled(&'a Claim),
+    /// An object cannot be had now: it is tried again later.
+    Postponed(&'a Fetch, &'a str),
+    /// What was written to this drive is not what is read.
+    Miswritten(&'a D),
+    /// So many objects were found in this file and are shown from now on.
+    Adopted(&'a D, &'a FileName, usize),
+    /// An object that is as this text says was removed, to be filled again.
+    SetAside(&'a D, ObjectId, &'a str),
+    /// An object that was doubted is right.
+    Right(ObjectId),
+    /// This was done about a drive, or much of it.
+    Tended(DriveIndex, &'a Chores),
+    /// An object is wrong in its unit, or unreadable, and is left there.
+    LeftInUnit(&'a D, ObjectId, Option<&'a DriveError>),
+    /// So many objects went with a unit, which is as this text says.
+    UnitLost(&'a D, usize, &'a str),
+    /// A later version wrote this unit.
+    UnitUnknown(&'a D, &'a UnitError),
+}
+
+/// Questions to the holdings, and changes of them, that procedures have in common.
+pub trait Ledger: Host {
+    /// A drive in use that answers, as far as is known.
+    fn answering(&self, index: DriveIndex) -> Option<Self::Keep> {
+        self.drive(index).filter(|drive| self.answers(drive))
+    }
+
+    /// Takes note of a failed operation: the drive is set aside if that is what it means.
+    fn failed(&self, drive: &Self::Drive, error: &DriveError) -> impl Future<Output = ()> {
+        async move {
+            match error.fault {
+                Fault::SetAside => return self.set_aside(drive, error.clone().into()).await,
+                Fault::Full => drive.note_full(self.now()),
+                Fault::Io => {}
+            }
+            self.tell(Told::Failed(drive, error));
+        }
+    }
+
+    /// Where an object lies.
+    fn locate(&self, object: &ObjectId) -> Option<Extent> {
+        self.ask(|holdings| holdings.index().locate(object).cloned())
+    }
+
+    /// The first published object on a drive whose id is above `after`.
+    fn next_on(&self, drive: DriveIndex, after: Option<ObjectId>) -> Option<(ObjectId, Extent)> {
+        self.ask(|holdings| {
+            let next = holdings.index().next_on(drive, after);
+            next.map(|(object, extent)| (object, extent.clone()))
+        })
+    }
+
+    /// True of an object that the manifest in force names.
+    fn is_wanted(&self, object: &ObjectId) -> bool {
+        self.ask(|holdings| holdings.is_wanted(object))
+    }
+
+    /// How an object found in a file stands. Claims nothing.
+    fn standing(&self, object: ObjectId, drive: DriveIndex, file: &FileName) -> FileStanding {
+        self.ask(|holdings| holdings.standing(object, drive, file))
+    }
+
+    /// Claims what an audit may have to change: an object found in a file.
+    fn claim_file(&self, object: ObjectId, drive: DriveIndex, file: &FileName) -> FileStanding {
+        self.change(|holdings| holdings.claim_file(object, drive, file))
+    }
+
+    /// Claims an object for something else than fetching; false if somebody has it.
+    fn claim(&self, object: ObjectId) -> bool {
+        self.change(|holdings| holdings.claim(object))
+    }
+
+    /// The same for several at once: all, or none of them.
+    fn claim_all(&self, objects: &[ObjectId]) -> bool {
+        self.change(|holdings| holdings.claim_all(objects))
+    }
+
+    /// Lets go of an object.
+    fn release(&self, object: ObjectId) {
+        self.change(|holdings| holdings.release(object));
+    }
+
+    /// Lets go of several.
+    fn release_all(&self, objects: &[ObjectId]) {
+        self.change(|holdings| objects.iter().for_each(|object| holdings.release(*object)));
+    }
+
+    /// Makes an object invisible.
+    fn hide(&self, object: ObjectId) {
+        self.change(|holdings| holdings.hide(object));
+    }
+
+    /// Somebody doubts the object: the keeper will look at it.
+    fn suspect(&self, object: ObjectId, doubt: Doubt) {
+        self.change(|holdings| holdings.suspect(object, doubt));
+    }
+
+    /// Plans again as soon as possible.
+    fn replan(&self) {
+        self.change(Holdings::replan);
+    }
+
+    /// True if workers may have the bytes of one more object of this length.
+    fn has_small_room(&self, len: Bytes) -> bool {
+        self.ask(|holdings| holdings.has_small_room(len))
+    }
+
+    /// Gives workers the bytes of a small object that is published already.
+    fn publish_small(&self, object: ObjectId, extent: &Extent, bytes: &[u8]) {
+        self.change(|holdings| holdings.publish_small(object, extent, bytes));
+    }
+
+    /// Only the first so many of it are fetched; none if that cannot be now.
+    fn shorten(&self, claim: Claim, count: usize) -> Option<Claim> {
+        self.change(|holdings| holdings.shorten(claim, count))
+    }
+
+    /// Whoever had this claim is done with it. Those that could not be had are tried again, later
+    /// each time.
+    fn done(&self, claim: &Claim, postponed: &[ObjectId]) {
+        self.change(|holdings| holdings.done(self.now(), claim, postponed));
+    }
+
+    /// How much of a part is good, for the reports; none when there is no part any more.
+    fn set_part(&self, id: PartId, part: Option<Part>) {
+        self.change(|holdings| holdings.set_part(id, part));
+    }
+
+    /// The part of this drive is not there any more.
+    fn dropped_part(&self, id: PartId, drive: DriveIndex) {
+        self.change(|holdings| holdings.dropped_part(id, drive));
+    }
+}
+
+impl<H: Host> Ledger for H {}

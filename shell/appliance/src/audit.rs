@@ -11,19 +11,19 @@
 
 use std::collections::BTreeSet;
 
-use holdings::{Doubt, FileStanding};
-use model::extent::{Extent, FileName};
+use holdings::FileStanding;
+use model::extent::FileName;
 use model::id::ObjectId;
-use model::limits::{DIRECT_ALIGN, SMALL_OBJECT_MAX};
+use model::limits::SMALL_OBJECT_MAX;
 use model::units::Nanos;
 use store::layout;
 use store::unit;
+use upkeep::adopt::{self, Other};
+use upkeep::{Ledger as _, at_once, keeper, publish, small, units};
 
-use crate::adopt::{self, Other};
-use crate::drives::{self, Drive, DriveError, Units};
+use crate::drives::{self, Drive, Units};
 use crate::pages::Pages;
 use crate::shared::Shared;
-use crate::{keeper, units};
 
 /// Between two files: 500 a second, so that a drive of 100,000 takes some minutes.
 const PER_FILE: Nanos = Nanos::millis(2);
@@ -63,45 +63,9 @@ fn give_small_objects(shared: &Shared) {
             return;
         }
         if let Some(drive) = shared.answering(extent.drive) {
-            give_small(shared, &drive, object, &extent, &mut buffer);
+            at_once(small::give(shared, &*drive, object, &extent, &mut buffer));
         }
     }
-}
-
-/// Reads a small object, verifies it and hands it out, if there is room for it. The caller may have
-/// claimed it: who doubts objects looks at one that is wrong.
-pub(crate) fn give_small(
-    shared: &Shared,
-    drive: &Drive,
-    object: ObjectId,
-    extent: &Extent,
-    buffer: &mut Pages,
-) {
-    if !shared.has_small_room(extent.len) {
-        return;
-    }
-    match read_small(drive, extent, buffer) {
-        Ok(bytes) if *blake3::hash(bytes).as_bytes() == object.0 => {
-            shared.publish_small(object, extent, bytes);
-        }
-        Ok(_) => shared.suspect(object, Doubt::Suspect),
-        Err(error) if error.is_one_place() => {
-            shared.suspect(object, Doubt::Unreadable(error.to_string()));
-        }
-        Err(error) if error.is_missing() => shared.suspect(object, Doubt::Suspect),
-        Err(error) => shared.drive_failed(drive, &error),
-    }
-}
-
-fn read_small<'a>(
-    drive: &Drive,
-    extent: &Extent,
-    buffer: &'a mut Pages,
-) -> Result<&'a [u8], DriveError> {
-    let file = drive.open_read(&extent.file)?;
-    let padded = extent.len.align_up(DIRECT_ALIGN).as_usize();
-    drive.read(&file, &mut buffer.bytes_mut()[..padded], extent.offset)?;
-    Ok(&buffer.bytes()[..extent.len.as_usize()])
 }
 
 /// One walk over a drive; false if all must stop.
@@ -128,7 +92,7 @@ fn walk(shared: &Shared, drive: &Drive) -> bool {
             }
             let file = FileName(format!("{}/{name}", folder.0).into());
             let wrong = if let Some(unit) = unit::of_file(&file) {
-                let (units, wrong) = units::audit(shared, drive, unit);
+                let (units, wrong) = at_once(units::audit(shared, drive, unit));
                 in_units.count += units.count;
                 in_units.dead += units.dead;
                 wrong
@@ -141,7 +105,7 @@ fn walk(shared: &Shared, drive: &Drive) -> bool {
         }
         for (object, extent) in expected {
             if !seen.contains(&extent.file) && shared.locate(&object) == Some(extent) {
-                keeper::missing(shared, drive, object);
+                at_once(keeper::missing(shared, drive, object));
                 found += 1;
             }
         }
@@ -159,14 +123,14 @@ fn examine(shared: &Shared, drive: &Drive, object: ObjectId) -> bool {
     match standing {
         FileStanding::Busy | FileStanding::Unsure | FileStanding::Unknown => return false,
         FileStanding::Indexed => return check_len(shared, drive, object),
-        FileStanding::Spare => match adopt::other_copy(shared, object) {
+        FileStanding::Spare => match at_once(adopt::other_copy(shared, object)) {
             Other::Good => drop_spare(shared, drive, object),
             Other::NotNow => {}
             Other::Doubted(why) => doubt = Some(why),
         },
         FileStanding::Unwanted => drop_spare(shared, drive, object),
         FileStanding::Missing => {
-            adopt::adopt(shared, drive, object);
+            at_once(adopt::adopt(shared, drive, object));
         }
     }
     shared.release(object);
@@ -175,24 +139,24 @@ fn examine(shared: &Shared, drive: &Drive, object: ObjectId) -> bool {
 }
 
 fn drop_spare(shared: &Shared, drive: &Drive, object: ObjectId) {
-    if keeper::drop_copy(shared, drive, object) {
+    if at_once(publish::drop_copy(shared, drive, object)) {
         tracing::info!(drive = %drive.marker().id, %object, "spare copy removed");
     }
 }
 
 fn check_len(shared: &Shared, drive: &Drive, object: ObjectId) -> bool {
     let Some(extent) = shared.locate(&object) else { return false };
-    let len = drive.open_read(&extent.file).and_then(|fd| drives::file_len(&fd, &extent.file));
+    let len = drive.open_read(&extent.file).and_then(|fd| drives::file_len(&fd, &extent.file.0));
     match len {
         Ok(len) if len == layout::sections(extent.len).file_len => false,
         Ok(_) => {
-            keeper::damaged(shared, drive, object, "has a file of the wrong size");
+            at_once(keeper::damaged(shared, drive, object, "has a file of the wrong size"));
             true
         }
         // It may just have been evicted; if it was not, the listing says so next time.
         Err(error) if error.is_missing() => false,
         Err(error) => {
-            keeper::unreadable(shared, drive, object, &error);
+            at_once(keeper::unreadable(shared, drive, object, &error));
             true
         }
     }
@@ -202,7 +166,8 @@ fn check_len(shared: &Shared, drive: &Drive, object: ObjectId) -> bool {
 mod tests {
     use super::*;
     use crate::shared::tests::{drives, manifest, put, shared_on};
-    use model::extent::DriveIndex;
+    use holdings::Doubt;
+    use model::extent::{DriveIndex, Extent};
     use model::units::Bytes;
 
     #[test]

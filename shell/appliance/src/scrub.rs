@@ -17,9 +17,9 @@ use model::id::ObjectId;
 use model::limits::DIRECT_ALIGN;
 use model::object::{BLOCK_LEN, block_len};
 use model::units::{BitsPerSecond, Bytes, Instant, Nanos};
+use upkeep::{Ledger as _, at_once, keeper, read};
 
 use crate::drives::{Drive, DriveError, ObjectFileError};
-use crate::keeper;
 use crate::pages::Pages;
 use crate::shared::Shared;
 
@@ -68,7 +68,7 @@ fn scrub(shared: &Shared, drive: &Drive, rate: BitsPerSecond) {
     let mut after = drive.scrubbed_to();
     let (mut began, mut kept_at) = (shared.now(), shared.now());
     let mut behind_the_last = after.is_some();
-    while drive.set_aside_reason().is_none() && !shared.is_stopping() {
+    while !drive.is_aside() && !shared.is_stopping() {
         let Some((object, extent)) = shared.next_on(drive.index(), after) else {
             let last = after.take();
             if std::mem::take(&mut behind_the_last) {
@@ -85,8 +85,8 @@ fn scrub(shared: &Shared, drive: &Drive, rate: BitsPerSecond) {
         };
         match look(shared, drive, object, &extent, &mut limiter, &mut buffer) {
             Found::Right => {}
-            Found::Wrong(what) => keeper::damaged(shared, drive, object, &what),
-            Found::Failed(error) => keeper::unreadable(shared, drive, object, &error),
+            Found::Wrong(why) => at_once(keeper::damaged(shared, drive, object, &why)),
+            Found::Failed(error) => at_once(keeper::unreadable(shared, drive, object, &error)),
             Found::Stopped => break,
         }
         after = Some(object);
@@ -102,7 +102,7 @@ fn scrub(shared: &Shared, drive: &Drive, rate: BitsPerSecond) {
 fn rest(shared: &Shared, drive: &Drive, until: Instant) -> bool {
     while shared.now() < until {
         let next = until.min(shared.now() + LOOK_EVERY);
-        if drive.set_aside_reason().is_some() || !shared.sleep_until(next) {
+        if drive.is_aside() || !shared.sleep_until(next) {
             return false;
         }
     }
@@ -118,7 +118,7 @@ fn look(
     limiter: &mut Limiter,
     buffer: &mut Pages,
 ) -> Found {
-    let blocks = match drive.read_blocks(object, extent) {
+    let blocks = match at_once(read::blocks(drive, object, extent)) {
         Ok(blocks) if blocks.id() == object && blocks.len() == extent.len => blocks,
         Ok(_) => return Found::Wrong("has another object in its file".to_owned()),
         Err(ObjectFileError::Drive(error)) => return Found::Failed(error),
@@ -158,7 +158,7 @@ fn keep(shared: &Shared, drive: &Drive, object: ObjectId, kept_at: &mut Instant)
         return;
     }
     *kept_at = now;
-    if drive.set_aside_reason().is_none()
+    if !drive.is_aside()
         && let Err(error) = drive.keep_scrubbed_to(object)
     {
         shared.drive_failed(drive, &error);

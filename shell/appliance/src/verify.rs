@@ -8,9 +8,9 @@ use model::extent::Extent;
 use model::limits::DIRECT_ALIGN;
 use model::object::{BLOCK_LEN, BlockHash, block_count, block_hash, block_len};
 use model::units::Bytes;
+use upkeep::{Ledger as _, at_once, keeper};
 
 use crate::drives::{Drive, DriveError};
-use crate::keeper;
 use crate::pages::Pages;
 use crate::shared::{Sample, Shared};
 
@@ -32,7 +32,7 @@ pub(crate) fn run(shared: &Shared) {
                     shared.suspect(object, Doubt::Suspect);
                 }
             }
-            Err(error) => keeper::unreadable(shared, &drive, object, &error),
+            Err(error) => at_once(keeper::unreadable(shared, &*drive, object, &error)),
         }
     }
 }

@@ -107,6 +107,12 @@ pub trait Drive: Files {
     /// Appends a batch to the drive's log and brings it to the drive: all of it counts, or nothing.
     fn log(&self, changes: &[Change]) -> impl Future<Output = Result<(), DriveError>>;
 
+    /// The object that was scrubbed last, before a restart.
+    fn scrubbed_to(&self) -> impl Future<Output = Option<ObjectId>>;
+
+    /// Keeps it.
+    fn keep_scrubbed_to(&self, object: ObjectId) -> impl Future<Output = Result<(), DriveError>>;
+
     /// Fails if it is set aside.
     fn check(&self) -> Result<(), DriveError> {
         if self.is_aside() { Err(DriveError::set_aside()) } else { Ok(()) }

@@ -11,8 +11,10 @@ use store::layout::{Choice, DriveSpace};
 use store::parcel::{Parcel, PartId};
 use store::unit::UnitError;
 
+use crate::audit::Walked;
 use crate::cause::{Cause, DriveError, Fault};
 use crate::drive::{Drive, Files};
+use crate::verify::Sample;
 
 /// Whoever runs procedures: a clock, the ledger, the drives, and somebody to tell.
 pub trait Host {
@@ -20,6 +22,9 @@ pub trait Host {
     type Drive: Drive;
     /// Keeps a drive open: one that is set aside is not looked for again while somebody has it.
     type Keep: Deref<Target = Self::Drive> + Clone;
+
+    /// Objects that are looked at while the holdings are locked once.
+    const SLICE: usize = holdings::SLICE;
 
     /// Time since the start.
     fn now(&self) -> Instant;
@@ -29,6 +34,9 @@ pub trait Host {
 
     /// Waits until then; false if all must stop.
     fn sleep_until(&self, until: Instant) -> impl Future<Output = bool>;
+
+    /// Lets others have the holdings, between two slices.
+    fn pause(&self) -> impl Future<Output = ()>;
 
     /// Looks at the holdings, under their lock. Nothing waits in there.
     fn ask<R>(&self, look: impl FnOnce(&Holdings) -> R) -> R;
@@ -42,6 +50,12 @@ pub trait Host {
 
     /// Waits for something to do about a drive; none if all must stop.
     fn next_errand(&self, drive: DriveIndex) -> impl Future<Output = Option<Chores>>;
+
+    /// Waits for a block that a viewer was sent; none if all must stop.
+    fn next_sample(&self) -> impl Future<Output = Option<Sample>>;
+
+    /// How often a drive that was set aside has come back.
+    fn returns(&self) -> u64;
 
     /// The drives that are in use.
     fn drives(&self) -> Vec<Self::Keep>;
@@ -102,12 +116,29 @@ pub enum Told<'a, D> {
     Right(ObjectId),
     /// This was done about a drive, or much of it.
     Tended(DriveIndex, &'a Chores),
+    /// Something that lies on this drive was checked.
+    Checked(&'a D, Checked<'a>),
     /// An object is wrong in its unit, or unreadable, and is left there.
     LeftInUnit(&'a D, ObjectId, Option<&'a DriveError>),
     /// So many objects went with a unit, which is as this text says.
     UnitLost(&'a D, usize, &'a str),
     /// A later version wrote this unit.
     UnitUnknown(&'a D, &'a UnitError),
+}
+
+/// What was checked in the background.
+#[derive(Clone, Copy, Debug)]
+pub enum Checked<'a> {
+    /// All files against the index.
+    Files(&'a Walked),
+    /// So many bytes, which are right.
+    Bytes(Bytes),
+    /// An object, by the scrub; ids are hashes, so this goes evenly over a drive.
+    Object(ObjectId),
+    /// All objects, by the scrub.
+    Pass,
+    /// A block that a viewer was sent, which is right or not.
+    Sample(&'a Sample, bool),
 }
 
 /// Questions to the holdings, and changes of them, that procedures have in common.

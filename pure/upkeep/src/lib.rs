@@ -1,7 +1,7 @@
 //! The procedures of an appliance's storage, written once. It does no I/O itself.
 //!
 //! ```text
-//!      filler   mover   keeper              procedures: straight async code
+//!      filler   mover   audit, keeper, scrub, verify     procedures: straight async code
 //!         │        │      │
 //!         │        ├── units ── adopt        a file that is there already, or partly wanted
 //!         │        ├── copying             read, verify, write, read back
@@ -28,14 +28,17 @@
 //! given up, a `Cause`, the only place that has words for that.
 
 pub mod adopt;
+pub mod audit;
 pub mod copying;
 pub mod filler;
 pub mod keeper;
 pub mod mover;
 pub mod publish;
 pub mod read;
+pub mod scrub;
 pub mod small;
 pub mod units;
+pub mod verify;
 
 mod cause;
 mod drive;
@@ -48,7 +51,7 @@ use std::task::{Context, Poll, Waker};
 
 pub use cause::{Cause, DriveError, Errno, Fault, ObjectFileError};
 pub use drive::{Drive, Files};
-pub use host::{FileOf, Host, Ledger, PagesOf, Told};
+pub use host::{Checked, FileOf, Host, Ledger, PagesOf, Told};
 
 /// Runs a procedure on a host whose operations block: all of it is done when it was polled once.
 pub fn at_once<T>(procedure: impl Future<Output = T>) -> T {

@@ -15,6 +15,9 @@ use crate::cause::{DriveError, Fault, ObjectFileError};
 use crate::drive::{Drive, Files};
 use crate::host::Host;
 
+/// One hash of an object file's table.
+const HASH_LEN: Bytes = Bytes(32);
+
 /// The footer of the file of an object that is alone.
 pub async fn footer<F: Files>(files: &F, file: &F::File) -> Result<Footer, ObjectFileError> {
     let (page, _, len) = last_page(files, file).await?.ok_or(FooterError::Magic)?;
@@ -72,6 +75,27 @@ pub async fn table<F: Files>(
     let table = &pages[..sections.table_len.as_usize()];
     let hashes = table.as_chunks::<32>().0.iter().map(|hash| BlockHash(*hash)).collect();
     Ok(Blocks::prove(object, len, hashes)?)
+}
+
+/// The hash of a block by the table of an object that begins at `base` and is so long. Not proved:
+/// one page of the table is read, where a proof takes all of it.
+pub async fn block_hash<F: Files>(
+    files: &F,
+    file: &F::File,
+    object: ObjectId,
+    (base, len): (Bytes, Bytes),
+    block: u64,
+) -> Result<BlockHash, DriveError> {
+    let sections = layout::sections(len);
+    if sections.table_len == Bytes::ZERO {
+        return Ok(BlockHash(object.0));
+    }
+    let at = base + sections.table_offset + Bytes(block * HASH_LEN.0);
+    let page_at = at.align_down(DIRECT_ALIGN);
+    let mut page = F::pages(DIRECT_ALIGN);
+    files.read(file, &mut page, page_at).await?;
+    let hash = &page[(at - page_at).as_usize()..][..HASH_LEN.as_usize()];
+    Ok(BlockHash(hash.try_into().expect("cut to its length")))
 }
 
 /// The blocks of an object that has less than two: its id is the only hash.

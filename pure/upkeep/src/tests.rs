@@ -134,6 +134,14 @@ impl Drive for Steps {
         self.step(format!("unlink({})", &file.0[..4]))
     }
 
+    async fn scrubbed_to(&self) -> Option<ObjectId> {
+        None
+    }
+
+    async fn keep_scrubbed_to(&self, _: ObjectId) -> Result<(), DriveError> {
+        Ok(())
+    }
+
     async fn log(&self, changes: &[Change]) -> Result<(), DriveError> {
         self.step(format!("log({})", changes.len()))?;
         for change in changes {
@@ -173,6 +181,16 @@ impl Host for House {
 
     async fn next_errand(&self, _: DriveIndex) -> Option<Chores> {
         None
+    }
+
+    async fn pause(&self) {}
+
+    async fn next_sample(&self) -> Option<verify::Sample> {
+        None
+    }
+
+    fn returns(&self) -> u64 {
+        0
     }
 
     fn drives(&self) -> Vec<Rc<Steps>> {

@@ -19,7 +19,6 @@ use iosched::drive::Class;
 use model::extent::{DriveIndex, Extent, FileName};
 use model::id::{DriveId, ObjectId};
 use model::limits::DIRECT_ALIGN;
-use model::object::BlockHash;
 use model::units::{Bytes, Instant, Nanos};
 use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
@@ -161,9 +160,6 @@ const MEASURE_MAX: Nanos = Nanos::seconds(2);
 
 /// A drive that had no room is asked again after this: something may have been evicted.
 const FULL_FOR: Nanos = Nanos::seconds(60);
-
-/// One hash of an object file's table.
-const HASH_LEN: Bytes = Bytes(32);
 
 impl Drive {
     /// Opens a formatted drive and loads its index.
@@ -485,28 +481,6 @@ impl Drive {
     /// How many objects it holds, and how many bytes of them.
     pub fn held(&self) -> (u64, Bytes) {
         *lock(&self.held)
-    }
-
-    /// What the object's table says that the hash of a block is. Not proved: one page of the table
-    /// is read, where a proof takes all of it.
-    pub fn read_block_hash(
-        &self,
-        object: ObjectId,
-        extent: &Extent,
-        block: u64,
-    ) -> Result<BlockHash, DriveError> {
-        let sections = layout::sections(extent.len);
-        if sections.table_len == Bytes::ZERO {
-            return Ok(BlockHash(object.0));
-        }
-        let at = extent.offset + sections.table_offset + Bytes(block * HASH_LEN.0);
-        let page_at = at.align_down(DIRECT_ALIGN);
-        let mut page = Pages::zeroed(DIRECT_ALIGN);
-        let _turn = self.gate.enter(Class::Scrub, DIRECT_ALIGN);
-        let fd = self.open_read(&extent.file)?;
-        read_at(&fd, page.bytes_mut(), page_at)?;
-        let hash = &page.bytes()[(at - page_at).as_usize()..][..HASH_LEN.as_usize()];
-        Ok(BlockHash(hash.try_into().expect("cut to its length")))
     }
 
     /// The object that was scrubbed last, before a restart.

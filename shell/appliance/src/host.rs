@@ -2,13 +2,14 @@
 //! blocks and is ready when it returns (`upkeep::at_once`).
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use holdings::{Chores, Claim, Holdings};
 use model::extent::DriveIndex;
 use model::units::{Bytes, Instant, Nanos};
 use store::layout::{Choice, DriveSpace};
-use upkeep::{Cause, Host, Told};
+use upkeep::verify::Sample;
+use upkeep::{Cause, Checked, Host, Told};
 
 use crate::drives::Drive;
 use crate::filler;
@@ -48,6 +49,18 @@ impl Host for Shared {
 
     async fn next_errand(&self, drive: DriveIndex) -> Option<Chores> {
         Self::next_errand(self, drive)
+    }
+
+    async fn pause(&self) {
+        std::thread::yield_now();
+    }
+
+    async fn next_sample(&self) -> Option<Sample> {
+        Self::next_sample(self)
+    }
+
+    fn returns(&self) -> u64 {
+        Self::returns(self)
     }
 
     fn drives(&self) -> Vec<Arc<Drive>> {
@@ -98,6 +111,7 @@ impl Host for Shared {
                 parts = chores.drop_parts.len(),
                 "no longer wanted"
             ),
+            Told::Checked(drive, checked) => self.count_checked(drive, checked),
             Told::LeftInUnit(drive, object, error) => {
                 let (drive, error) = (drive.marker().id, error.map(ToString::to_string));
                 tracing::warn!(%drive, %object, error, "not right in its unit, left there");
@@ -128,6 +142,42 @@ impl Host for Shared {
             | Told::Spare(..)
             | Told::Copies(..)
             | Told::Begun(..) => {}
+        }
+    }
+}
+
+impl Shared {
+    fn count_checked(&self, drive: &Drive, checked: Checked<'_>) {
+        let (integrity, id) = (&self.integrity, drive.marker().id);
+        let add = |counter: &AtomicU64, count| {
+            counter.fetch_add(count, Ordering::Relaxed);
+        };
+        match checked {
+            Checked::Files(walked) => {
+                drive.set_units(walked.units);
+                let (files, found) = (walked.files, walked.found);
+                let took_ms = walked.took.as_millis();
+                tracing::info!(drive = %id, files, found, took_ms, "drive audited");
+            }
+            Checked::Bytes(len) => add(&integrity.scrubbed_bytes, len.0),
+            Checked::Object(object) => {
+                let first = object.0.first_chunk::<8>();
+                let first = first.map_or(0, |bytes| u64::from_be_bytes(*bytes));
+                self.scrub(drive.index()).at.store(first, Ordering::Relaxed);
+                add(&integrity.scrubbed_objects, 1);
+            }
+            Checked::Pass => {
+                add(&self.scrub(drive.index()).passes, 1);
+                tracing::info!(drive = %id, "drive scrubbed");
+            }
+            Checked::Sample(sample, is_right) => {
+                add(&integrity.samples, 1);
+                if !is_right {
+                    add(&integrity.samples_wrong, 1);
+                    let (object, block) = (sample.object, sample.block);
+                    tracing::warn!(drive = %id, %object, block, "wrong block served");
+                }
+            }
         }
     }
 }

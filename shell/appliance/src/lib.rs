@@ -28,7 +28,6 @@
 //!   host         the appliance as the procedures of `upkeep` see it
 //!   audit        thread: index against files
 //!   scrub        threads: a drive from end to end, every block against its hash
-//!   verify       thread: blocks that viewers were sent, one of many
 //!   tiering      what is watched most, and what may be moved for it today
 //!   mover        thread: files from drive to drive
 //!   control_link threads: reports out, to control and its fronts; manifests in
@@ -88,4 +87,3 @@ pub mod source;
 pub mod state_file;
 pub mod storage;
 pub mod tiering;
-mod verify;

@@ -16,10 +16,9 @@ use std::time::SystemTime;
 use fill::plan;
 use fill::rate::Limiter;
 use holdings::{Chores, Claim, Desired, Holdings, Progress, SLICE};
-use model::extent::{DriveIndex, Extent, FileName};
+use model::extent::{DriveIndex, Extent};
 use model::id::{ApplianceId, DriveId, Generation, ObjectId};
 use model::manifest::{Manifest, TokenKey};
-use model::object::BlockHash;
 use model::units::{Bytes, Instant, Nanos, UnixSeconds};
 use model::update::Update;
 use store::inventory::{Delta, InventoryState};
@@ -28,6 +27,7 @@ use store::log::Entry;
 use store::parcel::PartId;
 use store::silence::Turn;
 use upkeep::mover::Movable;
+use upkeep::verify::Sample;
 use upkeep::{Cause, Ledger as _, at_once};
 
 use crate::drives::{Drive, DriveError, Loaded, SILENCE, lock};
@@ -115,21 +115,6 @@ pub enum News {
     Update(Update),
     /// The directory of a drive that is used again, before what is on it.
     Directory(DriveIndex, Arc<OwnedFd>),
-}
-
-/// A block that a viewer was sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sample {
-    /// On which drive.
-    pub drive: DriveIndex,
-    /// Of which object.
-    pub object: ObjectId,
-    /// How long that is.
-    pub object_len: Bytes,
-    /// Which block.
-    pub block: u64,
-    /// What the bytes that were sent hash to; none if they were not a whole block.
-    pub hash: Option<BlockHash>,
 }
 
 /// What was found to be right and wrong since the start.
@@ -496,20 +481,6 @@ impl Shared {
         self.lock().holdings.inventory_since(known)
     }
 
-    /// What is published in a folder of a drive.
-    pub(crate) fn published_in(
-        &self,
-        drive: DriveIndex,
-        folder: &FileName,
-    ) -> Vec<(ObjectId, Extent)> {
-        self.all(|holdings, after| holdings.published_in(drive, folder, after, SLICE))
-    }
-
-    /// Small objects whose bytes workers were not given.
-    pub(crate) fn without_bytes(&self) -> Vec<(ObjectId, Extent)> {
-        self.all(|holdings, after| holdings.without_bytes(after, SLICE))
-    }
-
     /// Waits for the next time to plan; false if all must stop.
     pub(crate) fn wait_for_planning(&self) -> bool {
         let began = self.now();
@@ -625,21 +596,6 @@ impl Shared {
             // Whoever waits for the lock is to have it in between.
             std::thread::yield_now();
         }
-    }
-
-    /// All slices of what is asked for.
-    fn all(
-        &self,
-        ask: impl Fn(&Holdings, Option<ObjectId>) -> holdings::Slice,
-    ) -> Vec<(ObjectId, Extent)> {
-        let (mut all, mut after) = (Vec::new(), None);
-        self.in_slices(|holdings| {
-            let slice = ask(holdings, after);
-            all.extend(slice.found);
-            after = slice.next;
-            after.is_none()
-        });
-        all
     }
 
     /// Puts down what workers have to be told, and tells threads; true if there is something to

@@ -32,7 +32,8 @@ use model::id::{ApplianceId, DriveId, Generation, ObjectId};
 use model::limits::DRIVES_MAX;
 use model::units::{BitsPerSecond, Bytes, Nanos};
 use rustix::io::Errno;
-use upkeep::{Cause, Fault, Ledger as _};
+pub use upkeep::verify::Sample;
+use upkeep::{Cause, Fault, Ledger as _, at_once};
 use ureq::tls::TlsConfig;
 
 use crate::control_link::{self, ControlClient};
@@ -41,12 +42,12 @@ use crate::drives::{Drive, Loaded, OpenError, Units, number};
 use crate::gate::{Gate, Rules};
 use crate::member::{self, MemberClient, Own};
 use crate::peer::{self, PeerConfig, PeerCounters};
+pub use crate::shared::News;
 use crate::shared::{Aside, Shared, Slot};
-pub use crate::shared::{News, Sample};
 use crate::source::TrustError;
 use crate::state_file::{StateError, StateFile};
 use crate::tiering::{Tier, TieringStatus};
-use crate::{absence, audit, filler, keeper, mover, scrub, source, tiering, verify};
+use crate::{absence, audit, filler, keeper, mover, scrub, source, tiering};
 
 /// What the storage side needs to know.
 #[derive(Clone, Debug)]
@@ -445,7 +446,7 @@ impl StorageHandle {
         }
         self.spawn("keeper", keeper::run)?;
         self.spawn("audit", audit::run)?;
-        self.spawn("verify", verify::run)?;
+        self.spawn("verify", |shared| at_once(upkeep::verify::run(shared)))?;
         if self.shared.tier.is_some() {
             self.spawn("mover", mover::run)?;
         }

@@ -10,12 +10,13 @@ use model::units::{Bytes, Instant, Nanos};
 use model::update::Update;
 use store::layout::DriveSpace;
 use store::parcel::Parcel;
+use upkeep::verify::Sample;
 use upkeep::{Cause, Host, Ledger as _, Told};
 
 use crate::canary::Canary;
 use crate::opened::Opened;
 use crate::oracle;
-use crate::process::Process;
+use crate::process::{BETWEEN_SLICES, Process, SLICE};
 
 /// Workers hear of a new place after a microsecond.
 const LINGER: Nanos = Nanos::millis(20);
@@ -23,6 +24,9 @@ const LINGER: Nanos = Nanos::millis(20);
 impl Host for Process {
     type Drive = Opened;
     type Keep = Rc<Opened>;
+
+    /// Few, so that there are many slices.
+    const SLICE: usize = SLICE;
 
     fn now(&self) -> Instant {
         Self::now(self)
@@ -52,6 +56,18 @@ impl Host for Process {
 
     async fn next_errand(&self, drive: DriveIndex) -> Option<Chores> {
         Some(Self::next_errand(self, drive).await)
+    }
+
+    async fn pause(&self) {
+        self.world.stage.sleep(BETWEEN_SLICES).await;
+    }
+
+    async fn next_sample(&self) -> Option<Sample> {
+        Some(Self::next_sample(self).await)
+    }
+
+    fn returns(&self) -> u64 {
+        self.returned.get()
     }
 
     fn drives(&self) -> Vec<Rc<Opened>> {
@@ -126,7 +142,8 @@ impl Host for Process {
             Told::SetAside(drive, object, why) => {
                 self.say(|| format!("sets {object} on drive {} aside: {why}", drive.index));
             }
-            Told::Right(_)
+            Told::Checked(..)
+            | Told::Right(_)
             | Told::Tended(..)
             | Told::Miswritten(_)
             | Told::Chosen(_)

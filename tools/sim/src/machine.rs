@@ -153,14 +153,15 @@ async fn begin(world: Rc<World>, machine: Rc<Machine>, troupe: Troupe) {
     }
     *machine.process.borrow_mut() = Some(Rc::clone(&process));
     stage.spawn(troupe, chores::keep(Rc::clone(&process)));
-    stage.spawn(troupe, chores::audit(Rc::clone(&process)));
-    stage.spawn(troupe, chores::verify(Rc::clone(&process)));
+    let count = u8::try_from(drives.len()).unwrap_or(u8::MAX);
+    stage.spawn(troupe, chores::look_at_files(Rc::clone(&process), count));
+    stage.spawn(troupe, chores::check_samples(Rc::clone(&process)));
     stage.spawn(troupe, Rc::clone(&process).watch_drives());
     for index in (0..).take(drives.len()).map(DriveIndex) {
         stage.spawn(troupe, absence::run(Rc::clone(&process), index));
         let of = Rc::clone(&process);
         stage.spawn(troupe, async move { keeper::tend(&*of, index).await });
-        stage.spawn(troupe, chores::scrub(Rc::clone(&process), index));
+        stage.spawn(troupe, chores::read_all(Rc::clone(&process), index));
     }
     for _ in 0..FILLERS {
         let process = Rc::clone(&process);

@@ -328,8 +328,7 @@ impl Files for Drive {
     /// Of the folders of objects the first costs as much as one: 256 of them cost more than they
     /// show.
     async fn list(&self, folder: &FileName) -> Result<Vec<String>, DriveError> {
-        let is_one_of_many = layout::object_folders().skip(1).any(|other| other == *folder);
-        if is_one_of_many {
+        if folder.0.starts_with(layout::OBJECTS) && !folder.0.ends_with("/00") {
             return Ok(self.with_files(|files| files.list(&folder.0)));
         }
         Self::list(self, &folder.0).await.map_err(to("list", &folder.0))
@@ -440,6 +439,16 @@ impl upkeep::Drive for Opened {
     async fn unlink(&self, file: &FileName) -> Result<(), DriveError> {
         let unlinked = self.turn(Class::Delete, Bytes::ZERO, self.drive.unlink(&file.0)).await;
         unlinked.map_err(to("remove", &file.0))
+    }
+
+    async fn scrubbed_to(&self) -> Option<ObjectId> {
+        let bytes = read_small(&self.drive, layout::SCRUB).await.ok()??;
+        std::str::from_utf8(&bytes).ok()?.trim().parse().ok()
+    }
+
+    async fn keep_scrubbed_to(&self, object: ObjectId) -> Result<(), DriveError> {
+        let kept = replace(&self.drive, layout::SCRUB, format!("{object}\n").as_bytes()).await;
+        kept.map_err(to("replace", layout::SCRUB))
     }
 
     async fn log(&self, changes: &[Change]) -> Result<(), DriveError> {

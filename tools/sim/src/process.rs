@@ -4,7 +4,7 @@
 //! `shell/appliance`: `shared.rs` (what its threads share), `filler.rs`, `keeper.rs`, `adopt.rs`,
 //! `audit.rs`, `scrub.rs`, `verify.rs`, `control_link.rs`, one task for each thread.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
@@ -23,6 +23,7 @@ use store::layout;
 use store::parcel::PartId;
 use store::silence::{Silence, Turn};
 use upkeep::mover::Movable;
+use upkeep::verify::Sample;
 use upkeep::{Cause, Fault, Ledger as _};
 
 use crate::canary::Canary;
@@ -45,6 +46,8 @@ pub(crate) struct Process {
     pub(crate) sampled: Bell,
     handed_out: Bell,
     unit_len: Option<Bytes>,
+    /// How often a drive has come back.
+    pub(crate) returned: Cell<u64>,
     state: RefCell<State>,
 }
 
@@ -71,16 +74,6 @@ struct Slot {
 
 type Siblings = BTreeMap<ApplianceId, Arc<str>>;
 
-/// A block that a viewer was sent, and what it hashes to, if all of it was.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Sample {
-    pub(crate) drive: DriveIndex,
-    pub(crate) object: ObjectId,
-    pub(crate) len: Bytes,
-    pub(crate) block: u64,
-    pub(crate) hash: Option<[u8; 32]>,
-}
-
 /// Small numbers, so that their edges are met.
 const HOLDINGS: holdings::Config = holdings::Config {
     plan: plan::Config { fetch_max: 6, evict_max: 3, urls_max: 4 },
@@ -90,8 +83,8 @@ const HOLDINGS: holdings::Config = holdings::Config {
     unit_len: None,
 };
 /// Few, so that there are many slices; and something else happens in between.
-const SLICE: usize = 5;
-const BETWEEN_SLICES: Nanos = Nanos::millis(1);
+pub(crate) const SLICE: usize = 5;
+pub(crate) const BETWEEN_SLICES: Nanos = Nanos::millis(1);
 
 /// How units are packed: another choice at each start, as an operator may change it.
 const UNIT_LENS: [Option<Bytes>; 4] =
@@ -136,6 +129,7 @@ impl Process {
             sampled: Bell::default(),
             handed_out: Bell::default(),
             unit_len,
+            returned: Cell::new(0),
             state: RefCell::new(state),
         })
     }
@@ -183,6 +177,7 @@ impl Process {
         self.state.borrow_mut().silence[place] = Silence::default();
         self.slots.borrow_mut()[place] = Slot { open: Some(Rc::clone(drive)), ..Slot::default() };
         self.say(|| format!("drive {index} in use again, with {}", drive.drive.id));
+        self.returned.set(self.returned.get() + 1);
         self.world.count(|counts| counts.returns += 1);
         self.with(|holdings| holdings.take_back(index, std::iter::empty(), parts.into_iter()));
         for some in objects.chunks(SLICE) {

@@ -100,6 +100,14 @@ impl upkeep::Drive for Drive {
         Self::unlink(self, file)
     }
 
+    async fn scrubbed_to(&self) -> Option<ObjectId> {
+        Self::scrubbed_to(self)
+    }
+
+    async fn keep_scrubbed_to(&self, object: ObjectId) -> Result<(), DriveError> {
+        Self::keep_scrubbed_to(self, object)
+    }
+
     async fn log(&self, changes: &[Change]) -> Result<(), DriveError> {
         Self::log(self, changes)
     }

@@ -12,7 +12,8 @@ use store::parcel::Parcel;
 use store::unit::Directory;
 
 use crate::drive::Drive;
-use crate::host::{Host, Ledger, Told};
+use crate::host::{Host, Ledger};
+use crate::told::Told;
 use crate::{publish, read};
 
 /// What came of looking for right objects in a unit.

@@ -21,27 +21,15 @@ use store::unit;
 
 use crate::adopt::{self, Other};
 use crate::drive::{Drive, Files};
-use crate::host::{Checked, Host, Ledger, Told};
-use crate::units::{self, Units};
+use crate::host::{Host, Ledger};
+use crate::told::{Checked, Told, Walked};
+use crate::units;
 use crate::{keeper, publish, small};
 
 /// Between two files: 500 a second, so that a drive of 100,000 takes some minutes.
 const PER_FILE: Nanos = Nanos::millis(2);
 /// Between two looks whether a drive has come back.
 const LOOK_EVERY: Nanos = Nanos::seconds(1);
-
-/// How a walk over a drive went.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Walked {
-    /// Files that were looked at.
-    pub files: u64,
-    /// Mistakes that were found.
-    pub found: u64,
-    /// The units among the files.
-    pub units: Units,
-    /// How long it took.
-    pub took: Nanos,
-}
 
 /// Walks over these drives again and again, so long after the last walk, or at once after a drive
 /// has come back: it may have what others have by now. Runs until all must stop.

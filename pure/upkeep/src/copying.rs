@@ -21,9 +21,10 @@ use store::unit::Place;
 
 use crate::cause::{Cause, DriveError, Fault, ObjectFileError};
 use crate::drive::{Drive, Files};
-use crate::host::{FileOf, Host, Ledger, PagesOf, Told};
+use crate::host::{FileOf, Host, Ledger, PagesOf};
 use crate::publish::{self, Logged, Part};
 use crate::read;
+use crate::told::Told;
 
 /// Objects of one file, in the order that they are to have.
 pub struct Source<'a, D> {

@@ -23,8 +23,9 @@ use store::parcel::{Parcel, PartId};
 
 use crate::cause::DriveError;
 use crate::drive::{Drive, Files};
-use crate::host::{Host, Ledger, PagesOf, Told};
+use crate::host::{Host, Ledger, PagesOf};
 use crate::publish::{self, Part};
+use crate::told::Told;
 use crate::{adopt, read, small, units};
 
 /// Where the bytes of objects come from. Each fill thread has its own.

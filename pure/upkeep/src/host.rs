@@ -2,19 +2,16 @@
 
 use std::ops::Deref;
 
-use fill::plan::Fetch;
 use holdings::{Chores, Claim, Doubt, FileStanding, Holdings, Part};
 use model::extent::{DriveIndex, Extent, FileName};
 use model::id::ObjectId;
 use model::units::{Bytes, Instant, Nanos};
-use store::layout::{Choice, DriveSpace};
-use store::parcel::{Parcel, PartId};
-use store::unit::UnitError;
+use store::layout::DriveSpace;
+use store::parcel::PartId;
 
-use crate::audit::Walked;
 use crate::cause::{Cause, DriveError, Fault};
 use crate::drive::{Drive, Files};
-use crate::verify::Sample;
+use crate::told::{Sample, Told};
 
 /// Whoever runs procedures: a clock, the ledger, the drives, and somebody to tell.
 pub trait Host {
@@ -84,62 +81,6 @@ pub trait Host {
 pub type PagesOf<H> = <<H as Host>::Drive as Files>::Pages;
 /// A drive's open file, as a host has it.
 pub type FileOf<H> = <<H as Host>::Drive as Files>::File;
-
-/// What happens in procedures besides changes of the holdings.
-#[derive(Debug)]
-pub enum Told<'a, D> {
-    /// An operation failed, and the drive stays in use.
-    Failed(&'a D, &'a DriveError),
-    /// These are about to be shown: all of each is on the drive, and in its log.
-    Shows(&'a D, &'a [(ObjectId, Extent)]),
-    /// So many objects of one file are about to go, or the file that no index speaks of.
-    Removes(&'a D, &'a FileName, usize),
-    /// A copy is about to go, since the index has the object elsewhere, or nobody wants it.
-    Spare(&'a D, &'a FileName, ObjectId),
-    /// A copy of objects is about to be written to this drive.
-    Copies(&'a D, &'a Parcel),
-    /// A part file is there now.
-    Begun(&'a D, &'a Parcel),
-    /// A drive was chosen for a file, or none.
-    Chosen(&'a Choice),
-    /// Objects are visible that were fetched.
-    Filled(&'a Claim),
-    /// An object cannot be had now: it is tried again later.
-    Postponed(&'a Fetch, &'a str),
-    /// What was written to this drive is not what is read.
-    Miswritten(&'a D),
-    /// So many objects were found in this file and are shown from now on.
-    Adopted(&'a D, &'a FileName, usize),
-    /// An object that is as this text says was removed, to be filled again.
-    SetAside(&'a D, ObjectId, &'a str),
-    /// An object that was doubted is right.
-    Right(ObjectId),
-    /// This was done about a drive, or much of it.
-    Tended(DriveIndex, &'a Chores),
-    /// Something that lies on this drive was checked.
-    Checked(&'a D, Checked<'a>),
-    /// An object is wrong in its unit, or unreadable, and is left there.
-    LeftInUnit(&'a D, ObjectId, Option<&'a DriveError>),
-    /// So many objects went with a unit, which is as this text says.
-    UnitLost(&'a D, usize, &'a str),
-    /// A later version wrote this unit.
-    UnitUnknown(&'a D, &'a UnitError),
-}
-
-/// What was checked in the background.
-#[derive(Clone, Copy, Debug)]
-pub enum Checked<'a> {
-    /// All files against the index.
-    Files(&'a Walked),
-    /// So many bytes, which are right.
-    Bytes(Bytes),
-    /// An object, by the scrub; ids are hashes, so this goes evenly over a drive.
-    Object(ObjectId),
-    /// All objects, by the scrub.
-    Pass,
-    /// A block that a viewer was sent, which is right or not.
-    Sample(&'a Sample, bool),
-}
 
 /// Questions to the holdings, and changes of them, that procedures have in common.
 pub trait Ledger: Host {

@@ -13,7 +13,8 @@ use store::unit;
 
 use crate::cause::{Cause, DriveError, ObjectFileError};
 use crate::drive::Drive;
-use crate::host::{Host, Ledger, Told};
+use crate::host::{Host, Ledger};
+use crate::told::Told;
 use crate::{publish, read, units};
 
 /// Objects that are tried when one is unreadable. More than a drive may lose before it is set

@@ -45,13 +45,15 @@ mod drive;
 mod host;
 #[cfg(test)]
 mod tests;
+mod told;
 
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
 pub use cause::{Cause, DriveError, Errno, Fault, ObjectFileError};
 pub use drive::{Drive, Files};
-pub use host::{Checked, FileOf, Host, Ledger, PagesOf, Told};
+pub use host::{FileOf, Host, Ledger, PagesOf};
+pub use told::{Checked, Sample, Told, Units, Walked};
 
 /// Runs a procedure on a host whose operations block: all of it is done when it was polled once.
 pub fn at_once<T>(procedure: impl Future<Output = T>) -> T {

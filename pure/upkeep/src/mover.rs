@@ -23,7 +23,8 @@ use store::unit::{self, Directory, Place};
 
 use crate::copying::{self, Ended, Source};
 use crate::drive::Drive;
-use crate::host::{Host, Ledger, PagesOf, Told};
+use crate::host::{Host, Ledger, PagesOf};
+use crate::told::Told;
 use crate::{publish, units};
 
 /// What is found of a file.

@@ -36,7 +36,8 @@ use store::parcel::{Parcel, PartId};
 
 use crate::cause::{DriveError, Fault};
 use crate::drive::{Drive, Files};
-use crate::host::{FileOf, Host, Ledger, Told};
+use crate::host::{FileOf, Host, Ledger};
+use crate::told::Told;
 
 /// A file on its way to its drive.
 pub struct Part<'a, H: Host> {

@@ -17,7 +17,8 @@ use model::units::{BitsPerSecond, Bytes, Instant, Nanos};
 
 use crate::cause::{DriveError, ObjectFileError};
 use crate::drive::{Drive, Files};
-use crate::host::{Checked, Host, Ledger, PagesOf, Told};
+use crate::host::{Host, Ledger, PagesOf};
+use crate::told::{Checked, Told};
 use crate::{keeper, read};
 
 /// The cursor is kept so often. A restart repeats at most this.

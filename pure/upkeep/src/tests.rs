@@ -185,7 +185,7 @@ impl Host for House {
 
     async fn pause(&self) {}
 
-    async fn next_sample(&self) -> Option<verify::Sample> {
+    async fn next_sample(&self) -> Option<Sample> {
         None
     }
 

@@ -18,17 +18,9 @@ use crate::adopt::{self, Adopted, Other};
 use crate::cause::{Cause, DriveError, ObjectFileError};
 use crate::copying::{self, Ended, Source};
 use crate::drive::{Drive, Files};
-use crate::host::{Host, Ledger, Told};
+use crate::host::{Host, Ledger};
+use crate::told::{Told, Units};
 use crate::{publish, read};
-
-/// What is in units on a drive.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Units {
-    /// How many there are.
-    pub count: u64,
-    /// Bytes in them of objects that are not held any more: they come back with the units.
-    pub dead: Bytes,
-}
 
 /// The drive and unit in which an object is held, if it is in one.
 pub fn place<H: Host>(host: &H, object: &ObjectId) -> Option<(DriveIndex, UnitId)> {

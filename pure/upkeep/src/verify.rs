@@ -3,30 +3,15 @@
 //! suspect.
 
 use holdings::Doubt;
-use model::extent::{DriveIndex, Extent};
-use model::id::ObjectId;
+use model::extent::Extent;
 use model::object::{BLOCK_LEN, BlockHash, block_count, block_hash};
 use model::units::Bytes;
 
 use crate::cause::DriveError;
 use crate::drive::Files;
-use crate::host::{Checked, Host, Ledger, PagesOf, Told};
+use crate::host::{Host, Ledger, PagesOf};
+use crate::told::{Checked, Sample, Told};
 use crate::{keeper, read};
-
-/// A block that a viewer was sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sample {
-    /// On which drive.
-    pub drive: DriveIndex,
-    /// Of which object.
-    pub object: ObjectId,
-    /// How long that is.
-    pub object_len: Bytes,
-    /// Which block.
-    pub block: u64,
-    /// The hash of the bytes that were sent; none if they were not a whole block.
-    pub hash: Option<BlockHash>,
-}
 
 /// The hash of a block of an object of this length.
 pub fn hash(block: u64, bytes: &[u8], object_len: Bytes) -> BlockHash {

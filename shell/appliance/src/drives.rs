@@ -40,7 +40,7 @@ use files::flush_failed;
 pub(crate) use files::{
     Ungated, file_len, list, number, read_at, read_small, replace, sync_at, to,
 };
-pub use upkeep::units::Units;
+pub use upkeep::Units;
 pub use upkeep::{DriveError, ObjectFileError};
 
 /// A drive that is in use, or was until it failed.

@@ -8,7 +8,7 @@ use holdings::{Chores, Claim, Holdings};
 use model::extent::DriveIndex;
 use model::units::{Bytes, Instant, Nanos};
 use store::layout::{Choice, DriveSpace};
-use upkeep::verify::Sample;
+use upkeep::Sample;
 use upkeep::{Cause, Checked, Host, Told};
 
 use crate::drives::Drive;

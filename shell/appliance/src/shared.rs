@@ -26,8 +26,8 @@ use store::layout;
 use store::log::Entry;
 use store::parcel::PartId;
 use store::silence::Turn;
+use upkeep::Sample;
 use upkeep::mover::Movable;
-use upkeep::verify::Sample;
 use upkeep::{Cause, Ledger as _, at_once};
 
 use crate::drives::{Drive, DriveError, Loaded, SILENCE, lock};

@@ -32,7 +32,7 @@ use model::id::{ApplianceId, DriveId, Generation, ObjectId};
 use model::limits::DRIVES_MAX;
 use model::units::{BitsPerSecond, Bytes, Nanos};
 use rustix::io::Errno;
-pub use upkeep::verify::Sample;
+pub use upkeep::Sample;
 use upkeep::{Cause, Fault, Ledger as _, at_once};
 use ureq::tls::TlsConfig;
 

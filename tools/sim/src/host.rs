@@ -10,7 +10,7 @@ use model::units::{Bytes, Instant, Nanos};
 use model::update::Update;
 use store::layout::DriveSpace;
 use store::parcel::Parcel;
-use upkeep::verify::Sample;
+use upkeep::Sample;
 use upkeep::{Cause, Host, Ledger as _, Told};
 
 use crate::canary::Canary;

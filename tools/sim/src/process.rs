@@ -22,8 +22,8 @@ use store::inventory::InventoryState;
 use store::layout;
 use store::parcel::PartId;
 use store::silence::{Silence, Turn};
+use upkeep::Sample;
 use upkeep::mover::Movable;
-use upkeep::verify::Sample;
 use upkeep::{Cause, Fault, Ledger as _};
 
 use crate::canary::Canary;

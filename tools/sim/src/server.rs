@@ -13,7 +13,7 @@ use model::limits::DRIVES_MAX;
 use model::object::{BlockHash, block_len};
 use model::units::{BitsPerSecond, Bytes, Instant, Nanos};
 use model::update::Update;
-use upkeep::verify::{self, Sample};
+use upkeep::{Sample, verify};
 use worker::{Action, Body, Config, Ending, Event, Fault, IncidentBounds, PaceConfig, Worker};
 
 use crate::canary::Canary;

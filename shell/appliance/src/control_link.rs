@@ -20,6 +20,7 @@ use model::object::{BlocksError, block_count};
 use model::units::{Bytes, Instant, Nanos, UnixSeconds};
 use store::inventory::{Delta, InventoryState};
 use tls::TicketKey;
+use upkeep::Cause;
 use wire::v1;
 use wire::v1::report::{DriveState, InventoryCheck, Report, ReportReply, ReportedError};
 
@@ -425,9 +426,9 @@ fn drives(shared: &Shared) -> Vec<v1::report::Drive> {
         path: status.path.display().to_string(),
         state: if status.set_aside.is_some() { DriveState::SetAside } else { DriveState::Ok },
         hung: status.hangs.is_some(),
-        reason: status.set_aside.or_else(|| {
-            status.hangs.map(|hangs| format!("it has not answered for {} s", hangs.as_seconds()))
-        }),
+        reason: status
+            .set_aside
+            .or_else(|| status.hangs.map(|hangs| Cause::Silent(hangs).to_string())),
         capacity_bytes: status.capacity.0,
         free_bytes: status.free.0,
         objects: status.objects,

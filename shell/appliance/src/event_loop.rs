@@ -35,7 +35,6 @@ use crate::mailbox::{Letter, Mailbox};
 use crate::request_log::Lines;
 use crate::socket::{Incoming, Socket, Transport};
 use crate::storage::Sample;
-use crate::verify;
 
 /// Submission queue entries.
 const RING_ENTRIES: u32 = 512;
@@ -338,7 +337,7 @@ impl EventLoop {
                 Action::Verify { drive, object, object_len, block, buffer } => {
                     let len = block_len(object_len, block).as_usize();
                     let bytes = buffer.map(|buffer| &self.ring.buffer(buffer)[..len]);
-                    let hash = bytes.map(|bytes| verify::hash(block, bytes, object_len));
+                    let hash = bytes.map(|bytes| upkeep::verify::hash(block, bytes, object_len));
                     let sample = Sample { drive, object, object_len, block, hash };
                     (self.report)(Finding::Sample(sample));
                 }

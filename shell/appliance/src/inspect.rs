@@ -14,9 +14,10 @@ use serde::Serialize;
 use store::layout;
 use store::log;
 use store::unit::{self, Directory, Place, UnitError};
+use upkeep::{at_once, read};
 
 use crate::aead::{self, InspectedAead};
-use crate::drives::{self, DriveError, ObjectFileError, OpenError, to};
+use crate::drives::{self, DriveError, ObjectFileError, OpenError, Ungated, to};
 use crate::format::gigabytes;
 use crate::incidents;
 use crate::pages::Pages;
@@ -265,14 +266,14 @@ fn file(path: &Path) -> Result<Inspected, InspectError> {
     let fd = rustix::fs::open(path, flags, Mode::empty())
         .map_err(|errno| failed(to("open", &name.0)(errno)))?;
     let is_unit = path.parent().is_some_and(|folder| folder.ends_with(unit::UNITS));
-    match drives::read_directory(&fd, &name) {
+    match at_once(read::directory_of(&Ungated(&fd), &fd)) {
         Ok(directory) => return unit(path, &fd, &directory).map_err(failed),
         Err(ObjectFileError::Unit(UnitError::Magic)) if !is_unit => {}
         Err(error) => return Err(refused(error)),
     }
-    let footer = drives::read_footer(&fd, &name).map_err(refused)?;
-    let blocks =
-        drives::read_table(&fd, footer.object, footer.len, Bytes::ZERO).map_err(refused)?;
+    let footer = at_once(read::footer(&Ungated(&fd), &fd)).map_err(refused)?;
+    let place = (Bytes::ZERO, footer.len);
+    let blocks = at_once(read::table(&Ungated(&fd), &fd, footer.object, place)).map_err(refused)?;
     Ok(Inspected::Object(InspectedObject {
         path: path.to_owned(),
         object: blocks.id().to_string(),
@@ -284,7 +285,8 @@ fn file(path: &Path) -> Result<Inspected, InspectError> {
 
 fn unit(path: &Path, fd: &OwnedFd, directory: &Directory) -> Result<Inspected, DriveError> {
     let object = |place: &Place| -> Result<InUnit, DriveError> {
-        let wrong = match drives::read_table(fd, place.object, place.len, place.offset) {
+        let (object, lies) = (place.object, (place.offset, place.len));
+        let wrong = match at_once(read::table(&Ungated(fd), fd, object, lies)) {
             Ok(blocks) => {
                 let wrong = wrong_blocks(fd, &blocks, place.offset)?;
                 (!wrong.is_empty()).then(|| format!("wrong blocks: {wrong:?}"))

@@ -25,13 +25,11 @@
 //!   shared       what its threads share
 //!   keeper       thread: plan, evict
 //!   filler       threads: from source to drive
-//!   units        a file of small objects: what becomes of it when less of it is wanted
+//!   host         the appliance as the procedures of `upkeep` see it
 //!   audit        thread: index against files
 //!   scrub        threads: a drive from end to end, every block against its hash
-//!   verify       thread: blocks that viewers were sent, one of many
 //!   tiering      what is watched most, and what may be moved for it today
 //!   mover        thread: files from drive to drive
-//!   adopt        a file that the index lost is made visible again
 //!   control_link threads: reports out, to control and its fronts; manifests in
 //!   envelope     a signed manifest is opened, or refused
 //!   member       thread: this appliance's identity, renewed
@@ -49,7 +47,6 @@
 
 pub mod ablation;
 mod absence;
-mod adopt;
 pub mod aead;
 pub mod agent_link;
 mod audit;
@@ -58,7 +55,6 @@ pub mod clock;
 pub mod config;
 pub mod confine;
 pub mod control_link;
-mod copying;
 pub mod counters;
 pub mod drives;
 pub mod envelope;
@@ -66,6 +62,7 @@ pub mod event_loop;
 mod filler;
 pub mod format;
 pub mod gate;
+mod host;
 mod hot;
 pub mod incidents;
 pub mod inspect;
@@ -90,5 +87,3 @@ pub mod source;
 pub mod state_file;
 pub mod storage;
 pub mod tiering;
-mod units;
-mod verify;

@@ -30,7 +30,8 @@ use model::object::BLOCK_LEN;
 use model::units::{BitsPerSecond, Bytes, UnixSeconds};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
-use store::publish::Fault;
+
+use upkeep::{Fault, Ledger as _};
 use wire::v1::identity::MemberKind;
 
 use crate::clock;

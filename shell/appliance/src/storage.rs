@@ -32,21 +32,22 @@ use model::id::{ApplianceId, DriveId, Generation, ObjectId};
 use model::limits::DRIVES_MAX;
 use model::units::{BitsPerSecond, Bytes, Nanos};
 use rustix::io::Errno;
-use store::publish::Fault;
+pub use upkeep::Sample;
+use upkeep::{Cause, Fault, Ledger as _, at_once};
 use ureq::tls::TlsConfig;
 
 use crate::control_link::{self, ControlClient};
 use crate::counters::{DriveSlice, ServeCounters};
-use crate::drives::{Drive, Loaded, OpenError, Units, fault_of, is_one_place};
+use crate::drives::{Drive, Loaded, OpenError, Units, number};
 use crate::gate::{Gate, Rules};
 use crate::member::{self, MemberClient, Own};
 use crate::peer::{self, PeerConfig, PeerCounters};
+pub use crate::shared::News;
 use crate::shared::{Aside, Shared, Slot};
-pub use crate::shared::{News, Sample};
 use crate::source::TrustError;
 use crate::state_file::{StateError, StateFile};
 use crate::tiering::{Tier, TieringStatus};
-use crate::{absence, audit, filler, keeper, mover, scrub, source, tiering, verify};
+use crate::{absence, audit, filler, keeper, mover, scrub, source, tiering};
 
 /// What the storage side needs to know.
 #[derive(Clone, Debug)]
@@ -328,8 +329,10 @@ impl StorageHandle {
     }
 
     /// A worker found that a drive does not work: nothing more is read from it or written to it.
-    pub fn set_aside(&self, drive: DriveIndex, reason: &str) {
-        self.shared.set_aside(drive, reason);
+    pub fn set_aside(&self, drive: DriveIndex, cause: Cause) {
+        if let Some(drive) = self.shared.drive(drive) {
+            self.shared.set_drive_aside(&drive, cause);
+        }
     }
 
     /// What workers and the drives' own threads say of silence: a bit for each drive that a worker
@@ -348,11 +351,10 @@ impl StorageHandle {
     /// missing, short or wrong. One that lies elsewhere by now is left out.
     pub fn read_failed(&self, drive: DriveIndex, object: ObjectId, errno: Option<Errno>) {
         tracing::warn!(drive = drive.0, %object, ?errno, "object cannot be read");
-        let doubt = match errno {
-            Some(errno) if is_one_place(errno) => Doubt::Unreadable(errno.to_string()),
-            Some(errno) if fault_of(errno) == Fault::SetAside => {
-                let reason = format!("cannot read object {object}: {errno}");
-                return self.shared.set_aside(drive, &reason);
+        let doubt = match errno.map(number) {
+            Some(errno) if errno.is_one_place() => Doubt::Unreadable(errno.to_string()),
+            Some(errno) if errno.fault() == Fault::SetAside => {
+                return self.set_aside(drive, Cause::Unread(object, errno));
             }
             Some(_) | None => Doubt::Suspect,
         };
@@ -444,7 +446,7 @@ impl StorageHandle {
         }
         self.spawn("keeper", keeper::run)?;
         self.spawn("audit", audit::run)?;
-        self.spawn("verify", verify::run)?;
+        self.spawn("verify", |shared| at_once(upkeep::verify::run(shared)))?;
         if self.shared.tier.is_some() {
             self.spawn("mover", mover::run)?;
         }
@@ -512,8 +514,8 @@ pub(crate) fn drive_statuses(shared: &Shared) -> Vec<DriveStatus> {
             load: None,
         };
         match slot {
-            Slot::Aside(Aside { id, reason, .. }) => {
-                DriveStatus { id, set_aside: Some(reason), ..aside }
+            Slot::Aside(Aside { id, cause, .. }) => {
+                DriveStatus { id, set_aside: Some(cause.to_string()), ..aside }
             }
             Slot::Open(drive) => DriveStatus {
                 id: Some(drive.marker().id),
@@ -566,7 +568,8 @@ fn open_drives(paths: &[PathBuf], silent: u64) -> Result<Vec<(Slot, Loaded)>, St
             Ok((drive, loaded)) => (Slot::Open(Arc::new(drive)), loaded),
             Err(error) => {
                 reasons.push(error.to_string());
-                let aside = Aside { reason: error.to_string(), id: None, old: Weak::new() };
+                let cause = Cause::Refused(error.to_string());
+                let aside = Aside { cause, id: None, old: Weak::new() };
                 (Slot::Aside(aside), Loaded::default())
             }
         });
@@ -657,9 +660,9 @@ fn load_objects(shared: &Shared, loaded: &[Loaded]) {
     for (((index, slot), loaded), path) in slots.zip(&shared.config.drives) {
         let drive = match slot {
             Slot::Open(drive) => drive,
-            Slot::Aside(Aside { reason, .. }) => {
-                tracing::error!(reason, "drive set aside");
-                shared.note("drive", reason.clone());
+            Slot::Aside(Aside { cause, .. }) => {
+                tracing::error!(reason = %cause, "drive set aside");
+                shared.note("drive", cause.to_string());
                 // Workers may have its directory open, which keeps it from being unmounted.
                 shared.let_go(index);
                 continue;

@@ -5,7 +5,6 @@
 //! configuration, devices ──> classes ───┼──> plan ──> mover ── spend ──> budget ── tiering.budget
 //! ```
 
-use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Mutex;
@@ -13,14 +12,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use fill::budget::Budget;
 use fill::heat::{self, Heat};
-use fill::tier::{self, Class, Held, Move};
-use model::extent::{DriveIndex, Extent};
+use fill::tier::{self, Class, Move};
+use model::extent::DriveIndex;
 use model::id::ObjectId;
 use model::object::BLOCK_LEN;
 use model::units::{Bytes, Instant, Nanos};
 use serde::Deserialize;
-use store::parcel::{Parcel, PartId};
-use store::unit;
+use store::parcel::PartId;
+use upkeep::Ledger as _;
 
 use crate::clock;
 use crate::drives::{self, DriveError, OpenError, lock};
@@ -152,9 +151,6 @@ pub struct TieringStatus {
     pub left: Bytes,
 }
 
-/// A file that may move: where it is, and what is wanted of it and how long that is.
-pub(crate) type Movable = (PartId, DriveIndex, Vec<(ObjectId, Bytes)>);
-
 /// What the mover and those who feed it share.
 #[derive(Debug)]
 pub(crate) struct Tier {
@@ -227,12 +223,7 @@ impl Tier {
         let files = shared.movable();
         let mut heat = lock(&self.heat);
         heat.fade(shared.now());
-        let held = |(file, drive, objects): Movable| {
-            let room = Parcel::new(&objects)?.file_len();
-            let heat = Bytes(objects.iter().map(|(object, _)| heat.of(object).0).sum());
-            Some((file, Held { drive, room, heat }))
-        };
-        let held: BTreeMap<PartId, Held> = files.into_iter().filter_map(held).collect();
+        let held = files.held(|object| heat.of(object));
         drop(heat);
         let heat_min = Bytes(self.config.sample.0.saturating_mul(SAMPLES_MIN));
         let config = tier::Config { moves_max: MOVES_MAX, gain_min: GAIN_MIN, heat_min };
@@ -286,11 +277,6 @@ impl Tier {
             left: self.left(),
         }
     }
-}
-
-/// What moves with an object: the file that it is in.
-pub(crate) fn file_of(object: &ObjectId, extent: &Extent) -> PartId {
-    unit::of_file(&extent.file).map_or(PartId::Object(*object), PartId::Unit)
 }
 
 #[cfg(test)]

@@ -13,6 +13,8 @@ use rustix::io::Errno;
 use store::layout;
 use store::marker::Reserve;
 
+use upkeep::Cause;
+
 use crate::http::Server;
 use crate::origin::Origin;
 use crate::rig::{Rig, TestControl, TestFile, version, wait};
@@ -136,7 +138,7 @@ fn a_drive_set_aside_takes_only_its_own_objects_and_they_are_filled_elsewhere() 
     let on_first = w.rig.object_files(0).len();
     assert!(0 < on_first && on_first < 8, "both drives hold some");
     w.origin.faults.status.store(503, Ordering::SeqCst);
-    handle.set_aside(DriveIndex(0), "a read failed: EIO");
+    handle.set_aside(DriveIndex(0), Cause::Refused("a read failed: EIO".to_owned()));
     assert_eq!(w.rig.told.index.lock().unwrap().len(), 8 - on_first);
     wait("control to know what went", || inventory(&w.control).len() == 8 - on_first);
     w.origin.faults.status.store(0, Ordering::SeqCst);

@@ -32,6 +32,8 @@ use store::layout;
 use tls::Acceptor;
 use worker::PaceConfig;
 
+use upkeep::Cause;
+
 use crate::drives::{World, world};
 use crate::rig::{Rig, TestFile, version, wait};
 
@@ -357,7 +359,7 @@ fn if_the_new_drive_goes_at_once_the_object_is_still_where_it_was() {
     watch(&handle, &hot, 9);
     wait("the move", || drive_of(&w.rig, &hot) == Some(FAST));
     w.origin.faults.status.store(503, Ordering::SeqCst);
-    handle.set_aside(FAST, "a read failed: EIO");
+    handle.set_aside(FAST, Cause::Refused("a read failed: EIO".to_owned()));
     assert_eq!(drive_of(&w.rig, &hot), None);
     wait("it to be back", || drive_of(&w.rig, &hot) == Some(BULK));
     w.rig.check(&hot);
@@ -403,7 +405,7 @@ fn slowly(files: &[TestFile]) -> (World, StorageHandle, TestFile) {
 fn a_copy_ends_where_its_drive_does_and_the_object_stays() {
     let files = files(3_000_000);
     let (w, handle, hot) = slowly(&files);
-    handle.set_aside(FAST, "a read failed: EIO");
+    handle.set_aside(FAST, Cause::Refused("a read failed: EIO".to_owned()));
     wait("the copy to be given up", || handle.tiering().unwrap().abandoned == 1);
     assert_eq!(drive_of(&w.rig, &hot), Some(BULK));
     w.rig.wait_for(&files);
@@ -447,7 +449,7 @@ fn while_the_new_drive_hangs_the_old_file_stays() {
     wait("the move to be counted", || handle.tiering().unwrap().up == room(&hot));
     assert!(is_on(&w.rig, BULK, &hot), "the drive may be given up");
     w.origin.faults.status.store(503, Ordering::SeqCst);
-    handle.set_aside(FAST, "it has not answered for ten minutes");
+    handle.set_aside(FAST, Cause::Refused("it has not answered for ten minutes".to_owned()));
     wait("it to be back", || drive_of(&w.rig, &hot) == Some(BULK));
 }
 
@@ -605,7 +607,7 @@ fn if_the_new_drive_goes_at_once_a_unit_is_still_where_it_was() {
     watch(&handle, &hot, 9);
     wait("the move", || drive_of(&w.rig, &hot) == Some(FAST));
     w.origin.faults.status.store(503, Ordering::SeqCst);
-    handle.set_aside(FAST, "a read failed: EIO");
+    handle.set_aside(FAST, Cause::Refused("a read failed: EIO".to_owned()));
     wait("all to be back", || with.iter().all(|file| drive_of(&w.rig, file) == Some(BULK)));
     with.iter().for_each(|file| w.rig.check(file));
 }

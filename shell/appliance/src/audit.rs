@@ -15,12 +15,13 @@ use holdings::{Doubt, FileStanding};
 use model::extent::{Extent, FileName};
 use model::id::ObjectId;
 use model::limits::{DIRECT_ALIGN, SMALL_OBJECT_MAX};
+use model::status::Units;
 use model::units::Nanos;
 use store::layout;
 use store::unit;
 
 use crate::adopt::{self, Other};
-use crate::drives::{self, Drive, DriveError, Units};
+use crate::drives::{self, Drive, DriveError};
 use crate::pages::Pages;
 use crate::shared::Shared;
 use crate::{keeper, units};

@@ -19,6 +19,7 @@ use model::extent::{DriveIndex, Extent, FileName};
 use model::id::{DriveId, ObjectId};
 use model::limits::DIRECT_ALIGN;
 use model::object::{BlockHash, Blocks, BlocksError};
+use model::status::Units;
 use model::units::{Bytes, Instant, Nanos};
 use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
@@ -86,15 +87,6 @@ pub struct Loaded {
     pub damage: Option<Damage>,
     /// Its part files.
     pub parts: Vec<PartId>,
-}
-
-/// What is in units on a drive.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Units {
-    /// How many there are.
-    pub count: u64,
-    /// Bytes in them of what is not held any more: they come back with the units.
-    pub dead: Bytes,
 }
 
 /// How large a drive is, the reserve taken off.

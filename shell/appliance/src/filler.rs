@@ -21,6 +21,7 @@ use store::parcel::{Parcel, PartId};
 use store::publish::{self, Action, Outcome, Publication};
 
 use crate::control_link::ControlClient;
+use crate::counters::FillCounters;
 use crate::drives::{self, Drive, DriveError};
 use crate::member::MemberClient;
 use crate::pages::Pages;
@@ -399,10 +400,10 @@ impl<'a> Filling<'a> {
         let read = answer.read(&mut self.buffer.bytes_mut()[..len.as_usize()]);
         match read {
             Ok(()) => {
-                shared.fetched.fetch_add(len.0, Ordering::Relaxed);
-                if one.places.get(one.place).kind == Kind::Sibling {
-                    shared.from_siblings.fetch_add(len.0, Ordering::Relaxed);
-                }
+                let from_sibling = one.places.get(one.place).kind == Kind::Sibling;
+                let FillCounters { from_siblings, from_origins } = &shared.fill;
+                let counter = if from_sibling { from_siblings } else { from_origins };
+                counter.fetch_add(len.0, Ordering::Relaxed);
                 let bytes = &self.buffer.bytes()[..len.as_usize()];
                 one.tell(shared, transfer::Event::Received { index, bytes });
             }

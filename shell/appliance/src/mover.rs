@@ -115,7 +115,7 @@ impl Mover<'_> {
         }
         // Of what is left of it a plan has to know.
         shared.replan();
-        self.tier.abandoned.fetch_add(1, Ordering::Relaxed);
+        self.tier.counters.abandoned.fetch_add(1, Ordering::Relaxed);
         Ok(None)
     }
 

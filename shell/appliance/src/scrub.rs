@@ -16,8 +16,10 @@ use model::extent::{DriveIndex, Extent};
 use model::id::ObjectId;
 use model::limits::DIRECT_ALIGN;
 use model::object::{BLOCK_LEN, block_len};
+use model::status::ScrubStatus;
 use model::units::{BitsPerSecond, Bytes, Instant, Nanos};
 
+use crate::counters::now;
 use crate::drives::{Drive, DriveError, ObjectFileError};
 use crate::keeper;
 use crate::pages::Pages;
@@ -31,6 +33,12 @@ pub(crate) struct Progress {
     pub(crate) at: AtomicU64,
     /// Whole passes since the start.
     pub(crate) passes: AtomicU64,
+}
+
+impl Progress {
+    pub(crate) fn status(&self) -> ScrubStatus {
+        ScrubStatus { at: now(&self.at), passes: now(&self.passes) }
+    }
 }
 
 /// What a look at an object's file found.

@@ -12,13 +12,14 @@ use holdings::FileStanding;
 use model::extent::{DriveIndex, Extent};
 use model::id::ObjectId;
 use model::object::BLOCK_LEN;
+use model::status::Units;
 use model::units::{Bytes, Instant};
 use store::health::Verdict;
 use store::unit::{self, Directory, Fate, Place, UnitError, UnitId};
 
 use crate::adopt::{self, Adopted, Other};
 use crate::copying::{self, Ended, Source};
-use crate::drives::{Drive, DriveError, ObjectFileError, Units};
+use crate::drives::{Drive, DriveError, ObjectFileError};
 use crate::keeper;
 use crate::pages::Pages;
 use crate::shared::Shared;

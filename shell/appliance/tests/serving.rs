@@ -17,6 +17,7 @@ use appliance::listen::{self, Listener};
 use appliance::mailbox::{Letter, Sender, mailbox};
 use appliance::storage::Sample;
 use film::publish;
+use model::drives::DriveSet;
 use model::limits::DRIVES_MAX;
 use model::units::{BitsPerSecond, Bytes, Nanos};
 use rustls::client::Resumption;
@@ -79,7 +80,7 @@ fn serve_with(ablation: Ablation, unsent_max: Option<Bytes>) -> Served {
         config: config(),
         acceptor: acceptor.clone(),
         drives: vec![Some(Arc::new(std::fs::File::open(directory.path()).unwrap().into()))],
-        blocking: 0,
+        blocking: DriveSet::NONE,
         mailbox: letters,
         counters: counters.clone(),
         slices: (0..1).map(|_| DriveSlice::default()).collect(),
@@ -315,7 +316,7 @@ fn many_connections_with_pipelined_requests_get_every_byte() {
         })
         .collect();
     clients.into_iter().for_each(|client| client.join().unwrap());
-    assert_eq!(served.counters.responses_2xx.load(Ordering::Relaxed), 240);
+    assert_eq!(served.counters.counts.responses_2xx.load(Ordering::Relaxed), 240);
     Arc::into_inner(served).unwrap().stop();
 }
 
@@ -422,7 +423,7 @@ fn silent_and_slow_clients_are_let_go() {
     }
     assert!(start.elapsed() < Duration::from_secs(9), "2 s allowed, looked at each second");
     // Counted when the worker's turn is over, which is just after the sockets were closed.
-    while served.counters.timed_out.load(Ordering::Relaxed) != 2 {
+    while served.counters.counts.timed_out.load(Ordering::Relaxed) != 2 {
         assert!(start.elapsed() < Duration::from_secs(12), "both are counted");
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -499,7 +500,7 @@ fn handshakes_that_go_no_further_keep_no_player_out() {
     player.write_all(served.request(1, 2).as_bytes()).unwrap();
     assert!(response(&mut player, 2).1 == served.content[1..=2], "who is in stays in");
     // 62 came, two are players, and sixteen may shake hands at once.
-    let let_go = || served.counters.let_go_handshakes.load(Ordering::Relaxed);
+    let let_go = || served.counters.counts.let_go_handshakes.load(Ordering::Relaxed);
     wait("the others to be let go", || let_go() == 60 - 15);
     drop(held);
     served.stop();
@@ -517,7 +518,7 @@ fn clients_that_take_nothing_give_their_turn_to_one_that_does() {
         })
         .collect();
     // Sixteen may transfer at once, and four wait for those that take nothing.
-    let let_go = || served.counters.let_go_slow.load(Ordering::Relaxed);
+    let let_go = || served.counters.counts.let_go_slow.load(Ordering::Relaxed);
     wait("four to be let go", || 4 <= let_go());
     let began = Instant::now();
     let mut quick = served.connect();

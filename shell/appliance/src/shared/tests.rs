@@ -1,5 +1,6 @@
 use super::*;
 use crate::storage::{About, FillConfig};
+use model::drives::DriveSet;
 use model::manifest::{AssetVersion, File, Trust};
 
 /// What the threads of an appliance share that has these drives; nobody is told anything.
@@ -11,7 +12,7 @@ pub(crate) fn shared_on(drives: Vec<Drive>) -> Shared {
         state: "state".into(),
         credentials,
         drives: drives.iter().map(|drive| drive.path().to_owned()).collect(),
-        silent: 0,
+        silent: DriveSet::NONE,
         control: None,
         peer: None,
         fill: FillConfig {

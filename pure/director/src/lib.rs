@@ -180,27 +180,29 @@ pub struct ApplianceStatus {
     pub complete: Arc<BTreeSet<AssetVersionId>>,
 }
 
-/// What has been counted since the start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Reports that were taken.
-    pub reports: u64,
-    /// Reports that came too late to count.
-    pub reports_late: u64,
-    /// Inventory deltas that did not fit, so that a full list was asked for.
-    pub inventory_gaps: u64,
-    /// Reports after which what is known of an inventory was not what its appliance says of it.
-    pub inventory_differences: u64,
-    /// Times that placement was worked out.
-    pub placements: u64,
-    /// Changes of health, all appliances together.
-    pub health_changes: u64,
-    /// Connection attempts to late appliances.
-    pub probes: u64,
-    /// Identities that were found on two machines.
-    pub clones: u64,
-    /// Appliances that were found on other hardware.
-    pub moves: u64,
+model::metrics! {
+    /// What has been counted since the start.
+    pub struct Counters {
+        /// Reports of appliances.
+        reports: Counter("reports_total"),
+        /// Reports that came after newer ones and were dropped.
+        reports_late: Counter("reports_late_total"),
+        /// Inventory deltas that did not fit, so that they were asked for again.
+        inventory_gaps: Counter("inventory_gaps_total"),
+        /// Reports after which an inventory here was not what the appliance says of it: a mistake
+        /// in one of them; all is asked for again, at most every five minutes.
+        inventory_differences: Counter("inventory_differences_total"),
+        /// Times that placement was worked out.
+        placements: Counter("placements_total"),
+        /// Changes of appliances' health.
+        health_changes: Counter("health_changes_total"),
+        /// Connection attempts to appliances whose report was late.
+        probes: Counter("probes_total"),
+        /// Identities that were found on two machines.
+        clones: Counter("clones_total"),
+        /// Appliances that were found on other hardware under the same identity.
+        moves: Counter("moves_total"),
+    }
 }
 
 impl Director {

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::extent::DriveIndex;
+use model::drives::{DriveIndex, DriveSet};
 use model::id::ObjectId;
 use model::manifest::Manifest;
 use model::units::Bytes;
@@ -191,12 +191,12 @@ impl Gap {
     }
 
     /// True if a part should go, or an object from a drive that answers.
-    pub(crate) fn has_to_go(&self, hung: u64) -> bool {
+    pub(crate) fn has_to_go(&self, hung: DriveSet) -> bool {
         !self.useless_parts.is_empty() || self.drives(hung).next().is_some()
     }
 
     /// What goes next, of each drive its share.
-    pub(crate) fn evictions(&self, most: usize, hung: u64) -> Vec<(ObjectId, DriveIndex)> {
+    pub(crate) fn evictions(&self, most: usize, hung: DriveSet) -> Vec<(ObjectId, DriveIndex)> {
         let drives = self.drives(hung).count().max(1);
         let share = most.div_ceil(drives);
         let of_drive = |drive| {
@@ -208,14 +208,14 @@ impl Gap {
     }
 
     /// Drives that answer and have what should go, in order.
-    fn drives(&self, hung: u64) -> impl Iterator<Item = DriveIndex> {
+    fn drives(&self, hung: DriveSet) -> impl Iterator<Item = DriveIndex> {
         let after = |drive: DriveIndex| {
             let next = DriveIndex(drive.0.checked_add(1)?);
             self.unwanted.range((next, ObjectId([0; 32]))..).next().map(|(drive, _)| *drive)
         };
         let first = self.unwanted.first().map(|(drive, _)| *drive);
         let all = std::iter::successors(first, move |drive| after(*drive));
-        all.filter(move |drive| hung >> drive.0 & 1 == 0)
+        all.filter(move |drive| !hung.contains(*drive))
     }
 }
 

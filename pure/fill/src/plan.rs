@@ -20,7 +20,7 @@
 //!
 //! A plan costs what it names, and what it passes over for want of room: nothing is counted anew.
 
-use model::extent::DriveIndex;
+use model::drives::{DriveIndex, DriveSet};
 use model::id::ObjectId;
 use model::manifest::Manifest;
 use model::units::Bytes;
@@ -47,8 +47,8 @@ pub struct Around {
     pub room: fn(Bytes) -> Bytes,
     /// Something goes that the plan does not name.
     pub room_is_coming: bool,
-    /// Drives that do not answer, a bit each: nothing goes from them.
-    pub hung: u64,
+    /// Drives that do not answer: nothing goes from them.
+    pub hung: DriveSet,
 }
 
 /// What to do next. Carrying it out needs no further decision.
@@ -265,7 +265,12 @@ mod tests {
 
         /// An object takes as much as it is long, and no room comes but what the plan makes.
         fn around(&self, free: &[Bytes]) -> Around {
-            Around { free: free.to_vec(), room: |len| len, room_is_coming: false, hung: 0 }
+            Around {
+                free: free.to_vec(),
+                room: |len| len,
+                room_is_coming: false,
+                hung: DriveSet::NONE,
+            }
         }
 
         /// A plan in one step.
@@ -403,18 +408,19 @@ mod tests {
             let held = Some(DriveIndex(if n < 6 { 0 } else { n }));
             gap.note(object(n), None, Standing { held, ..Standing::default() });
         }
-        let gone = |most, hung| -> Vec<u8> {
-            gap.evictions(most, hung).iter().map(|(object, _)| object.0[0]).collect()
+        let set = |drives: &[u8]| drives.iter().map(|n| DriveIndex(*n)).collect::<DriveSet>();
+        let gone = |most, hung: &[u8]| -> Vec<u8> {
+            gap.evictions(most, set(hung)).iter().map(|(object, _)| object.0[0]).collect()
         };
-        assert_eq!(gone(4, 0), [0, 6, 7, 8]);
-        assert_eq!(gone(4, 1), [6, 7, 8], "one that hangs holds nobody up");
-        assert_eq!(gone(3, 1 << 7), [0, 6, 8]);
-        assert_eq!(gone(100, 0).len(), 9);
-        assert!(gap.has_to_go(0b111 << 6) && !gap.has_to_go(1 | 0b111 << 6));
+        assert_eq!(gone(4, &[]), [0, 6, 7, 8]);
+        assert_eq!(gone(4, &[0]), [6, 7, 8], "one that hangs holds nobody up");
+        assert_eq!(gone(3, &[7]), [0, 6, 8]);
+        assert_eq!(gone(100, &[]).len(), 9);
+        assert!(gap.has_to_go(set(&[6, 7, 8])) && !gap.has_to_go(set(&[0, 6, 7, 8])));
         // It changes drives.
         let held = Some(DriveIndex(5));
         gap.note(object(0), Some(DriveIndex(0)), Standing { held, ..Standing::default() });
-        assert_eq!(gap.evictions(100, 0).len(), 9);
+        assert_eq!(gap.evictions(100, DriveSet::NONE).len(), 9);
     }
 
     #[test]

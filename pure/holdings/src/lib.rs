@@ -27,7 +27,8 @@ use std::sync::Arc;
 
 use fill::gap::{Standing, Wanted};
 use fill::plan::{self, Around, Fetch, Planner};
-use model::extent::{DriveIndex, Extent, FileName};
+use model::drives::{DriveIndex, DriveSet};
+use model::extent::{Extent, FileName};
 use model::id::{ApplianceId, Generation, ObjectId};
 use model::limits::SMALL_OBJECT_MAX;
 use model::manifest::Manifest;
@@ -181,10 +182,10 @@ pub struct Holdings {
     config: Config,
     index: Index,
     inventory: Inventory,
-    /// Drives that hang, a bit each: what is on them is not in the inventory.
-    hung: u64,
-    /// Drives that were set aside and on which the index still has something, a bit each.
-    leaving: u64,
+    /// Drives that hang: what is on them is not in the inventory.
+    hung: DriveSet,
+    /// Drives that were set aside and on which the index still has something.
+    leaving: DriveSet,
     /// What is in force.
     desired: Desired,
     next: Option<Next>,
@@ -225,8 +226,8 @@ impl Holdings {
             config,
             index: Index::new(),
             inventory: Inventory::new(config.inventory_changes_max),
-            hung: 0,
-            leaving: 0,
+            hung: DriveSet::NONE,
+            leaving: DriveSet::NONE,
             desired: Desired::default(),
             next: None,
             siblings: Arc::default(),
@@ -410,7 +411,7 @@ impl Holdings {
         if let Some(extent) = self.index.remove(&object) {
             self.forget(object, extent.drive);
             // Of a drive that was let go workers know already that nothing is there.
-            if self.leaving >> extent.drive.0 & 1 == 0 {
+            if !self.leaving.contains(extent.drive) {
                 self.updates.push_back(Update::Removed { object });
             }
         }
@@ -425,7 +426,7 @@ impl Holdings {
     /// The same, but for its objects: workers know that they are gone, and nobody is sent here for
     /// them. What the index has of them goes with `forget_some`.
     pub fn let_go(&mut self, drive: DriveIndex) {
-        self.leaving |= 1 << drive.0;
+        self.leaving.insert(drive);
         let of_it = self.parts.iter().filter(|(_, part)| part.drive == drive);
         let of_it: Vec<PartId> = of_it.map(|(id, _)| *id).collect();
         for id in of_it {
@@ -445,20 +446,16 @@ impl Holdings {
     /// Takes so much of what was on drives that were let go out of the index; false if that was
     /// all.
     pub fn forget_some(&mut self, most: usize) -> bool {
-        let index = u8::try_from(self.leaving.trailing_zeros()).expect("at most 64");
-        if index == 64 {
-            return false;
-        }
-        let drive = DriveIndex(index);
+        let Some(drive) = self.leaving.iter().next() else { return false };
         let some: Vec<ObjectId> = self.index.ids_on(drive, None).take(most).copied().collect();
         if some.len() < most {
-            self.leaving &= !(1 << index);
+            self.leaving.remove(drive);
         }
         for object in some {
             self.index.remove(&object);
             self.forget(object, drive);
         }
-        self.leaving != 0
+        !self.leaving.is_empty()
     }
 
     /// A drive that was set aside is used again, with what was found on it. An object that is held
@@ -470,8 +467,8 @@ impl Holdings {
         objects: impl Iterator<Item = (ObjectId, Extent)>,
         parts: impl Iterator<Item = PartId>,
     ) {
-        while self.leaving >> drive.0 & 1 == 1 && self.forget_some(SLICE) {}
-        self.hung &= !(1 << drive.0);
+        while self.leaving.contains(drive) && self.forget_some(SLICE) {}
+        self.hung.remove(drive);
         for (object, extent) in objects {
             if !self.busy.contains(&object) {
                 self.load(object, extent);
@@ -491,8 +488,7 @@ impl Holdings {
     /// Leaves what is on a drive out of the inventory while it hangs, so that players are sent
     /// elsewhere, or puts it in again. It stays wanted there.
     pub fn withhold(&mut self, drive: DriveIndex, hangs: bool) {
-        let bit = 1 << drive.0;
-        self.hung = if hangs { self.hung | bit } else { self.hung & !bit };
+        self.hung.set(drive, hangs);
         for object in self.index.ids_on(drive, None) {
             if hangs {
                 self.inventory.remove(*object);
@@ -862,13 +858,13 @@ impl Holdings {
     }
 
     fn hangs(&self, drive: DriveIndex) -> bool {
-        (self.hung | self.leaving) >> drive.0 & 1 == 1
+        (self.hung | self.leaving).contains(drive)
     }
 
     /// True if control is told of the objects on this drive. Those on a drive that was let go are
     /// told as gone slice by slice, as the index forgets them.
     fn is_told(&self, drive: DriveIndex) -> bool {
-        self.hung >> drive.0 & 1 == 0
+        !self.hung.contains(drive)
     }
 
     fn take(&mut self, object: ObjectId) {

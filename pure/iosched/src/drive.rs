@@ -18,10 +18,11 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
+use model::status::DriveLoad;
 use model::units::{Bytes, Instant, Nanos};
 
 use crate::governor::{self, Governor};
-use crate::load::{Load, Meter};
+use crate::load::Meter;
 use crate::tally::{Slice, Tally};
 use crate::{Full, time_of};
 
@@ -373,7 +374,7 @@ impl Drive {
     }
 
     /// How the drive is, without what is held back here.
-    pub fn load(&self) -> Load {
+    pub fn load(&self) -> DriveLoad {
         let granted = match (self.config.policy, &self.governor) {
             (_, Some(governor)) => governor.rate(),
             (Policy::Static(Limit::Bandwidth(rate)), None) => Some(rate),

@@ -7,11 +7,11 @@
 //!
 //! For threads that wait in line: each asks once, has its turn some time, and says when it is done.
 
+use model::status::DriveLoad;
 use model::units::{Bytes, Instant, Nanos};
 
 use crate::Full;
 use crate::drive::{Class, Config, Drive, Ticket};
-use crate::load::Load;
 use crate::tally::{Slice, Tally};
 
 /// Somebody's place in the line.
@@ -90,7 +90,7 @@ impl Gate {
     }
 
     /// How the drive is, for the report.
-    pub fn load(&self) -> Load {
+    pub fn load(&self) -> DriveLoad {
         self.drive.load()
     }
 

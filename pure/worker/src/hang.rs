@@ -9,6 +9,7 @@
 //!
 //! Never a 503, which players repeat for twenty seconds at the same place.
 
+use model::drives::{DriveIndex, DriveSet};
 use model::handle::ConnectionId;
 use model::units::{Instant, Nanos};
 
@@ -24,14 +25,14 @@ impl Worker {
     /// Looks at the drives, and after those who wait for one that hangs.
     pub(crate) fn watch(&mut self, now: Now) {
         self.watch_at = NEVER;
-        let (mut hung, mut waited_for, mut owing) = (0, false, false);
-        for (index, drive) in self.drives.iter_mut().enumerate() {
+        let (mut hung, mut waited_for, mut owing) = (DriveSet::NONE, false, false);
+        for (index, drive) in DriveIndex::all(self.drives.len()).zip(&mut self.drives) {
             drive.look(now.instant, self.config.hang_after);
             owing |= 0 < drive.owes();
-            hung |= u64::from(drive.is_hung()) << index;
+            hung.set(index, drive.is_hung());
             waited_for |= drive.is_hung() && std::mem::take(&mut drive.is_waited_for);
         }
-        self.counters.hung_drives = hung;
+        self.hung = hung;
         if owing {
             self.watch_soon();
         }

@@ -45,7 +45,7 @@ mod worker;
 pub use action::{Action, Body, Ending};
 pub use black_box::{Happened, INCIDENT_MAGIC, Incident, IncidentBounds, Reason, Waits};
 pub use connection::Connection;
-pub use counters::{Counters, LATE_MICROS};
+pub use counters::{Counters, LATE_MICROS, Lateness};
 pub use depth::unsent_max;
 pub use event::{Event, Fault, Now};
 pub use pace::{PaceConfig, PaceMode};

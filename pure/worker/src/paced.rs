@@ -135,7 +135,7 @@ impl Worker {
         let Stage::Paced(slot) = transfer.stage else { return };
         let due = connection.pacer.due();
         if due <= self.now.instant {
-            self.counters.late(self.now.instant.since(due));
+            self.lateness.add(self.now.instant.since(due));
         }
         if transfer.held.is_some() {
             self.burst_or_wait(id, slot);

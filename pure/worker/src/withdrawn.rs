@@ -3,7 +3,7 @@
 //! ```text
 //! manifest without a version ─┬─> new requests: 404, on whatever connection, with whatever token
 //!                             └─> bodies under way ── GRACE ──> broken off
-//!                     all of that done ──> Counters::served_generation
+//!                     all of that done ──> Worker::served
 //! ```
 //!
 //! A version goes from a manifest when it was withdrawn, and when another appliance should hold
@@ -37,7 +37,7 @@ impl Worker {
             self.cut_at = self.cut_at.min(self.now.instant + GRACE);
         }
         if self.cut_at == NEVER {
-            self.counters.served_generation = manifest.generation.0;
+            self.served = manifest.generation;
         }
     }
 
@@ -62,7 +62,7 @@ impl Worker {
                 }
             }
         }
-        self.counters.served_generation = self.catalogue.generation.0;
+        self.served = self.catalogue.generation;
     }
 }
 

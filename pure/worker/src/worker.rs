@@ -5,9 +5,9 @@ use std::collections::VecDeque;
 use http1::{Head, Parsed, Request, RequestError, Status};
 use iosched::drive::Ticket;
 use iosched::tally::Slice;
-use model::extent::DriveIndex;
+use model::drives::{DriveIndex, DriveSet};
 use model::handle::{ConnectionId, FileSlot};
-use model::id::ObjectId;
+use model::id::{Generation, ObjectId};
 use model::limits::{CHUNK_LEN, DIRECT_ALIGN, DRIVES_MAX};
 use model::object::BLOCK_LEN;
 use model::units::{BitsPerSecond, Bytes, Instant, Nanos, UnixSeconds};
@@ -19,7 +19,7 @@ use crate::black_box::{BlackBox, Happened, IncidentBounds, Recorder, Waiting};
 use crate::buffers::Buffers;
 use crate::catalogue::Catalogue;
 use crate::connection::{Connection, Stage, State, Texts};
-use crate::counters::Counters;
+use crate::counters::{Counters, Lateness};
 use crate::crowd::Crowd;
 use crate::drive::{Drive, Share};
 use crate::event::{Event, Now};
@@ -210,6 +210,10 @@ pub struct Worker {
     pub(crate) texts: Vec<Texts>,
     pub(crate) grants: Grants,
     pub(crate) counters: Counters,
+    pub(crate) lateness: Lateness,
+    /// The manifest by which every request is answered, those that were under way included.
+    pub(crate) served: Generation,
+    pub(crate) hung: DriveSet,
 }
 
 impl Worker {
@@ -256,6 +260,9 @@ impl Worker {
             texts: Vec::new(),
             grants: Grants::new(),
             counters: Counters::default(),
+            lateness: Lateness::default(),
+            served: Generation(0),
+            hung: DriveSet::NONE,
         }
     }
 
@@ -333,6 +340,21 @@ impl Worker {
     /// What was counted so far.
     pub fn counters(&self) -> &Counters {
         &self.counters
+    }
+
+    /// How late bursts went so far.
+    pub fn lateness(&self) -> &Lateness {
+        &self.lateness
+    }
+
+    /// The manifest by which every request is answered, those that were under way included.
+    pub fn served(&self) -> Generation {
+        self.served
+    }
+
+    /// Drives that do not answer now.
+    pub fn hung(&self) -> DriveSet {
+        self.hung
     }
 
     /// What this worker's reads of a drive met so far, and what it has asked of it.

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
-use model::extent::{DriveIndex, Extent, FileName};
+use model::drives::{DriveIndex, DriveSet};
+use model::extent::{Extent, FileName};
 use model::handle::{BufferId, ConnectionId, FileSlot};
 use model::id::{Generation, ObjectId};
 use model::manifest::{AssetVersion, File, Manifest, TokenKey, Trust};
@@ -312,7 +313,7 @@ fn a_paced_response_takes_its_time_and_reads_whole_chunks() {
     assert_eq!(world.corked, 0, "the end of a burst does not wait for the next");
     assert_eq!(world.worker.counters().paced, 1);
     assert_eq!(world.worker.counters().bursts, Bytes::of(bursts.len()).0);
-    let waited: u64 = world.worker.counters().late.iter().sum();
+    let waited: u64 = world.worker.lateness().counts.iter().sum();
     assert!(waited + 2 >= Bytes::of(bursts.len()).0, "all but the first wait for their moment");
 }
 
@@ -445,12 +446,13 @@ fn a_drive_that_hangs_between_bursts_costs_its_viewers_and_is_forgiven() {
         assert!((2000..=2300).contains(&waited.as_millis()), "{slot} waited for {waited}");
         assert!(keeps_to(&world.bursts[&slot], BitsPerSecond(20 * MBPS), 32 << 10));
     }
+    assert_eq!(world.worker.hung(), DriveSet::from_iter([DriveIndex(0)]));
     let counters = world.worker.counters();
-    assert_eq!((counters.hung_drives, counters.aborted, counters.open), (1, 4, 0));
+    assert_eq!((counters.aborted, counters.open), (4, 0));
     // It answers what it was asked long ago, and is as good as before.
     world.read_takes = Nanos(200_000);
     world.run(Instant(11_000_000_000), Nanos(0));
-    assert_eq!(world.worker.counters().hung_drives, 0);
+    assert_eq!(world.worker.hung(), DriveSet::NONE);
     world.expected = None;
     world.bodies.clear();
     world.reads.clear();

@@ -3,9 +3,11 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use model::metric::Metric;
 use serde::Serialize;
 use tls::{NoKernel, Survey, Trial, Wanted};
 use tracing::field::display;
+use wire::prometheus::Page;
 
 /// Chooses, and says so in the log. Takes some tens of milliseconds if there is a choice.
 pub(crate) fn choose(wanted: Wanted) -> Result<Survey, NoKernel> {
@@ -23,19 +25,21 @@ pub(crate) fn choose(wanted: Wanted) -> Result<Survey, NoKernel> {
 }
 
 /// For `/metrics`.
-pub(crate) fn rows(survey: &Survey) -> Vec<(String, f64, &'static str)> {
-    let labels = |trial: &Trial| {
-        format!("{{cipher=\"{}\",kernel=\"{}\"}}", trial.cipher.name(), trial.kernel)
+pub(crate) fn put(page: &mut Page, survey: &Survey) {
+    let mut put = |metric: &Metric, trial: &Trial, value: f64| {
+        let labels = format!("cipher=\"{}\",kernel=\"{}\"", trial.cipher.name(), trial.kernel);
+        page.put(metric, &labels, value);
     };
-    let used = survey.trials.iter().filter(|trial| survey.kernels.of(trial.cipher) == trial.kernel);
     let help = "1: records of this cipher are sealed by this library.";
-    let used = used.map(|trial| (format!("aead_info{}", labels(trial)), 1.0, help));
-    let measured = survey.trials.iter().filter_map(|trial| Some((trial, seconds(trial)?)));
+    let is_used = |trial: &&Trial| survey.kernels.of(trial.cipher) == trial.kernel;
+    for trial in survey.trials.iter().filter(is_used) {
+        put(&Metric::gauge("aead_info", help), trial, 1.0);
+    }
     let help = "Time of a core to seal 10^9 bytes from memory, measured at start.";
-    used.chain(measured.map(|(trial, seconds)| {
-        (format!("aead_seconds_per_gigabyte{}", labels(trial)), seconds, help)
-    }))
-    .collect()
+    for (trial, seconds) in survey.trials.iter().filter_map(|trial| Some((trial, seconds(trial)?)))
+    {
+        put(&Metric::gauge("aead_seconds_per_gigabyte", help), trial, seconds);
+    }
 }
 
 /// What `inspect --aead` found.
@@ -120,14 +124,16 @@ mod tests {
         };
         let trials = vec![trial(Kernel::AwsLc, 190), trial(Kernel::Ring, 147)];
         let kernels = Kernels { aes_128: Kernel::Ring, aes_256: Kernel::AwsLc };
-        let rows = rows(&Survey { trials, kernels });
-        let rows: Vec<_> = rows.iter().map(|(name, value, _)| (name.as_str(), *value)).collect();
+        let mut page = Page::new("");
+        put(&mut page, &Survey { trials, kernels });
+        let text = page.into_text();
+        let told: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
         let wanted = [
-            ("aead_info{cipher=\"aes-128-gcm\",kernel=\"ring\"}", 1.0),
-            ("aead_seconds_per_gigabyte{cipher=\"aes-128-gcm\",kernel=\"aws-lc\"}", 0.190),
-            ("aead_seconds_per_gigabyte{cipher=\"aes-128-gcm\",kernel=\"ring\"}", 0.147),
+            "aead_info{cipher=\"aes-128-gcm\",kernel=\"ring\"} 1",
+            "aead_seconds_per_gigabyte{cipher=\"aes-128-gcm\",kernel=\"aws-lc\"} 0.19",
+            "aead_seconds_per_gigabyte{cipher=\"aes-128-gcm\",kernel=\"ring\"} 0.147",
         ];
-        assert_eq!(rows, wanted);
+        assert_eq!(told, wanted);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use http1::response::HEAD_LEN_MAX;
-use model::extent::DriveIndex;
+use model::drives::{DriveIndex, DriveSet};
 use model::handle::{ConnectionId, FileSlot};
 use model::id::ObjectId;
 use model::object::block_len;
@@ -66,8 +66,8 @@ pub struct Setup {
     pub acceptor: Acceptor,
     /// The drives' directories, in the order of `DriveIndex`; none where one is set aside.
     pub drives: Vec<Option<Arc<OwnedFd>>>,
-    /// A bit for each drive whose file system may block whoever asks it (`mounts::blocking`).
-    pub blocking: u64,
+    /// Drives whose file system may block whoever asks it (`mounts::blocking`).
+    pub blocking: DriveSet,
     /// Letters from other threads.
     pub mailbox: Mailbox,
     /// Where counters go.
@@ -127,7 +127,7 @@ struct EventLoop {
     listeners: Vec<Listener>,
     acceptor: Acceptor,
     drives: Vec<Option<Arc<OwnedFd>>>,
-    blocking: u64,
+    blocking: DriveSet,
     mailbox: Mailbox,
     counters: Arc<ServeCounters>,
     slices: Arc<[DriveSlice]>,
@@ -238,9 +238,9 @@ impl EventLoop {
                     self.ring.accept(self.listeners[index].socket.as_fd(), token);
                 }
             }
-            self.counters.store(self.worker.counters());
-            for (index, slice) in (0..).zip(self.slices.iter()) {
-                slice.store(&self.worker.slice(DriveIndex(index)));
+            self.counters.store(&self.worker);
+            for (index, slice) in DriveIndex::all(self.slices.len()).zip(self.slices.iter()) {
+                slice.store(&self.worker.slice(index));
             }
             self.hand_over_log(now.instant);
             if CPU_EVERY <= now.instant.since(self.cpu_at) {
@@ -724,7 +724,7 @@ impl EventLoop {
             self.follow.push_back(Follow::NotOpened(slot));
             return;
         };
-        let blocks = self.blocking >> drive.0 & 1 == 1;
+        let blocks = self.blocking.contains(drive);
         self.ring.open(directory, name, (slot, blocks), Token(u64::from(slot.0)));
     }
 

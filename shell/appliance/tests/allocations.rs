@@ -16,6 +16,7 @@ use appliance::listen::Listener;
 use appliance::mailbox::{Letter, mailbox};
 use appliance::request_log;
 use film::publish;
+use model::drives::DriveSet;
 use model::limits::DRIVES_MAX;
 use model::units::{BitsPerSecond, Bytes, Nanos};
 use model::update::Update;
@@ -121,7 +122,7 @@ fn check(kernels: Kernels) {
         config: config(),
         acceptor: Acceptor::new(vec![made.cert.der().clone()], key).unwrap().sealed_by(kernels),
         drives: vec![Some(Arc::new(std::fs::File::open(directory.path()).unwrap().into()))],
-        blocking: 0,
+        blocking: DriveSet::NONE,
         mailbox: letters,
         counters: counters.clone(),
         slices: (0..1).map(|_| DriveSlice::default()).collect(),
@@ -153,8 +154,8 @@ fn check(kernels: Kernels) {
     };
     (0..WARM_UP).for_each(&mut ask);
     let counted = |of: fn(&ServeCounters) -> u64| of(&counters);
-    let reads = || counted(|c| c.reads.load(Ordering::Relaxed));
-    let hot = || counted(|c| c.hot_chunks.load(Ordering::Relaxed));
+    let reads = || counted(|c| c.counts.reads.load(Ordering::Relaxed));
+    let hot = || counted(|c| c.counts.hot_chunks.load(Ordering::Relaxed));
     let before = (allocations::count(), reads(), hot());
     assert!(100 < before.0, "what is allocated before is counted");
     (WARM_UP..WARM_UP + COUNTED).for_each(&mut ask);

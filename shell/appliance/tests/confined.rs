@@ -6,6 +6,7 @@
 #![expect(clippy::print_stdout, reason = "its standard output is how it is asked and answers")]
 
 mod held;
+mod promtool;
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -406,7 +407,7 @@ fn every_thread_of_the_appliance_is_confined_and_it_serves() -> Said {
         .and_then(|()| wait_for(&log, "serving"))
         .and_then(|()| served(tls, made.cert.der()))
         .and_then(|()| served_a_sibling(peers, &identity_of("a2", &authority)))
-        .and_then(|()| metrics_say_what_seals(metrics))
+        .and_then(|()| metrics_are_good(metrics))
         .and_then(|()| threads_are_confined(child.id(), is_root))
         .and_then(|()| takes_signals(pid, &log))
         .and_then(|()| served(tls, made.cert.der()));
@@ -416,9 +417,9 @@ fn every_thread_of_the_appliance_is_confined_and_it_serves() -> Said {
     if ended.success() { Ok(()) } else { Err(format!("it ended with {ended}")) }
 }
 
-/// Once the metrics are there, which are gathered each second: what was chosen, and that it was
-/// measured, as confined as the rest.
-fn metrics_say_what_seals(port: u16) -> Said {
+/// Once the metrics are there, which are gathered each second: they say what was chosen, and that
+/// it was measured, as confined as the rest; and Prometheus finds no fault with them.
+fn metrics_are_good(port: u16) -> Said {
     let start = Instant::now();
     loop {
         let mut text = String::new();
@@ -431,7 +432,8 @@ fn metrics_say_what_seals(port: u16) -> Said {
             format!("{name}{{cipher=\"aes-128-gcm\",kernel=\"{kernel}\"}} 0.")
         });
         if text.matches(used).count() == 1 && measured.iter().all(|row| text.contains(row)) {
-            return Ok(());
+            let (_, page) = text.split_once("\r\n\r\n").ok_or("an answer without a body")?;
+            return promtool::check(page);
         }
         if Duration::from_secs(20) <= start.elapsed() {
             return Err(format!("the metrics do not say what seals: {text}"));

@@ -17,6 +17,7 @@ use appliance::listen::{self, Listener};
 use appliance::mailbox::{Letter, Sender, mailbox};
 use appliance::storage::Sample;
 use film::publish;
+use model::drives::DriveSet;
 use model::limits::DRIVES_MAX;
 use model::units::{BitsPerSecond, Bytes, Nanos};
 use rustls::client::Resumption;
@@ -79,7 +80,7 @@ fn serve_with(ablation: Ablation, unsent_max: Option<Bytes>) -> Served {
         config: config(),
         acceptor: acceptor.clone(),
         drives: vec![Some(Arc::new(std::fs::File::open(directory.path()).unwrap().into()))],
-        blocking: 0,
+        blocking: DriveSet::NONE,
         mailbox: letters,
         counters: counters.clone(),
         slices: (0..1).map(|_| DriveSlice::default()).collect(),
@@ -261,7 +262,7 @@ fn for_a_slow_client_nothing_is_sealed_before_there_is_room() {
     let mut part = vec![0; 128 * 1024];
     while received < Bytes::of(LEN).0 {
         let queued = settled(|| queued_between([ours, theirs]) + waiting_at([theirs, ours]));
-        let sent = served.counters.body_bytes.load(Ordering::Relaxed);
+        let sent = served.counters.counts.body_bytes.load(Ordering::Relaxed);
         kept.push(sent.saturating_sub(received + queued));
         received += Bytes::of(stream.read(&mut part).unwrap()).0;
     }
@@ -346,7 +347,7 @@ fn many_connections_with_pipelined_requests_get_every_byte() {
         })
         .collect();
     clients.into_iter().for_each(|client| client.join().unwrap());
-    assert_eq!(served.counters.responses_2xx.load(Ordering::Relaxed), 240);
+    assert_eq!(served.counters.counts.responses_2xx.load(Ordering::Relaxed), 240);
     Arc::into_inner(served).unwrap().stop();
 }
 
@@ -453,7 +454,7 @@ fn silent_and_slow_clients_are_let_go() {
     }
     assert!(start.elapsed() < Duration::from_secs(9), "2 s allowed, looked at each second");
     // Counted when the worker's turn is over, which is just after the sockets were closed.
-    while served.counters.timed_out.load(Ordering::Relaxed) != 2 {
+    while served.counters.counts.timed_out.load(Ordering::Relaxed) != 2 {
         assert!(start.elapsed() < Duration::from_secs(12), "both are counted");
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -530,7 +531,7 @@ fn handshakes_that_go_no_further_keep_no_player_out() {
     player.write_all(served.request(1, 2).as_bytes()).unwrap();
     assert!(response(&mut player, 2).1 == served.content[1..=2], "who is in stays in");
     // 62 came, two are players, and sixteen may shake hands at once.
-    let let_go = || served.counters.let_go_handshakes.load(Ordering::Relaxed);
+    let let_go = || served.counters.counts.let_go_handshakes.load(Ordering::Relaxed);
     wait("the others to be let go", || let_go() == 60 - 15);
     drop(held);
     served.stop();
@@ -548,7 +549,7 @@ fn clients_that_take_nothing_give_their_turn_to_one_that_does() {
         })
         .collect();
     // Sixteen may transfer at once, and four wait for those that take nothing.
-    let let_go = || served.counters.let_go_slow.load(Ordering::Relaxed);
+    let let_go = || served.counters.counts.let_go_slow.load(Ordering::Relaxed);
     wait("four to be let go", || 4 <= let_go());
     let began = Instant::now();
     let mut quick = served.connect();

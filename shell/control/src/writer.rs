@@ -45,7 +45,7 @@ use crate::front::FollowError;
 use crate::identities::Identities;
 use crate::keys::{Keys, KeysError};
 use crate::listener::Tls;
-use crate::metrics::Metrics;
+use crate::metrics::{DoorCounters, Metrics};
 use crate::own::Own;
 use crate::secret_file::SecretError;
 use crate::store::{Store, StoreError};
@@ -81,6 +81,7 @@ pub struct Control {
     pub(crate) ticket_keys: TicketKeys,
     pub(crate) clock: Clock,
     pub(crate) metrics: Metrics,
+    pub(crate) doors: Arc<DoorCounters>,
     pub(crate) requests: Arc<Semaphore>,
     pub(crate) fleet_requests: Arc<Semaphore>,
     pub(crate) probes: Arc<Semaphore>,
@@ -311,16 +312,16 @@ impl Control {
 
     fn assemble(parts: Parts) -> Result<Arc<Self>, OpenError> {
         let Parts { config, director, .. } = parts;
-        let metrics = Metrics::default();
-        let refused = metrics.handshakes_refused.clone();
+        let doors = Arc::new(DoorCounters::default());
         let certificate = config.certificate.clone();
-        let certificate = certificate.map(|files| Certificate::open(files, refused)).transpose()?;
+        let open = |files| Certificate::open(files, doors.clone());
+        let certificate = certificate.map(open).transpose()?;
         Ok(Arc::new(Self {
             access: Access::new(parts.tokens, config.listen.ip().is_loopback()),
             certificate,
             requests: Arc::new(Semaphore::new(config.requests_max)),
             fleet_requests: Arc::new(Semaphore::new(config.requests_max)),
-            fleet_tls: Tls::new(parts.tls, metrics.handshakes_refused.clone()),
+            fleet_tls: Tls::new(parts.tls, doors.clone()),
             attempts: Mutex::default(),
             identities: Mutex::new(parts.identities),
             own_renew_at: Mutex::new(parts.own_renew_at),
@@ -336,7 +337,8 @@ impl Control {
             snapshot: RwLock::new(director.snapshot()),
             state: Mutex::new(State { director, reports: BTreeMap::new() }),
             writing: tokio::sync::Mutex::new(()),
-            metrics,
+            metrics: Metrics::default(),
+            doors,
             config,
             store: parts.store,
             buckets: parts.buckets,
@@ -792,9 +794,7 @@ pub(crate) mod tests {
         control.put_appliance(appliance).await.unwrap();
         let manifest = || control.state().director.manifest(&a1).unwrap();
         assert_eq!(manifest(), None);
-        let rows = control.metrics.rows();
-        let errors = rows.iter().find(|row| row.name.contains("store_errors")).unwrap();
-        assert_eq!(errors.value, 1);
+        assert_eq!(control.metrics.store_errors.value(), 1);
 
         control.store.hide_meta(false).await;
         tokio::time::sleep(Duration::from_millis(1100)).await;

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use fill::heat::{self, Heat};
 use fill::plan;
 use holdings::{Chores, Claim, Desired, Doubt, Holdings};
+use model::drives::DriveSet;
 use model::extent::{DriveIndex, Extent};
 use model::id::{ApplianceId, Generation, ObjectId};
 use model::manifest::Manifest;
@@ -195,9 +196,13 @@ impl Process {
     pub(crate) async fn watch_drives(self: Rc<Self>) {
         loop {
             self.world.stage.sleep(LOOK_EVERY).await;
-            let hung = self.workers.borrow().iter().fold(0, |hung, worker| hung | worker.hung());
+            let hung = self
+                .workers
+                .borrow()
+                .iter()
+                .fold(DriveSet::NONE, |hung, worker| hung | worker.hung());
             for drive in self.in_use() {
-                self.look_at_drive(drive.index, hung >> drive.index.0 & 1 == 1);
+                self.look_at_drive(drive.index, hung.contains(drive.index));
             }
         }
     }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::{Rc, Weak};
 
 use iosched::tally::Slice;
-use model::extent::DriveIndex;
+use model::drives::{DriveIndex, DriveSet};
 use model::handle::{BufferId, ConnectionId, FileSlot};
 use model::id::{DriveId, Generation};
 use model::limits::DRIVES_MAX;
@@ -444,7 +444,7 @@ impl Server {
 
     /// The manifest that its worker answers by.
     pub(crate) fn served(&self) -> Generation {
-        Generation(self.state.borrow().worker.counters().served_generation)
+        self.state.borrow().worker.served()
     }
 
     /// What its reads of a drive met.
@@ -452,9 +452,9 @@ impl Server {
         self.state.borrow_mut().worker.slice(drive)
     }
 
-    /// A bit for each drive that its worker found to hang.
-    pub(crate) fn hung(&self) -> u64 {
-        self.state.borrow().worker.counters().hung_drives
+    /// Drives that its worker found to hang.
+    pub(crate) fn hung(&self) -> DriveSet {
+        self.state.borrow().worker.hung()
     }
 
     /// How much is open: connections, and what is asked of drives.

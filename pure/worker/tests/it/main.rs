@@ -13,7 +13,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
-use model::extent::{DriveIndex, Extent, FileName};
+use model::drives::{DriveIndex, DriveSet};
+use model::extent::{Extent, FileName};
 use model::handle::{BufferId, ConnectionId, FileSlot};
 use model::id::{Generation, ObjectId};
 use model::manifest::{AssetVersion, File, Manifest, TokenKey};
@@ -153,7 +154,7 @@ fn a_drive_that_fails_at_first_is_a_404_and_later_a_reset() {
     let (head, _) = split(&bench.received[&connection]);
     assert_eq!(status(&head), 404);
     assert!(head.contains("no-store"));
-    assert_eq!(bench.worker.counters().responses, [0, 0, 1], "once, as it was answered");
+    assert_eq!(bench.worker.counters().responses_4xx, 1, "once, as it was answered");
 
     bench.say(connection, &get("v.mp4", ""));
     bench.step(0);

@@ -201,7 +201,7 @@ fn write(
     let grant = how.grant.as_deref().ok_or(Refused::Missing);
     let grant = grant.and_then(|text| control.keys().unseal(text).ok_or(Refused::Unknown));
     let admitted = snapshot.admit(&asset, grant, control.clock.unix());
-    let admitted = admitted.inspect_err(|refused| control.metrics.grants.count(*refused))?;
+    let admitted = admitted.inspect_err(|refused| control.metrics.grant_refused(*refused))?;
     let client = match admitted.as_ref().and_then(|grant| grant.client) {
         Some(client) => client,
         None => asking.client_range(&snapshot, how.client.as_deref())?,

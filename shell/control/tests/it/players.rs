@@ -8,6 +8,7 @@ use serde_json::json;
 use crate::appliance::Appliance;
 use crate::control::Running;
 use crate::film::film;
+use crate::promtool;
 
 /// Any: the tokens are for all of a version.
 const PATH: &str = "v/media_0.m3u8";
@@ -326,6 +327,7 @@ fn every_counter_counts_something() {
     assert_eq!(control.send(foreign).status, 403);
     std::thread::sleep(std::time::Duration::from_millis(1200));
     let text = control.get("/metrics").text();
+    promtool::check(&text).unwrap();
     // Unit tests beside the code make a full house, a full disk, time that passes and strangers at
     // the door; the tests of `access` and `identity` make TLS and changes of identities.
     let elsewhere = [

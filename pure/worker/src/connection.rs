@@ -12,9 +12,9 @@ use crate::black_box::Recorder;
 use crate::pace::{Pacer, Path, Plan};
 use crate::request_log::Entry;
 
-/// One connection. Nobody else looks into it.
+/// One connection.
 #[derive(Debug)]
-pub struct Connection {
+pub(crate) struct Connection {
     pub(crate) id: ConnectionId,
     pub(crate) state: State,
     /// When it is closed if nothing changes.
@@ -190,10 +190,5 @@ impl Connection {
             path: Path::default(),
             limit: None,
         }
-    }
-
-    /// What its next request is compared with: for whoever can have it nearby by then.
-    pub fn memory(&self) -> &[u8] {
-        self.granted.as_ref().map_or(&[], |granted| granted.named.as_bytes())
     }
 }

@@ -43,7 +43,6 @@ mod worker;
 
 pub use action::{Action, Body, Ending};
 pub use black_box::{Happened, INCIDENT_MAGIC, Incident, IncidentBounds, Reason, Waits};
-pub use connection::Connection;
 pub use counters::{Counters, LATE_MICROS};
 pub use depth::unsent_max;
 pub use event::{Event, Fault, Now};

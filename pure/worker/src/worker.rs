@@ -307,16 +307,6 @@ impl Worker {
         self.connection(connection).map_or(&[], |c| &c.texts.head)
     }
 
-    /// What an event of this connection looks at first: for whoever can have it nearby by then.
-    pub fn memory(&self, connection: ConnectionId) -> Option<&Connection> {
-        self.place(connection)?.as_deref()
-    }
-
-    /// Where `memory` finds it.
-    pub fn place(&self, connection: ConnectionId) -> Option<&Option<Box<Connection>>> {
-        self.connections.get(connection.as_usize())
-    }
-
     /// Bytes of the request log that wait to be taken.
     pub fn log_len(&self) -> usize {
         self.log.len()

@@ -362,12 +362,8 @@ mod tests {
         assert!(!parse(GOOD, &[]).unwrap().describe().contains("ablation"));
         let text = with("sending = \"ring-batched\"\nrecord_len = \"4 KiB\"\ndirect_reads = false");
         let settings = parse(&text, &[]).unwrap();
-        let wanted = Ablation {
-            direct_reads: false,
-            sending: Sending::RingBatched,
-            record_len: 4096,
-            look_ahead: true,
-        };
+        let sending = Sending::RingBatched;
+        let wanted = Ablation { direct_reads: false, sending, record_len: 4096 };
         assert_eq!(settings.ablation, wanted);
         assert!(settings.describe().contains("record_len = \"4 KiB\""), "{}", settings.describe());
         let long = error(&with("record_len = \"17 KiB\""), &[]);

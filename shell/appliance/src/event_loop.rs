@@ -30,7 +30,6 @@ use crate::ablation::{Ablation, Sending};
 use crate::clock::{self, Clock};
 use crate::counters::{DriveSlice, ServeCounters};
 use crate::listen::Listener;
-use crate::look_ahead::look_ahead;
 use crate::mailbox::{Letter, Mailbox};
 use crate::request_log::Lines;
 use crate::socket::{Incoming, Socket, Transport};
@@ -217,15 +216,7 @@ impl EventLoop {
             let busy = usize::from(!completions.is_empty());
             std::mem::swap(&mut again, &mut self.again);
             again.drain(..).for_each(|id| self.take_in_if_wanted(id));
-            let mut rest = completions.drain(..);
-            while let Some(completion) = rest.next() {
-                if self.ablation.look_ahead {
-                    let next = [0, 1, 2].map(|at| rest.as_slice().get(at).and_then(readable));
-                    look_ahead(next, &self.sockets, &self.worker);
-                }
-                self.completed(completion);
-            }
-            drop(rest);
+            completions.drain(..).for_each(|completion| self.completed(completion));
             self.begin_handshakes(HELLOS_MAX[busy]);
             let now = self.clock.now();
             if self.worker.deadline() <= now.instant {
@@ -768,12 +759,6 @@ impl EventLoop {
 
 fn socket_of(sockets: &mut [Option<Socket>], id: ConnectionId) -> Option<&mut Socket> {
     sockets.get_mut(id.as_usize())?.as_mut().filter(|socket| socket.id == id)
-}
-
-/// The connection that something came to.
-fn readable(completion: &Completion) -> Option<ConnectionId> {
-    let Completion::Readable { token, .. } = completion else { return None };
-    (*token != BELL).then(|| connection(*token))
 }
 
 fn name(id: ConnectionId) -> Token {

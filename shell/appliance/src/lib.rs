@@ -11,7 +11,6 @@
 //!
 //! serving
 //!   event_loop   thread: one worker; completions to events, actions to system calls
-//!   look_ahead   what the next requests need is asked for in time
 //!   socket       what stands between a connection and plain bytes
 //!   listen       sockets to accept from
 //!   hot          how much memory hot blocks get
@@ -71,7 +70,6 @@ pub mod incidents;
 pub mod inspect;
 mod keeper;
 pub mod listen;
-mod look_ahead;
 pub mod mailbox;
 pub mod member;
 pub mod metrics;

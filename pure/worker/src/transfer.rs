@@ -14,7 +14,7 @@
 //! sends bursts out of it, or, where too many keep one already, waits first and reads a burst.
 
 use http1::{Head, Status};
-use iosched::drive::Ticket;
+use iosched::reads::Ticket;
 use model::extent::DriveIndex;
 use model::handle::{BufferId, ConnectionId, FileSlot};
 use model::id::ObjectId;

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use http1::{Head, Parsed, Request, RequestError, Status};
-use iosched::drive::Ticket;
+use iosched::reads::Ticket;
 use iosched::tally::Slice;
 use model::extent::DriveIndex;
 use model::handle::{ConnectionId, FileSlot};

@@ -3,7 +3,7 @@
 //! ```text
 //! desired change (durable already) ─┐              ┌─> poll() ─> Action::{Store, Probe, Tell, ..}
 //! report ───────────────────────> Director ────────┤
-//! probe result, tick ───────────────┘              ├─> manifest(appliance)
+//! probe result, tick ───────────────┘              ├─> reply(appliance), manifest(appliance)
 //!            placement, health, generations        └─> snapshot() ─> fronts (see `front`)
 //! ```
 //!
@@ -37,6 +37,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use model::id::{ApplianceId, AssetVersionId, Generation, ObjectId, SiteId};
+use model::machine::Machine;
 use model::manifest::Manifest;
 use model::topology::Site;
 use model::units::{BitsPerSecond, Instant, Nanos, UnixSeconds};
@@ -120,6 +121,8 @@ pub struct Director {
     /// Load has: it can wait for the next tick, or a large fleet would do nothing else.
     load_is_old: bool,
     now_unix: UnixSeconds,
+    /// When time is to pass.
+    tick_at: Instant,
     counters: Counters,
     /// While two signing keys are desired.
     rotation: Option<Rotation>,
@@ -250,6 +253,7 @@ impl Director {
             view_is_old: true,
             load_is_old: false,
             now_unix,
+            tick_at: now + TICK,
             counters: Counters::default(),
             rotation: None,
             token_keys_said: None,
@@ -265,48 +269,10 @@ impl Director {
         director
     }
 
-    /// Takes one event. Never fails: failures come out as actions or as a shorter view.
-    pub fn handle(&mut self, now: Instant, event: Event) {
-        match event {
-            Event::Changed(change) => self.change(now, change),
-            Event::Replaced { desired, generation } => {
-                self.replace_desired(now, *desired, generation);
-            }
-            Event::Probed { appliance, answered } => self.probed(now, &appliance, answered),
-            Event::Stored(generation) => {
-                self.publisher().stored(generation);
-                self.settle_withdrawals();
-                self.view_is_old = true;
-            }
-            Event::UsableStored(appliance, usable) => self.usable_stored(&appliance, usable),
-            Event::Tick(now_unix) => {
-                self.now_unix = now_unix;
-                self.view_is_old |= self.load_is_old;
-                self.watch(now);
-                self.settle_usable(now);
-                self.go_on_with_rotation(now);
-                self.go_on_with_token_keys(now);
-                self.go_on_with_withdrawals(now);
-                let sample = self.sample();
-                self.history.push(sample);
-                if let Role::Writer(publisher) = &mut self.role {
-                    self.actions.extend(publisher.again(now).map(Action::Store));
-                }
-            }
-        }
-        if self.view_is_old {
-            self.refresh_view();
-        }
-    }
-
-    /// Takes a report, which is also a sign of life.
-    pub fn report(
-        &mut self,
-        now: Instant,
-        id: &ApplianceId,
-        report: &Report,
-    ) -> Result<Reply, NotRegistered> {
-        let member = self.members.get_mut(id).ok_or(NotRegistered)?;
+    /// A report, which is also a sign of life. One of an appliance that is not registered counts
+    /// for nothing: `reply` says so.
+    fn reported(&mut self, now: Instant, id: &ApplianceId, report: &Report) {
+        let Some(member) = self.members.get_mut(id) else { return };
         let starts = member.observed.as_mut().map(|observed| &mut observed.starts);
         let turn = starts.map(|starts| starts.turn(report.start_id, report.sequence));
         if turn == Some(Turn::Cloned) {
@@ -317,9 +283,9 @@ impl Director {
         }
         if !matches!(turn, None | Some(Turn::News)) {
             self.counters.reports_late += 1;
-            return self.reply(id);
+            return;
         }
-        let member = self.members.get_mut(id).ok_or(NotRegistered)?;
+        let member = self.members.get_mut(id).expect("no report removes a member");
         let mut observed = match member.observed.take() {
             Some(mut observed) => {
                 observed.take(now, report);
@@ -335,7 +301,7 @@ impl Director {
         if observed.inventory_state() != report.inventory.to {
             self.counters.inventory_gaps += 1;
         }
-        let holds_other = observed.complete != complete;
+        self.view_is_old |= observed.complete != complete;
         member.observed = Some(observed);
         self.learn_usable(now, id, report.usable);
         self.judge(now, id);
@@ -344,15 +310,6 @@ impl Director {
         self.sign_withdrawals(id, report);
         // Load alone can wait for the next tick; what changes a list cannot.
         self.load_is_old = true;
-        if self.view_is_old || holds_other {
-            self.refresh_view();
-        }
-        self.reply(id)
-    }
-
-    /// The next thing to do; call until `None` after every event and report.
-    pub fn poll(&mut self) -> Option<Action> {
-        self.actions.pop_front()
     }
 
     /// What fronts answer players from. Cheap.
@@ -459,11 +416,15 @@ impl Director {
         self.counters
     }
 
-    fn reply(&self, id: &ApplianceId) -> Result<Reply, NotRegistered> {
+    /// The answer to the report of an appliance that was handled last.
+    pub fn reply(&self, id: &ApplianceId) -> Result<Reply, NotRegistered> {
         let observed = self.members.get(id).and_then(|member| member.observed.as_ref());
+        // Two machines are asked for no full list: what would be the inventory of whom?
+        let is_cloned = self.is_cloned(id);
+        let known = |of: &Observed| if is_cloned { of.told } else { of.inventory_state() };
         Ok(Reply {
             generation: self.manifest(id)?.map_or(Generation(0), |manifest| manifest.generation),
-            inventory: observed.map_or(0, Observed::inventory_state),
+            inventory: observed.map_or(0, known),
             interval: spread(self.config.report_interval, id),
             siblings: self.neighbours(id),
         })
@@ -666,6 +627,55 @@ impl Director {
     }
 }
 
+impl Machine for Director {
+    type Now = Instant;
+    type Event<'a> = Event<'a>;
+    type Action = Action;
+
+    fn handle(&mut self, now: Instant, event: Event<'_>) {
+        match event {
+            Event::Reported { appliance, report } => self.reported(now, appliance, report),
+            Event::Changed(change) => self.change(now, change),
+            Event::Replaced { desired, generation } => {
+                self.replace_desired(now, *desired, generation);
+            }
+            Event::Probed { appliance, answered } => self.probed(now, &appliance, answered),
+            Event::Stored(generation) => {
+                self.publisher().stored(generation);
+                self.settle_withdrawals();
+                self.view_is_old = true;
+            }
+            Event::UsableStored(appliance, usable) => self.usable_stored(&appliance, usable),
+            Event::Tick(now_unix) => {
+                self.now_unix = now_unix;
+                self.tick_at = now + TICK;
+                self.view_is_old |= self.load_is_old;
+                self.watch(now);
+                self.settle_usable(now);
+                self.go_on_with_rotation(now);
+                self.go_on_with_token_keys(now);
+                self.go_on_with_withdrawals(now);
+                let sample = self.sample();
+                self.history.push(sample);
+                if let Role::Writer(publisher) = &mut self.role {
+                    self.actions.extend(publisher.again(now).map(Action::Store));
+                }
+            }
+        }
+        if self.view_is_old {
+            self.refresh_view();
+        }
+    }
+
+    fn poll(&mut self) -> Option<Action> {
+        self.actions.pop_front()
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        Some(self.tick_at)
+    }
+}
+
 impl Member {
     /// Nothing was heard of it yet.
     fn unknown(now: Instant) -> Self {
@@ -697,8 +707,25 @@ fn is_reporting(health: Health) -> bool {
     }
 }
 
+/// How often time passes, so that a stale appliance is seen in time.
+const TICK: Nanos = Nanos::millis(100);
+
 /// Most siblings that a reply names: a large site, and 3 KB.
 const NEIGHBOURS_MAX: usize = 64;
+
+#[cfg(test)]
+impl Director {
+    /// A report and its answer.
+    pub(crate) fn report(
+        &mut self,
+        now: Instant,
+        appliance: &ApplianceId,
+        report: &Report,
+    ) -> Result<Reply, NotRegistered> {
+        self.handle(now, Event::Reported { appliance, report });
+        self.reply(appliance)
+    }
+}
 
 #[cfg(test)]
 mod identity_tests;

@@ -146,6 +146,7 @@ mod tests {
     use super::*;
     use crate::tests::{at, generations, id, manifest, put_version, report, running, settle};
     use crate::{Cause, Change, Event, Report};
+    use model::machine::Machine;
     use model::units::UnixSeconds;
     use model::view::Health;
 

@@ -13,9 +13,9 @@
 //! Tick                      the next burst; who is late: clients are closed, drives said to hang
 //! ```
 //!
-//! The contract: `handle` one event, then `poll` until it returns nothing, carrying out each action
-//! before the next `poll` (a buffer in a `Send` is free afterwards). `deadline` says when to send a
-//! `Tick` if nothing else happens. All memory that grows with load has a bound in [`Config`].
+//! The contract is that of [`Machine`](model::machine::Machine): each action is carried out before
+//! the next `poll`, and a buffer in a `Send` is free afterwards. All memory that grows with load has
+//! a bound in [`Config`].
 
 mod action;
 mod answer;

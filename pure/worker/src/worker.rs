@@ -9,6 +9,7 @@ use model::extent::DriveIndex;
 use model::handle::{ConnectionId, FileSlot};
 use model::id::ObjectId;
 use model::limits::{CHUNK_LEN, DIRECT_ALIGN, DRIVES_MAX};
+use model::machine::Machine;
 use model::object::BLOCK_LEN;
 use model::units::{BitsPerSecond, Bytes, Instant, Nanos, UnixSeconds};
 use model::update::Update;
@@ -254,52 +255,6 @@ impl Worker {
             texts: Vec::new(),
             counters: Counters::default(),
         }
-    }
-
-    /// Takes one event. Never blocks, never fails: failures come out as actions.
-    pub fn handle(&mut self, now: Now, event: Event<'_>) {
-        self.log.now = now.instant;
-        self.now = now;
-        match event {
-            Event::Accepted { connection } => self.accepted(now, connection),
-            Event::Established { connection } => self.established(now, connection),
-            Event::Received { connection, bytes } => self.received(now, connection, bytes),
-            Event::Sent { connection } => self.sent(now, connection),
-            Event::Looked { connection, resent } => self.looked(connection, resent),
-            Event::Ended { connection } => self.ended(connection),
-            Event::Opened { slot, result } => self.opened(now, slot, result),
-            Event::Read { buffer, result } => self.read(now, buffer, result),
-            Event::Update(update) => self.update(update),
-            Event::Tcp { connection, sample } => {
-                self.note(connection, Happened::Tcp(sample), None);
-            }
-            Event::Incidents => self.incidents(),
-            Event::Tick => self.tick(now),
-            Event::Stop { deadline } => self.stop(deadline),
-        }
-    }
-
-    /// The next thing to do; call until `None` before the next `handle`.
-    pub fn poll(&mut self) -> Option<Action> {
-        let action = self.actions.pop_front().or_else(|| self.next_read());
-        // What `next_read` found to be hot by now needs no read.
-        let action = action.or_else(|| self.actions.pop_front())?;
-        if let Action::Send { connection, body, .. } = &action {
-            if let Body::Buffer { buffer, .. } = body {
-                // Carried out before the next `poll`: before anything else is done with it.
-                self.buffers.unpin(*buffer);
-            }
-            if let (true, Some(to)) = (self.log.enabled, live(&mut self.connections, *connection)) {
-                to.entry.sending(self.log.now, body.len());
-            }
-        }
-        Some(action)
-    }
-
-    /// When to call `handle` with a tick if nothing else happens.
-    pub fn deadline(&self) -> Instant {
-        let paced = self.wheel.deadline().unwrap_or(NEVER);
-        self.tick_at.min(self.watch_at).min(paced).min(self.cut_at)
     }
 
     /// The head of the connection's current response.
@@ -678,6 +633,55 @@ impl Worker {
             self.date.clear();
             http1::date::write(now.wall, &mut self.date);
         }
+    }
+}
+
+impl Machine for Worker {
+    type Now = Now;
+    type Event<'a> = Event<'a>;
+    type Action = Action;
+
+    fn handle(&mut self, now: Now, event: Event<'_>) {
+        self.log.now = now.instant;
+        self.now = now;
+        match event {
+            Event::Accepted { connection } => self.accepted(now, connection),
+            Event::Established { connection } => self.established(now, connection),
+            Event::Received { connection, bytes } => self.received(now, connection, bytes),
+            Event::Sent { connection } => self.sent(now, connection),
+            Event::Looked { connection, resent } => self.looked(connection, resent),
+            Event::Ended { connection } => self.ended(connection),
+            Event::Opened { slot, result } => self.opened(now, slot, result),
+            Event::Read { buffer, result } => self.read(now, buffer, result),
+            Event::Update(update) => self.update(update),
+            Event::Tcp { connection, sample } => {
+                self.note(connection, Happened::Tcp(sample), None);
+            }
+            Event::Incidents => self.incidents(),
+            Event::Tick => self.tick(now),
+            Event::Stop { deadline } => self.stop(deadline),
+        }
+    }
+
+    fn poll(&mut self) -> Option<Action> {
+        let action = self.actions.pop_front().or_else(|| self.next_read());
+        // What `next_read` found to be hot by now needs no read.
+        let action = action.or_else(|| self.actions.pop_front())?;
+        if let Action::Send { connection, body, .. } = &action {
+            if let Body::Buffer { buffer, .. } = body {
+                // Carried out before the next `poll`: before anything else is done with it.
+                self.buffers.unpin(*buffer);
+            }
+            if let (true, Some(to)) = (self.log.enabled, live(&mut self.connections, *connection)) {
+                to.entry.sending(self.log.now, body.len());
+            }
+        }
+        Some(action)
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        let paced = self.wheel.deadline().unwrap_or(NEVER);
+        Some(self.tick_at.min(self.watch_at).min(paced).min(self.cut_at))
     }
 }
 

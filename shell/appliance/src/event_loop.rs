@@ -18,6 +18,7 @@ use http1::response::HEAD_LEN_MAX;
 use model::extent::DriveIndex;
 use model::handle::{ConnectionId, FileSlot};
 use model::id::ObjectId;
+use model::machine::Machine;
 use model::object::block_len;
 use model::tcp::TcpSample;
 use model::units::{BitsPerSecond, Bytes, Instant, Nanos};
@@ -209,7 +210,8 @@ impl EventLoop {
         let mut completions = Vec::with_capacity(COMPLETIONS_MAX);
         let mut again = Vec::new();
         while !self.worker.is_stopped() {
-            let wait = self.worker.deadline().since(self.clock.now().instant);
+            let until = self.worker.deadline().expect("a worker looks at its clients every second");
+            let wait = until.since(self.clock.now().instant);
             let hurry = !self.hellos.is_empty() || !self.again.is_empty();
             let wait = if hurry { Wait::No } else { Wait::For(wait.max(Nanos(1))) };
             self.ring.turn(wait, COMPLETIONS_MAX, &mut completions)?;
@@ -219,7 +221,7 @@ impl EventLoop {
             completions.drain(..).for_each(|completion| self.completed(completion));
             self.begin_handshakes(HELLOS_MAX[busy]);
             let now = self.clock.now();
-            if self.worker.deadline() <= now.instant {
+            if self.worker.deadline().is_some_and(|due| due <= now.instant) {
                 self.event(Event::Tick);
             }
             if self.round_at <= now.instant {

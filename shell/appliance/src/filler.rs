@@ -13,6 +13,7 @@ use holdings::{Claim, Part};
 use model::extent::{DriveIndex, Extent};
 use model::id::ObjectId;
 use model::limits::{DIRECT_ALIGN, SMALL_OBJECT_MAX};
+use model::machine::Machine;
 use model::object::{BLOCK_LEN, Blocks, block_count, block_len};
 use model::units::{Bytes, Nanos};
 use store::health::Verdict;

@@ -18,11 +18,11 @@ pub(crate) async fn run(control: Arc<Control>) {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         ticks
     };
-    let (mut ticks, mut writes, mut refreshes) = (every(EVERY), every(EVERY), every(REFRESH_EVERY));
+    let (mut writes, mut refreshes) = (every(WRITE_EVERY), every(REFRESH_EVERY));
     // Side by side: what waits for the database keeps nobody from noticing who is silent.
     let ticking = async {
         loop {
-            ticks.tick().await;
+            tokio::time::sleep(control.tick_in().into()).await;
             control.tick();
             control.renew_own();
         }
@@ -67,8 +67,8 @@ fn with_port(url: &BaseUrl, text: &str) -> String {
     if has_port { authority.to_owned() } else { format!("{authority}:{port}") }
 }
 
-/// The director wants a tick at least so often.
-const EVERY: Duration = Duration::from_millis(100);
+/// How soon is written what the clock makes the director want.
+const WRITE_EVERY: Duration = Duration::from_millis(100);
 
 /// How soon a token counts that the command line made.
 const REFRESH_EVERY: Duration = Duration::from_secs(1);

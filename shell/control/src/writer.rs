@@ -25,8 +25,9 @@ use identity::authority::Authority;
 use identity::credentials::CredentialsError;
 use identity::member::Member;
 use model::id::{ApplianceId, AssetId, AssetVersionId, Generation, SiteId};
+use model::machine::Machine;
 use model::topology::{Appliance, Site};
-use model::units::{Bytes, UnixSeconds};
+use model::units::{Bytes, Nanos, UnixSeconds};
 use model::view::Health;
 use tokio::sync::Semaphore;
 use wire::v1::ingest::NewVersion;
@@ -377,7 +378,9 @@ impl Control {
     ) -> Result<Result<Reply, director::NotRegistered>, Refused> {
         let report = convert::report_in(&wire)?;
         let mut state = self.state();
-        let reply = state.director.report(self.clock.now(), id, &report);
+        let event = Event::Reported { appliance: id, report: &report };
+        state.director.handle(self.clock.now(), event);
+        let reply = state.director.reply(id);
         if reply.is_ok() {
             state.reports.insert(id.clone(), convert::shown(wire));
         }
@@ -414,6 +417,12 @@ impl Control {
         *kept = Some((manifest.generation, bytes.clone()));
         self.metrics.manifests_signed.count();
         Ok(Some(bytes))
+    }
+
+    /// How long until the director wants time to pass.
+    pub(crate) fn tick_in(&self) -> Nanos {
+        let due = self.state().director.deadline().expect("a director looks at the clock for ever");
+        due.since(self.clock.now())
     }
 
     /// Time passes: reports age. Waits for nothing.
@@ -479,7 +488,7 @@ impl Control {
     }
 
     /// Lets the director take an event.
-    pub(crate) fn handle(&self, event: Event) {
+    pub(crate) fn handle(&self, event: Event<'_>) {
         let mut state = self.state();
         state.director.handle(self.clock.now(), event);
         self.publish(&state);

@@ -10,6 +10,7 @@ use iosched::drive::Class;
 use model::extent::Extent;
 use model::id::ObjectId;
 use model::limits::{DIRECT_ALIGN, SMALL_OBJECT_MAX};
+use model::machine::Machine;
 use model::object::{BLOCK_LEN, Blocks, block_count, block_len};
 use model::units::{Bytes, Nanos};
 use store::health::Verdict;

@@ -3,6 +3,7 @@ use super::*;
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::id::AssetVersionId;
+use model::machine::Machine;
 use model::manifest::File;
 use model::units::{BitsPerSecond, Bytes, UnixSeconds};
 use proptest::collection::vec;

@@ -16,6 +16,7 @@ use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
 use model::extent::{DriveIndex, Extent, FileName};
 use model::handle::{BufferId, ConnectionId, FileSlot};
 use model::id::{Generation, ObjectId};
+use model::machine::Machine;
 use model::manifest::{AssetVersion, File, Manifest, TokenKey};
 use model::tcp::TcpSample;
 use model::units::{BitsPerSecond, Bytes, Instant, Nanos, UnixSeconds};

@@ -341,7 +341,7 @@ impl Director {
         }
         let query = sources::Query { asker, site: &registered.appliance.site, object };
         let candidates = sources::rank(&query, self.siblings(object), &self.config.sources);
-        let asked = candidates.iter().take_while(|candidate| candidate.standing.is_asked());
+        let asked = candidates.iter().take_while(|candidate| candidate.suitability.is_asked());
         let with_address = asked.filter_map(|c| Some((c.id.clone(), c.address?.clone())));
         let siblings = with_address.take(self.config.sources.siblings_max).collect();
         Ok(Sources { siblings, versions })

@@ -1,7 +1,7 @@
 //! What to fetch, what to evict, and why not more.
 //!
 //! ```text
-//! Wanted ──> Gap::note(object, Standing)   as things change, O(log objects) each
+//! Wanted ──> Gap::note(object, Known)   as things change, O(log objects) each
 //!              │
 //!              ├─> Planner::step           some objects at a time, until true
 //!              └─> Plan
@@ -193,7 +193,7 @@ fn count(n: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gap::{Standing, Wanted};
+    use crate::gap::{Known, Wanted};
     use model::id::Generation;
     use model::manifest::{AssetVersion, File};
     use model::units::UnixSeconds;
@@ -260,7 +260,7 @@ mod tests {
         fn note(&self, gap: &mut Gap, object: ObjectId) {
             let held = self.held.contains(&object).then_some(DRIVE);
             let (is_busy, has_part) = (self.skip.contains(&object), self.parts.contains(&object));
-            gap.note(object, Some(DRIVE), Standing { held, is_busy, waits: false, has_part });
+            gap.note(object, Some(DRIVE), Known { held, is_busy, waits: false, has_part });
         }
 
         /// An object takes as much as it is long, and no room comes but what the plan makes.
@@ -401,7 +401,7 @@ mod tests {
         let mut gap = Gap::new(Wanted::default());
         for n in 0..9 {
             let held = Some(DriveIndex(if n < 6 { 0 } else { n }));
-            gap.note(object(n), None, Standing { held, ..Standing::default() });
+            gap.note(object(n), None, Known { held, ..Known::default() });
         }
         let gone = |most, hung| -> Vec<u8> {
             gap.evictions(most, hung).iter().map(|(object, _)| object.0[0]).collect()
@@ -413,7 +413,7 @@ mod tests {
         assert!(gap.has_to_go(0b111 << 6) && !gap.has_to_go(1 | 0b111 << 6));
         // It changes drives.
         let held = Some(DriveIndex(5));
-        gap.note(object(0), Some(DriveIndex(0)), Standing { held, ..Standing::default() });
+        gap.note(object(0), Some(DriveIndex(0)), Known { held, ..Known::default() });
         assert_eq!(gap.evictions(100, 0).len(), 9);
     }
 

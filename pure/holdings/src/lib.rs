@@ -25,16 +25,17 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use fill::gap::{Standing, Wanted};
+use fill::gap::{Known, Wanted};
 use fill::plan::{self, Around, Fetch, Planner};
 use model::extent::{DriveIndex, Extent, FileName};
 use model::id::{ApplianceId, Generation, ObjectId};
+use model::inventory::Delta;
 use model::limits::SMALL_OBJECT_MAX;
 use model::manifest::Manifest;
 use model::units::{Bytes, Instant, Nanos};
 use model::update::Update;
 use store::index::Index;
-use store::inventory::{Delta, Inventory, InventoryState};
+use store::inventory::Inventory;
 use store::layout;
 use store::parcel::{Parcel, PartId};
 use store::unit::{self, UnitId};
@@ -320,7 +321,7 @@ impl Holdings {
     /// What control has to be told, which has seen `known`. The check comes from the index, not
     /// from the changes that were told: if one was forgotten, control sees that there is a
     /// difference.
-    pub fn inventory_since(&self, known: InventoryState) -> Delta {
+    pub fn inventory_since(&self, known: u64) -> Delta {
         let held = self.index.iter().filter(|(_, extent)| self.is_told(extent.drive));
         let delta = self.inventory.since(known, held.map(|(object, _)| *object));
         Delta { check: Some(self.index.check(|drive| self.is_told(drive))), ..delta }
@@ -901,16 +902,16 @@ impl Holdings {
     /// What is known of an object may have changed; `was` is where it was held, if that is not
     /// where it is now.
     fn refresh(&mut self, object: ObjectId, was: Option<DriveIndex>) {
-        let standing = self.how(object);
-        let was = was.or(standing.held);
-        self.desired.gap.note(object, was, standing);
+        let known = self.how(object);
+        let was = was.or(known.held);
+        self.desired.gap.note(object, was, known);
         if let Some(next) = &mut self.next {
-            next.desired.gap.note(object, was, Standing { waits: false, ..standing });
+            next.desired.gap.note(object, was, Known { waits: false, ..known });
         }
     }
 
-    fn how(&self, object: ObjectId) -> Standing {
-        Standing {
+    fn how(&self, object: ObjectId) -> Known {
+        Known {
             held: self.index.locate(&object).map(|extent| extent.drive),
             is_busy: self.busy.contains(&object),
             waits: self.postponed.get(&object).is_some_and(|postponed| postponed.waits),

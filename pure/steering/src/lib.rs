@@ -160,9 +160,7 @@ impl Standing {
             return Self::NoUrl;
         }
         match (appliance.health, holds) {
-            (Health::Healthy, true) if AT_LIMIT_PERMILLE <= appliance.load.permille() => {
-                Self::AtLimit
-            }
+            (Health::Healthy, true) if appliance.load.is_at_limit() => Self::AtLimit,
             (Health::Healthy, true) if appliance.recovering => Self::Recovering,
             (Health::Healthy, true) => Self::Good,
             (Health::Draining, true) => Self::Draining,
@@ -233,10 +231,6 @@ fn share_percent(load_permille: u64) -> u32 {
     let step = LOAD_STEPS.iter().find(|(below, _)| load_permille < *below);
     step.map_or(SHARE_PERCENT_MIN, |(_, percent)| *percent)
 }
-
-/// An appliance this full is offered only after those that are not: the rest is for the sessions
-/// that it has. Arbitrary until lab measures how much a running session's demand swings.
-const AT_LIMIT_PERMILLE: u64 = 950;
 
 /// Below a load of (thousandths), an appliance keeps (percent) of its share. Steps and not a slope,
 /// because each change of a share moves some sessions. The values are arbitrary.

@@ -18,11 +18,11 @@ use fill::rate::Limiter;
 use holdings::{Chores, Claim, Desired, Doubt, FileStanding, Holdings, Part, Progress, SLICE};
 use model::extent::{DriveIndex, Extent, FileName};
 use model::id::{ApplianceId, DriveId, Generation, ObjectId};
+use model::inventory::Delta;
 use model::manifest::{Manifest, TokenKey};
 use model::object::BlockHash;
 use model::units::{Bytes, Instant, Nanos, UnixSeconds};
 use model::update::Update;
-use store::inventory::{Delta, InventoryState};
 use store::layout;
 use store::log::Entry;
 use store::parcel::PartId;
@@ -543,7 +543,7 @@ impl Shared {
         self.lock().holdings.plan_report().clone()
     }
 
-    pub(crate) fn inventory_since(&self, known: InventoryState) -> Delta {
+    pub(crate) fn inventory_since(&self, known: u64) -> Delta {
         self.lock().holdings.inventory_since(known)
     }
 

@@ -14,12 +14,12 @@ use fill::plan;
 use holdings::{Chores, Claim, Desired, Doubt, FileStanding, Holdings, Part};
 use model::extent::{DriveIndex, Extent, FileName};
 use model::id::{ApplianceId, Generation, ObjectId};
+use model::inventory::Delta;
 use model::manifest::Manifest;
 use model::object::BLOCK_LEN;
 use model::units::{Bytes, Instant, Nanos};
 use model::update::Update;
 use store::health::{Health, Verdict};
-use store::inventory::InventoryState;
 use store::layout;
 use store::parcel::PartId;
 use store::silence::{Silence, Turn};
@@ -481,11 +481,8 @@ impl Process {
     }
 
     /// What control has to be told since it knew so much.
-    pub(crate) fn inventory_since(&self, known: u64) -> model::inventory::Delta {
-        let delta = self.state.borrow().holdings.inventory_since(InventoryState(known));
-        let (from, to) = (delta.from.0, delta.to.0);
-        let (held, gone, check) = (delta.held, delta.gone, delta.check);
-        model::inventory::Delta { from, to, held, gone, check }
+    pub(crate) fn inventory_since(&self, known: u64) -> Delta {
+        self.state.borrow().holdings.inventory_since(known)
     }
 
     /// Where an object lies.

@@ -108,6 +108,24 @@ pub enum Distance {
     Elsewhere,
 }
 
+/// Why an appliance has its place in a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// By what it can do.
+    Standing(Standing),
+    /// By how near it is.
+    Distance(Distance),
+    /// By the draw among those of its site, of which its load leaves it a part.
+    Load {
+        /// Share in use of what it has least of, in thousandths.
+        load_permille: u64,
+        /// How much of its weight that leaves it.
+        share_percent: u32,
+        /// Its weight.
+        weight: Weight,
+    },
+}
+
 /// Ranks every appliance for the query, and says how many of them to offer.
 pub fn rank(view: &FleetView, query: &Query<'_>, config: &Config) -> RankedList {
     assert!(1 <= config.pathways_min, "at least one pathway");
@@ -176,6 +194,13 @@ impl Standing {
 }
 
 impl Candidate {
+    /// Why it is where it is in the list.
+    pub fn reasons(&self) -> [Reason; 3] {
+        let Self { standing, distance, load_permille, weight, share_percent, .. } = *self;
+        let load = Reason::Load { load_permille, share_percent, weight };
+        [Reason::Standing(standing), Reason::Distance(distance), load]
+    }
+
     /// Sorts best first. The name decides last, so that equal scores cannot make two lists.
     fn order(&self) -> (Standing, Distance, Score, &ApplianceId) {
         (self.standing, self.distance, self.score, &self.appliance)
@@ -266,12 +291,17 @@ impl fmt::Display for Distance {
     }
 }
 
-impl fmt::Display for Candidate {
+impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { standing, distance, load_permille, weight, share_percent, .. } = self;
-        let (percent, tenth) = (load_permille / 10, load_permille % 10);
-        write!(f, "{standing}; {distance}; load {percent}.{tenth} %, ")?;
-        write!(f, "so {share_percent} % of its weight of {weight} counts")
+        match self {
+            Self::Standing(standing) => standing.fmt(f),
+            Self::Distance(distance) => distance.fmt(f),
+            Self::Load { load_permille, share_percent, weight } => {
+                let (percent, tenth) = (load_permille / 10, load_permille % 10);
+                let counts = format_args!("{share_percent} % of its weight of {weight} counts");
+                write!(f, "load {percent}.{tenth} %, so {counts}")
+            }
+        }
     }
 }
 

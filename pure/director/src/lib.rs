@@ -27,6 +27,7 @@ mod machines;
 mod observed;
 mod playbacks;
 mod publish;
+mod sealed;
 pub mod sources;
 mod token_keys;
 mod usable;
@@ -43,7 +44,7 @@ use model::topology::Site;
 use model::units::{BitsPerSecond, Instant, Nanos, UnixSeconds};
 use model::view::{ApplianceView, FleetView, Health};
 
-pub use catalog::{Catalog, Entry, Format, Version};
+pub use catalog::{Catalog, Entry, Format, Version, Window};
 pub use desired::{Change, Desired, Policy, Registered};
 pub use event::{Action, Event, NotRegistered, Notice, Reply};
 pub use front::Snapshot;
@@ -59,7 +60,7 @@ use sources::{NoSources, Sibling, Sources};
 pub use token_keys::TokenRotation;
 use usable::Usable;
 use withdrawal::Takedown;
-pub use withdrawal::{Reason, Receipt, Window, Withdrawal};
+pub use withdrawal::{Reason, Receipt, Withdrawal};
 
 /// Bounds and times. No defaults here: the process that knows better gives them.
 #[derive(Clone, Copy, Debug)]

@@ -16,30 +16,9 @@ use std::sync::Arc;
 use model::id::{ApplianceId, AssetId, AssetVersionId, Generation};
 use model::units::{Instant, Nanos, UnixSeconds};
 
-use crate::catalog::Version;
+use crate::catalog::{Version, Window};
 use crate::observed::Report;
 use crate::{Action, Director, Role};
-
-/// When a version may be shown.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Window {
-    /// No playback begins before; none for no such time.
-    pub from: Option<UnixSeconds>,
-    /// From then on it is withdrawn; none for never.
-    pub until: Option<UnixSeconds>,
-}
-
-impl Window {
-    /// True while playbacks may begin.
-    pub fn is_open(&self, now: UnixSeconds) -> bool {
-        self.from.is_none_or(|from| from <= now) && !self.is_over(now)
-    }
-
-    /// True once it may never be shown again.
-    pub fn is_over(&self, now: UnixSeconds) -> bool {
-        self.until.is_some_and(|until| until <= now)
-    }
-}
 
 /// Versions that were taken down at one time.
 #[derive(Clone, Debug, PartialEq, Eq)]

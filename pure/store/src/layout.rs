@@ -42,12 +42,12 @@ use model::limits::{DIRECT_ALIGN, OBJECT_LEN_MAX};
 use model::object::block_count;
 use model::units::Bytes;
 
-use crate::unit;
-
 /// The marker's name, in the drive's root.
 pub const MARKER: &str = "nearcast-drive.toml";
 /// Folder of published objects.
 pub const OBJECTS: &str = "objects";
+/// Folder of complete units.
+pub const UNITS: &str = "units";
 /// Folder of objects on their way.
 pub const FILL: &str = "fill";
 /// Folder of the drive's index.
@@ -161,7 +161,7 @@ pub fn folder_of(file: &FileName) -> FileName {
 
 /// All folders of a drive, parents first. `format` makes them, so that publishing never has to.
 pub fn folders() -> impl Iterator<Item = FileName> {
-    [OBJECTS, unit::UNITS, FILL, INDEX]
+    [OBJECTS, UNITS, FILL, INDEX]
         .map(|name| FileName(name.into()))
         .into_iter()
         .chain(object_folders())

@@ -38,7 +38,7 @@ use model::limits::{DIRECT_ALIGN, OBJECT_LEN_MAX};
 use model::units::Bytes;
 
 use crate::layout::{self, array};
-use crate::unit::{self, UnitId};
+use crate::unit::{self, Directory, Place, UnitId};
 
 /// Size of every record.
 pub const RECORD_LEN: usize = 128;
@@ -96,6 +96,16 @@ impl Entry {
     /// Where `object` lies on this drive, if this is where it is.
     pub fn extent(&self, object: &ObjectId, drive: DriveIndex) -> Extent {
         Extent { drive, file: self.file(object), offset: self.offset, len: self.len }
+    }
+}
+
+impl Directory {
+    /// Its objects as the log has them.
+    pub fn entries(&self) -> Vec<(ObjectId, Entry)> {
+        let unit = Some(self.id());
+        let entry =
+            |place: &Place| (place.object, Entry { unit, offset: place.offset, len: place.len });
+        self.places().iter().map(entry).collect()
     }
 }
 

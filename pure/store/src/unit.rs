@@ -42,11 +42,9 @@ use model::id::ObjectId;
 use model::limits::{DIRECT_ALIGN, OBJECT_LEN_MAX};
 use model::units::Bytes;
 
+pub use crate::layout::UNITS;
 use crate::layout::{self, FILL, FOOTER_LEN, array};
-use crate::log::Entry;
 
-/// Folder of complete units.
-pub const UNITS: &str = "units";
 /// Objects of one unit: its directory is read at once, and has 256 KiB then.
 pub const OBJECTS_MAX: usize = 4096;
 
@@ -178,14 +176,6 @@ impl Directory {
     /// Its objects, by offset.
     pub fn places(&self) -> &[Place] {
         &self.places
-    }
-
-    /// Its objects as the log has them.
-    pub fn entries(&self) -> Vec<(ObjectId, Entry)> {
-        let unit = Some(self.id());
-        let entry =
-            |place: &Place| (place.object, Entry { unit, offset: place.offset, len: place.len });
-        self.places.iter().map(entry).collect()
     }
 
     /// Its name.

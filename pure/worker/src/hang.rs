@@ -15,7 +15,7 @@ use model::units::{Instant, Nanos};
 use crate::action::Ending;
 use crate::connection::{Connection, Stage, State, Transfer};
 use crate::event::Now;
-use crate::worker::{Worker, live};
+use crate::worker::{NEVER, Worker, live};
 
 /// Nobody's name: of a connection for which a read was asked that it no longer waits for.
 pub(crate) const NOBODY: ConnectionId = ConnectionId { slot: u32::MAX, generation: u32::MAX };
@@ -124,9 +124,6 @@ pub(crate) fn is_stuck(connection: &Connection, now: Instant, reset_after: Nanos
         asked && reset_after <= now.since(transfer.since)
     })
 }
-
-/// While no drive owes anything.
-pub(crate) const NEVER: Instant = Instant(u64::MAX);
 
 /// Looks at drives within `hang_after`. It is found at the second look after it: at most a half of
 /// it late.

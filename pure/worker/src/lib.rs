@@ -33,6 +33,7 @@ mod hang;
 mod hot;
 #[cfg(test)]
 mod hot_tests;
+mod let_go;
 mod pace;
 mod paced;
 mod request_log;

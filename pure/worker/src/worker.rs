@@ -25,7 +25,6 @@ use crate::crowd::Crowd;
 use crate::drive::{Drive, Share};
 use crate::event::{Event, Now};
 use crate::files::Files;
-use crate::hang::NEVER;
 use crate::hot::Hot;
 use crate::pace::{PaceConfig, PaceMode, Plan};
 use crate::request_log::RequestLog;
@@ -125,6 +124,9 @@ impl Config {
         self.drives * (depth + opens_max)
     }
 }
+
+/// While no drive owes anything.
+pub(crate) const NEVER: Instant = Instant(u64::MAX);
 
 /// How often deadlines are looked at; they are kept to this.
 const TICK: Nanos = Nanos::seconds(1);
@@ -694,7 +696,8 @@ fn log_end(
 ) {
     if log.enabled {
         let session = connection.granted.as_ref().map(|granted| granted.session);
-        let kept = log.end(&connection.entry, &mut connection.texts, session, whole);
+        let Texts { line, head, .. } = &mut connection.texts;
+        let kept = log.end(&connection.entry, (line, head), session, whole);
         counters.log_lines_lost += u64::from(!kept);
     }
 }

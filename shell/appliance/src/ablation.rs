@@ -4,7 +4,7 @@
 use model::units::Bytes;
 use serde::Deserialize;
 
-use crate::config::Quantity;
+use crate::setting::Quantity;
 
 /// What is switched off. The default is nothing, which is the product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

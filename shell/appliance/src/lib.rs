@@ -3,6 +3,7 @@
 //! ```text
 //! server         what `main` runs: starts everything, waits, stops everything
 //! config         the settings
+//! setting        one of them: a value with its unit
 //! clock          both clocks
 //! aead           what seals here, measured
 //! ablation       what a measurement may switch off
@@ -82,6 +83,7 @@ mod places;
 pub mod request_log;
 mod scrub;
 pub mod server;
+mod setting;
 mod shared;
 mod socket;
 pub mod source;

@@ -34,7 +34,7 @@ use wire::v1::ingest::NewVersion;
 use wire::v1::report::Report;
 use wire::v1::signed::Kind;
 
-use crate::access::{self, Access, Known, Token, TokenError};
+use crate::access::{self, Access, Known, Token};
 use crate::attempts::Attempts;
 use crate::authority::{self, OwnError, Signing};
 use crate::buckets::{BucketError, Buckets};
@@ -44,13 +44,14 @@ use crate::config::{Config, Role};
 use crate::convert::{self, Checked, Refused};
 use crate::front::FollowError;
 use crate::identities::Identities;
+use crate::issue::{self, TokenError};
 use crate::keys::{Keys, KeysError};
 use crate::listener::Tls;
 use crate::metrics::Metrics;
 use crate::own::Own;
+use crate::probe;
 use crate::secret_file::SecretError;
 use crate::store::{Store, StoreError};
-use crate::tick;
 use crate::tickets::TicketKeys;
 pub(crate) use following::Front;
 pub(crate) use replication::ReplicaError;
@@ -332,8 +333,8 @@ impl Control {
             keys: RwLock::new(Arc::new(parts.keys)),
             replication: tokio::sync::Mutex::default(),
             replica_is_old: AtomicBool::new(true),
-            report_room: Arc::new(Semaphore::new(crate::api::report_room())),
-            probes: Arc::new(Semaphore::new(tick::PROBES_MAX)),
+            report_room: Arc::new(Semaphore::new(REPORT_UNITS)),
+            probes: Arc::new(Semaphore::new(PROBES_MAX)),
             snapshot: RwLock::new(director.snapshot()),
             state: Mutex::new(State { director, reports: BTreeMap::new() }),
             writing: tokio::sync::Mutex::new(()),
@@ -468,7 +469,7 @@ impl Control {
         role: access::Role,
     ) -> Result<(Token, Known), TokenError> {
         let _writing = self.writing.lock().await;
-        let made = access::issue(&self.store, name, role, self.clock.unix()).await?;
+        let made = issue::issue(&self.store, name, role, self.clock.unix()).await?;
         self.access.replace(self.store.tokens().await?);
         Ok(made)
     }
@@ -560,7 +561,10 @@ impl Control {
                 Action::UseNextTokenKey => self.use_next_token_key(),
                 Action::DropOldTokenKeys => self.drop_old_token_keys(),
                 Action::Probe { appliance, base_url } => {
-                    tick::probe(self, appliance, &base_url);
+                    let control = Arc::clone(self);
+                    probe::probe(&self.probes, &base_url, move |answered| {
+                        control.handle(Event::Probed { appliance, answered });
+                    });
                 }
                 Action::Tell(notice) => tell(&notice),
             }
@@ -779,6 +783,13 @@ pub(crate) const ORIGINS_MAX: usize = 4;
 
 /// Largest report: a full list of objects.
 pub(crate) const REPORT_LEN_MAX: Bytes = Bytes::mib(64);
+/// Room for reports is counted in these.
+pub(crate) const REPORT_UNIT: Bytes = Bytes::kib(4);
+/// Reports that are on their way at a time take so many units, 128 MiB; in memory, while they are
+/// read, about four times that.
+const REPORT_UNITS: usize = 32 << 10;
+/// Connection attempts at a time.
+const PROBES_MAX: usize = 64;
 /// Largest ingest.
 pub(crate) const INGEST_LEN_MAX: Bytes = Bytes::mib(64);
 
@@ -833,7 +844,7 @@ pub(crate) mod tests {
             }
         };
         tokio::select! {
-            () = tick::run(control.clone()) => unreachable!("it runs until the process ends"),
+            () = crate::tick::run(control.clone()) => unreachable!("it runs until the process ends"),
             in_time = tokio::time::timeout(Duration::from_secs(10), passed) => {
                 in_time.expect("ticks go on");
             }

@@ -112,28 +112,27 @@ fn is_test(name: &str) -> bool {
 
 /// Groups of modules in which each reaches all others.
 fn mutual(edges: &Edges) -> BTreeSet<BTreeSet<String>> {
-    let reach = |from: &String| {
-        let mut seen = BTreeSet::new();
-        let mut next = vec![from];
-        while let Some(at) = next.pop() {
-            next.extend(edges.get(at).into_iter().flatten().filter(|to| seen.insert(*to)));
-        }
-        seen
-    };
     let reached: BTreeMap<&String, BTreeSet<&String>> =
-        edges.keys().map(|from| (from, reach(from))).collect();
-    let group = |from: &&String| {
-        let both = reached[*from]
-            .iter()
-            .filter(|to| reached.get(*to).is_some_and(|all| all.contains(*from)));
-        both.map(|to| (*to).clone()).collect::<BTreeSet<String>>()
+        edges.keys().map(|from| (from, reach(edges, from))).collect();
+    let group = |(from, all): (&&String, &BTreeSet<&String>)| {
+        let is_back = |to: &&String| reached.get(to).is_some_and(|back| back.contains(from));
+        all.iter().copied().filter(is_back).cloned().collect()
     };
-    reached.keys().map(group).filter(|group| 1 < group.len()).collect()
+    reached.iter().map(group).filter(|group: &BTreeSet<String>| 1 < group.len()).collect()
+}
+
+fn reach<'e>(edges: &'e Edges, from: &'e String) -> BTreeSet<&'e String> {
+    let mut seen = BTreeSet::new();
+    let mut next = vec![from];
+    while let Some(at) = next.pop() {
+        next.extend(edges.get(at).into_iter().flatten().filter(|to| seen.insert(*to)));
+    }
+    seen
 }
 
 /// Paths that a file of `module` names, from the root of the room, tests left out.
 fn imports(text: &str, module: &[&str]) -> Vec<Vec<String>> {
-    let tokens = without_tests(&lexer::tokens(text));
+    let (tokens, _) = lexer::without_tests(lexer::tokens(text));
     let mut found = Vec::new();
     for at in 0..tokens.len() {
         let is_path =
@@ -189,32 +188,6 @@ fn from_root(path: &[String], module: &[&str]) -> Option<Vec<String>> {
     }
     root.extend_from_slice(rest);
     Some(root)
-}
-
-/// The tokens but for what stands below `#[cfg(test)]`.
-fn without_tests(tokens: &[Token]) -> Vec<Token> {
-    let mut left = Vec::new();
-    let mut at = 0;
-    while at < tokens.len() {
-        let rest = &tokens[at..];
-        let is_mark =
-            |offset: usize, mark| rest.get(offset).is_some_and(|t: &Token| t.is_mark(mark));
-        let is_word =
-            |offset: usize, word| rest.get(offset).is_some_and(|t: &Token| t.is_word(word));
-        if is_mark(0, '#') && is_mark(1, '[') && is_word(2, "cfg") && is_word(4, "test") {
-            at = closing(tokens, at + 1) + 1;
-            while at < tokens.len() && !tokens[at].is_mark('{') && !tokens[at].is_mark(';') {
-                at += 1;
-            }
-            at =
-                if at < tokens.len() && tokens[at].is_mark('{') { closing(tokens, at) } else { at };
-            at += 1;
-        } else {
-            left.push(tokens[at].clone());
-            at += 1;
-        }
-    }
-    left
 }
 
 #[cfg(test)]

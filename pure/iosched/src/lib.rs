@@ -8,8 +8,8 @@
 //! ```
 //!
 //! `drive` has four classes: reads by deadline (`reads`), and writes, scrub and deletes, which are
-//! held back by what they do to reads (`governor`). Workers share nothing but counts (`tally`): each
-//! has `reads` of its own, and one `drive` more per drive, at the `gate`, has all else.
+//! held back by what they do to reads (`governor`). Workers share nothing but counts (`tally`):
+//! each has `reads` of its own, and one `drive` more per drive, at the `gate`, has all else.
 
 pub mod drive;
 pub mod gate;

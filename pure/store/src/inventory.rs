@@ -1,12 +1,14 @@
 //! What control knows of an appliance's objects, and what it has to be told.
 //!
-//! Every change gets a number, from 1 on; 0 is what control knows of nothing. Control answers each report with the number it has seen; the next
-//! report says what changed since, or everything if that is too long ago.
+//! Every change gets a number, from 1 on; 0 stands for nothing known. Control answers each report
+//! with the number it has seen; the next report says what changed since, or everything if that is
+//! too long ago.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use model::id::ObjectId;
 use model::inventory::Delta;
+use model::units::Bytes;
 
 /// The latest changes, and their numbers.
 #[derive(Clone, Debug)]
@@ -55,6 +57,8 @@ impl Inventory {
         if self.changes_max < self.changes.len() {
             self.changes.pop_front();
         }
+        assert!(self.changes.len() <= self.changes_max, "older ones cost a full report");
+        assert!(Bytes::of(self.changes.len()).0 < self.state, "each change has a number");
     }
 }
 

@@ -14,8 +14,8 @@
 //! ```
 //!
 //! The contract is that of [`Machine`](model::machine::Machine): each action is carried out before
-//! the next `poll`, and a buffer in a `Send` is free afterwards. All memory that grows with load has
-//! a bound in [`Config`].
+//! the next `poll`, and a buffer in a `Send` is free afterwards. All memory that grows with load
+//! has a bound in [`Config`].
 
 mod action;
 mod answer;

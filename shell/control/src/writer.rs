@@ -844,7 +844,7 @@ pub(crate) mod tests {
             }
         };
         tokio::select! {
-            () = crate::tick::run(control.clone()) => unreachable!("it runs until the process ends"),
+            () = crate::tick::run(control.clone()) => unreachable!("it runs for ever"),
             in_time = tokio::time::timeout(Duration::from_secs(10), passed) => {
                 in_time.expect("ticks go on");
             }

@@ -4,8 +4,8 @@
 #[cfg(target_arch = "x86_64")]
 const LINE_LEN: usize = 64;
 
-/// Asks for the first bytes of each page of `bytes`, without waiting for them: the processor sees by
-/// itself that what follows is wanted, but finds that out anew in each page. Does nothing where
+/// Asks for the first bytes of each page of `bytes`, without waiting for them: the processor sees
+/// by itself that what follows is wanted, but finds that out anew in each page. Does nothing where
 /// there is no such hint.
 pub fn page_starts(bytes: &[u8]) {
     let to_next = PAGE_LEN - bytes.as_ptr().addr() % PAGE_LEN;

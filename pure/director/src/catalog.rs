@@ -164,6 +164,7 @@ impl Catalog {
             versions.retain(|version| !ids.contains(version.id()));
         }
         self.assets.retain(|_, versions| !versions.is_empty());
+        assert!(self.version_count() <= before, "what is taken out is not there any more");
         self.version_count() < before
     }
 
@@ -198,6 +199,7 @@ impl Catalog {
             .flat_map(|versions| versions[..newest(versions)].iter().enumerate())
             .collect();
         kept.sort_by_key(|(age, version)| (*age, version.sequence));
+        assert!(kept.iter().all(|(age, _)| *age < count), "no more of an asset than is kept");
         kept
     }
 }

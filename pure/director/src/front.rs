@@ -76,10 +76,12 @@ impl Snapshot {
         let client = client.to_canonical();
         let prefixes = self.view.sites.values().flat_map(|site| &site.prefixes);
         let longest = prefixes.filter(|p| p.contains(&client)).max_by_key(|p| p.prefix_len());
-        longest.map(Prefix::trunc).unwrap_or_else(|| {
+        let range = longest.map(Prefix::trunc).unwrap_or_else(|| {
             let len = if client.is_ipv4() { 24 } else { 48 };
             Prefix::new(client, len).expect("both families have such a length").trunc()
-        })
+        });
+        assert!(range.contains(&client), "a client is in its range");
+        range
     }
 
     /// The grant with which an asset is played; none where none is needed, nor a good one given.
@@ -160,6 +162,7 @@ impl Snapshot {
         };
         let list = steering::rank(&self.view, &query, config);
         let good: Vec<_> = list.good().map(|candidate| candidate.appliance.clone()).collect();
+        assert!(good.iter().all(|id| ticket.pathways.contains(id)), "no pathway is new");
         if good.is_empty() { ticket.pathways.clone() } else { good }
     }
 }

@@ -145,6 +145,7 @@ impl Director {
         }
         let all = self.all_follow() && self.config.rotation_min <= now.since(rotation.since);
         if all || self.config.rotation_max <= now.since(rotation.since) {
+            assert!(1 < self.desired.signing_keys.len(), "the next key is announced");
             self.rotation = Some(Rotation { said_at: Some(now), ..rotation });
             self.actions.push_back(Action::UseNextSigningKey);
         }

@@ -234,6 +234,9 @@ impl Director {
         now_unix: UnixSeconds,
     ) -> Self {
         assert!(config.probe_after <= config.stale_after, "a probe comes before the verdict");
+        assert!(config.rotation_min <= config.rotation_max, "the earliest is before the latest");
+        assert!(0 < config.notices_max && 0 < config.withdrawals_max, "there is room for one");
+        assert!(TICK <= config.stale_after, "a silent appliance is seen in time");
         let ids = desired.appliances.keys().cloned();
         let members = ids.map(|id| (id, Member::unknown(now))).collect();
         let mut director = Self {
@@ -344,7 +347,8 @@ impl Director {
         let candidates = sources::rank(&query, self.siblings(object), &self.config.sources);
         let asked = candidates.iter().take_while(|candidate| candidate.suitability.is_asked());
         let with_address = asked.filter_map(|c| Some((c.id.clone(), c.address?.clone())));
-        let siblings = with_address.take(self.config.sources.siblings_max).collect();
+        let siblings: Vec<_> = with_address.take(self.config.sources.siblings_max).collect();
+        assert!(siblings.iter().all(|(id, _)| id != asker), "nobody fetches from itself");
         Ok(Sources { siblings, versions })
     }
 
@@ -528,6 +532,8 @@ impl Director {
             let site = registered.appliance.site.clone();
             self.standing.entry(site).or_default().push(id.clone());
         }
+        let standing: usize = self.standing.values().map(Vec::len).sum();
+        assert_eq!(standing, self.desired.appliances.len(), "each stands in one site");
     }
 
     /// Which versions should be held follows from the catalog and the policy. Looked at are the
@@ -567,6 +573,7 @@ impl Director {
     /// Works out who should hold what, and stages the manifests that differ. Not in a replica.
     fn replace(&mut self, now: Instant) {
         let Role::Writer(publisher) = &mut self.role else { return };
+        assert!(self.kept.len() <= self.desired.catalog.version_count(), "what is kept is known");
         self.counters.placements += 1;
         self.placement = self.desired.place(&self.kept, self.config.placement_lines_max);
         let store = publisher.stage(now, self.now_unix, &self.desired, &self.placement);
@@ -611,6 +618,8 @@ impl Director {
             };
             (id.clone(), view)
         };
+        let registered = self.desired.appliances.len();
+        assert_eq!(self.members.len(), registered, "a member is whoever is registered");
         self.snapshot = Snapshot {
             view: Arc::new(FleetView {
                 generation: self.generation(),
@@ -698,6 +707,7 @@ fn spread(interval: Nanos, id: &ApplianceId) -> Nanos {
     let hash = blake3::hash(id.as_str().as_bytes());
     let fifth = interval.0 / 5;
     let part = fifth.saturating_mul(u64::from(hash.as_bytes()[0])) / 255;
+    assert!(part <= fifth, "a byte is at most 255");
     Nanos(interval.0 - fifth / 2 + part)
 }
 

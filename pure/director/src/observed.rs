@@ -260,6 +260,8 @@ impl Observed {
         } else {
             return false;
         }
+        assert!(self.held.len() <= most, "no more objects than are kept track of");
+        assert_eq!(self.check.count, Bytes::of(self.held.len()).0, "the check is of what is held");
         self.inventory_state = delta.to;
         let differs = !self.overflowed && delta.check.is_some_and(|check| check != self.check);
         let is_due = self.asked_all.is_none_or(|at| ASK_ALL_EVERY <= now.since(at));
@@ -282,6 +284,7 @@ impl Observed {
             kept.iter().map(|version| (version.id().clone(), missing(version))).collect();
         let complete = self.missing.iter().filter(|(_, missing)| **missing == 0);
         self.complete = Arc::new(complete.map(|(id, _)| id.clone()).collect());
+        assert!(self.complete.len() <= kept.len(), "only what is kept is complete");
     }
 
     fn count(&mut self, object: &ObjectId, index: &ObjectIndex, held: bool) {

@@ -66,6 +66,7 @@ impl Sealed for Grant {
 
     fn fields(&self) -> String {
         let client = self.client.map(|client| format!("{FIELD_END}{}", Range(client)));
+        assert!(!self.asset.as_str().contains(FIELD_END), "no name has the end of a field in it");
         format!("{}{}", self.asset, client.unwrap_or_default())
     }
 
@@ -95,6 +96,7 @@ impl Sealed for Ticket {
         let plain = if self.plain { "plain" } else { "tls" };
         let mut text =
             format!("{}{FIELD_END}{}{FIELD_END}{plain}", self.version, Range(self.client));
+        assert!(!text.starts_with(FIELD_END), "a version has a name");
         for pathway in &self.pathways {
             text.push(FIELD_END);
             text.push_str(pathway.as_str());

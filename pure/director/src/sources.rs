@@ -141,6 +141,8 @@ pub fn rank<'a>(
         }
     };
     let mut candidates: Vec<Candidate<'a>> = siblings.map(candidate).collect();
+    let is_drawn = |of: &Candidate<'_>| of.score.is_some() == of.suitability.is_asked();
+    assert!(candidates.iter().all(is_drawn), "whoever is asked has drawn, and nobody else");
     candidates
         .sort_unstable_by_key(|candidate| (candidate.suitability, candidate.score, candidate.id));
     candidates

@@ -150,11 +150,13 @@ impl Gap {
         let number = self.wanted.numbers.get(&object).copied();
         if let Some(number) = number {
             let len = self.wanted.objects[number].1;
+            assert!(number < self.wanted.objects.len(), "numbers are those of the objects");
             match (self.held.put(number, now.held.is_some()), now.held) {
                 (true, Some(_)) => self.bytes_held += len,
                 (true, None) => self.bytes_held -= len,
                 (false, _) => {}
             }
+            assert!(self.bytes_held <= self.wanted.bytes, "no more is held than is wanted");
             self.ready.put(number, now.held.is_none() && !now.is_busy && !now.waits);
         } else if let Some(drive) = now.held {
             put(&mut self.unwanted, (drive, object), !now.is_busy);

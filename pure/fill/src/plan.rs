@@ -158,6 +158,7 @@ impl Planner {
     /// plan.
     pub fn finish(self, gap: &Gap, under_way: usize) -> Plan {
         let Self { config, around, next, mut plan, .. } = self;
+        assert!(next <= gap.wanted().len(), "no more is looked at than there is");
         plan.evict = gap.evictions(config.evict_max, around.hung);
         plan.drop_parts = gap.useless_parts().collect();
         let report = &mut plan.report;

@@ -114,6 +114,9 @@ impl Holdings {
             self.next = Some(next);
             return None;
         }
+        let newest = self.desired.manifest.is_none()
+            || self.desired.generation() < next.desired.generation();
+        assert!(newest, "no older manifest comes into force over a newer one");
         self.planner = None;
         self.updates.extend(next.desired.manifest.clone().map(Update::Manifest));
         self.replan();

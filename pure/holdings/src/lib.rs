@@ -446,6 +446,7 @@ impl Holdings {
     /// Takes so much of what was on drives that were let go out of the index; false if that was
     /// all.
     pub fn forget_some(&mut self, most: usize) -> bool {
+        assert!(self.leaving == 0 || 0 < most, "a drive is forgotten some time");
         let index = u8::try_from(self.leaving.trailing_zeros()).expect("at most 64");
         if index == 64 {
             return false;
@@ -575,9 +576,9 @@ impl Holdings {
                 return true;
             };
             self.due.remove(&(until, object));
-            if let Some(postponed) = self.postponed.get_mut(&object) {
-                postponed.waits = false;
-            }
+            let postponed = self.postponed.get_mut(&object).expect("whoever is due was postponed");
+            assert!(postponed.until == until, "an object is due once");
+            postponed.waits = false;
             self.refresh(object, None);
         }
         false
@@ -613,6 +614,7 @@ impl Holdings {
     /// Of what was to be done about a drive, so much was, and so much is still here. A plan is due
     /// when all drives that answer are done.
     pub fn errand_done(&mut self, drive: DriveIndex, done: usize, left: usize) {
+        assert!(drive.0 < 64, "a set of drives has 64 places");
         self.put_off(left);
         if self.errands.done(drive, done, self.hung | self.leaving) {
             self.replan();
@@ -634,6 +636,7 @@ impl Holdings {
     pub fn suspect(&mut self, object: ObjectId, doubt: Doubt) {
         if self.suspects.len() < self.config.suspects_max {
             self.suspects.insert(object, doubt);
+            assert!(self.suspects.len() <= self.config.suspects_max, "the others wait for a scrub");
             self.replan();
         }
     }
@@ -641,6 +644,7 @@ impl Holdings {
     /// What to fetch next into one file, claimed.
     pub fn next_fetch(&mut self) -> Option<Claim> {
         while let Some(mut fetch) = self.queue.pop_front() {
+            assert!(!fetch.is_empty(), "a file has an object");
             if self.queue.is_empty() && 0 < self.plan_report.objects_later {
                 self.replan();
             }
@@ -671,6 +675,7 @@ impl Holdings {
         if let PartId::Unit(unit) = claim.parcel().part() {
             self.release_unit(unit);
         }
+        assert!((1..=claim.fetch.len()).contains(&count), "a claim is shortened, not emptied");
         claim.fetch.drain(count..).for_each(|fetch| self.release(fetch.object));
         self.replan();
         let part = claim.parcel().part();
@@ -873,7 +878,7 @@ impl Holdings {
     }
 
     fn take(&mut self, object: ObjectId) {
-        self.busy.insert(object);
+        assert!(self.busy.insert(object), "an object is claimed by one at a time");
         self.refresh(object, None);
     }
 
@@ -884,6 +889,8 @@ impl Holdings {
             Some(part) => self.parts.insert(id, part),
             None => self.parts.remove(&id),
         };
+        let len = before.map_or(Bytes::ZERO, |before| before.verified);
+        assert!(len <= self.bytes_partial, "what is good of a part is counted");
         self.bytes_partial -= before.map_or(Bytes::ZERO, |before| before.verified);
         if let PartId::Object(object) = id
             && before.is_some() != part.is_some()
@@ -936,6 +943,7 @@ impl Holdings {
         self.refresh(object, Some(was));
         self.replan |= self.is_wanted(&object);
         if let Some(len) = self.small.remove(&object) {
+            assert!(len <= self.small_used, "small objects are counted");
             self.small_used -= len;
         }
     }
@@ -944,6 +952,7 @@ impl Holdings {
         let fits = self.has_small_room(len);
         if fits && self.small.insert(object, len).is_none() {
             self.small_used += len;
+            assert!(self.small_used <= self.config.small_budget, "workers have so much memory");
         }
         fits
     }

@@ -408,6 +408,7 @@ impl Drive {
         };
         let credit = Instant(now.0.saturating_sub(CREDIT.0));
         self.fill_next = self.fill_next.max(credit) + span;
+        assert!(credit <= self.fill_next, "little lost time is made up for");
     }
 
     /// How long ago the oldest read went that is not back, here or elsewhere.

@@ -314,6 +314,7 @@ impl Drive {
             Timed::PageOut { slot, bytes } => {
                 let end = self.over_link(now, 0, u64::from(bytes));
                 let command = &mut self.slots[at(slot)];
+                assert!(0 < command.left, "a page leaves once");
                 command.left -= 1;
                 command.last = command.last.max(end);
                 if command.left == 0 {
@@ -345,6 +346,7 @@ impl Drive {
     fn complete(&mut self, now: u64, slot: u32) {
         self.done.push_back((self.slots[at(slot)].id, Instant(now)));
         self.slots_free.push(slot);
+        assert!(self.slots_free.len() <= self.slots.len(), "a command ends once");
         if self.in_flight() == 0 {
             self.at(now + self.params.idle.0, Timed::Idle { version: self.idle_version });
         }

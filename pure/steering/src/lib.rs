@@ -145,6 +145,8 @@ pub fn rank(view: &FleetView, query: &Query<'_>, config: &Config) -> RankedList 
         .collect();
     candidates.sort_unstable_by(|a, b| a.order().cmp(&b.order()));
     let offered_count = offered_count(&candidates, config);
+    assert!(offered_count <= candidates.len(), "whoever is offered is a candidate");
+    assert!(offered_count <= config.pathways_max, "each pathway costs the player");
     RankedList { candidates, offered_count }
 }
 

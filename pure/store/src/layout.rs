@@ -204,6 +204,7 @@ pub fn sections(len: Bytes) -> Sections {
     let table_len = if blocks < 2 { Bytes::ZERO } else { Bytes(blocks * HASH_LEN) };
     let table_offset = len.align_up(DIRECT_ALIGN);
     let footer_offset = table_offset + table_len.align_up(DIRECT_ALIGN);
+    assert!(len <= table_offset && table_offset <= footer_offset, "sections do not overlap");
     Sections { table_offset, table_len, footer_offset, file_len: footer_offset + FOOTER_LEN }
 }
 
@@ -229,6 +230,7 @@ pub fn choose(drives: &[DriveSpace], need: Bytes) -> Choice {
             PassedOver::NoRoom(d.free)
         }
     };
+    assert!(drives.iter().all(|d| Some(d.drive) != best || need <= d.free), "it has the room");
     let others = drives.iter().filter(|d| Some(d.drive) != best);
     Choice { drive: best, passed_over: others.map(|d| (d.drive, why(d))).collect() }
 }

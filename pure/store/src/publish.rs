@@ -179,6 +179,7 @@ impl Publication {
     /// and blocks that the transfer finds there and verifies count like written ones.
     pub fn new(parcel: Parcel, drive: DriveIndex) -> Self {
         let entries = parcel.entries();
+        assert!(!entries.is_empty(), "a file has an object");
         let blocks_left = block_count(entries[0].1.len);
         Self {
             part: parcel.part().file(),
@@ -198,6 +199,7 @@ impl Publication {
     /// A complete file that the drive has under its final name, with these objects, all verified,
     /// that the log has not.
     pub fn adopt(parcel: Parcel, entries: Vec<(ObjectId, Entry)>, drive: DriveIndex) -> Self {
+        assert!(!entries.is_empty(), "a file is adopted for an object");
         let step = Appear::SyncFolder;
         let blocks_left = 0;
         Self { entries, step, blocks_left, adopted: true, ..Self::new(parcel, drive) }
@@ -242,6 +244,7 @@ impl Publication {
     pub fn poll(&mut self) -> Option<Action> {
         if self.step == Appear::Blocks && self.blocks_left == 0 {
             self.at += 1;
+            assert!(self.at <= self.entries.len(), "no more objects are whole than there are");
             let next = self.entries.get(self.at);
             self.step = if next.is_some() { Appear::WriteTable } else { Appear::WriteEnd };
             self.blocks_left = next.map_or(0, |(_, entry)| block_count(entry.len));
@@ -347,7 +350,10 @@ impl Removal {
         Some(match self.step {
             Go::Hide => Action::Hide(self.objects.clone()),
             Go::Log => Action::Log(self.objects.iter().copied().map(Change::Removed).collect()),
-            Go::Unlink => Action::Unlink(self.file.clone()),
+            Go::Unlink => {
+                assert!(self.whole, "a file goes with the last object in it");
+                Action::Unlink(self.file.clone())
+            }
             Go::SyncFolder => Action::SyncFolder(layout::folder_of(&self.file)),
             Go::End => unreachable!("returned above"),
         })

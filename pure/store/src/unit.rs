@@ -186,6 +186,7 @@ impl Directory {
     /// Where it stands in the file: behind the objects.
     pub fn offset(&self) -> Bytes {
         let last = self.places.last().expect("never empty");
+        assert!(self.places.len() <= OBJECTS_MAX, "a directory is read at once");
         last.offset + room(last.len)
     }
 
@@ -237,6 +238,7 @@ impl Directory {
         let live = self.places.iter().filter(|place| wanted(&place.object));
         let live: Vec<Place> = live.copied().collect();
         let live_len = Bytes(live.iter().map(|place| room(place.len).0).sum());
+        assert!(live_len <= self.offset(), "no more is wanted of it than it has");
         if live.is_empty() {
             Fate::Remove
         } else if live_len.0 < self.offset().0 / 2 {

@@ -122,6 +122,18 @@ pub(crate) enum Stage {
     Sending(Option<FileSlot>),
 }
 
+impl State {
+    /// The transfer that the caller has just seen, or has just begun.
+    pub(crate) fn transfer(&mut self) -> &mut Transfer {
+        match self {
+            Self::Transfer(transfer) => transfer,
+            Self::Handshake | Self::Receiving | Self::Sending => {
+                unreachable!("nothing ends a transfer behind the back of who works on it")
+            }
+        }
+    }
+}
+
 impl Stage {
     /// The file it uses, if it has one yet.
     pub(crate) fn slot(self) -> Option<FileSlot> {

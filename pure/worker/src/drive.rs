@@ -93,6 +93,18 @@ impl Drive {
         self.opens < self.share.opens_max
     }
 
+    /// A transfer waits for admission.
+    pub(crate) fn joins_admission(&mut self, id: ConnectionId) {
+        self.admission.push_back(id);
+        self.admission_count += 1;
+    }
+
+    /// One waits no more, whose name may stand there still.
+    pub(crate) fn leaves_admission(&mut self) {
+        assert!(0 < self.admission_count, "whoever leaves admission has waited");
+        self.admission_count -= 1;
+    }
+
     /// A transfer waits for an open.
     pub(crate) fn waits_for_open(&mut self) {
         self.opening += 1;
@@ -101,12 +113,15 @@ impl Drive {
     /// It is asked to open a file.
     pub(crate) fn open(&mut self, now: Instant) {
         self.asked(now);
+        assert!(self.may_open(), "no more opens than the drive's share");
         self.opens += 1;
     }
 
     /// It answered an open, for which so many waited.
     pub(crate) fn opened(&mut self, now: Instant, waited: usize) {
+        assert!(0 < self.opens, "an open is answered once");
         self.opens -= 1;
+        assert!(waited <= self.opening, "whoever waits for an open is counted");
         self.opening -= waited;
         self.heard(now);
     }

@@ -80,6 +80,7 @@ impl Worker {
     /// it answers: buffer, file and place in its depth.
     pub(crate) fn give_up(&mut self, id: ConnectionId) {
         let Some(connection) = live(&mut self.connections, id) else { return };
+        // One of those that were stuck a moment ago may be done, since others were let go.
         let State::Transfer(transfer) = &connection.state else { return };
         if transfer.head_pending.is_none() {
             self.counters.aborted += 1;

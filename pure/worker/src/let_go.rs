@@ -63,6 +63,7 @@ impl Worker {
             self.crowd.handshakes = handshakes;
         }
         self.crowd.under_way += 1;
+        assert!(self.crowd.under_way <= self.config.handshakes_max, "the longest made room");
         self.crowd.handshakes.push_back(id);
     }
 

@@ -169,6 +169,7 @@ impl RequestLog {
             None => out.push(b'-'),
         }
         out.extend_from_slice(if whole { b" whole\n" } else { b" cut\n" });
+        assert!(out.len() <= LINES_LEN_MAX, "a line is no longer than was reckoned");
         true
     }
 }

@@ -218,7 +218,8 @@ impl Worker {
     pub fn new(config: Config, now: Now) -> Self {
         assert!(config.pacing.buffers < config.buffers, "some are left for reads that are short");
         assert!(config.transfers_max < usize::from(config.file_slots), "a transfer finds a slot");
-        assert!(0 < config.handshakes_max, "somebody may come in");
+        assert!(0 < config.handshakes_max && 0 < config.connections_max, "somebody may come in");
+        assert!(0 < config.head_len_max, "a request has a head");
         assert!(config.drives <= config.drives_buffers(), "a drive has a buffer at least");
         assert!(config.drives <= DRIVES_MAX, "who configures keeps to {DRIVES_MAX} drives");
         let drive = |at| Drive::new(config.share(at), config.transfers_max, now.instant);
@@ -311,11 +312,14 @@ impl Worker {
         assert!(before.is_none(), "a slot has one connection at a time");
         self.counters.accepted += 1;
         self.counters.open += 1;
+        let most = Bytes::of(self.config.connections_max).0;
+        assert!(self.counters.open <= most, "room was made for the newcomer");
     }
 
     fn established(&mut self, now: Now, id: ConnectionId) {
         let idle_until = now.instant + self.config.idle_timeout;
         let Some(connection) = live(&mut self.connections, id) else { return };
+        assert!(matches!(connection.state, State::Handshake), "a handshake is over once");
         connection.state = State::Receiving;
         connection.deadline = idle_until;
         self.crowd.handshake_over();
@@ -329,9 +333,7 @@ impl Worker {
             // The deadline runs from the first byte of a request; more bytes do not extend it.
             connection.deadline = request_until;
             let used = self.request(now, id, bytes);
-            if let Some(connection) = live(&mut self.connections, id) {
-                connection.backlog.extend_from_slice(&bytes[used..]);
-            }
+            seen(&mut self.connections, id).backlog.extend_from_slice(&bytes[used..]);
             return;
         }
         connection.backlog.extend_from_slice(bytes);
@@ -340,21 +342,18 @@ impl Worker {
 
     /// Answers the next request of the backlog, if there is a whole one.
     fn next_request(&mut self, now: Now, id: ConnectionId) {
-        let Some(connection) = live(&mut self.connections, id) else { return };
-        let mut backlog = std::mem::take(&mut connection.backlog);
+        let mut backlog = std::mem::take(&mut seen(&mut self.connections, id).backlog);
         let used = self.request(now, id, &backlog);
         backlog.drain(..used);
-        if let Some(connection) = live(&mut self.connections, id)
-            && !backlog.is_empty()
-        {
-            connection.backlog = backlog;
+        if !backlog.is_empty() {
+            seen(&mut self.connections, id).backlog = backlog;
         }
     }
 
     /// Answers the first request in `bytes`, or asks for more. Returns how many bytes it used.
     fn request(&mut self, now: Now, id: ConnectionId, bytes: &[u8]) -> usize {
         self.refresh_date(now);
-        let Some(connection) = live(&mut self.connections, id) else { return 0 };
+        let connection = seen(&mut self.connections, id);
         if connection.texts.head.capacity() == 0 {
             connection.texts = self.texts.pop().unwrap_or_default();
         }
@@ -414,7 +413,7 @@ impl Worker {
 
     pub(crate) fn send_head(&mut self, now: Now, id: ConnectionId) {
         let until = now.instant + self.config.progress_timeout;
-        let Some(connection) = live(&mut self.connections, id) else { return };
+        let connection = seen(&mut self.connections, id);
         connection.state = State::Sending;
         connection.deadline = until;
         let body = Body::Empty;
@@ -441,14 +440,14 @@ impl Worker {
                 self.advance(id, slot);
                 return;
             }
-            self.keeping -= u16::from(keeps);
-            let Some(connection) = live(&mut self.connections, id) else { return };
+            self.keeps_no_more(keeps);
+            let connection = seen(&mut self.connections, id);
             connection.state = State::Sending;
             let recorder = connection.recorder.take();
             self.end_record(recorder, true);
             self.end_transfer(stage);
         }
-        let Some(connection) = live(&mut self.connections, id) else { return };
+        let connection = seen(&mut self.connections, id);
         log_end(&mut self.log, &mut self.counters, connection, true);
         if !connection.keep_alive {
             self.close(id, Ending::Graceful);
@@ -490,6 +489,7 @@ impl Worker {
         let Some(mut connection) = entry.take_if(|connection| connection.id == id) else { return };
         log_end(&mut self.log, &mut self.counters, &mut connection, false);
         self.end_record(connection.recorder.take(), false);
+        assert!(0 < self.counters.open, "a connection closes once");
         self.counters.open -= 1;
         self.actions.push_back(Action::Close { connection: id, ending });
         let transfer = match connection.state {
@@ -498,16 +498,13 @@ impl Worker {
             State::Transfer(transfer) => transfer,
         };
         self.wheel.cancel(id.as_usize());
-        self.keeping -= u16::from(transfer.keeps);
+        self.keeps_no_more(transfer.keeps);
         if let Some(held) = transfer.held {
             self.buffers.unpin(held.buffer);
         }
         match transfer.stage {
             // The kernel still reads from the file: `read` releases it.
-            Stage::Reading(_) => {
-                self.transfers -= 1;
-                self.admit();
-            }
+            Stage::Reading(_) => self.one_fewer(),
             Stage::Admission => self.leave_admission(transfer.drive),
             Stage::Turn
             | Stage::Opening(_)
@@ -604,6 +601,7 @@ impl Worker {
         self.tick_at = now.instant + TICK;
         self.refresh_date(now);
         let all = self.stop_at.is_some_and(|at| at <= now.instant);
+        assert!(self.expired.is_empty() && self.stuck.is_empty(), "each look begins anew");
         self.look_at_the_crowd(now.instant);
         let mut expired = std::mem::take(&mut self.expired);
         for id in expired.drain(..) {
@@ -644,6 +642,8 @@ impl Machine for Worker {
     type Action = Action;
 
     fn handle(&mut self, now: Now, event: Event<'_>) {
+        assert!(self.now.instant <= now.instant, "this clock never goes back");
+        assert!(!self.admitting, "an event is over before the next");
         self.log.now = now.instant;
         self.now = now;
         match event {
@@ -716,7 +716,16 @@ fn plan(
     Plan::new(config, &hints, version, sent)
 }
 
-/// The connection of that name, if it is still open.
+/// The connection of that name, which the caller has just seen.
+pub(crate) fn seen(
+    connections: &mut [Option<Box<Connection>>],
+    id: ConnectionId,
+) -> &mut Connection {
+    let connection = live(connections, id);
+    connection.expect("nothing closes a connection behind the back of who works on it")
+}
+
+/// The connection of that name, if it is still open: events and lists may name one that is not.
 pub(crate) fn live(
     connections: &mut [Option<Box<Connection>>],
     id: ConnectionId,

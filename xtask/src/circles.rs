@@ -150,8 +150,7 @@ fn imports(text: &str, module: &[&str]) -> Vec<Vec<String>> {
 /// Reads a path, or a tree of them in braces; says where it ends.
 fn tree(tokens: &[Token], mut at: usize, before: &[String], found: &mut Vec<Vec<String>>) -> usize {
     let mut path = before.to_vec();
-    loop {
-        let Some(token) = tokens.get(at) else { break };
+    while let Some(token) = tokens.get(at) {
         if token.is_mark('{') {
             let end = closing(tokens, at);
             at += 1;

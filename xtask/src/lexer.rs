@@ -249,7 +249,7 @@ pub(crate) fn without_tests(tokens: Vec<Token>) -> (Vec<Token>, usize) {
         if tokens.get(at).is_some_and(|t| t.is_mark('{')) {
             at = closing(&tokens, at);
         }
-        let last = tokens.get(at).or(tokens.last()).map_or(first, |token| token.end);
+        let last = tokens.get(at).or_else(|| tokens.last()).map_or(first, |token| token.end);
         lines += last + 1 - first;
         at += 1;
     }

@@ -29,6 +29,16 @@ use worker::{
 };
 
 #[test]
+#[should_panic(expected = "this clock never goes back")]
+fn a_clock_that_goes_back_ends_the_process() {
+    let mut bench = Bench::new();
+    bench.now.instant = bench.now.instant + Nanos::seconds(1);
+    bench.event(Event::Tick);
+    bench.now.instant = Instant(0);
+    bench.event(Event::Tick);
+}
+
+#[test]
 fn objects_come_whole_and_in_parts_from_drives_and_from_memory() {
     let mut bench = Bench::new();
     for (path, n, len, _) in FILES {

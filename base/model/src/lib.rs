@@ -18,6 +18,7 @@
 //! rendezvous   the weighted draw by which many agree without talking
 //! update       what changes for those who serve
 //! limits       the bounds that every room shares
+//! machine      the three verbs of everything that decides over time
 //! ```
 //!
 //! What two rooms share is a noun, so it lives here; how it looks on the wire is `wire`'s affair.
@@ -28,6 +29,7 @@ pub mod handle;
 pub mod id;
 pub mod inventory;
 pub mod limits;
+pub mod machine;
 pub mod manifest;
 pub mod metric;
 pub mod object;

@@ -12,7 +12,7 @@ use model::id::AssetId;
 use model::units::UnixSeconds;
 use playback::token::Session;
 
-use crate::front::Grant;
+use crate::sealed::Grant;
 
 /// What an operator and services have said of playbacks. Cheap to clone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -43,6 +43,25 @@ fn a_new_appliance_gets_a_manifest_only_after_its_generation_is_durable() {
 }
 
 #[test]
+fn time_passes_when_the_director_says() {
+    let mut director = fleet(&["a1"]);
+    assert_eq!(director.deadline(), Some(at(100)));
+    director.handle(at(40), Event::Reported { appliance: &id("a1"), report: &report(2) });
+    assert_eq!(director.deadline(), Some(at(100)), "a report is no tick");
+    director.handle(at(130), Event::Tick(UnixSeconds(1)));
+    assert_eq!(director.deadline(), Some(at(230)));
+}
+
+#[test]
+fn a_report_of_a_stranger_changes_nothing_and_is_answered_so() {
+    let mut director = fleet(&["a1"]);
+    let before = director.counters();
+    director.handle(at(0), Event::Reported { appliance: &id("zz"), report: &report(2) });
+    assert_eq!(director.reply(&id("zz")), Err(NotRegistered));
+    assert_eq!(director.counters(), before);
+}
+
+#[test]
 fn a_ledger_that_is_not_stored_is_said_again() {
     let mut director = fleet(&["a1"]);
     let ledger = store(&mut director).unwrap();

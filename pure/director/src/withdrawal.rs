@@ -16,30 +16,9 @@ use std::sync::Arc;
 use model::id::{ApplianceId, AssetId, AssetVersionId, Generation};
 use model::units::{Instant, Nanos, UnixSeconds};
 
-use crate::catalog::Version;
+use crate::catalog::{Version, Window};
 use crate::observed::Report;
 use crate::{Action, Director, Role};
-
-/// When a version may be shown.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Window {
-    /// No playback begins before; none for no such time.
-    pub from: Option<UnixSeconds>,
-    /// From then on it is withdrawn; none for never.
-    pub until: Option<UnixSeconds>,
-}
-
-impl Window {
-    /// True while playbacks may begin.
-    pub fn is_open(&self, now: UnixSeconds) -> bool {
-        self.from.is_none_or(|from| from <= now) && !self.is_over(now)
-    }
-
-    /// True once it may never be shown again.
-    pub fn is_over(&self, now: UnixSeconds) -> bool {
-        self.until.is_some_and(|until| until <= now)
-    }
-}
 
 /// Versions that were taken down at one time.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -127,6 +106,8 @@ impl Director {
                 unsigned.entry(id.clone()).or_default().insert(withdrawal.id, since);
             }
         }
+        let awaits_some = |pending: &BTreeMap<_, _>| !pending.is_empty();
+        assert!(unsigned.values().all(awaits_some), "whoever is listed has something to sign");
         self.takedown.unsigned = unsigned;
         self.look_at_superseded(now);
         self.look_at_windows();
@@ -142,6 +123,7 @@ impl Director {
         for (id, pending) in &mut self.takedown.unsigned {
             let generation = publisher.manifest(id).map_or(Generation(0), |m| m.generation);
             pending.values_mut().for_each(|since| *since = since.or(Some(generation)));
+            assert!(!pending.is_empty(), "whoever has signed all is not listed");
         }
     }
 
@@ -168,6 +150,7 @@ impl Director {
         if pending.is_empty() {
             self.takedown.unsigned.remove(id);
         }
+        assert!(receipt.generation <= newest, "no receipt speaks of an unknown manifest");
         for withdrawal in signed {
             if let Some(known) = self.desired.withdrawals.get_mut(&withdrawal) {
                 known.receipts.insert(id.clone(), Some(receipt));
@@ -220,6 +203,10 @@ impl Director {
             UnixSeconds(0) => Some(UnixSeconds(1)),
             now => edges.flatten().filter(|edge| now < *edge).min(),
         };
+        let is_ahead = |edge: UnixSeconds| now < edge;
+        assert!(self.takedown.next_edge.is_none_or(is_ahead), "an edge that is due was looked at");
+        let is_unshown = |id: &AssetVersionId| unshown.contains(id);
+        assert!(self.takedown.over.iter().all(is_unshown), "what is over is not shown");
         if *self.takedown.unshown != unshown {
             self.takedown.unshown = Arc::new(unshown);
             self.view_is_old = true;
@@ -253,6 +240,7 @@ fn drop_beyond(withdrawals: &mut BTreeMap<u64, Withdrawal>, max: usize) -> Vec<u
         withdrawals.remove(&id);
         dropped.push(id);
     }
+    assert!(withdrawals.len() <= max, "the list is bounded");
     dropped
 }
 

@@ -1,7 +1,7 @@
 //! What lies between what is held and what a manifest wants, kept as either changes, so that a plan
 //! counts nothing anew.
 //!
-//! What is known of an object is told whole (`Standing`), so that to tell it twice, or late, does
+//! What is known of an object is told whole (`Known`), so that to tell it twice, or late, does
 //! no harm: who prepares a new manifest goes through all that is held in slices, and what changes
 //! meanwhile is told as it changes.
 
@@ -25,7 +25,7 @@ pub struct Wanted {
 
 /// How an object stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Standing {
+pub struct Known {
     /// Where it is published.
     pub held: Option<DriveIndex>,
     /// Somebody works on it.
@@ -143,18 +143,20 @@ impl Gap {
 
     /// How an object stands now; `was` is where it was held before, if that is elsewhere. To be
     /// told of each change, and of each object that is held, is begun or is worked on.
-    pub fn note(&mut self, object: ObjectId, was: Option<DriveIndex>, now: Standing) {
+    pub fn note(&mut self, object: ObjectId, was: Option<DriveIndex>, now: Known) {
         if let Some(drive) = was {
             self.unwanted.remove(&(drive, object));
         }
         let number = self.wanted.numbers.get(&object).copied();
         if let Some(number) = number {
             let len = self.wanted.objects[number].1;
+            assert!(number < self.wanted.objects.len(), "numbers are those of the objects");
             match (self.held.put(number, now.held.is_some()), now.held) {
                 (true, Some(_)) => self.bytes_held += len,
                 (true, None) => self.bytes_held -= len,
                 (false, _) => {}
             }
+            assert!(self.bytes_held <= self.wanted.bytes, "no more is held than is wanted");
             self.ready.put(number, now.held.is_none() && !now.is_busy && !now.waits);
         } else if let Some(drive) = now.held {
             put(&mut self.unwanted, (drive, object), !now.is_busy);

@@ -25,17 +25,18 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use fill::gap::{Standing, Wanted};
+use fill::gap::{Known, Wanted};
 use fill::plan::{self, Around, Fetch, Planner};
 use model::drives::{DriveIndex, DriveSet};
 use model::extent::{Extent, FileName};
 use model::id::{ApplianceId, Generation, ObjectId};
+use model::inventory::Delta;
 use model::limits::SMALL_OBJECT_MAX;
 use model::manifest::Manifest;
 use model::units::{Bytes, Instant, Nanos};
 use model::update::Update;
 use store::index::Index;
-use store::inventory::{Delta, Inventory, InventoryState};
+use store::inventory::Inventory;
 use store::layout;
 use store::parcel::{Parcel, PartId};
 use store::unit::{self, UnitId};
@@ -321,7 +322,7 @@ impl Holdings {
     /// What control has to be told, which has seen `known`. The check comes from the index, not
     /// from the changes that were told: if one was forgotten, control sees that there is a
     /// difference.
-    pub fn inventory_since(&self, known: InventoryState) -> Delta {
+    pub fn inventory_since(&self, known: u64) -> Delta {
         let held = self.index.iter().filter(|(_, extent)| self.is_told(extent.drive));
         let delta = self.inventory.since(known, held.map(|(object, _)| *object));
         Delta { check: Some(self.index.check(|drive| self.is_told(drive))), ..delta }
@@ -447,6 +448,7 @@ impl Holdings {
     /// all.
     pub fn forget_some(&mut self, most: usize) -> bool {
         let Some(drive) = self.leaving.iter().next() else { return false };
+        assert!(0 < most, "a drive is forgotten some time");
         let some: Vec<ObjectId> = self.index.ids_on(drive, None).take(most).copied().collect();
         if some.len() < most {
             self.leaving.remove(drive);
@@ -570,9 +572,9 @@ impl Holdings {
                 return true;
             };
             self.due.remove(&(until, object));
-            if let Some(postponed) = self.postponed.get_mut(&object) {
-                postponed.waits = false;
-            }
+            let postponed = self.postponed.get_mut(&object).expect("whoever is due was postponed");
+            assert!(postponed.until == until, "an object is due once");
+            postponed.waits = false;
             self.refresh(object, None);
         }
         false
@@ -608,6 +610,7 @@ impl Holdings {
     /// Of what was to be done about a drive, so much was, and so much is still here. A plan is due
     /// when all drives that answer are done.
     pub fn errand_done(&mut self, drive: DriveIndex, done: usize, left: usize) {
+        assert!(drive.0 < 64, "a set of drives has 64 places");
         self.put_off(left);
         if self.errands.done(drive, done, self.hung | self.leaving) {
             self.replan();
@@ -629,6 +632,7 @@ impl Holdings {
     pub fn suspect(&mut self, object: ObjectId, doubt: Doubt) {
         if self.suspects.len() < self.config.suspects_max {
             self.suspects.insert(object, doubt);
+            assert!(self.suspects.len() <= self.config.suspects_max, "the others wait for a scrub");
             self.replan();
         }
     }
@@ -636,6 +640,7 @@ impl Holdings {
     /// What to fetch next into one file, claimed.
     pub fn next_fetch(&mut self) -> Option<Claim> {
         while let Some(mut fetch) = self.queue.pop_front() {
+            assert!(!fetch.is_empty(), "a file has an object");
             if self.queue.is_empty() && 0 < self.plan_report.objects_later {
                 self.replan();
             }
@@ -666,6 +671,7 @@ impl Holdings {
         if let PartId::Unit(unit) = claim.parcel().part() {
             self.release_unit(unit);
         }
+        assert!((1..=claim.fetch.len()).contains(&count), "a claim is shortened, not emptied");
         claim.fetch.drain(count..).for_each(|fetch| self.release(fetch.object));
         self.replan();
         let part = claim.parcel().part();
@@ -868,7 +874,7 @@ impl Holdings {
     }
 
     fn take(&mut self, object: ObjectId) {
-        self.busy.insert(object);
+        assert!(self.busy.insert(object), "an object is claimed by one at a time");
         self.refresh(object, None);
     }
 
@@ -879,6 +885,8 @@ impl Holdings {
             Some(part) => self.parts.insert(id, part),
             None => self.parts.remove(&id),
         };
+        let len = before.map_or(Bytes::ZERO, |before| before.verified);
+        assert!(len <= self.bytes_partial, "what is good of a part is counted");
         self.bytes_partial -= before.map_or(Bytes::ZERO, |before| before.verified);
         if let PartId::Object(object) = id
             && before.is_some() != part.is_some()
@@ -897,16 +905,16 @@ impl Holdings {
     /// What is known of an object may have changed; `was` is where it was held, if that is not
     /// where it is now.
     fn refresh(&mut self, object: ObjectId, was: Option<DriveIndex>) {
-        let standing = self.how(object);
-        let was = was.or(standing.held);
-        self.desired.gap.note(object, was, standing);
+        let known = self.how(object);
+        let was = was.or(known.held);
+        self.desired.gap.note(object, was, known);
         if let Some(next) = &mut self.next {
-            next.desired.gap.note(object, was, Standing { waits: false, ..standing });
+            next.desired.gap.note(object, was, Known { waits: false, ..known });
         }
     }
 
-    fn how(&self, object: ObjectId) -> Standing {
-        Standing {
+    fn how(&self, object: ObjectId) -> Known {
+        Known {
             held: self.index.locate(&object).map(|extent| extent.drive),
             is_busy: self.busy.contains(&object),
             waits: self.postponed.get(&object).is_some_and(|postponed| postponed.waits),
@@ -931,6 +939,7 @@ impl Holdings {
         self.refresh(object, Some(was));
         self.replan |= self.is_wanted(&object);
         if let Some(len) = self.small.remove(&object) {
+            assert!(len <= self.small_used, "small objects are counted");
             self.small_used -= len;
         }
     }
@@ -939,6 +948,7 @@ impl Holdings {
         let fits = self.has_small_room(len);
         if fits && self.small.insert(object, len).is_none() {
             self.small_used += len;
+            assert!(self.small_used <= self.config.small_budget, "workers have so much memory");
         }
         fits
     }

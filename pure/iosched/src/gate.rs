@@ -67,6 +67,7 @@ impl Gate {
         let before = self.ready.len();
         while let Some((ticket, turn)) = self.drive.poll(now) {
             self.ready.push((Turn(turn), ticket));
+            assert!(turn <= self.turns, "a turn was asked for");
         }
         before < self.ready.len()
     }

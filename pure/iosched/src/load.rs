@@ -50,6 +50,7 @@ impl Meter {
         let mean = self.mean.max(1);
         let now = 1000 - 1000 * self.lowest.min(mean) / mean;
         let most = 1000_u64.saturating_sub(4600 * self.lowest / self.target.0).max(1);
+        assert!((1..=1000).contains(&most), "thousandths of what it could serve");
         let left = 1000_u64.saturating_sub(1000 * now / most);
         DriveLoad {
             headroom_permille: u32::try_from(left).unwrap_or(0),

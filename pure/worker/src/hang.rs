@@ -16,7 +16,7 @@ use model::units::{Instant, Nanos};
 use crate::action::Ending;
 use crate::connection::{Connection, Stage, State, Transfer};
 use crate::event::Now;
-use crate::worker::{Worker, live};
+use crate::worker::{NEVER, Worker, live};
 
 /// Nobody's name: of a connection for which a read was asked that it no longer waits for.
 pub(crate) const NOBODY: ConnectionId = ConnectionId { slot: u32::MAX, generation: u32::MAX };
@@ -81,6 +81,7 @@ impl Worker {
     /// it answers: buffer, file and place in its depth.
     pub(crate) fn give_up(&mut self, id: ConnectionId) {
         let Some(connection) = live(&mut self.connections, id) else { return };
+        // One of those that were stuck a moment ago may be done, since others were let go.
         let State::Transfer(transfer) = &connection.state else { return };
         if transfer.head_pending.is_none() {
             self.counters.aborted += 1;
@@ -125,9 +126,6 @@ pub(crate) fn is_stuck(connection: &Connection, now: Instant, reset_after: Nanos
         asked && reset_after <= now.since(transfer.since)
     })
 }
-
-/// While no drive owes anything.
-pub(crate) const NEVER: Instant = Instant(u64::MAX);
 
 /// Looks at drives within `hang_after`. It is found at the second look after it: at most a half of
 /// it late.

@@ -15,8 +15,7 @@ use model::units::{Instant, Nanos};
 use crate::action::Ending;
 use crate::catalogue::Catalogue;
 use crate::connection::{Connection, State};
-use crate::hang::NEVER;
-use crate::worker::Worker;
+use crate::worker::{NEVER, Worker};
 
 impl Worker {
     /// A newer manifest is in force. O(connections) if a version went.

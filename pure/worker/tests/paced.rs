@@ -9,6 +9,7 @@ use model::drives::{DriveIndex, DriveSet};
 use model::extent::{Extent, FileName};
 use model::handle::{BufferId, ConnectionId, FileSlot};
 use model::id::{Generation, ObjectId};
+use model::machine::Machine;
 use model::manifest::{AssetVersion, File, Manifest, TokenKey, Trust};
 use model::units::{BitsPerSecond, Bytes, Instant, Nanos, UnixSeconds};
 use model::update::Update;
@@ -249,7 +250,7 @@ impl World {
     /// Lets time pass up to `until`; the worker's thread wakes `late` after each deadline.
     fn run(&mut self, until: Instant, late: Nanos) {
         loop {
-            let tick = self.worker.deadline() + late;
+            let tick = self.worker.deadline().unwrap() + late;
             let answer = self.answers.first().copied().filter(|(at, _)| *at <= tick);
             let at = answer.map_or(tick, |(at, _)| at).max(self.now);
             if until < at {

@@ -15,11 +15,11 @@ use std::time::Duration;
 use identity::enrol::{self, Address};
 use identity::member::Member;
 use model::id::{ApplianceId, Generation, ObjectId};
+use model::inventory::Delta;
 use model::manifest::Manifest;
 use model::object::{BlocksError, block_count};
 use model::status::FillStatus;
 use model::units::{Bytes, Instant, Nanos, UnixSeconds};
-use store::inventory::{Delta, InventoryState};
 use tls::TicketKey;
 use wire::v1;
 use wire::v1::report::{InventoryCheck, Report, ReportReply, ReportedError};
@@ -90,7 +90,7 @@ struct Link<'a> {
     start_id: u64,
     sequence: u64,
     /// The inventory state that control has.
-    known: InventoryState,
+    known: u64,
     previous: Totals,
     interval: Nanos,
     /// When ticket keys are asked for again.
@@ -129,7 +129,7 @@ pub(crate) fn run(
         is_unkept: false,
         start_id: u64::from_le_bytes(start_id),
         sequence: 0,
-        known: InventoryState(0),
+        known: 0,
         previous: Totals::default(),
         interval,
         tickets_at: Instant(0),
@@ -238,7 +238,7 @@ impl Link<'_> {
     /// One report, and the manifest if the writer has a newer one.
     fn turn(&mut self) -> Result<(), ControlError> {
         let reply = self.client.report(&self.report())?;
-        self.known = InventoryState(reply.inventory);
+        self.known = reply.inventory;
         let asked = Nanos(reply.interval_ms.saturating_mul(1_000_000));
         if asked.0 != 0 {
             self.interval = asked.clamp(INTERVAL_MIN, INTERVAL_MAX);
@@ -439,8 +439,8 @@ fn fill(status: &FillStatus, totals: &Totals, previous: &Totals) -> v1::report::
 fn inventory(delta: Delta) -> v1::report::Inventory {
     let texts = |ids: Vec<ObjectId>| ids.iter().map(ToString::to_string).collect();
     v1::report::Inventory {
-        from: delta.from.0,
-        to: delta.to.0,
+        from: delta.from,
+        to: delta.to,
         held: texts(delta.held),
         gone: texts(delta.gone),
         check: delta.check.map(|of| InventoryCheck { count: of.count, sum: of.sum }),

@@ -18,6 +18,7 @@ use http1::response::HEAD_LEN_MAX;
 use model::drives::{DriveIndex, DriveSet};
 use model::handle::{ConnectionId, FileSlot};
 use model::id::ObjectId;
+use model::machine::Machine;
 use model::object::block_len;
 use model::tcp::TcpSample;
 use model::units::{BitsPerSecond, Bytes, Instant, Nanos};
@@ -30,7 +31,6 @@ use crate::ablation::{Ablation, Sending};
 use crate::clock::{self, Clock};
 use crate::counters::{DriveSlice, ServeCounters};
 use crate::listen::Listener;
-use crate::look_ahead::look_ahead;
 use crate::mailbox::{Letter, Mailbox};
 use crate::request_log::Lines;
 use crate::socket::{Incoming, Socket, Transport};
@@ -209,25 +209,18 @@ impl EventLoop {
         let mut completions = Vec::with_capacity(COMPLETIONS_MAX);
         let mut again = Vec::new();
         while !self.worker.is_stopped() {
-            let wait = self.worker.deadline().since(self.clock.now().instant);
+            let until = self.worker.deadline().expect("a worker looks at its clients every second");
+            let wait = until.since(self.clock.now().instant);
             let hurry = !self.hellos.is_empty() || !self.again.is_empty();
             let wait = if hurry { Wait::No } else { Wait::For(wait.max(Nanos(1))) };
             self.ring.turn(wait, COMPLETIONS_MAX, &mut completions)?;
             let busy = usize::from(!completions.is_empty());
             std::mem::swap(&mut again, &mut self.again);
             again.drain(..).for_each(|id| self.take_in_if_wanted(id));
-            let mut rest = completions.drain(..);
-            while let Some(completion) = rest.next() {
-                if self.ablation.look_ahead {
-                    let next = [0, 1, 2].map(|at| rest.as_slice().get(at).and_then(readable));
-                    look_ahead(next, &self.sockets, &self.worker);
-                }
-                self.completed(completion);
-            }
-            drop(rest);
+            completions.drain(..).for_each(|completion| self.completed(completion));
             self.begin_handshakes(HELLOS_MAX[busy]);
             let now = self.clock.now();
-            if self.worker.deadline() <= now.instant {
+            if self.worker.deadline().is_some_and(|due| due <= now.instant) {
                 self.event(Event::Tick);
             }
             if self.round_at <= now.instant {
@@ -794,12 +787,6 @@ impl EventLoop {
 
 fn socket_of(sockets: &mut [Option<Socket>], id: ConnectionId) -> Option<&mut Socket> {
     sockets.get_mut(id.as_usize())?.as_mut().filter(|socket| socket.id == id)
-}
-
-/// The connection that something came to.
-fn readable(completion: &Completion) -> Option<ConnectionId> {
-    let Completion::Readable { token, .. } = completion else { return None };
-    (*token != BELL).then(|| connection(*token))
 }
 
 fn name(id: ConnectionId) -> Token {

@@ -42,7 +42,7 @@ use crate::mounts::Medium;
 use crate::request_log::Lines;
 use crate::storage::{self, News, Storage, StorageHandle};
 use crate::{
-    aead, agent_link, listen, member, metrics, mounts, pacing, peer, request_log, source, tiering,
+    aead, agent_link, listen, member, metrics, mounts, peer, request_log, source, tiering,
 };
 
 /// Files of one drive that a worker opens at a time. Each costs a thread of the kernel while it
@@ -83,7 +83,7 @@ struct WorkerThread {
 
 /// Serves until SIGTERM or SIGINT.
 pub fn serve(settings: &Settings) -> anyhow::Result<()> {
-    run(&pacing::fit(settings.clone()))
+    run(&hot::fit(settings.clone()))
 }
 
 fn run(settings: &Settings) -> anyhow::Result<()> {

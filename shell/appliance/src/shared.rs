@@ -19,10 +19,10 @@ use holdings::{Chores, Claim, Desired, Holdings, Progress, SLICE};
 use model::drives::DriveIndex;
 use model::extent::Extent;
 use model::id::{ApplianceId, DriveId, Generation, ObjectId};
+use model::inventory::Delta;
 use model::manifest::{Manifest, TokenKey};
 use model::units::{Bytes, Instant, Nanos, UnixSeconds};
 use model::update::Update;
-use store::inventory::{Delta, InventoryState};
 use store::layout;
 use store::log::Entry;
 use store::parcel::PartId;
@@ -460,7 +460,7 @@ impl Shared {
         self.lock().holdings.plan_report().clone()
     }
 
-    pub(crate) fn inventory_since(&self, known: InventoryState) -> Delta {
+    pub(crate) fn inventory_since(&self, known: u64) -> Delta {
         self.lock().holdings.inventory_since(known)
     }
 

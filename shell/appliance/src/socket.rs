@@ -89,14 +89,6 @@ impl Socket {
         }
     }
 
-    /// Its TLS session, once there is one.
-    pub(crate) fn session(&self) -> Option<&Session> {
-        match &self.transport {
-            Transport::Secure(session) => Some(session),
-            Transport::Plain | Transport::Handshake(_) => None,
-        }
-    }
-
     /// Once a second: what nothing came to and nothing went from in between can rest.
     pub(crate) fn look(&mut self) {
         if !std::mem::replace(&mut self.busy, false)

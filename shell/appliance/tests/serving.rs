@@ -217,7 +217,6 @@ fn what_is_switched_off_for_a_measurement_changes_no_byte() {
     for ablation in [
         Ablation { direct_reads: false, ..full },
         Ablation { record_len: 4096, ..full },
-        Ablation { look_ahead: false, ..full },
         Ablation { sending: Sending::Ring, ..full },
         Ablation { sending: Sending::RingBatched, record_len: 1024, ..full },
     ] {

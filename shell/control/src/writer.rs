@@ -25,15 +25,16 @@ use identity::authority::Authority;
 use identity::credentials::CredentialsError;
 use identity::member::Member;
 use model::id::{ApplianceId, AssetId, AssetVersionId, Generation, SiteId};
+use model::machine::Machine;
 use model::topology::{Appliance, Site};
-use model::units::{Bytes, UnixSeconds};
+use model::units::{Bytes, Nanos, UnixSeconds};
 use model::view::Health;
 use tokio::sync::Semaphore;
 use wire::v1::ingest::NewVersion;
 use wire::v1::report::Report;
 use wire::v1::signed::Kind;
 
-use crate::access::{self, Access, Known, Token, TokenError};
+use crate::access::{self, Access, Known, Token};
 use crate::attempts::Attempts;
 use crate::authority::{self, OwnError, Signing};
 use crate::buckets::{BucketError, Buckets};
@@ -43,13 +44,14 @@ use crate::config::{Config, Role};
 use crate::convert::{self, Checked, Refused};
 use crate::front::FollowError;
 use crate::identities::Identities;
+use crate::issue::{self, TokenError};
 use crate::keys::{Keys, KeysError};
 use crate::listener::Tls;
 use crate::metrics::{DoorCounters, Metrics};
 use crate::own::Own;
+use crate::probe;
 use crate::secret_file::SecretError;
 use crate::store::{Store, StoreError};
-use crate::tick;
 use crate::tickets::TicketKeys;
 pub(crate) use following::Front;
 pub(crate) use replication::ReplicaError;
@@ -332,8 +334,8 @@ impl Control {
             keys: RwLock::new(Arc::new(parts.keys)),
             replication: tokio::sync::Mutex::default(),
             replica_is_old: AtomicBool::new(true),
-            report_room: Arc::new(Semaphore::new(crate::api::report_room())),
-            probes: Arc::new(Semaphore::new(tick::PROBES_MAX)),
+            report_room: Arc::new(Semaphore::new(REPORT_UNITS)),
+            probes: Arc::new(Semaphore::new(PROBES_MAX)),
             snapshot: RwLock::new(director.snapshot()),
             state: Mutex::new(State { director, reports: BTreeMap::new() }),
             writing: tokio::sync::Mutex::new(()),
@@ -379,7 +381,9 @@ impl Control {
     ) -> Result<Result<Reply, director::NotRegistered>, Refused> {
         let report = convert::report_in(&wire)?;
         let mut state = self.state();
-        let reply = state.director.report(self.clock.now(), id, &report);
+        let event = Event::Reported { appliance: id, report: &report };
+        state.director.handle(self.clock.now(), event);
+        let reply = state.director.reply(id);
         if reply.is_ok() {
             state.reports.insert(id.clone(), convert::shown(wire));
         }
@@ -416,6 +420,12 @@ impl Control {
         *kept = Some((manifest.generation, bytes.clone()));
         self.metrics.manifests_signed.count();
         Ok(Some(bytes))
+    }
+
+    /// How long until the director wants time to pass.
+    pub(crate) fn tick_in(&self) -> Nanos {
+        let due = self.state().director.deadline().expect("a director looks at the clock for ever");
+        due.since(self.clock.now())
     }
 
     /// Time passes: reports age. Waits for nothing.
@@ -461,7 +471,7 @@ impl Control {
         role: access::Role,
     ) -> Result<(Token, Known), TokenError> {
         let _writing = self.writing.lock().await;
-        let made = access::issue(&self.store, name, role, self.clock.unix()).await?;
+        let made = issue::issue(&self.store, name, role, self.clock.unix()).await?;
         self.access.replace(self.store.tokens().await?);
         Ok(made)
     }
@@ -481,7 +491,7 @@ impl Control {
     }
 
     /// Lets the director take an event.
-    pub(crate) fn handle(&self, event: Event) {
+    pub(crate) fn handle(&self, event: Event<'_>) {
         let mut state = self.state();
         state.director.handle(self.clock.now(), event);
         self.publish(&state);
@@ -553,7 +563,10 @@ impl Control {
                 Action::UseNextTokenKey => self.use_next_token_key(),
                 Action::DropOldTokenKeys => self.drop_old_token_keys(),
                 Action::Probe { appliance, base_url } => {
-                    tick::probe(self, appliance, &base_url);
+                    let control = Arc::clone(self);
+                    probe::probe(&self.probes, &base_url, move |answered| {
+                        control.handle(Event::Probed { appliance, answered });
+                    });
                 }
                 Action::Tell(notice) => tell(&notice),
             }
@@ -772,6 +785,13 @@ pub(crate) const ORIGINS_MAX: usize = 4;
 
 /// Largest report: a full list of objects.
 pub(crate) const REPORT_LEN_MAX: Bytes = Bytes::mib(64);
+/// Room for reports is counted in these.
+pub(crate) const REPORT_UNIT: Bytes = Bytes::kib(4);
+/// Reports that are on their way at a time take so many units, 128 MiB; in memory, while they are
+/// read, about four times that.
+const REPORT_UNITS: usize = 32 << 10;
+/// Connection attempts at a time.
+const PROBES_MAX: usize = 64;
 /// Largest ingest.
 pub(crate) const INGEST_LEN_MAX: Bytes = Bytes::mib(64);
 
@@ -824,7 +844,7 @@ pub(crate) mod tests {
             }
         };
         tokio::select! {
-            () = tick::run(control.clone()) => unreachable!("it runs until the process ends"),
+            () = crate::tick::run(control.clone()) => unreachable!("it runs for ever"),
             in_time = tokio::time::timeout(Duration::from_secs(10), passed) => {
                 in_time.expect("ticks go on");
             }

@@ -103,15 +103,6 @@ impl Key {
         }
     }
 
-    /// Asks for what sealing and opening look at.
-    pub(crate) fn prefetch(&self) {
-        match &self.context {
-            Context::Resting => {}
-            Context::AwsLc(at) => uring::lines(at.as_ptr().cast(), size_of::<EVP_AEAD_CTX>()),
-            Context::Ring(key) => uring::prefetch(&**key),
-        }
-    }
-
     /// Seals `plain` as record `sequence` into `record`, which is exactly as long as the record.
     pub(crate) fn seal(&self, sequence: u64, kind: ContentType, plain: &[u8], record: &mut [u8]) {
         assert_eq!(record.len(), HEADER_LEN + plain.len() + TAIL_LEN, "a record fits exactly");

@@ -113,18 +113,6 @@ impl Session {
         Ok(at)
     }
 
-    /// Asks for what the next `open` and `seal` look at first.
-    pub fn prefetch(&self) {
-        uring::prefetch(&self.tx);
-        uring::prefetch(&self.rx);
-    }
-
-    /// Asks for what they look at next: once `prefetch` has brought where that is.
-    pub fn prefetch_keys(&self) {
-        self.rx.key.prefetch();
-        self.tx.key.prefetch();
-    }
-
     /// Gives back the memory that a connection can do without while nothing comes and goes: the
     /// ciphers' contexts, 600 bytes each. They are made again with the next record.
     pub fn rest(&mut self) {

@@ -10,6 +10,7 @@ use model::drives::{DriveIndex, DriveSet};
 use model::handle::{BufferId, ConnectionId, FileSlot};
 use model::id::{DriveId, Generation};
 use model::limits::DRIVES_MAX;
+use model::machine::Machine;
 use model::object::{BlockHash, block_len};
 use model::units::{BitsPerSecond, Bytes, Instant, Nanos};
 use model::update::Update;
@@ -219,7 +220,7 @@ impl Server {
             self.carry_out(&process, action);
         }
         self.check();
-        let deadline = self.state.borrow().worker.deadline();
+        let Some(deadline) = self.state.borrow().worker.deadline() else { return };
         let is_later = self.state.borrow().armed.is_some_and(|armed| armed <= deadline);
         if !is_later {
             self.state.borrow_mut().armed = Some(deadline);

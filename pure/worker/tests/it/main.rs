@@ -17,6 +17,7 @@ use model::drives::{DriveIndex, DriveSet};
 use model::extent::{Extent, FileName};
 use model::handle::{BufferId, ConnectionId, FileSlot};
 use model::id::{Generation, ObjectId};
+use model::machine::Machine;
 use model::manifest::{AssetVersion, File, Manifest, TokenKey};
 use model::tcp::TcpSample;
 use model::units::{BitsPerSecond, Bytes, Instant, Nanos, UnixSeconds};
@@ -27,6 +28,16 @@ use worker::{
     Action, Body, Config, Ending, Event, Fault, Incident, IncidentBounds, Now, PaceConfig, Reason,
     Worker,
 };
+
+#[test]
+#[should_panic(expected = "this clock never goes back")]
+fn a_clock_that_goes_back_ends_the_process() {
+    let mut bench = Bench::new();
+    bench.now.instant = bench.now.instant + Nanos::seconds(1);
+    bench.event(Event::Tick);
+    bench.now.instant = Instant(0);
+    bench.event(Event::Tick);
+}
 
 #[test]
 fn objects_come_whole_and_in_parts_from_drives_and_from_memory() {

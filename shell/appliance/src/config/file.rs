@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::str::FromStr;
 
 use iosched::governor::Config as Governor;
 use model::units::{BitsPerSecond, Bytes, Nanos};
@@ -12,6 +11,7 @@ use crate::ablation::AblationFile;
 use crate::confine::Sandbox;
 use crate::gate;
 use crate::pacing::PacingFile;
+use crate::setting::Quantity;
 use crate::tiering::ClassName;
 
 /// The file's shape. Doc comments are the manual page.
@@ -193,18 +193,6 @@ pub(super) struct RequestsFile {
 impl Default for RequestsFile {
     fn default() -> Self {
         Self { log_max: Quantity(Bytes::mib(256)) }
-    }
-}
-
-/// A value with its unit, as text.
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(try_from = "String", bound = "")]
-pub(crate) struct Quantity<T: FromStr<Err = model::units::UnitError>>(pub(crate) T);
-
-impl<T: FromStr<Err = model::units::UnitError>> TryFrom<String> for Quantity<T> {
-    type Error = model::units::UnitError;
-    fn try_from(text: String) -> Result<Self, Self::Error> {
-        text.parse().map(Self)
     }
 }
 

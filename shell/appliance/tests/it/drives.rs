@@ -132,7 +132,7 @@ fn the_last_of_256_drives_is_used_as_the_first_would_be() {
     let hung = || reported().iter().filter(|drive| drive.hung).count();
     wait("the report of it", || hung() == 1 && reported()[DRIVES_MAX - 1].hung);
     handle.look_at_drives(DriveSet::NONE);
-    handle.set_aside(last, "it is the last");
+    handle.set_aside(last, Cause::Refused("it is the last".to_owned()));
     wait("its objects to be filled elsewhere", || on_last() == 0);
     w.rig.wait_for(&files);
 }

@@ -9,8 +9,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 use wire::v1::ingest::NewVersion;
 
-use super::guard::Said;
-use super::problem::Problem;
+use super::problem::{Problem, Said};
 use super::{Shared, named};
 use crate::convert::window_out;
 

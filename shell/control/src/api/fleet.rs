@@ -19,7 +19,7 @@ use utoipa::{IntoParams, ToSchema};
 use wire::prometheus::{CONTENT_TYPE, Page};
 use wire::v1::report::Report;
 
-use super::asking::AskingFor;
+use super::asking_for::AskingFor;
 use super::assets::{EntryOut, entries_out};
 use super::problem::Problem;
 use super::{Shared, named};
@@ -206,8 +206,19 @@ pub(crate) struct ExplainCandidate {
     site: String,
     /// Its place in the player's list, from 1; null if left out.
     rank: Option<usize>,
-    /// Why it is where it is, or why it was left out.
+    /// Why it is where it is, or why it was left out: all `reasons` in one line.
     why: String,
+    /// The same, one by one, what counts most first.
+    reasons: Vec<ExplainReason>,
+}
+
+/// Why an appliance has its place in a list.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ExplainReason {
+    /// What decided: `standing`, `distance` or `load`.
+    kind: &'static str,
+    /// In words.
+    text: String,
 }
 
 /// The fleet as it is now: for the status page and `nearcast list`.
@@ -307,7 +318,8 @@ pub(crate) async fn explain(
         appliance: candidate.appliance.to_string(),
         site: candidate.site.to_string(),
         rank: (i < offered).then_some(i + 1),
-        why: candidate.to_string(),
+        why: candidate.reasons().map(|reason| reason.to_string()).join("; "),
+        reasons: candidate.reasons().map(reason_out).into(),
     };
     Ok(Json(ExplainOut {
         asset: asset.to_string(),
@@ -316,6 +328,15 @@ pub(crate) async fn explain(
         client_range: client.to_string(),
         candidates: choice.list.candidates.iter().enumerate().map(candidate).collect(),
     }))
+}
+
+fn reason_out(reason: steering::Reason) -> ExplainReason {
+    let kind = match reason {
+        steering::Reason::Standing(_) => "standing",
+        steering::Reason::Distance(_) => "distance",
+        steering::Reason::Load { .. } => "load",
+    };
+    ExplainReason { kind, text: reason.to_string() }
 }
 
 /// Whether playbacks can begin here. After a start that takes until the first appliance has

@@ -3,6 +3,7 @@
 mod access;
 mod appliances;
 mod asking;
+mod asking_for;
 mod assets;
 mod caller;
 mod document;
@@ -36,8 +37,6 @@ use tokio::time::timeout;
 use tower_http::compression::CompressionLayer;
 use tower_http::compression::predicate::{DefaultPredicate, Predicate, SizeAbove};
 use tower_http::timeout::TimeoutLayer;
-
-pub(crate) use appliances::report_room;
 
 use crate::writer::{Control, INGEST_LEN_MAX, REPORT_LEN_MAX};
 use guard::cookie;

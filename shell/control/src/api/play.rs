@@ -16,7 +16,7 @@ use playback::{Pathway, dash, hls};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::asking::AskingFor;
+use super::asking_for::AskingFor;
 use super::problem::Problem;
 use super::{Shared, host, named};
 use crate::writer::Control;

@@ -9,7 +9,6 @@ use axum::{Extension, Json};
 use serde::Serialize;
 use utoipa::{ToResponse, ToSchema};
 
-use super::guard::Said;
 use crate::convert::Refused;
 use crate::writer::ChangeError;
 
@@ -31,6 +30,10 @@ pub(crate) struct Problem {
     #[schema(example = "there is no such asset: GET /v1/assets lists them")]
     detail: String,
 }
+
+/// What a handler says of a change, for the audit log: a response's extension.
+#[derive(Clone, Debug)]
+pub(super) struct Said(pub(super) String);
 
 impl Problem {
     /// A problem of a kind (a few words with hyphens; the title is the same words).

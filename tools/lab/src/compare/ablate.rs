@@ -53,8 +53,6 @@ enum Row {
     ImmediateSend,
     /// Records of 16 KiB: of 4 KiB.
     FullRecords,
-    /// What the next requests need is asked for ahead: it is waited for.
-    LookAhead,
     /// Workers bound to a CPU: where the kernel puts them.
     Pinning,
     /// Pacing by the worker, everybody kept to the film's pace of 30 Mb/s: by the kernel
@@ -83,7 +81,6 @@ impl Row {
             }
             Self::ImmediateSend => lines("[ablation]\nsending = \"ring\""),
             Self::FullRecords => lines("[ablation]\nrecord_len = \"4 KiB\""),
-            Self::LookAhead => lines("[ablation]\nlook_ahead = false"),
             Self::Pinning => Change { unpinned: true, ..Change::default() },
             Self::OwnPacing => Change { pacing: Some("mode = \"kernel\""), ..Change::default() },
         }

@@ -527,8 +527,9 @@ impl EventLoop {
         }
     }
 
-    /// Sends handshake bytes, and soon `more`. A client that takes not even these few KiB at once is let go: its
-    /// window was closed from the start.
+    /// Sends handshake bytes; with `more`, an answer follows at once and may share the packet. A
+    /// client that takes not even these few KiB at once is let go: its window was closed from the
+    /// start.
     fn send_flight(&mut self, id: ConnectionId, more: bool) -> bool {
         let Some(socket) = socket_of(&mut self.sockets, id) else { return false };
         self.flight.is_empty()

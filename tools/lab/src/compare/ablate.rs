@@ -247,11 +247,11 @@ impl Lab<'_> {
             self.bench.turn(server, seed, self.bench.pace.window)
         };
         // Not counted: what is touched for the first time.
-        turn(true, common.seed)?;
-        turn(false, common.seed)?;
+        turn(true, self.bench.asking.seed)?;
+        turn(false, self.bench.asking.seed)?;
         let mut pairs = Vec::new();
         for pair in 0..common.pairs {
-            let seed = common.seed.wrapping_add(pair.into());
+            let seed = self.bench.asking.seed.wrapping_add(pair.into());
             // Twice each, so that a drift of the machine falls on both; each begins in turn.
             let begins = pair % 2 == 0;
             let mut sides = [Side::default(), Side::default()];

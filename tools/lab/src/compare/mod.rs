@@ -82,6 +82,9 @@ pub(crate) struct Asking {
     /// Where ranges begin.
     #[arg(long, value_enum, default_value_t)]
     ranges: Ranges,
+    /// Another seed, other ranges.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
 }
 
 /// Flame graphs.
@@ -128,9 +131,6 @@ pub(crate) struct Common {
     /// Compare every n-th response with the source, byte by byte; the others by length only.
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u64).range(1..))]
     verify_every: u64,
-    /// Another seed, other ranges.
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
     /// The CPU for servers.
     #[arg(long, default_value_t = 0)]
     server_cpu: usize,
@@ -406,7 +406,7 @@ impl<'a> Bench<'a> {
         };
         let mut turns = Vec::new();
         for pair in 0..self.common.pairs {
-            let seed = self.common.seed.wrapping_add(u64::from(pair));
+            let seed = self.asking.seed.wrapping_add(u64::from(pair));
             info!(pair = pair + 1, of = self.common.pairs, "ours, then the peer");
             let first = self.turn(ours, seed, self.pace.window).context("our side failed")?;
             match attempt(self.turn(&mut peer, seed, self.pace.window))? {
@@ -430,7 +430,7 @@ impl<'a> Bench<'a> {
         let data = self.room.join("perf.data");
         let time = [self.pace.warm_up, self.pace.window];
         let perf = flame::record(process.id(), time, &data, &self.room.join("perf.log"))?;
-        self.turn(server, self.common.seed, self.pace.window)?;
+        self.turn(server, self.asking.seed, self.pace.window)?;
         match perf.wait().and_then(|()| flame::read(&data)) {
             Ok(profile) => Ok(Some(profile)),
             Err(error) => {
@@ -474,7 +474,7 @@ impl<'a> Bench<'a> {
         info!(config = tuned.name(), "trying a configuration of the peer");
         let tried = self
             .peer(tuned, self.common.port)
-            .and_then(|mut server| self.turn(&mut server, self.common.seed, self.pace.trial));
+            .and_then(|mut server| self.turn(&mut server, self.asking.seed, self.pace.trial));
         Ok(attempt(tried)?.map(|seen| (seen.cpu_s_per_gb, seen.window.gbps)))
     }
 
@@ -606,7 +606,7 @@ impl<'a> Bench<'a> {
             ranges: self.asking.ranges,
             receive: self.asking.client,
             verify_every: self.common.verify_every,
-            seed: self.common.seed,
+            seed: self.asking.seed,
             every: Duration::ZERO,
         }
     }

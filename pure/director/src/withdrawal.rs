@@ -16,7 +16,6 @@ use std::sync::Arc;
 use model::id::{ApplianceId, AssetId, AssetVersionId, Generation};
 use model::units::{Instant, Nanos, UnixSeconds};
 
-use crate::catalog::Version;
 use crate::observed::Report;
 use crate::{Action, Director, Role};
 
@@ -96,8 +95,6 @@ pub(crate) struct Takedown {
     pub(crate) withdrawn: Arc<BTreeSet<AssetVersionId>>,
     /// Versions whose window is over, and that nobody has withdrawn yet.
     over: Vec<AssetVersionId>,
-    /// Not to be shown now.
-    pub(crate) unshown: Arc<BTreeSet<AssetVersionId>>,
     /// When the shell was last told what has to go.
     said_at: Option<Instant>,
 }
@@ -200,19 +197,12 @@ impl Director {
         }
     }
 
-    /// Looks which versions may not be shown now. Before the time is known, those are all that have
-    /// a window. O(versions).
+    /// Looks whose window is over, and when another opens or closes. O(versions).
     fn look_at_windows(&mut self) {
         let now = self.now_unix;
         let catalog = &self.desired.catalog;
         let versions = || catalog.assets().flat_map(|(_, versions)| versions);
         let windowed = || versions().filter(|version| version.window != Window::default());
-        let is_shown =
-            |version: &Arc<Version>| now != UnixSeconds(0) && version.window.is_open(now);
-        let unshown: BTreeSet<_> = windowed()
-            .filter(|version| !is_shown(version))
-            .map(|version| version.id().clone())
-            .collect();
         let over = windowed().filter(|version| version.window.is_over(now));
         self.takedown.over = over.map(|version| version.id().clone()).collect();
         let edges = windowed().flat_map(|version| [version.window.from, version.window.until]);
@@ -220,10 +210,6 @@ impl Director {
             UnixSeconds(0) => Some(UnixSeconds(1)),
             now => edges.flatten().filter(|edge| now < *edge).min(),
         };
-        if *self.takedown.unshown != unshown {
-            self.takedown.unshown = Arc::new(unshown);
-            self.view_is_old = true;
-        }
     }
 
     /// Since when versions are beyond those that are held.

@@ -31,8 +31,6 @@ pub struct Snapshot {
     pub playbacks: Playbacks,
     /// Versions that were taken down, as far as they are listed.
     pub withdrawn: Arc<BTreeSet<AssetVersionId>>,
-    /// Versions that may not be shown now: their time has not come, or is over.
-    pub unshown: Arc<BTreeSet<AssetVersionId>>,
 }
 
 /// Who wants to play.
@@ -94,7 +92,7 @@ impl Snapshot {
         now: UnixSeconds,
     ) -> Result<Option<Grant>, Refused> {
         let is_open =
-            || self.playbacks.public().contains(asset) && self.shown(asset).next().is_some();
+            || self.playbacks.public().contains(asset) && self.shown(asset, now).next().is_some();
         match grant.and_then(|grant| self.playbacks.admit(asset, grant, now)) {
             Err(_) if is_open() => Ok(None),
             admitted => admitted.map(Some),
@@ -107,6 +105,7 @@ impl Snapshot {
         &self,
         asset: &AssetId,
         player: &Player<'_>,
+        now: UnixSeconds,
         config: &steering::Config,
     ) -> Result<Choice, Unplayable> {
         let choice = |version: &Arc<Version>| Choice {
@@ -115,21 +114,22 @@ impl Snapshot {
         };
         let is_known = !self.catalog.versions(asset).is_empty();
         let none = if is_known { Unplayable::NotShown } else { Unplayable::UnknownAsset };
-        let current = self.shown(asset).next().map(choice).ok_or(none)?;
+        let current = self.shown(asset, now).next().map(choice).ok_or(none)?;
         if current.list.good().next().is_some() {
             return Ok(current);
         }
-        let older = self.shown(asset).skip(1).map(choice);
+        let older = self.shown(asset, now).skip(1).map(choice);
         let playable = older.into_iter().find(|choice| choice.list.good().next().is_some());
         let choice = playable.unwrap_or(current);
         if choice.list.offered().is_empty() { Err(Unplayable::NoAppliance) } else { Ok(choice) }
     }
 
-    /// Versions that are held and may be shown now, newest first.
-    fn shown(&self, asset: &AssetId) -> impl Iterator<Item = &Arc<Version>> {
+    /// Versions that are held and may be shown now, newest first. By the caller's clock: a picture
+    /// may be old where nobody makes a new one.
+    fn shown(&self, asset: &AssetId, now: UnixSeconds) -> impl Iterator<Item = &Arc<Version>> {
         let kept = usize::try_from(self.versions_kept).unwrap_or(usize::MAX).max(1);
         let versions = self.catalog.versions(asset).iter().take(kept);
-        versions.filter(|version| !self.unshown.contains(version.id()))
+        versions.filter(move |version| version.window.is_open(now))
     }
 
     /// Every appliance for a version, best first.
@@ -146,8 +146,9 @@ impl Snapshot {
     }
 
     /// True of a version of which nobody may see more: it was withdrawn, or it is not its time.
-    pub fn is_withdrawn(&self, version: &AssetVersionId) -> bool {
-        self.withdrawn.contains(version) || self.unshown.contains(version)
+    pub fn is_withdrawn(&self, version: &AssetVersionId, now: UnixSeconds) -> bool {
+        let known = self.catalog.version(version);
+        self.withdrawn.contains(version) || known.is_some_and(|known| !known.window.is_open(now))
     }
 
     /// The pathways of a playback as they should be used now, best first, lost ones left out. If

@@ -632,7 +632,6 @@ impl Director {
             versions_kept: self.desired.policy.versions_kept,
             playbacks: self.desired.playbacks.clone(),
             withdrawn: self.takedown.withdrawn.clone(),
-            unshown: self.takedown.unshown.clone(),
         };
         self.view_is_old = false;
         self.load_is_old = false;

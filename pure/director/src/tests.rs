@@ -422,7 +422,7 @@ fn what_cannot_be_played_says_why() {
     let player = Player { client: "10.0.0.1/32".parse().unwrap(), session: &session, plain: false };
     let choose = |director: &Director, asset: &str| {
         let asset: AssetId = asset.parse().unwrap();
-        director.snapshot().choose(&asset, &player, &STEERING).map(|_| ())
+        director.snapshot().choose(&asset, &player, director.now_unix, &STEERING).map(|_| ())
     };
     let mut director = fleet(&["a1"]);
     settle(&mut director);
@@ -783,15 +783,20 @@ pub(super) fn hold(director: &mut Director, name: &str, objects: &[u8]) {
 pub(super) fn played(director: &Director) -> (String, Vec<String>) {
     let session = session();
     let player = Player { client: "10.0.0.1/32".parse().unwrap(), session: &session, plain: false };
-    let choice = director.snapshot().choose(&"film".parse().unwrap(), &player, &STEERING).unwrap();
+    let (asset, now) = ("film".parse().unwrap(), director.now_unix);
+    let choice = director.snapshot().choose(&asset, &player, now, &STEERING).unwrap();
     let offered = choice.list.offered().iter().map(|c| c.appliance.to_string()).collect();
     (choice.version.id().to_string(), offered)
 }
 
 pub(super) fn refusal(director: &Director) -> Option<Unplayable> {
+    refusal_at(director, director.now_unix)
+}
+
+pub(super) fn refusal_at(director: &Director, now: UnixSeconds) -> Option<Unplayable> {
     let session = session();
     let player = Player { client: "10.0.0.1/32".parse().unwrap(), session: &session, plain: false };
-    let choice = director.snapshot().choose(&"film".parse().unwrap(), &player, &STEERING);
+    let choice = director.snapshot().choose(&"film".parse().unwrap(), &player, now, &STEERING);
     choice.err()
 }
 

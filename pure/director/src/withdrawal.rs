@@ -16,7 +16,7 @@ use std::sync::Arc;
 use model::id::{ApplianceId, AssetId, AssetVersionId, Generation};
 use model::units::{Instant, Nanos, UnixSeconds};
 
-use crate::catalog::{Version, Window};
+use crate::catalog::Window;
 use crate::observed::Report;
 use crate::{Action, Director, Role};
 
@@ -75,8 +75,6 @@ pub(crate) struct Takedown {
     pub(crate) withdrawn: Arc<BTreeSet<AssetVersionId>>,
     /// Versions whose window is over, and that nobody has withdrawn yet.
     over: Vec<AssetVersionId>,
-    /// Not to be shown now.
-    pub(crate) unshown: Arc<BTreeSet<AssetVersionId>>,
     /// When the shell was last told what has to go.
     said_at: Option<Instant>,
 }
@@ -183,19 +181,12 @@ impl Director {
         }
     }
 
-    /// Looks which versions may not be shown now. Before the time is known, those are all that have
-    /// a window. O(versions).
+    /// Looks whose window is over, and when another opens or closes. O(versions).
     fn look_at_windows(&mut self) {
         let now = self.now_unix;
         let catalog = &self.desired.catalog;
         let versions = || catalog.assets().flat_map(|(_, versions)| versions);
         let windowed = || versions().filter(|version| version.window != Window::default());
-        let is_shown =
-            |version: &Arc<Version>| now != UnixSeconds(0) && version.window.is_open(now);
-        let unshown: BTreeSet<_> = windowed()
-            .filter(|version| !is_shown(version))
-            .map(|version| version.id().clone())
-            .collect();
         let over = windowed().filter(|version| version.window.is_over(now));
         self.takedown.over = over.map(|version| version.id().clone()).collect();
         let edges = windowed().flat_map(|version| [version.window.from, version.window.until]);
@@ -205,12 +196,6 @@ impl Director {
         };
         let is_ahead = |edge: UnixSeconds| now < edge;
         assert!(self.takedown.next_edge.is_none_or(is_ahead), "an edge that is due was looked at");
-        let is_unshown = |id: &AssetVersionId| unshown.contains(id);
-        assert!(self.takedown.over.iter().all(is_unshown), "what is over is not shown");
-        if *self.takedown.unshown != unshown {
-            self.takedown.unshown = Arc::new(unshown);
-            self.view_is_old = true;
-        }
     }
 
     /// Since when versions are beyond those that are held.

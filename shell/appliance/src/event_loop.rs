@@ -698,14 +698,8 @@ impl EventLoop {
         }
         socket.tcp_at = Some(now);
         let Some(sample) = uring::tcp_info(socket.fd.as_fd()) else { return };
-        if let Some(least) = self.unsent_max
-            && let most = worker::unsent_max(least, &sample)
-            && most != socket.unsent_max.unwrap_or(least)
-        {
-            match uring::bound_unsent(socket.fd.as_fd(), most) {
-                Ok(()) => socket.unsent_max = Some(most),
-                Err(error) => tracing::debug!(%error, "a socket keeps what it may hold unsent"),
-            }
+        if let Some(least) = self.unsent_max {
+            socket.bound(least, &sample);
         }
         self.follow.push_back(Follow::Tcp(id, sample));
     }

@@ -1,9 +1,10 @@
 //! A connection's socket and what stands between it and plain bytes.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use model::handle::ConnectionId;
+use model::tcp::TcpSample;
 use model::units::{Bytes, Instant};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown};
@@ -89,6 +90,20 @@ impl Socket {
         }
     }
 
+    /// Changes what it may hold unsent, if TCP says that this is too much or too little; `least` is
+    /// what its listener had.
+    pub(crate) fn bound(&mut self, least: Bytes, sample: &TcpSample) {
+        let held = self.unsent_max.unwrap_or(least);
+        let most = worker::unsent_max(least, held, sample);
+        if most == held {
+            return;
+        }
+        match uring::bound_unsent(self.fd.as_fd(), most) {
+            Ok(()) => self.unsent_max = Some(most),
+            Err(error) => tracing::debug!(%error, "a socket keeps what it may hold unsent"),
+        }
+    }
+
     /// Once a second: what nothing came to and nothing went from in between can rest.
     pub(crate) fn look(&mut self) {
         if !std::mem::replace(&mut self.busy, false)
@@ -160,3 +175,42 @@ impl Socket {
 
 /// Receives that are thrown away at the end of a connection; a flood is cut off by a reset.
 const DISCARDS_MAX: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    /// What the kernel takes for a client that does not read.
+    fn taken(mut stream: &TcpStream) -> usize {
+        let (content, mut taken) = (vec![0; 64 * 1024], 0);
+        while let Ok(len) = stream.write(&content) {
+            taken += len;
+        }
+        taken
+    }
+
+    #[test]
+    fn a_socket_takes_more_once_more_is_on_its_way() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let stream = listener.accept().unwrap().0;
+        stream.set_nonblocking(true).unwrap();
+        let least = Bytes::kib(64);
+        uring::bound_unsent(stream.as_fd(), least).unwrap();
+        let fd = stream.try_clone().unwrap().into();
+        let mut socket = Socket::new(fd, ConnectionId { slot: 0, generation: 0 }, Transport::Plain);
+        assert!(0 < taken(&stream));
+        let sample = |unacked| TcpSample { unacked, segment: Bytes(1000), ..TcpSample::default() };
+        socket.bound(least, &sample(10));
+        assert_eq!((taken(&stream), socket.unsent_max), (0, None), "little is on its way");
+        socket.bound(least, &sample(400));
+        assert_eq!(socket.unsent_max, Some(Bytes::kib(512)));
+        let more = taken(&stream);
+        assert!((300_000..600_000).contains(&more), "{more} bytes");
+        socket.bound(least, &sample(10));
+        assert_eq!(socket.unsent_max, Some(least));
+    }
+}

@@ -42,7 +42,9 @@ impl Half {
 
     /// By aws-lc, whatever seals.
     fn opening(secrets: &(u64, ConnectionTrafficSecrets)) -> Self {
-        Self::sealing(secrets, Kernels::default())
+        let half = Self::sealing(secrets, Kernels::default());
+        assert!(half.key.opens(), "the default is aws-lc, which alone opens");
+        half
     }
 }
 

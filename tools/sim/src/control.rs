@@ -11,7 +11,7 @@ use director::{Action, Change, Desired, Director, Event, Ledger, LedgerEntry, Re
 use model::id::{ApplianceId, AssetId, AssetVersionId, Generation, ObjectId};
 use model::machine::Machine;
 use model::manifest::{AssetVersion, Manifest};
-use model::units::{Instant, Nanos};
+use model::units::{Instant, Nanos, UnixSeconds};
 use model::view::Health;
 use playback::token::Session;
 
@@ -341,7 +341,8 @@ impl Control {
         let player = Player { client, session, plain: false };
         let assets: Vec<_> = ["film", "series"].map(|name| name.parse().ok()).into();
         let asset = self.world.stage.pick(&assets)?.clone()?;
-        let choice = snapshot.choose(&asset, &player, &STEERING).ok()?;
+        // No title has a window here.
+        let choice = snapshot.choose(&asset, &player, UnixSeconds(1), &STEERING).ok()?;
         self.world.count(|counts| counts.lists += 1);
         for candidate in choice.list.offered() {
             let heard = self.heard.borrow().get(&candidate.appliance).copied();

@@ -296,7 +296,8 @@ pub(crate) async fn explain(
     };
     let plain = matches!(query.plain.as_deref(), Some("1" | "true"));
     let player = Player { client, session: &session, plain };
-    let choice = match snapshot.choose(&asset, &player, &control.steering_config()) {
+    let now = control.clock.unix();
+    let choice = match snapshot.choose(&asset, &player, now, &control.steering_config()) {
         Ok(choice) => choice,
         // The list is empty then, and every appliance says why it is not in it.
         Err(error) => {
@@ -309,7 +310,7 @@ pub(crate) async fn explain(
     let note = current.filter(|current| current != choice.version.id()).map(|current| {
         format!("no healthy appliance holds the current version {current} wholly yet")
     });
-    let note = match snapshot.is_withdrawn(choice.version.id()) {
+    let note = match snapshot.is_withdrawn(choice.version.id(), now) {
         true => Some("no playback begins: its time has not come, or is over".to_owned()),
         false => note,
     };

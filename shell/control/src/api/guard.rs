@@ -251,9 +251,6 @@ pub(super) fn problem(refusal: &Refusal) -> Response {
     let mut response = Problem::new(status, kind, refusal).into_response();
     let headers = response.headers_mut();
     headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
-    if status == StatusCode::TOO_MANY_REQUESTS {
-        headers.insert(header::RETRY_AFTER, HeaderValue::from_static("6"));
-    }
     response
 }
 

@@ -246,7 +246,8 @@ fn begin(
     let Beginner { asset, session, client, plain } = beginner;
     let (session, client, plain) = (*session, *client, *plain);
     let player = Player { client, session: &session, plain };
-    let choice = snapshot.choose(asset, &player, &control.steering_config())?;
+    let choice =
+        snapshot.choose(asset, &player, control.clock.unix(), &control.steering_config())?;
     let lifetime = control.config.token_lifetime.as_seconds();
     let expires = UnixSeconds(control.clock.unix().0.saturating_add(lifetime));
     let expires = choice.version.window.until.map_or(expires, |until| until.min(expires));

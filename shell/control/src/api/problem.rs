@@ -67,8 +67,14 @@ impl IntoResponse for Problem {
             // Where a token is wanted, the guard says so instead.
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(GRANT));
         }
-        if status == StatusCode::SERVICE_UNAVAILABLE {
-            headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        let retry_after = match status {
+            StatusCode::SERVICE_UNAVAILABLE => Some("1"),
+            // The time in which an attempt comes back.
+            StatusCode::TOO_MANY_REQUESTS => Some("6"),
+            _ => None,
+        };
+        if let Some(seconds) = retry_after {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from_static(seconds));
         }
         response
     }

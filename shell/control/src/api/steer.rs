@@ -52,7 +52,7 @@ pub(crate) async fn steer(
     let (ticket, snapshot) = open(&control, &sealed).inspect_err(|refused| {
         control.metrics.ticket_refused(*refused);
     })?;
-    if snapshot.is_withdrawn(&ticket.version) {
+    if snapshot.is_withdrawn(&ticket.version, control.clock.unix()) {
         let detail = "this was withdrawn: do not ask again";
         return Err(Problem::new(StatusCode::GONE, "withdrawn", detail));
     }

@@ -29,7 +29,6 @@ use crate::cpu;
 #[derive(Debug, clap::Args)]
 #[command(mut_arg("seconds", |seconds| seconds.default_value("3")))]
 #[command(mut_arg("warm_up", |warm_up| warm_up.default_value("1")))]
-#[command(mut_arg("seed", |seed| seed.hide(true)))]
 #[command(mut_arg("verify_every", |every| {
     every.help("Verify the signature of every n-th full handshake; of the others, the certificate")
 }))]
@@ -365,6 +364,17 @@ mod tests {
         let json = serde_json::to_value(&report).unwrap();
         assert_eq!(json["resumed"]["peer"]["resumed"], 600);
         assert_eq!((&json["after"], &json["processor"]), (&AFTER.into(), &"AMD EPYC".into()));
+    }
+
+    /// Nothing is drawn by lot: each start asks for the only byte.
+    #[test]
+    fn there_is_no_seed() {
+        use clap::Args as _;
+        let mut command = Args::augment_args(clap::Command::new("handshake"));
+        assert!(!command.render_long_help().to_string().contains("--seed"));
+        let tried = command.try_get_matches_from(["handshake", "--peer", "nginx", "--seed", "2"]);
+        let told = tried.unwrap_err().to_string();
+        assert!(told.contains("unexpected argument '--seed'"), "{told}");
     }
 
     #[test]

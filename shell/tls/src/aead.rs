@@ -204,8 +204,9 @@ impl AwsLc {
         let kind = [kind];
         let (body, tail) = sealed.split_at_mut(plain.len());
         let mut tail_len = 0;
-        // SAFETY: the context is a live one, freed when `self` is dropped. Every other pointer comes with the length of its slice; `body` is as long as
-        // `plain` and does not overlap it (one is borrowed mutably); `tail` holds the type and the tag.
+        // SAFETY: the context is a live one, freed when `self` is dropped. Every other pointer
+        // comes with the length of its slice; `body` is as long as `plain` and does not overlap it
+        // (one is borrowed mutably); `tail` holds the type and the tag.
         let ok = unsafe {
             EVP_AEAD_CTX_seal_scatter(
                 self.0.as_ptr(),

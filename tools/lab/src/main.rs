@@ -149,7 +149,7 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: &Cli) -> Result<()> {
-    // The loop of `ideal` has nothing to remove: a signal ends it at once, also in the midst of work.
+    // The loop of `ideal` has nothing to remove: a signal ends it at once, whatever it does.
     if !matches!(cli.verb, Verb::ServeIdeal(_)) {
         stop::listen()?;
     }

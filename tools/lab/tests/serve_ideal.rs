@@ -11,17 +11,17 @@ const SIGTERM: i32 = 15;
 /// It is told to end so often: a signal that comes while it waits would end it in any case.
 const TRIES: u32 = 5;
 
-fn ended(child: &mut Child) -> Option<i32> {
+fn ended(child: &mut Child) -> std::io::Result<Option<i32>> {
     let end = Instant::now() + Duration::from_secs(5);
     while Instant::now() < end {
-        if let Some(status) = child.try_wait().unwrap() {
-            return status.signal();
+        if let Some(status) = child.try_wait()? {
+            return Ok(status.signal());
         }
         thread::sleep(Duration::from_millis(10));
     }
-    child.kill().unwrap();
-    child.wait().unwrap();
-    None
+    child.kill()?;
+    child.wait()?;
+    Ok(None)
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn a_signal_ends_it_at_once_while_it_works() {
             thread::sleep(Duration::from_millis(50));
             let pid = rustix::process::Pid::from_child(&server);
             rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-            let signal = ended(&mut server);
+            let signal = ended(&mut server).unwrap();
             over.store(true, Ordering::Relaxed);
             signal
         });

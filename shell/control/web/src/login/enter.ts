@@ -8,7 +8,7 @@ type Ask = (path: string, init?: RequestInit) => Promise<Response>;
 const PATH = "/v1/session";
 const NO_ANSWER = "Control does not answer.";
 export const TAKEN =
-  "Somebody is logged in here already: this link changed nothing. To log in with it, log out first.";
+  "Somebody is logged in here already: this link changed nothing. To use it, log out first.";
 
 /** Begins a session. */
 export async function enter(token: string, ask: Ask): Promise<Entry> {

@@ -25,7 +25,7 @@ use model::units::{BitsPerSecond, Bytes, Instant, Nanos};
 use model::update::Update;
 use tls::{Acceptor, Progress, Session};
 use uring::{Completion, Errno, Ring, Token, Wait};
-use worker::{Action, Body, Config, Ending, Event, Fault, Worker};
+use worker::{Action, Body, Config, Ending, Event, Fault, Then, Worker};
 
 use crate::ablation::{Ablation, Sending};
 use crate::clock::{self, Clock};
@@ -261,7 +261,7 @@ impl EventLoop {
             Completion::Readable { token, ended, more } => {
                 self.readable(connection(token), ended, more);
             }
-            Completion::Room { token } => self.delivered(connection(token), Ok(())),
+            Completion::Room { token, result } => self.delivered(connection(token), result),
             Completion::Sent { token, data, result } => self.sent(connection(token), data, result),
             Completion::Opened { slot, result, .. } => {
                 self.event(Event::Opened { slot, result: result.map_err(fault) });
@@ -316,8 +316,8 @@ impl EventLoop {
         while let Some(action) = self.worker.poll() {
             match action {
                 Action::Receive { connection } => self.receive(connection),
-                Action::Send { connection, head, body, more } => {
-                    self.send(connection, head, &body, more);
+                Action::Send { connection, head, body, then } => {
+                    self.send(connection, head, &body, then);
                 }
                 Action::Look { connection } => self.follow.push_back(Follow::Look(connection)),
                 Action::Limit { connection, rate } => self.limit(connection, rate),
@@ -562,8 +562,8 @@ impl EventLoop {
             Err(error) => {
                 tracing::debug!(%error, "session failed");
                 let alert = error.alert();
-                if let (Transport::Secure(session), false) = (&mut socket.transport, socket.sending)
-                {
+                let sending = socket.sending.is_some();
+                if let (Transport::Secure(session), false) = (&mut socket.transport, sending) {
                     let len = session.alert(alert, &mut self.scratch);
                     let _ = socket.send_now(&self.scratch[..len], false);
                 }
@@ -588,9 +588,10 @@ impl EventLoop {
     }
 
     /// Seals and sends; what the kernel does not take at once goes to the ring.
-    fn send(&mut self, id: ConnectionId, head: bool, body: &Body, more: bool) {
+    fn send(&mut self, id: ConnectionId, head: bool, body: &Body, then: Then) {
         let Some(socket) = socket_of(&mut self.sockets, id) else { return };
         socket.busy = true;
+        socket.last = then == Then::Nothing;
         let head: &[u8] = if head { self.worker.head(id) } else { &[] };
         assert!(head.len() <= HEAD_LEN_MAX, "response heads are bounded where they are made");
         let body: &[u8] = match body {
@@ -613,15 +614,14 @@ impl EventLoop {
         if self.ablation.sending != Sending::AtOnce {
             return self.send_by_ring(id, len);
         }
-        match socket.send_now(&self.scratch[..len], more) {
-            Ok(taken) if taken == len && !socket.slow => self.follow.push_back(Follow::Sent(id)),
-            Ok(taken) if taken == len => self.await_room(id),
+        match socket.send_now(&self.scratch[..len], then == Then::Soon) {
+            Ok(taken) if taken == len && socket.is_waited_for() => self.await_room(id),
+            Ok(taken) if taken == len => self.follow.push_back(Follow::Sent(id)),
             Ok(taken) => {
-                socket.slow = true;
                 let mut rest = self.spare.pop().unwrap_or_default();
                 rest.clear();
                 rest.extend_from_slice(&self.scratch[taken..len]);
-                socket.sending = true;
+                socket.waits(self.clock.now().instant);
                 let all = 0..rest.len();
                 self.ring.send(socket.fd.as_fd(), rest, all, name(id));
                 self.ask_tcp(id);
@@ -636,7 +636,7 @@ impl EventLoop {
         fresh.resize(self.scratch.len(), 0);
         let sealed = std::mem::replace(&mut self.scratch, fresh);
         let Some(socket) = socket_of(&mut self.sockets, id) else { return };
-        socket.sending = true;
+        socket.waits(self.clock.now().instant);
         // Not cut to its length: it would have to be filled with zeros before the next use.
         self.ring.send(socket.fd.as_fd(), sealed, 0..len, name(id));
         if self.ablation.sending == Sending::Ring {
@@ -657,7 +657,7 @@ impl EventLoop {
     /// be copied, and wait in memory that gets cold.
     fn await_room(&mut self, id: ConnectionId) {
         let Some(socket) = socket_of(&mut self.sockets, id) else { return };
-        socket.sending = true;
+        socket.waits(self.clock.now().instant);
         self.ring.await_room(socket.fd.as_fd(), name(id));
     }
 
@@ -665,8 +665,10 @@ impl EventLoop {
         if self.spare.len() < SPARE_MAX {
             self.spare.push(data);
         }
+        let now = self.clock.now().instant;
         let Some(socket) = self.socket(id) else { return };
-        if socket.slow && !socket.closing && result.is_ok() {
+        socket.has_waited(now);
+        if socket.is_waited_for() && !socket.closing && result.is_ok() {
             self.ask_tcp(id);
             self.await_room(id);
         } else {
@@ -674,10 +676,12 @@ impl EventLoop {
         }
     }
 
-    /// What was sent is the kernel's, and it takes more.
+    /// What was sent is the kernel's, and there is room for more where that is waited for.
     fn delivered(&mut self, id: ConnectionId, result: Result<(), Errno>) {
+        let now = self.clock.now().instant;
         let Some(socket) = self.socket(id) else { return };
-        socket.sending = false;
+        socket.has_waited(now);
+        socket.sending = None;
         if socket.closing {
             self.forget_if_idle(id);
             return;

@@ -268,7 +268,7 @@ impl EventLoop {
             Completion::Readable { token, ended, more } => {
                 self.readable(connection(token), ended, more);
             }
-            Completion::Room { token } => self.delivered(connection(token), Ok(())),
+            Completion::Room { token, result } => self.delivered(connection(token), result),
             Completion::Sent { token, data, result } => self.sent(connection(token), data, result),
             Completion::Opened { slot, result, .. } => {
                 self.event(Event::Opened { slot, result: result.map_err(fault) });

@@ -15,6 +15,7 @@ use appliance::counters::{DriveSlice, ServeCounters};
 use appliance::event_loop::{self, Finding, Setup};
 use appliance::listen::{self, Listener};
 use appliance::mailbox::{Letter, Sender, mailbox};
+use appliance::request_log;
 use appliance::storage::Sample;
 use film::publish;
 use model::limits::DRIVES_MAX;
@@ -75,6 +76,8 @@ fn serve_with(ablation: Ablation, unsent_max: Option<Bytes>) -> Served {
     let samples = sampled.clone();
     let incidents: Arc<Mutex<Vec<Incident>>> = Arc::default();
     let happened = incidents.clone();
+    let room = Bytes::mib(1);
+    let (mut logs, _) = request_log::start(directory.path(), room, 1, || {}).unwrap();
     let setup = Setup {
         config: config(),
         acceptor: acceptor.clone(),
@@ -83,7 +86,7 @@ fn serve_with(ablation: Ablation, unsent_max: Option<Bytes>) -> Served {
         mailbox: letters,
         counters: counters.clone(),
         slices: (0..1).map(|_| DriveSlice::default()).collect(),
-        log: None,
+        log: logs.pop(),
         report: Box::new(move |finding| match finding {
             Finding::Fault(_, _, fault) => panic!("drive fault {fault:?}"),
             Finding::Sample(sample) => samples.lock().unwrap().push(sample),
@@ -169,6 +172,17 @@ impl Served {
 
     fn request(&self, from: usize, to: usize) -> String {
         format!("GET {} HTTP/1.1\r\nHost: a\r\nRange: bytes={from}-{to}\r\n\r\n", self.path)
+    }
+
+    /// The request log, once there is something in it.
+    fn logged(&self) -> String {
+        let path = self.directory.path().join(request_log::NAME);
+        let mut text = String::new();
+        wait("a line of the request log", || {
+            text = std::fs::read_to_string(&path).unwrap();
+            text.ends_with('\n')
+        });
+        text
     }
 
     fn stop(self) -> Duration {
@@ -268,6 +282,30 @@ fn for_a_slow_client_nothing_is_sealed_before_there_is_room() {
     // The first time that it takes less than it is sent, the rest of that has been sealed.
     let waited = kept.iter().filter(|len| **len != 0).count();
     assert!(8 < kept.len() && (1..=2).contains(&waited), "{kept:?}");
+    served.stop();
+}
+
+#[test]
+fn a_client_that_is_waited_for_and_resets_is_not_read_for_and_not_served_whole() {
+    let served = serve_with(Ablation::default(), Some(Bytes::kib(512)));
+    let mut stream = TcpStream::connect(served.plain).unwrap();
+    stream.write_all(served.request(0, LEN - 1).as_bytes()).unwrap();
+    let ports = [served.plain, stream.local_addr().unwrap()].map(|at| at.port());
+    let reads = || served.counters.reads.load(Ordering::Relaxed);
+    // It is known to be slow when it has been cut, and has taken two chunks since.
+    let settle = || settled(|| queued_between(ports));
+    settle();
+    let cut_at = reads();
+    let mut part = vec![0; 64 * 1024];
+    while reads() < cut_at + 2 {
+        stream.read_exact(&mut part).unwrap();
+        settle();
+    }
+    let asked = reads();
+    drop(stream); // With bytes unread: a reset.
+    wait("the end of its connection", || served.counters.open.load(Ordering::Relaxed) == 0);
+    assert_eq!(reads(), asked, "nothing more is read for it");
+    assert_eq!(served.logged().split_whitespace().next_back(), Some("cut"));
     served.stop();
 }
 

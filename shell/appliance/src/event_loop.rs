@@ -568,8 +568,8 @@ impl EventLoop {
             Err(error) => {
                 tracing::debug!(%error, "session failed");
                 let alert = error.alert();
-                if let (Transport::Secure(session), false) = (&mut socket.transport, socket.sending)
-                {
+                let sending = socket.sending.is_some();
+                if let (Transport::Secure(session), false) = (&mut socket.transport, sending) {
                     let len = session.alert(alert, &mut self.scratch);
                     let _ = socket.send_now(&self.scratch[..len], false);
                 }
@@ -623,11 +623,10 @@ impl EventLoop {
             Ok(taken) if taken == len && !socket.slow => self.follow.push_back(Follow::Sent(id)),
             Ok(taken) if taken == len => self.await_room(id),
             Ok(taken) => {
-                socket.slow = true;
                 let mut rest = self.spare.pop().unwrap_or_default();
                 rest.clear();
                 rest.extend_from_slice(&self.scratch[taken..len]);
-                socket.sending = true;
+                socket.waits(self.clock.now().instant);
                 let all = 0..rest.len();
                 self.ring.send(socket.fd.as_fd(), rest, all, name(id));
                 self.ask_tcp(id);
@@ -642,7 +641,7 @@ impl EventLoop {
         fresh.resize(self.scratch.len(), 0);
         let sealed = std::mem::replace(&mut self.scratch, fresh);
         let Some(socket) = socket_of(&mut self.sockets, id) else { return };
-        socket.sending = true;
+        socket.waits(self.clock.now().instant);
         // Not cut to its length: it would have to be filled with zeros before the next use.
         self.ring.send(socket.fd.as_fd(), sealed, 0..len, name(id));
         if self.ablation.sending == Sending::Ring {
@@ -663,7 +662,7 @@ impl EventLoop {
     /// be copied, and wait in memory that gets cold.
     fn await_room(&mut self, id: ConnectionId) {
         let Some(socket) = socket_of(&mut self.sockets, id) else { return };
-        socket.sending = true;
+        socket.waits(self.clock.now().instant);
         self.ring.await_room(socket.fd.as_fd(), name(id));
     }
 
@@ -671,7 +670,9 @@ impl EventLoop {
         if self.spare.len() < SPARE_MAX {
             self.spare.push(data);
         }
+        let now = self.clock.now().instant;
         let Some(socket) = self.socket(id) else { return };
+        socket.has_waited(now);
         if socket.slow && !socket.closing && result.is_ok() {
             self.ask_tcp(id);
             self.await_room(id);
@@ -680,10 +681,12 @@ impl EventLoop {
         }
     }
 
-    /// What was sent is the kernel's, and it takes more.
+    /// What was sent is the kernel's; if the client is slow, there is room for more.
     fn delivered(&mut self, id: ConnectionId, result: Result<(), Errno>) {
+        let now = self.clock.now().instant;
         let Some(socket) = self.socket(id) else { return };
-        socket.sending = false;
+        socket.has_waited(now);
+        socket.sending = None;
         if socket.closing {
             self.forget_if_idle(id);
             return;

@@ -42,7 +42,7 @@ mod wheel;
 mod withdrawn;
 mod worker;
 
-pub use action::{Action, Body, Ending};
+pub use action::{Action, Body, Ending, Then};
 pub use black_box::{Happened, INCIDENT_MAGIC, Incident, IncidentBounds, Reason, Waits};
 pub use connection::Connection;
 pub use counters::{Counters, LATE_MICROS};

@@ -3,7 +3,7 @@
 use model::handle::{ConnectionId, FileSlot};
 use model::units::{BitsPerSecond, Bytes};
 
-use crate::action::{Action, Body};
+use crate::action::{Action, Body, Then};
 use crate::black_box::{Happened, Waiting};
 use crate::connection::{Held, Stage, State, Transfer};
 use crate::pace::{PaceConfig, PaceMode, burst_len, packed};
@@ -108,9 +108,12 @@ impl Worker {
         self.counters.body_bytes += len.0;
         connection.deadline = self.now.instant + self.config.progress_timeout;
         let body = Body::Buffer { buffer, start, end: to };
-        // What a burst ends with goes at once: the next comes later.
-        let more = rate.is_none() && transfer.next < transfer.end;
-        self.actions.push_back(Action::Send { connection: id, head, body, more });
+        let then = match rate {
+            _ if transfer.next == transfer.end => Then::Nothing,
+            Some(_) => Then::Later,
+            None => Then::Soon,
+        };
+        self.actions.push_back(Action::Send { connection: id, head, body, then });
         self.note(id, Happened::Sent { len, hot }, Some(Waiting::Client));
         if look {
             self.actions.push_back(Action::Look { connection: id });

@@ -22,7 +22,7 @@ use model::limits::{CHUNK_LEN, DIRECT_ALIGN};
 use model::object::{BLOCK_LEN, block_len};
 use model::units::Bytes;
 
-use crate::action::{Action, Body, Ending};
+use crate::action::{Action, Body, Ending, Then};
 use crate::answer;
 use crate::black_box::{Happened, Waiting};
 use crate::connection::{Connection, Held, Stage, State, Transfer};
@@ -51,7 +51,8 @@ impl Worker {
             self.counters.body_bytes += Bytes::of(end - start).0;
             connection.state = State::Sending;
             let body = Body::Memory { bytes: bytes.clone(), start, end };
-            self.actions.push_back(Action::Send { connection: id, head: true, body, more: false });
+            let then = Then::Nothing;
+            self.actions.push_back(Action::Send { connection: id, head: true, body, then });
             return;
         }
         let extent = self.catalogue.index.locate(&object).expect("an answer names what is held");
@@ -515,7 +516,8 @@ impl Worker {
             answer::plain(&mut connection.texts.head, counters, head, &self.date);
         }
         let body = Body::Empty;
-        self.actions.push_back(Action::Send { connection: id, head: true, body, more: false });
+        let then = Then::Nothing;
+        self.actions.push_back(Action::Send { connection: id, head: true, body, then });
         self.end_record(recorder, true);
         match stage {
             Stage::Admission => {}

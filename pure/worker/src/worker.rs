@@ -13,7 +13,7 @@ use model::object::BLOCK_LEN;
 use model::units::{BitsPerSecond, Bytes, Instant, Nanos, UnixSeconds};
 use model::update::Update;
 
-use crate::action::{Action, Body, Ending};
+use crate::action::{Action, Body, Ending, Then};
 use crate::answer::{self, Answer};
 use crate::black_box::{BlackBox, Happened, IncidentBounds, Recorder, Waiting};
 use crate::buffers::Buffers;
@@ -474,7 +474,8 @@ impl Worker {
         connection.state = State::Sending;
         connection.deadline = until;
         let body = Body::Empty;
-        self.actions.push_back(Action::Send { connection: id, head: true, body, more: false });
+        let then = Then::Nothing;
+        self.actions.push_back(Action::Send { connection: id, head: true, body, then });
     }
 
     fn sent(&mut self, now: Now, id: ConnectionId) {

@@ -14,7 +14,7 @@ use model::update::Update;
 use playback::token::{Grant, Scope, Session, SigningInput, assemble};
 use proptest::prelude::*;
 use worker::{
-    Action, Body, Config, Event, IncidentBounds, Now, PaceConfig, PaceMode, Reason, Worker,
+    Action, Body, Config, Event, IncidentBounds, Now, PaceConfig, PaceMode, Reason, Then, Worker,
 };
 
 const WALL: UnixSeconds = UnixSeconds(1_790_000_000);
@@ -43,8 +43,9 @@ struct World {
     /// Packets sent again so far, and at each look more.
     resent: u64,
     loses: u64,
-    /// Sends whose end waits for what comes next.
+    /// Sends whose end waits for what comes next, and sends with nothing to come.
     corked: usize,
+    last: usize,
     /// Length of each read.
     reads: Vec<u64>,
     /// Who was let go, and when.
@@ -125,6 +126,7 @@ impl World {
             resent: 0,
             loses: 0,
             corked: 0,
+            last: 0,
             reads: Vec::new(),
             closed: BTreeMap::new(),
             expected: None,
@@ -190,8 +192,9 @@ impl World {
             Action::Incident(incident) => {
                 assert_eq!(Some(incident.reason), self.expected, "{incident:?}");
             }
-            Action::Send { connection, body, more, .. } => {
-                self.corked += usize::from(more);
+            Action::Send { connection, body, then, .. } => {
+                self.corked += usize::from(then == Then::Soon);
+                self.last += usize::from(then == Then::Nothing);
                 let Body::Buffer { buffer, start, end } = body else {
                     panic!("bodies come from the drive")
                 };
@@ -310,6 +313,7 @@ fn a_paced_response_takes_its_time_and_reads_whole_chunks() {
     assert!((780..=800).contains(&took.as_millis()), "{took}: 2 MB less a burst at 20 Mb/s");
     assert_eq!(world.reads.len(), 8, "{:?}", world.reads);
     assert_eq!(world.corked, 0, "the end of a burst does not wait for the next");
+    assert_eq!(world.last, 1, "of many bursts one is the last");
     assert_eq!(world.worker.counters().paced, 1);
     assert_eq!(world.worker.counters().bursts, Bytes::of(bursts.len()).0);
     let waited: u64 = world.worker.counters().late.iter().sum();

@@ -24,7 +24,7 @@ use model::units::{BitsPerSecond, Bytes, Instant, Nanos};
 use model::update::Update;
 use tls::{Acceptor, Progress, Session};
 use uring::{Completion, Errno, Ring, Token, Wait};
-use worker::{Action, Body, Config, Ending, Event, Fault, Worker};
+use worker::{Action, Body, Config, Ending, Event, Fault, Then, Worker};
 
 use crate::ablation::{Ablation, Sending};
 use crate::clock::{self, Clock};
@@ -323,8 +323,8 @@ impl EventLoop {
         while let Some(action) = self.worker.poll() {
             match action {
                 Action::Receive { connection } => self.receive(connection),
-                Action::Send { connection, head, body, more } => {
-                    self.send(connection, head, &body, more);
+                Action::Send { connection, head, body, then } => {
+                    self.send(connection, head, &body, then);
                 }
                 Action::Look { connection } => self.follow.push_back(Follow::Look(connection)),
                 Action::Limit { connection, rate } => self.limit(connection, rate),
@@ -594,9 +594,10 @@ impl EventLoop {
     }
 
     /// Seals and sends; what the kernel does not take at once goes to the ring.
-    fn send(&mut self, id: ConnectionId, head: bool, body: &Body, more: bool) {
+    fn send(&mut self, id: ConnectionId, head: bool, body: &Body, then: Then) {
         let Some(socket) = socket_of(&mut self.sockets, id) else { return };
         socket.busy = true;
+        socket.last = then == Then::Nothing;
         let head: &[u8] = if head { self.worker.head(id) } else { &[] };
         assert!(head.len() <= HEAD_LEN_MAX, "response heads are bounded where they are made");
         let body: &[u8] = match body {
@@ -619,9 +620,9 @@ impl EventLoop {
         if self.ablation.sending != Sending::AtOnce {
             return self.send_by_ring(id, len);
         }
-        match socket.send_now(&self.scratch[..len], more) {
-            Ok(taken) if taken == len && !socket.slow => self.follow.push_back(Follow::Sent(id)),
-            Ok(taken) if taken == len => self.await_room(id),
+        match socket.send_now(&self.scratch[..len], then == Then::Soon) {
+            Ok(taken) if taken == len && socket.is_waited_for() => self.await_room(id),
+            Ok(taken) if taken == len => self.follow.push_back(Follow::Sent(id)),
             Ok(taken) => {
                 let mut rest = self.spare.pop().unwrap_or_default();
                 rest.clear();
@@ -673,7 +674,7 @@ impl EventLoop {
         let now = self.clock.now().instant;
         let Some(socket) = self.socket(id) else { return };
         socket.has_waited(now);
-        if socket.slow && !socket.closing && result.is_ok() {
+        if socket.is_waited_for() && !socket.closing && result.is_ok() {
             self.ask_tcp(id);
             self.await_room(id);
         } else {
@@ -681,7 +682,7 @@ impl EventLoop {
         }
     }
 
-    /// What was sent is the kernel's; if the client is slow, there is room for more.
+    /// What was sent is the kernel's, and there is room for more where that is waited for.
     fn delivered(&mut self, id: ConnectionId, result: Result<(), Errno>) {
         let now = self.clock.now().instant;
         let Some(socket) = self.socket(id) else { return };

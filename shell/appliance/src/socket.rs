@@ -40,6 +40,8 @@ pub(crate) struct Socket {
     /// Its client made us wait when it was last waited for: it is asked for room before the next is
     /// made.
     pub(crate) slow: bool,
+    /// What it was sent last is all of its response: the client is not waited for.
+    pub(crate) last: bool,
     /// Something came or went since the last look (`Socket::look`).
     pub(crate) busy: bool,
     /// The worker closed it: it goes when the ring is done with it.
@@ -85,6 +87,7 @@ impl Socket {
             wanted: false,
             sending: None,
             slow: false,
+            last: false,
             busy: true,
             closing: false,
         }
@@ -131,6 +134,11 @@ impl Socket {
             Err(Errno::AGAIN | Errno::INTR) => Ok(0),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// True if there must be room before the next is read and sealed.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        self.slow && !self.last
     }
 
     /// Its client is waited for from now on, if it was not before: what is left of a chunk and then

@@ -46,7 +46,8 @@ use crate::request_log::Lines;
 use crate::storage::{self, News, Storage, StorageHandle};
 use crate::tiering::TieringStatus;
 use crate::{
-    aead, agent_link, listen, member, metrics, mounts, pacing, peer, request_log, source, tiering,
+    aead, agent_link, listen, member, memory, metrics, mounts, pacing, peer, request_log, source,
+    tiering,
 };
 
 /// Files of one drive that a worker opens at a time. Each costs a thread of the kernel while it
@@ -87,7 +88,7 @@ struct WorkerThread {
 
 /// Serves until SIGTERM or SIGINT.
 pub fn serve(settings: &Settings) -> anyhow::Result<()> {
-    run(&pacing::fit(settings.clone()))
+    run(&pacing::fit(memory::fit(settings.clone())))
 }
 
 fn run(settings: &Settings) -> anyhow::Result<()> {

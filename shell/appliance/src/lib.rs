@@ -15,6 +15,7 @@
 //!   socket       what stands between a connection and plain bytes
 //!   listen       sockets to accept from
 //!   hot          how much memory hot blocks get
+//!   memory       how many may transfer with the memory that there is
 //!   mailbox      how other threads speak to a worker
 //!   incidents    responses that went badly, a file each
 //!   counters     what workers count, where others can read it
@@ -70,6 +71,7 @@ mod keeper;
 pub mod listen;
 pub mod mailbox;
 pub mod member;
+pub mod memory;
 pub mod metrics;
 pub mod mounts;
 mod mover;

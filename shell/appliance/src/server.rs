@@ -42,7 +42,8 @@ use crate::mounts::Medium;
 use crate::request_log::Lines;
 use crate::storage::{self, News, Storage, StorageHandle};
 use crate::{
-    aead, agent_link, listen, member, metrics, mounts, peer, request_log, source, tiering,
+    aead, agent_link, listen, member, memory, metrics, mounts, peer, request_log, source,
+    tiering,
 };
 
 /// Files of one drive that a worker opens at a time. Each costs a thread of the kernel while it
@@ -83,7 +84,7 @@ struct WorkerThread {
 
 /// Serves until SIGTERM or SIGINT.
 pub fn serve(settings: &Settings) -> anyhow::Result<()> {
-    run(&hot::fit(settings.clone()))
+    run(&hot::fit(memory::fit(settings.clone())))
 }
 
 fn run(settings: &Settings) -> anyhow::Result<()> {

@@ -569,7 +569,10 @@ mod tests {
         socket.set_nonblocking(true).unwrap();
         let mut ring = ring();
         ring.await_room(socket.as_fd(), Token(3));
-        let is_room = |completion, wanted| matches!(completion, Completion::Room { token, result: Ok(()) } if token == wanted);
+        let is_room = |completion, wanted| match completion {
+            Completion::Room { token, result } => (token, result) == (wanted, Ok(())),
+            other => panic!("{other:?}"),
+        };
         assert!(is_room(next(&mut ring), Token(3)), "it is empty");
         while socket.write(&[0; 65_536]).is_ok() {}
         ring.await_room(socket.as_fd(), Token(4));

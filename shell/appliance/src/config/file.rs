@@ -208,7 +208,8 @@ fn default_handshakes() -> usize {
 }
 
 /// As many viewers as receive at once: a body is under way until its client has nearly all of it.
-/// So many that are slow to take their first chunks hold 2 GiB.
+/// So many that are slow to take their first chunks hold 2 GiB: `memory` takes fewer where there is
+/// not that much.
 fn default_transfers() -> usize {
     8192
 }

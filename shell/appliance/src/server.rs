@@ -42,8 +42,7 @@ use crate::mounts::Medium;
 use crate::request_log::Lines;
 use crate::storage::{self, News, Storage, StorageHandle};
 use crate::{
-    aead, agent_link, listen, member, memory, metrics, mounts, peer, request_log, source,
-    tiering,
+    aead, agent_link, listen, member, memory, metrics, mounts, peer, request_log, source, tiering,
 };
 
 /// Files of one drive that a worker opens at a time. Each costs a thread of the kernel while it

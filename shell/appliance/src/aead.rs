@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use model::metric::Metric;
 use serde::Serialize;
-use tls::{NoKernel, Survey, Trial, Wanted};
+use tls::{NoKernel, Processor, Survey, Trial, Wanted};
 use tracing::field::display;
 use wire::prometheus::Page;
 
@@ -77,9 +77,8 @@ pub(crate) fn inspect() -> Result<InspectedAead, NoKernel> {
         wrong: trial.found.err().map(|error| error.to_string()),
     };
     let trials = survey.trials.iter().map(trial).collect();
-    let about = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let name = about.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
-    Ok(InspectedAead { processor: name.map(|(_, name)| name.to_owned()), trials })
+    let processor = Processor::read().map(|processor| processor.name).unwrap_or_default();
+    Ok(InspectedAead { processor: Some(processor).filter(|name| !name.is_empty()), trials })
 }
 
 impl InspectedAead {
@@ -90,7 +89,7 @@ impl InspectedAead {
 
     /// What an operator reads.
     pub fn text(&self) -> String {
-        let mut out = self.processor.clone().unwrap_or_else(|| "a processor".to_owned());
+        let mut out = self.processor.clone().unwrap_or_else(|| "unknown processor".to_owned());
         for trial in &self.trials {
             let InspectedTrial { cipher, kernel, seconds_per_gigabyte, chosen, wrong } = trial;
             let _ = write!(out, "\n  {cipher} by {kernel}: ");
@@ -143,6 +142,10 @@ mod tests {
         let chosen = found.trials.iter().filter(|trial| trial.chosen).count();
         assert_eq!((found.trials.len(), chosen), (4, 2));
         let text = found.text();
-        assert!(text.contains("aes-256-gcm by ring: 0.") && text.contains(", chosen"), "{text}");
+        let (_, measured) = text.split_once("aes-256-gcm by ring: ").unwrap();
+        let (seconds, _) = measured.split_once(" s/GB").unwrap();
+        assert!(0.0 < seconds.parse::<f64>().unwrap() && text.contains(", chosen"), "{text}");
+        let name = Processor::read().unwrap().name;
+        assert!(text.starts_with(&format!("{name}\n")), "{text}");
     }
 }

@@ -348,10 +348,8 @@ mod tests {
         assert!(settings.describe().contains("unsent_max = \"0 B\""));
         for bad in ["15 KiB", "2 GiB"] {
             let text = error(&with(bad), &[]);
-            assert!(
-                text.contains("[serve] unsent_max") && text.contains("16 KiB to 1 GiB"),
-                "{text}"
-            );
+            let remedy = format!("{bad} is out of range: give 16 KiB to 1 GiB, or 0 B for");
+            assert!(text.contains("[serve] unsent_max") && text.contains(&remedy), "{text}");
         }
     }
 

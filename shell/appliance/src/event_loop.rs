@@ -80,7 +80,8 @@ pub struct Setup {
     pub report: Box<dyn FnMut(Finding) + Send>,
     /// Called once, when the ring is made: nothing after it needs another.
     pub ring_is_made: fn(),
-    /// What sockets may hold unsent at least, as their listeners have it; none for no bound.
+    /// The bound of unsent bytes that connections inherit from their listeners; none where they
+    /// inherit none. The worker raises it for a connection while more than that is on its way.
     pub unsent_max: Option<Bytes>,
     /// What is switched off for a measurement.
     pub ablation: Ablation,

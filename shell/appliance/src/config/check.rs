@@ -17,7 +17,8 @@ use crate::setting::{ConfigError, wrong};
 use crate::storage::Front;
 use crate::tiering::{self, Tiering};
 
-/// What may be asked of `unsent_max` beside none: a record, and all that the kernel can count.
+/// The least and the most that `unsent_max` may be, unless it is 0. A record, 16 KiB, is the least
+/// that is sealed at once. The most is arbitrary: no send buffer is as large.
 const UNSENT: [Bytes; 2] = [Bytes::kib(16), Bytes::mib(1024)];
 /// Siblings that fetch at once, unless it is said; and at most: each costs a thread.
 const PEER_CONNECTIONS: usize = 32;
@@ -122,7 +123,7 @@ fn check_unsent(most: Bytes) -> Result<Option<Bytes>, ConfigError> {
     }
     if !(least..=greatest).contains(&most) {
         let message = format!(
-            "{most} is not {least} to {greatest}, nor 0 B, which leaves it to the kernel \
+            "{most} is out of range: give {least} to {greatest}, or 0 B for the kernel's own bound \
              (net.ipv4.tcp_notsent_lowat)"
         );
         return Err(wrong("serve", "unsent_max", message));

@@ -234,7 +234,7 @@ fn default_verify() -> u32 {
     256
 }
 
-/// Half a chunk: a client at 100 Mb/s takes it in 10 ms, and 64 to 512 KiB cost the same CPU
+/// A chunk: a client at 100 Mb/s takes it in 21 ms, and 64 to 512 KiB cost the same CPU
 /// (docs/decisions/2026-11-23-shallow-sockets.md).
 fn default_unsent() -> Quantity<Bytes> {
     Quantity(Bytes::kib(256))

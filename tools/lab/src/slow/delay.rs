@@ -28,8 +28,10 @@ use crate::compare::network::{Link, command, remove};
 /// Where the appliance is to listen.
 pub(super) const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 203, 78, 1);
 const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 203, 78, 2);
+/// Of both.
+pub(super) const NETWORK: &str = "10.203.78.0/30";
 /// Both devices have it: the kernel tells them apart by their numbers (RFC 7348).
-const PORT: u16 = 4789;
+pub(super) const PORT: u16 = 4789;
 /// Where a datagram has the number of its device.
 const NUMBER: usize = 6;
 /// What may wait to be taken by the relay, and what it may hold: more than is under way.

@@ -44,9 +44,9 @@ enum Row {
     DirectReads,
     /// Sealing into one hot scratch and sending at once: a turn's chunks are sealed first.
     HotScratch,
-    /// AES-GCM in wide vectors (VAES): AES-NI, one block at a time.
+    /// AES-GCM in wide vectors (VAES): AES-NI, which does six blocks interleaved.
     WideAes,
-    /// Sockets with little that waits to be sent: as much as the kernel likes.
+    /// The bound of what waits in a socket to be sent (unsent_max): none.
     ShallowSockets,
     /// send(2) at once: the ring sends.
     ImmediateSend,
@@ -277,8 +277,7 @@ impl Lab<'_> {
         let mut plan = bench.plan(address, bench.catalogue.targets(&stage.path));
         // As in the certificate, wherever it listens.
         "localhost".clone_into(&mut plan.name);
-        let aead = self.bench.processor.aead_of(super::OURS_LIBRARY);
-        Ok(Server { processes: vec![process], account, plan, congestion, aead, _group: group })
+        Ok(Server { processes: vec![process], account, plan, congestion, _group: group })
     }
 
     fn flame(&self, server: &mut Server, row: Row, folder: &Path) -> Result<Option<PathBuf>> {

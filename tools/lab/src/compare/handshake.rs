@@ -43,7 +43,8 @@ pub(crate) struct Args {
 }
 
 /// What the client does after each handshake, with either side.
-const AFTER: &str = "one byte is asked for and received, then the client resets the connection";
+const AFTER: &str = "one byte is asked for, with a token that our worker knows, and received; then \
+                     the client resets the connection";
 
 /// The whole result; one JSON object.
 #[derive(Clone, Debug, Serialize)]
@@ -125,7 +126,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     };
     let congestion = args.against.peer_congestion.as_ref().unwrap_or(&args.common.congestion);
     let tuned = Tuned { peer, variant, congestion: congestion.clone() };
-    let mut ours = bench.ours(args.common.port + 1)?;
+    let (mut ours, aead) = bench.ours(args.common.port + 1)?;
     let mut theirs = bench.peer(&tuned, args.common.port)?;
     let (mut full, mut resumed) = (Vec::new(), Vec::new());
     for pair in 0..args.common.pairs {
@@ -137,7 +138,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         }
     }
     let report = Report {
-        sides: bench.sides(tuned, version, OURS, ours.aead.clone()),
+        sides: bench.sides(tuned, version, OURS, aead),
         group: format!("{GROUP:?}"),
         certificate: "ECDSA P-256",
         cipher: "TLS13_AES_128_GCM_SHA256",

@@ -178,8 +178,6 @@ struct Server {
     plan: Plan,
     /// The default while its connections are made.
     congestion: String,
-    /// What does AES-GCM for it.
-    aead: String,
     _group: Group,
 }
 
@@ -348,10 +346,14 @@ impl<'a> Bench<'a> {
         peer: &Found,
         version: Version,
     ) -> Result<Report> {
-        let started = if null { None } else { Some(self.ours(self.common.port + 1)?) };
+        let (mut ours, aead) = if null {
+            (None, self.processor.aead_of(&version.tls))
+        } else {
+            let (server, aead) = self.ours(self.common.port + 1)?;
+            (Some(server), aead)
+        };
         let (mut race, entered) = self.calibrate(against, peer)?;
-        let mut ours = started;
-        let (tuned, seen, aead) = loop {
+        let (tuned, seen) = loop {
             let number = race.leader().map_err(anyhow::Error::msg)?;
             let tuned = &entered[number];
             info!(config = tuned.name(), "the peer's configuration");
@@ -362,7 +364,7 @@ impl<'a> Bench<'a> {
             }
             let ours = ours.as_mut().context("our side is up")?;
             match self.pairs(ours, tuned)? {
-                Ok(seen) => break (tuned.clone(), seen, ours.aead.clone()),
+                Ok(seen) => break (tuned.clone(), seen),
                 Err(reason) => race.fail(number, reason),
             }
         };
@@ -554,11 +556,11 @@ impl<'a> Bench<'a> {
         let account = group.account(process.id());
         let plan = self.plan(address, self.catalogue.targets("/"));
         let congestion = tuned.congestion.clone();
-        let aead = self.processor.aead_of(&tuned.peer.version()?.tls);
-        Ok(Server { processes: vec![process], account, plan, congestion, aead, _group: group })
+        Ok(Server { processes: vec![process], account, plan, congestion, _group: group })
     }
 
-    fn ours(&self, port: u16) -> Result<Server> {
+    /// A filled appliance, and what does AES-GCM for it.
+    fn ours(&self, port: u16) -> Result<(Server, String)> {
         let name = format!("nearcast-lab-{}-{port}", std::process::id());
         let group = Group::new(&name, self.workload.memory_max)?;
         let asset = self.asset();
@@ -570,7 +572,7 @@ impl<'a> Bench<'a> {
         let aead = self.processor.aead_of(started.aead.as_deref().unwrap_or(OURS_LIBRARY));
         let processes = vec![started.appliance, started.control];
         let congestion = self.common.congestion.clone();
-        Ok(Server { processes, account, plan, congestion, aead, _group: group })
+        Ok((Server { processes, account, plan, congestion, _group: group }, aead))
     }
 
     fn asset(&self) -> String {

@@ -161,7 +161,12 @@ fn converse(config: Arc<ServerConfig>, mut socket: TcpStream, manner: Manner) {
         }
         if request.ends_with(b"\r\n\r\n") && manner != Manner::Silent {
             let text = std::str::from_utf8(&request).unwrap();
-            if respond(&mut tls, &mut socket, manner, text).is_err() || manner == Manner::Short {
+            if respond(&mut tls, &mut socket, manner, text).is_err() {
+                return;
+            }
+            if manner == Manner::Short {
+                tls.send_close_notify();
+                let _ = flush(&mut tls, &mut socket);
                 return;
             }
             request.clear();
@@ -313,6 +318,24 @@ fn wrong_lengths_and_statuses_end_the_run_though_nothing_is_compared() {
     check_wrong(Manner::WrongLength, 0, "content-length is \"99999\" instead of \"100000\"");
     check_wrong(Manner::WrongStatus, 0, "status 404 instead of 206");
     check_wrong(Manner::Short, 0, "the server closed the connection");
+}
+
+#[test]
+fn connections_that_may_end_are_counted_and_ask_no_more() {
+    for receive in BOTH {
+        let (address, dir) = start(Manner::Short);
+        let mut load =
+            Load::connect(&plan(address, dir.path(), 0, receive), Truth::Pattern(CONTENT)).unwrap();
+        load.may_lose();
+        load.ask_by_the_clock(Duration::from_millis(10)).unwrap();
+        let began = Instant::now();
+        while load.gone() < CONNECTIONS {
+            assert!(began.elapsed() < Duration::from_secs(20), "{} are gone", load.gone());
+            let soon = Instant::now() + Duration::from_millis(50);
+            load.drive_slowly(BitsPerSecond(80_000_000), soon).unwrap();
+        }
+        assert_eq!(load.totals().responses, 0);
+    }
 }
 
 #[test]

@@ -6,7 +6,9 @@
 #![expect(clippy::print_stdout, reason = "its standard output is how it is asked and answers")]
 
 mod held;
+mod holdup;
 mod promtool;
+mod queues;
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -361,6 +363,8 @@ fn check(Try(name, expected, _): &Try) -> Said {
     if found == *expected { Ok(()) } else { Err(format!("{found}, not {expected}")) }
 }
 
+/// Half of what is installed: so much can be on its way over loopback, and more.
+const UNSENT_MAX: Bytes = Bytes::kib(128);
 /// Somebody without rights, on every Linux.
 const NOBODY: &str = "nobody";
 
@@ -383,7 +387,8 @@ fn every_thread_of_the_appliance_is_confined_and_it_serves() -> Said {
     let text = format!(
         "name = \"a1\"\nstate = \"{state}\"\n[serve]\nlisten = [\"127.0.0.1:{tls}\"]\n\
          certificate = \"{tls_dir}/cert.pem\"\n\
-         key = \"{tls_dir}/key.pem\"\nworkers = 2\n[drives]\npaths = [\"{drive}\"]\n\
+         key = \"{tls_dir}/key.pem\"\nworkers = 2\n\
+         unsent_max = \"{UNSENT_MAX}\"\n[drives]\npaths = [\"{drive}\"]\n\
          [control]\nurl = \"https://127.0.0.1:9\"\n\
          [peer]\nlisten = [\"127.0.0.1:{peers}\"]\n\
          [metrics]\nlisten = \"127.0.0.1:{metrics}\"\n[process]\nsandbox = \"require\"\n{user}\n",
@@ -409,6 +414,8 @@ fn every_thread_of_the_appliance_is_confined_and_it_serves() -> Said {
         .and_then(|()| served_a_sibling(peers, &identity_of("a2", &authority)))
         .and_then(|()| metrics_are_good(metrics))
         .and_then(|()| threads_are_confined(child.id(), is_root))
+        .and_then(|()| little_waits_for_who_does_not_read(tls, made.cert.der()))
+        .and_then(|()| more_may_wait_while_more_is_on_its_way(tls, made.cert.der()))
         .and_then(|()| takes_signals(pid, &log))
         .and_then(|()| served(tls, made.cert.der()));
     kill_process(pid, Signal::TERM).unwrap();
@@ -496,6 +503,39 @@ fn served(port: u16, certificate: &CertificateDer<'static>) -> Said {
             None => return Err(format!("it does not serve the film: {head}")),
         }
     }
+}
+
+fn little_waits_for_who_does_not_read(port: u16, certificate: &CertificateDer<'static>) -> Said {
+    let socket = TcpStream::connect(("127.0.0.1", port)).map_err(said)?;
+    let queued = queued_for(&socket, certificate, |_| {});
+    let most = (UNSENT_MAX + holdup::PACKET).0;
+    if queued <= most { Ok(()) } else { Err(format!("{queued} bytes wait, not {most} at most")) }
+}
+
+fn more_may_wait_while_more_is_on_its_way(
+    port: u16,
+    certificate: &CertificateDer<'static>,
+) -> Said {
+    let queued = queued_for(&holdup::connect(port), certificate, holdup::cut_off);
+    let least = holdup::without_raising(UNSENT_MAX);
+    if least < queued { Ok(()) } else { Err(format!("{queued} bytes wait, not more than {least}")) }
+}
+
+/// Asks for the film ten times and reads nothing of it; how much waits then. `before` it asks,
+/// something is done to the socket.
+fn queued_for(
+    socket: &TcpStream,
+    certificate: &CertificateDer<'static>,
+    before: fn(&TcpStream),
+) -> u64 {
+    let mut stream = held::secure(socket, certificate);
+    while stream.conn.is_handshaking() {
+        stream.conn.complete_io(&mut stream.sock).unwrap();
+    }
+    before(socket);
+    let request = format!("GET {} HTTP/1.1\r\nHost: a\r\n\r\n", held::url());
+    stream.write_all(request.repeat(10).as_bytes()).unwrap();
+    holdup::settled(|| queues::queues(queues::ports(socket)).0)
 }
 
 /// Asks the listener for siblings for what is not there: its threads begin when somebody comes.

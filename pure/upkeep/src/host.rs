@@ -42,6 +42,13 @@ pub trait Host {
     /// returns. Nothing waits in there.
     fn change<R>(&self, change: impl FnOnce(&mut Holdings) -> R) -> R;
 
+    /// Waits until `left` finds no time left, which is asked again after news in the holdings; false
+    /// if all must stop.
+    fn wait_changed(&self, left: impl Fn(&Holdings) -> Nanos) -> impl Future<Output = bool>;
+
+    /// Wakes those who wait for errands: a plan has handed some out.
+    fn wake_hands(&self);
+
     /// Waits for something to fetch, and claims it; none if all must stop.
     fn claim_fetch(&self) -> impl Future<Output = Option<Claim>>;
 
@@ -87,6 +94,18 @@ pub trait Ledger: Host {
     /// A drive in use that answers, as far as is known.
     fn answering(&self, index: DriveIndex) -> Option<Self::Keep> {
         self.drive(index).filter(|drive| self.answers(drive))
+    }
+
+    /// Changes something again and again, others in between, until that is done.
+    fn in_slices(
+        &self,
+        mut is_done: impl FnMut(&mut Holdings) -> bool,
+    ) -> impl Future<Output = ()> {
+        async move {
+            while !self.change(&mut is_done) {
+                self.pause().await;
+            }
+        }
     }
 
     /// Takes note of a failed operation: the drive is set aside if that is what it means.

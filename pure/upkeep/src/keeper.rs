@@ -1,11 +1,13 @@
-//! Carries out what plans ask for besides fetching: evictions and unwanted parts. Looks at objects
-//! that somebody doubts, and sets them aside: hidden, told to control, removed and filled again.
+//! Plans, and carries out what plans ask for besides fetching: evictions and unwanted parts. Looks
+//! at objects that somebody doubts, and sets them aside: hidden, told to control, removed and filled
+//! again.
 
 use std::collections::{BTreeMap, VecDeque};
 
-use holdings::Doubt;
+use holdings::{Doubt, Holdings};
 use model::extent::{DriveIndex, FileName};
 use model::id::ObjectId;
+use model::units::Bytes;
 use store::health::Verdict;
 use store::layout;
 use store::parcel::PartId;
@@ -20,6 +22,34 @@ use crate::{publish, read, units};
 /// Objects that are tried when one is unreadable. More than a drive may lose before it is set
 /// aside.
 const LOOK_AROUND: u8 = 6;
+
+/// Plans until all must stop. Waits for no drive.
+pub async fn run<H: Host>(host: &H) {
+    let mut without_room = 0;
+    let mut began = host.now();
+    while host.wait_changed(|holdings| holdings.plan_in(host.now(), began)).await {
+        plan(host).await;
+        let report = host.ask(|holdings| holdings.plan_report().clone());
+        if report.objects_without_room != without_room {
+            without_room = report.objects_without_room;
+            host.tell(Told::WithoutRoom(&report));
+        }
+        began = host.now();
+    }
+}
+
+/// Plans once: what to fetch goes to the fillers, what to do otherwise to each drive's own hands.
+pub async fn plan<H: Host>(host: &H) {
+    let free: Vec<Bytes> = host.spaces().iter().map(|space| space.free).collect();
+    let some = |holdings: &mut Holdings| {
+        let chores = holdings.plan_some(host.now(), &free, H::SLICE);
+        let is_done = chores.is_some();
+        chores.into_iter().for_each(|chores| holdings.hand_out(chores));
+        is_done
+    };
+    host.in_slices(some).await;
+    host.wake_hands();
+}
 
 /// Does what plans ask for about one drive until all must stop. A drive that hangs in the middle of
 /// it holds up nothing but itself.

@@ -185,6 +185,12 @@ impl Host for House {
 
     async fn pause(&self) {}
 
+    async fn wait_changed(&self, _: impl Fn(&Holdings) -> Nanos) -> bool {
+        false
+    }
+
+    fn wake_hands(&self) {}
+
     async fn next_sample(&self) -> Option<Sample> {
         None
     }

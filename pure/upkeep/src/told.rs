@@ -1,6 +1,6 @@
 //! What procedures tell their host, besides changes of the holdings.
 
-use fill::plan::Fetch;
+use fill::plan::{Fetch, Report};
 use holdings::{Chores, Claim};
 use model::extent::{DriveIndex, Extent, FileName};
 use model::id::ObjectId;
@@ -52,6 +52,8 @@ pub enum Told<'a, D> {
     UnitLost(&'a D, usize, &'a str),
     /// A later version wrote this unit.
     UnitUnknown(&'a D, &'a UnitError),
+    /// A plan found another number of objects than the one before that fit on no drive.
+    WithoutRoom(&'a Report),
 }
 
 /// What was checked in the background.

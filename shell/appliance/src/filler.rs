@@ -168,7 +168,7 @@ mod tests {
         let shared = shared_on(vec![drive]);
         let objects = [1, 2, 3].map(|n| (ObjectId([n; 32]), Bytes(5000)));
         assert!(shared.set_manifest(manifest(1, &objects)));
-        shared.plan();
+        at_once(upkeep::keeper::plan(&shared));
         let claim = shared.ledger.next_fetch().unwrap();
         let room = claim.parcel().file_len();
         let claim = at_once(with_room(&shared, claim, room)).unwrap();

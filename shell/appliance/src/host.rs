@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use fill::plan::Fetch;
+use fill::plan::{self, Fetch};
 use holdings::{Chores, Claim, Holdings};
 use model::extent::DriveIndex;
 use model::units::{Bytes, Instant, Nanos};
@@ -14,6 +14,7 @@ use upkeep::{Cause, Checked, Host, Told};
 
 use crate::counters::now;
 use crate::drives::Drive;
+use crate::format::gigabytes;
 use crate::shared::Shared;
 
 #[cfg(test)]
@@ -45,6 +46,14 @@ impl Host for Shared {
 
     async fn claim_fetch(&self) -> Option<Claim> {
         self.ledger.next_fetch()
+    }
+
+    async fn wait_changed(&self, left: impl Fn(&Holdings) -> Nanos) -> bool {
+        self.ledger.wait_changed(left)
+    }
+
+    fn wake_hands(&self) {
+        self.ledger.wake_hands();
     }
 
     async fn next_errand(&self, drive: DriveIndex) -> Option<Chores> {
@@ -139,6 +148,7 @@ impl Host for Shared {
                 tracing::warn!(object = %fetch.object, reason = why, "object postponed");
                 self.ledger.note("fill", format!("{}: {why}", name(fetch)));
             }
+            Told::WithoutRoom(report) => self.say_without_room(report),
             Told::Shows(..)
             | Told::Removes(..)
             | Told::Spare(..)
@@ -149,6 +159,17 @@ impl Host for Shared {
 }
 
 impl Shared {
+    /// Objects that fit on no drive, when their number changes.
+    fn say_without_room(&self, report: &plan::Report) {
+        let (count, bytes) = (report.objects_without_room, report.bytes_without_room.0);
+        if count != 0 {
+            tracing::warn!(objects = count, bytes, "drives are full");
+            let bytes = gigabytes(bytes);
+            let text = format!("drives are full: {count} wanted objects ({bytes}) find no room");
+            self.ledger.note("fill", format!("{text}; add drives, or let this site hold less"));
+        }
+    }
+
     fn count_checked(&self, drive: &Drive, checked: Checked<'_>) {
         let (integrity, id) = (&self.counters.integrity, drive.marker().id);
         let add = |counter: &AtomicU64, count| {

@@ -133,15 +133,9 @@ impl Ledger {
         self.wait_changed(|_| until.since(self.now()))
     }
 
-    /// Waits for the next time to plan; false if all must stop.
-    pub(crate) fn wait_for_planning(&self) -> bool {
-        let began = self.now();
-        self.wait_changed(|holdings| holdings.plan_in(self.now(), began))
-    }
-
-    /// Waits until nothing is left to wait, which is asked again after each change; false if all
+    /// Waits until `left` finds no time left, which is asked again after each change; false if all
     /// must stop.
-    fn wait_changed(&self, left: impl Fn(&Holdings) -> Nanos) -> bool {
+    pub(crate) fn wait_changed(&self, left: impl Fn(&Holdings) -> Nanos) -> bool {
         let mut state = self.lock();
         while !self.is_stopping() {
             let left = left(&state.holdings);

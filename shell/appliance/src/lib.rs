@@ -26,7 +26,6 @@
 //!   shared       what its threads share: the three below
 //!   ledger       the holdings, and their sink
 //!   slots        the configured drives
-//!   keeper       thread: plans
 //!   filler       threads: from source to drive
 //!   host         the appliance as the procedures of `upkeep` see it
 //!   tiering      what is watched most, and what may be moved for it today
@@ -66,7 +65,6 @@ mod host;
 mod hot;
 pub mod incidents;
 pub mod inspect;
-mod keeper;
 mod ledger;
 pub mod listen;
 pub mod mailbox;

@@ -166,18 +166,6 @@ impl Shared {
         true
     }
 
-    /// Plans: what to fetch goes to the fillers, what to do otherwise to each drive's own hands.
-    pub(crate) fn plan(&self) {
-        let free: Vec<Bytes> = self.spaces().iter().map(|space| space.free).collect();
-        self.ledger.in_slices(|holdings| {
-            let chores = holdings.plan_some(self.ledger.now(), &free, SLICE);
-            let is_done = chores.is_some();
-            chores.into_iter().for_each(|chores| holdings.hand_out(chores));
-            is_done
-        });
-        self.ledger.wake_hands();
-    }
-
     /// All files that may be moved, as far as that does not change while they are looked for.
     pub(crate) fn movable(&self) -> Movable {
         let mut movable = Movable::default();

@@ -52,7 +52,7 @@ use crate::slots::{Aside, Slot, Slots};
 use crate::source::TrustError;
 use crate::state_file::{StateError, StateFile};
 use crate::tiering::{Tier, TieringStatus};
-use crate::{absence, filler, keeper, mover, source, tiering};
+use crate::{absence, filler, mover, source, tiering};
 
 /// What the storage side needs to know.
 #[derive(Clone, Debug)]
@@ -323,7 +323,7 @@ impl StorageHandle {
         peers: Vec<TcpListener>,
     ) -> std::io::Result<()> {
         self.spawn_links(&config, state_file)?;
-        self.spawn("keeper", keeper::run)?;
+        self.spawn("keeper", |shared| at_once(upkeep::keeper::run(shared)))?;
         let drive_count = u8::try_from(config.drives.len()).unwrap_or(u8::MAX);
         self.spawn("audit", move |shared| {
             at_once(upkeep::audit::run(shared, drive_count, AUDIT_EVERY));

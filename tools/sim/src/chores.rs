@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use model::extent::DriveIndex;
 use model::units::{BitsPerSecond, Nanos};
-use upkeep::{audit, scrub, verify};
+use upkeep::{audit, keeper, scrub, verify};
 
 use crate::process::Process;
 
@@ -15,10 +15,7 @@ const SCRUB_RATE: BitsPerSecond = BitsPerSecond(40_000_000);
 
 /// Plans, some objects at a time.
 pub(crate) async fn keep(process: Rc<Process>) {
-    loop {
-        process.wait_for_planning().await;
-        process.plan().await;
-    }
+    keeper::run(&*process).await;
 }
 
 /// Hands out small objects, then compares the index with the files, again and again.

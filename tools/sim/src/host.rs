@@ -58,6 +58,20 @@ impl Host for Process {
         Some(Self::next_errand(self, drive).await)
     }
 
+    async fn wait_changed(&self, left: impl Fn(&Holdings) -> Nanos) -> bool {
+        loop {
+            let left = self.ask(&left);
+            if left == Nanos(0) {
+                return true;
+            }
+            self.changed.wait_until(&self.world.stage, self.now() + left).await;
+        }
+    }
+
+    fn wake_hands(&self) {
+        self.handed_out.ring();
+    }
+
     async fn pause(&self) {
         self.world.stage.sleep(BETWEEN_SLICES).await;
     }
@@ -149,7 +163,8 @@ impl Host for Process {
             | Told::Chosen(_)
             | Told::Adopted(..)
             | Told::LeftInUnit(..)
-            | Told::UnitUnknown(..) => {}
+            | Told::UnitUnknown(..)
+            | Told::WithoutRoom(_) => {}
         }
     }
 }

@@ -45,7 +45,7 @@ pub(crate) struct Process {
     slots: RefCell<Vec<Slot>>,
     pub(crate) changed: Bell,
     pub(crate) sampled: Bell,
-    handed_out: Bell,
+    pub(crate) handed_out: Bell,
     unit_len: Option<Bytes>,
     /// How often a drive has come back.
     pub(crate) returned: Cell<u64>,
@@ -445,36 +445,6 @@ impl Process {
     /// What the last plan found.
     pub(crate) fn plan_report(&self) -> plan::Report {
         self.state.borrow().holdings.plan_report().clone()
-    }
-
-    /// Waits for the next time to plan.
-    pub(crate) async fn wait_for_planning(&self) {
-        let began = self.now();
-        loop {
-            let now = self.now();
-            let left = self.state.borrow().holdings.plan_in(now, began);
-            if left == Nanos(0) {
-                return;
-            }
-            self.changed.wait_until(&self.world.stage, now + left).await;
-        }
-    }
-
-    /// Plans: what to fetch goes to the fillers, what else to do to each drive's own hands.
-    pub(crate) async fn plan(&self) {
-        let free: Vec<Bytes> = self.spaces().iter().map(|space| space.free).collect();
-        loop {
-            let is_done = self.with(|holdings| {
-                let chores = holdings.plan_some(self.now(), &free, SLICE);
-                let is_done = chores.is_some();
-                chores.into_iter().for_each(|chores| holdings.hand_out(chores));
-                is_done
-            });
-            if is_done {
-                return self.handed_out.ring();
-            }
-            self.world.stage.sleep(BETWEEN_SLICES).await;
-        }
     }
 
     /// Waits for something to do about a drive.

@@ -4,11 +4,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use holdings::Doubt;
+use iosched::drive::Class;
 use model::extent::Extent;
 use model::id::ObjectId;
 use model::limits::SMALL_OBJECT_MAX;
 use model::object::{BLOCK_LEN, Blocks};
-use model::units::UnixSeconds;
+use model::units::{BitsPerSecond, UnixSeconds};
 use store::health::Verdict;
 use store::log::Change;
 use store::marker::Reserve;
@@ -19,6 +20,8 @@ use upkeep::units::{Old, Unread};
 use upkeep::{Drive as _, Ledger as _, at_once, audit as audits, keeper, small, units};
 
 use super::*;
+use crate::gate::{Gate, Mode, Writes};
+use crate::mounts::Medium;
 use crate::pages::Pages;
 use crate::shared::tests::{aligned, drives, manifest, put, shared_on};
 
@@ -120,7 +123,7 @@ impl Scene {
 
     /// Doubts, which only a plan takes.
     fn suspects(&self) -> Vec<(ObjectId, Doubt)> {
-        self.shared.plan();
+        at_once(keeper::plan(&self.shared));
         let errands = [0, 1].map(|drive| self.shared.peek_errand(DriveIndex(drive)));
         errands.into_iter().flatten().flat_map(|chores| chores.suspects).collect()
     }
@@ -461,7 +464,7 @@ fn a_second_copy_goes_only_when_every_block_of_the_first_is_right() {
     wrong[4999] ^= 1;
     fs::write(path(&one, &first), wrong).unwrap();
     assert!(examine(&shared, &other, object) && is_there(), "the first is wrong");
-    shared.plan();
+    at_once(keeper::plan(&shared));
     let doubted = shared.peek_errand(DriveIndex(0)).unwrap().suspects;
     assert_eq!(doubted.into_iter().collect::<Vec<_>>(), [(object, Doubt::Suspect)]);
 
@@ -489,4 +492,54 @@ fn held_twice(dir: &Path) -> (Shared, ObjectId, [Extent; 2]) {
     assert!(shared.set_manifest(manifest(1, &[(object, Bytes(5000))])));
     shared.load([(object, first.clone())].into_iter());
     (shared, object, [first, second])
+}
+
+/// Until then something has to happen that takes milliseconds.
+fn wait(what: &str, mut done: impl FnMut() -> bool) {
+    let began = std::time::Instant::now();
+    while !done() {
+        assert!(began.elapsed().as_secs() < 20, "waited in vain for {what}");
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn a_drive_that_hangs_in_a_delete_holds_up_no_other_and_no_plan() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut drives = drives(dir.path(), 2);
+    let held: Vec<_> = drives.iter().map(|drive| put(drive, &[7 + drive.index().0; 9])).collect();
+    let (mode, targets, depth) = (Mode::Governor, vec![Nanos::millis(5)], 4);
+    let writes = Writes { mode, targets, depth, rate: None, floor: BitsPerSecond(1) };
+    let medium = Medium { target: Nanos::millis(5), deletes_alone: true };
+    drives[0].put_behind(Gate::new(&writes.rules(0, &medium), Vec::new(), 0));
+    let shared = shared_on(drives);
+    shared.load(held.clone().into_iter());
+    assert!(shared.set_manifest(manifest(1, &[])));
+    let file = |n: usize| dir.path().join(n.to_string()).join(&*held[n].1.file.0);
+    // A delete on the first waits for another that never ends, as it would in the kernel.
+    let first = shared.slots.drive(DriveIndex(0)).unwrap();
+    let _hangs = first.gate().enter(Class::Delete, Bytes::ZERO);
+    std::thread::scope(|scope| {
+        // However this ends, the threads have to.
+        let _stop = Stop(&shared);
+        scope.spawn(|| at_once(keeper::run(&shared)));
+        for index in shared.slots.indexes() {
+            let shared = &shared;
+            scope.spawn(move || at_once(keeper::tend(shared, index)));
+        }
+        wait("the second drive's file to go", || !file(1).exists());
+        assert!(file(0).exists());
+        let wanted = ObjectId([1; 32]);
+        assert!(shared.set_manifest(manifest(2, &[(wanted, Bytes(5))])));
+        wait("a plan", || shared.ledger.ask(|holdings| holdings.plan_report().objects_wanted) == 1);
+        assert!(file(0).exists(), "it is still being removed");
+    });
+}
+
+struct Stop<'a>(&'a Shared);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
 }

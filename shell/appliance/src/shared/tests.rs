@@ -10,7 +10,7 @@ use model::update::Update;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use store::parcel::PartId;
-use upkeep::Ledger as _;
+use upkeep::{Ledger as _, at_once, keeper};
 
 /// What the threads of an appliance share that has these drives; nobody is told anything.
 pub(crate) fn shared_on(drives: Vec<Drive>) -> Shared {
@@ -53,7 +53,7 @@ fn what_has_its_file_or_fits_nowhere_is_not_left_room_for() {
     shared.load([(object(10), extent)].into_iter());
     shared.set_part(PartId::Object(object(20)), Some(Part { drive, verified: Bytes::ZERO }));
     assert_eq!(to_place(), Bytes(40));
-    shared.plan();
+    at_once(keeper::plan(&shared));
     assert_eq!(to_place(), Bytes::ZERO, "there is no drive to put it on");
 }
 

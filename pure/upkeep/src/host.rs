@@ -1,16 +1,19 @@
 //! The process that runs the procedures, as they see it.
 
 use std::ops::Deref;
+use std::sync::Arc;
 
-use holdings::{Chores, Claim, Doubt, FileStanding, Holdings, Part};
+use holdings::{Chores, Claim, Desired, Doubt, FileStanding, Holdings, Part};
 use model::extent::{DriveIndex, Extent, FileName};
 use model::id::ObjectId;
+use model::manifest::Manifest;
 use model::units::{Bytes, Instant, Nanos};
 use store::layout::DriveSpace;
 use store::parcel::PartId;
 
 use crate::cause::{Cause, DriveError, Fault};
 use crate::drive::{Drive, Files};
+use crate::mover::Movable;
 use crate::told::{Sample, Told};
 
 /// Whoever runs procedures: a clock, the ledger, the drives, and somebody to tell.
@@ -105,6 +108,48 @@ pub trait Ledger: Host {
             while !self.change(&mut is_done) {
                 self.pause().await;
             }
+        }
+    }
+
+    /// Objects found at the start; the first drive that has one wins.
+    fn load(
+        &self,
+        mut objects: impl Iterator<Item = (ObjectId, Extent)>,
+    ) -> impl Future<Output = ()> {
+        self.in_slices(move |holdings| {
+            let mut count = 0;
+            for (object, extent) in objects.by_ref().take(Self::SLICE) {
+                holdings.load(object, extent);
+                count += 1;
+            }
+            count < Self::SLICE
+        })
+    }
+
+    /// Puts a newer manifest in force; false if it is not newer. What follows from it alone is found
+    /// before the holdings are locked, and what it takes the place of is dropped after.
+    fn set_manifest(&self, manifest: Arc<Manifest>) -> impl Future<Output = bool> {
+        async move {
+            let desired = Desired::new(self.ask(Holdings::unit_len), manifest);
+            if !self.change(|holdings| holdings.prepare(desired)) {
+                return false;
+            }
+            let mut replaced = None;
+            self.in_slices(|holdings| {
+                replaced = holdings.prepare_some(Self::SLICE);
+                replaced.is_some()
+            })
+            .await;
+            true
+        }
+    }
+
+    /// All files that may be moved, as far as that does not change while they are looked for.
+    fn movable(&self) -> impl Future<Output = Movable> {
+        async move {
+            let mut movable = Movable::default();
+            self.in_slices(|holdings| movable.look(holdings, Self::SLICE)).await;
+            movable
         }
     }
 

@@ -23,6 +23,7 @@ use model::object::{BlocksError, block_count};
 use model::status::FillStatus;
 use model::units::{BitsPerSecond, Bytes, Instant, Nanos, UnixSeconds};
 use tls::TicketKey;
+use upkeep::{Ledger as _, at_once};
 use wire::v1;
 use wire::v1::report::{InventoryCheck, Report, ReportReply, ReportedError};
 
@@ -343,7 +344,7 @@ impl Link<'_> {
 
     fn put_in_force(&self, manifest: Manifest) {
         let (generation, versions) = (manifest.generation.0, manifest.versions.len());
-        if self.shared.set_manifest(manifest) {
+        if at_once(self.shared.set_manifest(Arc::new(manifest))) {
             tracing::info!(generation, versions, "manifest in force");
         }
     }

@@ -167,7 +167,7 @@ mod tests {
         let (drive, _) = Drive::open(dir.path(), DriveIndex(0)).unwrap();
         let shared = shared_on(vec![drive]);
         let objects = [1, 2, 3].map(|n| (ObjectId([n; 32]), Bytes(5000)));
-        assert!(shared.set_manifest(manifest(1, &objects)));
+        assert!(at_once(shared.set_manifest(manifest(1, &objects))));
         at_once(upkeep::keeper::plan(&shared));
         let claim = shared.ledger.next_fetch().unwrap();
         let room = claim.parcel().file_len();

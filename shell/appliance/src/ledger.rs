@@ -6,7 +6,7 @@
 //! ```
 //!
 //! One lock, held for as long as it takes to change some maps, never during I/O; whoever goes
-//! through many objects lets it go in between (`in_slices`). The serve path takes no part: each
+//! through many objects lets it go in between (`upkeep::Ledger::in_slices`). The serve path takes no part: each
 //! worker has its own index and is told of changes through the update sink. What is to be told is
 //! put down under the lock, in the order in which it happened, and told after it, under another:
 //! who waits for a worker that has no room for more letters keeps only those waiting who have
@@ -231,14 +231,6 @@ impl Ledger {
             self.deliver();
         }
         result
-    }
-
-    /// Changes something again and again, each time with the lock, until that is done.
-    pub(crate) fn in_slices(&self, mut is_done: impl FnMut(&mut Holdings) -> bool) {
-        while !self.change(&mut is_done) {
-            // Whoever waits for the lock is to have it in between.
-            std::thread::yield_now();
-        }
     }
 
     /// Gives workers the directory of a drive that is used again, before this returns.

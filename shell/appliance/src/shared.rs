@@ -5,18 +5,15 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use holdings::{Desired, SLICE};
+use holdings::SLICE;
 use model::drives::DriveIndex;
-use model::extent::Extent;
 use model::id::ObjectId;
-use model::manifest::Manifest;
 use model::status::{DriveStatus, FillStatus};
 use model::units::{Bytes, Nanos};
 use store::layout;
 use store::log::Entry;
 use store::silence::Turn;
-use upkeep::Cause;
-use upkeep::mover::Movable;
+use upkeep::{Cause, Ledger as _, at_once};
 
 use crate::counters::{StorageCounters, now};
 use crate::drives::{Drive, Loaded, SILENCE};
@@ -74,7 +71,7 @@ impl Shared {
         if was_open.is_none() {
             return;
         }
-        self.ledger.in_slices(|holdings| !holdings.forget_some(SLICE));
+        at_once(self.in_slices(|holdings| !holdings.forget_some(SLICE)));
         tracing::error!(drive = %drive.marker().id, %path, reason, "drive set aside");
         let what_to_do = "It is used again once it is replaced, formatted or mounted anew";
         self.ledger.note("drive", format!("{path} is set aside: {reason}. {what_to_do}"));
@@ -95,7 +92,7 @@ impl Shared {
         });
         let mut objects = loaded.entries.iter();
         let extent = |(object, entry): (&ObjectId, &Entry)| (*object, entry.extent(object, index));
-        self.ledger.in_slices(|holdings| {
+        at_once(self.in_slices(|holdings| {
             // It may have been set aside again.
             let is_in_use = !drive.is_aside();
             let some = objects.by_ref().take(SLICE).map(extent);
@@ -103,7 +100,7 @@ impl Shared {
                 holdings.take_back(index, some, std::iter::empty());
             }
             !is_in_use || objects.len() == 0
-        });
+        }));
         self.counters.integrity.returns.fetch_add(1, Ordering::Relaxed);
         let path = path.display();
         tracing::info!(drive = %id, %path, objects = loaded.entries.len(), "drive in use again");
@@ -137,40 +134,6 @@ impl Shared {
                 self.set_drive_aside(drive, Cause::Silent(silence));
             }
         }
-    }
-
-    /// Objects found at the start; the first drive that has one wins.
-    pub(crate) fn load(&self, mut objects: impl Iterator<Item = (ObjectId, Extent)>) {
-        self.ledger.in_slices(|holdings| {
-            let mut count = 0;
-            for (object, extent) in objects.by_ref().take(SLICE) {
-                holdings.load(object, extent);
-                count += 1;
-            }
-            count < SLICE
-        });
-    }
-
-    /// Puts a newer manifest in force; false if it is not newer.
-    pub(crate) fn set_manifest(&self, manifest: Manifest) -> bool {
-        let desired = Desired::new(self.ledger.ask(|h| h.unit_len()), Arc::new(manifest));
-        if !self.ledger.change(|holdings| holdings.prepare(desired)) {
-            return false;
-        }
-        let mut replaced = None;
-        self.ledger.in_slices(|holdings| {
-            replaced = holdings.prepare_some(SLICE);
-            replaced.is_some()
-        });
-        drop(replaced); // Here, and not under the lock: a million objects take a tenth of a second.
-        true
-    }
-
-    /// All files that may be moved, as far as that does not change while they are looked for.
-    pub(crate) fn movable(&self) -> Movable {
-        let mut movable = Movable::default();
-        self.ledger.in_slices(|holdings| movable.look(holdings, SLICE));
-        movable
     }
 
     /// All configured drives.

@@ -526,7 +526,7 @@ fn load_manifest(shared: &Shared, state_file: &StateFile, name: &ApplianceId, ow
     match state_file.load(name, &own.signing_keys()) {
         Ok(Some(manifest)) => {
             tracing::info!(generation = manifest.generation.0, "last manifest in force");
-            shared.set_manifest(manifest);
+            at_once(shared.set_manifest(Arc::new(manifest)));
         }
         Ok(None) => tracing::info!("no manifest yet"),
         Err(error) => {
@@ -558,7 +558,11 @@ fn load_objects(shared: &Shared, loaded: &[Loaded]) {
             shared.ledger.note("drive", text);
         }
         let entries = loaded.entries.iter();
-        shared.load(entries.map(|(object, entry)| (*object, entry.extent(object, drive.index()))));
+        at_once(
+            shared.load(
+                entries.map(|(object, entry)| (*object, entry.extent(object, drive.index()))),
+            ),
+        );
         tracing::info!(
             drive = %drive.marker().id,
             path = %path.display(),

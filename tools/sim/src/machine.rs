@@ -6,12 +6,13 @@ use std::rc::Rc;
 
 use director::{Hardware, Report};
 use model::extent::DriveIndex;
-use model::id::{ApplianceId, Generation};
+use model::id::{ApplianceId, Generation, ObjectId};
 use model::units::{Bytes, Nanos};
 use model::view::Load;
 use store::layout;
+use store::log::Entry;
 use store::parcel::PartId;
-use upkeep::{filler, keeper};
+use upkeep::{Ledger as _, filler, keeper};
 
 use crate::absence;
 use crate::chores;
@@ -133,13 +134,14 @@ async fn begin(world: Rc<World>, machine: Rc<Machine>, troupe: Troupe) {
     stage.say(|| format!("{} starts", machine.id));
     let kept = machine.kept.borrow().clone();
     if let Some(manifest) = kept {
-        process.set_manifest(&manifest).await;
+        process.set_manifest(manifest).await;
     }
     let before = machine.shown.borrow().clone();
     for drive in process.in_use() {
-        for (object, entry) in drive.entries() {
-            process.load(object, entry.extent(&object, drive.index));
-        }
+        let objects = drive.entries().into_iter();
+        let extent =
+            |(object, entry): (ObjectId, Entry)| (object, entry.extent(&object, drive.index));
+        process.load(objects.map(extent)).await;
     }
     oracle::kept_what_was_shown(&process, &before);
     for drive in process.in_use() {
@@ -213,7 +215,7 @@ async fn take_manifest(process: &Rc<Process>) {
     world.stage.sleep(world.stage.millis(1, 30)).await;
     *process.machine.kept.borrow_mut() = Some(manifest.clone());
     world.stage.sleep(world.stage.millis(0, 2)).await;
-    process.set_manifest(&manifest).await;
+    process.set_manifest(manifest).await;
 }
 
 fn report(process: &Process, sequence: u64, known: u64) -> Report {

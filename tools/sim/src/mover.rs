@@ -31,28 +31,28 @@ pub(crate) async fn run(process: Rc<Process>) {
         if process.world.is_calm.get() {
             continue;
         }
-        let moves = if stage.one_in(2) { plan(&process) } else { whim(&process) };
+        let moves = if stage.one_in(2) { plan(&process).await } else { whim(&process).await };
         for one in moves {
             carry_out(&process, &one, &mut buffer).await;
         }
     }
 }
 
-fn plan(process: &Process) -> Vec<Move<PartId>> {
+async fn plan(process: &Process) -> Vec<Move<PartId>> {
     let spaces = process.spaces().into_iter();
     let drive = |space: layout::DriveSpace| {
         let class = if space.drive == DriveIndex(0) { Class::Fast } else { Class::Bulk };
         tier::Drive { drive: space.drive, class, free: space.free }
     };
     let drives: Vec<tier::Drive> = spaces.map(drive).collect();
-    let held = process.movable().held(|object| process.heat(object));
+    let held = process.movable().await.held(|object| process.heat(object));
     tier::plan(&PLAN, &drives, &held, BUDGET)
 }
 
 /// Any file to any drive.
-fn whim(process: &Process) -> Vec<Move<PartId>> {
+async fn whim(process: &Process) -> Vec<Move<PartId>> {
     let stage = &process.world.stage;
-    let files: Vec<_> = process.movable().held(|_| Bytes::ZERO).into_iter().collect();
+    let files: Vec<_> = process.movable().await.held(|_| Bytes::ZERO).into_iter().collect();
     let Some((file, held)) = stage.pick(&files) else { return vec![] };
     let drives = process.all_answering();
     let Some(to) = stage.pick(&drives).map(|drive| drive.index) else { return vec![] };

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use fill::heat::{self, Heat};
 use fill::plan;
-use holdings::{Chores, Claim, Desired, Doubt, Holdings};
+use holdings::{Chores, Claim, Doubt, Holdings};
 use model::drives::DriveSet;
 use model::extent::{DriveIndex, Extent};
 use model::id::{ApplianceId, Generation, ObjectId};
@@ -24,7 +24,6 @@ use store::layout;
 use store::parcel::PartId;
 use store::silence::{Silence, Turn};
 use upkeep::Sample;
-use upkeep::mover::Movable;
 use upkeep::{Cause, Fault, Ledger as _};
 
 use crate::canary::Canary;
@@ -46,7 +45,6 @@ pub(crate) struct Process {
     pub(crate) changed: Bell,
     pub(crate) sampled: Bell,
     pub(crate) handed_out: Bell,
-    unit_len: Option<Bytes>,
     /// How often a drive has come back.
     pub(crate) returned: Cell<u64>,
     state: RefCell<State>,
@@ -129,7 +127,6 @@ impl Process {
             changed: Bell::default(),
             sampled: Bell::default(),
             handed_out: Bell::default(),
-            unit_len,
             returned: Cell::new(0),
             state: RefCell::new(state),
         })
@@ -358,11 +355,6 @@ impl Process {
         self.with(|holdings| holdings.set_aside(index));
     }
 
-    /// An object found at the start; the first drive that has it wins.
-    pub(crate) fn load(&self, object: ObjectId, extent: Extent) {
-        self.with(|holdings| holdings.load(object, extent));
-    }
-
     /// A part file found at the start.
     pub(crate) fn load_part(&self, part: PartId, drive: DriveIndex) {
         self.with(|holdings| holdings.load_part(part, drive));
@@ -373,27 +365,9 @@ impl Process {
         self.state.borrow().heat.of(object)
     }
 
-    /// All files that may be moved.
-    pub(crate) fn movable(&self) -> Movable {
-        let mut movable = Movable::default();
-        movable.look(&self.state.borrow().holdings, usize::MAX);
-        movable
-    }
-
     /// Looks at the holdings.
     pub(crate) fn ask<R>(&self, look: impl FnOnce(&Holdings) -> R) -> R {
         look(&self.state.borrow().holdings)
-    }
-
-    /// Puts a newer manifest in force; false if it is not newer.
-    pub(crate) async fn set_manifest(&self, manifest: &Arc<Manifest>) {
-        let desired = Desired::new(self.unit_len, Arc::clone(manifest));
-        if !self.with(|holdings| holdings.prepare(desired)) {
-            return;
-        }
-        while self.with(|holdings| holdings.prepare_some(SLICE)).is_none() {
-            self.world.stage.sleep(BETWEEN_SLICES).await;
-        }
     }
 
     /// The manifest in force.

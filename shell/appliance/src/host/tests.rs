@@ -162,7 +162,7 @@ impl Scene {
         let drive = self.drive();
         for (object, entry) in self.directory.entries() {
             drive.log(&[Change::Published(object, entry)]).unwrap();
-            self.shared.load([(object, entry.extent(&object, drive.index()))].into_iter());
+            at_once(self.shared.load([(object, entry.extent(&object, drive.index()))].into_iter()));
         }
     }
 
@@ -173,7 +173,7 @@ impl Scene {
     fn want(&self, generation: u64, objects: &[ObjectId]) {
         let wanted = self.directory.places().iter().filter(|p| objects.contains(&p.object));
         let wanted: Vec<_> = wanted.map(|place| (place.object, place.len)).collect();
-        assert!(self.shared.set_manifest(manifest(generation, &wanted)));
+        assert!(at_once(self.shared.set_manifest(manifest(generation, &wanted))));
     }
 
     /// What a filler does that is about to fetch all of the unit.
@@ -489,8 +489,8 @@ fn held_twice(dir: &Path) -> (Shared, ObjectId, [Extent; 2]) {
     let (object, first) = put(&drives[0], &[7; 5000]);
     let (_, second) = put(&drives[1], &[7; 5000]);
     let shared = shared_on(drives);
-    assert!(shared.set_manifest(manifest(1, &[(object, Bytes(5000))])));
-    shared.load([(object, first.clone())].into_iter());
+    assert!(at_once(shared.set_manifest(manifest(1, &[(object, Bytes(5000))]))));
+    at_once(shared.load([(object, first.clone())].into_iter()));
     (shared, object, [first, second])
 }
 
@@ -513,8 +513,8 @@ fn a_drive_that_hangs_in_a_delete_holds_up_no_other_and_no_plan() {
     let medium = Medium { target: Nanos::millis(5), deletes_alone: true };
     drives[0].put_behind(Gate::new(&writes.rules(0, &medium), Vec::new(), 0));
     let shared = shared_on(drives);
-    shared.load(held.clone().into_iter());
-    assert!(shared.set_manifest(manifest(1, &[])));
+    at_once(shared.load(held.clone().into_iter()));
+    assert!(at_once(shared.set_manifest(manifest(1, &[]))));
     let file = |n: usize| dir.path().join(n.to_string()).join(&*held[n].1.file.0);
     // A delete on the first waits for another that never ends, as it would in the kernel.
     let first = shared.slots.drive(DriveIndex(0)).unwrap();
@@ -530,7 +530,7 @@ fn a_drive_that_hangs_in_a_delete_holds_up_no_other_and_no_plan() {
         wait("the second drive's file to go", || !file(1).exists());
         assert!(file(0).exists());
         let wanted = ObjectId([1; 32]);
-        assert!(shared.set_manifest(manifest(2, &[(wanted, Bytes(5))])));
+        assert!(at_once(shared.set_manifest(manifest(2, &[(wanted, Bytes(5))]))));
         wait("a plan", || shared.ledger.ask(|holdings| holdings.plan_report().objects_wanted) == 1);
         assert!(file(0).exists(), "it is still being removed");
     });

@@ -3,14 +3,15 @@ use crate::drives::lock;
 use crate::ledger::{News, Sink};
 use crate::pages::Pages;
 use holdings::{Chores, Holdings, Part};
+use model::extent::Extent;
 use model::id::Generation;
-use model::manifest::{AssetVersion, File, Trust};
+use model::manifest::{AssetVersion, File, Manifest, Trust};
 use model::units::UnixSeconds;
 use model::update::Update;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use store::parcel::PartId;
-use upkeep::{Ledger as _, at_once, keeper};
+use upkeep::{at_once, keeper};
 
 /// What the threads of an appliance share that has these drives; nobody is told anything.
 pub(crate) fn shared_on(drives: Vec<Drive>) -> Shared {
@@ -45,12 +46,12 @@ fn what_has_its_file_or_fits_nowhere_is_not_left_room_for() {
     let to_place = || shared.ledger.ask(Holdings::bytes_to_place);
     let object = |n| ObjectId([n; 32]);
     let wanted = [10, 20, 40].map(|n: u8| (object(n), Bytes(u64::from(n))));
-    assert!(shared.set_manifest(manifest(1, &wanted)));
+    assert!(at_once(shared.set_manifest(manifest(1, &wanted))));
     assert_eq!(to_place(), Bytes(70));
     let drive = DriveIndex(0);
     let file = layout::object_file(&object(10));
     let extent = Extent { drive, file, offset: Bytes::ZERO, len: Bytes(10) };
-    shared.load([(object(10), extent)].into_iter());
+    at_once(shared.load([(object(10), extent)].into_iter()));
     shared.set_part(PartId::Object(object(20)), Some(Part { drive, verified: Bytes::ZERO }));
     assert_eq!(to_place(), Bytes(40));
     at_once(keeper::plan(&shared));
@@ -58,7 +59,7 @@ fn what_has_its_file_or_fits_nowhere_is_not_left_room_for() {
 }
 
 /// A manifest of one rendition of these.
-pub(crate) fn manifest(generation: u64, objects: &[(ObjectId, Bytes)]) -> Manifest {
+pub(crate) fn manifest(generation: u64, objects: &[(ObjectId, Bytes)]) -> Arc<Manifest> {
     let file = |(object, len): &(ObjectId, Bytes)| {
         let content_type = "video/mp4".to_owned();
         (format!("{object}.m4s"), File { object: *object, len: *len, content_type })
@@ -71,14 +72,14 @@ pub(crate) fn manifest(generation: u64, objects: &[(ObjectId, Bytes)]) -> Manife
         pace: None,
         files: objects.iter().map(file).collect(),
     };
-    Manifest {
+    Arc::new(Manifest {
         appliance: "a1".parse().unwrap(),
         generation: Generation(generation),
         token_keys: Vec::new(),
         trust: Trust::default(),
         siblings: BTreeMap::new(),
         versions: vec![Arc::new(version)],
-    }
+    })
 }
 
 #[test]
@@ -90,7 +91,7 @@ fn who_waits_for_a_worker_holds_up_nobody_who_has_nothing_to_tell() {
     };
     let shared = shared_with(Vec::new(), Box::new(sink));
     std::thread::scope(|scope| {
-        let teller = scope.spawn(|| shared.set_manifest(manifest(1, &[])));
+        let teller = scope.spawn(|| at_once(shared.set_manifest(manifest(1, &[]))));
         began.1.recv().unwrap();
         let (tell, told) = std::sync::mpsc::channel();
         let shared = &shared;
@@ -120,7 +121,7 @@ fn what_happens_together_is_told_together_and_in_order() {
         let (drive, file) = (DriveIndex(0), layout::object_file(object));
         (*object, Extent { drive, file, offset: Bytes::ZERO, len: Bytes(10) })
     };
-    shared.load(objects.iter().map(extent));
+    at_once(shared.load(objects.iter().map(extent)));
     shared.hide(objects[0]);
     let told = lock(&told);
     assert_eq!(

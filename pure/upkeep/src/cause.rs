@@ -156,14 +156,19 @@ impl DriveError {
         Self { fault: Fault::SetAside, action: "use", file, why }
     }
 
+    /// What the kernel said; none of what ended too early, or is set aside.
+    pub fn errno(&self) -> Option<Errno> {
+        if let Why::Kernel(errno) = self.why { Some(errno) } else { None }
+    }
+
     /// True if it may be one bad place: see [`Errno::is_one_place`].
     pub fn is_one_place(&self) -> bool {
-        matches!(self.why, Why::Kernel(errno) if errno.is_one_place())
+        self.errno().is_some_and(Errno::is_one_place)
     }
 
     /// True if the file was not there.
     pub fn is_missing(&self) -> bool {
-        self.why == Why::Kernel(Errno::NOENT)
+        self.errno() == Some(Errno::NOENT)
     }
 
     /// True if the file was too short.

@@ -13,7 +13,7 @@ use store::layout;
 use store::parcel::PartId;
 use store::unit;
 
-use crate::cause::{Cause, DriveError, ObjectFileError};
+use crate::cause::{Cause, DriveError, Errno, Fault, ObjectFileError};
 use crate::drive::Drive;
 use crate::host::{Host, Ledger};
 use crate::told::Told;
@@ -136,6 +136,29 @@ pub async fn unreadable<H: Host>(host: &H, drive: &H::Drive, object: ObjectId, e
         one_place_failed(host, drive, object, &error.to_string()).await;
     } else {
         host.failed(drive, error).await;
+    }
+}
+
+/// Somebody who serves could not read an object of this drive; `errno` is none if its file was too
+/// short. What speaks of the drive takes that out of use; what may be one bad place takes the
+/// object, and too many of these the drive; otherwise the object is looked at, and filled again if
+/// it is missing, short or wrong. One that lies elsewhere by now is left out.
+pub async fn read_failed<H: Host>(
+    host: &H,
+    index: DriveIndex,
+    object: ObjectId,
+    errno: Option<Errno>,
+) {
+    let doubt = match errno {
+        Some(errno) if errno.is_one_place() => Doubt::Unreadable(errno.to_string()),
+        Some(errno) if errno.fault() == Fault::SetAside => {
+            let Some(drive) = host.drive(index) else { return };
+            return host.set_aside(&drive, Cause::Unread(object, errno)).await;
+        }
+        Some(_) | None => Doubt::Suspect,
+    };
+    if host.locate(&object).is_some_and(|extent| extent.drive == index) {
+        host.suspect(object, doubt);
     }
 }
 

@@ -17,7 +17,6 @@ use std::sync::atomic::Ordering;
 use std::thread::{Builder, Scope};
 use std::time::{Duration, Instant};
 
-use holdings::Doubt;
 use http1::range::{Selected, select};
 use http1::response::{Representation, write_object, write_plain};
 use http1::{Head, Method, Parsed, RequestError, Status};
@@ -31,7 +30,8 @@ use model::units::{BitsPerSecond, Bytes, UnixSeconds};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
-use upkeep::{Fault, Host as _, Ledger as _, at_once};
+use upkeep::keeper::read_failed;
+use upkeep::{Host as _, Ledger as _, at_once};
 use wire::v1::identity::MemberKind;
 
 use crate::clock;
@@ -480,13 +480,7 @@ fn find(shared: &Shared, object: ObjectId) -> Option<Found> {
 /// What follows from an object that cannot be read: the same as when a viewer asks for it.
 fn doubt(shared: &Shared, drive: &Drive, object: ObjectId, error: &DriveError) {
     tracing::warn!(%object, %error, "object cannot be read for a sibling");
-    if error.is_one_place() {
-        shared.suspect(object, Doubt::Unreadable(error.to_string()));
-    } else if error.fault == Fault::SetAside {
-        at_once(shared.failed(drive, error));
-    } else {
-        shared.suspect(object, Doubt::Suspect);
-    }
+    at_once(read_failed(shared, drive.index(), object, error.errno()));
 }
 
 /// Sends all of it, as long as some of it is taken now and then.

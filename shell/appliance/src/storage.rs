@@ -23,7 +23,6 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use holdings::Doubt;
 use identity::credentials::{Credentials, CredentialsError};
 use identity::enrol::Address;
 use model::drives::{DriveIndex, DriveSet};
@@ -33,7 +32,7 @@ use model::status::{DriveStatus, FillStatus};
 use model::units::{BitsPerSecond, Bytes, Nanos};
 use rustix::io::Errno;
 pub use upkeep::Sample;
-use upkeep::{Cause, Fault, Ledger as _, at_once};
+use upkeep::{Cause, Ledger as _, at_once};
 use ureq::tls::TlsConfig;
 
 use crate::control_link::{self, ControlClient, Writer};
@@ -249,22 +248,10 @@ impl StorageHandle {
         }
     }
 
-    /// A worker could not read an object; `errno` is none if its file was too short. What speaks of
-    /// the drive takes that out of use; what may be one bad place takes the object, and too many of
-    /// these the drive; otherwise the object's file is looked at, and filled again if it is
-    /// missing, short or wrong. One that lies elsewhere by now is left out.
+    /// A worker could not read an object; `errno` is none if its file was too short.
     pub fn read_failed(&self, drive: DriveIndex, object: ObjectId, errno: Option<Errno>) {
         tracing::warn!(drive = drive.0, %object, ?errno, "object cannot be read");
-        let doubt = match errno.map(number) {
-            Some(errno) if errno.is_one_place() => Doubt::Unreadable(errno.to_string()),
-            Some(errno) if errno.fault() == Fault::SetAside => {
-                return self.set_aside(drive, Cause::Unread(object, errno));
-            }
-            Some(_) | None => Doubt::Suspect,
-        };
-        if self.shared.locate(&object).is_some_and(|extent| extent.drive == drive) {
-            self.shared.suspect(object, doubt);
-        }
+        at_once(upkeep::keeper::read_failed(&*self.shared, drive, object, errno.map(number)));
     }
 
     /// A worker sent this block to a viewer: was it right? Never waits.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use fill::heat::{self, Heat};
 use fill::plan;
-use holdings::{Chores, Claim, Doubt, Holdings};
+use holdings::{Chores, Claim, Holdings};
 use model::drives::DriveSet;
 use model::extent::{DriveIndex, Extent};
 use model::id::{ApplianceId, Generation, ObjectId};
@@ -24,7 +24,7 @@ use store::layout;
 use store::parcel::PartId;
 use store::silence::{Silence, Turn};
 use upkeep::Sample;
-use upkeep::{Cause, Fault, Ledger as _};
+use upkeep::{Cause, Ledger as _};
 
 use crate::canary::Canary;
 use crate::drive::Errno;
@@ -460,18 +460,6 @@ impl Process {
                 Some(claim) => return claim,
                 None => self.changed.wait().await,
             }
-        }
-    }
-
-    /// A worker could not read an object.
-    pub(crate) fn read_failed(&self, drive: DriveIndex, object: ObjectId, errno: Errno) {
-        let errno = upkeep::Errno(errno);
-        if errno.is_one_place() {
-            self.suspect(object, Doubt::Unreadable(errno.to_string()));
-        } else if errno.fault() == Fault::SetAside {
-            self.set_drive_aside(drive, &Cause::Unread(object, errno));
-        } else {
-            self.suspect(object, Doubt::Suspect);
         }
     }
 

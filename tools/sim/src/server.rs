@@ -14,7 +14,7 @@ use model::machine::Machine;
 use model::object::{BlockHash, block_len};
 use model::units::{BitsPerSecond, Bytes, Instant, Nanos};
 use model::update::Update;
-use upkeep::{Sample, verify};
+use upkeep::{Sample, at_once, keeper, verify};
 use worker::{Action, Body, Config, Ending, Event, Fault, IncidentBounds, PaceConfig, Worker};
 
 use crate::canary::Canary;
@@ -254,7 +254,8 @@ impl Server {
                 process.sample(Sample { drive, object, object_len, block, hash });
             }
             Action::Report { drive, object, fault } => {
-                process.read_failed(drive, object, fault.errno);
+                let errno = (fault.errno != 0).then_some(upkeep::Errno(fault.errno));
+                at_once(keeper::read_failed(&**process, drive, object, errno));
             }
             Action::Limit { .. } | Action::Incident(_) => {}
             Action::Look { connection } => {

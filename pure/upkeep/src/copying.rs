@@ -58,7 +58,7 @@ pub async fn copy<H: Host>(
 ) -> Ended {
     let objects: Vec<_> = from.places.iter().map(|place| (place.object, place.len)).collect();
     let Some(parcel) = Parcel::new(&objects) else { return Ended::Abandoned };
-    if to.free() < parcel.file_len() {
+    if to.condition(|of| of.space.free) < parcel.file_len() {
         return Ended::Abandoned;
     }
     host.tell(Told::Copies(to, &parcel));

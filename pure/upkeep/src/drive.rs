@@ -13,6 +13,7 @@ use store::log::{Change, Entry};
 use store::unit::{Directory, UnitId};
 
 use crate::cause::DriveError;
+use crate::condition::Condition;
 
 /// Files that can be read: of a drive, or of a folder that may become one.
 pub trait Files {
@@ -51,14 +52,8 @@ pub trait Drive: Files {
     /// True if nothing is done to it any more: its objects are filled elsewhere.
     fn is_aside(&self) -> bool;
 
-    /// Free room, the reserve taken off, as it was measured last.
-    fn free(&self) -> Bytes;
-
-    /// It had no room though it said so: for a while nothing is put on it.
-    fn note_full(&self, now: Instant);
-
-    /// An object could not be read for the drive's sake: does it go, or the drive?
-    fn object_failed(&self, now: Instant) -> Verdict;
+    /// Looks at its condition, or changes it, under its lock. Nothing waits in there.
+    fn condition<R>(&self, with: impl FnOnce(&mut Condition) -> R) -> R;
 
     /// True while its marker can be found: a drive that lost it is not there any more.
     fn has_marker(&self) -> impl Future<Output = bool>;
@@ -112,6 +107,11 @@ pub trait Drive: Files {
 
     /// Keeps it.
     fn keep_scrubbed_to(&self, object: ObjectId) -> impl Future<Output = Result<(), DriveError>>;
+
+    /// An object could not be read for the drive's sake: does it go, or the drive?
+    fn object_failed(&self, now: Instant) -> Verdict {
+        self.condition(|of| of.object_failed(now))
+    }
 
     /// Fails if it is set aside.
     fn check(&self) -> Result<(), DriveError> {

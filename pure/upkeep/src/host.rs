@@ -70,12 +70,6 @@ pub trait Host {
     /// A drive that is in use.
     fn drive(&self, index: DriveIndex) -> Option<Self::Keep>;
 
-    /// True of a drive in use that answers, as far as is known.
-    fn answers(&self, drive: &Self::Drive) -> bool;
-
-    /// Room on each drive in use: none is free where nothing should be put now.
-    fn spaces(&self) -> Vec<DriveSpace>;
-
     /// How long a file stays after its objects were shown elsewhere: whoever hears of the new place
     /// late still opens the old one.
     fn linger(&self) -> Nanos;
@@ -94,6 +88,27 @@ pub type FileOf<H> = <<H as Host>::Drive as Files>::File;
 
 /// Questions to the holdings, and changes of them, that procedures have in common.
 pub trait Ledger: Host {
+    /// True of a drive in use that answers, as far as is known.
+    fn answers(&self, drive: &Self::Drive) -> bool {
+        !drive.is_aside() && drive.condition(|of| of.hangs(self.now())).is_none()
+    }
+
+    /// Room on each drive in use: none is free where nothing should be put now.
+    fn spaces(&self) -> Vec<DriveSpace> {
+        let now = self.now();
+        let space = |drive: Self::Keep| {
+            let index = drive.index();
+            drive.condition(|of| DriveSpace {
+                drive: index,
+                set_aside: false,
+                capacity: of.space.capacity,
+                free: of.free(now),
+                held: of.held.1,
+            })
+        };
+        self.drives().into_iter().map(space).collect()
+    }
+
     /// A drive in use that answers, as far as is known.
     fn answering(&self, index: DriveIndex) -> Option<Self::Keep> {
         self.drive(index).filter(|drive| self.answers(drive))
@@ -158,7 +173,7 @@ pub trait Ledger: Host {
         async move {
             match error.fault {
                 Fault::SetAside => return self.set_aside(drive, error.clone().into()).await,
-                Fault::Full => drive.note_full(self.now()),
+                Fault::Full => drive.condition(|of| of.note_full(self.now())),
                 Fault::Io => {}
             }
             self.tell(Told::Failed(drive, error));

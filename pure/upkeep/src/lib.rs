@@ -29,6 +29,7 @@
 
 pub mod adopt;
 pub mod audit;
+pub mod condition;
 pub mod copying;
 pub mod filler;
 pub mod keeper;
@@ -51,6 +52,7 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
 pub use cause::{Cause, DriveError, Errno, Fault, ObjectFileError};
+pub use condition::{Condition, Space};
 pub use drive::{Drive, Files};
 pub use host::{FileOf, Host, Ledger, PagesOf};
 pub use told::{Checked, Sample, Told, Walked};

@@ -9,8 +9,7 @@ use model::extent::{DriveIndex, FileName};
 use model::id::ObjectId;
 use model::object::{BLOCK_LEN, Blocks, block_hash};
 use model::units::{Bytes, Instant, Nanos};
-use store::health::Verdict;
-use store::layout::{self, DriveSpace};
+use store::layout;
 use store::log::{Change, Entry};
 use store::parcel::Parcel;
 use store::unit::UnitId;
@@ -21,7 +20,6 @@ use crate::*;
 const DRIVE: DriveIndex = DriveIndex(2);
 
 /// A drive that has no bytes, only names and sizes.
-#[derive(Default)]
 struct Steps {
     done: RefCell<Vec<String>>,
     /// The step that fails, and how.
@@ -29,6 +27,29 @@ struct Steps {
     lens: RefCell<BTreeMap<FileName, Bytes>>,
     entries: RefCell<BTreeMap<ObjectId, Entry>>,
     is_aside: Cell<bool>,
+    condition: RefCell<Condition>,
+}
+
+/// Any number of objects may fail.
+const CONDITION: condition::Config = condition::Config {
+    health: store::health::Config { objects_max: usize::MAX - 1, window: Nanos(0) },
+    silence: store::silence::Config { answers_for: Nanos(0), hangs_for: Nanos(0) },
+    measure_max: Nanos(0),
+    full_for: Nanos(0),
+};
+
+impl Default for Steps {
+    fn default() -> Self {
+        let space = Space { capacity: Bytes::mib(1024), free: Bytes::mib(1024) };
+        Self {
+            done: RefCell::default(),
+            fails: Cell::default(),
+            lens: RefCell::default(),
+            entries: RefCell::default(),
+            is_aside: Cell::default(),
+            condition: RefCell::new(Condition::new(CONDITION, space, (0, Bytes::ZERO))),
+        }
+    }
 }
 
 struct House {
@@ -82,14 +103,8 @@ impl Drive for Steps {
         self.is_aside.get()
     }
 
-    fn free(&self) -> Bytes {
-        Bytes::mib(1024)
-    }
-
-    fn note_full(&self, _: Instant) {}
-
-    fn object_failed(&self, _: Instant) -> Verdict {
-        Verdict::SetObjectAside
+    fn condition<R>(&self, with: impl FnOnce(&mut Condition) -> R) -> R {
+        with(&mut self.condition.borrow_mut())
     }
 
     async fn has_marker(&self) -> bool {
@@ -205,14 +220,6 @@ impl Host for House {
 
     fn drive(&self, _: DriveIndex) -> Option<Rc<Steps>> {
         Some(Rc::clone(&self.drive))
-    }
-
-    fn answers(&self, drive: &Steps) -> bool {
-        !drive.is_aside()
-    }
-
-    fn spaces(&self) -> Vec<DriveSpace> {
-        Vec::new()
     }
 
     fn linger(&self) -> Nanos {

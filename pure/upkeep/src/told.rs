@@ -52,6 +52,10 @@ pub enum Told<'a, D> {
     UnitLost(&'a D, usize, &'a str),
     /// A later version wrote this unit.
     UnitUnknown(&'a D, &'a UnitError),
+    /// A drive hangs from now on.
+    Hangs(&'a D),
+    /// It answers again.
+    Answers(&'a D),
     /// A plan found another number of objects than the one before that fit on no drive.
     WithoutRoom(&'a Report),
 }

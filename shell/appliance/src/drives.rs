@@ -19,7 +19,6 @@ use iosched::drive::Class;
 use model::extent::{DriveIndex, Extent, FileName};
 use model::id::{DriveId, ObjectId};
 use model::limits::DIRECT_ALIGN;
-use model::status::Units;
 use model::units::{Bytes, Instant, Nanos};
 use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
@@ -29,9 +28,8 @@ use store::layout;
 use store::log::{Change, Damage, Entry};
 use store::marker::{Marker, MarkerError};
 use store::parcel::PartId;
-use store::silence::{self, Silence, Turn};
 use store::unit::{self, UnitId};
-use upkeep::{at_once, read};
+use upkeep::{Condition, at_once, condition, read};
 
 use crate::gate::Gate;
 use crate::pages::Pages;
@@ -41,7 +39,7 @@ use files::flush_failed;
 pub(crate) use files::{
     Ungated, file_len, list, number, read_at, read_small, replace, sync_at, to,
 };
-pub use upkeep::{DriveError, ObjectFileError};
+pub use upkeep::{DriveError, ObjectFileError, Space};
 
 /// A drive that is in use, or was until it failed.
 #[derive(Debug)]
@@ -52,25 +50,14 @@ pub struct Drive {
     root: OwnedFd,
     /// Held open because it carries the lock that keeps a second process out.
     marker_file: OwnedFd,
+    /// Held while the log is written: who holds it waits for the drive.
     log: Mutex<DriveLog>,
     /// True once nothing is done to it any more.
     is_aside: AtomicBool,
-    health: Mutex<Health>,
-    /// When it had no room though it said so.
-    full_at: Mutex<Option<Instant>>,
-    /// What was measured last, so that whoever asks waits for no drive.
-    space: Mutex<Space>,
+    /// Held for a few assignments, never while the drive is waited for.
+    condition: Mutex<Condition>,
     /// Held while room is looked for and taken, lest two fillers take the same.
     taking_room: Mutex<()>,
-    /// Objects and bytes of them by the log. Beside it: who writes the log waits for the drive.
-    held: Mutex<(u64, Bytes)>,
-    /// What the audit found last.
-    units: Mutex<Units>,
-    silence: Mutex<Silence>,
-    /// Since when it is being measured; none in between.
-    measured_from: Mutex<Option<Instant>>,
-    /// Why the log could not be rewritten: who measures the drive says so, once.
-    not_rewritten: Mutex<Option<DriveError>>,
     /// Where who is not a worker has its turns. What is only metadata to the file system (opens,
     /// names, the log) goes without: it is little, and a turn may be long in coming.
     gate: Gate,
@@ -87,15 +74,6 @@ pub struct Loaded {
     pub damage: Option<Damage>,
     /// Its part files.
     pub parts: Vec<PartId>,
-}
-
-/// How large a drive is, the reserve taken off.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Space {
-    /// What may be filled in all.
-    pub capacity: Bytes,
-    /// What of it is free.
-    pub free: Bytes,
 }
 
 /// Why a directory is not used as a drive.
@@ -145,21 +123,22 @@ pub enum OpenError {
     },
 }
 
-/// Three objects in an hour are bad places; the fourth says that the drive is dying. Arbitrary, and
-/// far from both: a good drive loses an object in months, a dying one fails at every other read.
-const HEALTH: store::health::Config =
-    store::health::Config { objects_max: 3, window: Nanos::seconds(3600) };
-
-/// Control hears that a drive answers when it has for ten seconds. One that has not for ten minutes
-/// is not coming back by itself, and its objects are wanted: they are filled again elsewhere.
-pub(crate) const SILENCE: silence::Config =
-    silence::Config { answers_for: Nanos::seconds(10), hangs_for: Nanos::seconds(600) };
-
-/// To be measured takes microseconds. Arbitrary, and far above.
-const MEASURE_MAX: Nanos = Nanos::seconds(2);
-
-/// A drive that had no room is asked again after this: something may have been evicted.
-const FULL_FOR: Nanos = Nanos::seconds(60);
+const CONDITION: condition::Config = condition::Config {
+    // Three objects in an hour are bad places; the fourth says that the drive is dying. Arbitrary,
+    // and far from both: a good drive loses an object in months, a dying one fails at every other
+    // read.
+    health: store::health::Config { objects_max: 3, window: Nanos::seconds(3600) },
+    // Control hears that a drive answers when it has for ten seconds. One that has not for ten
+    // minutes is not coming back by itself, and its objects are wanted: they are filled elsewhere.
+    silence: store::silence::Config {
+        answers_for: Nanos::seconds(10),
+        hangs_for: Nanos::seconds(600),
+    },
+    // To be measured takes microseconds. Arbitrary, and far above.
+    measure_max: Nanos::seconds(2),
+    // After this something may have been evicted.
+    full_for: Nanos::seconds(60),
+};
 
 impl Drive {
     /// Opens a formatted drive and loads its index.
@@ -198,15 +177,8 @@ impl Drive {
             marker_file,
             log: Mutex::new(log),
             is_aside: AtomicBool::new(false),
-            health: Mutex::new(Health::new(HEALTH)),
-            full_at: Mutex::new(None),
-            space: Mutex::new(space),
+            condition: Mutex::new(Condition::new(CONDITION, space, held)),
             taking_room: Mutex::default(),
-            held: Mutex::new(held),
-            units: Mutex::default(),
-            silence: Mutex::default(),
-            measured_from: Mutex::new(None),
-            not_rewritten: Mutex::new(None),
             gate: Gate::open_to_all(),
         };
         Ok((drive, loaded))
@@ -268,32 +240,12 @@ impl Drive {
         self.is_aside.load(Ordering::SeqCst)
     }
 
-    /// True while it is in use and answers, as far as is known.
-    pub(crate) fn answers(&self, now: Instant) -> bool {
-        !self.is_aside() && self.hangs(now).is_none()
-    }
-
     /// Stops all use of the drive; false if it was stopped before.
     pub(crate) fn set_aside(&self) -> bool {
         let was_aside = self.is_aside.swap(true, Ordering::SeqCst);
         // Who waits there would wait for ever if the drive hangs.
         self.gate.open();
         !was_aside
-    }
-
-    /// An object could not be read for the drive's sake: does it go, or the drive?
-    pub fn object_failed(&self, now: Instant) -> Verdict {
-        lock(&self.health).object_failed(now)
-    }
-
-    /// It had no room for what should fit: for a while nothing is put on it.
-    pub(crate) fn note_full(&self, now: Instant) {
-        *lock(&self.full_at) = Some(now);
-    }
-
-    /// True for a while after `note_full`.
-    pub(crate) fn is_full(&self, now: Instant) -> bool {
-        lock(&self.full_at).is_some_and(|at| now.since(at) < FULL_FOR)
     }
 
     /// True while its marker can be found: a drive that lost it is not there any more.
@@ -303,18 +255,19 @@ impl Drive {
 
     /// How large it is and how much of that is free, as it was when it was measured last.
     pub fn space(&self) -> Space {
-        *lock(&self.space)
+        lock(&self.condition).space
     }
 
     /// Measures it, and says what is seen of its marker; waits until the drive answers. One thread
     /// does. Fails too where the log could not be rewritten since, which nobody else was told.
     pub(crate) fn measure(&self, now: Instant) -> Result<Option<MarkerSeen>, DriveError> {
-        *lock(&self.measured_from) = Some(now);
+        lock(&self.condition).measured_from = Some(now);
         let stat = rustix::fs::fstatvfs(&self.root);
         let marker = self.marker_seen();
-        *lock(&self.measured_from) = None;
-        *lock(&self.space) = space(&stat.map_err(to("measure", "the filesystem"))?, &self.marker);
-        lock(&self.not_rewritten).take().map_or(Ok(marker), Err)
+        let mut condition = lock(&self.condition);
+        condition.measured_from = None;
+        condition.space = space(&stat.map_err(to("measure", "the filesystem"))?, &self.marker);
+        condition.not_rewritten.take().map_or(Ok(marker), Err)
     }
 
     /// What is seen of its marker.
@@ -326,19 +279,8 @@ impl Drive {
     /// found by the one that always does.
     fn measure_again(&self) {
         if let Ok(stat) = rustix::fs::fstatvfs(&self.root) {
-            *lock(&self.space) = space(&stat, &self.marker);
+            lock(&self.condition).space = space(&stat, &self.marker);
         }
-    }
-
-    /// Takes note of whether it hangs, by what workers say and by how long it takes to be measured.
-    pub(crate) fn look(&self, now: Instant, hangs: bool) -> Option<Turn> {
-        let measured = lock(&self.measured_from).is_some_and(|from| MEASURE_MAX < now.since(from));
-        lock(&self.silence).look(&SILENCE, now, hangs || measured)
-    }
-
-    /// For how long it has been hanging; none while it answers.
-    pub fn hangs(&self, now: Instant) -> Option<Nanos> {
-        lock(&self.silence).lasts(now)
     }
 
     /// The part file of an object, made and allocated to its full size. True if it was there before
@@ -448,9 +390,9 @@ impl Drive {
     pub fn log(&self, changes: &[Change]) -> Result<(), DriveError> {
         let mut log = lock(&self.log);
         log.append(self.marker.id, changes)?;
-        *lock(&self.held) = log.held();
+        lock(&self.condition).held = log.held();
         if let Err(error) = log.compact_if_due(self.marker.id, &self.root) {
-            *lock(&self.not_rewritten) = Some(error);
+            lock(&self.condition).not_rewritten = Some(error);
         }
         Ok(())
     }
@@ -468,19 +410,9 @@ impl Drive {
         here.map(|(object, _)| *object).collect()
     }
 
-    /// What is in units, as of the last audit.
-    pub fn units(&self) -> Units {
-        *lock(&self.units)
-    }
-
-    /// Takes note of it.
-    pub(crate) fn set_units(&self, units: Units) {
-        *lock(&self.units) = units;
-    }
-
     /// How many objects it holds, and how many bytes of them.
     pub fn held(&self) -> (u64, Bytes) {
-        *lock(&self.held)
+        lock(&self.condition).held
     }
 
     /// The object that was scrubbed last, before a restart.
@@ -514,7 +446,7 @@ impl Drive {
 /// What reads of some objects say of a drive that came back: bad places are borne as on one that is
 /// in use. It would stay away for ever otherwise, for one object that a fill replaces.
 fn judge(reads: impl Iterator<Item = Result<(), ObjectFileError>>) -> Result<(), DriveError> {
-    let mut health = Health::new(HEALTH);
+    let mut health = Health::new(CONDITION.health);
     for read in reads {
         match read {
             Err(ObjectFileError::Drive(error)) if error.is_one_place() => {

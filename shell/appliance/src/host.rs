@@ -8,9 +8,9 @@ use fill::plan::{self, Fetch};
 use holdings::{Chores, Claim, Holdings};
 use model::extent::DriveIndex;
 use model::units::{Bytes, Instant, Nanos};
-use store::layout::{Choice, DriveSpace};
+use store::layout::Choice;
 use upkeep::Sample;
-use upkeep::{Cause, Checked, Host, Told};
+use upkeep::{Cause, Checked, Drive as _, Host, Told};
 
 use crate::counters::now;
 use crate::drives::Drive;
@@ -80,14 +80,6 @@ impl Host for Shared {
         self.slots.drive(index)
     }
 
-    fn answers(&self, drive: &Drive) -> bool {
-        drive.answers(self.now())
-    }
-
-    fn spaces(&self) -> Vec<DriveSpace> {
-        Self::spaces(self)
-    }
-
     fn linger(&self) -> Nanos {
         self.linger
     }
@@ -148,6 +140,18 @@ impl Host for Shared {
                 tracing::warn!(object = %fetch.object, reason = why, "object postponed");
                 self.ledger.note("fill", format!("{}: {why}", name(fetch)));
             }
+            Told::Hangs(drive) => {
+                let path = path(drive);
+                tracing::error!(drive = %drive.marker().id, path, "drive does not answer");
+                let text = "does not answer: players are sent elsewhere until it does";
+                let text = format!("{path} {text}. Look at the drive and its cable");
+                self.ledger.note("drive", text);
+            }
+            Told::Answers(drive) => {
+                let path = path(drive);
+                tracing::info!(drive = %drive.marker().id, path, "drive answers again");
+                self.ledger.note("drive", format!("{path} answers again"));
+            }
             Told::WithoutRoom(report) => self.say_without_room(report),
             Told::Shows(..)
             | Told::Removes(..)
@@ -177,7 +181,7 @@ impl Shared {
         };
         match checked {
             Checked::Files(walked) => {
-                drive.set_units(walked.units);
+                drive.condition(|of| of.units = walked.units);
                 let (files, found) = (walked.files, walked.found);
                 let took_ms = walked.took.as_millis();
                 tracing::info!(drive = %id, files, found, took_ms, "drive audited");

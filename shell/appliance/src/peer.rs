@@ -31,7 +31,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 use upkeep::keeper::read_failed;
-use upkeep::{Host as _, Ledger as _, at_once};
+use upkeep::{Ledger as _, at_once};
 use wire::v1::identity::MemberKind;
 
 use crate::clock;

@@ -10,13 +10,11 @@ use model::drives::DriveIndex;
 use model::id::ObjectId;
 use model::status::{DriveStatus, FillStatus};
 use model::units::{Bytes, Nanos};
-use store::layout;
 use store::log::Entry;
-use store::silence::Turn;
 use upkeep::{Cause, Ledger as _, at_once};
 
 use crate::counters::{StorageCounters, now};
-use crate::drives::{Drive, Loaded, SILENCE};
+use crate::drives::{Drive, Loaded};
 use crate::ledger::Ledger;
 use crate::slots::{Aside, Slot, Slots};
 
@@ -36,24 +34,6 @@ impl Shared {
     pub(crate) fn stop(&self) {
         self.ledger.stop();
         self.slots.open().iter().for_each(|drive| drive.gate().open());
-    }
-
-    /// What is free on each drive in use.
-    pub(crate) fn spaces(&self) -> Vec<layout::DriveSpace> {
-        let now = self.ledger.now();
-        let space = |drive: &Arc<Drive>| {
-            let space = drive.space();
-            // A quota, or a device that promised more than it has: the sum is wrong.
-            let has_room = !drive.is_full(now) && drive.hangs(now).is_none();
-            layout::DriveSpace {
-                drive: drive.index(),
-                set_aside: false,
-                capacity: space.capacity,
-                free: if has_room { space.free } else { Bytes::ZERO },
-                held: drive.held().1,
-            }
-        };
-        self.slots.open().iter().map(space).collect()
     }
 
     /// Stops all use of a drive and tells everybody. Its objects are filled elsewhere. One that has
@@ -105,35 +85,6 @@ impl Shared {
         let path = path.display();
         tracing::info!(drive = %id, %path, objects = loaded.entries.len(), "drive in use again");
         self.ledger.note("drive", format!("{path} is in use again"));
-    }
-
-    /// A drive that hangs is not asked by anybody who can help it, and control is not told of what
-    /// is on it, so that players are sent elsewhere. Its objects stay wanted there: it may answer
-    /// again. If it does not for long, it is set aside.
-    pub(crate) fn look_at_drive(&self, drive: &Drive, hangs: bool) {
-        let Some(turn) = drive.look(self.ledger.now(), hangs) else { return };
-        if drive.is_aside() {
-            return;
-        }
-        let (id, path) = (drive.marker().id, drive.path().display());
-        match turn {
-            Turn::Hangs => {
-                self.ledger.change(|holdings| holdings.withhold(drive.index(), true));
-                tracing::error!(drive = %id, %path, "drive does not answer");
-                let text = "does not answer: players are sent elsewhere until it does";
-                let text = format!("{path} {text}. Look at the drive and its cable");
-                self.ledger.note("drive", text);
-            }
-            Turn::Answers => {
-                self.ledger.change(|holdings| holdings.withhold(drive.index(), false));
-                tracing::info!(drive = %id, %path, "drive answers again");
-                self.ledger.note("drive", format!("{path} answers again"));
-            }
-            Turn::GivenUp => {
-                let silence = drive.hangs(self.ledger.now()).unwrap_or(SILENCE.hangs_for);
-                self.set_drive_aside(drive, Cause::Silent(silence));
-            }
-        }
     }
 
     /// All configured drives.

@@ -7,7 +7,7 @@ use model::drives::DriveIndex;
 use model::id::DriveId;
 use model::status::{DriveStatus, ScrubStatus};
 use model::units::Instant;
-use upkeep::Cause;
+use upkeep::{Cause, Drive as _};
 
 use crate::drives::Drive;
 use crate::gate::Rules;
@@ -91,16 +91,19 @@ impl Slot {
             Self::Aside(Aside { id, cause, .. }) => {
                 DriveStatus { id: *id, set_aside: Some(cause.to_string()), ..unknown }
             }
-            Self::Open(drive) => DriveStatus {
-                id: Some(drive.marker().id),
-                hangs: drive.hangs(now),
-                capacity: drive.space().capacity,
-                free: drive.space().free,
-                objects: drive.held().0,
-                units: drive.units(),
-                load: drive.gate().load(),
-                ..unknown
-            },
+            Self::Open(drive) => {
+                let (id, load) = (Some(drive.marker().id), drive.gate().load());
+                drive.condition(|of| DriveStatus {
+                    id,
+                    hangs: of.hangs(now),
+                    capacity: of.space.capacity,
+                    free: of.space.free,
+                    objects: of.held.0,
+                    units: of.units,
+                    load,
+                    ..unknown
+                })
+            }
         }
     }
 }

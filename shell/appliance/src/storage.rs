@@ -32,7 +32,7 @@ use model::status::{DriveStatus, FillStatus};
 use model::units::{BitsPerSecond, Bytes, Nanos};
 use rustix::io::Errno;
 pub use upkeep::Sample;
-use upkeep::{Cause, Ledger as _, at_once};
+use upkeep::{Cause, Ledger as _, at_once, condition};
 use ureq::tls::TlsConfig;
 
 use crate::control_link::{self, ControlClient, Writer};
@@ -244,7 +244,8 @@ impl StorageHandle {
     pub fn look_at_drives(&self, hung: DriveSet) {
         for drive in self.shared.slots.open() {
             drive.gate().look();
-            self.shared.look_at_drive(&drive, hung.contains(drive.index()));
+            let hangs = hung.contains(drive.index());
+            at_once(condition::look(&*self.shared, &*drive, hangs));
         }
     }
 

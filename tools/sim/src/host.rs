@@ -8,7 +8,6 @@ use model::extent::{DriveIndex, Extent};
 use model::id::ObjectId;
 use model::units::{Bytes, Instant, Nanos};
 use model::update::Update;
-use store::layout::DriveSpace;
 use store::parcel::Parcel;
 use upkeep::Sample;
 use upkeep::{Cause, Host, Ledger as _, Told};
@@ -92,14 +91,6 @@ impl Host for Process {
         Self::drive(self, index)
     }
 
-    fn answers(&self, drive: &Opened) -> bool {
-        !drive.is_aside() && self.answers_at(drive.index)
-    }
-
-    fn spaces(&self) -> Vec<DriveSpace> {
-        Self::spaces(self)
-    }
-
     fn linger(&self) -> Nanos {
         LINGER
     }
@@ -152,6 +143,8 @@ impl Host for Process {
             Told::UnitLost(drive, objects, why) => {
                 self.say(|| format!("drive {}: a unit of {objects} {why}", drive.index));
             }
+            Told::Hangs(drive) => self.say(|| format!("drive {} hangs", drive.index)),
+            Told::Answers(drive) => self.say(|| format!("drive {} answers again", drive.index)),
             Told::Failed(drive, error) => self.say(|| format!("drive {}: {error}", drive.index)),
             Told::SetAside(drive, object, why) => {
                 self.say(|| format!("sets {object} on drive {} aside: {why}", drive.index));

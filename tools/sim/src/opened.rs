@@ -19,12 +19,11 @@ use store::layout;
 use store::log::{self, Change, Entry, RECORD_LEN, Sequence};
 use store::parcel::PartId;
 use store::unit::{self, Directory, UnitId};
-use upkeep::{DriveError, Files, ObjectFileError, read};
+use upkeep::{Condition, Drive as _, DriveError, Files, ObjectFileError, Space, condition, read};
 
 use crate::canary::Canary;
 use crate::drive::{Drive, ENOENT, Errno};
 use crate::files::FileId;
-use crate::process::{FULL_FOR, HEALTH};
 use crate::server::{READ_TARGET, Server};
 use crate::stage::Lock;
 use crate::world::World;
@@ -37,13 +36,10 @@ pub(crate) struct Opened {
     /// Held while the log is written.
     writing: Lock,
     log: RefCell<Log>,
-    /// Why the log could not be rewritten: who measures the drive says so, once.
-    pub(crate) not_rewritten: Cell<Option<Errno>>,
     /// Where tasks have their turns on the drive; its reads are the workers' own.
     gate: RefCell<Gate>,
     readers: RefCell<Vec<Weak<Server>>>,
-    health: RefCell<Health>,
-    full_at: Cell<Option<Instant>>,
+    condition: RefCell<Condition>,
     world: Rc<World>,
     /// Part files, for planted bugs: of which of them is which file, and which are copies.
     parts: RefCell<BTreeMap<FileId, FileName>>,
@@ -59,6 +55,16 @@ const GATE: Config = Config {
     scrub_rate: Bytes(50_000_000),
     deletes_alone: true,
     policy: Policy::Governed(governor::Config::MEASURED),
+};
+/// Hangs and their end are believed sooner than in an appliance: a simulation is short.
+pub(crate) const CONDITION: condition::Config = condition::Config {
+    health: store::health::Config { objects_max: 3, window: Nanos::seconds(3600) },
+    silence: store::silence::Config {
+        answers_for: Nanos::seconds(3),
+        hangs_for: Nanos::seconds(10),
+    },
+    measure_max: Nanos::seconds(1),
+    full_for: Nanos::seconds(60),
 };
 /// Objects that are read before a drive is used again.
 const PROVED: usize = 5;
@@ -117,17 +123,16 @@ impl Opened {
         }
         let drive = Rc::clone(drive);
         let gate = Gate::new(GATE, drive.stage().now());
+        let condition = Condition::new(CONDITION, space(&drive), held(&log.entries));
         Ok(Rc::new(Self {
             index,
             drive,
             is_aside: Cell::new(false),
             writing: Lock::default(),
             log: RefCell::new(log),
-            not_rewritten: Cell::new(None),
             gate: RefCell::new(gate),
             readers: RefCell::default(),
-            health: RefCell::new(Health::new(HEALTH)),
-            full_at: Cell::new(None),
+            condition: RefCell::new(condition),
             world: Rc::clone(world),
             parts: RefCell::default(),
             copies: RefCell::default(),
@@ -194,7 +199,7 @@ impl Opened {
         let some: BTreeMap<FileName, (Extent, ObjectId)> =
             some.map(|(extent, object)| (extent.file.clone(), (extent, object))).collect();
         *self.log.borrow_mut() = log;
-        let mut health = Health::new(HEALTH);
+        let mut health = Health::new(CONDITION.health);
         for (extent, object) in some.into_values() {
             match read::blocks(self, object, &extent).await {
                 Err(ObjectFileError::Drive(error)) if error.is_one_place() => {
@@ -216,14 +221,9 @@ impl Opened {
         self.log.borrow().entries.clone()
     }
 
-    /// Bytes of objects that it holds.
-    pub(crate) fn held(&self) -> Bytes {
-        Bytes(self.log.borrow().entries.values().map(|entry| entry.len.0).sum())
-    }
-
-    /// It said a while ago that it has no room.
-    pub(crate) fn is_full(&self, now: Instant) -> bool {
-        self.full_at.get().is_some_and(|at| now.since(at) < FULL_FOR)
+    /// Takes note of how much is free.
+    pub(crate) fn measure_again(&self) {
+        self.condition(|of| of.space = space(&self.drive));
     }
 
     /// Appends a batch to the log and brings it to the drive; rewrites it if it has grown long.
@@ -245,13 +245,15 @@ impl Opened {
         log.sequence = Sequence(log.sequence.0 + Bytes::of(changes.len()).0);
         changes.iter().for_each(|change| log::apply(&mut log.entries, *change));
         *self.log.borrow_mut() = log.clone();
+        self.condition(|of| of.held = held(&log.entries));
         let records = Bytes::of(log.len / RECORD_LEN).0;
         // Far earlier than `log::compaction_is_due` says, so that it happens.
         if log::compaction_is_due(records * 150, log.entries.len()) {
             let result = compact(&self.drive, &mut log).await;
             *self.log.borrow_mut() = log;
             // What was appended counts whatever came of this; who measures the drive says so.
-            self.not_rewritten.set(result.err());
+            let failed = result.err().map(to("rewrite", layout::INDEX));
+            self.condition(|of| of.not_rewritten = failed);
         }
         Ok(())
     }
@@ -269,6 +271,18 @@ impl Opened {
         let bytes = self.turn(Class::Serve, len, read).await?;
         if bytes.len() == len.as_usize() { Ok(bytes) } else { Err(SHORT) }
     }
+}
+
+/// What is free; nothing of a drive that is gone.
+fn space(drive: &Drive) -> Space {
+    let (capacity, free) = drive.space().unwrap_or_default();
+    Space { capacity, free }
+}
+
+/// Objects and bytes of them.
+fn held(entries: &BTreeMap<ObjectId, Entry>) -> (u64, Bytes) {
+    let bytes = entries.values().map(|entry| entry.len.0).sum();
+    (Bytes::of(entries.len()).0, Bytes(bytes))
 }
 
 /// A file ended too early: none of the kernel's.
@@ -370,16 +384,8 @@ impl upkeep::Drive for Opened {
         self.is_aside.get()
     }
 
-    fn free(&self) -> Bytes {
-        self.drive.space().map_or(Bytes::ZERO, |(_, free)| free)
-    }
-
-    fn note_full(&self, now: Instant) {
-        self.full_at.set(Some(now));
-    }
-
-    fn object_failed(&self, now: Instant) -> Verdict {
-        self.health.borrow_mut().object_failed(now)
+    fn condition<R>(&self, with: impl FnOnce(&mut Condition) -> R) -> R {
+        with(&mut self.condition.borrow_mut())
     }
 
     async fn has_marker(&self) -> bool {
@@ -400,6 +406,7 @@ impl upkeep::Drive for Opened {
         let made = self.drive.allocate(&file.0, len.as_usize()).await;
         let made = made.map_err(to("allocate room for", &file.0))?;
         self.parts.borrow_mut().insert(made.0, file.clone());
+        self.measure_again();
         Ok(made)
     }
 
@@ -438,6 +445,7 @@ impl upkeep::Drive for Opened {
 
     async fn unlink(&self, file: &FileName) -> Result<(), DriveError> {
         let unlinked = self.turn(Class::Delete, Bytes::ZERO, self.drive.unlink(&file.0)).await;
+        self.measure_again();
         unlinked.map_err(to("remove", &file.0))
     }
 

@@ -22,9 +22,8 @@ use model::units::{Bytes, Instant, Nanos};
 use model::update::Update;
 use store::layout;
 use store::parcel::PartId;
-use store::silence::{Silence, Turn};
 use upkeep::Sample;
-use upkeep::{Cause, Ledger as _};
+use upkeep::{Cause, Drive as _, Ledger as _, condition};
 
 use crate::canary::Canary;
 use crate::drive::Errno;
@@ -55,9 +54,6 @@ struct State {
     holdings: Holdings,
     heat: Heat,
     samples: VecDeque<Sample>,
-    silence: Vec<Silence>,
-    /// When each drive began to be measured, if it still is.
-    measured_from: Vec<Option<Instant>>,
 }
 
 /// The place of a drive.
@@ -88,15 +84,8 @@ pub(crate) const BETWEEN_SLICES: Nanos = Nanos::millis(1);
 /// How units are packed: another choice at each start, as an operator may change it.
 const UNIT_LENS: [Option<Bytes>; 4] =
     [Some(Bytes::kib(1500)), Some(Bytes::kib(1500)), Some(Bytes::kib(400)), None];
-pub(crate) const HEALTH: store::health::Config =
-    store::health::Config { objects_max: 3, window: Nanos::seconds(3600) };
 const SAMPLES_MAX: usize = 8;
 const HEAT: heat::Config = heat::Config { objects_max: 8, half_life: Nanos::seconds(10) };
-pub(crate) const FULL_FOR: Nanos = Nanos::seconds(60);
-/// Sooner than there: a simulation is short.
-const SILENCE: store::silence::Config =
-    store::silence::Config { answers_for: Nanos::seconds(3), hangs_for: Nanos::seconds(10) };
-const MEASURE_MAX: Nanos = Nanos::seconds(1);
 const LOOK_EVERY: Nanos = Nanos::millis(200);
 
 impl Process {
@@ -107,15 +96,12 @@ impl Process {
         troupe: Troupe,
         drives: Vec<Option<Rc<Opened>>>,
     ) -> Rc<Self> {
-        let count = drives.len();
         let slots = drives.into_iter().map(|open| Slot { open, ..Slot::default() }).collect();
         let unit_len = world.stage.pick(&UNIT_LENS).copied().flatten();
         let state = State {
             holdings: Holdings::new(holdings::Config { unit_len, ..HOLDINGS }),
             heat: Heat::new(HEAT, world.stage.now()),
             samples: VecDeque::new(),
-            silence: vec![Silence::default(); count],
-            measured_from: vec![None; count],
         };
         Rc::new(Self {
             world: Rc::clone(world),
@@ -172,7 +158,6 @@ impl Process {
         let index = drive.index;
         let place = index.as_usize();
         drive.set_readers(&self.workers.borrow());
-        self.state.borrow_mut().silence[place] = Silence::default();
         self.slots.borrow_mut()[place] = Slot { open: Some(Rc::clone(drive)), ..Slot::default() };
         self.say(|| format!("drive {index} in use again, with {}", drive.drive.id));
         self.returned.set(self.returned.get() + 1);
@@ -182,11 +167,6 @@ impl Process {
             let some = some.iter().cloned();
             self.with(|holdings| holdings.take_back(index, some, std::iter::empty()));
         }
-    }
-
-    /// True of a drive that answers, as far as is known.
-    pub(crate) fn answers_at(&self, index: DriveIndex) -> bool {
-        self.state.borrow().silence[index.as_usize()].lasts(self.now()).is_none()
     }
 
     /// Looks for drives that hang, for ever.
@@ -199,43 +179,24 @@ impl Process {
                 .iter()
                 .fold(DriveSet::NONE, |hung, worker| hung | worker.hung());
             for drive in self.in_use() {
-                self.look_at_drive(drive.index, hung.contains(drive.index));
+                condition::look(&*self, &*drive, hung.contains(drive.index)).await;
             }
         }
-    }
-
-    fn look_at_drive(&self, drive: DriveIndex, hangs: bool) {
-        let now = self.now();
-        let turn = {
-            let mut state = self.state.borrow_mut();
-            let from = state.measured_from[drive.as_usize()];
-            let measured = from.is_some_and(|from| MEASURE_MAX < now.since(from));
-            state.silence[drive.as_usize()].look(&SILENCE, now, hangs || measured)
-        };
-        match turn {
-            Some(Turn::Hangs) => self.withhold(drive, true),
-            Some(Turn::Answers) => self.withhold(drive, false),
-            Some(Turn::GivenUp) => self.set_drive_aside(drive, &Cause::Silent(SILENCE.hangs_for)),
-            None => {}
-        }
-    }
-
-    /// Leaves what is on the drive out of the inventory, or puts it in again.
-    fn withhold(&self, drive: DriveIndex, hangs: bool) {
-        self.say(|| format!("drive {drive} {}", if hangs { "hangs" } else { "answers again" }));
-        self.with(|holdings| holdings.withhold(drive, hangs));
     }
 
     /// Measures a drive, if it is in use: that it waits is seen. True if it is, and is well.
     pub(crate) async fn measure(&self, index: DriveIndex) -> bool {
         let Some(drive) = self.drive(index) else { return false };
-        let place = index.as_usize();
-        self.state.borrow_mut().measured_from[place] = Some(self.now());
+        drive.condition(|of| of.measured_from = Some(self.now()));
         let measured = drive.drive.list(layout::INDEX).await;
-        self.state.borrow_mut().measured_from[place] = None;
-        let not_rewritten = drive.not_rewritten.take();
-        if let Some(errno) = measured.err().or(not_rewritten) {
-            self.drive_failed(&drive, errno).await;
+        drive.measure_again();
+        let not_rewritten = drive.condition(|of| {
+            of.measured_from = None;
+            of.not_rewritten.take()
+        });
+        let measured = measured.map_err(to("use", "the drive"));
+        if let Some(error) = measured.err().or(not_rewritten) {
+            self.failed(&drive, &error).await;
         }
         !drive.is_aside()
     }
@@ -248,7 +209,7 @@ impl Process {
     /// All drives in use that answer.
     pub(crate) fn all_answering(&self) -> Vec<Rc<Opened>> {
         let mut drives = self.in_use();
-        drives.retain(|drive| self.answers_at(drive.index));
+        drives.retain(|drive| self.answers(drive));
         drives
     }
 
@@ -316,28 +277,6 @@ impl Process {
             }
             Update::Siblings(_) => {}
         }
-    }
-
-    /// What is free on each drive in use.
-    pub(crate) fn spaces(&self) -> Vec<layout::DriveSpace> {
-        let mut spaces = Vec::new();
-        for drive in self.in_use() {
-            let is_full = drive.is_full(self.now());
-            match drive.drive.space() {
-                Ok((capacity, free)) => spaces.push(layout::DriveSpace {
-                    drive: drive.index,
-                    set_aside: false,
-                    capacity,
-                    free: if is_full || !self.answers_at(drive.index) { Bytes::ZERO } else { free },
-                    held: drive.held(),
-                }),
-                Err(errno) => {
-                    let cause = Cause::Failed(to("measure", "the filesystem")(errno));
-                    self.set_drive_aside(drive.index, &cause);
-                }
-            }
-        }
-        spaces
     }
 
     /// What an error that is not about one object means for the drive.

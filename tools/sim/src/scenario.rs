@@ -23,7 +23,7 @@ use crate::control::Control;
 use crate::drive::Drive;
 use crate::faults;
 use crate::opened;
-use crate::process::{HEALTH, Process};
+use crate::process::Process;
 use crate::stage::{Stage, Troupe, WORLD};
 use crate::viewer;
 use crate::world::{Counts, Machine, Net, Object, OriginMood, World};
@@ -250,7 +250,9 @@ fn left_aside(world: &World, machine: &Machine, process: &Process) -> Option<Dri
         let files: BTreeSet<FileName> =
             opened::places(drive).into_iter().map(|(_, file, _)| file).collect();
         let bad = files.iter().filter(|file| unreadable(file));
-        is_away && since < world.calm_from.get() && bad.count() <= HEALTH.objects_max
+        is_away
+            && since < world.calm_from.get()
+            && bad.count() <= opened::CONDITION.health.objects_max
     };
     (0..).map(DriveIndex).zip(drives.iter()).find(is_left).map(|(index, _)| index)
 }

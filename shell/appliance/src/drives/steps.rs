@@ -5,13 +5,12 @@ use std::os::fd::OwnedFd;
 
 use model::extent::{DriveIndex, FileName};
 use model::id::ObjectId;
-use model::units::{Bytes, Instant};
-use store::health::Verdict;
+use model::units::Bytes;
 use store::log::{Change, Entry};
 use store::unit::UnitId;
-use upkeep::{DriveError, Files};
+use upkeep::{Condition, DriveError, Files};
 
-use super::{Drive, file_len};
+use super::{Drive, file_len, lock};
 use crate::pages::Pages;
 
 impl Files for Drive {
@@ -48,16 +47,8 @@ impl upkeep::Drive for Drive {
         Self::is_aside(self)
     }
 
-    fn free(&self) -> Bytes {
-        self.space().free
-    }
-
-    fn note_full(&self, now: Instant) {
-        Self::note_full(self, now);
-    }
-
-    fn object_failed(&self, now: Instant) -> Verdict {
-        Self::object_failed(self, now)
+    fn condition<R>(&self, with: impl FnOnce(&mut Condition) -> R) -> R {
+        with(&mut lock(&self.condition))
     }
 
     async fn has_marker(&self) -> bool {

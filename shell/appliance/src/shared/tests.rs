@@ -10,6 +10,7 @@ use model::units::UnixSeconds;
 use model::update::Update;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
+use store::layout;
 use store::parcel::PartId;
 use upkeep::{at_once, keeper};
 

@@ -1,15 +1,12 @@
 //! The condition of a drive, as far as it is known without asking it: whether it answers, how much
-//! room it has, how many of its objects failed. And what follows when it falls silent.
+//! room it has, how many of its objects failed.
 
 use model::status::Units;
 use model::units::{Bytes, Instant, Nanos};
 use store::health::{self, Health, Verdict};
 use store::silence::{self, Silence, Turn};
 
-use crate::cause::{Cause, DriveError};
-use crate::drive::Drive;
-use crate::host::Host;
-use crate::told::Told;
+use crate::cause::DriveError;
 
 /// Bounds.
 #[derive(Clone, Copy, Debug)]
@@ -79,8 +76,8 @@ impl Condition {
         self.full_at = Some(now);
     }
 
-    /// What may be put on it now. None where it had no room (a quota, or a device that promised more
-    /// than it has: the sum is wrong), and while it hangs.
+    /// What may be put on it now. None where it had no room (a quota, or a device that promised
+    /// more than it has: the sum is wrong), and while it hangs.
     pub fn free(&self, now: Instant) -> Bytes {
         let is_full = self.full_at.is_some_and(|at| now.since(at) < self.config.full_for);
         if is_full || self.hangs(now).is_some() { Bytes::ZERO } else { self.space.free }
@@ -92,35 +89,9 @@ impl Condition {
     }
 
     /// Takes note of whether it hangs, by what workers say and by how long it takes to be measured.
-    fn look(&mut self, now: Instant, hangs: bool) -> Option<Turn> {
+    pub fn look(&mut self, now: Instant, hangs: bool) -> Option<Turn> {
         let measure_max = self.config.measure_max;
         let measured = self.measured_from.is_some_and(|from| measure_max < now.since(from));
         self.silence.look(&self.config.silence, now, hangs || measured)
-    }
-}
-
-/// Looks whether a drive in use hangs, which workers may have seen. One that does is not asked by
-/// anybody who can help it, and control is not told of what is on it, so that players are sent
-/// elsewhere. Its objects stay wanted there: it may answer again. If it does not for long, it is set
-/// aside. Waits for no drive.
-pub async fn look<H: Host>(host: &H, drive: &H::Drive, hangs: bool) {
-    let now = host.now();
-    let Some(turn) = drive.condition(|of| of.look(now, hangs)) else { return };
-    if drive.is_aside() {
-        return;
-    }
-    match turn {
-        Turn::Hangs => {
-            host.change(|holdings| holdings.withhold(drive.index(), true));
-            host.tell(Told::Hangs(drive));
-        }
-        Turn::Answers => {
-            host.change(|holdings| holdings.withhold(drive.index(), false));
-            host.tell(Told::Answers(drive));
-        }
-        Turn::GivenUp => {
-            let silence = drive.condition(|of| of.hangs(now)).expect("only what hangs is given up");
-            host.set_aside(drive, Cause::Silent(silence)).await;
-        }
     }
 }

@@ -12,7 +12,7 @@
 
 use fill::plan::Fetch;
 use fill::transfer::{self, Action, Event, Reason, SourceFault, Transfer};
-use holdings::{Claim, Part as PartStanding};
+use holdings::{Claim, Holdings, Part as PartStanding};
 use model::id::ObjectId;
 use model::limits::{DIRECT_ALIGN, SMALL_OBJECT_MAX};
 use model::machine::Machine as _;
@@ -24,7 +24,7 @@ use store::parcel::{Parcel, PartId};
 
 use crate::cause::DriveError;
 use crate::drive::{Drive, Files};
-use crate::host::{Host, Ledger, PagesOf};
+use crate::host::{Host, Ledger, News, PagesOf};
 use crate::publish::{self, Part};
 use crate::told::Told;
 use crate::{adopt, read, small, units};
@@ -118,7 +118,7 @@ enum Stop {
 /// Runs until all must stop.
 pub async fn run<H: Host, S: Sources>(host: &H, sources: &S) {
     let mut buffer = <H::Drive as Files>::pages(BLOCK_LEN);
-    while let Some(claim) = host.claim_fetch().await {
+    while let Some(claim) = host.wait_for(News::Changed, Holdings::next_fetch).await {
         let most = host.spaces().iter().map(|space| space.free).max().unwrap_or(Bytes::ZERO);
         let Some(claim) = with_room(host, claim, most).await else { continue };
         match fill(host, sources, &claim, &mut buffer).await {

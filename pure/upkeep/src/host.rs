@@ -3,7 +3,7 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use holdings::{Chores, Claim, Desired, Doubt, FileStanding, Holdings, Part};
+use holdings::{Claim, Desired, Doubt, FileStanding, Holdings, Part};
 use model::extent::{DriveIndex, Extent, FileName};
 use model::id::ObjectId;
 use model::manifest::Manifest;
@@ -13,7 +13,6 @@ use store::parcel::PartId;
 
 use crate::cause::{Cause, DriveError, Fault};
 use crate::drive::{Drive, Files};
-use crate::mover::Movable;
 use crate::told::{Sample, Told};
 
 /// Whoever runs procedures: a clock, the ledger, the drives, and somebody to tell.
@@ -45,18 +44,20 @@ pub trait Host {
     /// returns. Nothing waits in there.
     fn change<R>(&self, change: impl FnOnce(&mut Holdings) -> R) -> R;
 
-    /// Waits until `left` finds no time left, which is asked again after news in the holdings; false
-    /// if all must stop.
+    /// Waits until `left` finds no time left, which is asked again when the holdings have changed;
+    /// false if all must stop.
     fn wait_changed(&self, left: impl Fn(&Holdings) -> Nanos) -> impl Future<Output = bool>;
+
+    /// Waits until `take` finds something, which is asked again each time that there is such news;
+    /// none if all must stop.
+    fn wait_for<T>(
+        &self,
+        news: News,
+        take: impl FnMut(&mut Holdings) -> Option<T>,
+    ) -> impl Future<Output = Option<T>>;
 
     /// Wakes those who wait for errands: a plan has handed some out.
     fn wake_hands(&self);
-
-    /// Waits for something to fetch, and claims it; none if all must stop.
-    fn claim_fetch(&self) -> impl Future<Output = Option<Claim>>;
-
-    /// Waits for something to do about a drive; none if all must stop.
-    fn next_errand(&self, drive: DriveIndex) -> impl Future<Output = Option<Chores>>;
 
     /// Waits for a block that a viewer was sent; none if all must stop.
     fn next_sample(&self) -> impl Future<Output = Option<Sample>>;
@@ -79,6 +80,15 @@ pub trait Host {
 
     /// Something happened that somebody may want to log, to count, or to check.
     fn tell(&self, told: Told<'_, Self::Drive>);
+}
+
+/// What may have happened to the holdings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum News {
+    /// There is something to fetch or to plan.
+    Changed,
+    /// There are errands.
+    HandedOut,
 }
 
 /// A drive's memory, as a host has it.
@@ -141,8 +151,9 @@ pub trait Ledger: Host {
         })
     }
 
-    /// Puts a newer manifest in force; false if it is not newer. What follows from it alone is found
-    /// before the holdings are locked, and what it takes the place of is dropped after.
+    /// Puts a newer manifest in force; false if it is not newer. What follows from it alone is
+    /// found before the holdings are locked, and what it takes the place of is dropped after: of
+    /// a million objects either takes a tenth of a second.
     fn set_manifest(&self, manifest: Arc<Manifest>) -> impl Future<Output = bool> {
         async move {
             let desired = Desired::new(self.ask(Holdings::unit_len), manifest);
@@ -156,15 +167,6 @@ pub trait Ledger: Host {
             })
             .await;
             true
-        }
-    }
-
-    /// All files that may be moved, as far as that does not change while they are looked for.
-    fn movable(&self) -> impl Future<Output = Movable> {
-        async move {
-            let mut movable = Movable::default();
-            self.in_slices(|holdings| movable.look(holdings, Self::SLICE)).await;
-            movable
         }
     }
 

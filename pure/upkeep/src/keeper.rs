@@ -1,6 +1,6 @@
 //! Plans, and carries out what plans ask for besides fetching: evictions and unwanted parts. Looks
-//! at objects that somebody doubts, and sets them aside: hidden, told to control, removed and filled
-//! again.
+//! at drives that may hang, and at objects that somebody doubts; sets these aside: hidden, told to
+//! control, removed and filled again.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -11,11 +11,12 @@ use model::units::Bytes;
 use store::health::Verdict;
 use store::layout;
 use store::parcel::PartId;
+use store::silence::Turn;
 use store::unit;
 
 use crate::cause::{Cause, DriveError, Errno, Fault, ObjectFileError};
 use crate::drive::Drive;
-use crate::host::{Host, Ledger};
+use crate::host::{Host, Ledger, News};
 use crate::told::Told;
 use crate::{publish, read, units};
 
@@ -54,7 +55,7 @@ pub async fn plan<H: Host>(host: &H) {
 /// Does what plans ask for about one drive until all must stop. A drive that hangs in the middle of
 /// it holds up nothing but itself.
 pub async fn tend<H: Host>(host: &H, index: DriveIndex) {
-    while let Some(chores) = host.next_errand(index).await {
+    while let Some(chores) = host.wait_for(News::HandedOut, |of| of.next_errand(index)).await {
         for (object, doubt) in &chores.suspects {
             examine(host, *object, doubt).await;
         }
@@ -89,6 +90,32 @@ pub async fn tend<H: Host>(host: &H, index: DriveIndex) {
             host.tell(Told::Tended(index, &chores));
         }
         host.change(|holdings| holdings.errand_done(index, done, due - done));
+    }
+}
+
+/// Looks whether a drive in use hangs, which workers may have seen. One that does is not asked by
+/// anybody who can help it, and control is not told of what is on it, so that players are sent
+/// elsewhere. Its objects stay wanted there: it may answer again. If it does not for long, it is
+/// set aside. Waits for no drive.
+pub async fn look<H: Host>(host: &H, drive: &H::Drive, hangs: bool) {
+    let now = host.now();
+    let Some(turn) = drive.condition(|of| of.look(now, hangs)) else { return };
+    if drive.is_aside() {
+        return;
+    }
+    match turn {
+        Turn::Hangs => {
+            host.change(|holdings| holdings.withhold(drive.index(), true));
+            host.tell(Told::Hangs(drive));
+        }
+        Turn::Answers => {
+            host.change(|holdings| holdings.withhold(drive.index(), false));
+            host.tell(Told::Answers(drive));
+        }
+        Turn::GivenUp => {
+            let silence = drive.condition(|of| of.hangs(now)).expect("only what hangs is given up");
+            host.set_aside(drive, Cause::Silent(silence)).await;
+        }
     }
 }
 

@@ -54,7 +54,7 @@ use std::task::{Context, Poll, Waker};
 pub use cause::{Cause, DriveError, Errno, Fault, ObjectFileError};
 pub use condition::{Condition, Space};
 pub use drive::{Drive, Files};
-pub use host::{FileOf, Host, Ledger, PagesOf};
+pub use host::{FileOf, Host, Ledger, News, PagesOf};
 pub use told::{Checked, Sample, Told, Walked};
 
 /// Runs a procedure on a host whose operations block: all of it is done when it was polled once.

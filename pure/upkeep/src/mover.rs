@@ -45,7 +45,7 @@ pub struct Movable {
 
 impl Movable {
     /// Looks at so many more objects; true once all were seen.
-    pub fn look(&mut self, holdings: &Holdings, most: usize) -> bool {
+    fn look(&mut self, holdings: &Holdings, most: usize) -> bool {
         let mut count = 0;
         for (object, extent) in holdings.index().iter_above(self.after).take(most) {
             let file = unit::of_file(&extent.file).map_or(PartId::Object(*object), PartId::Unit);
@@ -69,6 +69,13 @@ impl Movable {
         };
         files.filter_map(held).collect()
     }
+}
+
+/// All files that may be moved, as far as that does not change while they are looked for.
+pub async fn movable<H: Host>(host: &H) -> Movable {
+    let mut movable = Movable::default();
+    host.in_slices(|holdings| movable.look(holdings, H::SLICE)).await;
+    movable
 }
 
 /// What came of a move.

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use holdings::{Chores, Claim, Holdings};
+use holdings::Holdings;
 use model::extent::{DriveIndex, FileName};
 use model::id::ObjectId;
 use model::object::{BLOCK_LEN, Blocks, block_hash};
@@ -190,11 +190,7 @@ impl Host for House {
         change(&mut self.holdings.borrow_mut())
     }
 
-    async fn claim_fetch(&self) -> Option<Claim> {
-        None
-    }
-
-    async fn next_errand(&self, _: DriveIndex) -> Option<Chores> {
+    async fn wait_for<T>(&self, _: News, _: impl FnMut(&mut Holdings) -> Option<T>) -> Option<T> {
         None
     }
 

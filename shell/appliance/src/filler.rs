@@ -1,20 +1,16 @@
 //! Fill threads: where each gets bytes from for `upkeep::filler`, which does the rest.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use fill::plan::Fetch;
-use fill::transfer::{self, SourceFault};
+use fill::transfer;
 use model::id::ObjectId;
-use model::object::{BLOCK_LEN, Blocks};
+use model::object::Blocks;
 use model::units::{Bytes, Nanos};
 use upkeep::at_once;
 use upkeep::filler::{self, Sources};
 
-use crate::counters::FillCounters;
 use crate::ledger::Pace;
-use crate::places::{Clients, Kind, Places};
+use crate::places::{Clients, Places};
 use crate::shared::Shared;
-use crate::source::{self, Answer};
 
 /// Most bytes of one request. Each costs a round trip: at 20 ms and 1 Gb/s 16 MiB lose 15 %, which
 /// the other transfers use.
@@ -51,7 +47,7 @@ struct Network<'a> {
 
 impl Sources for Network<'_> {
     type Places<'a>
-        = Reached<'a>
+        = Places<'a>
     where
         Self: 'a;
 
@@ -65,87 +61,13 @@ impl Sources for Network<'_> {
         blocks.map_err(|error| format!("control gives no block hashes: {error}"))
     }
 
-    async fn places<'a>(&'a self, fetch: &'a Fetch) -> Reached<'a> {
-        let list = Places::find(&self.shared.ledger, self.clients, fetch);
-        Reached { fetched: &self.shared.counters.fill, clients: self.clients, fetch, list }
+    async fn places<'a>(&'a self, fetch: &'a Fetch) -> Places<'a> {
+        let Shared { ledger, counters, .. } = self.shared;
+        Places::find(ledger, self.clients, &counters.fill, fetch)
     }
 
     async fn pace(&self, len: Bytes) -> bool {
         self.pace.wait(&self.shared.ledger, len)
-    }
-}
-
-/// The places of one object.
-struct Reached<'a> {
-    fetched: &'a FillCounters<AtomicU64>,
-    clients: &'a Clients,
-    fetch: &'a Fetch,
-    list: Places<'a>,
-}
-
-impl filler::Places for Reached<'_> {
-    type Answer = Answer;
-
-    fn count(&self) -> usize {
-        self.list.len()
-    }
-
-    fn is_stale(&self, place: usize) -> bool {
-        self.list.is_stale(place)
-    }
-
-    async fn renew(&mut self) {
-        self.list.renew();
-    }
-
-    async fn ask(&mut self, place: usize, first: u64, count: u64) -> Result<Answer, SourceFault> {
-        if self.list.is_over(place) {
-            return Err(SourceFault::Expired);
-        }
-        let len = self.fetch.len;
-        let start = Bytes(first * BLOCK_LEN.0);
-        let end = Bytes((first + count) * BLOCK_LEN.0).min(len);
-        let place = self.list.get(place);
-        let siblings;
-        let agent = match place.kind {
-            Kind::Sibling => {
-                siblings = self.clients.siblings.agent();
-                &siblings
-            }
-            Kind::Origin => &self.clients.origins,
-        };
-        source::open(agent, &place.url, start, end, len)
-    }
-
-    fn failed(&mut self, place: usize, fault: &SourceFault) {
-        self.list.failed(place, fault);
-    }
-
-    fn received(&self, place: usize, len: Bytes) {
-        let FillCounters { from_siblings, from_origins } = self.fetched;
-        let from = match self.list.get(place).kind {
-            Kind::Sibling => from_siblings,
-            Kind::Origin => from_origins,
-        };
-        from.fetch_add(len.0, Ordering::Relaxed);
-    }
-}
-
-impl filler::Answer for Answer {
-    fn next(&self) -> u64 {
-        self.at().0 / BLOCK_LEN.0
-    }
-
-    fn is_over(&self) -> bool {
-        Self::is_over(self)
-    }
-
-    async fn read(&mut self, bytes: &mut [u8]) -> Result<(), SourceFault> {
-        Self::read(self, bytes)
-    }
-
-    fn finish(self) {
-        Self::finish(self);
     }
 }
 
@@ -169,7 +91,8 @@ mod tests {
         let objects = [1, 2, 3].map(|n| (ObjectId([n; 32]), Bytes(5000)));
         assert!(at_once(shared.set_manifest(manifest(1, &objects))));
         at_once(upkeep::keeper::plan(&shared));
-        let claim = shared.ledger.next_fetch().unwrap();
+        let claim =
+            shared.ledger.wait_for(upkeep::News::Changed, holdings::Holdings::next_fetch).unwrap();
         let room = claim.parcel().file_len();
         let claim = at_once(with_room(&shared, claim, room)).unwrap();
         assert_eq!(claim.fetch.len(), 3);

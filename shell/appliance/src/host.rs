@@ -1,16 +1,17 @@
 //! The appliance as the procedures of `upkeep` see it: threads, on which an awaited operation
 //! blocks and is ready when it returns (`upkeep::at_once`).
 
+use std::fmt::Display;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use fill::plan::{self, Fetch};
-use holdings::{Chores, Claim, Holdings};
+use holdings::Holdings;
 use model::extent::DriveIndex;
 use model::units::{Bytes, Instant, Nanos};
 use store::layout::Choice;
 use upkeep::Sample;
-use upkeep::{Cause, Checked, Drive as _, Host, Told};
+use upkeep::{Cause, Checked, Drive as _, Host, News, Told};
 
 use crate::counters::now;
 use crate::drives::Drive;
@@ -44,20 +45,20 @@ impl Host for Shared {
         self.ledger.change(change)
     }
 
-    async fn claim_fetch(&self) -> Option<Claim> {
-        self.ledger.next_fetch()
-    }
-
     async fn wait_changed(&self, left: impl Fn(&Holdings) -> Nanos) -> bool {
         self.ledger.wait_changed(left)
     }
 
-    fn wake_hands(&self) {
-        self.ledger.wake_hands();
+    async fn wait_for<T>(
+        &self,
+        news: News,
+        take: impl FnMut(&mut Holdings) -> Option<T>,
+    ) -> Option<T> {
+        self.ledger.wait_for(news, take)
     }
 
-    async fn next_errand(&self, drive: DriveIndex) -> Option<Chores> {
-        self.ledger.next_errand(drive)
+    fn wake_hands(&self) {
+        self.ledger.wake_hands();
     }
 
     async fn pause(&self) {
@@ -89,23 +90,21 @@ impl Host for Shared {
     }
 
     fn tell(&self, told: Told<'_, Drive>) {
-        let path = |drive: &Drive| drive.path().display().to_string();
+        let id = |drive: &Drive| drive.marker().id;
+        let note = |drive: &Drive, text: &dyn Display| {
+            self.ledger.note("drive", format!("{}: {text}", drive.path().display()));
+        };
+        let lost = &self.counters.integrity.objects_set_aside;
         match told {
-            Told::Failed(drive, error) => {
-                self.ledger.note("drive", format!("{}: {error}", path(drive)))
-            }
-            Told::Miswritten(drive) => {
-                self.ledger.note("drive", format!("{}: {}", path(drive), Cause::Miswritten));
-            }
+            Told::Failed(drive, error) => note(drive, error),
+            Told::Miswritten(drive) => note(drive, &Cause::Miswritten),
             Told::Adopted(drive, file, objects) => {
-                let drive = drive.marker().id;
-                tracing::info!(%drive, file = %file.0, objects, "adopted");
+                tracing::info!(drive = %id(drive), file = %file.0, objects, "adopted");
             }
             Told::SetAside(drive, object, why) => {
-                tracing::warn!(drive = %drive.marker().id, %object, why, "object set aside");
-                self.counters.integrity.objects_set_aside.fetch_add(1, Ordering::Relaxed);
-                let text = format!("object {object} {why}; it is filled again");
-                self.ledger.note("drive", format!("{}: {text}", path(drive)));
+                tracing::warn!(drive = %id(drive), %object, why, "object set aside");
+                lost.fetch_add(1, Ordering::Relaxed);
+                note(drive, &format!("object {object} {why}; it is filled again"));
             }
             Told::Right(object) => tracing::info!(%object, "every block of it is right"),
             Told::Tended(drive, chores) => tracing::info!(
@@ -116,19 +115,15 @@ impl Host for Shared {
             ),
             Told::Checked(drive, checked) => self.count_checked(drive, checked),
             Told::LeftInUnit(drive, object, error) => {
-                let (drive, error) = (drive.marker().id, error.map(ToString::to_string));
-                tracing::warn!(%drive, %object, error, "not right in its unit, left there");
+                let error = error.map(ToString::to_string);
+                tracing::warn!(drive = %id(drive), %object, error, "not right in its unit, left");
             }
             Told::UnitLost(drive, objects, why) => {
-                tracing::warn!(drive = %drive.marker().id, objects, why, "unit set aside");
-                let set_aside = &self.counters.integrity.objects_set_aside;
-                set_aside.fetch_add(Bytes::of(objects).0, Ordering::Relaxed);
-                let text = format!("a unit of {objects} objects {why}; filled again");
-                self.ledger.note("drive", format!("{}: {text}", path(drive)));
+                tracing::warn!(drive = %id(drive), objects, why, "unit set aside");
+                lost.fetch_add(Bytes::of(objects).0, Ordering::Relaxed);
+                note(drive, &format!("a unit of {objects} objects {why}; filled again"));
             }
-            Told::UnitUnknown(drive, error) => {
-                self.ledger.note("drive", format!("{}: {error}", path(drive)));
-            }
+            Told::UnitUnknown(drive, error) => note(drive, error),
             Told::Chosen(Choice { drive, passed_over }) => {
                 tracing::debug!(?drive, ?passed_over, "drive chosen");
             }
@@ -141,16 +136,16 @@ impl Host for Shared {
                 self.ledger.note("fill", format!("{}: {why}", name(fetch)));
             }
             Told::Hangs(drive) => {
-                let path = path(drive);
-                tracing::error!(drive = %drive.marker().id, path, "drive does not answer");
-                let text = "does not answer: players are sent elsewhere until it does";
-                let text = format!("{path} {text}. Look at the drive and its cable");
-                self.ledger.note("drive", text);
+                tracing::error!(drive = %id(drive), path = ?drive.path(), "drive does not answer");
+                let players = "players are sent elsewhere until it does";
+                note(
+                    drive,
+                    &format!("does not answer: {players}. Look at the drive and its cable"),
+                );
             }
             Told::Answers(drive) => {
-                let path = path(drive);
-                tracing::info!(drive = %drive.marker().id, path, "drive answers again");
-                self.ledger.note("drive", format!("{path} answers again"));
+                tracing::info!(drive = %id(drive), path = ?drive.path(), "drive answers again");
+                note(drive, &"answers again");
             }
             Told::WithoutRoom(report) => self.say_without_room(report),
             Told::Shows(..)

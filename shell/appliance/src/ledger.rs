@@ -6,11 +6,11 @@
 //! ```
 //!
 //! One lock, held for as long as it takes to change some maps, never during I/O; whoever goes
-//! through many objects lets it go in between (`upkeep::Ledger::in_slices`). The serve path takes no part: each
-//! worker has its own index and is told of changes through the update sink. What is to be told is
-//! put down under the lock, in the order in which it happened, and told after it, under another:
-//! who waits for a worker that has no room for more letters keeps only those waiting who have
-//! something to tell.
+//! through many objects lets it go in between (`in_slices` of `upkeep`). The serve path takes no
+//! part: each worker has its own index and is told of changes through the update sink. What is to
+//! be told is put down under the lock, in the order in which it happened, and told after it, under
+//! another: who waits for a worker that has no room for more letters keeps only those waiting who
+//! have something to tell.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -19,7 +19,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use fill::plan;
 use fill::rate::Limiter;
-use holdings::{Chores, Claim, Holdings};
+use holdings::Holdings;
 use model::drives::DriveIndex;
 use model::units::{BitsPerSecond, Bytes, Instant, Nanos, UnixSeconds};
 use model::update::Update;
@@ -148,12 +148,30 @@ impl Ledger {
         false
     }
 
-    /// Waits for what `take` finds; none if all must stop.
-    fn wait_for<T>(
+    /// Waits until `take` finds something, which is asked again after such news; none if all must
+    /// stop.
+    pub(crate) fn wait_for<T>(
         &self,
-        told: &Condvar,
-        mut take: impl FnMut(&mut State) -> Option<T>,
+        news: upkeep::News,
+        mut take: impl FnMut(&mut Holdings) -> Option<T>,
     ) -> Option<T> {
+        let told = match news {
+            upkeep::News::Changed => &self.changed,
+            upkeep::News::HandedOut => &self.handed_out,
+        };
+        self.wait(told, |state| {
+            let found = take(&mut state.holdings);
+            self.note_news(state);
+            found
+        })
+    }
+
+    /// Waits for a sample; none if all must stop.
+    pub(crate) fn next_sample(&self) -> Option<Sample> {
+        self.wait(&self.sampled, |state| state.samples.pop_front())
+    }
+
+    fn wait<T>(&self, told: &Condvar, mut take: impl FnMut(&mut State) -> Option<T>) -> Option<T> {
         let mut state = self.lock();
         while !self.is_stopping() {
             let found = take(&mut state);
@@ -163,25 +181,6 @@ impl Ledger {
             state = told.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         None
-    }
-
-    /// Waits for an object to fetch and claims it; none if all must stop.
-    pub(crate) fn next_fetch(&self) -> Option<Claim> {
-        self.wait_for(&self.changed, |state| {
-            let claim = state.holdings.next_fetch();
-            self.note_news(state);
-            claim
-        })
-    }
-
-    /// Waits for something to do about a drive; none if all must stop.
-    pub(crate) fn next_errand(&self, drive: DriveIndex) -> Option<Chores> {
-        self.wait_for(&self.handed_out, |state| state.holdings.next_errand(drive))
-    }
-
-    /// Waits for a sample; none if all must stop.
-    pub(crate) fn next_sample(&self) -> Option<Sample> {
-        self.wait_for(&self.sampled, |state| state.samples.pop_front())
     }
 
     /// A viewer was sent this block: it will be looked at, unless there is too much to look at.

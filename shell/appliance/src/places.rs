@@ -9,19 +9,24 @@
 //! failed is left out for a while, in all transfers of this appliance.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use fill::plan::Fetch;
 use fill::transfer::SourceFault;
-use model::units::{Instant, Nanos, UnixSeconds};
+use model::object::BLOCK_LEN;
+use model::units::{Bytes, Instant, Nanos, UnixSeconds};
+use upkeep::filler;
 use ureq::http::Uri;
 use wire::v1::identity::Source;
 
 use crate::clock;
 use crate::control_link::ControlClient;
+use crate::counters::FillCounters;
 use crate::drives::lock;
 use crate::ledger::Ledger;
 use crate::member::MemberClient;
+use crate::source::{self, Answer};
 
 /// Most places of one object: control gives no more, and the manifest's come on top.
 const PLACES_MAX: usize = 16;
@@ -37,7 +42,7 @@ const SHUNNED_MAX: usize = 1024;
 
 /// Who has the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+enum Kind {
     /// An appliance of the fleet.
     Sibling,
     /// Where the service keeps its files.
@@ -46,9 +51,9 @@ pub(crate) enum Kind {
 
 /// One of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
-    pub(crate) url: String,
-    pub(crate) kind: Kind,
+struct Place {
+    url: String,
+    kind: Kind,
     /// Where a sibling is.
     address: Option<String>,
     expires: Option<UnixSeconds>,
@@ -71,6 +76,7 @@ pub(crate) struct Shunned(Mutex<BTreeMap<String, Instant>>);
 pub(crate) struct Places<'a> {
     ledger: &'a Ledger,
     clients: &'a Clients,
+    fetched: &'a FillCounters<AtomicU64>,
     fetch: &'a Fetch,
     list: Vec<Place>,
     /// When control was asked last.
@@ -95,37 +101,26 @@ impl Shunned {
 }
 
 impl<'a> Places<'a> {
-    pub(crate) fn find(ledger: &'a Ledger, clients: &'a Clients, fetch: &'a Fetch) -> Self {
+    pub(crate) fn find(
+        ledger: &'a Ledger,
+        clients: &'a Clients,
+        fetched: &'a FillCounters<AtomicU64>,
+        fetch: &'a Fetch,
+    ) -> Self {
         let (list, asked) = (Vec::new(), ledger.now());
-        let mut places = Self { ledger, clients, fetch, list, asked, refused: false };
-        places.renew();
+        let mut places = Self { ledger, clients, fetched, fetch, list, asked, refused: false };
+        places.make_anew();
         places
     }
 
-    /// How many.
-    pub(crate) fn len(&self) -> usize {
-        self.list.len()
-    }
-
-    pub(crate) fn get(&self, index: usize) -> &Place {
-        &self.list[index]
-    }
-
-    /// True if the list should be made anew before this place is asked.
-    pub(crate) fn is_stale(&self, index: usize) -> bool {
-        let may_ask = ASK_EVERY <= self.ledger.now().since(self.asked);
-        // A refusal is a failure that the transfer counts: it cannot ask for ever.
-        self.refused || (may_ask && self.is_over(index))
-    }
-
     /// True if the place's URL is good no longer.
-    pub(crate) fn is_over(&self, index: usize) -> bool {
+    fn is_over(&self, index: usize) -> bool {
         let expires = self.list[index].expires;
         expires.is_some_and(|expires| expires.0 <= clock::wall().0.saturating_add(MARGIN_S))
     }
 
     /// Asks control, and makes the list anew.
-    pub(crate) fn renew(&mut self) {
+    fn make_anew(&mut self) {
         (self.asked, self.refused) = (self.ledger.now(), false);
         let object = self.fetch.object;
         let answer = self.clients.control.as_ref().map(|control| control.sources(object));
@@ -152,9 +147,45 @@ impl<'a> Places<'a> {
             }
         }
     }
+}
 
-    /// A place failed, or sent wrong bytes.
-    pub(crate) fn failed(&mut self, index: usize, fault: &SourceFault) {
+impl filler::Places for Places<'_> {
+    type Answer = Answer;
+
+    fn count(&self) -> usize {
+        self.list.len()
+    }
+
+    fn is_stale(&self, index: usize) -> bool {
+        let may_ask = ASK_EVERY <= self.ledger.now().since(self.asked);
+        // A refusal is a failure that the transfer counts: it cannot ask for ever.
+        self.refused || (may_ask && self.is_over(index))
+    }
+
+    async fn renew(&mut self) {
+        self.make_anew();
+    }
+
+    async fn ask(&mut self, index: usize, first: u64, count: u64) -> Result<Answer, SourceFault> {
+        if self.is_over(index) {
+            return Err(SourceFault::Expired);
+        }
+        let len = self.fetch.len;
+        let start = Bytes(first * BLOCK_LEN.0);
+        let end = Bytes((first + count) * BLOCK_LEN.0).min(len);
+        let Place { kind, url, .. } = &self.list[index];
+        let siblings;
+        let agent = match kind {
+            Kind::Sibling => {
+                siblings = self.clients.siblings.agent();
+                &siblings
+            }
+            Kind::Origin => &self.clients.origins,
+        };
+        source::open(agent, url, start, end, len)
+    }
+
+    fn failed(&mut self, index: usize, fault: &SourceFault) {
         let place = &self.list[index];
         let object = self.fetch.object;
         tracing::debug!(%object, index, kind = ?place.kind, %fault, "source failed");
@@ -171,6 +202,15 @@ impl<'a> Places<'a> {
                 format!("the appliance at {address} {fault} of {object}: look at its drives");
             self.ledger.note("fill", text);
         }
+    }
+
+    fn received(&self, index: usize, len: Bytes) {
+        let FillCounters { from_siblings, from_origins } = self.fetched;
+        let from = match self.list[index].kind {
+            Kind::Sibling => from_siblings,
+            Kind::Origin => from_origins,
+        };
+        from.fetch_add(len.0, Ordering::Relaxed);
     }
 }
 

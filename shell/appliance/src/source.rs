@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 
 use fill::transfer::SourceFault;
 use identity::dial::Dial;
+use model::object::BLOCK_LEN;
 use model::units::{Bytes, Nanos};
+use upkeep::filler;
 use ureq::http::HeaderMap;
 use ureq::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, RANGE};
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig};
@@ -128,24 +130,28 @@ pub(crate) fn open(
     Ok(answer)
 }
 
-impl Answer {
-    /// Where in the object the next byte belongs.
-    pub(crate) fn at(&self) -> Bytes {
-        self.at
+impl filler::Answer for Answer {
+    fn next(&self) -> u64 {
+        self.at.0 / BLOCK_LEN.0
     }
 
-    /// True if all of it was read.
-    pub(crate) fn is_over(&self) -> bool {
+    fn is_over(&self) -> bool {
         self.end <= self.at
     }
 
-    /// Reads the end of the answer, without which the connection cannot be used again.
-    pub(crate) fn finish(mut self) {
-        let _ = self.body.read(&mut [0]);
+    async fn read(&mut self, bytes: &mut [u8]) -> Result<(), SourceFault> {
+        self.fill(bytes)
     }
 
+    /// Reads the end of the answer, without which the connection cannot be used again.
+    fn finish(mut self) {
+        let _ = self.body.read(&mut [0]);
+    }
+}
+
+impl Answer {
     /// Fills `bytes`, a block at most, with what comes next.
-    pub(crate) fn read(&mut self, bytes: &mut [u8]) -> Result<(), SourceFault> {
+    fn fill(&mut self, bytes: &mut [u8]) -> Result<(), SourceFault> {
         let mut done = 0;
         let began = Instant::now();
         while done < bytes.len() {
@@ -165,7 +171,7 @@ impl Answer {
         let mut scrap = vec![0; 65_536];
         while self.at < start {
             let len = scrap.len().min((start - self.at).as_usize());
-            self.read(&mut scrap[..len])?;
+            self.fill(&mut scrap[..len])?;
         }
         Ok(())
     }

@@ -32,7 +32,7 @@ use model::status::{DriveStatus, FillStatus};
 use model::units::{BitsPerSecond, Bytes, Nanos};
 use rustix::io::Errno;
 pub use upkeep::Sample;
-use upkeep::{Cause, Ledger as _, at_once, condition};
+use upkeep::{Cause, Ledger as _, at_once};
 use ureq::tls::TlsConfig;
 
 use crate::control_link::{self, ControlClient, Writer};
@@ -245,7 +245,7 @@ impl StorageHandle {
         for drive in self.shared.slots.open() {
             drive.gate().look();
             let hangs = hung.contains(drive.index());
-            at_once(condition::look(&*self.shared, &*drive, hangs));
+            at_once(upkeep::keeper::look(&*self.shared, &*drive, hangs));
         }
     }
 

@@ -20,6 +20,7 @@ use model::object::BLOCK_LEN;
 use model::units::{Bytes, Instant, Nanos};
 use serde::Deserialize;
 use store::parcel::PartId;
+use upkeep::mover::movable;
 use upkeep::{Ledger as _, at_once};
 
 use crate::clock;
@@ -215,7 +216,7 @@ impl Tier {
             let free = space.free.saturating_sub(for_fill);
             drives.push(tier::Drive { drive: space.drive, class, free });
         }
-        let files = at_once(shared.movable());
+        let files = at_once(movable(shared));
         let mut heat = lock(&self.heat);
         heat.fade(shared.ledger.now());
         let held = files.held(|object| heat.of(object));

@@ -3,14 +3,14 @@
 
 use std::rc::Rc;
 
-use holdings::{Chores, Claim, Holdings};
+use holdings::Holdings;
 use model::extent::{DriveIndex, Extent};
 use model::id::ObjectId;
 use model::units::{Bytes, Instant, Nanos};
 use model::update::Update;
 use store::parcel::Parcel;
 use upkeep::Sample;
-use upkeep::{Cause, Host, Ledger as _, Told};
+use upkeep::{Cause, Host, Ledger as _, News, Told};
 
 use crate::canary::Canary;
 use crate::opened::Opened;
@@ -49,14 +49,6 @@ impl Host for Process {
         self.with(change)
     }
 
-    async fn claim_fetch(&self) -> Option<Claim> {
-        Some(self.next_fetch().await)
-    }
-
-    async fn next_errand(&self, drive: DriveIndex) -> Option<Chores> {
-        Some(Self::next_errand(self, drive).await)
-    }
-
     async fn wait_changed(&self, left: impl Fn(&Holdings) -> Nanos) -> bool {
         loop {
             let left = self.ask(&left);
@@ -64,6 +56,20 @@ impl Host for Process {
                 return true;
             }
             self.changed.wait_until(&self.world.stage, self.now() + left).await;
+        }
+    }
+
+    async fn wait_for<T>(
+        &self,
+        news: News,
+        mut take: impl FnMut(&mut Holdings) -> Option<T>,
+    ) -> Option<T> {
+        loop {
+            match (self.with(&mut take), news) {
+                (Some(found), _) => return Some(found),
+                (None, News::Changed) => self.changed.wait().await,
+                (None, News::HandedOut) => self.handed_out.wait().await,
+            }
         }
     }
 

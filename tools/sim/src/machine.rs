@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use director::{Hardware, Report};
+use holdings::Holdings;
 use model::extent::DriveIndex;
 use model::id::{ApplianceId, Generation, ObjectId};
 use model::units::{Bytes, Nanos};
@@ -19,7 +20,7 @@ use crate::chores;
 use crate::drive::Drive;
 use crate::files::Left;
 use crate::mover;
-use crate::opened::Opened;
+use crate::opened::{Opened, to};
 use crate::oracle;
 use crate::process::Process;
 use crate::server::Server;
@@ -149,8 +150,8 @@ async fn begin(world: Rc<World>, machine: Rc<Machine>, troupe: Troupe) {
             Ok(names) => names
                 .iter()
                 .filter_map(|name| PartId::parse(name))
-                .for_each(|part| process.load_part(part, drive.index)),
-            Err(errno) => process.drive_failed(&drive, errno).await,
+                .for_each(|part| process.with(|holdings| holdings.load_part(part, drive.index))),
+            Err(errno) => process.failed(&drive, &to("list", layout::FILL)(errno)).await,
         }
     }
     *machine.process.borrow_mut() = Some(Rc::clone(&process));
@@ -189,8 +190,8 @@ async fn link(process: Rc<Process>) {
         let reply = world.ask(parties, REPORT_MAX, answer).await;
         let wait = if let Some(reply) = reply {
             (known, interval, failures) = (reply.inventory, reply.interval, 0);
-            process.set_siblings(reply.siblings);
-            if process.generation() < reply.generation {
+            process.with(|holdings| holdings.set_siblings(reply.siblings));
+            if process.ask(Holdings::generation) < reply.generation {
                 take_manifest(&process).await;
             }
             interval
@@ -208,7 +209,7 @@ async fn take_manifest(process: &Rc<Process>) {
     let (control, id) = (world.control(), process.machine.id.clone());
     let manifest = world.ask(parties, REPORT_MAX, move || control.manifest(&id)).await;
     let Some(manifest) = manifest else { return };
-    if manifest.generation <= process.generation() {
+    if manifest.generation <= process.ask(Holdings::generation) {
         return;
     }
     // Into the state directory first, where it survives.
@@ -231,7 +232,7 @@ fn report(process: &Process, sequence: u64, known: u64) -> Report {
         sequence,
         base_url: format!("https://{}", machine.id),
         peer_address: Some(machine.id.to_string()),
-        generation: process.generation(),
+        generation: process.ask(Holdings::generation),
         served: process.served(),
         load: Load {
             connections: u64::try_from(connections).unwrap_or(0),
@@ -243,7 +244,7 @@ fn report(process: &Process, sequence: u64, known: u64) -> Report {
         drives_in_use: spaces.len(),
         drives_set_aside: drives.len() - spaces.len(),
         usable: Bytes(spaces.iter().map(|space| space.capacity.0).sum()),
-        inventory: process.inventory_since(known),
+        inventory: process.ask(|holdings| holdings.inventory_since(known)),
         ..Report::default()
     }
 }

@@ -45,14 +45,14 @@ async fn plan(process: &Process) -> Vec<Move<PartId>> {
         tier::Drive { drive: space.drive, class, free: space.free }
     };
     let drives: Vec<tier::Drive> = spaces.map(drive).collect();
-    let held = process.movable().await.held(|object| process.heat(object));
+    let held = mover::movable(process).await.held(|object| process.heat(object));
     tier::plan(&PLAN, &drives, &held, BUDGET)
 }
 
 /// Any file to any drive.
 async fn whim(process: &Process) -> Vec<Move<PartId>> {
     let stage = &process.world.stage;
-    let files: Vec<_> = process.movable().await.held(|_| Bytes::ZERO).into_iter().collect();
+    let files: Vec<_> = mover::movable(process).await.held(|_| Bytes::ZERO).into_iter().collect();
     let Some((file, held)) = stage.pick(&files) else { return vec![] };
     let drives = process.all_answering();
     let Some(to) = stage.pick(&drives).map(|drive| drive.index) else { return vec![] };

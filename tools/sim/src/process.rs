@@ -1,32 +1,28 @@
 //! An appliance's process: its workers, and the storage side that is thin here as it is there.
 //!
 //! What is decided is decided by the rooms under `pure/`; this is the simulator's counterpart of
-//! `shell/appliance`: `shared.rs` (what its threads share), `filler.rs`, `keeper.rs`, `adopt.rs`,
-//! `audit.rs`, `scrub.rs`, `verify.rs`, `control_link.rs`, one task for each thread.
+//! what storage threads share in `shell/appliance`: the ledger and the drives' slots. Each thread
+//! there is a task here.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
-use std::sync::Arc;
 
 use fill::heat::{self, Heat};
 use fill::plan;
-use holdings::{Chores, Claim, Holdings};
+use holdings::Holdings;
 use model::drives::DriveSet;
 use model::extent::{DriveIndex, Extent};
-use model::id::{ApplianceId, Generation, ObjectId};
-use model::inventory::Delta;
-use model::manifest::Manifest;
+use model::id::{Generation, ObjectId};
 use model::object::BLOCK_LEN;
 use model::units::{Bytes, Instant, Nanos};
 use model::update::Update;
 use store::layout;
 use store::parcel::PartId;
 use upkeep::Sample;
-use upkeep::{Cause, Drive as _, Ledger as _, condition};
+use upkeep::{Cause, Drive as _, Ledger as _, keeper};
 
 use crate::canary::Canary;
-use crate::drive::Errno;
 use crate::opened::{Opened, to};
 use crate::server::Server;
 use crate::stage::{Bell, Troupe};
@@ -49,7 +45,7 @@ pub(crate) struct Process {
     state: RefCell<State>,
 }
 
-/// What is true now; as in `shared.rs`.
+/// What is true now.
 struct State {
     holdings: Holdings,
     heat: Heat,
@@ -66,8 +62,6 @@ struct Slot {
     /// When.
     aside: Option<Instant>,
 }
-
-type Siblings = BTreeMap<ApplianceId, Arc<str>>;
 
 /// Small numbers, so that their edges are met.
 const HOLDINGS: holdings::Config = holdings::Config {
@@ -179,7 +173,7 @@ impl Process {
                 .iter()
                 .fold(DriveSet::NONE, |hung, worker| hung | worker.hung());
             for drive in self.in_use() {
-                condition::look(&*self, &*drive, hung.contains(drive.index)).await;
+                keeper::look(&*self, &*drive, hung.contains(drive.index)).await;
             }
         }
     }
@@ -199,11 +193,6 @@ impl Process {
             self.failed(&drive, &error).await;
         }
         !drive.is_aside()
-    }
-
-    /// Control says who else in the site can serve.
-    pub(crate) fn set_siblings(&self, siblings: Siblings) {
-        self.with(|holdings| holdings.set_siblings(siblings));
     }
 
     /// All drives in use that answer.
@@ -279,11 +268,6 @@ impl Process {
         }
     }
 
-    /// What an error that is not about one object means for the drive.
-    pub(crate) async fn drive_failed(&self, drive: &Opened, errno: Errno) {
-        self.failed(drive, &to("use", "the drive")(errno)).await;
-    }
-
     /// Stops all use of a drive and tells everybody.
     pub(crate) fn set_drive_aside(&self, index: DriveIndex, cause: &Cause) {
         let Some(drive) = self.drive(index) else { return };
@@ -292,11 +276,6 @@ impl Process {
         self.slots.borrow_mut()[index.as_usize()] = Slot { open: None, old, aside };
         self.say(|| format!("drive {index} set aside: {cause}"));
         self.with(|holdings| holdings.set_aside(index));
-    }
-
-    /// A part file found at the start.
-    pub(crate) fn load_part(&self, part: PartId, drive: DriveIndex) {
-        self.with(|holdings| holdings.load_part(part, drive));
     }
 
     /// How much viewers were sent of an object of late.
@@ -309,27 +288,12 @@ impl Process {
         look(&self.state.borrow().holdings)
     }
 
-    /// The manifest in force.
-    pub(crate) fn manifest(&self) -> Option<Arc<Manifest>> {
-        self.state.borrow().holdings.manifest().cloned()
-    }
-
-    /// Its generation.
-    pub(crate) fn generation(&self) -> Generation {
-        self.state.borrow().holdings.generation()
-    }
-
     /// The manifest that every worker answers by.
     pub(crate) fn served(&self) -> Option<Generation> {
         if self.world.has(Canary::SignedEarly) {
-            return Some(self.generation());
+            return Some(self.ask(Holdings::generation));
         }
         self.workers.borrow().iter().map(|worker| worker.served()).min()
-    }
-
-    /// What control has to be told since it knew so much.
-    pub(crate) fn inventory_since(&self, known: u64) -> Delta {
-        self.state.borrow().holdings.inventory_since(known)
     }
 
     /// All published objects.
@@ -355,22 +319,6 @@ impl Process {
         unwanted.count() + holdings.parts().len() + holdings.spare_parts().len()
     }
 
-    /// What the last plan found.
-    pub(crate) fn plan_report(&self) -> plan::Report {
-        self.state.borrow().holdings.plan_report().clone()
-    }
-
-    /// Waits for something to do about a drive.
-    pub(crate) async fn next_errand(&self, drive: DriveIndex) -> Chores {
-        loop {
-            let chores = self.state.borrow_mut().holdings.next_errand(drive);
-            match chores {
-                Some(chores) => return chores,
-                None => self.handed_out.wait().await,
-            }
-        }
-    }
-
     /// A viewer was sent a block.
     pub(crate) fn sample(&self, sample: Sample) {
         let mut state = self.state.borrow_mut();
@@ -390,20 +338,5 @@ impl Process {
                 None => self.sampled.wait().await,
             }
         }
-    }
-
-    /// Waits for an object to fetch, and claims it.
-    pub(crate) async fn next_fetch(&self) -> Claim {
-        loop {
-            match self.with(Holdings::next_fetch) {
-                Some(claim) => return claim,
-                None => self.changed.wait().await,
-            }
-        }
-    }
-
-    /// Objects that somebody works on.
-    pub(crate) fn busy(&self) -> usize {
-        self.state.borrow().holdings.busy().len()
     }
 }

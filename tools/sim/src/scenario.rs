@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
 use director::{Change, Desired, Policy, Reason, Registered, Version, Withdrawal};
+use holdings::Holdings;
 use model::extent::{DriveIndex, FileName};
 use model::id::{ApplianceId, SiteId};
 use model::manifest::{AssetVersion, File, TokenKey};
@@ -186,16 +187,17 @@ fn what_is_wrong(world: &Rc<World>) -> String {
     for machine in world.machines.borrow().iter() {
         let id = &machine.id;
         let Some(process) = machine.process() else { return format!("{id} does not run") };
-        let (has, wanted) = (process.generation(), control.generation(id));
+        let (has, wanted) = (process.ask(Holdings::generation), control.generation(id));
         if wanted != Some(has) {
             return format!("{id} follows {has}, and control has {wanted:?}");
         }
-        let (lacks, report) = (process.lacks().len(), process.plan_report());
+        let (lacks, report) =
+            (process.lacks().len(), process.ask(|holdings| holdings.plan_report().clone()));
         let no_room = usize::try_from(report.objects_without_room).unwrap_or(0);
         if no_room < lacks {
             return format!("{id} lacks {lacks} objects, {no_room} for want of room");
         }
-        let (left, busy) = (process.leftovers(), process.busy());
+        let (left, busy) = (process.leftovers(), process.ask(|holdings| holdings.busy().len()));
         if 0 < left || 0 < busy {
             return format!("{id} has {left} objects or parts too many, works on {busy}");
         }

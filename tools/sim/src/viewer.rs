@@ -341,7 +341,7 @@ fn token(world: &World, version: &AssetVersion, session: Session) -> String {
 /// Everything that an appliance should hold, from it alone: what is missing or wrong is a failure.
 pub(crate) async fn ask_for_all(world: Rc<World>, machine: Rc<Machine>) {
     let Some(process) = machine.process() else { return };
-    let Some(manifest) = process.manifest() else { return };
+    let Some(manifest) = process.ask(|holdings| holdings.manifest().cloned()) else { return };
     let lacks: Vec<ObjectId> = process.lacks();
     let session = Session::of_random([7; 12]);
     for version in &manifest.versions {

@@ -17,7 +17,7 @@ use store::parcel::Parcel;
 use store::unit::{self, Directory, UnitId};
 use upkeep::copying::{self, Ended, Source};
 use upkeep::units::{Old, Unread};
-use upkeep::{Drive as _, Ledger as _, at_once, audit as audits, condition, keeper, small, units};
+use upkeep::{Drive as _, Ledger as _, at_once, audit as audits, keeper, small, units};
 
 use super::*;
 use crate::gate::{Gate, Mode, Writes};
@@ -433,7 +433,7 @@ fn a_unit_goes_only_when_the_copies_that_were_made_of_it_are_right() {
     scene.hold();
     assert_eq!(scene.copy(1, 0, || ()), Ended::Copied);
     let hung = scene.shared.slots.drive(DriveIndex(1)).unwrap();
-    at_once(condition::look(&scene.shared, &*hung, true));
+    at_once(keeper::look(&scene.shared, &*hung, true));
     audit(&scene.shared, &scene.drive(), unit);
     assert!(scene.file().exists());
 }
@@ -469,7 +469,7 @@ fn a_second_copy_goes_only_when_every_block_of_the_first_is_right() {
     assert_eq!(doubted.into_iter().collect::<Vec<_>>(), [(object, Doubt::Suspect)]);
 
     fs::write(path(&one, &first), right).unwrap();
-    at_once(condition::look(&shared, &*one, true));
+    at_once(keeper::look(&shared, &*one, true));
     assert!(!examine(&shared, &other, object) && is_there(), "it does not answer");
 }
 

@@ -15,8 +15,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-
-use crate::compare::process::Process;
+use rig::process::Process;
 
 /// Samples a second; not a round number, so that it does not keep step with timers.
 const SAMPLES_PER_S: &str = "397";

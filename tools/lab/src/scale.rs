@@ -9,12 +9,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use model::units::Bytes;
+use rig::cpu;
+use rig::site::{Demand, Seen, Site};
+use rig::statistics::{interquartile_range, median};
 use serde::Serialize;
 use tracing::info;
-
-use crate::compare::statistics::{interquartile_range, median};
-use crate::cpu;
-use crate::site::{Demand, Seen, Site};
 
 /// `nearcast-lab scale`
 #[derive(Debug, clap::Args)]
@@ -67,7 +66,7 @@ const CPUS: [usize; 2] = [0, 1];
 
 /// Compares, prints the result on stdout.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    crate::raise_file_limit()?;
+    rig::raise_file_limit()?;
     let dir = tempfile::Builder::new().prefix("nearcast-scale-").tempdir()?;
     let start = |name: &str, serve: &str| -> Result<Site> {
         let room = dir.path().join(name);
@@ -103,9 +102,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         pairs,
     };
     if args.json {
-        crate::print(&serde_json::to_string(&report)?)
+        rig::print(&serde_json::to_string(&report)?)
     } else {
-        crate::print(&format!(
+        rig::print(&format!(
             "two workers / one   {:.3} (IQR {:.3}): {:.3} and {:.3} CPU s/GB",
             report.ratio, report.ratio_iqr, report.two_cpu_s_per_gb, report.one_cpu_s_per_gb
         ))

@@ -14,6 +14,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
+use rig::client::{Ranges, Receive};
+use rig::process::Process;
+use rig::statistics::{median, quantile};
 use serde::Serialize;
 use tracing::{info, warn};
 
@@ -21,12 +24,9 @@ use super::congestion::Chosen;
 use super::group::Group;
 use super::network::Link;
 use super::ours::{Change, Site};
-use super::process::Process;
 use super::report::Turn;
-use super::statistics::{median, quantile};
 use super::workload::Name;
 use super::{Asking, Bench, Common, Room, Server, ours};
-use crate::client::{Ranges, Receive};
 use crate::flame;
 use crate::processor::Processor;
 
@@ -204,9 +204,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         report.rows.push(ablated);
     }
     if args.common.json {
-        crate::print(&serde_json::to_string(&report)?)
+        rig::print(&serde_json::to_string(&report)?)
     } else {
-        crate::print(&report.table())
+        rig::print(&report.table())
     }
 }
 

@@ -15,15 +15,15 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use model::units::Bytes;
+use rig::client::{Begun, GROUP, Starts};
+use rig::cpu;
+use rig::statistics::{interquartile_range, median};
 use serde::Serialize;
 use tracing::{info, warn};
 
 use super::report::{Sides, doubts};
-use super::statistics::{interquartile_range, median};
 use super::workload::Workload;
 use super::{Asking, Bench, Common, OURS, Room, Server, Tuned, ours, peer};
-use crate::client::{Begun, GROUP, Starts};
-use crate::cpu;
 
 /// `nearcast-lab handshake`
 #[derive(Debug, clap::Args)]
@@ -152,9 +152,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         warn!("{doubt}");
     }
     if args.common.json {
-        crate::print(&serde_json::to_string(&report)?)
+        rig::print(&serde_json::to_string(&report)?)
     } else {
-        crate::print(&report.table())
+        rig::print(&report.table())
     }
 }
 

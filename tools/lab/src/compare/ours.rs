@@ -10,12 +10,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use model::units::Bytes;
+use rig::certificate::Certificate;
+use rig::process::Process;
+use rig::url::Url;
 use serde_json::{Value, json};
 use tracing::info;
-
-use super::certificate::Certificate;
-use super::process::Process;
-use crate::url::Url;
 
 /// What is needed to start it.
 pub(crate) struct Site<'a> {

@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
 use model::units::Bytes;
+use rig::certificate::Certificate;
+use rig::client::{Plan, Ranges, Receive, Target, Truth};
+use rig::peer::{Peer, Place};
+use rig::process::Process;
+use rig::stage::{Appliance, Film, Object, Setup, Stage};
 
 use super::{Args, Side};
-use crate::client::{Plan, Ranges, Receive, Target, Truth};
-use crate::compare::Certificate;
-use crate::compare::peer::{Peer, Place};
-use crate::compare::process::Process;
-use crate::stage::{Appliance, Film, Object, Setup, Stage};
 
 /// As a film has them.
 const FILE_LEN: u64 = 64 << 20;
@@ -181,7 +181,7 @@ impl Side for Theirs {
         self.writer = Some(std::thread::spawn(move || {
             super::set_priority(0);
             for (index, bytes) in objects.iter().enumerate() {
-                crate::stop::check()?;
+                rig::stop::check()?;
                 write(&into.join(file_name(index)), bytes)?;
             }
             // Until then it is not there: a power cut would take it.

@@ -91,7 +91,7 @@ impl Server {
             events.clear();
             match epoll::wait(&self.poll, rustix::buffer::spare_capacity(&mut events), None) {
                 Ok(_) => {}
-                Err(Errno::INTR) => crate::stop::check()?,
+                Err(Errno::INTR) => rig::stop::check()?,
                 Err(error) => return Err(error).context("cannot wait for sockets"),
             }
             for event in &events {

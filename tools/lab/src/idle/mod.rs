@@ -16,12 +16,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use model::units::Bytes;
+use rig::cpu::Account;
+use rig::site::{Site, kernel_memory, resident};
+use rig::window::gigabytes;
 use serde::Serialize;
 use tracing::info;
 
-use crate::cpu::Account;
-use crate::site::{Site, kernel_memory, resident};
-use crate::window::gigabytes;
 pub(crate) use client::ClientArgs;
 pub(crate) use client::run as run_client;
 
@@ -87,7 +87,7 @@ impl Drop for Client {
 
 /// Connects, counts, prints the result on stdout.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    crate::raise_file_limit()?;
+    rig::raise_file_limit()?;
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     let files_max = limit.maximum.unwrap_or(1 << 20);
     let each = files_max.saturating_sub(FILES_BESIDE).min(u64::from(args.connections));
@@ -116,9 +116,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     std::thread::sleep(Duration::from_secs(3));
     let report = report(args, &pairs, (before, kernel_before), files_max, connect_s)?;
     if args.json {
-        crate::print(&serde_json::to_string(&report)?)
+        rig::print(&serde_json::to_string(&report)?)
     } else {
-        crate::print(&report.table())
+        rig::print(&report.table())
     }
 }
 
@@ -138,7 +138,7 @@ fn wait_for_all(pairs: &mut [Pair], began: Instant) -> Result<()> {
     loop {
         let (mut open, mut complete) = (0.0, true);
         for pair in pairs.iter_mut() {
-            crate::stop::check()?;
+            rig::stop::check()?;
             let wanted = f64::from(u32::try_from(pair.count)?);
             let metric = |name| pair.site.appliance.metric(name).unwrap_or(0.0);
             let here = metric("connections");

@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use model::units::Bytes;
+use rig::client::{Plan, Ranges, Receive, Target, Truth};
+use rig::cpu::{self, Account};
+use rig::stage::{Appliance, Film, Setup, Stage};
+use rig::window::{Timing, measure};
 use tracing::info;
 
 use super::bottleneck::{ADDRESS, Bottleneck, PAYLOAD_KBPS};
-use crate::client::{Plan, Ranges, Receive, Target, Truth};
-use crate::cpu::{self, Account};
-use crate::stage::{Appliance, Film, Setup, Stage};
-use crate::window::{Timing, measure};
 
 /// The crowd's port under the first congestion control, then the second's; those behind the link
 /// have the next.
@@ -176,7 +176,7 @@ impl World {
     fn plan(&self, address: SocketAddr, said: Option<&str>, seed: u64) -> Result<Plan> {
         let base = self.stage.base(&self.film)?;
         let query = said.map(|said| format!("?CMCD={said}")).unwrap_or_default();
-        let target = |object: &crate::stage::Object| Target {
+        let target = |object: &rig::stage::Object| Target {
             path: format!("{base}{}{query}", object.path),
             len: Bytes::of(object.bytes.len()),
         };

@@ -7,16 +7,16 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use model::units::Bytes;
+use rig::client::Plan;
+use rig::site::Site;
+use rig::statistics::{interquartile_range, median};
+use rig::window::gigabytes;
 use serde::Serialize;
 use tracing::info;
 
 use super::delay::{ADDRESS, Way};
 use super::queued;
-use crate::client::Plan;
-use crate::compare::statistics::{interquartile_range, median};
 use crate::processor::Processor;
-use crate::site::Site;
-use crate::window::gigabytes;
 
 /// `nearcast-lab far`
 #[derive(Debug, clap::Args)]
@@ -116,9 +116,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         pairs,
     };
     if args.json {
-        crate::print(&serde_json::to_string(&report)?)
+        rig::print(&serde_json::to_string(&report)?)
     } else {
-        crate::print(&format!(
+        rig::print(&format!(
             "{} / no bound   {:.3} (IQR {:.3}): {:.0} and {:.0} Mb/s, round trip {} ms",
             report.unsent_max,
             report.ratio,

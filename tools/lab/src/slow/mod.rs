@@ -17,16 +17,16 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use model::units::{BitsPerSecond, Bytes};
+use rig::client::Load;
+use rig::cpu::{self, Account};
+use rig::site::{Site, kernel_memory, resident};
+use rig::statistics::median;
+use rig::window::gigabytes;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use serde::Serialize;
 use tracing::info;
 
-use crate::client::Load;
-use crate::compare::statistics::median;
-use crate::cpu::{self, Account};
 use crate::processor::Processor;
-use crate::site::{Site, kernel_memory, resident};
-use crate::window::gigabytes;
 
 pub(crate) use far::Args as FarArgs;
 pub(crate) use far::run as run_far;
@@ -106,7 +106,7 @@ const SPARE_PERCENT: u64 = 5;
 
 /// Compares, prints the result on stdout.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    crate::raise_file_limit()?;
+    rig::raise_file_limit()?;
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     let files_max = limit.maximum.unwrap_or(1 << 20);
     let room = files_max.saturating_sub(FILES_BESIDE) * 100 / (100 + SPARE_PERCENT);
@@ -145,9 +145,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         pairs,
     };
     if args.json {
-        crate::print(&serde_json::to_string(&report)?)
+        rig::print(&serde_json::to_string(&report)?)
     } else {
-        crate::print(&report.table())
+        rig::print(&report.table())
     }
 }
 

@@ -109,11 +109,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         server_cpu_s_per_gb: server_cpu.map(|used| used.as_secs_f64() / window.gb),
         window,
     };
-    if args.json {
-        rig::print(&serde_json::to_string(&report)?)
-    } else {
-        rig::print(&report.table())
-    }
+    rig::say(args.json, &report, || report.table())
 }
 
 impl Report {

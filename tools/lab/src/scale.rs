@@ -101,14 +101,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         split: args.split,
         pairs,
     };
-    if args.json {
-        rig::print(&serde_json::to_string(&report)?)
-    } else {
-        rig::print(&format!(
+    rig::say(args.json, &report, || {
+        format!(
             "two workers / one   {:.3} (IQR {:.3}): {:.3} and {:.3} CPU s/GB",
             report.ratio, report.ratio_iqr, report.two_cpu_s_per_gb, report.one_cpu_s_per_gb
-        ))
-    }
+        )
+    })
 }
 
 fn turn(args: &Args, site: &Site, workers: u32, n: u32) -> Result<Turn> {

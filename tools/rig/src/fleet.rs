@@ -11,22 +11,20 @@
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result};
 use model::units::Bytes;
-use rustix::process::{Pid, Signal};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use tracing::info;
 
+use crate::api;
 use crate::certificate::Certificate;
-use crate::process::Process;
+use crate::process::{On, Process, binary};
 
-/// How long a process may take to listen.
-const START_MAX: Duration = Duration::from_secs(20);
 /// How long the fleet may take to become whole.
 const WHOLE_MAX: Duration = Duration::from_secs(120);
-const ANSWER_MAX: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// How large it is, and where.
@@ -42,8 +40,16 @@ pub struct Plan {
     pub appliances: u16,
     /// The asset's name.
     pub asset: String,
-    /// More settings of every process of the control plane.
+    /// More settings of every process of the control plane, by table and key.
     pub settings: Value,
+    /// More settings of every appliance.
+    pub appliance: Value,
+    /// A CPU for appliances; where none is named, they run where this thread may.
+    pub cpu: Option<usize>,
+    /// Groups that appliances join (see `On::joins`).
+    pub joins: Vec<PathBuf>,
+    /// How long the fleet may take to become whole.
+    pub whole_max: Duration,
 }
 
 /// A fleet that runs. Dropping it stops what is left of it.
@@ -53,7 +59,7 @@ pub struct Fleet {
     /// The writer, then the fronts.
     controls: Vec<Option<Process>>,
     appliances: Vec<Option<Process>>,
-    _origin: Process,
+    origin: Option<Process>,
 }
 
 /// A process of the control plane.
@@ -65,19 +71,44 @@ pub enum Role {
     Front(u16),
 }
 
+impl Plan {
+    /// No fronts, no appliances, in this folder and on the ports from this one.
+    pub fn new(room: PathBuf, port: u16, asset: &str) -> Self {
+        let (settings, appliance) = (Value::Null, Value::Null);
+        Self {
+            room,
+            port,
+            fronts: 0,
+            appliances: 0,
+            asset: asset.to_owned(),
+            settings,
+            appliance,
+            cpu: None,
+            joins: Vec::new(),
+            whole_max: WHOLE_MAX,
+        }
+    }
+}
+
 impl Fleet {
     /// Starts all of it; returns when every appliance holds all files below `source`, and every
     /// process of the control plane knows that.
     pub fn start(plan: Plan, source: &Path) -> Result<Self> {
         fs::create_dir_all(&plan.room)?;
         let certificate = Certificate::make(&plan.room)?;
-        let origin = start_origin(&plan, &certificate, source)?;
+        Self::start_with(plan, certificate, source)
+    }
+
+    /// The same, where servers have a certificate already.
+    pub fn start_with(plan: Plan, certificate: Certificate, source: &Path) -> Result<Self> {
+        fs::create_dir_all(&plan.room)?;
+        let origin = plan.start_origin(&certificate, source)?;
         let mut fleet = Self {
             controls: (0..=plan.fronts).map(|_| None).collect(),
             appliances: (0..plan.appliances).map(|_| None).collect(),
             plan,
             certificate,
-            _origin: origin,
+            origin: Some(origin),
         };
         fleet.start_control(Role::Writer)?;
         fleet.register()?;
@@ -92,7 +123,7 @@ impl Fleet {
             fleet.enrol("nearcast-control", &config, &code, &front_name(index))?;
             fleet.start_control(Role::Front(index))?;
         }
-        fleet.wait_until_whole(WHOLE_MAX)?;
+        fleet.wait_until_whole(fleet.plan.whole_max)?;
         info!(fronts = fleet.plan.fronts, appliances = fleet.plan.appliances, "the fleet is whole");
         Ok(fleet)
     }
@@ -110,35 +141,28 @@ impl Fleet {
     /// Starts a process of the control plane, which listens when this returns.
     pub fn start_control(&mut self, role: Role) -> Result<()> {
         let config = self.control_config(role)?;
-        let name = role.name();
-        let command = [binary("nearcast-control")?, "serve".to_owned(), "--config".to_owned()];
-        let command = [&command[..], &[text(&config)]].concat();
-        let log = self.plan.room.join(format!("{name}.log"));
-        let mut process = Process::start_anywhere(&name, &command, &[], &log)?;
-        let address = self.plan.api(role);
-        process.wait_until("listening", START_MAX, || {
-            Ok(std::net::TcpStream::connect(address).is_ok())
-        })?;
+        let (name, address) = (role.name(), self.plan.api(role));
+        let process =
+            self.plan.serve("nearcast-control", &name, &config, On::default(), address)?;
         self.controls[role.index()] = Some(process);
         Ok(())
     }
 
-    /// Starts an appliance.
+    /// Starts an appliance, which listens when this returns.
     pub fn start_appliance(&mut self, index: u16) -> Result<()> {
         let name = appliance_name(index);
         let config = self.plan.room.join(format!("{name}.toml"));
-        let command = [binary("nearcast-appliance")?, "serve".to_owned(), "--config".to_owned()];
-        let command = [&command[..], &[text(&config)]].concat();
-        let log = self.plan.room.join(format!("{name}.log"));
-        let mut process = Process::start_anywhere(&name, &command, &[], &log)?;
-        process.wait_for_port(self.plan.appliance(index))?;
+        let cpus: Vec<usize> = self.plan.cpu.into_iter().collect();
+        let on = On { cpus: &cpus, joins: &self.plan.joins };
+        let address = self.plan.appliance(index);
+        let process = self.plan.serve("nearcast-appliance", &name, &config, on, address)?;
         self.appliances[usize::from(index)] = Some(process);
         Ok(())
     }
 
     /// Kills a process of the control plane.
     pub fn kill_control(&mut self, role: Role) {
-        if let Some(process) = self.controls[role.index()].take() {
+        if let Some(mut process) = self.controls[role.index()].take() {
             process.kill();
             info!(name = role.name(), "killed");
         }
@@ -146,7 +170,7 @@ impl Fleet {
 
     /// Kills an appliance.
     pub fn kill_appliance(&mut self, index: u16) {
-        if let Some(process) = self.appliances[usize::from(index)].take() {
+        if let Some(mut process) = self.appliances[usize::from(index)].take() {
             process.kill();
             info!(name = appliance_name(index), "killed");
         }
@@ -154,11 +178,22 @@ impl Fleet {
 
     /// Stops an appliance where it stands, or lets it go on.
     pub fn pause_appliance(&mut self, index: u16, pause: bool) -> Result<()> {
-        let process = self.appliances[usize::from(index)].as_ref().context("it does not run")?;
-        let pid = i32::try_from(process.id()).ok().and_then(Pid::from_raw).context("no pid")?;
-        let signal = if pause { Signal::STOP } else { Signal::CONT };
+        let process = self.appliances[usize::from(index)].as_mut().context("it does not run")?;
+        process.signal(if pause { Signal::STOP } else { Signal::CONT });
         info!(name = appliance_name(index), pause, "signalled");
-        Ok(rustix::process::kill_process(pid, signal)?)
+        Ok(())
+    }
+
+    /// Ends the origin: what was filled needs none.
+    pub fn end_origin(&mut self) {
+        self.origin = None;
+    }
+
+    /// The writer and the first appliance, without the rest.
+    pub fn into_pair(mut self) -> Result<(Process, Process)> {
+        let take = |all: &mut Vec<Option<Process>>| all.first_mut().and_then(Option::take);
+        let (writer, first) = (take(&mut self.controls), take(&mut self.appliances));
+        writer.zip(first).context("a fleet without a writer or an appliance")
     }
 
     /// An error if something has ended that nobody killed.
@@ -179,21 +214,19 @@ impl Fleet {
 
     /// The most memory that the writer has had at a time.
     pub fn writer_memory(&self) -> Result<Bytes> {
-        let writer = self.controls[0].as_ref().context("the writer does not run")?;
-        let status = fs::read_to_string(format!("/proc/{}/status", writer.id()))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-        let kib = line.and_then(|line| line.trim().strip_suffix(" kB")).context("no VmHWM")?;
-        Ok(Bytes::kib(kib.trim().parse()?))
+        let (_, most) =
+            crate::site::resident(self.writer_id().context("the writer does not run")?)?;
+        Ok(Bytes(most))
     }
 
     /// Players can begin at one of the control plane's processes.
     pub fn is_ready(&self) -> bool {
-        self.roles().iter().any(|role| get(&format!("{}/healthz", self.url(*role))).is_ok())
+        self.roles().iter().any(|role| api::get(&format!("{}/healthz", self.url(*role))).is_ok())
     }
 
     /// True once this process of the control plane holds every appliance for healthy and complete.
     pub fn is_whole(&self, role: Role) -> bool {
-        let Ok(fleet) = get(&format!("{}/v1/fleet", self.url(role))) else { return false };
+        let Ok(fleet) = self.get(role, "/v1/fleet") else { return false };
         let all = |fleet: &Value| {
             let sites = fleet["sites"].as_array()?;
             let appliances = sites.iter().filter_map(|site| site["appliances"].as_array());
@@ -211,21 +244,13 @@ impl Fleet {
 
     /// Waits until all that runs of the control plane sees the whole fleet; how long that took.
     pub fn wait_until_whole(&mut self, within: Duration) -> Result<Duration> {
-        let began = Instant::now();
         let mut left: Vec<Role> = self.roles();
         left.retain(|role| self.controls[role.index()].is_some());
-        loop {
+        crate::until("until all of them see a whole fleet", within, LOOK_EVERY, || {
             self.check()?;
-            crate::stop::check()?;
             left.retain(|role| !self.is_whole(*role));
-            if left.is_empty() {
-                return Ok(began.elapsed());
-            }
-            if within < began.elapsed() {
-                bail!("after {within:?} these do not see a whole fleet: {left:?}");
-            }
-            std::thread::sleep(LOOK_EVERY);
-        }
+            Ok(left.is_empty())
+        })
     }
 
     fn register(&self) -> Result<()> {
@@ -238,49 +263,42 @@ impl Fleet {
     }
 
     fn ingest(&self, source: &Path) -> Result<()> {
-        let command = [
-            binary("nearcast")?,
-            "ingest".to_owned(),
-            text(source),
-            "--asset".to_owned(),
-            self.plan.asset.clone(),
-            "--source".to_owned(),
-            format!("https://{}/", self.plan.origin()),
-            "--control".to_owned(),
-            self.url(Role::Writer),
-            "--state".to_owned(),
-            text(&self.plan.room.join("ingest.state")),
-        ];
-        Process::run_anywhere("ingest", &command, &self.plan.room.join("ingest.log"))
+        info!(source = %source.display(), "ingesting");
+        let (from, control) = (format!("https://{}/", self.plan.origin()), self.url(Role::Writer));
+        let state = text(&self.plan.room.join("ingest.state"));
+        let words = ["ingest", &text(source), "--asset", &self.plan.asset, "--source", &from];
+        let more = ["--control", &control, "--state", &state];
+        self.plan.run("nearcast", &[&words[..], &more].concat(), "ingest")
     }
 
-    /// Formats its drive, writes its configuration and enrols it.
+    /// Formats its drive, unless it is one already, writes its configuration and enrols it.
     fn make_appliance(&self, index: u16) -> Result<()> {
         let name = appliance_name(index);
-        let drive = self.plan.room.join(&name).join("drive");
-        let state = self.plan.room.join(&name).join("state");
+        let (drive, log) = (self.plan.drive(index), format!("{name}.setup"));
         fs::create_dir_all(&drive)?;
-        fs::create_dir_all(&state)?;
-        let program = binary("nearcast-appliance")?;
-        let command = [&program, "format", &text(&drive), "--reserve", "1%"].map(str::to_owned);
-        let log = self.plan.room.join(format!("{name}.setup.log"));
-        Process::run_anywhere("nearcast-appliance format", &command, &log)?;
+        fs::create_dir_all(self.plan.room.join(&name).join("state"))?;
+        let drive = text(&drive);
+        if self.plan.run("nearcast-appliance", &["inspect", &drive], &log).is_err() {
+            let format = ["format", &drive, "--reserve", "1%"];
+            self.plan.run("nearcast-appliance", &format, &log)?;
+        }
         let config = self.plan.room.join(format!("{name}.toml"));
-        fs::write(&config, self.plan.appliance_config(index, &self.certificate)?)?;
+        fs::write(
+            &config,
+            toml::to_string(&self.plan.appliance_config(index, &self.certificate))?,
+        )?;
         let code = self.code(&format!("/v1/appliances/{name}/enrolment"))?;
         self.enrol("nearcast-appliance", &config, &code, &name)
     }
 
     fn enrol(&self, program: &str, config: &Path, code: &str, name: &str) -> Result<()> {
-        let command = [&binary(program)?, "enrol", "--config", &text(config), "--code", code];
-        let log = self.plan.room.join(format!("{name}.setup.log"));
-        Process::run_anywhere(&format!("{program} enrol"), &command.map(str::to_owned), &log)
+        let words = ["enrol", "--config", &text(config), "--code", code];
+        self.plan.run(program, &words, &format!("{name}.setup"))
     }
 
     /// A one-time code from the writer.
     pub fn code(&self, path: &str) -> Result<String> {
-        let answer = agent().post(format!("{}{path}", self.url(Role::Writer))).send_empty();
-        let code = body(&format!("POST {path}"), answer)?;
+        let code = self.post(path, &json!({}))?;
         let code = code["code"].as_str().with_context(|| format!("no code: {code}"))?;
         Ok(code.to_owned())
     }
@@ -300,11 +318,7 @@ impl Fleet {
             },
             "fleet": { "listen": self.plan.members(role).to_string() },
         });
-        for (table, keys) in self.plan.settings.as_object().into_iter().flatten() {
-            for (key, value) in keys.as_object().into_iter().flatten() {
-                config[table][key] = value.clone();
-            }
-        }
+        merge(&mut config, &self.plan.settings);
         if let Role::Front(index) = role {
             config["role"] = "front".into();
             let writer = format!("https://{}", self.plan.members(Role::Writer));
@@ -314,14 +328,16 @@ impl Fleet {
         Ok(path)
     }
 
+    /// GET at a process of the control plane.
+    pub fn get(&self, role: Role, path: &str) -> Result<Value> {
+        api::get(&format!("{}{path}", self.url(role)))
+    }
+
     /// PUT at the writer.
     pub fn put(&self, path: &str, value: &Value) -> Result<()> {
-        let answer = agent().put(format!("{}{path}", self.url(Role::Writer))).send_json(value);
-        body(&format!("PUT {path}"), answer).map(drop)
+        api::put(&format!("{}{path}", self.url(Role::Writer)), value).map(drop)
     }
-}
 
-impl Fleet {
     /// POST at the writer.
     pub fn post(&self, path: &str, value: &Value) -> Result<Value> {
         self.post_to(Role::Writer, path, value)
@@ -329,14 +345,12 @@ impl Fleet {
 
     /// POST at a process of the control plane.
     pub fn post_to(&self, role: Role, path: &str, value: &Value) -> Result<Value> {
-        let answer = agent().post(format!("{}{path}", self.url(role))).send_json(value);
-        body(&format!("POST {path}"), answer)
+        api::post(&format!("{}{path}", self.url(role)), value)
     }
 
     /// DELETE at the writer.
     pub fn delete(&self, path: &str) -> Result<Value> {
-        let answer = agent().delete(format!("{}{path}", self.url(Role::Writer))).call();
-        body(&format!("DELETE {path}"), answer)
+        api::delete(&format!("{}{path}", self.url(Role::Writer)))
     }
 }
 
@@ -387,16 +401,26 @@ impl Plan {
         }
     }
 
-    fn appliance_config(&self, index: u16, certificate: &Certificate) -> Result<String> {
+    /// Where its metrics are.
+    pub fn metrics(&self, index: u16) -> SocketAddr {
+        self.at(3 + self.fronts * 2 + self.appliances + index)
+    }
+
+    /// Its drive.
+    pub fn drive(&self, index: u16) -> PathBuf {
+        self.room.join(appliance_name(index)).join("drive")
+    }
+
+    /// What an appliance is told.
+    pub fn appliance_config(&self, index: u16, certificate: &Certificate) -> Value {
         let name = appliance_name(index);
-        let room = self.room.join(&name);
         let front = |index| {
             let url = format!("https://{}", self.members(Role::Front(index)));
             json!({ "name": front_name(index), "url": url })
         };
-        let config = json!({
+        let mut config = json!({
             "name": name,
-            "state": text(&room.join("state")),
+            "state": text(&self.room.join(&name).join("state")),
             "serve": {
                 "listen": [self.appliance(index).to_string()],
                 "base_url": format!("https://{}", self.appliance(index)),
@@ -404,7 +428,7 @@ impl Plan {
                 "key": text(&certificate.key),
                 "workers": 1,
             },
-            "drives": { "paths": [text(&room.join("drive"))] },
+            "drives": { "paths": [text(&self.drive(index))] },
             "hot": { "memory": "16 MiB" },
             "control": {
                 "url": format!("https://{}", self.members(Role::Writer)),
@@ -412,54 +436,56 @@ impl Plan {
                 "report_interval": "500 ms",
             },
             "fill": { "trust": text(&certificate.ca) },
+            "metrics": { "listen": self.metrics(index).to_string() },
         });
-        Ok(toml::to_string(&config)?)
+        merge(&mut config, &self.appliance);
+        config
+    }
+
+    fn start_origin(&self, certificate: &Certificate, source: &Path) -> Result<Process> {
+        let words = [
+            &binary("nearcast")?,
+            "origin",
+            &text(source),
+            "--listen",
+            &self.origin().to_string(),
+            "--certificate",
+            &text(&certificate.chain),
+            "--key",
+            &text(&certificate.key),
+        ];
+        let (command, log) = (words.map(str::to_owned), self.room.join("origin.log"));
+        Process::listening("origin", &command, On::default(), &log, self.origin())
+    }
+
+    /// Starts a program that has its configuration; returns when it listens.
+    pub fn serve(
+        &self,
+        program: &str,
+        name: &str,
+        config: &Path,
+        on: On<'_>,
+        address: SocketAddr,
+    ) -> Result<Process> {
+        let command = [&binary(program)?, "serve", "--config", &text(config)].map(str::to_owned);
+        Process::listening(name, &command, on, &self.room.join(format!("{name}.log")), address)
+    }
+
+    /// Runs a program to its end.
+    fn run(&self, program: &str, words: &[&str], log: &str) -> Result<()> {
+        let words = words.iter().map(|word| (*word).to_owned());
+        let command: Vec<String> = [binary(program)?].into_iter().chain(words).collect();
+        Process::run(log, &command, &self.room.join(format!("{log}.log")))
     }
 }
 
-fn start_origin(plan: &Plan, certificate: &Certificate, source: &Path) -> Result<Process> {
-    let command = [
-        binary("nearcast")?,
-        "origin".to_owned(),
-        text(source),
-        "--listen".to_owned(),
-        plan.origin().to_string(),
-        "--certificate".to_owned(),
-        text(&certificate.chain),
-        "--key".to_owned(),
-        text(&certificate.key),
-    ];
-    let log = plan.room.join("origin.log");
-    let mut origin = Process::start_anywhere("origin", &command, &[], &log)?;
-    origin.wait_for_port(plan.origin())?;
-    Ok(origin)
-}
-
-/// The JSON of a GET.
-pub fn get(url: &str) -> Result<Value> {
-    body(&format!("GET {url}"), agent().get(url).call())
-}
-
-/// The JSON of an answer, or the answer's own words as an error.
-fn body(
-    what: &str,
-    answer: Result<ureq::http::Response<ureq::Body>, ureq::Error>,
-) -> Result<Value> {
-    let mut answer = answer.with_context(|| what.to_owned())?;
-    let text = answer.body_mut().read_to_string().with_context(|| what.to_owned())?;
-    ensure!(answer.status().is_success(), "{what}: {}: {text}", answer.status());
-    if text.is_empty() {
-        return Ok(Value::Null);
+/// Puts settings over a configuration, table by table.
+pub fn merge(config: &mut Value, settings: &Value) {
+    for (table, keys) in settings.as_object().into_iter().flatten() {
+        for (key, value) in keys.as_object().into_iter().flatten() {
+            config[table][key] = value.clone();
+        }
     }
-    serde_json::from_str(&text).with_context(|| format!("{what}: no JSON: {text}"))
-}
-
-fn agent() -> ureq::Agent {
-    ureq::Agent::config_builder()
-        .http_status_as_error(false)
-        .timeout_global(Some(ANSWER_MAX))
-        .build()
-        .into()
 }
 
 /// Name of appliance `index`.
@@ -469,17 +495,6 @@ pub fn appliance_name(index: u16) -> String {
 
 fn front_name(index: u16) -> String {
     format!("f{}", index + 1)
-}
-
-/// A binary built together with this one.
-fn binary(name: &str) -> Result<String> {
-    let path = std::env::current_exe()?.with_file_name(name);
-    ensure!(
-        path.is_file(),
-        "{} is missing: build all binaries in the same way as this one (./x lab does)",
-        path.display()
-    );
-    Ok(text(&path))
 }
 
 fn text(path: &Path) -> String {
@@ -492,35 +507,22 @@ mod tests {
 
     #[test]
     fn no_two_of_a_fleet_listen_at_the_same_place() {
-        let plan = Plan {
-            room: PathBuf::from("/lab"),
-            port: 18700,
-            fronts: 2,
-            appliances: 3,
-            asset: "film".to_owned(),
-            settings: Value::Null,
-        };
+        let plan = Plan { fronts: 2, appliances: 3, ..Plan::new("/lab".into(), 18700, "film") };
         let roles = [Role::Writer, Role::Front(0), Role::Front(1)];
         let mut all: Vec<SocketAddr> = vec![plan.origin()];
         all.extend(roles.iter().flat_map(|role| [plan.api(*role), plan.members(*role)]));
         all.extend((0..3).map(|index| plan.appliance(index)));
+        all.extend((0..3).map(|index| plan.metrics(index)));
         let ports: Vec<u16> = all.iter().map(SocketAddr::port).collect();
-        assert_eq!(ports, (18700..18710).collect::<Vec<_>>());
+        assert_eq!(ports, (18700..18713).collect::<Vec<_>>());
     }
 
     #[test]
     fn an_appliance_reports_to_the_writer_and_to_every_front() {
-        let plan = Plan {
-            room: PathBuf::from("/lab"),
-            port: 18700,
-            fronts: 2,
-            appliances: 3,
-            asset: "film".to_owned(),
-            settings: Value::Null,
-        };
+        let plan = Plan { fronts: 2, appliances: 3, ..Plan::new("/lab".into(), 18700, "film") };
         let at = |name: &str| PathBuf::from("/lab").join(name);
         let certificate = Certificate { ca: at("ca"), chain: at("chain"), key: at("key") };
-        let config: toml::Table = plan.appliance_config(1, &certificate).unwrap().parse().unwrap();
+        let config = plan.appliance_config(1, &certificate);
         assert_eq!(config["name"].as_str(), Some("a2"));
         assert_eq!(config["control"]["url"].as_str(), Some("https://127.0.0.1:18702"));
         let fronts = config["control"]["fronts"].as_array().unwrap();

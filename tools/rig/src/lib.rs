@@ -13,6 +13,7 @@
 //! `lab` measures with it and `trial` breaks it. Everything listens on this machine and ends with
 //! the run, on a signal too (`stop`).
 
+pub mod api;
 pub mod certificate;
 pub mod client;
 pub mod cpu;
@@ -28,14 +29,47 @@ pub mod url;
 pub mod window;
 
 use std::io::Write;
+use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context, Result, ensure};
 
 /// Writes a result to stdout.
 pub fn print(text: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{}", text.trim_end())?;
     Ok(out.flush()?)
+}
+
+/// Waits until `ready` says so, looking as often as `every`; how long that took. A signal and the
+/// time are errors.
+pub fn until(
+    what: &str,
+    within: Duration,
+    every: Duration,
+    mut ready: impl FnMut() -> Result<bool>,
+) -> Result<Duration> {
+    let began = Instant::now();
+    while !ready().with_context(|| what.to_owned())? {
+        stop::check()?;
+        ensure!(began.elapsed() < within, "{what} took over {within:?}");
+        std::thread::sleep(every);
+    }
+    Ok(began.elapsed())
+}
+
+/// Two sides in turns: each is the first as often as the second.
+pub fn in_turns<T>(
+    turn: u32,
+    first: impl FnOnce() -> Result<T>,
+    second: impl FnOnce() -> Result<T>,
+) -> Result<[T; 2]> {
+    if turn.is_multiple_of(2) {
+        let first = first()?;
+        Ok([first, second()?])
+    } else {
+        let second = second()?;
+        Ok([first()?, second])
+    }
 }
 
 /// Writes a report to stdout: as one JSON object, or as its table.

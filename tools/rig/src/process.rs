@@ -1,19 +1,24 @@
 //! Child processes: started on chosen CPUs and in a group, ended when dropped.
 
-use std::io::Read;
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal};
 use tracing::{debug, warn};
 
 use crate::cpu;
 
+/// How long a process may take to listen.
+const START_MAX: Duration = Duration::from_secs(20);
 /// How long a process may take to end after SIGTERM before it is killed.
 const STOP_MAX: Duration = Duration::from_secs(15);
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// Lines of a log that are told when its process fails.
+const LAST_LINES: usize = 12;
 
 /// A running server or helper of a run.
 #[derive(Debug)]
@@ -23,48 +28,18 @@ pub struct Process {
     log: PathBuf,
 }
 
-/// Runs `work` on a thread of its own that may use `cpus` only; children inherit that.
-fn on_cpus<T: Send>(cpus: &[usize], work: impl FnOnce() -> T + Send) -> Result<T> {
-    thread::scope(|scope| {
-        let pinned = scope.spawn(|| -> Result<T> {
-            cpu::pin_to(cpus)?;
-            Ok(work())
-        });
-        pinned.join().unwrap_or_else(|_| bail!("a thread that starts a process panicked"))
-    })
+/// Where a process runs.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct On<'a> {
+    /// On these CPUs; where none is named, on those of the thread that starts it.
+    pub cpus: &'a [usize],
+    /// As a member of these groups: files of control groups that take process ids.
+    pub joins: &'a [PathBuf],
 }
 
 impl Process {
-    /// Starts `command` on `cpu`, as a member of groups (see `Group::joins`); its output goes to
-    /// the file `log`.
-    pub fn start(
-        name: &str,
-        command: &[String],
-        cpu: usize,
-        joins: &[PathBuf],
-        log: &Path,
-    ) -> Result<Self> {
-        Self::start_on(name, command, &[cpu], joins, log)
-    }
-
-    /// The same on several CPUs.
-    pub fn start_on(
-        name: &str,
-        command: &[String],
-        cpus: &[usize],
-        joins: &[PathBuf],
-        log: &Path,
-    ) -> Result<Self> {
-        on_cpus(cpus, || Self::start_anywhere(name, command, joins, log))?
-    }
-
-    /// The same on whatever CPUs this thread may use.
-    pub fn start_anywhere(
-        name: &str,
-        command: &[String],
-        joins: &[PathBuf],
-        log: &Path,
-    ) -> Result<Self> {
+    /// Starts `command`; its output goes to the end of the file `log`.
+    pub fn start(name: &str, command: &[String], on: On<'_>, log: &Path) -> Result<Self> {
         // A shell joins the groups before it becomes the program, so all of it is counted.
         let script = "while [ \"$1\" != -- ]; do echo $$ >\"$1\" || exit 125; shift; done; \
             shift; exec \"$@\"";
@@ -75,41 +50,52 @@ impl Process {
             .with_context(|| format!("cannot create the log {}", log.display()))?;
         let errors = output.try_clone()?;
         let mut shell = Command::new("/bin/sh");
-        shell.arg("-c").arg(script).arg("sh").args(joins).arg("--").args(command);
+        shell.arg("-c").arg(script).arg("sh").args(on.joins).arg("--").args(command);
         shell.stdin(Stdio::null()).stdout(output).stderr(errors);
         debug!(name, ?command, "starting");
-        let child = shell.spawn().with_context(|| format!("cannot start {name}"))?;
+        let child = if on.cpus.is_empty() {
+            shell.spawn()
+        } else {
+            // A thread of its own: children inherit its CPUs.
+            thread::scope(|scope| {
+                let pinned = scope.spawn(|| cpu::pin_to(on.cpus).map(|()| shell.spawn()));
+                pinned.join().unwrap_or_else(|_| bail!("a thread that starts a process panicked"))
+            })?
+        };
+        let child = child.with_context(|| format!("cannot start {name}"))?;
         Ok(Self { name: name.to_owned(), child, log: log.to_owned() })
     }
 
-    /// Runs `command` to its end.
-    pub fn run(name: &str, command: &[String], cpu: usize, log: &Path) -> Result<()> {
-        Self::start(name, command, cpu, &[], log)?.end_well()
+    /// The same; returns when somebody listens on `address`.
+    pub fn listening(
+        name: &str,
+        command: &[String],
+        on: On<'_>,
+        log: &Path,
+        address: SocketAddr,
+    ) -> Result<Self> {
+        let mut process = Self::start(name, command, on, log)?;
+        process.wait_until(&format!("listening on {address}"), START_MAX, || {
+            Ok(TcpStream::connect(address).is_ok())
+        })?;
+        Ok(process)
     }
 
-    /// The same on whatever CPUs this thread may use.
-    pub fn run_anywhere(name: &str, command: &[String], log: &Path) -> Result<()> {
-        Self::start_anywhere(name, command, &[], log)?.end_well()
+    /// Runs `command` to its end, which must be a good one.
+    pub fn run(name: &str, command: &[String], log: &Path) -> Result<()> {
+        Self::start(name, command, On::default(), log)?.end_well()
     }
 
     /// Waits for its end, which must be a good one.
     pub fn end_well(mut self) -> Result<()> {
         loop {
             if let Some(status) = self.child.try_wait()? {
-                if status.success() {
-                    return Ok(());
-                }
-                bail!("{} failed ({status}): {}", self.name, self.last_words());
+                ensure!(status.success(), "{} failed ({status}): {}", self.name, self.last_words());
+                return Ok(());
             }
             crate::stop::check()?;
-            thread::sleep(Duration::from_millis(20));
+            thread::sleep(LOOK_EVERY);
         }
-    }
-
-    /// Kills it (SIGKILL): it has no time to say goodbye.
-    pub fn kill(mut self) {
-        self.signal(Signal::KILL);
-        let _ = self.child.wait();
     }
 
     /// Its process id.
@@ -124,23 +110,13 @@ impl Process {
         patience: Duration,
         mut ready: impl FnMut() -> Result<bool>,
     ) -> Result<()> {
-        let end = Instant::now() + patience;
-        while !ready()? {
+        let waited = crate::until(what, patience, LOOK_EVERY, || {
+            let is_ready = ready()?;
+            self.check().map(|()| is_ready)
+        });
+        waited.map(drop).or_else(|error| {
             self.check()?;
-            crate::stop::check()?;
-            if end < Instant::now() {
-                bail!("{}: {what} took over {patience:?}: {}", self.name, self.last_words());
-            }
-            thread::sleep(Duration::from_millis(50));
-        }
-        Ok(())
-    }
-
-    /// Waits until somebody listens on `address`.
-    pub fn wait_for_port(&mut self, address: std::net::SocketAddr) -> Result<()> {
-        let what = format!("listening on {address}");
-        self.wait_until(&what, Duration::from_secs(20), || {
-            Ok(std::net::TcpStream::connect(address).is_ok())
+            Err(error.context(format!("{}: {}", self.name, self.last_words())))
         })
     }
 
@@ -152,40 +128,66 @@ impl Process {
         }
     }
 
-    /// The end of its log.
-    pub fn last_words(&self) -> String {
-        let mut text = Vec::new();
-        if let Ok(mut file) = std::fs::File::open(&self.log) {
-            // A log that cannot be read has no last words.
-            let _ = file.read_to_end(&mut text);
-        }
-        let text = String::from_utf8_lossy(&text);
-        let lines: Vec<&str> = text.lines().collect();
-        lines[lines.len().saturating_sub(5)..].join("; ")
+    /// All that it has logged.
+    pub fn log_text(&self) -> String {
+        let text = std::fs::read(&self.log).unwrap_or_default();
+        String::from_utf8_lossy(&text).into_owned()
     }
 
-    fn signal(&self, signal: Signal) {
+    /// The end of its log.
+    pub fn last_words(&self) -> String {
+        let text = self.log_text();
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(LAST_LINES)..].join("; ")
+    }
+
+    /// Sends it a signal, unless it has ended: then its id may be another's.
+    pub fn signal(&mut self, signal: Signal) {
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
-        if let Some(pid) = pid
+        if let (Ok(None), Some(pid)) = (self.child.try_wait(), pid)
             && let Err(error) = rustix::process::kill_process(pid, signal)
         {
             debug!(name = self.name, %error, "cannot signal");
         }
     }
+
+    /// Kills it (SIGKILL): it has no time to say goodbye.
+    pub fn kill(&mut self) {
+        self.signal(Signal::KILL);
+        let _ = self.child.wait();
+    }
+
+    /// Asks it to end (SIGTERM) and waits for that; it is killed if it takes too long, which is an
+    /// error.
+    pub fn stop(&mut self) -> Result<()> {
+        self.signal(Signal::TERM);
+        let began = std::time::Instant::now();
+        while matches!(self.child.try_wait(), Ok(None)) {
+            if STOP_MAX < began.elapsed() {
+                self.kill();
+                bail!("{} does not stop: killed", self.name);
+            }
+            thread::sleep(LOOK_EVERY);
+        }
+        Ok(())
+    }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
-        self.signal(Signal::TERM);
-        let end = Instant::now() + STOP_MAX;
-        while matches!(self.child.try_wait(), Ok(None)) {
-            if end < Instant::now() {
-                warn!(name = self.name, "does not stop: killed");
-                self.signal(Signal::KILL);
-                let _ = self.child.wait();
-                return;
-            }
-            thread::sleep(Duration::from_millis(10));
+        if let Err(error) = self.stop() {
+            warn!("{error:#}");
         }
     }
+}
+
+/// A program built together with this one.
+pub fn binary(name: &str) -> Result<String> {
+    let path = std::env::current_exe()?.with_file_name(name);
+    let shown = path.display().to_string();
+    ensure!(
+        path.is_file(),
+        "{shown} is missing: build all binaries in the same way as this one (./x lab does)"
+    );
+    Ok(shown)
 }

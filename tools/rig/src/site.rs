@@ -1,7 +1,6 @@
 //! One appliance with a film of known bytes, and viewers who ask by the clock: what `flood`, `idle`
 //! and `scale` are made of.
 
-use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -81,23 +80,13 @@ impl Site {
             fs::write(dir.join(&object.path), &**object.bytes)?;
         }
         let drive = dir.join("drive");
-        fs::create_dir_all(&drive)?;
         Appliance::format(&drive)?;
         let drives = [drive];
         let state = dir.join("state");
         let more = "[fill]\nconcurrency = 4\n";
-        let setup = Setup {
-            name: "lab",
-            drives: &drives,
-            state: &state,
-            control: true,
-            serve,
-            more,
-            settings,
-        };
+        let setup = Setup { serve, more, settings, ..Setup::new("lab", &drives, &state) };
         let mut appliance = stage.start(&setup)?;
-        let all: BTreeSet<String> = film.objects.iter().map(|o| o.id().to_string()).collect();
-        appliance.wait_until("the film", FILL_MAX, || stage.control.held() == all)?;
+        stage.wait_until_held(&mut appliance, &[&film], FILL_MAX)?;
         let base = stage.base(&film)?;
         Ok(Self { appliance, base, film, stage, dir: dir.to_owned() })
     }

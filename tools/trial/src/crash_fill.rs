@@ -88,20 +88,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let dir = tempfile::Builder::new().prefix("nearcast-crash-").tempdir_in(parent)?;
     let mut stage = Stage::new(dir.path())?;
     let drives = [dir.path().join("drive")];
-    std::fs::create_dir(&drives[0])?;
     Appliance::format(&drives[0])?;
     let state = dir.path().join("state");
     let more = "[fill]\nconcurrency = 2\n";
     let settings = [("APPLIANCE_FILL_UNIT", args.unit.clone())];
-    let setup = Setup {
-        name: "crash",
-        drives: &drives,
-        state: &state,
-        control: true,
-        serve: "",
-        more,
-        settings: &settings,
-    };
+    let setup = Setup { more, settings: &settings, ..Setup::new("crash", &drives, &state) };
     let mut outcome = Outcome { seed: args.seed, ..Outcome::default() };
     let mut dice = Dice::new(args.seed);
     stage.origin.limit(RATE);
@@ -216,18 +207,16 @@ fn ratio(sent: u64, wanted: u64) -> f64 {
 }
 
 fn report(outcome: &Outcome, json: bool) -> Result<()> {
-    if json {
-        rig::print(&serde_json::to_string(outcome)?)?;
-    } else {
-        rig::print(&format!(
+    rig::say(json, outcome, || {
+        format!(
             "{} kills in {} s: {} wrong bytes, {} lost objects, {:.3} bytes fetched per byte",
             outcome.kills,
             outcome.elapsed_s,
             outcome.wrong_bytes,
             outcome.lost_objects,
             outcome.bytes_fetched_ratio
-        ))?;
-    }
+        )
+    })?;
     ensure!(
         outcome.wrong_bytes == 0 && outcome.lost_objects == 0,
         "{} wrong bytes, {} lost objects",

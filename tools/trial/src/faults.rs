@@ -179,11 +179,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     ensure!(0 < outcome.classes, "there is no such class of faults");
     outcome.elapsed_s = began.elapsed().as_secs();
-    if args.json {
-        rig::print(&serde_json::to_string(&outcome)?)?;
-    } else {
-        rig::print(&format!("{} of {} failed", outcome.failed, outcome.classes))?;
-    }
+    rig::say(args.json, &outcome, || format!("{} of {} failed", outcome.failed, outcome.classes))?;
     ensure!(outcome.failed == 0, "{}", outcome.findings.join("\n"));
     Ok(())
 }
@@ -232,7 +228,7 @@ fn try_class(class: &Class) -> Result<u64> {
         }
         Expect::Elsewhere => world.expect_elsewhere(class)?,
     }
-    ensure!(world.appliance.is_running()?, "the appliance ended");
+    ensure!(world.appliance.is_running(), "the appliance ended");
     Ok(world.answers)
 }
 
@@ -258,9 +254,8 @@ impl World {
         let state = dir.path().join("state");
         let mut appliance = stage.start(&setup(&paths, &state))?;
         let base = stage.base(&film)?;
-        let all: BTreeSet<String> = film.objects.iter().map(name).collect();
         // Nobody asks before there are faults: no file is open yet.
-        appliance.wait_until("the film", PATIENCE, || stage.control.held() == all)?;
+        stage.wait_until_held(&mut appliance, &[&film], PATIENCE)?;
         let is_on = |n: usize, object: &Object| {
             let id = object.id().to_string();
             paths[n].join("objects").join(&id[..2]).join(&id).exists()
@@ -314,7 +309,7 @@ impl World {
                 return Ok(());
             }
             rig::stop::check()?;
-            ensure!(self.appliance.is_running()?, "the appliance ended: {}", self.last_words());
+            ensure!(self.appliance.is_running(), "the appliance ended: {}", self.last_words());
             let late = began.elapsed() < PATIENCE;
             ensure!(late, "waited in vain for {what}: {}", self.last_words());
             std::thread::sleep(Duration::from_millis(5));
@@ -403,23 +398,13 @@ impl World {
     }
 
     fn last_words(&self) -> String {
-        let log = self.appliance.log_text();
-        let lines: Vec<&str> = log.lines().collect();
         let errors: Vec<String> = self.report().errors.into_iter().map(|e| e.text).collect();
-        format!("{errors:?}; {}", lines[lines.len().saturating_sub(3)..].join("; "))
+        format!("{errors:?}; {}", self.appliance.last_words())
     }
 }
 
 fn setup<'a>(drives: &'a [PathBuf], state: &'a Path) -> Setup<'a> {
-    Setup {
-        name: "appliance",
-        drives,
-        state,
-        control: true,
-        serve: "",
-        more: "[fill]\nconcurrency = 2\n",
-        settings: &[],
-    }
+    Setup { more: "[fill]\nconcurrency = 2\n", ..Setup::new("appliance", drives, state) }
 }
 
 fn name(object: &Object) -> String {

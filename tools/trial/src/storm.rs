@@ -19,7 +19,7 @@ use identity::enrol::{self, About, Address};
 use identity::member::Member;
 use model::object::{BLOCK_LEN, Blocks, block_hash};
 use model::units::Bytes;
-use rig::fleet::{self, Fleet, Role};
+use rig::fleet::{Fleet, Plan, Role};
 use serde::Serialize;
 use serde_json::{Value, json};
 use tracing::info;
@@ -107,14 +107,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let health = json!({ "report_interval": "2 s", "probe_after": "4 s", "stale_after": "8 s" });
     // All of them have one address here.
     let fleet = json!({ "connections_max": 10_000, "connections_per_address_max": 10_000 });
-    let plan = fleet::Plan {
-        room: room.path().join("fleet"),
-        port: args.port,
-        fronts: 0,
-        appliances: 0,
-        asset: ASSET.to_owned(),
-        settings: json!({ "health": health, "fleet": fleet }),
-    };
+    let settings = json!({ "health": health, "fleet": fleet });
+    let plan = Plan { settings, ..Plan::new(room.path().join("fleet"), args.port, ASSET) };
     let mut fleet = Fleet::start(plan, &source)?;
     let members = register(&fleet, args.appliances)?;
     let storm = Storm::new(&fleet, &source, args.objects)?;
@@ -291,25 +285,20 @@ pub(crate) fn register(fleet: &Fleet, count: u32) -> Result<Vec<Credentials>> {
 
 /// Waits until every appliance is healthy and all its objects are known; how long that took.
 fn until_known(fleet: &mut Fleet, count: usize, objects: u32) -> Result<Duration> {
-    let began = Instant::now();
-    let url = format!("{}/v1/fleet", fleet.url(Role::Writer));
-    let known = || -> Option<usize> {
-        let view = fleet::get(&url).ok()?;
+    let known = |fleet: &Fleet| -> Option<usize> {
+        let view = fleet.get(Role::Writer, "/v1/fleet").ok()?;
         let appliances = view["sites"][0]["appliances"].as_array()?;
         let is_known = |a: &&Value| a["state"] == "healthy" && a["objects_held"] == objects;
         let complete = usize::try_from(view["assets"][0]["copies_complete"].as_u64()?).ok()?;
         Some(appliances.iter().filter(is_known).count().min(complete))
     };
-    loop {
-        let now = known().unwrap_or(0);
-        if now == count {
-            return Ok(began.elapsed());
-        }
-        ensure!(began.elapsed() < GIVE_UP, "{now} of {count} are known after {GIVE_UP:?}");
+    let mut now = 0;
+    let known = rig::until("to know all", GIVE_UP, Duration::from_millis(100), || {
         fleet.check()?;
-        rig::stop::check()?;
-        std::thread::sleep(Duration::from_millis(100));
-    }
+        now = known(fleet).unwrap_or(0);
+        Ok(now == count)
+    });
+    known.with_context(|| format!("{now} of {count} are known"))
 }
 
 /// The objects of the film: an inventory that lacks one of them is not complete.

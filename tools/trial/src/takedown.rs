@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use model::units::Bytes;
-use rig::fleet::{self, Fleet, Role};
+use rig::fleet::{self, Fleet, Plan, Role};
 use serde::Serialize;
 use serde_json::{Value, json};
 use tracing::info;
@@ -95,20 +95,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let room = args.room.clone().unwrap_or_else(|| temporary.path().join("fleet"));
     fs::create_dir_all(&room)?;
     Film::of(Duration::from_secs(60)).write(&room.join("source"))?;
-    let plan = fleet::Plan {
-        room: room.clone(),
-        port: args.port,
-        fronts: 1,
-        appliances: APPLIANCES,
-        asset: ASSET.to_owned(),
-        settings: Value::Null,
-    };
+    let (fronts, appliances) = (1, APPLIANCES);
+    let plan = Plan { fronts, appliances, ..Plan::new(room.clone(), args.port, ASSET) };
     let mut fleet = Fleet::start(plan, &room.join("source"))?;
     let report = withdraw(args, &mut fleet, &room)?;
-    match args.json {
-        true => rig::print(&serde_json::to_string(&report)?)?,
-        false => rig::print(&format!("{report:#?}"))?,
-    }
+    rig::say(args.json, &report, || format!("{report:#?}"))?;
     report.check()
 }
 
@@ -123,7 +114,7 @@ fn withdraw(args: &Args, fleet: &mut Fleet, room: &Path) -> Result<Report> {
         Away::Killed => fleet.kill_appliance(AWAY),
     }
     let is_away = |fleet: &Fleet| {
-        let view = fleet::get(&format!("{}/v1/fleet", fleet.url(Role::Writer)))?;
+        let view = fleet.get(Role::Writer, "/v1/fleet")?;
         let state = &view["sites"][0]["appliances"][usize::from(AWAY)]["state"];
         Ok(*state == "stale")
     };
@@ -140,11 +131,13 @@ fn withdraw(args: &Args, fleet: &mut Fleet, room: &Path) -> Result<Report> {
     report.media_404_s = began.elapsed().as_secs_f64();
     until("the front begins none", || refuses(fleet, Role::Front(0)))?;
     report.front_404_s = began.elapsed().as_secs_f64();
-    let path = format!("{}/v1/withdrawals/{}", fleet.url(Role::Writer), withdrawal["id"]);
-    let count = |field: &str| Ok::<_, anyhow::Error>(names(&fleet::get(&path)?[field]));
-    until("two have signed", || Ok(count("receipts")?.len() == usize::from(AWAY)))?;
+    let path = format!("/v1/withdrawals/{}", withdrawal["id"]);
+    let count = |fleet: &Fleet, field: &str| -> Result<Vec<String>> {
+        Ok(names(&fleet.get(Role::Writer, &path)?[field]))
+    };
+    until("two have signed", || Ok(count(fleet, "receipts")?.len() == usize::from(AWAY)))?;
     report.receipts_s = began.elapsed().as_secs_f64();
-    (report.receipts, report.awaited) = (count("receipts")?.len(), count("awaited")?);
+    (report.receipts, report.awaited) = (count(fleet, "receipts")?.len(), count(fleet, "awaited")?);
     until("two drives are empty", || Ok(on_drives(room, 0..AWAY)? <= EMPTY_MAX))?;
     report.freed_s = began.elapsed().as_secs_f64();
 
@@ -160,7 +153,7 @@ fn withdraw(args: &Args, fleet: &mut Fleet, room: &Path) -> Result<Report> {
         Ok(status == 404)
     })?;
     report.returned_404_s = back.elapsed().as_secs_f64();
-    until("the third has signed", || Ok(count("awaited")?.is_empty()))?;
+    until("the third has signed", || Ok(count(fleet, "awaited")?.is_empty()))?;
     let again = (0..50).map(|_| player.ask()).collect::<Result<Vec<u16>>>()?;
     report.returned_refuses = again.iter().all(|status| *status == 404);
     until("the third's drive is empty", || {
@@ -230,15 +223,10 @@ fn below(dir: &Path) -> Result<u64> {
 }
 
 /// Waits for it; how long that took, in seconds.
-fn until(what: &str, mut is_so: impl FnMut() -> Result<bool>) -> Result<f64> {
-    let began = Instant::now();
-    while !is_so().with_context(|| what.to_owned())? {
-        ensure!(began.elapsed() < GIVE_UP, "after {GIVE_UP:?} it is not so: {what}");
-        rig::stop::check()?;
-        std::thread::sleep(LOOK_EVERY);
-    }
-    info!(after_ms = began.elapsed().as_millis(), "{what}");
-    Ok(began.elapsed().as_secs_f64())
+fn until(what: &str, is_so: impl FnMut() -> Result<bool>) -> Result<f64> {
+    let took = rig::until(what, GIVE_UP, LOOK_EVERY, is_so)?;
+    info!(after_ms = took.as_millis(), "{what}");
+    Ok(took.as_secs_f64())
 }
 
 impl Report {

@@ -203,11 +203,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         ablated.beyond_noise = is_beyond(&ablated.ratios, &noise);
         report.rows.push(ablated);
     }
-    if args.common.json {
-        rig::print(&serde_json::to_string(&report)?)
-    } else {
-        rig::print(&report.table())
-    }
+    rig::say(args.common.json, &report, || report.table())
 }
 
 /// Where flame graphs go; an error now if there can be none.

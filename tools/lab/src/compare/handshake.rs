@@ -151,11 +151,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     for doubt in [&report.full, &report.resumed].into_iter().flat_map(Kind::doubts) {
         warn!("{doubt}");
     }
-    if args.common.json {
-        rig::print(&serde_json::to_string(&report)?)
-    } else {
-        rig::print(&report.table())
-    }
+    rig::say(args.common.json, &report, || report.table())
 }
 
 /// One small file, so that nothing but the start costs anything.

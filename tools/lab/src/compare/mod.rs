@@ -200,11 +200,7 @@ struct Meter {
 /// Compares, prints the result on stdout.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let report = report(&args.against, args.workload, args.asking, args.null, &args.common)?;
-    if args.common.json {
-        rig::print(&serde_json::to_string(&report)?)
-    } else {
-        rig::print(&report.table())
-    }
+    rig::say(args.common.json, &report, || report.table())
 }
 
 /// `nearcast-lab ideal`

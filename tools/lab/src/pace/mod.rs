@@ -151,10 +151,7 @@ fn verdict(args: &Args, world: &World) -> Result<()> {
         goodput_ratio: -worst(behind.iter().map(|one| -one.goodput_ratio.median).collect())?,
         behind,
     };
-    if args.json {
-        return rig::print(&serde_json::to_string(&report)?);
-    }
-    rig::print(&report.table())
+    rig::say(args.json, &report, || report.table())
 }
 
 fn viewers(args: &Args, world: &World, appliance: &Appliance, which: usize) -> Result<Viewers> {

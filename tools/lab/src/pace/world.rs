@@ -75,7 +75,6 @@ impl World {
             std::fs::write(dir.path().join(format!("truth-{number}")), object.bytes.as_slice())?;
         }
         let drive = dir.path().join("drive");
-        std::fs::create_dir(&drive)?;
         Appliance::format(&drive)?;
         Ok(Self { stage, film, dir, bottleneck })
     }
@@ -98,15 +97,7 @@ impl World {
             ("APPLIANCE_SERVE_CPUS", format!("[{SERVER_CPU}]")),
         ];
         let more = &format!("[pacing]\n{pacing}\n");
-        let setup = Setup {
-            name: "pace",
-            drives: &drives,
-            state: &state,
-            control: true,
-            serve: "",
-            more,
-            settings: &settings,
-        };
+        let setup = Setup { more, settings: &settings, ..Setup::new("pace", &drives, &state) };
         let mut appliance = self.stage.start(&setup)?;
         let metrics = appliance.metrics;
         let holds_all = || held(metrics) == Some(FILES.to_string());

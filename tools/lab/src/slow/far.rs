@@ -115,10 +115,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         unbounded_unacknowledged_bytes: of(1, |turn| turn.unacknowledged_bytes)?,
         pairs,
     };
-    if args.json {
-        rig::print(&serde_json::to_string(&report)?)
-    } else {
-        rig::print(&format!(
+    rig::say(args.json, &report, || {
+        format!(
             "{} / no bound   {:.3} (IQR {:.3}): {:.0} and {:.0} Mb/s, round trip {} ms",
             report.unsent_max,
             report.ratio,
@@ -126,8 +124,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             report.mbps,
             report.unbounded_mbps,
             report.round_trip_ms
-        ))
-    }
+        )
+    })
 }
 
 fn turn(args: &Args, way: &Way, site: &Site, at: SocketAddr, seed: u32) -> Result<Turn> {

@@ -144,11 +144,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         unbounded: middle(&pairs, 1)?,
         pairs,
     };
-    if args.json {
-        rig::print(&serde_json::to_string(&report)?)
-    } else {
-        rig::print(&report.table())
-    }
+    rig::say(args.json, &report, || report.table())
 }
 
 fn turn(args: &Args, connections: usize, most: Bytes, seed: u32) -> Result<Turn> {

@@ -15,7 +15,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::certificate::Certificate;
-use crate::process::Process;
+use crate::process::{On, Process};
 
 /// Whom to compare with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -117,7 +117,7 @@ pub struct Place<'a> {
     pub room: &'a Path,
     /// The CPU it is bound to.
     pub cpu: usize,
-    /// Groups that it joins (see `Group::joins`).
+    /// Groups that it joins (see `On::joins`).
     pub joins: &'a [PathBuf],
 }
 
@@ -198,9 +198,8 @@ impl Found {
         }
         let command = [&self.command[..], &words].concat();
         let log = room.join("log");
-        let mut process = Process::start(label, &command, place.cpu, place.joins, &log)?;
-        process.wait_for_port(place.address)?;
-        Ok(process)
+        let on = On { cpus: &[place.cpu], joins: place.joins };
+        Process::listening(label, &command, on, &log, place.address)
     }
 }
 

@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::Result;
 
 use super::{Place, Variant, Version, said};
-use crate::process::Process;
+use crate::process::{On, Process};
 
 /// With TLS and no kernel TLS, `sendfile` means reading through `output_buffers`; the default of
 /// these is two of 32 KiB. `directio` bypasses the page cache, and blocks unless `aio threads`.
@@ -78,9 +78,8 @@ http {{
     fs::write(&config, text)?;
     let path = |path: &Path| path.display().to_string();
     let command = ["nginx", "-p", &path(room), "-c", &path(&config)].map(str::to_owned);
-    let mut process = Process::start("nginx", &command, 0, &[], &room.join("log"))?;
-    process.wait_for_port(address)?;
-    Ok(process)
+    let on = On { cpus: &[0], joins: &[] };
+    Process::listening("nginx", &command, on, &room.join("log"), address)
 }
 
 /// No access log; CPUs are inherited. The client offers one cipher suite, so none is named here:

@@ -1,17 +1,17 @@
 //! The real appliance as a process, and a viewer that compares every byte.
 
-use std::fs::{self, File};
+use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, ensure};
 use model::units::Bytes;
-use rustix::process::{Pid, Signal};
 
 use super::{APPLIANCE, Film, Object};
+use crate::api;
 use crate::certificate::Certificate;
+use crate::process::{On, Process, binary};
 
 /// How an appliance is started.
 #[derive(Clone, Debug)]
@@ -32,16 +32,22 @@ pub struct Setup<'a> {
     pub settings: &'a [(&'a str, String)],
 }
 
+impl<'a> Setup<'a> {
+    /// One that can reach control, with nothing said otherwise.
+    pub fn new(name: &'a str, drives: &'a [PathBuf], state: &'a Path) -> Self {
+        Self { name, drives, state, control: true, serve: "", more: "", settings: &[] }
+    }
+}
+
 /// A running appliance. Killed when dropped, as by `kill -9`.
 pub struct Appliance {
-    child: Child,
+    process: Process,
     /// Where viewers ask, without TLS: on loopback, of the same worker.
     pub address: SocketAddr,
     /// Where viewers ask over TLS.
     pub secure: SocketAddr,
     /// Where its metrics are.
     pub metrics: SocketAddr,
-    log: PathBuf,
 }
 
 /// What a viewer got for one object.
@@ -80,7 +86,7 @@ impl Appliance {
         // Somebody may take a port between our look and the start: that is not the appliance's.
         for _ in 1..STARTS_MAX {
             match Self::try_start(dir, certificate, control, setup) {
-                Err(error) if error.to_string().contains("Address already in use") => {}
+                Err(error) if format!("{error:#}").contains("Address already in use") => {}
                 result => return result,
             }
         }
@@ -100,29 +106,30 @@ impl Appliance {
         let path = dir.join(format!("{}.toml", setup.name));
         fs::write(&path, config)?;
         let log = dir.join(format!("{}.log", setup.name));
-        let child = Command::new(binary("nearcast-appliance")?)
-            .args(["serve", "--config"])
-            .arg(&path)
-            .env("NO_COLOR", "1")
-            .env("NEARCAST_LOG", "info")
-            // A file each, unless it is said otherwise: many look at what lies on which drive.
-            .env("APPLIANCE_FILL_UNIT", "0 B")
-            .envs(setup.settings.iter().map(|(name, value)| (name, value)))
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(File::create(&log)?)
-            .spawn()
-            .context("cannot start nearcast-appliance")?;
-        let mut appliance = Self { child, address, secure, metrics, log };
-        let log = appliance.log.clone();
+        // What an appliance of this name said before is not of this one.
+        let _ = fs::remove_file(&log);
+        // A file each, unless it is said otherwise: many look at what lies on which drive.
+        let settings = ["NO_COLOR=1", "NEARCAST_LOG=info", "APPLIANCE_FILL_UNIT=0 B"];
+        let own = setup.settings.iter().map(|(name, value)| format!("{name}={value}"));
+        let words = [&binary("nearcast-appliance")?, "serve", "--config"];
+        let command: Vec<String> = ["env".to_owned()]
+            .into_iter()
+            .chain(settings.map(str::to_owned))
+            .chain(own)
+            .chain(words.map(str::to_owned))
+            .chain([path.display().to_string()])
+            .collect();
+        let process = Process::start("the appliance", &command, On::default(), &log)?;
+        let mut appliance = Self { process, address, secure, metrics };
         let serves = || fs::read_to_string(&log).is_ok_and(|text| text.contains(SERVING));
         appliance.wait_until("listening", START_MAX, serves)?;
         Ok(appliance)
     }
 
-    /// Makes a folder a drive.
+    /// Makes a folder, where there is none, and a drive of it.
     pub fn format(drive: &Path) -> Result<()> {
-        let made = Command::new(binary("nearcast-appliance")?)
+        fs::create_dir_all(drive)?;
+        let made = std::process::Command::new(binary("nearcast-appliance")?)
             .args(["format", "--reserve", "1%", "--log-level", "warn"])
             .arg(drive)
             .output()?;
@@ -138,56 +145,43 @@ impl Appliance {
         patience: Duration,
         mut ready: impl FnMut() -> bool,
     ) -> Result<()> {
-        let began = Instant::now();
-        while !ready() {
-            if let Some(status) = self.child.try_wait()? {
-                bail!("the appliance ended ({status}): {}", self.log_text());
-            }
-            crate::stop::check()?;
-            if patience < began.elapsed() {
-                bail!("the appliance: {what} took over {patience:?}: {}", self.log_text());
-            }
-            std::thread::sleep(Duration::from_millis(2));
-        }
-        Ok(())
+        self.process.wait_until(what, patience, || Ok(ready()))
     }
 
     /// All that it has logged.
     pub fn log_text(&self) -> String {
-        fs::read_to_string(&self.log).unwrap_or_default()
+        self.process.log_text()
     }
 
-    /// Its process id: the same as long as it was not started again.
-    pub fn is_running(&mut self) -> Result<bool> {
-        Ok(self.child.try_wait()?.is_none())
+    /// The end of its log.
+    pub fn last_words(&self) -> String {
+        self.process.last_words()
     }
 
-    /// Its process.
+    /// True until it has ended.
+    pub fn is_running(&mut self) -> bool {
+        self.process.check().is_ok()
+    }
+
+    /// Its process id.
     pub fn pid(&self) -> u32 {
-        self.child.id()
+        self.process.id()
     }
 
     /// `kill -9`.
     pub fn kill(&mut self) {
-        self.signal(Signal::KILL);
-        let _ = self.child.wait();
+        self.process.kill();
     }
 
     /// SIGTERM, and waits for the end.
     pub fn stop(mut self) -> Result<()> {
-        self.signal(Signal::TERM);
-        let began = Instant::now();
-        while self.child.try_wait()?.is_none() {
-            ensure!(began.elapsed() < START_MAX, "the appliance does not stop");
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        Ok(())
+        self.process.stop()
     }
 
     /// All its metrics.
     pub fn metrics_text(&self) -> Option<String> {
         let url = format!("http://{}/metrics", self.metrics);
-        agent().get(url).call().ok()?.body_mut().read_to_string().ok()
+        api::agent(ANSWER_MAX).get(url).call().ok()?.body_mut().read_to_string().ok()
     }
 
     /// The value of a metric, by its name without prefix; none if it is not there.
@@ -195,14 +189,6 @@ impl Appliance {
         let text = self.metrics_text()?;
         let wanted = format!("nearcast_{name} ");
         text.lines().find_map(|line| line.strip_prefix(&wanted)?.trim().parse().ok())
-    }
-
-    fn signal(&self, signal: Signal) {
-        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
-        if let Some(pid) = pid {
-            // It may have ended by itself.
-            let _ = rustix::process::kill_process(pid, signal);
-        }
     }
 }
 
@@ -215,7 +201,7 @@ impl Drop for Appliance {
 impl Viewer {
     /// Asks the appliance that listens there.
     pub fn new(address: SocketAddr) -> Self {
-        Self { agent: agent(), address }
+        Self { agent: api::agent(ANSWER_MAX), address }
     }
 
     /// Asks for an object below `base` (see `Stage::base`) and compares all of it.
@@ -241,14 +227,6 @@ impl Viewer {
 fn differing(got: &[u8], wanted: &[u8]) -> u64 {
     let pairs = got.iter().zip(wanted).filter(|(a, b)| a != b).count();
     Bytes::of(pairs + got.len().abs_diff(wanted.len())).0
-}
-
-fn agent() -> ureq::Agent {
-    ureq::Agent::config_builder()
-        .http_status_as_error(false)
-        .timeout_global(Some(ANSWER_MAX))
-        .build()
-        .into()
 }
 
 fn config(
@@ -295,11 +273,4 @@ pub fn free_ports() -> Result<[SocketAddr; 3]> {
     let listeners = [any()?, any()?, any()?];
     let [a, b, c] = listeners.each_ref().map(TcpListener::local_addr);
     Ok([a?, b?, c?])
-}
-
-/// A binary built together with this one.
-pub fn binary(name: &str) -> Result<PathBuf> {
-    let path = std::env::current_exe()?.with_file_name(name);
-    ensure!(path.is_file(), "{} is missing: build all binaries (./x lab does)", path.display());
-    Ok(path)
 }

@@ -15,9 +15,10 @@ mod fleet;
 mod http;
 mod origin;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
@@ -33,7 +34,7 @@ use crate::certificate::Certificate;
 use crate::client::Dice;
 use fleet::Fleet;
 
-pub use appliance::{Appliance, Got, Setup, Viewer, binary, free_ports};
+pub use appliance::{Appliance, Got, Setup, Viewer, free_ports};
 pub use control::Control;
 pub use origin::Origin;
 
@@ -208,6 +209,18 @@ impl Stage {
             self.enrol(setup.state)?;
         }
         Appliance::start(&self.dir, &self.certificate, &self.control.url(), setup)
+    }
+
+    /// Waits until the appliance says that it holds these films, and nothing else.
+    pub fn wait_until_held(
+        &self,
+        appliance: &mut Appliance,
+        films: &[&Film],
+        within: Duration,
+    ) -> Result<()> {
+        let objects = films.iter().flat_map(|film| &film.objects);
+        let all: BTreeSet<String> = objects.map(|object| object.id().to_string()).collect();
+        appliance.wait_until("holding the films", within, || self.control.held() == all)
     }
 
     /// A URL of this machine as the appliance has to say it.

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result};
 use model::id::ObjectId;
 use rig::stage::{Film, Got, Object, Setup, Stage, Viewer};
 use std::collections::BTreeSet;
@@ -75,15 +75,7 @@ pub(crate) fn judge(
     let drives: [PathBuf; 1] = [folder.join("drive")];
     let name = format!("judge-{slot}");
     let state = folder.join("state");
-    let setup = Setup {
-        name: &name,
-        drives: &drives,
-        state: &state,
-        control: false,
-        serve: "",
-        more: "",
-        settings: &[],
-    };
+    let setup = Setup { control: false, ..Setup::new(&name, &drives, &state) };
     let mut appliance = match stage.start(&setup) {
         Ok(appliance) => appliance,
         Err(error) => {
@@ -96,14 +88,12 @@ pub(crate) fn judge(
     };
     let viewer = Viewer::new(appliance.address);
     look(&viewer, catalogue, case, "at the start", &mut verdict);
-    let log = || appliance.log_text().contains(AUDITED);
-    let began = std::time::Instant::now();
-    while !log() {
-        ensure!(began.elapsed() < AUDIT_MAX, "no audit: {}", appliance.log_text());
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    rig::until("an audit", AUDIT_MAX, Duration::from_millis(5), || {
+        Ok(appliance.log_text().contains(AUDITED))
+    })
+    .with_context(|| appliance.log_text())?;
     look(&viewer, catalogue, case, "after the audit", &mut verdict);
-    if !appliance.is_running()? {
+    if !appliance.is_running() {
         verdict.findings.push(format!("{}: ended: {}", case.name, appliance.log_text()));
         verdict.lost_objects += 1;
     }

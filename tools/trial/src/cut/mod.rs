@@ -176,15 +176,7 @@ fn record(
     let drives = [place];
     let more = "[fill]\nconcurrency = 3\n";
     let settings = [("APPLIANCE_FILL_UNIT", unit.to_owned())];
-    let setup = Setup {
-        name: "recorded",
-        drives: &drives,
-        state: &state,
-        control: true,
-        serve: "",
-        more,
-        settings: &settings,
-    };
+    let setup = Setup { more, settings: &settings, ..Setup::new("recorded", &drives, &state) };
     stage.publish(&[&films.early])?;
     let mut appliance = stage.start(&setup)?;
     let over = AtomicBool::new(false);
@@ -202,20 +194,16 @@ fn record(
 }
 
 fn fill(stage: &mut Stage, films: &Films, appliance: &mut Appliance, tape: &Tape) -> Result<()> {
-    let held = |stage: &Stage, wanted: &[&Film]| {
-        let ids = wanted.iter().flat_map(|film| &film.objects).map(|o| o.id().to_string());
-        stage.control.held() == ids.collect::<BTreeSet<_>>()
-    };
-    appliance.wait_until("the early film", FILL_MAX, || held(stage, &[&films.early]))?;
+    stage.wait_until_held(appliance, &[&films.early], FILL_MAX)?;
     info!("the log is long; now what is recorded");
     let second = [&films.kept, &films.dropped];
     stage.publish(&second)?;
-    appliance.wait_until("the second manifest", FILL_MAX, || held(stage, &second))?;
+    stage.wait_until_held(appliance, &second, FILL_MAX)?;
     ensure!(tape.is_recording(), "the early film was too short to make the log long");
     tape.note_dropped(films.dropped.objects.iter().map(rig::stage::Object::id));
     let third = [&films.kept, &films.late];
     stage.publish(&third)?;
-    appliance.wait_until("the third manifest", FILL_MAX, || held(stage, &third))
+    stage.wait_until_held(appliance, &third, FILL_MAX)
 }
 
 /// After each flush of the log: what is served that was not served before?

@@ -145,11 +145,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let (before, _) = resident(site.appliance.pid())?;
     let pairs = (0..args.pairs).map(|n| pair(args, &site, n)).collect::<Result<Vec<_>>>()?;
     let report = report(&site, before, pairs)?;
-    if args.json {
-        rig::print(&serde_json::to_string(&report)?)
-    } else {
-        rig::print(&report.table())
-    }
+    rig::say(args.json, &report, || report.table())
 }
 
 fn pair(args: &Args, site: &Site, n: u32) -> Result<Pair> {

@@ -23,7 +23,7 @@ use std::thread::Scope;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use rig::fleet::{self, Fleet, Role};
+use rig::fleet::{self, Fleet, Plan, Role};
 use serde::Serialize;
 use tracing::{info, warn};
 
@@ -125,6 +125,7 @@ struct Run {
 const RECOVERED_MAX: Duration = Duration::from_secs(10);
 /// A run that takes longer to recover is given up.
 const GIVE_UP: Duration = Duration::from_secs(60);
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 const ASSET: &str = "film";
 
 /// Runs it and prints the result on stdout.
@@ -135,14 +136,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     std::fs::create_dir_all(&room)?;
     let film = Film::of(Duration::from_secs(args.phase * 6 + 120));
     film.write(&room.join("source"))?;
-    let plan = fleet::Plan {
-        room: room.clone(),
-        port: args.port,
-        fronts: args.fronts,
-        appliances: args.appliances,
-        asset: ASSET.to_owned(),
-        settings: serde_json::Value::Null,
-    };
+    let (fronts, appliances) = (args.fronts, args.appliances);
+    let plan = Plan { fronts, appliances, ..Plan::new(room.clone(), args.port, ASSET) };
     let mut fleet = Fleet::start(plan, &room.join("source"))?;
     let world = Arc::new(World {
         fronts: fleet.roles().into_iter().map(|role| fleet.url(role)).collect(),
@@ -207,11 +202,7 @@ impl Run {
         for role in fleet.roles() {
             fleet.start_control(role)?;
         }
-        while !fleet.is_ready() {
-            ensure!(start.elapsed() < GIVE_UP, "no front becomes ready");
-            rig::stop::check()?;
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        rig::until("a front to be ready", GIVE_UP, LOOK_EVERY, || Ok(fleet.is_ready()))?;
         report.ready_s = start.elapsed().as_secs_f64();
         self.front_lives.store(true, Ordering::SeqCst);
         fleet.wait_until_whole(GIVE_UP)?;
@@ -242,20 +233,16 @@ impl Run {
 
     /// Until the only front that lives knows that an appliance is gone.
     fn until_noticed(&self, fleet: &Fleet, front: Role) -> Result<Duration> {
-        let began = Instant::now();
-        let url = format!("{}/v1/fleet", fleet.url(front));
-        loop {
-            let view = fleet::get(&url)?;
+        rig::until("the front to notice", GIVE_UP, LOOK_EVERY, || {
+            let view = fleet.get(front, "/v1/fleet")?;
             let gone = &view["sites"][0]["appliances"][0];
             ensure!(gone["id"] == fleet::appliance_name(0), "another appliance: {gone}");
-            if gone["state"] != "healthy" {
+            let noticed = gone["state"] != "healthy";
+            if noticed {
                 info!(reason = %gone["reason"], "the front has noticed");
-                return Ok(began.elapsed());
             }
-            ensure!(began.elapsed() < GIVE_UP, "the front does not notice: {gone}");
-            rig::stop::check()?;
-            std::thread::sleep(Duration::from_millis(20));
-        }
+            Ok(noticed)
+        })
     }
 
     /// Begins playbacks until the end, each on a thread of its own.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use rig::cpu;
@@ -69,7 +69,6 @@ impl Place {
         let drive = Held::start(&dir.join("folder"), &dir.join("drive-2"))?;
         let drives = vec![dir.join("drive-0"), dir.join("drive-1"), drive.mount.clone()];
         for path in &drives {
-            std::fs::create_dir_all(path)?;
             Appliance::format(path)?;
         }
         let mut stage = Stage::new(dir)?;
@@ -90,9 +89,7 @@ impl Place {
     ) -> Result<Appliance> {
         let settings = [("APPLIANCE_HOT_MEMORY", hot.to_owned())];
         let more = "[fill]\nconcurrency = 2\n";
-        let (name, control) = ("appliance", true);
-        let setup = Setup { name, drives, state, control, serve: "", more, settings: &settings };
-        stage.start(&setup)
+        stage.start(&Setup { more, settings: &settings, ..Setup::new("appliance", drives, state) })
     }
 
     /// Where it is asked.
@@ -106,9 +103,7 @@ impl Place {
     }
 
     fn wait_until_filled(&mut self, film: &Film) -> Result<()> {
-        let all = film.objects.iter().map(|object| object.id().to_string()).collect();
-        let control = &self.stage.control;
-        self.appliance.wait_until("the film", FILLED, || control.held() == all)
+        self.stage.wait_until_held(&mut self.appliance, &[film], FILLED)
     }
 
     /// Looked for below the mount: that of a stopped drive would wait.
@@ -153,19 +148,14 @@ impl World {
 
     /// Waits until the near one serves these itself, and the other appliance too.
     pub(crate) fn wait_until_served(&self, objects: &[Object]) -> Result<()> {
-        let began = Instant::now();
         let object = objects.first().context("an object to wait for")?;
         let mut client = Client::new();
         for place in [&self.near, &self.far] {
-            loop {
+            let what = format!("serving {} again", object.path);
+            rig::until(&what, SERVED, Duration::from_millis(20), || {
                 let answer = client.get(place.address(), &place.target(object), object);
-                if answer.is_ok_and(|answer| answer.is_right()) {
-                    break;
-                }
-                rig::stop::check()?;
-                ensure!(began.elapsed() < SERVED, "{} is not served again", object.path);
-                std::thread::sleep(Duration::from_millis(20));
-            }
+                Ok(answer.is_ok_and(|answer| answer.is_right()))
+            })?;
         }
         Ok(())
     }

@@ -214,24 +214,16 @@ impl World {
 
     /// Waits until the kernel has found the drive.
     pub(super) fn wait_for_device(&mut self, drive: usize) -> Result<()> {
-        let began = Instant::now();
-        while self.machine.try_run(&format!("test -b $(drive d{drive})"))?.0 != 0 {
-            ensure!(began.elapsed() < PATIENCE, "the kernel does not find d{drive}");
-            std::thread::sleep(Duration::from_millis(200));
-        }
-        Ok(())
+        let (what, test) = (format!("finding d{drive}"), format!("test -b $(drive d{drive})"));
+        let found = || Ok(self.machine.try_run(&test)?.0 == 0);
+        rig::until(&what, PATIENCE, Duration::from_millis(200), found).map(drop)
     }
 
     /// Waits; that it takes too long is an error.
     pub(super) fn wait(&mut self, what: &str, mut ready: impl FnMut(&Self) -> bool) -> Result<()> {
-        let began = Instant::now();
-        while !ready(self) {
-            rig::stop::check()?;
-            let tail = || self.machine.console().tail(30);
-            ensure!(began.elapsed() < PATIENCE, "{what} took over {PATIENCE:?}:\n{}", tail());
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        Ok(())
+        rig::until(what, PATIENCE, Duration::from_millis(20), || Ok(ready(self)))
+            .map(drop)
+            .with_context(|| self.machine.console().tail(30))
     }
 
     /// An error if the process that served first does not any longer, or if nobody can tell.
@@ -254,7 +246,7 @@ fn pack(stage: &Stage, modules: &Path, dir: &Path) -> Result<Initrd> {
     root.link("bin/sh", "busybox")?;
     root.modules(modules, &MODULES)?;
     for name in ["nearcast-appliance", "nearcast-agent"] {
-        root.program(&format!("usr/bin/{name}"), &stage::binary(name)?, dir)?;
+        root.program(&format!("usr/bin/{name}"), &rig::process::binary(name)?.as_ref(), dir)?;
     }
     for (path, from) in
         [("usr/sbin/smartctl", "/usr/sbin/smartctl"), ("sbin/fstrim", "/sbin/fstrim")]

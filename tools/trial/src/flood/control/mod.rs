@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use rig::cpu::Account;
-use rig::fleet::{self, Fleet};
+use rig::fleet::{Fleet, Plan};
 use rig::statistics::{interquartile_range, median};
 use serde::Serialize;
 use serde_json::json;
@@ -76,21 +76,14 @@ pub(super) fn run(args: &Args) -> Result<()> {
     Film::of(Duration::from_secs(20)).write(&source)?;
     // What is in force unless somebody says otherwise.
     let serve = json!({ "connections_max": 1000, "connections_per_address_max": 100 });
-    let plan = fleet::Plan {
-        room: room.path().join("fleet"),
-        port: args.port,
-        fronts: 0,
-        appliances: 1,
-        asset: ASSET.to_owned(),
-        settings: json!({ "serve": serve }),
-    };
+    let (settings, place) = (json!({ "serve": serve }), room.path().join("fleet"));
+    let plan = Plan { appliances: 1, settings, ..Plan::new(place, args.port, ASSET) };
     let fleet = Fleet::start(plan, &source)?;
     let crowd = Crowd::gather(&fleet, ASSET, REPORTERS)?;
     let pairs = (0..args.pairs).map(|n| pair(args, &fleet, &crowd, n));
     let pairs = pairs.collect::<Result<Vec<_>>>()?;
     let report = report(&crowd, pairs)?;
-    let text = if args.json { serde_json::to_string(&report)? } else { report.table() };
-    rig::print(&text)?;
+    rig::say(args.json, &report, || report.table())?;
     ensure!(report.reports_lost == 0, "{} reports were lost", report.reports_lost);
     ensure!(GOODPUT_MIN <= report.goodput_ratio, "goodput {:.3}", report.goodput_ratio);
     Ok(())

@@ -77,14 +77,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let two = start("two", "workers = 2\ncpus = [0, 1]\n")?;
     let mut pairs = Vec::new();
     for n in 0..args.pairs {
-        // Each is the first as often as the second.
-        let (a, b) = if n % 2 == 0 {
-            let a = turn(args, &one, 1, n)?;
-            (a, turn(args, &two, 2, n)?)
-        } else {
-            let b = turn(args, &two, 2, n)?;
-            (turn(args, &one, 1, n)?, b)
-        };
+        let [a, b] = rig::in_turns(n, || turn(args, &one, 1, n), || turn(args, &two, 2, n))?;
         info!(pair = n + 1, ratio = format!("{:.3}", b.cpu_s_per_gb / a.cpu_s_per_gb), "pair");
         pairs.push((a, b));
     }

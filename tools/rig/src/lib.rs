@@ -89,3 +89,24 @@ pub fn raise_file_limit() -> Result<()> {
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })?;
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    #[test]
+    fn each_of_two_is_the_first_as_often_as_the_second() {
+        let order = RefCell::new(String::new());
+        let side = |name: char| {
+            order.borrow_mut().push(name);
+            Ok(name)
+        };
+        for turn in 0..4 {
+            let got = in_turns(turn, || side('a'), || side('b')).unwrap();
+            assert_eq!(got, ['a', 'b'], "in their places, whoever was first");
+        }
+        assert_eq!(*order.borrow(), "abbaabba");
+    }
+}

@@ -191,3 +191,36 @@ pub fn binary(name: &str) -> Result<String> {
     );
     Ok(shown)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(line: &str, log: &Path) -> Process {
+        let command = ["/bin/sh", "-c", line].map(str::to_owned);
+        Process::start("it", &command, On::default(), log).unwrap()
+    }
+
+    #[test]
+    fn an_end_that_comes_too_early_is_told_with_the_last_words_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut it = shell("echo no port is free >&2; exit 3", &dir.path().join("log"));
+        let error = it.wait_until("listening", STOP_MAX, || Ok(false)).unwrap_err();
+        let said = format!("{error:#}");
+        assert!(said.contains("it ended (exit status: 3)"), "{said}");
+        assert_eq!(said.matches("no port is free").count(), 1, "{said}");
+    }
+
+    #[test]
+    fn one_that_takes_too_long_is_told_with_what_was_waited_for_and_its_last_words() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("log");
+        let mut it = shell("echo looking for a drive; exec sleep 60", &log);
+        it.wait_until("its word", STOP_MAX, || Ok(log.metadata()?.len() != 0)).unwrap();
+        let error = it.wait_until("listening", LOOK_EVERY, || Ok(false)).unwrap_err();
+        let said = format!("{error:#}");
+        assert!(said.starts_with("it: looking for a drive: listening took over"), "{said}");
+        it.stop().unwrap();
+        assert!(it.check().unwrap_err().to_string().contains("it ended (signal: 15"));
+    }
+}

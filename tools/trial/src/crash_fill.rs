@@ -136,7 +136,7 @@ fn next_film(stage: &mut Stage, seed: u64, outcome: &mut Outcome) -> Result<Play
     let lens = lens.into_iter().cycle().take(16);
     let film = Film::new(&format!("film-{}", outcome.films), lens, seed ^ outcome.films << 32);
     stage.publish(&[&film])?;
-    outcome.bytes += film.len();
+    outcome.bytes += film.bytes();
     Ok(Playing { base: stage.base(&film)?, film, seen: Mutex::default() })
 }
 

@@ -87,14 +87,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let mut pairs = Vec::new();
     for pair in 0..args.pairs {
         let turn = |(site, at): &(Site, SocketAddr)| turn(args, &way, site, *at, pair);
-        // Each is the first as often as the second.
-        let turns = if pair % 2 == 0 {
-            let bounded = turn(&with)?;
-            [bounded, turn(&without)?]
-        } else {
-            let unbounded = turn(&without)?;
-            [turn(&with)?, unbounded]
-        };
+        let turns = rig::in_turns(pair, || turn(&with), || turn(&without))?;
         info!(?turns, "pair");
         pairs.push(turns);
     }

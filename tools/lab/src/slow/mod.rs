@@ -118,14 +118,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let mut pairs = Vec::new();
     for pair in 0..args.pairs {
         let turn = |most| turn(args, connections, most, pair);
-        // Each is the first as often as the second.
-        let turns = if pair % 2 == 0 {
-            let bounded = turn(args.unsent_max)?;
-            [bounded, turn(Bytes::ZERO)?]
-        } else {
-            let unbounded = turn(Bytes::ZERO)?;
-            [turn(args.unsent_max)?, unbounded]
-        };
+        let turns = rig::in_turns(pair, || turn(args.unsent_max), || turn(Bytes::ZERO))?;
         info!(?turns, "pair");
         pairs.push(turns);
     }

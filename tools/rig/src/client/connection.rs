@@ -91,7 +91,7 @@ impl Shared {
 
     /// What came last, if it was copied.
     #[cfg(test)]
-    pub fn room(&self) -> &[u8] {
+    pub(super) fn room(&self) -> &[u8] {
         &self.room
     }
 }

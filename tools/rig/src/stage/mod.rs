@@ -115,7 +115,7 @@ impl Film {
     }
 
     /// Bytes in all its files.
-    pub fn len(&self) -> u64 {
+    pub fn bytes(&self) -> u64 {
         self.objects.iter().map(|object| object.blocks.len().0).sum()
     }
 }

@@ -246,7 +246,7 @@ fn pack(stage: &Stage, modules: &Path, dir: &Path) -> Result<Initrd> {
     root.link("bin/sh", "busybox")?;
     root.modules(modules, &MODULES)?;
     for name in ["nearcast-appliance", "nearcast-agent"] {
-        root.program(&format!("usr/bin/{name}"), &rig::process::binary(name)?.as_ref(), dir)?;
+        root.program(&format!("usr/bin/{name}"), rig::process::binary(name)?.as_ref(), dir)?;
     }
     for (path, from) in
         [("usr/sbin/smartctl", "/usr/sbin/smartctl"), ("sbin/fstrim", "/sbin/fstrim")]

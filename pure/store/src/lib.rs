@@ -1,4 +1,4 @@
-//! Which objects are on which drive, and the steps by which one appears or goes.
+//! Which objects are on which drive, and the files that say so.
 //!
 //! ```text
 //! absence      a drive that is set aside, over time: when to try it again
@@ -9,7 +9,6 @@
 //! log          the index on the drive: snapshot, log, replay
 //! marker       the file that makes a directory a drive
 //! parcel       what one file brings: an object, or a unit's
-//! publish      the steps by which an object appears, and by which it goes
 //! silence      a drive that does not answer, over time
 //! unit         small objects that die together, in one file
 //! ```
@@ -22,6 +21,5 @@ pub mod layout;
 pub mod log;
 pub mod marker;
 pub mod parcel;
-pub mod publish;
 pub mod silence;
 pub mod unit;

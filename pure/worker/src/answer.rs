@@ -1,5 +1,7 @@
 //! From a request to what answers it. Straight-line: each step has one way on and one way out.
 
+use std::sync::Arc;
+
 use http1::condition::{self, Verdict};
 use http1::range::{self, Selected};
 use http1::response::{self, Head, Representation, Status, TARGET_LEN_MAX};
@@ -13,6 +15,7 @@ use crate::catalogue::Catalogue;
 use crate::connection::{Connection, Granted};
 use crate::counters::Counters;
 use crate::event::Now;
+use crate::grants::Grants;
 
 /// What to do about a request. The head is in `connection.texts.head`.
 pub(crate) enum Answer {
@@ -39,7 +42,7 @@ const MARK: &str = "hop=1";
 /// Decides the answer and writes its head.
 pub(crate) fn answer(
     catalogue: &Catalogue,
-    counters: &mut Counters,
+    (counters, grants): (&mut Counters, &mut Grants),
     date: &[u8],
     now: Now,
     connection: &mut Connection,
@@ -47,7 +50,8 @@ pub(crate) fn answer(
 ) -> Answer {
     let Connection { keep_alive, texts, granted, .. } = connection;
     let (keep_alive, head) = (*keep_alive, &mut texts.head);
-    let found = match find(catalogue, now, granted, request) {
+    let mut known = Known { granted, grants, verified: &mut counters.tokens_verified };
+    let found = match find(catalogue, now, &mut known, request) {
         Ok(found) => found,
         Err(status) => {
             plain(head, counters, Head { status, keep_alive }, date);
@@ -84,6 +88,7 @@ pub(crate) fn answer(
     if body && request.method == Method::Get {
         // Counted when its first bytes leave: a drive may yet make it a 404.
         let (start, end) = part;
+        assert!(end <= file.len, "a range ends within its file");
         Answer::Object { object: file.object, status, start, end, pace: version.pace }
     } else {
         counters.count(status);
@@ -145,11 +150,21 @@ fn select(request: &Request<'_>, range: bool, len: Bytes) -> (Status, (Bytes, By
     }
 }
 
+/// What was verified before.
+struct Known<'a> {
+    /// On this connection.
+    granted: &'a mut Option<Arc<Granted>>,
+    /// On any.
+    grants: &'a mut Grants,
+    /// How often a signature was.
+    verified: &'a mut u64,
+}
+
 /// The file that a request names and may have, or the status that says why not.
 fn find<'c>(
     catalogue: &'c Catalogue,
     now: Now,
-    granted: &mut Option<Granted>,
+    tokens: &mut Known<'_>,
     request: &Request<'_>,
 ) -> Result<(&'c AssetVersion, &'c File), Status> {
     match request.method {
@@ -172,12 +187,20 @@ fn find<'c>(
     let path = target::decode(path, &mut buffer).map_err(|_| Status::BadRequest)?;
     let known = catalogue.versions.get(version);
     let (keys, clock) = (catalogue.keys_epoch, catalogue.token_clock(now.wall));
-    let covered = granted.as_ref().is_some_and(|g| g.covers(named, path, clock, keys));
-    if !covered {
-        let verified = playback::token::verify(&catalogue.token_keys, token, version, path, clock);
-        let grant = verified.map_err(|_| Status::Forbidden)?;
-        if known.is_some() {
-            *granted = Some(Granted::new(named, grant, keys));
+    let covers = |granted: &&Arc<Granted>| granted.covers(named, path, clock, keys);
+    if tokens.granted.as_ref().filter(covers).is_none() {
+        if let Some(granted) = tokens.grants.find(named).filter(covers) {
+            *tokens.granted = Some(Arc::clone(granted));
+        } else {
+            *tokens.verified += 1;
+            let keys_now = &catalogue.token_keys;
+            let grant = playback::token::verify(keys_now, token, version, path, clock);
+            let grant = grant.map_err(|_| Status::Forbidden)?;
+            if known.is_some() {
+                let granted = Arc::new(Granted::new(named, grant, keys));
+                tokens.grants.keep(&granted);
+                *tokens.granted = Some(granted);
+            }
         }
     }
     let version = known.ok_or(Status::NotFound)?;

@@ -1,5 +1,7 @@
 //! What a worker knows of one connection.
 
+use std::sync::Arc;
+
 use http1::Status;
 use model::extent::DriveIndex;
 use model::handle::{BufferId, ConnectionId, FileSlot};
@@ -12,9 +14,9 @@ use crate::black_box::Recorder;
 use crate::pace::{Pacer, Path, Plan};
 use crate::request_log::Entry;
 
-/// One connection. Nobody else looks into it.
+/// One connection.
 #[derive(Debug)]
-pub struct Connection {
+pub(crate) struct Connection {
     pub(crate) id: ConnectionId,
     pub(crate) state: State,
     /// When it is closed if nothing changes.
@@ -29,8 +31,8 @@ pub struct Connection {
     pub(crate) entry: Entry,
     /// What happened to the current response, while its body is under way.
     pub(crate) recorder: Option<Box<Recorder>>,
-    /// The token that was verified last.
-    pub(crate) granted: Option<Granted>,
+    /// The token of its last request that had a good one.
+    pub(crate) granted: Option<Arc<Granted>>,
     /// When its next burst may go.
     pub(crate) pacer: Pacer,
     /// Body bytes that went at once since its player started.
@@ -122,6 +124,18 @@ pub(crate) enum Stage {
     Sending(Option<FileSlot>),
 }
 
+impl State {
+    /// The transfer that the caller has just seen, or has just begun.
+    pub(crate) fn transfer(&mut self) -> &mut Transfer {
+        match self {
+            Self::Transfer(transfer) => transfer,
+            Self::Handshake | Self::Receiving | Self::Sending => {
+                unreachable!("nothing ends a transfer behind the back of who works on it")
+            }
+        }
+    }
+}
+
 impl Stage {
     /// The file it uses, if it has one yet.
     pub(crate) fn slot(self) -> Option<FileSlot> {
@@ -133,8 +147,8 @@ impl Stage {
     }
 }
 
-/// A token that was verified on this connection: below the path that it is for, the same bytes
-/// need no second verification.
+/// A token that was verified: below the path that it is for, the same bytes need no second
+/// verification. Connections share it (`Grants`).
 #[derive(Debug)]
 pub(crate) struct Granted {
     /// Token and asset version, as they stand in a path: `token/version`.
@@ -157,6 +171,11 @@ impl Granted {
             session: grant.session.mark(),
             keys,
         }
+    }
+
+    /// Token and asset version, as they stand in a path.
+    pub(crate) fn named(&self) -> &str {
+        &self.named
     }
 
     /// The asset version of the request that it was verified for.
@@ -190,10 +209,5 @@ impl Connection {
             path: Path::default(),
             limit: None,
         }
-    }
-
-    /// What its next request is compared with: for whoever can have it nearby by then.
-    pub fn memory(&self) -> &[u8] {
-        self.granted.as_ref().map_or(&[], |granted| granted.named.as_bytes())
     }
 }

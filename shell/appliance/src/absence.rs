@@ -54,7 +54,7 @@ pub(crate) fn run(shared: &Shared, index: DriveIndex) {
 /// stop. If this waits, nobody else does, and that it waits is seen.
 fn measure(shared: &Shared, drive: &Drive, mounts: &mut Mounts) -> Option<Seen> {
     let mut seen = Seen { marker: drive.marker_seen(), mounts: mounts.changes() };
-    while drive.set_aside_reason().is_none() {
+    while !drive.is_aside() {
         match drive.measure(shared.now()) {
             Ok(marker) => seen = Seen { marker, mounts: mounts.changes() },
             Err(error) => shared.drive_failed(drive, &error), // It is gone.
@@ -173,6 +173,8 @@ mod tests {
 
     use iosched::tally::Slice;
 
+    use upkeep::Cause;
+
     use crate::counters::DriveSlice;
 
     #[test]
@@ -200,7 +202,7 @@ mod tests {
     fn a_drive_is_not_looked_for_while_a_worker_waits_for_a_read_of_what_was_there() {
         let worker = || -> Arc<[DriveSlice]> { (0..2).map(|_| DriveSlice::default()).collect() };
         let counters = Counters { slices: vec![worker(), worker()], ..Counters::default() };
-        let aside = Slot::Aside(Aside { reason: String::new(), id: None, old: Weak::new() });
+        let aside = Slot::Aside(Aside { cause: Cause::Miswritten, id: None, old: Weak::new() });
         let held = |drive| is_held(Some(&aside), &counters, DriveIndex(drive));
         assert!(!held(0) && !held(1));
         counters.slices[1][1].store(&Slice { in_flight: 1, ..Slice::default() });

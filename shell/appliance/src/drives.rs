@@ -6,31 +6,32 @@
 
 mod drive_log;
 mod files;
+mod steps;
 
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use iosched::drive::Class;
 use model::extent::{DriveIndex, Extent, FileName};
 use model::id::{DriveId, ObjectId};
 use model::limits::DIRECT_ALIGN;
-use model::object::{BlockHash, Blocks, BlocksError};
+use model::status::Units;
 use model::units::{Bytes, Instant, Nanos};
 use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use store::absence::MarkerSeen;
 use store::health::{Health, Verdict};
-use store::layout::{self, FooterError};
+use store::layout;
 use store::log::{Change, Damage, Entry};
 use store::marker::{Marker, MarkerError};
 use store::parcel::PartId;
-use store::publish::Fault;
 use store::silence::{self, Silence, Turn};
-use store::unit::{self, Directory, UnitError, UnitId};
+use store::unit::{self, UnitId};
+use upkeep::{at_once, read};
 
 use crate::gate::Gate;
 use crate::pages::Pages;
@@ -38,9 +39,9 @@ use drive_log::DriveLog;
 use files::flush_failed;
 
 pub(crate) use files::{
-    blocks_without_table, file_len, list, read_at, read_directory, read_footer, read_small,
-    read_table, replace, sync_at, table_pages, to,
+    Ungated, file_len, list, number, read_at, read_small, replace, sync_at, to,
 };
+pub use upkeep::{DriveError, ObjectFileError};
 
 /// A drive that is in use, or was until it failed.
 #[derive(Debug)]
@@ -52,8 +53,8 @@ pub struct Drive {
     /// Held open because it carries the lock that keeps a second process out.
     marker_file: OwnedFd,
     log: Mutex<DriveLog>,
-    /// Why it is set aside; none while it is in use.
-    set_aside: Mutex<Option<String>>,
+    /// True once nothing is done to it any more.
+    is_aside: AtomicBool,
     health: Mutex<Health>,
     /// When it had no room though it said so.
     full_at: Mutex<Option<Instant>>,
@@ -86,15 +87,6 @@ pub struct Loaded {
     pub damage: Option<Damage>,
     /// Its part files.
     pub parts: Vec<PartId>,
-}
-
-/// What is in units on a drive.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Units {
-    /// How many there are.
-    pub count: u64,
-    /// Bytes in them of what is not held any more: they come back with the units.
-    pub dead: Bytes,
 }
 
 /// How large a drive is, the reserve taken off.
@@ -153,34 +145,6 @@ pub enum OpenError {
     },
 }
 
-/// An operation on a drive failed.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot {deed} {file}: {error}")]
-pub struct DriveError {
-    /// What follows for the drive.
-    pub fault: Fault,
-    deed: &'static str,
-    file: String,
-    error: io::Error,
-}
-
-/// Why the file of an object is not what it should be.
-#[derive(Debug, thiserror::Error)]
-pub enum ObjectFileError {
-    /// The drive failed.
-    #[error(transparent)]
-    Drive(#[from] DriveError),
-    /// Its footer.
-    #[error(transparent)]
-    Footer(#[from] FooterError),
-    /// Its table.
-    #[error(transparent)]
-    Table(#[from] BlocksError),
-    /// Its unit.
-    #[error(transparent)]
-    Unit(#[from] UnitError),
-}
-
 /// Three objects in an hour are bad places; the fourth says that the drive is dying. Arbitrary, and
 /// far from both: a good drive loses an object in months, a dying one fails at every other read.
 const HEALTH: store::health::Config =
@@ -188,7 +152,7 @@ const HEALTH: store::health::Config =
 
 /// Control hears that a drive answers when it has for ten seconds. One that has not for ten minutes
 /// is not coming back by itself, and its objects are wanted: they are filled again elsewhere.
-const SILENCE: silence::Config =
+pub(crate) const SILENCE: silence::Config =
     silence::Config { answers_for: Nanos::seconds(10), hangs_for: Nanos::seconds(600) };
 
 /// To be measured takes microseconds. Arbitrary, and far above.
@@ -196,43 +160,6 @@ const MEASURE_MAX: Nanos = Nanos::seconds(2);
 
 /// A drive that had no room is asked again after this: something may have been evicted.
 const FULL_FOR: Nanos = Nanos::seconds(60);
-
-/// One hash of an object file's table.
-const HASH_LEN: Bytes = Bytes(32);
-
-/// What an error of the kernel means for the drive. O_DIRECT reads of a bad sector say ENODATA, not
-/// EIO, and XFS says EUCLEAN or ESHUTDOWN when it has given up (facts of 2026-11: both were seen).
-pub fn fault_of(errno: Errno) -> Fault {
-    const SET_ASIDE: [Errno; 12] = [
-        Errno::IO,
-        Errno::NODATA,
-        Errno::ROFS,
-        Errno::NXIO,
-        Errno::NODEV,
-        Errno::UCLEAN,
-        Errno::SHUTDOWN,
-        Errno::BADMSG,
-        Errno::TIMEDOUT,
-        Errno::REMOTEIO,
-        Errno::STALE,
-        Errno::NOTCONN,
-    ];
-    if SET_ASIDE.contains(&errno) {
-        Fault::SetAside
-    } else if errno == Errno::NOSPC || errno == Errno::DQUOT {
-        Fault::Full
-    } else {
-        Fault::Io
-    }
-}
-
-/// True of an error that may be one bad place: where an object is read, it means that object. Where
-/// a folder or the index is read, or anything is written or flushed, it means the drive.
-pub fn is_one_place(errno: Errno) -> bool {
-    const PLACES: [Errno; 6] =
-        [Errno::IO, Errno::NODATA, Errno::BADMSG, Errno::UCLEAN, Errno::REMOTEIO, Errno::TIMEDOUT];
-    PLACES.contains(&errno)
-}
 
 impl Drive {
     /// Opens a formatted drive and loads its index.
@@ -270,7 +197,7 @@ impl Drive {
             root,
             marker_file,
             log: Mutex::new(log),
-            set_aside: Mutex::new(None),
+            is_aside: AtomicBool::new(false),
             health: Mutex::new(Health::new(HEALTH)),
             full_at: Mutex::new(None),
             space: Mutex::new(space),
@@ -301,7 +228,8 @@ impl Drive {
         let some: BTreeMap<FileName, (Extent, ObjectId)> =
             some.map(|(extent, object)| (extent.file.clone(), (extent, object))).collect();
         drop(log);
-        judge(some.values().map(|(extent, object)| self.read_blocks(*object, extent).map(drop)))
+        let read = |object, extent| at_once(read::blocks(self, object, extent)).map(drop);
+        judge(some.values().map(|(extent, object)| read(*object, extent)))
     }
 
     /// Its directory once more, as a name alone.
@@ -335,29 +263,22 @@ impl Drive {
         &self.marker
     }
 
-    /// Why it is set aside, if it is.
-    pub fn set_aside_reason(&self) -> Option<String> {
-        lock(&self.set_aside).clone()
-    }
-
-    /// Fails if it is set aside: another thread may have done that, and nothing is done to it then.
-    pub(crate) fn check(&self) -> Result<(), DriveError> {
-        self.set_aside_reason().map_or(Ok(()), |reason| Err(DriveError::set_aside(reason)))
+    /// True if it is set aside: nothing is done to it any more.
+    pub fn is_aside(&self) -> bool {
+        self.is_aside.load(Ordering::SeqCst)
     }
 
     /// True while it is in use and answers, as far as is known.
     pub(crate) fn answers(&self, now: Instant) -> bool {
-        lock(&self.set_aside).is_none() && self.hangs(now).is_none()
+        !self.is_aside() && self.hangs(now).is_none()
     }
 
     /// Stops all use of the drive; false if it was stopped before.
-    pub fn set_aside(&self, reason: &str) -> bool {
-        let mut set_aside = lock(&self.set_aside);
-        let first = set_aside.is_none();
-        set_aside.get_or_insert_with(|| reason.to_owned());
+    pub(crate) fn set_aside(&self) -> bool {
+        let was_aside = self.is_aside.swap(true, Ordering::SeqCst);
         // Who waits there would wait for ever if the drive hangs.
         self.gate.open();
-        first
+        !was_aside
     }
 
     /// An object could not be read for the drive's sake: does it go, or the drive?
@@ -425,10 +346,9 @@ impl Drive {
     pub fn allocate(&self, file: &FileName, len: Bytes) -> Result<(OwnedFd, bool), DriveError> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::DIRECT;
         let fd = self.open_file(file, flags, "make")?;
-        let found = file_len(&fd, file)?;
+        let found = file_len(&fd, &file.0)?;
         if found != Bytes::ZERO && found != len {
-            let _turn = self.gate.enter(Class::Delete, Bytes::ZERO);
-            rustix::fs::ftruncate(&fd, 0).map_err(to("cut", &file.0))?;
+            self.cut(&fd, Bytes::ZERO)?;
         }
         let _taking = lock(&self.taking_room);
         if found != len {
@@ -467,25 +387,10 @@ impl Drive {
         Ok(())
     }
 
-    /// Writes the pages that end a file, and cuts what is behind them.
-    pub fn write_end(&self, fd: &OwnedFd, pages: &[u8], at: Bytes) -> Result<(), DriveError> {
-        let mut aligned = Pages::zeroed(Bytes::of(pages.len()));
-        aligned.bytes_mut().copy_from_slice(pages);
-        self.write(fd, aligned.bytes(), at)?;
-        let (name, end) = (FileName("a part file".into()), at + Bytes::of(pages.len()));
-        if file_len(fd, &name)? != end {
-            let _turn = self.gate.enter(Class::Delete, Bytes::ZERO);
-            rustix::fs::ftruncate(fd, end.0).map_err(to("cut", &name.0))?;
-        }
-        Ok(())
-    }
-
-    /// Writes an object's table of block hashes, if it has one.
-    pub fn write_table(&self, fd: &OwnedFd, blocks: &Blocks, at: Bytes) -> Result<(), DriveError> {
-        if layout::sections(blocks.len()).table_len == Bytes::ZERO {
-            return Ok(());
-        }
-        self.write(fd, table_pages(blocks).bytes(), at)
+    /// Ends a file here.
+    fn cut(&self, fd: &OwnedFd, len: Bytes) -> Result<(), DriveError> {
+        let _turn = self.gate.enter(Class::Delete, Bytes::ZERO);
+        rustix::fs::ftruncate(fd, len.0).map_err(to("cut", "a part file"))
     }
 
     /// Fills `bytes` from the file, to verify what they hold; an end of the file before that is an
@@ -555,14 +460,6 @@ impl Drive {
         lock(&self.log).entries.get(object).copied()
     }
 
-    /// Of what a unit says that it holds, what the drive's own index has there.
-    pub(crate) fn held_in(&self, directory: &Directory) -> Vec<ObjectId> {
-        let (mut objects, unit) = (directory.objects(), Some(directory.id()));
-        let log = lock(&self.log);
-        objects.retain(|object| log.entries.get(object).is_some_and(|entry| entry.unit == unit));
-        objects
-    }
-
     /// What the drive's own index has in a unit that does not say itself what it holds: all of the
     /// index is looked through.
     pub(crate) fn in_unit(&self, unit: UnitId) -> Vec<ObjectId> {
@@ -584,71 +481,6 @@ impl Drive {
     /// How many objects it holds, and how many bytes of them.
     pub fn held(&self) -> (u64, Bytes) {
         *lock(&self.held)
-    }
-
-    /// What the file of an object that is alone says of itself.
-    pub fn read_footer(&self, file: &FileName) -> Result<layout::Footer, ObjectFileError> {
-        let _turn = self.gate.enter(Class::Scrub, DIRECT_ALIGN);
-        read_footer(&self.open_read(file)?, file)
-    }
-
-    /// What a unit says that it holds; it is the unit that was asked for.
-    pub fn read_directory(&self, unit: UnitId) -> Result<Directory, ObjectFileError> {
-        let _turn = self.gate.enter(Class::Scrub, DIRECT_ALIGN);
-        let file = unit::unit_file(&unit);
-        let directory = read_directory(&self.open_read(&file)?, &file)?;
-        if directory.id() == unit { Ok(directory) } else { Err(UnitError::Directory.into()) }
-    }
-
-    /// The hashes of the blocks of what lies there, proved. In a file of its own, that is what the
-    /// file says that it is; in a unit, `object`.
-    pub fn read_blocks(
-        &self,
-        object: ObjectId,
-        extent: &Extent,
-    ) -> Result<Blocks, ObjectFileError> {
-        let _turn = self.gate.enter(Class::Scrub, DIRECT_ALIGN);
-        let fd = self.open_read(&extent.file)?;
-        if unit::of_file(&extent.file).is_some() {
-            return read_table(&fd, object, extent.len, extent.offset);
-        }
-        let footer = read_footer(&fd, &extent.file)?;
-        read_table(&fd, footer.object, footer.len, Bytes::ZERO)
-    }
-
-    /// The hashes of an object's blocks from a part file in which it begins at `base`, if its table
-    /// was written.
-    pub fn read_part_blocks(
-        &self,
-        fd: &OwnedFd,
-        object: ObjectId,
-        len: Bytes,
-        base: Bytes,
-    ) -> Result<Blocks, ObjectFileError> {
-        let _turn = self.gate.enter(Class::Scrub, DIRECT_ALIGN);
-        read_table(fd, object, len, base)
-    }
-
-    /// What the object's table says that the hash of a block is. Not proved: one page of the table
-    /// is read, where a proof takes all of it.
-    pub fn read_block_hash(
-        &self,
-        object: ObjectId,
-        extent: &Extent,
-        block: u64,
-    ) -> Result<BlockHash, DriveError> {
-        let sections = layout::sections(extent.len);
-        if sections.table_len == Bytes::ZERO {
-            return Ok(BlockHash(object.0));
-        }
-        let at = extent.offset + sections.table_offset + Bytes(block * HASH_LEN.0);
-        let page_at = at.align_down(DIRECT_ALIGN);
-        let mut page = Pages::zeroed(DIRECT_ALIGN);
-        let _turn = self.gate.enter(Class::Scrub, DIRECT_ALIGN);
-        let fd = self.open_read(&extent.file)?;
-        read_at(&fd, page.bytes_mut(), page_at)?;
-        let hash = &page.bytes()[(at - page_at).as_usize()..][..HASH_LEN.as_usize()];
-        Ok(BlockHash(hash.try_into().expect("cut to its length")))
     }
 
     /// The object that was scrubbed last, before a restart.
@@ -676,35 +508,6 @@ impl Drive {
         let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         rustix::fs::openat(&self.root, &*file.0, flags, Mode::from_raw_mode(0o640))
             .map_err(to(deed, &file.0))
-    }
-}
-
-impl DriveError {
-    /// An error that was none of the kernel's: a file ended too early.
-    fn short(file: &str) -> Self {
-        let error = io::Error::from(io::ErrorKind::UnexpectedEof);
-        Self { fault: Fault::Io, deed: "read all of", file: file.to_owned(), error }
-    }
-
-    /// Nothing is done to a drive that is set aside.
-    pub(crate) fn set_aside(reason: String) -> Self {
-        let error = io::Error::other(reason);
-        Self { fault: Fault::SetAside, deed: "use", file: "a drive set aside".to_owned(), error }
-    }
-
-    /// True if it may be one bad place: see [`is_one_place`].
-    pub fn is_one_place(&self) -> bool {
-        self.error.raw_os_error().is_some_and(|raw| is_one_place(Errno::from_raw_os_error(raw)))
-    }
-
-    /// True if the file was not there.
-    pub fn is_missing(&self) -> bool {
-        self.error.kind() == io::ErrorKind::NotFound
-    }
-
-    /// True if the file was too short.
-    fn is_short(&self) -> bool {
-        self.error.kind() == io::ErrorKind::UnexpectedEof
     }
 }
 

@@ -3,6 +3,7 @@
 //! ```text
 //! server         what `main` runs: starts everything, waits, stops everything
 //! config         the settings
+//! setting        one of them: a value with its unit
 //! clock          both clocks
 //! aead           what seals here, measured
 //! ablation       what a measurement may switch off
@@ -11,10 +12,10 @@
 //!
 //! serving
 //!   event_loop   thread: one worker; completions to events, actions to system calls
-//!   look_ahead   what the next requests need is asked for in time
 //!   socket       what stands between a connection and plain bytes
 //!   listen       sockets to accept from
 //!   hot          how much memory hot blocks get
+//!   memory       how many may transfer with the memory that there is
 //!   mailbox      how other threads speak to a worker
 //!   incidents    responses that went badly, a file each
 //!   counters     what workers count, where others can read it
@@ -25,13 +26,11 @@
 //!   shared       what its threads share
 //!   keeper       thread: plan, evict
 //!   filler       threads: from source to drive
-//!   units        a file of small objects: what becomes of it when less of it is wanted
+//!   host         the appliance as the procedures of `upkeep` see it
 //!   audit        thread: index against files
 //!   scrub        threads: a drive from end to end, every block against its hash
-//!   verify       thread: blocks that viewers were sent, one of many
 //!   tiering      what is watched most, and what may be moved for it today
 //!   mover        thread: files from drive to drive
-//!   adopt        a file that the index lost is made visible again
 //!   control_link threads: reports out, to control and its fronts; manifests in
 //!   envelope     a signed manifest is opened, or refused
 //!   member       thread: this appliance's identity, renewed
@@ -49,7 +48,6 @@
 
 pub mod ablation;
 mod absence;
-mod adopt;
 pub mod aead;
 pub mod agent_link;
 mod audit;
@@ -58,7 +56,6 @@ pub mod clock;
 pub mod config;
 pub mod confine;
 pub mod control_link;
-mod copying;
 pub mod counters;
 pub mod drives;
 pub mod envelope;
@@ -66,14 +63,15 @@ pub mod event_loop;
 mod filler;
 pub mod format;
 pub mod gate;
+mod host;
 mod hot;
 pub mod incidents;
 pub mod inspect;
 mod keeper;
 pub mod listen;
-mod look_ahead;
 pub mod mailbox;
 pub mod member;
+pub mod memory;
 pub mod metrics;
 pub mod mounts;
 mod mover;
@@ -84,11 +82,10 @@ mod places;
 pub mod request_log;
 mod scrub;
 pub mod server;
+mod setting;
 mod shared;
 mod socket;
 pub mod source;
 pub mod state_file;
 pub mod storage;
 pub mod tiering;
-mod units;
-mod verify;

@@ -1,5 +1,7 @@
 //! Memory that direct I/O takes: runs of whole pages.
 
+use std::ops::{Deref, DerefMut};
+
 use bytemuck::{Pod, Zeroable};
 use model::limits::DIRECT_ALIGN;
 use model::units::Bytes;
@@ -30,6 +32,20 @@ impl Pages {
     /// All bytes, to be changed.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         bytemuck::cast_slice_mut(&mut self.0)
+    }
+}
+
+impl Deref for Pages {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.bytes()
+    }
+}
+
+impl DerefMut for Pages {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        self.bytes_mut()
     }
 }
 

@@ -15,26 +15,29 @@ use std::time::SystemTime;
 
 use fill::plan;
 use fill::rate::Limiter;
-use holdings::{Chores, Claim, Desired, Doubt, FileStanding, Holdings, Part, Progress, SLICE};
-use model::extent::{DriveIndex, Extent, FileName};
+use holdings::{Chores, Claim, Desired, Holdings, Progress, SLICE};
+use model::drives::DriveIndex;
+use model::extent::Extent;
 use model::id::{ApplianceId, DriveId, Generation, ObjectId};
+use model::inventory::Delta;
 use model::manifest::{Manifest, TokenKey};
-use model::object::BlockHash;
 use model::units::{Bytes, Instant, Nanos, UnixSeconds};
 use model::update::Update;
-use store::inventory::{Delta, InventoryState};
 use store::layout;
 use store::log::Entry;
 use store::parcel::PartId;
 use store::silence::Turn;
+use upkeep::Sample;
+use upkeep::mover::Movable;
+use upkeep::{Cause, Ledger as _, at_once};
 
-use crate::drives::{Drive, DriveError, Loaded, lock};
+use crate::counters::{FillCounters, IntegrityCounters, PeerCounters, now};
+use crate::drives::{Drive, DriveError, Loaded, SILENCE, lock};
 use crate::member::Own;
-use crate::peer::PeerCounters;
 use crate::places::Shunned;
 use crate::scrub;
 use crate::storage::{Config, Counters};
-use crate::tiering::{self, Movable, Tier};
+use crate::tiering::Tier;
 
 #[cfg(test)]
 pub(crate) mod tests;
@@ -47,18 +50,12 @@ pub(crate) struct Shared {
     pub(crate) counters: Arc<Counters>,
     /// In the order of `DriveIndex`. Whoever has both locks took that of `state` first.
     slots: RwLock<Vec<Slot>>,
-    /// Bytes of whole blocks that came from sources since the start.
-    pub(crate) fetched: AtomicU64,
-    /// Of these, from siblings.
-    pub(crate) from_siblings: AtomicU64,
-    /// What siblings got from here.
-    pub(crate) peer: PeerCounters,
+    pub(crate) fill: FillCounters<AtomicU64>,
+    pub(crate) peer: PeerCounters<AtomicU64>,
+    pub(crate) integrity: IntegrityCounters<AtomicU64>,
     pub(crate) shunned: Shunned,
-    pub(crate) integrity: Integrity,
     /// What the mover needs; none where nothing is to be moved.
     pub(crate) tier: Option<Tier>,
-    /// Times that a drive was used again after it had been set aside.
-    returns: AtomicU64,
     /// How far each drive is scrubbed, in the order of `slots`.
     scrubs: Vec<scrub::Progress>,
     started: std::time::Instant,
@@ -88,7 +85,7 @@ pub(crate) enum Slot {
 #[derive(Clone, Debug)]
 pub(crate) struct Aside {
     /// Why.
-    pub(crate) reason: String,
+    pub(crate) cause: Cause,
     /// Which it was, if its marker could be read.
     pub(crate) id: Option<DriveId>,
     /// Alive while somebody has a file of it open.
@@ -113,31 +110,6 @@ pub enum News {
     Update(Update),
     /// The directory of a drive that is used again, before what is on it.
     Directory(DriveIndex, Arc<OwnedFd>),
-}
-
-/// A block that a viewer was sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sample {
-    /// On which drive.
-    pub drive: DriveIndex,
-    /// Of which object.
-    pub object: ObjectId,
-    /// How long that is.
-    pub object_len: Bytes,
-    /// Which block.
-    pub block: u64,
-    /// What the bytes that were sent hash to; none if they were not a whole block.
-    pub hash: Option<BlockHash>,
-}
-
-/// What was found to be right and wrong since the start.
-#[derive(Debug, Default)]
-pub(crate) struct Integrity {
-    pub(crate) scrubbed_objects: AtomicU64,
-    pub(crate) scrubbed_bytes: AtomicU64,
-    pub(crate) samples: AtomicU64,
-    pub(crate) samples_wrong: AtomicU64,
-    pub(crate) objects_set_aside: AtomicU64,
 }
 
 /// An error for the operator.
@@ -185,13 +157,11 @@ impl Shared {
             counters,
             slots: RwLock::new(slots),
             scrubs,
-            fetched: AtomicU64::new(0),
-            from_siblings: AtomicU64::new(0),
+            fill: FillCounters::default(),
             peer: PeerCounters::default(),
+            integrity: IntegrityCounters::default(),
             shunned: Shunned::default(),
-            integrity: Integrity::default(),
             tier: None,
-            returns: AtomicU64::new(0),
             started: std::time::Instant::now(),
             limiter,
             stopping: AtomicBool::new(false),
@@ -251,8 +221,8 @@ impl Shared {
     }
 
     /// How many drives are configured.
-    pub(crate) fn drive_indexes(&self) -> impl Iterator<Item = DriveIndex> {
-        (0..).zip(&self.config.drives).map(|(index, _)| DriveIndex(index))
+    pub(crate) fn drive_indexes(&self) -> impl Iterator<Item = DriveIndex> + use<> {
+        DriveIndex::all(self.config.drives.len())
     }
 
     /// The drives that are in use.
@@ -276,11 +246,6 @@ impl Shared {
         }
     }
 
-    /// A drive in use that answers, as far as is known.
-    pub(crate) fn answering(&self, index: DriveIndex) -> Option<Arc<Drive>> {
-        self.drive(index).filter(|drive| drive.answers(self.now()))
-    }
-
     /// What is free on each drive in use.
     pub(crate) fn spaces(&self) -> Vec<layout::DriveSpace> {
         let mut spaces = Vec::new();
@@ -301,36 +266,24 @@ impl Shared {
 
     /// Takes note of a failed operation: the drive is set aside if that is what it means.
     pub(crate) fn drive_failed(&self, drive: &Drive, error: &DriveError) {
-        if error.fault == store::publish::Fault::SetAside {
-            self.set_drive_aside(drive, &error.to_string());
-        } else {
-            if error.fault == store::publish::Fault::Full {
-                drive.note_full(self.now());
-            }
-            self.note("drive", format!("{}: {error}", drive.path().display()));
-        }
+        at_once(self.failed(drive, error));
     }
 
-    /// Stops all use of a drive and tells everybody. Its objects are filled elsewhere.
-    pub(crate) fn set_aside(&self, index: DriveIndex, reason: &str) {
-        if let Some(drive) = self.drive(index) {
-            self.set_drive_aside(&drive, reason);
-        }
-    }
-
-    /// The same; one that has come back since, in the place of this one, is left alone.
-    pub(crate) fn set_drive_aside(&self, drive: &Drive, reason: &str) {
+    /// Stops all use of a drive and tells everybody. Its objects are filled elsewhere. One that has
+    /// come back since, in the place of this one, is left alone.
+    pub(crate) fn set_drive_aside(&self, drive: &Drive, cause: Cause) {
         let (index, path) = (drive.index(), drive.path().display());
+        let reason = cause.to_string();
         {
             let mut state = self.lock();
-            if !drive.set_aside(reason) {
+            if !drive.set_aside() {
                 return;
             }
             let mut slots = self.slots.write().unwrap_or_else(PoisonError::into_inner);
             let slot = &mut slots[index.as_usize()];
             let Slot::Open(old) = &*slot else { return };
             let (id, old) = (Some(drive.marker().id), Arc::downgrade(old));
-            *slot = Slot::Aside(Aside { reason: reason.to_owned(), id, old });
+            *slot = Slot::Aside(Aside { cause, id, old });
             drop(slots);
             state.holdings.let_go(index);
             self.note_news(&mut state);
@@ -366,14 +319,14 @@ impl Shared {
         let extent = |(object, entry): (&ObjectId, &Entry)| (*object, entry.extent(object, index));
         self.in_slices(|holdings| {
             // It may have been set aside again.
-            let is_in_use = drive.set_aside_reason().is_none();
+            let is_in_use = !drive.is_aside();
             let some = objects.by_ref().take(SLICE).map(extent);
             if is_in_use {
                 holdings.take_back(index, some, std::iter::empty());
             }
             !is_in_use || objects.len() == 0
         });
-        self.returns.fetch_add(1, Ordering::Relaxed);
+        self.integrity.returns.fetch_add(1, Ordering::Relaxed);
         let path = path.display();
         tracing::info!(drive = %id, %path, objects = loaded.entries.len(), "drive in use again");
         self.note("drive", format!("{path} is in use again"));
@@ -386,7 +339,7 @@ impl Shared {
 
     /// How often a drive has come back.
     pub(crate) fn returns(&self) -> u64 {
-        self.returns.load(Ordering::Relaxed)
+        now(&self.integrity.returns)
     }
 
     /// A drive that hangs is not asked by anybody who can help it, and control is not told of what
@@ -394,7 +347,7 @@ impl Shared {
     /// again. If it does not for long, it is set aside.
     pub(crate) fn look_at_drive(&self, drive: &Drive, hangs: bool) {
         let Some(turn) = drive.look(self.now(), hangs) else { return };
-        if drive.set_aside_reason().is_some() {
+        if drive.is_aside() {
             return;
         }
         let (id, path) = (drive.marker().id, drive.path().display());
@@ -410,7 +363,10 @@ impl Shared {
                 tracing::info!(drive = %id, %path, "drive answers again");
                 self.note("drive", format!("{path} answers again"));
             }
-            Turn::GivenUp => self.set_drive_aside(drive, "it has not answered for ten minutes"),
+            Turn::GivenUp => {
+                let silence = drive.hangs(self.now()).unwrap_or(SILENCE.hangs_for);
+                self.set_drive_aside(drive, Cause::Silent(silence));
+            }
         }
     }
 
@@ -443,45 +399,6 @@ impl Shared {
     /// A part file found at the start.
     pub(crate) fn load_part(&self, part: PartId, drive: DriveIndex) {
         self.with(|holdings| holdings.load_part(part, drive));
-    }
-
-    /// Makes an object visible; false if its drive was set aside in the meantime.
-    pub(crate) fn publish(&self, object: ObjectId, extent: Extent, bytes: Option<&[u8]>) -> bool {
-        self.with(|holdings| {
-            let is_in_use = self.drive(extent.drive).is_some();
-            if is_in_use {
-                holdings.publish(object, extent, bytes);
-            }
-            is_in_use
-        })
-    }
-
-    /// These objects lie on this drive from now on, all in one step; false, and none does, if that
-    /// was set aside in the meantime. The caller has claimed them.
-    pub(crate) fn relocate_all(&self, objects: Vec<(ObjectId, Extent)>, to: &Drive) -> bool {
-        self.with(|holdings| {
-            let is_in_use = to.set_aside_reason().is_none();
-            if is_in_use {
-                let relocate = |(object, extent)| holdings.relocate(object, extent);
-                objects.into_iter().for_each(relocate);
-            }
-            is_in_use
-        })
-    }
-
-    /// True if workers may have the bytes of one more object of this length.
-    pub(crate) fn has_small_room(&self, len: Bytes) -> bool {
-        self.lock().holdings.has_small_room(len)
-    }
-
-    /// Gives workers the bytes of a small object that is published already.
-    pub(crate) fn publish_small(&self, object: ObjectId, extent: &Extent, bytes: &[u8]) {
-        self.with(|holdings| holdings.publish_small(object, extent, bytes));
-    }
-
-    /// Makes an object invisible.
-    pub(crate) fn hide(&self, object: ObjectId) {
-        self.with(|holdings| holdings.hide(object));
     }
 
     /// Puts a newer manifest in force; false if it is not newer.
@@ -543,54 +460,8 @@ impl Shared {
         self.lock().holdings.plan_report().clone()
     }
 
-    pub(crate) fn inventory_since(&self, known: InventoryState) -> Delta {
+    pub(crate) fn inventory_since(&self, known: u64) -> Delta {
         self.lock().holdings.inventory_since(known)
-    }
-
-    pub(crate) fn locate(&self, object: &ObjectId) -> Option<Extent> {
-        self.lock().holdings.index().locate(object).cloned()
-    }
-
-    /// What is published in a folder of a drive.
-    pub(crate) fn published_in(
-        &self,
-        drive: DriveIndex,
-        folder: &FileName,
-    ) -> Vec<(ObjectId, Extent)> {
-        self.all(|holdings, after| holdings.published_in(drive, folder, after, SLICE))
-    }
-
-    /// Files in which something is wanted and nobody works on anything, as far as that does not
-    /// change while they are looked for.
-    pub(crate) fn movable(&self) -> Vec<Movable> {
-        let (mut files, mut after) = (BTreeMap::new(), None);
-        self.in_slices(|holdings| {
-            let mut count = 0;
-            for (object, extent) in holdings.index().iter_above(after).take(SLICE) {
-                let file = (extent.drive, tiering::file_of(object, extent));
-                let (objects, is_busy): &mut (Vec<_>, bool) = files.entry(file).or_default();
-                *is_busy |= holdings.busy().contains(object);
-                if holdings.is_wanted(object) {
-                    objects.push((*object, extent.len));
-                }
-                (after, count) = (Some(*object), count + 1);
-            }
-            count < SLICE
-        });
-        let is_movable =
-            |(_, (objects, is_busy)): &(_, (Vec<_>, bool))| !is_busy && !objects.is_empty();
-        let movable = files.into_iter().filter(is_movable);
-        movable.map(|((drive, file), (objects, _))| (file, drive, objects)).collect()
-    }
-
-    /// True of an object that the manifest in force names.
-    pub(crate) fn is_wanted(&self, object: &ObjectId) -> bool {
-        self.lock().holdings.is_wanted(object)
-    }
-
-    /// Small objects whose bytes workers were not given.
-    pub(crate) fn without_bytes(&self) -> Vec<(ObjectId, Extent)> {
-        self.all(|holdings, after| holdings.without_bytes(after, SLICE))
     }
 
     /// Waits for the next time to plan; false if all must stop.
@@ -632,16 +503,6 @@ impl Shared {
         None
     }
 
-    /// Of that, so much is done, and so much is still here.
-    pub(crate) fn errand_done(&self, drive: DriveIndex, done: usize, left: usize) {
-        self.with(|holdings| holdings.errand_done(drive, done, left));
-    }
-
-    /// Somebody doubts the object: the keeper will look at it.
-    pub(crate) fn suspect(&self, object: ObjectId, doubt: Doubt) {
-        self.with(|holdings| holdings.suspect(object, doubt));
-    }
-
     /// A viewer was sent this block: it will be looked at, unless there is too much to look at.
     pub(crate) fn verify(&self, sample: Sample) {
         if let Some(tier) = &self.tier {
@@ -668,24 +529,8 @@ impl Shared {
         }
     }
 
-    /// The first published object on a drive whose id is above `after`.
-    pub(crate) fn next_on(
-        &self,
-        drive: DriveIndex,
-        after: Option<ObjectId>,
-    ) -> Option<(ObjectId, Extent)> {
-        let state = self.lock();
-        let next = state.holdings.index().next_on(drive, after);
-        next.map(|(object, extent)| (object, extent.clone()))
-    }
-
-    /// Plans again as soon as possible.
-    pub(crate) fn replan(&self) {
-        self.with(Holdings::replan);
-    }
-
     /// Waits for an object to fetch and claims it; none if all must stop.
-    pub(crate) fn claim_fetch(&self) -> Option<Claim> {
+    pub(crate) fn next_fetch(&self) -> Option<Claim> {
         let mut state = self.lock();
         while !self.is_stopping() {
             let claim = state.holdings.next_fetch();
@@ -698,74 +543,20 @@ impl Shared {
         None
     }
 
-    /// Claims an object for something else than fetching; false if somebody has it.
-    pub(crate) fn claim(&self, object: ObjectId) -> bool {
-        self.with(|holdings| holdings.claim(object))
+    /// Looks at the holdings.
+    pub(crate) fn ask<R>(&self, look: impl FnOnce(&Holdings) -> R) -> R {
+        look(&self.lock().holdings)
     }
 
-    /// The same for several at once: all, or none of them.
-    pub(crate) fn claim_all(&self, objects: &[ObjectId]) -> bool {
-        self.with(|holdings| holdings.claim_all(objects))
-    }
-
-    /// Claims what an audit may have to change: what was found of an object in a file.
-    pub(crate) fn claim_file(
-        &self,
-        object: ObjectId,
-        drive: DriveIndex,
-        file: &FileName,
-    ) -> FileStanding {
-        self.with(|holdings| holdings.claim_file(object, drive, file))
-    }
-
-    /// How what was found of an object in a file stands. Claims nothing.
-    pub(crate) fn standing(
-        &self,
-        object: ObjectId,
-        drive: DriveIndex,
-        file: &FileName,
-    ) -> FileStanding {
-        self.lock().holdings.standing(object, drive, file)
-    }
-
-    /// Claims a part file, to remove it; false if somebody fills it.
-    pub(crate) fn claim_part(&self, part: PartId) -> bool {
-        self.with(|holdings| holdings.claim_part(part))
-    }
-
-    /// Lets go of it.
-    pub(crate) fn release_part(&self, part: PartId) {
-        self.with(|holdings| holdings.release_part(part));
-    }
-
-    /// Lets go of an object.
-    pub(crate) fn release(&self, object: ObjectId) {
-        self.with(|holdings| holdings.release(object));
-    }
-
-    /// Only the first so many of it are fetched; none if that cannot be now.
-    pub(crate) fn shorten(&self, claim: Claim, count: usize) -> Option<Claim> {
-        self.with(|holdings| holdings.shorten(claim, count))
-    }
-
-    /// Whoever had this claim is done with it. Those that could not be had are tried again, later
-    /// each time.
-    pub(crate) fn done(&self, claim: &Claim, postponed: &[ObjectId]) {
-        self.with(|holdings| holdings.done(self.now(), claim, postponed));
-    }
-
-    /// The part of this drive is not there any more.
-    pub(crate) fn dropped_part(&self, id: PartId, drive: DriveIndex) {
-        self.with(|holdings| holdings.dropped_part(id, drive));
-    }
-
-    /// How much of a part is good, for the reports; none when there is no part any more.
-    pub(crate) fn set_part(&self, id: PartId, part: Option<Part>) {
-        self.with(|holdings| holdings.set_part(id, part));
+    /// All files that may be moved, as far as that does not change while they are looked for.
+    pub(crate) fn movable(&self) -> Movable {
+        let mut movable = Movable::default();
+        self.in_slices(|holdings| movable.look(holdings, SLICE));
+        movable
     }
 
     /// Asks or changes the holdings; who has to know of it is told before this returns.
-    fn with<R>(&self, deed: impl FnOnce(&mut Holdings) -> R) -> R {
+    pub(crate) fn with<R>(&self, deed: impl FnOnce(&mut Holdings) -> R) -> R {
         let mut state = self.lock();
         let was_whole = is_whole(&state.holdings);
         let result = deed(&mut state.holdings);
@@ -788,21 +579,6 @@ impl Shared {
             // Whoever waits for the lock is to have it in between.
             std::thread::yield_now();
         }
-    }
-
-    /// All slices of what is asked for.
-    fn all(
-        &self,
-        ask: impl Fn(&Holdings, Option<ObjectId>) -> holdings::Slice,
-    ) -> Vec<(ObjectId, Extent)> {
-        let (mut all, mut after) = (Vec::new(), None);
-        self.in_slices(|holdings| {
-            let slice = ask(holdings, after);
-            all.extend(slice.found);
-            after = slice.next;
-            after.is_none()
-        });
-        all
     }
 
     /// Puts down what workers have to be told, and tells threads; true if there is something to

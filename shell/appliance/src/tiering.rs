@@ -5,7 +5,6 @@
 //! configuration, devices ──> classes ───┼──> plan ──> mover ── spend ──> budget ── tiering.budget
 //! ```
 
-use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Mutex;
@@ -13,16 +12,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use fill::budget::Budget;
 use fill::heat::{self, Heat};
-use fill::tier::{self, Class, Held, Move};
-use model::extent::{DriveIndex, Extent};
+use fill::tier::{self, Class, Move};
+use model::extent::DriveIndex;
 use model::id::ObjectId;
 use model::object::BLOCK_LEN;
 use model::units::{Bytes, Instant, Nanos};
 use serde::Deserialize;
-use store::parcel::{Parcel, PartId};
-use store::unit;
+use store::parcel::PartId;
+use upkeep::Ledger as _;
 
 use crate::clock;
+use crate::counters::{TierCounters, now};
 use crate::drives::{self, DriveError, OpenError, lock};
 use crate::mounts::Medium;
 use crate::shared::Shared;
@@ -140,20 +140,13 @@ fn classes_of(media: &[Medium]) -> Vec<Class> {
 pub struct TieringStatus {
     /// What each drive is for.
     pub classes: Vec<Class>,
-    /// Bytes moved to fast drives since the start.
-    pub up: Bytes,
-    /// Bytes moved from them.
-    pub down: Bytes,
-    /// Moves that came to nothing.
-    pub abandoned: u64,
+    /// What moved since the start.
+    pub counters: TierCounters,
     /// Objects whose heat is known.
     pub heat_objects: u64,
     /// What may still be written today.
     pub left: Bytes,
 }
-
-/// A file that may move: where it is, and what is wanted of it and how long that is.
-pub(crate) type Movable = (PartId, DriveIndex, Vec<(ObjectId, Bytes)>);
 
 /// What the mover and those who feed it share.
 #[derive(Debug)]
@@ -163,9 +156,7 @@ pub(crate) struct Tier {
     root: OwnedFd,
     heat: Mutex<Heat>,
     budget: Mutex<Budget>,
-    up: AtomicU64,
-    down: AtomicU64,
-    pub(crate) abandoned: AtomicU64,
+    pub(crate) counters: TierCounters<AtomicU64>,
 }
 
 impl Tier {
@@ -196,8 +187,7 @@ impl Tier {
             Budget::used_up(clock::wall())
         });
         let (heat, budget) = (Mutex::new(heat), Mutex::new(budget));
-        let (up, down, abandoned) = Default::default();
-        Ok(Self { config, root, heat, budget, up, down, abandoned })
+        Ok(Self { config, root, heat, budget, counters: TierCounters::default() })
     }
 
     /// A viewer was sent something of this object.
@@ -227,12 +217,7 @@ impl Tier {
         let files = shared.movable();
         let mut heat = lock(&self.heat);
         heat.fade(shared.now());
-        let held = |(file, drive, objects): Movable| {
-            let room = Parcel::new(&objects)?.file_len();
-            let heat = Bytes(objects.iter().map(|(object, _)| heat.of(object).0).sum());
-            Some((file, Held { drive, room, heat }))
-        };
-        let held: BTreeMap<PartId, Held> = files.into_iter().filter_map(held).collect();
+        let held = files.held(|object| heat.of(object));
         drop(heat);
         let heat_min = Bytes(self.config.sample.0.saturating_mul(SAMPLES_MIN));
         let config = tier::Config { moves_max: MOVES_MAX, gain_min: GAIN_MIN, heat_min };
@@ -265,7 +250,8 @@ impl Tier {
 
     /// An object has come to this drive.
     pub(crate) fn moved(&self, to: DriveIndex, room: Bytes) {
-        let counter = if self.class(to) == Class::Fast { &self.up } else { &self.down };
+        let TierCounters { up, down, .. } = &self.counters;
+        let counter = if self.class(to) == Class::Fast { up } else { down };
         counter.fetch_add(room.0, Ordering::Relaxed);
     }
 
@@ -276,21 +262,13 @@ impl Tier {
     }
 
     pub(crate) fn status(&self) -> TieringStatus {
-        let now = |of: &AtomicU64| of.load(Ordering::Relaxed);
         TieringStatus {
             classes: self.config.classes.clone(),
-            up: Bytes(now(&self.up)),
-            down: Bytes(now(&self.down)),
-            abandoned: now(&self.abandoned),
+            counters: self.counters.map(now),
             heat_objects: Bytes::of(lock(&self.heat).len()).0,
             left: self.left(),
         }
     }
-}
-
-/// What moves with an object: the file that it is in.
-pub(crate) fn file_of(object: &ObjectId, extent: &Extent) -> PartId {
-    unit::of_file(&extent.file).map_or(PartId::Object(*object), PartId::Unit)
 }
 
 #[cfg(test)]

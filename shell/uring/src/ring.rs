@@ -97,6 +97,13 @@ pub enum Completion {
         /// The watch goes on.
         more: bool,
     },
+    /// A socket has room for more, or its connection failed.
+    Room {
+        /// Name of the operation.
+        token: Token,
+        /// What the kernel said.
+        result: Result<(), Errno>,
+    },
     /// All of the data was taken by the kernel, or the connection failed.
     Sent {
         /// Name of the operation.
@@ -138,6 +145,7 @@ enum Kept {
     Accept { token: Token },
     Watch { token: Token },
     Unwatch,
+    Room { token: Token },
     Send { token: Token, data: Vec<u8>, len: u32 },
     Open { token: Token, slot: FileSlot, _name: CString, _directory: Arc<OwnedFd> },
     Read { token: Token, buffer: BufferId },
@@ -221,6 +229,13 @@ impl Ring {
     pub fn unwatch(&mut self, watch: Watch) {
         let entry = opcode::AsyncCancel::new(watch.0).build();
         self.start(Kept::Unwatch, entry);
+    }
+
+    /// Reports once when `socket` has room for more: when half of what it may hold unsent has gone.
+    pub fn await_room(&mut self, socket: BorrowedFd<'_>, token: Token) {
+        let flags = u32::from(libc::POLLOUT.unsigned_abs());
+        let entry = opcode::PollAdd::new(Fd(socket.as_raw_fd()), flags).build();
+        self.start(Kept::Room { token }, entry);
     }
 
     /// Sends all of `data[part]`, however long the other side takes.
@@ -409,6 +424,9 @@ impl Ring {
                 Some(Completion::Readable { token, ended: is_end(result), more })
             }
             Kept::Unwatch => None,
+            Kept::Room { token } => {
+                Some(Completion::Room { token, result: result.and_then(has_room) })
+            }
             Kept::Send { token, data, len } => {
                 // A peer that resets half-way leaves a count, not an error.
                 let whole = |sent| if sent == len { Ok(()) } else { Err(Errno(libc::EPIPE)) };
@@ -448,6 +466,13 @@ fn restrictions() -> [Restriction; 8] {
 fn is_end(seen: Result<u32, Errno>) -> bool {
     let ends = libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR;
     seen.is_ok_and(|seen| seen & u32::from(ends.unsigned_abs()) != 0)
+}
+
+/// A connection that was reset has room, too, as poll says it.
+fn has_room(seen: u32) -> Result<(), Errno> {
+    let failed = libc::POLLHUP | libc::POLLERR;
+    let has_failed = seen & u32::from(failed.unsigned_abs()) != 0;
+    if has_failed { Err(Errno(libc::EPIPE)) } else { Ok(()) }
 }
 
 /// What may block the thread that asks is asked by one of the kernel's.
@@ -532,6 +557,39 @@ mod tests {
         assert_eq!(ring.buffer(buffer)[..10_000 - 4096], content[4096..]);
         ring.close_file(slot);
         assert!(matches!(next(&mut ring), Completion::FileClosed { slot: FileSlot(2) }));
+        assert_eq!(ring.in_flight(), 0);
+    }
+
+    #[test]
+    fn a_full_socket_tells_when_half_of_it_has_gone_or_its_client() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut socket, _) = listener.accept().unwrap();
+        crate::bound_unsent(socket.as_fd(), Bytes::kib(256)).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let mut ring = ring();
+        ring.await_room(socket.as_fd(), Token(3));
+        let is_room = |completion, wanted| match completion {
+            Completion::Room { token, result } => (token, result) == (wanted, Ok(())),
+            other => panic!("{other:?}"),
+        };
+        assert!(is_room(next(&mut ring), Token(3)), "it is empty");
+        while socket.write(&[0; 65_536]).is_ok() {}
+        ring.await_room(socket.as_fd(), Token(4));
+        let mut out = Vec::new();
+        ring.turn(Wait::For(Nanos::millis(50)), 1, &mut out).unwrap();
+        assert!(out.is_empty(), "{out:?}");
+        let reader =
+            std::thread::spawn(move || client.read_exact(&mut vec![0; 1 << 18]).map(|()| client));
+        assert!(is_room(next(&mut ring), Token(4)));
+        let client = reader.join().unwrap().unwrap();
+        let unsent = crate::tcp_info(socket.as_fd()).unwrap().unsent;
+        assert!(unsent < Bytes::kib(128), "{unsent}");
+        while socket.write(&[0; 65_536]).is_ok() {}
+        ring.await_room(socket.as_fd(), Token(5));
+        drop(client); // With bytes unread: a reset.
+        let Completion::Room { token: Token(5), result } = next(&mut ring) else { panic!() };
+        assert_eq!(result, Err(Errno(libc::EPIPE)), "a reset is no room");
         assert_eq!(ring.in_flight(), 0);
     }
 

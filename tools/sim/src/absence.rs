@@ -4,18 +4,20 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use model::extent::{DriveIndex, Extent};
+use model::extent::{DriveIndex, Extent, FileName};
 use model::id::ObjectId;
 use model::units::Nanos;
 use store::absence::{Absence, MarkerSeen, Seen};
 use store::layout;
 use store::parcel::PartId;
+use upkeep::{DriveError, Files as _};
 
 use crate::canary::Canary;
-use crate::drive::{Drive, Errno, Mood};
+use crate::drive::{Drive, Mood};
 use crate::opened::Opened;
 use crate::oracle;
 use crate::process::Process;
+use crate::world::World;
 
 const LOOK_EVERY: Nanos = Nanos::seconds(1);
 
@@ -54,10 +56,10 @@ async fn wait_for_it(process: &Rc<Process>, index: DriveIndex, mut absence: Abse
             continue;
         }
         let Some(drive) = process.machine.drive(index.as_usize()) else { continue };
-        match try_it(&drive, index).await {
+        match try_it(&process.world, &drive, index).await {
             Ok(found) => return found,
-            Err(errno) => {
-                process.say(|| format!("drive {index} stays set aside: errno {errno}"));
+            Err(error) => {
+                process.say(|| format!("drive {index} stays set aside: {error}"));
                 absence.refused();
             }
         }
@@ -65,10 +67,14 @@ async fn wait_for_it(process: &Rc<Process>, index: DriveIndex, mut absence: Abse
 }
 
 /// Opens what is there now, and proves that it can be read and written.
-async fn try_it(drive: &Rc<Drive>, index: DriveIndex) -> Result<Found, Errno> {
-    let opened = Opened::open(drive, index).await?;
+async fn try_it(
+    world: &Rc<World>,
+    drive: &Rc<Drive>,
+    index: DriveIndex,
+) -> Result<Found, DriveError> {
+    let opened = Opened::open(world, drive, index).await?;
     opened.prove().await?;
-    let parts = drive.list(layout::FILL).await?;
+    let parts = opened.list(&FileName(layout::FILL.into())).await?;
     Ok((opened, parts.iter().filter_map(|name| PartId::parse(name)).collect()))
 }
 

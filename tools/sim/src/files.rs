@@ -85,11 +85,10 @@ impl Files {
 
     /// Names directly below a folder.
     pub(crate) fn list(&self, folder: &str) -> Vec<String> {
-        let below = |name: &String| {
-            let rest = name.strip_prefix(folder)?.strip_prefix('/')?;
-            (!rest.contains('/')).then(|| rest.to_owned())
-        };
-        self.names.keys().filter_map(below).collect()
+        let first = format!("{folder}/");
+        let names = self.names.range(first.clone()..).map(|(name, _)| name);
+        let below = names.map_while(|name| name.strip_prefix(&first));
+        below.filter(|rest| !rest.contains('/')).map(str::to_owned).collect()
     }
 
     /// How long a file is.

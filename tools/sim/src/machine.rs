@@ -11,18 +11,18 @@ use model::units::{Bytes, Nanos};
 use model::view::Load;
 use store::layout;
 use store::parcel::PartId;
+use upkeep::{filler, keeper};
 
 use crate::absence;
-use crate::canary::Canary;
 use crate::chores;
 use crate::drive::Drive;
 use crate::files::Left;
-use crate::filler;
 use crate::mover;
 use crate::opened::Opened;
 use crate::oracle;
 use crate::process::Process;
 use crate::server::Server;
+use crate::source::Network;
 use crate::stage::{Slot, Troupe, WORLD};
 use crate::world::{CLOCK_ZERO, Machine, Party, World};
 
@@ -109,8 +109,9 @@ async fn begin(world: Rc<World>, machine: Rc<Machine>, troupe: Troupe) {
     for (index, drive) in (0..).zip(&drives) {
         let slot = Slot::default();
         let (told, late, drive) = (slot.clone(), slot.clone(), Rc::clone(drive));
+        let of = Rc::clone(&world);
         stage.spawn(troupe, async move {
-            told.put(Opened::open(&drive, DriveIndex(index)).await.ok());
+            told.put(Opened::open(&of, &drive, DriveIndex(index)).await.ok());
         });
         stage.at(troupe, stage.now() + OPEN_SILENCE_MAX, move || late.put(None));
         opened.push(slot.await);
@@ -127,7 +128,7 @@ async fn begin(world: Rc<World>, machine: Rc<Machine>, troupe: Troupe) {
         process.workers.borrow_mut().push(server);
     }
     for drive in process.in_use() {
-        drive.set_readers(&process.workers.borrow(), world.has(Canary::KeptTurns));
+        drive.set_readers(&process.workers.borrow());
     }
     stage.say(|| format!("{} starts", machine.id));
     let kept = machine.kept.borrow().clone();
@@ -147,21 +148,25 @@ async fn begin(world: Rc<World>, machine: Rc<Machine>, troupe: Troupe) {
                 .iter()
                 .filter_map(|name| PartId::parse(name))
                 .for_each(|part| process.load_part(part, drive.index)),
-            Err(errno) => process.drive_failed(drive.index, errno),
+            Err(errno) => process.drive_failed(&drive, errno).await,
         }
     }
     *machine.process.borrow_mut() = Some(Rc::clone(&process));
     stage.spawn(troupe, chores::keep(Rc::clone(&process)));
-    stage.spawn(troupe, chores::audit(Rc::clone(&process)));
-    stage.spawn(troupe, chores::verify(Rc::clone(&process)));
+    let count = u8::try_from(drives.len()).unwrap_or(u8::MAX);
+    stage.spawn(troupe, chores::look_at_files(Rc::clone(&process), count));
+    stage.spawn(troupe, chores::check_samples(Rc::clone(&process)));
     stage.spawn(troupe, Rc::clone(&process).watch_drives());
     for index in (0..).take(drives.len()).map(DriveIndex) {
         stage.spawn(troupe, absence::run(Rc::clone(&process), index));
-        stage.spawn(troupe, chores::tend(Rc::clone(&process), index));
-        stage.spawn(troupe, chores::scrub(Rc::clone(&process), index));
+        let of = Rc::clone(&process);
+        stage.spawn(troupe, async move { keeper::tend(&*of, index).await });
+        stage.spawn(troupe, chores::read_all(Rc::clone(&process), index));
     }
     for _ in 0..FILLERS {
-        stage.spawn(troupe, filler::run(Rc::clone(&process)));
+        let process = Rc::clone(&process);
+        let network = Network(Rc::clone(&process));
+        stage.spawn(troupe, async move { filler::run(&*process, &network).await });
     }
     stage.spawn(troupe, mover::run(Rc::clone(&process)));
     stage.spawn(troupe, link(process));

@@ -5,7 +5,7 @@
 //! ```text
 //!  viewers ──> network ──> server ── pure/worker ──┐
 //!     │                                            ├──> drive: files, pure/ssd, faults
-//!     │          filler, chores ── pure/fill, store┘
+//!     │          host, chores ── pure/upkeep, store ┘
 //!     └──> control ── pure/director, steering <── reports, manifests
 //! ```
 //!
@@ -15,11 +15,10 @@ mod absence;
 mod canary;
 mod chores;
 mod control;
-mod copying;
 mod drive;
 mod faults;
 mod files;
-mod filler;
+mod host;
 mod machine;
 mod mover;
 mod opened;
@@ -29,7 +28,6 @@ mod scenario;
 mod server;
 mod source;
 mod stage;
-mod units;
 mod viewer;
 mod world;
 

@@ -2,7 +2,7 @@
 //! `shell/appliance/src/drives.rs`.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::{Rc, Weak};
 
 use iosched::drive::{Class, Config, Policy};
@@ -12,18 +12,22 @@ use iosched::tally::Slice;
 use model::extent::{DriveIndex, Extent, FileName};
 use model::id::ObjectId;
 use model::limits::DIRECT_ALIGN;
-use model::object::{BLOCK_LEN, BlockHash, Blocks, block_count, block_len};
+use model::object::{BLOCK_LEN, block_len};
 use model::units::{Bytes, Instant, Nanos};
 use store::health::{Health, Verdict};
-use store::layout::{self, Footer};
+use store::layout;
 use store::log::{self, Change, Entry, RECORD_LEN, Sequence};
+use store::parcel::PartId;
 use store::unit::{self, Directory, UnitId};
+use upkeep::{DriveError, Files, ObjectFileError, read};
 
-use crate::drive::{Drive, EIO, ENODEV, ENOENT, Errno};
+use crate::canary::Canary;
+use crate::drive::{Drive, ENOENT, Errno};
 use crate::files::FileId;
-use crate::process::HEALTH;
+use crate::process::{FULL_FOR, HEALTH};
 use crate::server::{READ_TARGET, Server};
 use crate::stage::Lock;
+use crate::world::World;
 
 /// A drive in use, or that was until it failed.
 pub(crate) struct Opened {
@@ -38,8 +42,12 @@ pub(crate) struct Opened {
     /// Where tasks have their turns on the drive; its reads are the workers' own.
     gate: RefCell<Gate>,
     readers: RefCell<Vec<Weak<Server>>>,
-    /// Turns are not given back: a planted bug.
-    keeps_turns: Cell<bool>,
+    health: RefCell<Health>,
+    full_at: Cell<Option<Instant>>,
+    world: Rc<World>,
+    /// Part files, for planted bugs: of which of them is which file, and which are copies.
+    parts: RefCell<BTreeMap<FileId, FileName>>,
+    pub(crate) copies: RefCell<BTreeSet<FileName>>,
 }
 
 /// Small numbers, so that somebody always waits.
@@ -65,21 +73,6 @@ struct Log {
     entries: BTreeMap<ObjectId, Entry>,
 }
 
-/// Why an object's file is not what it should be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wrong {
-    /// The drive failed.
-    Drive(Errno),
-    /// Its footer or its table.
-    Content,
-}
-
-impl From<Errno> for Wrong {
-    fn from(errno: Errno) -> Self {
-        Self::Drive(errno)
-    }
-}
-
 /// What an ordinary drive has after `format`.
 pub(crate) fn format(drive: &Drive) {
     drive.with_files(|files| {
@@ -99,12 +92,17 @@ pub(crate) fn format(drive: &Drive) {
 
 impl Opened {
     /// Opens a formatted drive and loads its index.
-    pub(crate) async fn open(drive: &Rc<Drive>, index: DriveIndex) -> Result<Rc<Self>, Errno> {
-        drive.open(layout::MARKER).await?;
-        let snapshot = read_small(drive, layout::SNAPSHOT).await?;
-        let bytes = read_small(drive, layout::LOG).await?.unwrap_or_default();
+    pub(crate) async fn open(
+        world: &Rc<World>,
+        drive: &Rc<Drive>,
+        index: DriveIndex,
+    ) -> Result<Rc<Self>, DriveError> {
+        drive.open(layout::MARKER).await.map_err(to("open", layout::MARKER))?;
+        let failed = to("read", layout::INDEX);
+        let snapshot = read_small(drive, layout::SNAPSHOT).await.map_err(failed)?;
+        let bytes = read_small(drive, layout::LOG).await.map_err(failed)?.unwrap_or_default();
         let replay = log::replay(drive.id, snapshot.as_deref(), &bytes);
-        let file = drive.open_or_make(layout::LOG).await?;
+        let file = drive.open_or_make(layout::LOG).await.map_err(failed)?;
         let mut log = Log {
             file,
             len: replay.log_len.as_usize(),
@@ -112,10 +110,10 @@ impl Opened {
             entries: replay.entries,
         };
         if replay.damage.is_some() {
-            log.entries = walk(drive).await?;
-            compact(drive, &mut log).await?;
+            log.entries = read::recover(&**drive, &|| {}, &|_| {}).await?;
+            compact(drive, &mut log).await.map_err(to("rewrite", layout::INDEX))?;
         } else if replay.torn != Bytes::ZERO {
-            drive.truncate(log.file, log.len).await?;
+            drive.truncate(log.file, log.len).await.map_err(to("cut", layout::LOG))?;
         }
         let drive = Rc::clone(drive);
         let gate = Gate::new(GATE, drive.stage().now());
@@ -128,14 +126,17 @@ impl Opened {
             not_rewritten: Cell::new(None),
             gate: RefCell::new(gate),
             readers: RefCell::default(),
-            keeps_turns: Cell::new(false),
+            health: RefCell::new(Health::new(HEALTH)),
+            full_at: Cell::new(None),
+            world: Rc::clone(world),
+            parts: RefCell::default(),
+            copies: RefCell::default(),
         }))
     }
 
     /// These read from it.
-    pub(crate) fn set_readers(&self, workers: &[Rc<Server>], keeps_turns: bool) {
+    pub(crate) fn set_readers(&self, workers: &[Rc<Server>]) {
         *self.readers.borrow_mut() = workers.iter().map(Rc::downgrade).collect();
-        self.keeps_turns.set(keeps_turns);
     }
 
     /// Does something when it has a turn on the drive.
@@ -160,7 +161,7 @@ impl Opened {
             stage.sleep_until(at.min(now + LOOK_EVERY)).await;
         };
         let result = deed.await;
-        if let Some(ticket) = ticket.filter(|_| !self.keeps_turns.get()) {
+        if let Some(ticket) = ticket.filter(|_| !self.world.has(Canary::KeptTurns)) {
             self.gate.borrow_mut().complete(stage.now(), ticket);
         }
         result
@@ -170,22 +171,6 @@ impl Opened {
         let readers = self.readers.borrow();
         let slice = |reader: &Weak<Server>| Some(reader.upgrade()?.slice(self.index));
         readers.iter().map(|reader| slice(reader).unwrap_or_default()).collect()
-    }
-
-    /// Writes, in turn.
-    pub(crate) async fn write(&self, file: FileId, at: Bytes, bytes: &[u8]) -> Result<(), Errno> {
-        let len = Bytes::of(bytes.len());
-        self.turn(Class::Fill, len, self.drive.write(file, at, bytes)).await
-    }
-
-    /// Brings a file to the drive, in turn.
-    pub(crate) async fn flush(&self, file: FileId) -> Result<(), Errno> {
-        self.turn(Class::Fill, Bytes::ZERO, self.drive.flush(file)).await
-    }
-
-    /// Takes a name away, in turn.
-    pub(crate) async fn unlink(&self, name: &str) -> Result<(), Errno> {
-        self.turn(Class::Delete, Bytes::ZERO, self.drive.unlink(name)).await
     }
 
     /// True if nothing is done to it any more.
@@ -199,10 +184,10 @@ impl Opened {
     }
 
     /// Rewrites the index, and reads from some objects: can it be written and read?
-    pub(crate) async fn prove(&self) -> Result<(), Errno> {
+    pub(crate) async fn prove(&self) -> Result<(), DriveError> {
         let _writing = self.writing.hold().await;
         let mut log = self.log.borrow().clone();
-        compact(&self.drive, &mut log).await?;
+        compact(&self.drive, &mut log).await.map_err(to("rewrite", layout::INDEX))?;
         let some = log.entries.iter().take(PROVED);
         let some = some.map(|(object, entry)| (entry.extent(object, self.index), *object));
         // One of each file: a unit that cannot be read is one bad place.
@@ -211,12 +196,15 @@ impl Opened {
         *self.log.borrow_mut() = log;
         let mut health = Health::new(HEALTH);
         for (extent, object) in some.into_values() {
-            match self.read_blocks(object, &extent).await {
-                Err(Wrong::Drive(EIO)) => match health.object_failed(Instant(0)) {
-                    Verdict::SetObjectAside => {}
-                    Verdict::SetDriveAside => return Err(EIO),
-                },
-                Err(Wrong::Drive(errno)) if errno != ENOENT && errno != SHORT => return Err(errno),
+            match read::blocks(self, object, &extent).await {
+                Err(ObjectFileError::Drive(error)) if error.is_one_place() => {
+                    match health.object_failed(Instant(0)) {
+                        Verdict::SetObjectAside => {}
+                        Verdict::SetDriveAside => return Err(error),
+                    }
+                }
+                Err(ObjectFileError::Drive(error)) if error.is_missing() || error.is_short() => {}
+                Err(ObjectFileError::Drive(error)) => return Err(error),
                 Ok(_) | Err(_) => {}
             }
         }
@@ -228,42 +216,18 @@ impl Opened {
         self.log.borrow().entries.clone()
     }
 
-    /// Where its own index has the object.
-    pub(crate) fn entry(&self, object: &ObjectId) -> Option<Entry> {
-        self.log.borrow().entries.get(object).copied()
-    }
-
-    /// Of what a unit says that it holds, what its own index has there.
-    pub(crate) fn held_in(&self, directory: &Directory) -> Vec<ObjectId> {
-        let (mut objects, unit) = (directory.objects(), Some(directory.id()));
-        objects.retain(|object| self.entry(object).is_some_and(|entry| entry.unit == unit));
-        objects
-    }
-
-    /// What its own index has in a unit that does not say itself what it holds.
-    pub(crate) fn in_unit(&self, unit: UnitId) -> Vec<ObjectId> {
-        let log = self.log.borrow();
-        let here = log.entries.iter().filter(|(_, entry)| entry.unit == Some(unit));
-        here.map(|(object, _)| *object).collect()
-    }
-
     /// Bytes of objects that it holds.
     pub(crate) fn held(&self) -> Bytes {
         Bytes(self.log.borrow().entries.values().map(|entry| entry.len.0).sum())
     }
 
-    /// True while its marker can be found.
-    pub(crate) fn has_marker(&self) -> bool {
-        self.drive.with_files(|files| files.find(layout::MARKER).is_some())
-    }
-
-    /// Fails if it is set aside: nothing is done to it any more.
-    pub(crate) fn check(&self) -> Result<(), Errno> {
-        if self.is_aside() { Err(ENODEV) } else { Ok(()) }
+    /// It said a while ago that it has no room.
+    pub(crate) fn is_full(&self, now: Instant) -> bool {
+        self.full_at.get().is_some_and(|at| now.since(at) < FULL_FOR)
     }
 
     /// Appends a batch to the log and brings it to the drive; rewrites it if it has grown long.
-    pub(crate) async fn log(&self, changes: &[Change]) -> Result<(), Errno> {
+    async fn append(&self, changes: &[Change]) -> Result<(), Errno> {
         let _writing = self.writing.hold().await;
         let mut log = self.log.borrow().clone();
         let records = log::encode_batch(self.drive.id, log.sequence, changes);
@@ -292,120 +256,18 @@ impl Opened {
         Ok(())
     }
 
-    /// What the file of an object that is alone says of itself.
-    pub(crate) async fn read_footer(&self, file: &FileName) -> Result<Footer, Wrong> {
-        let read = async {
-            let file = self.drive.open(&file.0).await?;
-            read_footer(&self.drive, file).await
-        };
-        self.turn(Class::Scrub, DIRECT_ALIGN, read).await
-    }
-
-    /// What a unit says that it holds; it is the unit that was asked for.
-    pub(crate) async fn read_directory(&self, unit: UnitId) -> Result<Directory, Wrong> {
-        let read = read_directory(&self.drive, unit);
-        self.turn(Class::Scrub, DIRECT_ALIGN, read).await
-    }
-
-    /// The hashes of the blocks of what lies there, proved. In a file of its own, that is what the
-    /// file says that it is; in a unit, `object`.
-    pub(crate) async fn read_blocks(
+    /// Reads one block of an object for a sibling, who waits for it.
+    pub(crate) async fn read_for_sibling(
         &self,
-        object: ObjectId,
         extent: &Extent,
-    ) -> Result<Blocks, Wrong> {
-        let read = async {
-            let file = self.drive.open(&extent.file.0).await?;
-            if unit::of_file(&extent.file).is_some() {
-                return read_table(&self.drive, file, object, extent.len, extent.offset).await;
-            }
-            let footer = read_footer(&self.drive, file).await?;
-            read_table(&self.drive, file, footer.object, footer.len, Bytes::ZERO).await
-        };
-        self.turn(Class::Scrub, DIRECT_ALIGN, read).await
-    }
-
-    /// The hashes of an object's blocks from a part file in which it begins at `base`, if its table
-    /// was written.
-    pub(crate) async fn read_part_blocks(
-        &self,
-        file: FileId,
-        object: ObjectId,
-        len: Bytes,
-        base: Bytes,
-    ) -> Result<Blocks, Wrong> {
-        let read = read_table(&self.drive, file, object, len, base);
-        self.turn(Class::Scrub, DIRECT_ALIGN, read).await
-    }
-
-    /// Writes an object's table of block hashes, if it has one.
-    pub(crate) async fn write_table(
-        &self,
-        file: FileId,
-        blocks: &Blocks,
-        at: Bytes,
-    ) -> Result<(), Errno> {
-        if layout::sections(blocks.len()).table_len == Bytes::ZERO {
-            return Ok(());
-        }
-        let mut table: Vec<u8> = blocks.hashes().iter().flat_map(|hash| hash.0).collect();
-        table.resize(table.len().next_multiple_of(4096), 0);
-        self.write(file, at, &table).await
-    }
-
-    /// Writes the pages that end a file, and cuts what is behind them.
-    pub(crate) async fn write_end(
-        &self,
-        file: FileId,
-        pages: &[u8],
-        at: Bytes,
-    ) -> Result<(), Errno> {
-        self.write(file, at, pages).await?;
-        let end = at.as_usize() + pages.len();
-        self.drive.with_files(|files| files.resize(file, end));
-        Ok(())
-    }
-
-    /// Reads one block of an object; an end of the file before that is an error.
-    pub(crate) async fn read_block(
-        &self,
-        class: Class,
-        file: FileId,
-        (base, object_len): (Bytes, Bytes),
         block: u64,
     ) -> Result<Vec<u8>, Errno> {
-        let len = block_len(object_len, block);
-        let padded = len.align_up(DIRECT_ALIGN);
-        let at = base + Bytes(block * BLOCK_LEN.0);
-        let read = self.drive.read(file, at, padded, <[u8]>::to_vec);
-        let mut bytes = self.turn(class, padded, read).await?;
-        if bytes.len() < len.as_usize() {
-            return Err(SHORT);
-        }
-        bytes.truncate(len.as_usize());
-        Ok(bytes)
-    }
-
-    /// The blocks of an object that lies there if all are right; none if one is not.
-    pub(crate) async fn verified(
-        &self,
-        object: ObjectId,
-        extent: &Extent,
-    ) -> Result<Option<Blocks>, Errno> {
-        let blocks = match self.read_blocks(object, extent).await {
-            Ok(blocks) if blocks.id() == object && blocks.len() == extent.len => blocks,
-            Err(Wrong::Drive(errno)) => return Err(errno),
-            Ok(_) | Err(Wrong::Content) => return Ok(None),
-        };
         let file = self.drive.open(&extent.file.0).await?;
-        for index in 0..Bytes::of(blocks.hashes().len()).0 {
-            let place = (extent.offset, extent.len);
-            let bytes = self.read_block(Class::Scrub, file, place, index).await?;
-            if !blocks.verify(index, &bytes) {
-                return Ok(None);
-            }
-        }
-        Ok(Some(blocks))
+        let len = block_len(extent.len, block);
+        let at = extent.offset + Bytes(block * BLOCK_LEN.0);
+        let read = self.drive.read(file, at, len, <[u8]>::to_vec);
+        let bytes = self.turn(Class::Serve, len, read).await?;
+        if bytes.len() == len.as_usize() { Ok(bytes) } else { Err(SHORT) }
     }
 }
 
@@ -438,36 +300,182 @@ async fn replace(drive: &Drive, name: &str, bytes: &[u8]) -> Result<(), Errno> {
     drive.sync_folder(name.rsplit_once('/').map_or(".", |(folder, _)| folder)).await
 }
 
-/// The objects of a drive by its files alone.
-async fn walk(drive: &Drive) -> Result<BTreeMap<ObjectId, Entry>, Errno> {
-    let mut directories = Vec::new();
-    for unit in units(drive) {
-        match read_directory(drive, unit).await {
-            Ok(directory) => directories.push(directory),
-            Err(Wrong::Drive(ENODEV)) => return Err(ENODEV),
-            Err(_) => {}
+impl Files for Drive {
+    type File = FileId;
+    type Pages = Vec<u8>;
+
+    fn pages(len: Bytes) -> Vec<u8> {
+        vec![0; len.align_up(DIRECT_ALIGN).as_usize()]
+    }
+
+    async fn open(&self, file: &FileName) -> Result<FileId, DriveError> {
+        Self::open(self, &file.0).await.map_err(to("open", &file.0))
+    }
+
+    async fn len(&self, file: &FileId) -> Result<Bytes, DriveError> {
+        Ok(Bytes::of(self.with_files(|files| files.len(*file))))
+    }
+
+    async fn read(&self, file: &FileId, pages: &mut [u8], at: Bytes) -> Result<(), DriveError> {
+        let found = Self::read(self, *file, at, Bytes::of(pages.len()), |bytes| {
+            pages[..bytes.len()].copy_from_slice(bytes);
+            bytes.len()
+        });
+        let found = found.await.map_err(to("read", "a file of the drive"))?;
+        if found == pages.len() { Ok(()) } else { Err(DriveError::short("a file of the drive")) }
+    }
+
+    /// Of the folders of objects the first costs as much as one: 256 of them cost more than they
+    /// show.
+    async fn list(&self, folder: &FileName) -> Result<Vec<String>, DriveError> {
+        if folder.0.starts_with(layout::OBJECTS) && !folder.0.ends_with("/00") {
+            return Ok(self.with_files(|files| files.list(&folder.0)));
         }
+        Self::list(self, &folder.0).await.map_err(to("list", &folder.0))
     }
-    let mut entries = BTreeMap::new();
-    for (object, (unit, place)) in unit::recover(&directories) {
-        let entry = Entry { unit: Some(unit), offset: place.offset, len: place.len };
-        entries.insert(object, entry);
+}
+
+impl Files for Opened {
+    type File = FileId;
+    type Pages = Vec<u8>;
+
+    fn pages(len: Bytes) -> Vec<u8> {
+        Drive::pages(len)
     }
-    for object in names(drive) {
-        let file = drive.open(&layout::object_file(&object).0).await?;
-        let blocks = match read_footer(drive, file).await {
-            Ok(footer) => read_table(drive, file, footer.object, footer.len, Bytes::ZERO).await,
-            Err(wrong) => Err(wrong),
-        };
-        match blocks {
-            Ok(blocks) if blocks.id() == object => {
-                entries.insert(object, Entry::alone(blocks.len()));
-            }
-            Err(Wrong::Drive(ENODEV)) => return Err(ENODEV),
-            Ok(_) | Err(_) => {}
+
+    async fn open(&self, file: &FileName) -> Result<FileId, DriveError> {
+        Files::open(&*self.drive, file).await
+    }
+
+    async fn len(&self, file: &FileId) -> Result<Bytes, DriveError> {
+        self.drive.len(file).await
+    }
+
+    async fn read(&self, file: &FileId, pages: &mut [u8], at: Bytes) -> Result<(), DriveError> {
+        let len = Bytes::of(pages.len());
+        self.turn(Class::Scrub, len, Files::read(&*self.drive, file, pages, at)).await
+    }
+
+    async fn list(&self, folder: &FileName) -> Result<Vec<String>, DriveError> {
+        Files::list(&*self.drive, folder).await
+    }
+}
+
+impl upkeep::Drive for Opened {
+    fn index(&self) -> DriveIndex {
+        self.index
+    }
+
+    fn is_aside(&self) -> bool {
+        self.is_aside.get()
+    }
+
+    fn free(&self) -> Bytes {
+        self.drive.space().map_or(Bytes::ZERO, |(_, free)| free)
+    }
+
+    fn note_full(&self, now: Instant) {
+        self.full_at.set(Some(now));
+    }
+
+    fn object_failed(&self, now: Instant) -> Verdict {
+        self.health.borrow_mut().object_failed(now)
+    }
+
+    async fn has_marker(&self) -> bool {
+        self.drive.with_files(|files| files.find(layout::MARKER).is_some())
+    }
+
+    fn entry(&self, object: &ObjectId) -> Option<Entry> {
+        self.log.borrow().entries.get(object).copied()
+    }
+
+    fn in_unit(&self, unit: UnitId) -> Vec<ObjectId> {
+        let log = self.log.borrow();
+        let here = log.entries.iter().filter(|(_, entry)| entry.unit == Some(unit));
+        here.map(|(object, _)| *object).collect()
+    }
+
+    async fn allocate(&self, file: &FileName, len: Bytes) -> Result<(FileId, bool), DriveError> {
+        let made = self.drive.allocate(&file.0, len.as_usize()).await;
+        let made = made.map_err(to("allocate room for", &file.0))?;
+        self.parts.borrow_mut().insert(made.0, file.clone());
+        Ok(made)
+    }
+
+    async fn write(&self, file: &FileId, pages: &[u8], at: Bytes) -> Result<(), DriveError> {
+        let wrong = self.world.unverified.borrow().get(pages).cloned();
+        let pages = wrong.as_deref().unwrap_or(pages);
+        let write = self.drive.write(*file, at, pages);
+        let written = self.turn(Class::Fill, Bytes::of(pages.len()), write).await;
+        written.map_err(to("write to", "an object's file"))
+    }
+
+    async fn cut(&self, file: &FileId, len: Bytes) -> Result<(), DriveError> {
+        self.drive.with_files(|files| files.resize(*file, len.as_usize()));
+        Ok(())
+    }
+
+    async fn flush(&self, file: &FileId) -> Result<(), DriveError> {
+        if self.leaves_unflushed(*file) {
+            return Ok(());
         }
+        let flushed = self.turn(Class::Fill, Bytes::ZERO, self.drive.flush(*file)).await;
+        flushed.map_err(|errno| DriveError::flush("an object's file", upkeep::Errno(errno)))
     }
-    Ok(entries)
+
+    async fn rename(&self, from: &FileName, name: &FileName) -> Result<(), DriveError> {
+        self.drive.rename(&from.0, &name.0).await.map_err(to("rename", &from.0))
+    }
+
+    async fn flush_folder(&self, folder: &FileName) -> Result<(), DriveError> {
+        if self.world.has(Canary::FolderUnflushed) {
+            return Ok(());
+        }
+        let flushed = self.drive.sync_folder(&folder.0).await;
+        flushed.map_err(|errno| DriveError::flush(&folder.0, upkeep::Errno(errno)))
+    }
+
+    async fn unlink(&self, file: &FileName) -> Result<(), DriveError> {
+        let unlinked = self.turn(Class::Delete, Bytes::ZERO, self.drive.unlink(&file.0)).await;
+        unlinked.map_err(to("remove", &file.0))
+    }
+
+    async fn scrubbed_to(&self) -> Option<ObjectId> {
+        let bytes = read_small(&self.drive, layout::SCRUB).await.ok()??;
+        std::str::from_utf8(&bytes).ok()?.trim().parse().ok()
+    }
+
+    async fn keep_scrubbed_to(&self, object: ObjectId) -> Result<(), DriveError> {
+        let kept = replace(&self.drive, layout::SCRUB, format!("{object}\n").as_bytes()).await;
+        kept.map_err(to("replace", layout::SCRUB))
+    }
+
+    async fn log(&self, changes: &[Change]) -> Result<(), DriveError> {
+        self.append(changes).await.map_err(to("write to", layout::LOG))
+    }
+}
+
+impl Opened {
+    /// A planted bug: is this file one that is not flushed?
+    fn leaves_unflushed(&self, file: FileId) -> bool {
+        let parts = self.parts.borrow();
+        let Some(name) = parts.get(&file) else { return false };
+        let is_unit = PartId::parse(name.0.rsplit('/').next().unwrap_or_default());
+        let is_unit = matches!(is_unit, Some(PartId::Unit(_)));
+        let is_copy = self.copies.borrow().contains(name);
+        (self.world.has(Canary::Unflushed) && !is_copy)
+            || (self.world.has(Canary::UnitUnflushed) && !is_copy && is_unit)
+            || (self.world.has(Canary::CopyUnflushed) && is_copy)
+    }
+}
+
+/// Names what was tried.
+pub(crate) fn to(action: &'static str, file: &str) -> impl Fn(Errno) -> DriveError + Copy {
+    move |errno| match errno {
+        SHORT => DriveError::short(file),
+        _ => DriveError::new(action, file, upkeep::Errno(errno)),
+    }
 }
 
 /// Names of objects that are alone on a drive, from one look at all folders: 256 listings cost more
@@ -506,52 +514,4 @@ pub(crate) fn places(drive: &Drive) -> Vec<(ObjectId, FileName, Bytes)> {
         }
     }
     places
-}
-
-async fn read_directory(drive: &Drive, unit: UnitId) -> Result<Directory, Wrong> {
-    let file = drive.open(&unit::unit_file(&unit).0).await?;
-    let len = Bytes::of(drive.with_files(|files| files.len(file)));
-    let at = len.saturating_sub(layout::FOOTER_LEN);
-    let page = drive.read(file, at, layout::FOOTER_LEN, <[u8]>::to_vec).await?;
-    let footer = unit::Footer::decode(&page, len).map_err(|_| Wrong::Content)?;
-    let (from, len) = (footer.directory_offset, at - footer.directory_offset);
-    let pages = drive.read(file, from, len, <[u8]>::to_vec).await?;
-    let directory = Directory::decode(&footer, &pages).map_err(|_| Wrong::Content)?;
-    if directory.id() == unit { Ok(directory) } else { Err(Wrong::Content) }
-}
-
-async fn read_footer(drive: &Drive, file: FileId) -> Result<Footer, Wrong> {
-    let len = Bytes::of(drive.with_files(|files| files.len(file)));
-    let at = len.saturating_sub(layout::FOOTER_LEN);
-    if len < layout::FOOTER_LEN || !at.0.is_multiple_of(DIRECT_ALIGN.0) {
-        return Err(Wrong::Content);
-    }
-    let page = drive.read(file, at, layout::FOOTER_LEN, <[u8]>::to_vec).await?;
-    Footer::decode(&page, len).map_err(|_| Wrong::Content)
-}
-
-async fn read_table(
-    drive: &Drive,
-    file: FileId,
-    object: ObjectId,
-    len: Bytes,
-    base: Bytes,
-) -> Result<Blocks, Wrong> {
-    let sections = layout::sections(len);
-    if sections.table_len == Bytes::ZERO {
-        return blocks_without_table(object, len).ok_or(Wrong::Content);
-    }
-    let at = base + sections.table_offset;
-    let table = drive.read(file, at, sections.table_len, <[u8]>::to_vec).await?;
-    if table.len() != sections.table_len.as_usize() {
-        return Err(Wrong::Drive(SHORT));
-    }
-    let hashes = table.as_chunks::<32>().0.iter().map(|hash| BlockHash(*hash)).collect();
-    Blocks::prove(object, len, hashes).map_err(|_| Wrong::Content)
-}
-
-/// The blocks of an object that has less than two: its id is the only hash.
-pub(crate) fn blocks_without_table(object: ObjectId, len: Bytes) -> Option<Blocks> {
-    let hashes = if block_count(len) == 0 { vec![] } else { vec![BlockHash(object.0)] };
-    Blocks::prove(object, len, hashes).ok()
 }

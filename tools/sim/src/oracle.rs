@@ -9,6 +9,7 @@ use model::id::{ApplianceId, AssetVersionId, ObjectId};
 use model::units::Bytes;
 use store::layout;
 use store::log;
+use upkeep::Ledger as _;
 
 use crate::drive::Drive;
 use crate::opened::Opened;

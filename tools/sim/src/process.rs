@@ -4,31 +4,32 @@
 //! `shell/appliance`: `shared.rs` (what its threads share), `filler.rs`, `keeper.rs`, `adopt.rs`,
 //! `audit.rs`, `scrub.rs`, `verify.rs`, `control_link.rs`, one task for each thread.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 use fill::heat::{self, Heat};
 use fill::plan;
-use holdings::{Chores, Claim, Desired, Doubt, FileStanding, Holdings, Part};
-use model::extent::{DriveIndex, Extent, FileName};
+use holdings::{Chores, Claim, Desired, Doubt, Holdings};
+use model::drives::DriveSet;
+use model::extent::{DriveIndex, Extent};
 use model::id::{ApplianceId, Generation, ObjectId};
+use model::inventory::Delta;
 use model::manifest::Manifest;
 use model::object::BLOCK_LEN;
 use model::units::{Bytes, Instant, Nanos};
 use model::update::Update;
-use store::health::{Health, Verdict};
-use store::inventory::InventoryState;
 use store::layout;
 use store::parcel::PartId;
 use store::silence::{Silence, Turn};
-use store::unit;
+use upkeep::Sample;
+use upkeep::mover::Movable;
+use upkeep::{Cause, Fault, Ledger as _};
 
 use crate::canary::Canary;
-use crate::drive::{ENODEV, ENOENT, ENOSPC, Errno};
-use crate::mover::Movable;
-use crate::opened::{Opened, SHORT};
+use crate::drive::Errno;
+use crate::opened::{Opened, to};
 use crate::server::Server;
 use crate::stage::{Bell, Troupe};
 use crate::world::{Machine, World};
@@ -46,6 +47,8 @@ pub(crate) struct Process {
     pub(crate) sampled: Bell,
     handed_out: Bell,
     unit_len: Option<Bytes>,
+    /// How often a drive has come back.
+    pub(crate) returned: Cell<u64>,
     state: RefCell<State>,
 }
 
@@ -54,8 +57,6 @@ struct State {
     holdings: Holdings,
     heat: Heat,
     samples: VecDeque<Sample>,
-    health: Vec<Health>,
-    full_at: Vec<Option<Instant>>,
     silence: Vec<Silence>,
     /// When each drive began to be measured, if it still is.
     measured_from: Vec<Option<Instant>>,
@@ -74,16 +75,6 @@ struct Slot {
 
 type Siblings = BTreeMap<ApplianceId, Arc<str>>;
 
-/// A block that a viewer was sent, and what it hashes to, if all of it was.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Sample {
-    pub(crate) drive: DriveIndex,
-    pub(crate) object: ObjectId,
-    pub(crate) len: Bytes,
-    pub(crate) block: u64,
-    pub(crate) hash: Option<[u8; 32]>,
-}
-
 /// Small numbers, so that their edges are met.
 const HOLDINGS: holdings::Config = holdings::Config {
     plan: plan::Config { fetch_max: 6, evict_max: 3, urls_max: 4 },
@@ -93,8 +84,8 @@ const HOLDINGS: holdings::Config = holdings::Config {
     unit_len: None,
 };
 /// Few, so that there are many slices; and something else happens in between.
-const SLICE: usize = 5;
-const BETWEEN_SLICES: Nanos = Nanos::millis(1);
+pub(crate) const SLICE: usize = 5;
+pub(crate) const BETWEEN_SLICES: Nanos = Nanos::millis(1);
 
 /// How units are packed: another choice at each start, as an operator may change it.
 const UNIT_LENS: [Option<Bytes>; 4] =
@@ -103,7 +94,7 @@ pub(crate) const HEALTH: store::health::Config =
     store::health::Config { objects_max: 3, window: Nanos::seconds(3600) };
 const SAMPLES_MAX: usize = 8;
 const HEAT: heat::Config = heat::Config { objects_max: 8, half_life: Nanos::seconds(10) };
-const FULL_FOR: Nanos = Nanos::seconds(60);
+pub(crate) const FULL_FOR: Nanos = Nanos::seconds(60);
 /// Sooner than there: a simulation is short.
 const SILENCE: store::silence::Config =
     store::silence::Config { answers_for: Nanos::seconds(3), hangs_for: Nanos::seconds(10) };
@@ -125,8 +116,6 @@ impl Process {
             holdings: Holdings::new(holdings::Config { unit_len, ..HOLDINGS }),
             heat: Heat::new(HEAT, world.stage.now()),
             samples: VecDeque::new(),
-            health: (0..count).map(|_| Health::new(HEALTH)).collect(),
-            full_at: vec![None; count],
             silence: vec![Silence::default(); count],
             measured_from: vec![None; count],
         };
@@ -141,6 +130,7 @@ impl Process {
             sampled: Bell::default(),
             handed_out: Bell::default(),
             unit_len,
+            returned: Cell::new(0),
             state: RefCell::new(state),
         })
     }
@@ -184,15 +174,11 @@ impl Process {
     ) {
         let index = drive.index;
         let place = index.as_usize();
-        drive.set_readers(&self.workers.borrow(), self.world.has(Canary::KeptTurns));
-        {
-            let mut state = self.state.borrow_mut();
-            state.health[place] = Health::new(HEALTH);
-            state.full_at[place] = None;
-            state.silence[place] = Silence::default();
-        }
+        drive.set_readers(&self.workers.borrow());
+        self.state.borrow_mut().silence[place] = Silence::default();
         self.slots.borrow_mut()[place] = Slot { open: Some(Rc::clone(drive)), ..Slot::default() };
         self.say(|| format!("drive {index} in use again, with {}", drive.drive.id));
+        self.returned.set(self.returned.get() + 1);
         self.world.count(|counts| counts.returns += 1);
         self.with(|holdings| holdings.take_back(index, std::iter::empty(), parts.into_iter()));
         for some in objects.chunks(SLICE) {
@@ -201,12 +187,8 @@ impl Process {
         }
     }
 
-    /// A drive in use that answers, as far as is known.
-    pub(crate) fn answering(&self, index: DriveIndex) -> Option<Rc<Opened>> {
-        self.drive(index).filter(|drive| self.answers(drive.index))
-    }
-
-    fn answers(&self, index: DriveIndex) -> bool {
+    /// True of a drive that answers, as far as is known.
+    pub(crate) fn answers_at(&self, index: DriveIndex) -> bool {
         self.state.borrow().silence[index.as_usize()].lasts(self.now()).is_none()
     }
 
@@ -214,9 +196,13 @@ impl Process {
     pub(crate) async fn watch_drives(self: Rc<Self>) {
         loop {
             self.world.stage.sleep(LOOK_EVERY).await;
-            let hung = self.workers.borrow().iter().fold(0, |hung, worker| hung | worker.hung());
+            let hung = self
+                .workers
+                .borrow()
+                .iter()
+                .fold(DriveSet::NONE, |hung, worker| hung | worker.hung());
             for drive in self.in_use() {
-                self.look_at_drive(drive.index, hung >> drive.index.0 & 1 == 1);
+                self.look_at_drive(drive.index, hung.contains(drive.index));
             }
         }
     }
@@ -232,7 +218,7 @@ impl Process {
         match turn {
             Some(Turn::Hangs) => self.withhold(drive, true),
             Some(Turn::Answers) => self.withhold(drive, false),
-            Some(Turn::GivenUp) => self.set_aside(drive, SHORT),
+            Some(Turn::GivenUp) => self.set_drive_aside(drive, &Cause::Silent(SILENCE.hangs_for)),
             None => {}
         }
     }
@@ -252,7 +238,7 @@ impl Process {
         self.state.borrow_mut().measured_from[place] = None;
         let not_rewritten = drive.not_rewritten.take();
         if let Some(errno) = measured.err().or(not_rewritten) {
-            self.drive_failed(index, errno);
+            self.drive_failed(&drive, errno).await;
         }
         !drive.is_aside()
     }
@@ -265,7 +251,7 @@ impl Process {
     /// All drives in use that answer.
     pub(crate) fn all_answering(&self) -> Vec<Rc<Opened>> {
         let mut drives = self.in_use();
-        drives.retain(|drive| self.answers(drive.index));
+        drives.retain(|drive| self.answers_at(drive.index));
         drives
     }
 
@@ -275,7 +261,7 @@ impl Process {
     }
 
     /// Asks or changes the holdings, then tells who has to know of it.
-    fn with<R>(&self, deed: impl FnOnce(&mut Holdings) -> R) -> R {
+    pub(crate) fn with<R>(&self, deed: impl FnOnce(&mut Holdings) -> R) -> R {
         let (result, updates, news) = {
             let holdings = &mut self.state.borrow_mut().holdings;
             let result = deed(holdings);
@@ -339,44 +325,36 @@ impl Process {
     pub(crate) fn spaces(&self) -> Vec<layout::DriveSpace> {
         let mut spaces = Vec::new();
         for drive in self.in_use() {
-            let full_at = self.state.borrow().full_at[drive.index.as_usize()];
-            let is_full = full_at.is_some_and(|at| self.now().since(at) < FULL_FOR);
+            let is_full = drive.is_full(self.now());
             match drive.drive.space() {
                 Ok((capacity, free)) => spaces.push(layout::DriveSpace {
                     drive: drive.index,
                     set_aside: false,
                     capacity,
-                    free: if is_full || !self.answers(drive.index) { Bytes::ZERO } else { free },
+                    free: if is_full || !self.answers_at(drive.index) { Bytes::ZERO } else { free },
                     held: drive.held(),
                 }),
-                Err(errno) => self.drive_failed(drive.index, errno),
+                Err(errno) => {
+                    let cause = Cause::Failed(to("measure", "the filesystem")(errno));
+                    self.set_drive_aside(drive.index, &cause);
+                }
             }
         }
         spaces
     }
 
     /// What an error that is not about one object means for the drive.
-    pub(crate) fn drive_failed(&self, drive: DriveIndex, errno: Errno) {
-        match errno {
-            ENOSPC => self.state.borrow_mut().full_at[drive.as_usize()] = Some(self.now()),
-            ENOENT | SHORT => {}
-            _ => self.set_aside(drive, errno),
-        }
-    }
-
-    /// One object cannot be read for its drive's sake: does it go, or the drive?
-    pub(crate) fn object_failed(&self, drive: DriveIndex) -> Verdict {
-        let now = self.now();
-        self.state.borrow_mut().health[drive.as_usize()].object_failed(now)
+    pub(crate) async fn drive_failed(&self, drive: &Opened, errno: Errno) {
+        self.failed(drive, &to("use", "the drive")(errno)).await;
     }
 
     /// Stops all use of a drive and tells everybody.
-    pub(crate) fn set_aside(&self, index: DriveIndex, errno: Errno) {
+    pub(crate) fn set_drive_aside(&self, index: DriveIndex, cause: &Cause) {
         let Some(drive) = self.drive(index) else { return };
         drive.set_aside();
         let (old, aside) = (Rc::downgrade(&drive), Some(self.now()));
         self.slots.borrow_mut()[index.as_usize()] = Slot { open: None, old, aside };
-        self.say(|| format!("drive {index} set aside: errno {errno}"));
+        self.say(|| format!("drive {index} set aside: {cause}"));
         self.with(|holdings| holdings.set_aside(index));
     }
 
@@ -390,65 +368,21 @@ impl Process {
         self.with(|holdings| holdings.load_part(part, drive));
     }
 
-    /// Makes an object visible; false if its drive was set aside in the meantime.
-    pub(crate) fn publish(&self, object: ObjectId, extent: Extent, bytes: Option<&[u8]>) -> bool {
-        let is_in_use = self.drive(extent.drive).is_some();
-        if is_in_use {
-            self.world.count(|counts| counts.published += 1);
-            self.with(|holdings| holdings.publish(object, extent, bytes));
-        }
-        is_in_use
-    }
-
-    /// The object lies there from now on, in one step; false if that drive was set aside meanwhile.
-    pub(crate) fn relocate(&self, object: ObjectId, extent: Extent) -> bool {
-        let is_in_use = self.drive(extent.drive).is_some();
-        if is_in_use {
-            self.with(|holdings| holdings.relocate(object, extent));
-        }
-        is_in_use
-    }
-
     /// How much viewers were sent of an object of late.
     pub(crate) fn heat(&self, object: &ObjectId) -> Bytes {
         self.state.borrow().heat.of(object)
     }
 
-    /// True of an object that the manifest in force names.
-    pub(crate) fn is_wanted(&self, object: &ObjectId) -> bool {
-        self.state.borrow().holdings.is_wanted(object)
+    /// All files that may be moved.
+    pub(crate) fn movable(&self) -> Movable {
+        let mut movable = Movable::default();
+        movable.look(&self.state.borrow().holdings, usize::MAX);
+        movable
     }
 
-    /// Files in which something is wanted and nobody works on anything.
-    pub(crate) fn movable(&self) -> Vec<Movable> {
-        let holdings = &self.state.borrow().holdings;
-        let busy = holdings.busy();
-        let mut files = BTreeMap::new();
-        for (object, extent) in holdings.index().iter() {
-            let file = unit::of_file(&extent.file).map_or(PartId::Object(*object), PartId::Unit);
-            let of: &mut (Vec<_>, bool) = files.entry((extent.drive, file)).or_default();
-            of.1 |= busy.contains(object);
-            if holdings.is_wanted(object) {
-                of.0.push((*object, extent.len));
-            }
-        }
-        let free = files.into_iter().filter(|(_, (objects, busy))| !busy && !objects.is_empty());
-        free.map(|((drive, file), (objects, _))| (file, drive, objects)).collect()
-    }
-
-    /// True if workers may have the bytes of one more object of this length.
-    pub(crate) fn has_small_room(&self, len: Bytes) -> bool {
-        self.state.borrow().holdings.has_small_room(len)
-    }
-
-    /// Gives workers the bytes of a small object that is published already.
-    pub(crate) fn publish_small(&self, object: ObjectId, extent: &Extent, bytes: &[u8]) {
-        self.with(|holdings| holdings.publish_small(object, extent, bytes));
-    }
-
-    /// Makes an object invisible.
-    pub(crate) fn hide(&self, object: ObjectId) {
-        self.with(|holdings| holdings.hide(object));
+    /// Looks at the holdings.
+    pub(crate) fn ask<R>(&self, look: impl FnOnce(&Holdings) -> R) -> R {
+        look(&self.state.borrow().holdings)
     }
 
     /// Puts a newer manifest in force; false if it is not newer.
@@ -481,16 +415,8 @@ impl Process {
     }
 
     /// What control has to be told since it knew so much.
-    pub(crate) fn inventory_since(&self, known: u64) -> model::inventory::Delta {
-        let delta = self.state.borrow().holdings.inventory_since(InventoryState(known));
-        let (from, to) = (delta.from.0, delta.to.0);
-        let (held, gone, check) = (delta.held, delta.gone, delta.check);
-        model::inventory::Delta { from, to, held, gone, check }
-    }
-
-    /// Where an object lies.
-    pub(crate) fn locate(&self, object: &ObjectId) -> Option<Extent> {
-        self.state.borrow().holdings.index().locate(object).cloned()
+    pub(crate) fn inventory_since(&self, known: u64) -> Delta {
+        self.state.borrow().holdings.inventory_since(known)
     }
 
     /// All published objects.
@@ -562,16 +488,6 @@ impl Process {
         }
     }
 
-    /// Of that, so much is done, and so much is still here.
-    pub(crate) fn errand_done(&self, drive: DriveIndex, done: usize, left: usize) {
-        self.with(|holdings| holdings.errand_done(drive, done, left));
-    }
-
-    /// Somebody doubts an object.
-    pub(crate) fn suspect(&self, object: ObjectId, doubt: Doubt) {
-        self.with(|holdings| holdings.suspect(object, doubt));
-    }
-
     /// A viewer was sent a block.
     pub(crate) fn sample(&self, sample: Sample) {
         let mut state = self.state.borrow_mut();
@@ -593,24 +509,8 @@ impl Process {
         }
     }
 
-    /// The first published object on a drive whose id is above `after`.
-    pub(crate) fn next_on(
-        &self,
-        drive: DriveIndex,
-        after: Option<ObjectId>,
-    ) -> Option<(ObjectId, Extent)> {
-        let state = self.state.borrow();
-        let next = state.holdings.index().next_on(drive, after);
-        next.map(|(object, extent)| (object, extent.clone()))
-    }
-
-    /// Plans again as soon as possible.
-    pub(crate) fn replan(&self) {
-        self.with(Holdings::replan);
-    }
-
     /// Waits for an object to fetch, and claims it.
-    pub(crate) async fn claim_fetch(&self) -> Claim {
+    pub(crate) async fn next_fetch(&self) -> Claim {
         loop {
             match self.with(Holdings::next_fetch) {
                 Some(claim) => return claim,
@@ -619,85 +519,15 @@ impl Process {
         }
     }
 
-    /// Claims an object for something else than fetching; false if somebody has it.
-    pub(crate) fn claim(&self, object: ObjectId) -> bool {
-        self.with(|holdings| holdings.claim(object))
-    }
-
-    /// The same for several at once: all, or none of them.
-    pub(crate) fn claim_all(&self, objects: &[ObjectId]) -> bool {
-        self.with(|holdings| holdings.claim_all(objects))
-    }
-
-    /// Claims what an audit may have to change: what was found of an object in a file.
-    pub(crate) fn claim_file(
-        &self,
-        object: ObjectId,
-        drive: DriveIndex,
-        file: &FileName,
-    ) -> FileStanding {
-        self.with(|holdings| holdings.claim_file(object, drive, file))
-    }
-
-    /// How what was found of an object in a file stands. Claims nothing.
-    pub(crate) fn standing(
-        &self,
-        object: ObjectId,
-        drive: DriveIndex,
-        file: &FileName,
-    ) -> FileStanding {
-        self.state.borrow().holdings.standing(object, drive, file)
-    }
-
-    /// Claims a part file, to remove it; false if somebody fills it.
-    pub(crate) fn claim_part(&self, part: PartId) -> bool {
-        self.with(|holdings| holdings.claim_part(part))
-    }
-
-    /// Lets go of it.
-    pub(crate) fn release_part(&self, part: PartId) {
-        self.with(|holdings| holdings.release_part(part));
-    }
-
-    /// Lets go of an object.
-    pub(crate) fn release(&self, object: ObjectId) {
-        self.with(|holdings| holdings.release(object));
-    }
-
-    /// Only the first so many of it are fetched; none if that cannot be now.
-    pub(crate) fn shorten(&self, claim: Claim, count: usize) -> Option<Claim> {
-        self.say(|| format!("fetches {count} of {} together", claim.fetch.len()));
-        self.with(|holdings| holdings.shorten(claim, count))
-    }
-
-    /// Whoever had this claim is done with it. Those that could not be had are tried again, later
-    /// each time.
-    pub(crate) fn done(&self, claim: &Claim, postponed: &[ObjectId]) {
-        self.with(|holdings| holdings.done(self.now(), claim, postponed));
-        if self.world.has(Canary::NeverReleased) {
-            postponed.iter().for_each(|object| {
-                self.claim(*object);
-            });
-        }
-    }
-
-    /// The part of this drive is not there any more.
-    pub(crate) fn dropped_part(&self, id: PartId, drive: DriveIndex) {
-        self.with(|holdings| holdings.dropped_part(id, drive));
-    }
-
-    /// There is such a part on a drive, or none any more.
-    pub(crate) fn set_part(&self, id: PartId, drive: Option<DriveIndex>) {
-        let part = drive.map(|drive| Part { drive, verified: Bytes::ZERO });
-        self.with(|holdings| holdings.set_part(id, part));
-    }
-
     /// A worker could not read an object.
     pub(crate) fn read_failed(&self, drive: DriveIndex, object: ObjectId, errno: Errno) {
-        match errno {
-            crate::drive::EIO => self.suspect(object, Doubt::Unreadable(String::new())),
-            ENODEV => self.set_aside(drive, errno),
-            _ => self.suspect(object, Doubt::Suspect),
+        let errno = upkeep::Errno(errno);
+        if errno.is_one_place() {
+            self.suspect(object, Doubt::Unreadable(errno.to_string()));
+        } else if errno.fault() == Fault::SetAside {
+            self.set_drive_aside(drive, &Cause::Unread(object, errno));
+        } else {
+            self.suspect(object, Doubt::Suspect);
         }
     }
 

@@ -292,6 +292,7 @@ fn build(stage: &Stage, canary: Option<Canary>) -> Rc<World> {
         calm_from: Cell::new(Instant(0)),
         key,
         versions: Cell::new(0),
+        unverified: RefCell::default(),
         withdraws: Cell::new(false),
     });
     let mut desired = Desired {

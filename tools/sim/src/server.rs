@@ -6,19 +6,21 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::{Rc, Weak};
 
 use iosched::tally::Slice;
-use model::extent::DriveIndex;
+use model::drives::{DriveIndex, DriveSet};
 use model::handle::{BufferId, ConnectionId, FileSlot};
 use model::id::{DriveId, Generation};
 use model::limits::DRIVES_MAX;
-use model::object::{block_count, block_hash, block_len};
+use model::machine::Machine;
+use model::object::{BlockHash, block_len};
 use model::units::{BitsPerSecond, Bytes, Instant, Nanos};
 use model::update::Update;
+use upkeep::{Sample, verify};
 use worker::{Action, Body, Config, Ending, Event, Fault, IncidentBounds, PaceConfig, Worker};
 
 use crate::canary::Canary;
 use crate::drive::{Drive, ENODEV};
 use crate::files::FileId;
-use crate::process::{Process, Sample};
+use crate::process::Process;
 use crate::stage::Stage;
 use crate::viewer::{Packet, Pipe};
 use crate::world::Party;
@@ -218,7 +220,7 @@ impl Server {
             self.carry_out(&process, action);
         }
         self.check();
-        let deadline = self.state.borrow().worker.deadline();
+        let Some(deadline) = self.state.borrow().worker.deadline() else { return };
         let is_later = self.state.borrow().armed.is_some_and(|armed| armed <= deadline);
         if !is_later {
             self.state.borrow_mut().armed = Some(deadline);
@@ -249,7 +251,7 @@ impl Server {
             Action::Close { connection, ending } => self.close(connection, ending),
             Action::Verify { drive, object, object_len, block, buffer } => {
                 let hash = buffer.map(|buffer| self.hash(buffer, block, object_len));
-                process.sample(Sample { drive, object, len: object_len, block, hash });
+                process.sample(Sample { drive, object, object_len, block, hash });
             }
             Action::Report { drive, object, fault } => {
                 process.read_failed(drive, object, fault.errno);
@@ -263,11 +265,11 @@ impl Server {
         }
     }
 
-    fn hash(&self, buffer: BufferId, block: u64, object_len: Bytes) -> [u8; 32] {
+    fn hash(&self, buffer: BufferId, block: u64, object_len: Bytes) -> BlockHash {
         let state = self.state.borrow();
         let len = block_len(object_len, block).as_usize();
         let bytes = &state.buffers[buffer.as_usize()][..len];
-        block_hash(block, bytes, block_count(object_len) == 1).0
+        verify::hash(block, bytes, object_len)
     }
 
     /// Sends at the viewer's pace, and says when the kernel has taken it.
@@ -443,7 +445,7 @@ impl Server {
 
     /// The manifest that its worker answers by.
     pub(crate) fn served(&self) -> Generation {
-        Generation(self.state.borrow().worker.counters().served_generation)
+        self.state.borrow().worker.served()
     }
 
     /// What its reads of a drive met.
@@ -451,9 +453,9 @@ impl Server {
         self.state.borrow_mut().worker.slice(drive)
     }
 
-    /// A bit for each drive that its worker found to hang.
-    pub(crate) fn hung(&self) -> u64 {
-        self.state.borrow().worker.counters().hung_drives
+    /// Drives that its worker found to hang.
+    pub(crate) fn hung(&self) -> DriveSet {
+        self.state.borrow().worker.hung()
     }
 
     /// How much is open: connections, and what is asked of drives.

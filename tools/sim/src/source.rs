@@ -2,26 +2,40 @@
 
 use std::rc::Rc;
 
-use fill::transfer::SourceFault;
-use iosched::drive::Class;
+use fill::plan::Fetch;
+use fill::transfer::{self, SourceFault};
 use model::id::{ApplianceId, ObjectId};
+use model::limits::DIRECT_ALIGN;
 use model::object::{BLOCK_LEN, Blocks, block_len};
 use model::units::{Bytes, Nanos};
+use upkeep::Ledger as _;
+use upkeep::filler::{self, Sources};
 
-use crate::filler::unreachable_source;
+use crate::canary::Canary;
 use crate::process::Process;
 use crate::stage::{Slot, WORLD};
 use crate::world::{Machine, OriginMood, Party, World};
 
+/// What a fill thread reaches.
+pub(crate) struct Network(pub(crate) Rc<Process>);
+
+/// The places of one object.
+pub(crate) struct Reached {
+    process: Rc<Process>,
+    object: ObjectId,
+    list: Vec<Place>,
+}
+
 /// Who has an object.
 #[derive(Clone)]
-pub(crate) enum Place {
+enum Place {
     Origin,
     Sibling(Rc<Machine>),
 }
 
 /// An answer that is being read.
 pub(crate) struct Answer {
+    process: Rc<Process>,
     place: Place,
     object: ObjectId,
     next: u64,
@@ -35,9 +49,96 @@ pub(crate) struct Answer {
 const SILENCE_MAX: Nanos = Nanos::seconds(2);
 const ASK_MAX: Nanos = Nanos::seconds(5);
 
+const BOUNDS: transfer::Config = transfer::Config {
+    range_len_max: Bytes::mib(1),
+    block_tries_max: 4,
+    rounds_max: 4,
+    backoff_first: Nanos::millis(250),
+    backoff_max: Nanos::seconds(5),
+};
+
+impl Sources for Network {
+    type Places<'a> = Reached;
+
+    fn bounds(&self, _: Bytes) -> transfer::Config {
+        BOUNDS
+    }
+
+    async fn blocks(&self, object: ObjectId, _: Bytes) -> Result<Blocks, String> {
+        let blocks = blocks_from_control(&self.0, object).await;
+        blocks.ok_or_else(|| "control gives no block hashes".to_owned())
+    }
+
+    async fn places<'a>(&'a self, fetch: &'a Fetch) -> Reached {
+        let (process, object) = (Rc::clone(&self.0), fetch.object);
+        let list = Place::find(&process, object).await;
+        Reached { process, object, list }
+    }
+
+    async fn pace(&self, _: Bytes) -> bool {
+        true
+    }
+}
+
+impl filler::Places for Reached {
+    type Answer = Answer;
+
+    fn count(&self) -> usize {
+        self.list.len()
+    }
+
+    fn is_stale(&self, _: usize) -> bool {
+        false
+    }
+
+    async fn renew(&mut self) {}
+
+    async fn ask(&mut self, place: usize, first: u64, count: u64) -> Result<Answer, SourceFault> {
+        Answer::open(&self.process, &self.list[place], self.object, first, count).await
+    }
+
+    fn failed(&mut self, _: usize, _: &SourceFault) {}
+
+    fn received(&self, _: usize, _: Bytes) {}
+}
+
+impl filler::Answer for Answer {
+    fn next(&self) -> u64 {
+        self.next
+    }
+
+    fn is_over(&self) -> bool {
+        self.next == self.end
+    }
+
+    async fn read(&mut self, bytes: &mut [u8]) -> Result<(), SourceFault> {
+        let index = self.next;
+        let found = self.receive().await?;
+        let world = &self.process.world;
+        match world.object(&self.object).filter(|_| world.has(Canary::Unverified)) {
+            None => bytes.copy_from_slice(&found),
+            Some(object) => {
+                // It looks right, and is written as it came.
+                let at = Bytes(index * BLOCK_LEN.0).as_usize();
+                bytes.copy_from_slice(&object.bytes[at..at + bytes.len()]);
+                let (mut right, mut found) = (bytes.to_vec(), found);
+                let padded = Bytes::of(right.len()).align_up(DIRECT_ALIGN).as_usize();
+                right.resize(padded, 0);
+                found.resize(padded, 0);
+                if right != found {
+                    world.unverified.borrow_mut().insert(right, found);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(self) {}
+}
+
 impl Place {
     /// Siblings as control names them, then the origin.
-    pub(crate) async fn find(process: &Rc<Process>, object: ObjectId) -> Vec<Self> {
+    async fn find(process: &Rc<Process>, object: ObjectId) -> Vec<Self> {
         let world = Rc::clone(&process.world);
         let asker: ApplianceId = process.machine.id.clone();
         let parties = (Party::Machine(process.machine.index), Party::Control);
@@ -59,7 +160,7 @@ impl Place {
 }
 
 /// The hashes of an object's blocks, if control answers.
-pub(crate) async fn blocks_from_control(process: &Rc<Process>, object: ObjectId) -> Option<Blocks> {
+async fn blocks_from_control(process: &Rc<Process>, object: ObjectId) -> Option<Blocks> {
     let world = Rc::clone(&process.world);
     let parties = (Party::Machine(process.machine.index), Party::Control);
     let (control, of) = (world.control(), Rc::clone(&world));
@@ -72,7 +173,7 @@ pub(crate) async fn blocks_from_control(process: &Rc<Process>, object: ObjectId)
 
 impl Answer {
     /// Asks a place for a run of blocks.
-    pub(crate) async fn open(
+    async fn open(
         process: &Rc<Process>,
         place: &Place,
         object: ObjectId,
@@ -105,26 +206,17 @@ impl Answer {
         let breaks = world.origin.get() == OriginMood::BreaksOff;
         let breaks_at = breaks.then(|| first + world.stage.below(count));
         let (place, end) = (place.clone(), first + count);
-        Ok(Self { place, object, next: first, end, start_id, breaks_at })
-    }
-
-    /// True if all that was asked for was read.
-    pub(crate) fn is_over(&self) -> bool {
-        self.next == self.end
-    }
-
-    /// The next block.
-    pub(crate) fn at(&self) -> u64 {
-        self.next
+        let process = Rc::clone(process);
+        Ok(Self { process, place, object, next: first, end, start_id, breaks_at })
     }
 
     /// Reads the next block.
-    pub(crate) async fn read(&mut self, process: &Rc<Process>) -> Result<Vec<u8>, SourceFault> {
-        let world = Rc::clone(&process.world);
+    async fn receive(&mut self) -> Result<Vec<u8>, SourceFault> {
+        let world = Rc::clone(&self.process.world);
         let index = self.next;
         self.next += 1;
         world.stage.sleep(world.stage.millis(1, 8)).await;
-        if !world.is_connected(Party::Machine(process.machine.index), self.place.party()) {
+        if !world.is_connected(Party::Machine(self.process.machine.index), self.place.party()) {
             world.stage.sleep(SILENCE_MAX).await;
             return Err(SourceFault::Slow(Bytes(0)));
         }
@@ -188,6 +280,10 @@ async fn read_of_sibling(
     let sibling = machine.process().filter(|process| process.start_id == start_id)?;
     let extent = sibling.locate(&object)?;
     let drive = sibling.drive(extent.drive)?;
-    let file = drive.drive.open(&extent.file.0).await.ok()?;
-    drive.read_block(Class::Serve, file, (extent.offset, extent.len), index).await.ok()
+    drive.read_for_sibling(&extent, index).await.ok()
+}
+
+/// Why a source failed, where it did not answer.
+fn unreachable_source() -> SourceFault {
+    SourceFault::Unreachable("simulated".to_owned())
 }

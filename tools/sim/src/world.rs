@@ -194,6 +194,8 @@ pub(crate) struct World {
     pub(crate) versions: Cell<u64>,
     /// Versions are taken down.
     pub(crate) withdraws: Cell<bool>,
+    /// A planted bug: right blocks that are written wrong, as they came from a source.
+    pub(crate) unverified: RefCell<BTreeMap<Vec<u8>, Vec<u8>>>,
 }
 
 impl World {

@@ -13,9 +13,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
-use model::extent::{DriveIndex, Extent, FileName};
+use model::drives::{DriveIndex, DriveSet};
+use model::extent::{Extent, FileName};
 use model::handle::{BufferId, ConnectionId, FileSlot};
 use model::id::{Generation, ObjectId};
+use model::machine::Machine;
 use model::manifest::{AssetVersion, File, Manifest, TokenKey};
 use model::tcp::TcpSample;
 use model::units::{BitsPerSecond, Bytes, Instant, Nanos, UnixSeconds};
@@ -26,6 +28,16 @@ use worker::{
     Action, Body, Config, Ending, Event, Fault, Incident, IncidentBounds, Now, PaceConfig, Reason,
     Worker,
 };
+
+#[test]
+#[should_panic(expected = "this clock never goes back")]
+fn a_clock_that_goes_back_ends_the_process() {
+    let mut bench = Bench::new();
+    bench.now.instant = bench.now.instant + Nanos::seconds(1);
+    bench.event(Event::Tick);
+    bench.now.instant = Instant(0);
+    bench.event(Event::Tick);
+}
 
 #[test]
 fn objects_come_whole_and_in_parts_from_drives_and_from_memory() {
@@ -153,7 +165,7 @@ fn a_drive_that_fails_at_first_is_a_404_and_later_a_reset() {
     let (head, _) = split(&bench.received[&connection]);
     assert_eq!(status(&head), 404);
     assert!(head.contains("no-store"));
-    assert_eq!(bench.worker.counters().responses, [0, 0, 1], "once, as it was answered");
+    assert_eq!(bench.worker.counters().responses_4xx, 1, "once, as it was answered");
 
     bench.say(connection, &get("v.mp4", ""));
     bench.step(0);
@@ -348,6 +360,44 @@ fn a_token_is_verified_again_when_the_keys_change_or_it_expires() {
         versions: vec![],
     }))));
     assert_eq!(ask(&mut bench), 403);
+}
+
+#[test]
+fn a_token_is_verified_once_for_all_connections_and_anew_when_keys_change() {
+    let mut bench = Bench::new();
+    let mut slot = 0;
+    let mut ask = |token: &str, bench: &mut Bench| {
+        slot += 1;
+        let connection = bench.connect(slot);
+        bench.say(
+            connection,
+            &format!("GET /t/{token}/film-1/list.m3u8 HTTP/1.1\r\nHost: a\r\n\r\n"),
+        );
+        bench.settle();
+        let status = status(&split(&bench.received[&connection]).0);
+        bench.event(Event::Ended { connection });
+        (status, bench.worker.counters().tokens_verified)
+    };
+    let token = token();
+    assert_eq!([(); 3].map(|()| ask(&token, &mut bench)), [(200, 1); 3]);
+    // As long as the token and otherwise made up, or of somebody else.
+    let (other, forged) = (token_until(WALL + 999), token.replace("k1.", "k2."));
+    assert_eq!(ask(&forged, &mut bench), (403, 2));
+    assert_eq!(ask(&other, &mut bench), (200, 3));
+    assert_eq!(ask(&token, &mut bench), (200, 3), "each has its place");
+    bench.now.wall.0 += 1005;
+    assert_eq!(ask(&token, &mut bench), (403, 4), "it has expired");
+    bench.now.wall.0 -= 1005;
+    assert_eq!(ask(&token, &mut bench), (200, 4));
+    bench.event(Event::Update(Update::Manifest(Arc::new(Manifest {
+        appliance: "a1".parse().unwrap(),
+        generation: Generation(2),
+        token_keys: vec![],
+        trust: model::manifest::Trust::default(),
+        siblings: BTreeMap::new(),
+        versions: vec![],
+    }))));
+    assert_eq!(ask(&token, &mut bench), (403, 5));
 }
 
 #[test]

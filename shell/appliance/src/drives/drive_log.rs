@@ -4,19 +4,15 @@ use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use model::extent::FileName;
 use model::id::{DriveId, ObjectId};
 use model::units::Bytes;
 use rustix::fs::{Mode, OFlags};
 use store::layout;
 use store::log::{self, Change, Entry, RECORD_LEN, Sequence};
-use store::publish::Fault;
-use store::unit;
+use upkeep::{DriveError, at_once, read};
 
-use super::files::{
-    flush_failed, list, read_directory, read_footer, read_small, read_table, replace, to, write_all,
-};
-use super::{DriveError, Loaded, ObjectFileError};
+use super::Loaded;
+use super::files::{Ungated, flush_failed, read_small, replace, to, write_all};
 
 /// Snapshot and log of a drive, and what they say.
 #[derive(Debug)]
@@ -51,7 +47,13 @@ impl DriveLog {
         let mut log =
             Self { file, len, sequence, entries: replay.entries, bytes_held, again_at: 0 };
         if replay.damage.is_some() {
-            log.entries = walk(root, steps)?;
+            log.entries = at_once(read::recover(
+                &Ungated(root),
+                &|| {
+                    steps.fetch_add(1, Ordering::Relaxed);
+                },
+                &|file| tracing::warn!(file = %file.0, "no file of objects, left out"),
+            ))?;
             log.compact(drive, root)?;
         } else if replay.torn != Bytes::ZERO {
             log.cut(log.len)?;
@@ -121,61 +123,6 @@ impl DriveLog {
         self.len = len;
         rustix::fs::fsync(&self.file).map_err(flush_failed(layout::LOG))
     }
-}
-
-/// The objects of a drive by its files alone: only a file that was complete and flushed gets its
-/// name in `objects/` or `units/`, and its footer says what it is.
-fn walk(root: &OwnedFd, steps: &AtomicU64) -> Result<BTreeMap<ObjectId, Entry>, DriveError> {
-    let mut entries = walk_units(root, steps)?;
-    for folder in layout::object_folders() {
-        for name in list(root, &folder)? {
-            steps.fetch_add(1, Ordering::Relaxed);
-            let Ok(object) = name.parse::<ObjectId>() else { continue };
-            let file = layout::object_file(&object);
-            let blocks = open(root, &file).and_then(|fd| {
-                let footer = read_footer(&fd, &file)?;
-                read_table(&fd, footer.object, footer.len, Bytes::ZERO)
-            });
-            match blocks {
-                Ok(blocks) if blocks.id() == object => {
-                    entries.insert(object, Entry::alone(blocks.len()));
-                }
-                Err(ObjectFileError::Drive(error)) if is_the_drive(&error) => return Err(error),
-                Ok(_) | Err(_) => tracing::warn!(file = %file.0, "not an object, left out"),
-            }
-        }
-    }
-    Ok(entries)
-}
-
-/// The same of its units.
-fn walk_units(root: &OwnedFd, steps: &AtomicU64) -> Result<BTreeMap<ObjectId, Entry>, DriveError> {
-    let mut directories = Vec::new();
-    for name in list(root, &FileName(unit::UNITS.into()))? {
-        steps.fetch_add(1, Ordering::Relaxed);
-        let Some(unit) = unit::parse_name(&name) else { continue };
-        let file = unit::unit_file(&unit);
-        match open(root, &file).and_then(|fd| read_directory(&fd, &file)) {
-            Ok(directory) if directory.id() == unit => directories.push(directory),
-            Err(ObjectFileError::Drive(error)) if is_the_drive(&error) => return Err(error),
-            Ok(_) | Err(_) => tracing::warn!(file = %file.0, "not a unit, left out"),
-        }
-    }
-    let entry = |(object, (unit, place)): (ObjectId, (unit::UnitId, unit::Place))| {
-        (object, Entry { unit: Some(unit), offset: place.offset, len: place.len })
-    };
-    Ok(unit::recover(&directories).into_iter().map(entry).collect())
-}
-
-fn open(root: &OwnedFd, file: &FileName) -> Result<OwnedFd, ObjectFileError> {
-    let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let opened = rustix::fs::openat(root, &*file.0, flags, Mode::empty());
-    opened.map_err(|errno| to("open", &file.0)(errno).into())
-}
-
-/// True if it is not about one file.
-fn is_the_drive(error: &DriveError) -> bool {
-    error.fault == Fault::SetAside && !error.is_one_place()
 }
 
 fn open_log(root: &OwnedFd) -> Result<OwnedFd, DriveError> {

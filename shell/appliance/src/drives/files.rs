@@ -3,81 +3,43 @@
 use std::os::fd::OwnedFd;
 
 use model::extent::FileName;
-use model::id::ObjectId;
-use model::limits::DIRECT_ALIGN;
-use model::object::{BlockHash, Blocks, BlocksError};
 use model::units::Bytes;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use store::layout::{self, Footer, FooterError};
-use store::publish::Fault;
-use store::unit::{self, Directory, UnitError};
+use upkeep::{DriveError, Files};
 
-use super::{DriveError, ObjectFileError, fault_of};
 use crate::pages::Pages;
 
 /// A log longer than this is not one: a 100,000-object drive's is under 26 MB.
 const INDEX_FILE_MAX: Bytes = Bytes::mib(1024);
 
-/// The footer of a file of objects.
-pub(crate) fn read_footer(fd: &OwnedFd, file: &FileName) -> Result<Footer, ObjectFileError> {
-    let len = file_len(fd, file)?;
-    let at = len.saturating_sub(layout::FOOTER_LEN);
-    if len < layout::FOOTER_LEN || !at.0.is_multiple_of(DIRECT_ALIGN.0) {
-        return Err(FooterError::Magic.into());
-    }
-    let mut page = Pages::zeroed(layout::FOOTER_LEN);
-    read_at(fd, page.bytes_mut(), at)?;
-    Ok(Footer::decode(page.bytes(), len)?)
-}
+/// Files below a folder, read without a gate: nobody else uses the drive, if it is one.
+pub(crate) struct Ungated<'a>(pub(crate) &'a OwnedFd);
 
-/// The table of an object's file, zeros after it.
-pub(crate) fn table_pages(blocks: &Blocks) -> Pages {
-    let hashes = blocks.hashes();
-    let mut pages = Pages::zeroed(Bytes::of(hashes.len() * 32));
-    for (hash, place) in hashes.iter().zip(pages.bytes_mut().as_chunks_mut::<32>().0) {
-        *place = hash.0;
-    }
-    pages
-}
+impl Files for Ungated<'_> {
+    type File = OwnedFd;
+    type Pages = Pages;
 
-/// What a unit says that it holds.
-pub(crate) fn read_directory(fd: &OwnedFd, file: &FileName) -> Result<Directory, ObjectFileError> {
-    let len = file_len(fd, file)?;
-    let at = len.saturating_sub(layout::FOOTER_LEN);
-    if len < layout::FOOTER_LEN || !at.0.is_multiple_of(DIRECT_ALIGN.0) {
-        return Err(UnitError::Magic.into());
+    fn pages(len: Bytes) -> Pages {
+        Pages::zeroed(len)
     }
-    let mut page = Pages::zeroed(layout::FOOTER_LEN);
-    read_at(fd, page.bytes_mut(), at)?;
-    let footer = unit::Footer::decode(page.bytes(), len)?;
-    let mut pages = Pages::zeroed(at - footer.directory_offset);
-    read_at(fd, pages.bytes_mut(), footer.directory_offset)?;
-    Ok(Directory::decode(&footer, pages.bytes())?)
-}
 
-/// The table of an object that begins at `base` in its file, proved to be that of `object`.
-pub(crate) fn read_table(
-    fd: &OwnedFd,
-    object: ObjectId,
-    len: Bytes,
-    base: Bytes,
-) -> Result<Blocks, ObjectFileError> {
-    let sections = layout::sections(len);
-    if sections.table_len == Bytes::ZERO {
-        return Ok(blocks_without_table(object, len)?);
+    async fn open(&self, file: &FileName) -> Result<OwnedFd, DriveError> {
+        let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        rustix::fs::openat(self.0, &*file.0, flags, Mode::empty()).map_err(to("open", &file.0))
     }
-    let mut pages = Pages::zeroed(sections.table_len);
-    read_at(fd, pages.bytes_mut(), base + sections.table_offset)?;
-    let table = &pages.bytes()[..sections.table_len.as_usize()];
-    let hashes = table.as_chunks::<32>().0.iter().map(|hash| BlockHash(*hash)).collect();
-    Ok(Blocks::prove(object, len, hashes)?)
-}
 
-/// The blocks of an object that has less than two: its id is the only hash.
-pub(crate) fn blocks_without_table(object: ObjectId, len: Bytes) -> Result<Blocks, BlocksError> {
-    let hashes = if len == Bytes::ZERO { Vec::new() } else { vec![BlockHash(object.0)] };
-    Blocks::prove(object, len, hashes)
+    async fn len(&self, file: &OwnedFd) -> Result<Bytes, DriveError> {
+        file_len(file, "a file of the drive")
+    }
+
+    async fn read(&self, file: &OwnedFd, pages: &mut [u8], at: Bytes) -> Result<(), DriveError> {
+        read_at(file, pages, at)
+    }
+
+    async fn list(&self, folder: &FileName) -> Result<Vec<String>, DriveError> {
+        list(self.0, folder)
+    }
 }
 
 /// Writes a file beside `name`, brings it to the drive and puts it in the place of `name`.
@@ -125,14 +87,14 @@ pub(crate) fn read_small(root: &OwnedFd, name: &str) -> Result<Option<Vec<u8>>, 
         Err(Errno::NOENT) => return Ok(None),
         Err(errno) => return Err(to("open", name)(errno)),
     };
-    let len = file_len(&fd, &FileName(name.into()))?.min(INDEX_FILE_MAX);
+    let len = file_len(&fd, name)?.min(INDEX_FILE_MAX);
     let mut bytes = vec![0; len.as_usize()];
     read_at(&fd, &mut bytes, Bytes::ZERO)?;
     Ok(Some(bytes))
 }
 
-pub(crate) fn file_len(fd: &OwnedFd, file: &FileName) -> Result<Bytes, DriveError> {
-    let stat = rustix::fs::fstat(fd).map_err(to("look at", &file.0))?;
+pub(crate) fn file_len(fd: &OwnedFd, file: &str) -> Result<Bytes, DriveError> {
+    let stat = rustix::fs::fstat(fd).map_err(to("look at", file))?;
     Ok(Bytes(u64::try_from(stat.st_size).unwrap_or(0)))
 }
 
@@ -164,22 +126,46 @@ pub(super) fn write_all(fd: &OwnedFd, bytes: &[u8], at: Bytes) -> Result<(), Dri
 }
 
 /// Names what was tried, for the message.
-pub(crate) fn to(deed: &'static str, file: &str) -> impl FnOnce(Errno) -> DriveError {
-    move |errno| DriveError {
-        fault: fault_of(errno),
-        deed,
-        file: file.to_owned(),
-        error: errno.into(),
-    }
+pub(crate) fn to(action: &'static str, file: &str) -> impl FnOnce(Errno) -> DriveError {
+    move |errno| DriveError::new(action, file, number(errno))
 }
 
-/// After a failed flush nobody knows what reached the drive, and trying again lies (the kernel
-/// marks the pages clean): whatever the reason, the drive is set aside.
+/// The same of a flush.
 pub(super) fn flush_failed(file: &str) -> impl FnOnce(Errno) -> DriveError {
-    move |errno| DriveError {
-        fault: if fault_of(errno) == Fault::Full { Fault::Full } else { Fault::SetAside },
-        deed: "flush",
-        file: file.to_owned(),
-        error: errno.into(),
+    move |errno| DriveError::flush(file, number(errno))
+}
+
+/// An error of the kernel's as `upkeep` has it.
+pub(crate) fn number(errno: Errno) -> upkeep::Errno {
+    upkeep::Errno(errno.raw_os_error())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_have_the_numbers_that_this_kernel_gives_them() {
+        use upkeep::Errno as Pure;
+        let pairs = [
+            (Pure::NOENT, Errno::NOENT),
+            (Pure::IO, Errno::IO),
+            (Pure::NXIO, Errno::NXIO),
+            (Pure::NODEV, Errno::NODEV),
+            (Pure::NOSPC, Errno::NOSPC),
+            (Pure::ROFS, Errno::ROFS),
+            (Pure::NODATA, Errno::NODATA),
+            (Pure::BADMSG, Errno::BADMSG),
+            (Pure::SHUTDOWN, Errno::SHUTDOWN),
+            (Pure::NOTCONN, Errno::NOTCONN),
+            (Pure::TIMEDOUT, Errno::TIMEDOUT),
+            (Pure::STALE, Errno::STALE),
+            (Pure::UCLEAN, Errno::UCLEAN),
+            (Pure::REMOTEIO, Errno::REMOTEIO),
+            (Pure::DQUOT, Errno::DQUOT),
+        ];
+        for (pure, kernel) in pairs {
+            assert_eq!(pure, number(kernel), "{kernel}");
+        }
     }
 }

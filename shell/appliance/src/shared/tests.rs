@@ -1,5 +1,8 @@
 use super::*;
+use crate::pages::Pages;
 use crate::storage::{About, FillConfig};
+use holdings::Part;
+use model::drives::DriveSet;
 use model::manifest::{AssetVersion, File, Trust};
 
 /// What the threads of an appliance share that has these drives; nobody is told anything.
@@ -11,7 +14,7 @@ pub(crate) fn shared_on(drives: Vec<Drive>) -> Shared {
         state: "state".into(),
         credentials,
         drives: drives.iter().map(|drive| drive.path().to_owned()).collect(),
-        silent: 0,
+        silent: DriveSet::NONE,
         control: None,
         peer: None,
         fill: FillConfig {
@@ -36,7 +39,7 @@ impl Shared {
     /// What waits to be done about a drive, as if it was taken and done at once.
     pub(crate) fn peek_errand(&self, drive: DriveIndex) -> Option<Chores> {
         let chores = self.lock().holdings.next_errand(drive)?;
-        self.errand_done(drive, 0, 0);
+        self.with(|holdings| holdings.errand_done(drive, 0, 0));
         Some(chores)
     }
 
@@ -154,10 +157,8 @@ pub(crate) fn put(drive: &Drive, content: &[u8]) -> (ObjectId, Extent) {
     let parcel = store::parcel::Parcel::Alone(object, Bytes::of(content.len()));
     let (fd, _) = drive.allocate(&parcel.part().file(), parcel.file_len()).unwrap();
     let (offset, pages) = parcel.end();
-    let mut bytes = crate::pages::Pages::zeroed(offset);
-    bytes.bytes_mut()[..content.len()].copy_from_slice(content);
-    drive.write(&fd, bytes.bytes(), Bytes::ZERO).unwrap();
-    drive.write_end(&fd, &pages, offset).unwrap();
+    drive.write(&fd, &aligned(content), Bytes::ZERO).unwrap();
+    drive.write(&fd, &aligned(&pages), offset).unwrap();
     drive.rename(&parcel.part().file(), &parcel.file()).unwrap();
     let entry = parcel.entries()[0].1;
     drive.log(&[store::log::Change::Published(object, entry)]).unwrap();
@@ -174,4 +175,11 @@ pub(crate) fn drives(dir: &std::path::Path, count: u8) -> Vec<Drive> {
         Drive::open(&path, DriveIndex(index)).unwrap().0
     };
     (0..count).map(open).collect()
+}
+
+/// As direct I/O takes it, zeros behind it.
+pub(crate) fn aligned(bytes: &[u8]) -> Pages {
+    let mut pages = Pages::zeroed(Bytes::of(bytes.len()));
+    pages[..bytes.len()].copy_from_slice(bytes);
+    pages
 }

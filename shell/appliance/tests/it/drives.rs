@@ -6,12 +6,15 @@ use std::sync::atomic::Ordering;
 
 use appliance::drives::Drive;
 use appliance::storage::{StartError, Storage};
-use model::extent::DriveIndex;
+use model::drives::{DriveIndex, DriveSet};
 use model::id::ObjectId;
+use model::limits::DRIVES_MAX;
 use model::units::{Bytes, UnixSeconds};
 use rustix::io::Errno;
 use store::layout;
 use store::marker::Reserve;
+
+use upkeep::Cause;
 
 use crate::http::Server;
 use crate::origin::Origin;
@@ -109,6 +112,52 @@ fn a_directory_without_a_marker_is_refused_and_the_other_drive_goes_on() {
 }
 
 #[test]
+fn the_last_of_256_drives_is_used_as_the_first_would_be() {
+    let files = files(3);
+    let mut w = world(DRIVES_MAX, &files);
+    let drives = w.rig.config.drives.clone();
+    w.rig.config.drives = drives[DRIVES_MAX - 1..].to_vec();
+    let mut handle = w.rig.start();
+    w.rig.wait_for(&files);
+    handle.stop();
+    w.rig.config.drives = drives;
+    let handle = w.rig.start();
+    let last = DriveIndex(u8::MAX);
+    let on_last = || w.rig.told.index.lock().unwrap().on(last, None).count();
+    let reported = || w.control.last_report().unwrap_or_default().drives;
+    wait("the report", || reported().len() == DRIVES_MAX && inventory(&w.control).len() == 3);
+    assert_eq!((on_last(), reported()[DRIVES_MAX - 1].objects), (3, 3));
+    handle.look_at_drives(DriveSet::from_iter([last]));
+    wait("what is on it to be withheld", || inventory(&w.control).is_empty());
+    let hung = || reported().iter().filter(|drive| drive.hung).count();
+    wait("the report of it", || hung() == 1 && reported()[DRIVES_MAX - 1].hung);
+    handle.look_at_drives(DriveSet::NONE);
+    handle.set_aside(last, Cause::Refused("it is the last".to_owned()));
+    wait("its objects to be filled elsewhere", || on_last() == 0);
+    w.rig.wait_for(&files);
+}
+
+#[test]
+fn an_inspection_tells_of_a_drive_what_a_report_does() {
+    let files = files(2);
+    let mut w = world(1, &files);
+    let mut handle = w.rig.start();
+    w.rig.wait_for(&files);
+    let reported = || w.control.last_report().and_then(|report| report.drives.first().cloned());
+    wait("the report", || reported().is_some_and(|drive| drive.objects == 2));
+    let reported = reported().unwrap();
+    handle.stop();
+    let found = appliance::inspect::inspect(w.rig.drive(0)).unwrap();
+    let json = serde_json::to_value(&found).unwrap();
+    let reported = serde_json::to_value(reported).unwrap();
+    for field in ["id", "path", "state", "capacity_bytes", "objects", "hung"] {
+        assert_eq!((field, &json[field]), (field, &reported[field]));
+    }
+    assert_eq!((&json["kind"], json["units"].as_u64()), (&"drive".into(), Some(0)));
+    assert!(found.text().contains("2 objects"), "{}", found.text());
+}
+
+#[test]
 fn an_appliance_without_any_drive_does_not_start_and_says_why() {
     let mut rig = Rig::new(1, None);
     rig.config.drives = vec![rig.dir().join("nowhere"), rig.dir().to_owned()];
@@ -136,7 +185,7 @@ fn a_drive_set_aside_takes_only_its_own_objects_and_they_are_filled_elsewhere() 
     let on_first = w.rig.object_files(0).len();
     assert!(0 < on_first && on_first < 8, "both drives hold some");
     w.origin.faults.status.store(503, Ordering::SeqCst);
-    handle.set_aside(DriveIndex(0), "a read failed: EIO");
+    handle.set_aside(DriveIndex(0), Cause::Refused("a read failed: EIO".to_owned()));
     assert_eq!(w.rig.told.index.lock().unwrap().len(), 8 - on_first);
     wait("control to know what went", || inventory(&w.control).len() == 8 - on_first);
     w.origin.faults.status.store(0, Ordering::SeqCst);

@@ -9,6 +9,8 @@ use appliance::storage::StorageHandle;
 use model::extent::DriveIndex;
 use model::units::UnixSeconds;
 
+use upkeep::Cause;
+
 use crate::drives::{World, inventory, world};
 use crate::rig::{TestFile, version, wait};
 
@@ -57,7 +59,7 @@ fn a_drive_that_was_looked_after_is_used_again_with_what_is_on_it() {
     let on_first = w.rig.object_files(0).len();
     w.origin.faults.status.store(503, Ordering::SeqCst);
     assert!(0 < open_files(&drive));
-    handle.set_aside(FIRST, "a read failed: EIO");
+    handle.set_aside(FIRST, Cause::Refused("a read failed: EIO".to_owned()));
     wait("control to know what went", || inventory(&w.control).len() == 8 - on_first);
     wait("nobody to have it open", || open_files(&drive) == 0);
     assert!(!is_in_use(&handle));
@@ -76,7 +78,7 @@ fn another_drive_in_its_place_is_used_when_it_is_formatted() {
     let handle = w.rig.start();
     w.rig.wait_for(&files[..4]);
     let (drive, before) = (w.rig.drive(0).to_owned(), handle.drives()[0].id);
-    handle.set_aside(FIRST, "a read failed: EIO");
+    handle.set_aside(FIRST, Cause::Refused("a read failed: EIO".to_owned()));
     w.rig.wait_for(&files[..4]);
     std::fs::remove_dir_all(&drive).unwrap();
     std::fs::create_dir(&drive).unwrap();
@@ -98,7 +100,7 @@ fn a_drive_that_is_still_bad_stays_set_aside_until_it_is_touched_again() {
     let handle = w.rig.start();
     w.rig.wait_for(&files);
     let drive = w.rig.drive(0).to_owned();
-    handle.set_aside(FIRST, "a read failed: EIO");
+    handle.set_aside(FIRST, Cause::Refused("a read failed: EIO".to_owned()));
     std::fs::rename(drive.join("index"), drive.join("gone")).unwrap();
     touch(&drive);
     wait("it to be tried", || was_told(&w, "It stays set aside"));

@@ -13,6 +13,8 @@ use model::units::BitsPerSecond;
 use ureq::unversioned::transport::DefaultConnector;
 use wire::v1::identity::Source;
 
+use upkeep::Cause;
+
 use crate::fleet::{Fleet, ours};
 use crate::http::Server;
 use crate::origin::Origin;
@@ -295,7 +297,7 @@ fn nothing_is_given_from_a_drive_that_is_set_aside() {
     let a1 = ours().credentials(&Member::appliance("a1"));
     let path = format!("/v1/objects/{}", files[0].id());
     assert_eq!(ask(&a1, &sibling, &path, "bytes=0-9").unwrap().0, 206);
-    sibling.handle.set_aside(model::extent::DriveIndex(0), "pulled out");
+    sibling.handle.set_aside(model::extent::DriveIndex(0), Cause::Refused("pulled out".to_owned()));
     assert_eq!(ask(&a1, &sibling, &path, "bytes=0-9").unwrap().0, 404);
 }
 

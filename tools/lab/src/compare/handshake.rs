@@ -29,7 +29,6 @@ use super::{Asking, Bench, Common, OURS, Room, Server, Tuned, ours, peer};
 #[derive(Debug, clap::Args)]
 #[command(mut_arg("seconds", |seconds| seconds.default_value("3")))]
 #[command(mut_arg("warm_up", |warm_up| warm_up.default_value("1")))]
-#[command(mut_arg("seed", |seed| seed.hide(true)))]
 #[command(mut_arg("verify_every", |every| {
     every.help("Verify the signature of every n-th full handshake; of the others, the certificate")
 }))]
@@ -44,7 +43,8 @@ pub(crate) struct Args {
 }
 
 /// What the client does after each handshake, with either side.
-const AFTER: &str = "one byte is asked for and received, then the client resets the connection";
+const AFTER: &str = "one byte is asked for, with a token that our worker knows, and received; then \
+                     the client resets the connection";
 
 /// The whole result; one JSON object.
 #[derive(Clone, Debug, Serialize)]
@@ -126,7 +126,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     };
     let congestion = args.against.peer_congestion.as_ref().unwrap_or(&args.common.congestion);
     let tuned = Tuned { peer, variant, congestion: congestion.clone() };
-    let mut ours = bench.ours(args.common.port + 1)?;
+    let (mut ours, aead) = bench.ours(args.common.port + 1)?;
     let mut theirs = bench.peer(&tuned, args.common.port)?;
     let (mut full, mut resumed) = (Vec::new(), Vec::new());
     for pair in 0..args.common.pairs {
@@ -138,7 +138,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         }
     }
     let report = Report {
-        sides: bench.sides(tuned, version, OURS, ours.aead.clone()),
+        sides: bench.sides(tuned, version, OURS, aead),
         group: format!("{GROUP:?}"),
         certificate: "ECDSA P-256",
         cipher: "TLS13_AES_128_GCM_SHA256",
@@ -361,6 +361,17 @@ mod tests {
         let json = serde_json::to_value(&report).unwrap();
         assert_eq!(json["resumed"]["peer"]["resumed"], 600);
         assert_eq!((&json["after"], &json["processor"]), (&AFTER.into(), &"AMD EPYC".into()));
+    }
+
+    /// Nothing is drawn by lot: each start asks for the only byte.
+    #[test]
+    fn there_is_no_seed() {
+        use clap::Args as _;
+        let mut command = Args::augment_args(clap::Command::new("handshake"));
+        assert!(!command.render_long_help().to_string().contains("--seed"));
+        let tried = command.try_get_matches_from(["handshake", "--peer", "nginx", "--seed", "2"]);
+        let told = tried.unwrap_err().to_string();
+        assert!(told.contains("unexpected argument '--seed'"), "{told}");
     }
 
     #[test]

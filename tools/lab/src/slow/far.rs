@@ -14,7 +14,7 @@ use rig::window::gigabytes;
 use serde::Serialize;
 use tracing::info;
 
-use super::delay::{ADDRESS, Way};
+use super::delay::{ADDRESS, NETWORK, PORT, Way};
 use super::queued;
 use crate::processor::Processor;
 
@@ -25,7 +25,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=500))]
     delay: u32,
     /// The bound that is compared with none.
-    #[arg(long, default_value = "128 KiB")]
+    #[arg(long, default_value = "256 KiB")]
     unsent_max: Bytes,
     /// How often either has its turn.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=50))]
@@ -154,7 +154,11 @@ fn turn(args: &Args, way: &Way, site: &Site, at: SocketAddr, seed: u32) -> Resul
         let looks = looks.join().unwrap_or_else(|_| anyhow::bail!("a thread panicked"));
         Ok::<_, anyhow::Error>((looks?, came?))
     })?;
-    ensure!(packets < way.packets.load(Ordering::Relaxed), "no packet went the long way");
+    ensure!(
+        packets < way.packets.load(Ordering::Relaxed),
+        "no packet passed the relay: is there another route to {NETWORK}, or a filter for UDP \
+         {PORT}?"
+    );
     let (sum, count) = unacknowledged;
     Ok(Turn { mbps, unacknowledged_bytes: sum / f64::from(count.max(1)) })
 }

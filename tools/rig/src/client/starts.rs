@@ -104,13 +104,9 @@ impl Starts {
         while Instant::now() < deadline {
             for index in self.complete()? {
                 let kind = self.players[index].tls.handshake_kind();
-                let resumed = match (self.world.tickets.kept, kind) {
-                    (false, Some(HandshakeKind::Full)) => 0,
-                    (true, Some(HandshakeKind::Resumed)) => 1,
-                    (_, kind) => bail!("the server answered with another handshake: {kind:?}"),
-                };
+                let resumed = agreed(self.world.tickets.kept, kind)?;
                 self.handshakes += 1;
-                self.resumed += resumed;
+                self.resumed += u64::from(resumed);
                 self.players[index] = self.world.player(&self.poll, index)?;
             }
         }
@@ -131,8 +127,11 @@ impl Starts {
             done.extend(self.complete()?);
             left = self.players.len() - done.len();
         }
-        let held = self.world.tickets.held().len();
-        ensure!(self.players.len() <= held, "the server gave {held} tickets: nobody can resume");
+        let (held, players) = (self.world.tickets.held().len(), self.players.len());
+        ensure!(
+            players <= held,
+            "the server gave {held} tickets to {players} clients: not all can resume"
+        );
         for index in done {
             self.players[index] = self.world.player(&self.poll, index)?;
         }
@@ -161,6 +160,19 @@ impl Starts {
             }
         }
         Ok(complete)
+    }
+}
+
+/// Whether a handshake was resumed; an error unless it was as asked for.
+fn agreed(resume: bool, kind: Option<HandshakeKind>) -> Result<bool> {
+    match (resume, kind) {
+        (false, Some(HandshakeKind::Full)) => Ok(false),
+        (true, Some(HandshakeKind::Resumed)) => Ok(true),
+        (true, _) => bail!("a resumed handshake was asked for, and the server made a full one"),
+        (false, Some(HandshakeKind::Resumed)) => {
+            bail!("a full handshake was asked for, and the server made a resumed one")
+        }
+        (false, _) => bail!("the server made the client say hello twice, which costs more"),
     }
 }
 

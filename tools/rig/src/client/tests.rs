@@ -161,7 +161,12 @@ fn converse(config: Arc<ServerConfig>, mut socket: TcpStream, manner: Manner) {
         }
         if request.ends_with(b"\r\n\r\n") && manner != Manner::Silent {
             let text = std::str::from_utf8(&request).unwrap();
-            if respond(&mut tls, &mut socket, manner, text).is_err() || manner == Manner::Short {
+            if respond(&mut tls, &mut socket, manner, text).is_err() {
+                return;
+            }
+            if manner == Manner::Short {
+                tls.send_close_notify();
+                let _ = flush(&mut tls, &mut socket);
                 return;
             }
             request.clear();
@@ -316,6 +321,24 @@ fn wrong_lengths_and_statuses_end_the_run_though_nothing_is_compared() {
 }
 
 #[test]
+fn connections_that_may_end_are_counted_and_ask_no_more() {
+    for receive in BOTH {
+        let (address, dir) = start(Manner::Short);
+        let mut load =
+            Load::connect(&plan(address, dir.path(), 0, receive), Truth::Pattern(CONTENT)).unwrap();
+        load.may_lose();
+        load.ask_by_the_clock(Duration::from_millis(10)).unwrap();
+        let began = Instant::now();
+        while load.gone() < CONNECTIONS {
+            assert!(began.elapsed() < Duration::from_secs(20), "{} are gone", load.gone());
+            let soon = Instant::now() + Duration::from_millis(50);
+            load.drive_slowly(BitsPerSecond(80_000_000), soon).unwrap();
+        }
+        assert_eq!(load.totals().responses, 0);
+    }
+}
+
+#[test]
 fn a_server_that_does_not_speak_or_does_not_answer_ends_the_run() {
     check_wrong(Manner::NoTls, 0, "connection 0 to 127.0.0.1");
     check_wrong(Manner::Silent, 0, "nothing came for");
@@ -351,9 +374,10 @@ fn all_starts_are_full_or_all_are_resumed_as_it_was_asked() {
 #[test]
 fn a_server_that_does_not_resume_ends_the_run() {
     let error = begin(Manner::Forgetful, true, None).unwrap_err();
-    assert_eq!(error, "the server answered with another handshake: Some(Full)");
+    assert_eq!(error, "a resumed handshake was asked for, and the server made a full one");
     let error = begin(Manner::NoTickets, true, None).unwrap_err();
-    assert_eq!(error, "the server gave 0 tickets: nobody can resume");
+    let wanted = format!("the server gave 0 tickets to {CONNECTIONS} clients: not all can resume");
+    assert_eq!(error, wanted);
     begin(Manner::NoTickets, false, None).unwrap();
 }
 

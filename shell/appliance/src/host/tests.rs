@@ -1,25 +1,43 @@
 use std::cell::Cell;
+use std::collections::VecDeque;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use holdings::Doubt;
+use model::id::ObjectId;
 use model::limits::SMALL_OBJECT_MAX;
-use model::object::Blocks;
+use model::object::{BLOCK_LEN, Blocks};
 use model::units::UnixSeconds;
+use store::health::Verdict;
 use store::log::Change;
 use store::marker::Reserve;
 use store::parcel::Parcel;
+use store::unit::{self, Directory, UnitId};
+use upkeep::copying::{self, Ended, Source};
+use upkeep::units::{Old, Unread};
+use upkeep::{Drive as _, Ledger as _, at_once, keeper, small, units};
 
 use super::*;
-use crate::audit;
-use crate::shared::tests::{manifest, shared_on};
+use crate::pages::Pages;
+use crate::shared::tests::{aligned, manifest, shared_on};
 
 /// An appliance with two drives, on the first a unit that the log does not know.
 struct Scene {
     dir: tempfile::TempDir,
     shared: Shared,
     directory: Directory,
+}
+
+fn take_up(shared: &Shared, drive: &Drive, unit: UnitId) -> bool {
+    at_once(units::take_up(shared, drive, unit))
+}
+
+fn audit(shared: &Shared, drive: &Drive, unit: UnitId) {
+    at_once(units::audit(shared, drive, unit));
+}
+
+fn settle(shared: &Shared, unit: UnitId, old: &mut VecDeque<Old<Shared>>) -> bool {
+    at_once(units::settle(shared, DriveIndex(0), unit, old))
 }
 
 fn flip(path: &Path, at: usize) {
@@ -56,14 +74,16 @@ impl Scene {
         let parcel = Parcel::new(&objects.collect::<Vec<_>>()).unwrap();
         let (fd, _) = drive.allocate(&parcel.part().file(), parcel.file_len()).unwrap();
         for ((_, entry), (_, blocks, bytes)) in parcel.entries().iter().zip(&contents) {
-            let mut pages = Pages::zeroed(entry.len);
-            pages.bytes_mut()[..bytes.len()].copy_from_slice(bytes);
-            drive.write(&fd, pages.bytes(), entry.offset).unwrap();
-            let table = store::layout::sections(entry.len).table_offset;
-            drive.write_table(&fd, blocks, entry.offset + table).unwrap();
+            drive.write(&fd, &aligned(bytes), entry.offset).unwrap();
+            let table = store::layout::sections(entry.len);
+            if table.table_len != Bytes::ZERO {
+                let hashes = blocks.hashes().iter().flat_map(|hash| hash.0);
+                let pages = aligned(&hashes.collect::<Vec<u8>>());
+                drive.write(&fd, &pages, entry.offset + table.table_offset).unwrap();
+            }
         }
         let (offset, pages) = parcel.end();
-        drive.write_end(&fd, &pages, offset).unwrap();
+        drive.write(&fd, &aligned(&pages), offset).unwrap();
         drive.rename(&parcel.part().file(), &parcel.file()).unwrap();
         let Parcel::Unit(directory) = parcel else { panic!("two objects at least") };
         let scene = Self { dir, shared: shared_on(vec![drive, other]), directory };
@@ -121,9 +141,10 @@ impl Scene {
             }
             true
         };
-        let from = Source { drive: &drive, file: &file, places };
+        let from = Source { drive: &*drive, file: &file, places };
         let mut buffer = Pages::zeroed(BLOCK_LEN);
-        let ended = copying::copy(&self.shared, from, &other, &is_of_use, &mut buffer);
+        let copy = copying::copy(&self.shared, from, &*other, &is_of_use, &mut buffer);
+        let ended = at_once(copy);
         assert!(before <= count.get(), "asked before {} blocks", count.get());
         ended
     }
@@ -181,7 +202,7 @@ fn a_unit_that_cannot_be_read_counts_once_against_its_drive_however_often_it_is_
     scene.flip(Bytes(fs::metadata(scene.file()).unwrap().len()).as_usize() - 4096);
     let look = || {
         let error = crate::drives::to("read", "a unit")(rustix::io::Errno::IO);
-        unreadable(&scene.shared, &drive, unit, &error)
+        at_once(units::unreadable(&scene.shared, &*drive, unit, &error))
     };
     assert!(scene.shared.claim_all(&scene.objects()));
     for _ in 0..10 {
@@ -189,7 +210,7 @@ fn a_unit_that_cannot_be_read_counts_once_against_its_drive_however_often_it_is_
     }
     scene.objects().iter().for_each(|object| scene.shared.release(*object));
     assert_eq!((look(), scene.held(), scene.file().exists()), (Unread::Lost, 0, false));
-    assert_eq!(drive.set_aside_reason(), None);
+    assert!(!drive.is_aside());
     let more = [(); 3].map(|()| drive.object_failed(scene.shared.now()));
     assert_eq!(more.map(|it| it == Verdict::SetDriveAside), [false, false, true], "counted once");
 }
@@ -213,7 +234,7 @@ fn a_drive_that_is_set_aside_while_a_unit_is_verified_keeps_it() {
         }
         let drive = scene.drive();
         let logged = fs::metadata(scene.path(0, "index/log")).unwrap().len();
-        scene.shared.set_drive_aside(&drive, "a test says so");
+        scene.shared.set_drive_aside(&drive, Cause::Miswritten);
         audit(&scene.shared, &drive, scene.directory.id());
         assert!(!take_up(&scene.shared, &drive, scene.directory.id()), "nothing is visible");
         assert!(scene.file().exists(), "held: {is_held}");
@@ -228,11 +249,11 @@ fn what_little_is_wanted_of_a_unit_is_copied_and_the_rest_goes() {
     scene.hold();
     scene.want(2, &scene.objects()[..1]);
     let mut old = VecDeque::new();
-    assert!(settle(&scene.shared, DriveIndex(0), scene.directory.id(), &mut old));
+    assert!(settle(&scene.shared, scene.directory.id(), &mut old));
     assert!(scene.place(0).1.starts_with("objects/"), "{:?}", scene.place(0));
     assert!(scene.file().exists(), "whoever has not read of the new place opens the old one");
     assert!(!scene.shared.claim_all(&scene.objects()), "nobody changes it meanwhile");
-    old.into_iter().for_each(|unit| unit.remove(&scene.shared));
+    old.into_iter().for_each(|unit| at_once(unit.remove(&scene.shared)));
     assert_eq!((scene.held(), scene.file().exists(), scene.suspects()), (1, false, vec![]));
     assert!(scene.shared.claim_all(&scene.objects()));
 }
@@ -244,7 +265,7 @@ fn a_drive_that_takes_no_copy_says_nothing_of_the_object() {
     scene.want(2, &scene.objects()[..1]);
     fs::remove_dir(scene.path(0, "fill")).unwrap();
     assert!(
-        settle(&scene.shared, DriveIndex(0), scene.directory.id(), &mut VecDeque::new()),
+        settle(&scene.shared, scene.directory.id(), &mut VecDeque::new()),
         "the other is hidden"
     );
     assert_eq!((scene.held(), scene.file().exists(), scene.suspects()), (1, true, vec![]));
@@ -296,7 +317,7 @@ fn a_stop_ends_a_copy_and_so_does_a_drive_that_is_set_aside() {
         let scene = Scene::new(&[5000, 600_000]);
         scene.hold();
         let other = scene.shared.drive(DriveIndex(1)).unwrap();
-        let aside = || scene.shared.set_drive_aside(&other, "a test says so");
+        let aside = || scene.shared.set_drive_aside(&other, Cause::Miswritten);
         assert_eq!(scene.copy(1, before, aside), Ended::Abandoned);
         assert_eq!((scene.parts(1).len(), scene.place(1).0), (1, 0), "nothing is done to it");
     }
@@ -304,7 +325,7 @@ fn a_stop_ends_a_copy_and_so_does_a_drive_that_is_set_aside() {
 
 /// What settling it comes to, and what is left then: objects, and the unit itself.
 fn settled(scene: &Scene) -> (bool, usize, bool) {
-    let settled = settle(&scene.shared, DriveIndex(0), scene.directory.id(), &mut VecDeque::new());
+    let settled = settle(&scene.shared, scene.directory.id(), &mut VecDeque::new());
     (settled, scene.held(), scene.file().exists())
 }
 
@@ -356,7 +377,7 @@ fn a_unit_goes_with_the_last_object_that_is_set_aside_in_it() {
     let scene = Scene::new(&[5000, 600_000]);
     scene.hold();
     for (object, is_left) in scene.objects().into_iter().zip([true, false]) {
-        assert!(keeper::evict(&scene.shared, object));
+        assert!(at_once(keeper::evict(&scene.shared, object)));
         assert_eq!(scene.file().exists(), is_left);
     }
 }
@@ -368,14 +389,15 @@ fn a_small_object_is_read_for_workers_if_there_is_room_and_doubted_if_it_is_wron
         // As a filler does, which has claimed it.
         assert!(scene.shared.claim(object));
         let extent = scene.shared.locate(&object).unwrap();
-        audit::give_small(&scene.shared, &scene.drive(), object, &extent, &mut buffer);
+        at_once(small::give(&scene.shared, &*scene.drive(), object, &extent, &mut buffer));
         scene.shared.release(object);
     };
     // There is room for 100 KiB.
     let scene = Scene::new(&[60_000, 60_001]);
     scene.hold();
     give(&scene, 0);
-    assert!(!scene.shared.without_bytes().iter().any(|(object, _)| *object == scene.objects()[0]));
+    let lack = scene.shared.ask(|holdings| holdings.without_bytes(None, 9).found);
+    assert!(!lack.iter().any(|(object, _)| *object == scene.objects()[0]));
     fs::remove_file(scene.file()).unwrap();
     give(&scene, 1);
     assert_eq!(scene.suspects(), [], "it was not looked for");

@@ -1,0 +1,179 @@
+//! A process as the procedures of `upkeep` see it: tasks, of which others run at each await. Looks
+//! at what the procedures tell, and plants bugs there.
+
+use std::rc::Rc;
+
+use holdings::{Chores, Claim, Holdings};
+use model::extent::{DriveIndex, Extent};
+use model::id::ObjectId;
+use model::units::{Bytes, Instant, Nanos};
+use model::update::Update;
+use store::layout::DriveSpace;
+use store::parcel::Parcel;
+use upkeep::Sample;
+use upkeep::{Cause, Host, Ledger as _, Told};
+
+use crate::canary::Canary;
+use crate::opened::Opened;
+use crate::oracle;
+use crate::process::{BETWEEN_SLICES, Process, SLICE};
+
+/// Workers hear of a new place after a microsecond.
+const LINGER: Nanos = Nanos::millis(20);
+
+impl Host for Process {
+    type Drive = Opened;
+    type Keep = Rc<Opened>;
+
+    /// Few, so that there are many slices.
+    const SLICE: usize = SLICE;
+
+    fn now(&self) -> Instant {
+        Self::now(self)
+    }
+
+    /// A process is killed, and does not stop.
+    fn is_stopping(&self) -> bool {
+        false
+    }
+
+    async fn sleep_until(&self, until: Instant) -> bool {
+        self.world.stage.sleep_until(until).await;
+        true
+    }
+
+    fn ask<R>(&self, look: impl FnOnce(&Holdings) -> R) -> R {
+        Self::ask(self, look)
+    }
+
+    fn change<R>(&self, change: impl FnOnce(&mut Holdings) -> R) -> R {
+        self.with(change)
+    }
+
+    async fn claim_fetch(&self) -> Option<Claim> {
+        Some(self.next_fetch().await)
+    }
+
+    async fn next_errand(&self, drive: DriveIndex) -> Option<Chores> {
+        Some(Self::next_errand(self, drive).await)
+    }
+
+    async fn pause(&self) {
+        self.world.stage.sleep(BETWEEN_SLICES).await;
+    }
+
+    async fn next_sample(&self) -> Option<Sample> {
+        Some(Self::next_sample(self).await)
+    }
+
+    fn returns(&self) -> u64 {
+        self.returned.get()
+    }
+
+    fn drives(&self) -> Vec<Rc<Opened>> {
+        self.in_use()
+    }
+
+    fn drive(&self, index: DriveIndex) -> Option<Rc<Opened>> {
+        Self::drive(self, index)
+    }
+
+    fn answers(&self, drive: &Opened) -> bool {
+        !drive.is_aside() && self.answers_at(drive.index)
+    }
+
+    fn spaces(&self) -> Vec<DriveSpace> {
+        Self::spaces(self)
+    }
+
+    fn linger(&self) -> Nanos {
+        LINGER
+    }
+
+    async fn set_aside(&self, drive: &Opened, cause: Cause) {
+        if !drive.is_aside() {
+            self.set_drive_aside(drive.index, &cause);
+        }
+    }
+
+    fn tell(&self, told: Told<'_, Opened>) {
+        let count = |len: usize| Bytes::of(len).0;
+        match told {
+            Told::Shows(drive, objects) => {
+                for (object, extent) in objects {
+                    oracle::is_durable(self, drive, *object, extent);
+                }
+                self.world.count(|counts| counts.published += count(objects.len()));
+            }
+            Told::Removes(_, _, objects) => {
+                self.world.count(|counts| counts.evicted += count(objects));
+            }
+            Told::Spare(drive, file, object) => oracle::is_spare(self, drive, object, file),
+            Told::Copies(drive, parcel) => {
+                drive.copies.borrow_mut().insert(parcel.part().file());
+                let objects = parcel.entries();
+                let is_here = objects.iter().any(|(object, _)| {
+                    self.locate(object).is_some_and(|extent| extent.drive == drive.index)
+                });
+                if is_here {
+                    self.world.count(|counts| counts.copied += count(objects.len()));
+                }
+            }
+            Told::Begun(drive, parcel) => {
+                if self.world.has(Canary::ShownEarly) {
+                    self.show_early(drive, parcel);
+                }
+            }
+            Told::Filled(claim) => {
+                let is_unit = matches!(claim.parcel(), Parcel::Unit(_));
+                self.world.count(|counts| counts.units += u64::from(is_unit));
+            }
+            Told::Postponed(fetch, why) => {
+                let object = fetch.object;
+                self.say(|| format!("postpones {object}: {why}"));
+                if self.world.has(Canary::NeverReleased) {
+                    self.claim_soon(object);
+                }
+            }
+            Told::UnitLost(drive, objects, why) => {
+                self.say(|| format!("drive {}: a unit of {objects} {why}", drive.index));
+            }
+            Told::Failed(drive, error) => self.say(|| format!("drive {}: {error}", drive.index)),
+            Told::SetAside(drive, object, why) => {
+                self.say(|| format!("sets {object} on drive {} aside: {why}", drive.index));
+            }
+            Told::Checked(..)
+            | Told::Right(_)
+            | Told::Tended(..)
+            | Told::Miswritten(_)
+            | Told::Chosen(_)
+            | Told::Adopted(..)
+            | Told::LeftInUnit(..)
+            | Told::UnitUnknown(..) => {}
+        }
+    }
+}
+
+impl Process {
+    /// A planted bug: an object that was given up is claimed again once it was let go.
+    fn claim_soon(&self, object: ObjectId) {
+        let machine = Rc::clone(&self.machine);
+        self.world.stage.at(self.troupe, self.now(), move || {
+            machine.process().into_iter().for_each(|process| {
+                process.claim(object);
+            });
+        });
+    }
+
+    /// A planted bug: a part file is shown as if it were whole.
+    fn show_early(&self, drive: &Opened, parcel: &Parcel) {
+        for (object, entry) in parcel.entries() {
+            let extent = entry.extent(&object, drive.index);
+            let extent = Extent { file: parcel.part().file(), ..extent };
+            for worker in self.workers.borrow().iter() {
+                let extent = extent.clone();
+                worker.update(Update::Published { object, extent, small: None });
+            }
+        }
+    }
+}

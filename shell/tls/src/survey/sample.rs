@@ -3,8 +3,8 @@
 use aws_lc_rs::digest;
 use seal::PLAINTEXT_MAX;
 
-use super::Cipher;
 use crate::aead::KEY_LEN_MAX;
+use crate::kernel::Cipher;
 
 /// What is sealed, and under what.
 pub(super) struct Sample<'s> {

@@ -5,9 +5,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
-use appliance::config::Settings;
-use appliance::inspect::{inspect, inspect_aead};
-use appliance::{clock, format, member, memory, server};
+use appliance::clock;
+use appliance::membership::member;
+use appliance::process::config::Settings;
+use appliance::process::inspect::{inspect, inspect_aead};
+use appliance::process::memory;
+use appliance::process::server;
+use appliance::storage::format;
 use clap::{Parser, Subcommand};
 use store::marker::Reserve;
 

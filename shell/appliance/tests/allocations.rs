@@ -11,12 +11,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use appliance::ablation::Ablation;
 use appliance::counters::{DriveSlice, ServeCounters};
-use appliance::event_loop::{self, Setup};
-use appliance::listen::{self, Listener};
-use appliance::mailbox::{Letter, mailbox};
-use appliance::request_log;
+use appliance::serving::ablation::Ablation;
+use appliance::serving::event_loop::{self, Setup};
+use appliance::serving::listen::{self, Listener};
+use appliance::serving::mailbox::{Letter, mailbox};
+use appliance::serving::request_log;
 use film::publish;
 use model::drives::DriveSet;
 use model::limits::DRIVES_MAX;

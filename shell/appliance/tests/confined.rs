@@ -21,9 +21,11 @@ use std::process::{ChildStderr, Command, ExitCode, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
-use appliance::confine::{Grants, Sandbox, close_rings, confine, drop_privileges};
-use appliance::incidents::{self, Incidents};
-use appliance::{clock, format, listen};
+use appliance::clock;
+use appliance::process::confine::{Grants, Sandbox, close_rings, confine, drop_privileges};
+use appliance::serving::incidents::{self, Incidents};
+use appliance::serving::listen;
+use appliance::storage::format;
 use held::{free_port, identity_of};
 use identity::authority::Authority;
 use identity::credentials::Credentials;

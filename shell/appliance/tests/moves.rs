@@ -10,7 +10,8 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use appliance::{clock, format};
+use appliance::clock;
+use appliance::storage::format;
 use held::{LEN, free_port};
 use identity::authority::Authority;
 use model::id::ObjectId;

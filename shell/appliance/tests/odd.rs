@@ -7,12 +7,12 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
-use appliance::ablation::Ablation;
 use appliance::clock;
 use appliance::counters::{DriveSlice, ServeCounters};
-use appliance::event_loop::{self, Setup};
-use appliance::listen::Listener;
-use appliance::mailbox::{Letter, Sender, mailbox};
+use appliance::serving::ablation::Ablation;
+use appliance::serving::event_loop::{self, Setup};
+use appliance::serving::listen::Listener;
+use appliance::serving::mailbox::{Letter, Sender, mailbox};
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
 use model::drives::DriveSet;
 use model::extent::{DriveIndex, Extent, FileName};

@@ -10,7 +10,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use appliance::{clock, format};
+use appliance::clock;
+use appliance::storage::format;
 use held::free_port;
 use identity::authority::Authority;
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};

@@ -12,13 +12,12 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use appliance::ablation::{Ablation, Sending};
 use appliance::counters::{DriveSlice, ServeCounters};
-use appliance::event_loop::{self, Finding, Setup};
-use appliance::listen::{self, Listener};
-use appliance::mailbox::{Letter, Sender, mailbox};
-use appliance::request_log;
-use appliance::storage::Sample;
+use appliance::serving::ablation::{Ablation, Sending};
+use appliance::serving::event_loop::{self, Finding, Setup};
+use appliance::serving::listen::{self, Listener};
+use appliance::serving::mailbox::{Letter, Sender, mailbox};
+use appliance::serving::request_log;
 use film::publish;
 use holdup::{PACKET, settled};
 use model::drives::DriveSet;
@@ -29,6 +28,7 @@ use rustls::client::Resumption;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use tls::Acceptor;
+use upkeep::Sample;
 use worker::{Config, Incident, IncidentBounds, PaceConfig, Reason};
 
 const LEN: usize = 3_000_000;

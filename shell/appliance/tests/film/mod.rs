@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use appliance::clock;
-use appliance::mailbox::{Letter, Sender};
+use appliance::serving::mailbox::{Letter, Sender};
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
 use model::extent::{DriveIndex, Extent, FileName};
 use model::id::{Generation, ObjectId};

@@ -4,8 +4,8 @@ use std::io::{Seek, SeekFrom, Write};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use appliance::drives::Drive;
-use appliance::storage::{StartError, Storage};
+use appliance::process::storage::{StartError, Storage};
+use appliance::storage::drives::Drive;
 use model::drives::{DriveIndex, DriveSet};
 use model::id::ObjectId;
 use model::limits::DRIVES_MAX;
@@ -147,7 +147,7 @@ fn an_inspection_tells_of_a_drive_what_a_report_does() {
     wait("the report", || reported().is_some_and(|drive| drive.objects == 2));
     let reported = reported().unwrap();
     handle.stop();
-    let found = appliance::inspect::inspect(w.rig.drive(0)).unwrap();
+    let found = appliance::process::inspect::inspect(w.rig.drive(0)).unwrap();
     let json = serde_json::to_value(&found).unwrap();
     let reported = serde_json::to_value(reported).unwrap();
     for field in ["id", "path", "state", "capacity_bytes", "objects", "hung"] {
@@ -319,7 +319,7 @@ fn the_reserve_is_never_written_whoever_asks_at_once() {
     let beside = Bytes::mib(512).0 / stat.f_frsize;
     let percent = stat.f_bfree.saturating_sub(beside) * 100 / stat.f_blocks;
     let reserve = Reserve::percent(u8::try_from(percent.min(90)).unwrap()).unwrap();
-    appliance::format::format(folder.path(), reserve, UnixSeconds(1)).unwrap();
+    appliance::storage::format::format(folder.path(), reserve, UnixSeconds(1)).unwrap();
     let (drive, _) = Drive::open(folder.path(), DriveIndex(0)).unwrap();
     let len = Bytes(drive.space().free.0 / 5 * 3).align_up(Bytes::kib(4));
     let found: Vec<bool> = std::thread::scope(|scope| {

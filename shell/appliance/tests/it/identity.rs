@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use appliance::member;
+use appliance::membership::member;
 use identity::code::Code;
 use identity::member::Member;
 use identity::signing::SigningKey;
@@ -204,11 +204,11 @@ fn fronts_get_reports_of_their_own_and_their_manifests_are_never_asked_for() {
     front.publish(99, vec![], &[]);
     let mut rig = Rig::new(1, Some(c.address));
     rig.config.control.as_mut().unwrap().fronts = vec![
-        appliance::storage::Front {
+        appliance::process::storage::Front {
             name: "f1".to_owned(),
             address: format!("https://{}", f.address).parse().unwrap(),
         },
-        appliance::storage::Front {
+        appliance::process::storage::Front {
             name: "gone".to_owned(),
             address: "https://127.0.0.1:1".parse().unwrap(),
         },

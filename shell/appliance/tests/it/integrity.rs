@@ -3,12 +3,13 @@
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
 
-use appliance::drives::Drive;
-use appliance::storage::{Sample, StorageHandle};
+use appliance::process::storage::StorageHandle;
+use appliance::storage::drives::Drive;
 use model::extent::DriveIndex;
 use model::object::block_hash;
 use model::units::BitsPerSecond;
 use rustix::io::Errno;
+use upkeep::Sample;
 
 use crate::drives::{World, inventory, world};
 use crate::rig::{Rig, TestFile, wait};

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-use appliance::storage::StorageHandle;
+use appliance::process::storage::StorageHandle;
 use model::extent::DriveIndex;
 use model::units::UnixSeconds;
 
@@ -83,7 +83,7 @@ fn another_drive_in_its_place_is_used_when_it_is_formatted() {
     std::fs::remove_dir_all(&drive).unwrap();
     std::fs::create_dir(&drive).unwrap();
     assert!(!is_in_use(&handle));
-    appliance::format::format(&drive, "10%".parse().unwrap(), UnixSeconds(2)).unwrap();
+    appliance::storage::format::format(&drive, "10%".parse().unwrap(), UnixSeconds(2)).unwrap();
     wait("it to be used", || is_in_use(&handle));
     assert!(before.is_some() && handle.drives()[0].id != before);
     let address = w.origin_address();

@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use appliance::drives::Drive;
-use appliance::storage::{
+use appliance::process::storage::{
     About, Config, ControlConfig, FillConfig, News, Serving, Storage, StorageHandle,
 };
+use appliance::storage::drives::Drive;
 use identity::member::Member;
 use identity::signing::SigningKey;
 use model::drives::DriveSet;
@@ -241,7 +241,7 @@ impl Rig {
         for drive in &drives {
             std::fs::create_dir(drive).unwrap();
             let reserve = Reserve::percent(1).unwrap();
-            appliance::format::format(drive, reserve, UnixSeconds(1)).unwrap();
+            appliance::storage::format::format(drive, reserve, UnixSeconds(1)).unwrap();
         }
         let control = control.map(|address| ControlConfig {
             writer: format!("https://{address}").parse().unwrap(),
@@ -305,7 +305,7 @@ impl Rig {
         self.told = Arc::default();
         let (told, also) = (Arc::clone(&self.told), self.also.clone());
         let listen = self.config.peer.iter().flat_map(|peer| &peer.listen);
-        let peers = listen.map(|at| appliance::peer::bind(*at).unwrap()).collect();
+        let peers = listen.map(|at| appliance::filling::peer::bind(*at).unwrap()).collect();
         let tell = move |news| match news {
             News::Update(update) => {
                 also.iter().for_each(|also| also(&update));
@@ -337,7 +337,7 @@ impl Rig {
         assert!(*content == **file.bytes, "{} has its bytes", file.path);
         let padding = content.len().next_multiple_of(4096) - content.len();
         assert!(rest[..padding].iter().all(|byte| *byte == 0), "{} ends in zeros", file.path);
-        let inspected = appliance::inspect::inspect(&self.path_of(&extent)).unwrap();
+        let inspected = appliance::process::inspect::inspect(&self.path_of(&extent)).unwrap();
         assert!(inspected.is_sound(), "{}", inspected.text());
     }
 
@@ -357,7 +357,7 @@ impl Rig {
     }
 
     /// What the drive's own index says after a restart.
-    pub(crate) fn reopen(&self, drive: usize) -> appliance::drives::Loaded {
+    pub(crate) fn reopen(&self, drive: usize) -> appliance::storage::drives::Loaded {
         Drive::open(self.drive(drive), DriveIndex(0)).unwrap().1
     }
 }

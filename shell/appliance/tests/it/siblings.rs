@@ -4,8 +4,8 @@ use std::io::Read;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use appliance::peer::PeerConfig;
-use appliance::storage::StorageHandle;
+use appliance::filling::peer::PeerConfig;
+use appliance::process::storage::StorageHandle;
 use identity::credentials::Credentials;
 use identity::dial::Dial;
 use identity::member::Member;

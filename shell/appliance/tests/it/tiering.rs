@@ -10,12 +10,12 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use appliance::counters::{DriveSlice, ServeCounters, TierCounters};
-use appliance::event_loop::{self, Finding, Setup};
-use appliance::gate::Rules;
-use appliance::listen::Listener;
-use appliance::mailbox::{Letter, Sender, mailbox};
-use appliance::storage::{Sample, StorageHandle};
-use appliance::tiering::{Config, LINGER};
+use appliance::process::storage::StorageHandle;
+use appliance::serving::event_loop::{self, Finding, Setup};
+use appliance::serving::listen::Listener;
+use appliance::serving::mailbox::{Letter, Sender, mailbox};
+use appliance::storage::gate::Rules;
+use appliance::storage::tiering::{Config, LINGER};
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
 use fill::tier::Class;
 use iosched::drive::{Limit, Policy};
@@ -30,6 +30,7 @@ use playback::token::{Grant, Scope, Session, SigningInput, assemble};
 use rustix::io::Errno;
 use store::layout;
 use tls::Acceptor;
+use upkeep::Sample;
 use worker::PaceConfig;
 
 use upkeep::Cause;
@@ -160,7 +161,7 @@ fn serve(rig: &mut Rig) -> Serving {
         }),
         ring_is_made: || {},
         unsent_max: None,
-        ablation: appliance::ablation::Ablation::default(),
+        ablation: appliance::serving::ablation::Ablation::default(),
     };
     let thread = std::thread::spawn(move || event_loop::run(setup));
     let told = sender.clone();

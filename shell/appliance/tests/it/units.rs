@@ -141,7 +141,7 @@ fn a_wrong_block_in_a_unit_is_found_and_only_its_object_filled_again() {
     let extent = place(&w, &files[2]);
     let path = w.rig.path_of(&extent);
     flip(&path, extent.offset.0 + 270_000);
-    let text = appliance::inspect::inspect(&path).unwrap().text();
+    let text = appliance::process::inspect::inspect(&path).unwrap().text();
     assert!(text.contains("wrong blocks: [1]") && text.contains(": unit "), "{text}");
     let sent = w.origin.sent();
     w.rig.config.scrub_rate = Some(BitsPerSecond(8_000_000_000));
@@ -162,10 +162,10 @@ fn a_unit_whose_directory_is_damaged_says_so_and_is_filled_again() {
     let path = w.rig.path_of(&place(&w, &files[1]));
     let len = fs::metadata(&path).unwrap().len();
     flip(&path, len - 8192 + 40);
-    let error = appliance::inspect::inspect(&path).unwrap_err().to_string();
+    let error = appliance::process::inspect::inspect(&path).unwrap_err().to_string();
     assert!(error.contains("the unit's directory is damaged"), "{error}");
     flip(&path, len - 4096 + 30);
-    let error = appliance::inspect::inspect(&path).unwrap_err().to_string();
+    let error = appliance::process::inspect::inspect(&path).unwrap_err().to_string();
     assert!(error.contains("the unit's footer is damaged"), "{error}");
     let sent = w.origin.sent();
     let handle = w.rig.start();
@@ -175,7 +175,7 @@ fn a_unit_whose_directory_is_damaged_says_so_and_is_filled_again() {
     w.rig.wait_for(&files);
     assert_eq!(units(&w).len(), 2, "the damaged one is gone");
     for path in units(&w) {
-        assert!(appliance::inspect::inspect(&path).unwrap().is_sound());
+        assert!(appliance::process::inspect::inspect(&path).unwrap().is_sound());
     }
 }
 

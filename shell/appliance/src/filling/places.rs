@@ -1,0 +1,245 @@
+//! Where the object that is being filled may be fetched, best first.
+//!
+//! ```text
+//! control ── siblings, then origins, with an expiry each ──> places
+//! manifest ── base URLs ──> places, where control is away or names no origin
+//! ```
+//!
+//! URLs may be good for a short time: control is asked again when that is over. A sibling that
+//! failed is left out for a while, in all transfers of this appliance.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use fill::plan::Fetch;
+use fill::transfer::SourceFault;
+use model::units::{Instant, Nanos, UnixSeconds};
+use ureq::http::Uri;
+use wire::v1::identity::Source;
+
+use crate::clock;
+use crate::membership::control_link::ControlClient;
+use crate::membership::member::MemberClient;
+use crate::storage::drives::lock;
+use crate::storage::ledger::Ledger;
+
+/// Most places of one object: control gives no more, and the manifest's come on top.
+const PLACES_MAX: usize = 16;
+/// Control is asked for one object at most so often because of the time.
+const ASK_EVERY: Nanos = Nanos::seconds(1);
+/// A URL is not used any more so long before it expires: clocks differ, and requests take time.
+const MARGIN_S: u64 = 2;
+/// How long a sibling that failed is left out, and one that sent wrong bytes.
+const FAILED_FOR: Nanos = Nanos::seconds(30);
+const LIED_FOR: Nanos = Nanos::seconds(600);
+/// Siblings that are left out; the table is emptied when it is full.
+const SHUNNED_MAX: usize = 1024;
+
+/// Who has the bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// An appliance of the fleet.
+    Sibling,
+    /// Where the service keeps its files.
+    Origin,
+}
+
+/// One of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) url: String,
+    pub(crate) kind: Kind,
+    /// Where a sibling is.
+    address: Option<String>,
+    expires: Option<UnixSeconds>,
+}
+
+/// Whom a filler speaks to. Each thread has its own.
+pub(crate) struct Clients {
+    pub(crate) origins: ureq::Agent,
+    pub(crate) siblings: MemberClient,
+    pub(crate) control: Option<ControlClient>,
+    /// Of all fillers together.
+    pub(crate) shunned: Arc<Shunned>,
+}
+
+/// Siblings that are left out for a while, by address.
+#[derive(Debug, Default)]
+pub(crate) struct Shunned(Mutex<BTreeMap<String, Instant>>);
+
+/// The places of one object.
+pub(crate) struct Places<'a> {
+    ledger: &'a Ledger,
+    clients: &'a Clients,
+    fetch: &'a Fetch,
+    list: Vec<Place>,
+    /// When control was asked last.
+    asked: Instant,
+    /// A source did not take its URL.
+    refused: bool,
+}
+
+impl Shunned {
+    fn add(&self, address: &str, until: Instant) {
+        let mut shunned = lock(&self.0);
+        if SHUNNED_MAX <= shunned.len() {
+            shunned.clear();
+        }
+        let kept = shunned.entry(address.to_owned()).or_insert(until);
+        *kept = until.max(*kept);
+    }
+
+    fn has(&self, address: &str, now: Instant) -> bool {
+        lock(&self.0).get(address).is_some_and(|until| now < *until)
+    }
+}
+
+impl<'a> Places<'a> {
+    pub(crate) fn find(ledger: &'a Ledger, clients: &'a Clients, fetch: &'a Fetch) -> Self {
+        let (list, asked) = (Vec::new(), ledger.now());
+        let mut places = Self { ledger, clients, fetch, list, asked, refused: false };
+        places.renew();
+        places
+    }
+
+    /// How many.
+    pub(crate) fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    pub(crate) fn get(&self, index: usize) -> &Place {
+        &self.list[index]
+    }
+
+    /// True if the list should be made anew before this place is asked.
+    pub(crate) fn is_stale(&self, index: usize) -> bool {
+        let may_ask = ASK_EVERY <= self.ledger.now().since(self.asked);
+        // A refusal is a failure that the transfer counts: it cannot ask for ever.
+        self.refused || (may_ask && self.is_over(index))
+    }
+
+    /// True if the place's URL is good no longer.
+    pub(crate) fn is_over(&self, index: usize) -> bool {
+        let expires = self.list[index].expires;
+        expires.is_some_and(|expires| expires.0 <= clock::wall().0.saturating_add(MARGIN_S))
+    }
+
+    /// Asks control, and makes the list anew.
+    pub(crate) fn renew(&mut self) {
+        (self.asked, self.refused) = (self.ledger.now(), false);
+        let object = self.fetch.object;
+        let answer = self.clients.control.as_ref().map(|control| control.sources(object));
+        let told = match answer {
+            Some(Ok(told)) => told.sources,
+            Some(Err(error)) => {
+                tracing::debug!(%object, %error, "control names no sources");
+                Vec::new()
+            }
+            None => Vec::new(),
+        };
+        self.list = list(told, &self.fetch.urls);
+        let now = self.ledger.now();
+        let shunned = |place: &Place| {
+            place.address.as_ref().is_some_and(|at| self.clients.shunned.has(at, now))
+        };
+        if !self.list.iter().all(shunned) {
+            self.list.retain(|place| !shunned(place));
+        }
+        for place in &self.list {
+            let host = place.url.parse::<Uri>().ok().and_then(|uri| uri.host().map(str::to_owned));
+            if let (Some(host), Some(address)) = (host, &place.address) {
+                self.clients.siblings.dial.set_host(&host, address);
+            }
+        }
+    }
+
+    /// A place failed, or sent wrong bytes.
+    pub(crate) fn failed(&mut self, index: usize, fault: &SourceFault) {
+        let place = &self.list[index];
+        let object = self.fetch.object;
+        tracing::debug!(%object, index, kind = ?place.kind, %fault, "source failed");
+        if *fault == SourceFault::Status(403) && place.expires.is_some() {
+            self.refused = true;
+        }
+        let Some(address) = &place.address else { return };
+        let lied = matches!(fault, SourceFault::WrongBytes(_));
+        let span = if lied { LIED_FOR } else { FAILED_FOR };
+        self.clients.shunned.add(address, self.ledger.now() + span);
+        if lied {
+            tracing::warn!(sibling = address, %object, %fault, "sibling left out");
+            let text =
+                format!("the appliance at {address} {fault} of {object}: look at its drives");
+            self.ledger.note("fill", text);
+        }
+    }
+}
+
+/// What control says, if it makes sense, and the manifest's own where no origin is among it.
+fn list(told: Vec<Source>, manifest: &[String]) -> Vec<Place> {
+    let place = |source: Source| {
+        let kind = if source.address.is_some() { Kind::Sibling } else { Kind::Origin };
+        let schemes: &[&str] = match kind {
+            Kind::Sibling => &["https://"],
+            Kind::Origin => &["https://", "http://"],
+        };
+        let is_known = schemes.iter().any(|scheme| source.url.starts_with(scheme));
+        let (url, address) = (source.url, source.address);
+        is_known.then(|| Place {
+            url,
+            kind,
+            address,
+            expires: source.expires_unix_s.map(UnixSeconds),
+        })
+    };
+    let mut list: Vec<Place> = told.into_iter().filter_map(place).take(PLACES_MAX / 2).collect();
+    if list.iter().all(|place| place.kind == Kind::Sibling) {
+        let own = |url: &String| Place {
+            url: url.clone(),
+            kind: Kind::Origin,
+            address: None,
+            expires: None,
+        };
+        list.extend(manifest.iter().take(PLACES_MAX / 2).map(own));
+    }
+    list
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn source(url: &str, address: Option<&str>) -> Source {
+        Source { url: url.to_owned(), address: address.map(str::to_owned), expires_unix_s: None }
+    }
+
+    fn urls(told: Vec<Source>) -> Vec<String> {
+        let manifest = ["https://origin/film/v.mp4".to_owned()];
+        list(told, &manifest).into_iter().map(|place| place.url).collect()
+    }
+
+    #[test]
+    fn the_manifests_own_places_come_last_and_only_where_control_names_no_origin() {
+        let sibling = source("https://a2.internal/v1/objects/1", Some("10.0.0.2:9443"));
+        let origin = source("https://bucket/v?X-Amz-Signature=1", None);
+        assert_eq!(urls(vec![]), ["https://origin/film/v.mp4"]);
+        let with_sibling = urls(vec![sibling.clone()]);
+        assert_eq!(with_sibling, [&*sibling.url, "https://origin/film/v.mp4"]);
+        assert_eq!(urls(vec![sibling.clone(), origin.clone()]), [sibling.url, origin.url]);
+    }
+
+    #[test]
+    fn a_sibling_is_never_spoken_to_without_tls_and_no_file_is_read() {
+        let told =
+            vec![source("http://a2/1", Some("10.0.0.2:80")), source("file:///etc/passwd", None)];
+        assert_eq!(urls(told), ["https://origin/film/v.mp4"]);
+    }
+
+    #[test]
+    fn a_sibling_is_left_out_until_its_time_is_over() {
+        let shunned = Shunned::default();
+        shunned.add("a2:1", Instant(100));
+        shunned.add("a2:1", Instant(50));
+        assert!(shunned.has("a2:1", Instant(99)) && !shunned.has("a2:1", Instant(100)));
+        assert!(!shunned.has("a3:1", Instant(0)));
+    }
+}

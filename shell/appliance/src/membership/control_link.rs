@@ -1,0 +1,530 @@
+//! The appliance's side of the conversation with control: reports out, manifests in.
+//!
+//! ```text
+//! writer <── report ── control-link ──> signed manifest: verified, kept, in force
+//! front  <── report ── front-NAME             each its own inventory state and its own waits
+//! ```
+//!
+//! Control away changes nothing but that: what is in force stays in force, fill goes on with what
+//! it knows, and each thread tries again, at most `RETRY_MAX` apart. Manifests come from the writer
+//! alone; what a front answers only says what it has seen.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use holdings::Holdings;
+use identity::enrol::{self, Address};
+use identity::member::Member;
+use model::id::{ApplianceId, Generation, ObjectId};
+use model::inventory::Delta;
+use model::manifest::Manifest;
+use model::object::{BlocksError, block_count};
+use model::status::FillStatus;
+use model::units::{BitsPerSecond, Bytes, Instant, Nanos, UnixSeconds};
+use tls::TicketKey;
+use wire::v1;
+use wire::v1::report::{InventoryCheck, Report, ReportReply, ReportedError};
+
+use crate::counters::{ServeCounters, Serving, now, sum};
+use crate::membership::envelope::{self, Refused};
+use crate::membership::member::{MemberClient, Own};
+use crate::membership::state_file::StateFile;
+use crate::storage::shared::Shared;
+
+/// Longest wait between two tries to reach control.
+const RETRY_MAX: Nanos = Nanos::seconds(5);
+/// Control may ask for reports between these.
+const INTERVAL_MIN: Nanos = Nanos::millis(100);
+const INTERVAL_MAX: Nanos = Nanos::seconds(60);
+/// No answer of control is longer. A manifest of a million files is about 200 MB.
+const MANIFEST_LEN_MAX: u64 = 1 << 30;
+/// Longest time for one conversation. A report is small; a large manifest takes some seconds.
+const REPORT_MAX: Duration = Duration::from_secs(5);
+
+/// Between two questions for ticket keys. Control gives the next key six hours before it is used.
+const TICKETS_EVERY: Nanos = Nanos::seconds(600);
+const TICKETS_RETRY: Nanos = Nanos::seconds(10);
+
+/// Why a conversation with control failed.
+#[derive(Debug, thiserror::Error)]
+pub enum ControlError {
+    /// No connection or no answer.
+    #[error("control cannot be reached: {0}")]
+    Unreachable(String),
+    /// It answered with an error.
+    #[error("control answers {status}: {text}")]
+    Status {
+        /// The status.
+        status: u16,
+        /// The beginning of the body.
+        text: String,
+    },
+    /// Its answer cannot be read.
+    #[error("control's answer is not understood: {0}")]
+    Body(String),
+    /// Its manifest cannot be believed, or used.
+    #[error("control's manifest is refused: {0}")]
+    Manifest(#[from] Refused),
+    /// Its block hashes are not the object's.
+    #[error(transparent)]
+    Blocks(#[from] BlocksError),
+}
+
+/// What the report says of this process.
+#[derive(Clone, Debug, Default)]
+pub struct About {
+    /// Software version.
+    pub software: String,
+    /// Base URL for players, without trailing slash.
+    pub base_url: String,
+    /// The same without TLS.
+    pub plain_url: Option<String>,
+    /// Where siblings may fetch from it, `host:port`.
+    pub peer_address: Option<String>,
+    /// What the machine says of itself (`identity::enrol::machine`).
+    pub machine: String,
+    /// Most connections.
+    pub connections_max: u64,
+    /// Most egress, where limited.
+    pub egress_max: Option<BitsPerSecond>,
+}
+
+/// A front of the control plane.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Front {
+    /// Its name, as its certificate says it.
+    pub name: String,
+    /// Its fleet address.
+    pub address: Address,
+}
+
+/// Talks to one process of the control plane. Each thread has its own.
+pub(crate) struct ControlClient {
+    client: MemberClient,
+    /// Whom it speaks to, for the log.
+    whom: String,
+    base: String,
+    appliance: ApplianceId,
+}
+
+/// What the writer gives an appliance, and a front does not: manifests and keys of tickets.
+pub(crate) struct Writer {
+    pub(crate) own: Arc<Own>,
+    /// Where manifests are kept.
+    pub(crate) state_file: StateFile,
+    pub(crate) tickets: Arc<tls::Tickets>,
+}
+
+/// What the link knows between two reports.
+struct Link<'a> {
+    shared: &'a Shared,
+    client: &'a ControlClient,
+    about: &'a About,
+    /// None on a link to a front.
+    writer: Option<&'a Writer>,
+    /// The manifest in force is not on the drive: after a restart another would be.
+    is_unkept: bool,
+    start_id: u64,
+    sequence: u64,
+    /// The inventory state that control has.
+    known: u64,
+    previous: Totals,
+    interval: Nanos,
+    /// When ticket keys are asked for again.
+    tickets_at: Instant,
+    /// Failures in a row.
+    failures: u32,
+    /// What was logged last, so that each state is logged once.
+    said: Option<String>,
+}
+
+/// Counters at the last report, to make rates from.
+#[derive(Clone, Copy, Debug, Default)]
+struct Totals {
+    at: Nanos,
+    egress: Bytes,
+    fetched: Bytes,
+    from_siblings: Bytes,
+    busy: Nanos,
+}
+
+/// Reports until all must stop, and takes what a writer gives. The first wait is `interval`.
+pub(crate) fn run(
+    shared: &Shared,
+    client: &ControlClient,
+    about: &About,
+    interval: Nanos,
+    writer: Option<&Writer>,
+) {
+    let mut start_id = [0; 8];
+    aws_lc_rs::rand::fill(&mut start_id).expect("the kernel gives random bytes after its start");
+    let mut link = Link {
+        shared,
+        client,
+        about,
+        writer,
+        is_unkept: false,
+        start_id: u64::from_le_bytes(start_id),
+        sequence: 0,
+        known: 0,
+        previous: Totals::default(),
+        interval,
+        tickets_at: Instant(0),
+        failures: 0,
+        said: None,
+    };
+    loop {
+        let began = shared.ledger.now();
+        let result = link.turn();
+        let wait = link.settle(result);
+        if !shared.ledger.sleep_until(began + wait) {
+            break;
+        }
+    }
+    if shared.counters.serving.draining.load(Ordering::Relaxed) {
+        let report = link.report();
+        let _ = client.report(&report);
+    }
+}
+
+impl ControlClient {
+    /// For the writer.
+    pub(crate) fn writer(client: MemberClient, at: &Address, appliance: &ApplianceId) -> Self {
+        client.dial.set(&Member::control(), at.as_str());
+        let (whom, base) = ("the writer".to_owned(), enrol::control_url(at));
+        Self { client, whom, base, appliance: appliance.clone() }
+    }
+
+    /// For the front of this name.
+    pub(crate) fn front(client: MemberClient, at: &Front, appliance: &ApplianceId) -> Self {
+        let front = Member::front(&at.name);
+        client.dial.set(&front, at.address.as_str());
+        // The port stands in `Host` only: where to connect to is what was said above.
+        let base =
+            enrol::control_url(&at.address).replace(&Member::control().host(), &front.host());
+        Self { client, whom: at.name.clone(), base, appliance: appliance.clone() }
+    }
+
+    fn report(&self, report: &Report) -> Result<ReportReply, ControlError> {
+        let url = format!("{}/v1/appliances/{}/report", self.base, self.appliance);
+        let request =
+            self.client.agent().post(&url).config().timeout_global(Some(REPORT_MAX)).build();
+        let mut response = request.send_json(report).map_err(unreachable)?;
+        checked(&mut response)?;
+        response.body_mut().read_json().map_err(|error| ControlError::Body(error.to_string()))
+    }
+
+    /// The envelope of a manifest newer than `known`, if there is one. Nothing in it is believed.
+    fn manifest(&self, known: Generation) -> Result<Option<Vec<u8>>, ControlError> {
+        let url = format!("{}/v1/appliances/{}/manifest?known={known}", self.base, self.appliance);
+        let mut response = self.client.agent().get(&url).call().map_err(unreachable)?;
+        checked(&mut response)?;
+        if response.status().as_u16() == 204 {
+            return Ok(None);
+        }
+        let body = response.body_mut().with_config().limit(MANIFEST_LEN_MAX);
+        body.read_to_vec().map(Some).map_err(|error| ControlError::Body(error.to_string()))
+    }
+
+    /// Where an object may be fetched, best first.
+    pub(crate) fn sources(&self, object: ObjectId) -> Result<v1::identity::Sources, ControlError> {
+        let url = format!("{}/v1/appliances/{}/sources/{object}", self.base, self.appliance);
+        let request = self.client.agent().get(&url);
+        let request = request.config().timeout_global(Some(REPORT_MAX)).build();
+        let mut response = request.call().map_err(unreachable)?;
+        checked(&mut response)?;
+        response.body_mut().read_json().map_err(|error| ControlError::Body(error.to_string()))
+    }
+
+    /// The keys of session tickets of this appliance's site.
+    fn ticket_keys(&self) -> Result<Vec<TicketKey>, ControlError> {
+        let url = format!("{}/v1/appliances/{}/ticket-keys", self.base, self.appliance);
+        let request = self.client.agent().get(&url);
+        let request = request.config().timeout_global(Some(REPORT_MAX)).build();
+        let mut response = request.call().map_err(unreachable)?;
+        checked(&mut response)?;
+        let told: v1::identity::TicketKeys = response
+            .body_mut()
+            .read_json()
+            .map_err(|error| ControlError::Body(error.to_string()))?;
+        let keys = told.keys.iter().map(ticket_key).collect::<Option<_>>();
+        keys.ok_or_else(|| ControlError::Body("a ticket key is not hex".to_owned()))
+    }
+
+    /// The hashes of an object's blocks, proved.
+    pub(crate) fn blocks(
+        &self,
+        object: ObjectId,
+        len: Bytes,
+    ) -> Result<model::object::Blocks, ControlError> {
+        let url = format!("{}/v1/objects/{object}/blocks", self.base);
+        let mut response = self.client.agent().get(&url).call().map_err(unreachable)?;
+        checked(&mut response)?;
+        // One byte more than is right, so that too much is seen to be too much.
+        let limit = block_count(len) * 32 + 1;
+        let body = response.body_mut().with_config().limit(limit).read_to_vec();
+        let body = body.map_err(|error| ControlError::Body(error.to_string()))?;
+        Ok(v1::blocks::decode(object, len, &body)?)
+    }
+}
+
+impl Link<'_> {
+    /// One report, and the manifest if the writer has a newer one.
+    fn turn(&mut self) -> Result<(), ControlError> {
+        let reply = self.client.report(&self.report())?;
+        self.known = reply.inventory;
+        let asked = Nanos(reply.interval_ms.saturating_mul(1_000_000));
+        if asked.0 != 0 {
+            self.interval = asked.clamp(INTERVAL_MIN, INTERVAL_MAX);
+        }
+        let Some(writer) = self.writer else { return Ok(()) };
+        self.renew_ticket_keys(writer);
+        let siblings = wire::convert::siblings_of_reply(&reply);
+        self.shared.ledger.change(|holdings| holdings.set_siblings(siblings));
+        let known = self.shared.ledger.ask(Holdings::generation);
+        if reply.generation <= known.0 {
+            return Ok(());
+        }
+        match self.client.manifest(known)? {
+            Some(envelope) => self.take(known, &envelope, writer),
+            None => Ok(()),
+        }
+    }
+
+    /// Asks the writer for ticket keys when it is time. Without them players resume at this
+    /// appliance only, so that a failure is not worth more than a line at level debug.
+    fn renew_ticket_keys(&mut self, writer: &Writer) {
+        let now = self.shared.ledger.now();
+        if now < self.tickets_at {
+            return;
+        }
+        match self.client.ticket_keys() {
+            Ok(keys) => {
+                writer.tickets.install(&keys);
+                self.tickets_at = now + TICKETS_EVERY;
+            }
+            Err(error) => {
+                tracing::debug!(%error, "no keys for the site's session tickets");
+                self.tickets_at = now + TICKETS_RETRY;
+            }
+        }
+    }
+
+    /// Verifies a manifest, keeps it, and puts it in force.
+    fn take(
+        &mut self,
+        known: Generation,
+        envelope: &[u8],
+        Writer { own, state_file, .. }: &Writer,
+    ) -> Result<(), ControlError> {
+        // The manifest in force names keys for those after it.
+        let in_force = self.shared.ledger.ask(|holdings| holdings.manifest().cloned());
+        let named = in_force.map(|manifest| manifest.trust.signing_keys.clone());
+        let keys = envelope::union(&own.signing_keys(), &named.unwrap_or_default());
+        let manifest = envelope::open(envelope, &keys, &self.client.appliance)?;
+        if manifest.generation <= known {
+            return Err(Refused::Older { offered: manifest.generation, known }.into());
+        }
+        // Whichever of the two files a power cut leaves old, the manifest on the drive has its key.
+        let after = envelope::keys_after(&manifest, envelope, &keys);
+        let kept = own
+            .believe(&envelope::union(&keys, &after))
+            .map_err(|error| error.to_string())
+            .and_then(|()| state_file.save(envelope).map_err(|error| error.to_string()))
+            .and_then(|()| own.believe(&after).map_err(|error| error.to_string()));
+        self.is_unkept = kept.is_err();
+        if let Err(error) = kept {
+            self.shared.ledger.note("control", format!("{error}. A restart forgets this manifest"));
+        }
+        self.put_in_force(manifest);
+        Ok(())
+    }
+
+    fn put_in_force(&self, manifest: Manifest) {
+        let (generation, versions) = (manifest.generation.0, manifest.versions.len());
+        if self.shared.set_manifest(manifest) {
+            tracing::info!(generation, versions, "manifest in force");
+        }
+    }
+
+    /// Logs a change of state once, and says how long to wait.
+    fn settle(&mut self, result: Result<(), ControlError>) -> Nanos {
+        match result {
+            Ok(()) => {
+                if self.said.take().is_some() {
+                    tracing::info!(whom = self.client.whom, "control is back");
+                }
+                self.failures = 0;
+                self.interval
+            }
+            Err(error) => {
+                let text = error.to_string();
+                if self.said.as_ref() != Some(&text) {
+                    tracing::warn!(
+                        whom = self.client.whom,
+                        error = text,
+                        "serving and filling go on without it"
+                    );
+                    if !matches!(error, ControlError::Unreachable(_)) {
+                        self.shared.ledger.note("control", text.clone());
+                    }
+                    self.said = Some(text);
+                }
+                self.failures += 1;
+                Nanos(self.interval.0 << self.failures.min(6)).min(RETRY_MAX.max(self.interval))
+            }
+        }
+    }
+
+    fn report(&mut self) -> Report {
+        let shared = self.shared;
+        let about = self.about;
+        let uptime = shared.ledger.now().since(Instant(0));
+        let (workers, status) = (&shared.counters.serving.workers[..], shared.fill_status());
+        self.sequence += 1;
+        let totals = Totals {
+            at: uptime,
+            egress: Bytes(sum(workers, |worker| now(&worker.counts.body_bytes))),
+            fetched: status.fetched,
+            from_siblings: status.from_siblings,
+            busy: Nanos(sum(workers, |worker| worker.cpu().0)),
+        };
+        let previous = std::mem::replace(&mut self.previous, totals);
+        Report {
+            start_id: self.start_id,
+            sequence: self.sequence,
+            uptime_s: uptime.as_seconds(),
+            software: about.software.clone(),
+            base_url: about.base_url.clone(),
+            plain_url: about.plain_url.clone(),
+            peer_address: about.peer_address.clone(),
+            machine: about.machine.clone(),
+            generation: status.generation.0,
+            served_generation: served_generation(shared).filter(|_| !self.is_unkept),
+            load: load(&shared.counters.serving, about, &totals, &previous),
+            drives: shared.drive_statuses().iter().map(Into::into).collect(),
+            fill: fill(&status, &totals, &previous),
+            inventory: inventory(
+                shared.ledger.ask(|holdings| holdings.inventory_since(self.known)),
+            ),
+            errors: errors(shared),
+        }
+    }
+}
+
+/// The manifest that every worker answers by: the oldest of theirs.
+fn served_generation(shared: &Shared) -> Option<u64> {
+    shared.counters.serving.workers.iter().map(|worker| worker.served().0).min()
+}
+
+fn ticket_key(told: &v1::identity::TicketKey) -> Option<TicketKey> {
+    let number = |hex: &str| {
+        let whole = hex.len() == 32 && hex.bytes().all(|byte| byte.is_ascii_hexdigit());
+        u128::from_str_radix(hex, 16).ok().filter(|_| whole)
+    };
+    let (high, low) = told.secret.split_at_checked(32)?;
+    let mut secret = [0; 32];
+    secret[..16].copy_from_slice(&number(high)?.to_be_bytes());
+    secret[16..].copy_from_slice(&number(low)?.to_be_bytes());
+    Some(TicketKey {
+        name: number(&told.name)?.to_be_bytes(),
+        secret,
+        begins: UnixSeconds(told.begins_unix_s),
+        ends: UnixSeconds(told.ends_unix_s),
+    })
+}
+
+fn load(serving: &Serving, about: &About, totals: &Totals, previous: &Totals) -> v1::report::Load {
+    let span = Nanos(totals.at.0.saturating_sub(previous.at.0));
+    let egress = totals.egress.saturating_sub(previous.egress);
+    let busy = Nanos(totals.busy.0.saturating_sub(previous.busy.0));
+    let workers = &serving.workers;
+    let egress_max = about.egress_max.map_or(0, |rate| rate.0);
+    v1::report::Load {
+        serving: !serving.draining.load(Ordering::Relaxed),
+        connections: sum(workers, |worker| now(&worker.counts.open)),
+        connections_max: about.connections_max,
+        egress_bits_per_second: egress.per(span).0,
+        egress_max_bits_per_second: egress_max,
+        egress_bytes: totals.egress.0,
+        requests: sum(workers, ServeCounters::requests),
+        request_errors: sum(workers, ServeCounters::request_errors),
+        cpu_percent: percent(busy, span, workers.len()),
+    }
+}
+
+/// The share of so many cores that was busy, 0 to 100, in tenths.
+fn percent(busy: Nanos, span: Nanos, cores: usize) -> f32 {
+    let whole = u128::from(span.0) * u128::from(Bytes::of(cores).0);
+    let permille = u128::from(busy.0) * 1000 / whole.max(1);
+    f32::from(u16::try_from(permille.min(1000)).unwrap_or(1000)) / 10.0
+}
+
+fn fill(status: &FillStatus, totals: &Totals, previous: &Totals) -> v1::report::Fill {
+    let span = Nanos(totals.at.0.saturating_sub(previous.at.0));
+    v1::report::Fill {
+        objects_wanted: status.objects_wanted,
+        objects_held: status.objects_held,
+        bytes_wanted: status.bytes_wanted.0,
+        bytes_held: status.bytes_held.0,
+        bits_per_second: totals.fetched.saturating_sub(previous.fetched).per(span).0,
+        sibling_bits_per_second: totals
+            .from_siblings
+            .saturating_sub(previous.from_siblings)
+            .per(span)
+            .0,
+    }
+}
+
+fn inventory(delta: Delta) -> v1::report::Inventory {
+    let texts = |ids: Vec<ObjectId>| ids.iter().map(ToString::to_string).collect();
+    v1::report::Inventory {
+        from: delta.from,
+        to: delta.to,
+        held: texts(delta.held),
+        gone: texts(delta.gone),
+        check: delta.check.map(|of| InventoryCheck { count: of.count, sum: of.sum }),
+    }
+}
+
+fn errors(shared: &Shared) -> Vec<ReportedError> {
+    let error = |noted: crate::storage::ledger::Noted| ReportedError {
+        at_unix_s: noted.at.0,
+        room: noted.room.to_owned(),
+        text: noted.text,
+    };
+    shared.ledger.errors().into_iter().map(error).collect()
+}
+
+fn unreachable(error: ureq::Error) -> ControlError {
+    ControlError::Unreachable(error.to_string())
+}
+
+/// Refuses answers that are no success, with the beginning of what control says of it.
+fn checked(response: &mut ureq::http::Response<ureq::Body>) -> Result<(), ControlError> {
+    let status = response.status();
+    if status.is_success() {
+        return Ok(());
+    }
+    let body = response.body_mut().with_config().limit(4096).read_to_string().unwrap_or_default();
+    let text = body.chars().take(200).collect();
+    Err(ControlError::Status { status: status.as_u16(), text })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpu_is_a_share_of_the_workers_cores() {
+        let check = |busy_ms, span_ms, cores, wanted: f32| {
+            let percent = percent(Nanos::millis(busy_ms), Nanos::millis(span_ms), cores);
+            assert!((percent - wanted).abs() < 0.01, "{percent}");
+        };
+        check(500, 1000, 1, 50.0);
+        check(500, 1000, 4, 12.5);
+        check(9000, 1000, 1, 100.0);
+        check(0, 0, 0, 0.0);
+    }
+}

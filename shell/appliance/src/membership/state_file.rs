@@ -1,0 +1,141 @@
+//! The last manifest, kept so that the appliance serves and fills with control away.
+//!
+//! It is kept as control signed it, and verified again when it is read: whoever changes the file
+//! changes nothing that is in force.
+
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use model::id::ApplianceId;
+use model::manifest::{Manifest, TokenKey};
+
+use crate::membership::envelope::{self, Refused};
+use crate::storage::drives::{self, DriveError, OpenError};
+
+/// Why the last manifest cannot be kept or used.
+#[derive(Debug, thiserror::Error)]
+pub enum StateError {
+    /// The directory cannot be opened.
+    #[error("state directory: {0}")]
+    Open(#[from] OpenError),
+    /// Reading or writing failed.
+    #[error("state directory {path}: {error}")]
+    Io {
+        /// The directory.
+        path: PathBuf,
+        /// What failed.
+        error: DriveError,
+    },
+    /// It cannot be made.
+    #[error("cannot make the state directory {path}: {error}")]
+    Make {
+        /// The directory.
+        path: PathBuf,
+        /// Why not.
+        error: std::io::Error,
+    },
+    /// The file is there and cannot be believed.
+    #[error("{path} is refused: {refused}. It is left out until control gives a manifest")]
+    Manifest {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        refused: Refused,
+    },
+}
+
+/// The state directory.
+#[derive(Debug)]
+pub(crate) struct StateFile {
+    path: PathBuf,
+    root: OwnedFd,
+}
+
+const MANIFEST: &str = "manifest.signed";
+
+impl StateFile {
+    /// Opens the directory, and makes it if it is missing.
+    pub(crate) fn open(path: &Path) -> Result<Self, StateError> {
+        std::fs::create_dir_all(path)
+            .map_err(|error| StateError::Make { path: path.to_owned(), error })?;
+        Ok(Self { path: path.to_owned(), root: drives::open_root(path)? })
+    }
+
+    /// The manifest that was in force last, if there was one and one of `keys` signed it.
+    pub(crate) fn load(
+        &self,
+        appliance: &ApplianceId,
+        keys: &[TokenKey],
+    ) -> Result<Option<Manifest>, StateError> {
+        let bytes = drives::read_small(&self.root, MANIFEST).map_err(|e| self.failed(e))?;
+        let Some(bytes) = bytes else { return Ok(None) };
+        let path = self.path.join(MANIFEST);
+        let opened = envelope::open(&bytes, keys, appliance);
+        opened.map(Some).map_err(|refused| StateError::Manifest { path, refused })
+    }
+
+    /// Keeps a manifest in its envelope: after this returns, a power cut does not lose it.
+    pub(crate) fn save(&self, envelope: &[u8]) -> Result<(), StateError> {
+        drives::replace(&self.root, MANIFEST, envelope).map_err(|error| self.failed(error))
+    }
+
+    fn failed(&self, error: DriveError) -> StateError {
+        StateError::Io { path: self.path.clone(), error }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use identity::signing::SigningKey;
+    use model::id::Generation;
+    use wire::convert::manifest_out;
+    use wire::v1::signed::Kind;
+
+    fn signed(key: &SigningKey, generation: u64) -> Vec<u8> {
+        let manifest = Manifest {
+            appliance: "a1".parse().unwrap(),
+            generation: Generation(generation),
+            token_keys: Vec::new(),
+            trust: model::manifest::Trust::default(),
+            siblings: std::collections::BTreeMap::new(),
+            versions: Vec::new(),
+        };
+        key.sign(Kind::Manifest, &serde_json::to_vec(&manifest_out(&manifest)).unwrap())
+    }
+
+    #[test]
+    fn the_last_manifest_is_kept_and_only_used_by_its_appliance() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = StateFile::open(&dir.path().join("deep/state")).unwrap();
+        let key = SigningKey::from_seed("s1", &[1; 32]);
+        let load = |name: &str| file.load(&name.parse().unwrap(), &[key.public()]);
+        assert_eq!(load("a1").unwrap(), None);
+        file.save(&signed(&key, 7)).unwrap();
+        file.save(&signed(&key, 8)).unwrap();
+        assert_eq!(load("a1").unwrap().unwrap().generation, Generation(8));
+        assert!(load("a2").unwrap_err().to_string().contains("it is for a1"));
+    }
+
+    #[test]
+    fn a_manifest_that_was_changed_on_the_drive_is_left_out_with_its_reason() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = StateFile::open(dir.path()).unwrap();
+        let key = SigningKey::from_seed("s1", &[1; 32]);
+        let check = |bytes: &[u8], keys: &[TokenKey], wanted: &str| {
+            std::fs::write(dir.path().join(MANIFEST), bytes).unwrap();
+            let text = file.load(&"a1".parse().unwrap(), keys).unwrap_err().to_string();
+            assert!(text.contains(wanted) && text.contains("manifest.signed"), "{text}");
+        };
+        let good = signed(&key, 7);
+        let changed = String::from_utf8(good.clone()).unwrap().replace(":7", ":9");
+        check(changed.as_bytes(), &[key.public()], "was changed after control signed it");
+        check(&good[..good.len() - 1], &[key.public()], "was changed");
+        check(&good, &[SigningKey::from_seed("s1", &[2; 32]).public()], "was changed");
+        check(&good, &[], "key \"s1\", which is not known");
+        let payload = good.splitn(2, |byte| *byte == b'\n').nth(1).unwrap();
+        check(payload, &[key.public()], "it is not signed");
+        let snapshot = key.sign(Kind::Snapshot, payload);
+        check(&snapshot, &[key.public()], "signed as a snapshot");
+    }
+}

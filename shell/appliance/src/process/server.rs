@@ -1,0 +1,546 @@
+//! `nearcast-appliance serve`: starts everything, waits for a signal, stops everything.
+//!
+//! ```text
+//! storage threads ── Update ──> mailbox of each worker ──> workers ── faults ──> main thread
+//! ```
+
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use identity::credentials::Credentials;
+use model::drives::{DriveIndex, DriveSet};
+use model::id::ObjectId;
+use model::limits::DRIVES_MAX;
+use model::units::{BitsPerSecond, Bytes, Nanos};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::thread::{CpuSet, sched_setaffinity};
+use tls::Acceptor;
+use worker::Fault;
+
+use crate::counters::{DriveSlice, ServeCounters};
+use crate::filling::peer;
+use crate::membership::agent_link;
+use crate::membership::member;
+use crate::process::certificate::Reload;
+use crate::process::config::Settings;
+use crate::process::confine::{Grants, close_rings, confine, drop_privileges};
+use crate::process::hot;
+use crate::process::memory;
+use crate::process::metrics;
+use crate::process::storage::{self, News, Storage, StorageHandle};
+use crate::serving::ablation::Ablation;
+use crate::serving::aead;
+use crate::serving::event_loop::{self, Finding, Setup};
+use crate::serving::incidents::Incidents;
+use crate::serving::listen;
+use crate::serving::listen::Listener;
+use crate::serving::mailbox::{Letter, Sender, mailbox};
+use crate::serving::request_log;
+use crate::serving::request_log::Lines;
+use crate::storage::drives::lock;
+use crate::storage::gate::Rules;
+use crate::storage::mounts;
+use crate::storage::mounts::Medium;
+use crate::storage::source;
+use crate::storage::tiering;
+
+/// Files of one drive that a worker opens at a time. Each costs a thread of the kernel while it
+/// lasts; a drive that is slow to open gets no faster with more.
+const OPENS_MAX: usize = 16;
+/// Faults and samples that wait to be looked at. One more is dropped: the drive is known to be bad
+/// by then, and there will be other samples.
+const FAULTS_MAX: usize = 1024;
+/// A second for a drive in one response is an eternity: players have buffered ten. A client that
+/// takes less than a megabit a second plays nothing in the qualities that films are made in.
+const INCIDENT_BOUNDS: worker::IncidentBounds =
+    worker::IncidentBounds { drive_wait: Nanos::seconds(1), client_rate: BitsPerSecond(1_000_000) };
+/// What the agent says that waits to be reported; a report takes no more.
+const NOTES_MAX: usize = 20;
+/// Open files beside connections: drives, fill, logs, the control plane.
+const DESCRIPTORS_BESIDE: usize = 1024;
+/// How often the main thread looks around.
+const ROUND: Duration = Duration::from_millis(200);
+
+/// What of `/metrics` does not come from workers.
+type OtherMetrics = Arc<Mutex<String>>;
+
+/// What workers find when they start.
+#[derive(Clone, Copy)]
+struct Around {
+    ring_is_made: fn(),
+    /// Drives whose file system may block whoever asks it.
+    blocking: DriveSet,
+    /// Of these, those that do not answer.
+    silent: DriveSet,
+}
+
+/// A worker's thread and how to speak to it.
+struct WorkerThread {
+    letters: Sender,
+    thread: JoinHandle<Result<(), uring::RingError>>,
+}
+
+/// Serves until SIGTERM or SIGINT.
+pub fn serve(settings: &Settings) -> anyhow::Result<()> {
+    run(&hot::fit(memory::fit(settings.clone())))
+}
+
+fn run(settings: &Settings) -> anyhow::Result<()> {
+    let stop = catch(&[signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT])?;
+    let hup = catch(&[signal_hook::consts::SIGHUP])?;
+    raise_descriptor_limit(settings)?;
+    // All workers' read buffers are pinned, and the hot blocks are in such.
+    let media = mounts::media(&settings.drives);
+    let (rules, tiering) = (rules(settings, &media), tiering(settings, &media));
+    let config = worker_config(settings, hot::blocks(settings)?, &rules);
+    let Bound { listeners, metrics, peers } = bind(settings)?;
+    // Here and no later: what follows is inherited by threads, and there are none yet.
+    let machine = identity::enrol::machine();
+    let blocking = mounts::blocking(&settings.drives);
+    let (ring_is_made, silent) = give_away(settings, blocking)?;
+    let credentials = member::load(&settings.state, &settings.name)?;
+    let sealing = aead::choose(settings.aead)?;
+    let acceptor = Acceptor::from_pem_files(&settings.certificate, &settings.key)?;
+    let acceptor = acceptor.sealed_by(sealing.kernels);
+    let mut reload = Reload::new(acceptor.clone(), &settings.certificate, &settings.key);
+    let (fault_sender, faults) = sync_channel(FAULTS_MAX);
+    let counters: Vec<Arc<ServeCounters>> = (0..settings.workers).map(|_| Arc::default()).collect();
+    let (logs, log_thread) = start_request_log(settings, ring_is_made)?;
+    let around = Around { ring_is_made, blocking, silent };
+    let slices = drive_slices(settings);
+    let seen = (&counters[..], &slices[..]);
+    let workers = start_workers(settings, config, &acceptor, seen, &fault_sender, around, logs)?;
+    ring_is_made();
+    let (workers_counters, draining) = (counters.clone(), AtomicBool::new(false));
+    let serve_counters = Arc::new(storage::Serving { workers: workers_counters, slices, draining });
+    let senders: Vec<Sender> = workers.iter().map(|worker| worker.letters.clone()).collect();
+    let tickets = acceptor.tickets().clone();
+    let config = storage_config(settings, credentials, machine, tickets, (silent, rules, tiering));
+    let sink = tell_all(senders);
+    let mut storage = Storage::start(config, peers, sink, serve_counters.clone())?;
+    // Only now: whoever connects finds what the drives hold.
+    start_listening(listeners, &workers)?;
+    let others = start_metrics(metrics, &counters)?;
+    tracing::info!(
+        name = %settings.name, base_url = settings.base_url, workers = settings.workers, "serving"
+    );
+    let (note_sender, notes) = sync_channel(NOTES_MAX);
+    let said = agent_link::Said::default();
+    if let Some(socket) = &settings.agent_socket {
+        agent_link::start(socket.clone(), note_sender, Arc::clone(&said))
+            .context("cannot start a thread")?;
+    }
+    let mut each_second = || {
+        reload.look(hup.swap(false, Ordering::Relaxed));
+        let said = lock(&said).clone();
+        let mut page = metrics::others(&storage, &reload, &settings.drives, &said);
+        aead::put(&mut page, &sealing);
+        *lock(&others) = page.into_text();
+    };
+    let serving = (&workers[..], &counters[..]);
+    watch(&stop, &faults, &notes, serving, &storage, &mut each_second, &settings.state)?;
+    tracing::info!("stopping");
+    serve_counters.draining.store(true, Ordering::Relaxed);
+    let result = stop_workers(workers, settings.stop_within);
+    storage.stop();
+    if let (Ok(()), Some(thread)) = (&result, log_thread) {
+        let _ = thread.join();
+    }
+    result
+}
+
+/// What brings news to every worker.
+fn tell_all(workers: Vec<Sender>) -> impl FnMut(Vec<News>) {
+    move |news| {
+        for one in &news {
+            for worker in &workers {
+                worker.put(match one {
+                    News::Update(update) => Letter::Update(update.clone()),
+                    News::Directory(drive, directory) => {
+                        Letter::Directory(*drive, directory.clone())
+                    }
+                });
+            }
+        }
+        workers.iter().for_each(Sender::ring);
+    }
+}
+
+/// A flag that these signals raise.
+fn catch(signals: &[i32]) -> anyhow::Result<Arc<AtomicBool>> {
+    let flag = Arc::new(AtomicBool::new(false));
+    for signal in signals {
+        signal_hook::flag::register(*signal, flag.clone()).context("cannot catch signals")?;
+    }
+    Ok(flag)
+}
+
+fn storage_config(
+    settings: &Settings,
+    credentials: Credentials,
+    machine: String,
+    tickets: Arc<tls::Tickets>,
+    (silent, rules, tiering): (DriveSet, Vec<Rules>, Option<tiering::Config>),
+) -> storage::Config {
+    storage::Config {
+        appliance: settings.name.clone(),
+        state: settings.state.clone(),
+        credentials,
+        drives: settings.drives.clone(),
+        silent,
+        control: Some(storage::ControlConfig {
+            writer: settings.control.clone(),
+            fronts: settings.fronts.clone(),
+            report_interval: settings.report_interval,
+        }),
+        peer: settings.peer.clone(),
+        fill: storage::FillConfig {
+            rate_max: settings.fill_rate_max,
+            trust: settings.fill_trust.clone(),
+            concurrency: settings.fill_concurrency,
+            silence_max: source::SILENCE_MAX,
+            unit_len: settings.fill_unit,
+        },
+        small_budget: settings.small_objects_max,
+        scrub_rate: Some(settings.scrub_rate).filter(|rate| rate.0 != 0),
+        rules,
+        tiering,
+        tickets,
+        about: storage::About {
+            software: env!("CARGO_PKG_VERSION").to_owned(),
+            base_url: settings.base_url.clone(),
+            plain_url: settings.plain_url.clone(),
+            peer_address: None,
+            machine,
+            connections_max: u64::try_from(settings.connections_max).unwrap_or(u64::MAX),
+            egress_max: None,
+        },
+    }
+}
+
+/// A worker's share of the appliance's bounds.
+fn worker_config(settings: &Settings, hot_blocks: u16, rules: &[Rules]) -> worker::Config {
+    let mut read_targets = [Nanos::millis(5); DRIVES_MAX];
+    read_targets.iter_mut().zip(rules).for_each(|(target, rules)| *target = rules.target);
+    let share = |whole: usize| whole.div_ceil(settings.workers).max(1);
+    let transfers_max = share(settings.transfers_max);
+    worker::Config {
+        connections_max: share(settings.connections_max),
+        handshakes_max: share(settings.handshakes_max),
+        transfers_max,
+        buffers: hot::read_buffers(settings),
+        hot_blocks,
+        incidents: Some(INCIDENT_BOUNDS),
+        file_slots: u16::try_from((transfers_max * 2).max(1024)).unwrap_or(u16::MAX),
+        drives: settings.drives.len(),
+        drive_depth: settings.drive_depth,
+        drive_opens: OPENS_MAX,
+        read_targets,
+        hang_after: settings.hang_after,
+        reset_after: settings.reset_after,
+        head_len_max: settings.head_max.as_usize(),
+        request_timeout: settings.request_timeout,
+        idle_timeout: settings.idle_timeout,
+        token_leeway: settings.token_leeway,
+        progress_timeout: settings.progress_timeout,
+        verify_every: settings.verify_every,
+        log_requests: settings.request_log_max != Bytes::ZERO,
+        pacing: settings.pacing.share(settings.workers),
+    }
+}
+
+/// The threads' ends of the request log, and the thread that writes it; none if it is not wanted.
+fn start_request_log(
+    settings: &Settings,
+    ring_is_made: fn(),
+) -> anyhow::Result<(Vec<Lines>, Option<JoinHandle<()>>)> {
+    let room = settings.request_log_max;
+    if room == Bytes::ZERO {
+        return Ok((Vec::new(), None));
+    }
+    let (ends, thread) = request_log::start(&settings.state, room, settings.workers, ring_is_made)
+        .with_context(|| format!("cannot keep {} in the state directory", request_log::NAME))?;
+    Ok((ends, Some(thread)))
+}
+
+fn start_workers(
+    settings: &Settings,
+    config: worker::Config,
+    acceptor: &Acceptor,
+    (counters, slices): (&[Arc<ServeCounters>], &[Arc<[DriveSlice]>]),
+    faults: &SyncSender<Finding>,
+    Around { ring_is_made, blocking, silent }: Around,
+    logs: Vec<Lines>,
+) -> anyhow::Result<Vec<WorkerThread>> {
+    let mut logs = logs.into_iter();
+    if settings.ablation != Ablation::default() {
+        tracing::warn!("[ablation] is for measurements: take it out of the configuration");
+    }
+    let mut workers = Vec::new();
+    for (index, (counters, slices)) in counters.iter().zip(slices).enumerate() {
+        let (letters, mailbox) = mailbox().context("cannot make a mailbox")?;
+        let faults = faults.clone();
+        let setup = Setup {
+            config,
+            acceptor: acceptor.clone(),
+            drives: open_directories(settings, silent),
+            blocking,
+            mailbox,
+            counters: counters.clone(),
+            slices: slices.clone(),
+            log: logs.next(),
+            report: Box::new(move |finding| {
+                let _ = faults.try_send(finding);
+            }),
+            ring_is_made,
+            unsent_max: settings.unsent_max,
+            ablation: settings.ablation,
+        };
+        let cpu = settings.cpus.get(index).copied();
+        let thread = std::thread::Builder::new()
+            .name(format!("worker-{index}"))
+            .spawn(move || {
+                pin(cpu);
+                let result = event_loop::run(setup);
+                if let Err(error) = &result {
+                    tracing::error!(%error, "a worker cannot go on");
+                }
+                result
+            })
+            .context("cannot start a worker")?;
+        workers.push(WorkerThread { letters, thread });
+    }
+    Ok(workers)
+}
+
+/// How each drive is treated.
+fn rules(settings: &Settings, media: &[Medium]) -> Vec<Rules> {
+    let media = media.iter().enumerate();
+    media.map(|(index, medium)| settings.writes.rules(index, medium)).collect()
+}
+
+/// How objects move between drives.
+fn tiering(settings: &Settings, media: &[Medium]) -> Option<tiering::Config> {
+    settings.tiering.config(media, settings.verify_every)
+}
+
+/// Answers whoever wants metrics, if somebody may. What workers do not tell is to be put in what
+/// this returns.
+fn start_metrics(
+    listener: Option<TcpListener>,
+    counters: &[Arc<ServeCounters>],
+) -> anyhow::Result<OtherMetrics> {
+    let others = OtherMetrics::default();
+    if let Some(listener) = listener {
+        let (counters, others) = (counters.to_vec(), others.clone());
+        let text = move || metrics::text(&counters, &lock(&others));
+        metrics::serve(listener, text).context("cannot start the thread for metrics")?;
+    }
+    Ok(others)
+}
+
+/// For each worker, where it says what its reads of each drive met.
+fn drive_slices(settings: &Settings) -> Vec<Arc<[DriveSlice]>> {
+    let slices = || settings.drives.iter().map(|_| DriveSlice::default()).collect();
+    (0..settings.workers).map(|_| slices()).collect()
+}
+
+/// The drives' directories, but of those that are silent.
+fn open_directories(settings: &Settings, silent: DriveSet) -> Vec<Option<Arc<OwnedFd>>> {
+    let drives = DriveIndex::all(settings.drives.len()).zip(&settings.drives);
+    let open = |path| open_directory(path).map(Arc::new);
+    drives.map(|(index, path)| if silent.contains(index) { None } else { open(path) }).collect()
+}
+
+/// None if there is no such directory now: storage sets the drive aside and says so.
+fn open_directory(path: &Path) -> Option<OwnedFd> {
+    // As a name alone: to open it for reading would wait for a drive that hangs.
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::open(path, flags, Mode::empty()).ok()
+}
+
+fn pin(cpu: Option<usize>) {
+    let Some(cpu) = cpu else { return };
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    if let Err(error) = sched_setaffinity(None, &set) {
+        tracing::warn!(cpu, %error, "cannot pin a worker; it runs where the kernel puts it");
+    }
+}
+
+/// Addresses that are ours, while nobody is answered yet.
+struct Bound {
+    /// For each worker.
+    listeners: Vec<Vec<Listener>>,
+    metrics: Option<TcpListener>,
+    /// For siblings.
+    peers: Vec<TcpListener>,
+}
+
+fn bind(settings: &Settings) -> anyhow::Result<Bound> {
+    let names = settings.congestion.iter().map(|name| Some(name.as_str()));
+    let names = names.chain(std::iter::repeat(None));
+    let secure = settings.listen.iter().zip(names).map(|(at, name)| (*at, true, name));
+    // Without TLS for demonstrations: as the first.
+    let first = settings.congestion.first().map(String::as_str);
+    let plain = settings.plain_listen.iter().map(|at| (*at, false, first));
+    let addresses: Vec<(SocketAddr, bool, Option<&str>)> = secure.chain(plain).collect();
+    let cannot = |at: SocketAddr| move || format!("cannot listen on {at}");
+    for (at, ..) in &addresses {
+        listen::check_free(*at).with_context(cannot(*at))?;
+    }
+    let one_worker = || {
+        let listener = |(at, secure, congestion): &(SocketAddr, bool, Option<&str>)| {
+            let socket = listen::bind(*at, *congestion, settings.unsent_max);
+            let socket = socket.with_context(cannot(*at))?;
+            Ok(Listener { socket, secure: *secure })
+        };
+        addresses.iter().map(listener).collect::<anyhow::Result<Vec<_>>>()
+    };
+    let listeners = (0..settings.workers).map(|_| one_worker()).collect::<Result<_, _>>()?;
+    let metrics = settings.metrics_listen;
+    let metrics = metrics.map(|at| TcpListener::bind(at).with_context(cannot(at))).transpose()?;
+    let peers = settings.peer.iter().flat_map(|peer| &peer.listen);
+    let peers =
+        peers.map(|at| peer::bind(*at).with_context(cannot(*at))).collect::<Result<_, _>>()?;
+    Ok(Bound { listeners, metrics, peers })
+}
+
+/// Becomes a user with few rights, who can reach drives, state and certificates only. What is given
+/// back is to be called by each thread that has its ring; and the drives that do not answer, which
+/// the kernel is not told of, since to be told it would ask the drive.
+fn give_away(settings: &Settings, blocking: DriveSet) -> anyhow::Result<(fn(), DriveSet)> {
+    drop_privileges(settings.user.as_deref())?;
+    // As the user who will write there, and before the kernel is told which folders there are.
+    std::fs::create_dir_all(&settings.state)
+        .with_context(|| format!("cannot make the state directory {}", settings.state.display()))?;
+    let certificates = [Some(&settings.certificate), Some(&settings.key)];
+    let read = certificates.into_iter().chain([settings.fill_trust.as_ref()]).flatten();
+    let silent = mounts::silent(&settings.drives, blocking);
+    let drives = settings.drives.iter().zip(open_directories(settings, silent));
+    let drives = drives.filter_map(|(path, directory)| directory.map(|_| path));
+    let around = mounts::folders_of_drives(&settings.drives);
+    let grants = Grants {
+        read_write: drives.chain([&settings.state]).chain(&around).cloned().collect(),
+        read: read.cloned().collect(),
+    };
+    let confined = confine(settings.sandbox, &grants)?;
+    let ring_is_made: fn() =
+        if confined { || close_rings().expect("it took the first filter") } else { || {} };
+    Ok((ring_is_made, silent))
+}
+
+fn start_listening(listeners: Vec<Vec<Listener>>, workers: &[WorkerThread]) -> anyhow::Result<()> {
+    for (worker, listeners) in workers.iter().zip(listeners) {
+        for listener in &listeners {
+            listen::listen(&listener.socket).context("cannot listen")?;
+        }
+        worker.letters.send(Letter::Listen(listeners));
+    }
+    Ok(())
+}
+
+/// Looks after faults and metrics until a signal comes; fails if a worker ends by itself.
+fn watch(
+    stop: &AtomicBool,
+    faults: &Receiver<Finding>,
+    notes: &Receiver<String>,
+    (workers, counters): (&[WorkerThread], &[Arc<ServeCounters>]),
+    storage: &StorageHandle,
+    each_second: &mut dyn FnMut(),
+    state: &Path,
+) -> anyhow::Result<()> {
+    let mut incidents = Incidents::new(state);
+    let mut rows_at = Instant::now();
+    let asked = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(signal_hook::consts::SIGUSR1, asked.clone())
+        .context("cannot catch SIGUSR1")?;
+    let mut looked_at = Instant::now();
+    while !stop.load(Ordering::Relaxed) {
+        match faults.recv_timeout(ROUND) {
+            Ok(Finding::Fault(drive, object, fault)) => {
+                handle_fault(storage, drive, object, fault);
+            }
+            Ok(Finding::Sample(sample)) => storage.verify(sample),
+            Ok(Finding::Incident(incident)) => incidents.keep(&incident),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => bail!("all workers have ended"),
+        }
+        if asked.swap(false, Ordering::Relaxed) {
+            workers.iter().for_each(|worker| worker.letters.send(Letter::Incidents));
+        }
+        if workers.iter().any(|worker| worker.thread.is_finished()) {
+            bail!("a worker has ended by itself; see the log above");
+        }
+        if ROUND <= looked_at.elapsed() {
+            looked_at = Instant::now();
+            storage.look_at_drives(hung_drives(counters));
+        }
+        for note in notes.try_iter() {
+            storage.note_error("agent", note);
+        }
+        if Duration::from_secs(1) <= rows_at.elapsed() {
+            rows_at = Instant::now();
+            each_second();
+        }
+    }
+    Ok(())
+}
+
+/// Drives that a worker finds to hang.
+fn hung_drives(counters: &[Arc<ServeCounters>]) -> DriveSet {
+    counters.iter().fold(DriveSet::NONE, |all, worker| all | worker.hung())
+}
+
+/// What a worker could not read is for storage to judge.
+fn handle_fault(storage: &StorageHandle, drive: DriveIndex, object: ObjectId, fault: Fault) {
+    let errno = (fault.errno != 0).then(|| Errno::from_raw_os_error(fault.errno));
+    storage.read_failed(drive, object, errno);
+}
+
+fn stop_workers(workers: Vec<WorkerThread>, within: Nanos) -> anyhow::Result<()> {
+    for worker in &workers {
+        worker.letters.send(Letter::Stop(within));
+    }
+    // Workers keep the bound themselves; a little more covers the tick by which they notice.
+    let patience = Duration::from(within) + Duration::from_secs(3);
+    let asked = Instant::now();
+    while asked.elapsed() < patience && workers.iter().any(|w| !w.thread.is_finished()) {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    for worker in workers {
+        if !worker.thread.is_finished() {
+            bail!("a worker did not stop within {within}; its connections are cut by the exit");
+        }
+        match worker.thread.join() {
+            Ok(result) => result?,
+            Err(_) => bail!("a worker has panicked; see the log above"),
+        }
+    }
+    Ok(())
+}
+
+/// One descriptor per connection and per open file: takes all that the system allows.
+fn raise_descriptor_limit(settings: &Settings) -> anyhow::Result<()> {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    let wanted = settings.connections_max + DESCRIPTORS_BESIDE;
+    if maximum.is_some_and(|maximum| maximum < u64::try_from(wanted).unwrap_or(u64::MAX)) {
+        bail!(
+            "[serve] connections_max = {} needs {wanted} open files and this process may have {}: \
+             raise the limit (LimitNOFILE= of the unit, ulimit -Hn) or lower connections_max",
+            settings.connections_max,
+            maximum.unwrap_or(0),
+        );
+    }
+    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })
+        .context("cannot raise the limit of open files")
+}

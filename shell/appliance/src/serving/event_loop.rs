@@ -1,0 +1,804 @@
+//! One worker's thread: turns completions into events and carries out actions.
+//!
+//! ```text
+//! Ring::turn ──> completion ──> Event ──> Worker::handle
+//!                                           poll ──> Action ──> seal, send, read, open, close
+//! ```
+//!
+//! It decides nothing. Each turn enters the kernel once and takes a bounded number of completions;
+//! a `Send` is sealed into one scratch per thread and sent at once, while it is still in the
+//! processor's cache (batching it was measured to cost a quarter more).
+
+use std::collections::VecDeque;
+use std::ffi::CString;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use http1::response::HEAD_LEN_MAX;
+use model::drives::{DriveIndex, DriveSet};
+use model::handle::{ConnectionId, FileSlot};
+use model::id::ObjectId;
+use model::machine::Machine;
+use model::object::block_len;
+use model::tcp::TcpSample;
+use model::units::{BitsPerSecond, Bytes, Instant, Nanos};
+use model::update::Update;
+use tls::{Acceptor, Progress, Session};
+use uring::{Completion, Errno, Ring, Token, Wait};
+use worker::{Action, Body, Config, Ending, Event, Fault, Then, Worker};
+
+use crate::clock::{self, Clock};
+use crate::counters::{DriveSlice, ServeCounters};
+use crate::serving::ablation::{Ablation, Sending};
+use crate::serving::listen::Listener;
+use crate::serving::mailbox::{Letter, Mailbox};
+use crate::serving::request_log::Lines;
+use crate::serving::socket::{Incoming, Socket, Transport};
+use upkeep::Sample;
+
+/// Submission queue entries.
+const RING_ENTRIES: u32 = 512;
+/// Completions taken per turn.
+const COMPLETIONS_MAX: usize = 256;
+/// Received at once: two full records.
+const RECEIVE_LEN: usize = 32 * 1024;
+/// Memory of overflows kept for use again.
+const SPARE_MAX: usize = 256;
+/// How often the thread's CPU time is asked for: a system call, so not every turn.
+const CPU_EVERY: Nanos = Nanos::millis(100);
+/// Handshakes begun in a turn in which nothing else was to do, and in one in which something was.
+/// Each costs as much as sealing a megabyte, so that many at once would make viewers wait.
+const HELLOS_MAX: [usize; 2] = [8, 1];
+/// How often what needs no hurry is looked at; the worker's ticks wake the thread in time.
+const ROUND: Nanos = Nanos::seconds(1);
+/// How often TCP is asked about one connection: a microsecond of system call, or less.
+const TCP_EVERY: Nanos = Nanos::millis(200);
+/// What opening a file says where there is none (ENOENT).
+const NO_SUCH_FILE: i32 = rustix::io::Errno::NOENT.raw_os_error();
+/// The mailbox's bell; no connection has this name.
+const BELL: Token = Token(u64::MAX);
+
+/// What a worker's thread is given.
+pub struct Setup {
+    /// Bounds.
+    pub config: Config,
+    /// Shakes hands.
+    pub acceptor: Acceptor,
+    /// The drives' directories, in the order of `DriveIndex`; none where one is set aside.
+    pub drives: Vec<Option<Arc<OwnedFd>>>,
+    /// Drives whose file system may block whoever asks it (`mounts::blocking`).
+    pub blocking: DriveSet,
+    /// Letters from other threads.
+    pub mailbox: Mailbox,
+    /// Where counters go.
+    pub counters: Arc<ServeCounters>,
+    /// Where goes what reads of each drive met.
+    pub slices: Arc<[DriveSlice]>,
+    /// Where lines of the request log go, if they are written.
+    pub log: Option<Lines>,
+    /// Told what was found on drives. Must not block.
+    pub report: Box<dyn FnMut(Finding) + Send>,
+    /// Called once, when the ring is made: nothing after it needs another.
+    pub ring_is_made: fn(),
+    /// The bound of unsent bytes that connections inherit from their listeners; none where they
+    /// inherit none. The worker raises it for a connection while more than that is on its way.
+    pub unsent_max: Option<Bytes>,
+    /// What is switched off for a measurement.
+    pub ablation: Ablation,
+}
+
+/// What a worker found on a drive.
+#[derive(Clone, Debug)]
+pub enum Finding {
+    /// An object could not be read.
+    Fault(DriveIndex, ObjectId, Fault),
+    /// A block was sent to a viewer.
+    Sample(Sample),
+    /// A response went badly.
+    Incident(Box<worker::Incident>),
+}
+
+/// Runs a worker until it is told to stop and has.
+pub fn run(setup: Setup) -> Result<(), uring::RingError> {
+    let ring_is_made = setup.ring_is_made;
+    let mut event_loop = EventLoop::new(setup)?;
+    ring_is_made();
+    event_loop.run()
+}
+
+/// What follows at once from an action, to be handled after the actions before it.
+#[derive(Debug)]
+enum Follow {
+    Sent(ConnectionId),
+    Ended(ConnectionId),
+    Early(ConnectionId),
+    Look(ConnectionId),
+    NotOpened(FileSlot),
+    Tcp(ConnectionId, TcpSample),
+}
+
+struct EventLoop {
+    worker: Worker,
+    ring: Ring,
+    clock: Clock,
+    sockets: Vec<Option<Socket>>,
+    /// Free places in `sockets`, and how often each was used.
+    vacant: Vec<u32>,
+    generations: Vec<u32>,
+    listeners: Vec<Listener>,
+    acceptor: Acceptor,
+    drives: Vec<Option<Arc<OwnedFd>>>,
+    blocking: DriveSet,
+    mailbox: Mailbox,
+    counters: Arc<ServeCounters>,
+    slices: Arc<[DriveSlice]>,
+    log: Option<Lines>,
+    report: Box<dyn FnMut(Finding) + Send>,
+    follow: VecDeque<Follow>,
+    /// Connections whose first bytes have come, and wait for a turn: those that are served go
+    /// first. The last to come is the next, since with more of them than there is time for, it is
+    /// better that some are not kept waiting than that all are; the worker lets go of the first.
+    hellos: VecDeque<ConnectionId>,
+    /// Connections of which more is to be received than was: one receive each in the next turn.
+    again: Vec<ConnectionId>,
+    /// Sealed records on their way to the kernel; hot.
+    scratch: Vec<u8>,
+    incoming: Vec<u8>,
+    plain: Vec<u8>,
+    flight: Vec<u8>,
+    /// Memory for what the kernel did not take at once.
+    spare: Vec<Vec<u8>>,
+    stopping: bool,
+    /// Listeners whose accept failed.
+    not_accepting: Vec<Token>,
+    /// When they are tried again, and sockets are looked at.
+    round_at: Instant,
+    /// When the CPU time was last noted.
+    cpu_at: Instant,
+    unsent_max: Option<Bytes>,
+    ablation: Ablation,
+}
+
+impl EventLoop {
+    fn new(setup: Setup) -> Result<Self, uring::RingError> {
+        let clock = Clock::start();
+        let ring = Ring::new(uring::Config {
+            entries: RING_ENTRIES,
+            buffer_count: setup.config.buffer_count(),
+            buffer_len: Config::BUFFER_LEN,
+            file_slots: setup.config.file_slots,
+            direct_reads: setup.ablation.direct_reads,
+            blocking_max: u32::try_from(setup.config.owed_max()).unwrap_or(u32::MAX),
+        })?;
+        let parts = [HEAD_LEN_MAX, Config::BUFFER_LEN.as_usize()];
+        let scratch_len = Session::sealed_len_max(parts, setup.ablation.record_len);
+        Ok(Self {
+            worker: Worker::new(setup.config, clock.now()),
+            ring,
+            clock,
+            sockets: Vec::new(),
+            vacant: Vec::new(),
+            generations: Vec::new(),
+            listeners: Vec::new(),
+            acceptor: setup.acceptor,
+            drives: setup.drives,
+            blocking: setup.blocking,
+            mailbox: setup.mailbox,
+            counters: setup.counters,
+            slices: setup.slices,
+            log: setup.log,
+            report: setup.report,
+            follow: VecDeque::new(),
+            hellos: VecDeque::new(),
+            again: Vec::new(),
+            scratch: vec![0; scratch_len],
+            incoming: vec![0; RECEIVE_LEN],
+            plain: Vec::with_capacity(RECEIVE_LEN),
+            flight: Vec::new(),
+            spare: Vec::new(),
+            stopping: false,
+            not_accepting: Vec::new(),
+            round_at: Instant(0),
+            cpu_at: Instant(0),
+            unsent_max: setup.unsent_max,
+            ablation: setup.ablation,
+        })
+    }
+
+    fn run(&mut self) -> Result<(), uring::RingError> {
+        self.ring.watch(self.mailbox.bell(), BELL);
+        let mut completions = Vec::with_capacity(COMPLETIONS_MAX);
+        let mut again = Vec::new();
+        while !self.worker.is_stopped() {
+            let until = self.worker.deadline().expect("a worker looks at its clients every second");
+            let wait = until.since(self.clock.now().instant);
+            let hurry = !self.hellos.is_empty() || !self.again.is_empty();
+            let wait = if hurry { Wait::No } else { Wait::For(wait.max(Nanos(1))) };
+            self.ring.turn(wait, COMPLETIONS_MAX, &mut completions)?;
+            let busy = usize::from(!completions.is_empty());
+            std::mem::swap(&mut again, &mut self.again);
+            again.drain(..).for_each(|id| self.take_in_if_wanted(id));
+            completions.drain(..).for_each(|completion| self.completed(completion));
+            self.begin_handshakes(HELLOS_MAX[busy]);
+            let now = self.clock.now();
+            if self.worker.deadline().is_some_and(|due| due <= now.instant) {
+                self.event(Event::Tick);
+            }
+            if self.round_at <= now.instant {
+                self.round_at = now.instant + ROUND;
+                self.sockets.iter_mut().flatten().for_each(Socket::look);
+                while let Some(token) = self.not_accepting.pop() {
+                    let index = usize::try_from(token.0).expect("a listener's index");
+                    self.ring.accept(self.listeners[index].socket.as_fd(), token);
+                }
+            }
+            self.counters.store(&self.worker);
+            for (index, slice) in DriveIndex::all(self.slices.len()).zip(self.slices.iter()) {
+                slice.store(&self.worker.slice(index));
+            }
+            self.hand_over_log(now.instant);
+            if CPU_EVERY <= now.instant.since(self.cpu_at) {
+                self.cpu_at = now.instant;
+                self.counters.store_cpu(clock::thread_cpu());
+            }
+        }
+        Ok(())
+    }
+
+    fn hand_over_log(&mut self, now: Instant) {
+        let Some(log) = &mut self.log else { return };
+        let len = self.worker.log_len();
+        let due = log.are_due(len, now) || (0 < len && self.worker.is_stopped());
+        if due && let Some(mut lines) = log.memory(now) {
+            self.worker.take_log(&mut lines);
+            log.hand_over(lines);
+        }
+    }
+
+    fn completed(&mut self, completion: Completion) {
+        match completion {
+            Completion::Accepted { token, socket, more } => self.accepted(token, socket, more),
+            Completion::Readable { token: BELL, more, .. } => self.letters(more),
+            Completion::Readable { token, ended, more } => {
+                self.readable(connection(token), ended, more);
+            }
+            Completion::Room { token, result } => self.delivered(connection(token), result),
+            Completion::Sent { token, data, result } => self.sent(connection(token), data, result),
+            Completion::Opened { slot, result, .. } => {
+                self.event(Event::Opened { slot, result: result.map_err(fault) });
+            }
+            Completion::Read { buffer, result, .. } => {
+                let result = result.map(Bytes::of).map_err(fault);
+                self.event(Event::Read { buffer, result });
+            }
+            Completion::FileClosed { .. } => {}
+        }
+    }
+
+    /// One event, and everything that follows from it at once.
+    fn event(&mut self, event: Event<'_>) {
+        self.worker.handle(self.clock.now(), event);
+        self.carry_out();
+        while let Some(follow) = self.follow.pop_front() {
+            match follow {
+                Follow::Sent(connection) => {
+                    self.worker.handle(self.clock.now(), Event::Sent { connection });
+                }
+                Follow::Ended(connection) => {
+                    self.worker.handle(self.clock.now(), Event::Ended { connection });
+                }
+                Follow::Look(connection) => {
+                    let Some(socket) = self.socket(connection) else { continue };
+                    // Nothing is known of a socket that cannot be asked: nothing was lost.
+                    let sample = uring::tcp_info(socket.fd.as_fd()).unwrap_or_default();
+                    let resent = sample.retransmitted.into();
+                    let looked = Event::Looked { connection, resent };
+                    self.worker.handle(self.clock.now(), looked);
+                }
+                Follow::NotOpened(slot) => {
+                    let result = Err(Fault { errno: NO_SUCH_FILE });
+                    self.worker.handle(self.clock.now(), Event::Opened { slot, result });
+                }
+                Follow::Tcp(connection, sample) => {
+                    self.worker.handle(self.clock.now(), Event::Tcp { connection, sample });
+                }
+                Follow::Early(connection) => {
+                    let Some(socket) = self.socket(connection) else { continue };
+                    let early = std::mem::take(&mut socket.early);
+                    let bytes = &early;
+                    self.worker.handle(self.clock.now(), Event::Received { connection, bytes });
+                }
+            }
+            self.carry_out();
+        }
+    }
+
+    fn carry_out(&mut self) {
+        while let Some(action) = self.worker.poll() {
+            match action {
+                Action::Receive { connection } => self.receive(connection),
+                Action::Send { connection, head, body, then } => {
+                    self.send(connection, head, &body, then);
+                }
+                Action::Look { connection } => self.follow.push_back(Follow::Look(connection)),
+                Action::Limit { connection, rate } => self.limit(connection, rate),
+                Action::Open { slot, drive, file } => self.open(slot, drive, &file.0),
+                Action::CloseFile { slot } => self.ring.close_file(slot),
+                Action::Read { buffer, slot, offset, len } => {
+                    self.ring.read(slot, offset, len, buffer, Token(u64::from(buffer.0)));
+                }
+                Action::Close { connection, ending } => self.close(connection, ending),
+                Action::Verify { drive, object, object_len, block, buffer } => {
+                    let len = block_len(object_len, block).as_usize();
+                    let bytes = buffer.map(|buffer| &self.ring.buffer(buffer)[..len]);
+                    let hash = bytes.map(|bytes| upkeep::verify::hash(block, bytes, object_len));
+                    let sample = Sample { drive, object, object_len, block, hash };
+                    (self.report)(Finding::Sample(sample));
+                }
+                Action::Incident(incident) => (self.report)(Finding::Incident(incident)),
+                Action::Report { drive, object, fault } => {
+                    (self.report)(Finding::Fault(drive, object, fault));
+                }
+            }
+        }
+    }
+
+    fn socket(&mut self, id: ConnectionId) -> Option<&mut Socket> {
+        socket_of(&mut self.sockets, id)
+    }
+
+    fn accepted(&mut self, token: Token, socket: Result<OwnedFd, Errno>, more: bool) {
+        let index = usize::try_from(token.0).expect("a listener's index");
+        if !more && !self.stopping {
+            // Out of descriptors, or the like: tried again with the next round, since at once it
+            // would fail again, and again.
+            self.not_accepting.push(token);
+        }
+        let fd = match socket {
+            Ok(fd) => fd,
+            Err(error) => {
+                if !self.stopping {
+                    tracing::warn!(%error, "accepting a connection failed; again in a second");
+                }
+                return;
+            }
+        };
+        let _ = rustix::net::sockopt::set_tcp_nodelay(&fd, true);
+        let plain = !self.listeners[index].secure;
+        // What a handshake needs is made when its first bytes come: silence costs a socket.
+        let transport = if plain { Transport::Plain } else { Transport::Handshake(None) };
+        let id = self.place(fd, transport);
+        self.event(Event::Accepted { connection: id });
+        if plain {
+            self.event(Event::Established { connection: id });
+        } else {
+            self.await_content(id);
+        }
+    }
+
+    fn place(&mut self, fd: OwnedFd, transport: Transport) -> ConnectionId {
+        let slot = self.vacant.pop().unwrap_or_else(|| {
+            self.sockets.push(None);
+            self.generations.push(0);
+            u32::try_from(self.sockets.len() - 1).expect("fewer connections than 2^32")
+        });
+        let mut id = ConnectionId { slot, generation: 0 };
+        let generation = &mut self.generations[id.as_usize()];
+        *generation = generation.wrapping_add(1);
+        id.generation = *generation;
+        self.sockets[id.as_usize()] = Some(Socket::new(fd, id, transport));
+        id
+    }
+
+    /// What has come, or the next that comes, is to be received.
+    fn await_content(&mut self, id: ConnectionId) {
+        let Some(socket) = socket_of(&mut self.sockets, id) else { return };
+        if socket.closing {
+            return;
+        }
+        socket.wanted = true;
+        if socket.ready {
+            self.again.push(id);
+        } else if socket.watch.is_none() {
+            socket.watch = Some(self.ring.watch(socket.fd.as_fd(), name(id)));
+        }
+    }
+
+    /// The worker wants content.
+    fn receive(&mut self, id: ConnectionId) {
+        let Some(socket) = self.socket(id) else { return };
+        if !socket.early.is_empty() {
+            self.follow.push_back(Follow::Early(id));
+        } else if socket.peer_closed {
+            self.follow.push_back(Follow::Ended(id));
+        } else {
+            self.await_content(id);
+        }
+    }
+
+    fn readable(&mut self, id: ConnectionId, ended: bool, more: bool) {
+        let Some(socket) = socket_of(&mut self.sockets, id) else { return };
+        socket.ready = true;
+        socket.ended |= ended;
+        if !more {
+            socket.watch = None;
+        }
+        if socket.closing {
+            self.forget_if_idle(id);
+        } else {
+            self.take_in_if_wanted(id);
+        }
+    }
+
+    fn take_in_if_wanted(&mut self, id: ConnectionId) {
+        let Some(socket) = socket_of(&mut self.sockets, id) else { return };
+        if socket.closing || !std::mem::replace(&mut socket.wanted, false) {
+            return;
+        }
+        match socket.transport {
+            Transport::Handshake(None) => self.hellos.push_back(id),
+            Transport::Plain | Transport::Handshake(_) | Transport::Secure(_) => self.take_in(id),
+        }
+    }
+
+    /// Begins up to `most` handshakes, the last to come first. Those closed meanwhile cost nothing.
+    fn begin_handshakes(&mut self, most: usize) {
+        let mut begun = 0;
+        while begun < most
+            && let Some(id) = self.hellos.pop_back()
+        {
+            let Some(socket) = socket_of(&mut self.sockets, id) else { continue };
+            if socket.closing {
+                continue;
+            }
+            match self.acceptor.accept() {
+                Ok(handshake) => {
+                    socket.transport = Transport::Handshake(Some(Box::new(handshake)));
+                }
+                Err(error) => {
+                    tracing::error!(%error, "no handshake can begin");
+                    self.event(Event::Ended { connection: id });
+                    continue;
+                }
+            }
+            begun += 1;
+            self.take_in(id);
+        }
+        // The worker lets go of those that came first, so that is where names of nobody gather.
+        while let Some(id) = self.hellos.front()
+            && socket_of(&mut self.sockets, *id).is_none_or(|socket| socket.closing)
+        {
+            self.hellos.pop_front();
+        }
+    }
+
+    /// Takes what the socket has.
+    fn take_in(&mut self, id: ConnectionId) {
+        let Some(socket) = socket_of(&mut self.sockets, id) else { return };
+        socket.busy = true;
+        let len = match socket.receive(&mut self.incoming) {
+            Incoming::Bytes(len) => len,
+            Incoming::Nothing => return self.await_content(id),
+            Incoming::End => return self.event(Event::Ended { connection: id }),
+        };
+        match &mut socket.transport {
+            Transport::Plain => {
+                let incoming = std::mem::take(&mut self.incoming);
+                self.event(Event::Received { connection: id, bytes: &incoming[..len] });
+                self.incoming = incoming;
+            }
+            Transport::Handshake(_) => self.handshake(id, len),
+            Transport::Secure(_) => self.open_records(id, len),
+        }
+    }
+
+    fn handshake(&mut self, id: ConnectionId, len: usize) {
+        let Some(socket) = socket_of(&mut self.sockets, id) else { return };
+        let Transport::Handshake(slot) = &mut socket.transport else { return };
+        let handshake = slot.take().expect("a handshake is worked on by one event at a time");
+        self.flight.clear();
+        let progress = handshake.receive(&self.incoming[..len], &mut self.flight);
+        // A request has come, too: tickets and its answer can share a packet. If that takes long,
+        // TCP sends them by themselves after a moment.
+        let asked = |early: &[u8], rest: &[u8]| !early.is_empty() || !rest.is_empty();
+        let more =
+            matches!(&progress, Ok(Progress::Done { early, rest, .. }) if asked(early, rest));
+        let delivered = self.send_flight(id, more);
+        let Some(socket) = socket_of(&mut self.sockets, id) else { return };
+        match progress {
+            Ok(Progress::Pending(handshake)) if delivered => {
+                socket.transport = Transport::Handshake(Some(handshake));
+                self.await_content(id);
+            }
+            Ok(Progress::Done { mut session, early, rest }) if delivered => {
+                session.shorten_records(self.ablation.record_len);
+                socket.transport = Transport::Secure(session);
+                socket.early = early;
+                socket.rest = rest;
+                if socket.early.is_empty() && !socket.rest.is_empty() {
+                    self.open_records(id, 0);
+                }
+                self.event(Event::Established { connection: id });
+            }
+            Ok(_) => self.event(Event::Ended { connection: id }),
+            Err(error) => {
+                tracing::debug!(%error, "handshake failed");
+                self.event(Event::Ended { connection: id });
+            }
+        }
+    }
+
+    /// Sends handshake bytes; with `more`, an answer follows at once and may share the packet. A
+    /// client that takes not even these few KiB at once is let go: its window was closed from the
+    /// start.
+    fn send_flight(&mut self, id: ConnectionId, more: bool) -> bool {
+        let Some(socket) = socket_of(&mut self.sockets, id) else { return false };
+        self.flight.is_empty()
+            || matches!(socket.send_now(&self.flight, more), Ok(len) if len == self.flight.len())
+    }
+
+    /// Opens the whole records among what was received and hands their content on.
+    fn open_records(&mut self, id: ConnectionId, len: usize) {
+        let Some(socket) = socket_of(&mut self.sockets, id) else { return };
+        let Transport::Secure(session) = &mut socket.transport else { return };
+        self.plain.clear();
+        let plain = &mut self.plain;
+        let mut deliver = |bytes: &[u8]| plain.extend_from_slice(bytes);
+        let opened = if socket.rest.is_empty() {
+            let opened = session.open(&mut self.incoming[..len], &mut deliver);
+            let consumed = opened.as_ref().map_or(len, |opened| opened.consumed);
+            socket.rest.extend_from_slice(&self.incoming[consumed..len]);
+            opened
+        } else {
+            socket.rest.extend_from_slice(&self.incoming[..len]);
+            let opened = session.open(&mut socket.rest, &mut deliver);
+            let consumed = opened.as_ref().map_or(0, |opened| opened.consumed);
+            socket.rest.drain(..consumed);
+            if socket.rest.is_empty() {
+                socket.rest = Vec::new(); // Most connections never have a rest again.
+            }
+            opened
+        };
+        match opened {
+            Err(error) => {
+                tracing::debug!(%error, "session failed");
+                let alert = error.alert();
+                let sending = socket.sending.is_some();
+                if let (Transport::Secure(session), false) = (&mut socket.transport, sending) {
+                    let len = session.alert(alert, &mut self.scratch);
+                    let _ = socket.send_now(&self.scratch[..len], false);
+                }
+                self.event(Event::Ended { connection: id });
+            }
+            Ok(opened) => {
+                socket.peer_closed = opened.closed;
+                if len == 0 {
+                    // Behind a handshake: the worker has not asked yet.
+                    socket.early.extend_from_slice(&self.plain);
+                } else if !self.plain.is_empty() {
+                    let plain = std::mem::take(&mut self.plain);
+                    self.event(Event::Received { connection: id, bytes: &plain });
+                    self.plain = plain;
+                } else if opened.closed {
+                    self.event(Event::Ended { connection: id });
+                } else {
+                    self.await_content(id);
+                }
+            }
+        }
+    }
+
+    /// Seals and sends; what the kernel does not take at once goes to the ring.
+    fn send(&mut self, id: ConnectionId, head: bool, body: &Body, then: Then) {
+        let Some(socket) = socket_of(&mut self.sockets, id) else { return };
+        socket.busy = true;
+        socket.last = then == Then::Nothing;
+        let head: &[u8] = if head { self.worker.head(id) } else { &[] };
+        assert!(head.len() <= HEAD_LEN_MAX, "response heads are bounded where they are made");
+        let body: &[u8] = match body {
+            Body::Empty => &[],
+            Body::Memory { bytes, start, end } => &bytes[*start..*end],
+            Body::Buffer { buffer, start, end } => &self.ring.buffer(*buffer)[*start..*end],
+        };
+        let len = match &mut socket.transport {
+            Transport::Secure(session) => match session.seal([head, body], &mut self.scratch) {
+                Ok(len) => len,
+                Err(_) => return self.follow.push_back(Follow::Ended(id)),
+            },
+            Transport::Plain => {
+                self.scratch[..head.len()].copy_from_slice(head);
+                self.scratch[head.len()..head.len() + body.len()].copy_from_slice(body);
+                head.len() + body.len()
+            }
+            Transport::Handshake(_) => unreachable!("nobody asks before the handshake is over"),
+        };
+        if self.ablation.sending != Sending::AtOnce {
+            return self.send_by_ring(id, len);
+        }
+        match socket.send_now(&self.scratch[..len], then == Then::Soon) {
+            Ok(taken) if taken == len && socket.is_waited_for() => self.await_room(id),
+            Ok(taken) if taken == len => self.follow.push_back(Follow::Sent(id)),
+            Ok(taken) => {
+                let mut rest = self.spare.pop().unwrap_or_default();
+                rest.clear();
+                rest.extend_from_slice(&self.scratch[taken..len]);
+                socket.waits(self.clock.now().instant);
+                let all = 0..rest.len();
+                self.ring.send(socket.fd.as_fd(), rest, all, name(id));
+                self.ask_tcp(id);
+            }
+            Err(_) => self.follow.push_back(Follow::Ended(id)),
+        }
+    }
+
+    /// For measurements: the scratch goes to the ring as it is, and another takes its place.
+    fn send_by_ring(&mut self, id: ConnectionId, len: usize) {
+        let mut fresh = self.spare.pop().unwrap_or_default();
+        fresh.resize(self.scratch.len(), 0);
+        let sealed = std::mem::replace(&mut self.scratch, fresh);
+        let Some(socket) = socket_of(&mut self.sockets, id) else { return };
+        socket.waits(self.clock.now().instant);
+        // Not cut to its length: it would have to be filled with zeros before the next use.
+        self.ring.send(socket.fd.as_fd(), sealed, 0..len, name(id));
+        if self.ablation.sending == Sending::Ring {
+            // What fails here fails again at the end of the turn, where it is handled.
+            let _ = self.ring.turn(Wait::No, 0, &mut Vec::new());
+        }
+    }
+
+    /// A guard, or the kernel's own pacing. A socket that cannot have it goes without.
+    fn limit(&mut self, id: ConnectionId, rate: Option<BitsPerSecond>) {
+        let Some(socket) = socket_of(&mut self.sockets, id) else { return };
+        if let Err(error) = uring::limit_rate(socket.fd.as_fd(), rate) {
+            tracing::debug!(%error, "the kernel does not pace a connection");
+        }
+    }
+
+    /// A slow client's next chunk is sealed when there is room for it: until then it would have to
+    /// be copied, and wait in memory that gets cold.
+    fn await_room(&mut self, id: ConnectionId) {
+        let Some(socket) = socket_of(&mut self.sockets, id) else { return };
+        socket.waits(self.clock.now().instant);
+        self.ring.await_room(socket.fd.as_fd(), name(id));
+    }
+
+    fn sent(&mut self, id: ConnectionId, data: Vec<u8>, result: Result<(), Errno>) {
+        if self.spare.len() < SPARE_MAX {
+            self.spare.push(data);
+        }
+        let now = self.clock.now().instant;
+        let Some(socket) = self.socket(id) else { return };
+        socket.has_waited(now);
+        if socket.is_waited_for() && !socket.closing && result.is_ok() {
+            self.ask_tcp(id);
+            self.await_room(id);
+        } else {
+            self.delivered(id, result);
+        }
+    }
+
+    /// What was sent is the kernel's, and there is room for more where that is waited for.
+    fn delivered(&mut self, id: ConnectionId, result: Result<(), Errno>) {
+        let now = self.clock.now().instant;
+        let Some(socket) = self.socket(id) else { return };
+        socket.has_waited(now);
+        socket.sending = None;
+        if socket.closing {
+            self.forget_if_idle(id);
+            return;
+        }
+        self.ask_tcp(id);
+        match result {
+            Ok(()) => self.event(Event::Sent { connection: id }),
+            Err(_) => self.event(Event::Ended { connection: id }),
+        }
+    }
+
+    /// The client did not take all at once: now and then, how TCP sees it.
+    fn ask_tcp(&mut self, id: ConnectionId) {
+        let now = self.clock.now().instant;
+        let Some(socket) = socket_of(&mut self.sockets, id) else { return };
+        if socket.tcp_at.is_some_and(|at| now.since(at) < TCP_EVERY) {
+            return;
+        }
+        socket.tcp_at = Some(now);
+        let Some(sample) = uring::tcp_info(socket.fd.as_fd()) else { return };
+        if let Some(least) = self.unsent_max {
+            socket.bound(least, &sample);
+        }
+        self.follow.push_back(Follow::Tcp(id, sample));
+    }
+
+    fn open(&mut self, slot: FileSlot, drive: DriveIndex, file: &str) {
+        let directory = self.drives.get(drive.as_usize()).cloned().flatten();
+        let name = CString::new(file).expect("the store's names have no zero byte");
+        let Some(directory) = directory else {
+            // It is set aside, or was not there when this process started.
+            self.follow.push_back(Follow::NotOpened(slot));
+            return;
+        };
+        let blocks = self.blocking.contains(drive);
+        self.ring.open(directory, name, (slot, blocks), Token(u64::from(slot.0)));
+    }
+
+    fn close(&mut self, id: ConnectionId, ending: Ending) {
+        let Some(socket) = socket_of(&mut self.sockets, id) else { return };
+        socket.shut(ending, &mut self.scratch);
+        if let Some(watch) = socket.watch {
+            self.ring.unwatch(watch);
+        }
+        self.forget_if_idle(id);
+    }
+
+    /// Frees the place of a socket that is closing and of which the kernel holds nothing.
+    fn forget_if_idle(&mut self, id: ConnectionId) {
+        let entry = &mut self.sockets[id.as_usize()];
+        if entry.take_if(|socket| socket.closing && socket.is_idle()).is_some() {
+            self.vacant.push(id.slot);
+        }
+    }
+
+    fn letters(&mut self, watched: bool) {
+        self.mailbox.silence();
+        while let Some(letter) = self.mailbox.take() {
+            match letter {
+                Letter::Update(update) => {
+                    if let Update::DriveSetAside { drive } = update {
+                        // Whoever holds it open keeps it from being unmounted.
+                        self.set_directory(drive, None);
+                    }
+                    self.event(Event::Update(update));
+                }
+                Letter::Directory(drive, directory) => self.set_directory(drive, Some(directory)),
+                Letter::Incidents => self.event(Event::Incidents),
+                Letter::Listen(listeners) => self.listen(listeners),
+                Letter::Stop(within) => self.stop(within),
+            }
+        }
+        if !watched {
+            self.ring.watch(self.mailbox.bell(), BELL);
+        }
+    }
+
+    fn set_directory(&mut self, drive: DriveIndex, directory: Option<Arc<OwnedFd>>) {
+        if let Some(place) = self.drives.get_mut(drive.as_usize()) {
+            *place = directory;
+        }
+    }
+
+    fn listen(&mut self, listeners: Vec<Listener>) {
+        for listener in listeners {
+            let token = Token(u64::try_from(self.listeners.len()).expect("listeners are few"));
+            self.ring.accept(listener.socket.as_fd(), token);
+            self.listeners.push(listener);
+        }
+    }
+
+    fn stop(&mut self, within: Nanos) {
+        self.stopping = true;
+        for listener in &self.listeners {
+            // Ends the ring's accept, and lets new connections go to whoever listens next.
+            let _ = rustix::net::shutdown(&listener.socket, rustix::net::Shutdown::Read);
+        }
+        let deadline = self.clock.now().instant + within;
+        self.event(Event::Stop { deadline });
+    }
+}
+
+fn socket_of(sockets: &mut [Option<Socket>], id: ConnectionId) -> Option<&mut Socket> {
+    sockets.get_mut(id.as_usize())?.as_mut().filter(|socket| socket.id == id)
+}
+
+fn name(id: ConnectionId) -> Token {
+    Token(u64::from(id.slot) << 32 | u64::from(id.generation))
+}
+
+fn connection(token: Token) -> ConnectionId {
+    let slot = u32::try_from(token.0 >> 32).expect("the upper half");
+    let generation = u32::try_from(token.0 & u64::from(u32::MAX)).expect("the lower half");
+    ConnectionId { slot, generation }
+}
+
+fn fault(error: Errno) -> Fault {
+    Fault { errno: error.0 }
+}

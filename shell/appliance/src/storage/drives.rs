@@ -1,0 +1,633 @@
+//! One drive: its marker, its files, its index. All I/O of `store` is done here.
+//!
+//! Everything happens below one open directory, so that a drive which is unmounted while in use
+//! takes no byte of ours to the filesystem beneath. Object files are read and written with direct
+//! I/O only; the index is small and goes through the page cache, each change followed by fdatasync.
+
+mod drive_log;
+mod files;
+mod steps;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use iosched::drive::Class;
+use model::extent::{DriveIndex, Extent, FileName};
+use model::id::{DriveId, ObjectId};
+use model::limits::DIRECT_ALIGN;
+use model::status::Units;
+use model::units::{Bytes, Instant, Nanos};
+use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+use store::absence::MarkerSeen;
+use store::health::{Health, Verdict};
+use store::layout;
+use store::log::{Change, Damage, Entry};
+use store::marker::{Marker, MarkerError};
+use store::parcel::PartId;
+use store::silence::{self, Silence, Turn};
+use store::unit::{self, UnitId};
+use upkeep::{at_once, read};
+
+use crate::storage::gate::Gate;
+use crate::storage::pages::Pages;
+use drive_log::DriveLog;
+use files::flush_failed;
+
+pub(crate) use files::{
+    Ungated, file_len, list, number, read_at, read_small, replace, sync_at, to,
+};
+pub use upkeep::{DriveError, ObjectFileError};
+
+/// A drive that is in use, or was until it failed.
+#[derive(Debug)]
+pub struct Drive {
+    index: DriveIndex,
+    path: PathBuf,
+    marker: Marker,
+    root: OwnedFd,
+    /// Held open because it carries the lock that keeps a second process out.
+    marker_file: OwnedFd,
+    log: Mutex<DriveLog>,
+    /// True once nothing is done to it any more.
+    is_aside: AtomicBool,
+    health: Mutex<Health>,
+    /// When it had no room though it said so.
+    full_at: Mutex<Option<Instant>>,
+    /// What was measured last, so that whoever asks waits for no drive.
+    space: Mutex<Space>,
+    /// Held while room is looked for and taken, lest two fillers take the same.
+    taking_room: Mutex<()>,
+    /// Objects and bytes of them by the log. Beside it: who writes the log waits for the drive.
+    held: Mutex<(u64, Bytes)>,
+    /// What the audit found last.
+    units: Mutex<Units>,
+    silence: Mutex<Silence>,
+    /// Since when it is being measured; none in between.
+    measured_from: Mutex<Option<Instant>>,
+    /// Why the log could not be rewritten: who measures the drive says so, once.
+    not_rewritten: Mutex<Option<DriveError>>,
+    /// Where who is not a worker has its turns. What is only metadata to the file system (opens,
+    /// names, the log) goes without: it is little, and a turn may be long in coming.
+    gate: Gate,
+}
+
+/// What was found when a drive was opened.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Loaded {
+    /// Its objects.
+    pub entries: BTreeMap<ObjectId, Entry>,
+    /// What was cut from the end of the log.
+    pub torn: Bytes,
+    /// Why the index had to be made anew, if it had.
+    pub damage: Option<Damage>,
+    /// Its part files.
+    pub parts: Vec<PartId>,
+}
+
+/// How large a drive is, the reserve taken off.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Space {
+    /// What may be filled in all.
+    pub capacity: Bytes,
+    /// What of it is free.
+    pub free: Bytes,
+}
+
+/// Why a directory is not used as a drive.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Nothing there.
+    #[error("there is no directory {0}: mount the drive there, or correct the configuration")]
+    NoDirectory(PathBuf),
+    /// An ordinary directory, most likely the empty mount point of a drive that is not mounted.
+    #[error(
+        "{0} is not a Nearcast drive (no {marker}). If its drive is not mounted, mount it; if it \
+         is new, run: nearcast-appliance format {0}", marker = layout::MARKER
+    )]
+    NoMarker(PathBuf),
+    /// A marker that cannot be used.
+    #[error("{path}: {error}")]
+    Marker {
+        /// Which directory.
+        path: PathBuf,
+        /// What is wrong with the marker.
+        error: MarkerError,
+    },
+    /// Another process has it.
+    #[error("{0} is in use by another process: only one appliance may use a drive")]
+    InUse(PathBuf),
+    /// Two configured directories are the same drive.
+    #[error("{0} is drive {1}, which is configured already under another path")]
+    Twice(PathBuf, DriveId),
+    /// No direct I/O.
+    #[error("{path} does not take direct I/O ({error}): put the drive on ext4 or XFS")]
+    NoDirectIo {
+        /// Which directory.
+        path: PathBuf,
+        /// What the kernel said.
+        error: io::Error,
+    },
+    /// It does not answer.
+    #[error("{0} does not answer: look at the drive and its cable, then mount it anew")]
+    Silent(PathBuf),
+    /// The drive failed.
+    #[error("{path}: {error}")]
+    Drive {
+        /// Which directory.
+        path: PathBuf,
+        /// What failed.
+        error: DriveError,
+    },
+}
+
+/// Three objects in an hour are bad places; the fourth says that the drive is dying. Arbitrary, and
+/// far from both: a good drive loses an object in months, a dying one fails at every other read.
+const HEALTH: store::health::Config =
+    store::health::Config { objects_max: 3, window: Nanos::seconds(3600) };
+
+/// Control hears that a drive answers when it has for ten seconds. One that has not for ten minutes
+/// is not coming back by itself, and its objects are wanted: they are filled again elsewhere.
+pub(crate) const SILENCE: silence::Config =
+    silence::Config { answers_for: Nanos::seconds(10), hangs_for: Nanos::seconds(600) };
+
+/// To be measured takes microseconds. Arbitrary, and far above.
+const MEASURE_MAX: Nanos = Nanos::seconds(2);
+
+/// A drive that had no room is asked again after this: something may have been evicted.
+const FULL_FOR: Nanos = Nanos::seconds(60);
+
+impl Drive {
+    /// Opens a formatted drive and loads its index.
+    pub fn open(path: &Path, index: DriveIndex) -> Result<(Self, Loaded), OpenError> {
+        Self::open_counting(path, index, &AtomicU64::new(0))
+    }
+
+    /// The same; `steps` grows while it goes on, so that a drive with much to tell can be told from
+    /// one that does not answer.
+    pub(crate) fn open_counting(
+        path: &Path,
+        index: DriveIndex,
+        steps: &AtomicU64,
+    ) -> Result<(Self, Loaded), OpenError> {
+        let step = || steps.fetch_add(1, Ordering::Relaxed);
+        let failed = |error| OpenError::Drive { path: path.to_owned(), error };
+        let root = open_root(path)?;
+        let (marker, marker_file) = read_marker(path, &root)?;
+        rustix::fs::flock(&marker_file, FlockOperation::NonBlockingLockExclusive)
+            .map_err(|_| OpenError::InUse(path.to_owned()))?;
+        step();
+        probe_direct_io(path, &root)?;
+        step();
+        make_units_folder(&root).map_err(failed)?;
+        let (log, mut loaded) = DriveLog::open(marker.id, &root, steps).map_err(failed)?;
+        let parts = list(&root, &FileName(layout::FILL.into())).map_err(failed)?;
+        loaded.parts = parts.iter().filter_map(|name| PartId::parse(name)).collect();
+        let stat = rustix::fs::fstatvfs(&root).map_err(to("measure", "the filesystem"));
+        let space = space(&stat.map_err(failed)?, &marker);
+        let held = log.held();
+        let drive = Self {
+            index,
+            path: path.to_owned(),
+            marker,
+            root,
+            marker_file,
+            log: Mutex::new(log),
+            is_aside: AtomicBool::new(false),
+            health: Mutex::new(Health::new(HEALTH)),
+            full_at: Mutex::new(None),
+            space: Mutex::new(space),
+            taking_room: Mutex::default(),
+            held: Mutex::new(held),
+            units: Mutex::default(),
+            silence: Mutex::default(),
+            measured_from: Mutex::new(None),
+            not_rewritten: Mutex::new(None),
+            gate: Gate::open_to_all(),
+        };
+        Ok((drive, loaded))
+    }
+
+    /// Lets another process have the drive. Nothing may be done to it afterwards.
+    pub(crate) fn unlock(&self) {
+        let _ = rustix::fs::flock(&self.marker_file, FlockOperation::Unlock);
+    }
+
+    /// Proves that it can be written and read: its index anew, the tables of some of its objects.
+    pub(crate) fn prove(&self, objects: usize) -> Result<(), DriveError> {
+        let mut log = lock(&self.log);
+        log.compact(self.marker.id, &self.root)?;
+        let step = log.entries.len().div_ceil(objects).max(1);
+        let some = log.entries.iter().step_by(step);
+        let some = some.map(|(object, entry)| (entry.extent(object, self.index), *object));
+        // One of each file: a unit that cannot be read is one bad place.
+        let some: BTreeMap<FileName, (Extent, ObjectId)> =
+            some.map(|(extent, object)| (extent.file.clone(), (extent, object))).collect();
+        drop(log);
+        let read = |object, extent| at_once(read::blocks(self, object, extent)).map(drop);
+        judge(some.values().map(|(extent, object)| read(*object, extent)))
+    }
+
+    /// Its directory once more, as a name alone.
+    pub(crate) fn directory(&self) -> Result<OwnedFd, DriveError> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        rustix::fs::openat(&self.root, ".", flags, Mode::empty()).map_err(to("open", "."))
+    }
+
+    /// From now on who is not a worker has its turns at this gate.
+    pub(crate) fn put_behind(&mut self, gate: Gate) {
+        self.gate = gate;
+    }
+
+    /// Where who is not a worker has its turns.
+    pub(crate) fn gate(&self) -> &Gate {
+        &self.gate
+    }
+
+    /// Its place in the appliance's list.
+    pub fn index(&self) -> DriveIndex {
+        self.index
+    }
+
+    /// Where it is mounted.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What its marker says.
+    pub fn marker(&self) -> &Marker {
+        &self.marker
+    }
+
+    /// True if it is set aside: nothing is done to it any more.
+    pub fn is_aside(&self) -> bool {
+        self.is_aside.load(Ordering::SeqCst)
+    }
+
+    /// True while it is in use and answers, as far as is known.
+    pub(crate) fn answers(&self, now: Instant) -> bool {
+        !self.is_aside() && self.hangs(now).is_none()
+    }
+
+    /// Stops all use of the drive; false if it was stopped before.
+    pub(crate) fn set_aside(&self) -> bool {
+        let was_aside = self.is_aside.swap(true, Ordering::SeqCst);
+        // Who waits there would wait for ever if the drive hangs.
+        self.gate.open();
+        !was_aside
+    }
+
+    /// An object could not be read for the drive's sake: does it go, or the drive?
+    pub fn object_failed(&self, now: Instant) -> Verdict {
+        lock(&self.health).object_failed(now)
+    }
+
+    /// It had no room for what should fit: for a while nothing is put on it.
+    pub(crate) fn note_full(&self, now: Instant) {
+        *lock(&self.full_at) = Some(now);
+    }
+
+    /// True for a while after `note_full`.
+    pub(crate) fn is_full(&self, now: Instant) -> bool {
+        lock(&self.full_at).is_some_and(|at| now.since(at) < FULL_FOR)
+    }
+
+    /// True while its marker can be found: a drive that lost it is not there any more.
+    pub fn has_marker(&self) -> bool {
+        rustix::fs::statat(&self.root, layout::MARKER, AtFlags::SYMLINK_NOFOLLOW).is_ok()
+    }
+
+    /// How large it is and how much of that is free, as it was when it was measured last.
+    pub fn space(&self) -> Space {
+        *lock(&self.space)
+    }
+
+    /// Measures it, and says what is seen of its marker; waits until the drive answers. One thread
+    /// does. Fails too where the log could not be rewritten since, which nobody else was told.
+    pub(crate) fn measure(&self, now: Instant) -> Result<Option<MarkerSeen>, DriveError> {
+        *lock(&self.measured_from) = Some(now);
+        let stat = rustix::fs::fstatvfs(&self.root);
+        let marker = self.marker_seen();
+        *lock(&self.measured_from) = None;
+        *lock(&self.space) = space(&stat.map_err(to("measure", "the filesystem"))?, &self.marker);
+        lock(&self.not_rewritten).take().map_or(Ok(marker), Err)
+    }
+
+    /// What is seen of its marker.
+    pub(crate) fn marker_seen(&self) -> Option<MarkerSeen> {
+        marker_seen(self.root.as_fd(), layout::MARKER.as_ref())
+    }
+
+    /// The same for a thread that has just changed how much is free. That it cannot be measured is
+    /// found by the one that always does.
+    fn measure_again(&self) {
+        if let Ok(stat) = rustix::fs::fstatvfs(&self.root) {
+            *lock(&self.space) = space(&stat, &self.marker);
+        }
+    }
+
+    /// Takes note of whether it hangs, by what workers say and by how long it takes to be measured.
+    pub(crate) fn look(&self, now: Instant, hangs: bool) -> Option<Turn> {
+        let measured = lock(&self.measured_from).is_some_and(|from| MEASURE_MAX < now.since(from));
+        lock(&self.silence).look(&SILENCE, now, hangs || measured)
+    }
+
+    /// For how long it has been hanging; none while it answers.
+    pub fn hangs(&self, now: Instant) -> Option<Nanos> {
+        lock(&self.silence).lasts(now)
+    }
+
+    /// The part file of an object, made and allocated to its full size. True if it was there before
+    /// in this size: then it may hold good blocks. What would touch the reserve finds no room.
+    pub fn allocate(&self, file: &FileName, len: Bytes) -> Result<(OwnedFd, bool), DriveError> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::DIRECT;
+        let fd = self.open_file(file, flags, "make")?;
+        let found = file_len(&fd, &file.0)?;
+        if found != Bytes::ZERO && found != len {
+            self.cut(&fd, Bytes::ZERO)?;
+        }
+        let _taking = lock(&self.taking_room);
+        if found != len {
+            let stat = rustix::fs::fstatvfs(&self.root).map_err(to("measure", "the filesystem"))?;
+            if space(&stat, &self.marker).free < len {
+                return Err(to("allocate room for", &file.0)(Errno::NOSPC));
+            }
+        }
+        rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, len.0)
+            .map_err(to("allocate room for", &file.0))?;
+        self.measure_again();
+        Ok((fd, found == len))
+    }
+
+    /// Opens a file for direct reading.
+    pub fn open_read(&self, file: &FileName) -> Result<OwnedFd, DriveError> {
+        self.open_file(file, OFlags::RDONLY | OFlags::DIRECT, "open")
+    }
+
+    /// Writes whole pages.
+    pub fn write(&self, fd: &OwnedFd, bytes: &[u8], at: Bytes) -> Result<(), DriveError> {
+        assert!(Bytes::of(bytes.len()).0.is_multiple_of(DIRECT_ALIGN.0), "only whole pages");
+        let _turn = self.gate.enter(Class::Fill, Bytes::of(bytes.len()));
+        let mut done = 0;
+        while done < bytes.len() {
+            let offset = at.0 + Bytes::of(done).0;
+            match rustix::io::pwrite(fd, &bytes[done..], offset) {
+                Ok(0) => {
+                    return Err(to("write to", "an object's file: nothing was taken")(Errno::IO));
+                }
+                Ok(n) => done += n,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(to("write to", "an object's file")(errno)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends a file here.
+    fn cut(&self, fd: &OwnedFd, len: Bytes) -> Result<(), DriveError> {
+        let _turn = self.gate.enter(Class::Delete, Bytes::ZERO);
+        rustix::fs::ftruncate(fd, len.0).map_err(to("cut", "a part file"))
+    }
+
+    /// Fills `bytes` from the file, to verify what they hold; an end of the file before that is an
+    /// error.
+    pub fn read(&self, fd: &OwnedFd, bytes: &mut [u8], at: Bytes) -> Result<(), DriveError> {
+        let _turn = self.gate.enter(Class::Scrub, Bytes::of(bytes.len()));
+        read_at(fd, bytes, at)
+    }
+
+    /// The same for a sibling, who waits for them.
+    pub(crate) fn read_for_sibling(
+        &self,
+        fd: &OwnedFd,
+        bytes: &mut [u8],
+        at: Bytes,
+    ) -> Result<(), DriveError> {
+        let _turn = self.gate.enter(Class::Serve, Bytes::of(bytes.len()));
+        read_at(fd, bytes, at)
+    }
+
+    /// Brings a file to the drive.
+    pub fn flush(&self, fd: &OwnedFd) -> Result<(), DriveError> {
+        let _turn = self.gate.enter(Class::Fill, Bytes::ZERO);
+        rustix::fs::fdatasync(fd).map_err(flush_failed("an object's file"))
+    }
+
+    /// Gives a file another name.
+    pub fn rename(&self, from: &FileName, to_name: &FileName) -> Result<(), DriveError> {
+        rustix::fs::renameat(&self.root, &*from.0, &self.root, &*to_name.0)
+            .map_err(to("rename", &from.0))
+    }
+
+    /// Brings a folder's names to the drive.
+    pub fn sync_folder(&self, folder: &FileName) -> Result<(), DriveError> {
+        let fd = self.open_file(folder, OFlags::RDONLY | OFlags::DIRECTORY, "open")?;
+        rustix::fs::fsync(fd).map_err(flush_failed(&folder.0))
+    }
+
+    /// Removes a file; one that is gone already is no error.
+    pub fn unlink(&self, file: &FileName) -> Result<(), DriveError> {
+        let _turn = self.gate.enter(Class::Delete, Bytes::ZERO);
+        match rustix::fs::unlinkat(&self.root, &*file.0, AtFlags::empty()) {
+            Ok(()) => {
+                self.measure_again();
+                Ok(())
+            }
+            Err(Errno::NOENT) => Ok(()),
+            Err(errno) => Err(to("remove", &file.0)(errno)),
+        }
+    }
+
+    /// Appends a batch to the drive's log and brings it to the drive: all of it counts, or nothing.
+    /// Rewrites the log if it has grown long; that this fails takes nothing back, and is what
+    /// `measure` says next.
+    pub fn log(&self, changes: &[Change]) -> Result<(), DriveError> {
+        let mut log = lock(&self.log);
+        log.append(self.marker.id, changes)?;
+        *lock(&self.held) = log.held();
+        if let Err(error) = log.compact_if_due(self.marker.id, &self.root) {
+            *lock(&self.not_rewritten) = Some(error);
+        }
+        Ok(())
+    }
+
+    /// Where the drive's own index has the object.
+    pub fn entry(&self, object: &ObjectId) -> Option<Entry> {
+        lock(&self.log).entries.get(object).copied()
+    }
+
+    /// What the drive's own index has in a unit that does not say itself what it holds: all of the
+    /// index is looked through.
+    pub(crate) fn in_unit(&self, unit: UnitId) -> Vec<ObjectId> {
+        let log = lock(&self.log);
+        let here = log.entries.iter().filter(|(_, entry)| entry.unit == Some(unit));
+        here.map(|(object, _)| *object).collect()
+    }
+
+    /// What is in units, as of the last audit.
+    pub fn units(&self) -> Units {
+        *lock(&self.units)
+    }
+
+    /// Takes note of it.
+    pub(crate) fn set_units(&self, units: Units) {
+        *lock(&self.units) = units;
+    }
+
+    /// How many objects it holds, and how many bytes of them.
+    pub fn held(&self) -> (u64, Bytes) {
+        *lock(&self.held)
+    }
+
+    /// The object that was scrubbed last, before a restart.
+    pub fn scrubbed_to(&self) -> Option<ObjectId> {
+        let bytes = read_small(&self.root, layout::SCRUB).ok()??;
+        std::str::from_utf8(&bytes).ok()?.trim().parse().ok()
+    }
+
+    /// Keeps it.
+    pub fn keep_scrubbed_to(&self, object: ObjectId) -> Result<(), DriveError> {
+        replace(&self.root, layout::SCRUB, format!("{object}\n").as_bytes())
+    }
+
+    /// The names in a folder.
+    pub fn list(&self, folder: &FileName) -> Result<Vec<String>, DriveError> {
+        list(&self.root, folder)
+    }
+
+    fn open_file(
+        &self,
+        file: &FileName,
+        flags: OFlags,
+        deed: &'static str,
+    ) -> Result<OwnedFd, DriveError> {
+        let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        rustix::fs::openat(&self.root, &*file.0, flags, Mode::from_raw_mode(0o640))
+            .map_err(to(deed, &file.0))
+    }
+}
+
+/// What reads of some objects say of a drive that came back: bad places are borne as on one that is
+/// in use. It would stay away for ever otherwise, for one object that a fill replaces.
+fn judge(reads: impl Iterator<Item = Result<(), ObjectFileError>>) -> Result<(), DriveError> {
+    let mut health = Health::new(HEALTH);
+    for read in reads {
+        match read {
+            Err(ObjectFileError::Drive(error)) if error.is_one_place() => {
+                match health.object_failed(Instant(0)) {
+                    Verdict::SetObjectAside => {} // Found again by the scrub, or by a viewer.
+                    Verdict::SetDriveAside => return Err(error),
+                }
+            }
+            // What is wrong with one object is for the audit and the scrub to find.
+            Err(ObjectFileError::Drive(error)) if error.is_missing() || error.is_short() => {}
+            Err(ObjectFileError::Drive(error)) => return Err(error),
+            Ok(()) | Err(_) => {}
+        }
+    }
+    Ok(())
+}
+
+/// Opens a directory that is to be, or is, a drive.
+pub(crate) fn open_root(path: &Path) -> Result<OwnedFd, OpenError> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| match errno {
+        Errno::NOENT | Errno::NOTDIR => OpenError::NoDirectory(path.to_owned()),
+        other => OpenError::Drive {
+            path: path.to_owned(),
+            error: to("open", &path.display().to_string())(other),
+        },
+    })
+}
+
+pub(crate) fn read_marker(path: &Path, root: &OwnedFd) -> Result<(Marker, OwnedFd), OpenError> {
+    let failed = |error| OpenError::Drive { path: path.to_owned(), error };
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let file = match rustix::fs::openat(root, layout::MARKER, flags, Mode::empty()) {
+        Ok(file) => file,
+        Err(Errno::NOENT) => return Err(OpenError::NoMarker(path.to_owned())),
+        Err(errno) => return Err(failed(to("open", layout::MARKER)(errno))),
+    };
+    let mut bytes = vec![0; 4096];
+    let len = rustix::io::pread(&file, &mut bytes[..], 0)
+        .map_err(|errno| failed(to("read", layout::MARKER)(errno)))?;
+    let marker = String::from_utf8_lossy(&bytes[..len])
+        .parse()
+        .map_err(|error| OpenError::Marker { path: path.to_owned(), error })?;
+    Ok((marker, file))
+}
+
+/// What the file system's books say of a marker; none if it is not there.
+pub(crate) fn marker_seen(below: BorrowedFd<'_>, path: &Path) -> Option<MarkerSeen> {
+    let stat = rustix::fs::statat(below, path, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+    Some(MarkerSeen {
+        device: stat.st_dev,
+        inode: stat.st_ino,
+        changed_at: i128::from(stat.st_ctime) * 1_000_000_000 + i128::from(stat.st_ctime_nsec),
+    })
+}
+
+pub(crate) fn space(stat: &rustix::fs::StatVfs, marker: &Marker) -> Space {
+    let blocks = |count: u64| Bytes(count.saturating_mul(stat.f_frsize));
+    let reserve = marker.reserve.of(blocks(stat.f_blocks));
+    // What only root may use counts towards our reserve, not on top of it.
+    let free = blocks(stat.f_bavail).min(blocks(stat.f_bfree).saturating_sub(reserve));
+    Space { capacity: blocks(stat.f_blocks).saturating_sub(reserve), free }
+}
+
+/// Drives that were formatted before there were units do not have it.
+fn make_units_folder(root: &OwnedFd) -> Result<(), DriveError> {
+    match rustix::fs::mkdirat(root, unit::UNITS, Mode::from_raw_mode(0o750)) {
+        Ok(()) => sync_at(root, "."),
+        Err(Errno::EXIST) => Ok(()),
+        Err(errno) => Err(to("make", unit::UNITS)(errno)),
+    }
+}
+
+/// Reads a page of the marker with direct I/O: it costs nothing, and a drive that was formatted
+/// elsewhere may be mounted where it cannot be read so.
+fn probe_direct_io(path: &Path, root: &OwnedFd) -> Result<(), OpenError> {
+    let refused =
+        |errno: Errno| OpenError::NoDirectIo { path: path.to_owned(), error: errno.into() };
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::DIRECT;
+    let fd = rustix::fs::openat(root, layout::MARKER, flags, Mode::empty()).map_err(refused)?;
+    let mut page = Pages::zeroed(DIRECT_ALIGN);
+    rustix::io::pread(&fd, page.bytes_mut(), 0).map_err(refused)?;
+    Ok(())
+}
+
+/// A thread that panicked under this lock takes the process down; the data are whole either way.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Is a drive taken back, of which these reads failed so, and others did not?
+    fn is_good(failed: &[Errno], short: usize) -> bool {
+        let failed = failed.iter().map(|errno| Err(to("read", "objects/ab")(*errno).into()));
+        let short = (0..short).map(|_| Err(DriveError::short("objects/cd").into()));
+        judge([Ok(())].into_iter().chain(failed).chain(short)).is_ok()
+    }
+
+    #[test]
+    fn a_drive_that_comes_back_is_borne_as_many_bad_places_as_one_in_use() {
+        assert!(is_good(&[], 0));
+        assert!(is_good(&[Errno::IO, Errno::NODATA, Errno::IO], 0), "a fill replaces them");
+        assert!(!is_good(&[Errno::IO; 4], 0), "it fails wherever it is read");
+    }
+
+    #[test]
+    fn what_is_wrong_with_files_is_no_fault_of_the_drive_that_comes_back() {
+        assert!(is_good(&[Errno::NOENT; 8], 8));
+        for errno in [Errno::ROFS, Errno::SHUTDOWN, Errno::NODEV, Errno::ACCESS] {
+            assert!(!is_good(&[errno], 0), "{errno}");
+        }
+    }
+}

@@ -96,7 +96,7 @@ enum Verb {
     Layout(layout::Args),
     /// Drives load at a server and says what came.
     Load(load::Args),
-    /// Full and resumed handshakes per CPU second: ours against a peer's, in turns.
+    /// Full, first and resumed starts per CPU second: ours against a peer's, in turns.
     Handshake(compare::handshake::Args),
     /// Kills the control plane in parts and as a whole while films are played.
     Outage(outage::Args),

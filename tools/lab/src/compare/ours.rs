@@ -86,7 +86,7 @@ impl Site<'_> {
         let mut ours = Ours { appliance, control, base, aead: None };
         self.wait_until_filled(&mut ours)?;
         drop(origin);
-        ours.base = self.playback()?;
+        ours.base = self.playback(&agent())?;
         ours.aead = self.aead(&mut ours.appliance)?;
         info!(base = %ours.base.authority(), "the appliance is filled");
         Ok(ours)
@@ -100,6 +100,12 @@ impl Site<'_> {
             Ok(text.contains(METRIC_OF_ALL))
         })?;
         Ok(aead_in(&text))
+    }
+
+    /// Signatures of tokens that the appliance has verified.
+    pub(crate) fn tokens_verified(&self) -> Result<u64> {
+        verified_in(&self.metrics()?)
+            .context("the appliance has no metric nearcast_tokens_verified_total")
     }
 
     fn metrics(&self) -> Result<String> {
@@ -288,9 +294,20 @@ listen = \"{metrics}\"
         })
     }
 
-    fn playback(&self) -> Result<Url> {
+    /// Where the asset's files are for so many viewers, each with a token of his own.
+    pub(crate) fn playbacks(&self, count: usize) -> Result<Vec<Url>> {
+        info!(count, "beginning playbacks");
+        let agent = agent();
+        let playback = |_| {
+            crate::stop::check()?;
+            self.playback(&agent)
+        };
+        (0..count).map(playback).collect()
+    }
+
+    fn playback(&self, agent: &ureq::Agent) -> Result<Url> {
         let ask = json!({ "asset": self.asset, "client": "127.0.0.1" });
-        let answer = agent().post(self.control_url("/v1/playbacks")).send_json(ask);
+        let answer = agent.post(self.control_url("/v1/playbacks")).send_json(ask);
         let playback = body("POST /v1/playbacks", answer)?;
         let base = playback["pathways"][0]["base_url"].as_str();
         let base = base.with_context(|| format!("a playback without a pathway: {playback}"))?;
@@ -346,6 +363,12 @@ fn aead_in(metrics: &str) -> Option<String> {
     let row = rows.into_iter().find(|row| row.contains("cipher=\"aes-128-gcm\""))?;
     let (_, kernel) = row.split_once("kernel=\"")?;
     Some(kernel.split_once('"')?.0.to_owned())
+}
+
+fn verified_in(metrics: &str) -> Option<u64> {
+    let row =
+        |line: &str| line.strip_prefix("nearcast_tokens_verified_total ")?.trim().parse().ok();
+    metrics.lines().find_map(row)
 }
 
 /// Whether all that is started is there.
@@ -407,6 +430,14 @@ mod tests {
         assert_eq!(config["fill"]["trust"].as_str(), Some("/lab \"x\"/ca"));
         assert_eq!(config["pacing"]["mode"].as_str(), Some("off"));
         assert_eq!(config["metrics"]["listen"].as_str(), Some("127.0.0.1:18505"));
+    }
+
+    #[test]
+    fn the_tokens_that_were_verified_are_read() {
+        let help = "# TYPE nearcast_tokens_verified_total counter\n";
+        let text = format!("nearcast_forbidden_total 3\n{help}nearcast_tokens_verified_total 29\n");
+        assert_eq!(verified_in(&text), Some(29));
+        assert_eq!(verified_in(help), None);
     }
 
     #[test]

@@ -1,12 +1,22 @@
 #!/bin/sh
 # An nginx with aws-lc, for --peer nginx-latest: xtask/nginx-latest.sh NGINX FOLDER [AWS_LC]
-# NGINX and AWS_LC are folders with sources: of nginx's newest release, and of aws-lc; unless it is
-# given, the one that our own libraries are built from (crate aws-lc-sys), so that both sides have
-# the same. FOLDER takes what is built. Needs cmake, make and a C compiler, and neither Go nor Perl,
-# as aws-lc brings its assembly. Two minutes; then, for example:
+# NGINX and AWS_LC are folders with unpacked sources: of nginx's newest release, from
+# https://nginx.org/en/download.html, and of aws-lc, from https://github.com/aws/aws-lc/releases. If
+# AWS_LC is not given, it is the one that our own libraries are built from (crate aws-lc-sys), so
+# that both sides have the same. FOLDER takes what is built. Needs cmake, make, a C compiler and a
+# C++ compiler (for aws-lc's libssl), and neither Go nor Perl, as aws-lc brings its assembly. Takes
+# two minutes; then, for example:
 #   ./x lab compare --peer nginx-latest --peer-binary FOLDER/nginx/nginx --workload warm --json
 set -eu
-[ $# -ge 2 ] || { sed -n '2,7s/^# //p' "$0" >&2; exit 2; }
+[ $# -ge 2 ] || { sed -n '2,9s/^# //p' "$0" >&2; exit 2; }
+missing=
+for tool in cmake make "${CC:-cc}" "${CXX:-c++}"; do
+    command -v "${tool%% *}" >/dev/null || missing="$missing $tool"
+done
+[ -z "$missing" ] || {
+    echo "$0: these tools are missing:$missing. On Debian: apt-get install cmake make gcc g++" >&2
+    exit 1
+}
 root=$(cd "$(dirname "$0")/.." && pwd)
 mkdir -p "$2"
 nginx=$(cd "$1" && pwd) folder=$(cd "$2" && pwd) aws_lc=${3:-}

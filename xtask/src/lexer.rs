@@ -228,6 +228,34 @@ pub(crate) fn closing(tokens: &[Token], open: usize) -> usize {
     tokens.len().saturating_sub(1)
 }
 
+/// The tokens but for what stands below `#[cfg(test)]`, and how many lines that takes.
+pub(crate) fn without_tests(tokens: Vec<Token>) -> (Vec<Token>, usize) {
+    let (mut left, mut lines, mut at) = (Vec::new(), 0, 0);
+    while at < tokens.len() {
+        let is = |offset: usize, what: &dyn Fn(&Token) -> bool| {
+            tokens.get(at + offset).is_some_and(what)
+        };
+        let is_attribute = is(0, &|t| t.is_mark('#')) && is(1, &|t| t.is_mark('['));
+        if !(is_attribute && is(2, &|t| t.is_word("cfg")) && is(4, &|t| t.is_word("test"))) {
+            left.push(tokens[at].clone());
+            at += 1;
+            continue;
+        }
+        let first = tokens[at].line;
+        at = closing(&tokens, at + 1) + 1;
+        while tokens.get(at).is_some_and(|t| !(t.is_mark('{') || t.is_mark(';'))) {
+            at += 1;
+        }
+        if tokens.get(at).is_some_and(|t| t.is_mark('{')) {
+            at = closing(&tokens, at);
+        }
+        let last = tokens.get(at).or_else(|| tokens.last()).map_or(first, |token| token.end);
+        lines += last + 1 - first;
+        at += 1;
+    }
+    (left, lines)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -261,6 +289,14 @@ mod tests {
             words(r"fn f<'a>(x: &'a str) { '\'' ; '{' ; '\u{7d}' ; y }"),
             ["fn", "f", "x", "str", "y"]
         );
+    }
+
+    #[test]
+    fn what_stands_below_cfg_test_is_left_out_with_its_lines() {
+        let text = "a\n#[cfg(test)]\nmod t {\n b {}\n}\nc\n#[cfg(test)]\nuse d;\n#[cfg(unix)]\ne";
+        let (left, lines) = without_tests(tokens(text));
+        let words: Vec<_> = left.iter().filter_map(Token::word).collect();
+        assert_eq!((words, lines), (vec!["a", "c", "cfg", "unix", "e"], 6));
     }
 
     #[test]

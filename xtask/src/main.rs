@@ -1,7 +1,7 @@
 //! Automation in Rust, behind `./x`: what is checked, built for the browser, and run by night.
 //!
 //! ```text
-//! rooms     the manifests and sources against the tables of ARCHITECTURE.md
+//! rooms     the manifests and sources against the tables of ARCHITECTURE.md; circles of files
 //! tidy      the form of the text: lengths, words, leftovers
 //! web       what node builds: the pages of control, the packages of the browser test
 //! check     the whole gate, in order, to the first failure
@@ -12,6 +12,7 @@
 //! ```
 
 mod bare;
+mod circles;
 mod deb;
 mod install;
 mod lexer;
@@ -117,18 +118,25 @@ fn root() -> Result<PathBuf> {
 }
 
 const MAP: &str = "ARCHITECTURE.md";
+const CIRCLES: &str = "xtask/circles.txt";
 const EXCEPTIONS: &str = "xtask/tidy-exceptions.txt";
 
 /// Prints what `rooms` finds; true if nothing.
 fn run_rooms(root: &Path) -> Result<bool> {
     let workspace = workspace::read(root)?;
     let map = map::parse(&read(root, MAP)?).map_err(|why| anyhow!("{MAP}: {why}"))?;
-    let findings = rooms::check(&workspace, &map, &decisions(root)?);
+    let mut findings = rooms::check(&workspace, &map, &decisions(root)?);
+    let circles = circles::find(&workspace);
+    findings.extend(circles::judge(&circles, CIRCLES, &read(root, CIRCLES)?));
     for finding in &findings {
         say(&format!("{}: {}", finding.place, finding.text));
     }
-    say(&format!("rooms: {} rooms, {} findings", workspace.members.len(), findings.len()));
-    Ok(findings.is_empty())
+    for circle in &circles {
+        say(&format!("circle: {}", circles::shown(circle)));
+    }
+    let (rooms, circles, findings) = (workspace.members.len(), circles.len(), findings.len());
+    say(&format!("rooms: {rooms} rooms, {circles} circles of files, {findings} findings"));
+    Ok(findings == 0)
 }
 
 /// Prints what `tidy` finds; true if nothing.

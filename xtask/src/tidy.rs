@@ -6,11 +6,13 @@
 //! stub       a macro that stands for missing code  ignored   a test that does not run
 //! name       a banned word in a public name       path      a path of one person's machine
 //! metric     a metric without help                claim     SECURITY.md names a test that is not
+//! assertions fewer than 10 in 1,000 lines of pure/
 //! ```
 //!
 //! Findings of one rule about one subject are one number: the length, or how often. What is
 //! excused is a list of such numbers (`exceptions`) that can only shrink.
 
+mod assertions;
 mod claims;
 pub(crate) mod exceptions;
 mod names;
@@ -93,6 +95,7 @@ pub(crate) fn breaches(sources: &[Source], banned: &[String]) -> Vec<Breach> {
         }
     }
     found.extend(claims::unproved(sources));
+    found.extend(assertions::too_few(sources));
     found.sort();
     found
 }

@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail};
 /// Where packages for node may be.
 const FOLDERS: [&str; 2] = ["shell/control/web", "tools/browser"];
 /// Not input: made by us.
-const MADE: [&str; 2] = ["node_modules", "dist"];
+const MADE: [&str; 3] = ["node_modules", "dist", "made"];
 
 /// Installs and builds what is out of date. Everything node says goes to standard error.
 pub(crate) fn build(root: &Path) -> Result<()> {

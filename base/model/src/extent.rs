@@ -1,26 +1,9 @@
 //! Where an object lies.
 
-use std::fmt;
 use std::sync::Arc;
 
+pub use crate::drives::DriveIndex;
 use crate::units::Bytes;
-
-/// A drive's place in the appliance's list; what the drive *is* says its marker (`DriveId`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct DriveIndex(pub u8);
-
-impl DriveIndex {
-    /// As an index into a list of drives.
-    pub fn as_usize(self) -> usize {
-        usize::from(self.0)
-    }
-}
-
-impl fmt::Display for DriveIndex {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0)
-    }
-}
 
 /// A file's name on its drive, relative to the drive's root. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

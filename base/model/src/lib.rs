@@ -4,30 +4,38 @@
 //! units        Bytes, BitsPerSecond, Nanos, Instant, UnixSeconds
 //! id           names of sites, appliances, assets and asset versions; ids of drives and objects
 //! object       what an object is: a BLAKE3 root, a length, the hashes of its 256 KiB blocks
+//! drives       their places in an appliance's list, and sets of them
 //! extent       where an object lies: drive, file, offset, length
 //! manifest     what an appliance should hold (desired)
+//! metric       numbers that a process tells of itself, with what Prometheus has to know
 //! path         the one form of a path inside an asset version
 //! handle       names for what the kernel or a pool holds
 //! inventory    what an appliance holds (actual), as deltas
 //! topology     sites, their prefixes, and their appliances
+//! status       how an appliance's drives and its fill stand
 //! tcp          what the kernel tells of a connection
 //! view         the fleet at one moment, as placement and steering see it
 //! rendezvous   the weighted draw by which many agree without talking
 //! update       what changes for those who serve
 //! limits       the bounds that every room shares
+//! machine      the three verbs of everything that decides over time
 //! ```
 //!
 //! What two rooms share is a noun, so it lives here; how it looks on the wire is `wire`'s affair.
 
+pub mod drives;
 pub mod extent;
 pub mod handle;
 pub mod id;
 pub mod inventory;
 pub mod limits;
+pub mod machine;
 pub mod manifest;
+pub mod metric;
 pub mod object;
 pub mod path;
 pub mod rendezvous;
+pub mod status;
 pub mod tcp;
 pub mod topology;
 pub mod units;

@@ -24,8 +24,8 @@ pub const CONTENT_TYPE_LEN_MAX: usize = 255;
 /// Longest base URL of an appliance: a host name has at most 253 characters, and few have a tenth.
 pub const BASE_URL_LEN_MAX: usize = 255;
 
-/// Most drives in one appliance.
-pub const DRIVES_MAX: usize = 64;
+/// Most drives in one appliance: as many as `DriveIndex` has values.
+pub const DRIVES_MAX: usize = 256;
 
 /// Most files in one asset version: six hours of 2 s segments in eight renditions, and room.
 pub const FILES_PER_VERSION_MAX: usize = 131_072;

@@ -90,7 +90,16 @@ impl Load {
         };
         share(self.connections, self.connections_max).max(share(self.egress.0, self.egress_max.0))
     }
+
+    /// True of an appliance so full that the rest is for the sessions that it has: players are sent
+    /// to others first, and siblings fetch elsewhere.
+    pub fn is_at_limit(&self) -> bool {
+        AT_LIMIT_PERMILLE <= self.permille()
+    }
 }
+
+/// Arbitrary until lab measures how much a running session's demand swings.
+const AT_LIMIT_PERMILLE: u64 = 950;
 
 #[cfg(test)]
 mod tests {

@@ -9,6 +9,7 @@ use model::limits::{
 };
 use model::manifest;
 use model::path::is_path;
+use model::status::DriveStatus;
 use model::units::{BitsPerSecond, Bytes, UnixSeconds};
 
 use crate::v1;
@@ -50,6 +51,28 @@ pub enum WireError {
     /// A bucket, where only what can be fetched without credentials may stand.
     #[error("source \"{0}\" is a bucket: appliances have no credentials, and control asks for it")]
     Bucket(String),
+}
+
+/// A drive, as reports and `inspect` tell of it.
+impl From<&DriveStatus> for v1::report::Drive {
+    fn from(status: &DriveStatus) -> Self {
+        let state = match status.set_aside {
+            Some(_) => v1::report::DriveState::SetAside,
+            None => v1::report::DriveState::Ok,
+        };
+        Self {
+            id: status.id.map(|id| id.to_string()).unwrap_or_default(),
+            path: status.path.display().to_string(),
+            state,
+            hung: status.hangs.is_some(),
+            reason: status.reason(),
+            capacity_bytes: status.capacity.0,
+            free_bytes: status.free.0,
+            objects: status.objects,
+            headroom_permille: status.load.map(|load| load.headroom_permille),
+            service_us: status.load.map(|load| load.service.0 / 1000),
+        }
+    }
 }
 
 /// A manifest off the wire. It names no buckets: those are control's.

@@ -7,10 +7,12 @@
 //! v1::blocks     control -> appliance   an object's block hashes, binary
 //! v1::agent      appliance -> agent     what needs privileges, over a Unix socket
 //! v1::replica    control -> front       desired state, and the secrets that playbacks begin with
+//! prometheus     both -> Prometheus     metrics, as text
 //! ```
 //!
 //! The only room with serde on shared types. Types here mirror `model` and are converted at the
 //! door (`convert`), so a change on the wire cannot reach a decision.
 
 pub mod convert;
+pub mod prometheus;
 pub mod v1;

@@ -6,10 +6,8 @@ use std::sync::Arc;
 use model::id::{AssetId, AssetVersionId, ObjectId};
 use model::limits::DIRECT_ALIGN;
 use model::manifest::AssetVersion;
-use model::units::{BitsPerSecond, Bytes};
+use model::units::{BitsPerSecond, Bytes, UnixSeconds};
 use playback::{dash, hls};
-
-use crate::withdrawal::Window;
 
 /// All assets. Cheap to clone: versions are shared.
 #[derive(Clone, Debug, Default)]
@@ -31,6 +29,27 @@ pub struct Version {
     pub window: Window,
     objects: BTreeSet<ObjectId>,
     len_on_drive: Bytes,
+}
+
+/// When a version may be shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Window {
+    /// No playback begins before; none for no such time.
+    pub from: Option<UnixSeconds>,
+    /// From then on it is withdrawn; none for never.
+    pub until: Option<UnixSeconds>,
+}
+
+impl Window {
+    /// True while playbacks may begin.
+    pub fn is_open(&self, now: UnixSeconds) -> bool {
+        self.from.is_none_or(|from| from <= now) && !self.is_over(now)
+    }
+
+    /// True once it may never be shown again.
+    pub fn is_over(&self, now: UnixSeconds) -> bool {
+        self.until.is_some_and(|until| until <= now)
+    }
 }
 
 /// An entry manifest: what a player loads first.
@@ -145,6 +164,7 @@ impl Catalog {
             versions.retain(|version| !ids.contains(version.id()));
         }
         self.assets.retain(|_, versions| !versions.is_empty());
+        assert!(self.version_count() <= before, "what is taken out is not there any more");
         self.version_count() < before
     }
 
@@ -179,6 +199,7 @@ impl Catalog {
             .flat_map(|versions| versions[..newest(versions)].iter().enumerate())
             .collect();
         kept.sort_by_key(|(age, version)| (*age, version.sequence));
+        assert!(kept.iter().all(|(age, _)| *age < count), "no more of an asset than is kept");
         kept
     }
 }

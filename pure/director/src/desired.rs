@@ -129,6 +129,8 @@ impl Desired {
                 self.sites.insert(site.id.clone(), site);
             }
             Change::SiteGone(id) => {
+                let stands = |of: &Registered| of.appliance.site == id;
+                assert!(!self.appliances.values().any(stands), "nobody stands in {id}");
                 self.sites.remove(&id);
             }
             Change::Appliance(appliance) => match self.appliances.get_mut(&appliance.id) {
@@ -157,6 +159,7 @@ impl Desired {
                 Arc::make_mut(&mut self.catalog).put(version);
             }
             Change::Withdrawn(withdrawal) => {
+                assert!(!withdrawal.versions.is_empty(), "something is withdrawn");
                 Arc::make_mut(&mut self.catalog).remove(withdrawal.versions.keys());
                 let catalog = &self.catalog;
                 self.playbacks.keep_public(|asset| !catalog.versions(asset).is_empty());

@@ -9,13 +9,20 @@ use model::view::Health;
 
 use crate::desired::{Change, Desired};
 use crate::machines::Hardware;
-use crate::observed::Cause;
+use crate::observed::{Cause, Report};
 use crate::publish::Ledger;
 use crate::withdrawal::Receipt;
 
-/// What the director is told, reports apart.
+/// All that a director is told.
 #[derive(Clone, Debug)]
-pub enum Event {
+pub enum Event<'a> {
+    /// An appliance says how it is; `Director::reply` has the answer.
+    Reported {
+        /// Which appliance.
+        appliance: &'a ApplianceId,
+        /// What it says.
+        report: &'a Report,
+    },
     /// Desired state has changed, durably.
     Changed(Change),
     /// Desired state is this from now on, as a whole. For replicas only.
@@ -36,7 +43,7 @@ pub enum Event {
     Stored(Generation),
     /// The answer to [`Action::StoreUsable`]: what this appliance's drives hold is durable now.
     UsableStored(ApplianceId, Bytes),
-    /// Time passes. At least every 100 ms, so that a stale appliance is seen in time.
+    /// Time passes; at `Director::deadline`.
     Tick(UnixSeconds),
 }
 

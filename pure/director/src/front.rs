@@ -1,10 +1,9 @@
 //! What a front answers players from: an immutable picture, and no state of its own.
 //!
 //! A playback's URLs carry all that answers need: a [`Grant`] to begin with, a [`Ticket`] to be
-//! steered by. The shell seals both, so any front can answer them, also after a restart.
+//! steered by.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -17,6 +16,7 @@ use steering::{Query, RankedList};
 
 use crate::catalog::{Catalog, Version};
 use crate::playbacks::{Playbacks, Refused};
+pub use crate::sealed::{Grant, Sealed, Ticket};
 
 /// The picture. Cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -31,8 +31,6 @@ pub struct Snapshot {
     pub playbacks: Playbacks,
     /// Versions that were taken down, as far as they are listed.
     pub withdrawn: Arc<BTreeSet<AssetVersionId>>,
-    /// Versions that may not be shown now: their time has not come, or is over.
-    pub unshown: Arc<BTreeSet<AssetVersionId>>,
 }
 
 /// Who wants to play.
@@ -69,51 +67,6 @@ pub enum Unplayable {
     NoAppliance,
 }
 
-/// What travels in a URL under a seal: text of the playback it is for, how long it is good, and
-/// fields of its own.
-pub trait Sealed: Sized {
-    /// What is sealed as one kind opens as no other.
-    const CONTEXT: &'static str;
-    /// The playback.
-    fn session(&self) -> Session;
-    /// The first second in which it is no longer good.
-    fn expires(&self) -> UnixSeconds;
-    /// Its own fields, in characters that need no escape in a URL, full stops apart.
-    fn fields(&self) -> String;
-    /// Reads what [`Sealed::fields`] writes.
-    fn parse(session: Session, expires: UnixSeconds, fields: &str) -> Option<Self>;
-}
-
-/// Leave to begin a playback, which a service hands to a player.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Grant {
-    /// The playback.
-    pub session: Session,
-    /// The first second in which it is no longer good.
-    pub expires: UnixSeconds,
-    /// What may be played.
-    pub asset: AssetId,
-    /// The range that the viewer is in, if the service said so; else it is that of who asks.
-    pub client: Option<Prefix>,
-}
-
-/// What a steering answer needs to know of a playback. Travels in the steering URL.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ticket {
-    /// The playback.
-    pub session: Session,
-    /// The first second in which it is no longer good: as its media URLs are.
-    pub expires: UnixSeconds,
-    /// What it plays.
-    pub version: AssetVersionId,
-    /// The range that its client is in: no smaller than steering needs it.
-    pub client: Prefix,
-    /// It plays without TLS.
-    pub plain: bool,
-    /// The pathways of its manifest, best first when it began.
-    pub pathways: Vec<ApplianceId>,
-}
-
 impl Snapshot {
     /// The smallest range that says as much about where a client is as its address does: the
     /// longest prefix of any site, else a /24 or /48, which names no single person.
@@ -121,10 +74,12 @@ impl Snapshot {
         let client = client.to_canonical();
         let prefixes = self.view.sites.values().flat_map(|site| &site.prefixes);
         let longest = prefixes.filter(|p| p.contains(&client)).max_by_key(|p| p.prefix_len());
-        longest.map(Prefix::trunc).unwrap_or_else(|| {
+        let range = longest.map(Prefix::trunc).unwrap_or_else(|| {
             let len = if client.is_ipv4() { 24 } else { 48 };
             Prefix::new(client, len).expect("both families have such a length").trunc()
-        })
+        });
+        assert!(range.contains(&client), "a client is in its range");
+        range
     }
 
     /// The grant with which an asset is played; none where none is needed, nor a good one given.
@@ -137,7 +92,7 @@ impl Snapshot {
         now: UnixSeconds,
     ) -> Result<Option<Grant>, Refused> {
         let is_open =
-            || self.playbacks.public().contains(asset) && self.shown(asset).next().is_some();
+            || self.playbacks.public().contains(asset) && self.shown(asset, now).next().is_some();
         match grant.and_then(|grant| self.playbacks.admit(asset, grant, now)) {
             Err(_) if is_open() => Ok(None),
             admitted => admitted.map(Some),
@@ -150,6 +105,7 @@ impl Snapshot {
         &self,
         asset: &AssetId,
         player: &Player<'_>,
+        now: UnixSeconds,
         config: &steering::Config,
     ) -> Result<Choice, Unplayable> {
         let choice = |version: &Arc<Version>| Choice {
@@ -158,21 +114,22 @@ impl Snapshot {
         };
         let is_known = !self.catalog.versions(asset).is_empty();
         let none = if is_known { Unplayable::NotShown } else { Unplayable::UnknownAsset };
-        let current = self.shown(asset).next().map(choice).ok_or(none)?;
+        let current = self.shown(asset, now).next().map(choice).ok_or(none)?;
         if current.list.good().next().is_some() {
             return Ok(current);
         }
-        let older = self.shown(asset).skip(1).map(choice);
+        let older = self.shown(asset, now).skip(1).map(choice);
         let playable = older.into_iter().find(|choice| choice.list.good().next().is_some());
         let choice = playable.unwrap_or(current);
         if choice.list.offered().is_empty() { Err(Unplayable::NoAppliance) } else { Ok(choice) }
     }
 
-    /// Versions that are held and may be shown now, newest first.
-    fn shown(&self, asset: &AssetId) -> impl Iterator<Item = &Arc<Version>> {
+    /// Versions that are held and may be shown now, newest first. By the caller's clock: a picture
+    /// may be old where nobody makes a new one.
+    fn shown(&self, asset: &AssetId, now: UnixSeconds) -> impl Iterator<Item = &Arc<Version>> {
         let kept = usize::try_from(self.versions_kept).unwrap_or(usize::MAX).max(1);
         let versions = self.catalog.versions(asset).iter().take(kept);
-        versions.filter(|version| !self.unshown.contains(version.id()))
+        versions.filter(move |version| version.window.is_open(now))
     }
 
     /// Every appliance for a version, best first.
@@ -189,8 +146,9 @@ impl Snapshot {
     }
 
     /// True of a version of which nobody may see more: it was withdrawn, or it is not its time.
-    pub fn is_withdrawn(&self, version: &AssetVersionId) -> bool {
-        self.withdrawn.contains(version) || self.unshown.contains(version)
+    pub fn is_withdrawn(&self, version: &AssetVersionId, now: UnixSeconds) -> bool {
+        let known = self.catalog.version(version);
+        self.withdrawn.contains(version) || known.is_some_and(|known| !known.window.is_open(now))
     }
 
     /// The pathways of a playback as they should be used now, best first, lost ones left out. If
@@ -205,92 +163,7 @@ impl Snapshot {
         };
         let list = steering::rank(&self.view, &query, config);
         let good: Vec<_> = list.good().map(|candidate| candidate.appliance.clone()).collect();
+        assert!(good.iter().all(|id| ticket.pathways.contains(id)), "no pathway is new");
         if good.is_empty() { ticket.pathways.clone() } else { good }
     }
 }
-
-impl Sealed for Grant {
-    const CONTEXT: &'static str = "nearcast-grant-v1";
-
-    fn session(&self) -> Session {
-        self.session
-    }
-
-    fn expires(&self) -> UnixSeconds {
-        self.expires
-    }
-
-    fn fields(&self) -> String {
-        let client = self.client.map(|client| format!("{FIELD_END}{}", Range(client)));
-        format!("{}{}", self.asset, client.unwrap_or_default())
-    }
-
-    fn parse(session: Session, expires: UnixSeconds, fields: &str) -> Option<Self> {
-        let mut fields = fields.split(FIELD_END);
-        let asset = fields.next()?.parse().ok()?;
-        let client = match fields.next() {
-            Some(text) => Some(Range::parse(text)?),
-            None => None,
-        };
-        fields.next().is_none().then_some(Self { session, expires, asset, client })
-    }
-}
-
-impl Sealed for Ticket {
-    const CONTEXT: &'static str = "nearcast-steering-v2";
-
-    fn session(&self) -> Session {
-        self.session
-    }
-
-    fn expires(&self) -> UnixSeconds {
-        self.expires
-    }
-
-    fn fields(&self) -> String {
-        let plain = if self.plain { "plain" } else { "tls" };
-        let mut text =
-            format!("{}{FIELD_END}{}{FIELD_END}{plain}", self.version, Range(self.client));
-        for pathway in &self.pathways {
-            text.push(FIELD_END);
-            text.push_str(pathway.as_str());
-        }
-        text
-    }
-
-    fn parse(session: Session, expires: UnixSeconds, fields: &str) -> Option<Self> {
-        let mut fields = fields.split(FIELD_END);
-        let version = fields.next()?.parse().ok()?;
-        let client = Range::parse(fields.next()?)?;
-        let plain = match fields.next()? {
-            "plain" => true,
-            "tls" => false,
-            _ => return None,
-        };
-        let pathways: Vec<ApplianceId> = fields.map(str::parse).collect::<Result<_, _>>().ok()?;
-        let fits = (1..=TICKET_PATHWAYS_MAX).contains(&pathways.len());
-        fits.then_some(Self { session, expires, version, client, plain, pathways })
-    }
-}
-
-/// A client's range without a slash.
-struct Range(Prefix);
-
-impl Range {
-    fn parse(text: &str) -> Option<Prefix> {
-        let (address, len) = text.rsplit_once('-')?;
-        Prefix::new(address.parse().ok()?, len.parse().ok()?).ok()
-    }
-}
-
-impl fmt::Display for Range {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}-{}", self.0.addr(), self.0.prefix_len())
-    }
-}
-
-/// Unreserved in URLs, and in no name.
-const FIELD_END: char = '~';
-
-/// Pathways in a ticket that is read.
-const TICKET_PATHWAYS_MAX: usize = 16;

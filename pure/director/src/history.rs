@@ -36,6 +36,7 @@ impl History {
             self.samples.pop_front();
         }
         self.samples.push_back(sample);
+        assert!(self.samples.len() <= HISTORY_LEN, "the oldest made room");
     }
 
     /// The samples, oldest first.

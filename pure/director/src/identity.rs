@@ -7,7 +7,7 @@ use model::view::Health;
 use crate::desired::Change;
 use crate::machines::{Hardware, once_in_a_while};
 use crate::observed::{Cause, Observed, Report};
-use crate::{Action, Director, NotRegistered, Reply, Role, Rotation};
+use crate::{Action, Director, Role, Rotation};
 
 impl Director {
     pub(crate) fn is_cloned(&self, id: &ApplianceId) -> bool {
@@ -28,23 +28,13 @@ impl Director {
         }
     }
 
-    /// Of two machines nothing is taken but that they live. The reply asks for no full list: what
-    /// would be the inventory of whom?
-    pub(crate) fn report_of_two(
-        &mut self,
-        now: Instant,
-        id: &ApplianceId,
-        report: &Report,
-    ) -> Result<Reply, NotRegistered> {
-        let member = self.members.get_mut(id).ok_or(NotRegistered)?;
+    /// Of two machines nothing is taken but that they live.
+    pub(crate) fn report_of_two(&mut self, now: Instant, id: &ApplianceId, report: &Report) {
+        let member = self.members.get_mut(id).expect("no report removes a member");
         let observed =
             member.observed.get_or_insert_with(|| Observed::new(now, report, &self.kept));
-        observed.alive(now);
+        observed.alive(now, report);
         self.judge(now, id);
-        if self.view_is_old {
-            self.refresh_view();
-        }
-        Ok(Reply { inventory: report.inventory.to, ..self.reply(id)? })
     }
 
     /// What a change of identities means for what was observed.
@@ -155,6 +145,7 @@ impl Director {
         }
         let all = self.all_follow() && self.config.rotation_min <= now.since(rotation.since);
         if all || self.config.rotation_max <= now.since(rotation.since) {
+            assert!(1 < self.desired.signing_keys.len(), "the next key is announced");
             self.rotation = Some(Rotation { said_at: Some(now), ..rotation });
             self.actions.push_back(Action::UseNextSigningKey);
         }

@@ -3,7 +3,7 @@
 //! ```text
 //! desired change (durable already) ─┐              ┌─> poll() ─> Action::{Store, Probe, Tell, ..}
 //! report ───────────────────────> Director ────────┤
-//! probe result, tick ───────────────┘              ├─> manifest(appliance)
+//! probe result, tick ───────────────┘              ├─> reply(appliance), manifest(appliance)
 //!            placement, health, generations        └─> snapshot() ─> fronts (see `front`)
 //! ```
 //!
@@ -27,6 +27,7 @@ mod machines;
 mod observed;
 mod playbacks;
 mod publish;
+mod sealed;
 pub mod sources;
 mod token_keys;
 mod usable;
@@ -37,12 +38,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use model::id::{ApplianceId, AssetVersionId, Generation, ObjectId, SiteId};
+use model::machine::Machine;
 use model::manifest::Manifest;
 use model::topology::Site;
 use model::units::{BitsPerSecond, Instant, Nanos, UnixSeconds};
 use model::view::{ApplianceView, FleetView, Health};
 
-pub use catalog::{Catalog, Entry, Format, Version};
+pub use catalog::{Catalog, Entry, Format, Version, Window};
 pub use desired::{Change, Desired, Policy, Registered};
 pub use event::{Action, Event, NotRegistered, Notice, Reply};
 pub use front::Snapshot;
@@ -58,7 +60,7 @@ use sources::{NoSources, Sibling, Sources};
 pub use token_keys::TokenRotation;
 use usable::Usable;
 use withdrawal::Takedown;
-pub use withdrawal::{Reason, Receipt, Window, Withdrawal};
+pub use withdrawal::{Reason, Receipt, Withdrawal};
 
 /// Bounds and times. No defaults here: the process that knows better gives them.
 #[derive(Clone, Copy, Debug)]
@@ -120,6 +122,8 @@ pub struct Director {
     /// Load has: it can wait for the next tick, or a large fleet would do nothing else.
     load_is_old: bool,
     now_unix: UnixSeconds,
+    /// When time is to pass.
+    tick_at: Instant,
     counters: Counters,
     /// While two signing keys are desired.
     rotation: Option<Rotation>,
@@ -180,27 +184,29 @@ pub struct ApplianceStatus {
     pub complete: Arc<BTreeSet<AssetVersionId>>,
 }
 
-/// What has been counted since the start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Reports that were taken.
-    pub reports: u64,
-    /// Reports that came too late to count.
-    pub reports_late: u64,
-    /// Inventory deltas that did not fit, so that a full list was asked for.
-    pub inventory_gaps: u64,
-    /// Reports after which what is known of an inventory was not what its appliance says of it.
-    pub inventory_differences: u64,
-    /// Times that placement was worked out.
-    pub placements: u64,
-    /// Changes of health, all appliances together.
-    pub health_changes: u64,
-    /// Connection attempts to late appliances.
-    pub probes: u64,
-    /// Identities that were found on two machines.
-    pub clones: u64,
-    /// Appliances that were found on other hardware.
-    pub moves: u64,
+model::metrics! {
+    /// What has been counted since the start.
+    pub struct Counters {
+        /// Reports of appliances.
+        reports: Counter("reports_total"),
+        /// Reports that came after newer ones and were dropped.
+        reports_late: Counter("reports_late_total"),
+        /// Inventory deltas that did not fit, so that they were asked for again.
+        inventory_gaps: Counter("inventory_gaps_total"),
+        /// Reports after which an inventory here was not what the appliance says of it: a mistake
+        /// in one of them; all is asked for again, at most every five minutes.
+        inventory_differences: Counter("inventory_differences_total"),
+        /// Times that placement was worked out.
+        placements: Counter("placements_total"),
+        /// Changes of appliances' health.
+        health_changes: Counter("health_changes_total"),
+        /// Connection attempts to appliances whose report was late.
+        probes: Counter("probes_total"),
+        /// Identities that were found on two machines.
+        clones: Counter("clones_total"),
+        /// Appliances that were found on other hardware under the same identity.
+        moves: Counter("moves_total"),
+    }
 }
 
 impl Director {
@@ -230,6 +236,9 @@ impl Director {
         now_unix: UnixSeconds,
     ) -> Self {
         assert!(config.probe_after <= config.stale_after, "a probe comes before the verdict");
+        assert!(config.rotation_min <= config.rotation_max, "the earliest is before the latest");
+        assert!(0 < config.notices_max && 0 < config.withdrawals_max, "there is room for one");
+        assert!(TICK <= config.stale_after, "a silent appliance is seen in time");
         let ids = desired.appliances.keys().cloned();
         let members = ids.map(|id| (id, Member::unknown(now))).collect();
         let mut director = Self {
@@ -250,6 +259,7 @@ impl Director {
             view_is_old: true,
             load_is_old: false,
             now_unix,
+            tick_at: now + TICK,
             counters: Counters::default(),
             rotation: None,
             token_keys_said: None,
@@ -265,48 +275,10 @@ impl Director {
         director
     }
 
-    /// Takes one event. Never fails: failures come out as actions or as a shorter view.
-    pub fn handle(&mut self, now: Instant, event: Event) {
-        match event {
-            Event::Changed(change) => self.change(now, change),
-            Event::Replaced { desired, generation } => {
-                self.replace_desired(now, *desired, generation);
-            }
-            Event::Probed { appliance, answered } => self.probed(now, &appliance, answered),
-            Event::Stored(generation) => {
-                self.publisher().stored(generation);
-                self.settle_withdrawals();
-                self.view_is_old = true;
-            }
-            Event::UsableStored(appliance, usable) => self.usable_stored(&appliance, usable),
-            Event::Tick(now_unix) => {
-                self.now_unix = now_unix;
-                self.view_is_old |= self.load_is_old;
-                self.watch(now);
-                self.settle_usable(now);
-                self.go_on_with_rotation(now);
-                self.go_on_with_token_keys(now);
-                self.go_on_with_withdrawals(now);
-                let sample = self.sample();
-                self.history.push(sample);
-                if let Role::Writer(publisher) = &mut self.role {
-                    self.actions.extend(publisher.again(now).map(Action::Store));
-                }
-            }
-        }
-        if self.view_is_old {
-            self.refresh_view();
-        }
-    }
-
-    /// Takes a report, which is also a sign of life.
-    pub fn report(
-        &mut self,
-        now: Instant,
-        id: &ApplianceId,
-        report: &Report,
-    ) -> Result<Reply, NotRegistered> {
-        let member = self.members.get_mut(id).ok_or(NotRegistered)?;
+    /// A report, which is also a sign of life. One of an appliance that is not registered counts
+    /// for nothing: `reply` says so.
+    fn reported(&mut self, now: Instant, id: &ApplianceId, report: &Report) {
+        let Some(member) = self.members.get_mut(id) else { return };
         let starts = member.observed.as_mut().map(|observed| &mut observed.starts);
         let turn = starts.map(|starts| starts.turn(report.start_id, report.sequence));
         if turn == Some(Turn::Cloned) {
@@ -317,9 +289,9 @@ impl Director {
         }
         if !matches!(turn, None | Some(Turn::News)) {
             self.counters.reports_late += 1;
-            return self.reply(id);
+            return;
         }
-        let member = self.members.get_mut(id).ok_or(NotRegistered)?;
+        let member = self.members.get_mut(id).expect("no report removes a member");
         let mut observed = match member.observed.take() {
             Some(mut observed) => {
                 observed.take(now, report);
@@ -335,7 +307,7 @@ impl Director {
         if observed.inventory_state() != report.inventory.to {
             self.counters.inventory_gaps += 1;
         }
-        let holds_other = observed.complete != complete;
+        self.view_is_old |= observed.complete != complete;
         member.observed = Some(observed);
         self.learn_usable(now, id, report.usable);
         self.judge(now, id);
@@ -344,15 +316,6 @@ impl Director {
         self.sign_withdrawals(id, report);
         // Load alone can wait for the next tick; what changes a list cannot.
         self.load_is_old = true;
-        if self.view_is_old || holds_other {
-            self.refresh_view();
-        }
-        self.reply(id)
-    }
-
-    /// The next thing to do; call until `None` after every event and report.
-    pub fn poll(&mut self) -> Option<Action> {
-        self.actions.pop_front()
     }
 
     /// What fronts answer players from. Cheap.
@@ -384,9 +347,10 @@ impl Director {
         }
         let query = sources::Query { asker, site: &registered.appliance.site, object };
         let candidates = sources::rank(&query, self.siblings(object), &self.config.sources);
-        let asked = candidates.iter().take_while(|candidate| candidate.standing.is_asked());
+        let asked = candidates.iter().take_while(|candidate| candidate.suitability.is_asked());
         let with_address = asked.filter_map(|c| Some((c.id.clone(), c.address?.clone())));
-        let siblings = with_address.take(self.config.sources.siblings_max).collect();
+        let siblings: Vec<_> = with_address.take(self.config.sources.siblings_max).collect();
+        assert!(siblings.iter().all(|(id, _)| id != asker), "nobody fetches from itself");
         Ok(Sources { siblings, versions })
     }
 
@@ -459,11 +423,15 @@ impl Director {
         self.counters
     }
 
-    fn reply(&self, id: &ApplianceId) -> Result<Reply, NotRegistered> {
+    /// The answer to the report of an appliance that was handled last.
+    pub fn reply(&self, id: &ApplianceId) -> Result<Reply, NotRegistered> {
         let observed = self.members.get(id).and_then(|member| member.observed.as_ref());
+        // Two machines are asked for no full list: what would be the inventory of whom?
+        let is_cloned = self.is_cloned(id);
+        let known = |of: &Observed| if is_cloned { of.told } else { of.inventory_state() };
         Ok(Reply {
             generation: self.manifest(id)?.map_or(Generation(0), |manifest| manifest.generation),
-            inventory: observed.map_or(0, Observed::inventory_state),
+            inventory: observed.map_or(0, known),
             interval: spread(self.config.report_interval, id),
             siblings: self.neighbours(id),
         })
@@ -566,6 +534,8 @@ impl Director {
             let site = registered.appliance.site.clone();
             self.standing.entry(site).or_default().push(id.clone());
         }
+        let standing: usize = self.standing.values().map(Vec::len).sum();
+        assert_eq!(standing, self.desired.appliances.len(), "each stands in one site");
     }
 
     /// Which versions should be held follows from the catalog and the policy. Looked at are the
@@ -605,6 +575,7 @@ impl Director {
     /// Works out who should hold what, and stages the manifests that differ. Not in a replica.
     fn replace(&mut self, now: Instant) {
         let Role::Writer(publisher) = &mut self.role else { return };
+        assert!(self.kept.len() <= self.desired.catalog.version_count(), "what is kept is known");
         self.counters.placements += 1;
         self.placement = self.desired.place(&self.kept, self.config.placement_lines_max);
         let store = publisher.stage(now, self.now_unix, &self.desired, &self.placement);
@@ -649,6 +620,8 @@ impl Director {
             };
             (id.clone(), view)
         };
+        let registered = self.desired.appliances.len();
+        assert_eq!(self.members.len(), registered, "a member is whoever is registered");
         self.snapshot = Snapshot {
             view: Arc::new(FleetView {
                 generation: self.generation(),
@@ -659,10 +632,58 @@ impl Director {
             versions_kept: self.desired.policy.versions_kept,
             playbacks: self.desired.playbacks.clone(),
             withdrawn: self.takedown.withdrawn.clone(),
-            unshown: self.takedown.unshown.clone(),
         };
         self.view_is_old = false;
         self.load_is_old = false;
+    }
+}
+
+impl Machine for Director {
+    type Now = Instant;
+    type Event<'a> = Event<'a>;
+    type Action = Action;
+
+    fn handle(&mut self, now: Instant, event: Event<'_>) {
+        match event {
+            Event::Reported { appliance, report } => self.reported(now, appliance, report),
+            Event::Changed(change) => self.change(now, change),
+            Event::Replaced { desired, generation } => {
+                self.replace_desired(now, *desired, generation);
+            }
+            Event::Probed { appliance, answered } => self.probed(now, &appliance, answered),
+            Event::Stored(generation) => {
+                self.publisher().stored(generation);
+                self.settle_withdrawals();
+                self.view_is_old = true;
+            }
+            Event::UsableStored(appliance, usable) => self.usable_stored(&appliance, usable),
+            Event::Tick(now_unix) => {
+                self.now_unix = now_unix;
+                self.tick_at = now + TICK;
+                self.view_is_old |= self.load_is_old;
+                self.watch(now);
+                self.settle_usable(now);
+                self.go_on_with_rotation(now);
+                self.go_on_with_token_keys(now);
+                self.go_on_with_withdrawals(now);
+                let sample = self.sample();
+                self.history.push(sample);
+                if let Role::Writer(publisher) = &mut self.role {
+                    self.actions.extend(publisher.again(now).map(Action::Store));
+                }
+            }
+        }
+        if self.view_is_old {
+            self.refresh_view();
+        }
+    }
+
+    fn poll(&mut self) -> Option<Action> {
+        self.actions.pop_front()
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        Some(self.tick_at)
     }
 }
 
@@ -687,6 +708,7 @@ fn spread(interval: Nanos, id: &ApplianceId) -> Nanos {
     let hash = blake3::hash(id.as_str().as_bytes());
     let fifth = interval.0 / 5;
     let part = fifth.saturating_mul(u64::from(hash.as_bytes()[0])) / 255;
+    assert!(part <= fifth, "a byte is at most 255");
     Nanos(interval.0 - fifth / 2 + part)
 }
 
@@ -697,8 +719,25 @@ fn is_reporting(health: Health) -> bool {
     }
 }
 
+/// How often time passes, so that a stale appliance is seen in time.
+const TICK: Nanos = Nanos::millis(100);
+
 /// Most siblings that a reply names: a large site, and 3 KB.
 const NEIGHBOURS_MAX: usize = 64;
+
+#[cfg(test)]
+impl Director {
+    /// A report and its answer.
+    pub(crate) fn report(
+        &mut self,
+        now: Instant,
+        appliance: &ApplianceId,
+        report: &Report,
+    ) -> Result<Reply, NotRegistered> {
+        self.handle(now, Event::Reported { appliance, report });
+        self.reply(appliance)
+    }
+}
 
 #[cfg(test)]
 mod identity_tests;

@@ -113,6 +113,9 @@ impl Starts {
             self.earlier.pop_front();
         }
         self.earlier.push_back(std::mem::replace(&mut self.current, start));
+        assert!(self.earlier.len() <= EARLIER_MAX, "so many restarts take no memory");
+        let is_current = |start: &Start| start.id == self.current.id;
+        assert!(!self.earlier.iter().any(is_current), "a process is the current one or was");
         self.earlier.iter_mut().for_each(|start| start.is_answered = true);
     }
 

@@ -61,6 +61,8 @@ pub(crate) struct Observed {
     pub(crate) peer_address: Option<Arc<str>>,
     pub(crate) probe: Probe,
     pub(crate) starts: Starts,
+    /// The inventory state that the latest report led to, believed or not.
+    pub(crate) told: u64,
     /// The inventory state that `held` is; 0 if none is known.
     inventory_state: u64,
     held: BTreeSet<ObjectId>,
@@ -156,6 +158,7 @@ impl Observed {
             peer_address: None,
             probe: Probe::None,
             starts: Starts::new(report.start_id, report.sequence),
+            told: 0,
             inventory_state: 0,
             held: BTreeSet::new(),
             check: Check::default(),
@@ -172,7 +175,8 @@ impl Observed {
     }
 
     /// Two machines report: that they do is all that is taken.
-    pub(crate) fn alive(&mut self, now: Instant) {
+    pub(crate) fn alive(&mut self, now: Instant, report: &Report) {
+        self.told = report.inventory.to;
         self.last_report = now;
         self.probe = Probe::None;
     }
@@ -196,6 +200,7 @@ impl Observed {
         if self.peer_address.as_deref() != report.peer_address.as_deref() {
             self.peer_address = report.peer_address.as_deref().map(Into::into);
         }
+        self.told = report.inventory.to;
         self.report = Report { inventory: Delta::default(), ..report.clone() };
         self.last_report = now;
         self.probe = Probe::None;
@@ -255,6 +260,8 @@ impl Observed {
         } else {
             return false;
         }
+        assert!(self.held.len() <= most, "no more objects than are kept track of");
+        assert_eq!(self.check.count, Bytes::of(self.held.len()).0, "the check is of what is held");
         self.inventory_state = delta.to;
         let differs = !self.overflowed && delta.check.is_some_and(|check| check != self.check);
         let is_due = self.asked_all.is_none_or(|at| ASK_ALL_EVERY <= now.since(at));
@@ -277,6 +284,7 @@ impl Observed {
             kept.iter().map(|version| (version.id().clone(), missing(version))).collect();
         let complete = self.missing.iter().filter(|(_, missing)| **missing == 0);
         self.complete = Arc::new(complete.map(|(id, _)| id.clone()).collect());
+        assert!(self.complete.len() <= kept.len(), "only what is kept is complete");
     }
 
     fn count(&mut self, object: &ObjectId, index: &ObjectIndex, held: bool) {

@@ -12,12 +12,12 @@ use model::id::AssetId;
 use model::units::UnixSeconds;
 use playback::token::Session;
 
-use crate::front::Grant;
+use crate::sealed::Grant;
 
 /// What an operator and services have said of playbacks. Cheap to clone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Playbacks {
-    /// Assets that anybody may play, those of which there is no version now included.
+    /// Assets that anybody may play. An asset that loses its last version is one no more.
     public: Arc<BTreeSet<AssetId>>,
     /// Sessions that begin and go on no more, each until the second in which all that was given to
     /// it has ended by itself.

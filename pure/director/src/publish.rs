@@ -72,6 +72,7 @@ impl Publisher {
         let newest = self.ledger.generation.max(staged_generation.unwrap_or_default());
         // Also above all that were given out after a backup was made from which this was restored.
         let generation = newest.next().max(Generation(now_unix.0));
+        assert!(newest < generation, "no generation is used twice");
         let mut staged = Staged {
             ledger: Ledger { generation, entries: BTreeMap::new() },
             manifests: BTreeMap::new(),
@@ -120,6 +121,8 @@ impl Publisher {
         let is_it = |staged: &mut Staged| staged.ledger.generation == generation;
         let Some(staged) = self.staged.take_if(is_it) else { return };
         assert!(self.ledger.generation < generation, "generations grow");
+        let is_of_it = |manifest: &Arc<Manifest>| manifest.generation == generation;
+        assert!(staged.manifests.values().all(is_of_it), "one stage is one generation");
         self.ledger.generation = generation;
         self.ledger.entries.extend(staged.ledger.entries);
         self.published.extend(staged.manifests);
@@ -149,6 +152,7 @@ impl Publisher {
         if most < followed.0 {
             return false;
         }
+        assert!(self.staged.is_none(), "what is staged would have a number below");
         self.ledger.generation = self.ledger.generation.max(followed);
         self.ledger.entries.remove(id);
         true

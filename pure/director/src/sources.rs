@@ -1,7 +1,7 @@
 //! Decides where an appliance should fetch an object from, best first, and can say why.
 //!
 //! ```text
-//! every appliance ──> Standing: its own site, elsewhere, or left out (with the reason)
+//! every appliance ──> Suitability: its own site, elsewhere, or left out (with the reason)
 //!                        │ within a site: the draw for (object, who asks), by weight
 //!                        v
 //!        at most so many siblings, then origins: every source of every version that has it
@@ -58,9 +58,9 @@ pub struct Sibling<'a> {
     pub holds: bool,
 }
 
-/// Whether an appliance should be asked, best first.
+/// Whether a sibling should be asked, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Standing {
+pub enum Suitability {
     /// It holds the object and stands in the same site.
     SameSite,
     /// It holds the object and stands in another site.
@@ -85,7 +85,7 @@ pub struct Candidate<'a> {
     /// Which.
     pub id: &'a ApplianceId,
     /// Whether it is asked, and why not.
-    pub standing: Standing,
+    pub suitability: Suitability,
     /// Its draw; the lowest is first. None if it is left out.
     pub score: Option<Score>,
     /// Where to ask.
@@ -131,18 +131,20 @@ pub fn rank<'a>(
     key.extend_from_slice(&query.object.0);
     key.extend_from_slice(query.asker.as_str().as_bytes());
     let candidate = |sibling: Sibling<'a>| {
-        let standing = Standing::of(query, &sibling, config);
+        let suitability = Suitability::of(query, &sibling, config);
         let drawn = || Score::of(&key, sibling.id.as_str().as_bytes(), sibling.weight);
         Candidate {
             id: sibling.id,
-            standing,
-            score: standing.is_asked().then(drawn),
+            suitability,
+            score: suitability.is_asked().then(drawn),
             address: sibling.address,
         }
     };
     let mut candidates: Vec<Candidate<'a>> = siblings.map(candidate).collect();
+    let is_drawn = |of: &Candidate<'_>| of.score.is_some() == of.suitability.is_asked();
+    assert!(candidates.iter().all(is_drawn), "whoever is asked has drawn, and nobody else");
     candidates
-        .sort_unstable_by_key(|candidate| (candidate.standing, candidate.score, candidate.id));
+        .sort_unstable_by_key(|candidate| (candidate.suitability, candidate.score, candidate.id));
     candidates
 }
 
@@ -167,7 +169,7 @@ pub fn origins<'a>(
     origins
 }
 
-impl Standing {
+impl Suitability {
     /// True of those that are asked.
     pub fn is_asked(self) -> bool {
         match self {
@@ -193,7 +195,7 @@ impl Standing {
             Self::OtherSite
         } else if !sibling.holds {
             Self::Lacks
-        } else if AT_LIMIT_PERMILLE <= sibling.load.permille() {
+        } else if sibling.load.is_at_limit() {
             Self::AtLimit
         } else if same_site {
             Self::SameSite
@@ -203,7 +205,7 @@ impl Standing {
     }
 }
 
-impl fmt::Display for Standing {
+impl fmt::Display for Suitability {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::SameSite => f.write_str("holds it, in the same site"),
@@ -217,9 +219,6 @@ impl fmt::Display for Standing {
         }
     }
 }
-
-/// A sibling this full has no room for fill: steering offers it last for the same reason.
-const AT_LIMIT_PERMILLE: u64 = 950;
 
 #[cfg(test)]
 mod tests;

@@ -43,6 +43,25 @@ fn a_new_appliance_gets_a_manifest_only_after_its_generation_is_durable() {
 }
 
 #[test]
+fn time_passes_when_the_director_says() {
+    let mut director = fleet(&["a1"]);
+    assert_eq!(director.deadline(), Some(at(100)));
+    director.handle(at(40), Event::Reported { appliance: &id("a1"), report: &report(2) });
+    assert_eq!(director.deadline(), Some(at(100)), "a report is no tick");
+    director.handle(at(130), Event::Tick(UnixSeconds(1)));
+    assert_eq!(director.deadline(), Some(at(230)));
+}
+
+#[test]
+fn a_report_of_a_stranger_changes_nothing_and_is_answered_so() {
+    let mut director = fleet(&["a1"]);
+    let before = director.counters();
+    director.handle(at(0), Event::Reported { appliance: &id("zz"), report: &report(2) });
+    assert_eq!(director.reply(&id("zz")), Err(NotRegistered));
+    assert_eq!(director.counters(), before);
+}
+
+#[test]
 fn a_ledger_that_is_not_stored_is_said_again() {
     let mut director = fleet(&["a1"]);
     let ledger = store(&mut director).unwrap();
@@ -403,7 +422,7 @@ fn what_cannot_be_played_says_why() {
     let player = Player { client: "10.0.0.1/32".parse().unwrap(), session: &session, plain: false };
     let choose = |director: &Director, asset: &str| {
         let asset: AssetId = asset.parse().unwrap();
-        director.snapshot().choose(&asset, &player, &STEERING).map(|_| ())
+        director.snapshot().choose(&asset, &player, director.now_unix, &STEERING).map(|_| ())
     };
     let mut director = fleet(&["a1"]);
     settle(&mut director);
@@ -764,15 +783,20 @@ pub(super) fn hold(director: &mut Director, name: &str, objects: &[u8]) {
 pub(super) fn played(director: &Director) -> (String, Vec<String>) {
     let session = session();
     let player = Player { client: "10.0.0.1/32".parse().unwrap(), session: &session, plain: false };
-    let choice = director.snapshot().choose(&"film".parse().unwrap(), &player, &STEERING).unwrap();
+    let (asset, now) = ("film".parse().unwrap(), director.now_unix);
+    let choice = director.snapshot().choose(&asset, &player, now, &STEERING).unwrap();
     let offered = choice.list.offered().iter().map(|c| c.appliance.to_string()).collect();
     (choice.version.id().to_string(), offered)
 }
 
 pub(super) fn refusal(director: &Director) -> Option<Unplayable> {
+    refusal_at(director, director.now_unix)
+}
+
+pub(super) fn refusal_at(director: &Director, now: UnixSeconds) -> Option<Unplayable> {
     let session = session();
     let player = Player { client: "10.0.0.1/32".parse().unwrap(), session: &session, plain: false };
-    let choice = director.snapshot().choose(&"film".parse().unwrap(), &player, &STEERING);
+    let choice = director.snapshot().choose(&"film".parse().unwrap(), &player, now, &STEERING);
     choice.err()
 }
 

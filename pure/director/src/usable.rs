@@ -117,7 +117,9 @@ impl Director {
 
     fn count_usable(&mut self, now: Instant, id: &ApplianceId, usable: Bytes) {
         let Some(registered) = self.desired.appliances.get_mut(id) else { return };
+        assert!(usable != Bytes::ZERO, "lost sight of drives is no room");
         registered.usable = Some(usable);
+        assert!(!self.usable.waiting.contains_key(id), "what counts waits no more");
         self.usable.unstored.insert(id.clone(), (usable, now));
         self.actions.push_back(Action::StoreUsable { appliance: id.clone(), usable });
     }
@@ -146,6 +148,7 @@ mod tests {
     use super::*;
     use crate::tests::{at, generations, id, manifest, put_version, report, running, settle};
     use crate::{Cause, Change, Event, Report};
+    use model::machine::Machine;
     use model::units::UnixSeconds;
     use model::view::Health;
 

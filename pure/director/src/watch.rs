@@ -93,6 +93,7 @@ impl Director {
             self.notices.pop_front();
         }
         self.notices.push_back(notice.clone());
+        assert!(self.notices.len() <= self.config.notices_max, "the oldest made room");
         self.actions.push_back(Action::Tell(notice));
     }
 }

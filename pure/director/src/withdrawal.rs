@@ -16,30 +16,9 @@ use std::sync::Arc;
 use model::id::{ApplianceId, AssetId, AssetVersionId, Generation};
 use model::units::{Instant, Nanos, UnixSeconds};
 
-use crate::catalog::Version;
+use crate::catalog::Window;
 use crate::observed::Report;
 use crate::{Action, Director, Role};
-
-/// When a version may be shown.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Window {
-    /// No playback begins before; none for no such time.
-    pub from: Option<UnixSeconds>,
-    /// From then on it is withdrawn; none for never.
-    pub until: Option<UnixSeconds>,
-}
-
-impl Window {
-    /// True while playbacks may begin.
-    pub fn is_open(&self, now: UnixSeconds) -> bool {
-        self.from.is_none_or(|from| from <= now) && !self.is_over(now)
-    }
-
-    /// True once it may never be shown again.
-    pub fn is_over(&self, now: UnixSeconds) -> bool {
-        self.until.is_some_and(|until| until <= now)
-    }
-}
 
 /// Versions that were taken down at one time.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,8 +75,6 @@ pub(crate) struct Takedown {
     pub(crate) withdrawn: Arc<BTreeSet<AssetVersionId>>,
     /// Versions whose window is over, and that nobody has withdrawn yet.
     over: Vec<AssetVersionId>,
-    /// Not to be shown now.
-    pub(crate) unshown: Arc<BTreeSet<AssetVersionId>>,
     /// When the shell was last told what has to go.
     said_at: Option<Instant>,
 }
@@ -127,6 +104,8 @@ impl Director {
                 unsigned.entry(id.clone()).or_default().insert(withdrawal.id, since);
             }
         }
+        let awaits_some = |pending: &BTreeMap<_, _>| !pending.is_empty();
+        assert!(unsigned.values().all(awaits_some), "whoever is listed has something to sign");
         self.takedown.unsigned = unsigned;
         self.look_at_superseded(now);
         self.look_at_windows();
@@ -142,6 +121,7 @@ impl Director {
         for (id, pending) in &mut self.takedown.unsigned {
             let generation = publisher.manifest(id).map_or(Generation(0), |m| m.generation);
             pending.values_mut().for_each(|since| *since = since.or(Some(generation)));
+            assert!(!pending.is_empty(), "whoever has signed all is not listed");
         }
     }
 
@@ -168,6 +148,7 @@ impl Director {
         if pending.is_empty() {
             self.takedown.unsigned.remove(id);
         }
+        assert!(receipt.generation <= newest, "no receipt speaks of an unknown manifest");
         for withdrawal in signed {
             if let Some(known) = self.desired.withdrawals.get_mut(&withdrawal) {
                 known.receipts.insert(id.clone(), Some(receipt));
@@ -200,19 +181,12 @@ impl Director {
         }
     }
 
-    /// Looks which versions may not be shown now. Before the time is known, those are all that have
-    /// a window. O(versions).
+    /// Looks whose window is over, and when another opens or closes. O(versions).
     fn look_at_windows(&mut self) {
         let now = self.now_unix;
         let catalog = &self.desired.catalog;
         let versions = || catalog.assets().flat_map(|(_, versions)| versions);
         let windowed = || versions().filter(|version| version.window != Window::default());
-        let is_shown =
-            |version: &Arc<Version>| now != UnixSeconds(0) && version.window.is_open(now);
-        let unshown: BTreeSet<_> = windowed()
-            .filter(|version| !is_shown(version))
-            .map(|version| version.id().clone())
-            .collect();
         let over = windowed().filter(|version| version.window.is_over(now));
         self.takedown.over = over.map(|version| version.id().clone()).collect();
         let edges = windowed().flat_map(|version| [version.window.from, version.window.until]);
@@ -220,10 +194,8 @@ impl Director {
             UnixSeconds(0) => Some(UnixSeconds(1)),
             now => edges.flatten().filter(|edge| now < *edge).min(),
         };
-        if *self.takedown.unshown != unshown {
-            self.takedown.unshown = Arc::new(unshown);
-            self.view_is_old = true;
-        }
+        let is_ahead = |edge: UnixSeconds| now < edge;
+        assert!(self.takedown.next_edge.is_none_or(is_ahead), "an edge that is due was looked at");
     }
 
     /// Since when versions are beyond those that are held.
@@ -253,6 +225,7 @@ fn drop_beyond(withdrawals: &mut BTreeMap<u64, Withdrawal>, max: usize) -> Vec<u
         withdrawals.remove(&id);
         dropped.push(id);
     }
+    assert!(withdrawals.len() <= max, "the list is bounded");
     dropped
 }
 

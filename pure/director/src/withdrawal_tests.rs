@@ -21,11 +21,12 @@ fn what_is_withdrawn_is_played_by_nobody_new_and_is_in_no_manifest() {
     withdraw(&mut director, 2, &["film-1"]);
     assert_eq!(refusal(&director), Some(front::Unplayable::UnknownAsset));
     let snapshot = director.snapshot();
-    assert!(snapshot.is_withdrawn(&version("film-1")) && snapshot.is_withdrawn(&version("film-2")));
-    assert!(!snapshot.is_withdrawn(&version("film-3")), "a front may not know it yet");
+    let is_withdrawn = |name| snapshot.is_withdrawn(&version(name), UnixSeconds(1));
+    assert!(is_withdrawn("film-1") && is_withdrawn("film-2"));
+    assert!(!is_withdrawn("film-3"), "a front may not know it yet");
     put_version(&mut director, "film-1", &[1], 3);
     assert_eq!(played(&director).0, "film-1", "an operator wants it again");
-    assert!(!director.snapshot().is_withdrawn(&version("film-1")));
+    assert!(!director.snapshot().is_withdrawn(&version("film-1"), UnixSeconds(1)));
     assert!(!director.desired().withdrawals.contains_key(&2), "nothing of it is withdrawn");
 }
 
@@ -141,14 +142,24 @@ fn a_version_is_shown_in_its_window_alone() {
     let window = Window { from: Some(UnixSeconds(2000)), until: Some(UnixSeconds(3000)) };
     put_shown(&mut director, "film-1", 1, window);
     hold(&mut director, "a1", &[1]);
+    let asset: AssetId = "film".parse().unwrap();
+    let public = Change::Playbacks(PlaybacksChange::Public(asset.clone()));
+    director.handle(at(0), Event::Changed(public));
+    let strangers_may = |director: &Director| {
+        let none = Err(Refused::Missing);
+        director.snapshot().admit(&asset, none, director.now_unix).is_ok()
+    };
+    assert!(!strangers_may(&director), "though it is public: they do not learn its name");
     assert_eq!(refusal(&director), Some(front::Unplayable::NotShown));
     assert_eq!(manifest(&director, "a1").versions.len(), 1, "it may be held before");
     tick(&mut director, 1000, 2000);
     assert_eq!(played(&director).0, "film-1");
+    assert!(strangers_may(&director));
     tick(&mut director, 2000, 2999);
     assert_eq!(ended(&mut director), Vec::<AssetVersionId>::new());
     tick(&mut director, 3000, 3000);
     assert_eq!(refusal(&director), Some(front::Unplayable::NotShown), "at once");
+    assert!(!strangers_may(&director), "nor afterwards");
     assert_eq!(ended(&mut director), [version("film-1")]);
     tick(&mut director, 3100, 3000);
     assert_eq!(ended(&mut director), NONE, "said once a second");
@@ -173,19 +184,30 @@ fn while_the_next_version_waits_for_its_time_the_one_before_it_is_shown() {
     assert_eq!(played(&director).0, "film-2");
 }
 
+/// It was told once, and nothing comes to it any more, not even a tick.
 #[test]
-fn nothing_that_has_a_window_is_shown_before_anybody_says_what_time_it_is() {
+fn a_front_without_its_writer_goes_by_the_time_that_it_is() {
     let mut replica = Director::replica(CONFIG, at(0));
     let mut director = running(&["a1"]);
-    let window = Window { from: None, until: Some(UnixSeconds(2000)) };
+    let window = Window { from: Some(UnixSeconds(1000)), until: Some(UnixSeconds(2000)) };
     put_shown(&mut director, "film-1", 1, window);
+    let public = PlaybacksChange::Public("film".parse().unwrap());
+    director.handle(at(0), Event::Changed(Change::Playbacks(public)));
     let desired = Box::new(director.desired().clone());
     replica.handle(at(0), Event::Replaced { desired, generation: Generation(7) });
-    assert_eq!(refusal(&replica), Some(front::Unplayable::NotShown));
-    tick(&mut replica, 100, 1999);
-    assert_eq!(refusal(&replica), Some(front::Unplayable::NoAppliance), "it is its time");
-    tick(&mut replica, 200, 2000);
-    assert_eq!(refusal(&replica), Some(front::Unplayable::NotShown), "whoever is away");
+    let snapshot = replica.snapshot();
+    let is_open = |now| {
+        let asset: AssetId = "film".parse().unwrap();
+        snapshot.admit(&asset, Err(Refused::Missing), UnixSeconds(now)).is_ok()
+    };
+    for (now, open) in [(999, false), (1000, true), (1999, true), (2000, false)] {
+        let refused =
+            if open { front::Unplayable::NoAppliance } else { front::Unplayable::NotShown };
+        assert_eq!(refusal_at(&replica, UnixSeconds(now)), Some(refused), "at {now}");
+        assert_eq!(is_open(now), open, "the name of a public title, at {now}");
+        let is_withdrawn = snapshot.is_withdrawn(&version("film-1"), UnixSeconds(now));
+        assert_eq!(is_withdrawn, !open, "steering, at {now}");
+    }
 }
 
 #[test]
@@ -213,7 +235,10 @@ fn old_versions_go_when_no_token_can_be_good_for_them() {
     assert_eq!(director.desired().catalog.version_count(), 2);
     tick(&mut director, 3 * life, 3);
     assert_eq!(gone(&mut director), NONE);
-    assert!(!director.snapshot().is_withdrawn(&version("film-1")), "it may come again");
+    assert!(
+        !director.snapshot().is_withdrawn(&version("film-1"), UnixSeconds(1)),
+        "it may come again"
+    );
 }
 
 fn withdraw(director: &mut Director, number: u64, versions: &[&str]) {

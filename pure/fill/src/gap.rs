@@ -1,13 +1,13 @@
 //! What lies between what is held and what a manifest wants, kept as either changes, so that a plan
 //! counts nothing anew.
 //!
-//! What is known of an object is told whole (`Standing`), so that to tell it twice, or late, does
+//! What is known of an object is told whole (`Known`), so that to tell it twice, or late, does
 //! no harm: who prepares a new manifest goes through all that is held in slices, and what changes
 //! meanwhile is told as it changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::extent::DriveIndex;
+use model::drives::{DriveIndex, DriveSet};
 use model::id::ObjectId;
 use model::manifest::Manifest;
 use model::units::Bytes;
@@ -25,7 +25,7 @@ pub struct Wanted {
 
 /// How an object stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Standing {
+pub struct Known {
     /// Where it is published.
     pub held: Option<DriveIndex>,
     /// Somebody works on it.
@@ -143,18 +143,20 @@ impl Gap {
 
     /// How an object stands now; `was` is where it was held before, if that is elsewhere. To be
     /// told of each change, and of each object that is held, is begun or is worked on.
-    pub fn note(&mut self, object: ObjectId, was: Option<DriveIndex>, now: Standing) {
+    pub fn note(&mut self, object: ObjectId, was: Option<DriveIndex>, now: Known) {
         if let Some(drive) = was {
             self.unwanted.remove(&(drive, object));
         }
         let number = self.wanted.numbers.get(&object).copied();
         if let Some(number) = number {
             let len = self.wanted.objects[number].1;
+            assert!(number < self.wanted.objects.len(), "numbers are those of the objects");
             match (self.held.put(number, now.held.is_some()), now.held) {
                 (true, Some(_)) => self.bytes_held += len,
                 (true, None) => self.bytes_held -= len,
                 (false, _) => {}
             }
+            assert!(self.bytes_held <= self.wanted.bytes, "no more is held than is wanted");
             self.ready.put(number, now.held.is_none() && !now.is_busy && !now.waits);
         } else if let Some(drive) = now.held {
             put(&mut self.unwanted, (drive, object), !now.is_busy);
@@ -191,12 +193,12 @@ impl Gap {
     }
 
     /// True if a part should go, or an object from a drive that answers.
-    pub(crate) fn has_to_go(&self, hung: u64) -> bool {
+    pub(crate) fn has_to_go(&self, hung: DriveSet) -> bool {
         !self.useless_parts.is_empty() || self.drives(hung).next().is_some()
     }
 
     /// What goes next, of each drive its share.
-    pub(crate) fn evictions(&self, most: usize, hung: u64) -> Vec<(ObjectId, DriveIndex)> {
+    pub(crate) fn evictions(&self, most: usize, hung: DriveSet) -> Vec<(ObjectId, DriveIndex)> {
         let drives = self.drives(hung).count().max(1);
         let share = most.div_ceil(drives);
         let of_drive = |drive| {
@@ -208,14 +210,14 @@ impl Gap {
     }
 
     /// Drives that answer and have what should go, in order.
-    fn drives(&self, hung: u64) -> impl Iterator<Item = DriveIndex> {
+    fn drives(&self, hung: DriveSet) -> impl Iterator<Item = DriveIndex> {
         let after = |drive: DriveIndex| {
             let next = DriveIndex(drive.0.checked_add(1)?);
             self.unwanted.range((next, ObjectId([0; 32]))..).next().map(|(drive, _)| *drive)
         };
         let first = self.unwanted.first().map(|(drive, _)| *drive);
         let all = std::iter::successors(first, move |drive| after(*drive));
-        all.filter(move |drive| hung >> drive.0 & 1 == 0)
+        all.filter(move |drive| !hung.contains(*drive))
     }
 }
 

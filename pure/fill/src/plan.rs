@@ -1,7 +1,7 @@
 //! What to fetch, what to evict, and why not more.
 //!
 //! ```text
-//! Wanted ──> Gap::note(object, Standing)   as things change, O(log objects) each
+//! Wanted ──> Gap::note(object, Known)   as things change, O(log objects) each
 //!              │
 //!              ├─> Planner::step           some objects at a time, until true
 //!              └─> Plan
@@ -20,7 +20,7 @@
 //!
 //! A plan costs what it names, and what it passes over for want of room: nothing is counted anew.
 
-use model::extent::DriveIndex;
+use model::drives::{DriveIndex, DriveSet};
 use model::id::ObjectId;
 use model::manifest::Manifest;
 use model::units::Bytes;
@@ -47,8 +47,8 @@ pub struct Around {
     pub room: fn(Bytes) -> Bytes,
     /// Something goes that the plan does not name.
     pub room_is_coming: bool,
-    /// Drives that do not answer, a bit each: nothing goes from them.
-    pub hung: u64,
+    /// Drives that do not answer: nothing goes from them.
+    pub hung: DriveSet,
 }
 
 /// What to do next. Carrying it out needs no further decision.
@@ -158,6 +158,7 @@ impl Planner {
     /// plan.
     pub fn finish(self, gap: &Gap, under_way: usize) -> Plan {
         let Self { config, around, next, mut plan, .. } = self;
+        assert!(next <= gap.wanted().len(), "no more is looked at than there is");
         plan.evict = gap.evictions(config.evict_max, around.hung);
         plan.drop_parts = gap.useless_parts().collect();
         let report = &mut plan.report;
@@ -193,7 +194,7 @@ fn count(n: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gap::{Standing, Wanted};
+    use crate::gap::{Known, Wanted};
     use model::id::Generation;
     use model::manifest::{AssetVersion, File};
     use model::units::UnixSeconds;
@@ -260,12 +261,17 @@ mod tests {
         fn note(&self, gap: &mut Gap, object: ObjectId) {
             let held = self.held.contains(&object).then_some(DRIVE);
             let (is_busy, has_part) = (self.skip.contains(&object), self.parts.contains(&object));
-            gap.note(object, Some(DRIVE), Standing { held, is_busy, waits: false, has_part });
+            gap.note(object, Some(DRIVE), Known { held, is_busy, waits: false, has_part });
         }
 
         /// An object takes as much as it is long, and no room comes but what the plan makes.
         fn around(&self, free: &[Bytes]) -> Around {
-            Around { free: free.to_vec(), room: |len| len, room_is_coming: false, hung: 0 }
+            Around {
+                free: free.to_vec(),
+                room: |len| len,
+                room_is_coming: false,
+                hung: DriveSet::NONE,
+            }
         }
 
         /// A plan in one step.
@@ -401,20 +407,21 @@ mod tests {
         let mut gap = Gap::new(Wanted::default());
         for n in 0..9 {
             let held = Some(DriveIndex(if n < 6 { 0 } else { n }));
-            gap.note(object(n), None, Standing { held, ..Standing::default() });
+            gap.note(object(n), None, Known { held, ..Known::default() });
         }
-        let gone = |most, hung| -> Vec<u8> {
-            gap.evictions(most, hung).iter().map(|(object, _)| object.0[0]).collect()
+        let set = |drives: &[u8]| drives.iter().map(|n| DriveIndex(*n)).collect::<DriveSet>();
+        let gone = |most, hung: &[u8]| -> Vec<u8> {
+            gap.evictions(most, set(hung)).iter().map(|(object, _)| object.0[0]).collect()
         };
-        assert_eq!(gone(4, 0), [0, 6, 7, 8]);
-        assert_eq!(gone(4, 1), [6, 7, 8], "one that hangs holds nobody up");
-        assert_eq!(gone(3, 1 << 7), [0, 6, 8]);
-        assert_eq!(gone(100, 0).len(), 9);
-        assert!(gap.has_to_go(0b111 << 6) && !gap.has_to_go(1 | 0b111 << 6));
+        assert_eq!(gone(4, &[]), [0, 6, 7, 8]);
+        assert_eq!(gone(4, &[0]), [6, 7, 8], "one that hangs holds nobody up");
+        assert_eq!(gone(3, &[7]), [0, 6, 8]);
+        assert_eq!(gone(100, &[]).len(), 9);
+        assert!(gap.has_to_go(set(&[6, 7, 8])) && !gap.has_to_go(set(&[0, 6, 7, 8])));
         // It changes drives.
         let held = Some(DriveIndex(5));
-        gap.note(object(0), Some(DriveIndex(0)), Standing { held, ..Standing::default() });
-        assert_eq!(gap.evictions(100, 0).len(), 9);
+        gap.note(object(0), Some(DriveIndex(0)), Known { held, ..Known::default() });
+        assert_eq!(gap.evictions(100, DriveSet::NONE).len(), 9);
     }
 
     #[test]

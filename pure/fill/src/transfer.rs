@@ -24,6 +24,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use model::machine::Machine;
 use model::object::{BLOCK_LEN, Blocks};
 use model::units::{Bytes, Instant, Nanos};
 
@@ -241,78 +242,6 @@ impl Transfer {
         transfer
     }
 
-    /// Takes one event.
-    pub fn handle(&mut self, now: Instant, event: Event<'_>) {
-        match event {
-            Event::Found { index, bytes } => self.found(index, bytes),
-            Event::Received { index, bytes } => self.received(now, index, bytes),
-            Event::Written => self.written(),
-            Event::Ended => {
-                if let Phase::Fetching { end } = self.phase {
-                    if self.first_missing() < end {
-                        self.failed(now, SourceFault::Short);
-                    } else {
-                        self.phase = Phase::Idle;
-                    }
-                }
-            }
-            Event::Failed(fault) => {
-                if matches!(self.phase, Phase::Fetching { .. }) {
-                    self.failed(now, fault);
-                }
-            }
-            Event::Renewed { sources } => {
-                if matches!(self.phase, Phase::Fetching { .. }) {
-                    self.phase = Phase::Idle;
-                }
-                self.source_count = sources;
-                self.source = 0;
-                self.distrusted.clear();
-            }
-            Event::Tick => {
-                if matches!(self.phase, Phase::Waiting { until } if until <= now) {
-                    self.phase = Phase::Idle;
-                }
-            }
-        }
-    }
-
-    /// The next thing to do; none while waiting for an answer, or for time to pass.
-    pub fn poll(&mut self) -> Option<Action> {
-        if let Some(action) = self.actions.pop_front() {
-            return Some(action);
-        }
-        match self.phase {
-            Phase::Rereading { next } => {
-                let count = Bytes::of(self.blocks.hashes().len()).0;
-                if next == count {
-                    self.phase = Phase::Idle;
-                    return self.poll();
-                }
-                Some(Action::Reread { index: next })
-            }
-            Phase::Idle if self.source_count == 0 => {
-                self.end(Action::GiveUp(Reason::NoSource));
-                self.actions.pop_front()
-            }
-            Phase::Idle => Some(self.fetch()),
-            Phase::Fetching { .. } | Phase::Writing { .. } | Phase::Waiting { .. } => None,
-            Phase::Over => None,
-        }
-    }
-
-    /// When to tick if nothing else happens.
-    pub fn deadline(&self) -> Option<Instant> {
-        match self.phase {
-            Phase::Waiting { until } => Some(until),
-            Phase::Rereading { .. }
-            | Phase::Idle
-            | Phase::Fetching { .. }
-            | Phase::Writing { .. }
-            | Phase::Over => None,
-        }
-    }
-
     /// How many blocks are still missing.
     pub fn missing(&self) -> u64 {
         self.missing
@@ -431,6 +360,81 @@ impl Transfer {
 
     fn is_good(&self, index: u64) -> bool {
         self.good.get(word(index)).is_some_and(|bits| bits >> (index % 64) & 1 == 1)
+    }
+}
+
+impl Machine for Transfer {
+    type Now = Instant;
+    type Event<'a> = Event<'a>;
+    type Action = Action;
+
+    fn handle(&mut self, now: Instant, event: Event<'_>) {
+        match event {
+            Event::Found { index, bytes } => self.found(index, bytes),
+            Event::Received { index, bytes } => self.received(now, index, bytes),
+            Event::Written => self.written(),
+            Event::Ended => {
+                if let Phase::Fetching { end } = self.phase {
+                    if self.first_missing() < end {
+                        self.failed(now, SourceFault::Short);
+                    } else {
+                        self.phase = Phase::Idle;
+                    }
+                }
+            }
+            Event::Failed(fault) => {
+                if matches!(self.phase, Phase::Fetching { .. }) {
+                    self.failed(now, fault);
+                }
+            }
+            Event::Renewed { sources } => {
+                if matches!(self.phase, Phase::Fetching { .. }) {
+                    self.phase = Phase::Idle;
+                }
+                self.source_count = sources;
+                self.source = 0;
+                self.distrusted.clear();
+            }
+            Event::Tick => {
+                if matches!(self.phase, Phase::Waiting { until } if until <= now) {
+                    self.phase = Phase::Idle;
+                }
+            }
+        }
+    }
+
+    fn poll(&mut self) -> Option<Action> {
+        if let Some(action) = self.actions.pop_front() {
+            return Some(action);
+        }
+        match self.phase {
+            Phase::Rereading { next } => {
+                let count = Bytes::of(self.blocks.hashes().len()).0;
+                if next == count {
+                    self.phase = Phase::Idle;
+                    return self.poll();
+                }
+                Some(Action::Reread { index: next })
+            }
+            Phase::Idle if self.source_count == 0 => {
+                self.end(Action::GiveUp(Reason::NoSource));
+                self.actions.pop_front()
+            }
+            Phase::Idle => Some(self.fetch()),
+            Phase::Fetching { .. } | Phase::Writing { .. } | Phase::Waiting { .. } => None,
+            Phase::Over => None,
+        }
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        match self.phase {
+            Phase::Waiting { until } => Some(until),
+            Phase::Rereading { .. }
+            | Phase::Idle
+            | Phase::Fetching { .. }
+            | Phase::Writing { .. }
+            | Phase::Over => None,
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
-use fill::gap::{Gap, Standing, Wanted};
+use fill::gap::{Gap, Known, Wanted};
 use model::id::{Generation, ObjectId};
 use model::manifest::Manifest;
 use model::units::{Bytes, Instant};
@@ -114,6 +114,9 @@ impl Holdings {
             self.next = Some(next);
             return None;
         }
+        let newest = self.desired.manifest.is_none()
+            || self.desired.generation() < next.desired.generation();
+        assert!(newest, "no older manifest comes into force over a newer one");
         self.planner = None;
         self.updates.extend(next.desired.manifest.clone().map(Update::Manifest));
         self.replan();
@@ -126,6 +129,6 @@ impl Holdings {
 
     /// With a new manifest everything is tried anew.
     fn note(&self, next: &mut Next, object: ObjectId) {
-        next.desired.gap.note(object, None, Standing { waits: false, ..self.how(object) });
+        next.desired.gap.note(object, None, Known { waits: false, ..self.how(object) });
     }
 }

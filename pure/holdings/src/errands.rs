@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::extent::DriveIndex;
+use model::drives::{DriveIndex, DriveSet};
 use model::id::ObjectId;
 
 use crate::Chores;
@@ -65,10 +65,10 @@ impl Errands {
 
     /// They are done, and so many things are gone. True if it is time for the next plan: something
     /// is gone, and no drive that answers is at work.
-    pub fn done(&mut self, drive: DriveIndex, count: usize, hung: u64) -> bool {
+    pub fn done(&mut self, drive: DriveIndex, count: usize, hung: DriveSet) -> bool {
         self.at_work.remove(&drive);
         self.has_done |= 0 < count;
-        let answers = |drive: &DriveIndex| hung >> drive.0 & 1 == 0;
+        let answers = |drive: &DriveIndex| !hung.contains(*drive);
         let is_idle = !self.at_work.iter().chain(self.waiting.keys()).any(answers);
         is_idle && std::mem::take(&mut self.has_done)
     }
@@ -102,13 +102,13 @@ mod tests {
         assert_eq!(errands.take(DriveIndex(0)), Some(evict(&[0])));
         assert_eq!(errands.take(DriveIndex(2)), None);
         assert_eq!(errands.take(DriveIndex(1)), Some(evict(&[1])));
-        assert!(!errands.done(DriveIndex(1), 1, 0), "0 is not done");
+        assert!(!errands.done(DriveIndex(1), 1, DriveSet::NONE), "0 is not done");
         errands.give(evict(&[0, 1]), |_| None);
         errands.give(evict(&[1]), |_| None);
         assert_eq!(errands.take(DriveIndex(1)), Some(evict(&[1])));
-        assert!(errands.done(DriveIndex(1), 1, 1), "0 hangs");
+        assert!(errands.done(DriveIndex(1), 1, [DriveIndex(0)].into_iter().collect()), "0 hangs");
         assert_eq!(errands.take(DriveIndex(0)), None, "the second plan did not name it");
-        assert!(!errands.done(DriveIndex(0), 0, 0), "nothing was done since");
+        assert!(!errands.done(DriveIndex(0), 0, DriveSet::NONE), "nothing was done since");
     }
 
     #[test]

@@ -25,16 +25,18 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use fill::gap::{Standing, Wanted};
+use fill::gap::{Known, Wanted};
 use fill::plan::{self, Around, Fetch, Planner};
-use model::extent::{DriveIndex, Extent, FileName};
+use model::drives::{DriveIndex, DriveSet};
+use model::extent::{Extent, FileName};
 use model::id::{ApplianceId, Generation, ObjectId};
+use model::inventory::Delta;
 use model::limits::SMALL_OBJECT_MAX;
 use model::manifest::Manifest;
 use model::units::{Bytes, Instant, Nanos};
 use model::update::Update;
 use store::index::Index;
-use store::inventory::{Delta, Inventory, InventoryState};
+use store::inventory::Inventory;
 use store::layout;
 use store::parcel::{Parcel, PartId};
 use store::unit::{self, UnitId};
@@ -181,10 +183,10 @@ pub struct Holdings {
     config: Config,
     index: Index,
     inventory: Inventory,
-    /// Drives that hang, a bit each: what is on them is not in the inventory.
-    hung: u64,
-    /// Drives that were set aside and on which the index still has something, a bit each.
-    leaving: u64,
+    /// Drives that hang: what is on them is not in the inventory.
+    hung: DriveSet,
+    /// Drives that were set aside and on which the index still has something.
+    leaving: DriveSet,
     /// What is in force.
     desired: Desired,
     next: Option<Next>,
@@ -225,8 +227,8 @@ impl Holdings {
             config,
             index: Index::new(),
             inventory: Inventory::new(config.inventory_changes_max),
-            hung: 0,
-            leaving: 0,
+            hung: DriveSet::NONE,
+            leaving: DriveSet::NONE,
             desired: Desired::default(),
             next: None,
             siblings: Arc::default(),
@@ -320,7 +322,7 @@ impl Holdings {
     /// What control has to be told, which has seen `known`. The check comes from the index, not
     /// from the changes that were told: if one was forgotten, control sees that there is a
     /// difference.
-    pub fn inventory_since(&self, known: InventoryState) -> Delta {
+    pub fn inventory_since(&self, known: u64) -> Delta {
         let held = self.index.iter().filter(|(_, extent)| self.is_told(extent.drive));
         let delta = self.inventory.since(known, held.map(|(object, _)| *object));
         Delta { check: Some(self.index.check(|drive| self.is_told(drive))), ..delta }
@@ -410,7 +412,7 @@ impl Holdings {
         if let Some(extent) = self.index.remove(&object) {
             self.forget(object, extent.drive);
             // Of a drive that was let go workers know already that nothing is there.
-            if self.leaving >> extent.drive.0 & 1 == 0 {
+            if !self.leaving.contains(extent.drive) {
                 self.updates.push_back(Update::Removed { object });
             }
         }
@@ -425,7 +427,7 @@ impl Holdings {
     /// The same, but for its objects: workers know that they are gone, and nobody is sent here for
     /// them. What the index has of them goes with `forget_some`.
     pub fn let_go(&mut self, drive: DriveIndex) {
-        self.leaving |= 1 << drive.0;
+        self.leaving.insert(drive);
         let of_it = self.parts.iter().filter(|(_, part)| part.drive == drive);
         let of_it: Vec<PartId> = of_it.map(|(id, _)| *id).collect();
         for id in of_it {
@@ -445,20 +447,17 @@ impl Holdings {
     /// Takes so much of what was on drives that were let go out of the index; false if that was
     /// all.
     pub fn forget_some(&mut self, most: usize) -> bool {
-        let index = u8::try_from(self.leaving.trailing_zeros()).expect("at most 64");
-        if index == 64 {
-            return false;
-        }
-        let drive = DriveIndex(index);
+        let Some(drive) = self.leaving.iter().next() else { return false };
+        assert!(0 < most, "a drive is forgotten some time");
         let some: Vec<ObjectId> = self.index.ids_on(drive, None).take(most).copied().collect();
         if some.len() < most {
-            self.leaving &= !(1 << index);
+            self.leaving.remove(drive);
         }
         for object in some {
             self.index.remove(&object);
             self.forget(object, drive);
         }
-        self.leaving != 0
+        !self.leaving.is_empty()
     }
 
     /// A drive that was set aside is used again, with what was found on it. An object that is held
@@ -470,8 +469,8 @@ impl Holdings {
         objects: impl Iterator<Item = (ObjectId, Extent)>,
         parts: impl Iterator<Item = PartId>,
     ) {
-        while self.leaving >> drive.0 & 1 == 1 && self.forget_some(SLICE) {}
-        self.hung &= !(1 << drive.0);
+        while self.leaving.contains(drive) && self.forget_some(SLICE) {}
+        self.hung.remove(drive);
         for (object, extent) in objects {
             if !self.busy.contains(&object) {
                 self.load(object, extent);
@@ -491,8 +490,7 @@ impl Holdings {
     /// Leaves what is on a drive out of the inventory while it hangs, so that players are sent
     /// elsewhere, or puts it in again. It stays wanted there.
     pub fn withhold(&mut self, drive: DriveIndex, hangs: bool) {
-        let bit = 1 << drive.0;
-        self.hung = if hangs { self.hung | bit } else { self.hung & !bit };
+        self.hung.set(drive, hangs);
         for object in self.index.ids_on(drive, None) {
             if hangs {
                 self.inventory.remove(*object);
@@ -574,9 +572,9 @@ impl Holdings {
                 return true;
             };
             self.due.remove(&(until, object));
-            if let Some(postponed) = self.postponed.get_mut(&object) {
-                postponed.waits = false;
-            }
+            let postponed = self.postponed.get_mut(&object).expect("whoever is due was postponed");
+            assert!(postponed.until == until, "an object is due once");
+            postponed.waits = false;
             self.refresh(object, None);
         }
         false
@@ -612,6 +610,7 @@ impl Holdings {
     /// Of what was to be done about a drive, so much was, and so much is still here. A plan is due
     /// when all drives that answer are done.
     pub fn errand_done(&mut self, drive: DriveIndex, done: usize, left: usize) {
+        assert!(drive.0 < 64, "a set of drives has 64 places");
         self.put_off(left);
         if self.errands.done(drive, done, self.hung | self.leaving) {
             self.replan();
@@ -633,6 +632,7 @@ impl Holdings {
     pub fn suspect(&mut self, object: ObjectId, doubt: Doubt) {
         if self.suspects.len() < self.config.suspects_max {
             self.suspects.insert(object, doubt);
+            assert!(self.suspects.len() <= self.config.suspects_max, "the others wait for a scrub");
             self.replan();
         }
     }
@@ -640,6 +640,7 @@ impl Holdings {
     /// What to fetch next into one file, claimed.
     pub fn next_fetch(&mut self) -> Option<Claim> {
         while let Some(mut fetch) = self.queue.pop_front() {
+            assert!(!fetch.is_empty(), "a file has an object");
             if self.queue.is_empty() && 0 < self.plan_report.objects_later {
                 self.replan();
             }
@@ -670,6 +671,7 @@ impl Holdings {
         if let PartId::Unit(unit) = claim.parcel().part() {
             self.release_unit(unit);
         }
+        assert!((1..=claim.fetch.len()).contains(&count), "a claim is shortened, not emptied");
         claim.fetch.drain(count..).for_each(|fetch| self.release(fetch.object));
         self.replan();
         let part = claim.parcel().part();
@@ -862,17 +864,17 @@ impl Holdings {
     }
 
     fn hangs(&self, drive: DriveIndex) -> bool {
-        (self.hung | self.leaving) >> drive.0 & 1 == 1
+        (self.hung | self.leaving).contains(drive)
     }
 
     /// True if control is told of the objects on this drive. Those on a drive that was let go are
     /// told as gone slice by slice, as the index forgets them.
     fn is_told(&self, drive: DriveIndex) -> bool {
-        self.hung >> drive.0 & 1 == 0
+        !self.hung.contains(drive)
     }
 
     fn take(&mut self, object: ObjectId) {
-        self.busy.insert(object);
+        assert!(self.busy.insert(object), "an object is claimed by one at a time");
         self.refresh(object, None);
     }
 
@@ -883,6 +885,8 @@ impl Holdings {
             Some(part) => self.parts.insert(id, part),
             None => self.parts.remove(&id),
         };
+        let len = before.map_or(Bytes::ZERO, |before| before.verified);
+        assert!(len <= self.bytes_partial, "what is good of a part is counted");
         self.bytes_partial -= before.map_or(Bytes::ZERO, |before| before.verified);
         if let PartId::Object(object) = id
             && before.is_some() != part.is_some()
@@ -901,16 +905,16 @@ impl Holdings {
     /// What is known of an object may have changed; `was` is where it was held, if that is not
     /// where it is now.
     fn refresh(&mut self, object: ObjectId, was: Option<DriveIndex>) {
-        let standing = self.how(object);
-        let was = was.or(standing.held);
-        self.desired.gap.note(object, was, standing);
+        let known = self.how(object);
+        let was = was.or(known.held);
+        self.desired.gap.note(object, was, known);
         if let Some(next) = &mut self.next {
-            next.desired.gap.note(object, was, Standing { waits: false, ..standing });
+            next.desired.gap.note(object, was, Known { waits: false, ..known });
         }
     }
 
-    fn how(&self, object: ObjectId) -> Standing {
-        Standing {
+    fn how(&self, object: ObjectId) -> Known {
+        Known {
             held: self.index.locate(&object).map(|extent| extent.drive),
             is_busy: self.busy.contains(&object),
             waits: self.postponed.get(&object).is_some_and(|postponed| postponed.waits),
@@ -935,6 +939,7 @@ impl Holdings {
         self.refresh(object, Some(was));
         self.replan |= self.is_wanted(&object);
         if let Some(len) = self.small.remove(&object) {
+            assert!(len <= self.small_used, "small objects are counted");
             self.small_used -= len;
         }
     }
@@ -943,6 +948,7 @@ impl Holdings {
         let fits = self.has_small_room(len);
         if fits && self.small.insert(object, len).is_none() {
             self.small_used += len;
+            assert!(self.small_used <= self.config.small_budget, "workers have so much memory");
         }
         fits
     }

@@ -45,6 +45,7 @@ pub(crate) fn parcels(
             None => parcels.push_back(vec![fetch]),
         }
     }
+    assert!(parcels.iter().all(|parcel| !parcel.is_empty()), "a file has an object");
     let last = parcels.back().and_then(|parcel| unit_of.get(&parcel.last()?.object));
     if is_cut && last.is_some() && 1 < parcels.len() {
         parcels.pop_back();

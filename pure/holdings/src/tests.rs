@@ -198,9 +198,9 @@ fn what_is_on_a_drive_that_hangs_is_held_and_not_said() {
     holdings.load(object(1), on(0, 1));
     holdings.load(object(2), on(1, 2));
     holdings.withhold(DriveIndex(1), true);
-    let all = |holdings: &Holdings| holdings.inventory_since(InventoryState(0)).held;
+    let all = |holdings: &Holdings| holdings.inventory_since(0).held;
     assert_eq!(all(&holdings), [object(1)]);
-    let known = holdings.inventory_since(InventoryState(0)).to;
+    let known = holdings.inventory_since(0).to;
     holdings.load(object(3), on(1, 3));
     assert!(holdings.inventory_since(known).held.is_empty(), "shown beside it");
     assert_eq!(holdings.index().len(), 3);
@@ -213,7 +213,7 @@ fn an_object_that_changes_drives_is_held_all_the_time() {
     let mut holdings = holdings();
     holdings.set_manifest(manifest(1, &[1, 2]));
     holdings.load(object(1), on(0, 1));
-    let (known, progress) = (holdings.inventory_since(InventoryState(0)).to, holdings.progress());
+    let (known, progress) = (holdings.inventory_since(0).to, holdings.progress());
     while holdings.next_update().is_some() {}
     assert!(holdings.claim(object(1)));
     holdings.relocate(object(1), on(1, 1));
@@ -242,12 +242,12 @@ fn an_object_that_leaves_a_drive_that_hangs_is_said_and_the_other_way_round() {
     let mut holdings = holdings();
     holdings.load(object(1), on(0, 1));
     holdings.withhold(DRIVE, true);
-    let held = |holdings: &Holdings| holdings.inventory_since(InventoryState(0)).held.len();
+    let held = |holdings: &Holdings| holdings.inventory_since(0).held.len();
     assert_eq!(held(&holdings), 0);
-    let known = holdings.inventory_since(InventoryState(0)).to;
+    let known = holdings.inventory_since(0).to;
     holdings.relocate(object(1), on(1, 1));
     assert_eq!(holdings.inventory_since(known).held, [object(1)]);
-    let known = holdings.inventory_since(InventoryState(0)).to;
+    let known = holdings.inventory_since(0).to;
     holdings.relocate(object(1), on(0, 1));
     assert_eq!((holdings.inventory_since(known).gone, held(&holdings)), (vec![object(1)], 0));
 }
@@ -337,7 +337,7 @@ fn a_drive_that_comes_back_brings_what_is_held_nowhere_else_and_nobody_works_on(
     assert_eq!(found, BTreeSet::from(parts), "what is not needed is dropped");
     // Whoever worked on it goes on as if nothing had happened.
     holdings.publish(claimed, on(1, 1), None);
-    let told = holdings.inventory_since(InventoryState(0));
+    let told = holdings.inventory_since(0);
     assert_eq!(told.held.len(), 3, "hung no more: {told:?}");
 }
 
@@ -580,7 +580,7 @@ proptest! {
         steps in prop::collection::vec(step(), 0..60),
     ) {
         let (mut holdings, mut known, mut seen) =
-            (holdings(), BTreeSet::new(), InventoryState::default());
+            (holdings(), BTreeSet::new(), 0);
         for step in steps.into_iter().chain([Step::Report]) {
             match step {
                 Step::Load(n, drive) => holdings.load(object(n), on(drive, n)),
@@ -600,7 +600,7 @@ proptest! {
                 Step::Withhold(drive, hangs) => holdings.withhold(DriveIndex(drive), hangs),
                 Step::Report => {
                     let delta = holdings.inventory_since(seen);
-                    if delta.from == InventoryState(0) {
+                    if delta.from == 0 {
                         known.clear();
                     }
                     delta.gone.iter().for_each(|gone| { known.remove(gone); });

@@ -113,6 +113,7 @@ fn number(text: &str) -> Option<u64> {
 }
 
 fn digits(out: &mut Vec<u8>, value: u64, width: u32) {
+    assert!(value < 10_u64.pow(width), "{value} has no more than {width} digits");
     for place in (0..width).rev() {
         let digit = value / 10_u64.pow(place) % 10;
         out.push(b'0' + digit.to_le_bytes()[0]);

@@ -89,6 +89,7 @@ impl<'a> Lines<'a> {
     fn push(&mut self, line: &'a [u8]) -> Result<(), RequestError> {
         *self.lines.get_mut(self.count).ok_or(RequestError::TooLarge)? = line;
         self.count += 1;
+        assert!(self.count <= LINES_MAX, "one more is refused");
         Ok(())
     }
 }
@@ -146,6 +147,7 @@ pub fn parse(bytes: &[u8]) -> Result<Parsed<'_>, RequestError> {
             | httparse::Error::Version,
         ) => return Err(RequestError::Malformed),
     };
+    assert!(len <= bytes.len(), "a head is no longer than what came");
     let (Some(method), Some(target), Some(minor)) = (head.method, head.path, head.version) else {
         return Err(RequestError::Malformed);
     };

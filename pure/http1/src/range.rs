@@ -34,6 +34,7 @@ pub fn select(value: &[u8], len: Bytes) -> Selected {
                 return Selected::Unsatisfiable;
             }
             let end = Bytes(last.saturating_add(1)).min(len);
+            assert!(start < end.0, "a part has a byte");
             Selected::Part { start: Bytes(start), end }
         }
         (Some(Number::Absent), Some(Number::Value(suffix))) => {

@@ -12,16 +12,17 @@
 //! next may go: there is no tick. What is held back here is not in the drive, and does not count
 //! as its load.
 //!
-//! A drive may have several of these: a slice of its depth with each worker, for serve reads alone,
-//! and one for all else, which hears what the reads of the slices met (`hear`).
+//! A drive's reads may be elsewhere: each worker has a slice of its depth for its own (`reads`).
+//! Then this one has all else, and hears what the reads of the slices met (`hear`).
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::VecDeque;
 
+use model::status::DriveLoad;
 use model::units::{Bytes, Instant, Nanos};
 
 use crate::governor::{self, Governor};
-use crate::load::{Load, Meter};
+use crate::load::Meter;
+use crate::reads::{self, Met, Reads};
 use crate::tally::{Slice, Tally};
 use crate::{Full, time_of};
 
@@ -43,8 +44,6 @@ pub enum Class {
 pub enum Limit {
     /// So many in flight.
     Depth(u32),
-    /// So many begun per second. Nothing sets it yet: our writes are of one length.
-    Operations(u32),
     /// So many bytes per second.
     Bandwidth(Bytes),
 }
@@ -87,52 +86,21 @@ pub struct Config {
 
 /// An operation that the drive has; it comes back with `complete`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ticket(u32);
+pub struct Ticket(Flight);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Flight {
+    Serve(reads::Ticket),
+    Fill,
+    Scrub,
+    Delete { begun: Instant },
+}
 
 #[derive(Clone, Copy, Debug)]
 struct Waiting {
     io: u64,
     len: Bytes,
-    /// Somebody waits for it from then on: when it came, or later for a read by deadline.
-    wanted: Instant,
-}
-
-/// In the heap of reads; ordered by deadline, then by arrival.
-#[derive(Clone, Copy, Debug)]
-struct Read {
-    deadline: Instant,
-    number: u64,
-    waiting: Waiting,
-}
-
-impl PartialEq for Read {
-    fn eq(&self, other: &Self) -> bool {
-        self.number == other.number
-    }
-}
-
-impl Eq for Read {}
-
-impl PartialOrd for Read {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Read {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.deadline, self.number).cmp(&(other.deadline, other.number))
-    }
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Flight {
-    class: Class,
-    wanted: Instant,
-    begun: Instant,
-    open: bool,
-    /// Of which use of this place; tells a ticket from an older one.
-    number: u64,
+    came: Instant,
 }
 
 /// A delete takes at most one part in so many of a drive's time; fewer if few wait, since viewers
@@ -154,15 +122,10 @@ pub struct Drive {
     config: Config,
     governor: Option<Governor>,
     meter: Meter,
-    reads: BinaryHeap<Reverse<Read>>,
+    reads: Reads<u64>,
     fill: VecDeque<Waiting>,
     scrub: VecDeque<Waiting>,
     deletes: VecDeque<Waiting>,
-    flights: Vec<Flight>,
-    flights_free: Vec<u32>,
-    /// Reads in the order they went, with those that are back still among them.
-    oldest: VecDeque<(u32, u64)>,
-    number: u64,
     fills_in_flight: u32,
     scrubs_in_flight: u32,
     deletes_in_flight: u32,
@@ -173,8 +136,6 @@ pub struct Drive {
     delete_ended: Instant,
     /// The last `poll` held all but reads back until this, or until something comes back.
     held_until: Option<Instant>,
-    /// What serve reads met.
-    tally: Tally,
     /// Reads that others have in flight, and when the oldest of them went.
     elsewhere: (u32, Option<Instant>),
     heard_at: Instant,
@@ -183,10 +144,9 @@ pub struct Drive {
 impl Drive {
     /// An idle drive. What serving needs is allocated here, once.
     pub fn new(config: Config, now: Instant) -> Self {
-        assert!(0 < config.depth && 0 < config.fill_depth, "a drive needs a depth of at least 1");
-        assert!(0 < config.queue_len_max && 0 < config.scrub_rate.0 && 0 < config.target.0);
-        let idle = Flight { class: Class::Serve, wanted: now, begun: now, open: false, number: 0 };
-        let depth = Bytes(u64::from(config.depth)).as_usize();
+        assert!(0 < config.fill_depth, "a drive that takes no write is never filled");
+        assert!(0 < config.scrub_rate.0, "a scrub that may read nothing never ends");
+        let Config { depth, queue_len_max, target, .. } = config;
         let governor = match config.policy {
             Policy::Governed(aim) => Some(Governor::new(aim, now)),
             Policy::Off | Policy::Static(_) => None,
@@ -195,14 +155,10 @@ impl Drive {
             config,
             governor,
             meter: Meter::new(config.target),
-            reads: BinaryHeap::with_capacity(config.queue_len_max),
+            reads: Reads::new(reads::Config { depth, queue_len_max, target }, now),
             fill: VecDeque::new(),
             scrub: VecDeque::new(),
             deletes: VecDeque::new(),
-            flights: vec![idle; depth],
-            flights_free: (0..config.depth).rev().collect(),
-            oldest: VecDeque::with_capacity(4 * depth),
-            number: 0,
             fills_in_flight: 0,
             scrubs_in_flight: 0,
             deletes_in_flight: 0,
@@ -211,7 +167,6 @@ impl Drive {
             delete_next: now,
             delete_ended: now,
             held_until: None,
-            tally: Tally::default(),
             elsewhere: (0, None),
             heard_at: now,
         }
@@ -227,17 +182,8 @@ impl Drive {
         len: Bytes,
         deadline: Instant,
     ) -> Result<(), Full> {
-        let waiting = Waiting { io, len, wanted: now };
         let queue = match class {
-            Class::Serve => {
-                if self.config.queue_len_max <= self.reads.len() {
-                    return Err(Full);
-                }
-                self.number += 1;
-                let waiting = Waiting { wanted: now.max(deadline), ..waiting };
-                self.reads.push(Reverse(Read { deadline, number: self.number, waiting }));
-                return Ok(());
-            }
+            Class::Serve => return self.reads.submit(now, io, deadline),
             Class::Fill => &mut self.fill,
             Class::Scrub => &mut self.scrub,
             Class::Delete => &mut self.deletes,
@@ -245,18 +191,18 @@ impl Drive {
         if self.config.queue_len_max <= queue.len() {
             return Err(Full);
         }
-        queue.push_back(waiting);
+        queue.push_back(Waiting { io, len, came: now });
         Ok(())
     }
 
     /// The next operation for the drive, if it may have one more now.
     pub fn poll(&mut self, now: Instant) -> Option<(Ticket, u64)> {
         self.held_until = None;
-        if self.flights_free.is_empty() {
+        if self.is_full() {
             return None;
         }
-        if let Some(Reverse(read)) = self.reads.pop() {
-            return Some(self.begin(now, Class::Serve, &read.waiting));
+        if let Some((ticket, io)) = self.reads.poll(now) {
+            return Some((Ticket(Flight::Serve(ticket)), io));
         }
         if self.fill.is_empty() && self.scrub.is_empty() && self.deletes.is_empty() {
             return None;
@@ -278,7 +224,8 @@ impl Drive {
             && let Some(write) = self.fill.pop_front()
         {
             self.pace_fill(now, write.len);
-            return Some(self.begin(now, Class::Fill, &write));
+            self.fills_in_flight += 1;
+            return Some((Ticket(Flight::Fill), write.io));
         }
         let calm = self.governor.is_none() || age.0 < self.config.target.0 / 2;
         if calm
@@ -286,7 +233,7 @@ impl Drive {
             && self.delete_next <= now
             && let Some(delete) = self.deletes.pop_front()
         {
-            return Some(self.begin(now, Class::Delete, &delete));
+            return Some(self.begin_delete(now, &delete));
         }
         if calm
             && self.scrubs_in_flight == 0
@@ -294,14 +241,15 @@ impl Drive {
             && let Some(read) = self.scrub.pop_front()
         {
             self.scrub_next = now + time_of(read.len, self.config.scrub_rate);
-            return Some(self.begin(now, Class::Scrub, &read));
+            self.scrubs_in_flight += 1;
+            return Some((Ticket(Flight::Scrub), read.io));
         }
         None
     }
 
     /// When `poll` may have something though nothing comes back before.
     pub fn deadline(&self) -> Option<Instant> {
-        if self.flights_free.is_empty() {
+        if self.is_full() {
             return None;
         }
         if let Some(at) = self.held_until {
@@ -316,39 +264,38 @@ impl Drive {
 
     /// An operation came back, well or badly.
     pub fn complete(&mut self, now: Instant, ticket: Ticket) {
-        let Flight { class, wanted, begun, .. } = self.land(ticket);
-        let span = now.since(begun);
-        match class {
-            Class::Serve => {
-                let met = Tally::of(self.config.target, now.since(wanted).max(span), span);
-                self.tally.add(&met);
-                self.meter.read(&met);
-                self.blame(now, begun, &met);
+        self.held_until = None;
+        match ticket.0 {
+            Flight::Serve(ticket) => {
+                let Met { begun, tally } = self.reads.complete(now, ticket);
+                self.meter.read(&tally);
+                self.blame(now, begun, &tally);
             }
-            Class::Fill => self.fills_in_flight -= 1,
-            Class::Scrub => self.scrubs_in_flight -= 1,
-            Class::Delete => {
+            Flight::Fill => {
+                assert!(0 < self.fills_in_flight, "a write completes once");
+                self.fills_in_flight -= 1;
+            }
+            Flight::Scrub => {
+                assert!(0 < self.scrubs_in_flight, "a scrub completes once");
+                self.scrubs_in_flight -= 1;
+            }
+            Flight::Delete { begun } => {
+                assert!(0 < self.deletes_in_flight, "a delete completes once");
                 self.deletes_in_flight -= 1;
                 self.delete_ended = now;
                 let idle = self.governor.as_ref().is_some_and(|governor| governor.rate().is_none());
                 if self.config.policy != Policy::Off && !idle {
                     let few = self.deletes.len() < DELETES_FEW;
                     let share = if few { DELETE_SHARE_FEW } else { DELETE_SHARE };
-                    self.delete_next = now + Nanos(span.0 * (share - 1));
+                    self.delete_next = now + Nanos(now.since(begun).0 * (share - 1));
                 }
             }
         }
     }
 
-    /// A serve read that `poll` gave is not wanted any more: the drive was not asked for it.
-    pub fn cancel(&mut self, ticket: Ticket) {
-        assert_eq!(self.land(ticket).class, Class::Serve, "only reads are not wanted any more");
-    }
-
     /// What serve reads met so far, and what is in flight of them.
     pub fn slice(&mut self) -> Slice {
-        let in_flight = u32::try_from(self.in_flight()).unwrap_or(u32::MAX);
-        Slice { tally: self.tally, in_flight, oldest: self.oldest() }
+        self.reads.slice()
     }
 
     /// What reads met that others asked of the drive since the last time, how many they have in
@@ -373,7 +320,7 @@ impl Drive {
     }
 
     /// How the drive is, without what is held back here.
-    pub fn load(&self) -> Load {
+    pub fn load(&self) -> DriveLoad {
         let granted = match (self.config.policy, &self.governor) {
             (_, Some(governor)) => governor.rate(),
             (Policy::Static(Limit::Bandwidth(rate)), None) => Some(rate),
@@ -385,12 +332,19 @@ impl Drive {
 
     /// Operations that wait, of all classes.
     pub fn waiting(&self) -> usize {
-        self.reads.len() + self.fill.len() + self.scrub.len() + self.deletes.len()
+        self.reads.waiting() + self.fill.len() + self.scrub.len() + self.deletes.len()
     }
 
     /// Operations that the drive has.
     pub fn in_flight(&self) -> usize {
-        self.flights.len() - self.flights_free.len()
+        let others = self.fills_in_flight + self.scrubs_in_flight + self.deletes_in_flight;
+        self.reads.in_flight() + Bytes(u64::from(others)).as_usize()
+    }
+
+    fn is_full(&self) -> bool {
+        let depth = Bytes(u64::from(self.config.depth)).as_usize();
+        assert!(self.in_flight() <= depth, "a drive never has more than its depth");
+        self.in_flight() == depth
     }
 
     /// What `poll` says while a delete that must be alone is in the drive or should be.
@@ -399,7 +353,7 @@ impl Drive {
             self.held_until = Some(NEVER);
             return Some(None);
         }
-        let due = self.delete_next.max(self.deletes.front()?.wanted);
+        let due = self.delete_next.max(self.deletes.front()?.came);
         if now < due {
             return None;
         }
@@ -410,18 +364,13 @@ impl Drive {
             return Some(None);
         }
         let delete = self.deletes.pop_front()?;
-        Some(Some(self.begin(now, Class::Delete, &delete)))
+        Some(Some(self.begin_delete(now, &delete)))
     }
 
-    /// Frees the place of an operation.
-    fn land(&mut self, ticket: Ticket) -> Flight {
-        let flight = self.flight(ticket.0);
-        assert!(flight.open, "an operation completes once");
-        flight.open = false;
-        let flight = *flight;
-        self.flights_free.push(ticket.0);
-        self.held_until = None;
-        flight
+    fn begin_delete(&mut self, now: Instant, delete: &Waiting) -> (Ticket, u64) {
+        assert_eq!(self.deletes_in_flight, 0, "deletes go one at a time");
+        self.deletes_in_flight += 1;
+        (Ticket(Flight::Delete { begun: now }), delete.io)
     }
 
     /// The governor hears of reads that began after `since`. Those that stood behind a delete tell
@@ -456,68 +405,16 @@ impl Drive {
                 governor.rate().map_or(Nanos(0), |rate| time_of(len, rate))
             }
             (Policy::Static(Limit::Bandwidth(rate)), _) => time_of(len, rate),
-            (Policy::Static(Limit::Operations(rate)), _) => {
-                Nanos(1_000_000_000 / u64::from(rate.max(1)))
-            }
             (_, _) => Nanos(0),
         };
         let credit = Instant(now.0.saturating_sub(CREDIT.0));
         self.fill_next = self.fill_next.max(credit) + span;
-    }
-
-    fn begin(&mut self, now: Instant, class: Class, waiting: &Waiting) -> (Ticket, u64) {
-        let slot = self.flights_free.pop().expect("the caller has seen that one is free");
-        self.number += 1;
-        let number = self.number;
-        let wanted = waiting.wanted;
-        *self.flight(slot) = Flight { class, wanted, begun: now, open: true, number };
-        match class {
-            Class::Serve => {
-                self.tidy_oldest();
-                self.oldest.push_back((slot, number));
-            }
-            Class::Fill => self.fills_in_flight += 1,
-            Class::Scrub => self.scrubs_in_flight += 1,
-            Class::Delete => {
-                self.deletes_in_flight += 1;
-            }
-        }
-        (Ticket(slot), waiting.io)
-    }
-
-    /// Forgets reads that are back, where the list would grow.
-    fn tidy_oldest(&mut self) {
-        if self.oldest.len() < self.oldest.capacity() {
-            return;
-        }
-        let flights = &self.flights;
-        self.oldest.retain(|(slot, number)| is_out(flights, *slot, *number));
+        assert!(credit <= self.fill_next, "little lost time is made up for");
     }
 
     /// How long ago the oldest read went that is not back, here or elsewhere.
     fn oldest_age(&mut self, now: Instant) -> Nanos {
-        let here = self.oldest();
-        let oldest = [here, self.elsewhere.1].into_iter().flatten().min();
+        let oldest = [self.reads.oldest(), self.elsewhere.1].into_iter().flatten().min();
         oldest.map_or(Nanos(0), |begun| now.since(begun))
     }
-
-    /// When the oldest read went that is not back.
-    fn oldest(&mut self) -> Option<Instant> {
-        while let Some((slot, number)) = self.oldest.front().copied() {
-            if is_out(&self.flights, slot, number) {
-                return Some(self.flight(slot).begun);
-            }
-            self.oldest.pop_front();
-        }
-        None
-    }
-
-    fn flight(&mut self, slot: u32) -> &mut Flight {
-        &mut self.flights[Bytes(u64::from(slot)).as_usize()]
-    }
-}
-
-fn is_out(flights: &[Flight], slot: u32, number: u64) -> bool {
-    let flight = flights.get(Bytes(u64::from(slot)).as_usize());
-    flight.is_some_and(|flight| flight.open && flight.number == number)
 }

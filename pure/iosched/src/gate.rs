@@ -7,11 +7,11 @@
 //!
 //! For threads that wait in line: each asks once, has its turn some time, and says when it is done.
 
+use model::status::DriveLoad;
 use model::units::{Bytes, Instant, Nanos};
 
 use crate::Full;
 use crate::drive::{Class, Config, Drive, Ticket};
-use crate::load::Load;
 use crate::tally::{Slice, Tally};
 
 /// Somebody's place in the line.
@@ -67,6 +67,7 @@ impl Gate {
         let before = self.ready.len();
         while let Some((ticket, turn)) = self.drive.poll(now) {
             self.ready.push((Turn(turn), ticket));
+            assert!(turn <= self.turns, "a turn was asked for");
         }
         before < self.ready.len()
     }
@@ -90,7 +91,7 @@ impl Gate {
     }
 
     /// How the drive is, for the report.
-    pub fn load(&self) -> Load {
+    pub fn load(&self) -> DriveLoad {
         self.drive.load()
     }
 

@@ -286,5 +286,6 @@ impl Governor {
     fn scale(&mut self, permille: u64) {
         let rate = self.rate.saturating_mul(permille) / 1000;
         self.rate = rate.clamp(self.config.floor.0, 1 << 40);
+        assert!(self.config.floor.0 <= self.rate, "the floor is always granted");
     }
 }

@@ -1,20 +1,21 @@
 //! Decides which I/O a drive does next. It does none itself.
 //!
 //! ```text
-//! each worker:  reads, by deadline ──> drive::Drive ──> its slice of the drive's depth
+//! each worker:  reads, by deadline ──> reads::Reads ──> its slice of the drive's depth
 //!                                          │ Slice: what its reads met, and the oldest in flight
 //!                                          v
 //! all else:     fill, scrub, deletes ──> gate::Gate ──> what the reads leave
 //! ```
 //!
-//! `drive` is the machine: four classes, reads by deadline, and writes that are held back by what
-//! they do to reads (`governor`). Workers share nothing but counts (`tally`): each has the machine
-//! for its reads alone, and one more per drive, at the `gate`, has all else.
+//! `drive` has four classes: reads by deadline (`reads`), and writes, scrub and deletes, which are
+//! held back by what they do to reads (`governor`). Workers share nothing but counts (`tally`):
+//! each has `reads` of its own, and one `drive` more per drive, at the `gate`, has all else.
 
 pub mod drive;
 pub mod gate;
 pub mod governor;
 pub mod load;
+pub mod reads;
 pub mod tally;
 
 use model::units::{Bytes, Nanos};

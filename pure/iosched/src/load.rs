@@ -4,28 +4,10 @@
 //! says 100 % long before it is. What tells is how much longer a read takes than when the drive
 //! had nothing else to do: with one queue that is 1 / (1 - u), u being its load.
 
+use model::status::DriveLoad;
 use model::units::{Bytes, Nanos};
 
 use crate::tally::Tally;
-
-/// How one drive is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Load {
-    /// How much of what it could serve at the target is left, in thousandths.
-    pub headroom_permille: u32,
-    /// From when the drive has a read until it is back; mean of the last second or so.
-    pub service: Nanos,
-    /// The same when there was little to do: the lowest mean seen.
-    pub service_unloaded: Nanos,
-    /// Bytes per second that may be written; None for any number.
-    pub fill_granted: Option<Bytes>,
-    /// Writes that wait here, not in the drive.
-    pub fills_held: usize,
-    /// Windows of reads since the start; none where nothing is governed.
-    pub windows: u64,
-    /// Of these, those in which more than one read in a hundred was late.
-    pub windows_late: u64,
-}
 
 /// A mean is of so many reads.
 const READS: u64 = 64;
@@ -64,12 +46,13 @@ impl Meter {
         fill_granted: Option<Bytes>,
         fills_held: usize,
         (windows, windows_late): (u64, u64),
-    ) -> Load {
+    ) -> DriveLoad {
         let mean = self.mean.max(1);
         let now = 1000 - 1000 * self.lowest.min(mean) / mean;
         let most = 1000_u64.saturating_sub(4600 * self.lowest / self.target.0).max(1);
+        assert!((1..=1000).contains(&most), "thousandths of what it could serve");
         let left = 1000_u64.saturating_sub(1000 * now / most);
-        Load {
+        DriveLoad {
             headroom_permille: u32::try_from(left).unwrap_or(0),
             service: Nanos(self.mean),
             service_unloaded: Nanos(self.lowest),

@@ -180,6 +180,7 @@ impl Placement {
                 }
             }
         }
+        assert!(placed <= wanted, "no more copies than are wanted");
         if placed < wanted {
             let (version, site) = (demand.version.clone(), site.clone());
             self.report.shortfall_count += 1;
@@ -199,6 +200,7 @@ impl Placement {
             return Err(SkipReason::Full { free, needed: demand.len });
         }
         filled.given += demand.len;
+        assert!(filled.given <= filled.usable, "no more is given than fits");
         let holdings = self.holdings.get_mut(&candidate.id).expect("every candidate has some");
         holdings.push(demand.version.clone());
         Ok(())

@@ -17,6 +17,7 @@ impl Digits {
         let mut digits = Self { bytes: [b'0'; DIGITS_MAX], start: DIGITS_MAX };
         let mut rest = number;
         loop {
+            assert!(0 < digits.start, "no number has more digits");
             digits.start -= 1;
             let digit = u8::try_from(rest % 36).expect("a remainder of 36 is below 36");
             digits.bytes[digits.start] = if digit < 10 { b'0' + digit } else { b'a' + digit - 10 };

@@ -113,6 +113,7 @@ pub fn verify<'a>(
     let prefix = first_parts(path, depth).ok_or(TokenError::Outside)?;
     let scope = Scope::below(version, prefix).ok_or(TokenError::Malformed)?;
     let grant = Grant { session, expires, scope };
+    assert!(scope.covers(version, path), "the first parts of a path are above it");
     let input = SigningInput::new(kid, grant);
     let key = keys.iter().find(|key| key.kid == kid).ok_or(TokenError::UnknownKey)?;
     UnparsedPublicKey::new(&ED25519, &key.public_key)
@@ -127,6 +128,7 @@ pub fn assemble(kid: &str, grant: Grant<'_>, signature: &[u8; SIGNATURE_LEN]) ->
     let expires = base36::Digits::of(grant.expires.0);
     let depth = grant.scope.depth_digit();
     let signature = URL_SAFE_NO_PAD.encode(signature);
+    assert_eq!(signature.len(), SIGNATURE_TEXT_LEN, "a signature has one length");
     format!("{kid}.{}.{}.{}.{signature}", expires.as_str(), depth.as_str(), grant.session)
 }
 
@@ -166,6 +168,7 @@ impl<'a> Scope<'a> {
     }
 
     fn depth_digit(&self) -> base36::Digits {
+        assert!(self.depth <= DEPTH_MAX, "no scope is deeper than a token can say");
         base36::Digits::of(u64::try_from(self.depth).expect("at most DEPTH_MAX"))
     }
 }
@@ -196,6 +199,7 @@ impl SigningInput {
     }
 
     fn push(&mut self, text: &str) {
+        assert!(text.len() <= SIGNING_INPUT_LEN_MAX - self.len, "no part is over its limit");
         self.bytes[self.len..self.len + text.len()].copy_from_slice(text.as_bytes());
         self.len += text.len();
     }

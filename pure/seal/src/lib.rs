@@ -69,6 +69,7 @@ impl ContentType {
 
 /// How many records of at most `record_len` `plain_len` bytes take.
 pub fn record_count(plain_len: usize, record_len: usize) -> usize {
+    assert!((1..=PLAINTEXT_MAX).contains(&record_len), "a record has room for a byte");
     plain_len.div_ceil(record_len)
 }
 
@@ -165,6 +166,7 @@ impl Direction {
     /// `take` stops well below what the key can bear (2^24 of 2^24.5 records) to leave room for it.
     pub fn take_reserved(&mut self) -> u64 {
         let number = self.next;
+        assert!(number < u64::MAX, "no number seals twice under one key");
         self.next += 1;
         number
     }

@@ -3,6 +3,7 @@
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, VecDeque};
 
+use model::machine::Machine;
 use model::units::{Bytes, Instant, Nanos};
 
 use crate::ftl::{Ftl, Place, Wear};
@@ -256,31 +257,6 @@ impl Drive {
         }
     }
 
-    /// One event; all that was due before it happens first.
-    pub fn handle(&mut self, now: Instant, event: Event) {
-        self.run_to(now.0);
-        if let Event::Submit { id, command } = event {
-            let slot = self.slots_free.pop().expect("the host keeps to the drive's depth");
-            self.slots[at(slot)] = Slot { id, left: 0, last: now.0 };
-            self.idle_version = self.idle_version.wrapping_add(1);
-            self.background = false;
-            self.waiting.push_back((slot, command));
-            self.admit(now.0);
-            self.run_to(now.0);
-        }
-    }
-
-    /// What the drive did.
-    pub fn poll(&mut self) -> Option<Action> {
-        let (id, at) = self.done.pop_front()?;
-        Some(Action::Complete { id, at })
-    }
-
-    /// When something happens next.
-    pub fn deadline(&self) -> Option<Instant> {
-        self.events.peek().map(|entry| Instant(entry.time))
-    }
-
     /// Commands under way.
     pub fn in_flight(&self) -> u32 {
         self.params.depth - count(self.slots_free.len())
@@ -338,6 +314,7 @@ impl Drive {
             Timed::PageOut { slot, bytes } => {
                 let end = self.over_link(now, 0, u64::from(bytes));
                 let command = &mut self.slots[at(slot)];
+                assert!(0 < command.left, "a page leaves once");
                 command.left -= 1;
                 command.last = command.last.max(end);
                 if command.left == 0 {
@@ -369,6 +346,7 @@ impl Drive {
     fn complete(&mut self, now: u64, slot: u32) {
         self.done.push_back((self.slots[at(slot)].id, Instant(now)));
         self.slots_free.push(slot);
+        assert!(self.slots_free.len() <= self.slots.len(), "a command ends once");
         if self.in_flight() == 0 {
             self.at(now + self.params.idle.0, Timed::Idle { version: self.idle_version });
         }
@@ -726,5 +704,34 @@ impl Drive {
         let free = &mut self.channel_free[at(die % self.params.channels)];
         *free = (*free).max(now) + bytes * 1_000_000_000 / self.params.channel_rate.0;
         *free
+    }
+}
+
+impl Machine for Drive {
+    type Now = Instant;
+    type Event<'a> = Event;
+    type Action = Action;
+
+    /// One event; all that was due before it happens first.
+    fn handle(&mut self, now: Instant, event: Event) {
+        self.run_to(now.0);
+        if let Event::Submit { id, command } = event {
+            let slot = self.slots_free.pop().expect("the host keeps to the drive's depth");
+            self.slots[at(slot)] = Slot { id, left: 0, last: now.0 };
+            self.idle_version = self.idle_version.wrapping_add(1);
+            self.background = false;
+            self.waiting.push_back((slot, command));
+            self.admit(now.0);
+            self.run_to(now.0);
+        }
+    }
+
+    fn poll(&mut self) -> Option<Action> {
+        let (id, at) = self.done.pop_front()?;
+        Some(Action::Complete { id, at })
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        self.events.peek().map(|entry| Instant(entry.time))
     }
 }

@@ -244,6 +244,7 @@ impl Ftl {
         let (physical, open) = self.append(die, open);
         self.dies[at(die)].host = open;
         self.wear.host_pages += 1;
+        assert!(self.state[at(physical / self.shape.pages_per_block)] != State::Free, "it is open");
         // Trimmed meanwhile: it is programmed all the same, and nobody's.
         if self.map[at(page)] != NOWHERE {
             self.invalidate(page);
@@ -280,7 +281,9 @@ impl Ftl {
     fn take_victim(&mut self, die: u32, block: u32) {
         self.state[at(block)] = State::Victim;
         let valid = self.valid[at(block)];
+        assert!(valid <= self.shape.pages_per_block, "no more is valid than there is");
         let die = &mut self.dies[at(die)];
+        assert!(die.victim.is_none(), "a die empties one block at a time");
         die.victim = Some(Open { block, next: 0 });
         (die.gain, die.cost) = (self.shape.pages_per_block - valid, valid);
     }
@@ -346,6 +349,7 @@ impl Ftl {
             self.state[at(block)] = State::Open;
             Open { block, next: 0 }
         });
+        assert!(open.next < self.shape.pages_per_block, "a full block is not open");
         let physical = open.block * self.shape.pages_per_block + open.next;
         open.next += 1;
         if open.next == self.shape.pages_per_block {
@@ -356,6 +360,7 @@ impl Ftl {
     }
 
     fn settle(&mut self, page: u32, physical: u32) {
+        assert!(physical < BUFFERED, "a page settles on a die");
         self.map[at(page)] = physical;
         self.owner[at(physical)] = page;
         let block = physical / self.shape.pages_per_block;
@@ -367,6 +372,7 @@ impl Ftl {
         let physical = self.map[at(page)];
         if physical < BUFFERED {
             let block = physical / self.shape.pages_per_block;
+            assert!(0 < self.valid[at(block)], "a page was valid once");
             self.valid[at(block)] -= 1;
             self.dies[at(block / self.shape.blocks_per_die)].live -= 1;
         }

@@ -1,6 +1,7 @@
 //! The model against what was seen of drives: the write cliff, the frontier, suspends, idle time.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+use model::machine::Machine;
 use model::units::{Bytes, Instant, Nanos};
 use ssd::{Action, Class, Command, Drive, Event, Ftl, Link, Order, Params, Rng, Shape};
 

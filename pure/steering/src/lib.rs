@@ -108,6 +108,24 @@ pub enum Distance {
     Elsewhere,
 }
 
+/// Why an appliance has its place in a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// By what it can do.
+    Standing(Standing),
+    /// By how near it is.
+    Distance(Distance),
+    /// By the draw among those of its site, of which its load leaves it a part.
+    Load {
+        /// Share in use of what it has least of, in thousandths.
+        load_permille: u64,
+        /// How much of its weight that leaves it.
+        share_percent: u32,
+        /// Its weight.
+        weight: Weight,
+    },
+}
+
 /// Ranks every appliance for the query, and says how many of them to offer.
 pub fn rank(view: &FleetView, query: &Query<'_>, config: &Config) -> RankedList {
     assert!(1 <= config.pathways_min, "at least one pathway");
@@ -127,6 +145,8 @@ pub fn rank(view: &FleetView, query: &Query<'_>, config: &Config) -> RankedList 
         .collect();
     candidates.sort_unstable_by(|a, b| a.order().cmp(&b.order()));
     let offered_count = offered_count(&candidates, config);
+    assert!(offered_count <= candidates.len(), "whoever is offered is a candidate");
+    assert!(offered_count <= config.pathways_max, "each pathway costs the player");
     RankedList { candidates, offered_count }
 }
 
@@ -160,9 +180,7 @@ impl Standing {
             return Self::NoUrl;
         }
         match (appliance.health, holds) {
-            (Health::Healthy, true) if AT_LIMIT_PERMILLE <= appliance.load.permille() => {
-                Self::AtLimit
-            }
+            (Health::Healthy, true) if appliance.load.is_at_limit() => Self::AtLimit,
             (Health::Healthy, true) if appliance.recovering => Self::Recovering,
             (Health::Healthy, true) => Self::Good,
             (Health::Draining, true) => Self::Draining,
@@ -178,6 +196,13 @@ impl Standing {
 }
 
 impl Candidate {
+    /// Why it is where it is in the list.
+    pub fn reasons(&self) -> [Reason; 3] {
+        let Self { standing, distance, load_permille, weight, share_percent, .. } = *self;
+        let load = Reason::Load { load_permille, share_percent, weight };
+        [Reason::Standing(standing), Reason::Distance(distance), load]
+    }
+
     /// Sorts best first. The name decides last, so that equal scores cannot make two lists.
     fn order(&self) -> (Standing, Distance, Score, &ApplianceId) {
         (self.standing, self.distance, self.score, &self.appliance)
@@ -234,10 +259,6 @@ fn share_percent(load_permille: u64) -> u32 {
     step.map_or(SHARE_PERCENT_MIN, |(_, percent)| *percent)
 }
 
-/// An appliance this full is offered only after those that are not: the rest is for the sessions
-/// that it has. Arbitrary until lab measures how much a running session's demand swings.
-const AT_LIMIT_PERMILLE: u64 = 950;
-
 /// Below a load of (thousandths), an appliance keeps (percent) of its share. Steps and not a slope,
 /// because each change of a share moves some sessions. The values are arbitrary.
 const LOAD_STEPS: [(u64, u32); 2] = [(600, 100), (800, 50)];
@@ -272,12 +293,17 @@ impl fmt::Display for Distance {
     }
 }
 
-impl fmt::Display for Candidate {
+impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { standing, distance, load_permille, weight, share_percent, .. } = self;
-        let (percent, tenth) = (load_permille / 10, load_permille % 10);
-        write!(f, "{standing}; {distance}; load {percent}.{tenth} %, ")?;
-        write!(f, "so {share_percent} % of its weight of {weight} counts")
+        match self {
+            Self::Standing(standing) => standing.fmt(f),
+            Self::Distance(distance) => distance.fmt(f),
+            Self::Load { load_permille, share_percent, weight } => {
+                let (percent, tenth) = (load_permille / 10, load_permille % 10);
+                let counts = format_args!("{share_percent} % of its weight of {weight} counts");
+                write!(f, "load {percent}.{tenth} %, so {counts}")
+            }
+        }
     }
 }
 

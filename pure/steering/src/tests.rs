@@ -151,8 +151,11 @@ fn every_decision_says_why() {
     let b1 = view.appliances.get_mut("b1").unwrap();
     b1.load = Load { connections: 617, connections_max: 1000, ..Load::default() };
     let list = rank(&view, &query("10.1.2.3", b"s"), &CONFIG);
-    let lines: Vec<String> =
-        list.candidates.iter().map(|c| format!("{}: {c}", c.appliance)).collect();
+    let line = |c: &Candidate| {
+        let reasons = c.reasons().map(|reason| reason.to_string()).join("; ");
+        format!("{}: {reasons}", c.appliance)
+    };
+    let lines: Vec<String> = list.candidates.iter().map(line).collect();
     insta::assert_snapshot!(
         "explained",
         format!("offered: {}\n{}", list.offered_count, lines.join("\n"))

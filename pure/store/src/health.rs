@@ -56,6 +56,7 @@ impl Health {
         if self.failed.len() <= self.config.objects_max {
             self.failed.push_back(now);
         }
+        assert!(self.failed.len() <= self.config.objects_max + 1, "one too many is enough");
         if self.config.objects_max < self.failed.len() {
             Verdict::SetDriveAside
         } else {

@@ -48,7 +48,7 @@ impl Index {
             self.leaves(*old, &object);
         }
         let there = self.on_drives.entry(drive).or_default();
-        there.objects.insert(object);
+        assert!(there.objects.insert(object), "object {object} lies in one place");
         there.check.put(&object);
         before
     }
@@ -64,7 +64,8 @@ impl Index {
     pub fn remove_drive(&mut self, drive: DriveIndex) -> BTreeSet<ObjectId> {
         let gone = self.on_drives.remove(&drive).unwrap_or_default();
         for object in &gone.objects {
-            self.extents.remove(object);
+            let extent = self.extents.remove(object);
+            assert!(extent.is_some(), "object {object} lies on the drive that names it");
         }
         gone.objects
     }
@@ -134,8 +135,8 @@ impl Index {
     }
 
     fn leaves(&mut self, drive: DriveIndex, object: &ObjectId) {
-        let Some(there) = self.on_drives.get_mut(&drive) else { return };
-        there.objects.remove(object);
+        let there = self.on_drives.get_mut(&drive).expect("a drive with objects is known");
+        assert!(there.objects.remove(object), "its drive names object {object}");
         there.check.take(object);
         if there.objects.is_empty() {
             self.on_drives.remove(&drive);

@@ -1,37 +1,20 @@
 //! What control knows of an appliance's objects, and what it has to be told.
 //!
-//! Every change gets a number. Control answers each report with the number it has seen; the next
-//! report says what changed since, or everything if that is too long ago.
+//! Every change gets a number, from 1 on; 0 stands for nothing known. Control answers each report
+//! with the number it has seen; the next report says what changed since, or everything if that is
+//! too long ago.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use model::id::ObjectId;
-use model::inventory::Check;
-
-/// The number of a state of the inventory. 0 is no state: control knows nothing yet.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct InventoryState(pub u64);
-
-/// What leads from one state to another.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Delta {
-    /// The state before; 0 if `held` is all there is.
-    pub from: InventoryState,
-    /// The state after.
-    pub to: InventoryState,
-    /// What came.
-    pub held: Vec<ObjectId>,
-    /// What went.
-    pub gone: Vec<ObjectId>,
-    /// All that is held; from whoever knows that better than by these changes.
-    pub check: Option<Check>,
-}
+use model::inventory::Delta;
+use model::units::Bytes;
 
 /// The latest changes, and their numbers.
 #[derive(Clone, Debug)]
 pub struct Inventory {
     /// Invariant: at least 1, and the number of the last of `changes`.
-    state: InventoryState,
+    state: u64,
     /// Object, and whether it came. Invariant: at most `changes_max`.
     changes: VecDeque<(ObjectId, bool)>,
     changes_max: usize,
@@ -40,7 +23,7 @@ pub struct Inventory {
 impl Inventory {
     /// An inventory that remembers so many changes; older ones cost a full report.
     pub fn new(changes_max: usize) -> Self {
-        Self { state: InventoryState(1), changes: VecDeque::new(), changes_max }
+        Self { state: 1, changes: VecDeque::new(), changes_max }
     }
 
     /// The object is now held.
@@ -54,10 +37,10 @@ impl Inventory {
     }
 
     /// What to tell control, which has seen `known`; `held` is all that is held now.
-    pub fn since(&self, known: InventoryState, held: impl Iterator<Item = ObjectId>) -> Delta {
+    pub fn since(&self, known: u64, held: impl Iterator<Item = ObjectId>) -> Delta {
         let to = self.state;
-        let missed = to.0.checked_sub(known.0).and_then(|n| usize::try_from(n).ok());
-        let missed = missed.filter(|n| known.0 != 0 && *n <= self.changes.len());
+        let missed = to.checked_sub(known).and_then(|n| usize::try_from(n).ok());
+        let missed = missed.filter(|n| known != 0 && *n <= self.changes.len());
         let Some(missed) = missed else {
             return Delta { to, held: held.collect(), ..Delta::default() };
         };
@@ -69,11 +52,13 @@ impl Inventory {
     }
 
     fn change(&mut self, object: ObjectId, came: bool) {
-        self.state.0 += 1;
+        self.state += 1;
         self.changes.push_back((object, came));
         if self.changes_max < self.changes.len() {
             self.changes.pop_front();
         }
+        assert!(self.changes.len() <= self.changes_max, "older ones cost a full report");
+        assert!(Bytes::of(self.changes.len()).0 < self.state, "each change has a number");
     }
 }
 
@@ -91,8 +76,8 @@ mod tests {
     fn control_is_told_everything_once_and_then_only_changes() {
         let mut inventory = Inventory::new(10);
         inventory.publish(object(1));
-        let all = inventory.since(InventoryState(0), [object(1)].into_iter());
-        assert_eq!((all.from, all.held.len()), (InventoryState(0), 1));
+        let all = inventory.since(0, [object(1)].into_iter());
+        assert_eq!((all.from, all.held.len()), (0, 1));
         inventory.publish(object(2));
         inventory.publish(object(3));
         inventory.remove(object(2));
@@ -112,8 +97,8 @@ mod tests {
             inventory.publish(object(n));
         }
         for (known, from) in [(3, 0), (4, 4), (6, 6), (7, 0), (u64::MAX, 0)] {
-            let delta = inventory.since(InventoryState(known), (0..5).map(object));
-            assert_eq!(delta.from, InventoryState(from), "known {known}");
+            let delta = inventory.since(known, (0..5).map(object));
+            assert_eq!(delta.from, from, "known {known}");
         }
     }
 
@@ -125,7 +110,7 @@ mod tests {
         ) {
             let mut inventory = Inventory::new(changes_max);
             let (mut held, mut known) = (BTreeSet::new(), BTreeSet::new());
-            let mut seen = InventoryState(0);
+            let mut seen = 0;
             for (came, n, report) in steps.into_iter().chain([(true, 0, true)]) {
                 if came {
                     held.insert(object(n));
@@ -136,7 +121,7 @@ mod tests {
                 }
                 if report {
                     let delta = inventory.since(seen, held.iter().copied());
-                    if delta.from == InventoryState(0) {
+                    if delta.from == 0 {
                         known.clear();
                     }
                     known.extend(delta.held);

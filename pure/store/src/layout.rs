@@ -42,12 +42,12 @@ use model::limits::{DIRECT_ALIGN, OBJECT_LEN_MAX};
 use model::object::block_count;
 use model::units::Bytes;
 
-use crate::unit;
-
 /// The marker's name, in the drive's root.
 pub const MARKER: &str = "nearcast-drive.toml";
 /// Folder of published objects.
 pub const OBJECTS: &str = "objects";
+/// Folder of complete units.
+pub const UNITS: &str = "units";
 /// Folder of objects on their way.
 pub const FILL: &str = "fill";
 /// Folder of the drive's index.
@@ -161,7 +161,7 @@ pub fn folder_of(file: &FileName) -> FileName {
 
 /// All folders of a drive, parents first. `format` makes them, so that publishing never has to.
 pub fn folders() -> impl Iterator<Item = FileName> {
-    [OBJECTS, unit::UNITS, FILL, INDEX]
+    [OBJECTS, UNITS, FILL, INDEX]
         .map(|name| FileName(name.into()))
         .into_iter()
         .chain(object_folders())
@@ -204,6 +204,7 @@ pub fn sections(len: Bytes) -> Sections {
     let table_len = if blocks < 2 { Bytes::ZERO } else { Bytes(blocks * HASH_LEN) };
     let table_offset = len.align_up(DIRECT_ALIGN);
     let footer_offset = table_offset + table_len.align_up(DIRECT_ALIGN);
+    assert!(len <= table_offset && table_offset <= footer_offset, "sections do not overlap");
     Sections { table_offset, table_len, footer_offset, file_len: footer_offset + FOOTER_LEN }
 }
 
@@ -229,6 +230,7 @@ pub fn choose(drives: &[DriveSpace], need: Bytes) -> Choice {
             PassedOver::NoRoom(d.free)
         }
     };
+    assert!(drives.iter().all(|d| Some(d.drive) != best || need <= d.free), "it has the room");
     let others = drives.iter().filter(|d| Some(d.drive) != best);
     Choice { drive: best, passed_over: others.map(|d| (d.drive, why(d))).collect() }
 }

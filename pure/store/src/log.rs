@@ -38,7 +38,7 @@ use model::limits::{DIRECT_ALIGN, OBJECT_LEN_MAX};
 use model::units::Bytes;
 
 use crate::layout::{self, array};
-use crate::unit::{self, UnitId};
+use crate::unit::{self, Directory, Place, UnitId};
 
 /// Size of every record.
 pub const RECORD_LEN: usize = 128;
@@ -96,6 +96,16 @@ impl Entry {
     /// Where `object` lies on this drive, if this is where it is.
     pub fn extent(&self, object: &ObjectId, drive: DriveIndex) -> Extent {
         Extent { drive, file: self.file(object), offset: self.offset, len: self.len }
+    }
+}
+
+impl Directory {
+    /// Its objects as the log has them.
+    pub fn entries(&self) -> Vec<(ObjectId, Entry)> {
+        let unit = Some(self.id());
+        let entry =
+            |place: &Place| (place.object, Entry { unit, offset: place.offset, len: place.len });
+        self.places().iter().map(entry).collect()
     }
 }
 
@@ -169,6 +179,7 @@ pub fn encode(drive: DriveId, sequence: Sequence, change: &Change) -> [u8; RECOR
 /// The records of a batch that is appended to the log after the change `last`, in one piece.
 pub fn encode_batch(drive: DriveId, last: Sequence, changes: &[Change]) -> Vec<u8> {
     assert!(changes.len() <= BATCH_MAX, "a batch has {BATCH_MAX} changes at most");
+    assert!(!changes.is_empty(), "a batch of nothing would never be seen to end");
     let count = u32::try_from(changes.len()).expect("few");
     let numbered = (0..count).zip(changes);
     let records = numbered.flat_map(|(before, change)| {
@@ -209,6 +220,7 @@ pub fn snapshot(
     let len = Bytes::of(entries.len()).0;
     let (before, follow, offset, unit) = (0, 0, 0, [0; 32]);
     let head = Record { kind: HEAD, before, follow, sequence, drive, object, offset, len, unit };
+    assert_eq!(bytes.len(), RECORD_LEN * (entries.len() + 1), "a head, and a record for each");
     bytes[..RECORD_LEN].copy_from_slice(&head.encode());
     bytes
 }
@@ -277,6 +289,7 @@ pub fn replay(drive: DriveId, snapshot: Option<&[u8]>, log: &[u8]) -> Replay {
     if replay.damage.is_some() {
         replay.sequence = replay.sequence.max(last_seen(drive, &[], log));
     }
+    assert!(replay.log_len <= Bytes::of(log.len()), "no more is good than there is");
     replay.torn = Bytes::of(log.len()) - replay.log_len;
     assert!(replay.torn.0 != 0 || rest.is_empty(), "what is not a whole record is never accepted");
     replay

@@ -91,6 +91,7 @@ impl Parcel {
     /// How many of its first objects fit into a file of this size.
     pub fn fitting(&self, room: Bytes) -> usize {
         let objects: Vec<_> = self.entries().iter().map(|(id, of)| (*id, of.len)).collect();
+        assert!(!objects.is_empty(), "a file has an object");
         let counts: Vec<usize> = (1..=objects.len()).collect();
         // Each is longer than the one before.
         counts.partition_point(|count| {

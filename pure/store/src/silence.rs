@@ -42,6 +42,7 @@ impl Silence {
         if hangs {
             self.seen = now;
         }
+        assert!(!self.given_up || self.since.is_some(), "only what hangs is given up");
         match self.since {
             None if hangs => {
                 self.since = Some(now);

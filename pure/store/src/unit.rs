@@ -42,11 +42,9 @@ use model::id::ObjectId;
 use model::limits::{DIRECT_ALIGN, OBJECT_LEN_MAX};
 use model::units::Bytes;
 
+pub use crate::layout::UNITS;
 use crate::layout::{self, FILL, FOOTER_LEN, array};
-use crate::log::Entry;
 
-/// Folder of complete units.
-pub const UNITS: &str = "units";
 /// Objects of one unit: its directory is read at once, and has 256 KiB then.
 pub const OBJECTS_MAX: usize = 4096;
 
@@ -180,14 +178,6 @@ impl Directory {
         &self.places
     }
 
-    /// Its objects as the log has them.
-    pub fn entries(&self) -> Vec<(ObjectId, Entry)> {
-        let unit = Some(self.id());
-        let entry =
-            |place: &Place| (place.object, Entry { unit, offset: place.offset, len: place.len });
-        self.places.iter().map(entry).collect()
-    }
-
     /// Its name.
     pub fn id(&self) -> UnitId {
         UnitId(*blake3::hash(&self.bytes()).as_bytes())
@@ -196,6 +186,7 @@ impl Directory {
     /// Where it stands in the file: behind the objects.
     pub fn offset(&self) -> Bytes {
         let last = self.places.last().expect("never empty");
+        assert!(self.places.len() <= OBJECTS_MAX, "a directory is read at once");
         last.offset + room(last.len)
     }
 
@@ -247,6 +238,7 @@ impl Directory {
         let live = self.places.iter().filter(|place| wanted(&place.object));
         let live: Vec<Place> = live.copied().collect();
         let live_len = Bytes(live.iter().map(|place| room(place.len).0).sum());
+        assert!(live_len <= self.offset(), "no more is wanted of it than it has");
         if live.is_empty() {
             Fate::Remove
         } else if live_len.0 < self.offset().0 / 2 {

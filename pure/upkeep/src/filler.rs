@@ -15,6 +15,7 @@ use fill::transfer::{self, Action, Event, Reason, SourceFault, Transfer};
 use holdings::{Claim, Part as PartStanding};
 use model::id::ObjectId;
 use model::limits::{DIRECT_ALIGN, SMALL_OBJECT_MAX};
+use model::machine::Machine as _;
 use model::object::{BLOCK_LEN, Blocks, block_count, block_len};
 use model::units::Bytes;
 use store::health::Verdict;

@@ -53,7 +53,7 @@ use std::task::{Context, Poll, Waker};
 pub use cause::{Cause, DriveError, Errno, Fault, ObjectFileError};
 pub use drive::{Drive, Files};
 pub use host::{FileOf, Host, Ledger, PagesOf};
-pub use told::{Checked, Sample, Told, Units, Walked};
+pub use told::{Checked, Sample, Told, Walked};
 
 /// Runs a procedure on a host whose operations block: all of it is done when it was polled once.
 pub fn at_once<T>(procedure: impl Future<Output = T>) -> T {

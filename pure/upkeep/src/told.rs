@@ -5,6 +5,7 @@ use holdings::{Chores, Claim};
 use model::extent::{DriveIndex, Extent, FileName};
 use model::id::ObjectId;
 use model::object::BlockHash;
+use model::status::Units;
 use model::units::{Bytes, Nanos};
 use store::layout::Choice;
 use store::parcel::Parcel;
@@ -79,15 +80,6 @@ pub struct Walked {
     pub units: Units,
     /// How long it took.
     pub took: Nanos,
-}
-
-/// What is in units on a drive.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Units {
-    /// How many there are.
-    pub count: u64,
-    /// Bytes in them of objects that are not held any more: they come back with the units.
-    pub dead: Bytes,
 }
 
 /// A block that a viewer was sent.

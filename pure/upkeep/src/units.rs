@@ -10,6 +10,7 @@ use holdings::FileStanding;
 use model::extent::{DriveIndex, Extent};
 use model::id::ObjectId;
 use model::object::BLOCK_LEN;
+use model::status::Units;
 use model::units::{Bytes, Instant};
 use store::health::Verdict;
 use store::unit::{self, Directory, Fate, UnitError, UnitId};
@@ -19,7 +20,7 @@ use crate::cause::{Cause, DriveError, ObjectFileError};
 use crate::copying::{self, Ended, Source};
 use crate::drive::{Drive, Files};
 use crate::host::{Host, Ledger};
-use crate::told::{Told, Units};
+use crate::told::Told;
 use crate::{publish, read};
 
 /// The drive and unit in which an object is held, if it is in one.

@@ -18,7 +18,8 @@ pub enum Action {
         /// From whom.
         connection: ConnectionId,
     },
-    /// Seal and send; report `Sent` when the kernel has all of it. One at a time per connection.
+    /// Seal and send; report `Sent` when the kernel has all of it, or, where more of the response
+    /// comes, when it also takes that. One at a time per connection.
     Send {
         /// To whom.
         connection: ConnectionId,
@@ -26,9 +27,8 @@ pub enum Action {
         head: bool,
         /// What follows.
         body: Body,
-        /// More of the response follows soon: the end of this, where it is less than a packet, may
-        /// wait for it.
-        more: bool,
+        /// What of the response comes after it.
+        then: Then,
     },
     /// Have the kernel send no faster than this on a connection (SO_MAX_PACING_RATE); as fast as
     /// it can if there is none.
@@ -100,6 +100,17 @@ pub enum Action {
         /// How it failed.
         fault: Fault,
     },
+}
+
+/// What comes after a `Send` in the same response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Then {
+    /// More, at once: the end of this, where it is less than a packet, may wait for it.
+    Soon,
+    /// More, when its moment has come.
+    Later,
+    /// Nothing: a client that stops to read has all of it in the end, and is not waited for.
+    Nothing,
 }
 
 /// The body bytes of a `Send`.

@@ -88,6 +88,7 @@ pub(crate) fn answer(
     if body && request.method == Method::Get {
         // Counted when its first bytes leave: a drive may yet make it a 404.
         let (start, end) = part;
+        assert!(end <= file.len, "a range ends within its file");
         Answer::Object { object: file.object, status, start, end, pace: version.pace }
     } else {
         counters.count(status);

@@ -186,6 +186,7 @@ impl Recorder {
             self.events[self.count % EVENTS_MAX] = (now, what);
         }
         self.count += 1;
+        assert!(self.events.len() <= EVENTS_MAX, "the oldest are forgotten");
     }
 
     /// From now on it waits for somebody else.
@@ -248,6 +249,7 @@ impl BlackBox {
     pub(crate) fn begin(&mut self, now: Instant, object: ObjectId) -> Option<Box<Recorder>> {
         self.bounds.filter(|_| self.recording < self.most)?;
         self.recording += 1;
+        assert!(self.recording <= self.most, "the others are not recorded");
         let mut recorder = self.spare.pop().unwrap_or_else(|| Box::new(Recorder::new()));
         recorder.events.clear();
         (recorder.count, recorder.sent, recorder.left) = (0, Bytes::ZERO, false);
@@ -277,6 +279,7 @@ impl BlackBox {
             self.quiet_until = now + INCIDENT_EVERY;
             Some(Box::new(recorder.incident(now, wall, why)))
         });
+        assert!(0 < self.recording, "a record ends once");
         self.recording -= 1;
         self.spare.push(recorder);
         incident

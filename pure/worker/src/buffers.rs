@@ -27,6 +27,7 @@ impl Buffers {
     /// Takes a free buffer, pinned once.
     pub(crate) fn take(&mut self) -> Option<BufferId> {
         let buffer = self.free.pop()?;
+        assert_eq!(self.pins[buffer.as_usize()], 0, "nobody needs a free buffer");
         self.pins[buffer.as_usize()] = 1;
         Some(buffer)
     }
@@ -50,6 +51,7 @@ impl Buffers {
         *pins -= 1;
         if *pins == 0 {
             self.free.push(buffer);
+            assert!(self.free.len() <= self.pins.len(), "a buffer is free once");
         }
     }
 }

@@ -14,9 +14,9 @@ use crate::black_box::Recorder;
 use crate::pace::{Pacer, Path, Plan};
 use crate::request_log::Entry;
 
-/// One connection. Nobody else looks into it.
+/// One connection.
 #[derive(Debug)]
-pub struct Connection {
+pub(crate) struct Connection {
     pub(crate) id: ConnectionId,
     pub(crate) state: State,
     /// When it is closed if nothing changes.
@@ -124,6 +124,18 @@ pub(crate) enum Stage {
     Sending(Option<FileSlot>),
 }
 
+impl State {
+    /// The transfer that the caller has just seen, or has just begun.
+    pub(crate) fn transfer(&mut self) -> &mut Transfer {
+        match self {
+            Self::Transfer(transfer) => transfer,
+            Self::Handshake | Self::Receiving | Self::Sending => {
+                unreachable!("nothing ends a transfer behind the back of who works on it")
+            }
+        }
+    }
+}
+
 impl Stage {
     /// The file it uses, if it has one yet.
     pub(crate) fn slot(self) -> Option<FileSlot> {
@@ -197,10 +209,5 @@ impl Connection {
             path: Path::default(),
             limit: None,
         }
-    }
-
-    /// What its next request is compared with: for whoever can have it nearby by then.
-    pub fn memory(&self) -> &[u8] {
-        self.granted.as_ref().map_or(&[], |granted| granted.named.as_bytes())
     }
 }

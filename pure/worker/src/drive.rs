@@ -13,10 +13,10 @@
 use std::collections::VecDeque;
 
 use iosched::Full;
-use iosched::drive::{Class, Config, Policy, Ticket};
+use iosched::reads::{self, Reads, Ticket};
 use iosched::tally::Slice;
 use model::handle::ConnectionId;
-use model::units::{Bytes, Instant, Nanos};
+use model::units::{Instant, Nanos};
 
 /// A drive's share of a worker.
 #[derive(Clone, Copy, Debug)]
@@ -35,8 +35,8 @@ pub(crate) struct Share {
 #[derive(Debug)]
 pub(crate) struct Drive {
     share: Share,
-    /// This worker's slice of the drive: reads by deadline, no more in flight than the share.
-    reads: iosched::drive::Drive,
+    /// This worker's slice of the drive.
+    reads: Reads<ConnectionId>,
     /// Transfers before admission, in order, and names of some that have left.
     pub(crate) admission: VecDeque<ConnectionId>,
     /// How many of `admission` still wait. Invariant: <= admission.len().
@@ -60,18 +60,11 @@ pub(crate) struct Drive {
 impl Drive {
     /// A drive that owes nothing. `queue_len_max` bounds the reads that wait.
     pub(crate) fn new(share: Share, queue_len_max: usize, now: Instant) -> Self {
-        let config = Config {
-            depth: u32::try_from(share.depth).unwrap_or(u32::MAX),
-            fill_depth: 1,
-            queue_len_max,
-            target: share.target,
-            scrub_rate: Bytes(1),
-            deletes_alone: false,
-            policy: Policy::Off,
-        };
+        let depth = u32::try_from(share.depth).unwrap_or(u32::MAX);
+        let config = reads::Config { depth, queue_len_max, target: share.target };
         Self {
             share,
-            reads: iosched::drive::Drive::new(config, now),
+            reads: Reads::new(config, now),
             admission: VecDeque::new(),
             admission_count: 0,
             turns: VecDeque::new(),
@@ -100,6 +93,18 @@ impl Drive {
         self.opens < self.share.opens_max
     }
 
+    /// A transfer waits for admission.
+    pub(crate) fn joins_admission(&mut self, id: ConnectionId) {
+        self.admission.push_back(id);
+        self.admission_count += 1;
+    }
+
+    /// One waits no more, whose name may stand there still.
+    pub(crate) fn leaves_admission(&mut self) {
+        assert!(0 < self.admission_count, "whoever leaves admission has waited");
+        self.admission_count -= 1;
+    }
+
     /// A transfer waits for an open.
     pub(crate) fn waits_for_open(&mut self) {
         self.opening += 1;
@@ -108,12 +113,15 @@ impl Drive {
     /// It is asked to open a file.
     pub(crate) fn open(&mut self, now: Instant) {
         self.asked(now);
+        assert!(self.may_open(), "no more opens than the drive's share");
         self.opens += 1;
     }
 
     /// It answered an open, for which so many waited.
     pub(crate) fn opened(&mut self, now: Instant, waited: usize) {
+        assert!(0 < self.opens, "an open is answered once");
         self.opens -= 1;
+        assert!(waited <= self.opening, "whoever waits for an open is counted");
         self.opening -= waited;
         self.heard(now);
     }
@@ -125,8 +133,7 @@ impl Drive {
         id: ConnectionId,
         deadline: Instant,
     ) -> Result<(), Full> {
-        let name = u64::from(id.slot) << 32 | u64::from(id.generation);
-        self.reads.submit(now, Class::Serve, name, Bytes::ZERO, deadline)
+        self.reads.submit(now, id, deadline)
     }
 
     /// Whose read is next, if it may be asked for one.
@@ -135,9 +142,7 @@ impl Drive {
             return None;
         }
         self.asked(now);
-        let (ticket, name) = self.reads.poll(now)?;
-        let half = |bits: u64| u32::try_from(bits & u64::from(u32::MAX)).unwrap_or(u32::MAX);
-        Some((ticket, ConnectionId { slot: half(name >> 32), generation: half(name) }))
+        self.reads.poll(now)
     }
 
     /// It was not asked after all.

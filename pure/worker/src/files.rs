@@ -101,6 +101,7 @@ impl Files {
             }
         };
         let entry = &mut self.entries[slot.as_usize()];
+        assert!(entry.users == 0 || entry.object == object, "a file in use makes no room");
         entry.users += 1;
         entry.last_used = self.uses;
         if let Acquired::Start(_) = acquired {
@@ -157,6 +158,7 @@ impl Files {
     pub(crate) fn forget(&mut self, object: &ObjectId) -> Option<FileSlot> {
         let slot = self.by_object.remove(object)?;
         let entry = &mut self.entries[slot.as_usize()];
+        assert_eq!(entry.object, *object, "a name leads to its file");
         entry.gone = true;
         let close = entry.users == 0 && entry.state == State::Open;
         if close {
@@ -175,10 +177,14 @@ impl Files {
             .filter(|pair| unused(&pair))
             .min_by_key(|(_, entry)| (entry.state == State::Open, entry.last_used));
         let (index, entry) = oldest?;
+        assert!(entry.waiting.is_empty(), "nobody waits for a file that nobody uses");
+        let slot = FileSlot(u16::try_from(index).expect("the table has at most 2^16 entries"));
         if entry.state == State::Open {
-            self.by_object.remove(&entry.object);
+            assert!(!entry.gone, "the file of an object that is gone closes with its last user");
+            let named = self.by_object.remove(&entry.object);
+            assert_eq!(named, Some(slot), "an open file has one place");
         }
-        Some(FileSlot(u16::try_from(index).expect("the table has at most 2^16 entries")))
+        Some(slot)
     }
 }
 

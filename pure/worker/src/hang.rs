@@ -9,13 +9,14 @@
 //!
 //! Never a 503, which players repeat for twenty seconds at the same place.
 
+use model::drives::{DriveIndex, DriveSet};
 use model::handle::ConnectionId;
 use model::units::{Instant, Nanos};
 
 use crate::action::Ending;
 use crate::connection::{Connection, Stage, State, Transfer};
 use crate::event::Now;
-use crate::worker::{Worker, live};
+use crate::worker::{NEVER, Worker, live};
 
 /// Nobody's name: of a connection for which a read was asked that it no longer waits for.
 pub(crate) const NOBODY: ConnectionId = ConnectionId { slot: u32::MAX, generation: u32::MAX };
@@ -24,14 +25,14 @@ impl Worker {
     /// Looks at the drives, and after those who wait for one that hangs.
     pub(crate) fn watch(&mut self, now: Now) {
         self.watch_at = NEVER;
-        let (mut hung, mut waited_for, mut owing) = (0, false, false);
-        for (index, drive) in self.drives.iter_mut().enumerate() {
+        let (mut hung, mut waited_for, mut owing) = (DriveSet::NONE, false, false);
+        for (index, drive) in DriveIndex::all(self.drives.len()).zip(&mut self.drives) {
             drive.look(now.instant, self.config.hang_after);
             owing |= 0 < drive.owes();
-            hung |= u64::from(drive.is_hung()) << index;
+            hung.set(index, drive.is_hung());
             waited_for |= drive.is_hung() && std::mem::take(&mut drive.is_waited_for);
         }
-        self.counters.hung_drives = hung;
+        self.hung = hung;
         if owing {
             self.watch_soon();
         }
@@ -80,6 +81,7 @@ impl Worker {
     /// it answers: buffer, file and place in its depth.
     pub(crate) fn give_up(&mut self, id: ConnectionId) {
         let Some(connection) = live(&mut self.connections, id) else { return };
+        // One of those that were stuck a moment ago may be done, since others were let go.
         let State::Transfer(transfer) = &connection.state else { return };
         if transfer.head_pending.is_none() {
             self.counters.aborted += 1;
@@ -124,9 +126,6 @@ pub(crate) fn is_stuck(connection: &Connection, now: Instant, reset_after: Nanos
         asked && reset_after <= now.since(transfer.since)
     })
 }
-
-/// While no drive owes anything.
-pub(crate) const NEVER: Instant = Instant(u64::MAX);
 
 /// Looks at drives within `hang_after`. It is found at the second look after it: at most a half of
 /// it late.

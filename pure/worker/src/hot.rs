@@ -155,6 +155,7 @@ impl Hot {
         let (bucket, place) = (self.bucket(&name), self.entries.len());
         self.entries.push(Entry { name, drive, buffer, next: self.buckets[bucket] });
         self.buckets[bucket] = u16::try_from(place).expect("places are fewer than 2^16");
+        assert!(self.entries.len() <= self.places, "a colder block has made room");
         true
     }
 
@@ -232,6 +233,7 @@ impl Hot {
         }
         let mut at = usize::from(self.buckets[bucket]);
         while self.entries[at].next != place {
+            assert_ne!(self.entries[at].next, NONE, "a block is in the chain of its bucket");
             at = usize::from(self.entries[at].next);
         }
         self.entries[at].next = to;
@@ -269,6 +271,7 @@ impl Sketch {
             // Only the lowest: the others are too high already, by others' wants.
             self.counts[line][at] = self.counts[line][at].max(raised);
         }
+        assert!(0 < self.left, "counts are halved in time");
         self.left -= 1;
         if self.left == 0 {
             self.left = self.period;

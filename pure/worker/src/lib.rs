@@ -13,9 +13,9 @@
 //! Tick                      the next burst; who is late: clients are closed, drives said to hang
 //! ```
 //!
-//! The contract: `handle` one event, then `poll` until it returns nothing, carrying out each action
-//! before the next `poll` (a buffer in a `Send` is free afterwards). `deadline` says when to send a
-//! `Tick` if nothing else happens. All memory that grows with load has a bound in [`Config`].
+//! The contract is that of [`Machine`](model::machine::Machine): each action is carried out before
+//! the next `poll`, and a buffer in a `Send` is free afterwards. All memory that grows with load
+//! has a bound in [`Config`].
 
 mod action;
 mod answer;
@@ -34,6 +34,7 @@ mod hang;
 mod hot;
 #[cfg(test)]
 mod hot_tests;
+mod let_go;
 mod pace;
 mod paced;
 mod request_log;
@@ -42,10 +43,9 @@ mod wheel;
 mod withdrawn;
 mod worker;
 
-pub use action::{Action, Body, Ending};
+pub use action::{Action, Body, Ending, Then};
 pub use black_box::{Happened, INCIDENT_MAGIC, Incident, IncidentBounds, Reason, Waits};
-pub use connection::Connection;
-pub use counters::{Counters, LATE_MICROS};
+pub use counters::{Counters, LATE_MICROS, Lateness};
 pub use depth::unsent_max;
 pub use event::{Event, Fault, Now};
 pub use pace::{PaceConfig, PaceMode};

@@ -214,6 +214,7 @@ impl Path {
             while self.halvings < most.min(HALVINGS_MAX) && shorter(self.halvings + 1) {
                 self.halvings += 1;
             }
+            assert!(self.halvings <= HALVINGS_MAX, "a burst is never shorter than its least");
             self.vain = (self.vain + u32::from(before < self.halvings)).min(VAIN_MAX);
             self.clean = Bytes::ZERO;
         } else if 0 < self.halvings
@@ -250,6 +251,7 @@ impl Pacer {
     /// two bursts lie the intervals of the first and of all between them, less the lateness that
     /// is made up for.
     pub(crate) fn burst(&mut self, now: Instant, len: Bytes, rate: BitsPerSecond) {
+        assert!(Bytes::ZERO < len, "a burst of nothing would never end");
         let interval = interval(len, rate);
         let made_up = Nanos(interval.0 / 2).min(CATCH_UP);
         let counts_from = Instant(now.0.saturating_sub(made_up.0));

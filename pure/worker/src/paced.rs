@@ -3,11 +3,11 @@
 use model::handle::{ConnectionId, FileSlot};
 use model::units::{BitsPerSecond, Bytes};
 
-use crate::action::{Action, Body};
+use crate::action::{Action, Body, Then};
 use crate::black_box::{Happened, Waiting};
-use crate::connection::{Held, Stage, State, Transfer};
+use crate::connection::{Held, Stage, Transfer};
 use crate::pace::{PaceConfig, PaceMode, burst_len, packed};
-use crate::worker::{Worker, live};
+use crate::worker::{Worker, live, seen};
 
 impl Transfer {
     /// What its bursts are kept to by the worker, now.
@@ -32,14 +32,15 @@ impl Worker {
     /// True if the transfer is to wait for its moment before it asks for more: it may not keep what
     /// is read until then, since as many as may keep a buffer do.
     pub(crate) fn waits_to_read(&mut self, id: ConnectionId, slot: Option<FileSlot>) -> bool {
-        let Some(connection) = live(&mut self.connections, id) else { return false };
-        let State::Transfer(transfer) = &mut connection.state else { return false };
+        let connection = seen(&mut self.connections, id);
+        let transfer = connection.state.transfer();
         if transfer.burst_rate(&self.config.pacing).is_none() {
             return false;
         }
         if !transfer.keeps && self.keeping < self.config.pacing.buffers {
             transfer.keeps = true;
             self.keeping += 1;
+            assert!(self.keeping <= self.config.pacing.buffers, "the rest is for short reads");
         }
         if transfer.keeps || connection.pacer.due() <= self.now.instant {
             return false;
@@ -50,8 +51,8 @@ impl Worker {
 
     /// The transfer waits for its moment.
     fn wait_for_burst(&mut self, id: ConnectionId, slot: Option<FileSlot>) {
-        let Some(connection) = live(&mut self.connections, id) else { return };
-        let State::Transfer(transfer) = &mut connection.state else { return };
+        let connection = seen(&mut self.connections, id);
+        let transfer = connection.state.transfer();
         transfer.stage = Stage::Paced(slot);
         self.wheel.arm(self.now.instant, id.as_usize(), connection.pacer.wakes());
         if let Some(recorder) = &mut connection.recorder {
@@ -61,10 +62,10 @@ impl Worker {
 
     /// Sends what may go now of what the transfer keeps; if nothing may, it waits.
     pub(crate) fn burst_or_wait(&mut self, id: ConnectionId, slot: Option<FileSlot>) {
-        let Some(connection) = live(&mut self.connections, id) else { return };
-        let State::Transfer(transfer) = &mut connection.state else { return };
+        let connection = seen(&mut self.connections, id);
+        let transfer = connection.state.transfer();
         let config = &self.config.pacing;
-        let Some(Held { buffer, start, end, hot }) = transfer.held else { return };
+        let Held { buffer, start, end, hot } = transfer.held.expect("the caller has seen it");
         let (mut to, rate) = (end, transfer.burst_rate(config));
         if let Some(rate) = rate {
             if self.now.instant < connection.pacer.due() {
@@ -84,6 +85,7 @@ impl Worker {
             connection.limit = limit;
             self.actions.push_back(Action::Limit { connection: id, rate: limit });
         }
+        assert!(start < to && to <= end, "a burst is a part of what is held");
         let len = Bytes::of(to - start);
         // Also of what goes at once, so that bursts begin with what the path is known to take.
         let asks = config.mode == PaceMode::Own && config.burst_min < config.burst;
@@ -95,6 +97,7 @@ impl Worker {
         }
         transfer.held = keeps.then_some(Held { buffer, start: to, end, hot });
         transfer.next += len;
+        assert!(transfer.next <= transfer.end, "nobody is sent more than was asked for");
         transfer.stage = Stage::Sending(slot);
         if transfer.plan.rate.is_some() && transfer.plan.free != Bytes::ZERO {
             connection.sent += len;
@@ -108,9 +111,12 @@ impl Worker {
         self.counters.body_bytes += len.0;
         connection.deadline = self.now.instant + self.config.progress_timeout;
         let body = Body::Buffer { buffer, start, end: to };
-        // What a burst ends with goes at once: the next comes later.
-        let more = rate.is_none() && transfer.next < transfer.end;
-        self.actions.push_back(Action::Send { connection: id, head, body, more });
+        let then = match rate {
+            _ if transfer.next == transfer.end => Then::Nothing,
+            Some(_) => Then::Later,
+            None => Then::Soon,
+        };
+        self.actions.push_back(Action::Send { connection: id, head, body, then });
         self.note(id, Happened::Sent { len, hot }, Some(Waiting::Client));
         if look {
             self.actions.push_back(Action::Look { connection: id });
@@ -126,16 +132,16 @@ impl Worker {
 
     /// The moment of the connection in this place has come.
     pub(crate) fn paced(&mut self, index: usize) {
-        let Some(connection) = self.connections.get_mut(index).and_then(Option::as_deref_mut)
-        else {
-            return;
-        };
+        let connection = self.connections[index].as_deref_mut();
+        let connection = connection.expect("a timer goes with its connection");
         let id = connection.id;
-        let State::Transfer(transfer) = &mut connection.state else { return };
-        let Stage::Paced(slot) = transfer.stage else { return };
+        let transfer = connection.state.transfer();
+        let Stage::Paced(slot) = transfer.stage else {
+            unreachable!("a timer goes with the wait for a burst");
+        };
         let due = connection.pacer.due();
         if due <= self.now.instant {
-            self.counters.late(self.now.instant.since(due));
+            self.lateness.add(self.now.instant.since(due));
         }
         if transfer.held.is_some() {
             self.burst_or_wait(id, slot);

@@ -14,7 +14,6 @@ use http1::response::decimal;
 use http1::{Method, Request, date};
 use model::units::{Bytes, Instant, UnixSeconds};
 
-use crate::connection::Texts;
 use crate::event::Now;
 
 /// Lines that nobody has taken away yet. A line beyond is lost, and counted.
@@ -127,16 +126,16 @@ impl RequestLog {
     pub(crate) fn end(
         &mut self,
         entry: &Entry,
-        texts: &mut Texts,
+        (line, head): (&mut Vec<u8>, &[u8]),
         session: Option<[u8; 4]>,
         whole: bool,
     ) -> bool {
-        if texts.line.is_empty() {
+        if line.is_empty() {
             return true;
         }
-        let longest = texts.line.len() + 128;
+        let longest = line.len() + 128;
         if LINES_LEN_MAX < self.lines.len() + longest {
-            texts.line.clear();
+            line.clear();
             return false;
         }
         if self.time_at != Some(entry.begun_wall) {
@@ -148,10 +147,10 @@ impl RequestLog {
         out.extend_from_slice(&self.time);
         out.push(b' ');
         // The head, once sent, is what was answered: `HTTP/1.1 206 Partial Content`.
-        let status = entry.first.and_then(|_| texts.head.get(9..12));
+        let status = entry.first.and_then(|_| head.get(9..12));
         out.extend_from_slice(status.unwrap_or(b"-"));
         out.push(b' ');
-        out.append(&mut texts.line);
+        out.append(line);
         let now = self.now;
         let first = entry.first.unwrap_or(now).since(entry.begun);
         let all = now.since(entry.begun);
@@ -170,6 +169,7 @@ impl RequestLog {
             None => out.push(b'-'),
         }
         out.extend_from_slice(if whole { b" whole\n" } else { b" cut\n" });
+        assert!(out.len() <= LINES_LEN_MAX, "a line is no longer than was reckoned");
         true
     }
 }

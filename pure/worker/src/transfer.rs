@@ -14,7 +14,7 @@
 //! sends bursts out of it, or, where too many keep one already, waits first and reads a burst.
 
 use http1::{Head, Status};
-use iosched::drive::Ticket;
+use iosched::reads::Ticket;
 use model::extent::DriveIndex;
 use model::handle::{BufferId, ConnectionId, FileSlot};
 use model::id::ObjectId;
@@ -22,7 +22,7 @@ use model::limits::{CHUNK_LEN, DIRECT_ALIGN};
 use model::object::{BLOCK_LEN, block_len};
 use model::units::Bytes;
 
-use crate::action::{Action, Body, Ending};
+use crate::action::{Action, Body, Ending, Then};
 use crate::answer;
 use crate::black_box::{Happened, Waiting};
 use crate::connection::{Connection, Held, Stage, State, Transfer};
@@ -30,7 +30,7 @@ use crate::event::{Fault, Now};
 use crate::files::Acquired;
 use crate::hot::BlockName;
 use crate::pace::{Plan, burst_len};
-use crate::worker::{Config, Kept, Reading, Worker, live};
+use crate::worker::{Config, Kept, Reading, Worker, live, seen};
 
 impl Worker {
     pub(crate) fn send_object(
@@ -43,7 +43,7 @@ impl Worker {
         plan: Plan,
     ) {
         let until = now.instant + self.config.progress_timeout;
-        let Some(connection) = live(&mut self.connections, id) else { return };
+        let connection = seen(&mut self.connections, id);
         connection.deadline = until;
         if let Some(bytes) = self.catalogue.small.get(&object) {
             let (start, end) = (start.as_usize(), end.as_usize());
@@ -51,7 +51,8 @@ impl Worker {
             self.counters.body_bytes += Bytes::of(end - start).0;
             connection.state = State::Sending;
             let body = Body::Memory { bytes: bytes.clone(), start, end };
-            self.actions.push_back(Action::Send { connection: id, head: true, body, more: false });
+            let then = Then::Nothing;
+            self.actions.push_back(Action::Send { connection: id, head: true, body, then });
             return;
         }
         let extent = self.catalogue.index.locate(&object).expect("an answer names what is held");
@@ -75,8 +76,7 @@ impl Worker {
         connection.recorder = self.black_box.begin(now.instant, object);
         let drive = &mut self.drives[index.as_usize()];
         if !drive.is_hung() {
-            drive.admission.push_back(id);
-            drive.admission_count += 1;
+            drive.joins_admission(id);
             self.admit();
         } else if self.transfers < self.config.transfers_max && self.is_hot(object, start, end) {
             self.begin(id);
@@ -93,10 +93,12 @@ impl Worker {
 
     /// A transfer that has passed admission.
     fn begin(&mut self, id: ConnectionId) {
-        let Some(connection) = live(&mut self.connections, id) else { return };
-        let State::Transfer(transfer) = &mut connection.state else { return };
+        let connection = seen(&mut self.connections, id);
+        let transfer = connection.state.transfer();
+        assert_eq!(transfer.stage, Stage::Admission, "a transfer begins once");
         transfer.stage = Stage::Sending(None);
         self.transfers += 1;
+        assert!(self.transfers <= self.config.transfers_max, "admission knows the bound");
         self.advance(id, None);
     }
 
@@ -112,7 +114,7 @@ impl Worker {
             }
             self.first_admitted = (index + 1) % self.drives.len();
             self.drives[index].admission.pop_front();
-            self.drives[index].admission_count -= 1;
+            self.drives[index].leaves_admission();
             self.begin(id);
         }
         self.admitting = false;
@@ -141,8 +143,8 @@ impl Worker {
         if self.waits_to_read(id, slot) {
             return;
         }
-        let Some(connection) = live(&mut self.connections, id) else { return };
-        let State::Transfer(transfer) = &mut connection.state else { return };
+        let connection = seen(&mut self.connections, id);
+        let transfer = connection.state.transfer();
         let name = transfer.block();
         if let Some(recorder) = &mut connection.recorder {
             recorder.wait_for(self.now.instant, Waiting::Drive);
@@ -166,21 +168,21 @@ impl Worker {
     /// As many wait for the drive as may, or it hangs: a transfer that was under way gives its turn
     /// to those of other drives, and waits for admission again.
     fn wait_for_room(&mut self, id: ConnectionId, slot: Option<FileSlot>) {
-        let Some(connection) = live(&mut self.connections, id) else { return };
-        let State::Transfer(transfer) = &mut connection.state else { return };
-        self.keeping -= u16::from(std::mem::take(&mut transfer.keeps));
+        let connection = seen(&mut self.connections, id);
+        let transfer = connection.state.transfer();
+        let keeps = std::mem::take(&mut transfer.keeps);
         (transfer.stage, transfer.since) = (Stage::Admission, self.now.instant);
         let drive = &mut self.drives[transfer.drive.as_usize()];
-        drive.admission.push_back(id);
-        drive.admission_count += 1;
+        drive.joins_admission(id);
         drive.is_waited_for |= drive.is_hung();
+        self.keeps_no_more(keeps);
         self.end_transfer(Stage::Sending(slot));
     }
 
     /// Finds or opens the file of a transfer that needs its drive for the first time.
     fn open(&mut self, id: ConnectionId) {
-        let Some(connection) = live(&mut self.connections, id) else { return };
-        let State::Transfer(transfer) = &mut connection.state else { return };
+        let connection = seen(&mut self.connections, id);
+        let transfer = connection.state.transfer();
         // It may have gone, or gone to another drive, while it waited for its turn.
         let Some(extent) = self.catalogue.index.locate(&transfer.object) else {
             self.fail_transfer(id);
@@ -225,7 +227,7 @@ impl Worker {
     pub(crate) fn leave_admission(&mut self, drive: DriveIndex) {
         let (index, connections) = (drive.as_usize(), &self.connections);
         let drive = &mut self.drives[index];
-        drive.admission_count -= 1;
+        drive.leaves_admission();
         if 2 * drive.admission_count + NAMES_KEPT < drive.admission.len() {
             drive.admission.retain(|id| waits_for(connections, index, *id));
         }
@@ -233,8 +235,8 @@ impl Worker {
 
     /// Puts the connection's next read into its drive's queue.
     pub(crate) fn queue(&mut self, id: ConnectionId) {
-        let Some(connection) = live(&mut self.connections, id) else { return };
-        let State::Transfer(transfer) = &mut connection.state else { return };
+        let connection = seen(&mut self.connections, id);
+        let transfer = connection.state.transfer();
         transfer.since = self.now.instant;
         // Who is paced wants its bytes for its next burst, everybody else at once.
         let paced = transfer.burst_rate(&self.config.pacing).is_some();
@@ -288,7 +290,10 @@ impl Worker {
         };
         let Span { from, until, read_until } = span(transfer, keep, most);
         let len = (read_until - from).align_up(DIRECT_ALIGN);
+        assert!(len <= Config::BUFFER_LEN, "a read fits its buffer");
+        assert!((transfer.base + from).0.is_multiple_of(DIRECT_ALIGN.0), "as direct I/O wants it");
         let buffer = self.buffers.take().expect("asked for only while one is free");
+        assert!(self.reading[buffer.as_usize()].is_none(), "a read has its buffer for itself");
         let kept = Kept { block: name.block, len: block_len(transfer.len, name.block) };
         (transfer.stage, transfer.since) = (Stage::Reading(slot), self.now.instant);
         self.reading[buffer.as_usize()] = Some(Reading {
@@ -311,6 +316,7 @@ impl Worker {
 
     pub(crate) fn opened(&mut self, now: Now, slot: FileSlot, result: Result<(), Fault>) {
         let mut woken = std::mem::take(&mut self.woken);
+        assert!(woken.is_empty(), "those of one file are woken before those of the next");
         let drive = self.files.drive(slot).as_usize();
         let gone = self.files.is_gone(slot);
         let mut reported = gone;
@@ -365,6 +371,7 @@ impl Worker {
 
     pub(crate) fn read(&mut self, now: Now, buffer: BufferId, result: Result<Bytes, Fault>) {
         let reading = self.reading[buffer.as_usize()].take().expect("a read completes once");
+        assert!(0 < self.buffers.pins(buffer), "a buffer is held until its read is back");
         let drive = &mut self.drives[reading.drive.as_usize()];
         drive.read(now.instant, reading.ticket);
         if 0 < drive.admission_count {
@@ -439,8 +446,7 @@ impl Worker {
 
     /// Sends the transfer's next bytes from the buffer that begins with their block.
     fn send_hot(&mut self, id: ConnectionId, buffer: BufferId, slot: Option<FileSlot>) {
-        let Some(connection) = live(&mut self.connections, id) else { return };
-        let State::Transfer(transfer) = &connection.state else { return };
+        let transfer = seen(&mut self.connections, id).state.transfer();
         let name = transfer.block();
         let block_at = Bytes(name.block * BLOCK_LEN.0);
         let until = transfer.end.min(block_at + BLOCK_LEN) - block_at;
@@ -463,10 +469,9 @@ impl Worker {
         slot: Option<FileSlot>,
         (start, end, hot): (usize, usize, bool),
     ) {
-        let connection = live(&mut self.connections, id).expect("the caller has just seen it");
-        let State::Transfer(transfer) = &mut connection.state else {
-            unreachable!("the caller has just seen its transfer");
-        };
+        assert!(start < end, "what is delivered is something");
+        let transfer = seen(&mut self.connections, id).state.transfer();
+        assert!(transfer.held.is_none(), "a chunk is sent before the next is read");
         transfer.held = Some(Held { buffer, start, end, hot });
         self.burst_or_wait(id, slot);
     }
@@ -483,6 +488,7 @@ impl Worker {
             return;
         }
         self.verify_in = self.config.verify_span();
+        assert!(self.verify_in != Bytes::ZERO, "a span is longer than nothing");
         let BlockName { object, block } = name;
         // Gone while it was read: there is nothing left to judge.
         let Some(extent) = self.catalogue.index.locate(&object) else { return };
@@ -494,8 +500,8 @@ impl Worker {
     /// The drive let a transfer down: a reset if something was sent; otherwise a sibling is named,
     /// or it is a 404.
     pub(crate) fn fail_transfer(&mut self, id: ConnectionId) {
-        let Some(connection) = live(&mut self.connections, id) else { return };
-        let State::Transfer(transfer) = &connection.state else { return };
+        let connection = seen(&mut self.connections, id);
+        let transfer = connection.state.transfer();
         if transfer.head_pending.is_none() {
             self.counters.aborted += 1;
             self.close(id, Ending::Abort);
@@ -505,8 +511,7 @@ impl Worker {
         if let Some(held) = transfer.held {
             self.buffers.unpin(held.buffer);
         }
-        self.wheel.cancel(id.as_usize());
-        self.keeping -= u16::from(transfer.keeps);
+        let keeps = transfer.keeps;
         connection.state = State::Sending;
         let recorder = connection.recorder.take();
         let (catalogue, counters) = (&self.catalogue, &mut self.counters);
@@ -515,15 +520,15 @@ impl Worker {
             answer::plain(&mut connection.texts.head, counters, head, &self.date);
         }
         let body = Body::Empty;
-        self.actions.push_back(Action::Send { connection: id, head: true, body, more: false });
+        let then = Then::Nothing;
+        self.actions.push_back(Action::Send { connection: id, head: true, body, then });
+        self.wheel.cancel(id.as_usize());
+        self.keeps_no_more(keeps);
         self.end_record(recorder, true);
         match stage {
             Stage::Admission => {}
-            Stage::Reading(_) => {
-                // The kernel still reads from the file: `read` releases it.
-                self.transfers -= 1;
-                self.admit();
-            }
+            // The kernel still reads from the file: `read` releases it.
+            Stage::Reading(_) => self.one_fewer(),
             Stage::Turn
             | Stage::Opening(_)
             | Stage::Paced(_)
@@ -538,9 +543,20 @@ impl Worker {
         if let Some(slot) = stage.slot() {
             self.release(slot);
         }
+        self.one_fewer();
+    }
+
+    /// One transfer fewer: the next is admitted.
+    pub(crate) fn one_fewer(&mut self) {
         assert!(0 < self.transfers, "a transfer ends once");
         self.transfers -= 1;
         self.admit();
+    }
+
+    /// A transfer is over, or waits for its turn again: what it may keep another may.
+    pub(crate) fn keeps_no_more(&mut self, keeps: bool) {
+        assert!(u16::from(keeps) <= self.keeping, "whoever keeps a buffer is counted");
+        self.keeping -= u16::from(keeps);
     }
 
     fn release(&mut self, slot: FileSlot) {
@@ -585,6 +601,8 @@ fn span(transfer: &Transfer, keep: bool, most: Bytes) -> Span {
     };
     let until = if keep { until } else { until.min(from + most) };
     let read_until = if keep { until.max(len.min(block_end)) } else { until };
+    assert!(from <= next && next < until, "a read brings the next byte");
+    assert!(until <= end && until <= read_until, "and no byte that nobody wants");
     Span { from, until, read_until }
 }
 

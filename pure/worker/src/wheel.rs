@@ -69,6 +69,7 @@ impl Wheel {
 
     /// Fires the timer of `index` at `due`, or at the end of the wheel if that is earlier.
     pub(crate) fn arm(&mut self, now: Instant, index: usize, due: Instant) {
+        assert!(index < self.timers.len(), "room was made when the connection came");
         self.cancel(index);
         if self.armed == 0 {
             self.from = now.0 / GRANULARITY.0;
@@ -107,6 +108,7 @@ impl Wheel {
             self.occupied[slot / 64] &= !(1 << (slot % 64));
         }
         self.timers[index].slot = NONE;
+        assert!(0 < self.armed, "an armed timer is counted");
         self.armed -= 1;
     }
 
@@ -120,6 +122,7 @@ impl Wheel {
         };
         self.from = tick;
         let index = self.slots[slot_of(tick)].first;
+        assert_ne!(index, NONE, "a slot with a bit has a timer");
         self.cancel(index);
         Some(index)
     }

@@ -3,7 +3,7 @@
 //! ```text
 //! manifest without a version ─┬─> new requests: 404, on whatever connection, with whatever token
 //!                             └─> bodies under way ── GRACE ──> broken off
-//!                     all of that done ──> Counters::served_generation
+//!                     all of that done ──> Worker::served
 //! ```
 //!
 //! A version goes from a manifest when it was withdrawn, and when another appliance should hold
@@ -15,8 +15,7 @@ use model::units::{Instant, Nanos};
 use crate::action::Ending;
 use crate::catalogue::Catalogue;
 use crate::connection::{Connection, State};
-use crate::hang::NEVER;
-use crate::worker::Worker;
+use crate::worker::{NEVER, Worker};
 
 impl Worker {
     /// A newer manifest is in force. O(connections) if a version went.
@@ -37,7 +36,7 @@ impl Worker {
             self.cut_at = self.cut_at.min(self.now.instant + GRACE);
         }
         if self.cut_at == NEVER {
-            self.counters.served_generation = manifest.generation.0;
+            self.served = manifest.generation;
         }
     }
 
@@ -62,7 +61,7 @@ impl Worker {
                 }
             }
         }
-        self.counters.served_generation = self.catalogue.generation.0;
+        self.served = self.catalogue.generation;
     }
 }
 

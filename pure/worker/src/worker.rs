@@ -3,29 +3,29 @@
 use std::collections::VecDeque;
 
 use http1::{Head, Parsed, Request, RequestError, Status};
-use iosched::drive::Ticket;
+use iosched::reads::Ticket;
 use iosched::tally::Slice;
-use model::extent::DriveIndex;
+use model::drives::{DriveIndex, DriveSet};
 use model::handle::{ConnectionId, FileSlot};
-use model::id::ObjectId;
+use model::id::{Generation, ObjectId};
 use model::limits::{CHUNK_LEN, DIRECT_ALIGN, DRIVES_MAX};
+use model::machine::Machine;
 use model::object::BLOCK_LEN;
 use model::units::{BitsPerSecond, Bytes, Instant, Nanos, UnixSeconds};
 use model::update::Update;
 
-use crate::action::{Action, Body, Ending};
+use crate::action::{Action, Body, Ending, Then};
 use crate::answer::{self, Answer};
 use crate::black_box::{BlackBox, Happened, IncidentBounds, Recorder, Waiting};
 use crate::buffers::Buffers;
 use crate::catalogue::Catalogue;
 use crate::connection::{Connection, Stage, State, Texts};
-use crate::counters::Counters;
+use crate::counters::{Counters, Lateness};
 use crate::crowd::Crowd;
 use crate::drive::{Drive, Share};
 use crate::event::{Event, Now};
 use crate::files::Files;
 use crate::grants::Grants;
-use crate::hang::NEVER;
 use crate::hot::Hot;
 use crate::pace::{PaceConfig, PaceMode, Plan};
 use crate::request_log::RequestLog;
@@ -126,6 +126,9 @@ impl Config {
     }
 }
 
+/// While no drive owes anything.
+pub(crate) const NEVER: Instant = Instant(u64::MAX);
+
 /// How often deadlines are looked at; they are kept to this.
 const TICK: Nanos = Nanos::seconds(1);
 
@@ -210,6 +213,10 @@ pub struct Worker {
     pub(crate) texts: Vec<Texts>,
     pub(crate) grants: Grants,
     pub(crate) counters: Counters,
+    pub(crate) lateness: Lateness,
+    /// The manifest by which every request is answered, those that were under way included.
+    pub(crate) served: Generation,
+    pub(crate) hung: DriveSet,
 }
 
 impl Worker {
@@ -217,7 +224,8 @@ impl Worker {
     pub fn new(config: Config, now: Now) -> Self {
         assert!(config.pacing.buffers < config.buffers, "some are left for reads that are short");
         assert!(config.transfers_max < usize::from(config.file_slots), "a transfer finds a slot");
-        assert!(0 < config.handshakes_max, "somebody may come in");
+        assert!(0 < config.handshakes_max && 0 < config.connections_max, "somebody may come in");
+        assert!(0 < config.head_len_max, "a request has a head");
         assert!(config.drives <= config.drives_buffers(), "a drive has a buffer at least");
         assert!(config.drives <= DRIVES_MAX, "who configures keeps to {DRIVES_MAX} drives");
         let drive = |at| Drive::new(config.share(at), config.transfers_max, now.instant);
@@ -256,68 +264,15 @@ impl Worker {
             texts: Vec::new(),
             grants: Grants::new(),
             counters: Counters::default(),
+            lateness: Lateness::default(),
+            served: Generation(0),
+            hung: DriveSet::NONE,
         }
-    }
-
-    /// Takes one event. Never blocks, never fails: failures come out as actions.
-    pub fn handle(&mut self, now: Now, event: Event<'_>) {
-        self.log.now = now.instant;
-        self.now = now;
-        match event {
-            Event::Accepted { connection } => self.accepted(now, connection),
-            Event::Established { connection } => self.established(now, connection),
-            Event::Received { connection, bytes } => self.received(now, connection, bytes),
-            Event::Sent { connection } => self.sent(now, connection),
-            Event::Looked { connection, resent } => self.looked(connection, resent),
-            Event::Ended { connection } => self.ended(connection),
-            Event::Opened { slot, result } => self.opened(now, slot, result),
-            Event::Read { buffer, result } => self.read(now, buffer, result),
-            Event::Update(update) => self.update(update),
-            Event::Tcp { connection, sample } => {
-                self.note(connection, Happened::Tcp(sample), None);
-            }
-            Event::Incidents => self.incidents(),
-            Event::Tick => self.tick(now),
-            Event::Stop { deadline } => self.stop(deadline),
-        }
-    }
-
-    /// The next thing to do; call until `None` before the next `handle`.
-    pub fn poll(&mut self) -> Option<Action> {
-        let action = self.actions.pop_front().or_else(|| self.next_read());
-        // What `next_read` found to be hot by now needs no read.
-        let action = action.or_else(|| self.actions.pop_front())?;
-        if let Action::Send { connection, body, .. } = &action {
-            if let Body::Buffer { buffer, .. } = body {
-                // Carried out before the next `poll`: before anything else is done with it.
-                self.buffers.unpin(*buffer);
-            }
-            if let (true, Some(to)) = (self.log.enabled, live(&mut self.connections, *connection)) {
-                to.entry.sending(self.log.now, body.len());
-            }
-        }
-        Some(action)
-    }
-
-    /// When to call `handle` with a tick if nothing else happens.
-    pub fn deadline(&self) -> Instant {
-        let paced = self.wheel.deadline().unwrap_or(NEVER);
-        self.tick_at.min(self.watch_at).min(paced).min(self.cut_at)
     }
 
     /// The head of the connection's current response.
     pub fn head(&self, connection: ConnectionId) -> &[u8] {
         self.connection(connection).map_or(&[], |c| &c.texts.head)
-    }
-
-    /// What an event of this connection looks at first: for whoever can have it nearby by then.
-    pub fn memory(&self, connection: ConnectionId) -> Option<&Connection> {
-        self.place(connection)?.as_deref()
-    }
-
-    /// Where `memory` finds it.
-    pub fn place(&self, connection: ConnectionId) -> Option<&Option<Box<Connection>>> {
-        self.connections.get(connection.as_usize())
     }
 
     /// Bytes of the request log that wait to be taken.
@@ -333,6 +288,21 @@ impl Worker {
     /// What was counted so far.
     pub fn counters(&self) -> &Counters {
         &self.counters
+    }
+
+    /// How late bursts went so far.
+    pub fn lateness(&self) -> &Lateness {
+        &self.lateness
+    }
+
+    /// The manifest by which every request is answered, those that were under way included.
+    pub fn served(&self) -> Generation {
+        self.served
+    }
+
+    /// Drives that do not answer now.
+    pub fn hung(&self) -> DriveSet {
+        self.hung
     }
 
     /// What this worker's reads of a drive met so far, and what it has asked of it.
@@ -367,11 +337,14 @@ impl Worker {
         assert!(before.is_none(), "a slot has one connection at a time");
         self.counters.accepted += 1;
         self.counters.open += 1;
+        let most = Bytes::of(self.config.connections_max).0;
+        assert!(self.counters.open <= most, "room was made for the newcomer");
     }
 
     fn established(&mut self, now: Now, id: ConnectionId) {
         let idle_until = now.instant + self.config.idle_timeout;
         let Some(connection) = live(&mut self.connections, id) else { return };
+        assert!(matches!(connection.state, State::Handshake), "a handshake is over once");
         connection.state = State::Receiving;
         connection.deadline = idle_until;
         self.crowd.handshake_over();
@@ -385,9 +358,7 @@ impl Worker {
             // The deadline runs from the first byte of a request; more bytes do not extend it.
             connection.deadline = request_until;
             let used = self.request(now, id, bytes);
-            if let Some(connection) = live(&mut self.connections, id) {
-                connection.backlog.extend_from_slice(&bytes[used..]);
-            }
+            seen(&mut self.connections, id).backlog.extend_from_slice(&bytes[used..]);
             return;
         }
         connection.backlog.extend_from_slice(bytes);
@@ -396,21 +367,18 @@ impl Worker {
 
     /// Answers the next request of the backlog, if there is a whole one.
     fn next_request(&mut self, now: Now, id: ConnectionId) {
-        let Some(connection) = live(&mut self.connections, id) else { return };
-        let mut backlog = std::mem::take(&mut connection.backlog);
+        let mut backlog = std::mem::take(&mut seen(&mut self.connections, id).backlog);
         let used = self.request(now, id, &backlog);
         backlog.drain(..used);
-        if let Some(connection) = live(&mut self.connections, id)
-            && !backlog.is_empty()
-        {
-            connection.backlog = backlog;
+        if !backlog.is_empty() {
+            seen(&mut self.connections, id).backlog = backlog;
         }
     }
 
     /// Answers the first request in `bytes`, or asks for more. Returns how many bytes it used.
     fn request(&mut self, now: Now, id: ConnectionId, bytes: &[u8]) -> usize {
         self.refresh_date(now);
-        let Some(connection) = live(&mut self.connections, id) else { return 0 };
+        let connection = seen(&mut self.connections, id);
         if connection.texts.head.capacity() == 0 {
             connection.texts = self.texts.pop().unwrap_or_default();
         }
@@ -470,11 +438,12 @@ impl Worker {
 
     pub(crate) fn send_head(&mut self, now: Now, id: ConnectionId) {
         let until = now.instant + self.config.progress_timeout;
-        let Some(connection) = live(&mut self.connections, id) else { return };
+        let connection = seen(&mut self.connections, id);
         connection.state = State::Sending;
         connection.deadline = until;
         let body = Body::Empty;
-        self.actions.push_back(Action::Send { connection: id, head: true, body, more: false });
+        let then = Then::Nothing;
+        self.actions.push_back(Action::Send { connection: id, head: true, body, then });
     }
 
     fn sent(&mut self, now: Now, id: ConnectionId) {
@@ -497,14 +466,14 @@ impl Worker {
                 self.advance(id, slot);
                 return;
             }
-            self.keeping -= u16::from(keeps);
-            let Some(connection) = live(&mut self.connections, id) else { return };
+            self.keeps_no_more(keeps);
+            let connection = seen(&mut self.connections, id);
             connection.state = State::Sending;
             let recorder = connection.recorder.take();
             self.end_record(recorder, true);
             self.end_transfer(stage);
         }
-        let Some(connection) = live(&mut self.connections, id) else { return };
+        let connection = seen(&mut self.connections, id);
         log_end(&mut self.log, &mut self.counters, connection, true);
         if !connection.keep_alive {
             self.close(id, Ending::Graceful);
@@ -546,6 +515,7 @@ impl Worker {
         let Some(mut connection) = entry.take_if(|connection| connection.id == id) else { return };
         log_end(&mut self.log, &mut self.counters, &mut connection, false);
         self.end_record(connection.recorder.take(), false);
+        assert!(0 < self.counters.open, "a connection closes once");
         self.counters.open -= 1;
         self.actions.push_back(Action::Close { connection: id, ending });
         let transfer = match connection.state {
@@ -554,16 +524,13 @@ impl Worker {
             State::Transfer(transfer) => transfer,
         };
         self.wheel.cancel(id.as_usize());
-        self.keeping -= u16::from(transfer.keeps);
+        self.keeps_no_more(transfer.keeps);
         if let Some(held) = transfer.held {
             self.buffers.unpin(held.buffer);
         }
         match transfer.stage {
             // The kernel still reads from the file: `read` releases it.
-            Stage::Reading(_) => {
-                self.transfers -= 1;
-                self.admit();
-            }
+            Stage::Reading(_) => self.one_fewer(),
             Stage::Admission => self.leave_admission(transfer.drive),
             Stage::Turn
             | Stage::Opening(_)
@@ -660,6 +627,7 @@ impl Worker {
         self.tick_at = now.instant + TICK;
         self.refresh_date(now);
         let all = self.stop_at.is_some_and(|at| at <= now.instant);
+        assert!(self.expired.is_empty() && self.stuck.is_empty(), "each look begins anew");
         self.look_at_the_crowd(now.instant);
         let mut expired = std::mem::take(&mut self.expired);
         for id in expired.drain(..) {
@@ -694,6 +662,57 @@ impl Worker {
     }
 }
 
+impl Machine for Worker {
+    type Now = Now;
+    type Event<'a> = Event<'a>;
+    type Action = Action;
+
+    fn handle(&mut self, now: Now, event: Event<'_>) {
+        assert!(self.now.instant <= now.instant, "this clock never goes back");
+        assert!(!self.admitting, "an event is over before the next");
+        self.log.now = now.instant;
+        self.now = now;
+        match event {
+            Event::Accepted { connection } => self.accepted(now, connection),
+            Event::Established { connection } => self.established(now, connection),
+            Event::Received { connection, bytes } => self.received(now, connection, bytes),
+            Event::Sent { connection } => self.sent(now, connection),
+            Event::Looked { connection, resent } => self.looked(connection, resent),
+            Event::Ended { connection } => self.ended(connection),
+            Event::Opened { slot, result } => self.opened(now, slot, result),
+            Event::Read { buffer, result } => self.read(now, buffer, result),
+            Event::Update(update) => self.update(update),
+            Event::Tcp { connection, sample } => {
+                self.note(connection, Happened::Tcp(sample), None);
+            }
+            Event::Incidents => self.incidents(),
+            Event::Tick => self.tick(now),
+            Event::Stop { deadline } => self.stop(deadline),
+        }
+    }
+
+    fn poll(&mut self) -> Option<Action> {
+        let action = self.actions.pop_front().or_else(|| self.next_read());
+        // What `next_read` found to be hot by now needs no read.
+        let action = action.or_else(|| self.actions.pop_front())?;
+        if let Action::Send { connection, body, .. } = &action {
+            if let Body::Buffer { buffer, .. } = body {
+                // Carried out before the next `poll`: before anything else is done with it.
+                self.buffers.unpin(*buffer);
+            }
+            if let (true, Some(to)) = (self.log.enabled, live(&mut self.connections, *connection)) {
+                to.entry.sending(self.log.now, body.len());
+            }
+        }
+        Some(action)
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        let paced = self.wheel.deadline().unwrap_or(NEVER);
+        Some(self.tick_at.min(self.watch_at).min(paced).min(self.cut_at))
+    }
+}
+
 /// The current response ended, if there is one.
 fn log_end(
     log: &mut RequestLog,
@@ -703,7 +722,8 @@ fn log_end(
 ) {
     if log.enabled {
         let session = connection.granted.as_ref().map(|granted| granted.session);
-        let kept = log.end(&connection.entry, &mut connection.texts, session, whole);
+        let Texts { line, head, .. } = &mut connection.texts;
+        let kept = log.end(&connection.entry, (line, head), session, whole);
         counters.log_lines_lost += u64::from(!kept);
     }
 }
@@ -722,7 +742,16 @@ fn plan(
     Plan::new(config, &hints, version, sent)
 }
 
-/// The connection of that name, if it is still open.
+/// The connection of that name, which the caller has just seen.
+pub(crate) fn seen(
+    connections: &mut [Option<Box<Connection>>],
+    id: ConnectionId,
+) -> &mut Connection {
+    let connection = live(connections, id);
+    connection.expect("nothing closes a connection behind the back of who works on it")
+}
+
+/// The connection of that name, if it is still open: events and lists may name one that is not.
 pub(crate) fn live(
     connections: &mut [Option<Box<Connection>>],
     id: ConnectionId,

@@ -5,16 +5,18 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
-use model::extent::{DriveIndex, Extent, FileName};
+use model::drives::{DriveIndex, DriveSet};
+use model::extent::{Extent, FileName};
 use model::handle::{BufferId, ConnectionId, FileSlot};
 use model::id::{Generation, ObjectId};
+use model::machine::Machine;
 use model::manifest::{AssetVersion, File, Manifest, TokenKey, Trust};
 use model::units::{BitsPerSecond, Bytes, Instant, Nanos, UnixSeconds};
 use model::update::Update;
 use playback::token::{Grant, Scope, Session, SigningInput, assemble};
 use proptest::prelude::*;
 use worker::{
-    Action, Body, Config, Event, IncidentBounds, Now, PaceConfig, PaceMode, Reason, Worker,
+    Action, Body, Config, Event, IncidentBounds, Now, PaceConfig, PaceMode, Reason, Then, Worker,
 };
 
 const WALL: UnixSeconds = UnixSeconds(1_790_000_000);
@@ -43,8 +45,9 @@ struct World {
     /// Packets sent again so far, and at each look more.
     resent: u64,
     loses: u64,
-    /// Sends whose end waits for what comes next.
+    /// Sends whose end waits for what comes next, and sends with nothing to come.
     corked: usize,
+    last: usize,
     /// Length of each read.
     reads: Vec<u64>,
     /// Who was let go, and when.
@@ -125,6 +128,7 @@ impl World {
             resent: 0,
             loses: 0,
             corked: 0,
+            last: 0,
             reads: Vec::new(),
             closed: BTreeMap::new(),
             expected: None,
@@ -190,8 +194,9 @@ impl World {
             Action::Incident(incident) => {
                 assert_eq!(Some(incident.reason), self.expected, "{incident:?}");
             }
-            Action::Send { connection, body, more, .. } => {
-                self.corked += usize::from(more);
+            Action::Send { connection, body, then, .. } => {
+                self.corked += usize::from(then == Then::Soon);
+                self.last += usize::from(then == Then::Nothing);
                 let Body::Buffer { buffer, start, end } = body else {
                     panic!("bodies come from the drive")
                 };
@@ -248,7 +253,7 @@ impl World {
     /// Lets time pass up to `until`; the worker's thread wakes `late` after each deadline.
     fn run(&mut self, until: Instant, late: Nanos) {
         loop {
-            let tick = self.worker.deadline() + late;
+            let tick = self.worker.deadline().unwrap() + late;
             let answer = self.answers.first().copied().filter(|(at, _)| *at <= tick);
             let at = answer.map_or(tick, |(at, _)| at).max(self.now);
             if until < at {
@@ -310,9 +315,10 @@ fn a_paced_response_takes_its_time_and_reads_whole_chunks() {
     assert!((780..=800).contains(&took.as_millis()), "{took}: 2 MB less a burst at 20 Mb/s");
     assert_eq!(world.reads.len(), 8, "{:?}", world.reads);
     assert_eq!(world.corked, 0, "the end of a burst does not wait for the next");
+    assert_eq!(world.last, 1, "of many bursts one is the last");
     assert_eq!(world.worker.counters().paced, 1);
     assert_eq!(world.worker.counters().bursts, Bytes::of(bursts.len()).0);
-    let waited: u64 = world.worker.counters().late.iter().sum();
+    let waited: u64 = world.worker.lateness().counts.iter().sum();
     assert!(waited + 2 >= Bytes::of(bursts.len()).0, "all but the first wait for their moment");
 }
 
@@ -445,12 +451,13 @@ fn a_drive_that_hangs_between_bursts_costs_its_viewers_and_is_forgiven() {
         assert!((2000..=2300).contains(&waited.as_millis()), "{slot} waited for {waited}");
         assert!(keeps_to(&world.bursts[&slot], BitsPerSecond(20 * MBPS), 32 << 10));
     }
+    assert_eq!(world.worker.hung(), DriveSet::from_iter([DriveIndex(0)]));
     let counters = world.worker.counters();
-    assert_eq!((counters.hung_drives, counters.aborted, counters.open), (1, 4, 0));
+    assert_eq!((counters.aborted, counters.open), (4, 0));
     // It answers what it was asked long ago, and is as good as before.
     world.read_takes = Nanos(200_000);
     world.run(Instant(11_000_000_000), Nanos(0));
-    assert_eq!(world.worker.counters().hung_drives, 0);
+    assert_eq!(world.worker.hung(), DriveSet::NONE);
     world.expected = None;
     world.bodies.clear();
     world.reads.clear();

@@ -14,12 +14,11 @@
 //! tells again each time.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use model::units::Bytes;
 
-use crate::server::Agent;
+use crate::config::Settings;
 
 /// Of the time, 1 in so many is spent in telling.
 const SHARE: u32 = 20;
@@ -72,21 +71,25 @@ fn pause(took: Duration) -> Duration {
     took.saturating_mul(SHARE - 1).clamp(PAUSE_MIN, PAUSE_MAX)
 }
 
-/// Goes round the drives until the process ends.
-pub(crate) fn run(agent: &Arc<Agent>) {
-    let Some(every) = agent.settings.discard.every.map(Duration::from) else { return };
+/// Goes round the drives until the process ends. `trim` tells of one range of one drive.
+pub(crate) fn run(
+    settings: &Settings,
+    trim: impl Fn(&Path, Bytes, Bytes) -> Result<Option<u64>, String>,
+) {
+    let Some(every) = settings.discard.every.map(Duration::from) else { return };
     let mut never: Vec<PathBuf> = Vec::new();
     let mut left = every;
     loop {
         // First of all, too: an agent that is started again and again would tell all the time.
         std::thread::sleep(left);
         let began = Instant::now();
-        for path in &agent.settings.drives.paths {
+        for path in &settings.drives.paths {
             if never.contains(path) {
                 continue;
             }
             let shown = path.display();
-            match one(agent, path, std::thread::sleep) {
+            let trim = |offset, len| trim(path, offset, len);
+            match one(path, settings.discard.range, trim) {
                 Told::Bytes(bytes) => tracing::info!(drive = %shown, bytes, "trimmed"),
                 Told::Later(bytes, error) => {
                     tracing::warn!(drive = %shown, bytes, error, "not trimmed whole: again later");
@@ -103,14 +106,17 @@ pub(crate) fn run(agent: &Arc<Agent>) {
 
 /// One drive. What stands in the way for now (not mounted, a trim under way) is met again next
 /// time; what the device or the file system cannot do is not tried again.
-fn one(agent: &Agent, path: &Path, sleep: impl Fn(Duration)) -> Told {
+fn one(
+    path: &Path,
+    range: Bytes,
+    trim: impl Fn(Bytes, Bytes) -> Result<Option<u64>, String>,
+) -> Told {
     let len = match rustix::fs::statvfs(path) {
         // Its own tables are not among its blocks: a little more than there is does no harm.
         Ok(stat) => Bytes(stat.f_blocks.saturating_mul(stat.f_frsize) / 8 * 9),
         Err(error) => return Told::Later(0, format!("cannot be measured: {error}")),
     };
-    let trim = |offset, len| agent.trim_range(path, offset, len);
-    sweep(Sweep::new(len, agent.settings.discard.range), trim, sleep)
+    sweep(Sweep::new(len, range), trim, std::thread::sleep)
 }
 
 fn sweep(

@@ -28,8 +28,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const TRIM_PATIENCE: Duration = Duration::from_secs(5);
 
 /// What all connections share.
-pub(crate) struct Agent {
-    pub(crate) settings: Settings,
+struct Agent {
+    settings: Settings,
     /// Whose requests are taken, besides root's.
     user: u32,
     programs: Programs,
@@ -66,7 +66,10 @@ pub(crate) fn serve(settings: Settings) -> anyhow::Result<()> {
         }
     });
     if discards {
-        std::thread::spawn(move || discard::run(&discarding));
+        std::thread::spawn(move || {
+            let trim = |drive: &Path, offset, len| discarding.trim_range(drive, offset, len);
+            discard::run(&discarding.settings, trim);
+        });
     }
     while !stop.load(Ordering::Relaxed) {
         std::thread::park_timeout(Duration::from_millis(200));
@@ -196,12 +199,7 @@ impl Agent {
     }
 
     /// Tells the device of a configured drive what is free in one range of it.
-    pub(crate) fn trim_range(
-        &self,
-        path: &Path,
-        offset: Bytes,
-        len: Bytes,
-    ) -> Result<Option<u64>, String> {
+    fn trim_range(&self, path: &Path, offset: Bytes, len: Bytes) -> Result<Option<u64>, String> {
         let _held = self.trim.lock().unwrap_or_else(PoisonError::into_inner);
         Self::mounted(path).and_then(|()| self.programs.trim_range(path, offset, len))
     }

@@ -4,7 +4,7 @@
 use model::units::Bytes;
 use serde::Deserialize;
 
-use crate::config::Quantity;
+use crate::setting::Quantity;
 
 /// What is switched off. The default is nothing, which is the product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,8 +15,6 @@ pub struct Ablation {
     pub sending: Sending,
     /// Most plaintext in a record.
     pub record_len: usize,
-    /// What the next requests will look at is asked for ahead.
-    pub look_ahead: bool,
 }
 
 /// How sealed bytes get to the socket.
@@ -38,7 +36,7 @@ const RECORD_LEN_MIN: usize = 1024;
 impl Default for Ablation {
     fn default() -> Self {
         let record_len = tls::RECORD_LEN_MAX;
-        Self { direct_reads: true, sending: Sending::default(), record_len, look_ahead: true }
+        Self { direct_reads: true, sending: Sending::default(), record_len }
     }
 }
 
@@ -58,7 +56,6 @@ impl Ablation {
             row("direct_reads", self.direct_reads.to_string()),
             row("sending", sending.to_owned()),
             row("record_len", format!("\"{}\"", Bytes::of(self.record_len))),
-            row("look_ahead", self.look_ahead.to_string()),
         ]
     }
 }
@@ -70,13 +67,12 @@ pub(crate) struct AblationFile {
     direct_reads: bool,
     sending: Sending,
     record_len: Quantity<Bytes>,
-    look_ahead: bool,
 }
 
 impl Default for AblationFile {
     fn default() -> Self {
-        let Ablation { direct_reads, sending, record_len, look_ahead } = Ablation::default();
-        Self { direct_reads, sending, record_len: Quantity(Bytes::of(record_len)), look_ahead }
+        let Ablation { direct_reads, sending, record_len } = Ablation::default();
+        Self { direct_reads, sending, record_len: Quantity(Bytes::of(record_len)) }
     }
 }
 
@@ -88,7 +84,7 @@ impl AblationFile {
             let most = tls::RECORD_LEN_MAX;
             return Err(format!("must be between {RECORD_LEN_MIN} and {most} bytes"));
         }
-        let &Self { direct_reads, sending, look_ahead, .. } = self;
-        Ok(Ablation { direct_reads, sending, record_len: len, look_ahead })
+        let &Self { direct_reads, sending, .. } = self;
+        Ok(Ablation { direct_reads, sending, record_len: len })
     }
 }

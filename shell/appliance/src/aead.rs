@@ -3,9 +3,11 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use model::metric::Metric;
 use serde::Serialize;
-use tls::{NoKernel, Survey, Trial, Wanted};
+use tls::{NoKernel, Processor, Survey, Trial, Wanted};
 use tracing::field::display;
+use wire::prometheus::Page;
 
 /// Chooses, and says so in the log. Takes some tens of milliseconds if there is a choice.
 pub(crate) fn choose(wanted: Wanted) -> Result<Survey, NoKernel> {
@@ -23,19 +25,21 @@ pub(crate) fn choose(wanted: Wanted) -> Result<Survey, NoKernel> {
 }
 
 /// For `/metrics`.
-pub(crate) fn rows(survey: &Survey) -> Vec<(String, f64, &'static str)> {
-    let labels = |trial: &Trial| {
-        format!("{{cipher=\"{}\",kernel=\"{}\"}}", trial.cipher.name(), trial.kernel)
+pub(crate) fn put(page: &mut Page, survey: &Survey) {
+    let mut put = |metric: &Metric, trial: &Trial, value: f64| {
+        let labels = format!("cipher=\"{}\",kernel=\"{}\"", trial.cipher.name(), trial.kernel);
+        page.put(metric, &labels, value);
     };
-    let used = survey.trials.iter().filter(|trial| survey.kernels.of(trial.cipher) == trial.kernel);
     let help = "1: records of this cipher are sealed by this library.";
-    let used = used.map(|trial| (format!("aead_info{}", labels(trial)), 1.0, help));
-    let measured = survey.trials.iter().filter_map(|trial| Some((trial, seconds(trial)?)));
+    let is_used = |trial: &&Trial| survey.kernels.of(trial.cipher) == trial.kernel;
+    for trial in survey.trials.iter().filter(is_used) {
+        put(&Metric::gauge("aead_info", help), trial, 1.0);
+    }
     let help = "Time of a core to seal 10^9 bytes from memory, measured at start.";
-    used.chain(measured.map(|(trial, seconds)| {
-        (format!("aead_seconds_per_gigabyte{}", labels(trial)), seconds, help)
-    }))
-    .collect()
+    for (trial, seconds) in survey.trials.iter().filter_map(|trial| Some((trial, seconds(trial)?)))
+    {
+        put(&Metric::gauge("aead_seconds_per_gigabyte", help), trial, seconds);
+    }
 }
 
 /// What `inspect --aead` found.
@@ -73,9 +77,8 @@ pub(crate) fn inspect() -> Result<InspectedAead, NoKernel> {
         wrong: trial.found.err().map(|error| error.to_string()),
     };
     let trials = survey.trials.iter().map(trial).collect();
-    let about = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let name = about.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
-    Ok(InspectedAead { processor: name.map(|(_, name)| name.to_owned()), trials })
+    let processor = Processor::read().map(|processor| processor.name).unwrap_or_default();
+    Ok(InspectedAead { processor: Some(processor).filter(|name| !name.is_empty()), trials })
 }
 
 impl InspectedAead {
@@ -86,7 +89,7 @@ impl InspectedAead {
 
     /// What an operator reads.
     pub fn text(&self) -> String {
-        let mut out = self.processor.clone().unwrap_or_else(|| "a processor".to_owned());
+        let mut out = self.processor.clone().unwrap_or_else(|| "unknown processor".to_owned());
         for trial in &self.trials {
             let InspectedTrial { cipher, kernel, seconds_per_gigabyte, chosen, wrong } = trial;
             let _ = write!(out, "\n  {cipher} by {kernel}: ");
@@ -120,14 +123,16 @@ mod tests {
         };
         let trials = vec![trial(Kernel::AwsLc, 190), trial(Kernel::Ring, 147)];
         let kernels = Kernels { aes_128: Kernel::Ring, aes_256: Kernel::AwsLc };
-        let rows = rows(&Survey { trials, kernels });
-        let rows: Vec<_> = rows.iter().map(|(name, value, _)| (name.as_str(), *value)).collect();
+        let mut page = Page::new("");
+        put(&mut page, &Survey { trials, kernels });
+        let text = page.into_text();
+        let told: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
         let wanted = [
-            ("aead_info{cipher=\"aes-128-gcm\",kernel=\"ring\"}", 1.0),
-            ("aead_seconds_per_gigabyte{cipher=\"aes-128-gcm\",kernel=\"aws-lc\"}", 0.190),
-            ("aead_seconds_per_gigabyte{cipher=\"aes-128-gcm\",kernel=\"ring\"}", 0.147),
+            "aead_info{cipher=\"aes-128-gcm\",kernel=\"ring\"} 1",
+            "aead_seconds_per_gigabyte{cipher=\"aes-128-gcm\",kernel=\"aws-lc\"} 0.19",
+            "aead_seconds_per_gigabyte{cipher=\"aes-128-gcm\",kernel=\"ring\"} 0.147",
         ];
-        assert_eq!(rows, wanted);
+        assert_eq!(told, wanted);
     }
 
     #[test]
@@ -137,6 +142,10 @@ mod tests {
         let chosen = found.trials.iter().filter(|trial| trial.chosen).count();
         assert_eq!((found.trials.len(), chosen), (4, 2));
         let text = found.text();
-        assert!(text.contains("aes-256-gcm by ring: 0.") && text.contains(", chosen"), "{text}");
+        let (_, measured) = text.split_once("aes-256-gcm by ring: ").unwrap();
+        let (seconds, _) = measured.split_once(" s/GB").unwrap();
+        assert!(0.0 < seconds.parse::<f64>().unwrap() && text.contains(", chosen"), "{text}");
+        let name = Processor::read().unwrap().name;
+        assert!(text.starts_with(&format!("{name}\n")), "{text}");
     }
 }

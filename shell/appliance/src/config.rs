@@ -3,7 +3,7 @@
 //! A setting `key` of section `[section]` is `APPLIANCE_SECTION_KEY` in the environment. Unknown
 //! keys are refused, values carry units, and a mistake is answered with what would be right.
 
-mod check;
+pub(crate) mod check;
 mod file;
 
 use std::collections::BTreeMap;
@@ -17,48 +17,16 @@ use model::units::{BitsPerSecond, Bytes, Nanos};
 use crate::ablation::Ablation;
 use crate::confine::Sandbox;
 use crate::gate::Writes;
-use crate::hot;
 use crate::pacing::Pacing;
 use crate::peer::PeerConfig;
+pub use crate::setting::ConfigError;
 use crate::storage::Front;
 use crate::tiering::Tiering;
 use check::check;
 use file::File;
-pub(crate) use file::Quantity;
 
 /// What begins the name of every setting in the environment.
 const PREFIX: &str = "APPLIANCE_";
-
-/// Why a configuration cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum ConfigError {
-    /// The file cannot be read.
-    #[error("cannot read the configuration {path}: {error}")]
-    Read {
-        /// Which.
-        path: PathBuf,
-        /// Why not.
-        error: std::io::Error,
-    },
-    /// Not TOML, an unknown key, or a value of the wrong kind.
-    #[error("{source_name}: {message}")]
-    Form {
-        /// File or environment variable.
-        source_name: String,
-        /// What was wrong, with its place.
-        message: String,
-    },
-    /// A value that cannot be.
-    #[error("[{section}] {key}: {message}")]
-    Value {
-        /// Section.
-        section: &'static str,
-        /// Key.
-        key: &'static str,
-        /// What is wrong and what would be right.
-        message: String,
-    },
-}
 
 /// Everything the appliance is told, checked.
 #[derive(Clone, Debug)]
@@ -243,7 +211,7 @@ impl Settings {
             ("drives", "hang_after", text(&self.hang_after)),
             ("drives", "small_objects_max", text(&self.small_objects_max)),
             ("drives", "scrub_rate", text(&self.scrub_rate)),
-            ("hot", "memory", text(&self.hot_memory.unwrap_or(hot::MEMORY))),
+            ("hot", "memory", text(&self.hot_memory.unwrap_or(check::HOT_MEMORY))),
             ("control", "url", text(&self.control)),
             ("control", "fronts", list(&mut self.fronts.iter().map(front))),
             ("control", "report_interval", text(&self.report_interval)),
@@ -280,10 +248,6 @@ impl Settings {
 
 fn path_or_none(path: Option<&Path>) -> String {
     path.map_or_else(|| "none".to_owned(), |path| format!("\"{}\"", path.display()))
-}
-
-pub(crate) fn wrong(section: &'static str, key: &'static str, message: String) -> ConfigError {
-    ConfigError::Value { section, key, message }
 }
 
 /// Which settings a file gives.
@@ -362,12 +326,8 @@ mod tests {
         assert!(!parse(GOOD, &[]).unwrap().describe().contains("ablation"));
         let text = with("sending = \"ring-batched\"\nrecord_len = \"4 KiB\"\ndirect_reads = false");
         let settings = parse(&text, &[]).unwrap();
-        let wanted = Ablation {
-            direct_reads: false,
-            sending: Sending::RingBatched,
-            record_len: 4096,
-            look_ahead: true,
-        };
+        let sending = Sending::RingBatched;
+        let wanted = Ablation { direct_reads: false, sending, record_len: 4096 };
         assert_eq!(settings.ablation, wanted);
         assert!(settings.describe().contains("record_len = \"4 KiB\""), "{}", settings.describe());
         let long = error(&with("record_len = \"17 KiB\""), &[]);
@@ -388,10 +348,8 @@ mod tests {
         assert!(settings.describe().contains("unsent_max = \"0 B\""));
         for bad in ["15 KiB", "2 GiB"] {
             let text = error(&with(bad), &[]);
-            assert!(
-                text.contains("[serve] unsent_max") && text.contains("16 KiB to 1 GiB"),
-                "{text}"
-            );
+            let remedy = format!("{bad} is out of range: give 16 KiB to 1 GiB, or 0 B for");
+            assert!(text.contains("[serve] unsent_max") && text.contains(&remedy), "{text}");
         }
     }
 

@@ -9,22 +9,22 @@
 //! it knows, and each thread tries again, at most `RETRY_MAX` apart. Manifests come from the writer
 //! alone; what a front answers only says what it has seen.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use identity::enrol::{self, Address};
 use identity::member::Member;
 use model::id::{ApplianceId, Generation, ObjectId};
+use model::inventory::Delta;
 use model::manifest::Manifest;
 use model::object::{BlocksError, block_count};
+use model::status::FillStatus;
 use model::units::{Bytes, Instant, Nanos, UnixSeconds};
-use store::inventory::{Delta, InventoryState};
 use tls::TicketKey;
-use upkeep::Cause;
 use wire::v1;
-use wire::v1::report::{DriveState, InventoryCheck, Report, ReportReply, ReportedError};
+use wire::v1::report::{InventoryCheck, Report, ReportReply, ReportedError};
 
-use crate::counters::{self, ServeCounters};
+use crate::counters::{ServeCounters, now, sum};
 use crate::envelope::{self, Refused};
 use crate::member::MemberClient;
 use crate::shared::Shared;
@@ -90,7 +90,7 @@ struct Link<'a> {
     start_id: u64,
     sequence: u64,
     /// The inventory state that control has.
-    known: InventoryState,
+    known: u64,
     previous: Totals,
     interval: Nanos,
     /// When ticket keys are asked for again.
@@ -129,7 +129,7 @@ pub(crate) fn run(
         is_unkept: false,
         start_id: u64::from_le_bytes(start_id),
         sequence: 0,
-        known: InventoryState(0),
+        known: 0,
         previous: Totals::default(),
         interval,
         tickets_at: Instant(0),
@@ -238,7 +238,7 @@ impl Link<'_> {
     /// One report, and the manifest if the writer has a newer one.
     fn turn(&mut self) -> Result<(), ControlError> {
         let reply = self.client.report(&self.report())?;
-        self.known = InventoryState(reply.inventory);
+        self.known = reply.inventory;
         let asked = Nanos(reply.interval_ms.saturating_mul(1_000_000));
         if asked.0 != 0 {
             self.interval = asked.clamp(INTERVAL_MIN, INTERVAL_MAX);
@@ -340,14 +340,15 @@ impl Link<'_> {
     fn report(&mut self) -> Report {
         let shared = self.shared;
         let about = &shared.config.about;
-        let uptime = shared.now().since(Instant(0));
+        let (uptime, workers) = (shared.now().since(Instant(0)), &shared.counters.workers[..]);
+        let status = fill_status(shared);
         self.sequence += 1;
         let totals = Totals {
             at: uptime,
-            egress: Bytes(sum(shared, |worker| &worker.body_bytes)),
-            fetched: Bytes(shared.fetched.load(Ordering::Relaxed)),
-            from_siblings: Bytes(shared.from_siblings.load(Ordering::Relaxed)),
-            busy: Nanos(sum(shared, |worker| &worker.cpu_nanos)),
+            egress: Bytes(sum(workers, |worker| now(&worker.counts.body_bytes))),
+            fetched: status.fetched,
+            from_siblings: status.from_siblings,
+            busy: Nanos(sum(workers, |worker| worker.cpu().0)),
         };
         let previous = std::mem::replace(&mut self.previous, totals);
         Report {
@@ -362,8 +363,8 @@ impl Link<'_> {
             generation: shared.generation().0,
             served_generation: served_generation(shared).filter(|_| !self.is_unkept),
             load: load(shared, &totals, &previous),
-            drives: drives(shared),
-            fill: fill(shared, &totals, &previous),
+            drives: drive_statuses(shared).iter().map(Into::into).collect(),
+            fill: fill(&status, &totals, &previous),
             inventory: inventory(shared.inventory_since(self.known)),
             errors: errors(shared),
         }
@@ -372,8 +373,7 @@ impl Link<'_> {
 
 /// The manifest that every worker answers by: the oldest of theirs.
 fn served_generation(shared: &Shared) -> Option<u64> {
-    let workers = shared.counters.workers.iter();
-    workers.map(|worker| worker.served_generation.load(Ordering::Relaxed)).min()
+    shared.counters.workers.iter().map(|worker| worker.served().0).min()
 }
 
 fn ticket_key(told: &v1::identity::TicketKey) -> Option<TicketKey> {
@@ -402,13 +402,13 @@ fn load(shared: &Shared, totals: &Totals, previous: &Totals) -> v1::report::Load
     let egress_max = about.egress_max.map_or(0, |rate| rate.0);
     v1::report::Load {
         serving: !shared.counters.draining.load(Ordering::Relaxed),
-        connections: sum(shared, |worker| &worker.open),
+        connections: sum(workers, |worker| now(&worker.counts.open)),
         connections_max: about.connections_max,
         egress_bits_per_second: egress.per(span).0,
         egress_max_bits_per_second: egress_max,
         egress_bytes: totals.egress.0,
-        requests: workers.iter().map(|worker| worker.requests()).sum(),
-        request_errors: workers.iter().map(|worker| worker.request_errors()).sum(),
+        requests: sum(workers, ServeCounters::requests),
+        request_errors: sum(workers, ServeCounters::request_errors),
         cpu_percent: percent(busy, span, shared.counters.workers.len()),
     }
 }
@@ -420,26 +420,7 @@ fn percent(busy: Nanos, span: Nanos, cores: usize) -> f32 {
     f32::from(u16::try_from(permille.min(1000)).unwrap_or(1000)) / 10.0
 }
 
-fn drives(shared: &Shared) -> Vec<v1::report::Drive> {
-    let drive = |status: crate::storage::DriveStatus| v1::report::Drive {
-        id: status.id.map(|id| id.to_string()).unwrap_or_default(),
-        path: status.path.display().to_string(),
-        state: if status.set_aside.is_some() { DriveState::SetAside } else { DriveState::Ok },
-        hung: status.hangs.is_some(),
-        reason: status
-            .set_aside
-            .or_else(|| status.hangs.map(|hangs| Cause::Silent(hangs).to_string())),
-        capacity_bytes: status.capacity.0,
-        free_bytes: status.free.0,
-        objects: status.objects,
-        headroom_permille: status.load.map(|load| load.headroom_permille),
-        service_us: status.load.map(|load| load.service.0 / 1000),
-    };
-    drive_statuses(shared).into_iter().map(drive).collect()
-}
-
-fn fill(shared: &Shared, totals: &Totals, previous: &Totals) -> v1::report::Fill {
-    let status = fill_status(shared);
+fn fill(status: &FillStatus, totals: &Totals, previous: &Totals) -> v1::report::Fill {
     let span = Nanos(totals.at.0.saturating_sub(previous.at.0));
     v1::report::Fill {
         objects_wanted: status.objects_wanted,
@@ -458,8 +439,8 @@ fn fill(shared: &Shared, totals: &Totals, previous: &Totals) -> v1::report::Fill
 fn inventory(delta: Delta) -> v1::report::Inventory {
     let texts = |ids: Vec<ObjectId>| ids.iter().map(ToString::to_string).collect();
     v1::report::Inventory {
-        from: delta.from.0,
-        to: delta.to.0,
+        from: delta.from,
+        to: delta.to,
         held: texts(delta.held),
         gone: texts(delta.gone),
         check: delta.check.map(|of| InventoryCheck { count: of.count, sum: of.sum }),
@@ -473,10 +454,6 @@ fn errors(shared: &Shared) -> Vec<ReportedError> {
         text: noted.text,
     };
     shared.errors().into_iter().map(error).collect()
-}
-
-fn sum(shared: &Shared, counter: impl Fn(&ServeCounters) -> &AtomicU64) -> u64 {
-    counters::sum(&shared.counters.workers, counter)
 }
 
 fn unreachable(error: ureq::Error) -> ControlError {

@@ -1,133 +1,142 @@
-//! What workers count, where other threads can read it. The only memory that they share.
+//! What workers and storage threads count, where other threads can read it: the only memory that
+//! workers share. What workers count stands in `worker::Counters`.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use iosched::tally::{Slice, Tally};
+use model::drives::DriveSet;
+use model::id::Generation;
 use model::units::{Instant, Nanos};
-use worker::{Counters, LATE_MICROS};
+use worker::{Counters, LATE_MICROS, Lateness, Worker};
 
-macro_rules! serve_counters {
-    ($($(#[$doc:meta])* $name:ident: |$counters:ident| $from:expr,)*) => {
-        /// One worker's counters, written by it every turn.
-        #[derive(Debug, Default)]
-        #[repr(align(128))]
-        pub struct ServeCounters {
-            $($(#[$doc])* pub $name: AtomicU64,)*
-            /// CPU time the worker's thread has used, nanoseconds.
-            pub cpu_nanos: AtomicU64,
-            /// Paced bursts by lateness, as `worker::LATE_MICROS`.
-            pub late: [AtomicU64; LATE_MICROS.len() + 1],
-        }
-
-        impl ServeCounters {
-            /// Copies a worker's counters to where others see them.
-            pub fn store(&self, counters: &Counters) {
-                $(
-                    let $counters = counters;
-                    self.$name.store($from, Ordering::Relaxed);
-                )*
-                for (shared, count) in self.late.iter().zip(counters.late) {
-                    shared.store(count, Ordering::Relaxed);
-                }
-            }
-        }
-    };
+model::metrics! {
+    /// What fillers count.
+    pub struct FillCounters {
+        /// Bytes of whole blocks fetched since the start.
+        from_siblings: Counter("fill_fetched_bytes_total", "source=\"sibling\""),
+        /// Bytes of whole blocks fetched since the start.
+        from_origins: Counter("fill_fetched_bytes_total", "source=\"origin\""),
+    }
 }
 
-serve_counters! {
-    /// Connections accepted.
-    accepted: |c| c.accepted,
-    /// Connections refused.
-    refused: |c| c.refused,
-    /// Connections open.
-    open: |c| c.open,
-    /// Connections that timed out.
-    timed_out: |c| c.timed_out,
-    /// Handshakes closed for later ones.
-    let_go_handshakes: |c| c.let_go_handshakes,
-    /// Quiet connections closed for others.
-    let_go_quiet: |c| c.let_go_quiet,
-    /// Slow connections closed for others.
-    let_go_slow: |c| c.let_go_slow,
-    /// Responses with 2xx.
-    responses_2xx: |c| c.responses[0],
-    /// Responses with 3xx.
-    responses_3xx: |c| c.responses[1],
-    /// Responses with 4xx.
-    responses_4xx: |c| c.responses[2],
-    /// Those with 416 among them.
-    responses_416: |c| c.responses_416,
-    /// Tokens refused.
-    forbidden: |c| c.forbidden,
-    /// Signatures of tokens that were verified.
-    tokens_verified: |c| c.tokens_verified,
-    /// Requests for what should be here and is not.
-    misses: |c| c.misses,
-    /// Body bytes sent.
-    body_bytes: |c| c.body_bytes,
-    /// Reads asked of drives.
-    reads: |c| c.reads,
-    /// Bytes asked of drives.
-    read_bytes: |c| c.read_bytes,
-    /// Chunks sent from hot blocks.
-    hot_chunks: |c| c.hot_chunks,
-    /// Body bytes sent from hot blocks.
-    hot_bytes: |c| c.hot_bytes,
-    /// Blocks that became hot.
-    hot_kept: |c| c.hot_kept,
-    /// Blocks that are hot.
-    hot_blocks: |c| c.hot_blocks,
-    /// Chunks of which a block was given to be verified.
-    verified: |c| c.verified,
-    /// Drive operations that failed.
-    drive_faults: |c| c.drive_faults,
-    /// Bodies broken off.
-    aborted: |c| c.aborted,
-    /// Responses that were slow or broken off by us.
-    incidents: |c| c.incidents,
-    /// Lines of the request log that were lost.
-    log_lines_lost: |c| c.log_lines_lost,
-    /// Responses paced.
-    paced: |c| c.paced,
-    /// Their bursts.
-    bursts: |c| c.bursts,
-    /// Lateness of those that waited, summed, microseconds.
-    late_micros: |c| c.late_micros,
-    /// Requests sent on to a sibling.
-    redirected: |c| c.redirected,
-    /// Responses broken off because their version went from the manifest.
-    cut: |c| c.cut,
+model::metrics! {
+    /// What was found to be right and wrong.
+    pub struct IntegrityCounters {
+        /// Objects scrubbed since the start.
+        scrubbed_objects: Counter("scrub_objects_total"),
+        /// Bytes of blocks found right by the scrub.
+        scrubbed_bytes: Counter("scrub_bytes_total"),
+        /// Blocks verified that were served.
+        samples: Counter("samples_verified_total"),
+        /// Of these, wrong.
+        samples_wrong: Counter("samples_wrong_total"),
+        /// Objects found unreadable, wrong or without a file, and filled again.
+        objects_set_aside: Counter("objects_set_aside_total"),
+        /// Drives used again after they were set aside.
+        returns: Counter("drives_returned_total"),
+    }
+}
+
+model::metrics! {
+    /// What siblings got from here.
+    pub struct PeerCounters {
+        /// Connections of siblings.
+        connections: Gauge("peer_connections"),
+        /// Connections of siblings closed on arrival, or for who came.
+        refused: Counter("peer_refused_total"),
+        /// Requests of siblings answered.
+        requests: Counter("peer_requests_total"),
+        /// Body bytes sent to siblings.
+        sent: Counter("peer_sent_bytes_total"),
+    }
+}
+
+model::metrics! {
+    /// What moved between drives.
+    pub struct TierCounters {
+        /// Bytes moved between drives since the start, by the class that they went to.
+        up: Counter("tier_moved_bytes_total", "to=\"fast\""),
+        /// Bytes moved between drives since the start, by the class that they went to.
+        down: Counter("tier_moved_bytes_total", "to=\"bulk\""),
+        /// Moves that came to nothing.
+        abandoned: Counter("tier_moves_abandoned_total"),
+    }
+}
+
+/// What one worker tells of itself, written by it every turn.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct ServeCounters {
+    /// What it counts.
+    pub counts: Counters<AtomicU64>,
+    /// CPU time its thread has used.
+    cpu_nanos: AtomicU64,
+    /// `Lateness`.
+    late: [AtomicU64; LATE_MICROS.len() + 1],
+    late_nanos: AtomicU64,
     /// Generation of the manifest that all requests are answered by.
-    served_generation: |c| c.served_generation,
-    /// Drives that do not answer, a bit each.
-    hung_drives: |c| c.hung_drives,
+    served: AtomicU64,
+    /// Drives that do not answer.
+    hung: [AtomicU64; DriveSet::WORDS],
 }
 
 impl ServeCounters {
-    /// Requests answered.
-    pub fn requests(&self) -> u64 {
-        let classes = [&self.responses_2xx, &self.responses_3xx, &self.responses_4xx];
-        classes.map(|class| class.load(Ordering::Relaxed)).iter().sum()
-    }
-
-    /// Of these, with an error: 4xx but for 416.
-    pub fn request_errors(&self) -> u64 {
-        let all = self.responses_4xx.load(Ordering::Relaxed);
-        all.saturating_sub(self.responses_416.load(Ordering::Relaxed))
+    /// Copies what a worker tells to where others see it.
+    pub fn store(&self, worker: &Worker) {
+        let store = |shared: &AtomicU64, count: &u64| shared.store(*count, Ordering::Relaxed);
+        self.counts.zip(worker.counters(), store);
+        self.late.iter().zip(&worker.lateness().counts).for_each(|(of, count)| store(of, count));
+        self.late_nanos.store(worker.lateness().sum.0, Ordering::Relaxed);
+        self.served.store(worker.served().0, Ordering::Relaxed);
+        self.hung.iter().zip(&worker.hung().words()).for_each(|(of, word)| store(of, word));
     }
 
     /// Notes the CPU time used so far.
     pub fn store_cpu(&self, used: Nanos) {
         self.cpu_nanos.store(used.0, Ordering::Relaxed);
     }
+
+    /// CPU time used so far.
+    pub fn cpu(&self) -> Nanos {
+        Nanos(now(&self.cpu_nanos))
+    }
+
+    /// How late bursts went.
+    pub fn lateness(&self) -> Lateness {
+        Lateness { counts: self.late.each_ref().map(now), sum: Nanos(now(&self.late_nanos)) }
+    }
+
+    /// The manifest that all requests are answered by.
+    pub fn served(&self) -> Generation {
+        Generation(now(&self.served))
+    }
+
+    /// Drives that do not answer. Each 64 of them are loaded at once.
+    pub fn hung(&self) -> DriveSet {
+        DriveSet::from_words(self.hung.each_ref().map(now))
+    }
+
+    /// Requests answered.
+    pub fn requests(&self) -> u64 {
+        let Counters { responses_2xx, responses_3xx, responses_4xx, .. } = &self.counts;
+        [responses_2xx, responses_3xx, responses_4xx].map(now).iter().sum()
+    }
+
+    /// Of these, with an error: 4xx but for 416.
+    pub fn request_errors(&self) -> u64 {
+        now(&self.counts.responses_4xx).saturating_sub(now(&self.counts.responses_416))
+    }
 }
 
-/// The sum of one counter over all workers.
-pub fn sum(
-    workers: &[std::sync::Arc<ServeCounters>],
-    of: impl Fn(&ServeCounters) -> &AtomicU64,
-) -> u64 {
-    workers.iter().map(|shared| of(shared).load(Ordering::Relaxed)).sum()
+/// The sum of one number over all workers.
+pub fn sum(workers: &[Arc<ServeCounters>], of: impl Fn(&ServeCounters) -> u64) -> u64 {
+    workers.iter().map(|worker| of(worker)).sum()
+}
+
+/// A counter as it is now.
+pub fn now(of: &AtomicU64) -> u64 {
+    of.load(Ordering::Relaxed)
 }
 
 /// What one worker's reads of one drive met: written by it as it changes, read at the drive's gate.

@@ -19,6 +19,7 @@ use iosched::drive::Class;
 use model::extent::{DriveIndex, Extent, FileName};
 use model::id::{DriveId, ObjectId};
 use model::limits::DIRECT_ALIGN;
+use model::status::Units;
 use model::units::{Bytes, Instant, Nanos};
 use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
@@ -40,7 +41,6 @@ use files::flush_failed;
 pub(crate) use files::{
     Ungated, file_len, list, number, read_at, read_small, replace, sync_at, to,
 };
-pub use upkeep::Units;
 pub use upkeep::{DriveError, ObjectFileError};
 
 /// A drive that is in use, or was until it failed.

@@ -15,22 +15,22 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use http1::response::HEAD_LEN_MAX;
-use model::extent::DriveIndex;
+use model::drives::{DriveIndex, DriveSet};
 use model::handle::{ConnectionId, FileSlot};
 use model::id::ObjectId;
+use model::machine::Machine;
 use model::object::block_len;
 use model::tcp::TcpSample;
 use model::units::{BitsPerSecond, Bytes, Instant, Nanos};
 use model::update::Update;
 use tls::{Acceptor, Progress, Session};
 use uring::{Completion, Errno, Ring, Token, Wait};
-use worker::{Action, Body, Config, Ending, Event, Fault, Worker};
+use worker::{Action, Body, Config, Ending, Event, Fault, Then, Worker};
 
 use crate::ablation::{Ablation, Sending};
 use crate::clock::{self, Clock};
 use crate::counters::{DriveSlice, ServeCounters};
 use crate::listen::Listener;
-use crate::look_ahead::look_ahead;
 use crate::mailbox::{Letter, Mailbox};
 use crate::request_log::Lines;
 use crate::socket::{Incoming, Socket, Transport};
@@ -66,8 +66,8 @@ pub struct Setup {
     pub acceptor: Acceptor,
     /// The drives' directories, in the order of `DriveIndex`; none where one is set aside.
     pub drives: Vec<Option<Arc<OwnedFd>>>,
-    /// A bit for each drive whose file system may block whoever asks it (`mounts::blocking`).
-    pub blocking: u64,
+    /// Drives whose file system may block whoever asks it (`mounts::blocking`).
+    pub blocking: DriveSet,
     /// Letters from other threads.
     pub mailbox: Mailbox,
     /// Where counters go.
@@ -80,7 +80,8 @@ pub struct Setup {
     pub report: Box<dyn FnMut(Finding) + Send>,
     /// Called once, when the ring is made: nothing after it needs another.
     pub ring_is_made: fn(),
-    /// What sockets may hold unsent at least, as their listeners have it; none for no bound.
+    /// The bound of unsent bytes that connections inherit from their listeners; none where they
+    /// inherit none. The worker raises it for a connection while more than that is on its way.
     pub unsent_max: Option<Bytes>,
     /// What is switched off for a measurement.
     pub ablation: Ablation,
@@ -127,7 +128,7 @@ struct EventLoop {
     listeners: Vec<Listener>,
     acceptor: Acceptor,
     drives: Vec<Option<Arc<OwnedFd>>>,
-    blocking: u64,
+    blocking: DriveSet,
     mailbox: Mailbox,
     counters: Arc<ServeCounters>,
     slices: Arc<[DriveSlice]>,
@@ -209,25 +210,18 @@ impl EventLoop {
         let mut completions = Vec::with_capacity(COMPLETIONS_MAX);
         let mut again = Vec::new();
         while !self.worker.is_stopped() {
-            let wait = self.worker.deadline().since(self.clock.now().instant);
+            let until = self.worker.deadline().expect("a worker looks at its clients every second");
+            let wait = until.since(self.clock.now().instant);
             let hurry = !self.hellos.is_empty() || !self.again.is_empty();
             let wait = if hurry { Wait::No } else { Wait::For(wait.max(Nanos(1))) };
             self.ring.turn(wait, COMPLETIONS_MAX, &mut completions)?;
             let busy = usize::from(!completions.is_empty());
             std::mem::swap(&mut again, &mut self.again);
             again.drain(..).for_each(|id| self.take_in_if_wanted(id));
-            let mut rest = completions.drain(..);
-            while let Some(completion) = rest.next() {
-                if self.ablation.look_ahead {
-                    let next = [0, 1, 2].map(|at| rest.as_slice().get(at).and_then(readable));
-                    look_ahead(next, &self.sockets, &self.worker);
-                }
-                self.completed(completion);
-            }
-            drop(rest);
+            completions.drain(..).for_each(|completion| self.completed(completion));
             self.begin_handshakes(HELLOS_MAX[busy]);
             let now = self.clock.now();
-            if self.worker.deadline() <= now.instant {
+            if self.worker.deadline().is_some_and(|due| due <= now.instant) {
                 self.event(Event::Tick);
             }
             if self.round_at <= now.instant {
@@ -238,9 +232,9 @@ impl EventLoop {
                     self.ring.accept(self.listeners[index].socket.as_fd(), token);
                 }
             }
-            self.counters.store(self.worker.counters());
-            for (index, slice) in (0..).zip(self.slices.iter()) {
-                slice.store(&self.worker.slice(DriveIndex(index)));
+            self.counters.store(&self.worker);
+            for (index, slice) in DriveIndex::all(self.slices.len()).zip(self.slices.iter()) {
+                slice.store(&self.worker.slice(index));
             }
             self.hand_over_log(now.instant);
             if CPU_EVERY <= now.instant.since(self.cpu_at) {
@@ -268,7 +262,7 @@ impl EventLoop {
             Completion::Readable { token, ended, more } => {
                 self.readable(connection(token), ended, more);
             }
-            Completion::Room { token } => self.delivered(connection(token), Ok(())),
+            Completion::Room { token, result } => self.delivered(connection(token), result),
             Completion::Sent { token, data, result } => self.sent(connection(token), data, result),
             Completion::Opened { slot, result, .. } => {
                 self.event(Event::Opened { slot, result: result.map_err(fault) });
@@ -323,8 +317,8 @@ impl EventLoop {
         while let Some(action) = self.worker.poll() {
             match action {
                 Action::Receive { connection } => self.receive(connection),
-                Action::Send { connection, head, body, more } => {
-                    self.send(connection, head, &body, more);
+                Action::Send { connection, head, body, then } => {
+                    self.send(connection, head, &body, then);
                 }
                 Action::Look { connection } => self.follow.push_back(Follow::Look(connection)),
                 Action::Limit { connection, rate } => self.limit(connection, rate),
@@ -534,8 +528,9 @@ impl EventLoop {
         }
     }
 
-    /// Sends handshake bytes, and soon `more`. A client that takes not even these few KiB at once is let go: its
-    /// window was closed from the start.
+    /// Sends handshake bytes; with `more`, an answer follows at once and may share the packet. A
+    /// client that takes not even these few KiB at once is let go: its window was closed from the
+    /// start.
     fn send_flight(&mut self, id: ConnectionId, more: bool) -> bool {
         let Some(socket) = socket_of(&mut self.sockets, id) else { return false };
         self.flight.is_empty()
@@ -568,8 +563,8 @@ impl EventLoop {
             Err(error) => {
                 tracing::debug!(%error, "session failed");
                 let alert = error.alert();
-                if let (Transport::Secure(session), false) = (&mut socket.transport, socket.sending)
-                {
+                let sending = socket.sending.is_some();
+                if let (Transport::Secure(session), false) = (&mut socket.transport, sending) {
                     let len = session.alert(alert, &mut self.scratch);
                     let _ = socket.send_now(&self.scratch[..len], false);
                 }
@@ -594,9 +589,10 @@ impl EventLoop {
     }
 
     /// Seals and sends; what the kernel does not take at once goes to the ring.
-    fn send(&mut self, id: ConnectionId, head: bool, body: &Body, more: bool) {
+    fn send(&mut self, id: ConnectionId, head: bool, body: &Body, then: Then) {
         let Some(socket) = socket_of(&mut self.sockets, id) else { return };
         socket.busy = true;
+        socket.last = then == Then::Nothing;
         let head: &[u8] = if head { self.worker.head(id) } else { &[] };
         assert!(head.len() <= HEAD_LEN_MAX, "response heads are bounded where they are made");
         let body: &[u8] = match body {
@@ -619,15 +615,14 @@ impl EventLoop {
         if self.ablation.sending != Sending::AtOnce {
             return self.send_by_ring(id, len);
         }
-        match socket.send_now(&self.scratch[..len], more) {
-            Ok(taken) if taken == len && !socket.slow => self.follow.push_back(Follow::Sent(id)),
-            Ok(taken) if taken == len => self.await_room(id),
+        match socket.send_now(&self.scratch[..len], then == Then::Soon) {
+            Ok(taken) if taken == len && socket.is_waited_for() => self.await_room(id),
+            Ok(taken) if taken == len => self.follow.push_back(Follow::Sent(id)),
             Ok(taken) => {
-                socket.slow = true;
                 let mut rest = self.spare.pop().unwrap_or_default();
                 rest.clear();
                 rest.extend_from_slice(&self.scratch[taken..len]);
-                socket.sending = true;
+                socket.waits(self.clock.now().instant);
                 let all = 0..rest.len();
                 self.ring.send(socket.fd.as_fd(), rest, all, name(id));
                 self.ask_tcp(id);
@@ -642,7 +637,7 @@ impl EventLoop {
         fresh.resize(self.scratch.len(), 0);
         let sealed = std::mem::replace(&mut self.scratch, fresh);
         let Some(socket) = socket_of(&mut self.sockets, id) else { return };
-        socket.sending = true;
+        socket.waits(self.clock.now().instant);
         // Not cut to its length: it would have to be filled with zeros before the next use.
         self.ring.send(socket.fd.as_fd(), sealed, 0..len, name(id));
         if self.ablation.sending == Sending::Ring {
@@ -663,7 +658,7 @@ impl EventLoop {
     /// be copied, and wait in memory that gets cold.
     fn await_room(&mut self, id: ConnectionId) {
         let Some(socket) = socket_of(&mut self.sockets, id) else { return };
-        socket.sending = true;
+        socket.waits(self.clock.now().instant);
         self.ring.await_room(socket.fd.as_fd(), name(id));
     }
 
@@ -671,8 +666,10 @@ impl EventLoop {
         if self.spare.len() < SPARE_MAX {
             self.spare.push(data);
         }
+        let now = self.clock.now().instant;
         let Some(socket) = self.socket(id) else { return };
-        if socket.slow && !socket.closing && result.is_ok() {
+        socket.has_waited(now);
+        if socket.is_waited_for() && !socket.closing && result.is_ok() {
             self.ask_tcp(id);
             self.await_room(id);
         } else {
@@ -680,10 +677,12 @@ impl EventLoop {
         }
     }
 
-    /// What was sent is the kernel's, and it takes more.
+    /// What was sent is the kernel's, and there is room for more where that is waited for.
     fn delivered(&mut self, id: ConnectionId, result: Result<(), Errno>) {
+        let now = self.clock.now().instant;
         let Some(socket) = self.socket(id) else { return };
-        socket.sending = false;
+        socket.has_waited(now);
+        socket.sending = None;
         if socket.closing {
             self.forget_if_idle(id);
             return;
@@ -704,14 +703,8 @@ impl EventLoop {
         }
         socket.tcp_at = Some(now);
         let Some(sample) = uring::tcp_info(socket.fd.as_fd()) else { return };
-        if let Some(least) = self.unsent_max
-            && let most = worker::unsent_max(least, &sample)
-            && most != socket.unsent_max.unwrap_or(least)
-        {
-            match uring::bound_unsent(socket.fd.as_fd(), most) {
-                Ok(()) => socket.unsent_max = Some(most),
-                Err(error) => tracing::debug!(%error, "a socket keeps what it may hold unsent"),
-            }
+        if let Some(least) = self.unsent_max {
+            socket.bound(least, &sample);
         }
         self.follow.push_back(Follow::Tcp(id, sample));
     }
@@ -724,7 +717,7 @@ impl EventLoop {
             self.follow.push_back(Follow::NotOpened(slot));
             return;
         };
-        let blocks = self.blocking >> drive.0 & 1 == 1;
+        let blocks = self.blocking.contains(drive);
         self.ring.open(directory, name, (slot, blocks), Token(u64::from(slot.0)));
     }
 
@@ -794,12 +787,6 @@ impl EventLoop {
 
 fn socket_of(sockets: &mut [Option<Socket>], id: ConnectionId) -> Option<&mut Socket> {
     sockets.get_mut(id.as_usize())?.as_mut().filter(|socket| socket.id == id)
-}
-
-/// The connection that something came to.
-fn readable(completion: &Completion) -> Option<ConnectionId> {
-    let Completion::Readable { token, .. } = completion else { return None };
-    (*token != BELL).then(|| connection(*token))
 }
 
 fn name(id: ConnectionId) -> Token {

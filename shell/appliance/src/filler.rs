@@ -11,6 +11,7 @@ use upkeep::at_once;
 use upkeep::filler::{self, Sources};
 
 use crate::control_link::ControlClient;
+use crate::counters::FillCounters;
 use crate::member::MemberClient;
 use crate::places::{Kind, Places};
 use crate::shared::Shared;
@@ -129,10 +130,12 @@ impl filler::Places for Reached<'_> {
     }
 
     fn received(&self, place: usize, len: Bytes) {
-        self.shared.fetched.fetch_add(len.0, Ordering::Relaxed);
-        if self.list.get(place).kind == Kind::Sibling {
-            self.shared.from_siblings.fetch_add(len.0, Ordering::Relaxed);
-        }
+        let FillCounters { from_siblings, from_origins } = &self.shared.fill;
+        let from = match self.list.get(place).kind {
+            Kind::Sibling => from_siblings,
+            Kind::Origin => from_origins,
+        };
+        from.fetch_add(len.0, Ordering::Relaxed);
     }
 }
 

@@ -13,7 +13,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use iosched::drive::{Class, Limit, Policy, Ticket};
 use iosched::governor;
-use iosched::load::Load;
+use model::status::DriveLoad;
 use model::units::{BitsPerSecond, Bytes, Instant, Nanos};
 use serde::Deserialize;
 
@@ -220,7 +220,7 @@ impl Gate {
     }
 
     /// How the drive is; none where it is not looked at.
-    pub(crate) fn load(&self) -> Option<Load> {
+    pub(crate) fn load(&self) -> Option<DriveLoad> {
         self.lock().gate.as_ref().map(iosched::gate::Gate::load)
     }
 

@@ -1,4 +1,4 @@
-//! How much memory the hot blocks get: what is asked for, if it may be locked.
+//! How much memory hot blocks and paced transfers get: what is asked for, if it may be locked.
 
 use std::path::Path;
 
@@ -8,29 +8,33 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CapabilitySet, capabilities};
 
 use crate::config::Settings;
+use crate::config::check::{BUFFER, HOT_BLOCKS_MAX, HOT_MEMORY};
 
-/// Memory for hot blocks, unless it is said: a thousand blocks, of a film's two busiest minutes in
-/// all renditions, on machines that have at least 4 GiB.
-pub(crate) const MEMORY: Bytes = Bytes::mib(256);
 /// Read buffers of one worker; more would only wait in memory for the CPU.
 const BUFFERS_MAX: usize = 512;
-/// Hot blocks of one worker: with the read buffers below 2^16, and 14 GiB.
-const BLOCKS_MAX: u64 = 57_000;
 /// Of the memory that a control group allows, what is locked for hot blocks unless it is said.
 const GROUP_SHARE: u64 = 4;
+/// Of the memory that a control group allows, what paced transfers may keep at most.
+const PACED_SHARE: u64 = 8;
 
-/// What one buffer takes, for a read or a hot block.
-const BUFFER: u64 = worker::Config::BUFFER_LEN.0;
-
-/// Whether so much can be used by so many workers; what is wrong if not.
-pub(crate) fn check(memory: Option<Bytes>, workers: usize) -> Result<(), String> {
-    let most = Bytes(BLOCKS_MAX * BUFFER * Bytes::of(workers).0);
-    match memory {
-        Some(memory) if most < memory => {
-            Err(format!("{memory} is more than {workers} workers can use: give {most} or less"))
-        }
-        Some(_) | None => Ok(()),
+/// The same settings with no more memory for paced transfers than this process may have and lock.
+pub(crate) fn fit(mut settings: Settings) -> Settings {
+    if let Some(group) = group_limit() {
+        settings.pacing.buffers = settings.pacing.buffers.min(Bytes(group.0 / PACED_SHARE));
     }
+    let workers = Bytes::of(settings.workers).0;
+    let needed = u64::from(read_buffers(&settings)) * BUFFER * workers;
+    let allowed = raise_memory_limit(Bytes(needed));
+    if allowed.0 < needed {
+        settings.pacing.buffers = Bytes::ZERO;
+        tracing::warn!(
+            needed = %Bytes(needed),
+            %allowed,
+            "may not lock enough memory: paced responses are read a burst at a time, which costs \
+             more reads. Raise the limit (LimitMEMLOCK= of the unit, ulimit -Hl)"
+        );
+    }
+    settings
 }
 
 /// Read buffers of one worker, those that paced transfers keep among them.
@@ -46,7 +50,7 @@ pub(crate) fn blocks(settings: &Settings) -> anyhow::Result<u16> {
     let workers = Bytes::of(settings.workers).0;
     let reads = u64::from(read_buffers(settings)) * BUFFER * workers;
     let asked = settings.hot_memory;
-    let wanted = asked.unwrap_or(MEMORY).0;
+    let wanted = asked.unwrap_or(HOT_MEMORY).0;
     let group = group_limit();
     ensure!(
         asked.is_none() || group.is_none_or(|group| reads + wanted < group.0),
@@ -74,7 +78,7 @@ pub(crate) fn blocks(settings: &Settings) -> anyhow::Result<u16> {
              limit (LimitMEMLOCK= of the unit, ulimit -Hl)"
         );
     }
-    let blocks = (locked / workers / BUFFER).min(BLOCKS_MAX);
+    let blocks = (locked / workers / BUFFER).min(HOT_BLOCKS_MAX);
     Ok(u16::try_from(blocks).expect("bounded by the line above"))
 }
 
@@ -106,18 +110,4 @@ pub(crate) fn group_limit() -> Option<Bytes> {
         std::fs::read_to_string(file).ok()?.trim().parse().ok().map(Bytes)
     };
     own.ancestors().filter_map(limit).min()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn more_than_buffers_have_numbers_is_refused() {
-        assert_eq!(check(None, 1), Ok(()));
-        assert_eq!(check(Some(Bytes::mib(14_000)), 1), Ok(()));
-        let said = check(Some(Bytes::mib(15_000)), 1).unwrap_err();
-        assert!(said.contains("more than 1 workers can use"), "{said}");
-        assert_eq!(check(Some(Bytes::mib(15_000)), 2), Ok(()));
-    }
 }

@@ -4,10 +4,12 @@ use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
+use model::drives::DriveIndex;
 use model::extent::FileName;
 use model::id::ObjectId;
 use model::limits::DIRECT_ALIGN;
 use model::object::{BLOCK_LEN, Blocks, block_len};
+use model::status::DriveStatus;
 use model::units::Bytes;
 use rustix::fs::{Mode, OFlags};
 use serde::Serialize;
@@ -39,25 +41,18 @@ pub enum Inspected {
 }
 
 /// A drive, from its marker and its index.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct InspectedDrive {
-    /// The directory.
-    pub path: PathBuf,
-    /// The drive's UUID.
-    pub id: String,
+    /// As a report would tell of it.
+    #[serde(flatten)]
+    pub drive: wire::v1::report::Drive,
     /// Share that is never filled.
     pub reserve: String,
     /// Smallest unit that direct I/O took when formatted.
     pub direct_align_bytes: u64,
     /// When it was formatted.
     pub created_unix_s: u64,
-    /// What may be filled.
-    pub capacity_bytes: u64,
-    /// What of it is free.
-    pub free_bytes: u64,
-    /// Objects in its index.
-    pub objects: u64,
-    /// Their bytes.
+    /// Bytes of the objects in its index.
     pub object_bytes: u64,
     /// Of these, in units.
     pub objects_in_units: u64,
@@ -176,12 +171,12 @@ impl Inspected {
                 "{}: drive {}\n  {} may be filled ({} kept free), {} of it free\n  {} objects, {}, \
                  {} of them in {} units; {} on their way\n  index: {} records since \
                  the snapshot, {} B torn; {}",
-                drive.path.display(),
-                drive.id,
-                gigabytes(drive.capacity_bytes),
+                drive.drive.path,
+                drive.drive.id,
+                gigabytes(drive.drive.capacity_bytes),
                 drive.reserve,
-                gigabytes(drive.free_bytes),
-                drive.objects,
+                gigabytes(drive.drive.free_bytes),
+                drive.drive.objects,
                 gigabytes(drive.object_bytes),
                 drive.objects_in_units,
                 drive.units,
@@ -238,15 +233,18 @@ fn drive(path: &Path) -> Result<InspectedDrive, InspectError> {
         .map_err(|errno| failed(to("measure", "the filesystem")(errno)))?;
     let space = drives::space(&stat, &marker);
     let units: BTreeSet<_> = replay.entries.values().filter_map(|entry| entry.unit).collect();
+    let status = DriveStatus {
+        id: Some(marker.id),
+        capacity: space.capacity,
+        free: space.free,
+        objects: Bytes::of(replay.entries.len()).0,
+        ..DriveStatus::unknown(DriveIndex(0), path.to_owned())
+    };
     Ok(InspectedDrive {
-        path: path.to_owned(),
-        id: marker.id.to_string(),
+        drive: (&status).into(),
         reserve: marker.reserve.to_string(),
         direct_align_bytes: marker.direct_align.0,
         created_unix_s: marker.created.0,
-        capacity_bytes: space.capacity.0,
-        free_bytes: space.free.0,
-        objects: Bytes::of(replay.entries.len()).0,
         object_bytes: replay.entries.values().map(|entry| entry.len.0).sum(),
         objects_in_units: Bytes::of(replay.entries.values().filter_map(|e| e.unit).count()).0,
         units: Bytes::of(units.len()).0,

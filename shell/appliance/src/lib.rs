@@ -3,6 +3,7 @@
 //! ```text
 //! server         what `main` runs: starts everything, waits, stops everything
 //! config         the settings
+//! setting        one of them: a value with its unit
 //! clock          both clocks
 //! aead           what seals here, measured
 //! ablation       what a measurement may switch off
@@ -11,10 +12,10 @@
 //!
 //! serving
 //!   event_loop   thread: one worker; completions to events, actions to system calls
-//!   look_ahead   what the next requests need is asked for in time
 //!   socket       what stands between a connection and plain bytes
 //!   listen       sockets to accept from
 //!   hot          how much memory hot blocks get
+//!   memory       how many may transfer with the memory that there is
 //!   mailbox      how other threads speak to a worker
 //!   incidents    responses that went badly, a file each
 //!   counters     what workers count, where others can read it
@@ -68,9 +69,9 @@ pub mod incidents;
 pub mod inspect;
 mod keeper;
 pub mod listen;
-mod look_ahead;
 pub mod mailbox;
 pub mod member;
+pub mod memory;
 pub mod metrics;
 pub mod mounts;
 mod mover;
@@ -81,6 +82,7 @@ mod places;
 pub mod request_log;
 mod scrub;
 pub mod server;
+mod setting;
 mod shared;
 mod socket;
 pub mod source;

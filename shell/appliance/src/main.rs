@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use appliance::config::Settings;
 use appliance::inspect::{inspect, inspect_aead};
-use appliance::{clock, format, member, server};
+use appliance::{clock, format, member, memory, server};
 use clap::{Parser, Subcommand};
 use store::marker::Reserve;
 
@@ -133,7 +133,7 @@ fn run(verb: Verb) -> anyhow::Result<ExitCode> {
             ))?;
         }
         Verb::Check { config } => check(&config)?,
-        Verb::Config { config } => print(load(&config)?.describe().trim_end())?,
+        Verb::Config { config } => print(memory::fit(load(&config)?).describe().trim_end())?,
     }
     Ok(ExitCode::SUCCESS)
 }

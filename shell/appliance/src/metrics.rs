@@ -1,128 +1,167 @@
-//! Prometheus metrics: one table, one row a metric.
+//! Prometheus metrics: one table for each kind of thing that is told, and whoever serves them.
+//!
+//! What is counted stands with its counter (`worker::Counters`, `counters`); what is told of a noun
+//! has a line below.
 
-use std::fmt::Write as _;
 use std::io::{self, Read, Write as _};
 use std::net::{TcpListener, TcpStream};
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
+use fill::tier::Class;
 use http1::{Method, Parsed};
-use worker::LATE_MICROS;
+use model::drives::DriveIndex;
+use model::metric::{Metric, Unit};
+use model::status::{DriveLoad, DriveStatus, FillStatus};
+use model::units::Bytes;
+use wire::prometheus::{CONTENT_TYPE, Page};
+use wire::v1::agent::DriveHealth;
+use worker::{Counters, LATE_MICROS};
 
-use crate::counters::{ServeCounters, sum};
+use crate::certificate::Reload;
+use crate::counters::{
+    FillCounters, IntegrityCounters, PeerCounters, ServeCounters, TierCounters, now, sum,
+};
+use crate::storage::StorageHandle;
+use crate::tiering::TieringStatus;
 
-/// How a metric moves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Counter,
-    Gauge,
-}
+const PREFIX: &str = "nearcast_";
 
-/// One metric of the serve path, summed over workers.
-struct Row {
-    name: &'static str,
-    kind: Kind,
-    help: &'static str,
-    of: fn(&ServeCounters) -> &AtomicU64,
-}
+/// What is told of a thing, where it has it.
+type Row<T> = (Metric, fn(&T) -> Option<f64>);
 
-const fn row(
-    name: &'static str,
-    kind: Kind,
-    help: &'static str,
-    of: fn(&ServeCounters) -> &AtomicU64,
-) -> Row {
-    Row { name, kind, help, of }
-}
+const DRIVES: &[Row<DriveStatus>] = &[
+    (Metric::gauge("drive_free_bytes", "Free, the reserve taken off."), |of| number(of.free.0)),
+    (Metric::gauge("drive_objects", "Objects on the drive."), |of| number(of.objects)),
+    (Metric::gauge("drive_units", "Files that small objects share, as of the last audit."), |of| {
+        number(of.units.count)
+    }),
+    (
+        Metric::gauge(
+            "drive_unit_dead_bytes",
+            "In these, of what is not held any more; as of then.",
+        ),
+        |of| number(of.units.dead.0),
+    ),
+    (
+        Metric::gauge("drive_set_aside", "1 if nothing is read from the drive or written to it."),
+        |of| truth(of.set_aside.is_some()),
+    ),
+    (Metric::gauge("drive_hung", "1 while the drive does not answer what it was asked."), |of| {
+        truth(of.hangs.is_some())
+    }),
+    (
+        Metric::gauge("drive_scrub_position", "How far through the drive the scrub is, 0 to 1."),
+        |of| Some(number(of.scrub.at)? / number(u64::MAX)?),
+    ),
+    (
+        Metric::counter("drive_scrub_passes_total", "Whole scrubs of the drive since the start."),
+        |of| number(of.scrub.passes),
+    ),
+];
 
-const ROWS: &[Row] = &[
-    row("connections_accepted_total", Kind::Counter, "Connections accepted.", |s| &s.accepted),
-    row("connections_refused_total", Kind::Counter, "Connections closed on arrival, full.", |s| {
-        &s.refused
-    }),
-    row(
-        "connections_timed_out_total",
-        Kind::Counter,
-        "Connections closed without progress.",
-        |s| &s.timed_out,
+const LOADS: &[Row<DriveLoad>] = &[
+    (
+        Metric::gauge(
+            "drive_headroom",
+            "Of what it could serve at its target, what is left, 0 to 1.",
+        ),
+        |of| Some(f64::from(of.headroom_permille) / 1000.0),
     ),
-    row(
-        "handshakes_let_go_total",
-        Kind::Counter,
-        "Handshakes closed for later ones, more than handshakes_max being under way.",
-        |s| &s.let_go_handshakes,
+    (
+        Metric::gauge("drive_service_seconds", "What a read takes in the drive, mean of a second."),
+        |of| Some(Duration::from(of.service).as_secs_f64()),
     ),
-    row(
-        "connections_let_go_quiet_total",
-        Kind::Counter,
-        "Connections closed for others, quiet for longest.",
-        |s| &s.let_go_quiet,
+    (
+        Metric::gauge(
+            "drive_service_unloaded_seconds",
+            "The same with little to do: the least seen.",
+        ),
+        |of| Some(Duration::from(of.service_unloaded).as_secs_f64()),
     ),
-    row(
-        "connections_let_go_slow_total",
-        Kind::Counter,
-        "Connections closed for others, slowest to take what was sent.",
-        |s| &s.let_go_slow,
+    (
+        Metric::gauge("drive_write_limit_bytes", "May be written each second; -1 for any number."),
+        |of| of.fill_granted.map_or_else(|| Some(-1.0), |rate| number(rate.0)),
     ),
-    row("connections", Kind::Gauge, "Connections open.", |s| &s.open),
-    row("responses_2xx_total", Kind::Counter, "Responses with 200, 204 or 206.", |s| {
-        &s.responses_2xx
+    (Metric::gauge("drive_writes_held", "Writes that wait for their turn."), |of| {
+        number(Bytes::of(of.fills_held).0)
     }),
-    row("responses_3xx_total", Kind::Counter, "Responses with 304 or 307.", |s| &s.responses_3xx),
-    row("responses_4xx_total", Kind::Counter, "Responses with 400 to 431.", |s| &s.responses_4xx),
-    row("forbidden_total", Kind::Counter, "Tokens refused.", |s| &s.forbidden),
-    row("misses_total", Kind::Counter, "Requests for objects in the manifest, not held.", |s| {
-        &s.misses
-    }),
-    row("egress_bytes_total", Kind::Counter, "Body bytes handed to the kernel.", |s| &s.body_bytes),
-    row("drive_reads_total", Kind::Counter, "Reads asked of drives for viewers.", |s| &s.reads),
-    row("drive_read_bytes_total", Kind::Counter, "Bytes asked of drives for viewers.", |s| {
-        &s.read_bytes
-    }),
-    row("hot_chunks_total", Kind::Counter, "Chunks sent from memory, without a drive.", |s| {
-        &s.hot_chunks
-    }),
-    row("hot_bytes_total", Kind::Counter, "Body bytes sent from memory, without a drive.", |s| {
-        &s.hot_bytes
-    }),
-    row("hot_blocks_kept_total", Kind::Counter, "Blocks that became hot.", |s| &s.hot_kept),
-    row("hot_blocks", Kind::Gauge, "Blocks kept in memory, of 256 KiB.", |s| &s.hot_blocks),
-    row("chunks_sampled_total", Kind::Counter, "Chunks with a block to be verified.", |s| {
-        &s.verified
-    }),
-    row("drive_faults_total", Kind::Counter, "Drive operations that failed.", |s| &s.drive_faults),
-    row(
-        "bodies_cut_total",
-        Kind::Counter,
-        "Bodies broken off: their version was withdrawn.",
-        |s| &s.cut,
+    (
+        Metric::counter(
+            "drive_windows_total",
+            "Windows of 100 to 500 ms in which reads were judged.",
+        ),
+        |of| number(of.windows),
     ),
-    row("bodies_aborted_total", Kind::Counter, "Bodies broken off by a drive fault.", |s| {
-        &s.aborted
-    }),
-    row("tokens_verified_total", Kind::Counter, "Signatures of tokens that were verified.", |s| {
-        &s.tokens_verified
-    }),
-    row("request_log_lost_total", Kind::Counter, "Lines of the request log lost.", |s| {
-        &s.log_lines_lost
-    }),
-    row("paced_responses_total", Kind::Counter, "Responses kept to a rate, or a part.", |s| {
-        &s.paced
-    }),
-    row("paced_bursts_total", Kind::Counter, "Bursts of them.", |s| &s.bursts),
-    row("incidents_total", Kind::Counter, "Responses that were slow, or reset by us.", |s| {
-        &s.incidents
-    }),
-    row(
-        "requests_redirected_total",
-        Kind::Counter,
-        "Requests sent on to a sibling with 307, a drive having failed them.",
-        |s| &s.redirected,
+    (
+        Metric::counter(
+            "drive_windows_over_target_total",
+            "Of these, with over 1 % of reads too late.",
+        ),
+        |of| number(of.windows_late),
     ),
-    row("worker_cpu_nanoseconds_total", Kind::Counter, "CPU time of the workers.", |s| {
-        &s.cpu_nanos
+];
+
+/// What devices say of themselves, as far as they do.
+const DEVICES: &[Row<DriveHealth>] = &[
+    (Metric::gauge("drive_device_failing", "1 if the device says that it is failing."), |of| {
+        of.is_good.and_then(|is_good| truth(!is_good || !of.warnings.is_empty()))
     }),
+    (Metric::gauge("drive_device_temperature_celsius", "As the device says."), |of| {
+        u64::try_from(of.temperature?).ok().and_then(number)
+    }),
+    (Metric::gauge("drive_device_used_percent", "Of its life, as the device says."), |of| {
+        of.used_percent.and_then(number)
+    }),
+    (Metric::gauge("drive_device_spare_percent", "Spare blocks left."), |of| {
+        of.spare_percent.and_then(number)
+    }),
+    (Metric::counter("drive_device_media_errors_total", "Reads that failed for good."), |of| {
+        of.media_errors.and_then(number)
+    }),
+];
+
+const CLASSES: &[Row<Class>] =
+    &[(Metric::gauge("drive_fast", "1 if it is for what is watched most."), |of| {
+        truth(*of == Class::Fast)
+    })];
+
+const TIERING: &[Row<TieringStatus>] = &[
+    (
+        Metric::gauge("tier_heat_objects", "Objects of which it is known how much is watched."),
+        |of| number(of.heat_objects),
+    ),
+    (Metric::gauge("tier_budget_left_bytes", "What may still be moved today."), |of| {
+        number(of.left.0)
+    }),
+];
+
+const FILL: &[Row<FillStatus>] = &[
+    (Metric::gauge("fill_objects_wanted", "Objects in the manifest."), |of| {
+        number(of.objects_wanted)
+    }),
+    (Metric::gauge("fill_objects_held", "Of these, published."), |of| number(of.objects_held)),
+    (Metric::gauge("fill_bytes_wanted", "Bytes in the manifest."), |of| number(of.bytes_wanted.0)),
+    (Metric::gauge("fill_bytes_held", "Of these, published or verified."), |of| {
+        number(of.bytes_held.0)
+    }),
+    (Metric::gauge("manifest_generation", "Generation of the manifest in force."), |of| {
+        number(of.generation.0)
+    }),
+];
+
+const CERTIFICATE: &[Row<Reload>] = &[
+    (Metric::gauge("certificate_seconds_left", "Until the viewers' certificate ends."), |of| {
+        number(of.seconds_left())
+    }),
+    (Metric::counter("certificate_reloads_total", "Times that a new one was taken up."), |of| {
+        number(of.reloads)
+    }),
+    (
+        Metric::counter("certificate_reload_failures_total", "Times that its files were no good."),
+        |of| number(of.failures),
+    ),
 ];
 
 /// How long a client may take to ask, and to take the answer.
@@ -130,61 +169,94 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Longest request that is read.
 const REQUEST_LEN_MAX: usize = 4096;
 
-/// All metrics as Prometheus text; `more` adds rows of other parts.
-pub fn text(workers: &[Arc<ServeCounters>], more: &[(String, f64, &str)]) -> String {
-    let mut out = String::new();
-    for Row { name, kind, help, of } in ROWS {
-        let kind = match kind {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
-        };
-        let value = sum(workers, of);
-        let _ = write!(
-            out,
-            "# HELP nearcast_{name} {help}\n# TYPE nearcast_{name} {kind}\n\
-             nearcast_{name} {value}\n"
-        );
+/// What is not told by workers, as of now.
+pub fn others(
+    storage: &StorageHandle,
+    certificate: &Reload,
+    drives: &[impl AsRef<Path>],
+    said: &[DriveHealth],
+) -> Page {
+    let mut page = Page::new(PREFIX);
+    let statuses = storage.drives();
+    put_each(&mut page, DRIVES, || statuses.iter().map(|drive| (drive.index, drive)));
+    put_each(&mut page, LOADS, || {
+        statuses.iter().filter_map(|drive| Some((drive.index, drive.load.as_ref()?)))
+    });
+    put_each(&mut page, DEVICES, || {
+        let all = DriveIndex::all(drives.len()).zip(drives);
+        let device = |path: &Path| said.iter().find(move |device| Path::new(&device.path) == path);
+        all.filter_map(move |(index, path)| Some((index, device(path.as_ref())?)))
+    });
+    page.table(FillCounters::METRICS, storage.fill_counters().each().copied());
+    put(&mut page, FILL, &storage.fill());
+    page.table(IntegrityCounters::METRICS, storage.integrity().each().copied());
+    page.table(PeerCounters::METRICS, storage.peer().each().map(now));
+    if let Some(status) = storage.tiering() {
+        let classes = || DriveIndex::all(status.classes.len()).zip(&status.classes);
+        put_each(&mut page, CLASSES, classes);
+        page.table(TierCounters::METRICS, status.counters.each().copied());
+        put(&mut page, TIERING, &status);
     }
-    let thousandths =
-        sum(workers, |s| &s.read_bytes) * 1000 / sum(workers, |s| &s.body_bytes).max(1);
-    let _ = write!(
-        out,
-        "# HELP nearcast_drive_bytes_per_egress_byte Read from drives for a byte sent, so far.\n\
-         # TYPE nearcast_drive_bytes_per_egress_byte gauge\n\
-         nearcast_drive_bytes_per_egress_byte {}.{:03}\n",
-        thousandths / 1000,
-        thousandths % 1000
-    );
-    write_lateness(&mut out, workers);
-    let mut before = "";
-    for (name, value, help) in more {
-        let family = name.split('{').next().unwrap_or(name);
-        if family != before {
-            let _ = writeln!(out, "# HELP nearcast_{family} {help}");
-            let _ = writeln!(out, "# TYPE nearcast_{family} gauge");
-            before = family;
-        }
-        let _ = writeln!(out, "nearcast_{name} {value}");
-    }
-    out
+    put(&mut page, CERTIFICATE, certificate);
+    let help = "Until the certificate ends; renewed by itself when a third of its life is left.";
+    let left = Metric::gauge("identity_seconds_left", help);
+    page.put(&left, "", storage.identity_seconds_left());
+    page
 }
 
-/// How late bursts went that had to wait, as a histogram.
-fn write_lateness(out: &mut String, workers: &[Arc<ServeCounters>]) {
-    let name = "nearcast_burst_lateness_seconds";
-    let _ = writeln!(out, "# HELP {name} How much later than its moment a paced burst went.");
-    let _ = writeln!(out, "# TYPE {name} histogram");
-    let bounds = LATE_MICROS.iter().map(|micros| {
-        let seconds = Duration::from_micros(*micros).as_secs_f64();
-        format!("{seconds}")
-    });
-    let mut count = 0;
-    for (at, bound) in bounds.chain(["+Inf".to_owned()]).enumerate() {
-        count += sum(workers, |shared| &shared.late[at]);
-        let _ = writeln!(out, "{name}_bucket{{le=\"{bound}\"}} {count}");
+/// All metrics as Prometheus text: what workers tell, and `others` as it was last.
+pub fn text(workers: &[Arc<ServeCounters>], others: &str) -> String {
+    let mut page = Page::new(PREFIX);
+    let mut sums = Counters::METRICS.iter().map(|_| 0).collect::<Vec<u64>>();
+    for worker in workers {
+        sums.iter_mut().zip(worker.counts.each()).for_each(|(sum, count)| *sum += now(count));
     }
-    let total = Duration::from_micros(sum(workers, |shared| &shared.late_micros));
-    let _ = writeln!(out, "{name}_sum {}\n{name}_count {count}", total.as_secs_f64());
+    page.table(Counters::METRICS, sums);
+    let help = "CPU time of the workers.";
+    let cpu = Metric { unit: Unit::Nanos, ..Metric::counter("worker_cpu_seconds_total", help) };
+    page.table(&[cpu], [sum(workers, |worker| worker.cpu().0)]);
+    let help = "Read from drives for a byte sent, so far.";
+    let ratio = Metric::gauge("drive_bytes_per_egress_byte", help);
+    let egress = sum(workers, |worker| now(&worker.counts.body_bytes)).max(1);
+    let thousandths = sum(workers, |worker| now(&worker.counts.read_bytes)) * 1000 / egress;
+    page.put(&ratio, "", format_args!("{}.{:03}", thousandths / 1000, thousandths % 1000));
+    let late = workers.iter().map(|worker| worker.lateness()).collect::<Vec<_>>();
+    page.histogram(
+        ("burst_lateness_seconds", "How much later than its moment a paced burst went."),
+        LATE_MICROS.map(Duration::from_micros),
+        (0..=LATE_MICROS.len()).map(|at| late.iter().map(|late| late.counts[at]).sum()),
+        Duration::from_nanos(late.iter().map(|late| late.sum.0).sum()),
+    );
+    page.into_text() + others
+}
+
+fn put<T>(page: &mut Page, rows: &[Row<T>], thing: &T) {
+    for (metric, of) in rows {
+        of(thing).into_iter().for_each(|value| page.put(metric, "", value));
+    }
+}
+
+/// The same of a thing for each drive. All drives' lines of a metric follow each other.
+fn put_each<'a, T: 'a, I: Iterator<Item = (DriveIndex, &'a T)>>(
+    page: &mut Page,
+    rows: &[Row<T>],
+    things: impl Fn() -> I,
+) {
+    for (metric, of) in rows {
+        for (drive, value) in things().filter_map(|(drive, thing)| Some((drive, of(thing)?))) {
+            page.put(metric, &format!("drive=\"{drive}\""), value);
+        }
+    }
+}
+
+/// Whole numbers up to 2^53 are exact in Prometheus's format, which knows no other.
+#[expect(clippy::as_conversions, reason = "u64 to f64 has no other way; rounding is fine here")]
+fn number(value: u64) -> Option<f64> {
+    Some(value as f64)
+}
+
+fn truth(value: bool) -> Option<f64> {
+    number(u64::from(value))
 }
 
 /// Answers `GET /metrics`, one client at a time, on a thread of its own until the process ends. A
@@ -227,7 +299,7 @@ fn answer(mut client: &TcpStream, text: &impl Fn() -> String) -> io::Result<()> 
     };
     let len = body.len();
     let head = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4\r\n\
+        "HTTP/1.1 {status}\r\nContent-Type: {CONTENT_TYPE}\r\n\
          Content-Length: {len}\r\nConnection: close\r\n\r\n"
     );
     client.write_all(head.as_bytes())?;
@@ -235,65 +307,67 @@ fn answer(mut client: &TcpStream, text: &impl Fn() -> String) -> io::Result<()> 
 }
 
 #[cfg(test)]
+#[path = "../tests/promtool/mod.rs"]
+mod promtool;
+
+#[cfg(test)]
 mod tests {
     use super::*;
-    use worker::Counters;
+    use model::status::{ScrubStatus, Units};
+    use model::units::Nanos;
 
-    /// A metric that nobody increments would stay at zero here.
+    /// Whatever a machine has: the page of a process in `tests/confined.rs` lacks some of it.
     #[test]
-    fn every_row_shows_a_counter_that_moves() {
-        let counters = Counters {
-            accepted: 1,
-            refused: 2,
-            open: 3,
-            timed_out: 4,
-            responses: [5, 6, 7],
-            responses_416: 8,
-            forbidden: 9,
-            misses: 10,
-            body_bytes: 11,
-            reads: 12,
-            read_bytes: 13,
-            drive_faults: 14,
-            aborted: 15,
-            verified: 17,
-            log_lines_lost: 18,
-            hot_chunks: 22,
-            incidents: 23,
-            hot_bytes: 19,
-            hot_kept: 20,
-            hot_blocks: 21,
-            let_go_handshakes: 23,
-            let_go_quiet: 24,
-            let_go_slow: 25,
-            paced: 18,
-            bursts: 19,
-            late: [20; LATE_MICROS.len() + 1],
-            late_micros: 21,
-            redirected: 26,
-            cut: 27,
-            served_generation: 28,
-            hung_drives: 0,
-            tokens_verified: 29,
+    fn prometheus_finds_no_fault_with_what_a_drive_may_tell() {
+        let load = DriveLoad {
+            headroom_permille: 500,
+            service: Nanos(1),
+            service_unloaded: Nanos(1),
+            fill_granted: None,
+            fills_held: 1,
+            windows: 2,
+            windows_late: 1,
         };
-        let shared = Arc::new(ServeCounters::default());
-        shared.store(&counters);
-        shared.store_cpu(model::units::Nanos(16));
-        let text = text(&[shared.clone(), shared], &[]);
-        for line in text.lines().filter(|line| !line.starts_with('#')) {
-            assert!(!line.ends_with(" 0"), "{line}");
-        }
-        assert!(text.contains("nearcast_egress_bytes_total 22\n"), "summed over workers");
+        let drive = DriveStatus {
+            units: Units { count: 1, dead: Bytes(1) },
+            scrub: ScrubStatus { at: u64::MAX / 2, passes: 1 },
+            load: Some(load),
+            ..DriveStatus::unknown(DriveIndex(0), "/d/1".into())
+        };
+        let device = DriveHealth {
+            is_good: Some(false),
+            temperature: Some(40),
+            used_percent: Some(1),
+            media_errors: Some(0),
+            spare_percent: Some(100),
+            ..DriveHealth::default()
+        };
+        let status = TieringStatus::default();
+        let mut page = Page::new(PREFIX);
+        let both = [DriveIndex(0), DriveIndex(1)];
+        put_each(&mut page, DRIVES, || both.into_iter().map(|index| (index, &drive)));
+        put_each(&mut page, LOADS, || both.into_iter().map(|index| (index, &load)));
+        put_each(&mut page, DEVICES, || both.into_iter().map(|index| (index, &device)));
+        put_each(&mut page, CLASSES, || both.into_iter().map(|index| (index, &Class::Fast)));
+        page.table(TierCounters::METRICS, status.counters.each().copied());
+        put(&mut page, TIERING, &status);
+        let text = text(&[], &page.into_text());
+        assert!(text.contains("\nnearcast_drive_scrub_position{drive=\"1\"} 0.5\n"), "{text}");
+        promtool::check(&text).unwrap();
     }
 
     #[test]
-    fn rows_of_other_parts_follow_under_one_heading_per_family() {
-        let more = [
-            ("drive_free_bytes{drive=\"0\"}".to_owned(), 1.0, "Free."),
-            ("drive_free_bytes{drive=\"1\"}".to_owned(), 2.0, "Free."),
-        ];
-        let text = text(&[], &more);
-        assert_eq!(text.matches("# HELP nearcast_drive_free_bytes Free.").count(), 1);
-        assert!(text.ends_with("nearcast_drive_free_bytes{drive=\"1\"} 2\n"));
+    fn what_workers_count_is_summed() {
+        let shared = Arc::new(ServeCounters::default());
+        let counts = (1..).zip(shared.counts.each());
+        counts.for_each(|(n, count)| count.store(n, std::sync::atomic::Ordering::Relaxed));
+        shared.store_cpu(Nanos::millis(750));
+        let text = text(&[shared.clone(), shared], "others 1\n");
+        for (n, metric) in (1..).zip(Counters::METRICS) {
+            let line = format!("\nnearcast_{} {}\n", metric.name, 2 * n);
+            assert!(text.contains(&line), "{line}");
+        }
+        assert!(text.contains("\nnearcast_worker_cpu_seconds_total 1.5\n"));
+        assert!(text.ends_with("\nnearcast_burst_lateness_seconds_count 0\nothers 1\n"));
     }
 }

@@ -10,29 +10,29 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use iosched::drive::{NVME_TARGET, SATA_TARGET};
+use model::drives::{DriveIndex, DriveSet};
 use model::units::Nanos;
 use rustix::fs::{Mode, OFlags};
 
 /// File systems that never block who asks by a ring.
 const PROMPT: [&str; 4] = ["ext4", "ext3", "ext2", "xfs"];
 
-/// A bit for each of `drives` whose file system may block whoever asks it. If that cannot be known,
-/// it may.
-pub fn blocking(drives: &[impl AsRef<Path>]) -> u64 {
+/// Those of `drives` whose file system may block whoever asks it. If that cannot be known, it may.
+pub fn blocking(drives: &[impl AsRef<Path>]) -> DriveSet {
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let bit =
-        |(index, drive): (usize, &_)| u64::from(blocks(&mounts, AsRef::as_ref(drive))) << index;
-    drives.iter().enumerate().map(bit).fold(0, |all, one| all | one)
+    let all = DriveIndex::all(drives.len()).zip(drives);
+    let blocking = all.filter(|(_, drive)| blocks(&mounts, drive.as_ref()));
+    blocking.map(|(index, _)| index).collect()
 }
 
 /// Whether a drive says what its folder is takes microseconds; what has to wake up takes seconds.
 /// Arbitrary, and below the time after which a supervisor loses patience with a start.
 const SAYS_WITHIN: Duration = Duration::from_secs(5);
 
-/// A bit for each of `drives` that may block whoever asks it, and does not say what its folder is.
+/// Those of `drives` that may block whoever asks it, and do not say what their folder is.
 /// Each is asked by a thread of its own; one that gets no answer is left behind, and ends when it
 /// does. Ask before the process is confined: that asks the same of every folder, and waits.
-pub fn silent(drives: &[PathBuf], blocking: u64) -> u64 {
+pub fn silent(drives: &[PathBuf], blocking: DriveSet) -> DriveSet {
     silent_for(drives, blocking, SAYS_WITHIN, |drive| {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         // What it says, or that it is not there, is for others to judge.
@@ -53,13 +53,14 @@ pub fn folders_of_drives(drives: &[PathBuf]) -> BTreeSet<PathBuf> {
 
 fn silent_for(
     drives: &[PathBuf],
-    blocking: u64,
+    blocking: DriveSet,
     patience: Duration,
     ask: impl Fn(&Path) + Clone + Send + 'static,
-) -> u64 {
+) -> DriveSet {
     let (tell, told) = channel();
-    let mut silent = 0;
-    for (index, drive) in (0..64u32).zip(drives).filter(|(index, _)| blocking >> index & 1 == 1) {
+    let mut silent = DriveSet::NONE;
+    for index in blocking.iter().take_while(|index| index.as_usize() < drives.len()) {
+        let drive = &drives[index.as_usize()];
         let (tell, drive, ask) = (tell.clone(), drive.clone(), ask.clone());
         let asked = move || {
             ask(&drive);
@@ -67,13 +68,13 @@ fn silent_for(
         };
         let thread = std::thread::Builder::new().name(format!("ask-{index}")).spawn(asked);
         // Without a thread nobody can say.
-        silent |= u64::from(thread.is_ok()) << index;
+        silent.set(index, thread.is_ok());
     }
     let until = Instant::now() + patience;
-    while silent != 0 {
+    while !silent.is_empty() {
         let left = until.saturating_duration_since(Instant::now());
         let Ok(index) = told.recv_timeout(left) else { break };
-        silent &= !(1 << index);
+        silent.remove(index);
     }
     silent
 }
@@ -170,7 +171,9 @@ mod tests {
             }
         };
         let patience = Duration::from_millis(200);
-        assert_eq!(silent_for(&drives, 0b110, patience, ask), 0b100, "the first is not asked");
+        let [b, c] = [DriveIndex(1), DriveIndex(2)];
+        let silent = silent_for(&drives, DriveSet::from_iter([b, c]), patience, ask);
+        assert_eq!(silent, DriveSet::from_iter([c]), "the first is not asked");
         drop(hold);
     }
 

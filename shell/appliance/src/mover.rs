@@ -48,7 +48,7 @@ fn round(shared: &Shared, tier: &Tier, buffer: &mut Pages) -> bool {
         let room = match at_once(mover::carry_out(shared, &one, |room| tier.spend(room), buffer)) {
             Ok(Moved::There(room)) => room,
             Ok(Moved::Abandoned) => {
-                tier.abandoned.fetch_add(1, Ordering::Relaxed);
+                tier.counters.abandoned.fetch_add(1, Ordering::Relaxed);
                 continue;
             }
             Ok(Moved::Stays) => continue,

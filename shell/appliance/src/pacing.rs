@@ -6,8 +6,7 @@ use model::units::{BitsPerSecond, Bytes};
 use serde::Deserialize;
 use worker::{Config, PaceConfig, PaceMode};
 
-use crate::config::{ConfigError, Quantity, Settings, wrong};
-use crate::hot;
+use crate::setting::{ConfigError, Quantity, wrong};
 
 /// The section's shape.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -63,28 +62,6 @@ const FLOOR: BitsPerSecond = BitsPerSecond(2_000_000);
 const BUFFERS: Bytes = Bytes::mib(160);
 /// Most buffers of one worker: with those for reads and hot blocks below 2^16.
 const BUFFERS_MAX: usize = 7500;
-/// Of the memory that a control group allows, what paced transfers may keep at most.
-const GROUP_SHARE: u64 = 8;
-
-/// The same settings with no more memory for paced transfers than this process may have and lock.
-pub(crate) fn fit(mut settings: Settings) -> Settings {
-    if let Some(group) = hot::group_limit() {
-        settings.pacing.buffers = settings.pacing.buffers.min(Bytes(group.0 / GROUP_SHARE));
-    }
-    let workers = Bytes::of(settings.workers).0;
-    let needed = u64::from(hot::read_buffers(&settings)) * Config::BUFFER_LEN.0 * workers;
-    let allowed = hot::raise_memory_limit(Bytes(needed));
-    if allowed.0 < needed {
-        settings.pacing.buffers = Bytes::ZERO;
-        tracing::warn!(
-            needed = %Bytes(needed),
-            %allowed,
-            "may not lock enough memory: paced responses are read a burst at a time, which costs \
-             more reads. Raise the limit (LimitMEMLOCK= of the unit, ulimit -Hl)"
-        );
-    }
-    settings
-}
 
 impl PacingFile {
     pub(crate) fn check(self) -> Result<Pacing, ConfigError> {

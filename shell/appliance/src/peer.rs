@@ -12,7 +12,7 @@
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::thread::{Builder, Scope};
 use std::time::{Duration, Instant};
@@ -50,19 +50,6 @@ pub struct PeerConfig {
     pub rate_max: Option<BitsPerSecond>,
     /// Most connections; each costs a thread and a block of memory.
     pub connections_max: usize,
-}
-
-/// What is counted.
-#[derive(Debug, Default)]
-pub struct PeerCounters {
-    /// Open connections.
-    pub connections: AtomicU64,
-    /// Connections closed on arrival, or for who came.
-    pub refused: AtomicU64,
-    /// Requests answered.
-    pub requests: AtomicU64,
-    /// Body bytes sent.
-    pub sent: AtomicU64,
 }
 
 /// How often a waiting thread looks whether all must stop.

@@ -3,9 +3,11 @@
 use std::sync::atomic::AtomicU64;
 
 use model::extent::DriveIndex;
+use model::status::ScrubStatus;
 use model::units::Nanos;
 use upkeep::{at_once, scrub};
 
+use crate::counters::now;
 use crate::shared::Shared;
 
 /// How far one drive is.
@@ -16,6 +18,12 @@ pub(crate) struct Progress {
     pub(crate) at: AtomicU64,
     /// Whole passes since the start.
     pub(crate) passes: AtomicU64,
+}
+
+impl Progress {
+    pub(crate) fn status(&self) -> ScrubStatus {
+        ScrubStatus { at: now(&self.at), passes: now(&self.passes) }
+    }
 }
 
 /// A drive with little on it is not read again at once.

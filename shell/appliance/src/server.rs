@@ -6,18 +6,16 @@
 
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use fill::tier::Class;
 use identity::credentials::Credentials;
-use iosched::load::Load;
-use model::extent::DriveIndex;
+use model::drives::{DriveIndex, DriveSet};
 use model::id::ObjectId;
 use model::limits::DRIVES_MAX;
 use model::units::{BitsPerSecond, Bytes, Nanos};
@@ -26,7 +24,6 @@ use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use tls::Acceptor;
-use wire::v1::agent::DriveHealth;
 use worker::Fault;
 
 use crate::ablation::Ablation;
@@ -44,9 +41,8 @@ use crate::mailbox::{Letter, Sender, mailbox};
 use crate::mounts::Medium;
 use crate::request_log::Lines;
 use crate::storage::{self, News, Storage, StorageHandle};
-use crate::tiering::TieringStatus;
 use crate::{
-    aead, agent_link, listen, member, metrics, mounts, pacing, peer, request_log, source, tiering,
+    aead, agent_link, listen, member, memory, metrics, mounts, peer, request_log, source, tiering,
 };
 
 /// Files of one drive that a worker opens at a time. Each costs a thread of the kernel while it
@@ -66,17 +62,17 @@ const DESCRIPTORS_BESIDE: usize = 1024;
 /// How often the main thread looks around.
 const ROUND: Duration = Duration::from_millis(200);
 
-/// Rows of `/metrics` that do not come from workers.
-type MetricRows = Arc<Mutex<Vec<(String, f64, &'static str)>>>;
+/// What of `/metrics` does not come from workers.
+type OtherMetrics = Arc<Mutex<String>>;
 
 /// What workers find when they start.
 #[derive(Clone, Copy)]
 struct Around {
     ring_is_made: fn(),
-    /// A bit for each drive whose file system may block whoever asks it.
-    blocking: u64,
+    /// Drives whose file system may block whoever asks it.
+    blocking: DriveSet,
     /// Of these, those that do not answer.
-    silent: u64,
+    silent: DriveSet,
 }
 
 /// A worker's thread and how to speak to it.
@@ -87,7 +83,7 @@ struct WorkerThread {
 
 /// Serves until SIGTERM or SIGINT.
 pub fn serve(settings: &Settings) -> anyhow::Result<()> {
-    run(&pacing::fit(settings.clone()))
+    run(&hot::fit(memory::fit(settings.clone())))
 }
 
 fn run(settings: &Settings) -> anyhow::Result<()> {
@@ -126,7 +122,7 @@ fn run(settings: &Settings) -> anyhow::Result<()> {
     let mut storage = Storage::start(config, peers, sink, serve_counters.clone())?;
     // Only now: whoever connects finds what the drives hold.
     start_listening(listeners, &workers)?;
-    let rows = start_metrics(metrics, &counters)?;
+    let others = start_metrics(metrics, &counters)?;
     tracing::info!(
         name = %settings.name, base_url = settings.base_url, workers = settings.workers, "serving"
     );
@@ -138,10 +134,10 @@ fn run(settings: &Settings) -> anyhow::Result<()> {
     }
     let mut each_second = || {
         reload.look(hup.swap(false, Ordering::Relaxed));
-        let devices = device_rows(&settings.drives, &lock(&said));
-        let all = metric_rows(&storage).into_iter().chain(certificate_rows(&reload));
-        let all = all.chain(devices).chain(aead::rows(&sealing)).collect();
-        *rows.lock().unwrap_or_else(PoisonError::into_inner) = all;
+        let said = lock(&said).clone();
+        let mut page = metrics::others(&storage, &reload, &settings.drives, &said);
+        aead::put(&mut page, &sealing);
+        *lock(&others) = page.into_text();
     };
     let serving = (&workers[..], &counters[..]);
     watch(&stop, &faults, &notes, serving, &storage, &mut each_second, &settings.state)?;
@@ -186,7 +182,7 @@ fn storage_config(
     credentials: Credentials,
     machine: String,
     tickets: Arc<tls::Tickets>,
-    (silent, rules, tiering): (u64, Vec<Rules>, Option<tiering::Config>),
+    (silent, rules, tiering): (DriveSet, Vec<Rules>, Option<tiering::Config>),
 ) -> storage::Config {
     storage::Config {
         appliance: settings.name.clone(),
@@ -330,19 +326,19 @@ fn tiering(settings: &Settings, media: &[Medium]) -> Option<tiering::Config> {
     settings.tiering.config(media, settings.verify_every)
 }
 
-/// Answers whoever wants metrics, if somebody may; the rows that do not come from workers.
+/// Answers whoever wants metrics, if somebody may. What workers do not tell is to be put in what
+/// this returns.
 fn start_metrics(
     listener: Option<TcpListener>,
     counters: &[Arc<ServeCounters>],
-) -> anyhow::Result<MetricRows> {
-    let rows = MetricRows::default();
+) -> anyhow::Result<OtherMetrics> {
+    let others = OtherMetrics::default();
     if let Some(listener) = listener {
-        let (counters, rows) = (counters.to_vec(), rows.clone());
-        let text =
-            move || metrics::text(&counters, &rows.lock().unwrap_or_else(PoisonError::into_inner));
+        let (counters, others) = (counters.to_vec(), others.clone());
+        let text = move || metrics::text(&counters, &lock(&others));
         metrics::serve(listener, text).context("cannot start the thread for metrics")?;
     }
-    Ok(rows)
+    Ok(others)
 }
 
 /// For each worker, where it says what its reads of each drive met.
@@ -352,11 +348,10 @@ fn drive_slices(settings: &Settings) -> Vec<Arc<[DriveSlice]>> {
 }
 
 /// The drives' directories, but of those that are silent.
-fn open_directories(settings: &Settings, silent: u64) -> Vec<Option<Arc<OwnedFd>>> {
-    let drives = settings.drives.iter().enumerate();
-    let answers = |index: usize| silent >> index & 1 == 0;
+fn open_directories(settings: &Settings, silent: DriveSet) -> Vec<Option<Arc<OwnedFd>>> {
+    let drives = DriveIndex::all(settings.drives.len()).zip(&settings.drives);
     let open = |path| open_directory(path).map(Arc::new);
-    drives.map(|(index, path)| answers(index).then(|| open(path)).flatten()).collect()
+    drives.map(|(index, path)| if silent.contains(index) { None } else { open(path) }).collect()
 }
 
 /// None if there is no such directory now: storage sets the drive aside and says so.
@@ -414,9 +409,9 @@ fn bind(settings: &Settings) -> anyhow::Result<Bound> {
 }
 
 /// Becomes a user with few rights, who can reach drives, state and certificates only. What is given
-/// back is to be called by each thread that has its ring; and a bit for each drive that does not
-/// answer, which the kernel is not told of, since to be told it would ask the drive.
-fn give_away(settings: &Settings, blocking: u64) -> anyhow::Result<(fn(), u64)> {
+/// back is to be called by each thread that has its ring; and the drives that do not answer, which
+/// the kernel is not told of, since to be told it would ask the drive.
+fn give_away(settings: &Settings, blocking: DriveSet) -> anyhow::Result<(fn(), DriveSet)> {
     drop_privileges(settings.user.as_deref())?;
     // As the user who will write there, and before the kernel is told which folders there are.
     std::fs::create_dir_all(&settings.state)
@@ -494,183 +489,15 @@ fn watch(
     Ok(())
 }
 
-/// A bit for each drive that a worker finds to hang.
-fn hung_drives(counters: &[Arc<ServeCounters>]) -> u64 {
-    counters.iter().fold(0, |all, worker| all | worker.hung_drives.load(Ordering::Relaxed))
+/// Drives that a worker finds to hang.
+fn hung_drives(counters: &[Arc<ServeCounters>]) -> DriveSet {
+    counters.iter().fold(DriveSet::NONE, |all, worker| all | worker.hung())
 }
 
 /// What a worker could not read is for storage to judge.
 fn handle_fault(storage: &StorageHandle, drive: DriveIndex, object: ObjectId, fault: Fault) {
     let errno = (fault.errno != 0).then(|| Errno::from_raw_os_error(fault.errno));
     storage.read_failed(drive, object, errno);
-}
-
-/// Whole numbers up to 2^53 are exact in Prometheus's format, which knows no other.
-#[expect(clippy::as_conversions, reason = "u64 to f64 has no other way; rounding is fine here")]
-fn number(value: u64) -> f64 {
-    value as f64
-}
-
-fn certificate_rows(reload: &Reload) -> [(String, f64, &'static str); 3] {
-    [
-        ("certificate_seconds_left", "Until the viewers' certificate ends.", reload.seconds_left()),
-        ("certificate_reloads", "Times that a new one was taken up.", reload.reloads),
-        ("certificate_reload_failures", "Times that its files were no good.", reload.failures),
-    ]
-    .map(|(name, help, value)| (name.to_owned(), number(value), help))
-}
-
-/// What devices say of themselves, as far as they do.
-fn device_rows(drives: &[PathBuf], said: &[DriveHealth]) -> Vec<(String, f64, &'static str)> {
-    type Value = fn(&DriveHealth) -> Option<u64>;
-    let rows: [(&str, &str, Value); 5] = [
-        ("drive_device_failing", "1 if the device says that it is failing.", |of| {
-            of.is_good.map(|is_good| u64::from(!is_good || !of.warnings.is_empty()))
-        }),
-        ("drive_device_temperature_celsius", "As the device says.", |of| {
-            of.temperature.and_then(|temperature| u64::try_from(temperature).ok())
-        }),
-        ("drive_device_used_percent", "Of its life, as the device says.", |of| of.used_percent),
-        ("drive_device_spare_percent", "Spare blocks left.", |of| of.spare_percent),
-        ("drive_device_media_errors", "Reads that failed for good.", |of| of.media_errors),
-    ];
-    let mut all = Vec::new();
-    for (name, help, value) in rows {
-        for (index, path) in drives.iter().enumerate() {
-            let device = said.iter().find(|device| Path::new(&device.path) == path);
-            let Some(value) = device.and_then(value) else { continue };
-            all.push((format!("{name}{{drive=\"{index}\"}}"), number(value), help));
-        }
-    }
-    all
-}
-
-fn metric_rows(storage: &StorageHandle) -> Vec<(String, f64, &'static str)> {
-    let drives = storage.drives();
-    let fill = storage.fill();
-    let integrity = storage.integrity();
-    let mut rows = Vec::new();
-    for (drive, scrub) in drives.iter().zip(&integrity.drives) {
-        let name = format!("drive_scrub_position{{drive=\"{}\"}}", drive.index);
-        let help = "How far through the drive the scrub is, 0 to 1.";
-        rows.push((name, number(scrub.at) / number(u64::MAX), help));
-    }
-    for (drive, scrub) in drives.iter().zip(&integrity.drives) {
-        let name = format!("drive_scrub_passes{{drive=\"{}\"}}", drive.index);
-        rows.push((name, number(scrub.passes), "Whole scrubs of the drive since the start."));
-    }
-    for (name, help, of) in [
-        ("drive_free_bytes", "Free, the reserve taken off.", 0),
-        ("drive_objects", "Objects on the drive.", 1),
-        ("drive_units", "Files that small objects share, as of the last audit.", 4),
-        ("drive_unit_dead_bytes", "In these, of what is not held any more; as of then.", 5),
-        ("drive_set_aside", "1 if nothing is read from the drive or written to it.", 2),
-        ("drive_hung", "1 while the drive does not answer what it was asked.", 3),
-    ] {
-        for drive in &drives {
-            let value = match of {
-                0 => drive.free.0,
-                1 => drive.objects,
-                2 => u64::from(drive.set_aside.is_some()),
-                4 => drive.units.count,
-                5 => drive.units.dead.0,
-                _ => u64::from(drive.hangs.is_some()),
-            };
-            rows.push((format!("{name}{{drive=\"{}\"}}", drive.index), number(value), help));
-        }
-    }
-    rows.extend(load_rows(&drives));
-    rows.extend(storage.tiering().iter().flat_map(tiering_rows));
-    let peer = storage.peer();
-    let counted = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-    for (source, value) in [
-        ("sibling", fill.from_siblings),
-        ("origin", fill.fetched.saturating_sub(fill.from_siblings)),
-    ] {
-        let name = format!("fill_fetched_bytes{{source=\"{source}\"}}");
-        rows.push((name, number(value.0), "Bytes of whole blocks fetched since the start."));
-    }
-    let plain = [
-        ("fill_objects_wanted", "Objects in the manifest.", fill.objects_wanted),
-        ("fill_objects_held", "Of these, published.", fill.objects_held),
-        ("fill_bytes_wanted", "Bytes in the manifest.", fill.bytes_wanted.0),
-        ("fill_bytes_held", "Of these, published or verified.", fill.bytes_held.0),
-        ("scrub_objects", "Objects scrubbed since the start.", integrity.scrubbed_objects),
-        ("scrub_bytes", "Bytes of blocks found right by the scrub.", integrity.scrubbed.0),
-        ("samples_verified", "Blocks verified that were served.", integrity.samples),
-        ("samples_wrong", "Of these, wrong.", integrity.samples_wrong),
-        ("drives_returned", "Drives used again after they were set aside.", integrity.returns),
-        ("objects_set_aside", "Objects found bad and filled again.", integrity.objects_set_aside),
-        ("manifest_generation", "Generation of the manifest in force.", fill.generation.0),
-        ("peer_connections", "Connections of siblings.", counted(&peer.connections)),
-        ("peer_refused", "Connections of siblings closed at once.", counted(&peer.refused)),
-        ("peer_requests", "Requests of siblings answered.", counted(&peer.requests)),
-        ("peer_sent_bytes", "Body bytes sent to siblings.", counted(&peer.sent)),
-        (
-            "identity_seconds_left",
-            "Until the certificate ends; renewed by itself when a third of its life is left.",
-            storage.identity_seconds_left(),
-        ),
-    ];
-    rows.extend(plain.map(|(name, help, value)| (name.to_owned(), number(value), help)));
-    rows
-}
-
-/// What moved between drives.
-fn tiering_rows(status: &TieringStatus) -> Vec<(String, f64, &'static str)> {
-    let classes = (0..).zip(&status.classes).map(|(index, class): (u8, &Class)| {
-        let name = format!("drive_fast{{drive=\"{index}\"}}");
-        (name, number(u64::from(*class == Class::Fast)), "1 if it is for what is watched most.")
-    });
-    let moved = "Bytes moved between drives since the start, by the class that they went to.";
-    let plain = [
-        ("tier_moved_bytes{to=\"fast\"}", moved, status.up.0),
-        ("tier_moved_bytes{to=\"bulk\"}", moved, status.down.0),
-        ("tier_moves_abandoned", "Moves that came to nothing.", status.abandoned),
-        (
-            "tier_heat_objects",
-            "Objects of which it is known how much is watched.",
-            status.heat_objects,
-        ),
-        ("tier_budget_left_bytes", "What may still be moved today.", status.left.0),
-    ]
-    .map(|(name, help, value)| (name.to_owned(), number(value), help));
-    classes.chain(plain).collect()
-}
-
-/// How drives serve, and what that lets through.
-fn load_rows(drives: &[storage::DriveStatus]) -> Vec<(String, f64, &'static str)> {
-    type Of = fn(&Load) -> f64;
-    let rows: [(&str, &'static str, Of); 7] = [
-        ("drive_headroom", "Of what it could serve at its target, what is left, 0 to 1.", |load| {
-            f64::from(load.headroom_permille) / 1000.0
-        }),
-        ("drive_service_seconds", "What a read takes in the drive, mean of a second.", |load| {
-            Duration::from(load.service).as_secs_f64()
-        }),
-        ("drive_service_unloaded_seconds", "The same with little to do: the least seen.", |load| {
-            Duration::from(load.service_unloaded).as_secs_f64()
-        }),
-        ("drive_write_limit_bytes", "May be written each second; -1 for any number.", |load| {
-            load.fill_granted.map_or(-1.0, |rate| number(rate.0))
-        }),
-        ("drive_writes_held", "Writes that wait for their turn.", |load| {
-            number(Bytes::of(load.fills_held).0)
-        }),
-        ("drive_windows", "Windows of 100 to 500 ms in which reads were judged.", |load| {
-            number(load.windows)
-        }),
-        ("drive_windows_over_target", "Of these, with over 1 % of reads too late.", |load| {
-            number(load.windows_late)
-        }),
-    ];
-    let mut all = Vec::new();
-    for (name, help, of) in rows {
-        for (drive, load) in drives.iter().filter_map(|drive| Some((drive, drive.load?))) {
-            all.push((format!("{name}{{drive=\"{}\"}}", drive.index), of(&load), help));
-        }
-    }
-    all
 }
 
 fn stop_workers(workers: Vec<WorkerThread>, within: Nanos) -> anyhow::Result<()> {

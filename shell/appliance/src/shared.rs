@@ -16,12 +16,13 @@ use std::time::SystemTime;
 use fill::plan;
 use fill::rate::Limiter;
 use holdings::{Chores, Claim, Desired, Holdings, Progress, SLICE};
-use model::extent::{DriveIndex, Extent};
+use model::drives::DriveIndex;
+use model::extent::Extent;
 use model::id::{ApplianceId, DriveId, Generation, ObjectId};
+use model::inventory::Delta;
 use model::manifest::{Manifest, TokenKey};
 use model::units::{Bytes, Instant, Nanos, UnixSeconds};
 use model::update::Update;
-use store::inventory::{Delta, InventoryState};
 use store::layout;
 use store::log::Entry;
 use store::parcel::PartId;
@@ -30,9 +31,9 @@ use upkeep::Sample;
 use upkeep::mover::Movable;
 use upkeep::{Cause, Ledger as _, at_once};
 
+use crate::counters::{FillCounters, IntegrityCounters, PeerCounters, now};
 use crate::drives::{Drive, DriveError, Loaded, SILENCE, lock};
 use crate::member::Own;
-use crate::peer::PeerCounters;
 use crate::places::Shunned;
 use crate::scrub;
 use crate::storage::{Config, Counters};
@@ -49,18 +50,12 @@ pub(crate) struct Shared {
     pub(crate) counters: Arc<Counters>,
     /// In the order of `DriveIndex`. Whoever has both locks took that of `state` first.
     slots: RwLock<Vec<Slot>>,
-    /// Bytes of whole blocks that came from sources since the start.
-    pub(crate) fetched: AtomicU64,
-    /// Of these, from siblings.
-    pub(crate) from_siblings: AtomicU64,
-    /// What siblings got from here.
-    pub(crate) peer: PeerCounters,
+    pub(crate) fill: FillCounters<AtomicU64>,
+    pub(crate) peer: PeerCounters<AtomicU64>,
+    pub(crate) integrity: IntegrityCounters<AtomicU64>,
     pub(crate) shunned: Shunned,
-    pub(crate) integrity: Integrity,
     /// What the mover needs; none where nothing is to be moved.
     pub(crate) tier: Option<Tier>,
-    /// Times that a drive was used again after it had been set aside.
-    returns: AtomicU64,
     /// How far each drive is scrubbed, in the order of `slots`.
     scrubs: Vec<scrub::Progress>,
     started: std::time::Instant,
@@ -117,16 +112,6 @@ pub enum News {
     Directory(DriveIndex, Arc<OwnedFd>),
 }
 
-/// What was found to be right and wrong since the start.
-#[derive(Debug, Default)]
-pub(crate) struct Integrity {
-    pub(crate) scrubbed_objects: AtomicU64,
-    pub(crate) scrubbed_bytes: AtomicU64,
-    pub(crate) samples: AtomicU64,
-    pub(crate) samples_wrong: AtomicU64,
-    pub(crate) objects_set_aside: AtomicU64,
-}
-
 /// An error for the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Noted {
@@ -172,13 +157,11 @@ impl Shared {
             counters,
             slots: RwLock::new(slots),
             scrubs,
-            fetched: AtomicU64::new(0),
-            from_siblings: AtomicU64::new(0),
+            fill: FillCounters::default(),
             peer: PeerCounters::default(),
+            integrity: IntegrityCounters::default(),
             shunned: Shunned::default(),
-            integrity: Integrity::default(),
             tier: None,
-            returns: AtomicU64::new(0),
             started: std::time::Instant::now(),
             limiter,
             stopping: AtomicBool::new(false),
@@ -238,8 +221,8 @@ impl Shared {
     }
 
     /// How many drives are configured.
-    pub(crate) fn drive_indexes(&self) -> impl Iterator<Item = DriveIndex> {
-        (0..).zip(&self.config.drives).map(|(index, _)| DriveIndex(index))
+    pub(crate) fn drive_indexes(&self) -> impl Iterator<Item = DriveIndex> + use<> {
+        DriveIndex::all(self.config.drives.len())
     }
 
     /// The drives that are in use.
@@ -343,7 +326,7 @@ impl Shared {
             }
             !is_in_use || objects.len() == 0
         });
-        self.returns.fetch_add(1, Ordering::Relaxed);
+        self.integrity.returns.fetch_add(1, Ordering::Relaxed);
         let path = path.display();
         tracing::info!(drive = %id, %path, objects = loaded.entries.len(), "drive in use again");
         self.note("drive", format!("{path} is in use again"));
@@ -356,7 +339,7 @@ impl Shared {
 
     /// How often a drive has come back.
     pub(crate) fn returns(&self) -> u64 {
-        self.returns.load(Ordering::Relaxed)
+        now(&self.integrity.returns)
     }
 
     /// A drive that hangs is not asked by anybody who can help it, and control is not told of what
@@ -477,7 +460,7 @@ impl Shared {
         self.lock().holdings.plan_report().clone()
     }
 
-    pub(crate) fn inventory_since(&self, known: InventoryState) -> Delta {
+    pub(crate) fn inventory_since(&self, known: u64) -> Delta {
         self.lock().holdings.inventory_since(known)
     }
 

@@ -1,10 +1,11 @@
 //! A connection's socket and what stands between it and plain bytes.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use model::handle::ConnectionId;
-use model::units::{Bytes, Instant};
+use model::tcp::TcpSample;
+use model::units::{Bytes, Instant, Nanos};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown};
 use tls::{Handshake, Session};
@@ -35,10 +36,13 @@ pub(crate) struct Socket {
     pub(crate) ended: bool,
     /// What comes is to be received.
     pub(crate) wanted: bool,
-    /// The ring sends on it, or tells when it has room.
-    pub(crate) sending: bool,
-    /// Its client once took less than it was sent: it is asked for room before the next is made.
+    /// Since when the ring sends on it, or is to tell when it has room.
+    pub(crate) sending: Option<Instant>,
+    /// Its client made us wait when it was last waited for: it is asked for room before the next is
+    /// made.
     pub(crate) slow: bool,
+    /// What it was sent last is all of its response: the client is not waited for.
+    pub(crate) last: bool,
     /// Something came or went since the last look (`Socket::look`).
     pub(crate) busy: bool,
     /// The worker closed it: it goes when the ring is done with it.
@@ -82,18 +86,25 @@ impl Socket {
             ready: false,
             ended: false,
             wanted: false,
-            sending: false,
+            sending: None,
             slow: false,
+            last: false,
             busy: true,
             closing: false,
         }
     }
 
-    /// Its TLS session, once there is one.
-    pub(crate) fn session(&self) -> Option<&Session> {
-        match &self.transport {
-            Transport::Secure(session) => Some(session),
-            Transport::Plain | Transport::Handshake(_) => None,
+    /// Changes what it may hold unsent, if TCP says that this is too much or too little; `least` is
+    /// what its listener had.
+    pub(crate) fn bound(&mut self, least: Bytes, sample: &TcpSample) {
+        let held = self.unsent_max.unwrap_or(least);
+        let most = worker::unsent_max(least, held, sample);
+        if most == held {
+            return;
+        }
+        match uring::bound_unsent(self.fd.as_fd(), most) {
+            Ok(()) => self.unsent_max = Some(most),
+            Err(error) => tracing::debug!(%error, "a socket keeps what it may hold unsent"),
         }
     }
 
@@ -132,6 +143,22 @@ impl Socket {
         }
     }
 
+    /// True if there must be room before the next is read and sealed.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        self.slow && !self.last
+    }
+
+    /// Its client is waited for from now on, if it was not before: what is left of a chunk and then
+    /// room are one wait.
+    pub(crate) fn waits(&mut self, now: Instant) {
+        self.sending.get_or_insert(now);
+    }
+
+    /// What it was waited for has come.
+    pub(crate) fn has_waited(&mut self, now: Instant) {
+        self.slow = self.sending.is_some_and(|since| SLOW <= now.since(since));
+    }
+
     /// Ends both directions; the descriptor stays until the ring is done with it. What the peer
     /// still sends is read away first, since unread bytes would turn the end into a reset that can
     /// overtake the last response (RFC 9112 section 9.6).
@@ -139,7 +166,9 @@ impl Socket {
         self.closing = true;
         match ending {
             Ending::Graceful => {
-                if let (Transport::Secure(session), false) = (&mut self.transport, self.sending) {
+                if let (Transport::Secure(session), false) =
+                    (&mut self.transport, self.sending.is_some())
+                {
                     let len = session.close_notify(scratch);
                     let _ = self.send_now(&scratch[..len], false);
                 }
@@ -155,16 +184,79 @@ impl Socket {
                 let _ = rustix::net::sockopt::set_socket_linger(&self.fd, now);
             }
         }
-        if self.sending {
+        if self.sending.is_some() {
             let _ = rustix::net::shutdown(&self.fd, Shutdown::Both);
         }
     }
 
     /// True when nothing of the kernel's refers to it any more.
     pub(crate) fn is_idle(&self) -> bool {
-        self.watch.is_none() && !self.sending
+        self.watch.is_none() && self.sending.is_none()
     }
 }
 
+/// A client for whom we waited so long is slow. Half of `unsent_max` in this time is 21 Mb/s: the
+/// other half, which is still to go, outlasts a read of a spindle (its target is 40 ms), so that
+/// nothing is lost by reading only when there is room. What a faster client was sent would be gone
+/// before the drive has answered.
+const SLOW: Nanos = Nanos::millis(50);
+
 /// Receives that are thrown away at the end of a connection; a flood is cut off by a reset.
 const DISCARDS_MAX: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    /// What the kernel takes for a client that does not read.
+    fn taken(mut stream: &TcpStream) -> usize {
+        let (content, mut taken) = (vec![0; 64 * 1024], 0);
+        while let Ok(len) = stream.write(&content) {
+            taken += len;
+        }
+        taken
+    }
+
+    #[test]
+    fn a_socket_takes_more_once_more_is_on_its_way() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let stream = listener.accept().unwrap().0;
+        stream.set_nonblocking(true).unwrap();
+        let least = Bytes::kib(64);
+        uring::bound_unsent(stream.as_fd(), least).unwrap();
+        let fd = stream.try_clone().unwrap().into();
+        let mut socket = Socket::new(fd, ConnectionId { slot: 0, generation: 0 }, Transport::Plain);
+        assert!(0 < taken(&stream));
+        let sample = |unacked| TcpSample { unacked, segment: Bytes(1000), ..TcpSample::default() };
+        socket.bound(least, &sample(10));
+        assert_eq!((taken(&stream), socket.unsent_max), (0, None), "little is on its way");
+        socket.bound(least, &sample(400));
+        assert_eq!(socket.unsent_max, Some(Bytes::kib(512)));
+        let more = taken(&stream);
+        assert!((300_000..600_000).contains(&more), "{more} bytes");
+        socket.bound(least, &sample(10));
+        assert_eq!(socket.unsent_max, Some(least));
+    }
+
+    #[test]
+    fn slow_is_whoever_was_waited_for_long_the_last_time() {
+        let (end, _other) = std::os::unix::net::UnixStream::pair().unwrap();
+        let id = ConnectionId { slot: 0, generation: 1 };
+        let mut socket = Socket::new(end.into(), id, Transport::Plain);
+        let at = |millis: u64| Instant(0) + Nanos::millis(millis);
+        let mut wait = |begun: &[u64], over: u64| {
+            begun.iter().for_each(|millis| socket.waits(at(*millis)));
+            socket.has_waited(at(over));
+            socket.sending = None;
+            socket.slow
+        };
+        assert!(!wait(&[1000], 1049), "cut, and fast");
+        assert!(wait(&[2000], 2050));
+        assert!(wait(&[3000, 3045], 3055), "for what is left, and for room");
+        assert!(!wait(&[4000], 4001), "fast again");
+    }
+}

@@ -26,10 +26,10 @@ use std::time::Duration;
 use holdings::Doubt;
 use identity::credentials::{Credentials, CredentialsError};
 use identity::enrol::Address;
-use iosched::load::Load;
-use model::extent::DriveIndex;
-use model::id::{ApplianceId, DriveId, Generation, ObjectId};
+use model::drives::{DriveIndex, DriveSet};
+use model::id::{ApplianceId, ObjectId};
 use model::limits::DRIVES_MAX;
+use model::status::{DriveStatus, FillStatus};
 use model::units::{BitsPerSecond, Bytes, Nanos};
 use rustix::io::Errno;
 pub use upkeep::Sample;
@@ -37,11 +37,13 @@ use upkeep::{Cause, Fault, Ledger as _, at_once};
 use ureq::tls::TlsConfig;
 
 use crate::control_link::{self, ControlClient};
-use crate::counters::{DriveSlice, ServeCounters};
-use crate::drives::{Drive, Loaded, OpenError, Units, number};
+use crate::counters::{
+    DriveSlice, FillCounters, IntegrityCounters, PeerCounters, ServeCounters, now,
+};
+use crate::drives::{Drive, Loaded, OpenError, number};
 use crate::gate::{Gate, Rules};
 use crate::member::{self, MemberClient, Own};
-use crate::peer::{self, PeerConfig, PeerCounters};
+use crate::peer::{self, PeerConfig};
 pub use crate::shared::News;
 use crate::shared::{Aside, Shared, Slot};
 use crate::source::TrustError;
@@ -60,8 +62,8 @@ pub struct Config {
     pub credentials: Credentials,
     /// Drives, in the order of their `DriveIndex`.
     pub drives: Vec<PathBuf>,
-    /// A bit for each drive that is known not to answer: it is not asked.
-    pub silent: u64,
+    /// Drives that are known not to answer: they are not asked.
+    pub silent: DriveSet,
     /// Control; without it, the last manifest is filled and served.
     pub control: Option<ControlConfig>,
     /// Whether and how siblings may fetch from here.
@@ -174,80 +176,6 @@ pub enum StartError {
     Thread(std::io::Error),
 }
 
-/// A drive, for metrics and for `check`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DriveStatus {
-    /// Its place in the list.
-    pub index: DriveIndex,
-    /// Directory as configured.
-    pub path: PathBuf,
-    /// Its UUID, if the marker could be read.
-    pub id: Option<DriveId>,
-    /// Why it is set aside, if it is.
-    pub set_aside: Option<String>,
-    /// For how long it has not answered; none while it does.
-    pub hangs: Option<Nanos>,
-    /// Usable size.
-    pub capacity: Bytes,
-    /// What of it is free.
-    pub free: Bytes,
-    /// Objects on it.
-    pub objects: u64,
-    /// What is in units on it, as of the last audit.
-    pub units: Units,
-    /// How it serves; none where that is not looked at.
-    pub load: Option<Load>,
-}
-
-/// How far fill is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FillStatus {
-    /// Generation of the manifest in force; 0 for none.
-    pub generation: Generation,
-    /// Objects in the manifest.
-    pub objects_wanted: u64,
-    /// Of these, published.
-    pub objects_held: u64,
-    /// Bytes in the manifest.
-    pub bytes_wanted: Bytes,
-    /// Of these, published or verified in a part file.
-    pub bytes_held: Bytes,
-    /// Objects that fit on no drive.
-    pub objects_without_room: u64,
-    /// Bytes of whole blocks fetched since the start.
-    pub fetched: Bytes,
-    /// Of these, from siblings.
-    pub from_siblings: Bytes,
-}
-
-/// What was found to be right and wrong since the start.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct IntegrityStatus {
-    /// Objects that the scrub has looked at.
-    pub scrubbed_objects: u64,
-    /// Bytes of blocks that it found to be right.
-    pub scrubbed: Bytes,
-    /// Blocks verified that viewers were sent.
-    pub samples: u64,
-    /// Of these, wrong.
-    pub samples_wrong: u64,
-    /// Objects set aside: unreadable, wrong or without a file.
-    pub objects_set_aside: u64,
-    /// Times that a drive was used again after it had been set aside.
-    pub returns: u64,
-    /// One for each drive.
-    pub drives: Vec<ScrubStatus>,
-}
-
-/// How far a drive is scrubbed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ScrubStatus {
-    /// From 0 to 2^64 in each pass.
-    pub at: u64,
-    /// Whole passes since the start.
-    pub passes: u64,
-}
-
 /// The storage side.
 #[derive(Debug)]
 pub struct Storage;
@@ -335,13 +263,12 @@ impl StorageHandle {
         }
     }
 
-    /// What workers and the drives' own threads say of silence: a bit for each drive that a worker
-    /// found to hang. To be called a few times a second; waits for no drive.
-    pub fn look_at_drives(&self, hung: u64) {
+    /// What the drives' own threads say of silence, and workers: `hung` are those that one found to
+    /// hang. To be called a few times a second; waits for no drive.
+    pub fn look_at_drives(&self, hung: DriveSet) {
         for drive in self.shared.open_drives() {
             drive.gate().look();
-            let hangs = hung >> drive.index().0 & 1 == 1;
-            self.shared.look_at_drive(&drive, hangs);
+            self.shared.look_at_drive(&drive, hung.contains(drive.index()));
         }
     }
 
@@ -369,22 +296,13 @@ impl StorageHandle {
     }
 
     /// What was found to be right and wrong since the start.
-    pub fn integrity(&self) -> IntegrityStatus {
-        let now = |of: &AtomicU64| of.load(Ordering::Relaxed);
-        let integrity = &self.shared.integrity;
-        let drives = self.shared.drive_indexes().map(|index| {
-            let scrub = self.shared.scrub(index);
-            ScrubStatus { at: now(&scrub.at), passes: now(&scrub.passes) }
-        });
-        IntegrityStatus {
-            scrubbed_objects: now(&integrity.scrubbed_objects),
-            scrubbed: Bytes(now(&integrity.scrubbed_bytes)),
-            samples: now(&integrity.samples),
-            samples_wrong: now(&integrity.samples_wrong),
-            objects_set_aside: now(&integrity.objects_set_aside),
-            returns: self.shared.returns(),
-            drives: drives.collect(),
-        }
+    pub fn integrity(&self) -> IntegrityCounters {
+        self.shared.integrity.map(now)
+    }
+
+    /// What was fetched since the start.
+    pub fn fill_counters(&self) -> FillCounters {
+        self.shared.fill.map(now)
     }
 
     /// Puts an error before the operator, in the next report. Names no client and no token.
@@ -413,7 +331,7 @@ impl StorageHandle {
     }
 
     /// What siblings got from here.
-    pub fn peer(&self) -> &PeerCounters {
+    pub fn peer(&self) -> &PeerCounters<AtomicU64> {
         &self.shared.peer
     }
 
@@ -499,23 +417,12 @@ pub const STOP_MAX: Duration = Duration::from_secs(3);
 
 pub(crate) fn drive_statuses(shared: &Shared) -> Vec<DriveStatus> {
     let paths = shared.config.drives.iter();
-    let status = |(index, (path, slot)): (u8, (&PathBuf, Slot))| {
-        let index = DriveIndex(index);
-        let aside = DriveStatus {
-            index,
-            path: path.clone(),
-            id: None,
-            set_aside: None,
-            hangs: None,
-            capacity: Bytes::ZERO,
-            free: Bytes::ZERO,
-            objects: 0,
-            units: Units::default(),
-            load: None,
-        };
+    let status = |(index, (path, slot)): (DriveIndex, (&PathBuf, Slot))| {
+        let scrub = shared.scrub(index).status();
+        let unknown = DriveStatus { scrub, ..DriveStatus::unknown(index, path.clone()) };
         match slot {
             Slot::Aside(Aside { id, cause, .. }) => {
-                DriveStatus { id, set_aside: Some(cause.to_string()), ..aside }
+                DriveStatus { id, set_aside: Some(cause.to_string()), ..unknown }
             }
             Slot::Open(drive) => DriveStatus {
                 id: Some(drive.marker().id),
@@ -525,15 +432,15 @@ pub(crate) fn drive_statuses(shared: &Shared) -> Vec<DriveStatus> {
                 objects: drive.held().0,
                 units: drive.units(),
                 load: drive.gate().load(),
-                ..aside
+                ..unknown
             },
         }
     };
-    (0..).zip(paths.zip(shared.slots())).map(status).collect()
+    shared.drive_indexes().zip(paths.zip(shared.slots())).map(status).collect()
 }
 
 pub(crate) fn fill_status(shared: &Shared) -> FillStatus {
-    let progress = shared.progress();
+    let (progress, fetched) = (shared.progress(), shared.fill.map(now));
     FillStatus {
         generation: shared.generation(),
         objects_wanted: progress.objects_wanted,
@@ -541,8 +448,8 @@ pub(crate) fn fill_status(shared: &Shared) -> FillStatus {
         bytes_wanted: progress.bytes_wanted,
         bytes_held: progress.bytes_held + progress.bytes_partial,
         objects_without_room: shared.plan_report().objects_without_room,
-        fetched: Bytes(shared.fetched.load(Ordering::Relaxed)),
-        from_siblings: Bytes(shared.from_siblings.load(Ordering::Relaxed)),
+        fetched: Bytes(fetched.from_siblings + fetched.from_origins),
+        from_siblings: Bytes(fetched.from_siblings),
     }
 }
 
@@ -552,7 +459,7 @@ fn open_tier(shared: &Shared) -> Result<Option<Tier>, StateError> {
 }
 
 /// Opens all drives at the same time: each may have a long index to load or to make anew.
-fn open_drives(paths: &[PathBuf], silent: u64) -> Result<Vec<(Slot, Loaded)>, StartError> {
+fn open_drives(paths: &[PathBuf], silent: DriveSet) -> Result<Vec<(Slot, Loaded)>, StartError> {
     let results = open_all(paths, silent)?;
     let (mut opened, mut reasons, mut ids) = (Vec::new(), Vec::new(), Vec::new());
     for (result, path) in results.into_iter().zip(paths) {
@@ -592,19 +499,19 @@ type Opening = Result<(Drive, Loaded), OpenError>;
 
 /// The drives, each opened by a thread of its own. One that does not get on is left behind: it may
 /// take minutes to make an index anew, but then it reads on and on.
-fn open_all(paths: &[PathBuf], silent: u64) -> Result<Vec<Opening>, StartError> {
+fn open_all(paths: &[PathBuf], silent: DriveSet) -> Result<Vec<Opening>, StartError> {
     let (tell, told) = channel();
     let mut results: Vec<Option<_>> = paths.iter().map(|_| None).collect();
     let mut steps = Vec::new();
-    for (index, path) in (0..).zip(paths) {
+    for (index, path) in DriveIndex::all(paths.len()).zip(paths) {
         let count = Arc::new(AtomicU64::new(0));
-        let at = usize::from(index);
-        if silent >> index & 1 == 1 {
+        let at = index.as_usize();
+        if silent.contains(index) {
             results[at] = Some(Err(OpenError::Silent(path.clone())));
         } else {
             let (tell, path, thread_count) = (tell.clone(), path.clone(), Arc::clone(&count));
             let open = move || {
-                let opened = Drive::open_counting(&path, DriveIndex(index), &thread_count);
+                let opened = Drive::open_counting(&path, index, &thread_count);
                 // If nobody waits any more the drive is let go again.
                 let _ = tell.send((at, opened));
             };
@@ -687,7 +594,7 @@ fn load_objects(shared: &Shared, loaded: &[Loaded]) {
 }
 
 fn load_parts(shared: &Shared, loaded: &[Loaded]) {
-    for (index, loaded) in (0..).zip(loaded) {
-        loaded.parts.iter().for_each(|part| shared.load_part(*part, DriveIndex(index)));
+    for (index, loaded) in shared.drive_indexes().zip(loaded) {
+        loaded.parts.iter().for_each(|part| shared.load_part(*part, index));
     }
 }

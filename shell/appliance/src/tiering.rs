@@ -22,6 +22,7 @@ use store::parcel::PartId;
 use upkeep::Ledger as _;
 
 use crate::clock;
+use crate::counters::{TierCounters, now};
 use crate::drives::{self, DriveError, OpenError, lock};
 use crate::mounts::Medium;
 use crate::shared::Shared;
@@ -139,12 +140,8 @@ fn classes_of(media: &[Medium]) -> Vec<Class> {
 pub struct TieringStatus {
     /// What each drive is for.
     pub classes: Vec<Class>,
-    /// Bytes moved to fast drives since the start.
-    pub up: Bytes,
-    /// Bytes moved from them.
-    pub down: Bytes,
-    /// Moves that came to nothing.
-    pub abandoned: u64,
+    /// What moved since the start.
+    pub counters: TierCounters,
     /// Objects whose heat is known.
     pub heat_objects: u64,
     /// What may still be written today.
@@ -159,9 +156,7 @@ pub(crate) struct Tier {
     root: OwnedFd,
     heat: Mutex<Heat>,
     budget: Mutex<Budget>,
-    up: AtomicU64,
-    down: AtomicU64,
-    pub(crate) abandoned: AtomicU64,
+    pub(crate) counters: TierCounters<AtomicU64>,
 }
 
 impl Tier {
@@ -192,8 +187,7 @@ impl Tier {
             Budget::used_up(clock::wall())
         });
         let (heat, budget) = (Mutex::new(heat), Mutex::new(budget));
-        let (up, down, abandoned) = Default::default();
-        Ok(Self { config, root, heat, budget, up, down, abandoned })
+        Ok(Self { config, root, heat, budget, counters: TierCounters::default() })
     }
 
     /// A viewer was sent something of this object.
@@ -256,7 +250,8 @@ impl Tier {
 
     /// An object has come to this drive.
     pub(crate) fn moved(&self, to: DriveIndex, room: Bytes) {
-        let counter = if self.class(to) == Class::Fast { &self.up } else { &self.down };
+        let TierCounters { up, down, .. } = &self.counters;
+        let counter = if self.class(to) == Class::Fast { up } else { down };
         counter.fetch_add(room.0, Ordering::Relaxed);
     }
 
@@ -267,12 +262,9 @@ impl Tier {
     }
 
     pub(crate) fn status(&self) -> TieringStatus {
-        let now = |of: &AtomicU64| of.load(Ordering::Relaxed);
         TieringStatus {
             classes: self.config.classes.clone(),
-            up: Bytes(now(&self.up)),
-            down: Bytes(now(&self.down)),
-            abandoned: now(&self.abandoned),
+            counters: self.counters.map(now),
             heat_objects: Bytes::of(lock(&self.heat).len()).0,
             left: self.left(),
         }

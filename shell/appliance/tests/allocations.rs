@@ -1,26 +1,31 @@
 //! A worker allocates nothing per request once it is warm: over TLS, from hot blocks and from a
-//! drive, with its requests logged.
+//! drive, with its requests logged, and to clients that are slow to read.
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the failure")]
 
 mod film;
+mod queues;
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use appliance::ablation::Ablation;
 use appliance::counters::{DriveSlice, ServeCounters};
 use appliance::event_loop::{self, Setup};
-use appliance::listen::Listener;
+use appliance::listen::{self, Listener};
 use appliance::mailbox::{Letter, mailbox};
 use appliance::request_log;
 use film::publish;
+use model::drives::DriveSet;
 use model::limits::DRIVES_MAX;
 use model::units::{BitsPerSecond, Bytes, Nanos};
 use model::update::Update;
-use rustls::pki_types::{PrivateKeyDer, ServerName};
+use queues::{ports, queues};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use socket2::{Domain, Socket, Type};
 use tls::{Acceptor, Kernel, Kernels};
 use uring::allocations;
 use worker::{Config, IncidentBounds, PaceConfig};
@@ -32,6 +37,11 @@ const LEN: usize = 8_000_000;
 /// Of the object's 31 blocks.
 const HOT_BLOCKS: u16 = 8;
 const CLIENTS: usize = 4;
+/// More than a client's window: something of it waits in the server's socket, and the rest of a
+/// chunk in the worker's memory.
+const LONG: usize = 200_000;
+/// Longer than a fast client is waited for.
+const HOLDS: Duration = Duration::from_millis(60);
 const WARM_UP: usize = 1500;
 const COUNTED: usize = 1000;
 
@@ -67,6 +77,16 @@ fn config() -> Config {
 struct Client {
     stream: StreamOwned<ClientConnection, TcpStream>,
     body: Vec<u8>,
+    /// It reads what is long when its own end is full, and the server's holds the rest.
+    slow: bool,
+}
+
+/// Its window stays as it is, and is smaller than `LONG`.
+fn connect(address: SocketAddr) -> TcpStream {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.set_recv_buffer_size(32 * 1024).unwrap();
+    socket.connect(&address.into()).unwrap();
+    TcpStream::from(socket)
 }
 
 impl Client {
@@ -75,6 +95,13 @@ impl Client {
         let to = from + len - 1;
         let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\nRange: bytes={from}-{to}\r\n\r\n");
         self.stream.write_all(request.as_bytes()).unwrap();
+        if self.slow && LONG < len {
+            while queues(ports(&self.stream.sock)).0 == 0 {
+                std::thread::yield_now();
+            }
+            // Who is waited for so long is slow, and is asked for room before its next chunk.
+            std::thread::sleep(if len % 8 == 0 { HOLDS } else { Duration::ZERO });
+        }
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
             let mut byte = [0];
@@ -88,30 +115,39 @@ impl Client {
     }
 }
 
+/// A client that believes this certificate and no other.
+fn trusting(certificate: &CertificateDer<'static>) -> Arc<ClientConfig> {
+    let mut roots = RootCertStore::empty();
+    roots.add(certificate.clone()).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Arc::new(config)
+}
+
 #[test]
 fn a_warm_worker_allocates_nothing_per_request() {
     // One after the other: what is counted is the process's.
     for kernel in Kernel::ALL {
-        check(Kernels { aes_128: kernel, aes_256: kernel });
+        check(Kernels { aes_128: kernel, aes_256: kernel }, None);
     }
+    check(Kernels::default(), Some(Bytes::kib(16)));
 }
 
-fn check(kernels: Kernels) {
+/// With a bound, clients are slow: their sockets are full whenever they begin to read.
+fn check(kernels: Kernels, unsent_max: Option<Bytes>) {
     let directory = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
     let content: Vec<u8> = (0..LEN).map(|i| (i * 131 + i / 4096 * 7).to_le_bytes()[0]).collect();
     std::fs::write(directory.path().join("o"), [&content[..], &[0; 4096]].concat()).unwrap();
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
-    let mut roots = RootCertStore::empty();
-    roots.add(made.cert.der().clone()).unwrap();
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let trusting = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    let trusting = Arc::new(trusting);
-    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+    let trusting = trusting(made.cert.der());
+    let socket = listen::bind("127.0.0.1:0".parse().unwrap(), None, unsent_max).unwrap();
+    listen::listen(&socket).unwrap();
+    let socket = TcpListener::from(socket);
     let address = socket.local_addr().unwrap();
     let (sender, letters) = mailbox().unwrap();
     let counters = Arc::new(ServeCounters::default());
@@ -121,12 +157,12 @@ fn check(kernels: Kernels) {
         config: config(),
         acceptor: Acceptor::new(vec![made.cert.der().clone()], key).unwrap().sealed_by(kernels),
         drives: vec![Some(Arc::new(std::fs::File::open(directory.path()).unwrap().into()))],
-        blocking: 0,
+        blocking: DriveSet::NONE,
         mailbox: letters,
         counters: counters.clone(),
         slices: (0..1).map(|_| DriveSlice::default()).collect(),
         log: logs.pop(),
-        unsent_max: None,
+        unsent_max,
         ablation: Ablation::default(),
         report: Box::new(|_| {}),
         ring_is_made: allocations::count_this_thread,
@@ -141,8 +177,8 @@ fn check(kernels: Kernels) {
     let client = || {
         let name = ServerName::try_from("localhost").unwrap();
         let connection = ClientConnection::new(trusting.clone(), name).unwrap();
-        let stream = StreamOwned::new(connection, TcpStream::connect(address).unwrap());
-        Client { stream, body: Vec::new() }
+        let stream = StreamOwned::new(connection, connect(address));
+        Client { stream, body: Vec::new(), slow: unsent_max.is_some() }
     };
     let mut clients: Vec<Client> = (0..CLIENTS).map(|_| client()).collect();
     let mut ask = |number: usize| {
@@ -153,8 +189,8 @@ fn check(kernels: Kernels) {
     };
     (0..WARM_UP).for_each(&mut ask);
     let counted = |of: fn(&ServeCounters) -> u64| of(&counters);
-    let reads = || counted(|c| c.reads.load(Ordering::Relaxed));
-    let hot = || counted(|c| c.hot_chunks.load(Ordering::Relaxed));
+    let reads = || counted(|c| c.counts.reads.load(Ordering::Relaxed));
+    let hot = || counted(|c| c.counts.hot_chunks.load(Ordering::Relaxed));
     let before = (allocations::count(), reads(), hot());
     assert!(100 < before.0, "what is allocated before is counted");
     (WARM_UP..WARM_UP + COUNTED).for_each(&mut ask);

@@ -6,6 +6,9 @@
 #![expect(clippy::print_stdout, reason = "its standard output is how it is asked and answers")]
 
 mod held;
+mod holdup;
+mod promtool;
+mod queues;
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -360,6 +363,8 @@ fn check(Try(name, expected, _): &Try) -> Said {
     if found == *expected { Ok(()) } else { Err(format!("{found}, not {expected}")) }
 }
 
+/// Half of what is installed: so much can be on its way over loopback, and more.
+const UNSENT_MAX: Bytes = Bytes::kib(128);
 /// Somebody without rights, on every Linux.
 const NOBODY: &str = "nobody";
 
@@ -382,7 +387,8 @@ fn every_thread_of_the_appliance_is_confined_and_it_serves() -> Said {
     let text = format!(
         "name = \"a1\"\nstate = \"{state}\"\n[serve]\nlisten = [\"127.0.0.1:{tls}\"]\n\
          certificate = \"{tls_dir}/cert.pem\"\n\
-         key = \"{tls_dir}/key.pem\"\nworkers = 2\n[drives]\npaths = [\"{drive}\"]\n\
+         key = \"{tls_dir}/key.pem\"\nworkers = 2\n\
+         unsent_max = \"{UNSENT_MAX}\"\n[drives]\npaths = [\"{drive}\"]\n\
          [control]\nurl = \"https://127.0.0.1:9\"\n\
          [peer]\nlisten = [\"127.0.0.1:{peers}\"]\n\
          [metrics]\nlisten = \"127.0.0.1:{metrics}\"\n[process]\nsandbox = \"require\"\n{user}\n",
@@ -406,8 +412,10 @@ fn every_thread_of_the_appliance_is_confined_and_it_serves() -> Said {
         .and_then(|()| wait_for(&log, "serving"))
         .and_then(|()| served(tls, made.cert.der()))
         .and_then(|()| served_a_sibling(peers, &identity_of("a2", &authority)))
-        .and_then(|()| metrics_say_what_seals(metrics))
+        .and_then(|()| metrics_are_good(metrics))
         .and_then(|()| threads_are_confined(child.id(), is_root))
+        .and_then(|()| little_waits_for_who_does_not_read(tls, made.cert.der()))
+        .and_then(|()| more_may_wait_while_more_is_on_its_way(tls, made.cert.der()))
         .and_then(|()| takes_signals(pid, &log))
         .and_then(|()| served(tls, made.cert.der()));
     kill_process(pid, Signal::TERM).unwrap();
@@ -416,9 +424,9 @@ fn every_thread_of_the_appliance_is_confined_and_it_serves() -> Said {
     if ended.success() { Ok(()) } else { Err(format!("it ended with {ended}")) }
 }
 
-/// Once the metrics are there, which are gathered each second: what was chosen, and that it was
-/// measured, as confined as the rest.
-fn metrics_say_what_seals(port: u16) -> Said {
+/// Once the metrics are there, which are gathered each second: they say what was chosen, and that
+/// it was measured, as confined as the rest; and Prometheus finds no fault with them.
+fn metrics_are_good(port: u16) -> Said {
     let start = Instant::now();
     loop {
         let mut text = String::new();
@@ -428,15 +436,18 @@ fn metrics_say_what_seals(port: u16) -> Said {
         let used = "nearcast_aead_info{cipher=\"aes-256-gcm\",kernel=\"";
         let measured = ["aws-lc", "ring"].map(|kernel| {
             let name = "nearcast_aead_seconds_per_gigabyte";
-            format!("{name}{{cipher=\"aes-128-gcm\",kernel=\"{kernel}\"}} 0.")
+            let row = format!("{name}{{cipher=\"aes-128-gcm\",kernel=\"{kernel}\"}} ");
+            text.lines().find_map(|line| line.strip_prefix(&row)?.parse::<f64>().ok())
         });
-        if text.matches(used).count() == 1 && measured.iter().all(|row| text.contains(row)) {
-            return Ok(());
+        let all = measured.iter().all(|seconds| seconds.is_some_and(|seconds| 0.0 < seconds));
+        if text.matches(used).count() == 1 && all {
+            let (_, page) = text.split_once("\r\n\r\n").ok_or("an answer without a body")?;
+            return promtool::check(page);
         }
         if Duration::from_secs(20) <= start.elapsed() {
             return Err(format!("the metrics do not say what seals: {text}"));
         }
-        std::thread::yield_now();
+        std::thread::sleep(Duration::from_millis(20));
     }
 }
 
@@ -492,6 +503,39 @@ fn served(port: u16, certificate: &CertificateDer<'static>) -> Said {
             None => return Err(format!("it does not serve the film: {head}")),
         }
     }
+}
+
+fn little_waits_for_who_does_not_read(port: u16, certificate: &CertificateDer<'static>) -> Said {
+    let socket = TcpStream::connect(("127.0.0.1", port)).map_err(said)?;
+    let queued = queued_for(&socket, certificate, |_| {});
+    let most = (UNSENT_MAX + holdup::PACKET).0;
+    if queued <= most { Ok(()) } else { Err(format!("{queued} bytes wait, not {most} at most")) }
+}
+
+fn more_may_wait_while_more_is_on_its_way(
+    port: u16,
+    certificate: &CertificateDer<'static>,
+) -> Said {
+    let queued = queued_for(&holdup::connect(port), certificate, holdup::cut_off);
+    let least = holdup::without_raising(UNSENT_MAX);
+    if least < queued { Ok(()) } else { Err(format!("{queued} bytes wait, not more than {least}")) }
+}
+
+/// Asks for the film ten times and reads nothing of it; how much waits then. `before` it asks,
+/// something is done to the socket.
+fn queued_for(
+    socket: &TcpStream,
+    certificate: &CertificateDer<'static>,
+    before: fn(&TcpStream),
+) -> u64 {
+    let mut stream = held::secure(socket, certificate);
+    while stream.conn.is_handshaking() {
+        stream.conn.complete_io(&mut stream.sock).unwrap();
+    }
+    before(socket);
+    let request = format!("GET {} HTTP/1.1\r\nHost: a\r\n\r\n", held::url());
+    stream.write_all(request.repeat(10).as_bytes()).unwrap();
+    holdup::settled(|| queues::queues(queues::ports(socket)).0)
 }
 
 /// Asks the listener for siblings for what is not there: its threads begin when somebody comes.

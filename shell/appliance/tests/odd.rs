@@ -14,6 +14,7 @@ use appliance::event_loop::{self, Setup};
 use appliance::listen::Listener;
 use appliance::mailbox::{Letter, Sender, mailbox};
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
+use model::drives::DriveSet;
 use model::extent::{DriveIndex, Extent, FileName};
 use model::id::{Generation, ObjectId};
 use model::limits::DRIVES_MAX;
@@ -96,7 +97,7 @@ fn with_worker<T>(ask: impl FnOnce(SocketAddr, &Names) -> T) -> T {
         config: config(),
         acceptor: Acceptor::new(vec![made.cert.der().clone()], key).unwrap(),
         drives: vec![Some(Arc::new(std::fs::File::open(directory.path()).unwrap().into()))],
-        blocking: 0,
+        blocking: DriveSet::NONE,
         mailbox: letters,
         counters: Arc::new(ServeCounters::default()),
         slices: (0..1).map(|_| DriveSlice::default()).collect(),

@@ -14,7 +14,7 @@ use rustls::version::{TLS12, TLS13};
 
 use crate::config::CertificateFiles;
 use crate::listener::Tls;
-use crate::metrics::Counter;
+use crate::metrics::DoorCounters;
 
 /// How the listener speaks TLS, and from which files it learned that.
 pub(crate) struct Certificate {
@@ -48,10 +48,10 @@ impl Certificate {
     /// Reads the files.
     pub(crate) fn open(
         files: CertificateFiles,
-        refused: Arc<Counter>,
+        counters: Arc<DoorCounters>,
     ) -> Result<Self, CertificateError> {
         let stamp = Mutex::new(stamp(&files));
-        let tls = Tls::new(read(&files)?, refused);
+        let tls = Tls::new(read(&files)?, counters);
         Ok(Self { files, tls, stamp })
     }
 

@@ -369,7 +369,7 @@ mod tests {
     fn what_is_kept_of_a_report_is_bounded() {
         let drive = Drive { path: "é".repeat(1000), ..Drive::default() };
         let error = ReportedError { text: "x".repeat(5000), ..ReportedError::default() };
-        let mut wire = Report { drives: vec![drive; 100], ..Report::default() };
+        let mut wire = Report { drives: vec![drive; 300], ..Report::default() };
         wire.errors = vec![error; 100];
         wire.inventory.held = vec!["ab".repeat(32)];
         let shown = shown(wire);

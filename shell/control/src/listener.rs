@@ -39,7 +39,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use crate::attempts::network;
-use crate::metrics::{Counter, DoorCounters};
+use crate::metrics::DoorCounters;
 use place::{Holding, House, TIMES, Times};
 use stream::{Answer, Asked, Line, Stream};
 
@@ -73,7 +73,7 @@ pub(crate) struct Rules {
 #[derive(Clone)]
 pub(crate) struct Tls {
     config: Arc<RwLock<Arc<ServerConfig>>>,
-    refused: Arc<Counter>,
+    counters: Arc<DoorCounters>,
 }
 
 /// Whose connection it is.
@@ -103,9 +103,9 @@ struct Greeted {
 }
 
 impl Tls {
-    /// Speaks TLS with `config`. Handshakes that fail are counted in `refused`.
-    pub(crate) fn new(config: ServerConfig, refused: Arc<Counter>) -> Self {
-        Self { config: Arc::new(RwLock::new(Arc::new(config))), refused }
+    /// Speaks TLS with `config`. Handshakes that fail are counted in `counters`.
+    pub(crate) fn new(config: ServerConfig, counters: Arc<DoorCounters>) -> Self {
+        Self { config: Arc::new(RwLock::new(Arc::new(config))), counters }
     }
 
     /// The connections from now on have this configuration: a new certificate, for example.
@@ -128,7 +128,7 @@ impl Tls {
             Ok(Err(error)) => error.to_string(),
             Err(_) => "it took too long".to_owned(),
         };
-        self.refused.count();
+        self.counters.handshakes_refused.count();
         tracing::debug!(reason, "no TLS handshake");
         None
     }

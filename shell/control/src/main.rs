@@ -109,7 +109,7 @@ fn run(verb: Verb) -> anyhow::Result<()> {
         }),
         Verb::Token(TokenArgs { role, name, .. }) => runtime.block_on(async {
             let store = open_store(&config).await?;
-            let made = control::access::issue_by_hand(&store, &name, role).await;
+            let made = control::issue::issue_by_hand(&store, &name, role).await;
             store.close().await;
             let token = made?;
             tracing::info!(id = token.id(), %role, name, "a token, which is shown only now");

@@ -91,7 +91,7 @@ pub async fn serve(
         proxy_protocol: config.proxy_protocol,
         is_for_members: false,
     };
-    let doors = control.metrics.doors.clone();
+    let doors = control.doors.clone();
     let operators = Door::new(operators, tls, rules, doors.clone());
     let operators = operators.serve(api::router(control.clone()), stopped.clone());
     let rules = Rules {

@@ -461,6 +461,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0004_replica.sql"),
     include_str!("../migrations/0005_playbacks.sql"),
     include_str!("../migrations/0006_withdrawals.sql"),
+    include_str!("../migrations/0007_public_assets.sql"),
 ];
 
 /// One writes, the others read block hashes for appliances that fill.
@@ -556,6 +557,25 @@ mod tests {
         let synchronous: i64 =
             sqlx::query_scalar("PRAGMA synchronous").fetch_one(&store.pool).await.unwrap();
         assert_eq!((mode.as_str(), synchronous), ("wal", 2), "2 is FULL");
+    }
+
+    #[tokio::test]
+    async fn who_was_public_without_a_version_is_so_no_more() {
+        let state = tempfile::tempdir().unwrap();
+        let store = Store::open(state.path()).await.unwrap();
+        let blocks = Blocks::of_hashes(Bytes(5), vec![BlockHash([8; 32])]).unwrap();
+        let version = version(&blocks);
+        store.put_version(&version, std::slice::from_ref(&blocks)).await.unwrap();
+        let film = version.files.asset.clone();
+        for asset in [&film, &id("gone")] {
+            store.put_public(asset, true).await.unwrap();
+        }
+        // As the program before left it.
+        sqlx::raw_sql("PRAGMA user_version = 6").execute(&store.pool).await.unwrap();
+        store.close().await;
+        let store = Store::open(state.path()).await.unwrap();
+        let desired = store.desired().await.unwrap();
+        assert_eq!(desired.playbacks.public(), &[film].into());
     }
 
     #[tokio::test]

@@ -25,15 +25,16 @@ use identity::authority::Authority;
 use identity::credentials::CredentialsError;
 use identity::member::Member;
 use model::id::{ApplianceId, AssetId, AssetVersionId, Generation, SiteId};
+use model::machine::Machine;
 use model::topology::{Appliance, Site};
-use model::units::{Bytes, UnixSeconds};
+use model::units::{Bytes, Nanos, UnixSeconds};
 use model::view::Health;
 use tokio::sync::Semaphore;
 use wire::v1::ingest::NewVersion;
 use wire::v1::report::Report;
 use wire::v1::signed::Kind;
 
-use crate::access::{self, Access, Known, Token, TokenError};
+use crate::access::{self, Access, Known, Token};
 use crate::attempts::Attempts;
 use crate::authority::{self, OwnError, Signing};
 use crate::buckets::{BucketError, Buckets};
@@ -43,13 +44,14 @@ use crate::config::{Config, Role};
 use crate::convert::{self, Checked, Refused};
 use crate::front::FollowError;
 use crate::identities::Identities;
+use crate::issue::{self, TokenError};
 use crate::keys::{Keys, KeysError};
 use crate::listener::Tls;
-use crate::metrics::Metrics;
+use crate::metrics::{DoorCounters, Metrics};
 use crate::own::Own;
+use crate::probe;
 use crate::secret_file::SecretError;
 use crate::store::{Store, StoreError};
-use crate::tick;
 use crate::tickets::TicketKeys;
 pub(crate) use following::Front;
 pub(crate) use replication::ReplicaError;
@@ -81,6 +83,7 @@ pub struct Control {
     pub(crate) ticket_keys: TicketKeys,
     pub(crate) clock: Clock,
     pub(crate) metrics: Metrics,
+    pub(crate) doors: Arc<DoorCounters>,
     pub(crate) requests: Arc<Semaphore>,
     pub(crate) fleet_requests: Arc<Semaphore>,
     pub(crate) probes: Arc<Semaphore>,
@@ -311,16 +314,16 @@ impl Control {
 
     fn assemble(parts: Parts) -> Result<Arc<Self>, OpenError> {
         let Parts { config, director, .. } = parts;
-        let metrics = Metrics::default();
-        let refused = metrics.handshakes_refused.clone();
+        let doors = Arc::new(DoorCounters::default());
         let certificate = config.certificate.clone();
-        let certificate = certificate.map(|files| Certificate::open(files, refused)).transpose()?;
+        let open = |files| Certificate::open(files, doors.clone());
+        let certificate = certificate.map(open).transpose()?;
         Ok(Arc::new(Self {
             access: Access::new(parts.tokens, config.listen.ip().is_loopback()),
             certificate,
             requests: Arc::new(Semaphore::new(config.requests_max)),
             fleet_requests: Arc::new(Semaphore::new(config.requests_max)),
-            fleet_tls: Tls::new(parts.tls, metrics.handshakes_refused.clone()),
+            fleet_tls: Tls::new(parts.tls, doors.clone()),
             attempts: Mutex::default(),
             identities: Mutex::new(parts.identities),
             own_renew_at: Mutex::new(parts.own_renew_at),
@@ -331,12 +334,13 @@ impl Control {
             keys: RwLock::new(Arc::new(parts.keys)),
             replication: tokio::sync::Mutex::default(),
             replica_is_old: AtomicBool::new(true),
-            report_room: Arc::new(Semaphore::new(crate::api::report_room())),
-            probes: Arc::new(Semaphore::new(tick::PROBES_MAX)),
+            report_room: Arc::new(Semaphore::new(REPORT_UNITS)),
+            probes: Arc::new(Semaphore::new(PROBES_MAX)),
             snapshot: RwLock::new(director.snapshot()),
             state: Mutex::new(State { director, reports: BTreeMap::new() }),
             writing: tokio::sync::Mutex::new(()),
-            metrics,
+            metrics: Metrics::default(),
+            doors,
             config,
             store: parts.store,
             buckets: parts.buckets,
@@ -377,7 +381,9 @@ impl Control {
     ) -> Result<Result<Reply, director::NotRegistered>, Refused> {
         let report = convert::report_in(&wire)?;
         let mut state = self.state();
-        let reply = state.director.report(self.clock.now(), id, &report);
+        let event = Event::Reported { appliance: id, report: &report };
+        state.director.handle(self.clock.now(), event);
+        let reply = state.director.reply(id);
         if reply.is_ok() {
             state.reports.insert(id.clone(), convert::shown(wire));
         }
@@ -414,6 +420,12 @@ impl Control {
         *kept = Some((manifest.generation, bytes.clone()));
         self.metrics.manifests_signed.count();
         Ok(Some(bytes))
+    }
+
+    /// How long until the director wants time to pass.
+    pub(crate) fn tick_in(&self) -> Nanos {
+        let due = self.state().director.deadline().expect("a director looks at the clock for ever");
+        due.since(self.clock.now())
     }
 
     /// Time passes: reports age. Waits for nothing.
@@ -459,7 +471,7 @@ impl Control {
         role: access::Role,
     ) -> Result<(Token, Known), TokenError> {
         let _writing = self.writing.lock().await;
-        let made = access::issue(&self.store, name, role, self.clock.unix()).await?;
+        let made = issue::issue(&self.store, name, role, self.clock.unix()).await?;
         self.access.replace(self.store.tokens().await?);
         Ok(made)
     }
@@ -479,7 +491,7 @@ impl Control {
     }
 
     /// Lets the director take an event.
-    pub(crate) fn handle(&self, event: Event) {
+    pub(crate) fn handle(&self, event: Event<'_>) {
         let mut state = self.state();
         state.director.handle(self.clock.now(), event);
         self.publish(&state);
@@ -551,7 +563,10 @@ impl Control {
                 Action::UseNextTokenKey => self.use_next_token_key(),
                 Action::DropOldTokenKeys => self.drop_old_token_keys(),
                 Action::Probe { appliance, base_url } => {
-                    tick::probe(self, appliance, &base_url);
+                    let control = Arc::clone(self);
+                    probe::probe(&self.probes, &base_url, move |answered| {
+                        control.handle(Event::Probed { appliance, answered });
+                    });
                 }
                 Action::Tell(notice) => tell(&notice),
             }
@@ -770,6 +785,13 @@ pub(crate) const ORIGINS_MAX: usize = 4;
 
 /// Largest report: a full list of objects.
 pub(crate) const REPORT_LEN_MAX: Bytes = Bytes::mib(64);
+/// Room for reports is counted in these.
+pub(crate) const REPORT_UNIT: Bytes = Bytes::kib(4);
+/// Reports that are on their way at a time take so many units, 128 MiB; in memory, while they are
+/// read, about four times that.
+const REPORT_UNITS: usize = 32 << 10;
+/// Connection attempts at a time.
+const PROBES_MAX: usize = 64;
 /// Largest ingest.
 pub(crate) const INGEST_LEN_MAX: Bytes = Bytes::mib(64);
 
@@ -792,9 +814,7 @@ pub(crate) mod tests {
         control.put_appliance(appliance).await.unwrap();
         let manifest = || control.state().director.manifest(&a1).unwrap();
         assert_eq!(manifest(), None);
-        let rows = control.metrics.rows();
-        let errors = rows.iter().find(|row| row.name.contains("store_errors")).unwrap();
-        assert_eq!(errors.value, 1);
+        assert_eq!(control.metrics.store_errors.value(), 1);
 
         control.store.hide_meta(false).await;
         tokio::time::sleep(Duration::from_millis(1100)).await;
@@ -824,7 +844,7 @@ pub(crate) mod tests {
             }
         };
         tokio::select! {
-            () = tick::run(control.clone()) => unreachable!("it runs until the process ends"),
+            () = crate::tick::run(control.clone()) => unreachable!("it runs for ever"),
             in_time = tokio::time::timeout(Duration::from_secs(10), passed) => {
                 in_time.expect("ticks go on");
             }

@@ -97,6 +97,7 @@ pub const FIELDS: &[&str] = &[
     "thread",
     "took_ms",
     "torn",
+    "transfers",
     "uid",
     "until",
     "up",

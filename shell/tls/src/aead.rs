@@ -36,14 +36,20 @@ pub(crate) struct Key {
 /// What a library makes of the key: 600 bytes, which a connection that rests does without.
 enum Context {
     Resting,
-    AwsLc(NonNull<EVP_AEAD_CTX>),
-    Ring(Box<LessSafeKey>),
+    AwsLc(AwsLc),
+    Ring(Ring),
 }
+
+/// A context of aws-lc's. It is freed where this is dropped, and nowhere else.
+struct AwsLc(NonNull<EVP_AEAD_CTX>);
+
+/// A key of ring's, which does not wipe its own: written over where this is dropped.
+struct Ring(Box<LessSafeKey>);
 
 /// Of AES-256 and ChaCha20.
 pub(crate) const KEY_LEN_MAX: usize = 32;
 
-/// What is written over a key of ring's, which does not wipe its own.
+/// What is written over a key of ring's.
 static BLANK: LazyLock<LessSafeKey> = LazyLock::new(|| ring_key(Cipher::Aes256, &[0; KEY_LEN_MAX]));
 
 impl std::fmt::Debug for Key {
@@ -54,7 +60,7 @@ impl std::fmt::Debug for Key {
 }
 
 // SAFETY: the context is owned, has no thread affinity, and is not changed by sealing or opening.
-unsafe impl Send for Key {}
+unsafe impl Send for AwsLc {}
 
 impl Key {
     /// The key of one direction.
@@ -85,30 +91,21 @@ impl Key {
 
     /// Gives back what `wake` makes again.
     pub(crate) fn rest(&mut self) {
-        match std::mem::replace(&mut self.context, Context::Resting) {
-            Context::Resting => {}
-            // SAFETY: made by EVP_AEAD_CTX_new, freed once; wipes the key.
-            Context::AwsLc(context) => unsafe { EVP_AEAD_CTX_free(context.as_ptr()) },
-            Context::Ring(mut key) => write_over(&mut key),
-        }
+        self.context = Context::Resting;
+    }
+
+    /// Whether `open` is for this key.
+    pub(crate) fn opens(&self) -> bool {
+        self.kernel == Kernel::AwsLc
     }
 
     /// To be called before sealing or opening.
     pub(crate) fn wake(&mut self) {
         if let Context::Resting = self.context {
             self.context = match self.kernel {
-                Kernel::AwsLc => Context::AwsLc(aws_lc_context(self.cipher, &self.bytes)),
-                Kernel::Ring => Context::Ring(Box::new(ring_key(self.cipher, &self.bytes))),
+                Kernel::AwsLc => Context::AwsLc(AwsLc::new(self.cipher, &self.bytes)),
+                Kernel::Ring => Context::Ring(Ring(Box::new(ring_key(self.cipher, &self.bytes)))),
             };
-        }
-    }
-
-    /// Asks for what sealing and opening look at.
-    pub(crate) fn prefetch(&self) {
-        match &self.context {
-            Context::Resting => {}
-            Context::AwsLc(at) => uring::lines(at.as_ptr().cast(), size_of::<EVP_AEAD_CTX>()),
-            Context::Ring(key) => uring::prefetch(&**key),
         }
     }
 
@@ -133,10 +130,8 @@ impl Key {
     ) {
         match &self.context {
             Context::Resting => unreachable!("it was woken before"),
-            Context::AwsLc(context) => {
-                aws_lc_seal(*context, &nonce, header, plain, kind, sealed);
-            }
-            Context::Ring(key) => {
+            Context::AwsLc(context) => context.seal(&nonce, header, plain, kind, sealed),
+            Context::Ring(Ring(key)) => {
                 let (body, tag) = sealed.split_at_mut(plain.len() + 1);
                 body[..plain.len()].copy_from_slice(plain);
                 body[plain.len()] = kind;
@@ -151,7 +146,7 @@ impl Key {
     /// type and padding, or nothing if the record is not authentic. With a key of aws-lc's only:
     /// what viewers send is too little to be worth a choice.
     pub(crate) fn open<'r>(&self, sequence: u64, record: &'r mut [u8]) -> Option<&'r [u8]> {
-        let Context::AwsLc(context) = self.context else {
+        let Context::AwsLc(context) = &self.context else {
             unreachable!("what opens is of aws-lc's and was woken before")
         };
         let (header, sealed) = record.split_at_mut(HEADER_LEN);
@@ -163,7 +158,7 @@ impl Key {
         // input at the same address) is allowed by EVP_AEAD_CTX_open_gather.
         let ok = unsafe {
             EVP_AEAD_CTX_open_gather(
-                context.as_ptr(),
+                context.0.as_ptr(),
                 address,
                 nonce.as_ptr(),
                 nonce.len(),
@@ -181,62 +176,69 @@ impl Key {
 
 impl Drop for Key {
     fn drop(&mut self) {
-        self.rest();
         self.bytes.fill(0);
         // So that it is done though nobody reads it any more.
         std::hint::black_box(&self.bytes);
     }
 }
 
-fn aws_lc_context(cipher: Cipher, bytes: &[u8; KEY_LEN_MAX]) -> NonNull<EVP_AEAD_CTX> {
-    // SAFETY: returns the address of a static table; takes nothing.
-    let aes_128 = unsafe { EVP_aead_aes_128_gcm() };
-    // SAFETY: as above.
-    let aes_256 = unsafe { EVP_aead_aes_256_gcm() };
-    // SAFETY: as above.
-    let chacha20 = unsafe { EVP_aead_chacha20_poly1305() };
-    let (algorithm, key) = match cipher {
-        Cipher::Aes128 => (aes_128, &bytes[..16]),
-        Cipher::Aes256 => (aes_256, &bytes[..]),
-        Cipher::Chacha20 => (chacha20, &bytes[..]),
-    };
-    // SAFETY: `key` is `key.len()` readable bytes, copied into the new context.
-    let context = unsafe { EVP_AEAD_CTX_new(algorithm, key.as_ptr(), key.len(), TAG_LEN) };
-    NonNull::new(context).expect("a key of the cipher's own length is accepted")
+impl AwsLc {
+    fn new(cipher: Cipher, bytes: &[u8; KEY_LEN_MAX]) -> Self {
+        // SAFETY: returns the address of a static table; takes nothing.
+        let aes_128 = unsafe { EVP_aead_aes_128_gcm() };
+        // SAFETY: as above.
+        let aes_256 = unsafe { EVP_aead_aes_256_gcm() };
+        // SAFETY: as above.
+        let chacha20 = unsafe { EVP_aead_chacha20_poly1305() };
+        let (algorithm, key) = match cipher {
+            Cipher::Aes128 => (aes_128, &bytes[..16]),
+            Cipher::Aes256 => (aes_256, &bytes[..]),
+            Cipher::Chacha20 => (chacha20, &bytes[..]),
+        };
+        // SAFETY: `key` is `key.len()` readable bytes, copied into the new context.
+        let context = unsafe { EVP_AEAD_CTX_new(algorithm, key.as_ptr(), key.len(), TAG_LEN) };
+        Self(NonNull::new(context).expect("a key of the cipher's own length is accepted"))
+    }
+
+    fn seal(&self, nonce: &[u8; 12], header: &[u8], plain: &[u8], kind: u8, sealed: &mut [u8]) {
+        let kind = [kind];
+        let (body, tail) = sealed.split_at_mut(plain.len());
+        let mut tail_len = 0;
+        // SAFETY: the context is a live one, freed when `self` is dropped. Every other pointer
+        // comes with the length of its slice; `body` is as long as `plain` and does not overlap it
+        // (one is borrowed mutably); `tail` holds the type and the tag.
+        let ok = unsafe {
+            EVP_AEAD_CTX_seal_scatter(
+                self.0.as_ptr(),
+                body.as_mut_ptr(),
+                tail.as_mut_ptr(),
+                &raw mut tail_len,
+                tail.len(),
+                nonce.as_ptr(),
+                nonce.len(),
+                plain.as_ptr(),
+                plain.len(),
+                kind.as_ptr(),
+                kind.len(),
+                header.as_ptr(),
+                header.len(),
+            )
+        };
+        assert!(ok == 1 && tail_len == TAIL_LEN, "sealing fails only if it is called wrongly");
+    }
 }
 
-fn aws_lc_seal(
-    context: NonNull<EVP_AEAD_CTX>,
-    nonce: &[u8; 12],
-    header: &[u8],
-    plain: &[u8],
-    kind: u8,
-    sealed: &mut [u8],
-) {
-    let kind = [kind];
-    let (body, tail) = sealed.split_at_mut(plain.len());
-    let mut tail_len = 0;
-    // SAFETY: the context is a live one of `aws_lc_context`'s, which the key frees when it is not
-    // used any more. Every other pointer comes with the length of its slice; `body` is as long as
-    // `plain` and does not overlap it (one is borrowed mutably); `tail` holds the type and the tag.
-    let ok = unsafe {
-        EVP_AEAD_CTX_seal_scatter(
-            context.as_ptr(),
-            body.as_mut_ptr(),
-            tail.as_mut_ptr(),
-            &raw mut tail_len,
-            tail.len(),
-            nonce.as_ptr(),
-            nonce.len(),
-            plain.as_ptr(),
-            plain.len(),
-            kind.as_ptr(),
-            kind.len(),
-            header.as_ptr(),
-            header.len(),
-        )
-    };
-    assert!(ok == 1 && tail_len == TAIL_LEN, "sealing fails only if it is called wrongly");
+impl Drop for AwsLc {
+    fn drop(&mut self) {
+        // SAFETY: made by EVP_AEAD_CTX_new, and freed here only; wipes the key.
+        unsafe { EVP_AEAD_CTX_free(self.0.as_ptr()) }
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        write_over(&mut self.0);
+    }
 }
 
 fn write_over(key: &mut LessSafeKey) {

@@ -163,7 +163,11 @@ pub struct Survey {
 
 /// All candidates are unsound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no library seals {} rightly: processor, memory or build are broken", .0.name())]
+#[error(
+    "no library seals {} rightly: this machine or this build is broken. Install the package \
+     again; if that does not help, use another machine",
+    .0.name()
+)]
 pub struct NoKernel(Cipher);
 
 /// Examines all candidates, and measures them if there is a choice: for `MEASURED_FOR` each.
@@ -267,9 +271,11 @@ fn seal_sample(kernel: Kernel, sample: &Sample<'_>) -> Vec<u8> {
 const FAR_LEN: usize = 64 * 1024 * 1024;
 /// As long as the chunk that a worker seals at once, which stays in the cache.
 const NEAR_RECORDS: usize = 16;
-/// Of each candidate, which makes four times as much at start.
+/// Each candidate is measured for so long under each cipher. Two candidates and two ciphers take
+/// 20 ms of a start.
 const MEASURED_FOR: Duration = Duration::from_millis(5);
-/// Of each candidate, however long they take: a machine that stands still for one tells nothing.
+/// Each candidate has so many turns, even where they take longer. If the machine stands still
+/// during some of them, others show how fast it is.
 const TURNS_MIN: u32 = 8;
 /// Records between two looks at the clock: a tenth of a millisecond and more.
 const TURN: usize = 64;
@@ -394,7 +400,8 @@ mod tests {
     fn with_no_sound_library_there_is_no_survey() {
         let silent = |_: Kernel, sample: &Sample<'_>| vec![0; sample.plain.len() + 1 + TAG_LEN];
         let error = survey_of(Wanted::Auto, &silent).unwrap_err();
-        assert!(error.to_string().contains("aes-128-gcm"), "{error}");
+        let text = error.to_string();
+        assert!(text.contains("aes-128-gcm") && text.contains("Install the package"), "{text}");
     }
 
     #[test]

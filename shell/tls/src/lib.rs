@@ -11,11 +11,13 @@
 mod aead;
 mod handshake;
 mod kernel;
+mod processor;
 mod session;
 mod tickets;
 
 pub use handshake::{Acceptor, CertificateError, Handshake, Progress};
 pub use kernel::{Cipher, Kernel, Kernels, NoKernel, Survey, Trial, Wanted, WantedError, survey};
+pub use processor::Processor;
 pub use session::{Opened, Session};
 pub use tickets::{ROTATION, TicketKey, Tickets};
 

@@ -42,7 +42,9 @@ impl Half {
 
     /// By aws-lc, whatever seals.
     fn opening(secrets: &(u64, ConnectionTrafficSecrets)) -> Self {
-        Self::sealing(secrets, Kernels::default())
+        let half = Self::sealing(secrets, Kernels::default());
+        assert!(half.key.opens(), "the default is aws-lc, which alone opens");
+        half
     }
 }
 
@@ -111,18 +113,6 @@ impl Session {
             at = end;
         }
         Ok(at)
-    }
-
-    /// Asks for what the next `open` and `seal` look at first.
-    pub fn prefetch(&self) {
-        uring::prefetch(&self.tx);
-        uring::prefetch(&self.rx);
-    }
-
-    /// Asks for what they look at next: once `prefetch` has brought where that is.
-    pub fn prefetch_keys(&self) {
-        self.rx.key.prefetch();
-        self.tx.key.prefetch();
     }
 
     /// Gives back the memory that a connection can do without while nothing comes and goes: the

@@ -4,14 +4,9 @@
 #[cfg(target_arch = "x86_64")]
 const LINE_LEN: usize = 64;
 
-/// Asks for all of `value`, which will be looked at soon, without waiting for it. What it points to
-/// is not asked for. Does nothing where there is no such hint.
-pub fn prefetch<T>(value: &T) {
-    lines(std::ptr::from_ref(value).cast(), size_of::<T>());
-}
-
-/// Asks for the first bytes of each page of `bytes`: the processor sees by itself that what follows
-/// is wanted, but finds that out anew in each page.
+/// Asks for the first bytes of each page of `bytes`, without waiting for them: the processor sees
+/// by itself that what follows is wanted, but finds that out anew in each page. Does nothing where
+/// there is no such hint.
 pub fn page_starts(bytes: &[u8]) {
     let to_next = PAGE_LEN - bytes.as_ptr().addr() % PAGE_LEN;
     let (first, rest) = bytes.split_at(to_next.min(bytes.len()));
@@ -27,7 +22,7 @@ const START_LEN: usize = 128;
 
 /// Asks for `len` bytes from `start` on. Reads nothing, so that any address will do.
 #[cfg(target_arch = "x86_64")]
-pub fn lines(start: *const u8, len: usize) {
+fn lines(start: *const u8, len: usize) {
     use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
     let before = start.addr() % LINE_LEN;
     for at in (0..before + len).step_by(LINE_LEN) {
@@ -36,6 +31,5 @@ pub fn lines(start: *const u8, len: usize) {
     }
 }
 
-/// Asks for `len` bytes from `start` on.
 #[cfg(not(target_arch = "x86_64"))]
-pub fn lines(_: *const u8, _: usize) {}
+fn lines(_: *const u8, _: usize) {}

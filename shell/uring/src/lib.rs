@@ -18,6 +18,6 @@ mod cache;
 mod ring;
 mod socket;
 
-pub use cache::{lines, page_starts, prefetch};
+pub use cache::page_starts;
 pub use ring::{Completion, Config, Errno, Ring, RingError, Token, Wait, Watch};
 pub use socket::{bound_unsent, limit_rate, tcp_info};

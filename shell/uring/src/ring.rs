@@ -101,6 +101,8 @@ pub enum Completion {
     Room {
         /// Name of the operation.
         token: Token,
+        /// What the kernel said.
+        result: Result<(), Errno>,
     },
     /// All of the data was taken by the kernel, or the connection failed.
     Sent {
@@ -422,7 +424,9 @@ impl Ring {
                 Some(Completion::Readable { token, ended: is_end(result), more })
             }
             Kept::Unwatch => None,
-            Kept::Room { token } => Some(Completion::Room { token }),
+            Kept::Room { token } => {
+                Some(Completion::Room { token, result: result.and_then(has_room) })
+            }
             Kept::Send { token, data, len } => {
                 // A peer that resets half-way leaves a count, not an error.
                 let whole = |sent| if sent == len { Ok(()) } else { Err(Errno(libc::EPIPE)) };
@@ -462,6 +466,13 @@ fn restrictions() -> [Restriction; 8] {
 fn is_end(seen: Result<u32, Errno>) -> bool {
     let ends = libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR;
     seen.is_ok_and(|seen| seen & u32::from(ends.unsigned_abs()) != 0)
+}
+
+/// A connection that was reset has room, too, as poll says it.
+fn has_room(seen: u32) -> Result<(), Errno> {
+    let failed = libc::POLLHUP | libc::POLLERR;
+    let has_failed = seen & u32::from(failed.unsigned_abs()) != 0;
+    if has_failed { Err(Errno(libc::EPIPE)) } else { Ok(()) }
 }
 
 /// What may block the thread that asks is asked by one of the kernel's.
@@ -550,7 +561,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_socket_tells_when_half_of_it_has_gone() {
+    fn a_full_socket_tells_when_half_of_it_has_gone_or_its_client() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut socket, _) = listener.accept().unwrap();
@@ -558,7 +569,11 @@ mod tests {
         socket.set_nonblocking(true).unwrap();
         let mut ring = ring();
         ring.await_room(socket.as_fd(), Token(3));
-        assert!(matches!(next(&mut ring), Completion::Room { token: Token(3) }), "it is empty");
+        let is_room = |completion, wanted| match completion {
+            Completion::Room { token, result } => (token, result) == (wanted, Ok(())),
+            other => panic!("{other:?}"),
+        };
+        assert!(is_room(next(&mut ring), Token(3)), "it is empty");
         while socket.write(&[0; 65_536]).is_ok() {}
         ring.await_room(socket.as_fd(), Token(4));
         let mut out = Vec::new();
@@ -566,10 +581,15 @@ mod tests {
         assert!(out.is_empty(), "{out:?}");
         let reader =
             std::thread::spawn(move || client.read_exact(&mut vec![0; 1 << 18]).map(|()| client));
-        assert!(matches!(next(&mut ring), Completion::Room { token: Token(4) }));
-        let _client = reader.join().unwrap().unwrap();
+        assert!(is_room(next(&mut ring), Token(4)));
+        let client = reader.join().unwrap().unwrap();
         let unsent = crate::tcp_info(socket.as_fd()).unwrap().unsent;
         assert!(unsent < Bytes::kib(128), "{unsent}");
+        while socket.write(&[0; 65_536]).is_ok() {}
+        ring.await_room(socket.as_fd(), Token(5));
+        drop(client); // With bytes unread: a reset.
+        let Completion::Room { token: Token(5), result } = next(&mut ring) else { panic!() };
+        assert_eq!(result, Err(Errno(libc::EPIPE)), "a reset is no room");
         assert_eq!(ring.in_flight(), 0);
     }
 

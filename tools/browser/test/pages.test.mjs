@@ -79,7 +79,11 @@ test("a link with a token logs in only who is not logged in", async () => {
         await page.goto(`${mock.url}/login.html#${token}/play`);
         if (status === 503) {
           await page.locator("#outcome:has-text('answered 503')").waitFor();
+          assert.equal(await page.inputValue("#token"), token, "it can be sent again");
         } else {
+          if (status === 200) {
+            await page.locator("#outcome:has-text('logged in here already')").waitFor();
+          }
           await page.waitForURL((url) => url.pathname === "/play");
         }
         return new URL(page.url()).pathname;

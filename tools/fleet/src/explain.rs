@@ -46,7 +46,12 @@ struct Candidate {
     appliance: String,
     site: String,
     rank: Option<usize>,
-    why: String,
+    reasons: Vec<Reason>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Reason {
+    text: String,
 }
 
 /// Asks control and prints its reasons.
@@ -83,13 +88,13 @@ fn lines(explanation: &Explanation, client: IpAddr, colours: bool) -> Vec<String
             None => ("-".to_owned(), Tone::Dim),
         };
         let mut first = true;
-        for reason in candidate.why.split("; ") {
+        for Reason { text } in &candidate.reasons {
             let once = |text: &str| Cell::new(if first { text } else { "" }, tone);
             table.row(vec![
                 once(&rank),
                 once(&candidate.appliance),
                 once(&candidate.site),
-                reason.into(),
+                text.as_str().into(),
             ]);
             first = false;
         }
@@ -109,10 +114,12 @@ mod tests {
             "client_range": "127.0.0.1/32",
             "candidates": [
                 {"appliance": "a2", "site": "s1", "rank": 1,
-                 "why": "healthy, and holds the whole version; own site: 127.0.0.1/32 is the \
-                         longest match; load 0.0 %, so 100 % of its weight of 1 counts"},
+                 "reasons": [
+                    {"kind": "standing", "text": "healthy; holds the whole version"},
+                    {"kind": "distance", "text": "own site: 127.0.0.1/32 is the longest match"},
+                    {"kind": "load", "text": "load 0.0 %, so 100 % of its weight of 1 counts"}]},
                 {"appliance": "a3", "site": "s2", "rank": null,
-                 "why": "does not hold the whole version"}],
+                 "reasons": [{"kind": "standing", "text": "does not hold the whole version"}]}],
         }))
         .unwrap();
         let expected = [
@@ -120,7 +127,7 @@ mod tests {
              film-0123456789ab from 1 of 2 appliances.",
             "",
             "RANK  APPLIANCE  SITE  WHY",
-            "   1  a2         s1    healthy, and holds the whole version",
+            "   1  a2         s1    healthy; holds the whole version",
             "                       own site: 127.0.0.1/32 is the longest match",
             "                       load 0.0 %, so 100 % of its weight of 1 counts",
             "   -  a3         s2    does not hold the whole version",

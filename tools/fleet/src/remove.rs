@@ -103,6 +103,9 @@ struct Withdrawal {
     complete: bool,
     receipts: Vec<Receipt>,
     awaited: Vec<Awaited>,
+    /// Said once, by the answer of the removal; older controls do not say it.
+    #[serde(default)]
+    public_no_more: bool,
 }
 
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -132,7 +135,8 @@ pub(crate) fn remove(args: &RemoveArgs) -> anyhow::Result<()> {
     let path = path(&args.asset, args.version.as_deref());
     let mut withdrawal: Withdrawal = control.delete_for(&path)?;
     if args.wait {
-        withdrawal = wait(&control, withdrawal)?;
+        let public_no_more = withdrawal.public_no_more;
+        withdrawal = Withdrawal { public_no_more, ..wait(&control, withdrawal)? };
     }
     if args.json {
         output::json(&withdrawal)?;
@@ -205,6 +209,9 @@ fn wait(control: &Control, mut withdrawal: Withdrawal) -> anyhow::Result<Withdra
     Ok(withdrawal)
 }
 
+const CLOSED: &str = "the asset is public no more, as nothing is left of it: should it come again, \
+    `nearcast public` says so anew";
+
 fn say(withdrawal: &Withdrawal) -> anyhow::Result<()> {
     let signed = withdrawal.receipts.len();
     let all = signed + withdrawal.awaited.len();
@@ -213,6 +220,9 @@ fn say(withdrawal: &Withdrawal) -> anyhow::Result<()> {
         withdrawal.id,
         what(withdrawal)
     ))?;
+    if withdrawal.public_no_more {
+        output::line(CLOSED)?;
+    }
     for appliance in &withdrawal.awaited {
         output::line(&format!("not confirmed: {}", whom(appliance)))?;
     }

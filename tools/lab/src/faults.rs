@@ -347,7 +347,7 @@ impl World {
 
     fn expect_object_set_aside(&mut self, class: &Class, bad: &str) -> Result<()> {
         self.until("the object to be set aside", |world| {
-            world.appliance.metric("objects_set_aside").is_some_and(|count| 0.0 < count)
+            world.appliance.metric("objects_set_aside_total").is_some_and(|count| 0.0 < count)
         })?;
         self.asks_of_first = true;
         self.check_words(class, bad)?;

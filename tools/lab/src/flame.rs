@@ -5,7 +5,8 @@
 //! ```
 //!
 //! Each box is a function; its width is the share of samples in it and in what it called, which
-//! stands on top of it. The form is Brendan Gregg's (The Flame Graph, CACM 59(6), 2016).
+//! stands on top of it. The form is Brendan Gregg's (The Flame Graph, CACM 59(6), 2016). Of two
+//! programs that have little but the kernel in common, `ledger` draws the difference.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -22,6 +23,8 @@ use crate::compare::process::Process;
 const SAMPLES_PER_S: &str = "397";
 /// User stack copied with each sample: the deepest seen here take 3 KiB.
 const STACK: &str = "dwarf,8192";
+/// Marks the kernel's functions.
+pub(crate) const KERNEL: &str = " [k]";
 const WIDTH: f64 = 1200.0;
 const ROW: f64 = 17.0;
 /// Narrower boxes are left out.
@@ -34,6 +37,23 @@ const LETTER: f64 = 6.6;
 struct Frame {
     samples: u32,
     calls: BTreeMap<String, Self>,
+}
+
+/// Stacks that were seen, each with its functions, outermost first: the thread's name begins it.
+#[derive(Debug, Default)]
+pub(crate) struct Profile {
+    pub(crate) stacks: Vec<Vec<String>>,
+}
+
+/// What is drawn: a box, and those that stand on it.
+#[derive(Debug)]
+pub(crate) struct Shape {
+    pub(crate) name: String,
+    /// What is said of it when it is pointed at, after its name.
+    pub(crate) note: String,
+    pub(crate) width: f64,
+    pub(crate) colour: String,
+    pub(crate) upon: Vec<Self>,
 }
 
 /// A recording under way.
@@ -69,35 +89,72 @@ impl Recording {
     }
 }
 
-/// Draws what was recorded in `data` into the file `path`.
-pub(crate) fn draw(data: &Path, title: &str, path: &Path) -> Result<()> {
+/// What was recorded in `data`.
+pub(crate) fn read(data: &Path) -> Result<Profile> {
     let output = Command::new("perf")
         .args(["script", "--no-inline", "-F", "comm,ip,sym,dso", "-i"])
         .arg(data)
         .output()
         .context("cannot run perf script")?;
     ensure!(output.status.success(), "perf script: {}", String::from_utf8_lossy(&output.stderr));
-    let root = tree(&String::from_utf8_lossy(&output.stdout));
-    ensure!(0 < root.samples, "perf saw nothing of the server");
-    fs::write(path, svg(&root, title)).with_context(|| format!("cannot write {}", path.display()))
+    let profile = Profile::parse(&String::from_utf8_lossy(&output.stdout));
+    ensure!(!profile.stacks.is_empty(), "perf saw nothing of the server");
+    Ok(profile)
 }
 
-/// The text of `perf script`: a line that names the thread, then one per frame, innermost first,
-/// then an empty one.
-fn tree(text: &str) -> Frame {
-    let mut root = Frame::default();
-    for sample in text.split("\n\n") {
-        let mut lines = sample.lines().filter(|line| !line.is_empty());
-        let Some(thread) = lines.next() else { continue };
-        let frames: Vec<String> = lines.map(function).collect();
-        let mut at = &mut root;
-        at.samples += 1;
-        for name in [thread.trim().to_owned()].into_iter().chain(frames.into_iter().rev()) {
-            at = at.calls.entry(name).or_default();
-            at.samples += 1;
-        }
+impl Profile {
+    /// The text of `perf script`: a line that names the thread, then one per frame, innermost
+    /// first, then an empty one.
+    pub(crate) fn parse(text: &str) -> Self {
+        let stack = |sample: &str| {
+            let mut lines = sample.lines().filter(|line| !line.is_empty());
+            let thread = lines.next()?.trim().to_owned();
+            let mut frames: Vec<String> = lines.map(function).collect();
+            frames.push(thread);
+            frames.reverse();
+            Some(frames)
+        };
+        Self { stacks: text.split("\n\n").filter_map(stack).collect() }
     }
-    root
+
+    /// Draws it into the file `path`.
+    pub(crate) fn draw(&self, title: &str, path: &Path) -> Result<()> {
+        let root = self.tree();
+        let title = format!(
+            "{title}, {} samples; orange: kernel, red: cryptography, blue: ours",
+            root.samples
+        );
+        draw(&shape("all", &root, root.samples), &title, path)
+    }
+
+    fn tree(&self) -> Frame {
+        let mut root = Frame::default();
+        for stack in &self.stacks {
+            let mut at = &mut root;
+            at.samples += 1;
+            for name in stack {
+                at = at.calls.entry(name.clone()).or_default();
+                at.samples += 1;
+            }
+        }
+        root
+    }
+}
+
+fn shape(name: &str, frame: &Frame, all: u32) -> Shape {
+    let width = f64::from(frame.samples);
+    Shape {
+        name: name.to_owned(),
+        note: format!("{:.1} %", 100.0 * width / f64::from(all)),
+        width,
+        colour: colour(name).to_owned(),
+        upon: frame.calls.iter().map(|(name, call)| shape(name, call, all)).collect(),
+    }
+}
+
+/// Draws boxes into the file `path`.
+pub(crate) fn draw(root: &Shape, title: &str, path: &Path) -> Result<()> {
+    fs::write(path, svg(root, title)).with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// `ffffffff81d35f72 read_zero ([kernel.kallsyms])`: the name, marked if it is the kernel's.
@@ -108,50 +165,46 @@ fn function(frame: &str) -> String {
     // Rust's names end in a hash of 16 digits.
     let hash = name.rsplit_once("::h").filter(|(_, hash)| hash.len() == 16);
     let name = hash.map_or(name, |(name, _)| name);
-    if object.contains("kernel") { format!("{name} [k]") } else { name.to_owned() }
+    if object.contains("kernel") { format!("{name}{KERNEL}") } else { name.to_owned() }
 }
 
-fn svg(root: &Frame, title: &str) -> String {
+fn svg(root: &Shape, title: &str) -> String {
     let height = ROW * f64::from(depth(root) + 3);
     let mut out = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height}\" \
          font-family=\"monospace\" font-size=\"11\">\n\
          <rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n\
-         <text x=\"8\" y=\"16\" font-size=\"14\">{}, {} samples; orange: kernel, red: \
-         cryptography, blue: ours</text>\n",
-        escape(title),
-        root.samples
+         <text x=\"8\" y=\"16\" font-size=\"14\">{}</text>\n",
+        escape(title)
     );
-    let scale = WIDTH / f64::from(root.samples);
-    boxes(root, "all", (0.0, height - ROW), scale, root.samples, &mut out);
+    boxes(root, (0.0, height - ROW), WIDTH / root.width, &mut out);
     out.push_str("</svg>\n");
     out
 }
 
-fn boxes(frame: &Frame, name: &str, at: (f64, f64), scale: f64, all: u32, out: &mut String) {
-    let (x, y) = at;
-    let width = f64::from(frame.samples) * scale;
+fn boxes(shape: &Shape, (x, y): (f64, f64), scale: f64, out: &mut String) {
+    let width = shape.width * scale;
     if width < WIDTH_MIN {
         return;
     }
-    let percent = 100.0 * f64::from(frame.samples) / f64::from(all);
     // Writing to a String cannot fail.
     let _ = writeln!(
         out,
-        "<g><title>{full} ({percent:.1} %)</title><rect x=\"{x:.1}\" y=\"{y:.1}\" \
+        "<g><title>{full} ({})</title><rect x=\"{x:.1}\" y=\"{y:.1}\" \
          width=\"{width:.1}\" height=\"{:.1}\" fill=\"{}\" stroke=\"#fff\" \
          stroke-width=\"0.5\"/><text x=\"{:.1}\" y=\"{:.1}\">{}</text></g>",
+        shape.note,
         ROW - 1.0,
-        colour(name),
+        shape.colour,
         x + 3.0,
         y + 12.0,
-        escape(&fitting(name, width)),
-        full = escape(name),
+        escape(&fitting(&shape.name, width)),
+        full = escape(&shape.name),
     );
     let mut x = x;
-    for (name, call) in &frame.calls {
-        boxes(call, name, (x, y - ROW), scale, all, out);
-        x += f64::from(call.samples) * scale;
+    for upon in &shape.upon {
+        boxes(upon, (x, y - ROW), scale, out);
+        x += upon.width * scale;
     }
 }
 
@@ -169,7 +222,7 @@ fn fitting(name: &str, width: f64) -> String {
 
 fn colour(name: &str) -> &'static str {
     let crypto = ["aes", "gcm", "EVP_", "ghash", "AES", "aead", "sha256", "x25519", "p256"];
-    if name.ends_with("[k]") {
+    if name.ends_with(KERNEL) {
         "#f5a25d"
     } else if crypto.iter().any(|word| name.contains(word)) {
         "#e4655e"
@@ -178,8 +231,8 @@ fn colour(name: &str) -> &'static str {
     }
 }
 
-fn depth(frame: &Frame) -> u32 {
-    1 + frame.calls.values().map(depth).max().unwrap_or(0)
+fn depth(shape: &Shape) -> u32 {
+    1 + shape.upon.iter().map(depth).max().unwrap_or(0)
 }
 
 fn escape(text: &str) -> String {
@@ -202,20 +255,20 @@ mod tests {
 
     #[test]
     fn stacks_become_a_tree_with_the_outermost_function_at_its_root() {
-        let root = tree(TEXT);
+        let root = Profile::parse(TEXT).tree();
         assert_eq!(root.samples, 2);
         let run = &root.calls["worker-0"].calls["appliance::event_loop::run"];
         let read = &run.calls["ksys_read [k]"];
         assert_eq!((run.samples, read.samples), (2, 2));
         assert_eq!(read.calls["vfs_read [k]"].samples, 1);
-        assert_eq!(depth(&root), 5);
-        assert_eq!(tree(""), Frame::default());
+        assert_eq!(depth(&shape("all", &root, 2)), 5);
+        assert_eq!(Profile::parse("").tree(), Frame::default());
     }
 
     #[test]
     fn a_box_is_as_wide_as_its_share_and_its_name_is_escaped() {
         let text = TEXT.replace("event_loop::run", "<A as B>::run");
-        let drawn = svg(&tree(&text), "a & b");
+        let drawn = svg(&shape("all", &Profile::parse(&text).tree(), 2), "a & b, 2 samples");
         assert!(drawn.contains("appliance::&lt;A as B&gt;::run (100.0 %)"), "{drawn}");
         assert!(drawn.contains("vfs_read [k] (50.0 %)</title><rect x=\"0.0\""), "{drawn}");
         assert!(drawn.contains("width=\"600.0\"") && drawn.contains("a &amp; b, 2 samples"));

@@ -206,6 +206,14 @@ pub(crate) fn kernel_memory() -> Result<(u64, u64)> {
     Ok((slab.trim().parse::<u64>()? * 1024, pages.parse::<u64>()? * page))
 }
 
+/// Bytes in TCP's queues from which on the kernel spares memory for all (the second number of
+/// `net.ipv4.tcp_mem`).
+pub(crate) fn tcp_pressure() -> Result<u64> {
+    let text = fs::read_to_string("/proc/sys/net/ipv4/tcp_mem").context("no bounds of TCP")?;
+    let pages = text.split_whitespace().nth(1).context("tcp_mem has changed its form")?;
+    Ok(pages.parse::<u64>()? * u64::try_from(rustix::param::page_size())?)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -216,5 +224,6 @@ mod tests {
         assert!((1 << 20..1 << 40).contains(&now) && now <= most);
         let (slab, _) = kernel_memory().unwrap();
         assert!((1 << 20..1 << 44).contains(&slab));
+        assert!((1 << 20..1 << 44).contains(&tcp_pressure().unwrap()));
     }
 }

@@ -9,8 +9,9 @@ use std::sync::Arc;
 use director::front::Player;
 use director::{Action, Change, Desired, Director, Event, Ledger, LedgerEntry, Report};
 use model::id::{ApplianceId, AssetId, AssetVersionId, Generation, ObjectId};
+use model::machine::Machine;
 use model::manifest::{AssetVersion, Manifest};
-use model::units::{Instant, Nanos};
+use model::units::{Instant, Nanos, UnixSeconds};
 use model::view::Health;
 use playback::token::Session;
 
@@ -80,7 +81,8 @@ impl Control {
         let control = Rc::clone(self);
         stage.clone().spawn(troupe, async move {
             loop {
-                stage.sleep(TICK).await;
+                let at = control.director.borrow().as_ref().and_then(Director::deadline);
+                stage.sleep(at.map_or(TICK, |at| at.since(control.now()))).await;
                 let wall = control.world.wall();
                 control.tell(Event::Tick(wall));
             }
@@ -160,7 +162,7 @@ impl Control {
         receipts.filter(|receipt| receipt.is_none()).count()
     }
 
-    fn tell(self: &Rc<Self>, event: Event) {
+    fn tell(self: &Rc<Self>, event: Event<'_>) {
         let now = self.now();
         if let Some(director) = &mut *self.director.borrow_mut() {
             director.handle(now, event);
@@ -286,7 +288,8 @@ impl Control {
         let (reply, counters) = {
             let mut director = self.director.borrow_mut();
             let director = director.as_mut()?;
-            (director.report(now, id, report).ok(), director.counters())
+            director.handle(now, Event::Reported { appliance: id, report });
+            (director.reply(id).ok(), director.counters())
         };
         self.world.stage.must(counters.inventory_differences == 0, || {
             format!("what control knows of {id} is not what it says that it holds")
@@ -338,7 +341,8 @@ impl Control {
         let player = Player { client, session, plain: false };
         let assets: Vec<_> = ["film", "series"].map(|name| name.parse().ok()).into();
         let asset = self.world.stage.pick(&assets)?.clone()?;
-        let choice = snapshot.choose(&asset, &player, &STEERING).ok()?;
+        // No title has a window here.
+        let choice = snapshot.choose(&asset, &player, UnixSeconds(1), &STEERING).ok()?;
         self.world.count(|counts| counts.lists += 1);
         for candidate in choice.list.offered() {
             let heard = self.heard.borrow().get(&candidate.appliance).copied();

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::{Rc, Weak};
 
 use model::id::{DriveId, ObjectId};
+use model::machine::Machine;
 use model::units::{Bytes, Instant, Nanos};
 use ssd::{Action, Class, Command, Event, Ftl, Params, Shape};
 

@@ -12,13 +12,14 @@ use std::sync::Arc;
 use fill::heat::{self, Heat};
 use fill::plan;
 use holdings::{Chores, Claim, Desired, Doubt, Holdings};
+use model::drives::DriveSet;
 use model::extent::{DriveIndex, Extent};
 use model::id::{ApplianceId, Generation, ObjectId};
+use model::inventory::Delta;
 use model::manifest::Manifest;
 use model::object::BLOCK_LEN;
 use model::units::{Bytes, Instant, Nanos};
 use model::update::Update;
-use store::inventory::InventoryState;
 use store::layout;
 use store::parcel::PartId;
 use store::silence::{Silence, Turn};
@@ -195,9 +196,13 @@ impl Process {
     pub(crate) async fn watch_drives(self: Rc<Self>) {
         loop {
             self.world.stage.sleep(LOOK_EVERY).await;
-            let hung = self.workers.borrow().iter().fold(0, |hung, worker| hung | worker.hung());
+            let hung = self
+                .workers
+                .borrow()
+                .iter()
+                .fold(DriveSet::NONE, |hung, worker| hung | worker.hung());
             for drive in self.in_use() {
-                self.look_at_drive(drive.index, hung >> drive.index.0 & 1 == 1);
+                self.look_at_drive(drive.index, hung.contains(drive.index));
             }
         }
     }
@@ -410,11 +415,8 @@ impl Process {
     }
 
     /// What control has to be told since it knew so much.
-    pub(crate) fn inventory_since(&self, known: u64) -> model::inventory::Delta {
-        let delta = self.state.borrow().holdings.inventory_since(InventoryState(known));
-        let (from, to) = (delta.from.0, delta.to.0);
-        let (held, gone, check) = (delta.held, delta.gone, delta.check);
-        model::inventory::Delta { from, to, held, gone, check }
+    pub(crate) fn inventory_since(&self, known: u64) -> Delta {
+        self.state.borrow().holdings.inventory_since(known)
     }
 
     /// All published objects.

@@ -6,10 +6,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::{Rc, Weak};
 
 use iosched::tally::Slice;
-use model::extent::DriveIndex;
+use model::drives::{DriveIndex, DriveSet};
 use model::handle::{BufferId, ConnectionId, FileSlot};
 use model::id::{DriveId, Generation};
 use model::limits::DRIVES_MAX;
+use model::machine::Machine;
 use model::object::{BlockHash, block_len};
 use model::units::{BitsPerSecond, Bytes, Instant, Nanos};
 use model::update::Update;
@@ -219,7 +220,7 @@ impl Server {
             self.carry_out(&process, action);
         }
         self.check();
-        let deadline = self.state.borrow().worker.deadline();
+        let Some(deadline) = self.state.borrow().worker.deadline() else { return };
         let is_later = self.state.borrow().armed.is_some_and(|armed| armed <= deadline);
         if !is_later {
             self.state.borrow_mut().armed = Some(deadline);
@@ -444,7 +445,7 @@ impl Server {
 
     /// The manifest that its worker answers by.
     pub(crate) fn served(&self) -> Generation {
-        Generation(self.state.borrow().worker.counters().served_generation)
+        self.state.borrow().worker.served()
     }
 
     /// What its reads of a drive met.
@@ -452,9 +453,9 @@ impl Server {
         self.state.borrow_mut().worker.slice(drive)
     }
 
-    /// A bit for each drive that its worker found to hang.
-    pub(crate) fn hung(&self) -> u64 {
-        self.state.borrow().worker.counters().hung_drives
+    /// Drives that its worker found to hang.
+    pub(crate) fn hung(&self) -> DriveSet {
+        self.state.borrow().worker.hung()
     }
 
     /// How much is open: connections, and what is asked of drives.

@@ -16,8 +16,8 @@ pub const VERSION: u32 = 1;
 /// Longest request, its newline included. A longer one is refused and the connection closed.
 pub const REQUEST_LEN_MAX: usize = 4096;
 
-/// Longest answer: 64 drives with long names come to a quarter of it.
-pub const ANSWER_LEN_MAX: usize = 262_144;
+/// Longest answer: 256 drives with long names come to a quarter of it.
+pub const ANSWER_LEN_MAX: usize = 1_048_576;
 
 /// A line of either side.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -39,7 +39,8 @@ pub struct Report {
     pub drives: Vec<Drive>,
     /// Progress towards the manifest.
     pub fill: Fill,
-    /// Objects held.
+    /// Objects held. Control wants it, and leaves it out where it shows the report.
+    #[cfg_attr(feature = "openapi", schema(required = false))]
     pub inventory: Inventory,
     /// Latest errors an operator should see, newest first, at most 20.
     #[serde(default)]

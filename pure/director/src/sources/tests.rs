@@ -3,6 +3,7 @@ use super::*;
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::id::AssetVersionId;
+use model::machine::Machine;
 use model::manifest::File;
 use model::units::{BitsPerSecond, Bytes, UnixSeconds};
 use proptest::collection::vec;
@@ -22,24 +23,24 @@ fn siblings_of_the_same_site_come_first_and_who_is_left_out_has_its_reason() {
         ranked.into_iter().find(|(id, _)| id == name).unwrap().1
     };
     let ranked = fleet.rank("a1", 1, CONFIG);
-    let standings: Vec<_> = ranked.iter().map(|(_, standing)| *standing).collect();
-    let mut wanted = vec![Standing::SameSite; 2];
-    wanted.extend([Standing::Elsewhere; 7]);
-    wanted.push(Standing::Asker);
-    assert_eq!(standings, wanted);
+    let found: Vec<_> = ranked.iter().map(|(_, suitability)| *suitability).collect();
+    let mut wanted = vec![Suitability::SameSite; 2];
+    wanted.extend([Suitability::Elsewhere; 7]);
+    wanted.push(Suitability::Asker);
+    assert_eq!(found, wanted);
     for health in [Health::Draining, Health::Unhealthy, Health::Stale, Health::NeverSeen] {
         let mut fleet = fleet.clone();
         fleet.0.get_mut("a2").unwrap().health = health;
         let ranked: BTreeMap<_, _> = fleet.rank("a1", 1, CONFIG).into_iter().collect();
-        assert_eq!(ranked["a2"], Standing::Unwell(health));
+        assert_eq!(ranked["a2"], Suitability::Unwell(health));
     }
-    assert_eq!(change("a2", |one| one.address = None), Standing::NoAddress);
-    assert_eq!(change("a2", |one| one.holds.clear()), Standing::Lacks);
-    assert_eq!(change("a2", |one| one.load.connections = 95), Standing::AtLimit);
-    assert_eq!(change("a2", |one| one.load.connections = 94), Standing::SameSite);
+    assert_eq!(change("a2", |one| one.address = None), Suitability::NoAddress);
+    assert_eq!(change("a2", |one| one.holds.clear()), Suitability::Lacks);
+    assert_eq!(change("a2", |one| one.load.connections = 95), Suitability::AtLimit);
+    assert_eq!(change("a2", |one| one.load.connections = 94), Suitability::SameSite);
     let only_here = Config { elsewhere: false, ..CONFIG };
     let ranked: BTreeMap<_, _> = fleet.rank("a1", 1, only_here).into_iter().collect();
-    assert_eq!((ranked["a2"], ranked["b1"]), (Standing::SameSite, Standing::OtherSite));
+    assert_eq!((ranked["a2"], ranked["b1"]), (Suitability::SameSite, Suitability::OtherSite));
 }
 
 #[test]
@@ -55,7 +56,7 @@ fn those_who_fill_the_same_object_do_not_all_ask_the_same_sibling() {
     for object in 0..10 {
         for asker in fleet.0.iter().filter(|(_, one)| one.holds.is_empty()).map(|(id, _)| id) {
             let best = fleet.rank(asker, object, CONFIG).swap_remove(0);
-            assert_eq!(best.1, Standing::SameSite);
+            assert_eq!(best.1, Suitability::SameSite);
             *first.entry(best.0).or_default() += 1;
         }
     }
@@ -151,7 +152,7 @@ proptest! {
         let asker = fleet.0.keys().next().unwrap().clone();
         let config = Config { elsewhere, ..CONFIG };
         let ranked = fleet.rank(&asker, object, config);
-        prop_assert_eq!(ranked.len(), fleet.0.len(), "everyone has a standing");
+        prop_assert_eq!(ranked.len(), fleet.0.len(), "everyone is judged");
         let asked: Vec<_> = ranked.iter().take_while(|(_, s)| s.is_asked()).collect();
         prop_assert!(ranked[asked.len()..].iter().all(|(_, s)| !s.is_asked()), "sorted");
         let same_site = |id: &str| id[..1] == asker[..1];
@@ -165,7 +166,7 @@ proptest! {
             let good = *id != asker && one.health == Health::Healthy && one.address.is_some()
                 && one.holds.contains(&object) && (elsewhere || same_site(id));
             let is_asked = asked.iter().any(|(asked, _)| asked == id);
-            prop_assert_eq!(good && one.load.permille() < AT_LIMIT_PERMILLE, is_asked);
+            prop_assert_eq!(good && !one.load.is_at_limit(), is_asked);
         }
     }
 
@@ -211,7 +212,7 @@ impl Fleet {
         Self(names.iter().map(one).collect())
     }
 
-    fn rank(&self, asker: &str, object: u8, config: Config) -> Vec<(String, Standing)> {
+    fn rank(&self, asker: &str, object: u8, config: Config) -> Vec<(String, Suitability)> {
         let place = |name: &str| (fleet::id(name), name[..1].parse::<SiteId>().unwrap());
         let places: Vec<_> = self.0.iter().map(|(name, one)| (place(name), one)).collect();
         let siblings = places.iter().map(|((id, site), one)| Sibling {
@@ -227,7 +228,7 @@ impl Fleet {
         let object = fleet::object(object);
         let query = Query { asker: &id, site: &site, object: &object };
         let ranked = rank(&query, siblings, &config);
-        ranked.iter().map(|candidate| (candidate.id.to_string(), candidate.standing)).collect()
+        ranked.iter().map(|candidate| (candidate.id.to_string(), candidate.suitability)).collect()
     }
 }
 

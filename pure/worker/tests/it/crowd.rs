@@ -19,7 +19,7 @@ fn the_handshake_under_way_longest_gives_its_place_to_a_new_one() {
     assert_eq!(bench.worker.counters().let_go_handshakes, 1);
     bench.say(name(0), &get("v.mp4", ""));
     bench.settle();
-    assert_eq!(bench.worker.counters().responses[0], 1, "who is in is not disturbed");
+    assert_eq!(bench.worker.counters().responses_2xx, 1, "who is in is not disturbed");
 }
 
 #[test]

@@ -61,7 +61,7 @@ fn who_waits_for_a_hung_drive_is_sent_to_a_sibling_and_nobody_else_waits() {
     bench.settle();
     assert_eq!(split(&bench.take(other)).1, whole, "while nobody knows yet");
     bench.wait_for_the_hang();
-    assert_eq!(bench.worker.counters().hung_drives, 1);
+    assert_eq!(bench.worker.hung(), DriveSet::from_iter([DriveIndex(0)]));
     bench.settle();
     for connection in &stuck {
         let (head, _) = split(&bench.take(*connection));
@@ -85,7 +85,7 @@ fn who_waits_for_a_hung_drive_is_sent_to_a_sibling_and_nobody_else_waits() {
     bench.hung.clear();
     bench.settle();
     bench.wait_ms(125);
-    assert_eq!(bench.worker.counters().hung_drives, 0);
+    assert_eq!(bench.worker.hung(), DriveSet::NONE);
     let connection = bench.ask(6, &get("v.mp4", ""));
     assert_eq!(split(&bench.take(connection)).1, content(1, 1_000_000));
 }
@@ -140,12 +140,34 @@ fn what_is_hot_of_a_hung_drive_is_sent_and_only_the_rest_is_elsewhere() {
 }
 
 #[test]
+fn the_last_of_256_drives_hangs_as_the_first_would() {
+    let drives = model::limits::DRIVES_MAX;
+    let mut bench = Bench::with_sibling(Config { drives, buffers: 256, ..config() });
+    let (object, last) = (ObjectId([2; 32]), DriveIndex(u8::MAX));
+    bench.event(Event::Update(Update::Removed { object }));
+    let file = FileName("objects/2".into());
+    let extent = Extent { drive: last, file, offset: Bytes(0), len: Bytes(262_144) };
+    bench.event(Event::Update(Update::Published { object, extent, small: None }));
+    assert_eq!(bench.get("w.mp4", "").1, content(2, 262_144));
+    bench.hung.insert(1); // Where the file was, and what the bench goes by.
+    let stuck = bench.ask(7, &get("w.mp4", ""));
+    bench.wait_for_the_hang();
+    assert_eq!(bench.worker.hung(), DriveSet::from_iter([last]));
+    bench.settle();
+    assert_eq!(status(&split(&bench.take(stuck)).0), 307);
+    bench.hung.clear();
+    bench.settle();
+    bench.wait_for_the_hang();
+    assert_eq!(bench.worker.hung(), DriveSet::NONE);
+}
+
+#[test]
 fn who_finds_a_file_gone_to_a_drive_that_hangs_is_sent_elsewhere() {
     let mut bench = Bench::with_sibling(config());
     bench.hung.insert(1);
     bench.ask(7, &get("w.mp4", ""));
     bench.wait_for_the_hang();
-    assert_eq!(bench.worker.counters().hung_drives, 2);
+    assert_eq!(bench.worker.hung(), DriveSet::from_iter([DriveIndex(1)]));
     let connections = [0, 1, 2].map(|slot| bench.connect(slot));
     connections[..2].iter().for_each(|of| bench.say(*of, &get("v.mp4", "")));
     moves(&mut bench);
@@ -188,7 +210,7 @@ fn a_body_begun_is_reset_within_its_time_or_goes_on_before() {
         for _ in 0..15 {
             bench.wait_ms(125);
         }
-        assert_eq!(bench.worker.counters().hung_drives, 1);
+        assert_eq!(bench.worker.hung(), DriveSet::from_iter([DriveIndex(0)]));
         assert!(bench.closed.is_empty(), "1.9 s");
         if answers_in_time {
             bench.hung.clear();

@@ -13,9 +13,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
-use model::extent::{DriveIndex, Extent, FileName};
+use model::drives::{DriveIndex, DriveSet};
+use model::extent::{Extent, FileName};
 use model::handle::{BufferId, ConnectionId, FileSlot};
 use model::id::{Generation, ObjectId};
+use model::machine::Machine;
 use model::manifest::{AssetVersion, File, Manifest, TokenKey};
 use model::tcp::TcpSample;
 use model::units::{BitsPerSecond, Bytes, Instant, Nanos, UnixSeconds};
@@ -26,6 +28,16 @@ use worker::{
     Action, Body, Config, Ending, Event, Fault, Incident, IncidentBounds, Now, PaceConfig, Reason,
     Worker,
 };
+
+#[test]
+#[should_panic(expected = "this clock never goes back")]
+fn a_clock_that_goes_back_ends_the_process() {
+    let mut bench = Bench::new();
+    bench.now.instant = bench.now.instant + Nanos::seconds(1);
+    bench.event(Event::Tick);
+    bench.now.instant = Instant(0);
+    bench.event(Event::Tick);
+}
 
 #[test]
 fn objects_come_whole_and_in_parts_from_drives_and_from_memory() {
@@ -153,7 +165,7 @@ fn a_drive_that_fails_at_first_is_a_404_and_later_a_reset() {
     let (head, _) = split(&bench.received[&connection]);
     assert_eq!(status(&head), 404);
     assert!(head.contains("no-store"));
-    assert_eq!(bench.worker.counters().responses, [0, 0, 1], "once, as it was answered");
+    assert_eq!(bench.worker.counters().responses_4xx, 1, "once, as it was answered");
 
     bench.say(connection, &get("v.mp4", ""));
     bench.step(0);

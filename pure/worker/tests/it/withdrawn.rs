@@ -16,9 +16,9 @@ fn a_connection_that_has_played_is_refused_what_is_withdrawn() {
     for path in ["v.mp4", "v.mp4", "v.mp4", "list.m3u8"] {
         assert_eq!(ask(&mut bench, path), 200);
     }
-    assert_eq!(bench.worker.counters().served_generation, 1);
+    assert_eq!(bench.worker.served().0, 1);
     follow(&mut bench, 2, &[]);
-    assert_eq!(bench.worker.counters().served_generation, 2, "nothing is under way");
+    assert_eq!(bench.worker.served().0, 2, "nothing is under way");
     for path in ["v.mp4", "list.m3u8", "empty"] {
         assert_eq!(ask(&mut bench, path), 404, "{path}");
     }
@@ -45,11 +45,11 @@ fn a_body_under_way_is_broken_off_and_then_the_manifest_is_in_force() {
     bench.settle();
     assert_eq!(split(&bench.received[&fast]).1, content(1, 1_000_000), "it has time to end");
     bench.wait_ms(2900);
-    assert_eq!((bench.closed.len(), bench.worker.counters().served_generation), (0, 1));
+    assert_eq!((bench.closed.len(), bench.worker.served().0), (0, 1));
     bench.wait_ms(200);
     assert_eq!(bench.closed, [(slow, Ending::Abort)].into());
     let counters = bench.worker.counters();
-    assert_eq!((counters.cut, counters.aborted, counters.served_generation), (1, 0, 2));
+    assert_eq!((counters.cut, counters.aborted, bench.worker.served().0), (1, 0, 2));
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn whoever_waits_for_a_drive_is_told_that_there_is_nothing() {
     bench.wait_ms(2700);
     let (head, body) = split(&bench.received[&connection]);
     assert_eq!((status(&head), body.len()), (404, 0), "not sent to a sibling, which refuses too");
-    assert_eq!(bench.worker.counters().served_generation, 2);
+    assert_eq!(bench.worker.served().0, 2);
 }
 
 /// A newer manifest with these versions of the same files, in force.

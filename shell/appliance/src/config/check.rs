@@ -8,22 +8,31 @@ use model::id::ApplianceId;
 use model::limits::DRIVES_MAX;
 use model::units::{BitsPerSecond, Bytes, Nanos};
 
+use super::Settings;
 use super::file::{DrivesFile, File, FillFile, FrontFile, PeerFile, ServeFile};
-use super::{ConfigError, Settings, wrong};
 use crate::ablation::{Ablation, AblationFile};
 use crate::gate::{Mode, Writes};
-use crate::hot;
 use crate::peer::PeerConfig;
+use crate::setting::{ConfigError, wrong};
 use crate::storage::Front;
 use crate::tiering::{self, Tiering};
 
-/// What may be asked of `unsent_max` beside none: a record, and all that the kernel can count.
+/// The least and the most that `unsent_max` may be, unless it is 0. A record, 16 KiB, is the least
+/// that is sealed at once. The most is arbitrary: no send buffer is as large.
 const UNSENT: [Bytes; 2] = [Bytes::kib(16), Bytes::mib(1024)];
 /// Siblings that fetch at once, unless it is said; and at most: each costs a thread.
 const PEER_CONNECTIONS: usize = 32;
 const PEER_CONNECTIONS_MAX: usize = 1024;
 /// Most fronts: each costs a thread and a report a second.
 const FRONTS_MAX: usize = 8;
+
+/// Memory for hot blocks, unless it is said: a thousand blocks, of a film's two busiest minutes in
+/// all renditions, on machines that have at least 4 GiB.
+pub(crate) const HOT_MEMORY: Bytes = Bytes::mib(256);
+/// Hot blocks of one worker: with the read buffers below 2^16, and 14 GiB.
+pub(crate) const HOT_BLOCKS_MAX: u64 = 57_000;
+/// What one buffer takes, for a read or a hot block.
+pub(crate) const BUFFER: u64 = worker::Config::BUFFER_LEN.0;
 
 pub(super) fn check(
     file: File,
@@ -39,7 +48,7 @@ pub(super) fn check(
     let tiering = check_tiering(&file.drives, serve.verify_every)?;
     let (writes, fill_unit) = (check_drives(&file.drives)?, check_unit(&file.fill)?);
     let hot_memory = file.hot.memory.map(|memory| memory.0);
-    hot::check(hot_memory, workers).map_err(|message| wrong("hot", "memory", message))?;
+    check_hot(hot_memory, workers).map_err(|message| wrong("hot", "memory", message))?;
     let congestion = check_congestion(serve.congestion, serve.listen.len())?;
     let unsent_max = check_unsent(serve.unsent_max.0)?;
     let (pacing, aead) = (file.pacing.check()?, check_aead(file.tls.aead.as_deref())?);
@@ -96,6 +105,17 @@ pub(super) fn check(
     })
 }
 
+/// Whether so much can be used by so many workers; what is wrong if not.
+fn check_hot(memory: Option<Bytes>, workers: usize) -> Result<(), String> {
+    let most = Bytes(HOT_BLOCKS_MAX * BUFFER * Bytes::of(workers).0);
+    match memory {
+        Some(memory) if most < memory => {
+            Err(format!("{memory} is more than {workers} workers can use: give {most} or less"))
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
 fn check_unsent(most: Bytes) -> Result<Option<Bytes>, ConfigError> {
     let [least, greatest] = UNSENT;
     if most == Bytes::ZERO {
@@ -103,7 +123,7 @@ fn check_unsent(most: Bytes) -> Result<Option<Bytes>, ConfigError> {
     }
     if !(least..=greatest).contains(&most) {
         let message = format!(
-            "{most} is not {least} to {greatest}, nor 0 B, which leaves it to the kernel \
+            "{most} is out of range: give {least} to {greatest}, or 0 B for the kernel's own bound \
              (net.ipv4.tcp_notsent_lowat)"
         );
         return Err(wrong("serve", "unsent_max", message));
@@ -342,4 +362,18 @@ fn url(scheme: &str, at: SocketAddr) -> String {
         IpAddr::V6(ip) => format!("[{ip}]"),
     };
     format!("{scheme}://{host}:{}", at.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_than_buffers_have_numbers_is_refused() {
+        assert_eq!(check_hot(None, 1), Ok(()));
+        assert_eq!(check_hot(Some(Bytes::mib(14_000)), 1), Ok(()));
+        let said = check_hot(Some(Bytes::mib(15_000)), 1).unwrap_err();
+        assert!(said.contains("more than 1 workers can use"), "{said}");
+        assert_eq!(check_hot(Some(Bytes::mib(15_000)), 2), Ok(()));
+    }
 }

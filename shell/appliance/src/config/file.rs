@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::str::FromStr;
 
 use iosched::governor::Config as Governor;
 use model::units::{BitsPerSecond, Bytes, Nanos};
@@ -12,6 +11,7 @@ use crate::ablation::AblationFile;
 use crate::confine::Sandbox;
 use crate::gate;
 use crate::pacing::PacingFile;
+use crate::setting::Quantity;
 use crate::tiering::ClassName;
 
 /// The file's shape. Doc comments are the manual page.
@@ -196,18 +196,6 @@ impl Default for RequestsFile {
     }
 }
 
-/// A value with its unit, as text.
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(try_from = "String", bound = "")]
-pub(crate) struct Quantity<T: FromStr<Err = model::units::UnitError>>(pub(crate) T);
-
-impl<T: FromStr<Err = model::units::UnitError>> TryFrom<String> for Quantity<T> {
-    type Error = model::units::UnitError;
-    fn try_from(text: String) -> Result<Self, Self::Error> {
-        text.parse().map(Self)
-    }
-}
-
 /// With what else is open, below the hard limit of 20,000 files that systems commonly set.
 fn sixteen_thousand() -> usize {
     16_000
@@ -220,7 +208,8 @@ fn default_handshakes() -> usize {
 }
 
 /// As many viewers as receive at once: a body is under way until its client has nearly all of it.
-/// So many that are slow to take their first chunks hold 2 GiB.
+/// So many that are slow to take their first chunks hold 2 GiB: `memory` takes fewer where there is
+/// not that much.
 fn default_transfers() -> usize {
     8192
 }
@@ -245,7 +234,7 @@ fn default_verify() -> u32 {
     256
 }
 
-/// Half a chunk: a client at 100 Mb/s takes it in 10 ms, and 64 to 512 KiB cost the same CPU
+/// A chunk: a client at 100 Mb/s takes it in 21 ms, and 64 to 512 KiB cost the same CPU
 /// (docs/decisions/2026-11-23-shallow-sockets.md).
 fn default_unsent() -> Quantity<Bytes> {
     Quantity(Bytes::kib(256))

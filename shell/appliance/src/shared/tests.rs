@@ -2,6 +2,7 @@ use super::*;
 use crate::pages::Pages;
 use crate::storage::{About, FillConfig};
 use holdings::Part;
+use model::drives::DriveSet;
 use model::manifest::{AssetVersion, File, Trust};
 
 /// What the threads of an appliance share that has these drives; nobody is told anything.
@@ -13,7 +14,7 @@ pub(crate) fn shared_on(drives: Vec<Drive>) -> Shared {
         state: "state".into(),
         credentials,
         drives: drives.iter().map(|drive| drive.path().to_owned()).collect(),
-        silent: 0,
+        silent: DriveSet::NONE,
         control: None,
         peer: None,
         fill: FillConfig {

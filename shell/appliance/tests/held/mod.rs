@@ -125,6 +125,17 @@ pub(crate) fn exchange(
         tcp.read_to_end(&mut answer)?;
         return Ok(answer);
     };
+    let mut stream = secure(tcp, certificate);
+    stream.write_all(request.as_bytes())?;
+    stream.read_to_end(&mut answer)?;
+    Ok(answer)
+}
+
+/// TLS over this connection that believes `certificate`.
+pub(crate) fn secure<'t>(
+    tcp: &'t TcpStream,
+    certificate: &CertificateDer<'static>,
+) -> StreamOwned<ClientConnection, &'t TcpStream> {
     let mut roots = RootCertStore::empty();
     roots.add(certificate.clone()).unwrap();
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -135,10 +146,7 @@ pub(crate) fn exchange(
         .with_no_client_auth();
     let name = ServerName::try_from("localhost").unwrap();
     let connection = ClientConnection::new(Arc::new(config), name).unwrap();
-    let mut stream = StreamOwned::new(connection, tcp);
-    stream.write_all(request.as_bytes())?;
-    stream.read_to_end(&mut answer)?;
-    Ok(answer)
+    StreamOwned::new(connection, tcp)
 }
 
 /// GET of a path, the only request of its connection.

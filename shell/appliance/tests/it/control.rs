@@ -13,9 +13,9 @@ fn reports_tell_the_load_and_the_inventory_as_deltas() {
     let (control, c) = TestControl::start("127.0.0.1:0");
     let mut rig = Rig::new(2, Some(c.address));
     let counters = Rig::counters();
-    counters.workers[0].open.store(3, Ordering::SeqCst);
-    counters.workers[1].open.store(4, Ordering::SeqCst);
-    counters.workers[1].body_bytes.store(1_000, Ordering::SeqCst);
+    counters.workers[0].counts.open.store(3, Ordering::SeqCst);
+    counters.workers[1].counts.open.store(4, Ordering::SeqCst);
+    counters.workers[1].counts.body_bytes.store(1_000, Ordering::SeqCst);
     let _handle = rig.start_counting(counters.clone());
     wait("a report", || control.last_report().is_some());
     let first = control.reports.lock().unwrap()[0].clone();

@@ -6,8 +6,9 @@ use std::sync::atomic::Ordering;
 
 use appliance::drives::Drive;
 use appliance::storage::{StartError, Storage};
-use model::extent::DriveIndex;
+use model::drives::{DriveIndex, DriveSet};
 use model::id::ObjectId;
+use model::limits::DRIVES_MAX;
 use model::units::{Bytes, UnixSeconds};
 use rustix::io::Errno;
 use store::layout;
@@ -108,6 +109,52 @@ fn a_directory_without_a_marker_is_refused_and_the_other_drive_goes_on() {
         let reason = drives.first().and_then(|drive| drive.reason.clone()).unwrap_or_default();
         reason.contains("not mounted, mount it")
     });
+}
+
+#[test]
+fn the_last_of_256_drives_is_used_as_the_first_would_be() {
+    let files = files(3);
+    let mut w = world(DRIVES_MAX, &files);
+    let drives = w.rig.config.drives.clone();
+    w.rig.config.drives = drives[DRIVES_MAX - 1..].to_vec();
+    let mut handle = w.rig.start();
+    w.rig.wait_for(&files);
+    handle.stop();
+    w.rig.config.drives = drives;
+    let handle = w.rig.start();
+    let last = DriveIndex(u8::MAX);
+    let on_last = || w.rig.told.index.lock().unwrap().on(last, None).count();
+    let reported = || w.control.last_report().unwrap_or_default().drives;
+    wait("the report", || reported().len() == DRIVES_MAX && inventory(&w.control).len() == 3);
+    assert_eq!((on_last(), reported()[DRIVES_MAX - 1].objects), (3, 3));
+    handle.look_at_drives(DriveSet::from_iter([last]));
+    wait("what is on it to be withheld", || inventory(&w.control).is_empty());
+    let hung = || reported().iter().filter(|drive| drive.hung).count();
+    wait("the report of it", || hung() == 1 && reported()[DRIVES_MAX - 1].hung);
+    handle.look_at_drives(DriveSet::NONE);
+    handle.set_aside(last, Cause::Refused("it is the last".to_owned()));
+    wait("its objects to be filled elsewhere", || on_last() == 0);
+    w.rig.wait_for(&files);
+}
+
+#[test]
+fn an_inspection_tells_of_a_drive_what_a_report_does() {
+    let files = files(2);
+    let mut w = world(1, &files);
+    let mut handle = w.rig.start();
+    w.rig.wait_for(&files);
+    let reported = || w.control.last_report().and_then(|report| report.drives.first().cloned());
+    wait("the report", || reported().is_some_and(|drive| drive.objects == 2));
+    let reported = reported().unwrap();
+    handle.stop();
+    let found = appliance::inspect::inspect(w.rig.drive(0)).unwrap();
+    let json = serde_json::to_value(&found).unwrap();
+    let reported = serde_json::to_value(reported).unwrap();
+    for field in ["id", "path", "state", "capacity_bytes", "objects", "hung"] {
+        assert_eq!((field, &json[field]), (field, &reported[field]));
+    }
+    assert_eq!((&json["kind"], json["units"].as_u64()), (&"drive".into(), Some(0)));
+    assert!(found.text().contains("2 objects"), "{}", found.text());
 }
 
 #[test]

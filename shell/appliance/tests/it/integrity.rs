@@ -53,7 +53,7 @@ fn the_scrub_finds_what_rotted_and_it_is_filled_again() {
     let sent = w.origin.sent();
     w.rig.config.scrub_rate = Some(BitsPerSecond(8_000_000_000));
     let handle = w.rig.start();
-    wait("all of the drive to be scrubbed", || handle.integrity().drives[0].passes == 1);
+    wait("all of the drive to be scrubbed", || handle.drives()[0].scrub.passes == 1);
     let lost: u64 = [0, 2, 4].map(|i: usize| files[i].blocks.len().0).iter().sum();
     wait("three to be filled again", || w.origin.sent() == sent + lost);
     w.rig.wait_for(&files);
@@ -79,12 +79,12 @@ fn a_scrub_goes_on_where_the_last_one_was() {
     drop(drive);
     w.rig.config.scrub_rate = Some(BitsPerSecond(8_000_000_000));
     let mut handle = w.rig.start();
-    wait("the end of the drive", || handle.integrity().drives[0].passes == 1);
+    wait("the end of the drive", || handle.drives()[0].scrub.passes == 1);
     assert_eq!(handle.integrity().scrubbed_objects, 2, "those behind the fourth");
     handle.stop();
     // A pass is over: the next one begins at the beginning.
     let handle = w.rig.start();
-    wait("the whole drive", || handle.integrity().drives[0].passes == 1);
+    wait("the whole drive", || handle.drives()[0].scrub.passes == 1);
     assert_eq!(handle.integrity().scrubbed_objects, 6);
 }
 
@@ -95,7 +95,7 @@ fn a_scrub_keeps_to_its_rate() {
     w.rig.config.scrub_rate = Some(BitsPerSecond(16_000_000));
     let began = std::time::Instant::now();
     let handle = w.rig.start();
-    wait("the whole drive", || handle.integrity().drives[0].passes == 1);
+    wait("the whole drive", || handle.drives()[0].scrub.passes == 1);
     let took = began.elapsed().as_millis();
     // 3 MB at 2 MB/s, of which a block is the burst.
     assert!((1_200..6_000).contains(&took), "{took} ms");

@@ -13,6 +13,7 @@ use appliance::storage::{
 };
 use identity::member::Member;
 use identity::signing::SigningKey;
+use model::drives::DriveSet;
 use model::extent::{DriveIndex, Extent};
 use model::id::{ApplianceId, Generation, ObjectId};
 use model::manifest::{AssetVersion, File, Manifest, Trust};
@@ -257,7 +258,7 @@ impl Rig {
             state,
             credentials: fleet::ours().credentials(&Member::appliance(name)),
             drives,
-            silent: 0,
+            silent: DriveSet::NONE,
             control,
             peer: None,
             fill,

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-use appliance::counters::{DriveSlice, ServeCounters};
+use appliance::counters::{DriveSlice, ServeCounters, TierCounters};
 use appliance::event_loop::{self, Finding, Setup};
 use appliance::gate::Rules;
 use appliance::listen::Listener;
@@ -19,7 +19,7 @@ use appliance::tiering::{Config, LINGER};
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
 use fill::tier::Class;
 use iosched::drive::{Limit, Policy};
-use model::extent::DriveIndex;
+use model::drives::{DriveIndex, DriveSet};
 use model::id::ObjectId;
 use model::limits::{DRIVES_MAX, OBJECT_LEN_MAX};
 use model::manifest::{File, Manifest, TokenKey};
@@ -92,6 +92,11 @@ fn filled(files: &[TestFile], linger: Nanos) -> (World, StorageHandle, TestFile)
     (w, handle, files[0].clone())
 }
 
+/// What came to fast drives.
+fn moved_up(handle: &StorageHandle) -> Bytes {
+    Bytes(handle.tiering().unwrap().counters.up)
+}
+
 /// Where workers would look for it.
 fn drive_of(rig: &Rig, file: &TestFile) -> Option<DriveIndex> {
     rig.told.index.lock().unwrap().locate(&file.id()).map(|extent| extent.drive)
@@ -141,7 +146,7 @@ fn serve(rig: &mut Rig) -> Serving {
         config: worker_config(),
         acceptor,
         drives: rig.config.drives.iter().map(directory).collect(),
-        blocking: 0,
+        blocking: DriveSet::NONE,
         mailbox: letters,
         counters: Arc::new(ServeCounters::default()),
         slices: (0..2).map(|_| DriveSlice::default()).collect(),
@@ -268,9 +273,10 @@ fn what_is_watched_comes_to_the_fast_drive_and_its_viewers_notice_nothing() {
     let after: BTreeSet<_> = w.rig.object_files(1).into_iter().collect();
     assert_eq!((before.len() - after.len(), copies(&w.rig)), (1, 4), "nothing else moved");
     w.rig.check(hot);
-    wait("the move to be counted", || handle.tiering().unwrap().up != Bytes::ZERO);
+    wait("the move to be counted", || moved_up(&handle) != Bytes::ZERO);
     let status = handle.tiering().unwrap();
-    assert_eq!((status.up, status.down, status.abandoned), (room(hot), Bytes::ZERO, 0));
+    let counted = TierCounters { up: room(hot).0, down: 0, abandoned: 0 };
+    assert_eq!(status.counters, counted);
     assert_eq!((status.left, status.heat_objects), (DAILY - room(hot), 1));
     serving.sender.send(Letter::Stop(Nanos::seconds(1)));
     serving.thread.join().unwrap().unwrap();
@@ -377,7 +383,7 @@ fn a_file_that_is_wrong_is_not_copied_but_filled_again() {
     watch(&handle, &hot, 9);
     wait("it to be filled again", || sent < w.origin.sent());
     w.rig.wait_for(&files);
-    assert!(0 < handle.tiering().unwrap().abandoned);
+    assert!(0 < handle.tiering().unwrap().counters.abandoned);
     wait("nothing to be left of it", || w.rig.parts(0) + w.rig.parts(1) == 0);
 }
 
@@ -406,7 +412,7 @@ fn a_copy_ends_where_its_drive_does_and_the_object_stays() {
     let files = files(3_000_000);
     let (w, handle, hot) = slowly(&files);
     handle.set_aside(FAST, Cause::Refused("a read failed: EIO".to_owned()));
-    wait("the copy to be given up", || handle.tiering().unwrap().abandoned == 1);
+    wait("the copy to be given up", || handle.tiering().unwrap().counters.abandoned == 1);
     assert_eq!(drive_of(&w.rig, &hot), Some(BULK));
     w.rig.wait_for(&files);
     w.control.publish(2, Vec::new(), &[]);
@@ -422,7 +428,7 @@ fn a_copy_ends_when_nobody_wants_it_any_more() {
     w.control.publish(2, vec![version("film-2", &[address], &others)], &others);
     w.rig.wait_for(&others);
     wait("nothing to be left of it", || copies(&w.rig) == 3 && w.rig.parts(0) == 0);
-    assert_eq!(handle.tiering().unwrap().abandoned, 1);
+    assert_eq!(handle.tiering().unwrap().counters.abandoned, 1);
 }
 
 #[test]
@@ -445,8 +451,8 @@ fn while_the_new_drive_hangs_the_old_file_stays() {
     let (w, handle, hot) = filled(&files, Nanos::seconds(2));
     watch(&handle, &hot, 9);
     wait("the move", || drive_of(&w.rig, &hot) == Some(FAST));
-    handle.look_at_drives(1);
-    wait("the move to be counted", || handle.tiering().unwrap().up == room(&hot));
+    handle.look_at_drives(DriveSet::from_iter([FAST]));
+    wait("the move to be counted", || moved_up(&handle) == room(&hot));
     assert!(is_on(&w.rig, BULK, &hot), "the drive may be given up");
     w.origin.faults.status.store(503, Ordering::SeqCst);
     handle.set_aside(FAST, Cause::Refused("it has not answered for ten minutes".to_owned()));
@@ -472,7 +478,7 @@ fn what_was_wrong_is_remembered_though_what_was_copied_cannot_be_removed() {
     std::fs::remove_file(&part).unwrap();
     std::fs::create_dir(&part).unwrap();
     let sent = w.origin.sent();
-    wait("the copy to be given up", || handle.tiering().unwrap().abandoned == 1);
+    wait("the copy to be given up", || handle.tiering().unwrap().counters.abandoned == 1);
     std::fs::remove_dir(&part).unwrap();
     wait("it to be filled again", || sent < w.origin.sent());
     w.rig.wait_for(&files);
@@ -517,7 +523,7 @@ fn who_could_not_read_the_old_file_says_nothing_of_the_new_one() {
     let files = files(700_000);
     let (w, handle, hot) = filled(&files, LINGER);
     watch(&handle, &hot, 9);
-    wait("the move to be over", || handle.tiering().unwrap().up == room(&hot));
+    wait("the move to be over", || moved_up(&handle) == room(&hot));
     let sent = w.origin.sent();
     handle.read_failed(BULK, hot.id(), Some(Errno::IO));
     // What was said later is looked at with it or after it.
@@ -559,7 +565,7 @@ fn a_unit_comes_to_the_fast_drive_as_a_whole_and_its_viewers_notice_nothing() {
     });
     assert_eq!(serving.faults.load(Ordering::SeqCst), 0);
     assert_eq!(unit_of(&w.rig, &files, hot).len(), 3, "they share a file again");
-    wait("the move to be counted", || handle.tiering().unwrap().up == old_len);
+    wait("the move to be counted", || moved_up(&handle) == old_len);
     serving.sender.send(Letter::Stop(Nanos::seconds(1)));
     serving.thread.join().unwrap().unwrap();
     handle.stop();
@@ -628,7 +634,7 @@ fn of_a_unit_only_what_is_wanted_is_moved() {
     wait("the old file to go", || units(&w.rig, 1).len() == 1);
     w.rig.wait_for(&wanted);
     assert_eq!(unit_of(&w.rig, &wanted, &hot).len(), 2, "they share a file again");
-    wait("the move to be counted", || Bytes::ZERO != handle.tiering().unwrap().up);
-    assert!(handle.tiering().unwrap().up.0 < before, "the room of the third is free");
+    wait("the move to be counted", || Bytes::ZERO != moved_up(&handle));
+    assert!(moved_up(&handle).0 < before, "the room of the third is free");
     assert_eq!(w.origin.sent(), sent);
 }

@@ -119,6 +119,22 @@ mod tests {
     }
 
     #[test]
+    fn one_token_ends_no_more_than_its_share_of_a_table_that_is_full() {
+        let mut sessions = Sessions::default();
+        let others: Vec<_> =
+            (0..1000).map(|i| sessions.begin(Instant(i), &(i / 20).to_string())).collect();
+        assert_eq!(sessions.by_hash.len(), SESSIONS_MAX, "full");
+        for i in 0..500 {
+            sessions.begin(Instant(1000 + i), "z");
+            assert_eq!(sessions.by_hash.len(), SESSIONS_MAX);
+        }
+        let now = Instant(2000);
+        let gone = others.iter().filter(|key| sessions.token(now, key).is_none()).count();
+        assert_eq!(gone, OF_TOKEN_MAX, "its own take the places of each other from then on");
+        assert!(others[..gone].iter().all(|key| sessions.token(now, key).is_none()), "the oldest");
+    }
+
+    #[test]
     fn who_logs_in_without_end_ends_the_logins_of_that_token_alone() {
         let mut sessions = Sessions::default();
         let other = sessions.begin(Instant(0), "a");

@@ -10,10 +10,11 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::asking::Asking;
-use super::guard::{self, Refusal, Said};
-use super::problem::Problem;
+use super::guard::{self, Refusal};
+use super::problem::{Problem, Said};
 use super::{Shared, cookie};
-use crate::access::{Actor, Known, Role, SESSION_LIFETIME, TokenError};
+use crate::access::{Actor, Known, Role, SESSION_LIFETIME};
+use crate::issue::TokenError;
 use crate::store::AuditEntry;
 use crate::writer::{ChangeError, Control};
 

@@ -21,7 +21,7 @@ use wire::v1::report::{Report, ReportReply};
 use super::caller::ApplianceCaller;
 use super::problem::Problem;
 use super::{Shared, named};
-use crate::writer::{Control, REPORT_LEN_MAX};
+use crate::writer::{Control, REPORT_LEN_MAX, REPORT_UNIT};
 
 /// What the appliance has.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -84,7 +84,7 @@ impl FromRequestParts<Arc<Control>> for Room {
         let told = parts.headers.get(header::CONTENT_LENGTH);
         let told = told.and_then(|len| len.to_str().ok()?.parse().ok());
         let len = told.map_or(REPORT_LEN_MAX, units::Bytes).min(REPORT_LEN_MAX);
-        let permits = u32::try_from(len.0.div_ceil(ROOM_UNIT.0)).unwrap_or(u32::MAX).max(1);
+        let permits = u32::try_from(len.0.div_ceil(REPORT_UNIT.0)).unwrap_or(u32::MAX).max(1);
         let permit = control.report_room.clone().try_acquire_many_owned(permits);
         let _permit = permit.map_err(|_| {
             control.metrics.reports_shed.count();
@@ -93,18 +93,6 @@ impl FromRequestParts<Arc<Control>> for Room {
         })?;
         Ok(Self { _permit })
     }
-}
-
-/// Room for reports is counted in these.
-const ROOM_UNIT: units::Bytes = units::Bytes::kib(4);
-
-/// Reports that are on their way at a time take so much; in memory, while they are read, about four
-/// times that.
-const ROOM: units::Bytes = units::Bytes::mib(128);
-
-/// Units of [`ROOM`].
-pub(crate) fn report_room() -> usize {
-    units::Bytes(ROOM.0 / ROOM_UNIT.0).as_usize()
 }
 
 /// A longer report is read on a thread that may block.

@@ -10,21 +10,17 @@
 //! somebody passed on is not one of this machine. Cost: O(length of these headers) per request.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 
 use axum::extract::{ConnectInfo, FromRequestParts, Request, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, StatusCode, Version, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use director::Snapshot;
 use model::topology::Prefix;
 
 use super::problem::Problem;
-use super::{Shared, guard, host, is_loopback};
-use crate::access::Actor;
+use super::{Shared, host, is_loopback};
 use crate::listener::Peer;
-use crate::writer::Control;
 
 /// Where a request is from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,12 +29,6 @@ pub(crate) struct Asking {
     pub(crate) address: IpAddr,
     /// From a program on this machine, to a name of this machine, and passed on by nobody.
     pub(super) is_local: bool,
-}
-
-/// Who asks, and whether for somebody else's address.
-pub(super) struct AskingFor {
-    asking: Asking,
-    may_name_clients: bool,
 }
 
 /// The middleware: every request has an [`Asking`] from here on.
@@ -158,45 +148,11 @@ impl Asking {
     }
 }
 
-impl AskingFor {
-    /// The range of the client to steer for: of the address given, if it may be, or of who asks.
-    pub(super) fn client_range(
-        &self,
-        snapshot: &Snapshot,
-        client: Option<&str>,
-    ) -> Result<Prefix, Problem> {
-        let Some(text) = client else { return Ok(snapshot.client_range(self.asking.address)) };
-        if !self.may_name_clients {
-            let detail = "client: only a request with a token may speak for another address";
-            return Err(Problem::new(StatusCode::FORBIDDEN, "forbidden", detail));
-        }
-        let client = text.parse().map_err(|_| {
-            Problem::bad_request(format!("client: \"{text}\" is not an IP address"))
-        })?;
-        Ok(snapshot.client_range(client))
-    }
-}
-
 impl<S: Sync> FromRequestParts<S> for Asking {
     type Rejection = std::convert::Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
         Ok(Self::of(&parts.extensions))
-    }
-}
-
-impl FromRequestParts<Arc<Control>> for AskingFor {
-    type Rejection = std::convert::Infallible;
-
-    async fn from_request_parts(
-        parts: &mut Parts,
-        control: &Arc<Control>,
-    ) -> Result<Self, Self::Rejection> {
-        let asking = Asking::of(&parts.extensions);
-        // Where a role is asked for, it has been shown; elsewhere it may be.
-        let may_name_clients = parts.extensions.get::<Actor>().is_some()
-            || guard::identify(control, asking, &parts.headers).is_ok();
-        Ok(Self { asking, may_name_clients })
     }
 }
 

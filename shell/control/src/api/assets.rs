@@ -5,12 +5,12 @@ use axum::http::StatusCode;
 use axum::{Extension, Json};
 use director::{Format, Snapshot, Version};
 use model::id::AssetId;
+use model::units::UnixSeconds;
 use serde::Serialize;
 use utoipa::ToSchema;
 use wire::v1::ingest::NewVersion;
 
-use super::guard::Said;
-use super::problem::Problem;
+use super::problem::{Problem, Said};
 use super::{Shared, named};
 use crate::convert::window_out;
 
@@ -77,7 +77,8 @@ pub(crate) struct Ingested {
 pub(crate) async fn assets(State(control): Shared) -> Json<Vec<AssetOut>> {
     let snapshot = control.snapshot();
     let assets = snapshot.catalog.assets();
-    Json(assets.filter_map(|(id, versions)| asset_out(&snapshot, id, versions)).collect())
+    let now = control.clock.unix();
+    Json(assets.filter_map(|(id, versions)| asset_out(&snapshot, id, versions, now)).collect())
 }
 
 /// One asset.
@@ -90,7 +91,8 @@ pub(crate) async fn asset(
 ) -> Result<Json<AssetOut>, Problem> {
     let id: AssetId = named(&asset)?;
     let snapshot = control.snapshot();
-    let found = asset_out(&snapshot, &id, snapshot.catalog.versions(&id));
+    let versions = snapshot.catalog.versions(&id);
+    let found = asset_out(&snapshot, &id, versions, control.clock.unix());
     found.map(Json).ok_or_else(|| {
         Problem::not_found(format!("there is no asset {asset}: GET /v1/assets lists them"))
     })
@@ -121,22 +123,23 @@ fn asset_out(
     snapshot: &Snapshot,
     id: &AssetId,
     versions: &[std::sync::Arc<Version>],
+    now: UnixSeconds,
 ) -> Option<AssetOut> {
     let current = versions.first()?;
     Some(AssetOut {
         id: id.to_string(),
         current_version: current.id().to_string(),
         public: snapshot.playbacks.public().contains(id),
-        versions: versions.iter().map(|version| version_out(snapshot, version)).collect(),
+        versions: versions.iter().map(|version| version_out(snapshot, version, now)).collect(),
     })
 }
 
-fn version_out(snapshot: &Snapshot, version: &Version) -> VersionOut {
+fn version_out(snapshot: &Snapshot, version: &Version, now: UnixSeconds) -> VersionOut {
     let wire::v1::ingest::Window { from, until } = window_out(version.window);
     VersionOut {
         from,
         until,
-        shown: !snapshot.is_withdrawn(version.id()),
+        shown: !snapshot.is_withdrawn(version.id(), now),
         id: version.id().to_string(),
         modified_unix_s: version.files.modified.0,
         files: version.files.files.len(),

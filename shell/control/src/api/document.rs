@@ -240,6 +240,27 @@ mod tests {
         assert_eq!(tagged, routes);
     }
 
+    /// What the pages ask for. Their types are made from this snapshot (`web/types.mjs`).
+    #[test]
+    fn the_pages_are_made_with_the_schemas_of_the_document() {
+        let document = document();
+        let mut missing: Vec<String> =
+            ["FleetOut", "SessionOut", "AuditOut", "PlaybackOut"].map(Into::into).into();
+        let mut schemas = serde_json::Map::new();
+        while let Some(name) = missing.pop() {
+            let schema = &document["components"]["schemas"][&name];
+            assert!(schema.is_object(), "there is no {name}");
+            if schemas.insert(name, schema.clone()).is_none() {
+                walk(schema, &mut |value| {
+                    let reference = value.get("$ref").and_then(Value::as_str);
+                    let name = reference.and_then(|reference| reference.rsplit('/').next());
+                    missing.extend(name.map(str::to_owned));
+                });
+            }
+        }
+        insta::assert_snapshot!("schemas", format!("{:#}", Value::Object(schemas)));
+    }
+
     #[test]
     fn the_document_is_openapi_3_1_and_every_reference_in_it_leads_somewhere() {
         let document = document();

@@ -12,17 +12,18 @@ use director::front::Player;
 use director::{ApplianceStatus, Cause, Counters, Notice, Version};
 use identity::member::Member;
 use model::id::{ApplianceId, AssetId, SiteId};
-use model::units::{Instant, Nanos, UnixSeconds};
+use model::units::{Bytes, Instant, Nanos};
 use model::view::Health;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use utoipa::{IntoParams, ToSchema};
+use wire::prometheus::{CONTENT_TYPE, Page};
 use wire::v1::report::Report;
 
-use super::asking::AskingFor;
+use super::asking_for::AskingFor;
 use super::assets::{EntryOut, entries_out};
 use super::problem::Problem;
 use super::{Shared, named};
-use crate::metrics::{Row, text};
+use crate::metrics::{gauges, page};
 use crate::writer::{Control, Front, State as Observed};
 
 /// The fleet as it is now.
@@ -60,8 +61,8 @@ pub(crate) struct FleetSite {
 pub(crate) struct FleetAppliance {
     /// Name.
     id: String,
-    /// `healthy`, `stale`, `never_seen`, `draining` or `unhealthy`.
-    state: String,
+    /// Whether it can serve.
+    state: ApplianceState,
     /// Why, where there is something to say.
     reason: Option<String>,
     /// Seconds in this state.
@@ -69,8 +70,8 @@ pub(crate) struct FleetAppliance {
     /// Age of its last report in milliseconds.
     last_report_ms: Option<u64>,
     /// Its last report, without the inventory.
-    #[schema(value_type = Option<Report>)]
-    report: Option<serde_json::Value>,
+    #[serde(serialize_with = "without_inventory")]
+    report: Option<Report>,
     /// Objects that it holds.
     objects_held: usize,
     /// Its share among the appliances of its site.
@@ -79,6 +80,34 @@ pub(crate) struct FleetAppliance {
     base_url: Option<String>,
     /// Until when its identity is good, seconds since 1970; null if it has none.
     identity_expires_unix_s: Option<u64>,
+}
+
+/// Whether an appliance can serve.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum ApplianceState {
+    /// It reports and takes sessions.
+    Healthy,
+    /// It reports, and asks for no new sessions.
+    Draining,
+    /// It reports that it cannot serve.
+    Unhealthy,
+    /// Its reports have stopped.
+    Stale,
+    /// It has not reported since control started.
+    NeverSeen,
+}
+
+impl From<Health> for ApplianceState {
+    fn from(health: Health) -> Self {
+        match health {
+            Health::Healthy => Self::Healthy,
+            Health::Draining => Self::Draining,
+            Health::Unhealthy => Self::Unhealthy,
+            Health::Stale => Self::Stale,
+            Health::NeverSeen => Self::NeverSeen,
+        }
+    }
 }
 
 /// An asset.
@@ -177,8 +206,19 @@ pub(crate) struct ExplainCandidate {
     site: String,
     /// Its place in the player's list, from 1; null if left out.
     rank: Option<usize>,
-    /// Why it is where it is, or why it was left out.
+    /// Why it is where it is, or why it was left out: all `reasons` in one line.
     why: String,
+    /// The same, one by one, what counts most first.
+    reasons: Vec<ExplainReason>,
+}
+
+/// Why an appliance has its place in a list.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ExplainReason {
+    /// What decided: `standing`, `distance` or `load`.
+    kind: &'static str,
+    /// In words.
+    text: String,
 }
 
 /// The fleet as it is now: for the status page and `nearcast list`.
@@ -256,7 +296,8 @@ pub(crate) async fn explain(
     };
     let plain = matches!(query.plain.as_deref(), Some("1" | "true"));
     let player = Player { client, session: &session, plain };
-    let choice = match snapshot.choose(&asset, &player, &control.steering_config()) {
+    let now = control.clock.unix();
+    let choice = match snapshot.choose(&asset, &player, now, &control.steering_config()) {
         Ok(choice) => choice,
         // The list is empty then, and every appliance says why it is not in it.
         Err(error) => {
@@ -269,7 +310,7 @@ pub(crate) async fn explain(
     let note = current.filter(|current| current != choice.version.id()).map(|current| {
         format!("no healthy appliance holds the current version {current} wholly yet")
     });
-    let note = match snapshot.is_withdrawn(choice.version.id()) {
+    let note = match snapshot.is_withdrawn(choice.version.id(), now) {
         true => Some("no playback begins: its time has not come, or is over".to_owned()),
         false => note,
     };
@@ -278,7 +319,8 @@ pub(crate) async fn explain(
         appliance: candidate.appliance.to_string(),
         site: candidate.site.to_string(),
         rank: (i < offered).then_some(i + 1),
-        why: candidate.to_string(),
+        why: candidate.reasons().map(|reason| reason.to_string()).join("; "),
+        reasons: candidate.reasons().map(reason_out).into(),
     };
     Ok(Json(ExplainOut {
         asset: asset.to_string(),
@@ -287,6 +329,15 @@ pub(crate) async fn explain(
         client_range: client.to_string(),
         candidates: choice.list.candidates.iter().enumerate().map(candidate).collect(),
     }))
+}
+
+fn reason_out(reason: steering::Reason) -> ExplainReason {
+    let kind = match reason {
+        steering::Reason::Standing(_) => "standing",
+        steering::Reason::Distance(_) => "distance",
+        steering::Reason::Load { .. } => "load",
+    };
+    ExplainReason { kind, text: reason.to_string() }
 }
 
 /// Whether playbacks can begin here. After a start that takes until the first appliance has
@@ -318,162 +369,84 @@ const READY_AFTER: Nanos = Nanos::seconds(10);
     responses((status = 200, content_type = "text/plain", body = String),
         (status = "default", response = Problem)))]
 pub(crate) async fn metrics(State(control): Shared) -> Response {
-    let mut rows = control.metrics.rows();
-    rows.extend(control.metrics.door_rows());
-    rows.extend(control.metrics.refusal_rows());
-    rows.extend(control.metrics.identity_rows());
-    rows.extend(control.metrics.withdrawal_rows());
-    rows.extend(identity_rows(&control));
-    rows.extend(director_rows(&control));
-    rows.extend(front_rows(&control));
-    let kind = HeaderValue::from_static("text/plain; version=0.0.4");
-    ([(header::CONTENT_TYPE, kind)], text(&rows)).into_response()
+    let mut page = page(&control.metrics, &control.doors);
+    tell_identities(&control, &mut page);
+    tell_director(&control, &mut page);
+    tell_following(&control, &mut page);
+    let kind = HeaderValue::from_static(CONTENT_TYPE);
+    ([(header::CONTENT_TYPE, kind)], page.into_text()).into_response()
 }
 
 /// How things stand with identities.
-fn identity_rows(control: &Control) -> Vec<Row> {
+fn tell_identities(control: &Control, page: &mut Page) {
     let now = control.clock.unix();
     let identities = control.identities();
     // They are renewed while a third of their life is left.
     let late_s = control.config.certificate_lifetime.as_seconds() / 4;
     let is_late = |c: &&crate::identities::Certificate| c.expires.0 < now.0.saturating_add(late_s);
-    let gauges = [
+    let counts = [
+        ("identities", "Members with an identity that is good.", identities.all(now).count()),
         (
-            "nearcast_control_identities",
-            "Members with an identity that is good",
-            identities.all(now).count(),
-        ),
-        (
-            "nearcast_control_identities_expiring",
-            "Members whose certificate should be new by now: less than a quarter is left",
+            "identities_expiring",
+            "Members whose certificate should be new by now: less than a quarter is left.",
             identities.all(now).filter(is_late).count(),
         ),
+        ("codes_open", "One-time codes that can be used.", identities.codes_open(now)),
         (
-            "nearcast_control_codes_open",
-            "One-time codes that can be used",
-            identities.codes_open(now),
-        ),
-        (
-            "nearcast_control_certificates_revoked",
-            "Certificates that are refused though they have not expired",
+            "certificates_revoked",
+            "Certificates that are refused though they have not expired.",
             identities.revoked(now).len(),
         ),
     ];
-    let gauge = |(name, help, count): (_, _, usize)| Row {
-        kind: "gauge",
-        name,
-        help,
-        value: u64::try_from(count).unwrap_or(u64::MAX),
-    };
-    gauges.map(gauge).into()
+    gauges(page, counts.map(|(name, help, count)| (name, help, Bytes::of(count).0)));
 }
 
 /// How far a front follows; nothing in the writer.
-fn front_rows(control: &Control) -> Vec<Row> {
+fn tell_following(control: &Control, page: &mut Page) {
     let now = control.clock.unix();
-    let silent = |heard: UnixSeconds| now.0.saturating_sub(heard.0);
     let rows = |front: &mut Front| {
+        let silent = now.0.saturating_sub(front.heard.0);
         [
-            (
-                "nearcast_control_snapshot_generation",
-                "The writer's snapshot that is in force",
-                front.generation.0,
-            ),
-            (
-                "nearcast_control_writer_silent_seconds",
-                "Seconds since the writer answered",
-                silent(front.heard),
-            ),
+            ("snapshot_generation", "The writer's snapshot that is in force.", front.generation.0),
+            ("writer_silent_seconds", "Seconds since the writer answered.", silent),
         ]
     };
-    let gauge = |(name, help, value)| Row { kind: "gauge", name, help, value };
-    control.with_front(rows).into_iter().flatten().map(gauge).collect()
+    control.with_front(rows).into_iter().for_each(|rows| gauges(page, rows));
 }
 
 /// What the director counts, and how things stand.
-fn director_rows(control: &Control) -> Vec<Row> {
+fn tell_director(control: &Control, page: &mut Page) {
     let state = control.state();
-    let mut rows = counter_rows(state.director.counters());
+    page.table(Counters::METRICS, state.director.counters().each().copied());
     let appliances = state.director.appliances(control.clock.now());
-    let healths =
-        [Health::Healthy, Health::Draining, Health::Unhealthy, Health::Stale, Health::NeverSeen];
-    for (health, (name, help)) in healths.into_iter().zip(HEALTH_ROWS) {
-        let count = appliances.values().filter(|status| status.health == health).count();
-        rows.push(Row { kind: "gauge", name, help, value: u64::try_from(count).unwrap_or(0) });
-    }
-    let versions = state.director.desired().catalog.version_count();
-    let gauges = [
-        (
-            "nearcast_control_generation",
-            "Newest generation of manifests",
-            state.director.generation().0,
-        ),
-        (
-            "nearcast_control_asset_versions",
-            "Asset versions in the catalog",
-            u64::try_from(versions).unwrap_or(0),
-        ),
-        (
-            "nearcast_control_placement_shortfalls",
-            "Versions with fewer copies in a site than wanted",
-            state.director.placement().report.shortfall_count,
-        ),
-        (
-            "nearcast_control_withdrawal_receipts_awaited",
-            "Receipts of withdrawals that are missing",
-            u64::try_from(state.director.unsigned_count()).unwrap_or(0),
-        ),
-    ];
-    let gauge = |(name, help, value)| Row { kind: "gauge", name, help, value };
-    rows.extend(gauges.map(gauge));
-    rows
-}
-
-fn counter_rows(counters: Counters) -> Vec<Row> {
-    let Counters {
-        reports,
-        reports_late,
-        inventory_gaps,
-        inventory_differences,
-        placements,
-        health_changes,
-        probes,
-        clones,
-        moves,
-    } = counters;
+    let those = |health| appliances.values().filter(move |status| status.health == health);
+    let count = |health| Bytes::of(those(health).count()).0;
+    let desired = state.director.desired();
+    let shortfalls = state.director.placement().report.shortfall_count;
     let rows = [
-        ("nearcast_control_reports_total", "Reports of appliances", reports),
+        ("appliances_healthy", "Appliances that are healthy.", count(Health::Healthy)),
+        ("appliances_draining", "Appliances that take no new sessions.", count(Health::Draining)),
+        ("appliances_unhealthy", "Appliances that cannot serve.", count(Health::Unhealthy)),
+        ("appliances_stale", "Appliances whose reports have stopped.", count(Health::Stale)),
         (
-            "nearcast_control_reports_late_total",
-            "Reports that came after newer ones and were dropped",
-            reports_late,
+            "appliances_never_seen",
+            "Appliances that have not reported since the start.",
+            count(Health::NeverSeen),
         ),
+        ("generation", "Newest generation of manifests.", state.director.generation().0),
         (
-            "nearcast_control_inventory_gaps_total",
-            "Inventory deltas that did not fit, so that they were asked for again",
-            inventory_gaps,
+            "asset_versions",
+            "Asset versions in the catalog.",
+            Bytes::of(desired.catalog.version_count()).0,
         ),
+        ("placement_shortfalls", "Versions with fewer copies in a site than wanted.", shortfalls),
         (
-            "nearcast_control_inventory_differences_total",
-            "Reports after which an inventory here was not what the appliance says of it: a \
-             mistake in one of them; all is asked for again, at most every five minutes",
-            inventory_differences,
-        ),
-        ("nearcast_control_placements_total", "Times that placement was worked out", placements),
-        ("nearcast_control_health_changes_total", "Changes of appliances' health", health_changes),
-        (
-            "nearcast_control_probes_total",
-            "Connection attempts to appliances whose report was late",
-            probes,
-        ),
-        ("nearcast_control_clones_total", "Identities that were found on two machines", clones),
-        (
-            "nearcast_control_moves_total",
-            "Appliances that were found on other hardware under the same identity",
-            moves,
+            "withdrawal_receipts_awaited",
+            "Receipts of withdrawals that are missing.",
+            Bytes::of(state.director.unsigned_count()).0,
         ),
     ];
-    rows.map(|(name, help, value)| Row { kind: "counter", name, help, value }).into()
+    gauges(page, rows);
 }
 
 fn appliance_out(
@@ -485,11 +458,11 @@ fn appliance_out(
     let reason = status.cause.to_string();
     FleetAppliance {
         id: id.to_string(),
-        state: status.health.to_string(),
+        state: status.health.into(),
         reason: (!reason.is_empty()).then_some(reason),
         since_s: status.since.as_seconds(),
         last_report_ms: status.last_report.map(Nanos::as_millis),
-        report: report.map(report_out),
+        report: report.cloned(),
         objects_held: status.objects_held,
         weight: status.registered.appliance.weight.value(),
         base_url: status.base_url.as_deref().map(str::to_owned),
@@ -497,12 +470,10 @@ fn appliance_out(
     }
 }
 
-fn report_out(report: &Report) -> serde_json::Value {
-    let mut value = serde_json::to_value(report).unwrap_or_default();
-    if let Some(fields) = value.as_object_mut() {
-        fields.remove("inventory");
-    }
-    value
+fn without_inventory<S: Serializer>(report: &Option<Report>, to: S) -> Result<S::Ok, S::Error> {
+    let mut value = serde_json::to_value(report).map_err(serde::ser::Error::custom)?;
+    value.as_object_mut().into_iter().for_each(|fields| drop(fields.remove("inventory")));
+    value.serialize(to)
 }
 
 fn asset_out(
@@ -555,11 +526,3 @@ fn errors_out(state: &Observed) -> Vec<FleetError> {
 
 /// Errors on the page.
 const ERRORS_MAX: usize = 100;
-
-const HEALTH_ROWS: [(&str, &str); 5] = [
-    ("nearcast_control_appliances_healthy", "Appliances that are healthy"),
-    ("nearcast_control_appliances_draining", "Appliances that take no new sessions"),
-    ("nearcast_control_appliances_unhealthy", "Appliances that cannot serve"),
-    ("nearcast_control_appliances_stale", "Appliances whose reports have stopped"),
-    ("nearcast_control_appliances_never_seen", "Appliances that have not reported since the start"),
-];

@@ -8,8 +8,7 @@ use director::Refused;
 use model::id::AssetId;
 use playback::token::Session;
 
-use super::guard::Said;
-use super::problem::Problem;
+use super::problem::{Problem, Said};
 use super::{Shared, named};
 
 /// From now on anybody may play this asset, without a grant.

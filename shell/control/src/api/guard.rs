@@ -18,7 +18,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
 use super::asking::Asking;
-use super::problem::Problem;
+use super::problem::{Problem, Said};
 use super::{Needs, host};
 use crate::access::{Actor, Role};
 use crate::listener::Place;
@@ -32,10 +32,6 @@ pub(super) struct Rule {
     pub(super) path: &'static str,
     pub(super) needs: Needs,
 }
-
-/// What a handler says of a change, for the audit log: a response's extension.
-#[derive(Clone, Debug)]
-pub(super) struct Said(pub(super) String);
 
 /// Why somebody may not.
 #[derive(Debug, PartialEq, Eq)]
@@ -255,9 +251,6 @@ pub(super) fn problem(refusal: &Refusal) -> Response {
     let mut response = Problem::new(status, kind, refusal).into_response();
     let headers = response.headers_mut();
     headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
-    if status == StatusCode::TOO_MANY_REQUESTS {
-        headers.insert(header::RETRY_AFTER, HeaderValue::from_static("6"));
-    }
     response
 }
 

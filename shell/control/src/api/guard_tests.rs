@@ -67,7 +67,7 @@ async fn without_a_token_this_machine_is_admin_until_there_is_one() {
     assert!(by_proxy.starts_with("HTTP/1.1 401 "), "a proxy lets others in: {by_proxy}");
     // As the command line does it, beside the running process.
     let store = &running.control.store;
-    let token = crate::access::issue_by_hand(store, "me", Role::Admin).await.unwrap();
+    let token = crate::issue::issue_by_hand(store, "me", Role::Admin).await.unwrap();
     running.control.refresh_access().await;
     assert_eq!(running.status("GET", "/v1/audit", None, "").await, 401);
     assert_eq!(running.status("GET", "/healthz", None, "").await, 200);
@@ -180,9 +180,7 @@ async fn wrong_tokens_are_refused_a_few_times_and_good_ones_always_get_in() {
     assert!(answer.contains("retry-after: 6") && answer.contains("invalid_token"), "{answer}");
     assert_eq!(running.status("GET", "/v1/fleet", Some(&good), "").await, 200);
     assert_eq!(running.status("GET", "/v1/fleet", None, "").await, 401);
-    let rows = running.control.metrics.rows();
-    let refused = rows.iter().find(|row| row.name.contains("requests_refused")).unwrap();
-    assert_eq!(refused.value, 32);
+    assert_eq!(running.control.metrics.requests_refused.value(), 32);
 }
 
 #[tokio::test]

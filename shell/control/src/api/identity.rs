@@ -248,3 +248,15 @@ impl From<MembershipError> for Problem {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_with_too_many_attempts_hears_how_long_it_has_to_wait() {
+        let answer = too_many_attempts().into_response();
+        assert_eq!(answer.status(), StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!(answer.headers()[header::RETRY_AFTER], "6");
+    }
+}

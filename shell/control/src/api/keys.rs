@@ -7,8 +7,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::Shared;
-use super::guard::Said;
-use super::problem::Problem;
+use super::problem::{Problem, Said};
 
 /// A key of playback tokens, without its secret.
 #[derive(Debug, Serialize, ToSchema)]

@@ -3,6 +3,7 @@
 mod access;
 mod appliances;
 mod asking;
+mod asking_for;
 mod assets;
 mod caller;
 mod document;
@@ -36,8 +37,6 @@ use tokio::time::timeout;
 use tower_http::compression::CompressionLayer;
 use tower_http::compression::predicate::{DefaultPredicate, Predicate, SizeAbove};
 use tower_http::timeout::TimeoutLayer;
-
-pub(crate) use appliances::report_room;
 
 use crate::writer::{Control, INGEST_LEN_MAX, REPORT_LEN_MAX};
 use guard::cookie;
@@ -433,8 +432,7 @@ mod tests {
         assert!(busy.contains("retry-after: 1") && busy.contains("problem+json"), "{busy}");
         let steered = ask(address, "/steer/v1/x").await;
         assert!(steered.starts_with("HTTP/1.1 401 "), "{steered}");
-        let rows = control.metrics.rows();
-        assert!(rows.iter().any(|row| row.name.contains("shed") && row.value == 1));
+        assert_eq!(control.metrics.requests_shed.value(), 1);
         drop(taken);
         assert!(ask(address, "/healthz").await.starts_with("HTTP/1.1 200 "));
         serving.abort();
@@ -471,9 +469,8 @@ mod tests {
             assert!(over.contains("problem:playback-expired"), "{over}");
             assert!(over.contains("access-control-allow-origin: *"), "{over}");
         }
-        let rows = control.metrics.refusal_rows();
-        let expired = rows.iter().filter(|row| row.name.contains("expired"));
-        assert_eq!(expired.map(|row| row.value).collect::<Vec<_>>(), [1, 1]);
+        let metrics = &control.metrics;
+        assert_eq!((metrics.grants_expired.value(), metrics.tickets_expired.value()), (1, 1));
         serving.abort();
     }
 

@@ -16,7 +16,7 @@ use playback::{Pathway, dash, hls};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::asking::AskingFor;
+use super::asking_for::AskingFor;
 use super::problem::Problem;
 use super::{Shared, host, named};
 use crate::writer::Control;
@@ -201,7 +201,7 @@ fn write(
     let grant = how.grant.as_deref().ok_or(Refused::Missing);
     let grant = grant.and_then(|text| control.keys().unseal(text).ok_or(Refused::Unknown));
     let admitted = snapshot.admit(&asset, grant, control.clock.unix());
-    let admitted = admitted.inspect_err(|refused| control.metrics.grants.count(*refused))?;
+    let admitted = admitted.inspect_err(|refused| control.metrics.grant_refused(*refused))?;
     let client = match admitted.as_ref().and_then(|grant| grant.client) {
         Some(client) => client,
         None => asking.client_range(&snapshot, how.client.as_deref())?,
@@ -246,7 +246,8 @@ fn begin(
     let Beginner { asset, session, client, plain } = beginner;
     let (session, client, plain) = (*session, *client, *plain);
     let player = Player { client, session: &session, plain };
-    let choice = snapshot.choose(asset, &player, &control.steering_config())?;
+    let choice =
+        snapshot.choose(asset, &player, control.clock.unix(), &control.steering_config())?;
     let lifetime = control.config.token_lifetime.as_seconds();
     let expires = UnixSeconds(control.clock.unix().0.saturating_add(lifetime));
     let expires = choice.version.window.until.map_or(expires, |until| until.min(expires));

@@ -9,7 +9,6 @@ use axum::{Extension, Json};
 use serde::Serialize;
 use utoipa::{ToResponse, ToSchema};
 
-use super::guard::Said;
 use crate::convert::Refused;
 use crate::writer::ChangeError;
 
@@ -31,6 +30,10 @@ pub(crate) struct Problem {
     #[schema(example = "there is no such asset: GET /v1/assets lists them")]
     detail: String,
 }
+
+/// What a handler says of a change, for the audit log: a response's extension.
+#[derive(Clone, Debug)]
+pub(super) struct Said(pub(super) String);
 
 impl Problem {
     /// A problem of a kind (a few words with hyphens; the title is the same words).
@@ -64,8 +67,14 @@ impl IntoResponse for Problem {
             // Where a token is wanted, the guard says so instead.
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(GRANT));
         }
-        if status == StatusCode::SERVICE_UNAVAILABLE {
-            headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        let retry_after = match status {
+            StatusCode::SERVICE_UNAVAILABLE => Some("1"),
+            // The time in which an attempt comes back.
+            StatusCode::TOO_MANY_REQUESTS => Some("6"),
+            _ => None,
+        };
+        if let Some(seconds) = retry_after {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from_static(seconds));
         }
         response
     }

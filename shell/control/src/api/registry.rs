@@ -8,8 +8,7 @@ use model::topology::{Appliance, Prefix, Site, WEIGHT_MAX, Weight};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::guard::Said;
-use super::problem::Problem;
+use super::problem::{Problem, Said};
 use super::{Shared, named};
 
 /// A site as written.

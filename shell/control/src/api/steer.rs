@@ -50,9 +50,9 @@ pub(crate) async fn steer(
 ) -> Result<Response, Problem> {
     let sealed = session.map(|Path(sealed)| sealed).unwrap_or_default();
     let (ticket, snapshot) = open(&control, &sealed).inspect_err(|refused| {
-        control.metrics.tickets.count(*refused);
+        control.metrics.ticket_refused(*refused);
     })?;
-    if snapshot.is_withdrawn(&ticket.version) {
+    if snapshot.is_withdrawn(&ticket.version, control.clock.unix()) {
         let detail = "this was withdrawn: do not ask again";
         return Err(Problem::new(StatusCode::GONE, "withdrawn", detail));
     }

@@ -9,8 +9,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 use wire::v1::ingest::Window;
 
-use super::guard::Said;
-use super::problem::Problem;
+use super::problem::{Problem, Said};
 use super::{Shared, named};
 use crate::convert::{window_in, window_out};
 use crate::store::reason_name;
@@ -34,6 +33,18 @@ pub(crate) struct WithdrawalOut {
     /// Appliances that have not said so yet.
     awaited: Vec<AwaitedOut>,
 }
+
+/// What was taken down, and what else follows.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct TakenOut {
+    #[serde(flatten)]
+    withdrawal: WithdrawalOut,
+    /// The asset was public, and its last version is gone: should it come again, it needs grants
+    /// until an operator says otherwise.
+    public_no_more: bool,
+}
+
+type Taken = (Extension<Said>, Json<TakenOut>);
 
 /// A version that was taken down.
 #[derive(Debug, Serialize, ToSchema)]
@@ -71,28 +82,26 @@ pub(crate) struct AwaitedOut {
 /// Takes all versions of an asset down.
 #[utoipa::path(delete, path = "/v1/assets/{asset}", tag = "assets",
     params(("asset" = String, Path, description = "Name of the asset")),
-    responses((status = 200, body = WithdrawalOut), (status = "default", response = Problem)))]
+    responses((status = 200, body = TakenOut), (status = "default", response = Problem)))]
 pub(crate) async fn withdraw_asset(
     State(control): Shared,
     Path(asset): Path<String>,
-) -> Result<(Extension<Said>, Json<WithdrawalOut>), Problem> {
+) -> Result<Taken, Problem> {
     let asset: AssetId = named(&asset)?;
-    let withdrawal = control.withdraw(&asset, None).await?;
-    Ok(answer(&control, &withdrawal))
+    Ok(answer(&control, &control.withdraw(&asset, None).await?))
 }
 
 /// Takes one version down. If an older one is held, new playbacks get that.
 #[utoipa::path(delete, path = "/v1/assets/{asset}/versions/{version}", tag = "assets",
     params(("asset" = String, Path, description = "Name of the asset"),
         ("version" = String, Path, description = "Name of the version")),
-    responses((status = 200, body = WithdrawalOut), (status = "default", response = Problem)))]
+    responses((status = 200, body = TakenOut), (status = "default", response = Problem)))]
 pub(crate) async fn withdraw_version(
     State(control): Shared,
     Path((asset, version)): Path<(String, String)>,
-) -> Result<(Extension<Said>, Json<WithdrawalOut>), Problem> {
+) -> Result<Taken, Problem> {
     let version: AssetVersionId = named(&version)?;
-    let withdrawal = control.withdraw(&named(&asset)?, Some(&version)).await?;
-    Ok(answer(&control, &withdrawal))
+    Ok(answer(&control, &control.withdraw(&named(&asset)?, Some(&version)).await?))
 }
 
 /// Says when all versions of an asset may be shown, in place of what was said before.
@@ -155,8 +164,11 @@ pub(crate) async fn withdrawal(
     Ok(Json(one(&control, &found)))
 }
 
-fn answer(control: &Control, withdrawal: &Withdrawal) -> (Extension<Said>, Json<WithdrawalOut>) {
-    (Extension(Said(said_of_withdrawal(withdrawal))), Json(one(control, withdrawal)))
+fn answer(control: &Control, (withdrawal, public_no_more): &(Withdrawal, bool)) -> Taken {
+    let said = said_of_withdrawal(withdrawal);
+    let said = if *public_no_more { format!("{said}; public no more") } else { said };
+    let out = TakenOut { withdrawal: one(control, withdrawal), public_no_more: *public_no_more };
+    (Extension(Said(said)), Json(out))
 }
 
 fn one(control: &Control, withdrawal: &Withdrawal) -> WithdrawalOut {

@@ -22,7 +22,6 @@ use wire::v1::identity::Enrolled;
 struct Open {
     authority: Authority,
     address: SocketAddr,
-    refused: Arc<Counter>,
     doors: Arc<DoorCounters>,
     tls: Tls,
     stop: watch::Sender<bool>,
@@ -36,7 +35,7 @@ async fn a_member_is_known_by_its_certificate_and_a_stranger_is_one() {
     assert_eq!(ask(&mut member, "/who").await, "appliance a1");
     let mut stranger = open.stranger().await.unwrap();
     assert_eq!(ask(&mut stranger, "/who").await, "stranger");
-    assert_eq!(open.refused.value(), 0);
+    assert_eq!(open.doors.handshakes_refused.value(), 0);
 }
 
 #[tokio::test]
@@ -47,7 +46,7 @@ async fn whoever_does_not_shake_hands_holds_nobody_up_and_is_counted() {
     garbage.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
     let mut member = open.member("a1").await;
     assert_eq!(ask(&mut member, "/who").await, "appliance a1");
-    until(|| open.refused.value() == 1).await;
+    until(|| open.doors.handshakes_refused.value() == 1).await;
 }
 
 #[tokio::test]
@@ -60,7 +59,7 @@ async fn a_handshake_that_takes_too_long_ends_though_bytes_come() {
     let began = Instant::now();
     drip(&mut drips, b"\x01").await;
     assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
-    assert_eq!(open.refused.value(), 1);
+    assert_eq!(open.doors.handshakes_refused.value(), 1);
 }
 
 #[tokio::test]
@@ -271,15 +270,15 @@ impl Open {
     async fn start(rules: Rules, times: Times, is_tls: bool) -> Self {
         let authority = Authority::create(now()).unwrap();
         let config = credentials(&authority, &Member::control()).0.server_tls(true).unwrap();
-        let (refused, doors) = (Arc::new(Counter::default()), Arc::new(DoorCounters::default()));
-        let tls = Tls::new(config, refused.clone());
+        let doors = Arc::new(DoorCounters::default());
+        let tls = Tls::new(config, doors.clone());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let mut door = Door::new(listener, is_tls.then(|| tls.clone()), rules, doors.clone());
         door.times = times;
         let (stop, stopped) = watch::channel(false);
         let serving = tokio::spawn(door.serve(router(), stopped));
-        Self { authority, address, refused, doors, tls, stop, serving }
+        Self { authority, address, doors, tls, stop, serving }
     }
 
     async fn tcp(&self) -> TcpStream {

@@ -98,8 +98,11 @@ impl Store {
         .execute(&self.pool)
         .await?;
         let id = done.last_insert_rowid();
-        if id % PRUNED_EVERY == 0 {
-            self.prune_audit(entry.at).await?;
+        // The line is durable, so the change may be made; the next multiple cuts the log, too.
+        if id % PRUNED_EVERY == 0
+            && let Err(error) = self.prune_audit(entry.at).await
+        {
+            tracing::error!(%error, "the audit log grows beyond its bounds: it could not be cut");
         }
         Ok(id)
     }
@@ -230,6 +233,22 @@ mod tests {
         };
         let lines = store.audit(i64::MAX, 200_000).await.unwrap();
         assert_eq!((lines.len(), lines[0].0), (100_000, id), "new lines keep it bounded");
+    }
+
+    #[tokio::test]
+    async fn a_log_that_cannot_be_cut_refuses_no_change() {
+        let state = tempfile::tempdir().unwrap();
+        let store = Store::open(state.path()).await.unwrap();
+        let keep = "CREATE TRIGGER keep BEFORE DELETE ON audit
+                    BEGIN SELECT RAISE(ABORT, 'not now'); END";
+        sqlx::raw_sql(keep).execute(&store.pool).await.unwrap();
+        let now = UnixSeconds(1000 * 86_400);
+        fill(&store, UnixSeconds(0), "'admin'", "NULL", u32::try_from(PRUNED_EVERY).unwrap() - 1)
+            .await;
+        store.prune_audit(now).await.unwrap_err();
+        let id = store.begin_audit(&entry(now, Some(Role::Admin))).await.unwrap();
+        assert_eq!(id % PRUNED_EVERY, 0, "it was to be cut");
+        assert_eq!(store.audit(i64::MAX, 1).await.unwrap()[0].0, id, "the line is there");
     }
 
     #[tokio::test]

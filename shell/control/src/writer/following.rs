@@ -6,6 +6,7 @@ use std::time::Duration;
 use director::{Director, Event};
 use identity::member::{Member, Seen};
 use model::id::Generation;
+use model::machine::Machine;
 use model::units::{Nanos, UnixSeconds};
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;

@@ -10,20 +10,24 @@ use super::{ChangeError, Control};
 use crate::store::{AuditEntry, StoreError};
 
 impl Control {
-    /// Takes a version down, or all of an asset. Returns what is listed of it.
+    /// Takes a version down, or all of an asset. Returns what is listed of it, and whether the
+    /// asset was public and is no more.
     pub(crate) async fn withdraw(
         self: &Arc<Self>,
         asset: &AssetId,
         version: Option<&AssetVersionId>,
-    ) -> Result<Withdrawal, ChangeError> {
+    ) -> Result<(Withdrawal, bool), ChangeError> {
         let _writing = self.writing.lock().await;
         let found = self.versions(asset, version).await?;
+        let is_public = || self.snapshot().playbacks.public().contains(asset);
+        let was_public = is_public();
         let names = found.iter().map(|version| (version.id().clone(), asset.clone())).collect();
         let withdrawal = self.withdraw_now(Reason::Operator, names).await?;
         self.carry_out().await;
+        let is_closed = was_public && !is_public();
         let state = self.state();
         let listed = state.director.desired().withdrawals.get(&withdrawal.id);
-        Ok(listed.cloned().unwrap_or(withdrawal))
+        Ok((listed.cloned().unwrap_or(withdrawal), is_closed))
     }
 
     /// Says when a version, or all of an asset, may be shown.

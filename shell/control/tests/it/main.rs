@@ -13,6 +13,8 @@ mod identity;
 mod link;
 mod operators;
 mod players;
+#[path = "../../../appliance/tests/promtool/mod.rs"]
+mod promtool;
 mod proxies;
 mod s3;
 /// The same server as that of the tests of `nearcast ingest`.

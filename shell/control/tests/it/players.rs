@@ -8,6 +8,7 @@ use serde_json::json;
 use crate::appliance::Appliance;
 use crate::control::Running;
 use crate::film::film;
+use crate::promtool;
 
 /// Any: the tokens are for all of a version.
 const PATH: &str = "v/media_0.m3u8";
@@ -288,6 +289,10 @@ fn an_operator_sees_why_a_client_gets_its_list() {
     assert_eq!((&candidates[0]["appliance"], &candidates[0]["rank"]), (&json!("b1"), &json!(1)));
     let why = candidates[0]["why"].as_str().unwrap();
     assert!(why.contains("holds the whole version") && why.contains("own site"), "{why}");
+    let reasons = candidates[0]["reasons"].as_array().unwrap();
+    let all = |key: &str| reasons.iter().map(|of| of[key].as_str().unwrap()).collect::<Vec<_>>();
+    assert_eq!(all("kind"), ["standing", "distance", "load"]);
+    assert_eq!(all("text").join("; "), why, "the line is for readers of before");
     assert!(!control.get("/v1/explain?asset=none").problem(404).is_empty());
 }
 
@@ -326,6 +331,7 @@ fn every_counter_counts_something() {
     assert_eq!(control.send(foreign).status, 403);
     std::thread::sleep(std::time::Duration::from_millis(1200));
     let text = control.get("/metrics").text();
+    promtool::check(&text).unwrap();
     // Unit tests beside the code make a full house, a full disk, time that passes and strangers at
     // the door; the tests of `access` and `identity` make TLS and changes of identities.
     let elsewhere = [

@@ -74,7 +74,8 @@ fn a_withdrawn_version_comes_back_by_an_operators_word_alone() {
     let (mut control, _appliances) = playing();
     assert_eq!(control.put("/v1/assets/film/public", &()).status, 204);
     assert_eq!(control.get("/v1/play/film.m3u8").status, 200);
-    assert_eq!(control.delete("/v1/assets/film/versions/film-1").status, 200);
+    let withdrawn = control.delete("/v1/assets/film/versions/film-1");
+    assert_eq!((withdrawn.status, &withdrawn.json()["public_no_more"]), (200, &json!(true)));
     let unknown = control.get("/v1/play/nothing.m3u8");
     let refused = control.get("/v1/play/film.m3u8");
     assert_eq!((refused.status, refused.text()), (401, unknown.text()), "strangers learn nothing");

@@ -1,104 +1,18 @@
 // What control says about the fleet (`GET /v1/fleet`), and the loop that asks for it.
 
-export type ApplianceState = "healthy" | "stale" | "never_seen" | "draining" | "unhealthy";
+import type { FleetAppliance as Appliance, FleetOut as Fleet } from "../made/api";
 
-export interface Drive {
-  id: string;
-  path: string;
-  state: "ok" | "set_aside";
-  reason?: string | null;
-  capacity_bytes: number;
-  free_bytes: number;
-  objects: number;
-  /** In use, and silent. */
-  hung?: boolean;
-}
-
-/** An appliance's latest report; the fields that the pages show. */
-export interface Report {
-  /** Another value means that counters began anew. */
-  start_id: number;
-  uptime_s: number;
-  software: string;
-  base_url: string;
-  plain_url?: string | null;
-  generation: number;
-  load: {
-    serving: boolean;
-    connections: number;
-    connections_max: number;
-    egress_bits_per_second: number;
-    egress_max_bits_per_second: number;
-    egress_bytes: number;
-    requests: number;
-    request_errors: number;
-    cpu_percent: number;
-  };
-  drives: Drive[];
-  fill: {
-    objects_wanted: number;
-    objects_held: number;
-    bytes_wanted: number;
-    bytes_held: number;
-    bits_per_second: number;
-  };
-}
-
-export interface Appliance {
-  id: string;
-  state: ApplianceState;
-  reason?: string | null;
-  /** Seconds in this state. */
-  since_s?: number | null;
-  /** Age of the last report, milliseconds. */
-  last_report_ms?: number | null;
-  report: Report | null;
-  objects_held: number;
-  weight: number;
-  base_url?: string | null;
-}
-
-export interface Site {
-  id: string;
-  prefixes: string[];
-  appliances: Appliance[];
-}
-
-export interface Asset {
-  id: string;
-  current_version?: string | null;
-  files: number;
-  bytes: number;
-  copies_wanted: number;
-  copies_complete: number;
-  entries: { path: string; format: string }[];
-}
-
-export interface FleetError {
-  at_unix_s: number;
-  appliance: string;
-  room: string;
-  text: string;
-}
-
-/** One second of the whole fleet. */
-export interface Sample {
-  at_unix_s: number;
-  egress_bits_per_second: number;
-  cpu_percent: number;
-  fill_bits_per_second: number;
-}
-
-export interface Fleet {
-  now_unix_s: number;
-  generation: number;
-  sites: Site[];
-  assets: Asset[];
-  errors: FleetError[];
-  history: Sample[];
-  /** Where the demo takes orders to break things; absent outside the demo. */
-  demo_controls?: string | null;
-}
+export type {
+  ApplianceState,
+  Drive,
+  FleetAppliance as Appliance,
+  FleetAsset as Asset,
+  FleetError,
+  FleetOut as Fleet,
+  FleetSample as Sample,
+  FleetSite as Site,
+  Report,
+} from "../made/api";
 
 /** What is known at one moment: the last answer, and whether control still answers. */
 export interface Sight {

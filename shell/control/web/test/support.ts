@@ -5,6 +5,7 @@ import type { Appliance, Fleet, Report, Site } from "../src/fleet";
 export function report(changes: Partial<Report> = {}): Report {
   return {
     start_id: 1,
+    sequence: 1,
     uptime_s: 60,
     software: "0.1.0",
     base_url: "https://127.0.0.2:8443",
@@ -39,6 +40,7 @@ export function appliance(id: string, changes: Partial<Appliance> = {}): Applian
   return {
     id,
     state: "healthy",
+    since_s: 60,
     report: report(),
     objects_held: 2,
     weight: 1,

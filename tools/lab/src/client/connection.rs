@@ -18,6 +18,8 @@ const HANDSHAKE: u8 = 22;
 const DATA: u8 = 23;
 const NEW_SESSION_TICKET: u8 = 4;
 const KEY_UPDATE: u8 = 24;
+/// A warning of this description (RFC 8446 section 6.1).
+const CLOSE_NOTIFY: [u8; 2] = [1, 0];
 
 /// What came of one turn.
 #[derive(Debug)]
@@ -29,6 +31,8 @@ pub(crate) enum Turn {
         /// When it was asked for.
         since: Instant,
     },
+    /// The server closed or reset the connection.
+    Gone,
 }
 
 /// What is done with records that need not be opened.
@@ -163,9 +167,12 @@ impl Connection {
                 Ok(some) => some,
                 Err(Errno::AGAIN) => return Ok(Turn::Pause),
                 Err(Errno::INTR) => continue,
+                Err(Errno::CONNRESET) => return Ok(Turn::Gone),
                 Err(error) => return Err(error).context("cannot receive"),
             };
-            ensure!(0 < n, "the server closed the connection");
+            if n == 0 {
+                return Ok(Turn::Gone);
+            }
             taken += n;
             shared.received += n;
             let complete = match shared.receive {
@@ -280,6 +287,8 @@ impl Connection {
                 let messages = plain.to_vec();
                 self.handshake_messages(&messages)
             }
+            // The connection's end follows.
+            Content::Alert if plain == CLOSE_NOTIFY => Ok(()),
             Content::Alert => bail!("the server closed with the TLS alert {plain:?}"),
             Content::Other(kind) => bail!("a TLS record of unknown type {kind}"),
         }

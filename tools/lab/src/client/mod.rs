@@ -27,10 +27,11 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use hdrhistogram::Histogram;
 use model::units::{BitsPerSecond, Bytes};
 use rustix::event::epoll;
+use rustix::io::Errno;
 use rustls::CipherSuite;
 use rustls::pki_types::ServerName;
 
@@ -115,6 +116,8 @@ pub(crate) struct Load {
     read_next: Option<(Instant, usize)>,
     /// Bytes that each of them may read before its next turn.
     allowed: Vec<usize>,
+    /// Connections that the server ended, where that does not end the run.
+    gone: Option<BTreeSet<usize>>,
 }
 
 /// Requests by the clock: each connection asks once per interval, whatever became of the last.
@@ -192,7 +195,22 @@ impl Load {
             clocked: None,
             read_next: None,
             allowed: Vec::new(),
+            gone: None,
         })
+    }
+
+    /// From now on the server may end connections: they are counted, and ask no more.
+    pub(crate) fn may_lose(&mut self) {
+        self.gone.get_or_insert_default();
+    }
+
+    /// Connections that the server ended.
+    pub(crate) fn gone(&self) -> usize {
+        self.gone.as_ref().map_or(0, BTreeSet::len)
+    }
+
+    fn is_gone(&self, index: usize) -> bool {
+        self.gone.as_ref().is_some_and(|gone| gone.contains(&index))
     }
 
     /// From now on each connection asks once per `interval`, and not when it has its answer: what
@@ -219,7 +237,7 @@ impl Load {
             clocked.turns.push_back((due + clocked.interval, index));
             if self.connections[index].is_busy() {
                 clocked.owed[index] += 1;
-            } else {
+            } else if !self.is_gone(index) {
                 self.ask(index)?;
             }
         }
@@ -256,7 +274,7 @@ impl Load {
                 rustix::buffer::spare_capacity(&mut events),
                 Some(&timeout),
             ) {
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Ok(_) | Err(Errno::INTR) => {}
                 Err(error) => return Err(error).context("cannot wait for sockets"),
             }
             if !events.is_empty() {
@@ -292,7 +310,9 @@ impl Load {
             while due <= now && Instant::now() < deadline {
                 let allowed = (self.allowed[index] + most).min(most * ALLOWED_TURNS);
                 let before = self.shared.received;
-                self.turn(index, allowed)?;
+                if !self.is_gone(index) {
+                    self.turn(index, allowed)?;
+                }
                 self.allowed[index] = allowed - (self.shared.received - before);
                 due += step;
                 index = (index + 1) % self.connections.len();
@@ -335,8 +355,14 @@ impl Load {
         let turn = self.connections[index]
             .turn(&mut self.shared, most)
             .with_context(|| format!("connection {index}"))?;
-        let Turn::Complete { since } = turn else {
-            return Ok(());
+        let since = match (turn, &mut self.gone) {
+            (Turn::Complete { since }, _) => since,
+            (Turn::Pause, _) => return Ok(()),
+            (Turn::Gone, Some(gone)) => {
+                gone.insert(index);
+                return Ok(());
+            }
+            (Turn::Gone, None) => bail!("connection {index}: the server closed the connection"),
         };
         self.responses += 1;
         self.latency.saturating_record(u64::try_from(since.elapsed().as_micros())?);
@@ -359,8 +385,16 @@ impl Load {
             asked.range.start,
             asked.range.end - 1,
         );
-        self.connections[index]
-            .ask(Instant::now(), asked, request.as_bytes())
-            .with_context(|| format!("connection {index}"))
+        let sent = self.connections[index].ask(Instant::now(), asked, request.as_bytes());
+        let ended = |error: &anyhow::Error| {
+            matches!(error.downcast_ref(), Some(&(Errno::PIPE | Errno::CONNRESET)))
+        };
+        match (&mut self.gone, sent) {
+            (Some(gone), Err(error)) if ended(&error) => {
+                gone.insert(index);
+                Ok(())
+            }
+            (_, sent) => sent.with_context(|| format!("connection {index}")),
+        }
     }
 }

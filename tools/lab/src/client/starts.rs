@@ -114,13 +114,9 @@ impl Starts {
         while Instant::now() < deadline {
             for index in self.complete()? {
                 let kind = self.players[index].tls.handshake_kind();
-                let resumed = match (self.world.tickets.kept, kind) {
-                    (false, Some(HandshakeKind::Full)) => 0,
-                    (true, Some(HandshakeKind::Resumed)) => 1,
-                    (_, kind) => bail!("the server answered with another handshake: {kind:?}"),
-                };
+                let resumed = agreed(self.world.tickets.kept, kind)?;
                 self.handshakes += 1;
-                self.resumed += resumed;
+                self.resumed += u64::from(resumed);
                 self.players[index] = self.world.player(&self.poll, index)?;
             }
         }
@@ -136,25 +132,18 @@ impl Starts {
     /// Waits for those under way; an error if one of them is not answered. Says how many asked
     /// since the beginning, those included that are in no count of `begun`.
     pub(crate) fn finish(mut self) -> Result<usize> {
-        self.each_once()?;
+        each_once(self.players.len(), || self.complete())?;
         Ok(self.world.sent)
-    }
-
-    /// Waits until all players are complete, and returns their indices. One that is complete may
-    /// yet hear more.
-    fn each_once(&mut self) -> Result<BTreeSet<usize>> {
-        let mut done = BTreeSet::new();
-        while done.len() < self.players.len() {
-            done.extend(self.complete()?);
-        }
-        Ok(done)
     }
 
     /// One full handshake on each connection.
     fn first_tickets(&mut self) -> Result<()> {
-        let done = self.each_once()?;
-        let held = self.world.tickets.held().len();
-        ensure!(self.players.len() <= held, "the server gave {held} tickets: nobody can resume");
+        let done = each_once(self.players.len(), || self.complete())?;
+        let (held, players) = (self.world.tickets.held().len(), self.players.len());
+        ensure!(
+            players <= held,
+            "the server gave {held} tickets to {players} clients: not all can resume"
+        );
         for index in done {
             self.players[index] = self.world.player(&self.poll, index)?;
         }
@@ -200,6 +189,32 @@ impl Starts {
              server's log, or have fewer --connections"
         );
         Ok(())
+    }
+}
+
+/// All indices below `count`, once `complete` has named each. It may name one again: a player that
+/// is complete may yet hear more, such as tickets.
+pub(super) fn each_once(
+    count: usize,
+    mut complete: impl FnMut() -> Result<Vec<usize>>,
+) -> Result<BTreeSet<usize>> {
+    let mut done = BTreeSet::new();
+    while done.len() < count {
+        done.extend(complete()?);
+    }
+    Ok(done)
+}
+
+/// Whether a handshake was resumed; an error unless it was as asked for.
+fn agreed(resume: bool, kind: Option<HandshakeKind>) -> Result<bool> {
+    match (resume, kind) {
+        (false, Some(HandshakeKind::Full)) => Ok(false),
+        (true, Some(HandshakeKind::Resumed)) => Ok(true),
+        (true, _) => bail!("a resumed handshake was asked for, and the server made a full one"),
+        (false, Some(HandshakeKind::Resumed)) => {
+            bail!("a full handshake was asked for, and the server made a resumed one")
+        }
+        (false, _) => bail!("the server made the client say hello twice, which costs more"),
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
-use std::sync::{Arc, Barrier, Mutex};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -12,6 +12,7 @@ use rustls::pki_types::PrivateKeyDer;
 use rustls::server::ProducesTickets;
 use rustls::{ServerConfig, ServerConnection};
 
+use super::starts::each_once;
 use super::*;
 
 const CONNECTIONS: usize = 3;
@@ -39,8 +40,6 @@ enum Manner {
     Silent,
     /// It does not answer who came first.
     SilentToOne,
-    /// It answers who came first when who came second has heard it speak again.
-    SpeaksAgain,
     /// It gives no tickets.
     NoTickets,
     /// Its tickets are good for nothing.
@@ -128,7 +127,6 @@ fn respond(
         | Manner::NoTls
         | Manner::Silent
         | Manner::SilentToOne
-        | Manner::SpeaksAgain
         | Manner::NoTickets
         | Manner::Forgetful
         | Manner::OtherGroup => send(&[head.as_bytes(), &body].concat(), 1 << 20),
@@ -146,20 +144,15 @@ fn flush(tls: &mut ServerConnection, socket: &mut TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// What the threads of a server share.
-struct Common {
-    /// Who came first and who came second meet here.
-    heard: Barrier,
-    /// How often each path was asked for.
-    asked: Mutex<BTreeMap<String, usize>>,
-}
+/// How often each path was asked for.
+type Paths = Mutex<BTreeMap<String, usize>>;
 
 /// Answers requests until the client goes, who came as number `number`.
 fn converse(
     config: Arc<ServerConfig>,
     mut socket: TcpStream,
     manner: Manner,
-    (number, common): (usize, &Common),
+    (number, paths): (usize, &Paths),
 ) {
     if manner == Manner::NoTls {
         let _ = socket.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
@@ -168,8 +161,6 @@ fn converse(
     let mut tls = ServerConnection::new(config).unwrap();
     tls.set_buffer_limit(None);
     let mut request = Vec::new();
-    // Messages after the answer that the client answers in its turn.
-    let mut more = 0_u8;
     loop {
         if flush(&mut tls, &mut socket).is_err() {
             return;
@@ -177,31 +168,22 @@ fn converse(
         if !matches!(tls.read_tls(&mut socket), Ok(1..)) || tls.process_new_packets().is_err() {
             return;
         }
-        match more {
-            0 => {}
-            1 => _ = common.heard.wait(),
-            _ => tls.refresh_traffic_keys().unwrap(),
-        }
-        more = more.saturating_sub(1);
         let mut piece = [0; 4096];
         while let Ok(n @ 1..) = tls.reader().read(&mut piece) {
             request.extend_from_slice(&piece[..n]);
         }
         let silent = manner == Manner::Silent || (manner, number) == (Manner::SilentToOne, 0);
         if request.ends_with(b"\r\n\r\n") && !silent {
-            if (manner, number) == (Manner::SpeaksAgain, 0) {
-                common.heard.wait();
-            }
             let text = std::str::from_utf8(&request).unwrap();
             let path = text.split(' ').nth(1).unwrap().to_owned();
-            *common.asked.lock().unwrap().entry(path).or_default() += 1;
-            if respond(&mut tls, &mut socket, manner, text).is_err() || manner == Manner::Short {
+            *paths.lock().unwrap().entry(path).or_default() += 1;
+            if respond(&mut tls, &mut socket, manner, text).is_err() {
                 return;
             }
-            if (manner, number) == (Manner::SpeaksAgain, 1) {
-                // The first may come together with the answer, the second cannot.
-                tls.refresh_traffic_keys().unwrap();
-                more = 2;
+            if manner == Manner::Short {
+                tls.send_close_notify();
+                let _ = flush(&mut tls, &mut socket);
+                return;
             }
             request.clear();
         }
@@ -211,11 +193,11 @@ fn converse(
 /// Starts a server on threads of its own; each ends with its client. The directory holds what
 /// clients trust.
 fn start(manner: Manner) -> (SocketAddr, tempfile::TempDir) {
-    let (address, dir, _) = start_common(manner);
+    let (address, dir, _) = start_counting(manner);
     (address, dir)
 }
 
-fn start_common(manner: Manner) -> (SocketAddr, tempfile::TempDir, Arc<Common>) {
+fn start_counting(manner: Manner) -> (SocketAddr, tempfile::TempDir, Arc<Paths>) {
     let key = rcgen::KeyPair::generate().unwrap();
     let names = vec!["127.0.0.1".to_owned()];
     let certificate = rcgen::CertificateParams::new(names).unwrap().self_signed(&key).unwrap();
@@ -240,17 +222,17 @@ fn start_common(manner: Manner) -> (SocketAddr, tempfile::TempDir, Arc<Common>) 
         config.ticketer = Arc::new(Forgotten);
     }
     let config = Arc::new(config);
-    let common = Arc::new(Common { heard: Barrier::new(2), asked: Mutex::default() });
-    let threads = Arc::clone(&common);
+    let paths = Arc::new(Paths::default());
+    let threads = Arc::clone(&paths);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     thread::spawn(move || {
         for (number, socket) in listener.incoming().enumerate() {
-            let (socket, config, common) = (socket.unwrap(), Arc::clone(&config), threads.clone());
-            thread::spawn(move || converse(config, socket, manner, (number, &common)));
+            let (socket, config, paths) = (socket.unwrap(), Arc::clone(&config), threads.clone());
+            thread::spawn(move || converse(config, socket, manner, (number, &paths)));
         }
     });
-    (address, dir, common)
+    (address, dir, paths)
 }
 
 fn plan(address: SocketAddr, dir: &Path, verify_every: u64, receive: Receive) -> Plan {
@@ -364,6 +346,24 @@ fn wrong_lengths_and_statuses_end_the_run_though_nothing_is_compared() {
 }
 
 #[test]
+fn connections_that_may_end_are_counted_and_ask_no_more() {
+    for receive in BOTH {
+        let (address, dir) = start(Manner::Short);
+        let mut load =
+            Load::connect(&plan(address, dir.path(), 0, receive), Truth::Pattern(CONTENT)).unwrap();
+        load.may_lose();
+        load.ask_by_the_clock(Duration::from_millis(10)).unwrap();
+        let began = Instant::now();
+        while load.gone() < CONNECTIONS {
+            assert!(began.elapsed() < Duration::from_secs(20), "{} are gone", load.gone());
+            let soon = Instant::now() + Duration::from_millis(50);
+            load.drive_slowly(BitsPerSecond(80_000_000), soon).unwrap();
+        }
+        assert_eq!(load.totals().responses, 0);
+    }
+}
+
+#[test]
 fn a_server_that_does_not_speak_or_does_not_answer_ends_the_run() {
     check_wrong(Manner::NoTls, 0, "connection 0 to 127.0.0.1");
     check_wrong(Manner::Silent, 0, "nothing came for");
@@ -398,7 +398,7 @@ fn all_starts_are_full_or_all_are_resumed_as_it_was_asked() {
 
 #[test]
 fn paths_are_asked_for_in_turn() {
-    let (address, dir, server) = start_common(Manner::Together);
+    let (address, dir, paths) = start_counting(Manner::Together);
     let target = |number| Target { path: format!("/{number}/f"), len: Bytes::of(FILE_LEN) };
     let targets = (0..7).map(target).collect();
     let plan = Plan { targets, ..plan(address, dir.path(), 4, Receive::Copy) };
@@ -410,13 +410,15 @@ fn paths_are_asked_for_in_turn() {
     let asked = starts.finish().unwrap();
     assert_eq!(asked, counted + CONNECTIONS, "those under way asked, too");
     let of = |path: usize| (format!("/{path}/f"), asked / 7 + usize::from(path < asked % 7));
-    assert_eq!(*server.asked.lock().unwrap(), (0..7).map(of).collect());
+    assert_eq!(*paths.lock().unwrap(), (0..7).map(of).collect());
 }
 
 #[test]
 fn a_player_that_hears_more_after_its_answer_is_one_player() {
-    let begun = begin(Manner::SpeaksAgain, true, None).unwrap();
-    assert!(RESPONSES <= begun.handshakes && begun.resumed == begun.handshakes, "{begun:?}");
+    let mut rounds = [vec![1], vec![], vec![1], vec![1, 0], vec![2], vec![2]].into_iter();
+    let done = each_once(3, || Ok(rounds.next().unwrap())).unwrap();
+    assert_eq!(done, [0, 1, 2].into());
+    assert_eq!(rounds.len(), 1, "it waits no longer than until all have their answers");
 }
 
 #[test]
@@ -438,16 +440,17 @@ fn one_player_without_an_answer_ends_the_run_within_the_window_and_after_it() {
     check(|mut starts, patience| {
         starts.drive(Instant::now() + Duration::from_millis(50)).unwrap();
         starts.patience = patience;
-        starts.finish()
+        starts.finish().map(|_| ())
     });
 }
 
 #[test]
 fn a_server_that_does_not_resume_ends_the_run() {
     let error = begin(Manner::Forgetful, true, None).unwrap_err();
-    assert_eq!(error, "the server answered with another handshake: Some(Full)");
+    assert_eq!(error, "a resumed handshake was asked for, and the server made a full one");
     let error = begin(Manner::NoTickets, true, None).unwrap_err();
-    assert_eq!(error, "the server gave 0 tickets: nobody can resume");
+    let wanted = format!("the server gave 0 tickets to {CONNECTIONS} clients: not all can resume");
+    assert_eq!(error, wanted);
     begin(Manner::NoTickets, false, None).unwrap();
 }
 

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 use serde::Serialize;
-use tracing::{info, warn};
+use tracing::info;
 
 use super::congestion::Chosen;
 use super::group::Group;
@@ -25,9 +25,8 @@ use super::process::Process;
 use super::report::Turn;
 use super::statistics::{median, quantile};
 use super::workload::Name;
-use super::{Asking, Bench, Common, Room, Server, ours};
+use super::{Asking, Bench, Common, Flames, Room, Server, ours};
 use crate::client::{Ranges, Receive};
-use crate::flame;
 use crate::processor::Processor;
 
 /// So many standard deviations of the rank sum are no chance: one time in thirty by the normal
@@ -45,16 +44,14 @@ enum Row {
     DirectReads,
     /// Sealing into one hot scratch and sending at once: a turn's chunks are sealed first.
     HotScratch,
-    /// AES-GCM in wide vectors (VAES): AES-NI, one block at a time.
+    /// AES-GCM in wide vectors (VAES): AES-NI, which does six blocks interleaved.
     WideAes,
-    /// Sockets with little that waits to be sent: as much as the kernel likes.
+    /// The bound of what waits in a socket to be sent (unsent_max): none.
     ShallowSockets,
     /// send(2) at once: the ring sends.
     ImmediateSend,
     /// Records of 16 KiB: of 4 KiB.
     FullRecords,
-    /// What the next requests need is asked for ahead: it is waited for.
-    LookAhead,
     /// Workers bound to a CPU: where the kernel puts them.
     Pinning,
     /// Pacing by the worker, everybody kept to the film's pace of 30 Mb/s: by the kernel
@@ -83,7 +80,6 @@ impl Row {
             }
             Self::ImmediateSend => lines("[ablation]\nsending = \"ring\""),
             Self::FullRecords => lines("[ablation]\nrecord_len = \"4 KiB\""),
-            Self::LookAhead => lines("[ablation]\nlook_ahead = false"),
             Self::Pinning => Change { unpinned: true, ..Change::default() },
             Self::OwnPacing => Change { pacing: Some("mode = \"kernel\""), ..Change::default() },
         }
@@ -116,12 +112,8 @@ pub(crate) struct Args {
     /// What to ask for.
     #[arg(long, value_enum, default_value = "warm")]
     workload: Name,
-    /// Where flame graphs go. Default: lab/flame beside the folder of this program.
-    #[arg(long)]
-    flames: Option<PathBuf>,
-    /// No flame graphs; they need perf.
-    #[arg(long)]
-    no_flames: bool,
+    #[command(flatten)]
+    flames: Flames,
     #[command(flatten)]
     asking: Asking,
     #[command(flatten)]
@@ -177,7 +169,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let workload = args.workload.workload();
     let room = Room::open(&args.common)?;
     let bench = Bench::open(&args.common, args.asking, workload, &room.path)?;
-    let flames = if args.no_flames { None } else { Some(flames(args)?) };
+    let flames = args.flames.folder()?;
     let rows = if args.rows.is_empty() { Row::value_variants() } else { &args.rows[..] };
     let asset = bench.asset();
     let [full, changed] = [("full", 1), ("changed", 6)].map(|(name, port)| {
@@ -208,17 +200,6 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     } else {
         crate::print(&report.table())
     }
-}
-
-/// Where flame graphs go; an error now if there can be none.
-fn flames(args: &Args) -> Result<PathBuf> {
-    flame::check()?;
-    let own = std::env::current_exe()?;
-    let target = own.ancestors().nth(2).context("a program that is in no folder")?;
-    let folder = args.flames.clone().unwrap_or_else(|| target.join("lab/flame"));
-    std::fs::create_dir_all(&folder)
-        .with_context(|| format!("cannot make {}", folder.display()))?;
-    Ok(folder)
 }
 
 /// Fills an appliance and ends it, so that it can be started otherwise.
@@ -263,11 +244,11 @@ impl Lab<'_> {
             self.bench.turn(server, seed, self.bench.pace.window)
         };
         // Not counted: what is touched for the first time.
-        turn(true, common.seed)?;
-        turn(false, common.seed)?;
+        turn(true, self.bench.asking.seed)?;
+        turn(false, self.bench.asking.seed)?;
         let mut pairs = Vec::new();
         for pair in 0..common.pairs {
-            let seed = common.seed.wrapping_add(pair.into());
+            let seed = self.bench.asking.seed.wrapping_add(pair.into());
             // Twice each, so that a drift of the machine falls on both; each begins in turn.
             let begins = pair % 2 == 0;
             let mut sides = [Side::default(), Side::default()];
@@ -296,27 +277,15 @@ impl Lab<'_> {
         let mut plan = bench.plan(address, bench.catalogue.targets(&stage.path));
         // As in the certificate, wherever it listens.
         "localhost".clone_into(&mut plan.name);
-        let aead = self.bench.processor.aead_of(super::OURS_LIBRARY);
-        Ok(Server { processes: vec![process], account, plan, congestion, aead, _group: group })
+        Ok(Server { processes: vec![process], account, plan, congestion, _group: group })
     }
 
-    /// One window more, sampled: perf costs something, so not one that counts.
     fn flame(&self, server: &mut Server, row: Row, folder: &Path) -> Result<Option<PathBuf>> {
-        let common = self.bench.common;
-        let process = server.processes.first().context("a server has a process")?;
-        let data = self.bench.room.join("perf.data");
-        let time = [self.bench.pace.warm_up, self.bench.pace.window];
-        let log = self.bench.room.join("perf.log");
-        let perf = flame::record(process.id(), time, &data, &log)?;
-        self.bench.turn(server, common.seed, self.bench.pace.window)?;
-        if let Err(error) = perf.wait() {
-            warn!(error = format!("{error:#}"), "no flame graph of this row");
-            return Ok(None);
-        }
+        let Some(profile) = self.bench.profile(server)? else { return Ok(None) };
         let name = if row == Row::Null { "full".to_owned() } else { format!("no-{}", row.name()) };
         let path = folder.join(format!("{}-{name}.svg", self.bench.workload.label));
         let title = format!("{}: {}", self.bench.workload.label, name.replace('-', " "));
-        flame::draw(&data, &title, &path)?;
+        profile.draw(&title, &path)?;
         Ok(Some(path))
     }
 }

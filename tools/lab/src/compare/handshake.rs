@@ -37,7 +37,6 @@ use crate::url::Url;
 #[derive(Debug, clap::Args)]
 #[command(mut_arg("seconds", |seconds| seconds.default_value("3")))]
 #[command(mut_arg("warm_up", |warm_up| warm_up.default_value("1")))]
-#[command(mut_arg("seed", |seed| seed.hide(true)))]
 #[command(mut_arg("verify_every", |every| {
     every.help("Verify the signature of every n-th full handshake; of the others, the certificate")
 }))]
@@ -166,7 +165,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let congestion = args.against.peer_congestion.as_ref().unwrap_or(&args.common.congestion);
     let tuned = Tuned { peer, variant, congestion: congestion.clone() };
     let asset = bench.asset();
-    let mut ours = OurSide::open(&bench, args.common.port + 1, &asset)?;
+    let (mut ours, aead) = OurSide::open(&bench, args.common.port + 1, &asset)?;
     let mut theirs = bench.peer(&tuned, args.common.port)?;
     let (mut full, mut first, mut resumed) = (Vec::new(), Vec::new(), Vec::new());
     let mut our_turn = |start| ours.turn(&bench, start).context("our side failed");
@@ -183,7 +182,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         resumed.push((our_turn(Start::Resumed)?, peer_turn(Start::Resumed)?.0));
     }
     let report = Report {
-        sides: bench.sides(tuned, version, OURS, ours.server.aead.clone()),
+        sides: bench.sides(tuned, version, OURS, aead),
         group: format!("{GROUP:?}"),
         certificate: "ECDSA P-256",
         cipher: "TLS13_AES_128_GCM_SHA256",
@@ -245,12 +244,13 @@ impl Start {
 }
 
 impl<'a> OurSide<'a> {
-    fn open(bench: &'a Bench<'_>, port: u16, asset: &'a str) -> Result<Self> {
-        let server = bench.ours(port)?;
+    /// Started and filled; with what it seals with.
+    fn open(bench: &'a Bench<'_>, port: u16, asset: &'a str) -> Result<(Self, String)> {
+        let (server, aead) = bench.ours(port)?;
         let site = bench.site(port, bench.workload.catalogue, asset);
         let files = |base: &Url| bench.catalogue.targets(&base.path);
         let fresh = site.playbacks(TOKENS)?.iter().flat_map(files).collect();
-        Ok(Self { site, server, fresh })
+        Ok((Self { site, server, fresh }, aead))
     }
 
     /// One turn of ours, which must have verified a token per first start, and no other.
@@ -539,6 +539,17 @@ mod tests {
         let json = serde_json::to_value(&report).unwrap();
         assert_eq!(json["resumed"]["peer"]["resumed"], 600);
         assert_eq!((&json["after"], &json["processor"]), (&AFTER.into(), &"AMD EPYC".into()));
+    }
+
+    /// Nothing is drawn by lot: each start asks for the only byte.
+    #[test]
+    fn there_is_no_seed() {
+        use clap::Args as _;
+        let mut command = Args::augment_args(clap::Command::new("handshake"));
+        assert!(!command.render_long_help().to_string().contains("--seed"));
+        let tried = command.try_get_matches_from(["handshake", "--peer", "nginx", "--seed", "2"]);
+        let told = tried.unwrap_err().to_string();
+        assert!(told.contains("unexpected argument '--seed'"), "{told}");
     }
 
     #[test]

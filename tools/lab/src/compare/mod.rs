@@ -9,7 +9,8 @@
 //!
 //! Interleaving spreads what else the machine does over both sides alike. Where files come from the
 //! drive, it is measured first, and all times grow with it (pace.rs). A configuration of the peer
-//! that fails is out of the race and named in the result; if ours fails, the run does.
+//! that fails is out of the race and named in the result; if ours fails, the run does. Where flame
+//! graphs are wanted, one window more of each side is sampled: perf costs something.
 
 pub(crate) mod ablate;
 mod catalogue;
@@ -17,6 +18,7 @@ mod certificate;
 mod congestion;
 mod group;
 pub(crate) mod handshake;
+mod ledger;
 pub(crate) mod network;
 mod ours;
 mod pace;
@@ -39,6 +41,7 @@ use tracing::{info, warn};
 
 use crate::client::{Plan, Ranges, Receive, Target};
 use crate::cpu::{self, Account};
+use crate::flame::{self, Profile};
 use crate::processor::Processor;
 use crate::window::{Timing, measure};
 pub(crate) use catalogue::Catalogue;
@@ -79,6 +82,35 @@ pub(crate) struct Asking {
     /// Where ranges begin.
     #[arg(long, value_enum, default_value_t)]
     ranges: Ranges,
+    /// Another seed, other ranges.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+/// Flame graphs.
+#[derive(Clone, Debug, Default, clap::Args)]
+struct Flames {
+    /// Where flame graphs go. Default: lab/flame beside the folder of this program.
+    #[arg(long)]
+    flames: Option<PathBuf>,
+    /// No flame graphs; they need perf.
+    #[arg(long)]
+    no_flames: bool,
+}
+
+impl Flames {
+    /// Where they go, if they are wanted; an error now if there can be none.
+    fn folder(&self) -> Result<Option<PathBuf>> {
+        if self.no_flames {
+            return Ok(None);
+        }
+        flame::check()?;
+        let own = std::env::current_exe()?;
+        let target = own.ancestors().nth(2).context("a program that is in no folder")?;
+        let folder = self.flames.clone().unwrap_or_else(|| target.join("lab/flame"));
+        fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        Ok(Some(folder))
+    }
 }
 
 /// What every measurement is told.
@@ -99,9 +131,6 @@ pub(crate) struct Common {
     /// Compare every n-th response with the source, byte by byte; the others by length only.
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u64).range(1..))]
     verify_every: u64,
-    /// Another seed, other ranges.
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
     /// The CPU for servers.
     #[arg(long, default_value_t = 0)]
     server_cpu: usize,
@@ -149,8 +178,6 @@ struct Server {
     plan: Plan,
     /// The default while its connections are made.
     congestion: String,
-    /// What does AES-GCM for it.
-    aead: String,
     _group: Group,
 }
 
@@ -193,6 +220,14 @@ struct Bench<'a> {
     drive: Option<Drive>,
     pace: Pace,
     processor: Processor,
+    /// Where the flame graph of the difference to the peer goes, if one is wanted.
+    flames: Option<&'a Path>,
+}
+
+/// What was seen of both sides: all pairs, and where CPU time went if that was wanted.
+struct Seen {
+    turns: Vec<(Turn, Turn)>,
+    profiles: Option<[Profile; 2]>,
 }
 
 /// What a server's CPU has done: for it, and for anybody.
@@ -203,7 +238,8 @@ struct Meter {
 
 /// Compares, prints the result on stdout.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let report = report(&args.against, args.workload, args.asking, args.null, &args.common)?;
+    let asked = (args.workload, args.asking);
+    let report = report(&args.against, asked, args.null, &args.common, None)?;
     if args.common.json {
         crate::print(&serde_json::to_string(&report)?)
     } else {
@@ -218,19 +254,24 @@ pub(crate) struct IdealArgs {
     #[arg(long, value_enum)]
     workload: Vec<Name>,
     #[command(flatten)]
+    flames: Flames,
+    #[command(flatten)]
     asking: Asking,
     #[command(flatten)]
     common: Common,
 }
 
-/// How far an appliance is from the least that serving costs: prints a result for each workload.
+/// How far an appliance is from the least that serving costs, and where the difference goes: prints
+/// a result for each workload.
 pub(crate) fn run_ideal(args: &IdealArgs) -> Result<()> {
     let all = [Name::Warm, Name::Cold, Name::Small];
     let names = if args.workload.is_empty() { &all[..] } else { &args.workload };
+    let flames = args.flames.folder()?;
     let mut reports = Vec::new();
     for name in names {
         let against = peer::Chosen::ideal(!name.workload().forget);
-        reports.push(report(&against, *name, args.asking, false, &args.common)?);
+        let asked = (*name, args.asking);
+        reports.push(report(&against, asked, false, &args.common, flames.as_deref())?);
     }
     if args.common.json {
         crate::print(&serde_json::to_string(&reports)?)
@@ -241,10 +282,10 @@ pub(crate) fn run_ideal(args: &IdealArgs) -> Result<()> {
 
 fn report(
     against: &peer::Chosen,
-    workload: Name,
-    asking: Asking,
+    (workload, asking): (Name, Asking),
     null: bool,
     common: &Common,
+    flames: Option<&Path>,
 ) -> Result<Report> {
     let (peer, workload) = (against.found()?, workload.workload());
     let version = peer.version()?;
@@ -253,6 +294,7 @@ fn report(
     }
     let room = Room::open(common)?;
     let bench = Bench::open(common, asking, workload, &room.path)?;
+    let bench = Bench { flames, ..bench };
     let report = bench.compare(against, null, &peer, version)?;
     for doubt in report.doubts() {
         warn!("{doubt}");
@@ -282,7 +324,19 @@ impl<'a> Bench<'a> {
         let pace = Pace::new(Pace { warm_up, trial: TRIAL, window }, drive);
         let processor = Processor::read()?;
         cpu::pin(common.client_cpu)?;
-        Ok(Bench { common, asking, workload, room, catalogue, certificate, drive, pace, processor })
+        let flames = None;
+        Ok(Bench {
+            common,
+            asking,
+            workload,
+            room,
+            catalogue,
+            certificate,
+            drive,
+            pace,
+            processor,
+            flames,
+        })
     }
 
     fn compare(
@@ -292,10 +346,14 @@ impl<'a> Bench<'a> {
         peer: &Found,
         version: Version,
     ) -> Result<Report> {
-        let started = if null { None } else { Some(self.ours(self.common.port + 1)?) };
+        let (mut ours, aead) = if null {
+            (None, self.processor.aead_of(&version.tls))
+        } else {
+            let (server, aead) = self.ours(self.common.port + 1)?;
+            (Some(server), aead)
+        };
         let (mut race, entered) = self.calibrate(against, peer)?;
-        let mut ours = started;
-        let (tuned, turns, aead) = loop {
+        let (tuned, seen) = loop {
             let number = race.leader().map_err(anyhow::Error::msg)?;
             let tuned = &entered[number];
             info!(config = tuned.name(), "the peer's configuration");
@@ -306,7 +364,7 @@ impl<'a> Bench<'a> {
             }
             let ours = ours.as_mut().context("our side is up")?;
             match self.pairs(ours, tuned)? {
-                Ok(turns) => break (tuned.clone(), turns, ours.aead.clone()),
+                Ok(seen) => break (tuned.clone(), seen),
                 Err(reason) => race.fail(number, reason),
             }
         };
@@ -317,7 +375,11 @@ impl<'a> Bench<'a> {
             drive_bytes_per_s: self.drive.map(|drive| drive.bytes_per_s.0),
             sides: self.sides(tuned, version, if null { NULL_TEST } else { OURS }, aead),
         };
-        Report::new(setting, &race, turns)
+        let report = Report::new(setting, &race, seen.turns)?;
+        match (&seen.profiles, self.flames) {
+            (Some(profiles), Some(folder)) => report.explained(profiles, folder),
+            _ => Ok(report),
+        }
     }
 
     /// Who was compared on what; `aead` is ours.
@@ -339,14 +401,14 @@ impl<'a> Bench<'a> {
     }
 
     /// Our turns and the peer's; or why this configuration of the peer cannot go on.
-    fn pairs(&self, ours: &mut Server, tuned: &Tuned) -> Result<Tried<Vec<(Turn, Turn)>>> {
+    fn pairs(&self, ours: &mut Server, tuned: &Tuned) -> Result<Tried<Seen>> {
         let mut peer = match attempt(self.peer(tuned, self.common.port))? {
             Ok(peer) => peer,
             Err(reason) => return Ok(Err(reason)),
         };
         let mut turns = Vec::new();
         for pair in 0..self.common.pairs {
-            let seed = self.common.seed.wrapping_add(u64::from(pair));
+            let seed = self.asking.seed.wrapping_add(u64::from(pair));
             info!(pair = pair + 1, of = self.common.pairs, "ours, then the peer");
             let first = self.turn(ours, seed, self.pace.window).context("our side failed")?;
             match attempt(self.turn(&mut peer, seed, self.pace.window))? {
@@ -354,7 +416,30 @@ impl<'a> Bench<'a> {
                 Err(reason) => return Ok(Err(reason)),
             }
         }
-        Ok(Ok(turns))
+        let mut profiles = None;
+        if self.flames.is_some() {
+            let both = (self.profile(ours)?, self.profile(&mut peer)?);
+            if let (Some(ours), Some(peer)) = both {
+                profiles = Some([ours, peer]);
+            }
+        }
+        Ok(Ok(Seen { turns, profiles }))
+    }
+
+    /// Where CPU time goes, of one window that does not count; none if perf fails.
+    fn profile(&self, server: &mut Server) -> Result<Option<Profile>> {
+        let process = server.processes.first().context("a server has a process")?;
+        let data = self.room.join("perf.data");
+        let time = [self.pace.warm_up, self.pace.window];
+        let perf = flame::record(process.id(), time, &data, &self.room.join("perf.log"))?;
+        self.turn(server, self.asking.seed, self.pace.window)?;
+        match perf.wait().and_then(|()| flame::read(&data)) {
+            Ok(profile) => Ok(Some(profile)),
+            Err(error) => {
+                warn!(error = format!("{error:#}"), "no flame graph of this window");
+                Ok(None)
+            }
+        }
     }
 
     /// Tries what was not given: all configurations of the peer, and then the best under each
@@ -391,7 +476,7 @@ impl<'a> Bench<'a> {
         info!(config = tuned.name(), "trying a configuration of the peer");
         let tried = self
             .peer(tuned, self.common.port)
-            .and_then(|mut server| self.turn(&mut server, self.common.seed, self.pace.trial));
+            .and_then(|mut server| self.turn(&mut server, self.asking.seed, self.pace.trial));
         Ok(attempt(tried)?.map(|seen| (seen.cpu_s_per_gb, seen.window.gbps)))
     }
 
@@ -471,11 +556,11 @@ impl<'a> Bench<'a> {
         let account = group.account(process.id());
         let plan = self.plan(address, self.catalogue.targets("/"));
         let congestion = tuned.congestion.clone();
-        let aead = self.processor.aead_of(&tuned.peer.version()?.tls);
-        Ok(Server { processes: vec![process], account, plan, congestion, aead, _group: group })
+        Ok(Server { processes: vec![process], account, plan, congestion, _group: group })
     }
 
-    fn ours(&self, port: u16) -> Result<Server> {
+    /// A filled appliance, and what does AES-GCM for it.
+    fn ours(&self, port: u16) -> Result<(Server, String)> {
         let name = format!("nearcast-lab-{}-{port}", std::process::id());
         let group = Group::new(&name, self.workload.memory_max)?;
         let asset = self.asset();
@@ -487,7 +572,7 @@ impl<'a> Bench<'a> {
         let aead = self.processor.aead_of(started.aead.as_deref().unwrap_or(OURS_LIBRARY));
         let processes = vec![started.appliance, started.control];
         let congestion = self.common.congestion.clone();
-        Ok(Server { processes, account, plan, congestion, aead, _group: group })
+        Ok((Server { processes, account, plan, congestion, _group: group }, aead))
     }
 
     fn asset(&self) -> String {
@@ -523,7 +608,7 @@ impl<'a> Bench<'a> {
             ranges: self.asking.ranges,
             receive: self.asking.client,
             verify_every: self.common.verify_every,
-            seed: self.common.seed,
+            seed: self.asking.seed,
             every: Duration::ZERO,
         }
     }

@@ -70,7 +70,8 @@ pub(crate) struct Ours {
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 const APPLIANCE: &str = "lab";
 const METRICS_MAX: Duration = Duration::from_secs(10);
-/// A row that every appliance has as soon as it has those that do not come from workers.
+/// Once an appliance shows this metric, it shows that of its AEAD as well, if it has one: its main
+/// thread gathers both each second.
 const METRIC_OF_ALL: &str = "\nnearcast_certificate_seconds_left ";
 
 impl Site<'_> {

@@ -1,14 +1,17 @@
 //! From windows to a verdict.
 
 use std::fmt::Write;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 use serde::Serialize;
 
+use super::ledger::{self, Row};
 use super::race::{Race, Trial};
 use super::statistics::{interquartile_range, median};
 use crate::client::{Ranges, Receive};
+use crate::flame::Profile;
 use crate::processor::Processor;
 use crate::window::{Window, gigabytes};
 
@@ -128,6 +131,12 @@ pub(crate) struct Report {
     calibration: Vec<Trial>,
     /// Configurations of the peer that failed, each with the reason: out of the race.
     peer_configs_failed: Vec<String>,
+    /// Where CPU time went on both sides; where nobody wanted to know, nothing.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    rows: Vec<Row>,
+    /// The same as a picture.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    flame: Option<PathBuf>,
     windows: Vec<Pair>,
 }
 
@@ -179,8 +188,21 @@ impl Report {
             setting,
             calibration: race.trials().to_vec(),
             peer_configs_failed: race.failures().collect(),
+            rows: Vec::new(),
+            flame: None,
             windows,
         })
+    }
+
+    /// The same, with a row for each kind of work, ours and the peer's, and a picture in `folder`.
+    pub(crate) fn explained(self, profiles: &[Profile; 2], folder: &Path) -> Result<Self> {
+        let costs = [self.ours_cpu_s_per_gb, self.peer_cpu_s_per_gb];
+        let (workload, peer) = (&self.setting.workload, &self.setting.sides.peer);
+        let path = folder.join(format!("{workload}-against-{peer}.svg"));
+        let title = format!("{workload}, ours against {peer}");
+        let both = [(&profiles[0], costs[0]), (&profiles[1], costs[1])];
+        ledger::draw(both, &title, &path)?;
+        Ok(Self { rows: ledger::rows(both), flame: Some(path), ..self })
     }
 
     /// What a reader should know before believing the figures.
@@ -227,7 +249,7 @@ impl Report {
         for failure in &self.peer_configs_failed {
             let _ = writeln!(text, "out of the race: {failure}");
         }
-        text
+        text + &ledger::table(&self.rows)
     }
 
     fn share(&self, side: fn(&Pair) -> &Turn) -> f64 {
@@ -395,6 +417,27 @@ pub(crate) mod tests {
         let json = serde_json::to_value(report).unwrap();
         assert_eq!(json["peer_configs_failed"][0], named);
         assert_eq!(json["calibration"][0]["failed"], "24 of 200 starved");
+    }
+
+    #[test]
+    fn where_time_goes_is_told_if_it_was_looked_at() {
+        let text = |report: &Report| (serde_json::to_value(report).unwrap(), report.table());
+        let (json, table) = text(&report(&[(1.0, 2.0)]));
+        assert!(json.get("rows").is_none() && json.get("flame").is_none(), "{json}");
+        assert!(!table.contains("difference"), "{table}");
+        let stacks = vec![vec!["thread".to_owned(), "tls::seal".to_owned()]];
+        let profiles = [Profile { stacks: stacks.clone() }, Profile { stacks }];
+        let folder = tempfile::tempdir().unwrap();
+        let explained = report(&[(1.0, 2.0)]).explained(&profiles, folder.path()).unwrap();
+        let (json, table) = text(&explained);
+        let row = serde_json::json!(
+            {"name": "records of TLS", "ours": 1.0, "ideal": 2.0, "difference": -1.0}
+        );
+        assert!(json["rows"].as_array().unwrap().contains(&row), "{json}");
+        let path = folder.path().join("warm-against-nginx.svg");
+        assert_eq!(json["flame"], path.display().to_string());
+        assert!(std::fs::read_to_string(path).unwrap().contains("records of TLS"));
+        assert!(table.contains("records of TLS"), "{table}");
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant as Clock};
 
+use model::machine::Machine;
 use model::units::{Bytes, Instant, Nanos};
 use serde::Serialize;
 use ssd::{Action, Command, Event, Ftl, Params};

@@ -7,6 +7,7 @@ use std::time::Duration;
 use iosched::drive::{Class, Config, Drive as Scheduler, Limit, Policy, Ticket};
 use iosched::gate::{Gate, Turn};
 use iosched::governor;
+use model::machine::Machine;
 use model::units::{Bytes, Instant, Nanos};
 use ssd::{Action, Command, Drive, Event, Ftl, Rng, Wear};
 

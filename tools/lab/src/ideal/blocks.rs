@@ -63,7 +63,7 @@ impl Blocks {
         }
         for file in 0..if in_memory { names.len() } else { 0 } {
             (0..per_file)
-                .try_for_each(|block| blocks.read(file, block, file * per_file + block))?;
+                .try_for_each(|block| blocks.read_block(file, block, file * per_file + block))?;
         }
         Ok(blocks)
     }
@@ -77,25 +77,33 @@ impl Blocks {
     pub(crate) fn piece(&mut self, request: &mut Request) -> Result<&[u8]> {
         ensure!(request.file < self.files, "there is no film {}", request.file);
         let (from, to) = request.take();
-        let block = usize::try_from(from / CHUNK_LEN.0)?;
-        let buffer = if self.in_memory { request.file * self.per_file + block } else { 0 };
-        if !self.in_memory {
-            self.read(request.file, block, buffer)?;
-        }
-        let start = usize::try_from(from % CHUNK_LEN.0)?;
         let len = usize::try_from(to - from)?;
+        let (buffer, base) = if self.in_memory {
+            let block = usize::try_from(from / CHUNK_LEN.0)?;
+            (request.file * self.per_file + block, from / CHUNK_LEN.0 * CHUNK_LEN.0)
+        } else {
+            // As appliances do: the sectors that are wanted, not the whole block.
+            let base = Bytes(from).align_down(DIRECT_ALIGN);
+            self.read(request.file, base, Bytes(to - base.0), 0)?;
+            (0, base.0)
+        };
+        let start = usize::try_from(from - base)?;
         Ok(&self.ring.buffer(BufferId(u16::try_from(buffer)?))[start..start + len])
     }
 
-    fn read(&mut self, file: usize, block: usize, buffer: usize) -> Result<()> {
+    fn read_block(&mut self, file: usize, block: usize, buffer: usize) -> Result<()> {
+        let from = Bytes(u64::try_from(block)? * CHUNK_LEN.0);
+        self.read(file, from, Bytes(CHUNK_LEN.0.min(self.file_len.0 - from.0)), buffer)
+    }
+
+    /// `from` is where a sector begins.
+    fn read(&mut self, file: usize, from: Bytes, wanted: Bytes, buffer: usize) -> Result<()> {
         let slot = FileSlot(u16::try_from(file)?);
-        let offset = Bytes(u64::try_from(block)? * CHUNK_LEN.0);
-        let wanted = CHUNK_LEN.0.min(self.file_len.0 - offset.0);
-        let len = Bytes(wanted).align_up(DIRECT_ALIGN);
-        self.ring.read(slot, offset, len, BufferId(u16::try_from(buffer)?), Token(0));
-        let (wanted, done) = (usize::try_from(wanted)?, self.wait()?);
+        let (len, buffer) = (wanted.align_up(DIRECT_ALIGN), BufferId(u16::try_from(buffer)?));
+        self.ring.read(slot, from, len, buffer, Token(0));
+        let (wanted, done) = (wanted.as_usize(), self.wait()?);
         let is_read = matches!(done, Completion::Read { result: Ok(len), .. } if wanted <= len);
-        ensure!(is_read, "cannot read block {block} of film {file}: {done:?}");
+        ensure!(is_read, "cannot read film {file} at {from}: {done:?}");
         Ok(())
     }
 

@@ -90,8 +90,7 @@ impl Server {
         loop {
             events.clear();
             match epoll::wait(&self.poll, rustix::buffer::spare_capacity(&mut events), None) {
-                Ok(_) => {}
-                Err(Errno::INTR) => crate::stop::check()?,
+                Ok(_) | Err(Errno::INTR) => {}
                 Err(error) => return Err(error).context("cannot wait for sockets"),
             }
             for event in &events {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use iosched::drive::{Class as Io, Config, Drive as Scheduler, Policy, Ticket};
+use model::machine::Machine;
 use model::units::{Bytes, Instant, Nanos};
 use ssd::{Action, Class, Command, Drive, Event, Ftl, Params, Rng};
 

@@ -23,13 +23,15 @@ use rustix::fd::AsFd;
 use rustix::net::sockopt;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use crate::compare::network::{Link, command};
+use crate::compare::network::{Link, command, remove};
 
 /// Where the appliance is to listen.
 pub(super) const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 203, 78, 1);
 const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 203, 78, 2);
+/// Of both.
+pub(super) const NETWORK: &str = "10.203.78.0/30";
 /// Both devices have it: the kernel tells them apart by their numbers (RFC 7348).
-const PORT: u16 = 4789;
+pub(super) const PORT: u16 = 4789;
 /// Where a datagram has the number of its device.
 const NUMBER: usize = 6;
 /// What may wait to be taken by the relay, and what it may hold: more than is under way.
@@ -41,6 +43,7 @@ const PAUSES: [io::ErrorKind; 2] = [io::ErrorKind::WouldBlock, io::ErrorKind::In
 /// The way; gone when dropped.
 pub(super) struct Way {
     device: String,
+    far: String,
     link: Link,
     stop: Arc<AtomicBool>,
     /// Packets that went to the client.
@@ -67,7 +70,8 @@ impl Way {
         })?;
         let (stopping, counted) = (stop.clone(), packets.clone());
         let relay = std::thread::spawn(move || relay(&socket, each, &stopping, &counted));
-        let way = Self { device, link, stop, packets, relay: Some(relay) };
+        let way = Self { device, far, link, stop, packets, relay: Some(relay) };
+        let far = &way.far;
         let vxlan = format!("remote {relay_at} dstport {PORT} nolearning");
         let device = &way.device;
         // A card would fill in checksums and cut segments; datagrams have neither.
@@ -100,9 +104,11 @@ impl Drop for Way {
         if let Some(relay) = self.relay.take() {
             let _ = relay.join();
         }
-        // The other device goes with its namespace.
-        if let Err(error) = command(&format!("ip link delete {}", self.device)) {
-            tracing::warn!(%error, "cannot remove a device");
+        // The other device goes with its namespace, unless it never got there.
+        for device in [&self.device, &self.far] {
+            if std::path::Path::new("/sys/class/net").join(device).exists() {
+                remove("link", device);
+            }
         }
     }
 }

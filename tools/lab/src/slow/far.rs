@@ -10,7 +10,7 @@ use model::units::Bytes;
 use serde::Serialize;
 use tracing::info;
 
-use super::delay::{ADDRESS, Way};
+use super::delay::{ADDRESS, NETWORK, PORT, Way};
 use super::queued;
 use crate::client::Plan;
 use crate::compare::statistics::{interquartile_range, median};
@@ -163,7 +163,11 @@ fn turn(args: &Args, way: &Way, site: &Site, at: SocketAddr, seed: u32) -> Resul
         let looks = looks.join().unwrap_or_else(|_| anyhow::bail!("a thread panicked"));
         Ok::<_, anyhow::Error>((looks?, came?))
     })?;
-    ensure!(packets < way.packets.load(Ordering::Relaxed), "no packet went the long way");
+    ensure!(
+        packets < way.packets.load(Ordering::Relaxed),
+        "no packet passed the relay: is there another route to {NETWORK}, or a filter for UDP \
+         {PORT}?"
+    );
     let (sum, count) = unacknowledged;
     Ok(Turn { mbps, unacknowledged_bytes: sum / f64::from(count.max(1)) })
 }

@@ -19,13 +19,13 @@ use anyhow::{Context, Result, ensure};
 use model::units::{BitsPerSecond, Bytes};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use serde::Serialize;
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::client::Load;
 use crate::compare::statistics::median;
 use crate::cpu::{self, Account};
 use crate::processor::Processor;
-use crate::site::{Site, kernel_memory, resident};
+use crate::site::{Site, kernel_memory, resident, tcp_pressure};
 use crate::window::gigabytes;
 
 pub(crate) use far::Args as FarArgs;
@@ -34,8 +34,8 @@ pub(crate) use far::run as run_far;
 /// `nearcast-lab slow`
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Connections; fewer where the limit of open files is lower.
-    #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..))]
+    /// Connections; fewer where the limit of open files is lower. At 1 Mb/s each, 1,000 are 1 Gb/s.
+    #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..))]
     connections: u32,
     /// How fast each reads.
     #[arg(long, default_value = "1 Mb/s")]
@@ -49,6 +49,10 @@ pub(crate) struct Args {
     /// Length of a window, in seconds.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=300))]
     seconds: u32,
+    /// Leave `connections_max`, `transfers_max` and all time-outs as installed, and go on when the
+    /// appliance ends connections: they are counted. Without it, it has room and time for all.
+    #[arg(long)]
+    as_installed: bool,
     /// Print one JSON object as the last line of output.
     #[arg(long)]
     json: bool,
@@ -72,6 +76,14 @@ struct Turn {
     client_cpu_share: f64,
     /// How late the client is with its reading in the end.
     client_late_ms: f64,
+    /// TCP's memory on this machine, divided by that at which the kernel begins to spare it.
+    tcp_memory_share: f64,
+    /// Connections that the appliance let go since they were slow and others waited.
+    let_go_slow: f64,
+    /// Those that it ended by a time-out.
+    timed_out: f64,
+    /// All whose end the client saw: closed or reset.
+    ended: f64,
 }
 
 #[derive(Debug, Serialize)]
@@ -82,6 +94,9 @@ struct Report {
     files_max: u64,
     rate: String,
     unsent_max: String,
+    as_installed: bool,
+    /// Why the memory is not that of slow connections; empty if nothing speaks against it.
+    doubts: Vec<String>,
     /// Kernel memory per connection with the bound, divided by that without: the median over pairs.
     kernel_ratio: f64,
     bounded: Turn,
@@ -89,12 +104,21 @@ struct Report {
     pairs: Vec<[Turn; 2]>,
 }
 
+/// A turn with less goodput served less than was asked for: sockets are full since the machine is.
+const GOODPUT_MIN: f64 = 0.95;
+/// A client that is later than this, in milliseconds, read in bursts: queues grew meanwhile.
+const LATE_MAX: f64 = 500.0;
+/// Near the kernel's own bound for all, sockets have what is left and not what they would have.
+const TCP_MEMORY_MAX: f64 = 0.9;
 /// What each asks for, again and again.
 const RANGE: Bytes = Bytes::mib(2);
-/// Two segments of loopback, twice: the kernel counts what it needs itself.
+/// What a client asks the kernel for: two segments of loopback. The kernel doubles it, since its
+/// own bookkeeping counts as well (socket(7)).
 const RECEIVE_BUFFER: usize = 128 << 10;
 /// A response takes less than three minutes.
 const RATE_MIN: BitsPerSecond = BitsPerSecond(100_000);
+/// It takes less than `idle_timeout`, 60 s as installed: clients wait for so long before they ask.
+const RATE_MIN_INSTALLED: BitsPerSecond = BitsPerSecond(300_000);
 const LENS: [u64; 8] = [8 << 20; 8];
 /// Beyond the time of one response, until sockets are as full as they will be.
 const SETTLES: Duration = Duration::from_secs(8);
@@ -112,7 +136,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let room = files_max.saturating_sub(FILES_BESIDE) * 100 / (100 + SPARE_PERCENT);
     let connections = room.min(args.connections.into());
     ensure!(0 < connections, "{files_max} open files are too few: raise the limit (ulimit -Hn)");
-    ensure!(RATE_MIN <= args.rate, "--rate {} is below {RATE_MIN}", args.rate);
+    let least = if args.as_installed { RATE_MIN_INSTALLED } else { RATE_MIN };
+    ensure!(least <= args.rate, "--rate {} is too low: give {least} or more", args.rate);
     let connections = usize::try_from(connections)?;
     info!(connections, files_max, "as many as files allow");
     let mut pairs = Vec::new();
@@ -129,21 +154,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         info!(?turns, "pair");
         pairs.push(turns);
     }
-    let ratio = |[with, without]: &[Turn; 2]| {
-        with.kernel_bytes_per_connection / without.kernel_bytes_per_connection
-    };
-    let ratios: Vec<f64> = pairs.iter().map(ratio).collect();
-    let report = Report {
-        processor: Processor::read()?,
-        connections,
-        files_max,
-        rate: args.rate.to_string(),
-        unsent_max: args.unsent_max.to_string(),
-        kernel_ratio: median(&ratios).context("no pairs")?,
-        bounded: middle(&pairs, 0)?,
-        unbounded: middle(&pairs, 1)?,
-        pairs,
-    };
+    let report = Report::new(args, (connections, files_max), pairs)?;
+    for doubt in &report.doubts {
+        warn!("{doubt}");
+    }
     if args.json {
         crate::print(&serde_json::to_string(&report)?)
     } else {
@@ -154,15 +168,20 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 fn turn(args: &Args, connections: usize, most: Bytes, seed: u32) -> Result<Turn> {
     let dir = tempfile::Builder::new().prefix("nearcast-slow-").tempdir()?;
     let room = connections + connections * usize::try_from(SPARE_PERCENT)? / 100 + 1;
-    let serve = format!(
-        "workers = 2\nconnections_max = {room}\ntransfers_max = {room}\nidle_timeout = \"30 min\"\n\
-         progress_timeout = \"10 min\"\nunsent_max = \"{most}\"\n"
+    let patient = format!(
+        "connections_max = {room}\ntransfers_max = {room}\nidle_timeout = \"30 min\"\n\
+         progress_timeout = \"10 min\"\n"
     );
+    let limits = if args.as_installed { "" } else { patient.as_str() };
+    let serve = format!("workers = 2\n{limits}unsent_max = \"{most}\"\n");
     let site = Site::start(dir.path(), &LENS, &serve)?;
     let plan = site.plan(connections, RANGE, u64::from(seed) + 1);
     std::thread::sleep(Duration::from_secs(1));
     let (kernel, user) = (kernel_memory()?, resident(site.appliance.pid())?.0);
     let mut load = Load::connect_with(&plan, site.truth()?, || dial(plan.address))?;
+    if args.as_installed {
+        load.may_lose();
+    }
     // One response after the other, and at any moment some in each part of theirs.
     let response = gigabytes(RANGE.0) / gigabytes(args.rate.0 / 8);
     let response = Duration::from_secs_f64(response);
@@ -182,6 +201,10 @@ fn turn(args: &Args, connections: usize, most: Bytes, seed: u32) -> Result<Turn>
     let each = |bytes: u64| per(bytes, connections);
     let wanted = gigabytes(args.rate.0 / 8) * count(connections) * seconds;
     let added = (kernel_now.0 + kernel_now.1).saturating_sub(kernel.0 + kernel.1);
+    let ended = count(load.gone());
+    let metric = |name| site.appliance.metric(name).with_context(|| format!("no metric {name}"));
+    let (let_go_slow, timed_out) =
+        (metric("connections_let_go_slow_total")?, metric("connections_timed_out_total")?);
     drop::<Load>(load);
     Ok(Turn {
         goodput: gb / wanted,
@@ -193,6 +216,10 @@ fn turn(args: &Args, connections: usize, most: Bytes, seed: u32) -> Result<Turn>
         cpu_s_per_gb: server / gb,
         client_cpu_share: client / seconds,
         client_late_ms: late.as_secs_f64() * 1e3,
+        tcp_memory_share: gigabytes(kernel_now.1) / gigabytes(tcp_pressure()?),
+        let_go_slow,
+        timed_out,
+        ended,
     })
 }
 
@@ -268,17 +295,67 @@ fn middle(pairs: &[[Turn; 2]], side: usize) -> Result<Turn> {
         cpu_s_per_gb: of(|turn| turn.cpu_s_per_gb)?,
         client_cpu_share: of(|turn| turn.client_cpu_share)?,
         client_late_ms: of(|turn| turn.client_late_ms)?,
+        tcp_memory_share: of(|turn| turn.tcp_memory_share)?,
+        let_go_slow: of(|turn| turn.let_go_slow)?,
+        timed_out: of(|turn| turn.timed_out)?,
+        ended: of(|turn| turn.ended)?,
     })
 }
 
+/// Why the memory that was measured is not what slow connections have, turn by turn.
+fn doubts(pairs: &[[Turn; 2]]) -> Vec<String> {
+    let mut doubts = Vec::new();
+    for (number, pair) in (1..).zip(pairs) {
+        for (side, turn) in ["with the bound", "without a bound"].into_iter().zip(pair) {
+            let mut doubt = |why: String| {
+                doubts.push(format!(
+                    "pair {number}, {side}: {why}: this says nothing about memory per connection"
+                ));
+            };
+            if turn.goodput < GOODPUT_MIN {
+                doubt(format!("{:.0} % came of what can be read", turn.goodput * 100.0));
+            }
+            if LATE_MAX < turn.client_late_ms {
+                doubt(format!("the client is {:.0} ms late", turn.client_late_ms));
+            }
+            if TCP_MEMORY_MAX <= turn.tcp_memory_share {
+                let percent = turn.tcp_memory_share * 100.0;
+                doubt(format!("TCP has {percent:.0} % of net.ipv4.tcp_mem (the second number)"));
+            }
+        }
+    }
+    doubts
+}
+
 impl Report {
+    /// Of so many connections, and files that a process may have.
+    fn new(args: &Args, of: (usize, u64), pairs: Vec<[Turn; 2]>) -> Result<Self> {
+        let ratio = |[with, without]: &[Turn; 2]| {
+            with.kernel_bytes_per_connection / without.kernel_bytes_per_connection
+        };
+        let ratios: Vec<f64> = pairs.iter().map(ratio).collect();
+        Ok(Self {
+            processor: Processor::read()?,
+            connections: of.0,
+            files_max: of.1,
+            rate: args.rate.to_string(),
+            unsent_max: args.unsent_max.to_string(),
+            as_installed: args.as_installed,
+            doubts: doubts(&pairs),
+            kernel_ratio: median(&ratios).context("no pairs")?,
+            bounded: middle(&pairs, 0)?,
+            unbounded: middle(&pairs, 1)?,
+            pairs,
+        })
+    }
+
     /// For people.
     fn table(&self) -> String {
         let mut text = format!(
             "{} connections that read {} each\n{:<36}{:>12}{:>12}\n",
             self.connections, self.rate, "", self.unsent_max, "no bound"
         );
-        let rows: [Row; 7] = [
+        let rows: [Row; 10] = [
             ("kernel KiB a connection, both ends", |turn| {
                 turn.kernel_bytes_per_connection / 1024.0
             }),
@@ -288,6 +365,9 @@ impl Report {
             ("came of what can be read", |turn| turn.goodput),
             ("CPU s/GB", |turn| turn.cpu_s_per_gb),
             ("client late, ms", |turn| turn.client_late_ms),
+            ("let go since they were slow", |turn| turn.let_go_slow),
+            ("timed out", |turn| turn.timed_out),
+            ("ended, as the client saw", |turn| turn.ended),
         ];
         for (name, value) in rows {
             let [with, without] = [&self.bounded, &self.unbounded].map(value);
@@ -311,5 +391,69 @@ mod tests {
         let Queued { sending, receiving } = sum_of(table, 8080).unwrap();
         assert_eq!((sending, receiving), (0x20000, 0xa000));
         assert!(sum_of("\n 0: 1 2 01 3 4\n", 1).is_err(), "no queues");
+    }
+
+    /// Nothing is wrong with it.
+    const SOUND: Turn = Turn {
+        goodput: 0.95,
+        gbps: 1.0,
+        kernel_bytes_per_connection: 422e3,
+        sending_bytes_per_connection: 147e3,
+        receiving_bytes_per_connection: 100e3,
+        user_bytes_per_connection: 264e3,
+        cpu_s_per_gb: 0.5,
+        client_cpu_share: 0.1,
+        client_late_ms: 500.0,
+        tcp_memory_share: 0.89,
+        let_go_slow: 0.0,
+        timed_out: 0.0,
+        ended: 0.0,
+    };
+
+    #[test]
+    fn a_turn_in_which_something_else_was_full_is_doubted() {
+        fn check(turn: Turn, says: &[&str]) {
+            let found = doubts(&[[SOUND, SOUND], [turn, SOUND], [SOUND, turn]]);
+            assert_eq!(found.len(), 2 * says.len(), "{found:?}");
+            for (at, side) in ["with the bound", "without a bound"].iter().enumerate() {
+                for (doubt, why) in found[at * says.len()..].iter().zip(says) {
+                    let wanted = format!("pair {}, {side}: {why}", at + 2);
+                    assert!(doubt.starts_with(&wanted), "{doubt}, not {wanted}");
+                    assert!(doubt.ends_with("nothing about memory per connection"), "{doubt}");
+                }
+            }
+        }
+        check(SOUND, &[]);
+        check(Turn { goodput: 0.94, ..SOUND }, &["94 % came of what can be read"]);
+        check(Turn { client_late_ms: 501.0, ..SOUND }, &["the client is 501 ms late"]);
+        check(Turn { tcp_memory_share: 0.9, ..SOUND }, &["TCP has 90 % of net.ipv4.tcp_mem"]);
+        let all = Turn { goodput: 0.5, client_late_ms: 9e3, tcp_memory_share: 1.2, ..SOUND };
+        check(all, &["50 % came", "the client is 9000 ms late", "TCP has 120 %"]);
+    }
+
+    #[test]
+    fn the_result_has_its_doubts_and_what_was_let_go() {
+        let turn = Turn { goodput: 0.9, let_go_slow: 3.0, ended: 4.0, ..SOUND };
+        let pairs = vec![[SOUND, turn]; 3];
+        let args = Args {
+            connections: 1000,
+            rate: BitsPerSecond(1_000_000),
+            unsent_max: Bytes::kib(256),
+            pairs: 3,
+            seconds: 10,
+            as_installed: true,
+            json: true,
+        };
+        let report = Report::new(&args, (1000, 20_000), pairs).unwrap();
+        let json = serde_json::to_value(&report).unwrap();
+        assert_eq!(json["doubts"].as_array().unwrap().len(), 3);
+        assert_eq!(
+            (&json["unbounded"]["let_go_slow"], &json["as_installed"]),
+            (&3.0.into(), &true.into())
+        );
+        let text = report.table();
+        let row = |name: &str| text.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
+        assert!(row("let go since they were slow").ends_with("3.000"), "{text}");
+        assert!(row("ended, as the client saw").ends_with("4.000"), "{text}");
     }
 }

@@ -1,12 +1,10 @@
 // Leave to play, which control gives: what a service of one's own would ask for and hand on.
 
+import type { PlaybackOut } from "../../made/api";
 import type { Parameters } from "./parameters";
 
-/** The answer to `POST /v1/playbacks`, as far as a player needs it. */
-export interface Playback {
-  hls_url: string | null;
-  dash_url: string | null;
-}
+/** Of the answer to `POST /v1/playbacks`, what a player needs. */
+export type Playback = Pick<PlaybackOut, "hls_url" | "dash_url">;
 
 const TIMEOUT_MS = 10_000;
 

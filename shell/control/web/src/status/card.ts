@@ -183,8 +183,8 @@ export class Card implements View<CardItem> {
     setAttribute(this.root, "data-concern", concernOf(appliance) ? "" : null);
     if (current) this.spark.push(fresh ? egress : null);
     this.egress.set(fresh ? text(bitRate(egress)) : "–");
-    this.body.hidden = report === null;
-    this.hint.hidden = report !== null;
+    this.body.hidden = report == null;
+    this.hint.hidden = report != null;
     if (report) this.showReport(report, fresh);
     this.faults.update(controls, state !== "healthy");
   }

@@ -2,23 +2,7 @@
 
 import { byId, h, KeyedList, setAttribute, setText, type View } from "../dom";
 import { duration } from "../units";
-
-interface Session {
-  name: string;
-  role: "service" | "viewer" | "operator" | "admin";
-  open: boolean;
-}
-
-interface Line {
-  id: number;
-  at_unix_s: number;
-  name: string | null;
-  peer: string | null;
-  method: string;
-  target: string;
-  outcome: number | null;
-  summary: string;
-}
+import type { AuditLine as Line, AuditOut, SessionOut as Session } from "../../made/api";
 
 const AUDIT_MS = 10_000;
 const AUDIT_SHOWN = 8;
@@ -31,10 +15,10 @@ function lineView(): View<Line> {
     setText(when, `${duration(Math.max(0, Date.now() / 1000 - line.at_unix_s))} ago`);
     setAttribute(when, "datetime", new Date(line.at_unix_s * 1000).toISOString());
     setText(who, line.name ?? `nobody · ${line.peer ?? ""}`);
-    const outcome = line.outcome === null ? "no outcome" : String(line.outcome);
+    const outcome = line.outcome == null ? "no outcome" : String(line.outcome);
     const said = line.summary ? ` · ${line.summary}` : "";
     setText(what, `${line.method} ${line.target} · ${outcome}${said}`);
-    const refused = line.outcome === null || line.outcome >= 400;
+    const refused = line.outcome == null || line.outcome >= 400;
     setAttribute(what, "data-mood", refused ? "bad" : null);
   };
   return { root: h("li", { class: "row audit" }, when, who, what), update };
@@ -69,7 +53,7 @@ export async function showSession(): Promise<void> {
   const turn = async () => {
     const page = document.hidden
       ? null
-      : await get<{ lines: Line[] }>(`/v1/audit?limit=${AUDIT_SHOWN}`);
+      : await get<AuditOut>(`/v1/audit?limit=${AUDIT_SHOWN}`);
     if (page) {
       list.update(page.lines);
       byId("audit-panel").hidden = page.lines.length === 0;

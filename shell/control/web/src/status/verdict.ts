@@ -42,7 +42,7 @@ export function concernOf(one: Appliance): string | null {
 /** Whether objects are still missing on a healthy appliance. */
 export const filling = (one: Appliance): boolean =>
   one.state === "healthy" &&
-  one.report !== null &&
+  one.report != null &&
   one.report.fill.objects_held < one.report.fill.objects_wanted;
 
 function title(appliances: Appliance[], concerns: Concern[], fillingCount: number): string {

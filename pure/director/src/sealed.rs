@@ -1,0 +1,142 @@
+//! What a playback's URLs carry under a seal. The shell seals and opens it, so any front can answer
+//! them, also after a restart.
+
+use std::fmt;
+
+use model::id::{ApplianceId, AssetId, AssetVersionId};
+use model::topology::Prefix;
+use model::units::UnixSeconds;
+use playback::token::Session;
+
+/// What travels in a URL under a seal: text of the playback it is for, how long it is good, and
+/// fields of its own.
+pub trait Sealed: Sized {
+    /// What is sealed as one kind opens as no other.
+    const CONTEXT: &'static str;
+    /// The playback.
+    fn session(&self) -> Session;
+    /// The first second in which it is no longer good.
+    fn expires(&self) -> UnixSeconds;
+    /// Its own fields, in characters that need no escape in a URL, full stops apart.
+    fn fields(&self) -> String;
+    /// Reads what [`Sealed::fields`] writes.
+    fn parse(session: Session, expires: UnixSeconds, fields: &str) -> Option<Self>;
+}
+
+/// Leave to begin a playback, which a service hands to a player.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// The playback.
+    pub session: Session,
+    /// The first second in which it is no longer good.
+    pub expires: UnixSeconds,
+    /// What may be played.
+    pub asset: AssetId,
+    /// The range that the viewer is in, if the service said so; else it is that of who asks.
+    pub client: Option<Prefix>,
+}
+
+/// What a steering answer needs to know of a playback. Travels in the steering URL.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ticket {
+    /// The playback.
+    pub session: Session,
+    /// The first second in which it is no longer good: as its media URLs are.
+    pub expires: UnixSeconds,
+    /// What it plays.
+    pub version: AssetVersionId,
+    /// The range that its client is in: no smaller than steering needs it.
+    pub client: Prefix,
+    /// It plays without TLS.
+    pub plain: bool,
+    /// The pathways of its manifest, best first when it began.
+    pub pathways: Vec<ApplianceId>,
+}
+
+impl Sealed for Grant {
+    const CONTEXT: &'static str = "nearcast-grant-v1";
+
+    fn session(&self) -> Session {
+        self.session
+    }
+
+    fn expires(&self) -> UnixSeconds {
+        self.expires
+    }
+
+    fn fields(&self) -> String {
+        let client = self.client.map(|client| format!("{FIELD_END}{}", Range(client)));
+        assert!(!self.asset.as_str().contains(FIELD_END), "no name has the end of a field in it");
+        format!("{}{}", self.asset, client.unwrap_or_default())
+    }
+
+    fn parse(session: Session, expires: UnixSeconds, fields: &str) -> Option<Self> {
+        let mut fields = fields.split(FIELD_END);
+        let asset = fields.next()?.parse().ok()?;
+        let client = match fields.next() {
+            Some(text) => Some(Range::parse(text)?),
+            None => None,
+        };
+        fields.next().is_none().then_some(Self { session, expires, asset, client })
+    }
+}
+
+impl Sealed for Ticket {
+    const CONTEXT: &'static str = "nearcast-steering-v2";
+
+    fn session(&self) -> Session {
+        self.session
+    }
+
+    fn expires(&self) -> UnixSeconds {
+        self.expires
+    }
+
+    fn fields(&self) -> String {
+        let plain = if self.plain { "plain" } else { "tls" };
+        let mut text =
+            format!("{}{FIELD_END}{}{FIELD_END}{plain}", self.version, Range(self.client));
+        assert!(!text.starts_with(FIELD_END), "a version has a name");
+        for pathway in &self.pathways {
+            text.push(FIELD_END);
+            text.push_str(pathway.as_str());
+        }
+        text
+    }
+
+    fn parse(session: Session, expires: UnixSeconds, fields: &str) -> Option<Self> {
+        let mut fields = fields.split(FIELD_END);
+        let version = fields.next()?.parse().ok()?;
+        let client = Range::parse(fields.next()?)?;
+        let plain = match fields.next()? {
+            "plain" => true,
+            "tls" => false,
+            _ => return None,
+        };
+        let pathways: Vec<ApplianceId> = fields.map(str::parse).collect::<Result<_, _>>().ok()?;
+        let fits = (1..=TICKET_PATHWAYS_MAX).contains(&pathways.len());
+        fits.then_some(Self { session, expires, version, client, plain, pathways })
+    }
+}
+
+/// A client's range without a slash.
+struct Range(Prefix);
+
+impl Range {
+    fn parse(text: &str) -> Option<Prefix> {
+        let (address, len) = text.rsplit_once('-')?;
+        Prefix::new(address.parse().ok()?, len.parse().ok()?).ok()
+    }
+}
+
+impl fmt::Display for Range {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.0.addr(), self.0.prefix_len())
+    }
+}
+
+/// Unreserved in URLs, and in no name.
+const FIELD_END: char = '~';
+
+/// Pathways in a ticket that is read.
+const TICKET_PATHWAYS_MAX: usize = 16;

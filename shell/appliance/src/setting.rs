@@ -1,0 +1,53 @@
+//! One setting: a value with its unit, and what is wrong with one.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use serde::Deserialize;
+
+/// Why a configuration cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("cannot read the configuration {path}: {error}")]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// Why not.
+        error: std::io::Error,
+    },
+    /// Not TOML, an unknown key, or a value of the wrong kind.
+    #[error("{source_name}: {message}")]
+    Form {
+        /// File or environment variable.
+        source_name: String,
+        /// What was wrong, with its place.
+        message: String,
+    },
+    /// A value that cannot be.
+    #[error("[{section}] {key}: {message}")]
+    Value {
+        /// Section.
+        section: &'static str,
+        /// Key.
+        key: &'static str,
+        /// What is wrong and what would be right.
+        message: String,
+    },
+}
+
+/// A value with its unit, as text.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(try_from = "String", bound = "")]
+pub(crate) struct Quantity<T: FromStr<Err = model::units::UnitError>>(pub(crate) T);
+
+impl<T: FromStr<Err = model::units::UnitError>> TryFrom<String> for Quantity<T> {
+    type Error = model::units::UnitError;
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse().map(Self)
+    }
+}
+
+pub(crate) fn wrong(section: &'static str, key: &'static str, message: String) -> ConfigError {
+    ConfigError::Value { section, key, message }
+}

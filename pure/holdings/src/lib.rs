@@ -267,6 +267,11 @@ impl Holdings {
         &self.index
     }
 
+    /// How long units are: `Config::unit_len`.
+    pub fn unit_len(&self) -> Option<Bytes> {
+        self.config.unit_len
+    }
+
     /// The manifest in force.
     pub fn manifest(&self) -> Option<&Arc<Manifest>> {
         self.desired.manifest.as_ref()
@@ -312,6 +317,20 @@ impl Holdings {
             bytes_held,
             bytes_partial: self.bytes_partial,
         }
+    }
+
+    /// What fill still has to find room for: not what has its file already, and not what the last
+    /// plan found to fit nowhere.
+    pub fn bytes_to_place(&self) -> Bytes {
+        let progress = self.progress();
+        let allocated = self.parts.keys().filter_map(|part| match part {
+            PartId::Object(object) => self.wanted().len_of(object).map(|len| len.0),
+            // How much of a unit's file will be held nobody knows yet.
+            PartId::Unit(_) => None,
+        });
+        let placed = progress.bytes_held + Bytes(allocated.sum());
+        let without_room = self.plan_report.bytes_without_room;
+        progress.bytes_wanted.saturating_sub(placed).saturating_sub(without_room)
     }
 
     /// What the last plan found.
@@ -610,7 +629,6 @@ impl Holdings {
     /// Of what was to be done about a drive, so much was, and so much is still here. A plan is due
     /// when all drives that answer are done.
     pub fn errand_done(&mut self, drive: DriveIndex, done: usize, left: usize) {
-        assert!(drive.0 < 64, "a set of drives has 64 places");
         self.put_off(left);
         if self.errands.done(drive, done, self.hung | self.leaving) {
             self.replan();

@@ -633,6 +633,20 @@ fn no_copy_is_spare_while_the_drive_of_the_other_does_not_answer() {
 }
 
 #[test]
+fn the_last_drive_that_there_may_be_has_its_errands_too() {
+    let mut holdings = holdings();
+    let last = DriveIndex::all(model::limits::DRIVES_MAX).last().unwrap();
+    holdings.load(object(9), on(last.0, 9));
+    holdings.set_manifest(manifest(1, &[7]));
+    let free = [Bytes(1); model::limits::DRIVES_MAX];
+    let chores = holdings.plan(at(0), &free);
+    holdings.hand_out(chores);
+    assert!(holdings.next_errand(last).is_some());
+    holdings.errand_done(last, 1, 0);
+    assert_eq!(holdings.plan_in(at(0), at(0)), Nanos(0), "all are done");
+}
+
+#[test]
 fn a_drive_that_hangs_is_asked_for_nothing_and_holds_up_no_other() {
     let mut holdings = holdings();
     (1..5).for_each(|n| holdings.load(object(n), on(0, n)));

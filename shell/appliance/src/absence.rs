@@ -20,11 +20,13 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{CWD, Mode, OFlags};
 use store::absence::{Absence, Seen};
 use store::layout;
+use upkeep::{Ledger as _, at_once};
 
+use crate::counters::Serving;
 use crate::drives::{Drive, Loaded, OpenError, marker_seen};
 use crate::gate::Gate;
-use crate::shared::{Aside, Shared, Slot};
-use crate::storage::Counters;
+use crate::shared::Shared;
+use crate::slots::{Aside, Slot};
 
 /// How old the size of a drive may be, and how often the place of one that is away is looked at.
 /// What the appliance changes itself is measured at once.
@@ -34,11 +36,11 @@ const PROVED: usize = 8;
 
 /// Runs until all must stop.
 pub(crate) fn run(shared: &Shared, index: DriveIndex) {
-    let Some(path) = shared.config.drives.get(index.as_usize()) else { return };
+    let path = &shared.slots.paths[index.as_usize()];
     let mut mounts = Mounts::open();
     loop {
         let seen;
-        if let Some(drive) = shared.drive(index) {
+        if let Some(drive) = shared.slots.drive(index) {
             let Some(last) = measure(shared, &drive, &mut mounts) else { return };
             seen = last;
         } else {
@@ -55,11 +57,11 @@ pub(crate) fn run(shared: &Shared, index: DriveIndex) {
 fn measure(shared: &Shared, drive: &Drive, mounts: &mut Mounts) -> Option<Seen> {
     let mut seen = Seen { marker: drive.marker_seen(), mounts: mounts.changes() };
     while !drive.is_aside() {
-        match drive.measure(shared.now()) {
+        match drive.measure(shared.ledger.now()) {
             Ok(marker) => seen = Seen { marker, mounts: mounts.changes() },
-            Err(error) => shared.drive_failed(drive, &error), // It is gone.
+            Err(error) => at_once(shared.failed(drive, &error)), // It is gone.
         }
-        if !shared.sleep_until(shared.now() + LOOK_EVERY) {
+        if !shared.ledger.sleep_until(shared.ledger.now() + LOOK_EVERY) {
             return None;
         }
     }
@@ -74,8 +76,9 @@ fn wait_for_it(
     mut absence: Absence,
     mounts: &mut Mounts,
 ) -> bool {
-    while shared.sleep_until(shared.now() + LOOK_EVERY) {
-        let held = || is_held(shared.slots().get(index.as_usize()), &shared.counters, index);
+    while shared.ledger.sleep_until(shared.ledger.now() + LOOK_EVERY) {
+        let (slots, serving) = (&shared.slots, &shared.counters.serving);
+        let held = || is_held(slots.all().get(index.as_usize()), serving, index);
         if !absence.look(look(path, mounts)) || held() {
             continue;
         }
@@ -86,7 +89,7 @@ fn wait_for_it(
             }
             Err(error) => {
                 tracing::warn!(path = %path.display(), %error, "drive stays set aside");
-                shared.note("drive", format!("{error}. It stays set aside"));
+                shared.ledger.note("drive", format!("{error}. It stays set aside"));
                 absence.refused();
             }
         }
@@ -97,12 +100,12 @@ fn wait_for_it(
 /// True while somebody has a file open on the drive that was there, or a worker waits for a read of
 /// it: its file system lives on with that, and what fails there must not be taken for a failure of
 /// the one that comes.
-fn is_held(slot: Option<&Slot>, counters: &Counters, index: DriveIndex) -> bool {
+fn is_held(slot: Option<&Slot>, serving: &Serving, index: DriveIndex) -> bool {
     let is_open = match slot {
         Some(Slot::Aside(Aside { old, .. })) => 0 < old.strong_count(),
         Some(Slot::Open(_)) | None => false,
     };
-    is_open || counters.slices.iter().any(|worker| 0 < worker[index.as_usize()].load().in_flight)
+    is_open || serving.slices.iter().any(|worker| 0 < worker[index.as_usize()].load().in_flight)
 }
 
 /// A drive that is good.
@@ -118,15 +121,15 @@ struct Found {
 fn try_it(shared: &Shared, index: DriveIndex, path: &Path) -> Result<Found, OpenError> {
     let (mut drive, loaded) = Drive::open_counting(path, index, &AtomicU64::new(0))?;
     let id = drive.marker().id;
-    if shared.open_drives().iter().any(|other| other.marker().id == id) {
+    if shared.slots.open().iter().any(|other| other.marker().id == id) {
         return Err(OpenError::Twice(path.to_owned(), id));
     }
     let failed = |error| OpenError::Drive { path: path.to_owned(), error };
     // Before the gate, which looks at how reads of what was there stand.
     drive.prove(PROVED).map_err(failed)?;
     let directory = drive.directory().map_err(failed)?;
-    if let Some(rules) = shared.config.rules.get(index.as_usize()) {
-        let slices = shared.counters.slices.clone();
+    if let Some(rules) = shared.slots.rules.get(index.as_usize()) {
+        let slices = shared.counters.serving.slices.clone();
         drive.put_behind(Gate::new(rules, slices, index.as_usize()));
     }
     Ok(Found { drive, directory, loaded })
@@ -201,7 +204,7 @@ mod tests {
     #[test]
     fn a_drive_is_not_looked_for_while_a_worker_waits_for_a_read_of_what_was_there() {
         let worker = || -> Arc<[DriveSlice]> { (0..2).map(|_| DriveSlice::default()).collect() };
-        let counters = Counters { slices: vec![worker(), worker()], ..Counters::default() };
+        let counters = Serving { slices: vec![worker(), worker()], ..Serving::default() };
         let aside = Slot::Aside(Aside { cause: Cause::Miswritten, id: None, old: Weak::new() });
         let held = |drive| is_held(Some(&aside), &counters, DriveIndex(drive));
         assert!(!held(0) && !held(1));

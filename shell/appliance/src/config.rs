@@ -16,11 +16,11 @@ use model::units::{BitsPerSecond, Bytes, Nanos};
 
 use crate::ablation::Ablation;
 use crate::confine::Sandbox;
+use crate::control_link::Front;
 use crate::gate::Writes;
 use crate::pacing::Pacing;
 use crate::peer::PeerConfig;
 pub use crate::setting::ConfigError;
-use crate::storage::Front;
 use crate::tiering::Tiering;
 use check::check;
 use file::File;

@@ -9,9 +9,11 @@
 //! it knows, and each thread tries again, at most `RETRY_MAX` apart. Manifests come from the writer
 //! alone; what a front answers only says what it has seen.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use holdings::Holdings;
 use identity::enrol::{self, Address};
 use identity::member::Member;
 use model::id::{ApplianceId, Generation, ObjectId};
@@ -19,17 +21,16 @@ use model::inventory::Delta;
 use model::manifest::Manifest;
 use model::object::{BlocksError, block_count};
 use model::status::FillStatus;
-use model::units::{Bytes, Instant, Nanos, UnixSeconds};
+use model::units::{BitsPerSecond, Bytes, Instant, Nanos, UnixSeconds};
 use tls::TicketKey;
 use wire::v1;
 use wire::v1::report::{InventoryCheck, Report, ReportReply, ReportedError};
 
-use crate::counters::{ServeCounters, now, sum};
+use crate::counters::{ServeCounters, Serving, now, sum};
 use crate::envelope::{self, Refused};
-use crate::member::MemberClient;
+use crate::member::{MemberClient, Own};
 use crate::shared::Shared;
 use crate::state_file::StateFile;
-use crate::storage::{drive_statuses, fill_status};
 
 /// Longest wait between two tries to reach control.
 const RETRY_MAX: Nanos = Nanos::seconds(5);
@@ -70,21 +71,58 @@ pub enum ControlError {
     Blocks(#[from] BlocksError),
 }
 
+/// What the report says of this process.
+#[derive(Clone, Debug, Default)]
+pub struct About {
+    /// Software version.
+    pub software: String,
+    /// Base URL for players, without trailing slash.
+    pub base_url: String,
+    /// The same without TLS.
+    pub plain_url: Option<String>,
+    /// Where siblings may fetch from it, `host:port`.
+    pub peer_address: Option<String>,
+    /// What the machine says of itself (`identity::enrol::machine`).
+    pub machine: String,
+    /// Most connections.
+    pub connections_max: u64,
+    /// Most egress, where limited.
+    pub egress_max: Option<BitsPerSecond>,
+}
+
+/// A front of the control plane.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Front {
+    /// Its name, as its certificate says it.
+    pub name: String,
+    /// Its fleet address.
+    pub address: Address,
+}
+
 /// Talks to one process of the control plane. Each thread has its own.
 pub(crate) struct ControlClient {
     client: MemberClient,
+    /// Whom it speaks to, for the log.
+    whom: String,
     base: String,
     appliance: ApplianceId,
+}
+
+/// What the writer gives an appliance, and a front does not: manifests and keys of tickets.
+pub(crate) struct Writer {
+    pub(crate) own: Arc<Own>,
+    /// Where manifests are kept.
+    pub(crate) state_file: StateFile,
+    pub(crate) tickets: Arc<tls::Tickets>,
 }
 
 /// What the link knows between two reports.
 struct Link<'a> {
     shared: &'a Shared,
     client: &'a ControlClient,
-    /// Whom it speaks to, for the log.
-    whom: &'a str,
-    /// Where manifests are kept; none on a link to a front, from which none are taken.
-    state_file: Option<&'a StateFile>,
+    about: &'a About,
+    /// None on a link to a front.
+    writer: Option<&'a Writer>,
     /// The manifest in force is not on the drive: after a restart another would be.
     is_unkept: bool,
     start_id: u64,
@@ -111,21 +149,21 @@ struct Totals {
     busy: Nanos,
 }
 
-/// Reports until all must stop, and with a state file takes manifests.
+/// Reports until all must stop, and takes what a writer gives. The first wait is `interval`.
 pub(crate) fn run(
     shared: &Shared,
-    whom: &str,
     client: &ControlClient,
-    state_file: Option<&StateFile>,
+    about: &About,
+    interval: Nanos,
+    writer: Option<&Writer>,
 ) {
-    let interval = shared.config.control.as_ref().map_or(INTERVAL_MAX, |c| c.report_interval);
     let mut start_id = [0; 8];
     aws_lc_rs::rand::fill(&mut start_id).expect("the kernel gives random bytes after its start");
     let mut link = Link {
         shared,
         client,
-        whom,
-        state_file,
+        about,
+        writer,
         is_unkept: false,
         start_id: u64::from_le_bytes(start_id),
         sequence: 0,
@@ -137,14 +175,14 @@ pub(crate) fn run(
         said: None,
     };
     loop {
-        let began = shared.now();
+        let began = shared.ledger.now();
         let result = link.turn();
         let wait = link.settle(result);
-        if !shared.sleep_until(began + wait) {
+        if !shared.ledger.sleep_until(began + wait) {
             break;
         }
     }
-    if shared.counters.draining.load(Ordering::Relaxed) {
+    if shared.counters.serving.draining.load(Ordering::Relaxed) {
         let report = link.report();
         let _ = client.report(&report);
     }
@@ -154,21 +192,18 @@ impl ControlClient {
     /// For the writer.
     pub(crate) fn writer(client: MemberClient, at: &Address, appliance: &ApplianceId) -> Self {
         client.dial.set(&Member::control(), at.as_str());
-        Self { client, base: enrol::control_url(at), appliance: appliance.clone() }
+        let (whom, base) = ("the writer".to_owned(), enrol::control_url(at));
+        Self { client, whom, base, appliance: appliance.clone() }
     }
 
     /// For the front of this name.
-    pub(crate) fn front(
-        client: MemberClient,
-        name: &str,
-        at: &Address,
-        appliance: &ApplianceId,
-    ) -> Self {
-        let front = Member::front(name);
-        client.dial.set(&front, at.as_str());
+    pub(crate) fn front(client: MemberClient, at: &Front, appliance: &ApplianceId) -> Self {
+        let front = Member::front(&at.name);
+        client.dial.set(&front, at.address.as_str());
         // The port stands in `Host` only: where to connect to is what was said above.
-        let base = enrol::control_url(at).replace(&Member::control().host(), &front.host());
-        Self { client, base, appliance: appliance.clone() }
+        let base =
+            enrol::control_url(&at.address).replace(&Member::control().host(), &front.host());
+        Self { client, whom: at.name.clone(), base, appliance: appliance.clone() }
     }
 
     fn report(&self, report: &Report) -> Result<ReportReply, ControlError> {
@@ -243,30 +278,30 @@ impl Link<'_> {
         if asked.0 != 0 {
             self.interval = asked.clamp(INTERVAL_MIN, INTERVAL_MAX);
         }
-        self.renew_ticket_keys();
-        if self.state_file.is_some() {
-            self.shared.set_siblings(wire::convert::siblings_of_reply(&reply));
-        }
-        let known = self.shared.generation();
-        let Some(state_file) = self.state_file.filter(|_| known.0 < reply.generation) else {
+        let Some(writer) = self.writer else { return Ok(()) };
+        self.renew_ticket_keys(writer);
+        let siblings = wire::convert::siblings_of_reply(&reply);
+        self.shared.ledger.change(|holdings| holdings.set_siblings(siblings));
+        let known = self.shared.ledger.ask(Holdings::generation);
+        if reply.generation <= known.0 {
             return Ok(());
-        };
+        }
         match self.client.manifest(known)? {
-            Some(envelope) => self.take(known, &envelope, state_file),
+            Some(envelope) => self.take(known, &envelope, writer),
             None => Ok(()),
         }
     }
 
     /// Asks the writer for ticket keys when it is time. Without them players resume at this
     /// appliance only, so that a failure is not worth more than a line at level debug.
-    fn renew_ticket_keys(&mut self) {
-        let now = self.shared.now();
-        if self.state_file.is_none() || now < self.tickets_at {
+    fn renew_ticket_keys(&mut self, writer: &Writer) {
+        let now = self.shared.ledger.now();
+        if now < self.tickets_at {
             return;
         }
         match self.client.ticket_keys() {
             Ok(keys) => {
-                self.shared.config.tickets.install(&keys);
+                writer.tickets.install(&keys);
                 self.tickets_at = now + TICKETS_EVERY;
             }
             Err(error) => {
@@ -281,11 +316,13 @@ impl Link<'_> {
         &mut self,
         known: Generation,
         envelope: &[u8],
-        state_file: &StateFile,
+        Writer { own, state_file, .. }: &Writer,
     ) -> Result<(), ControlError> {
-        let own = &self.shared.own;
-        let keys = envelope::union(&own.signing_keys(), &self.shared.signing_keys());
-        let manifest = envelope::open(envelope, &keys, &self.shared.config.appliance)?;
+        // The manifest in force names keys for those after it.
+        let in_force = self.shared.ledger.ask(|holdings| holdings.manifest().cloned());
+        let named = in_force.map(|manifest| manifest.trust.signing_keys.clone());
+        let keys = envelope::union(&own.signing_keys(), &named.unwrap_or_default());
+        let manifest = envelope::open(envelope, &keys, &self.client.appliance)?;
         if manifest.generation <= known {
             return Err(Refused::Older { offered: manifest.generation, known }.into());
         }
@@ -298,7 +335,7 @@ impl Link<'_> {
             .and_then(|()| own.believe(&after).map_err(|error| error.to_string()));
         self.is_unkept = kept.is_err();
         if let Err(error) = kept {
-            self.shared.note("control", format!("{error}. A restart forgets this manifest"));
+            self.shared.ledger.note("control", format!("{error}. A restart forgets this manifest"));
         }
         self.put_in_force(manifest);
         Ok(())
@@ -316,7 +353,7 @@ impl Link<'_> {
         match result {
             Ok(()) => {
                 if self.said.take().is_some() {
-                    tracing::info!(whom = self.whom, "control is back");
+                    tracing::info!(whom = self.client.whom, "control is back");
                 }
                 self.failures = 0;
                 self.interval
@@ -324,10 +361,13 @@ impl Link<'_> {
             Err(error) => {
                 let text = error.to_string();
                 if self.said.as_ref() != Some(&text) {
-                    let whom = self.whom;
-                    tracing::warn!(whom, error = text, "serving and filling go on without it");
+                    tracing::warn!(
+                        whom = self.client.whom,
+                        error = text,
+                        "serving and filling go on without it"
+                    );
                     if !matches!(error, ControlError::Unreachable(_)) {
-                        self.shared.note("control", text.clone());
+                        self.shared.ledger.note("control", text.clone());
                     }
                     self.said = Some(text);
                 }
@@ -339,9 +379,9 @@ impl Link<'_> {
 
     fn report(&mut self) -> Report {
         let shared = self.shared;
-        let about = &shared.config.about;
-        let (uptime, workers) = (shared.now().since(Instant(0)), &shared.counters.workers[..]);
-        let status = fill_status(shared);
+        let about = self.about;
+        let uptime = shared.ledger.now().since(Instant(0));
+        let (workers, status) = (&shared.counters.serving.workers[..], shared.fill_status());
         self.sequence += 1;
         let totals = Totals {
             at: uptime,
@@ -360,12 +400,14 @@ impl Link<'_> {
             plain_url: about.plain_url.clone(),
             peer_address: about.peer_address.clone(),
             machine: about.machine.clone(),
-            generation: shared.generation().0,
+            generation: status.generation.0,
             served_generation: served_generation(shared).filter(|_| !self.is_unkept),
-            load: load(shared, &totals, &previous),
-            drives: drive_statuses(shared).iter().map(Into::into).collect(),
+            load: load(&shared.counters.serving, about, &totals, &previous),
+            drives: shared.drive_statuses().iter().map(Into::into).collect(),
             fill: fill(&status, &totals, &previous),
-            inventory: inventory(shared.inventory_since(self.known)),
+            inventory: inventory(
+                shared.ledger.ask(|holdings| holdings.inventory_since(self.known)),
+            ),
             errors: errors(shared),
         }
     }
@@ -373,7 +415,7 @@ impl Link<'_> {
 
 /// The manifest that every worker answers by: the oldest of theirs.
 fn served_generation(shared: &Shared) -> Option<u64> {
-    shared.counters.workers.iter().map(|worker| worker.served().0).min()
+    shared.counters.serving.workers.iter().map(|worker| worker.served().0).min()
 }
 
 fn ticket_key(told: &v1::identity::TicketKey) -> Option<TicketKey> {
@@ -393,15 +435,14 @@ fn ticket_key(told: &v1::identity::TicketKey) -> Option<TicketKey> {
     })
 }
 
-fn load(shared: &Shared, totals: &Totals, previous: &Totals) -> v1::report::Load {
-    let about = &shared.config.about;
+fn load(serving: &Serving, about: &About, totals: &Totals, previous: &Totals) -> v1::report::Load {
     let span = Nanos(totals.at.0.saturating_sub(previous.at.0));
     let egress = totals.egress.saturating_sub(previous.egress);
     let busy = Nanos(totals.busy.0.saturating_sub(previous.busy.0));
-    let workers = &shared.counters.workers;
+    let workers = &serving.workers;
     let egress_max = about.egress_max.map_or(0, |rate| rate.0);
     v1::report::Load {
-        serving: !shared.counters.draining.load(Ordering::Relaxed),
+        serving: !serving.draining.load(Ordering::Relaxed),
         connections: sum(workers, |worker| now(&worker.counts.open)),
         connections_max: about.connections_max,
         egress_bits_per_second: egress.per(span).0,
@@ -409,7 +450,7 @@ fn load(shared: &Shared, totals: &Totals, previous: &Totals) -> v1::report::Load
         egress_bytes: totals.egress.0,
         requests: sum(workers, ServeCounters::requests),
         request_errors: sum(workers, ServeCounters::request_errors),
-        cpu_percent: percent(busy, span, shared.counters.workers.len()),
+        cpu_percent: percent(busy, span, workers.len()),
     }
 }
 
@@ -448,12 +489,12 @@ fn inventory(delta: Delta) -> v1::report::Inventory {
 }
 
 fn errors(shared: &Shared) -> Vec<ReportedError> {
-    let error = |noted: crate::shared::Noted| ReportedError {
+    let error = |noted: crate::ledger::Noted| ReportedError {
         at_unix_s: noted.at.0,
         room: noted.room.to_owned(),
         text: noted.text,
     };
-    shared.errors().into_iter().map(error).collect()
+    shared.ledger.errors().into_iter().map(error).collect()
 }
 
 fn unreachable(error: ureq::Error) -> ControlError {

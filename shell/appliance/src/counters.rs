@@ -2,11 +2,12 @@
 //! workers share. What workers count stands in `worker::Counters`.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use iosched::tally::{Slice, Tally};
-use model::drives::DriveSet;
+use model::drives::{DriveIndex, DriveSet};
 use model::id::Generation;
+use model::status::ScrubStatus;
 use model::units::{Instant, Nanos};
 use worker::{Counters, LATE_MICROS, Lateness, Worker};
 
@@ -61,6 +62,56 @@ model::metrics! {
         down: Counter("tier_moved_bytes_total", "to=\"bulk\""),
         /// Moves that came to nothing.
         abandoned: Counter("tier_moves_abandoned_total"),
+    }
+}
+
+/// What storage threads count, and what they see of workers.
+#[derive(Debug, Default)]
+pub(crate) struct StorageCounters {
+    pub(crate) serving: Arc<Serving>,
+    pub(crate) fill: FillCounters<AtomicU64>,
+    pub(crate) peer: PeerCounters<AtomicU64>,
+    pub(crate) integrity: IntegrityCounters<AtomicU64>,
+    /// How far each drive is scrubbed, by its index.
+    scrubs: Vec<ScrubProgress>,
+}
+
+/// How far one drive is scrubbed.
+#[derive(Debug, Default)]
+pub(crate) struct ScrubProgress {
+    /// First eight bytes of the id of the object that was verified last. Ids are hashes, so this
+    /// goes evenly from 0 to 2^64 in one pass.
+    pub(crate) at: AtomicU64,
+    /// Whole passes since the start.
+    pub(crate) passes: AtomicU64,
+}
+
+/// What the serve path counts, for the report. Written by workers, read once a second.
+#[derive(Debug, Default)]
+pub struct Serving {
+    /// One for each worker.
+    pub workers: Vec<Arc<ServeCounters>>,
+    /// Of each worker, what its reads of each drive met.
+    pub slices: Vec<Arc<[DriveSlice]>>,
+    /// True while new sessions are not wanted: draining or stopping.
+    pub draining: AtomicBool,
+}
+
+impl StorageCounters {
+    pub(crate) fn new(serving: Arc<Serving>, drive_count: usize) -> Self {
+        let scrubs = (0..drive_count).map(|_| ScrubProgress::default()).collect();
+        Self { serving, scrubs, ..Self::default() }
+    }
+
+    /// How far a drive is scrubbed.
+    pub(crate) fn scrub(&self, drive: DriveIndex) -> &ScrubProgress {
+        &self.scrubs[drive.as_usize()]
+    }
+}
+
+impl ScrubProgress {
+    pub(crate) fn status(&self) -> ScrubStatus {
+        ScrubStatus { at: now(&self.at), passes: now(&self.passes) }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Fill threads: where each gets bytes from for `upkeep::filler`, which does the rest.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use fill::plan::Fetch;
 use fill::transfer::{self, SourceFault};
@@ -10,10 +10,9 @@ use model::units::{Bytes, Nanos};
 use upkeep::at_once;
 use upkeep::filler::{self, Sources};
 
-use crate::control_link::ControlClient;
 use crate::counters::FillCounters;
-use crate::member::MemberClient;
-use crate::places::{Kind, Places};
+use crate::ledger::Pace;
+use crate::places::{Clients, Kind, Places};
 use crate::shared::Shared;
 use crate::source::{self, Answer};
 
@@ -38,22 +37,16 @@ fn bounds(len: Bytes) -> transfer::Config {
     }
 }
 
-/// Whom a filler speaks to. Each thread has its own.
-pub(crate) struct Clients {
-    pub(crate) origins: ureq::Agent,
-    pub(crate) siblings: MemberClient,
-    pub(crate) control: Option<ControlClient>,
-}
-
 /// Runs until all must stop.
-pub(crate) fn run(shared: &Shared, clients: &Clients) {
-    at_once(filler::run(shared, &Network { shared, clients }));
+pub(crate) fn run(shared: &Shared, clients: &Clients, pace: &Pace) {
+    at_once(filler::run(shared, &Network { shared, clients, pace }));
 }
 
 /// Sources that a filler reaches by its clients.
 struct Network<'a> {
     shared: &'a Shared,
     clients: &'a Clients,
+    pace: &'a Pace,
 }
 
 impl Sources for Network<'_> {
@@ -73,19 +66,18 @@ impl Sources for Network<'_> {
     }
 
     async fn places<'a>(&'a self, fetch: &'a Fetch) -> Reached<'a> {
-        let (shared, clients) = (self.shared, self.clients);
-        let list = Places::find(shared, clients.control.as_ref(), &clients.siblings, fetch);
-        Reached { shared, clients, fetch, list }
+        let list = Places::find(&self.shared.ledger, self.clients, fetch);
+        Reached { fetched: &self.shared.counters.fill, clients: self.clients, fetch, list }
     }
 
     async fn pace(&self, len: Bytes) -> bool {
-        self.shared.pace(len)
+        self.pace.wait(&self.shared.ledger, len)
     }
 }
 
 /// The places of one object.
 struct Reached<'a> {
-    shared: &'a Shared,
+    fetched: &'a FillCounters<AtomicU64>,
     clients: &'a Clients,
     fetch: &'a Fetch,
     list: Places<'a>,
@@ -130,7 +122,7 @@ impl filler::Places for Reached<'_> {
     }
 
     fn received(&self, place: usize, len: Bytes) {
-        let FillCounters { from_siblings, from_origins } = &self.shared.fill;
+        let FillCounters { from_siblings, from_origins } = self.fetched;
         let from = match self.list.get(place).kind {
             Kind::Sibling => from_siblings,
             Kind::Origin => from_origins,
@@ -157,12 +149,6 @@ impl filler::Answer for Answer {
     }
 }
 
-/// What an operator knows an object by: its first URL, without a query, which may hold a signature.
-pub(crate) fn name(fetch: &Fetch) -> String {
-    let url = fetch.urls.first().map(|url| url.split(['?', '#']).next().unwrap_or(""));
-    url.map_or_else(|| fetch.object.to_string(), str::to_owned)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -174,14 +160,6 @@ mod tests {
     use upkeep::filler::with_room;
 
     #[test]
-    fn an_object_is_named_to_the_operator_without_the_query_of_its_url() {
-        let url = "https://origin/film/v.mp4?X-Amz-Signature=secret".to_owned();
-        let mut fetch = Fetch { object: ObjectId([1; 32]), len: Bytes(5), urls: vec![url] };
-        assert_eq!(name(&fetch), "https://origin/film/v.mp4");
-        fetch.urls.clear();
-        assert_eq!(name(&fetch), "01".repeat(32));
-    }
-    #[test]
     fn as_much_of_a_unit_is_fetched_as_one_drive_has_room_for() {
         let dir = tempfile::tempdir().unwrap();
         let reserve = store::marker::Reserve::percent(1).unwrap();
@@ -191,7 +169,7 @@ mod tests {
         let objects = [1, 2, 3].map(|n| (ObjectId([n; 32]), Bytes(5000)));
         assert!(shared.set_manifest(manifest(1, &objects)));
         shared.plan();
-        let claim = shared.next_fetch().unwrap();
+        let claim = shared.ledger.next_fetch().unwrap();
         let room = claim.parcel().file_len();
         let claim = at_once(with_room(&shared, claim, room)).unwrap();
         assert_eq!(claim.fetch.len(), 3);

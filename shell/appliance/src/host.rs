@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use fill::plan::Fetch;
 use holdings::{Chores, Claim, Holdings};
 use model::extent::DriveIndex;
 use model::units::{Bytes, Instant, Nanos};
@@ -11,10 +12,9 @@ use store::layout::{Choice, DriveSpace};
 use upkeep::Sample;
 use upkeep::{Cause, Checked, Host, Told};
 
+use crate::counters::now;
 use crate::drives::Drive;
-use crate::filler;
 use crate::shared::Shared;
-use crate::tiering;
 
 #[cfg(test)]
 mod tests;
@@ -24,31 +24,31 @@ impl Host for Shared {
     type Keep = Arc<Drive>;
 
     fn now(&self) -> Instant {
-        Self::now(self)
+        self.ledger.now()
     }
 
     fn is_stopping(&self) -> bool {
-        Self::is_stopping(self)
+        self.ledger.is_stopping()
     }
 
     async fn sleep_until(&self, until: Instant) -> bool {
-        Self::sleep_until(self, until)
+        self.ledger.sleep_until(until)
     }
 
     fn ask<R>(&self, look: impl FnOnce(&Holdings) -> R) -> R {
-        Self::ask(self, look)
+        self.ledger.ask(look)
     }
 
     fn change<R>(&self, change: impl FnOnce(&mut Holdings) -> R) -> R {
-        self.with(change)
+        self.ledger.change(change)
     }
 
     async fn claim_fetch(&self) -> Option<Claim> {
-        self.next_fetch()
+        self.ledger.next_fetch()
     }
 
     async fn next_errand(&self, drive: DriveIndex) -> Option<Chores> {
-        Self::next_errand(self, drive)
+        self.ledger.next_errand(drive)
     }
 
     async fn pause(&self) {
@@ -56,19 +56,19 @@ impl Host for Shared {
     }
 
     async fn next_sample(&self) -> Option<Sample> {
-        Self::next_sample(self)
+        self.ledger.next_sample()
     }
 
     fn returns(&self) -> u64 {
-        Self::returns(self)
+        now(&self.counters.integrity.returns)
     }
 
     fn drives(&self) -> Vec<Arc<Drive>> {
-        self.open_drives()
+        self.slots.open()
     }
 
     fn drive(&self, index: DriveIndex) -> Option<Arc<Drive>> {
-        Self::drive(self, index)
+        self.slots.drive(index)
     }
 
     fn answers(&self, drive: &Drive) -> bool {
@@ -80,7 +80,7 @@ impl Host for Shared {
     }
 
     fn linger(&self) -> Nanos {
-        self.tier.as_ref().map_or(tiering::LINGER, |tier| tier.config.linger)
+        self.linger
     }
 
     async fn set_aside(&self, drive: &Drive, cause: Cause) {
@@ -90,9 +90,11 @@ impl Host for Shared {
     fn tell(&self, told: Told<'_, Drive>) {
         let path = |drive: &Drive| drive.path().display().to_string();
         match told {
-            Told::Failed(drive, error) => self.note("drive", format!("{}: {error}", path(drive))),
+            Told::Failed(drive, error) => {
+                self.ledger.note("drive", format!("{}: {error}", path(drive)))
+            }
             Told::Miswritten(drive) => {
-                self.note("drive", format!("{}: {}", path(drive), Cause::Miswritten));
+                self.ledger.note("drive", format!("{}: {}", path(drive), Cause::Miswritten));
             }
             Told::Adopted(drive, file, objects) => {
                 let drive = drive.marker().id;
@@ -100,9 +102,9 @@ impl Host for Shared {
             }
             Told::SetAside(drive, object, why) => {
                 tracing::warn!(drive = %drive.marker().id, %object, why, "object set aside");
-                self.integrity.objects_set_aside.fetch_add(1, Ordering::Relaxed);
+                self.counters.integrity.objects_set_aside.fetch_add(1, Ordering::Relaxed);
                 let text = format!("object {object} {why}; it is filled again");
-                self.note("drive", format!("{}: {text}", path(drive)));
+                self.ledger.note("drive", format!("{}: {text}", path(drive)));
             }
             Told::Right(object) => tracing::info!(%object, "every block of it is right"),
             Told::Tended(drive, chores) => tracing::info!(
@@ -118,13 +120,13 @@ impl Host for Shared {
             }
             Told::UnitLost(drive, objects, why) => {
                 tracing::warn!(drive = %drive.marker().id, objects, why, "unit set aside");
-                let set_aside = &self.integrity.objects_set_aside;
+                let set_aside = &self.counters.integrity.objects_set_aside;
                 set_aside.fetch_add(Bytes::of(objects).0, Ordering::Relaxed);
                 let text = format!("a unit of {objects} objects {why}; filled again");
-                self.note("drive", format!("{}: {text}", path(drive)));
+                self.ledger.note("drive", format!("{}: {text}", path(drive)));
             }
             Told::UnitUnknown(drive, error) => {
-                self.note("drive", format!("{}: {error}", path(drive)));
+                self.ledger.note("drive", format!("{}: {error}", path(drive)));
             }
             Told::Chosen(Choice { drive, passed_over }) => {
                 tracing::debug!(?drive, ?passed_over, "drive chosen");
@@ -135,7 +137,7 @@ impl Host for Shared {
             }
             Told::Postponed(fetch, why) => {
                 tracing::warn!(object = %fetch.object, reason = why, "object postponed");
-                self.note("fill", format!("{}: {why}", filler::name(fetch)));
+                self.ledger.note("fill", format!("{}: {why}", name(fetch)));
             }
             Told::Shows(..)
             | Told::Removes(..)
@@ -148,7 +150,7 @@ impl Host for Shared {
 
 impl Shared {
     fn count_checked(&self, drive: &Drive, checked: Checked<'_>) {
-        let (integrity, id) = (&self.integrity, drive.marker().id);
+        let (integrity, id) = (&self.counters.integrity, drive.marker().id);
         let add = |counter: &AtomicU64, count| {
             counter.fetch_add(count, Ordering::Relaxed);
         };
@@ -163,11 +165,11 @@ impl Shared {
             Checked::Object(object) => {
                 let first = object.0.first_chunk::<8>();
                 let first = first.map_or(0, |bytes| u64::from_be_bytes(*bytes));
-                self.scrub(drive.index()).at.store(first, Ordering::Relaxed);
+                self.counters.scrub(drive.index()).at.store(first, Ordering::Relaxed);
                 add(&integrity.scrubbed_objects, 1);
             }
             Checked::Pass => {
-                add(&self.scrub(drive.index()).passes, 1);
+                add(&self.counters.scrub(drive.index()).passes, 1);
                 tracing::info!(drive = %id, "drive scrubbed");
             }
             Checked::Sample(sample, is_right) => {
@@ -180,4 +182,10 @@ impl Shared {
             }
         }
     }
+}
+
+/// What an operator knows an object by: its first URL, without a query, which may hold a signature.
+fn name(fetch: &Fetch) -> String {
+    let url = fetch.urls.first().map(|url| url.split(['?', '#']).next().unwrap_or(""));
+    url.map_or_else(|| fetch.object.to_string(), str::to_owned)
 }

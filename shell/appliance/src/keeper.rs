@@ -2,35 +2,27 @@
 //! drive (`upkeep::keeper`), so that one which hangs in the middle of it holds up nothing but
 //! itself.
 
-use model::extent::DriveIndex;
-use upkeep::{at_once, keeper};
-
 use crate::format::gigabytes;
 use crate::shared::Shared;
 
 /// Plans until all must stop.
 pub(crate) fn run(shared: &Shared) {
     let mut without_room = 0;
-    while shared.wait_for_planning() {
+    while shared.ledger.wait_for_planning() {
         shared.plan();
         without_room = say_what_finds_no_room(shared, without_room);
     }
 }
 
-/// Does what plans ask for about one drive until all must stop.
-pub(crate) fn tend(shared: &Shared, index: DriveIndex) {
-    at_once(keeper::tend(shared, index));
-}
-
 /// Reports objects that fit on no drive, when their number changes; returns it.
 fn say_what_finds_no_room(shared: &Shared, said: u64) -> u64 {
-    let report = shared.plan_report();
+    let report = shared.ledger.ask(|holdings| holdings.plan_report().clone());
     let count = report.objects_without_room;
     if count != said && 0 < count {
         let bytes = gigabytes(report.bytes_without_room.0);
         tracing::warn!(objects = count, bytes = report.bytes_without_room.0, "drives are full");
         let text = format!("drives are full: {count} wanted objects ({bytes}) find no room");
-        shared.note("fill", format!("{text}; add drives, or let this site hold less"));
+        shared.ledger.note("fill", format!("{text}; add drives, or let this site hold less"));
     }
     count
 }
@@ -42,8 +34,10 @@ mod tests {
     use crate::mounts::Medium;
     use crate::shared::tests::{drives, manifest, put, shared_on};
     use iosched::drive::Class;
+    use model::extent::DriveIndex;
     use model::id::ObjectId;
     use model::units::{BitsPerSecond, Bytes, Nanos};
+    use upkeep::{at_once, keeper};
 
     /// Until then something has to happen that takes milliseconds.
     fn wait(what: &str, mut done: impl FnMut() -> bool) {
@@ -69,21 +63,23 @@ mod tests {
         assert!(shared.set_manifest(manifest(1, &[])));
         let file = |n: usize| dir.path().join(n.to_string()).join(&*held[n].1.file.0);
         // A delete on the first waits for another that never ends, as it would in the kernel.
-        let first = shared.drive(DriveIndex(0)).unwrap();
+        let first = shared.slots.drive(DriveIndex(0)).unwrap();
         let _hangs = first.gate().enter(Class::Delete, Bytes::ZERO);
         std::thread::scope(|scope| {
             // However this ends, the threads have to.
             let _stop = Stop(&shared);
             scope.spawn(|| run(&shared));
-            for index in shared.drive_indexes() {
+            for index in shared.slots.indexes() {
                 let shared = &shared;
-                scope.spawn(move || tend(shared, index));
+                scope.spawn(move || at_once(keeper::tend(shared, index)));
             }
             wait("the second drive's file to go", || !file(1).exists());
             assert!(file(0).exists());
             let wanted = ObjectId([1; 32]);
             assert!(shared.set_manifest(manifest(2, &[(wanted, Bytes(5))])));
-            wait("a plan", || shared.plan_report().objects_wanted == 1);
+            wait("a plan", || {
+                shared.ledger.ask(|holdings| holdings.plan_report().objects_wanted) == 1
+            });
             assert!(file(0).exists(), "it is still being removed");
         });
     }

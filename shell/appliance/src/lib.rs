@@ -23,12 +23,12 @@
 //!
 //! storage
 //!   storage      what `server` starts and stops; composes all below
-//!   shared       what its threads share
-//!   keeper       thread: plan, evict
+//!   shared       what its threads share: the three below
+//!   ledger       the holdings, and their sink
+//!   slots        the configured drives
+//!   keeper       thread: plans
 //!   filler       threads: from source to drive
 //!   host         the appliance as the procedures of `upkeep` see it
-//!   audit        thread: index against files
-//!   scrub        threads: a drive from end to end, every block against its hash
 //!   tiering      what is watched most, and what may be moved for it today
 //!   mover        thread: files from drive to drive
 //!   control_link threads: reports out, to control and its fronts; manifests in
@@ -50,7 +50,6 @@ pub mod ablation;
 mod absence;
 pub mod aead;
 pub mod agent_link;
-mod audit;
 pub mod certificate;
 pub mod clock;
 pub mod config;
@@ -68,6 +67,7 @@ mod hot;
 pub mod incidents;
 pub mod inspect;
 mod keeper;
+mod ledger;
 pub mod listen;
 pub mod mailbox;
 pub mod member;
@@ -80,10 +80,10 @@ pub mod pages;
 pub mod peer;
 mod places;
 pub mod request_log;
-mod scrub;
 pub mod server;
 mod setting;
 mod shared;
+mod slots;
 mod socket;
 pub mod source;
 pub mod state_file;

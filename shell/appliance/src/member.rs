@@ -25,7 +25,7 @@ use ureq::tls::TlsConfig;
 
 use crate::clock;
 use crate::drives::lock;
-use crate::shared::Shared;
+use crate::ledger::Ledger;
 use crate::source;
 
 /// How often to look whether it is time to renew, and whether somebody has enrolled again.
@@ -209,8 +209,7 @@ impl MemberClient {
 }
 
 /// Renews the identity when it is time, until all must stop.
-pub(crate) fn renew(shared: &Shared, control: &Address) {
-    let own = &shared.own;
+pub(crate) fn renew(ledger: &Ledger, own: &Own, control: &Address) {
     let mut failures = 0;
     let mut said = None;
     loop {
@@ -234,7 +233,7 @@ pub(crate) fn renew(shared: &Shared, control: &Address) {
                 Err(text) => {
                     if said.as_ref() != Some(&text) {
                         tracing::warn!(reason = text, "identity not renewed");
-                        shared.note("control", text.clone());
+                        ledger.note("control", text.clone());
                         said = Some(text);
                     }
                     failures += 1;
@@ -242,7 +241,7 @@ pub(crate) fn renew(shared: &Shared, control: &Address) {
                 }
             }
         };
-        if !shared.sleep_until(shared.now() + wait) {
+        if !ledger.sleep_until(ledger.now() + wait) {
             return;
         }
     }

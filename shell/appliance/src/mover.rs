@@ -9,6 +9,7 @@ use model::units::{Bytes, Nanos};
 use upkeep::at_once;
 use upkeep::mover::{self, Moved};
 
+use crate::ledger::Ledger;
 use crate::pages::Pages;
 use crate::shared::Shared;
 use crate::tiering::Tier;
@@ -17,24 +18,24 @@ use crate::tiering::Tier;
 const KEEP_EVERY: Nanos = Nanos::seconds(600);
 
 /// Runs until all must stop.
-pub(crate) fn run(shared: &Shared) {
-    let Some(tier) = &shared.tier else { return };
+pub(crate) fn run(shared: &Shared, tier: &Tier) {
+    let ledger = &shared.ledger;
     let mut buffer = Pages::zeroed(BLOCK_LEN);
-    let mut kept_at = shared.now();
-    while shared.sleep_until(shared.now() + tier.config.every) {
+    let mut kept_at = ledger.now();
+    while ledger.sleep_until(ledger.now() + tier.config.every) {
         while round(shared, tier, &mut buffer) {}
-        if KEEP_EVERY <= shared.now().since(kept_at) {
-            keep_heat(shared, tier);
-            kept_at = shared.now();
+        if KEEP_EVERY <= ledger.now().since(kept_at) {
+            keep_heat(ledger, tier);
+            kept_at = ledger.now();
         }
     }
-    keep_heat(shared, tier);
+    keep_heat(ledger, tier);
 }
 
-fn keep_heat(shared: &Shared, tier: &Tier) {
+fn keep_heat(ledger: &Ledger, tier: &Tier) {
     if let Err(error) = tier.keep_heat() {
         tracing::warn!(%error, "what is watched is not kept");
-        shared.note("tiering", format!("cannot keep what is watched: {error}"));
+        ledger.note("tiering", format!("cannot keep what is watched: {error}"));
     }
 }
 
@@ -42,7 +43,7 @@ fn keep_heat(shared: &Shared, tier: &Tier) {
 fn round(shared: &Shared, tier: &Tier, buffer: &mut Pages) -> bool {
     let (mut up, mut down, mut bytes, mut kept) = (0, 0, Bytes::ZERO, true);
     for one in tier.plan(shared) {
-        if shared.is_stopping() {
+        if shared.ledger.is_stopping() {
             break;
         }
         let room = match at_once(mover::carry_out(shared, &one, |room| tier.spend(room), buffer)) {
@@ -55,7 +56,7 @@ fn round(shared: &Shared, tier: &Tier, buffer: &mut Pages) -> bool {
             Err(error) => {
                 let what_to_do = "is the state directory full or read-only?";
                 let text = format!("nothing is moved: {error}: {what_to_do}");
-                shared.note("tiering", text);
+                shared.ledger.note("tiering", text);
                 kept = false;
                 break;
             }
@@ -72,5 +73,5 @@ fn round(shared: &Shared, tier: &Tier, buffer: &mut Pages) -> bool {
     }
     let (bytes, left) = (bytes.0, tier.left().0);
     tracing::info!(up, down, bytes, left, "objects moved between drives");
-    kept && !shared.is_stopping()
+    kept && !shared.ledger.is_stopping()
 }

@@ -12,12 +12,11 @@
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
 use std::thread::{Builder, Scope};
 use std::time::{Duration, Instant};
 
-use fill::rate::Limiter;
 use holdings::Doubt;
 use http1::range::{Selected, select};
 use http1::response::{Representation, write_object, write_plain};
@@ -26,16 +25,19 @@ use identity::member::{self, Seen};
 use model::extent::Extent;
 use model::id::ObjectId;
 use model::limits::DIRECT_ALIGN;
+use model::manifest::Manifest;
 use model::object::BLOCK_LEN;
 use model::units::{BitsPerSecond, Bytes, UnixSeconds};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
-use upkeep::{Fault, Ledger as _};
+use upkeep::{Fault, Host as _, Ledger as _, at_once};
 use wire::v1::identity::MemberKind;
 
 use crate::clock;
-use crate::drives::{Drive, DriveError, lock};
+use crate::drives::{Drive, DriveError};
+use crate::ledger::Pace;
+use crate::member::Own;
 use crate::pages::Pages;
 use crate::shared::Shared;
 
@@ -75,19 +77,19 @@ pub fn bind(at: SocketAddr) -> io::Result<TcpListener> {
 }
 
 /// Accepts until all must stop, and waits for its connections then.
-pub(crate) fn run(shared: &Shared, sockets: &[TcpListener], config: &PeerConfig) {
-    let limiter = config.rate_max.map(|rate| Mutex::new(Limiter::new(rate, BURST)));
-    let room = Room { shared, limiter: &limiter, connections_max: config.connections_max };
+pub(crate) fn run(shared: &Shared, own: &Own, sockets: &[TcpListener], config: &PeerConfig) {
+    let pace = Pace::new(config.rate_max, BURST);
+    let room = Room { shared, pace: &pace, connections_max: config.connections_max };
     std::thread::scope(|scope| {
         let mut tls: Option<(u64, Arc<ServerConfig>)> = None;
-        while !shared.is_stopping() {
+        while !shared.ledger.is_stopping() {
             for socket in ready(sockets) {
                 let Some(tcp) = accept(socket) else { continue };
-                let held = shared.own.held();
+                let held = own.held();
                 if tls.as_ref().is_none_or(|(epoch, _)| *epoch != held.epoch) {
                     match held.credentials.server_tls(false) {
                         Ok(config) => tls = Some((held.epoch, Arc::new(config))),
-                        Err(error) => shared.note("serve", format!("for siblings: {error}")),
+                        Err(error) => shared.ledger.note("serve", format!("for siblings: {error}")),
                     }
                 }
                 if let Some((_, config)) = &tls {
@@ -128,7 +130,7 @@ fn accept(socket: &TcpListener) -> Option<TcpStream> {
 #[derive(Clone, Copy)]
 struct Room<'a> {
     shared: &'a Shared,
-    limiter: &'a Option<Mutex<Limiter>>,
+    pace: &'a Pace,
     connections_max: usize,
 }
 
@@ -137,7 +139,7 @@ impl<'a> Room<'a> {
     where
         'a: 's,
     {
-        let counters = &self.shared.peer;
+        let counters = &self.shared.counters.peer;
         // Only this thread adds.
         let open = counters.connections.fetch_add(1, Ordering::SeqCst);
         let has_room = usize::try_from(open).is_ok_and(|open| open < self.connections_max);
@@ -146,7 +148,7 @@ impl<'a> Room<'a> {
                 if let Err(error) = Connection::serve(self, tcp, config) {
                     tracing::debug!(%error, "a sibling's connection ended");
                 }
-                self.shared.peer.connections.fetch_sub(1, Ordering::SeqCst);
+                self.shared.counters.peer.connections.fetch_sub(1, Ordering::SeqCst);
             };
             Builder::new().name("peer".to_owned()).spawn_scoped(scope, serve)
         });
@@ -154,13 +156,6 @@ impl<'a> Room<'a> {
             counters.connections.fetch_sub(1, Ordering::SeqCst);
             counters.refused.fetch_add(1, Ordering::Relaxed);
         }
-    }
-
-    /// Waits for the turn of so many bytes; false if all must stop.
-    fn pace(&self, amount: Bytes) -> bool {
-        let Some(limiter) = self.limiter else { return !self.shared.is_stopping() };
-        let until = lock(limiter).take(self.shared.now(), amount);
-        self.shared.sleep_until(until)
     }
 }
 
@@ -199,18 +194,18 @@ impl<'a> Connection<'a> {
         tcp.set_write_timeout(Some(LOOK_EVERY))?;
         let connection = ServerConnection::new(config).map_err(io::Error::other)?;
         let mut tls = StreamOwned::new(connection, Bounded { tcp, until: Instant::now() });
-        let shaken = handshake(&mut tls, HANDSHAKE_MAX, || room.shared.is_stopping());
+        let shaken = handshake(&mut tls, HANDSHAKE_MAX, || room.shared.ledger.is_stopping());
         let admitted = shaken.and_then(|()| who(&tls));
         let seen = match admitted {
             Ok(seen) if refusal(room.shared, &seen).is_none() => seen,
             Ok(seen) => {
                 let why = refusal(room.shared, &seen).unwrap_or_default();
-                room.shared.peer.refused.fetch_add(1, Ordering::Relaxed);
+                room.shared.counters.peer.refused.fetch_add(1, Ordering::Relaxed);
                 tracing::debug!(member = %seen.member, why, "a member was not let in");
                 return close(tls);
             }
             Err(error) => {
-                room.shared.peer.refused.fetch_add(1, Ordering::Relaxed);
+                room.shared.counters.peer.refused.fetch_add(1, Ordering::Relaxed);
                 return Err(error);
             }
         };
@@ -246,7 +241,7 @@ impl<'a> Connection<'a> {
             tracing::debug!(member = %self.seen.member, why, "a member is refused from now on");
             return Ok(false);
         }
-        self.room.shared.peer.requests.fetch_add(1, Ordering::Relaxed);
+        self.room.shared.counters.peer.requests.fetch_add(1, Ordering::Relaxed);
         if !matches!(asked.method, Method::Get | Method::Head) {
             return self.say(Status::MethodNotAllowed, asked.keep_alive);
         }
@@ -285,11 +280,11 @@ impl<'a> Connection<'a> {
     /// said by closing.
     fn body(&mut self, found: &Found, mut piece: Piece, end: Bytes) -> io::Result<bool> {
         loop {
-            if !self.room.pace(piece.len()) {
+            if !self.room.pace.wait(&self.room.shared.ledger, piece.len()) {
                 return Ok(false);
             }
             send(self.room.shared, &mut self.tls, &self.block.bytes()[piece.in_buffer()])?;
-            self.room.shared.peer.sent.fetch_add(piece.len().0, Ordering::Relaxed);
+            self.room.shared.counters.peer.sent.fetch_add(piece.len().0, Ordering::Relaxed);
             if piece.end == end {
                 return Ok(true);
             }
@@ -303,7 +298,7 @@ impl<'a> Connection<'a> {
     /// Reads a piece into the buffer; false if it cannot be had.
     fn read(&mut self, found: &Found, piece: Piece) -> bool {
         let shared = self.room.shared;
-        if !found.drive.answers(shared.now()) {
+        if !shared.answers(&found.drive) {
             return false;
         }
         let into = &mut self.block.bytes_mut()[..piece.read_len().as_usize()];
@@ -320,7 +315,7 @@ impl<'a> Connection<'a> {
     /// Receives what is there; false if nothing more comes by then.
     fn receive(&mut self) -> io::Result<bool> {
         let mut piece = [0; 4096];
-        while !self.tls.sock.is_over() && !self.room.shared.is_stopping() {
+        while !self.tls.sock.is_over() && !self.room.shared.ledger.is_stopping() {
             match self.tls.read(&mut piece) {
                 Ok(len) => {
                     self.input.extend_from_slice(&piece[..len]);
@@ -435,13 +430,19 @@ fn who(tls: &Tls) -> io::Result<Seen> {
 fn refusal(shared: &Shared, seen: &Seen) -> Option<&'static str> {
     if seen.member.kind != MemberKind::Appliance {
         Some("it is no appliance")
-    } else if shared.is_revoked(&seen.serial) {
+    } else if is_revoked(shared, &seen.serial) {
         Some("its certificate is revoked")
     } else if seen.not_after <= clock::wall() {
         Some("its certificate has ended")
     } else {
         None
     }
+}
+
+/// True of a certificate that the manifest in force says to refuse.
+fn is_revoked(shared: &Shared, serial: &str) -> bool {
+    let is_in = |manifest: &Arc<Manifest>| manifest.trust.revoked.contains(serial);
+    shared.ledger.ask(|holdings| holdings.manifest().is_some_and(is_in))
 }
 
 /// The request at the beginning of `input`, if it is whole.
@@ -482,7 +483,7 @@ fn doubt(shared: &Shared, drive: &Drive, object: ObjectId, error: &DriveError) {
     if error.is_one_place() {
         shared.suspect(object, Doubt::Unreadable(error.to_string()));
     } else if error.fault == Fault::SetAside {
-        shared.drive_failed(drive, error);
+        at_once(shared.failed(drive, error));
     } else {
         shared.suspect(object, Doubt::Suspect);
     }
@@ -501,7 +502,7 @@ fn send(shared: &Shared, tls: &mut Tls, mut bytes: &[u8]) -> io::Result<()> {
                 progress = Instant::now();
             }
             Err(error) if is_wait(&error) => {
-                if SILENCE_MAX < progress.elapsed() || shared.is_stopping() {
+                if SILENCE_MAX < progress.elapsed() || shared.ledger.is_stopping() {
                     return Err(error);
                 }
             }

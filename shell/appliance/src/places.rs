@@ -9,7 +9,7 @@
 //! failed is left out for a while, in all transfers of this appliance.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use fill::plan::Fetch;
 use fill::transfer::SourceFault;
@@ -20,8 +20,8 @@ use wire::v1::identity::Source;
 use crate::clock;
 use crate::control_link::ControlClient;
 use crate::drives::lock;
+use crate::ledger::Ledger;
 use crate::member::MemberClient;
-use crate::shared::Shared;
 
 /// Most places of one object: control gives no more, and the manifest's come on top.
 const PLACES_MAX: usize = 16;
@@ -54,15 +54,23 @@ pub(crate) struct Place {
     expires: Option<UnixSeconds>,
 }
 
+/// Whom a filler speaks to. Each thread has its own.
+pub(crate) struct Clients {
+    pub(crate) origins: ureq::Agent,
+    pub(crate) siblings: MemberClient,
+    pub(crate) control: Option<ControlClient>,
+    /// Of all fillers together.
+    pub(crate) shunned: Arc<Shunned>,
+}
+
 /// Siblings that are left out for a while, by address.
 #[derive(Debug, Default)]
 pub(crate) struct Shunned(Mutex<BTreeMap<String, Instant>>);
 
 /// The places of one object.
 pub(crate) struct Places<'a> {
-    shared: &'a Shared,
-    control: Option<&'a ControlClient>,
-    siblings: &'a MemberClient,
+    ledger: &'a Ledger,
+    clients: &'a Clients,
     fetch: &'a Fetch,
     list: Vec<Place>,
     /// When control was asked last.
@@ -87,14 +95,9 @@ impl Shunned {
 }
 
 impl<'a> Places<'a> {
-    pub(crate) fn find(
-        shared: &'a Shared,
-        control: Option<&'a ControlClient>,
-        siblings: &'a MemberClient,
-        fetch: &'a Fetch,
-    ) -> Self {
-        let (list, asked) = (Vec::new(), shared.now());
-        let mut places = Self { shared, control, siblings, fetch, list, asked, refused: false };
+    pub(crate) fn find(ledger: &'a Ledger, clients: &'a Clients, fetch: &'a Fetch) -> Self {
+        let (list, asked) = (Vec::new(), ledger.now());
+        let mut places = Self { ledger, clients, fetch, list, asked, refused: false };
         places.renew();
         places
     }
@@ -110,7 +113,7 @@ impl<'a> Places<'a> {
 
     /// True if the list should be made anew before this place is asked.
     pub(crate) fn is_stale(&self, index: usize) -> bool {
-        let may_ask = ASK_EVERY <= self.shared.now().since(self.asked);
+        let may_ask = ASK_EVERY <= self.ledger.now().since(self.asked);
         // A refusal is a failure that the transfer counts: it cannot ask for ever.
         self.refused || (may_ask && self.is_over(index))
     }
@@ -123,9 +126,9 @@ impl<'a> Places<'a> {
 
     /// Asks control, and makes the list anew.
     pub(crate) fn renew(&mut self) {
-        (self.asked, self.refused) = (self.shared.now(), false);
+        (self.asked, self.refused) = (self.ledger.now(), false);
         let object = self.fetch.object;
-        let answer = self.control.map(|control| control.sources(object));
+        let answer = self.clients.control.as_ref().map(|control| control.sources(object));
         let told = match answer {
             Some(Ok(told)) => told.sources,
             Some(Err(error)) => {
@@ -135,9 +138,9 @@ impl<'a> Places<'a> {
             None => Vec::new(),
         };
         self.list = list(told, &self.fetch.urls);
-        let now = self.shared.now();
+        let now = self.ledger.now();
         let shunned = |place: &Place| {
-            place.address.as_ref().is_some_and(|at| self.shared.shunned.has(at, now))
+            place.address.as_ref().is_some_and(|at| self.clients.shunned.has(at, now))
         };
         if !self.list.iter().all(shunned) {
             self.list.retain(|place| !shunned(place));
@@ -145,7 +148,7 @@ impl<'a> Places<'a> {
         for place in &self.list {
             let host = place.url.parse::<Uri>().ok().and_then(|uri| uri.host().map(str::to_owned));
             if let (Some(host), Some(address)) = (host, &place.address) {
-                self.siblings.dial.set_host(&host, address);
+                self.clients.siblings.dial.set_host(&host, address);
             }
         }
     }
@@ -161,12 +164,12 @@ impl<'a> Places<'a> {
         let Some(address) = &place.address else { return };
         let lied = matches!(fault, SourceFault::WrongBytes(_));
         let span = if lied { LIED_FOR } else { FAILED_FOR };
-        self.shared.shunned.add(address, self.shared.now() + span);
+        self.clients.shunned.add(address, self.ledger.now() + span);
         if lied {
             tracing::warn!(sibling = address, %object, %fault, "sibling left out");
             let text =
                 format!("the appliance at {address} {fault} of {object}: look at its drives");
-            self.shared.note("fill", text);
+            self.ledger.note("fill", text);
         }
     }
 }

@@ -113,8 +113,7 @@ fn run(settings: &Settings) -> anyhow::Result<()> {
     let workers = start_workers(settings, config, &acceptor, seen, &fault_sender, around, logs)?;
     ring_is_made();
     let (workers_counters, draining) = (counters.clone(), AtomicBool::new(false));
-    let serve_counters =
-        Arc::new(storage::Counters { workers: workers_counters, slices, draining });
+    let serve_counters = Arc::new(storage::Serving { workers: workers_counters, slices, draining });
     let senders: Vec<Sender> = workers.iter().map(|worker| worker.letters.clone()).collect();
     let tickets = acceptor.tickets().clone();
     let config = storage_config(settings, credentials, machine, tickets, (silent, rules, tiering));

@@ -17,7 +17,7 @@
 
 use std::net::TcpListener;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
@@ -36,20 +36,23 @@ pub use upkeep::Sample;
 use upkeep::{Cause, Fault, Ledger as _, at_once};
 use ureq::tls::TlsConfig;
 
-use crate::control_link::{self, ControlClient};
-use crate::counters::{
-    DriveSlice, FillCounters, IntegrityCounters, PeerCounters, ServeCounters, now,
-};
+use crate::control_link::{self, ControlClient, Writer};
+pub use crate::control_link::{About, Front};
+pub use crate::counters::Serving;
+use crate::counters::{FillCounters, IntegrityCounters, PeerCounters, StorageCounters, now};
 use crate::drives::{Drive, Loaded, OpenError, number};
 use crate::gate::{Gate, Rules};
+pub use crate::ledger::News;
+use crate::ledger::{Ledger, Pace};
 use crate::member::{self, MemberClient, Own};
 use crate::peer::{self, PeerConfig};
-pub use crate::shared::News;
-use crate::shared::{Aside, Shared, Slot};
+use crate::places::{Clients, Shunned};
+use crate::shared::Shared;
+use crate::slots::{Aside, Slot, Slots};
 use crate::source::TrustError;
 use crate::state_file::{StateError, StateFile};
 use crate::tiering::{Tier, TieringStatus};
-use crate::{absence, audit, filler, keeper, mover, scrub, source, tiering};
+use crate::{absence, filler, keeper, mover, source, tiering};
 
 /// What the storage side needs to know.
 #[derive(Clone, Debug)]
@@ -95,15 +98,6 @@ pub struct ControlConfig {
     pub report_interval: Nanos,
 }
 
-/// A front of the control plane.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Front {
-    /// Its name, as its certificate says it.
-    pub name: String,
-    /// Its fleet address.
-    pub address: Address,
-}
-
 /// How to fill.
 #[derive(Clone, Debug)]
 pub struct FillConfig {
@@ -118,36 +112,6 @@ pub struct FillConfig {
     /// Objects below this length share files of about this length (`store::unit`); none for a file
     /// each.
     pub unit_len: Option<Bytes>,
-}
-
-/// What the report says of this process.
-#[derive(Clone, Debug, Default)]
-pub struct About {
-    /// Software version.
-    pub software: String,
-    /// Base URL for players, without trailing slash.
-    pub base_url: String,
-    /// The same without TLS.
-    pub plain_url: Option<String>,
-    /// Where siblings may fetch from it, `host:port`.
-    pub peer_address: Option<String>,
-    /// What the machine says of itself (`identity::enrol::machine`).
-    pub machine: String,
-    /// Most connections.
-    pub connections_max: u64,
-    /// Most egress, where limited.
-    pub egress_max: Option<BitsPerSecond>,
-}
-
-/// What the serve path counts, for the report. Written by workers, read once a second.
-#[derive(Debug, Default)]
-pub struct Counters {
-    /// One for each worker.
-    pub workers: Vec<Arc<ServeCounters>>,
-    /// Of each worker, what its reads of each drive met.
-    pub slices: Vec<Arc<[DriveSlice]>>,
-    /// True while new sessions are not wanted: draining or stopping.
-    pub draining: AtomicBool,
 }
 
 /// Why the storage side did not start.
@@ -183,8 +147,19 @@ pub struct Storage;
 /// A running storage side.
 pub struct StorageHandle {
     shared: Arc<Shared>,
+    /// Who this appliance is.
+    own: Arc<Own>,
+    /// What the mover needs; none where nothing is to be moved.
+    tier: Option<Arc<Tier>>,
     threads: Vec<JoinHandle<()>>,
 }
+
+/// What fillers get at once: a fifth of a second, at least four blocks.
+const BURST_SHARE: Nanos = Nanos::millis(200);
+/// Between two walks of the audit.
+const AUDIT_EVERY: Nanos = Nanos::seconds(6 * 3600);
+/// A drive with little on it is not scrubbed again at once.
+const SCRUB_PASS_MIN: Nanos = Nanos::seconds(24 * 3600);
 
 /// More fillers than this only make each drive's writes more random.
 pub const FILLERS_MAX: usize = 64;
@@ -200,7 +175,7 @@ impl Storage {
         mut config: Config,
         peers: Vec<TcpListener>,
         sink: impl FnMut(Vec<News>) + Send + 'static,
-        counters: Arc<Counters>,
+        serving: Arc<Serving>,
     ) -> Result<StorageHandle, StartError> {
         if config.drives.is_empty() || DRIVES_MAX < config.drives.len() {
             return Err(StartError::DriveCount(config.drives.len()));
@@ -212,18 +187,20 @@ impl Storage {
         let state_file = StateFile::open(&config.state)?;
         let opened = open_drives(&config.drives, config.silent)?;
         let (mut slots, loaded): (Vec<Slot>, Vec<Loaded>) = opened.into_iter().unzip();
-        put_behind_gates(&mut slots, &config.rules, &counters);
+        put_behind_gates(&mut slots, &config.rules, &serving);
         say_where_siblings_come(&mut config, &peers);
         let own = Arc::new(Own::new(&config.state, config.credentials.clone())?);
-        let mut shared = Shared::new(config, own, slots, Box::new(sink), counters);
-        shared.tier = open_tier(&shared)?;
-        let shared = Arc::new(shared);
-        load_manifest(&shared, &state_file);
+        let ledger = Ledger::new(config.small_budget, config.fill.unit_len, Box::new(sink));
+        let tier = open_tier(&config, &ledger)?.map(Arc::new);
+        let counters = StorageCounters::new(serving, slots.len());
+        let slots = Slots::new(config.drives.clone(), config.rules.clone(), slots);
+        let linger = tier.as_ref().map_or(tiering::LINGER, |tier| tier.config.linger);
+        let shared = Arc::new(Shared { ledger, slots, counters, linger });
+        load_manifest(&shared, &state_file, &config.appliance, &own);
         load_objects(&shared, &loaded);
-        load_parts(&shared, &loaded);
 
-        let mut handle = StorageHandle { shared, threads: Vec::new() };
-        match handle.spawn_all(&tls, state_file, peers) {
+        let mut handle = StorageHandle { shared, own, tier, threads: Vec::new() };
+        match handle.spawn_all(config, &tls, state_file, peers) {
             Ok(()) => Ok(handle),
             Err(error) => {
                 handle.stop();
@@ -252,13 +229,13 @@ impl StorageHandle {
             }
         }
         if left_behind == 0 {
-            self.shared.open_drives().iter().for_each(|drive| drive.unlock());
+            self.shared.slots.open().iter().for_each(|drive| drive.unlock());
         }
     }
 
     /// A worker found that a drive does not work: nothing more is read from it or written to it.
     pub fn set_aside(&self, drive: DriveIndex, cause: Cause) {
-        if let Some(drive) = self.shared.drive(drive) {
+        if let Some(drive) = self.shared.slots.drive(drive) {
             self.shared.set_drive_aside(&drive, cause);
         }
     }
@@ -266,7 +243,7 @@ impl StorageHandle {
     /// What the drives' own threads say of silence, and workers: `hung` are those that one found to
     /// hang. To be called a few times a second; waits for no drive.
     pub fn look_at_drives(&self, hung: DriveSet) {
-        for drive in self.shared.open_drives() {
+        for drive in self.shared.slots.open() {
             drive.gate().look();
             self.shared.look_at_drive(&drive, hung.contains(drive.index()));
         }
@@ -292,100 +269,137 @@ impl StorageHandle {
 
     /// A worker sent this block to a viewer: was it right? Never waits.
     pub fn verify(&self, sample: Sample) {
-        self.shared.verify(sample);
+        if let Some(tier) = &self.tier {
+            tier.note(self.shared.ledger.now(), sample.object);
+        }
+        self.shared.ledger.verify(sample);
     }
 
     /// What was found to be right and wrong since the start.
     pub fn integrity(&self) -> IntegrityCounters {
-        self.shared.integrity.map(now)
+        self.shared.counters.integrity.map(now)
     }
 
     /// What was fetched since the start.
     pub fn fill_counters(&self) -> FillCounters {
-        self.shared.fill.map(now)
+        self.shared.counters.fill.map(now)
     }
 
     /// Puts an error before the operator, in the next report. Names no client and no token.
     pub fn note_error(&self, room: &'static str, text: String) {
-        self.shared.note(room, text);
+        self.shared.ledger.note(room, text);
     }
 
     /// All configured drives.
     pub fn drives(&self) -> Vec<DriveStatus> {
-        drive_statuses(&self.shared)
+        self.shared.drive_statuses()
     }
 
     /// How far fill is.
     pub fn fill(&self) -> FillStatus {
-        fill_status(&self.shared)
+        self.shared.fill_status()
     }
 
     /// How long this appliance's certificate is good for.
     pub fn identity_seconds_left(&self) -> u64 {
-        self.shared.own.seconds_left()
+        self.own.seconds_left()
     }
 
     /// How far the moves between drives are; none where there are none.
     pub fn tiering(&self) -> Option<TieringStatus> {
-        self.shared.tier.as_ref().map(Tier::status)
+        self.tier.as_deref().map(Tier::status)
     }
 
     /// What siblings got from here.
     pub fn peer(&self) -> &PeerCounters<AtomicU64> {
-        &self.shared.peer
+        &self.shared.counters.peer
     }
 
     fn spawn_all(
         &mut self,
+        config: Config,
         tls: &TlsConfig,
         state_file: StateFile,
         peers: Vec<TcpListener>,
     ) -> std::io::Result<()> {
-        let silence_max = self.shared.config.fill.silence_max;
-        let member = |shared: &Shared| MemberClient::new(Arc::clone(&shared.own), silence_max);
-        let client = |shared: &Shared| {
-            let writer = &shared.config.control.as_ref()?.writer;
-            Some(ControlClient::writer(member(shared), writer, &shared.config.appliance))
-        };
-        if let Some(control) = self.shared.config.control.clone() {
-            let writer = client(&self.shared).expect("there is a control");
-            self.spawn("control-link", move |shared| {
-                control_link::run(shared, "the writer", &writer, Some(&state_file));
+        self.spawn_links(&config, state_file)?;
+        self.spawn("keeper", keeper::run)?;
+        let drive_count = u8::try_from(config.drives.len()).unwrap_or(u8::MAX);
+        self.spawn("audit", move |shared| {
+            at_once(upkeep::audit::run(shared, drive_count, AUDIT_EVERY));
+        })?;
+        self.spawn("verify", |shared| at_once(upkeep::verify::run(shared)))?;
+        if let Some(tier) = self.tier.clone() {
+            self.spawn("mover", move |shared| mover::run(shared, &tier))?;
+        }
+        for index in DriveIndex::all(config.drives.len()) {
+            self.spawn(&format!("drive-{index}"), move |shared| absence::run(shared, index))?;
+            self.spawn(&format!("tend-{index}"), move |shared| {
+                at_once(upkeep::keeper::tend(shared, index));
             })?;
-            for front in control.fronts {
-                let own = &self.shared.config.appliance;
-                let link =
-                    ControlClient::front(member(&self.shared), &front.name, &front.address, own);
-                self.spawn(&format!("front-{}", front.name), move |shared| {
-                    control_link::run(shared, &front.name, &link, None);
+            if let Some(rate) = config.scrub_rate {
+                self.spawn(&format!("scrub-{index}"), move |shared| {
+                    at_once(upkeep::scrub::run(shared, index, rate, SCRUB_PASS_MIN));
                 })?;
             }
-            self.spawn("renewal", move |shared| member::renew(shared, &control.writer))?;
         }
-        self.spawn("keeper", keeper::run)?;
-        self.spawn("audit", audit::run)?;
-        self.spawn("verify", |shared| at_once(upkeep::verify::run(shared)))?;
-        if self.shared.tier.is_some() {
-            self.spawn("mover", mover::run)?;
-        }
-        let shared = Arc::clone(&self.shared);
-        for index in shared.drive_indexes() {
-            self.spawn(&format!("drive-{index}"), move |shared| absence::run(shared, index))?;
-            self.spawn(&format!("tend-{index}"), move |shared| keeper::tend(shared, index))?;
-            self.spawn(&format!("scrub-{index}"), move |shared| scrub::run(shared, index))?;
-        }
-        for i in 0..self.shared.config.fill.concurrency {
-            let clients = filler::Clients {
-                origins: source::agent(tls, silence_max),
-                siblings: member(&self.shared),
-                control: client(&self.shared),
-            };
-            self.spawn(&format!("fill-{i}"), move |shared| filler::run(shared, &clients))?;
-        }
-        if let Some(config) = self.shared.config.peer.clone() {
-            self.spawn("peers", move |shared| peer::run(shared, &peers, &config))?;
+        self.spawn_fillers(&config, tls)?;
+        if let Some(config) = config.peer {
+            let own = Arc::clone(&self.own);
+            self.spawn("peers", move |shared| peer::run(shared, &own, &peers, &config))?;
         }
         Ok(())
+    }
+
+    /// Those that speak to control.
+    fn spawn_links(&mut self, config: &Config, state_file: StateFile) -> std::io::Result<()> {
+        let Some(control) = &config.control else { return Ok(()) };
+        let every = control.report_interval;
+        for front in &control.fronts {
+            let link = ControlClient::front(self.member(config), front, &config.appliance);
+            let about = config.about.clone();
+            self.spawn(&format!("front-{}", front.name), move |shared| {
+                control_link::run(shared, &link, &about, every, None);
+            })?;
+        }
+        let link = self.writer(config).expect("there is a control");
+        let (own, about) = (Arc::clone(&self.own), config.about.clone());
+        let tickets = Arc::clone(&config.tickets);
+        let writer = Writer { own: Arc::clone(&own), state_file, tickets };
+        self.spawn("control-link", move |shared| {
+            control_link::run(shared, &link, &about, every, Some(&writer));
+        })?;
+        let at = control.writer.clone();
+        self.spawn("renewal", move |shared| member::renew(&shared.ledger, &own, &at))
+    }
+
+    fn spawn_fillers(&mut self, config: &Config, tls: &TlsConfig) -> std::io::Result<()> {
+        let burst = |rate: BitsPerSecond| rate.over(BURST_SHARE).max(Bytes::mib(1));
+        let rate = config.fill.rate_max;
+        let pace = Arc::new(Pace::new(rate, rate.map_or(Bytes::ZERO, burst)));
+        let shunned = Arc::new(Shunned::default());
+        for i in 0..config.fill.concurrency {
+            let clients = Clients {
+                origins: source::agent(tls, config.fill.silence_max),
+                siblings: self.member(config),
+                control: self.writer(config),
+                shunned: Arc::clone(&shunned),
+            };
+            let pace = Arc::clone(&pace);
+            self.spawn(&format!("fill-{i}"), move |shared| filler::run(shared, &clients, &pace))?;
+        }
+        Ok(())
+    }
+
+    /// A client for members of the fleet.
+    fn member(&self, config: &Config) -> MemberClient {
+        MemberClient::new(Arc::clone(&self.own), config.fill.silence_max)
+    }
+
+    /// A client for the writer, where there is a control.
+    fn writer(&self, config: &Config) -> Option<ControlClient> {
+        let writer = &config.control.as_ref()?.writer;
+        Some(ControlClient::writer(self.member(config), writer, &config.appliance))
     }
 
     fn spawn(
@@ -415,47 +429,9 @@ impl std::fmt::Debug for StorageHandle {
 /// A stop waits at most so long for threads that are inside a system call.
 pub const STOP_MAX: Duration = Duration::from_secs(3);
 
-pub(crate) fn drive_statuses(shared: &Shared) -> Vec<DriveStatus> {
-    let paths = shared.config.drives.iter();
-    let status = |(index, (path, slot)): (DriveIndex, (&PathBuf, Slot))| {
-        let scrub = shared.scrub(index).status();
-        let unknown = DriveStatus { scrub, ..DriveStatus::unknown(index, path.clone()) };
-        match slot {
-            Slot::Aside(Aside { id, cause, .. }) => {
-                DriveStatus { id, set_aside: Some(cause.to_string()), ..unknown }
-            }
-            Slot::Open(drive) => DriveStatus {
-                id: Some(drive.marker().id),
-                hangs: drive.hangs(shared.now()),
-                capacity: drive.space().capacity,
-                free: drive.space().free,
-                objects: drive.held().0,
-                units: drive.units(),
-                load: drive.gate().load(),
-                ..unknown
-            },
-        }
-    };
-    shared.drive_indexes().zip(paths.zip(shared.slots())).map(status).collect()
-}
-
-pub(crate) fn fill_status(shared: &Shared) -> FillStatus {
-    let (progress, fetched) = (shared.progress(), shared.fill.map(now));
-    FillStatus {
-        generation: shared.generation(),
-        objects_wanted: progress.objects_wanted,
-        objects_held: progress.objects_held,
-        bytes_wanted: progress.bytes_wanted,
-        bytes_held: progress.bytes_held + progress.bytes_partial,
-        objects_without_room: shared.plan_report().objects_without_room,
-        fetched: Bytes(fetched.from_siblings + fetched.from_origins),
-        from_siblings: Bytes(fetched.from_siblings),
-    }
-}
-
-fn open_tier(shared: &Shared) -> Result<Option<Tier>, StateError> {
-    let Some(config) = shared.config.tiering.clone() else { return Ok(None) };
-    Ok(Some(Tier::open(config, &shared.config.state, shared.now())?))
+fn open_tier(config: &Config, ledger: &Ledger) -> Result<Option<Tier>, StateError> {
+    let Some(tiering) = config.tiering.clone() else { return Ok(None) };
+    Ok(Some(Tier::open(tiering, &config.state, ledger.now())?))
 }
 
 /// Opens all drives at the same time: each may have a long index to load or to make anew.
@@ -485,11 +461,11 @@ fn open_drives(paths: &[PathBuf], silent: DriveSet) -> Result<Vec<(Slot, Loaded)
 }
 
 /// Whoever is not a worker has its turns on each drive that there are rules for.
-fn put_behind_gates(slots: &mut [Slot], rules: &[Rules], counters: &Counters) {
+fn put_behind_gates(slots: &mut [Slot], rules: &[Rules], serving: &Serving) {
     for (index, (slot, rules)) in slots.iter_mut().zip(rules).enumerate() {
         if let Slot::Open(drive) = slot {
             let drive = Arc::get_mut(drive).expect("nobody else has it yet");
-            drive.put_behind(Gate::new(rules, counters.slices.clone(), index));
+            drive.put_behind(Gate::new(rules, serving.slices.clone(), index));
         }
     }
 }
@@ -546,8 +522,8 @@ fn say_where_siblings_come(config: &mut Config, peers: &[TcpListener]) {
     config.about.peer_address = address.or_else(first);
 }
 
-fn load_manifest(shared: &Shared, state_file: &StateFile) {
-    match state_file.load(&shared.config.appliance, &shared.own.signing_keys()) {
+fn load_manifest(shared: &Shared, state_file: &StateFile, name: &ApplianceId, own: &Own) {
+    match state_file.load(name, &own.signing_keys()) {
         Ok(Some(manifest)) => {
             tracing::info!(generation = manifest.generation.0, "last manifest in force");
             shared.set_manifest(manifest);
@@ -555,7 +531,7 @@ fn load_manifest(shared: &Shared, state_file: &StateFile) {
         Ok(None) => tracing::info!("no manifest yet"),
         Err(error) => {
             tracing::warn!(%error, "last manifest left out");
-            shared.note("control", error.to_string());
+            shared.ledger.note("control", error.to_string());
         }
     }
 }
@@ -563,15 +539,15 @@ fn load_manifest(shared: &Shared, state_file: &StateFile) {
 /// Publishes what the drives hold, each object once. A second copy (a drive was set aside, its
 /// objects were filled again, and now it is back) is left to the audit.
 fn load_objects(shared: &Shared, loaded: &[Loaded]) {
-    let slots = shared.drive_indexes().zip(shared.slots()).zip(loaded);
-    for (((index, slot), loaded), path) in slots.zip(&shared.config.drives) {
+    let slots = shared.slots.indexes().zip(shared.slots.all()).zip(loaded);
+    for (((index, slot), loaded), path) in slots.zip(&shared.slots.paths) {
         let drive = match slot {
             Slot::Open(drive) => drive,
             Slot::Aside(Aside { cause, .. }) => {
                 tracing::error!(reason = %cause, "drive set aside");
-                shared.note("drive", cause.to_string());
+                shared.ledger.note("drive", cause.to_string());
                 // Workers may have its directory open, which keeps it from being unmounted.
-                shared.let_go(index);
+                shared.ledger.change(|holdings| holdings.set_aside(index));
                 continue;
             }
         };
@@ -579,7 +555,7 @@ fn load_objects(shared: &Shared, loaded: &[Loaded]) {
             let path = path.display();
             let text = format!("{path}: {damage}. The index was made anew from the drive's files");
             tracing::warn!(drive = %drive.marker().id, %damage, "index made anew from the files");
-            shared.note("drive", text);
+            shared.ledger.note("drive", text);
         }
         let entries = loaded.entries.iter();
         shared.load(entries.map(|(object, entry)| (*object, entry.extent(object, drive.index()))));
@@ -591,10 +567,9 @@ fn load_objects(shared: &Shared, loaded: &[Loaded]) {
             "drive in use"
         );
     }
-}
-
-fn load_parts(shared: &Shared, loaded: &[Loaded]) {
-    for (index, loaded) in shared.drive_indexes().zip(loaded) {
-        loaded.parts.iter().for_each(|part| shared.load_part(*part, index));
-    }
+    shared.ledger.change(|holdings| {
+        for (index, loaded) in shared.slots.indexes().zip(loaded) {
+            loaded.parts.iter().for_each(|part| holdings.load_part(*part, index));
+        }
+    });
 }

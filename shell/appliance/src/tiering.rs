@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use fill::budget::Budget;
 use fill::heat::{self, Heat};
 use fill::tier::{self, Class, Move};
+use holdings::Holdings;
 use model::extent::DriveIndex;
 use model::id::ObjectId;
 use model::object::BLOCK_LEN;
@@ -204,7 +205,7 @@ impl Tier {
             return Vec::new();
         }
         // Fill comes first.
-        let for_fill = shared.bytes_to_place();
+        let for_fill = shared.ledger.ask(Holdings::bytes_to_place);
         let mut drives = Vec::new();
         for space in shared.spaces() {
             if shared.answering(space.drive).is_none() {
@@ -216,7 +217,7 @@ impl Tier {
         }
         let files = shared.movable();
         let mut heat = lock(&self.heat);
-        heat.fade(shared.now());
+        heat.fade(shared.ledger.now());
         let held = files.held(|object| heat.of(object));
         drop(heat);
         let heat_min = Bytes(self.config.sample.0.saturating_mul(SAMPLES_MIN));

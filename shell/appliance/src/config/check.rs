@@ -11,10 +11,10 @@ use model::units::{BitsPerSecond, Bytes, Nanos};
 use super::Settings;
 use super::file::{DrivesFile, File, FillFile, FrontFile, PeerFile, ServeFile};
 use crate::ablation::{Ablation, AblationFile};
+use crate::control_link::Front;
 use crate::gate::{Mode, Writes};
 use crate::peer::PeerConfig;
 use crate::setting::{ConfigError, wrong};
-use crate::storage::Front;
 use crate::tiering::{self, Tiering};
 
 /// The least and the most that `unsent_max` may be, unless it is 0. A record, 16 KiB, is the least

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use holdings::Doubt;
+use model::extent::Extent;
 use model::id::ObjectId;
 use model::limits::SMALL_OBJECT_MAX;
 use model::object::{BLOCK_LEN, Blocks};
@@ -15,11 +16,11 @@ use store::parcel::Parcel;
 use store::unit::{self, Directory, UnitId};
 use upkeep::copying::{self, Ended, Source};
 use upkeep::units::{Old, Unread};
-use upkeep::{Drive as _, Ledger as _, at_once, keeper, small, units};
+use upkeep::{Drive as _, Ledger as _, at_once, audit as audits, keeper, small, units};
 
 use super::*;
 use crate::pages::Pages;
-use crate::shared::tests::{aligned, manifest, shared_on};
+use crate::shared::tests::{aligned, drives, manifest, put, shared_on};
 
 /// An appliance with two drives, on the first a unit that the log does not know.
 struct Scene {
@@ -92,7 +93,7 @@ impl Scene {
     }
 
     fn drive(&self) -> Arc<Drive> {
-        self.shared.drive(DriveIndex(0)).unwrap()
+        self.shared.slots.drive(DriveIndex(0)).unwrap()
     }
 
     /// A file or folder of a drive.
@@ -131,7 +132,7 @@ impl Scene {
     /// Copies all of the unit to this drive; `deed` is done before the block of this number, the
     /// hashes of each object counted as one.
     fn copy(&self, to: u8, before: usize, deed: impl Fn()) -> Ended {
-        let (drive, other) = (self.drive(), self.shared.drive(DriveIndex(to)).unwrap());
+        let (drive, other) = (self.drive(), self.shared.slots.drive(DriveIndex(to)).unwrap());
         let (file, places) = (unit::unit_file(&self.directory.id()), self.directory.places());
         let count = Cell::new(0);
         let is_of_use = |_: &ObjectId| {
@@ -211,7 +212,7 @@ fn a_unit_that_cannot_be_read_counts_once_against_its_drive_however_often_it_is_
     scene.objects().iter().for_each(|object| scene.shared.release(*object));
     assert_eq!((look(), scene.held(), scene.file().exists()), (Unread::Lost, 0, false));
     assert!(!drive.is_aside());
-    let more = [(); 3].map(|()| drive.object_failed(scene.shared.now()));
+    let more = [(); 3].map(|()| drive.object_failed(scene.shared.ledger.now()));
     assert_eq!(more.map(|it| it == Verdict::SetDriveAside), [false, false, true], "counted once");
 }
 
@@ -269,7 +270,7 @@ fn a_drive_that_takes_no_copy_says_nothing_of_the_object() {
         "the other is hidden"
     );
     assert_eq!((scene.held(), scene.file().exists(), scene.suspects()), (1, true, vec![]));
-    let noted = scene.shared.errors();
+    let noted = scene.shared.ledger.errors();
     assert!(noted[0].text.contains("cannot make fill/"), "{noted:?}");
 }
 
@@ -316,7 +317,7 @@ fn a_stop_ends_a_copy_and_so_does_a_drive_that_is_set_aside() {
         assert_eq!((scene.parts(1).len(), scene.place(1).0), (0, 0));
         let scene = Scene::new(&[5000, 600_000]);
         scene.hold();
-        let other = scene.shared.drive(DriveIndex(1)).unwrap();
+        let other = scene.shared.slots.drive(DriveIndex(1)).unwrap();
         let aside = || scene.shared.set_drive_aside(&other, Cause::Miswritten);
         assert_eq!(scene.copy(1, before, aside), Ended::Abandoned);
         assert_eq!((scene.parts(1).len(), scene.place(1).0), (1, 0), "nothing is done to it");
@@ -338,13 +339,14 @@ fn all_that_is_held_in_a_unit_whose_directory_is_damaged_goes_in_one_step_or_not
     assert_eq!(settled(&scene), (false, 2, true), "somebody works on one of them");
     scene.shared.release(scene.objects()[0]);
     assert_eq!(settled(&scene), (true, 0, false));
-    let texts: Vec<String> = scene.shared.errors().into_iter().map(|noted| noted.text).collect();
+    let texts: Vec<String> =
+        scene.shared.ledger.errors().into_iter().map(|noted| noted.text).collect();
     assert!(
         matches!(&texts[..], [one] if one.contains("a unit of 2 objects is damaged")),
         "{texts:?}"
     );
     assert_eq!(scene.drive().held(), (0, Bytes::ZERO));
-    assert_eq!(scene.shared.integrity.objects_set_aside.load(Ordering::Relaxed), 2);
+    assert_eq!(scene.shared.counters.integrity.objects_set_aside.load(Ordering::Relaxed), 2);
 }
 
 #[test]
@@ -427,8 +429,64 @@ fn a_unit_goes_only_when_the_copies_that_were_made_of_it_are_right() {
     let scene = Scene::new(&[5000, 6000]);
     scene.hold();
     assert_eq!(scene.copy(1, 0, || ()), Ended::Copied);
-    let hung = scene.shared.drive(DriveIndex(1)).unwrap();
+    let hung = scene.shared.slots.drive(DriveIndex(1)).unwrap();
     scene.shared.look_at_drive(&hung, true);
     audit(&scene.shared, &scene.drive(), unit);
     assert!(scene.file().exists());
+}
+
+#[test]
+fn an_object_is_named_to_the_operator_without_the_query_of_its_url() {
+    let url = "https://origin/film/v.mp4?X-Amz-Signature=secret".to_owned();
+    let mut fetch = Fetch { object: ObjectId([1; 32]), len: Bytes(5), urls: vec![url] };
+    assert_eq!(name(&fetch), "https://origin/film/v.mp4");
+    fetch.urls.clear();
+    assert_eq!(name(&fetch), "01".repeat(32));
+}
+
+fn examine(shared: &Shared, drive: &Drive, object: ObjectId) -> bool {
+    at_once(audits::examine(shared, drive, object))
+}
+
+#[test]
+fn a_second_copy_goes_only_when_every_block_of_the_first_is_right() {
+    let dir = tempfile::tempdir().unwrap();
+    let (shared, object, [first, second]) = held_twice(dir.path());
+    let [one, other] = [0, 1].map(|index| shared.slots.drive(DriveIndex(index)).unwrap());
+    let path = |drive: &Drive, extent: &Extent| drive.path().join(&*extent.file.0);
+    let is_there = || path(&other, &second).exists();
+
+    let right = fs::read(path(&one, &first)).unwrap();
+    let mut wrong = right.clone();
+    wrong[4999] ^= 1;
+    fs::write(path(&one, &first), wrong).unwrap();
+    assert!(examine(&shared, &other, object) && is_there(), "the first is wrong");
+    shared.plan();
+    let doubted = shared.peek_errand(DriveIndex(0)).unwrap().suspects;
+    assert_eq!(doubted.into_iter().collect::<Vec<_>>(), [(object, Doubt::Suspect)]);
+
+    fs::write(path(&one, &first), right).unwrap();
+    shared.look_at_drive(&one, true);
+    assert!(!examine(&shared, &other, object) && is_there(), "it does not answer");
+}
+
+#[test]
+fn a_second_copy_goes_when_the_first_is_right() {
+    let dir = tempfile::tempdir().unwrap();
+    let (shared, object, [first, second]) = held_twice(dir.path());
+    let other = shared.slots.drive(DriveIndex(1)).unwrap();
+    assert!(examine(&shared, &other, object));
+    assert!(!other.path().join(&*second.file.0).exists());
+    assert_eq!((other.entry(&object), shared.locate(&object)), (None, Some(first)));
+}
+
+/// An object on two drives, of which the index has the first copy.
+fn held_twice(dir: &Path) -> (Shared, ObjectId, [Extent; 2]) {
+    let drives = drives(dir, 2);
+    let (object, first) = put(&drives[0], &[7; 5000]);
+    let (_, second) = put(&drives[1], &[7; 5000]);
+    let shared = shared_on(drives);
+    assert!(shared.set_manifest(manifest(1, &[(object, Bytes(5000))])));
+    shared.load([(object, first.clone())].into_iter());
+    (shared, object, [first, second])
 }

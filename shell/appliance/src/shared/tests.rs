@@ -1,68 +1,60 @@
 use super::*;
+use crate::drives::lock;
+use crate::ledger::{News, Sink};
 use crate::pages::Pages;
-use crate::storage::{About, FillConfig};
-use holdings::Part;
-use model::drives::DriveSet;
+use holdings::{Chores, Holdings, Part};
+use model::id::Generation;
 use model::manifest::{AssetVersion, File, Trust};
+use model::units::UnixSeconds;
+use model::update::Update;
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use store::parcel::PartId;
+use upkeep::Ledger as _;
 
 /// What the threads of an appliance share that has these drives; nobody is told anything.
 pub(crate) fn shared_on(drives: Vec<Drive>) -> Shared {
-    let credentials = crate::member::tests::credentials(60);
-    let own = Own::new("state".as_ref(), credentials.clone()).unwrap();
-    let config = Config {
-        appliance: "a1".parse().unwrap(),
-        state: "state".into(),
-        credentials,
-        drives: drives.iter().map(|drive| drive.path().to_owned()).collect(),
-        silent: DriveSet::NONE,
-        control: None,
-        peer: None,
-        fill: FillConfig {
-            rate_max: None,
-            trust: None,
-            concurrency: 1,
-            silence_max: Nanos::seconds(1),
-            unit_len: Some(Bytes::mib(1)),
-        },
-        small_budget: Bytes::kib(100),
-        scrub_rate: None,
-        rules: Vec::new(),
-        tiering: None,
-        tickets: tls::Tickets::new(|| UnixSeconds(0)),
-        about: About::default(),
-    };
+    shared_with(drives, Box::new(|_| {}))
+}
+
+fn shared_with(drives: Vec<Drive>, sink: Sink) -> Shared {
+    let counters = StorageCounters::new(Arc::default(), drives.len());
+    let paths = drives.iter().map(|drive| drive.path().to_owned()).collect();
     let slots = drives.into_iter().map(|drive| Slot::Open(Arc::new(drive))).collect();
-    Shared::new(config, Arc::new(own), slots, Box::new(|_| {}), Arc::default())
+    let slots = Slots::new(paths, Vec::new(), slots);
+    let ledger = Ledger::new(Bytes::kib(100), Some(Bytes::mib(1)), sink);
+    Shared { ledger, slots, counters, linger: Nanos::seconds(1) }
 }
 
 impl Shared {
     /// What waits to be done about a drive, as if it was taken and done at once.
     pub(crate) fn peek_errand(&self, drive: DriveIndex) -> Option<Chores> {
-        let chores = self.lock().holdings.next_errand(drive)?;
-        self.with(|holdings| holdings.errand_done(drive, 0, 0));
+        let chores = self.ledger.change(|holdings| holdings.next_errand(drive))?;
+        self.ledger.change(|holdings| holdings.errand_done(drive, 0, 0));
         Some(chores)
     }
 
     pub(crate) fn published_count(&self) -> usize {
-        self.lock().holdings.index().len()
+        self.ledger.ask(|holdings| holdings.index().len())
     }
 }
 
 #[test]
 fn what_has_its_file_or_fits_nowhere_is_not_left_room_for() {
     let shared = shared_on(Vec::new());
+    let to_place = || shared.ledger.ask(Holdings::bytes_to_place);
     let object = |n| ObjectId([n; 32]);
     let wanted = [10, 20, 40].map(|n: u8| (object(n), Bytes(u64::from(n))));
     assert!(shared.set_manifest(manifest(1, &wanted)));
-    assert_eq!(shared.bytes_to_place(), Bytes(70));
+    assert_eq!(to_place(), Bytes(70));
     let drive = DriveIndex(0);
     let file = layout::object_file(&object(10));
     let extent = Extent { drive, file, offset: Bytes::ZERO, len: Bytes(10) };
     shared.load([(object(10), extent)].into_iter());
     shared.set_part(PartId::Object(object(20)), Some(Part { drive, verified: Bytes::ZERO }));
-    assert_eq!(shared.bytes_to_place(), Bytes(40));
+    assert_eq!(to_place(), Bytes(40));
     shared.plan();
-    assert_eq!(shared.bytes_to_place(), Bytes::ZERO, "there is no drive to put it on");
+    assert_eq!(to_place(), Bytes::ZERO, "there is no drive to put it on");
 }
 
 /// A manifest of one rendition of these.
@@ -90,29 +82,21 @@ pub(crate) fn manifest(generation: u64, objects: &[(ObjectId, Bytes)]) -> Manife
 }
 
 #[test]
-fn errors_are_kept_newest_first_each_text_once_and_not_too_many() {
-    let shared = shared_on(Vec::new());
-    (0..30).for_each(|i| shared.note("fill", format!("error {i}")));
-    shared.note("fill", "error 20".to_owned());
-    let texts: Vec<String> = shared.errors().into_iter().map(|noted| noted.text).collect();
-    assert_eq!((texts.len(), &*texts[0], &*texts[1]), (ERRORS_MAX, "error 20", "error 29"));
-    assert_eq!(texts.iter().filter(|text| *text == "error 20").count(), 1);
-}
-
-#[test]
 fn who_waits_for_a_worker_holds_up_nobody_who_has_nothing_to_tell() {
-    let shared = shared_on(Vec::new());
     let (began, wait) = (std::sync::mpsc::channel(), std::sync::mpsc::channel::<()>());
-    *lock(&shared.sink) = Box::new(move |_| {
+    let sink = move |_| {
         began.0.send(()).unwrap();
         let _ = wait.1.recv();
-    });
+    };
+    let shared = shared_with(Vec::new(), Box::new(sink));
     std::thread::scope(|scope| {
         let teller = scope.spawn(|| shared.set_manifest(manifest(1, &[])));
         began.1.recv().unwrap();
         let (tell, told) = std::sync::mpsc::channel();
         let shared = &shared;
-        scope.spawn(move || tell.send((shared.progress(), shared.claim(ObjectId([1; 32])))));
+        scope.spawn(move || {
+            tell.send((shared.ledger.ask(Holdings::progress), shared.claim(ObjectId([1; 32]))))
+        });
         let seen = told.recv_timeout(std::time::Duration::from_secs(20));
         drop(wait.0);
         assert!(seen.is_ok_and(|(_, claimed)| claimed), "the lock is held");
@@ -122,10 +106,9 @@ fn who_waits_for_a_worker_holds_up_nobody_who_has_nothing_to_tell() {
 
 #[test]
 fn what_happens_together_is_told_together_and_in_order() {
-    let shared = shared_on(Vec::new());
     let told: Arc<Mutex<Vec<Vec<News>>>> = Arc::default();
     let also = Arc::clone(&told);
-    *lock(&shared.sink) = Box::new(move |news| lock(&also).push(news));
+    let shared = shared_with(Vec::new(), Box::new(move |news| lock(&also).push(news)));
     let objects: Vec<ObjectId> = (0..3000_u32)
         .map(|n| {
             let mut id = [0; 32];

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use appliance::drives::Drive;
 use appliance::storage::{
-    About, Config, ControlConfig, Counters, FillConfig, News, Storage, StorageHandle,
+    About, Config, ControlConfig, FillConfig, News, Serving, Storage, StorageHandle,
 };
 use identity::member::Member;
 use identity::signing::SigningKey;
@@ -291,9 +291,9 @@ impl Rig {
         self.dir.path()
     }
 
-    pub(crate) fn counters() -> Arc<Counters> {
+    pub(crate) fn counters() -> Arc<Serving> {
         let workers = vec![Arc::default(), Arc::default()];
-        Arc::new(Counters { workers, slices: Vec::new(), draining: AtomicBool::new(false) })
+        Arc::new(Serving { workers, slices: Vec::new(), draining: AtomicBool::new(false) })
     }
 
     /// Starts; what workers knew before is forgotten.
@@ -301,7 +301,7 @@ impl Rig {
         self.start_counting(Self::counters())
     }
 
-    pub(crate) fn start_counting(&mut self, counters: Arc<Counters>) -> StorageHandle {
+    pub(crate) fn start_counting(&mut self, counters: Arc<Serving>) -> StorageHandle {
         self.told = Arc::default();
         let (told, also) = (Arc::clone(&self.told), self.also.clone());
         let listen = self.config.peer.iter().flat_map(|peer| &peer.listen);

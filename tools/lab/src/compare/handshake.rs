@@ -21,17 +21,17 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use model::units::Bytes;
+use rig::client::{Begun, GROUP, Starts, Target};
+use rig::cpu;
+use rig::statistics::{interquartile_range, median};
+use rig::url::Url;
 use serde::Serialize;
 use tracing::{info, warn};
 
 use super::ours::Site;
 use super::report::{Sides, doubts};
-use super::statistics::{interquartile_range, median};
 use super::workload::Workload;
 use super::{Asking, Bench, Common, OURS, Room, Server, Tuned, ours, peer};
-use crate::client::{Begun, GROUP, Starts, Target};
-use crate::cpu;
-use crate::url::Url;
 
 /// `nearcast-lab handshake`
 #[derive(Debug, clap::Args)]
@@ -196,11 +196,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     for doubt in report.doubts() {
         warn!("{doubt}");
     }
-    if args.common.json {
-        crate::print(&serde_json::to_string(&report)?)
-    } else {
-        crate::print(&report.table())
-    }
+    rig::say(args.common.json, &report, || report.table())
 }
 
 /// One small file, so that nothing but the start costs anything.

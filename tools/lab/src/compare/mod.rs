@@ -14,7 +14,6 @@
 
 pub(crate) mod ablate;
 mod catalogue;
-mod certificate;
 mod congestion;
 mod group;
 pub(crate) mod handshake;
@@ -22,11 +21,8 @@ mod ledger;
 pub(crate) mod network;
 mod ours;
 mod pace;
-pub(crate) mod peer;
-pub(crate) mod process;
 mod race;
 mod report;
-pub(crate) mod statistics;
 mod workload;
 
 use std::fs;
@@ -36,21 +32,21 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use model::units::Bytes;
+use rig::certificate::Certificate;
+use rig::client::{Plan, Ranges, Receive, Target};
+use rig::cpu::{self, Account};
+use rig::peer::{self, Found, Place, Variant, Version};
+use rig::process::Process;
+use rig::window::{Timing, measure};
 use rustls::CipherSuite;
 use tracing::{info, warn};
 
-use crate::client::{Plan, Ranges, Receive, Target};
-use crate::cpu::{self, Account};
 use crate::flame::{self, Profile};
 use crate::processor::Processor;
-use crate::window::{Timing, measure};
 pub(crate) use catalogue::Catalogue;
-pub(crate) use certificate::Certificate;
 use congestion::Chosen;
 use group::Group;
 use pace::{Drive, Pace};
-use peer::{Found, Place, Variant, Version};
-use process::Process;
 use race::Race;
 use report::{Report, Setting, Sides, Turn};
 use workload::{Name, Workload};
@@ -200,7 +196,7 @@ type Tried<T> = Result<T, String>;
 
 /// A failure of the peer's is a result, unless the run was told to stop.
 fn attempt<T>(tried: Result<T>) -> Result<Tried<T>> {
-    crate::stop::check()?;
+    rig::stop::check()?;
     let tried = tried.map_err(|error| format!("{error:#}"));
     if let Err(reason) = &tried {
         warn!(reason, "this configuration of the peer is out of the race");
@@ -240,11 +236,7 @@ struct Meter {
 pub(crate) fn run(args: &Args) -> Result<()> {
     let asked = (args.workload, args.asking);
     let report = report(&args.against, asked, args.null, &args.common, None)?;
-    if args.common.json {
-        crate::print(&serde_json::to_string(&report)?)
-    } else {
-        crate::print(&report.table())
-    }
+    rig::say(args.common.json, &report, || report.table())
 }
 
 /// `nearcast-lab ideal`
@@ -274,9 +266,9 @@ pub(crate) fn run_ideal(args: &IdealArgs) -> Result<()> {
         reports.push(report(&against, asked, false, &args.common, flames.as_deref())?);
     }
     if args.common.json {
-        crate::print(&serde_json::to_string(&reports)?)
+        rig::print(&serde_json::to_string(&reports)?)
     } else {
-        reports.iter().try_for_each(|report| crate::print(&report.table()))
+        reports.iter().try_for_each(|report| rig::print(&report.table()))
     }
 }
 
@@ -311,7 +303,7 @@ impl<'a> Bench<'a> {
         room: &'a Path,
     ) -> Result<Self> {
         ensure!(common.server_cpu != common.client_cpu, "server and client need a CPU each");
-        crate::raise_file_limit()?;
+        rig::raise_file_limit()?;
         let source = room.join(format!("source-{}", workload.catalogue));
         if !source.exists() {
             check_space(room, workload)?;
@@ -530,7 +522,7 @@ impl<'a> Bench<'a> {
         let seen = work(&server.plan, &meter);
         drop(congestion);
         // After Ctrl-C at a terminal the servers end, too: the signal is what to tell.
-        crate::stop::check()?;
+        rig::stop::check()?;
         for process in &mut server.processes {
             process.check()?;
         }

@@ -55,8 +55,9 @@ mod tests {
     use model::units::Bytes;
 
     use super::*;
-    use crate::client::{Load, Plan, Ranges, Receive};
-    use crate::compare::{Catalogue, Certificate};
+    use crate::compare::Catalogue;
+    use rig::certificate::Certificate;
+    use rig::client::{Load, Plan, Ranges, Receive};
 
     /// From memory and from the drive, every byte is compared with the source.
     #[test]

@@ -17,16 +17,16 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use model::units::{BitsPerSecond, Bytes};
+use rig::client::Load;
+use rig::cpu::{self, Account};
+use rig::site::{Site, kernel_memory, resident, tcp_pressure};
+use rig::statistics::median;
+use rig::window::gigabytes;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use serde::Serialize;
 use tracing::{info, warn};
 
-use crate::client::Load;
-use crate::compare::statistics::median;
-use crate::cpu::{self, Account};
 use crate::processor::Processor;
-use crate::site::{Site, kernel_memory, resident, tcp_pressure};
-use crate::window::gigabytes;
 
 pub(crate) use far::Args as FarArgs;
 pub(crate) use far::run as run_far;
@@ -130,7 +130,7 @@ const SPARE_PERCENT: u64 = 5;
 
 /// Compares, prints the result on stdout.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    crate::raise_file_limit()?;
+    rig::raise_file_limit()?;
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     let files_max = limit.maximum.unwrap_or(1 << 20);
     let room = files_max.saturating_sub(FILES_BESIDE) * 100 / (100 + SPARE_PERCENT);
@@ -143,14 +143,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let mut pairs = Vec::new();
     for pair in 0..args.pairs {
         let turn = |most| turn(args, connections, most, pair);
-        // Each is the first as often as the second.
-        let turns = if pair % 2 == 0 {
-            let bounded = turn(args.unsent_max)?;
-            [bounded, turn(Bytes::ZERO)?]
-        } else {
-            let unbounded = turn(Bytes::ZERO)?;
-            [turn(args.unsent_max)?, unbounded]
-        };
+        let turns = rig::in_turns(pair, || turn(args.unsent_max), || turn(Bytes::ZERO))?;
         info!(?turns, "pair");
         pairs.push(turns);
     }
@@ -158,11 +151,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     for doubt in &report.doubts {
         warn!("{doubt}");
     }
-    if args.json {
-        crate::print(&serde_json::to_string(&report)?)
-    } else {
-        crate::print(&report.table())
-    }
+    rig::say(args.json, &report, || report.table())
 }
 
 fn turn(args: &Args, connections: usize, most: Bytes, seed: u32) -> Result<Turn> {

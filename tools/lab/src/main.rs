@@ -67,7 +67,7 @@ enum Verb {
     Layout(layout::Args),
     /// Drives load at a server and says what came.
     Load(load::Args),
-    /// Full and resumed handshakes per CPU second: ours against a peer's, in turns.
+    /// Full, first and resumed starts per CPU second: ours against a peer's, in turns.
     Handshake(compare::handshake::Args),
     /// What pacing costs, and what it spares a short queue on the way.
     Pace(pace::Args),

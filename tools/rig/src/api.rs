@@ -28,7 +28,12 @@ pub fn put(url: &str, value: &Value) -> Result<Value> {
 
 /// The JSON of a POST.
 pub fn post(url: &str, value: &Value) -> Result<Value> {
-    body("POST", url, agent(ANSWER_MAX).post(url).send_json(value))
+    post_by(&agent(ANSWER_MAX), url, value)
+}
+
+/// The same by an agent that is kept, and with it its connection.
+pub fn post_by(agent: &Agent, url: &str, value: &Value) -> Result<Value> {
+    body("POST", url, agent.post(url).send_json(value))
 }
 
 /// The JSON of a DELETE.

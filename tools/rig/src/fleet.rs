@@ -130,7 +130,7 @@ impl Fleet {
 
     /// Base URL for players and people of a process of the control plane.
     pub fn url(&self, role: Role) -> String {
-        format!("http://{}", self.plan.api(role))
+        self.plan.url(role)
     }
 
     /// All of the control plane, the writer first.
@@ -378,6 +378,11 @@ impl Plan {
 
     fn origin(&self) -> SocketAddr {
         self.at(0)
+    }
+
+    /// Base URL for players and people of a process of the control plane.
+    pub fn url(&self, role: Role) -> String {
+        format!("http://{}", self.api(role))
     }
 
     /// Where players and people ask.

@@ -12,7 +12,7 @@ use anyhow::{Context, Result, ensure};
 use model::units::Bytes;
 use rig::api;
 use rig::certificate::Certificate;
-use rig::fleet::{self, Fleet, Plan};
+use rig::fleet::{self, Fleet, Plan, Role};
 use rig::process::{On, Process, binary};
 use rig::url::Url;
 use serde_json::{Value, json};
@@ -67,6 +67,7 @@ pub(crate) struct Ours {
     pub(crate) aead: Option<String>,
 }
 
+const ANSWER_MAX: Duration = Duration::from_secs(10);
 const METRICS_MAX: Duration = Duration::from_secs(10);
 /// Once an appliance shows this metric, it shows that of its AEAD as well, if it has one: its main
 /// thread gathers both each second.
@@ -78,7 +79,7 @@ impl Site<'_> {
         let plan = Plan { joins: joins.to_vec(), ..self.plan() };
         let mut fleet = Fleet::start_with(plan, self.certificate.clone(), self.source)?;
         fleet.end_origin();
-        let base = self.playback(&fleet)?;
+        let base = self.playback(&api::agent(ANSWER_MAX))?;
         let (control, mut appliance) = fleet.into_pair()?;
         let aead = self.aead(&mut appliance)?;
         info!(base = %base.authority(), "the appliance is filled");
@@ -120,6 +121,12 @@ impl Site<'_> {
             Ok(text.contains(METRIC_OF_ALL))
         })?;
         Ok(aead_in(&text))
+    }
+
+    /// Signatures of tokens that the appliance has verified.
+    pub(crate) fn tokens_verified(&self) -> Result<u64> {
+        verified_in(&self.metrics()?)
+            .context("the appliance has no metric nearcast_tokens_verified_total")
     }
 
     fn metrics(&self) -> Result<String> {
@@ -164,9 +171,22 @@ impl Site<'_> {
         config
     }
 
-    fn playback(&self, fleet: &Fleet) -> Result<Url> {
+    /// Where the asset's files are for so many viewers, each with a token of his own.
+    pub(crate) fn playbacks(&self, count: usize) -> Result<Vec<Url>> {
+        info!(count, "beginning playbacks");
+        // It keeps its connection: as many as playbacks would use up all ports.
+        let agent = api::agent(ANSWER_MAX);
+        let playback = |_| {
+            rig::stop::check()?;
+            self.playback(&agent)
+        };
+        (0..count).map(playback).collect()
+    }
+
+    fn playback(&self, agent: &ureq::Agent) -> Result<Url> {
         let ask = json!({ "asset": self.asset, "client": "127.0.0.1" });
-        let playback = fleet.post("/v1/playbacks", &ask)?;
+        let url = format!("{}/v1/playbacks", self.plan().url(Role::Writer));
+        let playback = api::post_by(agent, &url, &ask)?;
         let base = playback["pathways"][0]["base_url"].as_str();
         let base = base.with_context(|| format!("a playback without a pathway: {playback}"))?;
         let base = Url::parse(base)?;
@@ -182,6 +202,12 @@ fn aead_in(metrics: &str) -> Option<String> {
     let row = rows.into_iter().find(|row| row.contains("cipher=\"aes-128-gcm\""))?;
     let (_, kernel) = row.split_once("kernel=\"")?;
     Some(kernel.split_once('"')?.0.to_owned())
+}
+
+fn verified_in(metrics: &str) -> Option<u64> {
+    let row =
+        |line: &str| line.strip_prefix("nearcast_tokens_verified_total ")?.trim().parse().ok();
+    metrics.lines().find_map(row)
 }
 
 /// Whether all that is started is there.
@@ -227,6 +253,14 @@ mod tests {
         let config = site.again_config("127.0.0.1:18501".parse().unwrap(), change);
         assert_eq!(config["hot"]["memory"].as_str(), Some("0 B"));
         assert!(config["serve"].get("cpus").is_none());
+    }
+
+    #[test]
+    fn the_tokens_that_were_verified_are_read() {
+        let help = "# TYPE nearcast_tokens_verified_total counter\n";
+        let text = format!("nearcast_forbidden_total 3\n{help}nearcast_tokens_verified_total 29\n");
+        assert_eq!(verified_in(&text), Some(29));
+        assert_eq!(verified_in(help), None);
     }
 
     #[test]

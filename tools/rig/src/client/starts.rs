@@ -8,9 +8,10 @@
 //!
 //! The client does less than a player's, or it would be the limit: the server's certificate is
 //! compared with the one that it should show, and its signature is verified in every n-th handshake
-//! only. What was agreed is looked at in each, and one that is not as it should be ends the run.
+//! only. What was agreed is looked at in each, and one that is not as it should be ends the run; so
+//! does a player whose start takes too long, whatever the others get.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
@@ -35,12 +36,14 @@ use rustls::{
 
 use super::reply::{Asked, Reply};
 use super::truth::Truth;
-use super::{EVENTS_MAX, HANDSHAKE_MAX, Plan};
+use super::{EVENTS_MAX, HANDSHAKE_MAX, Plan, Target};
 
 /// The only group that is offered: servers that could agree on others have the same to do.
 pub const GROUP: NamedGroup = NamedGroup::X25519;
 /// Arbitrary, and more than connections need: the oldest go first.
 const TICKETS_MAX: usize = 4096;
+/// Arbitrary: a look at all players costs microseconds, and comes a little late.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// What has been done since the beginning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -60,8 +63,10 @@ pub struct Starts {
     world: World,
     handshakes: u64,
     resumed: u64,
-    /// When the last one was complete.
-    heard: Instant,
+    /// How long a start may take.
+    pub(super) patience: Duration,
+    /// When to look next whether one has taken longer.
+    look: Instant,
 }
 
 /// What they share.
@@ -70,13 +75,17 @@ struct World {
     name: ServerName<'static>,
     config: Arc<ClientConfig>,
     tickets: Arc<Tickets>,
-    request: Vec<u8>,
+    /// The same byte under all paths of the plan, which are used in turn.
+    requests: Vec<Vec<u8>>,
+    /// How many were sent.
+    sent: usize,
     asked: Asked,
     truth: Truth,
     scratch: Vec<u8>,
 }
 
 struct Player {
+    began: Instant,
     socket: TcpStream,
     tls: ClientConnection,
     /// None until it has asked.
@@ -85,14 +94,15 @@ struct Player {
 
 impl Starts {
     /// Connects all; where they are to be resumed, each has got its first tickets afterwards.
-    /// `shown` is the certificate that the server should show, PEM.
+    /// `shown` is the certificate that the server should show, PEM. The plan's targets are paths
+    /// of one file, the first of `truth`: they are asked for in turn.
     pub fn connect(plan: &Plan, truth: Truth, shown: &Path, resume: bool) -> Result<Self> {
         let world = World::new(plan, truth, shown, resume)?;
         let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let players = (0..plan.connections).map(|index| world.player(&poll, index));
         let players = players.collect::<Result<_>>()?;
-        let now = Instant::now();
-        let mut starts = Self { poll, players, world, handshakes: 0, resumed: 0, heard: now };
+        let (patience, look) = (HANDSHAKE_MAX, Instant::now());
+        let mut starts = Self { poll, players, world, handshakes: 0, resumed: 0, patience, look };
         if resume {
             starts.first_tickets()?;
         }
@@ -119,14 +129,16 @@ impl Starts {
         Begun { handshakes: self.handshakes, resumed: self.resumed, tickets }
     }
 
+    /// Waits for those under way; an error if one of them is not answered. Says how many asked
+    /// since the beginning, those included that are in no count of `begun`.
+    pub fn finish(mut self) -> Result<usize> {
+        each_once(self.players.len(), || self.complete())?;
+        Ok(self.world.sent)
+    }
+
     /// One full handshake on each connection.
     fn first_tickets(&mut self) -> Result<()> {
-        let mut left = self.players.len();
-        let mut done = Vec::new();
-        while 0 < left {
-            done.extend(self.complete()?);
-            left = self.players.len() - done.len();
-        }
+        let done = each_once(self.players.len(), || self.complete())?;
         let (held, players) = (self.world.tickets.held().len(), self.players.len());
         ensure!(
             players <= held,
@@ -141,7 +153,7 @@ impl Starts {
     /// Goes on with those whose sockets have something; the indices of those that are complete.
     fn complete(&mut self) -> Result<Vec<usize>> {
         crate::stop::check()?;
-        ensure!(self.heard.elapsed() < HANDSHAKE_MAX, "no handshake ended in {HANDSHAKE_MAX:?}");
+        self.check_ages()?;
         let mut events = Vec::with_capacity(EVENTS_MAX);
         let timeout = Duration::from_millis(100).try_into()?;
         let room = rustix::buffer::spare_capacity(&mut events);
@@ -155,12 +167,42 @@ impl Starts {
             let index = usize::try_from(data.u64())?;
             let turn = self.players[index].turn(&mut self.world);
             if turn.with_context(|| format!("handshake {}", self.handshakes + 1))? {
-                self.heard = Instant::now();
                 complete.push(index);
             }
         }
         Ok(complete)
     }
+
+    /// An error if a start takes too long, be it one among many that do not.
+    fn check_ages(&mut self) -> Result<()> {
+        let now = Instant::now();
+        if now < self.look {
+            return Ok(());
+        }
+        self.look = now + LOOK_EVERY;
+        let (patience, all) = (self.patience, self.players.len());
+        let is_late = |player: &&Player| !player.is_complete() && patience <= now - player.began;
+        let late = self.players.iter().filter(is_late).count();
+        ensure!(
+            late == 0,
+            "{late} of {all} players have waited for an answer for {patience:?}: look at the \
+             server's log, or have fewer --connections"
+        );
+        Ok(())
+    }
+}
+
+/// All indices below `count`, once `complete` has named each. It may name one again: a player that
+/// is complete may yet hear more, such as tickets.
+pub(super) fn each_once(
+    count: usize,
+    mut complete: impl FnMut() -> Result<Vec<usize>>,
+) -> Result<BTreeSet<usize>> {
+    let mut done = BTreeSet::new();
+    while done.len() < count {
+        done.extend(complete()?);
+    }
+    Ok(done)
 }
 
 /// Whether a handshake was resumed; an error unless it was as asked for.
@@ -182,24 +224,33 @@ impl World {
         let config = config(plan, shown, Arc::clone(&tickets))?;
         let target = plan.targets.first().context("there must be a target to ask for")?;
         let authority = format!("{}:{}", plan.name, plan.address.port());
-        let request = format!(
-            "GET {} HTTP/1.1\r\nHost: {authority}\r\nRange: bytes=0-0\r\n\r\n",
-            target.path
-        );
+        let request = |Target { path, .. }: &Target| {
+            format!("GET {path} HTTP/1.1\r\nHost: {authority}\r\nRange: bytes=0-0\r\n\r\n")
+                .into_bytes()
+        };
         Ok(Self {
             address: plan.address,
             name: ServerName::try_from(plan.name.clone())?,
             config: Arc::new(config),
             tickets,
-            request: request.into_bytes(),
+            requests: plan.targets.iter().map(request).collect(),
+            sent: 0,
             asked: Asked { target: 0, range: 0..1, target_len: target.len.0, verify: true },
             truth,
             scratch: Vec::new(),
         })
     }
 
+    /// What the next player asks for.
+    fn next_request(&mut self) -> &[u8] {
+        let request = &self.requests[self.sent % self.requests.len()];
+        self.sent += 1;
+        request
+    }
+
     /// Connects, says hello, and is watched as number `index`.
     fn player(&self, poll: &rustix::fd::OwnedFd, index: usize) -> Result<Player> {
+        let began = Instant::now();
         let socket = TcpStream::connect(self.address)
             .with_context(|| format!("cannot connect to {}", self.address))?;
         socket.set_nodelay(true)?;
@@ -209,7 +260,7 @@ impl World {
         let data = epoll::EventData::new_u64(u64::try_from(index)?);
         epoll::add(poll, &socket, data, epoll::EventFlags::IN)?;
         let tls = ClientConnection::new(Arc::clone(&self.config), self.name.clone())?;
-        let mut player = Player { socket, tls, reply: None };
+        let mut player = Player { began, socket, tls, reply: None };
         player.send()?;
         Ok(player)
     }
@@ -229,7 +280,7 @@ impl Player {
             self.tls.process_new_packets()?;
             if self.reply.is_none() && !self.tls.is_handshaking() {
                 // Together with the end of the handshake, as browsers do.
-                self.tls.writer().write_all(&world.request)?;
+                self.tls.writer().write_all(world.next_request())?;
                 self.reply = Some(Reply::new(world.asked.clone()));
             }
             self.send()?;
@@ -254,7 +305,11 @@ impl Player {
                 Err(error) => return Err(error).context("cannot read the answer"),
             }
         }
-        Ok(reply.is_complete())
+        Ok(self.is_complete())
+    }
+
+    fn is_complete(&self) -> bool {
+        self.reply.as_ref().is_some_and(Reply::is_complete)
     }
 
     /// A flight is far smaller than a send buffer: it fits.

@@ -1,9 +1,10 @@
 //! The load client against a small server of our own, over sockets, and against its faults.
 
+use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -11,6 +12,7 @@ use rustls::pki_types::PrivateKeyDer;
 use rustls::server::ProducesTickets;
 use rustls::{ServerConfig, ServerConnection};
 
+use super::starts::each_once;
 use super::*;
 
 const CONNECTIONS: usize = 3;
@@ -36,6 +38,8 @@ enum Manner {
     Short,
     NoTls,
     Silent,
+    /// It does not answer who came first.
+    SilentToOne,
     /// It gives no tickets.
     NoTickets,
     /// Its tickets are good for nothing.
@@ -122,6 +126,7 @@ fn respond(
         | Manner::Short
         | Manner::NoTls
         | Manner::Silent
+        | Manner::SilentToOne
         | Manner::NoTickets
         | Manner::Forgetful
         | Manner::OtherGroup => send(&[head.as_bytes(), &body].concat(), 1 << 20),
@@ -139,8 +144,16 @@ fn flush(tls: &mut ServerConnection, socket: &mut TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Answers requests until the client goes.
-fn converse(config: Arc<ServerConfig>, mut socket: TcpStream, manner: Manner) {
+/// How often each path was asked for.
+type Paths = Mutex<BTreeMap<String, usize>>;
+
+/// Answers requests until the client goes, who came as number `number`.
+fn converse(
+    config: Arc<ServerConfig>,
+    mut socket: TcpStream,
+    manner: Manner,
+    (number, paths): (usize, &Paths),
+) {
     if manner == Manner::NoTls {
         let _ = socket.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
         return;
@@ -159,8 +172,11 @@ fn converse(config: Arc<ServerConfig>, mut socket: TcpStream, manner: Manner) {
         while let Ok(n @ 1..) = tls.reader().read(&mut piece) {
             request.extend_from_slice(&piece[..n]);
         }
-        if request.ends_with(b"\r\n\r\n") && manner != Manner::Silent {
+        let silent = manner == Manner::Silent || (manner, number) == (Manner::SilentToOne, 0);
+        if request.ends_with(b"\r\n\r\n") && !silent {
             let text = std::str::from_utf8(&request).unwrap();
+            let path = text.split(' ').nth(1).unwrap().to_owned();
+            *paths.lock().unwrap().entry(path).or_default() += 1;
             if respond(&mut tls, &mut socket, manner, text).is_err() {
                 return;
             }
@@ -177,6 +193,11 @@ fn converse(config: Arc<ServerConfig>, mut socket: TcpStream, manner: Manner) {
 /// Starts a server on threads of its own; each ends with its client. The directory holds what
 /// clients trust.
 fn start(manner: Manner) -> (SocketAddr, tempfile::TempDir) {
+    let (address, dir, _) = start_counting(manner);
+    (address, dir)
+}
+
+fn start_counting(manner: Manner) -> (SocketAddr, tempfile::TempDir, Arc<Paths>) {
     let key = rcgen::KeyPair::generate().unwrap();
     let names = vec!["127.0.0.1".to_owned()];
     let certificate = rcgen::CertificateParams::new(names).unwrap().self_signed(&key).unwrap();
@@ -201,15 +222,17 @@ fn start(manner: Manner) -> (SocketAddr, tempfile::TempDir) {
         config.ticketer = Arc::new(Forgotten);
     }
     let config = Arc::new(config);
+    let paths = Arc::new(Paths::default());
+    let threads = Arc::clone(&paths);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     thread::spawn(move || {
-        for socket in listener.incoming() {
-            let (socket, config) = (socket.unwrap(), Arc::clone(&config));
-            thread::spawn(move || converse(config, socket, manner));
+        for (number, socket) in listener.incoming().enumerate() {
+            let (socket, config, paths) = (socket.unwrap(), Arc::clone(&config), threads.clone());
+            thread::spawn(move || converse(config, socket, manner, (number, &paths)));
         }
     });
-    (address, dir)
+    (address, dir, paths)
 }
 
 fn plan(address: SocketAddr, dir: &Path, verify_every: u64, receive: Receive) -> Plan {
@@ -285,7 +308,9 @@ fn begin(manner: Manner, resume: bool, shown: Option<&Path>) -> Result<Begun, St
         while starts.begun().handshakes < RESPONSES {
             starts.drive(Instant::now() + Duration::from_millis(50))?;
         }
-        Ok(starts.begun())
+        let begun = starts.begun();
+        starts.finish()?;
+        Ok(begun)
     };
     run().map_err(|error: anyhow::Error| format!("{error:#}"))
 }
@@ -369,6 +394,54 @@ fn all_starts_are_full_or_all_are_resumed_as_it_was_asked() {
     let resumed = begin(Manner::Together, true, None).unwrap();
     assert!(RESPONSES <= resumed.handshakes, "{resumed:?}");
     assert_eq!(resumed.resumed, resumed.handshakes);
+}
+
+#[test]
+fn paths_are_asked_for_in_turn() {
+    let (address, dir, paths) = start_counting(Manner::Together);
+    let target = |number| Target { path: format!("/{number}/f"), len: Bytes::of(FILE_LEN) };
+    let targets = (0..7).map(target).collect();
+    let plan = Plan { targets, ..plan(address, dir.path(), 4, Receive::Copy) };
+    let mut starts = Starts::connect(&plan, Truth::Pattern(CONTENT), &plan.trust, false).unwrap();
+    while starts.begun().handshakes < RESPONSES {
+        starts.drive(Instant::now() + Duration::from_millis(50)).unwrap();
+    }
+    let counted = usize::try_from(starts.begun().handshakes).unwrap();
+    let asked = starts.finish().unwrap();
+    assert_eq!(asked, counted + CONNECTIONS, "those under way asked, too");
+    let of = |path: usize| (format!("/{path}/f"), asked / 7 + usize::from(path < asked % 7));
+    assert_eq!(*paths.lock().unwrap(), (0..7).map(of).collect());
+}
+
+#[test]
+fn a_player_that_hears_more_after_its_answer_is_one_player() {
+    let mut rounds = [vec![1], vec![], vec![1], vec![1, 0], vec![2], vec![2]].into_iter();
+    let done = each_once(3, || Ok(rounds.next().unwrap())).unwrap();
+    assert_eq!(done, [0, 1, 2].into());
+    assert_eq!(rounds.len(), 1, "it waits no longer than until all have their answers");
+}
+
+#[test]
+fn one_player_without_an_answer_ends_the_run_within_the_window_and_after_it() {
+    let patience = Duration::from_millis(300);
+    let check = |starts: fn(Starts, Duration) -> Result<()>| {
+        let (address, dir) = start(Manner::SilentToOne);
+        let plan = plan(address, dir.path(), 4, Receive::Copy);
+        let truth = Truth::Pattern(CONTENT);
+        let begun = Starts::connect(&plan, truth, &plan.trust, false).unwrap();
+        let error = starts(begun, patience).unwrap_err().to_string();
+        let says = "of 3 players have waited for an answer for 300ms: look at the server's log";
+        assert!(error.contains(says), "{error}");
+    };
+    check(|mut starts, patience| {
+        starts.patience = patience;
+        starts.drive(Instant::now() + Duration::from_secs(5))
+    });
+    check(|mut starts, patience| {
+        starts.drive(Instant::now() + Duration::from_millis(50)).unwrap();
+        starts.patience = patience;
+        starts.finish().map(|_| ())
+    });
 }
 
 #[test]

@@ -55,11 +55,11 @@ const AFTER: &str = "one byte is asked for, with a token that our worker knows, 
                      with one that it does not know, and received; then the client resets the \
                      connection";
 /// Tokens of first starts, used in turn in all windows. A worker keeps a token until another comes
-/// to its place, one of 4,096 (`pure/worker/src/grants.rs`): of a token that comes round it has seen
-/// 32,767 others since, so that it still knows one in 3,000 (e to the -8).
+/// to its place, one of 4,096 (`pure/worker/src/grants.rs`): of a token that comes round it has
+/// seen 32,767 others since, so that it still knows one in 3,000 (e to the -8).
 const TOKENS: usize = 8 * 4096;
-/// By how much tokens verified per start may differ from 0, or from 1. Arbitrary: the known token is
-/// verified once in a window, so it is far less.
+/// By how much tokens verified per start may differ from 0, or from 1. Arbitrary: the known token
+/// is verified once in a window, so it is far less.
 const VERIFIED_TOLERANCE: f64 = 0.05;
 
 /// The whole result; one JSON object.

@@ -6,6 +6,7 @@
 //! stub       a macro that stands for missing code  ignored   a test that does not run
 //! name       a banned word in a public name       path      a path of one person's machine
 //! metric     a metric without help                claim     SECURITY.md names a test that is not
+//! index      a document that no index names
 //! assertions fewer than 10 in 1,000 lines of pure/
 //! ```
 //!
@@ -15,6 +16,7 @@
 mod assertions;
 mod claims;
 pub(crate) mod exceptions;
+mod index;
 mod names;
 mod rules;
 
@@ -96,6 +98,7 @@ pub(crate) fn breaches(sources: &[Source], banned: &[String]) -> Vec<Breach> {
     }
     found.extend(claims::unproved(sources));
     found.extend(assertions::too_few(sources));
+    found.extend(index::unlisted(sources));
     found.sort();
     found
 }

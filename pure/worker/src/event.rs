@@ -24,14 +24,12 @@ pub enum Event<'a> {
     },
     /// It is ready for requests: its handshake is over, or it needs none.
     Established {
-        /// Which.
         connection: ConnectionId,
     },
     /// Content arrived, opened and in order. Comes only after `Action::Receive`.
     Received {
         /// From whom.
         connection: ConnectionId,
-        /// What.
         bytes: &'a [u8],
     },
     /// The last `Action::Send` was taken whole by the kernel.
@@ -41,19 +39,16 @@ pub enum Event<'a> {
     },
     /// What the kernel says of the way to a client.
     Looked {
-        /// Which connection.
         connection: ConnectionId,
         /// Packets sent again since it began.
         resent: u64,
     },
     /// The other side is gone, or broke the protocol below HTTP.
     Ended {
-        /// Who.
         connection: ConnectionId,
     },
     /// A file is open in its slot, or is not.
     Opened {
-        /// Where.
         slot: FileSlot,
         /// How it went.
         result: Result<(), Fault>,
@@ -69,9 +64,7 @@ pub enum Event<'a> {
     Update(Update),
     /// What TCP knows of a connection with a response under way; asked for now and then.
     Tcp {
-        /// Which.
         connection: ConnectionId,
-        /// What.
         sample: TcpSample,
     },
     /// Somebody wants to know how the responses go that are under way.

@@ -61,7 +61,6 @@ pub enum Wanted {
     /// The fastest.
     #[default]
     Auto,
-    /// This one.
     Only(Kernel),
 }
 

@@ -47,7 +47,6 @@ pub enum Unsound {
 pub struct Survey {
     /// Of every candidate under every cipher of `Cipher::CHOSEN`.
     pub trials: Vec<Trial>,
-    /// What is to be used.
     pub kernels: Kernels,
 }
 

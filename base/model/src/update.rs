@@ -21,13 +21,9 @@ pub enum Update {
         small: Option<Arc<[u8]>>,
     },
     /// An object is no longer here.
-    Removed {
-        object: ObjectId,
-    },
+    Removed { object: ObjectId },
     /// Siblings that can serve now, and their base URLs, without a slash at the end.
     Siblings(Arc<BTreeMap<ApplianceId, Arc<str>>>),
     /// A drive is out of use, and all that is on it.
-    DriveSetAside {
-        drive: DriveIndex,
-    },
+    DriveSetAside { drive: DriveIndex },
 }

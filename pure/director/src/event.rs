@@ -52,15 +52,9 @@ pub enum Action {
     Store(Ledger),
     /// Make durable what an appliance's drives can hold, then say [`Event::UsableStored`].
     /// Placement counts with it. Said again from time to time if not.
-    StoreUsable {
-        appliance: ApplianceId,
-        usable: Bytes,
-    },
+    StoreUsable { appliance: ApplianceId, usable: Bytes },
     /// Make durable what an appliance runs on.
-    StoreHardware {
-        appliance: ApplianceId,
-        hardware: Hardware,
-    },
+    StoreHardware { appliance: ApplianceId, hardware: Hardware },
     /// Make durable that two machines report as this appliance.
     StoreCloned(ApplianceId),
     /// The next signing key is known to all that need it: it signs from now on, alone. Said again
@@ -89,10 +83,7 @@ pub enum Action {
     /// These withdrawals are not listed any more: there are too many.
     ForgetWithdrawals(Vec<u64>),
     /// Try to connect to the appliance, then say [`Event::Probed`].
-    Probe {
-        appliance: ApplianceId,
-        base_url: Arc<str>,
-    },
+    Probe { appliance: ApplianceId, base_url: Arc<str> },
     /// Log it.
     Tell(Notice),
 }

@@ -38,19 +38,11 @@ pub enum Action {
         rate: Option<BitsPerSecond>,
     },
     /// Ask the kernel how many packets of the connection it had to send again; report `Looked`.
-    Look {
-        connection: ConnectionId,
-    },
+    Look { connection: ConnectionId },
     /// Open a file for direct reads, in place of what the slot held; report `Opened`.
-    Open {
-        slot: FileSlot,
-        drive: DriveIndex,
-        file: FileName,
-    },
+    Open { slot: FileSlot, drive: DriveIndex, file: FileName },
     /// Close the file in the slot.
-    CloseFile {
-        slot: FileSlot,
-    },
+    CloseFile { slot: FileSlot },
     /// Read into the buffer; report `Read`. Offset and length are aligned for direct I/O.
     Read {
         /// Into what.
@@ -61,10 +53,7 @@ pub enum Action {
         len: Bytes,
     },
     /// End a connection. Nothing is reported of it any more.
-    Close {
-        connection: ConnectionId,
-        ending: Ending,
-    },
+    Close { connection: ConnectionId, ending: Ending },
     /// Have a block looked at that a viewer is being sent. Nobody waits for the answer: whoever
     /// looks after drives hides the object if the block is wrong.
     Verify {

@@ -23,9 +23,7 @@ pub enum Event<'a> {
         connection: ConnectionId,
     },
     /// It is ready for requests: its handshake is over, or it needs none.
-    Established {
-        connection: ConnectionId,
-    },
+    Established { connection: ConnectionId },
     /// Content arrived, opened and in order. Comes only after `Action::Receive`.
     Received {
         /// From whom.
@@ -44,9 +42,7 @@ pub enum Event<'a> {
         resent: u64,
     },
     /// The other side is gone, or broke the protocol below HTTP.
-    Ended {
-        connection: ConnectionId,
-    },
+    Ended { connection: ConnectionId },
     /// A file is open in its slot, or is not.
     Opened {
         slot: FileSlot,
@@ -63,10 +59,7 @@ pub enum Event<'a> {
     /// What is here to serve changed.
     Update(Update),
     /// What TCP knows of a connection with a response under way; asked for now and then.
-    Tcp {
-        connection: ConnectionId,
-        sample: TcpSample,
-    },
+    Tcp { connection: ConnectionId, sample: TcpSample },
     /// Somebody wants to know how the responses go that are under way.
     Incidents,
     /// Time passed.

@@ -128,9 +128,7 @@ pub enum Completion {
         result: Result<usize, Errno>,
     },
     /// A file slot is free again.
-    FileClosed {
-        slot: FileSlot,
-    },
+    FileClosed { slot: FileSlot },
 }
 
 /// What the ring keeps for an operation until the kernel is done with it.

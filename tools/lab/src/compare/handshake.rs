@@ -152,7 +152,8 @@ struct OurSide<'a> {
 /// Compares, prints the result on stdout.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let peer = args.against.found()?;
-    let version = peer.version()?;
+    // An error now if it cannot run.
+    peer.version()?;
     ours::check_binaries()?;
     let room = Room::open(&args.common)?;
     let workload = workload(usize::try_from(args.connections)?);
@@ -163,9 +164,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         None => *peer.peer().variants().first().context("a peer has a configuration")?,
     };
     let congestion = args.against.peer_congestion.as_ref().unwrap_or(&args.common.congestion);
-    let tuned = Tuned { peer, variant, congestion: congestion.clone() };
     let asset = bench.asset();
-    let (mut ours, aead) = OurSide::open(&bench, args.common.port + 1, &asset)?;
+    let (mut ours, library) = OurSide::open(&bench, args.common.port + 1, &asset)?;
+    let peer = peer.sealing_with(&library);
+    let version = peer.version()?;
+    let tuned = Tuned { peer, variant, congestion: congestion.clone() };
     let mut theirs = bench.peer(&tuned, args.common.port)?;
     let (mut full, mut first, mut resumed) = (Vec::new(), Vec::new(), Vec::new());
     let mut our_turn = |start| ours.turn(&bench, start).context("our side failed");
@@ -182,7 +185,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         resumed.push((our_turn(Start::Resumed)?, peer_turn(Start::Resumed)?.0));
     }
     let report = Report {
-        sides: bench.sides(tuned, version, OURS, aead),
+        sides: bench.sides(tuned, version, OURS, &library),
         group: format!("{GROUP:?}"),
         certificate: "ECDSA P-256",
         cipher: "TLS13_AES_128_GCM_SHA256",
@@ -240,13 +243,13 @@ impl Start {
 }
 
 impl<'a> OurSide<'a> {
-    /// Started and filled; with what it seals with.
+    /// Started and filled; and the library that seals for it.
     fn open(bench: &'a Bench<'_>, port: u16, asset: &'a str) -> Result<(Self, String)> {
-        let (server, aead) = bench.ours(port)?;
+        let (server, library) = bench.ours(port)?;
         let site = bench.site(port, bench.workload.catalogue, asset);
         let files = |base: &Url| bench.catalogue.targets(&base.path);
         let fresh = site.playbacks(TOKENS)?.iter().flat_map(files).collect();
-        Ok((Self { site, server, fresh }, aead))
+        Ok((Self { site, server, fresh }, library))
     }
 
     /// One turn of ours, which must have verified a token per first start, and no other.

@@ -280,14 +280,15 @@ fn report(
     flames: Option<&Path>,
 ) -> Result<Report> {
     let (peer, workload) = (against.found()?, workload.workload());
-    let version = peer.version()?;
+    // An error now if it cannot run.
+    peer.version()?;
     if !null {
         ours::check_binaries()?;
     }
     let room = Room::open(common)?;
     let bench = Bench::open(common, asking, workload, &room.path)?;
     let bench = Bench { flames, ..bench };
-    let report = bench.compare(against, null, &peer, version)?;
+    let report = bench.compare(against, null, peer)?;
     for doubt in report.doubts() {
         warn!("{doubt}");
     }
@@ -331,20 +332,16 @@ impl<'a> Bench<'a> {
         })
     }
 
-    fn compare(
-        &self,
-        against: &peer::Chosen,
-        null: bool,
-        peer: &Found,
-        version: Version,
-    ) -> Result<Report> {
-        let (mut ours, aead) = if null {
-            (None, self.processor.aead_of(&version.tls))
+    fn compare(&self, against: &peer::Chosen, null: bool, peer: Found) -> Result<Report> {
+        let (mut ours, library) = if null {
+            (None, peer.version()?.tls)
         } else {
-            let (server, aead) = self.ours(self.common.port + 1)?;
-            (Some(server), aead)
+            let (server, library) = self.ours(self.common.port + 1)?;
+            (Some(server), library)
         };
-        let (mut race, entered) = self.calibrate(against, peer)?;
+        let peer = peer.sealing_with(&library);
+        let version = peer.version()?;
+        let (mut race, entered) = self.calibrate(against, &peer)?;
         let (tuned, seen) = loop {
             let number = race.leader().map_err(anyhow::Error::msg)?;
             let tuned = &entered[number];
@@ -365,7 +362,7 @@ impl<'a> Bench<'a> {
             client: self.asking.client,
             ranges: self.asking.ranges,
             drive_bytes_per_s: self.drive.map(|drive| drive.bytes_per_s.0),
-            sides: self.sides(tuned, version, if null { NULL_TEST } else { OURS }, aead),
+            sides: self.sides(tuned, version, if null { NULL_TEST } else { OURS }, &library),
         };
         let report = Report::new(setting, &race, seen.turns)?;
         match (&seen.profiles, self.flames) {
@@ -374,8 +371,8 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// Who was compared on what; `aead` is ours.
-    fn sides(&self, tuned: Tuned, version: Version, ours: &str, aead: String) -> Sides {
+    /// Who was compared on what; `library` seals for us.
+    fn sides(&self, tuned: Tuned, version: Version, ours: &str, library: &str) -> Sides {
         Sides {
             processor: self.processor.clone(),
             peer: tuned.peer.peer().label().to_owned(),
@@ -387,7 +384,7 @@ impl<'a> Bench<'a> {
             ours_logging: OURS_LOGGING.to_owned(),
             ours: ours.to_owned(),
             ours_congestion: self.common.congestion.clone(),
-            ours_aead: aead,
+            ours_aead: self.processor.aead_of(library),
             peer_congestion: tuned.congestion,
         }
     }
@@ -551,7 +548,7 @@ impl<'a> Bench<'a> {
         Ok(Server { processes: vec![process], account, plan, congestion, _group: group })
     }
 
-    /// A filled appliance, and what does AES-GCM for it.
+    /// A filled appliance, and the library that seals for it.
     fn ours(&self, port: u16) -> Result<(Server, String)> {
         let name = format!("nearcast-lab-{}-{port}", std::process::id());
         let group = Group::new(&name, self.workload.memory_max)?;
@@ -561,10 +558,10 @@ impl<'a> Bench<'a> {
         let account = group.account(started.appliance.id());
         let targets = self.catalogue.targets(&started.base.path);
         let plan = self.plan(started.base.resolve()?, targets);
-        let aead = self.processor.aead_of(started.aead.as_deref().unwrap_or(OURS_LIBRARY));
+        let library = started.aead.unwrap_or_else(|| OURS_LIBRARY.to_owned());
         let processes = vec![started.appliance, started.control];
         let congestion = self.common.congestion.clone();
-        Ok((Server { processes, account, plan, congestion, _group: group }, aead))
+        Ok((Server { processes, account, plan, congestion, _group: group }, library))
     }
 
     fn asset(&self) -> String {

@@ -6,19 +6,20 @@ use super::{Place, Variant, Version};
 pub(super) const VARIANTS: [Variant; 2] =
     [Variant { name: "memory", lines: "" }, Variant { name: "drive", lines: "--cold" }];
 
-/// It chooses among the libraries that appliances have, as they do.
-pub(super) fn version() -> Version {
+/// It seals with the library that it is told, or ends.
+pub(super) fn version(library: &str) -> Version {
     let server = format!("nearcast-lab/{}", env!("CARGO_PKG_VERSION"));
-    Version { server, tls: "aws-lc".to_owned() }
+    Version { server, tls: library.to_owned() }
 }
 
 /// What makes it serve.
-pub(super) fn words(variant: Variant, place: &Place<'_>) -> Vec<String> {
+pub(super) fn words(variant: Variant, place: &Place<'_>, library: &str) -> Vec<String> {
     let path = |path: &std::path::Path| path.display().to_string();
     let mut words = vec!["serve-ideal".to_owned(), path(place.root)];
     words.extend(["--listen".to_owned(), place.address.to_string()]);
     words.extend(["--certificate".to_owned(), path(&place.certificate.chain)]);
     words.extend(["--key".to_owned(), path(&place.certificate.key)]);
+    words.extend(["--aead".to_owned(), library.to_owned()]);
     words.extend(variant.lines.split_whitespace().map(str::to_owned));
     words
 }

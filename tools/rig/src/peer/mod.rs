@@ -71,7 +71,7 @@ impl Chosen {
             (Peer::NginxLatest, Some(path)) => {
                 ensure!(path.is_file(), "--peer-binary {}: there is no such file", path.display());
                 let command = vec![path.canonicalize()?.display().to_string()];
-                Ok(Found { peer: self.peer, command })
+                Ok(Found::new(self.peer, command))
             }
             (_, Some(_)) => bail!("--peer-binary is for --peer nginx-latest only: leave it out"),
             (peer, None) => peer.found(),
@@ -85,6 +85,8 @@ pub struct Found {
     peer: Peer,
     /// The first words of a command that runs it.
     command: Vec<String>,
+    /// What the lab's own loop seals with; others are not told.
+    library: String,
 }
 
 /// One way to configure a peer.
@@ -158,11 +160,20 @@ impl Peer {
             Self::Ideal => vec![std::env::current_exe()?.display().to_string()],
             Self::NginxLatest => bail!("only --peer-binary knows where that is"),
         };
-        Ok(Found { peer: self, command })
+        Ok(Found::new(self, command))
     }
 }
 
 impl Found {
+    fn new(peer: Peer, command: Vec<String>) -> Self {
+        Self { peer, command, library: tls::Kernel::default().name().to_owned() }
+    }
+
+    /// The same. If it is the lab's own loop, it seals with this library, and its version says so.
+    pub fn sealing_with(self, library: &str) -> Self {
+        Self { library: library.to_owned(), ..self }
+    }
+
     /// Whose program it is.
     pub fn peer(&self) -> Peer {
         self.peer
@@ -173,7 +184,7 @@ impl Found {
         match self.peer {
             Peer::Nginx | Peer::NginxDeb13 | Peer::NginxLatest => nginx::version(&self.command),
             Peer::H2o => h2o::version(&self.command),
-            Peer::Ideal => Ok(ideal::version()),
+            Peer::Ideal => Ok(ideal::version(&self.library)),
         }
     }
 
@@ -189,7 +200,7 @@ impl Found {
                 (nginx::text(variant, place), prefix.to_vec())
             }
             Peer::H2o => (h2o::text(variant, place), Vec::new()),
-            Peer::Ideal => (String::new(), ideal::words(variant, place)),
+            Peer::Ideal => (String::new(), ideal::words(variant, place, &self.library)),
         };
         if !text.is_empty() {
             let config = room.join(format!("{label}.conf"));
@@ -237,6 +248,27 @@ mod tests {
         let latest = found(Peer::NginxLatest, Some(&there)).unwrap();
         assert_eq!(latest.command, [there.canonicalize().unwrap().display().to_string()]);
         assert_eq!(found(Peer::Nginx, None).unwrap().command, ["nginx"]);
+    }
+
+    #[test]
+    fn only_the_loop_of_the_lab_is_told_what_to_seal_with() {
+        let found = Peer::Ideal.found().unwrap();
+        assert_eq!(found.version().unwrap().tls, "aws-lc");
+        let found = found.sealing_with("ring");
+        assert_eq!(found.version().unwrap().tls, "ring");
+        let room = Path::new("/room");
+        let at = |name: &str| room.join(name);
+        let certificate = Certificate { ca: at("ca"), chain: at("chain"), key: at("key") };
+        let place = Place {
+            address: "127.0.0.1:1".parse().unwrap(),
+            root: room,
+            certificate: &certificate,
+            room,
+            cpu: 0,
+            joins: &[],
+        };
+        let words = ideal::words(ideal::VARIANTS[1], &place, &found.library).join(" ");
+        assert!(words.ends_with("--key /room/key --aead ring --cold"), "{words}");
     }
 
     #[test]

@@ -10,7 +10,6 @@ pub(crate) struct Token {
     pub(crate) line: usize,
     /// Line it ends on: a later one for a string with line breaks in it.
     pub(crate) end: usize,
-    /// What it is.
     pub(crate) kind: Kind,
 }
 

@@ -6,6 +6,7 @@
 //! stub       a macro that stands for missing code  ignored   a test that does not run
 //! name       a banned word in a public name       path      a path of one person's machine
 //! metric     a metric without help                claim     SECURITY.md names a test that is not
+//! doc        a public item without a doc          index     a document that no index names
 //! assertions fewer than 10 in 1,000 lines of pure/
 //! ```
 //!
@@ -15,6 +16,7 @@
 mod assertions;
 mod claims;
 pub(crate) mod exceptions;
+mod index;
 mod names;
 mod rules;
 
@@ -33,7 +35,6 @@ use crate::lexer;
 pub(crate) struct Breach {
     /// The rule's name.
     pub(crate) rule: &'static str,
-    /// The file.
     pub(crate) path: String,
     /// The function or the name, empty where the rule is about the whole file.
     pub(crate) subject: String,
@@ -50,7 +51,6 @@ pub(crate) struct Breach {
 pub(crate) struct Source {
     /// Path from the root.
     pub(crate) path: String,
-    /// Its text.
     pub(crate) text: String,
 }
 
@@ -89,6 +89,7 @@ pub(crate) fn breaches(sources: &[Source], banned: &[String]) -> Vec<Breach> {
             let tokens = lexer::tokens(&source.text);
             found.extend(rules::long_functions(source, &tokens));
             found.extend(rules::stubs(source, &tokens));
+            found.extend(rules::undocumented(source));
             found.extend(rules::ignored_tests(source, &tokens));
             found.extend(rules::silent_metrics(source, &tokens));
             found.extend(names::banned_names(source, &tokens, banned));
@@ -96,6 +97,7 @@ pub(crate) fn breaches(sources: &[Source], banned: &[String]) -> Vec<Breach> {
     }
     found.extend(claims::unproved(sources));
     found.extend(assertions::too_few(sources));
+    found.extend(index::unlisted(sources));
     found.sort();
     found
 }

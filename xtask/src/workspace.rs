@@ -23,7 +23,6 @@ pub(crate) struct Workspace {
 pub(crate) struct Member {
     /// Its folder from the root: `pure/worker`.
     pub(crate) folder: String,
-    /// Its manifest.
     pub(crate) manifest: Table,
     /// Its Rust sources: path from the root, and text.
     pub(crate) sources: Vec<(String, String)>,

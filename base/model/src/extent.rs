@@ -13,9 +13,7 @@ pub struct FileName(pub Arc<str>);
 /// those in a unit where its directory says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Extent {
-    /// Which drive.
     pub drive: DriveIndex,
-    /// Which file on it.
     pub file: FileName,
     /// Where in the file the object begins; a multiple of `limits::DIRECT_ALIGN`.
     pub offset: Bytes,

@@ -66,7 +66,6 @@ pub struct AssetVersion {
 pub struct File {
     /// The object with its bytes.
     pub object: ObjectId,
-    /// How many bytes.
     pub len: Bytes,
     /// `Content-Type` to serve it with.
     pub content_type: String,

@@ -21,9 +21,7 @@ pub struct DriveStatus {
     pub hangs: Option<Nanos>,
     /// Usable size.
     pub capacity: Bytes,
-    /// What of it is free.
     pub free: Bytes,
-    /// Objects on it.
     pub objects: u64,
     /// What is in units on it, as of the last audit.
     pub units: Units,
@@ -61,7 +59,6 @@ impl DriveStatus {
 /// What is in units on a drive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Units {
-    /// How many there are.
     pub count: u64,
     /// Bytes in them of what is not held any more: they come back with the units.
     pub dead: Bytes,

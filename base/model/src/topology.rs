@@ -10,7 +10,6 @@ pub use ipnet::IpNet as Prefix;
 /// A place with appliances, and the clients it is nearest to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Site {
-    /// Its name.
     pub id: SiteId,
     /// Clients it is for. The longest prefix of all sites wins; may be empty.
     pub prefixes: Vec<Prefix>,
@@ -19,7 +18,6 @@ pub struct Site {
 /// One appliance as an operator registered it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Appliance {
-    /// Its name.
     pub id: ApplianceId,
     /// Where it stands.
     pub site: SiteId,

@@ -14,7 +14,6 @@ pub enum Update {
     Manifest(Arc<Manifest>),
     /// An object was published.
     Published {
-        /// Which.
         object: ObjectId,
         /// Where it lies.
         extent: Extent,
@@ -22,15 +21,9 @@ pub enum Update {
         small: Option<Arc<[u8]>>,
     },
     /// An object is no longer here.
-    Removed {
-        /// Which.
-        object: ObjectId,
-    },
+    Removed { object: ObjectId },
     /// Siblings that can serve now, and their base URLs, without a slash at the end.
     Siblings(Arc<BTreeMap<ApplianceId, Arc<str>>>),
     /// A drive is out of use, and all that is on it.
-    DriveSetAside {
-        /// Which.
-        drive: DriveIndex,
-    },
+    DriveSetAside { drive: DriveIndex },
 }

@@ -13,7 +13,6 @@ use crate::units::BitsPerSecond;
 pub struct FleetView {
     /// Generation of desired state that the picture belongs to.
     pub generation: Generation,
-    /// All sites.
     pub sites: Arc<BTreeMap<SiteId, Site>>,
     /// All registered appliances.
     pub appliances: BTreeMap<ApplianceId, ApplianceView>,

@@ -19,7 +19,6 @@ pub struct Catalog {
 /// One version of an asset.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Version {
-    /// Its files.
     pub files: Arc<AssetVersion>,
     /// The entry manifests among them.
     pub entries: Vec<Entry>,
@@ -57,7 +56,6 @@ impl Window {
 pub struct Entry {
     /// Its path in the asset version.
     pub path: String,
-    /// Which format.
     pub format: Format,
     /// The packager's text.
     pub text: Arc<str>,

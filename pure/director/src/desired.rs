@@ -17,7 +17,6 @@ use crate::withdrawal::Withdrawal;
 /// Desired state as a whole.
 #[derive(Clone, Debug, Default)]
 pub struct Desired {
-    /// All sites.
     pub sites: BTreeMap<SiteId, Site>,
     /// All appliances; each stands in one of the sites.
     pub appliances: BTreeMap<ApplianceId, Registered>,
@@ -107,7 +106,6 @@ pub enum Change {
     TokenKeys(Vec<TokenKey>, TokenRotation),
     /// An appliance has an identity, for the first time or after the last had ended.
     Enrolled {
-        /// Which appliance.
         appliance: ApplianceId,
         /// What the machine says of itself; empty for nothing.
         machine: String,

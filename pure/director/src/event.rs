@@ -18,7 +18,6 @@ use crate::withdrawal::Receipt;
 pub enum Event<'a> {
     /// An appliance says how it is; `Director::reply` has the answer.
     Reported {
-        /// Which appliance.
         appliance: &'a ApplianceId,
         /// What it says.
         report: &'a Report,
@@ -34,7 +33,6 @@ pub enum Event<'a> {
     },
     /// The answer to [`Action::Probe`].
     Probed {
-        /// Which appliance.
         appliance: ApplianceId,
         /// Something accepted the connection.
         answered: bool,
@@ -54,19 +52,9 @@ pub enum Action {
     Store(Ledger),
     /// Make durable what an appliance's drives can hold, then say [`Event::UsableStored`].
     /// Placement counts with it. Said again from time to time if not.
-    StoreUsable {
-        /// Which appliance.
-        appliance: ApplianceId,
-        /// How much.
-        usable: Bytes,
-    },
+    StoreUsable { appliance: ApplianceId, usable: Bytes },
     /// Make durable what an appliance runs on.
-    StoreHardware {
-        /// Which appliance.
-        appliance: ApplianceId,
-        /// What on.
-        hardware: Hardware,
-    },
+    StoreHardware { appliance: ApplianceId, hardware: Hardware },
     /// Make durable that two machines report as this appliance.
     StoreCloned(ApplianceId),
     /// The next signing key is known to all that need it: it signs from now on, alone. Said again
@@ -88,7 +76,6 @@ pub enum Action {
     StoreReceipt {
         /// Number of the withdrawal.
         withdrawal: u64,
-        /// Which appliance.
         appliance: ApplianceId,
         /// What it says.
         receipt: Receipt,
@@ -96,12 +83,7 @@ pub enum Action {
     /// These withdrawals are not listed any more: there are too many.
     ForgetWithdrawals(Vec<u64>),
     /// Try to connect to the appliance, then say [`Event::Probed`].
-    Probe {
-        /// Which appliance.
-        appliance: ApplianceId,
-        /// Its base URL.
-        base_url: Arc<str>,
-    },
+    Probe { appliance: ApplianceId, base_url: Arc<str> },
     /// Log it.
     Tell(Notice),
 }
@@ -109,13 +91,10 @@ pub enum Action {
 /// Something that an operator would note.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notice {
-    /// When.
     pub at: UnixSeconds,
-    /// Which appliance.
     pub appliance: ApplianceId,
     /// What it is now.
     pub health: Health,
-    /// Why.
     pub cause: Cause,
     /// Both in words.
     pub text: String,

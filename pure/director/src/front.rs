@@ -21,7 +21,6 @@ pub use crate::sealed::{Grant, Sealed, Ticket};
 /// The picture. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
-    /// The fleet.
     pub view: Arc<FleetView>,
     /// What can be played.
     pub catalog: Arc<Catalog>,

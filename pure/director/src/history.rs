@@ -7,7 +7,6 @@ use model::units::{BitsPerSecond, UnixSeconds};
 /// The fleet in one second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sample {
-    /// When.
     pub at: UnixSeconds,
     /// Egress of all appliances that report.
     pub egress: BitsPerSecond,

@@ -166,11 +166,9 @@ struct Member {
 /// One appliance for the status page.
 #[derive(Clone, Debug)]
 pub struct ApplianceStatus {
-    /// As registered.
     pub registered: Registered,
     /// Whether it can serve.
     pub health: Health,
-    /// Why.
     pub cause: Cause,
     /// How long it has been so.
     pub since: Nanos,

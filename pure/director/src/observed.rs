@@ -35,9 +35,7 @@ pub struct Report {
     pub serving: bool,
     /// What it runs on.
     pub hardware: Hardware,
-    /// Drives in use.
     pub drives_in_use: usize,
-    /// Drives set aside.
     pub drives_set_aside: usize,
     /// What the drives in use can hold, reserve taken off.
     pub usable: Bytes,
@@ -136,7 +134,6 @@ pub enum Cause {
     Slump {
         /// What its files are planned for.
         planned: Bytes,
-        /// What it reports.
         reported: Bytes,
     },
 }

@@ -33,7 +33,6 @@ pub enum PlaybacksChange {
     Closed(AssetId),
     /// A session ends.
     Revoked {
-        /// Which.
         session: Session,
         /// When all that was given to it has ended by itself.
         until: UnixSeconds,

@@ -16,7 +16,6 @@ pub struct Digest(pub [u8; 32]);
 /// Which manifest of an appliance has which generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LedgerEntry {
-    /// Its generation.
     pub generation: Generation,
     /// Its content.
     pub digest: Digest,

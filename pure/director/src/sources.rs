@@ -42,7 +42,6 @@ pub struct Query<'a> {
 /// An appliance that may be asked.
 #[derive(Clone, Copy, Debug)]
 pub struct Sibling<'a> {
-    /// Which.
     pub id: &'a ApplianceId,
     /// Where it stands.
     pub site: &'a SiteId,
@@ -82,7 +81,6 @@ pub enum Suitability {
 /// An appliance and what was decided of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Candidate<'a> {
-    /// Which.
     pub id: &'a ApplianceId,
     /// Whether it is asked, and why not.
     pub suitability: Suitability,

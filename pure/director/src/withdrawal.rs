@@ -25,11 +25,8 @@ use crate::{Action, Director, Role};
 pub struct Withdrawal {
     /// Its number; grows.
     pub id: u64,
-    /// When.
     pub at: UnixSeconds,
-    /// Why.
     pub reason: Reason,
-    /// What, and of which assets.
     pub versions: BTreeMap<AssetVersionId, AssetId>,
     /// Every appliance that was registered then and is still, or has signed; none for one that has
     /// not signed.

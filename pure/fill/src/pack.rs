@@ -41,7 +41,6 @@ pub struct Pack {
 pub struct Packing {
     /// Objects with a file of their own: large ones, and those that would be alone in a unit.
     pub alone: Vec<(ObjectId, Bytes)>,
-    /// Units.
     pub units: Vec<Pack>,
 }
 

@@ -67,9 +67,7 @@ pub struct Plan {
 /// One object to fetch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fetch {
-    /// Which.
     pub object: ObjectId,
-    /// How long.
     pub len: Bytes,
     /// Where its bytes are, best first.
     pub urls: Vec<String>,

@@ -28,9 +28,7 @@ pub enum Class {
 /// One drive in use that answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Drive {
-    /// Which.
     pub drive: DriveIndex,
-    /// What for.
     pub class: Class,
     /// Free on it, the reserve taken off, and room for fill with it.
     pub free: Bytes,
@@ -39,7 +37,6 @@ pub struct Drive {
 /// One file that is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// Where.
     pub drive: DriveIndex,
     /// What it takes.
     pub room: Bytes,
@@ -50,9 +47,7 @@ pub struct Held {
 /// A file that changes drives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Move<K> {
-    /// Which.
     pub file: K,
-    /// Where it is.
     pub from: DriveIndex,
     /// Where it goes.
     pub to: DriveIndex,

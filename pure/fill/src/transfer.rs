@@ -48,20 +48,10 @@ pub struct Config {
 #[derive(Debug)]
 pub enum Event<'a> {
     /// The block that `Reread` asked for; empty if it could not be read.
-    Found {
-        /// Which.
-        index: u64,
-        /// All of it.
-        bytes: &'a [u8],
-    },
+    Found { index: u64, bytes: &'a [u8] },
     /// A source sent a whole block. Blocks beyond those asked for are welcome (a source may ignore
     /// the range and send everything).
-    Received {
-        /// Which.
-        index: u64,
-        /// All of it.
-        bytes: &'a [u8],
-    },
+    Received { index: u64, bytes: &'a [u8] },
     /// The block that `Write` named is on its way to the drive.
     Written,
     /// The answer is over, in good order: all blocks asked for were received.
@@ -70,10 +60,7 @@ pub enum Event<'a> {
     Failed(SourceFault),
     /// There is a new list of sources, and what was asked for last was not asked: the answer to a
     /// `Fetch` whose source is not good any more. The first of the list is next.
-    Renewed {
-        /// How many sources it has.
-        sources: usize,
-    },
+    Renewed { sources: usize },
     /// Time has passed.
     Tick,
 }
@@ -82,34 +69,23 @@ pub enum Event<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Read a block of the part file; answer with `Found`.
-    Reread {
-        /// Which.
-        index: u64,
-    },
+    Reread { index: u64 },
     /// The block just found is good: it counts as written.
-    Keep {
-        /// Which.
-        index: u64,
-    },
+    Keep { index: u64 },
     /// Ask a source for a run of blocks; answer with `Received` for each, then `Ended` or `Failed`.
     Fetch {
         /// Which source, by its place in the list.
         source: usize,
         /// First block.
         first: u64,
-        /// How many.
         count: u64,
     },
     /// The block just received is good: write it, then answer with `Written`.
-    Write {
-        /// Which.
-        index: u64,
-    },
+    Write { index: u64 },
     /// Drop the rest of this answer: it has wrong bytes, or nothing more that is needed.
     Close,
     /// A source sent wrong bytes: others should not be sent to it. Nothing to answer.
     Distrust {
-        /// Which source.
         source: usize,
         /// In which block.
         index: u64,

@@ -39,17 +39,11 @@ pub struct Request<'a> {
 /// if ignoring it is safe (`Range`), and an error where it is not (`Host`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Fields<'a> {
-    /// `Range`.
     pub range: Option<&'a [u8]>,
-    /// `If-Range`.
     pub if_range: Option<&'a [u8]>,
-    /// `If-None-Match`.
     pub if_none_match: Option<Lines<'a>>,
-    /// `If-Match`.
     pub if_match: Option<Lines<'a>>,
-    /// `If-Modified-Since`.
     pub if_modified_since: Option<&'a [u8]>,
-    /// `If-Unmodified-Since`.
     pub if_unmodified_since: Option<&'a [u8]>,
     /// `CMCD-Request`, `CMCD-Object` and `CMCD-Status`, in this order (CTA-5004 section 2.2): what
     /// players say of their buffer and of what they play.
@@ -100,7 +94,6 @@ impl<'a> Lines<'a> {
 pub enum Parsed<'a> {
     /// A whole request head, `len` bytes long.
     Request {
-        /// The request.
         request: Request<'a>,
         /// Bytes of the head, blank line included.
         len: usize,

@@ -46,11 +46,9 @@ pub enum Status {
 /// What a response says of the object it carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Representation<'a> {
-    /// The object.
     pub object: ObjectId,
     /// Its whole length.
     pub len: Bytes,
-    /// `Content-Type`.
     pub content_type: &'a str,
     /// `Last-Modified`.
     pub modified: UnixSeconds,
@@ -59,7 +57,6 @@ pub struct Representation<'a> {
 /// A response head without a representation: errors, 204.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// The status.
     pub status: Status,
     /// The connection stays open.
     pub keep_alive: bool,

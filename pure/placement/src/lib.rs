@@ -31,7 +31,6 @@ pub struct Config {
 /// An appliance that may be given asset versions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
-    /// Its name.
     pub id: ApplianceId,
     /// Where it stands.
     pub site: SiteId,
@@ -44,7 +43,6 @@ pub struct Candidate {
 /// An asset version that should be held.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Demand {
-    /// Its name.
     pub version: AssetVersionId,
     /// What it takes on drives. Objects that two versions share are counted in both: too much
     /// rather than too little.
@@ -78,7 +76,6 @@ pub struct Report {
 /// How full an appliance will be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Filled {
-    /// What it was given.
     pub given: Bytes,
     /// What it can hold.
     pub usable: Bytes,
@@ -87,9 +84,7 @@ pub struct Filled {
 /// A version with fewer copies in a site than wanted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shortfall {
-    /// Which version.
     pub version: AssetVersionId,
-    /// Which site.
     pub site: SiteId,
     /// Copies wanted: never more than the site has appliances.
     pub wanted: u32,
@@ -100,11 +95,8 @@ pub struct Shortfall {
 /// An appliance that was first in line for a version and did not get it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Skip {
-    /// Which version.
     pub version: AssetVersionId,
-    /// Which appliance.
     pub appliance: ApplianceId,
-    /// Why.
     pub why: SkipReason,
 }
 

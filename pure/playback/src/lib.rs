@@ -38,7 +38,6 @@ pub const MANIFEST_LEN_MAX: Bytes = Bytes::mib(1);
 /// Why a playlist or MPD cannot be played through Nearcast.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlaylistError {
-    /// Too long.
     #[error("it has {0}, more than the limit of {MANIFEST_LEN_MAX} for a manifest")]
     TooLong(Bytes),
     /// Not an HLS playlist.
@@ -56,7 +55,6 @@ pub enum PlaylistError {
     /// An attribute list that says something twice: readers would differ on what it says.
     #[error("line {line} has the attribute {name} twice")]
     Twice {
-        /// Which line.
         line: usize,
         /// Which attribute.
         name: String,
@@ -102,10 +100,8 @@ pub enum PlaylistError {
              (the longest path has {PATH_LEN_MAX} bytes)"
     )]
     NotAFile(String),
-    /// Too many files.
     #[error("it refers to more than {FILES_PER_VERSION_MAX} files, or to the same very often")]
     TooManyFiles,
-    /// Too many representations.
     #[error("it has more than {} representations in all", dash::REPRESENTATIONS_MAX)]
     TooManyRepresentations,
 }

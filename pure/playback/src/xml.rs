@@ -19,7 +19,6 @@ pub(crate) struct Element {
     pub(crate) text: String,
     /// The element in the document, from `<` to the `>` of its end tag.
     pub(crate) span: Range<usize>,
-    /// Its start tag.
     pub(crate) start_tag: Range<usize>,
 }
 

@@ -51,14 +51,12 @@ pub struct Query<'a> {
 pub struct RankedList {
     /// Best first; the first `offered_count` are for the player.
     pub candidates: Vec<Candidate>,
-    /// How many are offered.
     pub offered_count: usize,
 }
 
 /// One appliance and what was decided of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
-    /// Which appliance.
     pub appliance: ApplianceId,
     /// Where it stands.
     pub site: SiteId,
@@ -121,7 +119,6 @@ pub enum Reason {
         load_permille: u64,
         /// How much of its weight that leaves it.
         share_percent: u32,
-        /// Its weight.
         weight: Weight,
     },
 }

@@ -88,7 +88,6 @@ pub struct Sections {
 pub struct Footer {
     /// Which object it holds.
     pub object: ObjectId,
-    /// How long that is.
     pub len: Bytes,
 }
 
@@ -117,7 +116,6 @@ pub enum FooterError {
 /// One drive, as the choice sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DriveSpace {
-    /// Which.
     pub drive: DriveIndex,
     /// True if nothing may be written to it.
     pub set_aside: bool,
@@ -132,7 +130,6 @@ pub struct DriveSpace {
 /// Why a drive was not chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PassedOver {
-    /// It is set aside.
     SetAside,
     /// Without touching its reserve it has only this much room.
     NoRoom(Bytes),

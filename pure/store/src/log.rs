@@ -69,7 +69,6 @@ pub struct Entry {
     pub unit: Option<UnitId>,
     /// Where in the file it begins.
     pub offset: Bytes,
-    /// How long it is.
     pub len: Bytes,
 }
 

@@ -59,7 +59,6 @@ pub enum MarkerError {
     /// A value is not one.
     #[error("the marker's {key} is \"{text}\", which is not a {wanted}")]
     Value {
-        /// Which key.
         key: &'static str,
         /// What stands there.
         text: String,

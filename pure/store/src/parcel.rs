@@ -23,7 +23,6 @@ pub enum Parcel {
 pub enum PartId {
     /// Of an object that is alone in its file.
     Object(ObjectId),
-    /// Of a unit.
     Unit(UnitId),
 }
 

@@ -62,7 +62,6 @@ pub struct UnitId(pub [u8; 32]);
 /// An object in a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Which.
     pub object: ObjectId,
     /// Where its bytes begin.
     pub offset: Bytes,
@@ -80,7 +79,6 @@ pub struct Directory {
 /// What the last page of a unit says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Footer {
-    /// Which unit it is.
     pub unit: UnitId,
     /// Where its directory begins.
     pub directory_offset: Bytes,

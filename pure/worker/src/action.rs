@@ -33,58 +33,33 @@ pub enum Action {
     /// Have the kernel send no faster than this on a connection (SO_MAX_PACING_RATE); as fast as
     /// it can if there is none.
     Limit {
-        /// Which connection.
         connection: ConnectionId,
         /// How fast.
         rate: Option<BitsPerSecond>,
     },
     /// Ask the kernel how many packets of the connection it had to send again; report `Looked`.
-    Look {
-        /// Which connection.
-        connection: ConnectionId,
-    },
+    Look { connection: ConnectionId },
     /// Open a file for direct reads, in place of what the slot held; report `Opened`.
-    Open {
-        /// Where.
-        slot: FileSlot,
-        /// On which drive.
-        drive: DriveIndex,
-        /// Which file.
-        file: FileName,
-    },
+    Open { slot: FileSlot, drive: DriveIndex, file: FileName },
     /// Close the file in the slot.
-    CloseFile {
-        /// Which.
-        slot: FileSlot,
-    },
+    CloseFile { slot: FileSlot },
     /// Read into the buffer; report `Read`. Offset and length are aligned for direct I/O.
     Read {
         /// Into what.
         buffer: BufferId,
-        /// From which file.
         slot: FileSlot,
         /// From where in the file.
         offset: Bytes,
-        /// How much.
         len: Bytes,
     },
     /// End a connection. Nothing is reported of it any more.
-    Close {
-        /// Which.
-        connection: ConnectionId,
-        /// How.
-        ending: Ending,
-    },
+    Close { connection: ConnectionId, ending: Ending },
     /// Have a block looked at that a viewer is being sent. Nobody waits for the answer: whoever
     /// looks after drives hides the object if the block is wrong.
     Verify {
-        /// On which drive.
         drive: DriveIndex,
-        /// Of which object.
         object: ObjectId,
-        /// How long that is.
         object_len: Bytes,
-        /// Which block.
         block: u64,
         /// The buffer that begins with all of it; none if no buffer has: then it is read again.
         buffer: Option<BufferId>,
@@ -93,7 +68,6 @@ pub enum Action {
     Incident(Box<Incident>),
     /// Tell whoever looks after drives that one failed.
     Report {
-        /// Which drive.
         drive: DriveIndex,
         /// What was being read.
         object: ObjectId,
@@ -118,7 +92,6 @@ pub enum Then {
 pub enum Body {
     /// None: a head alone.
     Empty,
-    /// From memory.
     Memory {
         /// The whole object.
         bytes: Arc<[u8]>,
@@ -129,7 +102,6 @@ pub enum Body {
     },
     /// From a buffer, which is free once this is carried out.
     Buffer {
-        /// Which.
         buffer: BufferId,
         /// First byte to send.
         start: usize,

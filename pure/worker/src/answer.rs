@@ -19,11 +19,9 @@ use crate::grants::Grants;
 
 /// What to do about a request. The head is in `connection.texts.head`.
 pub(crate) enum Answer {
-    /// The head is all.
     HeadOnly,
     /// The head, then `start..end` of the file's object.
     Object {
-        /// Which.
         object: ObjectId,
         /// 200 or 206.
         status: Status,
@@ -154,7 +152,6 @@ fn select(request: &Request<'_>, range: bool, len: Bytes) -> (Status, (Bytes, By
 struct Known<'a> {
     /// On this connection.
     granted: &'a mut Option<Arc<Granted>>,
-    /// On any.
     grants: &'a mut Grants,
     /// How often a signature was.
     verified: &'a mut u64,

@@ -38,28 +38,22 @@ pub struct IncidentBounds {
 /// Something that happened to a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Happened {
-    /// It was asked for.
     Asked,
     /// A drive was asked for so much.
     Reading {
-        /// Which.
         drive: DriveIndex,
-        /// How much.
         len: Bytes,
     },
     /// It answered.
     Read {
-        /// With how much.
         len: Bytes,
     },
-    /// It failed.
     Failed {
         /// The kernel's error number.
         errno: i32,
     },
     /// So much was given to the kernel, from memory or from a buffer just read.
     Sent {
-        /// How much.
         len: Bytes,
         /// From memory.
         hot: bool,
@@ -77,7 +71,6 @@ pub(crate) enum Waiting {
     Turn,
     /// Its drive, the drive's queue included.
     Drive,
-    /// Its client.
     Client,
     /// Its pace: nobody is slow.
     Pace,
@@ -86,11 +79,8 @@ pub(crate) enum Waiting {
 /// How long a response waited, for whom.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Waits {
-    /// For its turn.
     pub turn: Nanos,
-    /// For its drive.
     pub drive: Nanos,
-    /// For its client.
     pub client: Nanos,
     /// Between bursts.
     pub pace: Nanos,
@@ -112,7 +102,6 @@ pub enum Reason {
 /// A response that went badly, or that somebody asked about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Incident {
-    /// Why.
     pub reason: Reason,
     /// When it ended, or was asked about.
     pub wall: UnixSeconds,
@@ -120,7 +109,6 @@ pub struct Incident {
     pub lasted: Nanos,
     /// For whom it waited.
     pub waits: Waits,
-    /// Of what.
     pub object: ObjectId,
     /// Bytes given to the kernel.
     pub sent: Bytes,

@@ -112,7 +112,6 @@ pub(crate) enum Stage {
     Admission,
     /// Its turn to have its file opened.
     Turn,
-    /// Its file.
     Opening(FileSlot),
     /// The moment of its next burst.
     Paced(Option<FileSlot>),

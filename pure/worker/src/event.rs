@@ -23,15 +23,11 @@ pub enum Event<'a> {
         connection: ConnectionId,
     },
     /// It is ready for requests: its handshake is over, or it needs none.
-    Established {
-        /// Which.
-        connection: ConnectionId,
-    },
+    Established { connection: ConnectionId },
     /// Content arrived, opened and in order. Comes only after `Action::Receive`.
     Received {
         /// From whom.
         connection: ConnectionId,
-        /// What.
         bytes: &'a [u8],
     },
     /// The last `Action::Send` was taken whole by the kernel.
@@ -41,19 +37,14 @@ pub enum Event<'a> {
     },
     /// What the kernel says of the way to a client.
     Looked {
-        /// Which connection.
         connection: ConnectionId,
         /// Packets sent again since it began.
         resent: u64,
     },
     /// The other side is gone, or broke the protocol below HTTP.
-    Ended {
-        /// Who.
-        connection: ConnectionId,
-    },
+    Ended { connection: ConnectionId },
     /// A file is open in its slot, or is not.
     Opened {
-        /// Where.
         slot: FileSlot,
         /// How it went.
         result: Result<(), Fault>,
@@ -68,12 +59,7 @@ pub enum Event<'a> {
     /// What is here to serve changed.
     Update(Update),
     /// What TCP knows of a connection with a response under way; asked for now and then.
-    Tcp {
-        /// Which.
-        connection: ConnectionId,
-        /// What.
-        sample: TcpSample,
-    },
+    Tcp { connection: ConnectionId, sample: TcpSample },
     /// Somebody wants to know how the responses go that are under way.
     Incidents,
     /// Time passed.

@@ -50,7 +50,6 @@ pub struct Config {
     pub hot_blocks: u16,
     /// Files open at once; more than `transfers_max`.
     pub file_slots: u16,
-    /// Drives.
     pub drives: usize,
     /// Reads in flight per drive, as far as its share of the buffers goes.
     pub drive_depth: usize,

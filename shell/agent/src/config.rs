@@ -25,7 +25,6 @@ pub(crate) struct Settings {
     /// The group that may reach the socket. Default `nearcast`.
     #[serde(default = "default_user")]
     pub(crate) group: String,
-    /// The drives.
     pub(crate) drives: Drives,
     /// When their devices are told what is free.
     #[serde(default)]

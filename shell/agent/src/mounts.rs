@@ -8,7 +8,6 @@ use wire::v1::agent::DriveMount;
 /// One line of /proc/self/mountinfo (proc_pid_mountinfo(5)).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mount {
-    /// Where.
     pub(crate) point: PathBuf,
     /// `8:1`, the device's number.
     number: String,

@@ -1,4 +1,12 @@
-//! DOC membership
+//! Membership: this appliance in its fleet.
+//!
+//! ```text
+//! control_link threads: reports out, to control and its fronts; manifests in
+//! member       thread: this appliance's identity, renewed
+//! envelope     a signed manifest is opened, or refused
+//! state_file   the last manifest
+//! agent_link   thread: asks `nearcast-agent` how drives are mounted
+//! ```
 
 pub mod agent_link;
 pub mod control_link;

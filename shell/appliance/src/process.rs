@@ -1,4 +1,17 @@
-//! DOC process
+//! The process: what `main` runs, and what it says of itself.
+//!
+//! ```text
+//! server       starts everything, waits, stops everything
+//! storage      the storage side, which `server` starts and stops: composes `storage`, `membership`
+//!              and `filling`
+//! config       the settings
+//! confine      gives away what serving does not need
+//! certificate  the viewers' certificate, read anew
+//! hot          how much memory hot blocks get
+//! memory       how many may transfer with the memory that there is
+//! metrics      thread: what is counted, for Prometheus
+//! inspect      says what is on a drive, or in one file
+//! ```
 
 pub mod certificate;
 pub mod config;

@@ -1,4 +1,16 @@
-//! DOC serving
+//! Serving: one thread for each worker, and what is written down of requests.
+//!
+//! ```text
+//! event_loop   thread: one worker; completions to events, actions to system calls
+//! socket       what stands between a connection and plain bytes
+//! listen       sockets to accept from
+//! mailbox      how other threads speak to a worker
+//! pacing       who keeps responses to a rate
+//! aead         what seals here, measured
+//! ablation     what a measurement may switch off
+//! request_log  a line for each request
+//! incidents    responses that went badly, a file each
+//! ```
 
 pub mod ablation;
 pub mod aead;

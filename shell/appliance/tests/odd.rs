@@ -27,7 +27,7 @@ use tls::Acceptor;
 use worker::{Config, PaceConfig};
 
 /// The same files as the lab's, which asks nginx the same.
-#[path = "../../../tools/lab/src/odd"]
+#[path = "../../../tools/trial/src/odd"]
 #[expect(dead_code, reason = "some of the table is for the lab")]
 mod odd {
     pub(crate) mod probe;
@@ -35,7 +35,7 @@ mod odd {
 }
 use odd::table::{Names, cases};
 
-#[path = "../../../tools/lab/src/conformance"]
+#[path = "../../../tools/trial/src/conformance"]
 #[expect(dead_code, reason = "some of the table is for the lab")]
 mod conformance {
     pub(crate) mod answer;

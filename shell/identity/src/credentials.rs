@@ -57,7 +57,6 @@ pub enum CredentialsError {
     /// It cannot be read or written.
     #[error("{path}: {error}")]
     File {
-        /// Which file.
         path: PathBuf,
         /// Why not.
         error: io::Error,
@@ -68,15 +67,12 @@ pub enum CredentialsError {
              strangers may have read it, have the identity revoked and enrol again"
     )]
     Exposed {
-        /// Which file.
         path: PathBuf,
         /// Its permissions.
         mode: u32,
     },
-    /// It is damaged.
     #[error("{path} is damaged ({reason}): enrol again")]
     Damaged {
-        /// Which file.
         path: PathBuf,
         /// What is wrong.
         reason: String,

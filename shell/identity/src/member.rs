@@ -16,7 +16,6 @@ const DOMAIN: &str = "nearcast.internal";
 /// One of the fleet.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Member {
-    /// What it is.
     pub kind: MemberKind,
     /// Its name; `control` for control.
     pub name: String,

@@ -20,7 +20,6 @@ pub enum VerifyError {
     /// It is signed, as something else.
     #[error("it is signed as a {found}, and a {wanted} is wanted")]
     OtherKind {
-        /// What it is.
         found: &'static str,
         /// What it should be.
         wanted: &'static str,

@@ -27,7 +27,6 @@ pub enum CertificateError {
     /// A file that cannot be read or holds something else.
     #[error("{path}: {error}; a PEM file is wanted")]
     File {
-        /// Which.
         path: PathBuf,
         /// What was wrong.
         error: rustls::pki_types::pem::Error,
@@ -193,9 +192,7 @@ impl std::fmt::Debug for Handshake {
 pub enum Progress {
     /// More bytes are needed.
     Pending(Box<Handshake>),
-    /// Done.
     Done {
-        /// The session.
         session: Box<Session>,
         /// Content already received and opened.
         early: Vec<u8>,

@@ -13,12 +13,14 @@ mod handshake;
 mod kernel;
 mod processor;
 mod session;
+mod survey;
 mod tickets;
 
 pub use handshake::{Acceptor, CertificateError, Handshake, Progress};
-pub use kernel::{Cipher, Kernel, Kernels, NoKernel, Survey, Trial, Wanted, WantedError, survey};
+pub use kernel::{Cipher, Kernel, Kernels, Wanted, WantedError};
 pub use processor::Processor;
 pub use session::{Opened, Session};
+pub use survey::{NoKernel, Survey, Trial, survey};
 pub use tickets::{ROTATION, TicketKey, Tickets};
 
 /// Most plaintext in a record.

@@ -22,7 +22,6 @@ pub struct Config {
     pub entries: u32,
     /// Buffers for direct reads.
     pub buffer_count: u16,
-    /// Length of each.
     pub buffer_len: Bytes,
     /// Files that can be open at once.
     pub file_slots: u16,
@@ -66,7 +65,6 @@ pub enum RingError {
 /// How long a turn may wait for the first completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
-    /// Not at all.
     No,
     /// So long at most.
     For(Nanos),
@@ -117,7 +115,6 @@ pub enum Completion {
     Opened {
         /// Name of the operation.
         token: Token,
-        /// Where.
         slot: FileSlot,
         /// What the kernel said.
         result: Result<(), Errno>,
@@ -126,16 +123,12 @@ pub enum Completion {
     Read {
         /// Name of the operation.
         token: Token,
-        /// The buffer.
         buffer: BufferId,
         /// Bytes read: fewer than asked at the end of a file.
         result: Result<usize, Errno>,
     },
     /// A file slot is free again.
-    FileClosed {
-        /// Which.
-        slot: FileSlot,
-    },
+    FileClosed { slot: FileSlot },
 }
 
 /// What the ring keeps for an operation until the kernel is done with it.

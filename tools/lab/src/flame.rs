@@ -16,8 +16,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-
-use crate::compare::process::Process;
+use rig::process::{On, Process};
 
 /// Samples a second; not a round number, so that it does not keep step with timers.
 const SAMPLES_PER_S: &str = "397";
@@ -79,7 +78,7 @@ pub(crate) fn record(
     let words = ["perf", "record", "-q", "-o", &data, "-e", "cpu-clock", "-F", SAMPLES_PER_S];
     let more = ["--call-graph", STACK, "-D", &wait, "-p", &pid, "--", "sleep", &sleep];
     let command: Vec<String> = words.iter().chain(&more).map(|word| (*word).to_owned()).collect();
-    Ok(Recording(Process::start_anywhere("perf", &command, &[], log)?))
+    Ok(Recording(Process::start("perf", &command, On::default(), log)?))
 }
 
 impl Recording {

@@ -6,13 +6,12 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use model::units::Bytes;
+use rig::client::{Plan, Ranges, Receive, Target, Truth};
+use rig::cpu::{self, Account};
+use rig::url::Url;
+use rig::window::{Timing, Window, gigabytes, measure};
 use serde::Serialize;
 use tracing::info;
-
-use crate::client::{Plan, Ranges, Receive, Target, Truth};
-use crate::cpu::{self, Account};
-use crate::url::Url;
-use crate::window::{Timing, Window, gigabytes, measure};
 
 /// `nearcast-lab load`
 #[derive(Debug, clap::Args)]
@@ -71,7 +70,7 @@ const LENGTH_ANSWER_MAX: Duration = Duration::from_secs(10);
 /// Drives the load, prints the result on stdout.
 pub(crate) fn run(args: &Args) -> Result<()> {
     ensure!(0 < args.range.0, "a range cannot be empty");
-    crate::raise_file_limit()?;
+    rig::raise_file_limit()?;
     let urls: Vec<Url> = args.urls.iter().map(|url| Url::parse(url)).collect::<Result<_>>()?;
     let first = urls.first().context("there must be a URL")?;
     let authority = first.authority();
@@ -110,11 +109,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         server_cpu_s_per_gb: server_cpu.map(|used| used.as_secs_f64() / window.gb),
         window,
     };
-    if args.json {
-        crate::print(&serde_json::to_string(&report)?)
-    } else {
-        crate::print(&report.table())
-    }
+    rig::say(args.json, &report, || report.table())
 }
 
 impl Report {
@@ -158,7 +153,7 @@ fn length(agent: &ureq::Agent, url: &Url) -> Result<u64> {
 }
 
 fn agent(trust: &Path) -> Result<ureq::Agent> {
-    let tls = crate::url::trusting(trust)?;
+    let tls = rig::url::trusting(trust)?;
     let config = ureq::Agent::config_builder().tls_config(tls);
     Ok(config.timeout_global(Some(LENGTH_ANSWER_MAX)).build().into())
 }

@@ -22,12 +22,11 @@ use model::id::{Generation, ObjectId};
 use model::limits::DRIVES_MAX;
 use model::manifest::{AssetVersion, File, Manifest, Trust};
 use model::units::{Bytes, Instant, Nanos, UnixSeconds};
+use rig::print;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 use serde::Serialize;
 use store::layout;
 use tracing::info;
-
-use crate::print;
 
 /// `nearcast-lab holdings`
 #[derive(Debug, clap::Args)]

@@ -4,9 +4,8 @@ use std::hint::black_box;
 
 use anyhow::{Context, Result};
 use model::object::{BLOCK_LEN, block_hash};
+use rig::cpu;
 use serde::Serialize;
-
-use crate::cpu;
 
 /// `nearcast-lab sample`
 #[derive(Debug, clap::Args)]
@@ -56,9 +55,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let s_per_gb = hash_us / 1e6 * blocks_per_gb / f64::from(args.every);
     let report = Report { hash_us, s_per_gb, share: s_per_gb / args.serve_s_per_gb };
     if args.json {
-        return crate::print(&serde_json::to_string(&report)?);
+        return rig::print(&serde_json::to_string(&report)?);
     }
-    crate::print(&format!(
+    rig::print(&format!(
         "{hash_us:.1} us for a block; {:.3} % of what serving costs",
         report.share * 100.0
     ))

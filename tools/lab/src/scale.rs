@@ -9,12 +9,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use model::units::Bytes;
+use rig::cpu;
+use rig::site::{Demand, Seen, Site};
+use rig::statistics::{interquartile_range, median};
 use serde::Serialize;
 use tracing::info;
-
-use crate::compare::statistics::{interquartile_range, median};
-use crate::cpu;
-use crate::site::{Demand, Seen, Site};
 
 /// `nearcast-lab scale`
 #[derive(Debug, clap::Args)]
@@ -67,7 +66,7 @@ const CPUS: [usize; 2] = [0, 1];
 
 /// Compares, prints the result on stdout.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    crate::raise_file_limit()?;
+    rig::raise_file_limit()?;
     let dir = tempfile::Builder::new().prefix("nearcast-scale-").tempdir()?;
     let start = |name: &str, serve: &str| -> Result<Site> {
         let room = dir.path().join(name);
@@ -78,14 +77,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let two = start("two", "workers = 2\ncpus = [0, 1]\n")?;
     let mut pairs = Vec::new();
     for n in 0..args.pairs {
-        // Each is the first as often as the second.
-        let (a, b) = if n % 2 == 0 {
-            let a = turn(args, &one, 1, n)?;
-            (a, turn(args, &two, 2, n)?)
-        } else {
-            let b = turn(args, &two, 2, n)?;
-            (turn(args, &one, 1, n)?, b)
-        };
+        let [a, b] = rig::in_turns(n, || turn(args, &one, 1, n), || turn(args, &two, 2, n))?;
         info!(pair = n + 1, ratio = format!("{:.3}", b.cpu_s_per_gb / a.cpu_s_per_gb), "pair");
         pairs.push((a, b));
     }
@@ -102,14 +94,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         split: args.split,
         pairs,
     };
-    if args.json {
-        crate::print(&serde_json::to_string(&report)?)
-    } else {
-        crate::print(&format!(
+    rig::say(args.json, &report, || {
+        format!(
             "two workers / one   {:.3} (IQR {:.3}): {:.3} and {:.3} CPU s/GB",
             report.ratio, report.ratio_iqr, report.two_cpu_s_per_gb, report.one_cpu_s_per_gb
-        ))
-    }
+        )
+    })
 }
 
 fn turn(args: &Args, site: &Site, workers: u32, n: u32) -> Result<Turn> {

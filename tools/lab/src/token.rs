@@ -8,9 +8,8 @@ use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
 use model::manifest::TokenKey;
 use model::units::UnixSeconds;
 use playback::token::{Grant, Scope, Session, SigningInput, assemble, verify};
+use rig::cpu;
 use serde::Serialize;
-
-use crate::cpu;
 
 /// `nearcast-lab token`
 #[derive(Debug, clap::Args)]
@@ -73,9 +72,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         share_of_hundred: verify_us / (args.request_us * 100.0 + verify_us),
     };
     if args.json {
-        return crate::print(&serde_json::to_string(&report)?);
+        return rig::print(&serde_json::to_string(&report)?);
     }
-    crate::print(&format!(
+    rig::print(&format!(
         "verify {:.1} us, refuse {:.1} us, sign {:.1} us; {:.2}% of a hundred requests",
         report.verify_us,
         report.refuse_us,

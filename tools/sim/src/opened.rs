@@ -1,5 +1,5 @@
 //! A drive that a process has opened: its index, and the forms of its files. The counterpart of
-//! `shell/appliance/src/drives.rs`.
+//! `shell/appliance/src/storage/drives.rs`.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};

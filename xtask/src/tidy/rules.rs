@@ -151,6 +151,36 @@ pub(super) fn silent_metrics(source: &Source, tokens: &[Token]) -> Vec<Breach> {
     found
 }
 
+/// Public items of the rooms that others import which have no doc. Fields and variants need none
+/// where name and type say it all.
+pub(super) fn undocumented(source: &Source) -> Vec<Breach> {
+    const ITEMS: [&str; 8] =
+        ["fn ", "const ", "struct ", "enum ", "trait ", "type ", "static ", "unsafe fn "];
+    let layers = ["base/", "pure/", "shell/"];
+    let is_library = layers.iter().any(|layer| source.path.starts_with(layer))
+        && source.path.contains("/src/")
+        && !source.path.ends_with("tests.rs");
+    let mut found = Vec::new();
+    let (mut has_doc, mut open) = (false, 0);
+    for (index, line) in source.text.lines().map(str::trim_start).enumerate() {
+        let public = line.strip_prefix("pub ");
+        if is_library
+            && !has_doc
+            && public.is_some_and(|rest| ITEMS.iter().any(|item| rest.starts_with(item)))
+        {
+            let text = "a public item without a doc: say what its name and signature cannot";
+            found.push(breach("doc", source, index + 1, text.into()));
+        }
+        // Attributes, of several lines too, stand between an item and its doc.
+        let brackets = |mark| i64::try_from(line.matches(mark).count()).unwrap_or(0);
+        let is_attribute = 0 < open || line.starts_with("#[");
+        open = if is_attribute { open + brackets('[') - brackets(']') } else { 0 };
+        // A macro is given the docs of its items.
+        has_doc = line.starts_with("///") || line.contains("#[$") || has_doc && is_attribute;
+    }
+    found
+}
+
 /// Paths that exist on one person's machine only.
 pub(super) fn machine_paths(source: &Source) -> Vec<Breach> {
     let roots = [concat!("/ho", "me/"), concat!("/ro", "ot/"), concat!("/Us", "ers/")];
@@ -192,6 +222,23 @@ mod tests {
     fn check_rust(rule: fn(&Source, &[Token]) -> Vec<Breach>, text: &str, want: &[usize]) {
         let found = rule(&source("a.rs", text), &tokens(text));
         assert_eq!(found.iter().map(|b| b.line).collect::<Vec<_>>(), want, "{text}");
+    }
+
+    #[test]
+    fn public_items_of_libraries_have_docs() {
+        let of = |path: &str, text: &str| {
+            let source = Source { path: path.into(), text: text.into() };
+            undocumented(&source).len()
+        };
+        assert_eq!(of("pure/x/src/lib.rs", "pub fn bare() {}\n"), 1);
+        assert_eq!(of("tools/x/src/lib.rs", "pub fn bare() {}\n"), 0);
+        let attributes = "/// Said.\n#[error(\n    \"text\"\n)]\npub struct Said(u8);\n";
+        assert_eq!(of("pure/x/src/lib.rs", attributes), 0);
+        assert_eq!(of("pure/x/src/lib.rs", "/// Said.\nlet x = 1;\npub enum Bare {}\n"), 1);
+        assert_eq!(
+            of("pure/x/src/lib.rs", "/// Said.\npub struct Said {\n    pub field: u8,\n}"),
+            0
+        );
     }
 
     #[test]

@@ -33,6 +33,11 @@ test("a concern names each thing that is wrong", () => {
   assert.equal(of({ state: "never_seen", report: null, last_report_ms: null }), "never seen");
   assert.equal(of({ state: "unhealthy" }), "unhealthy");
   assert.equal(of({ report: report({ drives }) }), "drive /d/1 set aside");
+  const hung = { ...ok, hung: true, reason: "it has not answered for 12 s" };
+  assert.equal(of({ report: report({ drives: [hung, other] }) }), "drive /d/0 hung");
+  const each = report({ drives: [hung, ...drives] });
+  assert.equal(of({ report: each }), "drive /d/1 set aside, drive /d/0 hung");
+  assert.equal(of({ report: report({ drives: [hung, hung] }) }), "2 drives hung");
   const both = { state: "stale", last_report_ms: 65_000, report: report({ drives }) };
   assert.equal(of(both), "silent for 1 min, drive /d/1 set aside");
 });

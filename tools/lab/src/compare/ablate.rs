@@ -14,6 +14,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
+use rig::client::{Ranges, Receive};
+use rig::process::Process;
+use rig::statistics::{median, quantile};
 use serde::Serialize;
 use tracing::info;
 
@@ -21,12 +24,9 @@ use super::congestion::Chosen;
 use super::group::Group;
 use super::network::Link;
 use super::ours::{Change, Site};
-use super::process::Process;
 use super::report::Turn;
-use super::statistics::{median, quantile};
 use super::workload::Name;
 use super::{Asking, Bench, Common, Flames, Room, Server, ours};
-use crate::client::{Ranges, Receive};
 use crate::processor::Processor;
 
 /// So many standard deviations of the rank sum are no chance: one time in thirty by the normal
@@ -195,11 +195,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         ablated.beyond_noise = is_beyond(&ablated.ratios, &noise);
         report.rows.push(ablated);
     }
-    if args.common.json {
-        crate::print(&serde_json::to_string(&report)?)
-    } else {
-        crate::print(&report.table())
-    }
+    rig::say(args.common.json, &report, || report.table())
 }
 
 /// Fills an appliance and ends it, so that it can be started otherwise.

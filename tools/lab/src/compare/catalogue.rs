@@ -7,10 +7,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use model::units::Bytes;
+use rig::client::{Pattern, Target, Truth};
 use rustix::fs::{Advice, fadvise};
 use tracing::info;
-
-use crate::client::{Pattern, Target, Truth};
 
 const PIECE_LEN: usize = 1 << 20;
 
@@ -39,7 +38,7 @@ impl Catalogue {
         }
         fs::create_dir_all(dir)?;
         for index in 0..count {
-            crate::stop::check()?;
+            rig::stop::check()?;
             catalogue.make(index)?;
         }
         catalogue.make_playlists()?;

@@ -9,9 +9,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use model::units::Bytes;
+use rig::cpu::Account;
 use tracing::{debug, warn};
-
-use crate::cpu::Account;
 
 /// The groups of one server; removed when dropped, if nothing runs in them any more.
 #[derive(Debug)]

@@ -1,10 +1,16 @@
 //! `nearcast-lab handshake`: what a start costs us, and what it costs a peer, in turns.
 //!
 //! ```text
-//! both servers, as for compare ──> a pair: full ours, full peer, resumed ours, resumed peer
+//! both servers, as for compare ──> a pair: full ours, full peer, first ours,
+//!                                          resumed ours, resumed peer
 //! a start: connect, handshake, one byte asked for and received; then the client resets
+//! full:    our worker knows the token that is shown
+//! first:   full, and our worker has never seen the token: a viewer's first start
+//! resumed: the token is known, too: a viewer comes back
 //! report: the median over pairs of (our starts per CPU second) / (the peer's)
 //! ```
+//!
+//! A peer has no tokens: its first starts are its full ones, and are not done twice.
 //!
 //! Both have the same certificate (ECDSA P-256), and the client offers one group and one cipher
 //! suite. The byte is part of it since a start without a request is none, and since its answer
@@ -15,15 +21,17 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use model::units::Bytes;
+use rig::client::{Begun, GROUP, Starts, Target};
+use rig::cpu;
+use rig::statistics::{interquartile_range, median};
+use rig::url::Url;
 use serde::Serialize;
 use tracing::{info, warn};
 
+use super::ours::Site;
 use super::report::{Sides, doubts};
-use super::statistics::{interquartile_range, median};
 use super::workload::Workload;
 use super::{Asking, Bench, Common, OURS, Room, Server, Tuned, ours, peer};
-use crate::client::{Begun, GROUP, Starts};
-use crate::cpu;
 
 /// `nearcast-lab handshake`
 #[derive(Debug, clap::Args)]
@@ -43,8 +51,16 @@ pub(crate) struct Args {
 }
 
 /// What the client does after each handshake, with either side.
-const AFTER: &str = "one byte is asked for, with a token that our worker knows, and received; then \
-                     the client resets the connection";
+const AFTER: &str = "one byte is asked for, with a token that our worker knows, in first starts \
+                     with one that it does not know, and received; then the client resets the \
+                     connection";
+/// Tokens of first starts, used in turn in all windows. A worker keeps a token until another comes
+/// to its place, one of 4,096 (`pure/worker/src/grants.rs`): of a token that comes round it has
+/// seen 32,767 others since, so that it still knows one in 3,000 (e to the -8).
+const TOKENS: usize = 8 * 4096;
+/// By how much tokens verified per start may differ from 0, or from 1. Arbitrary: the known token
+/// is verified once in a window, so it is far less.
+const VERIFIED_TOLERANCE: f64 = 0.05;
 
 /// The whole result; one JSON object.
 #[derive(Clone, Debug, Serialize)]
@@ -58,10 +74,20 @@ struct Report {
     connections: u32,
     pairs: usize,
     full: Kind,
+    /// Beside the peer's full starts.
+    first: Kind,
     resumed: Kind,
 }
 
-/// All windows of full handshakes, or of resumed ones.
+/// What the server has to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Start {
+    Full,
+    First,
+    Resumed,
+}
+
+/// All windows of one kind of start.
 #[derive(Clone, Debug, Serialize)]
 struct Kind {
     ours_per_cpu_s: f64,
@@ -71,6 +97,8 @@ struct Kind {
     ratio_iqr: f64,
     /// The same ratio with all that ran on the server's CPU, kernel threads included.
     ratio_cpu_busy: f64,
+    /// What our worker verified: about 1 in first starts, about 0 in others.
+    tokens_verified_per_start: f64,
     ours: Totals,
     peer: Totals,
     /// The client's share of its CPU, in the worse of both turns.
@@ -109,12 +137,23 @@ struct Turn {
     /// Handshakes per CPU second of the server.
     per_cpu_s: f64,
     client_cpu_share: f64,
+    /// Signatures, from the first start to the last. A peer has none.
+    tokens_verified_per_start: f64,
+}
+
+/// Our side, and what first starts show it.
+struct OurSide<'a> {
+    site: Site<'a>,
+    server: Server,
+    /// The one file under tokens, of which the first has not been shown for longest.
+    fresh: Vec<Target>,
 }
 
 /// Compares, prints the result on stdout.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let peer = args.against.found()?;
-    let version = peer.version()?;
+    // An error now if it cannot run.
+    peer.version()?;
     ours::check_binaries()?;
     let room = Room::open(&args.common)?;
     let workload = workload(usize::try_from(args.connections)?);
@@ -125,20 +164,28 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         None => *peer.peer().variants().first().context("a peer has a configuration")?,
     };
     let congestion = args.against.peer_congestion.as_ref().unwrap_or(&args.common.congestion);
+    let asset = bench.asset();
+    let (mut ours, library) = OurSide::open(&bench, args.common.port + 1, &asset)?;
+    let peer = peer.sealing_with(&library);
+    let version = peer.version()?;
     let tuned = Tuned { peer, variant, congestion: congestion.clone() };
-    let (mut ours, aead) = bench.ours(args.common.port + 1)?;
     let mut theirs = bench.peer(&tuned, args.common.port)?;
-    let (mut full, mut resumed) = (Vec::new(), Vec::new());
+    let (mut full, mut first, mut resumed) = (Vec::new(), Vec::new(), Vec::new());
+    let mut our_turn = |start| ours.turn(&bench, start).context("our side failed");
+    let mut peer_turn = |start| bench.starts(&mut theirs, start).context("the peer failed");
     for pair in 0..args.common.pairs {
-        info!(pair = pair + 1, of = args.common.pairs, "full and resumed, ours and the peer");
-        for (resume, turns) in [(false, &mut full), (true, &mut resumed)] {
-            let first = bench.starts(&mut ours, resume).context("our side failed")?;
-            let second = bench.starts(&mut theirs, resume).context("the peer failed")?;
-            turns.push((first, second));
-        }
+        info!(
+            pair = pair + 1,
+            of = args.common.pairs,
+            "full, first and resumed, ours and the peer"
+        );
+        let (our_full, (peer_full, _)) = (our_turn(Start::Full)?, peer_turn(Start::Full)?);
+        full.push((our_full, peer_full));
+        first.push((our_turn(Start::First)?, peer_full));
+        resumed.push((our_turn(Start::Resumed)?, peer_turn(Start::Resumed)?.0));
     }
     let report = Report {
-        sides: bench.sides(tuned, version, OURS, aead),
+        sides: bench.sides(tuned, version, OURS, &library),
         group: format!("{GROUP:?}"),
         certificate: "ECDSA P-256",
         cipher: "TLS13_AES_128_GCM_SHA256",
@@ -146,16 +193,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         connections: args.connections,
         pairs: full.len(),
         full: Kind::new(full)?,
+        first: Kind::new(first)?,
         resumed: Kind::new(resumed)?,
     };
-    for doubt in [&report.full, &report.resumed].into_iter().flat_map(Kind::doubts) {
+    for doubt in report.doubts() {
         warn!("{doubt}");
     }
-    if args.common.json {
-        crate::print(&serde_json::to_string(&report)?)
-    } else {
-        crate::print(&report.table())
-    }
+    rig::say(args.common.json, &report, || report.table())
 }
 
 /// One small file, so that nothing but the start costs anything.
@@ -173,11 +217,66 @@ fn workload(connections: usize) -> Workload {
     }
 }
 
+impl Start {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Full => "full",
+            Self::First => "first",
+            Self::Resumed => "resumed",
+        }
+    }
+
+    /// Tokens verified per start, of so many that asked; an error unless they are as many as there
+    /// should be.
+    fn verified_per_start(self, verified: u64, asked: usize) -> Result<f64> {
+        let wanted = if self == Self::First { 1.0 } else { 0.0 };
+        let seen = f64::from(u32::try_from(verified)?) / f64::from(u32::try_from(asked)?);
+        ensure!(
+            (seen - wanted).abs() <= VERIFIED_TOLERANCE,
+            "{} starts: our worker verified {seen:.3} tokens per start and not {wanted}: if it \
+             keeps other tokens now (pure/worker/src/grants.rs), change TOKENS in \
+             compare/handshake.rs",
+            self.name()
+        );
+        Ok(seen)
+    }
+}
+
+impl<'a> OurSide<'a> {
+    /// Started and filled; and the library that seals for it.
+    fn open(bench: &'a Bench<'_>, port: u16, asset: &'a str) -> Result<(Self, String)> {
+        let (server, library) = bench.ours(port)?;
+        let site = bench.site(port, bench.workload.catalogue, asset);
+        let files = |base: &Url| bench.catalogue.targets(&base.path);
+        let fresh = site.playbacks(TOKENS)?.iter().flat_map(files).collect();
+        Ok((Self { site, server, fresh }, library))
+    }
+
+    /// One turn of ours, which must have verified a token per first start, and no other.
+    fn turn(&mut self, bench: &Bench<'_>, start: Start) -> Result<Turn> {
+        let before = self.site.tokens_verified()?;
+        let (turn, asked) = if start == Start::First {
+            std::mem::swap(&mut self.server.plan.targets, &mut self.fresh);
+            let seen = bench.starts(&mut self.server, start)?;
+            std::mem::swap(&mut self.server.plan.targets, &mut self.fresh);
+            let shown = seen.1 % self.fresh.len();
+            self.fresh.rotate_left(shown);
+            seen
+        } else {
+            bench.starts(&mut self.server, start)?
+        };
+        let verified = self.site.tokens_verified()? - before;
+        let tokens_verified_per_start = start.verified_per_start(verified, asked)?;
+        Ok(Turn { tokens_verified_per_start, ..turn })
+    }
+}
+
 impl Bench<'_> {
-    /// One turn of one side, full handshakes or resumed ones.
-    fn starts(&self, server: &mut Server, resume: bool) -> Result<Turn> {
+    /// One turn of one side, and how many starts there were in it, counted or not.
+    fn starts(&self, server: &mut Server, start: Start) -> Result<(Turn, usize)> {
         self.catalogue.preload()?;
-        let turn = self.watched(server, |plan, meter| {
+        let resume = start == Start::Resumed;
+        let (turn, asked) = self.watched(server, |plan, meter| {
             let shown = &self.certificate.chain;
             let mut starts = Starts::connect(plan, self.catalogue.truth(), shown, resume)?;
             starts.drive(Instant::now() + self.pace.warm_up)?;
@@ -187,18 +286,19 @@ impl Bench<'_> {
             let (begun, seconds) = (starts.begun(), start.elapsed().as_secs_f64());
             let client = (cpu::of_this_thread()? - client).as_secs_f64();
             let after = meter()?;
+            let asked = starts.finish()?;
             let used = after.used.saturating_sub(meter_before.used).as_secs_f64();
             let busy = after.busy.saturating_sub(meter_before.busy).as_secs_f64();
-            Turn::new(before, begun, [seconds, used, busy, client / seconds])
+            Ok((Turn::new(before, begun, [seconds, used, busy, client / seconds])?, asked))
         })?;
         info!(
-            resume,
+            start = start.name(),
             per_cpu_s = format!("{:.0}", turn.per_cpu_s),
             handshakes = turn.handshakes,
             client_cpu_share = format!("{:.2}", turn.client_cpu_share),
             "window"
         );
-        Ok(turn)
+        Ok((turn, asked))
     }
 }
 
@@ -218,6 +318,7 @@ impl Turn {
             cpu_busy_s,
             per_cpu_s: f64::from(u32::try_from(handshakes)?) / server_cpu_s,
             client_cpu_share,
+            tokens_verified_per_start: 0.0,
         })
     }
 }
@@ -249,6 +350,7 @@ impl Kind {
                 let busy = |turn: &Turn| turn.per_cpu_s * turn.server_cpu_s / turn.cpu_busy_s;
                 busy(&pair.ours) / busy(&pair.peer)
             })?,
+            tokens_verified_per_start: of(|pair| pair.ours.tokens_verified_per_start)?,
             ours: total(|pair| &pair.ours),
             peer: total(|pair| &pair.peer),
             client_cpu_share: of(|pair| {
@@ -274,6 +376,21 @@ impl Kind {
 }
 
 impl Report {
+    fn kinds(&self) -> [(&'static str, &Kind); 3] {
+        let Self { full, first, resumed, .. } = self;
+        [(Start::Full, full), (Start::First, first), (Start::Resumed, resumed)]
+            .map(|(start, kind)| (start.name(), kind))
+    }
+
+    /// What a reader should know before believing the figures, of each kind.
+    fn doubts(&self) -> Vec<String> {
+        let of_kind = |(name, kind): (&str, &Kind)| {
+            let doubts = kind.doubts().into_iter();
+            doubts.map(|doubt| format!("{name}: {doubt}")).collect::<Vec<_>>()
+        };
+        self.kinds().into_iter().flat_map(of_kind).collect()
+    }
+
     /// For people.
     fn table(&self) -> String {
         let mut text = String::new();
@@ -291,16 +408,21 @@ impl Report {
         let _ = writeln!(text, "after each, {}", self.after);
         let _ = writeln!(
             text,
-            "{:<22}{:>10}{:>10}{:>10}{:>10}",
-            "per CPU s", "ours", "peer", "ratio", "IQR"
+            "{:<22}{:>10}{:>10}{:>10}{:>10}{:>18}",
+            "per CPU s", "ours", "peer", "ratio", "IQR", "tokens verified"
         );
-        for (name, kind) in [("full", &self.full), ("resumed", &self.resumed)] {
+        for (name, kind) in self.kinds() {
             let _ = writeln!(
                 text,
-                "{name:<22}{:>10.0}{:>10.0}{:>10.3}{:>10.3}",
-                kind.ours_per_cpu_s, kind.peer_per_cpu_s, kind.ratio, kind.ratio_iqr
+                "{name:<22}{:>10.0}{:>10.0}{:>10.3}{:>10.3}{:>18.3}",
+                kind.ours_per_cpu_s,
+                kind.peer_per_cpu_s,
+                kind.ratio,
+                kind.ratio_iqr,
+                kind.tokens_verified_per_start
             );
         }
+        let _ = writeln!(text, "tokens verified per start of ours; the peer's first are its full");
         let [ours, peer] = [self.resumed.ours, self.resumed.peer];
         let _ = writeln!(
             text,
@@ -326,6 +448,10 @@ mod tests {
 
     fn report() -> Report {
         let full = vec![(turn(100, false, 1.0), turn(100, false, 2.0)); 3];
+        let first = [0.96, 1.0, 1.0].map(|verified| {
+            let ours = turn(80, false, 1.0);
+            (Turn { tokens_verified_per_start: verified, ..ours }, turn(100, false, 2.0))
+        });
         let resumed = [(300, 200), (100, 200), (400, 200)]
             .map(|(ours, peer)| (turn(ours, true, 1.0), turn(peer, true, 1.0)));
         Report {
@@ -337,6 +463,7 @@ mod tests {
             connections: 64,
             pairs: 3,
             full: Kind::new(full).unwrap(),
+            first: Kind::new(first.to_vec()).unwrap(),
             resumed: Kind::new(resumed.to_vec()).unwrap(),
         }
     }
@@ -347,9 +474,55 @@ mod tests {
         assert_eq!((report.full.ratio, report.full.ratio_iqr), (2.0, 0.0));
         assert_eq!((report.full.ours_per_cpu_s, report.full.peer_per_cpu_s), (100.0, 50.0));
         assert_eq!((report.resumed.ratio, report.resumed.ratio_iqr), (1.5, 0.75));
-        let doubts = report.full.doubts();
-        assert!(doubts[0].starts_with("while ours ran, 50 % of its CPU"), "{doubts:?}");
-        assert_eq!((doubts.len(), report.full.ratio_cpu_busy), (2, 1.0));
+        assert_eq!((report.first.ratio, report.first.ours_per_cpu_s), (1.6, 80.0));
+        assert_eq!(report.full.ratio_cpu_busy, 1.0);
+    }
+
+    #[test]
+    fn what_speaks_against_figures_is_said_of_each_kind() {
+        let doubts = report().doubts();
+        assert_eq!(doubts.len(), 6, "{doubts:?}");
+        for (doubt, kind) in doubts.chunks(2).zip(["full", "first", "resumed"]) {
+            let wanted = format!("{kind}: while ours ran, 50 % of its CPU");
+            assert!(doubt[0].starts_with(&wanted), "{doubts:?}");
+        }
+    }
+
+    #[test]
+    fn a_first_start_has_its_token_verified_and_no_other_has() {
+        let check = |start: Start, verified, seen: Result<f64, &str>| {
+            let found = start.verified_per_start(verified, 1000).map_err(|error| error.to_string());
+            match (found, seen) {
+                (Ok(found), Ok(seen)) => assert_eq!(found, seen),
+                (Err(found), Err(says)) => assert!(found.starts_with(says), "{found}"),
+                (found, seen) => panic!("{start:?} {verified}: {found:?} and not {seen:?}"),
+            }
+        };
+        check(Start::Full, 1, Ok(0.001));
+        check(Start::Resumed, 0, Ok(0.0));
+        check(Start::First, 1000, Ok(1.0));
+        check(Start::First, 960, Ok(0.96));
+        let known = "first starts: our worker verified 0.500 tokens per start and not 1: ";
+        check(Start::First, 500, Err(known));
+        check(Start::First, 1100, Err("first starts: our worker verified 1.100 "));
+        check(Start::Full, 60, Err("full starts: our worker verified 0.060 "));
+        check(Start::Resumed, 1000, Err("resumed starts: our worker verified 1.000 "));
+    }
+
+    #[test]
+    fn tokens_that_were_verified_are_in_text_and_json() {
+        let report = report();
+        let text = report.table();
+        let row = |name: &str| text.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
+        assert!(row("first ").ends_with("1.600     0.000             1.000"), "{text}");
+        assert!(row("full ").ends_with("2.000     0.000             0.000"), "{text}");
+        let json = serde_json::to_value(&report).unwrap();
+        assert_eq!(json["first"]["tokens_verified_per_start"], 1.0);
+        assert_eq!(json["first"]["windows"][0]["ours"]["tokens_verified_per_start"], 0.96);
+        assert_eq!(json["first"]["peer"], json["full"]["peer"]);
+        for kind in ["full", "resumed"] {
+            assert_eq!(json[kind]["tokens_verified_per_start"], 0.0);
+        }
     }
 
     #[test]

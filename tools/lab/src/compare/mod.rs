@@ -14,7 +14,6 @@
 
 pub(crate) mod ablate;
 mod catalogue;
-mod certificate;
 mod congestion;
 mod group;
 pub(crate) mod handshake;
@@ -22,11 +21,8 @@ mod ledger;
 pub(crate) mod network;
 mod ours;
 mod pace;
-pub(crate) mod peer;
-pub(crate) mod process;
 mod race;
 mod report;
-pub(crate) mod statistics;
 mod workload;
 
 use std::fs;
@@ -36,21 +32,21 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use model::units::Bytes;
+use rig::certificate::Certificate;
+use rig::client::{Plan, Ranges, Receive, Target};
+use rig::cpu::{self, Account};
+use rig::peer::{self, Found, Place, Variant, Version};
+use rig::process::Process;
+use rig::window::{Timing, measure};
 use rustls::CipherSuite;
 use tracing::{info, warn};
 
-use crate::client::{Plan, Ranges, Receive, Target};
-use crate::cpu::{self, Account};
 use crate::flame::{self, Profile};
 use crate::processor::Processor;
-use crate::window::{Timing, measure};
 pub(crate) use catalogue::Catalogue;
-pub(crate) use certificate::Certificate;
 use congestion::Chosen;
 use group::Group;
 use pace::{Drive, Pace};
-use peer::{Found, Place, Variant, Version};
-use process::Process;
 use race::Race;
 use report::{Report, Setting, Sides, Turn};
 use workload::{Name, Workload};
@@ -200,7 +196,7 @@ type Tried<T> = Result<T, String>;
 
 /// A failure of the peer's is a result, unless the run was told to stop.
 fn attempt<T>(tried: Result<T>) -> Result<Tried<T>> {
-    crate::stop::check()?;
+    rig::stop::check()?;
     let tried = tried.map_err(|error| format!("{error:#}"));
     if let Err(reason) = &tried {
         warn!(reason, "this configuration of the peer is out of the race");
@@ -240,11 +236,7 @@ struct Meter {
 pub(crate) fn run(args: &Args) -> Result<()> {
     let asked = (args.workload, args.asking);
     let report = report(&args.against, asked, args.null, &args.common, None)?;
-    if args.common.json {
-        crate::print(&serde_json::to_string(&report)?)
-    } else {
-        crate::print(&report.table())
-    }
+    rig::say(args.common.json, &report, || report.table())
 }
 
 /// `nearcast-lab ideal`
@@ -274,9 +266,9 @@ pub(crate) fn run_ideal(args: &IdealArgs) -> Result<()> {
         reports.push(report(&against, asked, false, &args.common, flames.as_deref())?);
     }
     if args.common.json {
-        crate::print(&serde_json::to_string(&reports)?)
+        rig::print(&serde_json::to_string(&reports)?)
     } else {
-        reports.iter().try_for_each(|report| crate::print(&report.table()))
+        reports.iter().try_for_each(|report| rig::print(&report.table()))
     }
 }
 
@@ -288,14 +280,15 @@ fn report(
     flames: Option<&Path>,
 ) -> Result<Report> {
     let (peer, workload) = (against.found()?, workload.workload());
-    let version = peer.version()?;
+    // An error now if it cannot run.
+    peer.version()?;
     if !null {
         ours::check_binaries()?;
     }
     let room = Room::open(common)?;
     let bench = Bench::open(common, asking, workload, &room.path)?;
     let bench = Bench { flames, ..bench };
-    let report = bench.compare(against, null, &peer, version)?;
+    let report = bench.compare(against, null, peer)?;
     for doubt in report.doubts() {
         warn!("{doubt}");
     }
@@ -311,7 +304,7 @@ impl<'a> Bench<'a> {
         room: &'a Path,
     ) -> Result<Self> {
         ensure!(common.server_cpu != common.client_cpu, "server and client need a CPU each");
-        crate::raise_file_limit()?;
+        rig::raise_file_limit()?;
         let source = room.join(format!("source-{}", workload.catalogue));
         if !source.exists() {
             check_space(room, workload)?;
@@ -339,20 +332,16 @@ impl<'a> Bench<'a> {
         })
     }
 
-    fn compare(
-        &self,
-        against: &peer::Chosen,
-        null: bool,
-        peer: &Found,
-        version: Version,
-    ) -> Result<Report> {
-        let (mut ours, aead) = if null {
-            (None, self.processor.aead_of(&version.tls))
+    fn compare(&self, against: &peer::Chosen, null: bool, peer: Found) -> Result<Report> {
+        let (mut ours, library) = if null {
+            (None, peer.version()?.tls)
         } else {
-            let (server, aead) = self.ours(self.common.port + 1)?;
-            (Some(server), aead)
+            let (server, library) = self.ours(self.common.port + 1)?;
+            (Some(server), library)
         };
-        let (mut race, entered) = self.calibrate(against, peer)?;
+        let peer = peer.sealing_with(&library);
+        let version = peer.version()?;
+        let (mut race, entered) = self.calibrate(against, &peer)?;
         let (tuned, seen) = loop {
             let number = race.leader().map_err(anyhow::Error::msg)?;
             let tuned = &entered[number];
@@ -373,7 +362,7 @@ impl<'a> Bench<'a> {
             client: self.asking.client,
             ranges: self.asking.ranges,
             drive_bytes_per_s: self.drive.map(|drive| drive.bytes_per_s.0),
-            sides: self.sides(tuned, version, if null { NULL_TEST } else { OURS }, aead),
+            sides: self.sides(tuned, version, if null { NULL_TEST } else { OURS }, &library),
         };
         let report = Report::new(setting, &race, seen.turns)?;
         match (&seen.profiles, self.flames) {
@@ -382,8 +371,8 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// Who was compared on what; `aead` is ours.
-    fn sides(&self, tuned: Tuned, version: Version, ours: &str, aead: String) -> Sides {
+    /// Who was compared on what; `library` seals for us.
+    fn sides(&self, tuned: Tuned, version: Version, ours: &str, library: &str) -> Sides {
         Sides {
             processor: self.processor.clone(),
             peer: tuned.peer.peer().label().to_owned(),
@@ -395,7 +384,7 @@ impl<'a> Bench<'a> {
             ours_logging: OURS_LOGGING.to_owned(),
             ours: ours.to_owned(),
             ours_congestion: self.common.congestion.clone(),
-            ours_aead: aead,
+            ours_aead: self.processor.aead_of(library),
             peer_congestion: tuned.congestion,
         }
     }
@@ -530,7 +519,7 @@ impl<'a> Bench<'a> {
         let seen = work(&server.plan, &meter);
         drop(congestion);
         // After Ctrl-C at a terminal the servers end, too: the signal is what to tell.
-        crate::stop::check()?;
+        rig::stop::check()?;
         for process in &mut server.processes {
             process.check()?;
         }
@@ -559,7 +548,7 @@ impl<'a> Bench<'a> {
         Ok(Server { processes: vec![process], account, plan, congestion, _group: group })
     }
 
-    /// A filled appliance, and what does AES-GCM for it.
+    /// A filled appliance, and the library that seals for it.
     fn ours(&self, port: u16) -> Result<(Server, String)> {
         let name = format!("nearcast-lab-{}-{port}", std::process::id());
         let group = Group::new(&name, self.workload.memory_max)?;
@@ -569,10 +558,10 @@ impl<'a> Bench<'a> {
         let account = group.account(started.appliance.id());
         let targets = self.catalogue.targets(&started.base.path);
         let plan = self.plan(started.base.resolve()?, targets);
-        let aead = self.processor.aead_of(started.aead.as_deref().unwrap_or(OURS_LIBRARY));
+        let library = started.aead.unwrap_or_else(|| OURS_LIBRARY.to_owned());
         let processes = vec![started.appliance, started.control];
         let congestion = self.common.congestion.clone();
-        Ok((Server { processes, account, plan, congestion, _group: group }, aead))
+        Ok((Server { processes, account, plan, congestion, _group: group }, library))
     }
 
     fn asset(&self) -> String {

@@ -10,12 +10,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use model::units::Bytes;
+use rig::api;
+use rig::certificate::Certificate;
+use rig::fleet::{self, Fleet, Plan, Role};
+use rig::process::{On, Process, binary};
+use rig::url::Url;
 use serde_json::{Value, json};
 use tracing::info;
-
-use super::certificate::Certificate;
-use super::process::Process;
-use crate::url::Url;
 
 /// What is needed to start it.
 pub(crate) struct Site<'a> {
@@ -25,12 +26,11 @@ pub(crate) struct Site<'a> {
     pub(crate) room: PathBuf,
     /// For the appliance and the origin.
     pub(crate) certificate: &'a Certificate,
-    /// First of five ports: appliance, origin, control plane, control plane for appliances, the
-    /// appliance's metrics.
+    /// First of its five ports.
     pub(crate) port: u16,
     /// The appliance's CPU.
     pub(crate) cpu: usize,
-    /// The CPU of all else.
+    /// The CPU of all else, which this thread is on.
     pub(crate) other_cpu: usize,
     /// The asset's name.
     pub(crate) asset: &'a str,
@@ -68,7 +68,6 @@ pub(crate) struct Ours {
 }
 
 const ANSWER_MAX: Duration = Duration::from_secs(10);
-const APPLIANCE: &str = "lab";
 const METRICS_MAX: Duration = Duration::from_secs(10);
 /// Once an appliance shows this metric, it shows that of its AEAD as well, if it has one: its main
 /// thread gathers both each second.
@@ -77,20 +76,41 @@ const METRIC_OF_ALL: &str = "\nnearcast_certificate_seconds_left ";
 impl Site<'_> {
     /// Starts all of it; returns when the appliance holds the whole asset.
     pub(crate) fn start(&self, joins: &[PathBuf]) -> Result<Ours> {
-        fs::create_dir_all(&self.room)?;
-        let origin = self.origin()?;
-        let control = self.control()?;
-        self.register()?;
-        self.ingest()?;
-        let appliance = self.appliance(joins)?;
-        let base = Url::parse("https://unknown/")?;
-        let mut ours = Ours { appliance, control, base, aead: None };
-        self.wait_until_filled(&mut ours)?;
-        drop(origin);
-        ours.base = self.playback()?;
-        ours.aead = self.aead(&mut ours.appliance)?;
-        info!(base = %ours.base.authority(), "the appliance is filled");
-        Ok(ours)
+        let plan = Plan { joins: joins.to_vec(), ..self.plan() };
+        let mut fleet = Fleet::start_with(plan, self.certificate.clone(), self.source)?;
+        fleet.end_origin();
+        let base = self.playback(&api::agent(ANSWER_MAX))?;
+        let (control, mut appliance) = fleet.into_pair()?;
+        let aead = self.aead(&mut appliance)?;
+        info!(base = %base.authority(), "the appliance is filled");
+        Ok(Ours { appliance, control, base, aead })
+    }
+
+    fn plan(&self) -> Plan {
+        Plan {
+            appliances: 1,
+            appliance: self.settings(Change::default()),
+            cpu: Some(self.cpu),
+            whole_max: self.fill_max,
+            ..Plan::new(self.room.clone(), self.port, self.asset)
+        }
+    }
+
+    /// What is otherwise than an appliance of a fleet has it.
+    fn settings(&self, change: Change) -> Value {
+        let table = |lines: &str| -> Value { toml::from_str(lines).expect("the lab's own lines") };
+        let hot = if change.cold { Bytes::ZERO } else { self.hot_memory };
+        let mut settings = json!({
+            "hot": { "memory": hot.to_string() },
+            "control": { "report_interval": "1 s" },
+            "fill": { "concurrency": 4 },
+            "pacing": table(change.pacing.unwrap_or("mode = \"off\"")),
+        });
+        if !change.unpinned {
+            settings["serve"] = json!({ "cpus": [self.cpu] });
+        }
+        fleet::merge(&mut settings, &table(change.lines));
+        settings
     }
 
     /// The library that seals, if the appliance tells it: with rows that it has within a second.
@@ -103,94 +123,16 @@ impl Site<'_> {
         Ok(aead_in(&text))
     }
 
+    /// Signatures of tokens that the appliance has verified.
+    pub(crate) fn tokens_verified(&self) -> Result<u64> {
+        verified_in(&self.metrics()?)
+            .context("the appliance has no metric nearcast_tokens_verified_total")
+    }
+
     fn metrics(&self) -> Result<String> {
-        let answer = agent().get(format!("http://{}/metrics", self.address(4))).call();
-        let mut answer = answer.context("the appliance's metrics")?;
+        let url = format!("http://{}/metrics", self.plan().metrics(0));
+        let mut answer = api::agent(METRICS_MAX).get(url).call().context("its metrics")?;
         Ok(answer.body_mut().read_to_string()?)
-    }
-
-    fn origin(&self) -> Result<Process> {
-        let address = self.address(1);
-        let command = [
-            binary("nearcast")?,
-            "origin".to_owned(),
-            text(self.source),
-            "--listen".to_owned(),
-            address.to_string(),
-            "--certificate".to_owned(),
-            text(&self.certificate.chain),
-            "--key".to_owned(),
-            text(&self.certificate.key),
-        ];
-        let log = self.room.join("origin.log");
-        let mut origin = Process::start("the origin", &command, self.other_cpu, &[], &log)?;
-        origin.wait_for_port(address)?;
-        Ok(origin)
-    }
-
-    fn control(&self) -> Result<Process> {
-        let address = self.address(2);
-        let config = format!(
-            "state = {state}\n[serve]\nlisten = \"{address}\"\n[fleet]\nlisten = \"{fleet}\"\n",
-            fleet = self.address(3),
-            state = quoted(&self.room.join("control"))
-        );
-        let path = self.room.join("control.toml");
-        fs::write(&path, config)?;
-        let command = [binary("nearcast-control")?, "serve".to_owned()];
-        let command = [&command[..], &["--config".to_owned(), text(&path)]].concat();
-        let log = self.room.join("control.log");
-        let mut control = Process::start("the control plane", &command, self.other_cpu, &[], &log)?;
-        control.wait_for_port(address)?;
-        Ok(control)
-    }
-
-    fn register(&self) -> Result<()> {
-        self.put("/v1/sites/lab", &json!({ "prefixes": ["127.0.0.0/8"] }))?;
-        let appliance = format!("/v1/appliances/{APPLIANCE}");
-        self.put(&appliance, &json!({ "site": "lab", "weight": 1 }))?;
-        self.put("/v1/policy", &json!({ "copies": 1 }))
-    }
-
-    fn ingest(&self) -> Result<()> {
-        info!(source = %self.source.display(), "ingesting");
-        let command = [
-            binary("nearcast")?,
-            "ingest".to_owned(),
-            text(self.source),
-            "--asset".to_owned(),
-            self.asset.to_owned(),
-            "--source".to_owned(),
-            format!("https://{}/", self.address(1)),
-            "--control".to_owned(),
-            self.control_url(""),
-            "--state".to_owned(),
-            text(&self.room.join("ingest.state")),
-        ];
-        Process::run("ingest", &command, self.other_cpu, &self.room.join("ingest.log"))
-    }
-
-    fn appliance(&self, joins: &[PathBuf]) -> Result<Process> {
-        let (program, drive) = (binary("nearcast-appliance")?, self.room.join("drive"));
-        fs::create_dir_all(&drive)?;
-        let run = |verb: &str, rest: &[&str]| {
-            let mut command = vec![program.clone(), verb.to_owned(), text(&drive)];
-            command.extend(rest.iter().map(|word| (*word).to_owned()));
-            let log = self.room.join(format!("{verb}.log"));
-            Process::run(&format!("nearcast-appliance {verb}"), &command, self.other_cpu, &log)
-        };
-        // A kept drive is formatted already, and formatting it again would be refused.
-        if run("inspect", &[]).is_err() {
-            run("format", &["--reserve", "1%"])?;
-        }
-        let config = self.room.join("appliance.toml");
-        fs::write(&config, self.appliance_config(&drive, self.address(0), Change::default()))?;
-        self.enrol(&program, &config)?;
-        let command = [program, "serve".to_owned(), "--config".to_owned(), text(&config)];
-        let log = self.room.join("appliance.log");
-        let mut appliance = Process::start("the appliance", &command, self.cpu, joins, &log)?;
-        appliance.wait_for_port(self.address(0))?;
-        Ok(appliance)
     }
 
     /// Starts the appliance that `start` had filled, and that has ended since: otherwise than by
@@ -202,10 +144,10 @@ impl Site<'_> {
         away: Option<(&str, IpAddr)>,
         joins: &[PathBuf],
     ) -> Result<(Process, SocketAddr)> {
-        let config = self.room.join("again.toml");
         let ip = away.map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |(_, ip)| ip);
         let address = SocketAddr::new(ip, self.port);
-        fs::write(&config, self.appliance_config(&self.room.join("drive"), address, change))?;
+        let config = self.room.join("again.toml");
+        fs::write(&config, toml::to_string(&self.again_config(address, change))?)?;
         let mut command = Vec::new();
         if let Some((namespace, _)) = away {
             command.extend(["ip", "netns", "exec", namespace].map(str::to_owned));
@@ -213,131 +155,44 @@ impl Site<'_> {
         if let Some(variable) = change.variable {
             command.extend(["env", variable].map(str::to_owned));
         }
-        let program = [binary("nearcast-appliance")?, "serve".to_owned()];
-        command.extend(program);
-        command.extend(["--config".to_owned(), text(&config)]);
+        command.extend([binary("nearcast-appliance")?, "serve".to_owned()]);
+        command.extend(["--config".to_owned(), config.display().to_string()]);
+        let both = [self.cpu, self.other_cpu];
+        let on = On { cpus: if change.unpinned { &both } else { &both[..1] }, joins };
         let log = self.room.join("again.log");
-        let cpus = if change.unpinned { vec![self.cpu, self.other_cpu] } else { vec![self.cpu] };
-        let mut appliance = Process::start_on("the appliance", &command, &cpus, joins, &log)?;
-        appliance.wait_for_port(address)?;
-        Ok((appliance, address))
+        Ok((Process::listening("the appliance", &command, on, &log, address)?, address))
     }
 
-    /// With a one-time code, as an operator would.
-    fn enrol(&self, program: &str, config: &Path) -> Result<()> {
-        let what = format!("/v1/appliances/{APPLIANCE}/enrolment");
-        let answer = agent().post(self.control_url(&what)).send_empty();
-        let given = body(&format!("POST {what}"), answer)?;
-        let code = given["code"].as_str().context("a code that is none")?;
-        let file = self.room.join("code");
-        fs::write(&file, code)?;
-        let verb = ["enrol".to_owned(), "--config".to_owned(), text(config)];
-        let code = ["--code-file".to_owned(), text(&file)];
-        let command = [&[program.to_owned()], &verb[..], &code[..]].concat();
-        let log = self.room.join("enrol.log");
-        Process::run("nearcast-appliance enrol", &command, self.other_cpu, &log)
+    fn again_config(&self, address: SocketAddr, change: Change) -> Value {
+        let plan = Plan { appliance: self.settings(change), ..self.plan() };
+        let mut config = plan.appliance_config(0, self.certificate);
+        config["serve"]["listen"] = json!([address.to_string()]);
+        config["serve"]["base_url"] = json!(format!("https://{address}"));
+        config
     }
 
-    fn appliance_config(&self, drive: &Path, listen: SocketAddr, change: Change) -> String {
-        let cpus = if change.unpinned { String::new() } else { format!("cpus = [{}]", self.cpu) };
-        format!(
-            "name = \"{APPLIANCE}\"
-state = {state}
-[serve]
-listen = [\"{listen}\"]
-base_url = \"https://{listen}\"
-certificate = {chain}
-key = {key}
-workers = 1
-{cpus}
-[drives]
-paths = [{drive}]
-[hot]
-memory = \"{hot}\"
-[control]
-url = \"https://{control}\"
-report_interval = \"1 s\"
-[fill]
-trust = {trust}
-concurrency = 4
-[metrics]
-listen = \"{metrics}\"
-[pacing]
-{pacing}
-{lines}
-",
-            metrics = self.address(4),
-            pacing = change.pacing.unwrap_or("mode = \"off\""),
-            lines = change.lines,
-            state = quoted(&self.room.join("appliance")),
-            chain = quoted(&self.certificate.chain),
-            key = quoted(&self.certificate.key),
-            drive = quoted(drive),
-            hot = if change.cold { Bytes::ZERO } else { self.hot_memory },
-            control = self.address(3),
-            trust = quoted(&self.certificate.ca),
-        )
+    /// Where the asset's files are for so many viewers, each with a token of his own.
+    pub(crate) fn playbacks(&self, count: usize) -> Result<Vec<Url>> {
+        info!(count, "beginning playbacks");
+        // It keeps its connection: as many as playbacks would use up all ports.
+        let agent = api::agent(ANSWER_MAX);
+        let playback = |_| {
+            rig::stop::check()?;
+            self.playback(&agent)
+        };
+        (0..count).map(playback).collect()
     }
 
-    fn wait_until_filled(&self, ours: &mut Ours) -> Result<()> {
-        info!("filling the appliance");
-        ours.appliance.wait_until("being filled", self.fill_max, || {
-            let fleet = self.get("/v1/fleet")?;
-            let assets = fleet["assets"].as_array().context("a fleet without assets")?;
-            let asset = assets.iter().find(|asset| asset["id"] == self.asset);
-            Ok(asset.is_some_and(|asset| 1 <= asset["copies_complete"].as_u64().unwrap_or(0)))
-        })
-    }
-
-    fn playback(&self) -> Result<Url> {
+    fn playback(&self, agent: &ureq::Agent) -> Result<Url> {
         let ask = json!({ "asset": self.asset, "client": "127.0.0.1" });
-        let answer = agent().post(self.control_url("/v1/playbacks")).send_json(ask);
-        let playback = body("POST /v1/playbacks", answer)?;
+        let url = format!("{}/v1/playbacks", self.plan().url(Role::Writer));
+        let playback = api::post_by(agent, &url, &ask)?;
         let base = playback["pathways"][0]["base_url"].as_str();
         let base = base.with_context(|| format!("a playback without a pathway: {playback}"))?;
         let base = Url::parse(base)?;
         ensure!(base.path.ends_with('/'), "a base_url that does not end with a slash");
         Ok(base)
     }
-
-    fn put(&self, path: &str, value: &Value) -> Result<()> {
-        let answer = agent().put(self.control_url(path)).send_json(value);
-        body(&format!("PUT {path}"), answer).map(|_| ())
-    }
-
-    fn get(&self, path: &str) -> Result<Value> {
-        body(&format!("GET {path}"), agent().get(self.control_url(path)).call())
-    }
-
-    fn address(&self, index: u16) -> SocketAddr {
-        SocketAddr::from((Ipv4Addr::LOCALHOST, self.port + index))
-    }
-
-    fn control_url(&self, path: &str) -> String {
-        format!("http://{}{path}", self.address(2))
-    }
-}
-
-/// The JSON of an answer, or the answer's own words as an error.
-fn body(
-    what: &str,
-    answer: Result<ureq::http::Response<ureq::Body>, ureq::Error>,
-) -> Result<Value> {
-    let mut answer = answer.with_context(|| format!("{what} of the control plane"))?;
-    let text = answer.body_mut().read_to_string().with_context(|| what.to_owned())?;
-    ensure!(answer.status().is_success(), "{what}: {}: {text}", answer.status());
-    if text.is_empty() {
-        return Ok(Value::Null);
-    }
-    serde_json::from_str(&text).with_context(|| format!("{what}: no JSON: {text}"))
-}
-
-fn agent() -> ureq::Agent {
-    ureq::Agent::config_builder()
-        .http_status_as_error(false)
-        .timeout_global(Some(ANSWER_MAX))
-        .build()
-        .into()
 }
 
 /// What the metric `nearcast_aead_info` names in its label `kernel`, for the cipher that clients
@@ -349,32 +204,17 @@ fn aead_in(metrics: &str) -> Option<String> {
     Some(kernel.split_once('"')?.0.to_owned())
 }
 
+fn verified_in(metrics: &str) -> Option<u64> {
+    let row =
+        |line: &str| line.strip_prefix("nearcast_tokens_verified_total ")?.trim().parse().ok();
+    metrics.lines().find_map(row)
+}
+
 /// Whether all that is started is there.
 pub(crate) fn check_binaries() -> Result<()> {
     ["nearcast", "nearcast-control", "nearcast-appliance"]
         .iter()
         .try_for_each(|name| binary(name).map(|_| ()))
-}
-
-/// A binary built together with this one.
-fn binary(name: &str) -> Result<String> {
-    let own = std::env::current_exe()?;
-    let path = own.with_file_name(name);
-    ensure!(
-        path.is_file(),
-        "{} is missing: build all binaries in the same way as this one (./x lab does)",
-        path.display()
-    );
-    Ok(text(&path))
-}
-
-fn text(path: &Path) -> String {
-    path.display().to_string()
-}
-
-/// A path as a TOML string.
-fn quoted(path: &Path) -> String {
-    toml::Value::String(text(path)).to_string()
 }
 
 #[cfg(test)]
@@ -397,17 +237,29 @@ mod tests {
             fill_max: Duration::ZERO,
         };
         let change = Change { lines: "[ablation]\nsending = \"ring\"", ..Change::default() };
-        let config = site.appliance_config(&at("drive"), site.address(0), change);
-        let config: toml::Table = config.parse().unwrap();
+        let config = site.again_config("127.0.0.1:18501".parse().unwrap(), change);
+        let config: toml::Table = toml::to_string(&config).unwrap().parse().unwrap();
         assert_eq!(config["ablation"]["sending"].as_str(), Some("ring"));
         assert_eq!(config["serve"]["cpus"].as_array().unwrap().len(), 1);
+        assert_eq!(config["serve"]["workers"].as_integer(), Some(1));
         assert_eq!(config["serve"]["listen"][0].as_str(), Some("127.0.0.1:18501"));
-        assert_eq!(config["drives"]["paths"][0].as_str(), Some("/lab \"x\"/drive"));
-        assert_eq!(config["control"]["url"].as_str(), Some("https://127.0.0.1:18504"));
+        assert_eq!(config["drives"]["paths"][0].as_str(), Some("/lab \"x\"/room/a1/drive"));
+        assert_eq!(config["control"]["url"].as_str(), Some("https://127.0.0.1:18503"));
         assert_eq!(config["hot"]["memory"].as_str(), Some("1 GiB"));
         assert_eq!(config["fill"]["trust"].as_str(), Some("/lab \"x\"/ca"));
         assert_eq!(config["pacing"]["mode"].as_str(), Some("off"));
         assert_eq!(config["metrics"]["listen"].as_str(), Some("127.0.0.1:18505"));
+        let change = Change { unpinned: true, cold: true, ..Change::default() };
+        let config = site.again_config("127.0.0.1:18501".parse().unwrap(), change);
+        assert_eq!(config["hot"]["memory"].as_str(), Some("0 B"));
+        assert!(config["serve"].get("cpus").is_none());
+    }
+
+    #[test]
+    fn the_tokens_that_were_verified_are_read() {
+        let text = "nearcast_forbidden_total 3\nnearcast_tokens_verified_total 29\n";
+        assert_eq!(verified_in(text), Some(29));
+        assert_eq!(verified_in("nearcast_tokens_verified_total_since 3\n"), None);
     }
 
     #[test]

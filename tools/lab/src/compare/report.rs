@@ -5,15 +5,15 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
+use rig::client::{Ranges, Receive};
+use rig::statistics::{interquartile_range, median};
+use rig::window::{Window, gigabytes};
 use serde::Serialize;
 
 use super::ledger::{self, Row};
 use super::race::{Race, Trial};
-use super::statistics::{interquartile_range, median};
-use crate::client::{Ranges, Receive};
 use crate::flame::Profile;
 use crate::processor::Processor;
-use crate::window::{Window, gigabytes};
 
 /// One turn of one side.
 #[derive(Clone, Debug, Serialize)]

@@ -14,15 +14,16 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use model::units::Bytes;
+use rig::client::{Plan, Truth};
+use rig::drive::Drive;
 use serde::Serialize;
 use ssd::Class;
 use tracing::info;
 
 use super::Side;
+use super::modelled::{Met, Modelled};
 use super::report::Turn;
 use super::side::Ours;
-use crate::client::{Plan, Truth};
-use crate::drive::{Drive, Met, Modelled};
 use crate::drive_protocol::aged;
 
 /// `nearcast-lab fuse-drive`
@@ -120,7 +121,7 @@ const MBPS: u32 = 8;
 
 /// Measures and prints.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    crate::raise_file_limit()?;
+    rig::raise_file_limit()?;
     let target_ms = TARGET_MS * args.slower;
     let constant = format!("policy=static,write_rate={}", args.constant);
     let wanted = |name: &str| args.only.as_deref().is_none_or(|only| only == name);
@@ -135,15 +136,15 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         slower: args.slower,
         target_ms,
         viewers: args.viewers,
-        fill_gb: crate::window::gigabytes(args.fill.0),
+        fill_gb: rig::window::gigabytes(args.fill.0),
         off: off?,
         constant: constant?,
         governor: governor?,
     };
     if args.json {
-        return crate::print(&serde_json::to_string(&report)?);
+        return rig::print(&serde_json::to_string(&report)?);
     }
-    crate::print(&serde_json::to_string_pretty(&report)?)
+    rig::print(&serde_json::to_string_pretty(&report)?)
 }
 
 /// One policy on a drive of its own, in the same state each time.
@@ -183,7 +184,7 @@ fn seen(args: &Args, policy: &str, target_ms: u32) -> Result<Seen> {
         p99_alone_ms: turn.alone.p99_ms,
         p99_ms: turn.beside.p99_ms,
         p999_ms: turn.beside.p999_ms,
-        fill_mbps: crate::window::gigabytes(args.fill.0) * 1e3 / turn.beside.seconds,
+        fill_mbps: rig::window::gigabytes(args.fill.0) * 1e3 / turn.beside.seconds,
         amplification: model.amplification(),
         model: side.met,
         turn,

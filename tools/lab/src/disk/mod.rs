@@ -13,6 +13,7 @@
 //! the same CPU.
 
 pub(crate) mod fuse;
+mod modelled;
 mod report;
 mod side;
 
@@ -21,9 +22,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use model::units::Bytes;
+use rig::client::{Load, Plan, Truth};
 use tracing::info;
 
-use crate::client::{Load, Plan, Truth};
 use report::{Figures, Report, Turn};
 use side::{Ours, Theirs};
 
@@ -93,7 +94,7 @@ trait Side {
 
 /// Measures and prints.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    crate::raise_file_limit()?;
+    rig::raise_file_limit()?;
     let dir = args.dir.clone().unwrap_or_else(std::env::temp_dir);
     let kind = rustix::fs::statfs(&dir)?;
     ensure!(kind.f_type != TMPFS_MAGIC, "{} is in memory: give --dir on a disk", dir.display());
@@ -104,14 +105,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let mut peer = Theirs::new(args, &dir.path().join("peer"), &ours)?;
     let (mut our_turns, mut peer_turns) = (Vec::new(), Vec::new());
     for pair in 0..args.pairs {
-        crate::stop::check()?;
+        rig::stop::check()?;
         our_turns.push(turn(args, &mut ours, pair).context("our side")?);
         peer_turns.push(turn(args, &mut peer, pair).context("the peer's side")?);
         info!(pair, ours = ?our_turns.last(), peer = ?peer_turns.last(), "a pair");
     }
     let report = Report {
         pairs: args.pairs,
-        fill_gb: crate::window::gigabytes(args.fill.0),
+        fill_gb: rig::window::gigabytes(args.fill.0),
         viewers: args.viewers,
         read_mbps: f64::from(args.viewers * args.mbps) / 8.0,
         peer: peer.version.clone(),
@@ -124,9 +125,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         peer_turns,
     };
     if args.json {
-        return crate::print(&serde_json::to_string(&report)?);
+        return rig::print(&serde_json::to_string(&report)?);
     }
-    crate::print(&serde_json::to_string_pretty(&report)?)
+    rig::print(&serde_json::to_string_pretty(&report)?)
 }
 
 /// Reads alone, then beside a fill.
@@ -190,7 +191,7 @@ fn window(
     let ms = |share| Duration::from_micros(latency.value_at_quantile(share)).as_secs_f64() * 1e3;
     Ok(report::Window {
         seconds,
-        read_mbps: crate::window::gigabytes(body) * 1e3 / seconds,
+        read_mbps: rig::window::gigabytes(body) * 1e3 / seconds,
         p50_ms: ms(0.5),
         p99_ms: ms(0.99),
         p999_ms: ms(0.999),

@@ -2,9 +2,8 @@
 
 use anyhow::{Context, Result};
 use model::units::Bytes;
+use rig::statistics::{interquartile_range, median};
 use serde::Serialize;
-
-use crate::compare::statistics::{interquartile_range, median};
 
 /// A stretch of time.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -71,7 +70,7 @@ impl Figures {
         let values = |of: fn(&Turn) -> f64| turns.iter().map(of).collect::<Vec<f64>>();
         let middle = |of| median(&values(of)).context("no turns");
         let fill_s: f64 = turns.iter().map(|turn| turn.beside.seconds).sum();
-        let gb = crate::window::gigabytes(chunk.0 * Bytes::of(turns.len()).0);
+        let gb = rig::window::gigabytes(chunk.0 * Bytes::of(turns.len()).0);
         Ok(Self {
             p99_alone_ms: middle(|turn| turn.alone.p99_ms)?,
             p99_ms: middle(|turn| turn.beside.p99_ms)?,

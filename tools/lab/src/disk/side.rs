@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
 use model::units::Bytes;
+use rig::certificate::Certificate;
+use rig::client::{Plan, Ranges, Receive, Target, Truth};
+use rig::peer::{Peer, Place};
+use rig::process::Process;
+use rig::stage::{Appliance, Film, Object, Setup, Stage};
 
 use super::{Args, Side};
-use crate::client::{Plan, Ranges, Receive, Target, Truth};
-use crate::compare::Certificate;
-use crate::compare::peer::{Peer, Place};
-use crate::compare::process::Process;
-use crate::stage::{Appliance, Film, Object, Setup, Stage};
 
 /// As a film has them.
 const FILE_LEN: u64 = 64 << 20;
@@ -53,7 +53,6 @@ impl Ours {
     /// An appliance on this drive that holds what is served.
     pub(super) fn new(args: &Args, dir: &Path, drive: &Path, chunk: Bytes) -> Result<Self> {
         fs::create_dir_all(dir)?;
-        fs::create_dir_all(drive)?;
         Appliance::format(drive)?;
         let mut stage = Stage::new(dir)?;
         let served = Film::new("served", lens(args.served), 1);
@@ -62,15 +61,9 @@ impl Ours {
         let (drives, state) = ([drive.to_owned()], dir.join("state"));
         let cpus = ("APPLIANCE_SERVE_CPUS", format!("[{}]", args.server_cpu));
         let settings: Vec<(&str, String)> = [cpus].into_iter().chain(said(&args.drives)?).collect();
-        let appliance = stage.start(&Setup {
-            name: "disk",
-            drives: &drives,
-            state: &state,
-            control: true,
-            serve: "",
-            more: "[pacing]\nmode = \"off\"\n",
-            settings: &settings,
-        })?;
+        let more = "[pacing]\nmode = \"off\"\n";
+        let setup = Setup { more, settings: &settings, ..Setup::new("disk", &drives, &state) };
+        let appliance = stage.start(&setup)?;
         // Where a peer has the same.
         let truth = dir.with_file_name("peer").join("root");
         let mut ours = Self { appliance, stage, served, filled, truth };
@@ -86,9 +79,9 @@ impl Ours {
     }
 
     fn wait_for(&mut self, filled: bool) -> Result<()> {
-        let wanted = self.ids(filled);
-        let control = &self.stage.control;
-        self.appliance.wait_until("what is wanted", READY_MAX, || control.held() == wanted)
+        let more = filled.then_some(&self.filled);
+        let films: Vec<&Film> = [&self.served].into_iter().chain(more).collect();
+        self.stage.wait_until_held(&mut self.appliance, &films, READY_MAX)
     }
 
     fn ids(&self, filled: bool) -> BTreeSet<String> {
@@ -116,7 +109,7 @@ impl Side for Ours {
 
     /// It says that it holds an object when that is on the drive, flushed and all.
     fn is_done(&mut self) -> Result<bool> {
-        ensure!(self.appliance.is_running()?, "the appliance ended: {}", self.appliance.log_text());
+        ensure!(self.appliance.is_running(), "the appliance ended: {}", self.appliance.log_text());
         Ok(self.stage.control.held() == self.ids(true))
     }
 
@@ -181,7 +174,7 @@ impl Side for Theirs {
         self.writer = Some(std::thread::spawn(move || {
             super::set_priority(0);
             for (index, bytes) in objects.iter().enumerate() {
-                crate::stop::check()?;
+                rig::stop::check()?;
                 write(&into.join(file_name(index)), bytes)?;
             }
             // Until then it is not there: a power cut would take it.

@@ -120,7 +120,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         ];
         let alone = closed(&scenario, Contender::Off, Fill::None, &state, seed);
         for (sum, contender) in sums.iter_mut().zip(contenders) {
-            crate::stop::check()?;
+            rig::stop::check()?;
             let seen = simulate(&scenario, contender, Readers::Open, &state, seed);
             trace(contender, &scenario, &seen);
             sum.add(&scenario, &seen);
@@ -156,9 +156,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         one_lock_ns_per_op: two_threads_cost(true)?,
     };
     if args.json {
-        return crate::print(&serde_json::to_string(&report)?);
+        return rig::print(&serde_json::to_string(&report)?);
     }
-    crate::print(&serde_json::to_string_pretty(&report)?)
+    rig::print(&serde_json::to_string_pretty(&report)?)
 }
 
 /// Each second of a run, for whoever wants to know why.

@@ -60,7 +60,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         draw(&report, folder)?;
     }
     let json = serde_json::to_string(&report)?;
-    crate::print(&if args.json { json } else { serde_json::to_string_pretty(&report)? })?;
+    rig::print(&if args.json { json } else { serde_json::to_string_pretty(&report)? })?;
     anyhow::ensure!(
         worst_percent <= WORST_PERCENT,
         "the model is {worst_percent:.1} % off the closed form; {WORST_PERCENT} % are allowed"

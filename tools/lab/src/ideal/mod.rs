@@ -17,7 +17,8 @@ mod serve;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
+use tls::{Kernels, Wanted};
 
 use blocks::Blocks;
 use serve::Server;
@@ -36,6 +37,9 @@ pub(crate) struct ServeArgs {
     /// Its key, PEM.
     #[arg(long)]
     key: PathBuf,
+    /// What seals: a library by name, or the one that is fastest here ("auto").
+    #[arg(long, default_value_t)]
+    aead: Wanted,
     /// Read from the drive for each piece, instead of all at the start.
     #[arg(long)]
     cold: bool,
@@ -44,7 +48,21 @@ pub(crate) struct ServeArgs {
 /// Serves until it is killed.
 pub(crate) fn serve(args: &ServeArgs) -> Result<()> {
     let blocks = Blocks::open(&args.dir, !args.cold)?;
-    Server::new(args.listen, &args.certificate, &args.key, blocks)?.run()
+    let kernels = sealing(args.aead, tls::survey(args.aead)?.kernels)?;
+    Server::new(args.listen, &args.certificate, &args.key, kernels, blocks)?.run()
+}
+
+/// What was chosen; an error unless it is what was wanted, for which a survey takes another library
+/// if that one is unsound: the figure would be told of the wrong one.
+fn sealing(wanted: Wanted, chosen: Kernels) -> Result<Kernels> {
+    if let Wanted::Only(kernel) = wanted {
+        ensure!(
+            chosen == Kernels { aes_128: kernel, aes_256: kernel },
+            "--aead {kernel}: it seals wrongly on this machine (nearcast-appliance inspect --aead \
+             says how): name another"
+        );
+    }
+    Ok(chosen)
 }
 
 #[cfg(test)]
@@ -53,25 +71,42 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use model::units::Bytes;
+    use rig::certificate::Certificate;
+    use rig::client::{Load, Plan, Ranges, Receive};
+    use tls::Kernel;
 
     use super::*;
-    use crate::client::{Load, Plan, Ranges, Receive};
-    use crate::compare::{Catalogue, Certificate};
+    use crate::compare::Catalogue;
 
-    /// From memory and from the drive, every byte is compared with the source.
+    #[test]
+    fn the_library_that_was_named_seals_or_nothing_does() {
+        for kernel in Kernel::ALL {
+            let only = Kernels { aes_128: kernel, aes_256: kernel };
+            let wanted = Wanted::Only(kernel);
+            assert_eq!(sealing(wanted, tls::survey(wanted).unwrap().kernels).unwrap(), only);
+            assert_eq!(sealing(Wanted::Auto, only).unwrap(), only);
+        }
+        let mixed = Kernels { aes_128: Kernel::Ring, aes_256: Kernel::AwsLc };
+        assert_eq!(sealing(Wanted::Auto, mixed).unwrap(), mixed);
+        let error = sealing(Wanted::Only(Kernel::Ring), mixed).unwrap_err().to_string();
+        assert!(error.starts_with("--aead ring: it seals wrongly on this machine"), "{error}");
+    }
+
+    /// By each library, from memory and from the drive, every byte is compared with the source.
     #[test]
     fn every_byte_is_right() {
         let room = tempfile::tempdir().unwrap();
         let catalogue = Catalogue::open(&room.path().join("source"), 3, Bytes(700_001), 7).unwrap();
         let certificate = Certificate::make(room.path()).unwrap();
-        for in_memory in [true, false] {
+        for (in_memory, kernel) in [(true, Kernel::AwsLc), (false, Kernel::Ring)] {
             let (dir, at) = (catalogue.dir().to_owned(), "127.0.0.1:0".parse().unwrap());
             let (chain, key) = (certificate.chain.clone(), certificate.key.clone());
+            let kernels = Kernels { aes_128: kernel, aes_256: kernel };
             let (said, heard) = mpsc::channel();
             // The ring stays on the thread that made it.
             std::thread::spawn(move || {
                 let blocks = Blocks::open(&dir, in_memory).unwrap();
-                let server = Server::new(at, &chain, &key, blocks).unwrap();
+                let server = Server::new(at, &chain, &key, kernels, blocks).unwrap();
                 said.send(server.address().unwrap()).unwrap();
                 server.run()
             });

@@ -9,7 +9,7 @@ use model::limits::CHUNK_LEN;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
-use tls::{Acceptor, Handshake, Progress, Session, Wanted};
+use tls::{Acceptor, Handshake, Kernels, Progress, Session};
 
 use super::blocks::Blocks;
 use super::request::{HEAD_MAX, Request};
@@ -58,9 +58,9 @@ impl Server {
         listen: SocketAddr,
         chain: &Path,
         key: &Path,
+        kernels: Kernels,
         blocks: Blocks,
     ) -> Result<Self> {
-        let kernels = tls::survey(Wanted::default())?.kernels;
         let acceptor = Acceptor::from_pem_files(chain, key)?.sealed_by(kernels);
         let listener = TcpListener::bind(listen).with_context(|| format!("binding {listen}"))?;
         listener.set_nonblocking(true)?;

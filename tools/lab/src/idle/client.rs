@@ -7,11 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use rig::client::{shake, tls_config};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
-
-use crate::client::{shake, tls_config};
 
 /// `nearcast-lab idle-client`, which `idle` starts.
 #[derive(Debug, clap::Args)]
@@ -41,7 +40,7 @@ const ANSWER_LEN_MAX: usize = 8192;
 
 /// Connects, and holds on until standard input ends.
 pub(crate) fn run(args: &ClientArgs) -> Result<()> {
-    crate::raise_file_limit()?;
+    rig::raise_file_limit()?;
     let config = tls_config(&args.trust, &[])?;
     let name = ServerName::try_from(args.server.ip().to_string())?;
     let request = format!("GET {} HTTP/1.1\r\nHost: a\r\n\r\n", args.path);
@@ -83,7 +82,7 @@ fn connect(
 }
 
 /// Reads records until the head and the object have come.
-fn answer(socket: &mut TcpStream, keys: &mut crate::client::Keys) -> Result<()> {
+fn answer(socket: &mut TcpStream, keys: &mut rig::client::Keys) -> Result<()> {
     let mut plain = Vec::new();
     while !is_whole(&plain)? {
         let mut header = [0; 5];
@@ -92,7 +91,7 @@ fn answer(socket: &mut TcpStream, keys: &mut crate::client::Keys) -> Result<()> 
         ensure!(len <= ANSWER_LEN_MAX, "an answer that was not asked for");
         let mut record = vec![0; len];
         socket.read_exact(&mut record)?;
-        if let (crate::client::Content::Data, content) = keys.receive.open(header, &mut record)? {
+        if let (rig::client::Content::Data, content) = keys.receive.open(header, &mut record)? {
             plain.extend_from_slice(content);
         }
     }

@@ -141,7 +141,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let (seeds, first_seed, full_percent) = (args.seeds, args.first_seed, args.full);
     let report = Report { seeds, first_seed, full_percent, classes: classes.into() };
     let json = serde_json::to_string(&report)?;
-    crate::print(&if args.json { json } else { serde_json::to_string_pretty(&report)? })?;
+    rig::print(&if args.json { json } else { serde_json::to_string_pretty(&report)? })?;
     report.classes.iter().try_for_each(|class| promised(class, args.full))
 }
 
@@ -184,7 +184,7 @@ fn all(cases: &[Case]) -> Result<Vec<Found>> {
                 loop {
                     let index = next.fetch_add(1, Ordering::Relaxed);
                     let Some(case) = cases.get(index) else { return };
-                    if crate::stop::check().is_err() {
+                    if rig::stop::check().is_err() {
                         return;
                     }
                     let one = look(case);

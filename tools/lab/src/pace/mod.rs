@@ -18,12 +18,12 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use rig::stage::Appliance;
+use rig::statistics::{interquartile_range, median};
+use rig::window::Timing;
 use serde::Serialize;
 use tracing::info;
 
-use crate::compare::statistics::{interquartile_range, median};
-use crate::stage::Appliance;
-use crate::window::Timing;
 use bottleneck::{PAYLOAD_KBPS, QUEUE_BYTES, RATE};
 use world::{CONGESTION, CROWD_KBPS, Crowd, Link, World, quantile};
 
@@ -120,7 +120,7 @@ struct Point {
 
 /// Measures and prints.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    crate::raise_file_limit()?;
+    rig::raise_file_limit()?;
     let world = World::new()?;
     if args.frontier { frontier(args, &world) } else { verdict(args, &world) }
 }
@@ -151,10 +151,7 @@ fn verdict(args: &Args, world: &World) -> Result<()> {
         goodput_ratio: -worst(behind.iter().map(|one| -one.goodput_ratio.median).collect())?,
         behind,
     };
-    if args.json {
-        return crate::print(&serde_json::to_string(&report)?);
-    }
-    crate::print(&report.table())
+    rig::say(args.json, &report, || report.table())
 }
 
 fn viewers(args: &Args, world: &World, appliance: &Appliance, which: usize) -> Result<Viewers> {
@@ -248,7 +245,7 @@ fn frontier(args: &Args, world: &World) -> Result<()> {
         own.chain(others).map(|pacing| point(args, world, pacing)).collect();
     let points = points?;
     if args.json {
-        return crate::print(&serde_json::to_string(&points)?);
+        return rig::print(&serde_json::to_string(&points)?);
     }
     let [first, second] = CONGESTION;
     let mut table = format!(
@@ -270,7 +267,7 @@ fn frontier(args: &Args, world: &World) -> Result<()> {
             point.mbps[1],
         );
     }
-    crate::print(&format!("{table}drops per 1,000 packets behind {RATE}, {QUEUE_BYTES} B"))
+    rig::print(&format!("{table}drops per 1,000 packets behind {RATE}, {QUEUE_BYTES} B"))
 }
 
 fn point(args: &Args, world: &World, pacing: String) -> Result<Point> {

@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use model::units::Bytes;
+use rig::client::{Plan, Ranges, Receive, Target, Truth};
+use rig::cpu::{self, Account};
+use rig::stage::{Appliance, Film, Setup, Stage};
+use rig::window::{Timing, measure};
 use tracing::info;
 
 use super::bottleneck::{ADDRESS, Bottleneck, PAYLOAD_KBPS};
-use crate::client::{Plan, Ranges, Receive, Target, Truth};
-use crate::cpu::{self, Account};
-use crate::stage::{Appliance, Film, Setup, Stage};
-use crate::window::{Timing, measure};
 
 /// The crowd's port under the first congestion control, then the second's; those behind the link
 /// have the next.
@@ -75,7 +75,6 @@ impl World {
             std::fs::write(dir.path().join(format!("truth-{number}")), object.bytes.as_slice())?;
         }
         let drive = dir.path().join("drive");
-        std::fs::create_dir(&drive)?;
         Appliance::format(&drive)?;
         Ok(Self { stage, film, dir, bottleneck })
     }
@@ -98,15 +97,7 @@ impl World {
             ("APPLIANCE_SERVE_CPUS", format!("[{SERVER_CPU}]")),
         ];
         let more = &format!("[pacing]\n{pacing}\n");
-        let setup = Setup {
-            name: "pace",
-            drives: &drives,
-            state: &state,
-            control: true,
-            serve: "",
-            more,
-            settings: &settings,
-        };
+        let setup = Setup { more, settings: &settings, ..Setup::new("pace", &drives, &state) };
         let mut appliance = self.stage.start(&setup)?;
         let metrics = appliance.metrics;
         let holds_all = || held(metrics) == Some(FILES.to_string());
@@ -176,7 +167,7 @@ impl World {
     fn plan(&self, address: SocketAddr, said: Option<&str>, seed: u64) -> Result<Plan> {
         let base = self.stage.base(&self.film)?;
         let query = said.map(|said| format!("?CMCD={said}")).unwrap_or_default();
-        let target = |object: &crate::stage::Object| Target {
+        let target = |object: &rig::stage::Object| Target {
             path: format!("{base}{}{query}", object.path),
             len: Bytes::of(object.bytes.len()),
         };

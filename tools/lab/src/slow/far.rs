@@ -7,16 +7,16 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use model::units::Bytes;
+use rig::client::Plan;
+use rig::site::Site;
+use rig::statistics::{interquartile_range, median};
+use rig::window::gigabytes;
 use serde::Serialize;
 use tracing::info;
 
 use super::delay::{ADDRESS, NETWORK, PORT, Way};
 use super::queued;
-use crate::client::Plan;
-use crate::compare::statistics::{interquartile_range, median};
 use crate::processor::Processor;
-use crate::site::Site;
-use crate::window::gigabytes;
 
 /// `nearcast-lab far`
 #[derive(Debug, clap::Args)]
@@ -87,14 +87,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let mut pairs = Vec::new();
     for pair in 0..args.pairs {
         let turn = |(site, at): &(Site, SocketAddr)| turn(args, &way, site, *at, pair);
-        // Each is the first as often as the second.
-        let turns = if pair % 2 == 0 {
-            let bounded = turn(&with)?;
-            [bounded, turn(&without)?]
-        } else {
-            let unbounded = turn(&without)?;
-            [turn(&with)?, unbounded]
-        };
+        let turns = rig::in_turns(pair, || turn(&with), || turn(&without))?;
         info!(?turns, "pair");
         pairs.push(turns);
     }
@@ -115,10 +108,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         unbounded_unacknowledged_bytes: of(1, |turn| turn.unacknowledged_bytes)?,
         pairs,
     };
-    if args.json {
-        crate::print(&serde_json::to_string(&report)?)
-    } else {
-        crate::print(&format!(
+    rig::say(args.json, &report, || {
+        format!(
             "{} / no bound   {:.3} (IQR {:.3}): {:.0} and {:.0} Mb/s, round trip {} ms",
             report.unsent_max,
             report.ratio,
@@ -126,8 +117,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             report.mbps,
             report.unbounded_mbps,
             report.round_trip_ms
-        ))
-    }
+        )
+    })
 }
 
 fn turn(args: &Args, way: &Way, site: &Site, at: SocketAddr, seed: u32) -> Result<Turn> {

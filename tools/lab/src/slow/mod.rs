@@ -17,16 +17,16 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use model::units::{BitsPerSecond, Bytes};
+use rig::client::Load;
+use rig::cpu::{self, Account};
+use rig::site::{Site, kernel_memory, resident, tcp_pressure};
+use rig::statistics::median;
+use rig::window::gigabytes;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use serde::Serialize;
 use tracing::{info, warn};
 
-use crate::client::Load;
-use crate::compare::statistics::median;
-use crate::cpu::{self, Account};
 use crate::processor::Processor;
-use crate::site::{Site, kernel_memory, resident, tcp_pressure};
-use crate::window::gigabytes;
 
 pub(crate) use far::Args as FarArgs;
 pub(crate) use far::run as run_far;
@@ -124,16 +124,18 @@ const LENS: [u64; 8] = [8 << 20; 8];
 const SETTLES: Duration = Duration::from_secs(8);
 /// Files of a process that are not connections.
 const FILES_BESIDE: u64 = 1200;
-/// The kernel spreads connections over workers by chance: each may have so many percent more than
-/// its share. 20,000 are spread with a deviation of 71.
-const SPARE_PERCENT: u64 = 5;
+const WORKERS: u64 = 2;
+/// Places beyond those that connections take, in square roots of their number. The kernel deals n
+/// connections to two workers by chance: one gets n/2 with a deviation of sqrt(n)/2 (binomial). It
+/// has half of all places, so that its own spare ones, 4 sqrt(n), are eight deviations.
+const SPARE_ROOTS: u64 = 8;
 
 /// Compares, prints the result on stdout.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    crate::raise_file_limit()?;
+    rig::raise_file_limit()?;
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     let files_max = limit.maximum.unwrap_or(1 << 20);
-    let room = files_max.saturating_sub(FILES_BESIDE) * 100 / (100 + SPARE_PERCENT);
+    let room = fitting(files_max.saturating_sub(FILES_BESIDE));
     let connections = room.min(args.connections.into());
     ensure!(0 < connections, "{files_max} open files are too few: raise the limit (ulimit -Hn)");
     let least = if args.as_installed { RATE_MIN_INSTALLED } else { RATE_MIN };
@@ -143,14 +145,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let mut pairs = Vec::new();
     for pair in 0..args.pairs {
         let turn = |most| turn(args, connections, most, pair);
-        // Each is the first as often as the second.
-        let turns = if pair % 2 == 0 {
-            let bounded = turn(args.unsent_max)?;
-            [bounded, turn(Bytes::ZERO)?]
-        } else {
-            let unbounded = turn(Bytes::ZERO)?;
-            [turn(args.unsent_max)?, unbounded]
-        };
+        let turns = rig::in_turns(pair, || turn(args.unsent_max), || turn(Bytes::ZERO))?;
         info!(?turns, "pair");
         pairs.push(turns);
     }
@@ -158,22 +153,28 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     for doubt in &report.doubts {
         warn!("{doubt}");
     }
-    if args.json {
-        crate::print(&serde_json::to_string(&report)?)
-    } else {
-        crate::print(&report.table())
-    }
+    rig::say(args.json, &report, || report.table())
+}
+
+/// Places of an appliance that lets no connection go for want of one.
+fn places(connections: u64) -> u64 {
+    connections + SPARE_ROOTS * (connections.isqrt() + 1)
+}
+
+/// The most connections for which so many places are enough.
+fn fitting(places_max: u64) -> u64 {
+    (0..=places_max).rev().find(|connections| places(*connections) <= places_max).unwrap_or(0)
 }
 
 fn turn(args: &Args, connections: usize, most: Bytes, seed: u32) -> Result<Turn> {
     let dir = tempfile::Builder::new().prefix("nearcast-slow-").tempdir()?;
-    let room = connections + connections * usize::try_from(SPARE_PERCENT)? / 100 + 1;
+    let room = places(u64::try_from(connections)?);
     let patient = format!(
         "connections_max = {room}\ntransfers_max = {room}\nidle_timeout = \"30 min\"\n\
          progress_timeout = \"10 min\"\n"
     );
     let limits = if args.as_installed { "" } else { patient.as_str() };
-    let serve = format!("workers = 2\n{limits}unsent_max = \"{most}\"\n");
+    let serve = format!("workers = {WORKERS}\n{limits}unsent_max = \"{most}\"\n");
     let site = Site::start(dir.path(), &LENS, &serve)?;
     let plan = site.plan(connections, RANGE, u64::from(seed) + 1);
     std::thread::sleep(Duration::from_secs(1));
@@ -391,6 +392,29 @@ mod tests {
         let Queued { sending, receiving } = sum_of(table, 8080).unwrap();
         assert_eq!((sending, receiving), (0x20000, 0xa000));
         assert!(sum_of("\n 0: 1 2 01 3 4\n", 1).is_err(), "no queues");
+    }
+
+    /// By Hoeffding's inequality (1963), for either of two workers.
+    #[test]
+    fn no_worker_is_dealt_more_connections_than_it_has_places() {
+        for connections in [1, 2, 10, 100, 1_000, 20_000, 1_000_000] {
+            let spare = places(connections).div_ceil(WORKERS) - connections / WORKERS;
+            let [n, spare] = [connections, spare].map(|count| gigabytes(count) * 1e9);
+            let chance = 2.0 * (-2.0 * spare * spare / n).exp();
+            assert!(chance < 1e-12, "{connections} connections: {chance}");
+        }
+    }
+
+    #[test]
+    fn as_many_connections_are_made_as_fit_with_their_spare_places() {
+        let check = |places_max, connections| assert_eq!(fitting(places_max), connections);
+        check(0, 0);
+        check(8, 0);
+        check(16, 0);
+        check(17, 1);
+        check(1_256, 1_000);
+        check(1_255, 999);
+        check(21_136, 20_000);
     }
 
     /// Nothing is wrong with it.

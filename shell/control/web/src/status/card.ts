@@ -4,7 +4,7 @@ import { h, KeyedList, setAttribute, setText, svg, type View } from "../dom";
 import { FaultButtons } from "../faults";
 import type { Appliance, Drive, Report } from "../fleet";
 import { bitRate, count, duration, part, percent, plural, text } from "../units";
-import { concernOf, STATE_WORDS } from "./verdict";
+import { concernOf, STATE_WORDS, troubleOf } from "./verdict";
 
 /** What a card shows beside the appliance itself. */
 export interface CardItem {
@@ -102,11 +102,12 @@ function driveView(): View<Drive> {
     setAttribute(bar.label, "title", label === drive.path ? null : drive.path);
     const used = Math.max(0, drive.capacity_bytes - drive.free_bytes);
     const share = drive.capacity_bytes > 0 ? used / drive.capacity_bytes : 0;
-    if (drive.state === "ok") {
+    const trouble = troubleOf(drive);
+    if (trouble) {
+      bar.set(label, `${trouble}: ${drive.reason ?? "no reason given"}`, 1, "aside");
+    } else {
       const mood = share > 0.95 ? "full" : "ok";
       bar.set(label, part(used, drive.capacity_bytes), share, mood);
-    } else {
-      bar.set(label, `set aside: ${drive.reason ?? "no reason given"}`, 1, "aside");
     }
   };
   return { root: bar.root, update };
@@ -212,9 +213,9 @@ export class Card implements View<CardItem> {
 function lineOf(one: Appliance): string {
   const { report, state } = one;
   if (state === "healthy" && report) {
-    const aside = report.drives.find((drive) => drive.state !== "ok");
+    const trouble = report.drives.some((drive) => troubleOf(drive));
     const up = duration(report.uptime_s);
-    if (!aside) return `version ${report.software} · up ${up} · manifest ${report.generation}`;
+    if (!trouble) return `version ${report.software} · up ${up} · manifest ${report.generation}`;
   }
   const concern = concernOf(one) ?? "";
   const reason = one.reason?.trim() ?? "";

@@ -1,6 +1,6 @@
 // The page's first sentence: is the fleet well, and if not, who needs a look and why.
 
-import { appliancesOf, type Appliance, type Fleet } from "../fleet";
+import { appliancesOf, type Appliance, type Drive, type Fleet } from "../fleet";
 import { bytes, duration, part, plural, text } from "../units";
 
 export interface Concern {
@@ -25,6 +25,12 @@ export const STATE_WORDS: Record<Appliance["state"], string> = {
   unhealthy: "unhealthy",
 };
 
+/** Why nothing is read from a drive now; null if it serves. */
+export function troubleOf(drive: Drive): "set aside" | "hung" | null {
+  if (drive.state !== "ok") return "set aside";
+  return drive.hung ? "hung" : null;
+}
+
 /** Why this appliance needs a look; null if it does not. Draining is a wish, not a fault. */
 export function concernOf(one: Appliance): string | null {
   const reports: string[] = [];
@@ -33,9 +39,13 @@ export function concernOf(one: Appliance): string | null {
   } else if (one.state !== "healthy" && one.state !== "draining") {
     reports.push(STATE_WORDS[one.state]);
   }
-  const aside = one.report?.drives.filter((drive) => drive.state !== "ok") ?? [];
-  if (aside.length === 1 && aside[0]) reports.push(`drive ${aside[0].path} set aside`);
-  if (aside.length > 1) reports.push(`${plural(aside.length, "drive")} set aside`);
+  const drives = one.report?.drives ?? [];
+  for (const trouble of ["set aside", "hung"] as const) {
+    const [first, ...rest] = drives.filter((drive) => troubleOf(drive) === trouble);
+    if (!first) continue;
+    const which = rest.length ? plural(rest.length + 1, "drive") : `drive ${first.path}`;
+    reports.push(`${which} ${trouble}`);
+  }
   return reports.length ? reports.join(", ") : null;
 }
 

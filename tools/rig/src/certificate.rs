@@ -1,0 +1,38 @@
+//! One ECDSA P-256 certificate for all servers of a run, signed by a CA that ends with the run.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+
+/// Where the PEM files are.
+#[derive(Clone, Debug)]
+pub struct Certificate {
+    /// What clients trust.
+    pub ca: PathBuf,
+    /// What servers show.
+    pub chain: PathBuf,
+    /// The servers' key.
+    pub key: PathBuf,
+}
+
+impl Certificate {
+    /// Makes one for 127.0.0.1 and localhost.
+    pub fn make(dir: &Path) -> Result<Self> {
+        let at = |name: &str| dir.join(name);
+        let made = Self { ca: at("ca.pem"), chain: at("cert.pem"), key: at("key.pem") };
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name.push(DnType::CommonName, "nearcast lab");
+        let p256 = || KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256);
+        let ca = CertifiedIssuer::self_signed(params, p256()?)?;
+        let names = vec!["127.0.0.1".to_owned(), "localhost".to_owned()];
+        let key = p256()?;
+        let leaf = CertificateParams::new(names)?.signed_by(&key, &ca)?;
+        fs::write(&made.ca, ca.pem())?;
+        fs::write(&made.chain, leaf.pem())?;
+        fs::write(&made.key, key.serialize_pem())?;
+        Ok(made)
+    }
+}

@@ -1,0 +1,141 @@
+//! A control plane of a few lines: the newest manifest, block hashes, and the reports it got.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use anyhow::Result;
+use identity::member::Member;
+use model::manifest::Manifest;
+use wire::v1::report::{Report, ReportReply};
+use wire::v1::signed::Kind;
+
+use super::Film;
+use super::fleet::Fleet;
+use super::http::{Request, Server, answer};
+
+/// A control plane.
+pub struct Control {
+    state: Arc<Mutex<State>>,
+    server: Server,
+}
+
+#[derive(Default)]
+struct State {
+    appliance: String,
+    generation: u64,
+    manifest: Vec<u8>,
+    blocks: BTreeMap<String, Vec<u8>>,
+    report: Option<Report>,
+    reports: u64,
+    /// What the appliance says it holds, from all its reports.
+    held: BTreeSet<String>,
+    /// Objects that it said it holds no more, and when it said so.
+    gone: Vec<(Instant, String)>,
+    /// Who else can serve, and where.
+    siblings: BTreeMap<String, String>,
+}
+
+/// How often the appliance reports.
+const INTERVAL_MS: u64 = 100;
+
+impl Control {
+    /// Speaks to members of its fleet only.
+    pub(crate) fn start(appliance: &str, fleet: &Fleet) -> Result<Self> {
+        let state = State { appliance: appliance.to_owned(), ..State::default() };
+        let state = Arc::new(Mutex::new(state));
+        let served = Arc::clone(&state);
+        let tls = Arc::new(fleet.credentials(&Member::control())?.server_tls(false)?);
+        let answer = Arc::new(move |request: &Request, out: &mut dyn Write| {
+            lock(&served).answer(request, out)
+        });
+        let server = Server::start_tls(tls, answer)?;
+        Ok(Self { state, server })
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("https://{}", self.server.address)
+    }
+
+    pub(crate) fn publish(&self, manifest: &Manifest, films: &[&Film], fleet: &Fleet) {
+        let wire = wire::convert::manifest_out(manifest);
+        let mut state = lock(&self.state);
+        for object in films.iter().flat_map(|film| &film.objects) {
+            state.blocks.insert(object.id().to_string(), wire::v1::blocks::encode(&object.blocks));
+        }
+        let payload = serde_json::to_vec(&wire).expect("maps with string keys make JSON");
+        state.manifest = fleet.signer.sign(Kind::Manifest, &payload);
+        state.generation = manifest.generation.0;
+    }
+
+    /// From now on these can serve too, at these base URLs.
+    pub fn set_siblings(&self, siblings: BTreeMap<String, String>) {
+        lock(&self.state).siblings = siblings;
+    }
+
+    /// The last report, and how many there were.
+    pub fn report(&self) -> (Report, u64) {
+        let state = lock(&self.state);
+        (state.report.clone().unwrap_or_default(), state.reports)
+    }
+
+    /// The ids of the objects that the appliance says it holds.
+    pub fn held(&self) -> BTreeSet<String> {
+        lock(&self.state).held.clone()
+    }
+
+    /// Objects that the appliance said, since then, that it holds no more, and when.
+    pub fn gone_since(&self, since: Instant) -> Vec<(Instant, String)> {
+        let state = lock(&self.state);
+        state.gone.iter().filter(|(at, _)| since <= *at).cloned().collect()
+    }
+}
+
+impl State {
+    fn answer(&mut self, request: &Request, out: &mut dyn Write) -> std::io::Result<()> {
+        let parts: Vec<&str> = request.target.split(['/', '?']).skip(1).collect();
+        match (request.method.as_str(), parts.as_slice()) {
+            ("POST", ["v1", "appliances", name, "report"]) if *name == self.appliance => {
+                let Ok(report) = serde_json::from_slice::<Report>(&request.body) else {
+                    return answer(out, 400, b"{}");
+                };
+                let reply =
+                    serde_json::to_vec(&self.take(report)).map_err(std::io::Error::other)?;
+                answer(out, 200, &reply)
+            }
+            ("GET", ["v1", "appliances", _, "manifest", known]) => {
+                if *known == format!("known={}", self.generation) {
+                    return answer(out, 204, b"");
+                }
+                answer(out, 200, &self.manifest)
+            }
+            ("GET", ["v1", "objects", object, "blocks"]) => match self.blocks.get(*object) {
+                Some(hashes) => answer(out, 200, hashes),
+                None => answer(out, 404, b"{}"),
+            },
+            _ => answer(out, 404, b"{}"),
+        }
+    }
+
+    fn take(&mut self, report: Report) -> ReportReply {
+        if report.inventory.from == 0 {
+            self.held.clear();
+        }
+        self.held.extend(report.inventory.held.iter().cloned());
+        for gone in &report.inventory.gone {
+            if self.held.remove(gone) {
+                self.gone.push((Instant::now(), gone.clone()));
+            }
+        }
+        let inventory = report.inventory.to;
+        self.report = Some(report);
+        self.reports += 1;
+        let siblings = self.siblings.clone();
+        ReportReply { generation: self.generation, inventory, interval_ms: INTERVAL_MS, siblings }
+    }
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,242 @@
+//! `nearcast-lab takedown`: a title is withdrawn while it plays, and an appliance is away.
+//!
+//! ```text
+//! a1, a2, a3 play ── a3 stopped (or killed) ── DELETE ──┬─> a1, a2: 404 on their open connections
+//!                                                       ├─> writer and front: no new playbacks
+//!                                                       ├─> receipts of a1 and a2, a3 is named
+//!                                                       └─> their drives are empty
+//! a3 goes on (or starts, with its old manifest) ── 404 ── its receipt ── its drive is empty
+//! ```
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use model::units::Bytes;
+use rig::fleet::{self, Fleet, Plan, Role};
+use serde::Serialize;
+use serde_json::{Value, json};
+use tracing::info;
+
+use crate::outage::Film;
+
+/// `nearcast-lab takedown`
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// How the third appliance is away.
+    #[arg(long, value_enum, default_value_t = Away::Stopped)]
+    away: Away,
+    /// First of the ports on 127.0.0.1.
+    #[arg(long, default_value_t = 18900)]
+    port: u16,
+    /// Keep everything, logs included, in this directory. Without it, a directory is made and
+    /// removed.
+    #[arg(long)]
+    room: Option<PathBuf>,
+    /// Print one JSON object as the last line of output.
+    #[arg(long)]
+    json: bool,
+}
+
+/// How an appliance is away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Away {
+    /// By SIGSTOP, and back by SIGCONT.
+    Stopped,
+    /// By SIGKILL, and back with the manifest that it had.
+    Killed,
+}
+
+/// What was seen.
+#[derive(Debug, Default, Serialize)]
+struct Report {
+    /// From the DELETE until all that report answered 404 on the connections that had played.
+    media_404_s: f64,
+    /// Until no playback could begin at the writer, and at the front.
+    playbacks_404_s: f64,
+    front_404_s: f64,
+    /// Receipts while one was away, and when the last of them was there.
+    receipts: usize,
+    receipts_s: f64,
+    /// Who was awaited then.
+    awaited: Vec<String>,
+    /// The one that was away answers 404 once it is back, and goes on to; and when it first did.
+    returned_refuses: bool,
+    returned_404_s: f64,
+    /// Requests that it answered with media before.
+    returned_served: u32,
+    /// Bytes on all drives before the DELETE and in the end, and how long after it.
+    bytes_before: u64,
+    bytes_after: u64,
+    freed_s: f64,
+}
+
+/// Somebody who has played at one appliance, on a connection that stays open.
+struct Player {
+    agent: ureq::Agent,
+    url: String,
+}
+
+const ASSET: &str = "film";
+const APPLIANCES: u16 = 3;
+const AWAY: u16 = 2;
+/// What is promised.
+const REFUSED_MAX: Duration = Duration::from_secs(10);
+/// A run that takes longer is given up.
+const GIVE_UP: Duration = Duration::from_secs(90);
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// What drives hold without objects: markers and logs.
+const EMPTY_MAX: u64 = 64 << 10;
+
+/// Runs it and prints the result on stdout.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let temporary = tempfile::tempdir()?;
+    let room = args.room.clone().unwrap_or_else(|| temporary.path().join("fleet"));
+    fs::create_dir_all(&room)?;
+    Film::of(Duration::from_secs(60)).write(&room.join("source"))?;
+    let (fronts, appliances) = (1, APPLIANCES);
+    let plan = Plan { fronts, appliances, ..Plan::new(room.clone(), args.port, ASSET) };
+    let mut fleet = Fleet::start(plan, &room.join("source"))?;
+    let report = withdraw(args, &mut fleet, &room)?;
+    rig::say(args.json, &report, || format!("{report:#?}"))?;
+    report.check()
+}
+
+fn withdraw(args: &Args, fleet: &mut Fleet, room: &Path) -> Result<Report> {
+    let players = players(fleet, room)?;
+    for player in players.iter().cycle().take(players.len() * 3) {
+        ensure!(player.ask()? == 200, "{} does not play", player.url);
+    }
+    let mut report = Report { bytes_before: on_drives(room, 0..APPLIANCES)?, ..Report::default() };
+    match args.away {
+        Away::Stopped => fleet.pause_appliance(AWAY, true)?,
+        Away::Killed => fleet.kill_appliance(AWAY),
+    }
+    let is_away = |fleet: &Fleet| {
+        let view = fleet.get(Role::Writer, "/v1/fleet")?;
+        let state = &view["sites"][0]["appliances"][usize::from(AWAY)]["state"];
+        Ok(*state == "stale")
+    };
+    until("control misses the third", || is_away(fleet))?;
+
+    let began = Instant::now();
+    let withdrawal = fleet.delete(&format!("/v1/assets/{ASSET}"))?;
+    info!(%withdrawal, "withdrawn");
+    report.playbacks_404_s = until("the writer begins none", || refuses(fleet, Role::Writer))?;
+    let there = &players[..usize::from(AWAY)];
+    until("those that report refuse it", || {
+        there.iter().try_fold(true, |all, player| Ok(all & (player.ask()? == 404)))
+    })?;
+    report.media_404_s = began.elapsed().as_secs_f64();
+    until("the front begins none", || refuses(fleet, Role::Front(0)))?;
+    report.front_404_s = began.elapsed().as_secs_f64();
+    let path = format!("/v1/withdrawals/{}", withdrawal["id"]);
+    let count = |fleet: &Fleet, field: &str| -> Result<Vec<String>> {
+        Ok(names(&fleet.get(Role::Writer, &path)?[field]))
+    };
+    until("two have signed", || Ok(count(fleet, "receipts")?.len() == usize::from(AWAY)))?;
+    report.receipts_s = began.elapsed().as_secs_f64();
+    (report.receipts, report.awaited) = (count(fleet, "receipts")?.len(), count(fleet, "awaited")?);
+    until("two drives are empty", || Ok(on_drives(room, 0..AWAY)? <= EMPTY_MAX))?;
+    report.freed_s = began.elapsed().as_secs_f64();
+
+    let back = Instant::now();
+    match args.away {
+        Away::Stopped => fleet.pause_appliance(AWAY, false)?,
+        Away::Killed => fleet.start_appliance(AWAY)?,
+    }
+    let player = &players[usize::from(AWAY)];
+    until("the third refuses it", || {
+        let status = player.ask().unwrap_or(0);
+        report.returned_served += u32::from(status == 200);
+        Ok(status == 404)
+    })?;
+    report.returned_404_s = back.elapsed().as_secs_f64();
+    until("the third has signed", || Ok(count(fleet, "awaited")?.is_empty()))?;
+    let again = (0..50).map(|_| player.ask()).collect::<Result<Vec<u16>>>()?;
+    report.returned_refuses = again.iter().all(|status| *status == 404);
+    until("the third's drive is empty", || {
+        Ok(on_drives(room, 0..APPLIANCES)? <= EMPTY_MAX * u64::from(APPLIANCES))
+    })?;
+    report.bytes_after = on_drives(room, 0..APPLIANCES)?;
+    Ok(report)
+}
+
+/// One at each appliance, in the order of their names.
+fn players(fleet: &Fleet, room: &Path) -> Result<Vec<Player>> {
+    let begun = fleet.post("/v1/playbacks", &json!({ "asset": ASSET }))?;
+    let pathways = begun["pathways"].as_array().context("no pathways")?;
+    let tls = rig::url::trusting(&room.join("ca.pem"))?;
+    let player = |index| {
+        let name = fleet::appliance_name(index);
+        let own = pathways.iter().find(|pathway| pathway["appliance"] == name.as_str());
+        let base = own.and_then(|own| own["base_url"].as_str());
+        let url = format!("{}segment-0001.mp4", base.with_context(|| format!("no {name}"))?);
+        let config = ureq::Agent::config_builder()
+            .tls_config(tls.clone())
+            .http_status_as_error(false)
+            .max_idle_age(GIVE_UP * 2)
+            .timeout_global(Some(REFUSED_MAX))
+            .build();
+        Ok(Player { agent: config.into(), url })
+    };
+    (0..APPLIANCES).map(player).collect()
+}
+
+impl Player {
+    /// The status of a request on the connection that it has.
+    fn ask(&self) -> Result<u16> {
+        let mut answer = self.agent.get(&self.url).call()?;
+        // Read to its end: the connection is kept.
+        answer.body_mut().read_to_vec()?;
+        Ok(answer.status().as_u16())
+    }
+}
+
+fn refuses(fleet: &Fleet, role: Role) -> Result<bool> {
+    let asked = fleet.post_to(role, "/v1/playbacks", &json!({ "asset": ASSET }));
+    Ok(asked.is_err_and(|error| format!("{error:#}").contains("404")))
+}
+
+fn names(list: &Value) -> Vec<String> {
+    let list = list.as_array().into_iter().flatten();
+    list.filter_map(|one| one["appliance"].as_str().map(str::to_owned)).collect()
+}
+
+/// Bytes that files of these appliances' drives have.
+fn on_drives(room: &Path, appliances: std::ops::Range<u16>) -> Result<u64> {
+    let drives = appliances.map(|index| room.join(fleet::appliance_name(index)).join("drive"));
+    drives.map(|drive| below(&drive)).sum()
+}
+
+fn below(dir: &Path) -> Result<u64> {
+    let mut sum = Bytes::ZERO;
+    for entry in fs::read_dir(dir)? {
+        // What goes meanwhile is gone.
+        let Ok(entry) = entry else { continue };
+        let Ok(about) = entry.metadata() else { continue };
+        let len = if about.is_dir() { below(&entry.path())? } else { about.len() };
+        sum += Bytes(len);
+    }
+    Ok(sum.0)
+}
+
+/// Waits for it; how long that took, in seconds.
+fn until(what: &str, is_so: impl FnMut() -> Result<bool>) -> Result<f64> {
+    let took = rig::until(what, GIVE_UP, LOOK_EVERY, is_so)?;
+    info!(after_ms = took.as_millis(), "{what}");
+    Ok(took.as_secs_f64())
+}
+
+impl Report {
+    fn check(&self) -> Result<()> {
+        let most = REFUSED_MAX.as_secs_f64();
+        ensure!(self.media_404_s <= most, "media for {:.1} s", self.media_404_s);
+        ensure!(self.receipts == usize::from(AWAY), "{} receipts", self.receipts);
+        ensure!(self.awaited == [fleet::appliance_name(AWAY)], "{:?} awaited", self.awaited);
+        ensure!(self.returned_refuses, "the one that was away serves it");
+        ensure!(self.returned_404_s <= most, "back for {:.1} s", self.returned_404_s);
+        Ok(())
+    }
+}

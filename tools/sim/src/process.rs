@@ -30,6 +30,7 @@ use upkeep::{Cause, Fault, Ledger as _};
 use crate::canary::Canary;
 use crate::drive::Errno;
 use crate::opened::{Opened, to};
+use crate::oracle;
 use crate::server::Server;
 use crate::stage::{Bell, Troupe};
 use crate::world::{Machine, World};
@@ -305,7 +306,9 @@ impl Process {
             }
             Update::Removed { object } => {
                 self.say(|| format!("hides {object}"));
-                shown.remove(object);
+                drop(shown);
+                oracle::is_hidden(self, *object);
+                self.machine.shown.borrow_mut().remove(object);
             }
             Update::DriveSetAside { .. } => {
                 let state = self.state.borrow();

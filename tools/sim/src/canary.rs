@@ -36,11 +36,17 @@ pub(crate) enum Canary {
     SignedEarly,
     /// A drive that comes back is believed to hold what was in its place before.
     OldInventory,
+    /// A copy is not read back before the old file goes.
+    NotReadBack,
+    /// Of a copy that is read back, directory and footer are not looked at.
+    EndUnread,
+    /// A unit that a later version wrote is taken for one that is damaged.
+    LaterLost,
 }
 
 impl Canary {
     /// All of them.
-    pub(crate) const ALL: [Self; 16] = [
+    pub(crate) const ALL: [Self; 19] = [
         Self::Unflushed,
         Self::UnitUnflushed,
         Self::CopyUnflushed,
@@ -57,5 +63,8 @@ impl Canary {
         Self::OldGoesFirst,
         Self::SignedEarly,
         Self::OldInventory,
+        Self::NotReadBack,
+        Self::EndUnread,
+        Self::LaterLost,
     ];
 }

@@ -56,6 +56,10 @@ struct State {
     lies: bool,
     /// What it said was flushed may not be.
     has_lied: bool,
+    /// Some writes of objects are wrong.
+    miswrites: bool,
+    /// Some were.
+    has_miswritten: bool,
     /// Bytes of objects that ever rotted.
     rot: BTreeSet<(ObjectId, usize)>,
 }
@@ -84,6 +88,8 @@ impl Drive {
             hung: Vec::new(),
             lies: false,
             has_lied: false,
+            miswrites: false,
+            has_miswritten: false,
             rot: BTreeSet::new(),
         };
         let id = DriveId(id.try_into().expect("sixteen bytes were drawn"));
@@ -135,6 +141,29 @@ impl Drive {
     /// True if what it said was flushed may not be.
     pub(crate) fn has_lied(&self) -> bool {
         self.state.borrow().has_lied
+    }
+
+    /// Some writes of objects are wrong from now on, or none is.
+    pub(crate) fn set_miswrites(&self, miswrites: bool) {
+        let mut state = self.state.borrow_mut();
+        state.miswrites = miswrites;
+        state.has_miswritten |= miswrites;
+    }
+
+    /// True if bytes of objects may be wrong here that never rotted.
+    pub(crate) fn has_miswritten(&self) -> bool {
+        self.state.borrow().has_miswritten
+    }
+
+    /// So much was just written there: all of it, if the drive writes what it is given.
+    pub(crate) fn was_written(&self, file: FileId, from: Bytes, len: Bytes) {
+        // More often where little is written: of those there is one for each file, the end of it.
+        let one_in = if len <= Bytes::kib(8) { 2 } else { 4 };
+        if self.state.borrow().miswrites && self.stage.one_in(one_in) {
+            let at = from + Bytes(self.stage.below(len.0));
+            let bit = u32::try_from(self.stage.below(8)).unwrap_or(0);
+            self.with_files(|files| files.miswrite(file, at.as_usize(), bit));
+        }
     }
 
     /// A bit flips, unnoticed, so far behind the beginning of an object that begins at `base` in

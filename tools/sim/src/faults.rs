@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use director::{Change, Policy};
 use model::units::{Bytes, Instant, Nanos};
-use store::layout;
+use store::{layout, unit};
 
 use crate::drive::{Drive, Mood};
 use crate::files::Left;
@@ -34,7 +34,7 @@ fn one(world: &Rc<World>) {
     let Some(machine) = stage.pick(&machines) else { return };
     let drives = machine.drives.borrow().clone();
     let Some(drive) = stage.pick(&drives) else { return };
-    match stage.below(22) {
+    match stage.below(25) {
         0 => kill(world, machine),
         1..=3 => cut(world, machine),
         4 => mood(world, machine, drive, Mood::Slow(stage.millis(20, 3000))),
@@ -51,6 +51,8 @@ fn one(world: &Rc<World>) {
         17 => kill_control(world),
         18 => scenario::new_version(world),
         19 | 20 => pull(world, machine, drive),
+        21 | 22 => miswrite(world, machine, drive),
+        23 => write_later(world, machine, drive),
         _ => {
             let copies = u32::try_from(stage.between(1, 3)).unwrap_or(1);
             let versions_kept = u32::try_from(stage.between(1, 3)).unwrap_or(1);
@@ -162,6 +164,24 @@ fn lie(world: &Rc<World>, machine: &Rc<Machine>, drive: &Rc<Drive>) {
     });
 }
 
+/// A drive that writes something else than it is given, for a while.
+fn miswrite(world: &World, machine: &Machine, drive: &Rc<Drive>) {
+    let stage = &world.stage;
+    stage.say(|| format!("{}: drive {} writes wrong", machine.id, drive.id));
+    drive.set_miswrites(true);
+    let drive = Rc::clone(drive);
+    later(stage, stage.millis(2000, 12_000), move || drive.set_miswrites(false));
+}
+
+/// A later version ran here for a while, and wrote a unit.
+fn write_later(world: &World, machine: &Machine, drive: &Drive) {
+    let Some(unit) = world.stage.pick(&opened::units(drive)).copied() else { return };
+    if drive.with_files(|files| opened::write_later(files, unit)) {
+        let file = unit::unit_file(&unit);
+        world.stage.say(|| format!("{}: a later version wrote {}", machine.id, file.0));
+    }
+}
+
 fn part(world: &Rc<World>, machine: &Machine) {
     let stage = &world.stage;
     let me = Party::Machine(machine.index);
@@ -235,6 +255,7 @@ pub(crate) fn heal(world: &Rc<World>) {
         for drive in machine.drives.borrow().iter() {
             drive.set_mood(Mood::Well);
             drive.set_lies(false);
+            drive.set_miswrites(false);
         }
         let has_aside = machine
             .process()

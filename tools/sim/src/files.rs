@@ -4,7 +4,7 @@
 //! when the file is flushed, names when a folder is, in the order in which they were changed. What
 //! was not flushed may be there or not, sector by sector.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::stage::Stage;
 
@@ -23,6 +23,8 @@ struct Content {
     dirty: Vec<(usize, usize)>,
     /// Bytes that rotted, and what they were.
     rotten: BTreeMap<usize, u8>,
+    /// Those of them that were written so.
+    miswritten: BTreeSet<usize>,
     unreadable: bool,
 }
 
@@ -106,6 +108,7 @@ impl Files {
     pub(crate) fn resize(&mut self, file: FileId, len: usize) {
         if let Some(content) = self.contents.get_mut(&file) {
             content.bytes.resize(len, 0);
+            content.miswritten.retain(|at| *at < len);
         }
     }
 
@@ -131,6 +134,7 @@ impl Files {
         content.bytes[from..end].copy_from_slice(bytes);
         content.dirty.push((from, end));
         content.rotten.retain(|at, _| *at < from || end <= *at);
+        content.miswritten.retain(|at| *at < from || end <= *at);
     }
 
     /// Brings a file's bytes and size to the drive.
@@ -200,9 +204,37 @@ impl Files {
 
     /// A bit of a file flips, unnoticed.
     pub(crate) fn rot(&mut self, name: &str, at: usize, bit: u32) -> bool {
-        let Some(content) = self.find(name).and_then(|file| self.contents.get_mut(&file)) else {
-            return false;
-        };
+        self.find(name).is_some_and(|file| self.flip(file, at, bit))
+    }
+
+    /// A bit of what was just written is not as it was to be, and nothing says so.
+    pub(crate) fn miswrite(&mut self, file: FileId, at: usize, bit: u32) {
+        if self.flip(file, at, bit)
+            && let Some(content) = self.contents.get_mut(&file)
+        {
+            content.miswritten.insert(at);
+        }
+    }
+
+    /// Where a file was written wrong, and what was to be there.
+    pub(crate) fn miswritten(&self, file: FileId) -> Vec<(usize, u8)> {
+        let Some(content) = self.contents.get(&file) else { return Vec::new() };
+        let of = |at: &usize| Some((*at, *content.rotten.get(at)?));
+        content.miswritten.iter().filter_map(of).collect()
+    }
+
+    /// Another version writes over the end of a file, which is on the drive at once.
+    pub(crate) fn replace_end(&mut self, file: FileId, end: &[u8]) {
+        let Some(content) = self.contents.get_mut(&file) else { return };
+        for bytes in [&mut content.bytes, &mut content.durable] {
+            if let Some(at) = bytes.len().checked_sub(end.len()) {
+                bytes[at..].copy_from_slice(end);
+            }
+        }
+    }
+
+    fn flip(&mut self, file: FileId, at: usize, bit: u32) -> bool {
+        let Some(content) = self.contents.get_mut(&file) else { return false };
         let Some(byte) = content.bytes.get_mut(at) else { return false };
         content.rotten.entry(at).or_insert(*byte);
         *byte ^= 1 << bit;

@@ -113,6 +113,7 @@ impl Host for Process {
             Told::Shows(drive, objects) => {
                 for (object, extent) in objects {
                     oracle::is_durable(self, drive, *object, extent);
+                    oracle::is_read_back(self, drive, *object, extent);
                 }
                 self.world.count(|counts| counts.published += count(objects.len()));
             }

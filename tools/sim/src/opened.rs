@@ -18,12 +18,12 @@ use store::health::{Health, Verdict};
 use store::layout;
 use store::log::{self, Change, Entry, RECORD_LEN, Sequence};
 use store::parcel::PartId;
-use store::unit::{self, Directory, UnitId};
+use store::unit::{self, Directory, UnitError, UnitId};
 use upkeep::{Condition, Drive as _, DriveError, Files, ObjectFileError, Space, condition, read};
 
 use crate::canary::Canary;
 use crate::drive::{Drive, ENOENT, Errno};
-use crate::files::FileId;
+use crate::files::{self, FileId};
 use crate::server::{READ_TARGET, Server};
 use crate::stage::Lock;
 use crate::world::World;
@@ -367,7 +367,9 @@ impl Files for Opened {
 
     async fn read(&self, file: &FileId, pages: &mut [u8], at: Bytes) -> Result<(), DriveError> {
         let len = Bytes::of(pages.len());
-        self.turn(Class::Scrub, len, Files::read(&*self.drive, file, pages, at)).await
+        self.turn(Class::Scrub, len, Files::read(&*self.drive, file, pages, at)).await?;
+        self.misread(*file, pages, at);
+        Ok(())
     }
 
     async fn list(&self, folder: &FileName) -> Result<Vec<String>, DriveError> {
@@ -414,8 +416,11 @@ impl upkeep::Drive for Opened {
         let wrong = self.world.unverified.borrow().get(pages).cloned();
         let pages = wrong.as_deref().unwrap_or(pages);
         let write = self.drive.write(*file, at, pages);
-        let written = self.turn(Class::Fill, Bytes::of(pages.len()), write).await;
-        written.map_err(to("write to", "an object's file"))
+        let len = Bytes::of(pages.len());
+        let written = self.turn(Class::Fill, len, write).await;
+        written.map_err(to("write to", "an object's file"))?;
+        self.drive.was_written(*file, at, len);
+        Ok(())
     }
 
     async fn cut(&self, file: &FileId, len: Bytes) -> Result<(), DriveError> {
@@ -465,6 +470,28 @@ impl upkeep::Drive for Opened {
 }
 
 impl Opened {
+    /// Planted bugs: whoever reads a copy back reads what was to be written; whoever reads the
+    /// footer of a later version reads none.
+    fn misread(&self, file: FileId, pages: &mut [u8], at: Bytes) {
+        let (at, len) = (at.as_usize(), pages.len());
+        let parts = self.parts.borrow();
+        let copy = parts.get(&file).filter(|name| self.copies.borrow().contains(*name));
+        self.drive.with_files(|files| {
+            let is_end = at + len == files.len(file);
+            let is_read_back = copy.is_some_and(|name| files.find(&name.0) == Some(file));
+            let is_believed = self.world.has(Canary::NotReadBack)
+                || (self.world.has(Canary::EndUnread) && is_end);
+            if is_read_back && is_believed {
+                let wrong = files.miswritten(file).into_iter();
+                let wrong = wrong.filter(|(place, _)| (at..at + len).contains(place));
+                wrong.for_each(|(place, byte)| pages[place - at] = byte);
+            }
+            if self.world.has(Canary::LaterLost) && is_end && is_of_later(pages) {
+                pages.fill(0);
+            }
+        });
+    }
+
     /// A planted bug: is this file one that is not flushed?
     fn leaves_unflushed(&self, file: FileId) -> bool {
         let parts = self.parts.borrow();
@@ -494,6 +521,39 @@ pub(crate) fn names(drive: &Drive) -> Vec<ObjectId> {
         let names = folders.flat_map(|folder| files.list(&folder.0));
         names.filter_map(|name| name.parse().ok()).collect()
     })
+}
+
+/// Where the footer of a unit says which version wrote it, and where its checksum begins.
+const VERSION_AT: usize = 16;
+const SUM_AT: usize = 4064;
+
+/// A later version writes the footer of a unit anew; false of one that is damaged.
+pub(crate) fn write_later(files: &mut files::Files, unit: UnitId) -> bool {
+    let Some((file, mut page)) = last_page(files, &unit::unit_file(&unit)) else { return false };
+    let is_right = unit::Footer::decode(&page, Bytes::of(files.len(file))).is_ok();
+    if is_right {
+        page[VERSION_AT] += 1;
+        let sum = *blake3::hash(&page[..SUM_AT]).as_bytes();
+        page[SUM_AT..].copy_from_slice(&sum);
+        files.replace_end(file, &page);
+    }
+    is_right
+}
+
+/// True of a unit that a later version wrote.
+pub(crate) fn is_later(files: &files::Files, file: &FileName) -> bool {
+    last_page(files, file).is_some_and(|(_, page)| is_of_later(&page))
+}
+
+fn is_of_later(page: &[u8]) -> bool {
+    matches!(unit::Footer::decode(page, Bytes::ZERO), Err(UnitError::Version(_)))
+}
+
+fn last_page(files: &files::Files, name: &FileName) -> Option<(FileId, Vec<u8>)> {
+    let file = files.find(&name.0)?;
+    let page = layout::FOOTER_LEN.as_usize();
+    let at = files.len(file).checked_sub(page)?;
+    Some((file, files.read(file, at, page).to_vec()))
 }
 
 /// Names of units on a drive.

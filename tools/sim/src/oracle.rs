@@ -9,10 +9,11 @@ use model::id::{ApplianceId, AssetVersionId, ObjectId};
 use model::units::Bytes;
 use store::layout;
 use store::log;
-use upkeep::Ledger as _;
+use store::unit;
+use upkeep::{Drive as _, Ledger as _};
 
 use crate::drive::Drive;
-use crate::opened::Opened;
+use crate::opened::{self, Opened};
 use crate::process::Process;
 use crate::world::World;
 
@@ -41,6 +42,48 @@ pub(crate) fn is_durable(process: &Process, drive: &Opened, object: ObjectId, ex
         let is_there = entry.is_some_and(|entry| entry.extent(&object, drive.index) == *extent);
         let is_logged = replay.damage.is_some() || is_there;
         stage.must(is_logged, || format!("{object} is shown and its log does not say so"));
+    });
+}
+
+/// A copy is about to be shown in the place of the file that it was made from, which then goes: is
+/// it what was to be written?
+pub(crate) fn is_read_back(process: &Process, drive: &Opened, object: ObjectId, extent: &Extent) {
+    // It was nowhere: fetched, or found.
+    if process.locate(&object).is_none() {
+        return;
+    }
+    drive.drive.with_files(|files| {
+        let Some(file) = files.find(&extent.file.0) else { return };
+        let of_object = extent.offset.as_usize()..(extent.offset + extent.len).as_usize();
+        let footer = files.len(file).saturating_sub(layout::FOOTER_LEN.as_usize());
+        let mut wrong = files.miswritten(file).into_iter().map(|(at, _)| at);
+        let wrong = wrong.find(|at| of_object.contains(at) || footer <= *at);
+        process.world.stage.must(wrong.is_none(), || {
+            format!("{object} is shown from a copy that was written wrong, at {wrong:?}")
+        });
+    });
+}
+
+/// An object goes. If it is in a unit that a later version wrote, and nothing is wrong with that,
+/// then only for being unwanted.
+pub(crate) fn is_hidden(process: &Process, object: ObjectId) {
+    let on = process.machine.shown.borrow().get(&object).cloned();
+    let Some(drive) = process.in_use().into_iter().find(|open| {
+        let here = on.as_ref();
+        here.is_some_and(|on| Rc::ptr_eq(on, &open.drive) && !on.has_lied())
+    }) else {
+        return;
+    };
+    // The log says where it was until it has gone.
+    let Some(unit) = drive.entry(&object).and_then(|entry| entry.unit) else { return };
+    let file = unit::unit_file(&unit);
+    let is_good = drive.drive.with_files(|files| {
+        let id = files.find(&file.0).filter(|id| !files.is_unreadable(*id));
+        let rotten = id.and_then(|id| files.rotten(id));
+        opened::is_later(files, &file) && rotten.is_some_and(BTreeMap::is_empty)
+    });
+    process.world.stage.must(!is_good || !process.is_wanted(&object), || {
+        format!("{}: {object} goes with a unit of a later version", process.machine.id)
     });
 }
 
@@ -104,7 +147,7 @@ pub(crate) fn delivered(
         let (here, gone) = (process.machine.drives.borrow(), process.machine.retired.borrow());
         here.iter().chain(gone.iter()).any(|drive| {
             let rot = drive.was_rotten(&object, *at);
-            rot || drive.has_lied()
+            rot || drive.has_lied() || drive.has_miswritten()
         })
     };
     world.count(|counts| counts.rotten_served += 1);

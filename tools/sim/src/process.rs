@@ -24,6 +24,7 @@ use upkeep::{Cause, Drive as _, Ledger as _, keeper};
 
 use crate::canary::Canary;
 use crate::opened::{Opened, to};
+use crate::oracle;
 use crate::server::Server;
 use crate::stage::{Bell, Troupe};
 use crate::world::{Machine, World};
@@ -252,7 +253,9 @@ impl Process {
             }
             Update::Removed { object } => {
                 self.say(|| format!("hides {object}"));
-                shown.remove(object);
+                drop(shown);
+                oracle::is_hidden(self, *object);
+                self.machine.shown.borrow_mut().remove(object);
             }
             Update::DriveSetAside { .. } => {
                 let state = self.state.borrow();

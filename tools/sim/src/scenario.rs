@@ -273,7 +273,9 @@ fn spare_files(machine: &Machine, process: &Process) -> Vec<String> {
             .collect();
         let objects = opened::names(drive).into_iter().map(|object| layout::object_file(&object));
         let units = opened::units(drive).into_iter().map(|unit| unit::unit_file(&unit));
-        let unknown = objects.chain(units).filter(|file| !known.contains(file));
+        let is_later = |file: &FileName| drive.with_files(|files| opened::is_later(files, file));
+        // A unit of a later version stays for that version, whatever is held in it.
+        let unknown = objects.chain(units).filter(|file| !known.contains(file) && !is_later(file));
         let names = unknown.map(|file| file.0.to_string()).chain(parts);
         names.map(|name| format!("{name} on drive {index}")).collect::<Vec<_>>()
     };

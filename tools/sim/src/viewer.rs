@@ -14,7 +14,7 @@ use crate::oracle;
 use crate::process::Process;
 use crate::server::Server;
 use crate::stage::{Bell, Stage, WORLD};
-use crate::world::{Machine, Party, World};
+use crate::world::{Machine, Party, WALL, World};
 
 /// What comes from a server.
 #[derive(Clone, Debug)]
@@ -129,6 +129,8 @@ struct Ask<'a> {
 
 /// Nothing for so long: the viewer goes elsewhere.
 const PATIENCE: Nanos = Nanos::seconds(6);
+/// Seconds that a token lasts: longer than a simulation.
+const TOKEN_LASTS: u64 = 3600;
 
 /// Plays until the simulation ends.
 pub(crate) async fn run(world: Rc<World>, number: u64) {
@@ -143,7 +145,8 @@ pub(crate) async fn run(world: Rc<World>, number: u64) {
         let party = Party::Viewer(number);
         let list = world.ask((party, Party::Control), PATIENCE, answer).await;
         let Some((version, machines)) = list else { continue };
-        let token = token(&world, &version, session);
+        let expires = UnixSeconds(world.wall().0 + TOKEN_LASTS);
+        let token = token(&world, &version, session, expires);
         for (path, file) in &version.files {
             if stage.one_in(3) {
                 continue;
@@ -328,9 +331,8 @@ fn range(stage: &Stage, len: Bytes) -> Option<(u64, u64)> {
     Some((from, until))
 }
 
-fn token(world: &World, version: &AssetVersion, session: Session) -> String {
+fn token(world: &World, version: &AssetVersion, session: Session, expires: UnixSeconds) -> String {
     let scope = Scope::below(version.id.as_str(), "").expect("a version's name is a name");
-    let expires = UnixSeconds(world.wall().0 + 3600);
     let grant = Grant { session, expires, scope };
     let input = SigningInput::new("k1", grant);
     let signature = world.key.sign(input.as_bytes());
@@ -339,13 +341,16 @@ fn token(world: &World, version: &AssetVersion, session: Session) -> String {
 }
 
 /// Everything that an appliance should hold, from it alone: what is missing or wrong is a failure.
+/// Each time with the same tokens, of which workers know those that they have seen.
 pub(crate) async fn ask_for_all(world: Rc<World>, machine: Rc<Machine>) {
     let Some(process) = machine.process() else { return };
     let Some(manifest) = process.ask(|holdings| holdings.manifest().cloned()) else { return };
     let lacks: Vec<ObjectId> = process.lacks();
     let session = Session::of_random([7; 12]);
+    let calm_from = WALL + world.calm_from.get().0 / 1_000_000_000;
+    let expires = UnixSeconds(calm_from + TOKEN_LASTS);
     for version in &manifest.versions {
-        let token = token(&world, version, session);
+        let token = token(&world, version, session, expires);
         for (path, file) in &version.files {
             if lacks.contains(&file.object) {
                 continue;

@@ -330,7 +330,7 @@ mod tests {
 
     #[test]
     fn a_cut_leaves_what_was_flushed_and_any_of_the_rest_in_whole_sectors() {
-        let mut seen = std::collections::BTreeSet::new();
+        let mut seen = BTreeSet::new();
         for seed in 0..200 {
             let mut files = written();
             files.cut(&Stage::new(seed, false), Left::Some, Left::Some);

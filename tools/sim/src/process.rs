@@ -5,17 +5,16 @@
 //! `audit.rs`, `scrub.rs`, `verify.rs`, `control_link.rs`, one task for each thread.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 use fill::heat::{self, Heat};
 use fill::plan;
-use holdings::{Chores, Claim, Desired, Doubt, Holdings};
+use holdings::{Desired, Doubt, Holdings};
 use model::drives::DriveSet;
 use model::extent::{DriveIndex, Extent};
-use model::id::{ApplianceId, Generation, ObjectId};
-use model::inventory::Delta;
+use model::id::{Generation, ObjectId};
 use model::manifest::Manifest;
 use model::object::BLOCK_LEN;
 use model::units::{Bytes, Instant, Nanos};
@@ -29,9 +28,9 @@ use upkeep::{Cause, Fault, Ledger as _};
 
 use crate::canary::Canary;
 use crate::drive::Errno;
-use crate::opened::{Opened, to};
+use crate::opened::{Opened, Reader, to};
 use crate::oracle;
-use crate::server::Server;
+use crate::server::{Owner, Server};
 use crate::stage::{Bell, Troupe};
 use crate::world::{Machine, World};
 
@@ -41,12 +40,13 @@ pub(crate) struct Process {
     pub(crate) machine: Rc<Machine>,
     pub(crate) troupe: Troupe,
     pub(crate) start_id: u64,
+    me: Weak<Self>,
     pub(crate) workers: RefCell<Vec<Rc<Server>>>,
     /// By index.
     slots: RefCell<Vec<Slot>>,
     pub(crate) changed: Bell,
     pub(crate) sampled: Bell,
-    handed_out: Bell,
+    pub(crate) handed_out: Bell,
     unit_len: Option<Bytes>,
     /// How often a drive has come back.
     pub(crate) returned: Cell<u64>,
@@ -74,8 +74,6 @@ struct Slot {
     aside: Option<Instant>,
 }
 
-type Siblings = BTreeMap<ApplianceId, Arc<str>>;
-
 /// Small numbers, so that their edges are met.
 const HOLDINGS: holdings::Config = holdings::Config {
     plan: plan::Config { fetch_max: 6, evict_max: 3, urls_max: 4 },
@@ -91,11 +89,8 @@ pub(crate) const BETWEEN_SLICES: Nanos = Nanos::millis(1);
 /// How units are packed: another choice at each start, as an operator may change it.
 const UNIT_LENS: [Option<Bytes>; 4] =
     [Some(Bytes::kib(1500)), Some(Bytes::kib(1500)), Some(Bytes::kib(400)), None];
-pub(crate) const HEALTH: store::health::Config =
-    store::health::Config { objects_max: 3, window: Nanos::seconds(3600) };
 const SAMPLES_MAX: usize = 8;
 const HEAT: heat::Config = heat::Config { objects_max: 8, half_life: Nanos::seconds(10) };
-pub(crate) const FULL_FOR: Nanos = Nanos::seconds(60);
 /// Sooner than there: a simulation is short.
 const SILENCE: store::silence::Config =
     store::silence::Config { answers_for: Nanos::seconds(3), hangs_for: Nanos::seconds(10) };
@@ -120,7 +115,8 @@ impl Process {
             silence: vec![Silence::default(); count],
             measured_from: vec![None; count],
         };
-        Rc::new(Self {
+        Rc::new_cyclic(|me| Self {
+            me: me.clone(),
             world: Rc::clone(world),
             machine: Rc::clone(machine),
             troupe,
@@ -146,16 +142,6 @@ impl Process {
         self.world.stage.say(|| format!("{} {}", self.machine.id, line()));
     }
 
-    /// A drive that is in use.
-    pub(crate) fn drive(&self, index: DriveIndex) -> Option<Rc<Opened>> {
-        self.slots.borrow().get(index.as_usize())?.open.clone()
-    }
-
-    /// Since when a drive is set aside.
-    pub(crate) fn aside(&self, index: DriveIndex) -> Option<Instant> {
-        self.slots.borrow().get(index.as_usize())?.aside
-    }
-
     /// True while somebody uses what was in a place before it was set aside, or waits for a read.
     pub(crate) fn is_held(&self, index: DriveIndex) -> bool {
         let is_open = {
@@ -175,17 +161,26 @@ impl Process {
     ) {
         let index = drive.index;
         let place = index.as_usize();
-        drive.set_readers(&self.workers.borrow());
+        drive.set_readers(self.readers(index));
         self.state.borrow_mut().silence[place] = Silence::default();
         self.slots.borrow_mut()[place] = Slot { open: Some(Rc::clone(drive)), ..Slot::default() };
         self.say(|| format!("drive {index} in use again, with {}", drive.drive.id));
         self.returned.set(self.returned.get() + 1);
-        self.world.count(|counts| counts.returns += 1);
+        self.world.count(|counts| counts.drives_returned += 1);
         self.with(|holdings| holdings.take_back(index, std::iter::empty(), parts.into_iter()));
         for some in objects.chunks(SLICE) {
             let some = some.iter().cloned();
             self.with(|holdings| holdings.take_back(index, some, std::iter::empty()));
         }
+    }
+
+    /// What each worker's reads of a drive met.
+    pub(crate) fn readers(&self, index: DriveIndex) -> Vec<Reader> {
+        let reader = |worker: &Rc<Server>| -> Reader {
+            let worker = Rc::downgrade(worker);
+            Box::new(move || worker.upgrade().map(|of| of.slice(index)).unwrap_or_default())
+        };
+        self.workers.borrow().iter().map(reader).collect()
     }
 
     /// True of a drive that answers, as far as is known.
@@ -244,18 +239,6 @@ impl Process {
         !drive.is_aside()
     }
 
-    /// Control says who else in the site can serve.
-    pub(crate) fn set_siblings(&self, siblings: Siblings) {
-        self.with(|holdings| holdings.set_siblings(siblings));
-    }
-
-    /// All drives in use that answer.
-    pub(crate) fn all_answering(&self) -> Vec<Rc<Opened>> {
-        let mut drives = self.in_use();
-        drives.retain(|drive| self.answers_at(drive.index));
-        drives
-    }
-
     /// All drives in use.
     pub(crate) fn in_use(&self) -> Vec<Rc<Opened>> {
         self.slots.borrow().iter().filter_map(|slot| slot.open.clone()).collect()
@@ -307,7 +290,7 @@ impl Process {
             Update::Removed { object } => {
                 self.say(|| format!("hides {object}"));
                 drop(shown);
-                oracle::is_hidden(self, *object);
+                self.is_hidden(object);
                 self.machine.shown.borrow_mut().remove(object);
             }
             Update::DriveSetAside { .. } => {
@@ -321,6 +304,16 @@ impl Process {
                 self.world.stage.must(is_new, || format!("{}: an older manifest", self.machine.id));
             }
             Update::Siblings(_) => {}
+        }
+    }
+
+    fn is_hidden(&self, object: &ObjectId) {
+        let on = self.machine.shown.borrow().get(object).cloned();
+        let is_here = |open: &Rc<Opened>| on.as_ref().is_some_and(|on| Rc::ptr_eq(on, &open.drive));
+        if let Some(drive) =
+            self.in_use().into_iter().find(is_here).filter(|_| self.is_wanted(object))
+        {
+            oracle::wanted_is_hidden(&self.world, &drive, object);
         }
     }
 
@@ -361,16 +354,6 @@ impl Process {
         self.with(|holdings| holdings.set_aside(index));
     }
 
-    /// An object found at the start; the first drive that has it wins.
-    pub(crate) fn load(&self, object: ObjectId, extent: Extent) {
-        self.with(|holdings| holdings.load(object, extent));
-    }
-
-    /// A part file found at the start.
-    pub(crate) fn load_part(&self, part: PartId, drive: DriveIndex) {
-        self.with(|holdings| holdings.load_part(part, drive));
-    }
-
     /// How much viewers were sent of an object of late.
     pub(crate) fn heat(&self, object: &ObjectId) -> Bytes {
         self.state.borrow().heat.of(object)
@@ -399,11 +382,6 @@ impl Process {
         }
     }
 
-    /// The manifest in force.
-    pub(crate) fn manifest(&self) -> Option<Arc<Manifest>> {
-        self.state.borrow().holdings.manifest().cloned()
-    }
-
     /// Its generation.
     pub(crate) fn generation(&self) -> Generation {
         self.state.borrow().holdings.generation()
@@ -415,11 +393,6 @@ impl Process {
             return Some(self.generation());
         }
         self.workers.borrow().iter().map(|worker| worker.served()).min()
-    }
-
-    /// What control has to be told since it knew so much.
-    pub(crate) fn inventory_since(&self, known: u64) -> Delta {
-        self.state.borrow().holdings.inventory_since(known)
     }
 
     /// All published objects.
@@ -443,11 +416,6 @@ impl Process {
         let published = holdings.index().iter();
         let unwanted = published.filter(|(object, _)| !holdings.is_wanted(object));
         unwanted.count() + holdings.parts().len() + holdings.spare_parts().len()
-    }
-
-    /// What the last plan found.
-    pub(crate) fn plan_report(&self) -> plan::Report {
-        self.state.borrow().holdings.plan_report().clone()
     }
 
     /// Waits for the next time to plan.
@@ -480,19 +448,38 @@ impl Process {
         }
     }
 
-    /// Waits for something to do about a drive.
-    pub(crate) async fn next_errand(&self, drive: DriveIndex) -> Chores {
+    /// The next of something; the bell rings when there may be one.
+    pub(crate) async fn next<T>(&self, bell: &Bell, take: impl Fn() -> Option<T>) -> Option<T> {
         loop {
-            let chores = self.state.borrow_mut().holdings.next_errand(drive);
-            match chores {
-                Some(chores) => return chores,
-                None => self.handed_out.wait().await,
+            let next = take();
+            if next.is_some() {
+                return next;
             }
+            bell.wait().await;
         }
     }
 
-    /// A viewer was sent a block.
-    pub(crate) fn sample(&self, sample: Sample) {
+    /// A block that a viewer was sent.
+    pub(crate) fn take_sample(&self) -> Option<Sample> {
+        self.state.borrow_mut().samples.pop_front()
+    }
+
+    /// Itself, for those that go on after it was borrowed; none if it has ended.
+    pub(crate) fn me(&self) -> Option<Rc<Self>> {
+        self.me.upgrade()
+    }
+}
+
+impl Owner for Process {
+    fn drive(&self, index: DriveIndex) -> Option<Rc<Opened>> {
+        self.slots.borrow().get(index.as_usize())?.open.clone()
+    }
+
+    fn aside(&self, index: DriveIndex) -> Option<Instant> {
+        self.slots.borrow().get(index.as_usize())?.aside
+    }
+
+    fn sample(&self, sample: Sample) {
         let mut state = self.state.borrow_mut();
         state.heat.note(self.now(), sample.object, BLOCK_LEN);
         if state.samples.len() < SAMPLES_MAX {
@@ -501,29 +488,7 @@ impl Process {
         }
     }
 
-    /// Waits for a block that a viewer was sent.
-    pub(crate) async fn next_sample(&self) -> Sample {
-        loop {
-            let sample = self.state.borrow_mut().samples.pop_front();
-            match sample {
-                Some(sample) => return sample,
-                None => self.sampled.wait().await,
-            }
-        }
-    }
-
-    /// Waits for an object to fetch, and claims it.
-    pub(crate) async fn next_fetch(&self) -> Claim {
-        loop {
-            match self.with(Holdings::next_fetch) {
-                Some(claim) => return claim,
-                None => self.changed.wait().await,
-            }
-        }
-    }
-
-    /// A worker could not read an object.
-    pub(crate) fn read_failed(&self, drive: DriveIndex, object: ObjectId, errno: Errno) {
+    fn read_failed(&self, drive: DriveIndex, object: ObjectId, errno: Errno) {
         let errno = upkeep::Errno(errno);
         if errno.is_one_place() {
             self.suspect(object, Doubt::Unreadable(errno.to_string()));
@@ -532,10 +497,5 @@ impl Process {
         } else {
             self.suspect(object, Doubt::Suspect);
         }
-    }
-
-    /// Objects that somebody works on.
-    pub(crate) fn busy(&self) -> usize {
-        self.state.borrow().holdings.busy().len()
     }
 }

@@ -17,6 +17,7 @@ use crate::drive::{Drive, Mood};
 use crate::opened::Opened;
 use crate::oracle;
 use crate::process::Process;
+use crate::server::Owner as _;
 use crate::world::World;
 
 const LOOK_EVERY: Nanos = Nanos::seconds(1);
@@ -39,7 +40,7 @@ pub(crate) async fn run(process: Rc<Process>, index: DriveIndex) {
         let objects = entries.iter().map(|(object, entry)| (*object, entry.extent(object, index)));
         let objects: Vec<(ObjectId, Extent)> = objects.collect();
         for (object, extent) in &objects {
-            oracle::is_durable(&process, &opened, *object, extent);
+            oracle::is_durable(&process.world, &opened, *object, extent);
         }
         process.take_back(&opened, objects, parts);
     }

@@ -270,7 +270,7 @@ impl Control {
             let world = Rc::clone(&control.world);
             world.stage.sleep(world.stage.millis(1, 20)).await;
             let party = Party::Machine(machine.index);
-            let answered = machine.process().is_some() && world.is_connected(party, Party::Control);
+            let answered = machine.is_up.get() && world.is_connected(party, Party::Control);
             control.tell(Event::Probed { appliance, answered });
         });
     }

@@ -8,14 +8,16 @@ use store::{layout, unit};
 
 use crate::drive::{Drive, Mood};
 use crate::files::Left;
+use crate::fleet::Fleet;
 use crate::opened;
-use crate::scenario;
 use crate::stage::{Stage, WORLD};
+use crate::stock;
+use crate::viewer::VIEWERS;
 use crate::world::{CLOCK_ZERO, Machine, OriginMood, Party, World};
 
 /// Makes faults until then.
-pub(crate) async fn run(world: Rc<World>, until: Instant) {
-    let stage = world.stage.clone();
+pub(crate) async fn run(fleet: Rc<Fleet>, until: Instant) {
+    let stage = fleet.stage.clone();
     // Some runs have few faults, some many.
     let (least, most) = if stage.one_in(3) { (2000, 8000) } else { (200, 3000) };
     while stage.now() < until {
@@ -23,41 +25,41 @@ pub(crate) async fn run(world: Rc<World>, until: Instant) {
         if until <= stage.now() {
             return;
         }
-        world.count(|counts| counts.faults += 1);
-        one(&world);
+        fleet.count(|counts| counts.faults += 1);
+        one(&fleet);
     }
 }
 
-fn one(world: &Rc<World>) {
-    let stage = &world.stage;
-    let machines = world.machines.borrow().clone();
+fn one(fleet: &Rc<Fleet>) {
+    let stage = &fleet.stage;
+    let machines = fleet.machines.borrow().clone();
     let Some(machine) = stage.pick(&machines) else { return };
     let drives = machine.drives.borrow().clone();
     let Some(drive) = stage.pick(&drives) else { return };
     match stage.below(25) {
-        0 => kill(world, machine),
-        1..=3 => cut(world, machine),
-        4 => mood(world, machine, drive, Mood::Slow(stage.millis(20, 3000))),
-        5 => mood(world, machine, drive, Mood::Hung),
-        6 => mood(world, machine, drive, Mood::Gone),
-        7 => mood(world, machine, drive, Mood::WritesFail),
-        8 | 9 => rot(world, machine, drive),
-        10 => spoil(world, machine, drive),
-        11 => lie(world, machine, drive),
-        12 | 13 => part(world, machine),
-        14 => lose(world),
-        15 => origin(world),
-        16 => step_clock(world, machine),
-        17 => kill_control(world),
-        18 => scenario::new_version(world),
-        19 | 20 => pull(world, machine, drive),
-        21 | 22 => miswrite(world, machine, drive),
-        23 => write_later(world, machine, drive),
+        0 => kill(fleet, machine),
+        1..=3 => cut(fleet, machine),
+        4 => mood(fleet, machine, drive, Mood::Slow(stage.millis(20, 3000))),
+        5 => mood(fleet, machine, drive, Mood::Hung),
+        6 => mood(fleet, machine, drive, Mood::Gone),
+        7 => mood(fleet, machine, drive, Mood::WritesFail),
+        8 | 9 => rot(fleet, machine, drive),
+        10 => spoil(fleet, machine, drive),
+        11 => lie(fleet, machine, drive),
+        12 | 13 => part(fleet, machine),
+        14 => lose(fleet),
+        15 => origin(fleet),
+        16 => step_clock(fleet, machine),
+        17 => kill_control(fleet),
+        18 => stock::new_version(fleet),
+        19 | 20 => pull(fleet, machine, drive),
+        21 | 22 => miswrite(fleet, machine, drive),
+        23 => write_later(fleet, machine, drive),
         _ => {
             let copies = u32::try_from(stage.between(1, 3)).unwrap_or(1);
             let versions_kept = u32::try_from(stage.between(1, 3)).unwrap_or(1);
             stage.say(|| format!("policy: {copies} copies, {versions_kept} versions"));
-            world.control().change(Change::Policy(Policy { copies, versions_kept }));
+            fleet.control.change(Change::Policy(Policy { copies, versions_kept }));
         }
     }
 }
@@ -66,26 +68,26 @@ fn later(stage: &Stage, span: Nanos, call: impl FnOnce() + 'static) {
     stage.at(WORLD, stage.now() + span, call);
 }
 
-fn kill(world: &Rc<World>, machine: &Rc<Machine>) {
-    machine.kill(world);
-    restart(world, machine);
+fn kill(fleet: &Rc<Fleet>, machine: &Rc<Machine>) {
+    machine.kill(fleet);
+    restart(fleet, machine);
 }
 
-fn cut(world: &Rc<World>, machine: &Rc<Machine>) {
+fn cut(fleet: &Rc<Fleet>, machine: &Rc<Machine>) {
     let left = [Left::Nothing, Left::All, Left::Some, Left::Some];
-    let names = world.stage.pick(&left).copied().unwrap_or(Left::Some);
-    let bytes = world.stage.pick(&left).copied().unwrap_or(Left::Some);
-    machine.cut(world, names, bytes);
-    restart(world, machine);
+    let names = fleet.stage.pick(&left).copied().unwrap_or(Left::Some);
+    let bytes = fleet.stage.pick(&left).copied().unwrap_or(Left::Some);
+    machine.cut(fleet, names, bytes);
+    restart(fleet, machine);
 }
 
-fn restart(world: &Rc<World>, machine: &Rc<Machine>) {
-    let (of, back) = (Rc::clone(world), Rc::clone(machine));
-    later(&world.stage, world.stage.millis(50, 6000), move || back.start(&of));
+fn restart(fleet: &Rc<Fleet>, machine: &Rc<Machine>) {
+    let (of, back) = (Rc::clone(fleet), Rc::clone(machine));
+    later(&fleet.stage, fleet.stage.millis(50, 6000), move || back.start(&of));
 }
 
-fn mood(world: &Rc<World>, machine: &Rc<Machine>, drive: &Rc<Drive>, mood: Mood) {
-    let stage = &world.stage;
+fn mood(fleet: &Rc<Fleet>, machine: &Rc<Machine>, drive: &Rc<Drive>, mood: Mood) {
+    let stage = &fleet.stage;
     stage.say(|| format!("{}: drive {} is {mood:?}", machine.id, drive.id));
     drive.set_mood(mood);
     let (back, machine, touched) = (Rc::clone(drive), Rc::clone(machine), stage.one_in(2));
@@ -98,20 +100,20 @@ fn mood(world: &Rc<World>, machine: &Rc<Machine>, drive: &Rc<Drive>, mood: Mood)
 
 /// A drive is pulled. Some time later it is there again with all that was on it, or an empty one is
 /// in its place.
-fn pull(world: &Rc<World>, machine: &Rc<Machine>, drive: &Rc<Drive>) {
-    let stage = &world.stage;
+fn pull(fleet: &Rc<Fleet>, machine: &Rc<Machine>, drive: &Rc<Drive>) {
+    let stage = &fleet.stage;
     let is_replaced = stage.one_in(2);
     stage.say(|| format!("{}: drive {} is pulled", machine.id, drive.id));
     drive.set_mood(Mood::Gone);
-    let (of, machine, old) = (Rc::clone(world), Rc::clone(machine), Rc::clone(drive));
+    let (of, machine, old) = (Rc::clone(fleet), Rc::clone(machine), Rc::clone(drive));
     later(stage, stage.millis(300, 8000), move || {
         machine.mounts.set(machine.mounts.get() + 1);
         let mut drives = machine.drives.borrow_mut();
         match drives.iter_mut().find(|drive| Rc::ptr_eq(drive, &old)) {
             Some(place) if is_replaced => {
-                of.count(|counts| counts.replaced += 1);
+                of.count(|counts| counts.drives_replaced += 1);
                 old.retire();
-                *place = scenario::drive(&of.stage);
+                *place = stock::drive(&of.stage);
                 of.stage.say(|| format!("{}: {} is in its place", machine.id, place.id));
                 machine.retired.borrow_mut().push(old);
             }
@@ -120,8 +122,8 @@ fn pull(world: &Rc<World>, machine: &Rc<Machine>, drive: &Rc<Drive>) {
     });
 }
 
-fn rot(world: &World, machine: &Machine, drive: &Drive) {
-    let stage = &world.stage;
+fn rot(fleet: &World, machine: &Machine, drive: &Drive) {
+    let stage = &fleet.stage;
     let objects = opened::places(drive);
     let bit = u32::try_from(stage.below(8)).unwrap_or(0);
     if stage.one_in(6) {
@@ -134,7 +136,7 @@ fn rot(world: &World, machine: &Machine, drive: &Drive) {
         return;
     }
     let Some((object, file, base)) = stage.pick(&objects).cloned() else { return };
-    let Some(len) = world.object(&object).map(|object| object.len()) else { return };
+    let Some(len) = fleet.object(&object).map(|object| object.len()) else { return };
     // Anywhere in the file from there: also in tables, in what is behind it, in the footer.
     let file_len = drive.with_files(|files| files.find(&file.0).map_or(0, |id| files.len(id)));
     let rest = Bytes::of(file_len).saturating_sub(base);
@@ -146,27 +148,27 @@ fn rot(world: &World, machine: &Machine, drive: &Drive) {
     drive.rot(object, &file.0, base.as_usize(), at, bit);
 }
 
-fn spoil(world: &World, machine: &Machine, drive: &Drive) {
+fn spoil(fleet: &World, machine: &Machine, drive: &Drive) {
     let objects = opened::places(drive);
-    let Some((object, file, _)) = world.stage.pick(&objects).cloned() else { return };
-    world.stage.say(|| format!("{}: {object} cannot be read any more", machine.id));
+    let Some((object, file, _)) = fleet.stage.pick(&objects).cloned() else { return };
+    fleet.stage.say(|| format!("{}: {object} cannot be read any more", machine.id));
     drive.with_files(|files| files.spoil(&file.0));
 }
 
 /// A drive that lies about flushes, found out by a power cut.
-fn lie(world: &Rc<World>, machine: &Rc<Machine>, drive: &Rc<Drive>) {
-    world.stage.say(|| format!("{}: drive {} lies about flushes", machine.id, drive.id));
+fn lie(fleet: &Rc<Fleet>, machine: &Rc<Machine>, drive: &Rc<Drive>) {
+    fleet.stage.say(|| format!("{}: drive {} lies about flushes", machine.id, drive.id));
     drive.set_lies(true);
-    let (of, drive, machine) = (Rc::clone(world), Rc::clone(drive), Rc::clone(machine));
-    later(&world.stage, world.stage.millis(500, 6000), move || {
+    let (of, drive, machine) = (Rc::clone(fleet), Rc::clone(drive), Rc::clone(machine));
+    later(&fleet.stage, fleet.stage.millis(500, 6000), move || {
         cut(&of, &machine);
         drive.set_lies(false);
     });
 }
 
 /// A drive that writes something else than it is given, for a while.
-fn miswrite(world: &World, machine: &Machine, drive: &Rc<Drive>) {
-    let stage = &world.stage;
+fn miswrite(fleet: &World, machine: &Machine, drive: &Rc<Drive>) {
+    let stage = &fleet.stage;
     stage.say(|| format!("{}: drive {} writes wrong", machine.id, drive.id));
     drive.set_miswrites(true);
     let drive = Rc::clone(drive);
@@ -174,66 +176,66 @@ fn miswrite(world: &World, machine: &Machine, drive: &Rc<Drive>) {
 }
 
 /// A later version ran here for a while, and wrote a unit.
-fn write_later(world: &World, machine: &Machine, drive: &Drive) {
-    let Some(unit) = world.stage.pick(&opened::units(drive)).copied() else { return };
+fn write_later(fleet: &World, machine: &Machine, drive: &Drive) {
+    let Some(unit) = fleet.stage.pick(&opened::units(drive)).copied() else { return };
     if drive.with_files(|files| opened::write_later(files, unit)) {
         let file = unit::unit_file(&unit);
-        world.stage.say(|| format!("{}: a later version wrote {}", machine.id, file.0));
+        fleet.stage.say(|| format!("{}: a later version wrote {}", machine.id, file.0));
     }
 }
 
-fn part(world: &Rc<World>, machine: &Machine) {
-    let stage = &world.stage;
+fn part(fleet: &Rc<Fleet>, machine: &Machine) {
+    let stage = &fleet.stage;
     let me = Party::Machine(machine.index);
     let other = match stage.below(4) {
         0 => Party::Control,
         1 => Party::Origin,
-        2 => Party::Viewer(stage.below(scenario::VIEWERS)),
+        2 => Party::Viewer(stage.below(VIEWERS)),
         _ => Party::Machine(Bytes(stage.below(3)).as_usize()),
     };
     stage.say(|| format!("nothing passes between {me:?} and {other:?}"));
-    world.net.borrow_mut().cut.insert((me, other));
-    let of = Rc::clone(world);
+    fleet.net.borrow_mut().cut.insert((me, other));
+    let of = Rc::clone(fleet);
     later(stage, stage.millis(300, 12_000), move || {
         of.net.borrow_mut().cut.remove(&(me, other));
     });
 }
 
-fn lose(world: &Rc<World>) {
-    let stage = &world.stage;
+fn lose(fleet: &Rc<Fleet>) {
+    let stage = &fleet.stage;
     let (lost, late) = (stage.between(2, 20), stage.between(2, 20));
     stage.say(|| format!("one message in {lost} is lost, one in {late} is late"));
-    (world.net.borrow_mut().lost_one_in, world.net.borrow_mut().late_one_in) = (lost, late);
-    let of = Rc::clone(world);
+    (fleet.net.borrow_mut().lost_one_in, fleet.net.borrow_mut().late_one_in) = (lost, late);
+    let of = Rc::clone(fleet);
     later(stage, stage.millis(500, 8000), move || {
         (of.net.borrow_mut().lost_one_in, of.net.borrow_mut().late_one_in) = (0, 0);
     });
 }
 
-fn origin(world: &Rc<World>) {
-    let stage = &world.stage;
+fn origin(fleet: &Rc<Fleet>) {
+    let stage = &fleet.stage;
     let moods = [OriginMood::Down, OriginMood::Slow, OriginMood::Wrong, OriginMood::BreaksOff];
     let mood = stage.pick(&moods).copied().unwrap_or_default();
     stage.say(|| format!("the origin is {mood:?}"));
-    world.origin.set(mood);
-    let of = Rc::clone(world);
+    fleet.origin.set(mood);
+    let of = Rc::clone(fleet);
     later(stage, stage.millis(500, 10_000), move || of.origin.set(OriginMood::Well));
 }
 
-fn step_clock(world: &World, machine: &Machine) {
-    let stage = &world.stage;
+fn step_clock(fleet: &World, machine: &Machine) {
+    let stage = &fleet.stage;
     let clock = CLOCK_ZERO - 7200 + stage.below(14_400);
     stage.say(|| format!("{}: the clock steps to {clock} of {CLOCK_ZERO}", machine.id));
     machine.clock.set(clock);
 }
 
-fn kill_control(world: &Rc<World>) {
-    let control = world.control();
-    if !control.is_up() {
+fn kill_control(fleet: &Rc<Fleet>) {
+    if !fleet.control.is_up() {
         return;
     }
-    control.kill();
-    later(&world.stage, world.stage.millis(20, 6000), move || {
+    fleet.control.kill();
+    let control = Rc::clone(&fleet.control);
+    later(&fleet.stage, fleet.stage.millis(20, 6000), move || {
         if !control.is_up() {
             control.start();
         }
@@ -241,30 +243,30 @@ fn kill_control(world: &Rc<World>) {
 }
 
 /// All is put right: what a good operator does, and the end of bad weather.
-pub(crate) fn heal(world: &Rc<World>) {
-    world.stage.say(|| "all is put right".to_owned());
-    world.is_calm.set(true);
-    world.calm_from.set(world.stage.now());
-    *world.net.borrow_mut() = crate::world::Net::default();
-    world.origin.set(OriginMood::Well);
-    if !world.control().is_up() {
-        world.control().start();
+pub(crate) fn heal(fleet: &Rc<Fleet>) {
+    fleet.stage.say(|| "all is put right".to_owned());
+    fleet.is_calm.set(true);
+    fleet.calm_from.set(fleet.stage.now());
+    *fleet.net.borrow_mut() = crate::world::Net::default();
+    fleet.origin.set(OriginMood::Well);
+    if !fleet.control.is_up() {
+        fleet.control.start();
     }
-    for machine in world.machines.borrow().iter() {
+    for machine in fleet.machines.borrow().iter() {
         machine.clock.set(CLOCK_ZERO);
         for drive in machine.drives.borrow().iter() {
             drive.set_mood(Mood::Well);
             drive.set_lies(false);
             drive.set_miswrites(false);
         }
-        let has_aside = machine
-            .process()
+        let has_aside = fleet
+            .process(machine)
             .is_none_or(|process| process.in_use().len() < machine.drives.borrow().len());
-        if has_aside && world.stage.one_in(2) {
-            machine.kill(world);
+        if has_aside && fleet.stage.one_in(2) {
+            machine.kill(fleet);
         }
         // Or each is mounted anew, and comes back without a restart.
         machine.mounts.set(machine.mounts.get() + 1);
-        machine.start(world);
+        machine.start(fleet);
     }
 }

@@ -16,6 +16,7 @@ use crate::canary::Canary;
 use crate::opened::Opened;
 use crate::oracle;
 use crate::process::{BETWEEN_SLICES, Process, SLICE};
+use crate::server::Owner;
 
 /// Workers hear of a new place after a microsecond.
 const LINGER: Nanos = Nanos::millis(20);
@@ -94,7 +95,7 @@ impl Host for Process {
     }
 
     fn drive(&self, index: DriveIndex) -> Option<Rc<Opened>> {
-        Self::drive(self, index)
+        Owner::drive(self, index)
     }
 
     fn linger(&self) -> Nanos {
@@ -112,15 +113,22 @@ impl Host for Process {
         match told {
             Told::Shows(drive, objects) => {
                 for (object, extent) in objects {
-                    oracle::is_durable(self, drive, *object, extent);
-                    oracle::is_read_back(self, drive, *object, extent);
+                    oracle::is_durable(&self.world, drive, *object, extent);
+                    // What is nowhere yet was fetched, or found.
+                    if self.locate(object).is_some() {
+                        oracle::is_read_back(&self.world, drive, *object, extent);
+                    }
                 }
                 self.world.count(|counts| counts.published += count(objects.len()));
             }
             Told::Removes(_, _, objects) => {
                 self.world.count(|counts| counts.evicted += count(objects));
             }
-            Told::Spare(drive, file, object) => oracle::is_spare(self, drive, object, file),
+            Told::Spare(drive, file, object) => {
+                let known = self.locate(&object).map(|extent| extent.file);
+                let (world, machine, copy) = (&self.world, &self.machine, (drive, file));
+                oracle::is_spare(world, machine, copy, object, known.as_ref());
+            }
             Told::Copies(drive, parcel) => {
                 drive.copies.borrow_mut().insert(parcel.part().file());
                 let objects = parcel.entries();
@@ -172,11 +180,9 @@ impl Host for Process {
 impl Process {
     /// A planted bug: an object that was given up is claimed again once it was let go.
     fn claim_soon(&self, object: ObjectId) {
-        let machine = Rc::clone(&self.machine);
+        let Some(process) = self.me.upgrade() else { return };
         self.world.stage.at(self.troupe, self.now(), move || {
-            machine.process().into_iter().for_each(|process| {
-                process.claim(object);
-            });
+            process.claim(object);
         });
     }
 

@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
 use director::{Hardware, Report};
 use holdings::Holdings;
@@ -19,11 +19,12 @@ use crate::absence;
 use crate::chores;
 use crate::drive::Drive;
 use crate::files::Left;
+use crate::fleet::Fleet;
 use crate::mover;
 use crate::opened::{Opened, to};
 use crate::oracle;
 use crate::process::Process;
-use crate::server::Server;
+use crate::server::{Owner, Server};
 use crate::source::Network;
 use crate::stage::{Slot, Troupe, WORLD};
 use crate::world::{CLOCK_ZERO, Machine, Party, World};
@@ -45,7 +46,7 @@ impl Machine {
             retired: RefCell::default(),
             mounts: Cell::new(0),
             kept: RefCell::new(None),
-            process: RefCell::new(None),
+            is_up: Cell::new(false),
             is_dark: Cell::new(false),
             signed: RefCell::default(),
             clock: Cell::new(CLOCK_ZERO),
@@ -56,40 +57,39 @@ impl Machine {
     }
 
     /// Starts its process, unless one runs or is about to.
-    pub(crate) fn start(self: &Rc<Self>, world: &Rc<World>) {
+    pub(crate) fn start(self: &Rc<Self>, fleet: &Rc<Fleet>) {
         if self.troupe.get() != WORLD {
             return;
         }
         self.is_dark.set(false);
-        let troupe = Troupe(world.stage.number());
+        let troupe = Troupe(fleet.stage.number());
         self.troupe.set(troupe);
-        world.count(|counts| counts.starts += 1);
-        world.stage.spawn(troupe, begin(Rc::clone(world), Rc::clone(self), troupe));
+        fleet.count(|counts| counts.starts += 1);
+        fleet.stage.spawn(troupe, begin(Rc::clone(fleet), Rc::clone(self), troupe));
     }
 
     /// Ends its process at once.
-    pub(crate) fn kill(&self, world: &World) {
-        world.stage.say(|| format!("{} killed", self.id));
-        self.end(world, true);
+    pub(crate) fn kill(&self, fleet: &Fleet) {
+        fleet.stage.say(|| format!("{} killed", self.id));
+        self.end(fleet, true);
         for drive in self.drives.borrow().iter() {
             drive.left_alone();
         }
     }
 
     /// The power goes.
-    pub(crate) fn cut(&self, world: &World, names: Left, bytes: Left) {
-        world.stage.say(|| format!("{} loses power: names {names:?}, bytes {bytes:?}", self.id));
-        world.count(|counts| counts.cuts += 1);
+    pub(crate) fn cut(&self, fleet: &Fleet, names: Left, bytes: Left) {
+        fleet.stage.say(|| format!("{} loses power: names {names:?}, bytes {bytes:?}", self.id));
+        fleet.count(|counts| counts.power_cuts += 1);
         self.is_dark.set(true);
-        self.end(world, false);
+        self.end(fleet, false);
         for drive in self.drives.borrow().iter() {
             drive.cut(names, bytes);
         }
     }
 
-    fn end(&self, world: &World, resets: bool) {
-        let process = self.process.borrow_mut().take();
-        if let Some(process) = process {
+    fn end(&self, fleet: &Fleet, resets: bool) {
+        if let Some(process) = fleet.take(self) {
             for worker in process.workers.borrow().iter() {
                 if resets {
                     worker.reset_all();
@@ -99,19 +99,19 @@ impl Machine {
         }
         let troupe = self.troupe.replace(WORLD);
         if troupe != WORLD {
-            world.stage.kill(troupe);
+            fleet.stage.kill(troupe);
         }
     }
 }
 
-async fn begin(world: Rc<World>, machine: Rc<Machine>, troupe: Troupe) {
-    let stage = world.stage.clone();
+async fn begin(fleet: Rc<Fleet>, machine: Rc<Machine>, troupe: Troupe) {
+    let stage = fleet.stage.clone();
     let mut opened = Vec::new();
     let drives = machine.drives.borrow().clone();
     for (index, drive) in (0..).zip(&drives) {
         let slot = Slot::default();
         let (told, late, drive) = (slot.clone(), slot.clone(), Rc::clone(drive));
-        let of = Rc::clone(&world);
+        let of = Rc::clone(&fleet);
         stage.spawn(troupe, async move {
             told.put(Opened::open(&of, &drive, DriveIndex(index)).await.ok());
         });
@@ -123,28 +123,30 @@ async fn begin(world: Rc<World>, machine: Rc<Machine>, troupe: Troupe) {
         machine.troupe.set(WORLD);
         return;
     }
-    let process = Process::new(&world, &machine, troupe, opened);
+    let process = Process::new(&fleet, &machine, troupe, opened);
     let count = if stage.one_in(3) { 2 } else { 1 };
     for _ in 0..count {
-        let server = Server::new(&process, drives.len());
+        let owner: Weak<dyn Owner> = Rc::<Process>::downgrade(&process);
+        let place = (Rc::<World>::clone(&fleet), Rc::clone(&machine), troupe);
+        let server = Server::new(owner, place, drives.len());
         process.workers.borrow_mut().push(server);
     }
     for drive in process.in_use() {
-        drive.set_readers(&process.workers.borrow());
+        drive.set_readers(process.readers(drive.index));
     }
     stage.say(|| format!("{} starts", machine.id));
     let kept = machine.kept.borrow().clone();
     if let Some(manifest) = kept {
         process.set_manifest(manifest).await;
     }
-    let before = machine.shown.borrow().clone();
     for drive in process.in_use() {
         let objects = drive.entries().into_iter();
         let extent =
             |(object, entry): (ObjectId, Entry)| (object, entry.extent(&object, drive.index));
         process.load(objects.map(extent)).await;
     }
-    oracle::kept_what_was_shown(&process, &before);
+    let is_held = |object: &ObjectId| process.locate(object).is_some();
+    oracle::kept_what_was_shown(&fleet, &machine, &process.in_use(), is_held);
     for drive in process.in_use() {
         match drive.drive.list(layout::FILL).await {
             Ok(names) => names
@@ -154,30 +156,33 @@ async fn begin(world: Rc<World>, machine: Rc<Machine>, troupe: Troupe) {
             Err(errno) => process.failed(&drive, &to("list", layout::FILL)(errno)).await,
         }
     }
-    *machine.process.borrow_mut() = Some(Rc::clone(&process));
-    stage.spawn(troupe, chores::keep(Rc::clone(&process)));
-    let count = u8::try_from(drives.len()).unwrap_or(u8::MAX);
-    stage.spawn(troupe, chores::look_at_files(Rc::clone(&process), count));
-    stage.spawn(troupe, chores::check_samples(Rc::clone(&process)));
-    stage.spawn(troupe, Rc::clone(&process).watch_drives());
-    for index in (0..).take(drives.len()).map(DriveIndex) {
-        stage.spawn(troupe, absence::run(Rc::clone(&process), index));
-        let of = Rc::clone(&process);
+    fleet.put(&process);
+    begin_tasks(&fleet, &process, u8::try_from(drives.len()).unwrap_or(u8::MAX));
+}
+
+fn begin_tasks(fleet: &Rc<Fleet>, process: &Rc<Process>, drives: u8) {
+    let (stage, troupe) = (&fleet.stage, process.troupe);
+    stage.spawn(troupe, chores::keep(Rc::clone(process)));
+    stage.spawn(troupe, chores::look_at_files(Rc::clone(process), drives));
+    stage.spawn(troupe, chores::check_samples(Rc::clone(process)));
+    stage.spawn(troupe, Rc::clone(process).watch_drives());
+    for index in (0..drives).map(DriveIndex) {
+        stage.spawn(troupe, absence::run(Rc::clone(process), index));
+        let of = Rc::clone(process);
         stage.spawn(troupe, async move { keeper::tend(&*of, index).await });
-        stage.spawn(troupe, chores::read_all(Rc::clone(&process), index));
+        stage.spawn(troupe, chores::read_all(Rc::clone(process), index));
     }
     for _ in 0..FILLERS {
-        let process = Rc::clone(&process);
-        let network = Network(Rc::clone(&process));
+        let (fleet, process) = (Rc::clone(fleet), Rc::clone(process));
+        let network = Network { fleet, process: Rc::clone(&process) };
         stage.spawn(troupe, async move { filler::run(&*process, &network).await });
     }
-    stage.spawn(troupe, mover::run(Rc::clone(&process)));
-    stage.spawn(troupe, link(process));
+    stage.spawn(troupe, mover::run(Rc::clone(process)));
+    stage.spawn(troupe, link(Rc::clone(fleet), Rc::clone(process)));
 }
 
 /// Reports for ever, and takes manifests.
-async fn link(process: Rc<Process>) {
-    let world = Rc::clone(&process.world);
+async fn link(fleet: Rc<Fleet>, process: Rc<Process>) {
     let parties = (Party::Machine(process.machine.index), Party::Control);
     let (mut sequence, mut known, mut failures) = (0, 0, 0);
     let mut interval = Nanos::millis(500);
@@ -185,37 +190,36 @@ async fn link(process: Rc<Process>) {
         let began = process.now();
         sequence += 1;
         let report = report(&process, sequence, known);
-        let (control, id) = (world.control(), process.machine.id.clone());
+        let (control, id) = (Rc::clone(&fleet.control), process.machine.id.clone());
         let answer = move || control.report(&id, &report);
-        let reply = world.ask(parties, REPORT_MAX, answer).await;
+        let reply = fleet.ask(parties, REPORT_MAX, answer).await;
         let wait = if let Some(reply) = reply {
             (known, interval, failures) = (reply.inventory, reply.interval, 0);
             process.with(|holdings| holdings.set_siblings(reply.siblings));
             if process.ask(Holdings::generation) < reply.generation {
-                take_manifest(&process).await;
+                take_manifest(&fleet, &process).await;
             }
             interval
         } else {
             failures += 1;
             Nanos(interval.0 << failures.min(6)).min(RETRY_MAX)
         };
-        world.stage.sleep_until(began + wait).await;
+        fleet.stage.sleep_until(began + wait).await;
     }
 }
 
-async fn take_manifest(process: &Rc<Process>) {
-    let world = &process.world;
+async fn take_manifest(fleet: &Fleet, process: &Rc<Process>) {
     let parties = (Party::Machine(process.machine.index), Party::Control);
-    let (control, id) = (world.control(), process.machine.id.clone());
-    let manifest = world.ask(parties, REPORT_MAX, move || control.manifest(&id)).await;
+    let (control, id) = (Rc::clone(&fleet.control), process.machine.id.clone());
+    let manifest = fleet.ask(parties, REPORT_MAX, move || control.manifest(&id)).await;
     let Some(manifest) = manifest else { return };
     if manifest.generation <= process.ask(Holdings::generation) {
         return;
     }
     // Into the state directory first, where it survives.
-    world.stage.sleep(world.stage.millis(1, 30)).await;
+    fleet.stage.sleep(fleet.stage.millis(1, 30)).await;
     *process.machine.kept.borrow_mut() = Some(manifest.clone());
-    world.stage.sleep(world.stage.millis(0, 2)).await;
+    fleet.stage.sleep(fleet.stage.millis(0, 2)).await;
     process.set_manifest(manifest).await;
 }
 

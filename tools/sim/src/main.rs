@@ -18,16 +18,19 @@ mod control;
 mod drive;
 mod faults;
 mod files;
+mod fleet;
 mod host;
 mod machine;
 mod mover;
 mod opened;
 mod oracle;
+mod pipe;
 mod process;
 mod scenario;
 mod server;
 mod source;
 mod stage;
+mod stock;
 mod viewer;
 mod world;
 
@@ -157,38 +160,20 @@ impl Report {
 
     fn json(&self, canary: Option<Canary>) -> serde_json::Value {
         let failed: Vec<u64> = self.failed.iter().map(|(seed, _)| *seed).collect();
-        let counts = &self.counts;
-        json!({
+        let mut json = json!({
             "seeds": self.seeds,
             "failures": self.failures,
             "failed": failed,
             "canary": canary.map(name),
             "simulated_hours": self.simulated_ns / 3_600_000_000_000,
             "steps": self.steps,
-            "requests": counts.requests,
-            "gib": counts.bytes >> 30,
-            "failed_over": counts.failed_over,
-            "redirects": counts.redirects,
-            "lists": counts.lists,
-            "published": counts.published,
-            "evicted": counts.evicted,
-            "moved": counts.moved,
-            "units_moved": counts.units_moved,
-            "units": counts.units,
-            "copied": counts.copied,
-            "drives_returned": counts.returns,
-            "drives_replaced": counts.replaced,
-            "withdrawals": counts.withdrawals,
-            "receipts": counts.receipts,
-            "starts": counts.starts,
-            "power_cuts": counts.cuts,
-            "faults": counts.faults,
-            "messages_lost": counts.messages_lost,
-            "rotten_served": counts.rotten_served,
+            "gib": self.counts.bytes >> 30,
             "memory_kib": [self.memory.0, self.memory.1],
             "digest": format!("{:016x}", self.digest),
             "seconds": self.seconds,
-        })
+        });
+        self.counts.all().for_each(|(name, count)| json[name] = count.into());
+        json
     }
 }
 

@@ -3,9 +3,9 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 
-use iosched::drive::{Class, Config, Policy};
+use iosched::drive::{Class, Config, Policy, SATA_TARGET};
 use iosched::gate::Gate;
 use iosched::governor;
 use iosched::tally::Slice;
@@ -24,7 +24,6 @@ use upkeep::{Condition, Drive as _, DriveError, Files, ObjectFileError, Space, c
 use crate::canary::Canary;
 use crate::drive::{Drive, ENOENT, Errno};
 use crate::files::{self, FileId};
-use crate::server::{READ_TARGET, Server};
 use crate::stage::Lock;
 use crate::world::World;
 
@@ -38,7 +37,7 @@ pub(crate) struct Opened {
     log: RefCell<Log>,
     /// Where tasks have their turns on the drive; its reads are the workers' own.
     gate: RefCell<Gate>,
-    readers: RefCell<Vec<Weak<Server>>>,
+    readers: RefCell<Vec<Reader>>,
     condition: RefCell<Condition>,
     world: Rc<World>,
     /// Part files, for planted bugs: of which of them is which file, and which are copies.
@@ -46,12 +45,19 @@ pub(crate) struct Opened {
     pub(crate) copies: RefCell<BTreeSet<FileName>>,
 }
 
+/// What a worker's reads of the drive met.
+pub(crate) type Reader = Box<dyn Fn() -> Slice>;
+
+pub(crate) const HEALTH: store::health::Config =
+    store::health::Config { objects_max: 3, window: Nanos::seconds(3600) };
+const FULL_FOR: Nanos = Nanos::seconds(60);
+
 /// Small numbers, so that somebody always waits.
 const GATE: Config = Config {
     depth: 8,
     fill_depth: 2,
     queue_len_max: 64,
-    target: READ_TARGET,
+    target: SATA_TARGET,
     scrub_rate: Bytes(50_000_000),
     deletes_alone: true,
     policy: Policy::Governed(governor::Config::MEASURED),
@@ -140,8 +146,8 @@ impl Opened {
     }
 
     /// These read from it.
-    pub(crate) fn set_readers(&self, workers: &[Rc<Server>]) {
-        *self.readers.borrow_mut() = workers.iter().map(Rc::downgrade).collect();
+    pub(crate) fn set_readers(&self, readers: Vec<Reader>) {
+        *self.readers.borrow_mut() = readers;
     }
 
     /// Does something when it has a turn on the drive.
@@ -173,9 +179,7 @@ impl Opened {
     }
 
     fn slices(&self) -> Vec<Slice> {
-        let readers = self.readers.borrow();
-        let slice = |reader: &Weak<Server>| Some(reader.upgrade()?.slice(self.index));
-        readers.iter().map(|reader| slice(reader).unwrap_or_default()).collect()
+        self.readers.borrow().iter().map(|reader| reader()).collect()
     }
 
     /// True if nothing is done to it any more.

@@ -10,16 +10,13 @@ use model::units::Bytes;
 use store::layout;
 use store::log;
 use store::unit;
-use upkeep::{Drive as _, Ledger as _};
+use upkeep::Drive as _;
 
-use crate::drive::Drive;
 use crate::opened::{self, Opened};
-use crate::process::Process;
-use crate::world::World;
+use crate::world::{Machine, World};
 
 /// An object that is about to be shown there: is all of it on the drive, whatever happens next?
-pub(crate) fn is_durable(process: &Process, drive: &Opened, object: ObjectId, extent: &Extent) {
-    let world = &process.world;
+pub(crate) fn is_durable(world: &World, drive: &Opened, object: ObjectId, extent: &Extent) {
     if drive.drive.has_lied() {
         return;
     }
@@ -47,43 +44,31 @@ pub(crate) fn is_durable(process: &Process, drive: &Opened, object: ObjectId, ex
 
 /// A copy is about to be shown in the place of the file that it was made from, which then goes: is
 /// it what was to be written?
-pub(crate) fn is_read_back(process: &Process, drive: &Opened, object: ObjectId, extent: &Extent) {
-    // It was nowhere: fetched, or found.
-    if process.locate(&object).is_none() {
-        return;
-    }
+pub(crate) fn is_read_back(world: &World, drive: &Opened, object: ObjectId, extent: &Extent) {
     drive.drive.with_files(|files| {
         let Some(file) = files.find(&extent.file.0) else { return };
         let of_object = extent.offset.as_usize()..(extent.offset + extent.len).as_usize();
         let footer = files.len(file).saturating_sub(layout::FOOTER_LEN.as_usize());
         let mut wrong = files.miswritten(file).into_iter().map(|(at, _)| at);
         let wrong = wrong.find(|at| of_object.contains(at) || footer <= *at);
-        process.world.stage.must(wrong.is_none(), || {
+        world.stage.must(wrong.is_none(), || {
             format!("{object} is shown from a copy that was written wrong, at {wrong:?}")
         });
     });
 }
 
-/// An object goes. If it is in a unit that a later version wrote, and nothing is wrong with that,
-/// then only for being unwanted.
-pub(crate) fn is_hidden(process: &Process, object: ObjectId) {
-    let on = process.machine.shown.borrow().get(&object).cloned();
-    let Some(drive) = process.in_use().into_iter().find(|open| {
-        let here = on.as_ref();
-        here.is_some_and(|on| Rc::ptr_eq(on, &open.drive) && !on.has_lied())
-    }) else {
-        return;
-    };
+/// A wanted object goes. If it is in a unit that a later version wrote, something is wrong with it.
+pub(crate) fn wanted_is_hidden(world: &World, drive: &Opened, object: &ObjectId) {
     // The log says where it was until it has gone.
-    let Some(unit) = drive.entry(&object).and_then(|entry| entry.unit) else { return };
+    let Some(unit) = drive.entry(object).and_then(|entry| entry.unit) else { return };
     let file = unit::unit_file(&unit);
     let is_good = drive.drive.with_files(|files| {
         let id = files.find(&file.0).filter(|id| !files.is_unreadable(*id));
         let rotten = id.and_then(|id| files.rotten(id));
         opened::is_later(files, &file) && rotten.is_some_and(BTreeMap::is_empty)
     });
-    process.world.stage.must(!is_good || !process.is_wanted(&object), || {
-        format!("{}: {object} goes with a unit of a later version", process.machine.id)
+    world.stage.must(!is_good || drive.drive.has_lied(), || {
+        format!("{object} on drive {} goes with a unit of a later version", drive.index)
     });
 }
 
@@ -97,31 +82,47 @@ pub(crate) fn signed(world: &World, appliance: &ApplianceId, withdrawal: &Withdr
 }
 
 /// What an appliance has signed to refuse it must refuse, whatever has happened since.
-pub(crate) fn answered(process: &Process, version: &AssetVersionId, asked_after_signing: bool) {
-    process.world.stage.must(!asked_after_signing, || {
-        format!("{} serves {version}, and had signed that it does not", process.machine.id)
+pub(crate) fn answered(
+    world: &World,
+    machine: &Machine,
+    version: &AssetVersionId,
+    asked_after_signing: bool,
+) {
+    world.stage.must(!asked_after_signing, || {
+        format!("{} serves {version}, and had signed that it does not", machine.id)
     });
 }
 
-/// A copy that is about to be removed as spare: is the object shown on this drive?
-pub(crate) fn is_spare(process: &Process, drive: &Opened, object: ObjectId, file: &FileName) {
-    let shown = process.machine.shown.borrow();
+/// A copy that is about to be removed as spare, and the file in which the index has the object: is
+/// it shown on this drive?
+pub(crate) fn is_spare(
+    world: &World,
+    machine: &Machine,
+    (drive, file): (&Opened, &FileName),
+    object: ObjectId,
+    known: Option<&FileName>,
+) {
+    let shown = machine.shown.borrow();
     // Of what an earlier process had shown this one may know nothing.
-    let is_here = shown.get(&object).is_some_and(|on| Rc::ptr_eq(on, &drive.drive))
-        && process.locate(&object).is_some_and(|at| at.file == *file);
-    process.world.stage.must(!is_here, || {
-        format!("{}: {object} is removed as spare where it is shown", process.machine.id)
+    let is_here = shown.get(&object).is_some_and(|on| Rc::ptr_eq(on, &drive.drive));
+    world.stage.must(!is_here || known != Some(file), || {
+        format!("{}: {object} is removed as spare where it is shown", machine.id)
     });
 }
 
-/// What a drive lost though it had said that it was there: after a start, before anything is done.
-pub(crate) fn kept_what_was_shown(process: &Process, shown: &BTreeMap<ObjectId, Rc<Drive>>) {
-    for (object, drive) in shown {
-        let here = process.in_use().into_iter().any(|open| Rc::ptr_eq(&open.drive, drive));
-        let is_held = process.locate(object).is_some();
+/// What drives in use lost though they had said that it was there: after a start, before anything
+/// is done.
+pub(crate) fn kept_what_was_shown(
+    world: &World,
+    machine: &Machine,
+    drives: &[Rc<Opened>],
+    is_held: impl Fn(&ObjectId) -> bool,
+) {
+    for (object, drive) in machine.shown.borrow().iter() {
+        let here = drives.iter().any(|open| Rc::ptr_eq(&open.drive, drive));
         let excused = drive.has_lied() || !here;
-        process.world.stage.must(is_held || excused, || {
-            format!("{}: {object} was shown before and is lost", process.machine.id)
+        world.stage.must(is_held(object) || excused, || {
+            format!("{}: {object} was shown before and is lost", machine.id)
         });
     }
 }
@@ -129,7 +130,7 @@ pub(crate) fn kept_what_was_shown(process: &Process, shown: &BTreeMap<ObjectId, 
 /// What a viewer got: the object's bytes, or where its drive has rotted since, what is there now.
 pub(crate) fn delivered(
     world: &World,
-    process: &Process,
+    machine: &Machine,
     object: ObjectId,
     from: usize,
     bytes: &[u8],
@@ -144,7 +145,7 @@ pub(crate) fn delivered(
     let wrong = (from..).zip(bytes).filter(|(at, byte)| right.bytes.get(*at) != Some(*byte));
     let wrong: Vec<usize> = wrong.map(|(at, _)| at).collect();
     let rotted = |at: &usize| {
-        let (here, gone) = (process.machine.drives.borrow(), process.machine.retired.borrow());
+        let (here, gone) = (machine.drives.borrow(), machine.retired.borrow());
         here.iter().chain(gone.iter()).any(|drive| {
             let rot = drive.was_rotten(&object, *at);
             rot || drive.has_lied() || drive.has_miswritten()
@@ -153,6 +154,6 @@ pub(crate) fn delivered(
     world.count(|counts| counts.rotten_served += 1);
     world.stage.must(wrong.iter().all(rotted), || {
         let (first, count) = (wrong.first(), wrong.len());
-        format!("{}: {count} wrong bytes of {object}, at {first:?}", process.machine.id)
+        format!("{}: {count} wrong bytes of {object}, at {first:?}", machine.id)
     });
 }

@@ -19,13 +19,12 @@ use model::units::{Bytes, Instant, Nanos};
 use model::update::Update;
 use store::layout;
 use store::parcel::PartId;
-use upkeep::Sample;
-use upkeep::{Cause, Drive as _, Ledger as _, keeper};
+use upkeep::{Cause, Drive as _, Ledger as _, Sample, at_once, keeper};
 
 use crate::canary::Canary;
-use crate::opened::{Opened, to};
+use crate::opened::{Opened, Reader, to};
 use crate::oracle;
-use crate::server::Server;
+use crate::server::{Owner, Server};
 use crate::stage::{Bell, Troupe};
 use crate::world::{Machine, World};
 
@@ -35,6 +34,7 @@ pub(crate) struct Process {
     pub(crate) machine: Rc<Machine>,
     pub(crate) troupe: Troupe,
     pub(crate) start_id: u64,
+    pub(crate) me: Weak<Self>,
     pub(crate) workers: RefCell<Vec<Rc<Server>>>,
     /// By index.
     slots: RefCell<Vec<Slot>>,
@@ -98,7 +98,8 @@ impl Process {
             heat: Heat::new(HEAT, world.stage.now()),
             samples: VecDeque::new(),
         };
-        Rc::new(Self {
+        Rc::new_cyclic(|me| Self {
+            me: me.clone(),
             world: Rc::clone(world),
             machine: Rc::clone(machine),
             troupe,
@@ -123,16 +124,6 @@ impl Process {
         self.world.stage.say(|| format!("{} {}", self.machine.id, line()));
     }
 
-    /// A drive that is in use.
-    pub(crate) fn drive(&self, index: DriveIndex) -> Option<Rc<Opened>> {
-        self.slots.borrow().get(index.as_usize())?.open.clone()
-    }
-
-    /// Since when a drive is set aside.
-    pub(crate) fn aside(&self, index: DriveIndex) -> Option<Instant> {
-        self.slots.borrow().get(index.as_usize())?.aside
-    }
-
     /// True while somebody uses what was in a place before it was set aside, or waits for a read.
     pub(crate) fn is_held(&self, index: DriveIndex) -> bool {
         let is_open = {
@@ -152,16 +143,25 @@ impl Process {
     ) {
         let index = drive.index;
         let place = index.as_usize();
-        drive.set_readers(&self.workers.borrow());
+        drive.set_readers(self.readers(index));
         self.slots.borrow_mut()[place] = Slot { open: Some(Rc::clone(drive)), ..Slot::default() };
         self.say(|| format!("drive {index} in use again, with {}", drive.drive.id));
         self.returned.set(self.returned.get() + 1);
-        self.world.count(|counts| counts.returns += 1);
+        self.world.count(|counts| counts.drives_returned += 1);
         self.with(|holdings| holdings.take_back(index, std::iter::empty(), parts.into_iter()));
         for some in objects.chunks(SLICE) {
             let some = some.iter().cloned();
             self.with(|holdings| holdings.take_back(index, some, std::iter::empty()));
         }
+    }
+
+    /// What each worker's reads of a drive met.
+    pub(crate) fn readers(&self, index: DriveIndex) -> Vec<Reader> {
+        let reader = |worker: &Rc<Server>| -> Reader {
+            let worker = Rc::downgrade(worker);
+            Box::new(move || worker.upgrade().map(|of| of.slice(index)).unwrap_or_default())
+        };
+        self.workers.borrow().iter().map(reader).collect()
     }
 
     /// Looks for drives that hang, for ever.
@@ -254,7 +254,7 @@ impl Process {
             Update::Removed { object } => {
                 self.say(|| format!("hides {object}"));
                 drop(shown);
-                oracle::is_hidden(self, *object);
+                self.is_hidden(object);
                 self.machine.shown.borrow_mut().remove(object);
             }
             Update::DriveSetAside { .. } => {
@@ -268,6 +268,16 @@ impl Process {
                 self.world.stage.must(is_new, || format!("{}: an older manifest", self.machine.id));
             }
             Update::Siblings(_) => {}
+        }
+    }
+
+    fn is_hidden(&self, object: &ObjectId) {
+        let on = self.machine.shown.borrow().get(object).cloned();
+        let is_here = |open: &Rc<Opened>| on.as_ref().is_some_and(|on| Rc::ptr_eq(on, &open.drive));
+        if let Some(drive) =
+            self.in_use().into_iter().find(is_here).filter(|_| self.is_wanted(object))
+        {
+            oracle::wanted_is_hidden(&self.world, &drive, object);
         }
     }
 
@@ -322,17 +332,7 @@ impl Process {
         unwanted.count() + holdings.parts().len() + holdings.spare_parts().len()
     }
 
-    /// A viewer was sent a block.
-    pub(crate) fn sample(&self, sample: Sample) {
-        let mut state = self.state.borrow_mut();
-        state.heat.note(self.now(), sample.object, BLOCK_LEN);
-        if state.samples.len() < SAMPLES_MAX {
-            state.samples.push_back(sample);
-            self.sampled.ring();
-        }
-    }
-
-    /// Waits for a block that a viewer was sent.
+    /// The next block that a viewer was sent.
     pub(crate) async fn next_sample(&self) -> Sample {
         loop {
             let sample = self.state.borrow_mut().samples.pop_front();
@@ -341,5 +341,28 @@ impl Process {
                 None => self.sampled.wait().await,
             }
         }
+    }
+}
+
+impl Owner for Process {
+    fn drive(&self, index: DriveIndex) -> Option<Rc<Opened>> {
+        self.slots.borrow().get(index.as_usize())?.open.clone()
+    }
+
+    fn aside(&self, index: DriveIndex) -> Option<Instant> {
+        self.slots.borrow().get(index.as_usize())?.aside
+    }
+
+    fn sample(&self, sample: Sample) {
+        let mut state = self.state.borrow_mut();
+        state.heat.note(self.now(), sample.object, BLOCK_LEN);
+        if state.samples.len() < SAMPLES_MAX {
+            state.samples.push_back(sample);
+            self.sampled.ring();
+        }
+    }
+
+    fn read_failed(&self, drive: DriveIndex, object: ObjectId, errno: Option<upkeep::Errno>) {
+        at_once(keeper::read_failed(self, drive, object, errno));
     }
 }

@@ -1,21 +1,19 @@
 //! One simulation from its seed to its verdict.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
-use std::sync::Arc;
 
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
-use director::{Change, Desired, Policy, Reason, Registered, Version, Withdrawal};
+use director::{Change, Desired, Policy, Reason, Registered, Withdrawal};
 use holdings::Holdings;
 use model::extent::{DriveIndex, FileName};
 use model::id::{ApplianceId, SiteId};
-use model::manifest::{AssetVersion, File, TokenKey};
+use model::manifest::TokenKey;
 use model::topology::{Appliance, Site, Weight};
 use model::units::{Instant, Nanos};
 use model::view::Health;
-use ssd::Class;
 use store::layout;
 use store::unit;
 
@@ -23,14 +21,14 @@ use crate::canary::Canary;
 use crate::control::Control;
 use crate::drive::Drive;
 use crate::faults;
+use crate::fleet::Fleet;
 use crate::opened;
 use crate::process::Process;
+use crate::server::Owner as _;
 use crate::stage::{Stage, Troupe, WORLD};
+use crate::stock;
 use crate::viewer;
-use crate::world::{Counts, Machine, Net, Object, OriginMood, World};
-
-/// Viewers at once.
-pub(crate) const VIEWERS: u64 = 5;
+use crate::world::{Counts, Machine, Net, OriginMood, World};
 
 /// What came of a seed.
 pub(crate) struct Outcome {
@@ -58,9 +56,9 @@ const STATE_LEN_NOISE: usize = 4000;
 /// Plays one seed.
 pub(crate) fn play(seed: u64, canary: Option<Canary>, trace: bool) -> Outcome {
     let stage = Stage::new(seed, trace);
-    let world = build(&stage, canary);
-    world.withdraws.set(seed % 4 == 3);
-    let played = catch_unwind(AssertUnwindSafe(|| run(&world)));
+    let fleet = build(&stage, canary);
+    fleet.withdraws.set(seed % 4 == 3);
+    let played = catch_unwind(AssertUnwindSafe(|| run(&fleet)));
     if let Err(panic) = played {
         let text = panic.downcast_ref::<String>().cloned();
         let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
@@ -71,54 +69,53 @@ pub(crate) fn play(seed: u64, canary: Option<Canary>, trace: bool) -> Outcome {
     let outcome = Outcome {
         seed,
         failure: stage.failure().map(|what| what + &at),
-        counts: *world.counts.borrow(),
+        counts: *fleet.counts.borrow(),
         steps: stage.steps(),
         took: now.since(Instant(0)),
         digest: stage.digest(),
         trace: stage.lines(),
     };
     // Everybody holds everybody: taken apart, or it stays in memory.
-    let apart = catch_unwind(AssertUnwindSafe(|| take_apart(&world)));
+    let apart = catch_unwind(AssertUnwindSafe(|| take_apart(&fleet)));
     drop(apart);
     outcome
 }
 
-fn take_apart(world: &Rc<World>) {
-    for machine in world.machines.borrow().iter() {
-        machine.kill(world);
+fn take_apart(fleet: &Rc<Fleet>) {
+    for machine in fleet.machines.borrow().iter() {
+        machine.kill(fleet);
     }
-    world.stage.clear();
-    for machine in world.machines.borrow().iter() {
+    fleet.stage.clear();
+    for machine in fleet.machines.borrow().iter() {
         machine.retired.borrow_mut().clear();
     }
-    world.machines.borrow_mut().clear();
-    world.control.borrow_mut().take();
+    fleet.machines.borrow_mut().clear();
 }
 
-fn run(world: &Rc<World>) {
-    let stage = &world.stage;
-    world.control().start();
-    for machine in world.machines.borrow().iter() {
-        machine.start(world);
+fn run(fleet: &Rc<Fleet>) {
+    let stage = &fleet.stage;
+    fleet.control.start();
+    for machine in fleet.machines.borrow().iter() {
+        machine.start(fleet);
     }
     let crowd = Troupe(stage.number());
-    for number in 0..VIEWERS {
-        stage.spawn(crowd, viewer::run(Rc::clone(world), number));
+    for number in 0..viewer::VIEWERS {
+        stage.spawn(crowd, viewer::run(Rc::clone(fleet), number));
     }
     let end = Instant(0) + stage.millis(TROUBLE.0, TROUBLE.1);
-    stage.spawn(WORLD, faults::run(Rc::clone(world), end));
-    if world.withdraws.get() {
-        stage.spawn(WORLD, withdraw(Rc::clone(world), end));
+    stage.spawn(WORLD, faults::run(Rc::clone(fleet), end));
+    if fleet.withdraws.get() {
+        stage.spawn(WORLD, withdraw(Rc::clone(fleet), end));
     }
     stage.run_until(end);
     // What was to be put right by itself is: a process that was to start, a drive that hung.
     stage.run_until(end + Nanos::seconds(13));
-    faults::heal(world);
+    faults::heal(fleet);
     let most = stage.now() + CALM_MAX;
     // More than one look: a drive that was mounted anew is back within some seconds.
     let mut looks = 0;
     while stage.failure().is_none() && looks < 3 {
-        let wrong = what_is_wrong(world);
+        let wrong = what_is_wrong(fleet);
         looks = if wrong.is_empty() { looks + 1 } else { 0 };
         if most <= stage.now() {
             return stage.fail(format!("not all has come right: {wrong}"));
@@ -126,44 +123,44 @@ fn run(world: &Rc<World>) {
         stage.run_until(stage.now() + Nanos::seconds(2));
     }
     stage.kill(crowd);
-    finish(world);
+    finish(fleet);
 }
 
 /// Nobody watches any more: everything is asked for, and then nothing may be left over; asked for
 /// again, it takes no more memory than before.
-fn finish(world: &Rc<World>) {
-    (0..3).for_each(|_| ask_for_all(world));
-    let published = world.counts.borrow().published;
-    let before = state_lens(world);
-    (0..3).for_each(|_| ask_for_all(world));
-    let after = state_lens(world);
-    if published != world.counts.borrow().published {
+fn finish(fleet: &Rc<Fleet>) {
+    (0..3).for_each(|_| ask_for_all(fleet));
+    let published = fleet.counts.borrow().published;
+    let before = state_lens(fleet);
+    (0..3).for_each(|_| ask_for_all(fleet));
+    let after = state_lens(fleet);
+    if published != fleet.counts.borrow().published {
         return; // Something rotten was found and filled again.
     }
     for (before, after) in before.iter().zip(&after) {
-        world.stage.must(*after <= before + STATE_LEN_NOISE, || {
+        fleet.stage.must(*after <= before + STATE_LEN_NOISE, || {
             format!("an idle worker's state grew from {before} to {after}")
         });
     }
 }
 
-fn ask_for_all(world: &Rc<World>) {
-    let stage = &world.stage;
+fn ask_for_all(fleet: &Rc<Fleet>) {
+    let stage = &fleet.stage;
     let asking = Troupe(stage.number());
-    for machine in world.machines.borrow().iter() {
-        stage.spawn(asking, viewer::ask_for_all(Rc::clone(world), Rc::clone(machine)));
+    for machine in fleet.machines.borrow().iter() {
+        stage.spawn(asking, viewer::ask_for_all(Rc::clone(fleet), Rc::clone(machine)));
     }
     stage.run_until(stage.now() + Nanos::seconds(10));
 }
 
 /// How long the state of each worker is, written down. None has anything left to do.
-fn state_lens(world: &Rc<World>) -> Vec<usize> {
-    let (stage, mut lens) = (&world.stage, Vec::new());
+fn state_lens(fleet: &Rc<Fleet>) -> Vec<usize> {
+    let (stage, mut lens) = (&fleet.stage, Vec::new());
     if stage.failure().is_some() {
         return lens;
     }
-    for machine in world.machines.borrow().iter() {
-        let Some(process) = machine.process() else {
+    for machine in fleet.machines.borrow().iter() {
+        let Some(process) = fleet.process(machine) else {
             stage.fail(format!("{} does not run", machine.id));
             return lens;
         };
@@ -179,14 +176,14 @@ fn state_lens(world: &Rc<World>) -> Vec<usize> {
 }
 
 /// Nothing, if every appliance holds its manifest, its files are right, and control knows.
-fn what_is_wrong(world: &Rc<World>) -> String {
-    let control = world.control();
+fn what_is_wrong(fleet: &Rc<Fleet>) -> String {
+    let control = &fleet.control;
     if 0 < control.unsigned() {
         return format!("{} receipts are missing", control.unsigned());
     }
-    for machine in world.machines.borrow().iter() {
+    for machine in fleet.machines.borrow().iter() {
         let id = &machine.id;
-        let Some(process) = machine.process() else { return format!("{id} does not run") };
+        let Some(process) = fleet.process(machine) else { return format!("{id} does not run") };
         let (has, wanted) = (process.ask(Holdings::generation), control.generation(id));
         if wanted != Some(has) {
             return format!("{id} follows {has}, and control has {wanted:?}");
@@ -201,7 +198,7 @@ fn what_is_wrong(world: &Rc<World>) -> String {
         if 0 < left || 0 < busy {
             return format!("{id} has {left} objects or parts too many, works on {busy}");
         }
-        if let Some(index) = left_aside(world, machine, &process) {
+        if let Some(index) = left_aside(fleet, machine, &process) {
             return format!("{id}: drive {index} is good, and not used again");
         }
         if process.in_use().is_empty() {
@@ -213,7 +210,7 @@ fn what_is_wrong(world: &Rc<World>) -> String {
         }
         for (object, extent) in process.published() {
             let Some(drive) = machine.drive(extent.drive.as_usize()) else { continue };
-            let right = world.object(&object);
+            let right = fleet.object(&object);
             let is_right = drive.with_files(|files| {
                 let file = files.find(&extent.file.0)?;
                 let right = right?;
@@ -241,7 +238,7 @@ fn what_is_wrong(world: &Rc<World>) -> String {
 
 /// A drive that was away when all was put right, and is still. Excused is one with more bad places
 /// than are borne; one that was set aside later waits for an operator.
-fn left_aside(world: &World, machine: &Machine, process: &Process) -> Option<DriveIndex> {
+fn left_aside(fleet: &World, machine: &Machine, process: &Process) -> Option<DriveIndex> {
     let drives = machine.drives.borrow();
     let is_left = |(index, drive): &(DriveIndex, &Rc<Drive>)| {
         let is_away = process.drive(*index).is_none();
@@ -253,7 +250,7 @@ fn left_aside(world: &World, machine: &Machine, process: &Process) -> Option<Dri
             opened::places(drive).into_iter().map(|(_, file, _)| file).collect();
         let bad = files.iter().filter(|file| unreadable(file));
         is_away
-            && since < world.calm_from.get()
+            && since < fleet.calm_from.get()
             && bad.count() <= opened::CONDITION.health.objects_max
     };
     (0..).map(DriveIndex).zip(drives.iter()).find(is_left).map(|(index, _)| index)
@@ -283,14 +280,13 @@ fn spare_files(machine: &Machine, process: &Process) -> Vec<String> {
     (0..).zip(drives.iter()).filter(in_use).flat_map(spare).collect()
 }
 
-fn build(stage: &Stage, canary: Option<Canary>) -> Rc<World> {
+fn build(stage: &Stage, canary: Option<Canary>) -> Rc<Fleet> {
     let key = Ed25519KeyPair::from_seed_unchecked(&[7; 32]).expect("32 bytes are a seed");
     let world = Rc::new(World {
         stage: stage.clone(),
         canary,
         objects: RefCell::default(),
         machines: RefCell::default(),
-        control: RefCell::default(),
         net: Net::default().into(),
         origin: Cell::new(OriginMood::Well),
         counts: Counts::default().into(),
@@ -319,77 +315,37 @@ fn build(stage: &Stage, canary: Option<Canary>) -> Rc<World> {
         let id: ApplianceId = format!("{name}{number}").parse().expect("a name");
         let appliance = Appliance { id: id.clone(), site, weight: Weight::ONE };
         desired.appliances.insert(id.clone(), Registered::new(appliance));
-        let drives = (0..stage.between(1, DRIVES_MAX.into())).map(|_| drive(stage)).collect();
+        let drives =
+            (0..stage.between(1, DRIVES_MAX.into())).map(|_| stock::drive(stage)).collect();
         let index = world.machines.borrow().len();
         world.machines.borrow_mut().push(Machine::new(index, id, drives));
     }
-    *world.control.borrow_mut() = Some(Control::new(&world, desired));
+    let control = Control::new(&world, desired);
+    let fleet = Fleet::new(world, control);
     for _ in 0..2 {
-        new_version(&world);
+        stock::new_version(&fleet);
     }
-    world
-}
-
-/// A drive with nothing on it.
-pub(crate) fn drive(stage: &Stage) -> Rc<Drive> {
-    let class = stage.pick(&Class::ALL).copied().unwrap_or(Class::SataDc);
-    // Now and then a drive that is soon full.
-    let mib = if stage.one_in(5) { stage.between(2, 6) } else { 64 };
-    let drive = Drive::new(stage, class, mib << 20);
-    opened::format(&drive);
-    drive
-}
-
-/// A version of one of two assets becomes current, with objects of its own and of others.
-pub(crate) fn new_version(world: &Rc<World>) {
-    let stage = &world.stage;
-    let number = world.versions.get() + 1;
-    world.versions.set(number);
-    let asset = if number % 2 == 1 { "film" } else { "series" };
-    let mut files = BTreeMap::new();
-    for index in 0..stage.between(1, 6) {
-        let known: Vec<Rc<Object>> = world.objects.borrow().values().cloned().collect();
-        let object = stage.pick(&known).filter(|_| stage.one_in(5)).cloned();
-        let object = object.unwrap_or_else(|| {
-            let len = object_len(stage);
-            Object::draw(stage, len)
-        });
-        world.objects.borrow_mut().insert(object.id, Rc::clone(&object));
-        let content_type = "video/mp4".to_owned();
-        let file = File { object: object.id, len: object.len(), content_type };
-        files.insert(format!("{index}.mp4"), file);
-    }
-    let version = AssetVersion {
-        id: format!("{asset}-{number}").parse().expect("a name"),
-        asset: asset.parse().expect("a name"),
-        sources: vec!["https://origin/".to_owned()],
-        modified: world.wall(),
-        pace: None,
-        files,
-    };
-    stage.say(|| format!("{} has {} files", version.id, version.files.len()));
-    let version = Version::new(Arc::new(version), Vec::new(), number);
-    world.control().change(Change::Version(Arc::new(version)));
+    fleet
 }
 
 /// Now and then a version is taken down, in one simulation of four.
-async fn withdraw(world: Rc<World>, until: Instant) {
-    let stage = world.stage.clone();
+async fn withdraw(fleet: Rc<Fleet>, until: Instant) {
+    let stage = fleet.stage.clone();
     for number in 1.. {
         stage.sleep(stage.millis(2000, 12_000)).await;
         if until <= stage.now() {
             return;
         }
-        let control = world.control();
+        let control = &fleet.control;
         let versions = control.versions();
         let Some((version, asset)) = stage.pick(&versions).filter(|_| control.is_up()) else {
             continue;
         };
         stage.say(|| format!("{version} is withdrawn"));
-        world.count(|counts| counts.withdrawals += 1);
+        fleet.count(|counts| counts.withdrawals += 1);
         let receipts = control.appliances().into_iter().map(|id| (id, None)).collect();
         let versions = [(version.clone(), asset.clone())].into();
-        let (at, reason) = (world.wall(), Reason::Operator);
+        let (at, reason) = (fleet.wall(), Reason::Operator);
         control.change(Change::Withdrawn(Withdrawal {
             id: number,
             at,
@@ -398,20 +354,6 @@ async fn withdraw(world: Rc<World>, until: Instant) {
             receipts,
         }));
     }
-}
-
-/// Around every edge: small, one block, a few, and a byte more or less.
-fn object_len(stage: &Stage) -> usize {
-    let block = 262_144;
-    let len = match stage.below(8) {
-        0 => stage.between(1, 5000),
-        1 => stage.between(60_000, 70_000),
-        2 => block + stage.below(3) - 1,
-        3 => 2 * block + stage.below(3) - 1,
-        4 => stage.below(4) * 4096,
-        _ => stage.between(70_000, 1_200_000),
-    };
-    usize::try_from(len).unwrap_or(1)
 }
 
 #[cfg(test)]

@@ -5,29 +5,45 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::{Rc, Weak};
 
+use iosched::drive::SATA_TARGET;
 use iosched::tally::Slice;
 use model::drives::{DriveIndex, DriveSet};
 use model::handle::{BufferId, ConnectionId, FileSlot};
-use model::id::{DriveId, Generation};
+use model::id::{DriveId, Generation, ObjectId};
 use model::limits::DRIVES_MAX;
-use model::machine::Machine;
+use model::machine::Machine as _;
 use model::object::{BlockHash, block_len};
 use model::units::{BitsPerSecond, Bytes, Instant, Nanos};
 use model::update::Update;
-use upkeep::{Sample, at_once, keeper, verify};
+use upkeep::{Sample, verify};
 use worker::{Action, Body, Config, Ending, Event, Fault, IncidentBounds, PaceConfig, Worker};
 
 use crate::canary::Canary;
 use crate::drive::{Drive, ENODEV};
 use crate::files::FileId;
-use crate::process::Process;
-use crate::stage::Stage;
-use crate::viewer::{Packet, Pipe};
-use crate::world::Party;
+use crate::opened::Opened;
+use crate::pipe::{Packet, Pipe};
+use crate::stage::{Stage, Troupe};
+use crate::world::{Machine, Party, World};
+
+/// The process that a worker is part of.
+pub(crate) trait Owner {
+    /// A drive that is in use.
+    fn drive(&self, index: DriveIndex) -> Option<Rc<Opened>>;
+    /// Since when a drive is set aside.
+    fn aside(&self, index: DriveIndex) -> Option<Instant>;
+    /// A viewer was sent a block.
+    fn sample(&self, sample: Sample);
+    /// A worker could not read an object.
+    fn read_failed(&self, drive: DriveIndex, object: ObjectId, errno: Option<upkeep::Errno>);
+}
 
 /// One worker of a process.
 pub(crate) struct Server {
-    process: Weak<Process>,
+    process: Weak<dyn Owner>,
+    world: Rc<World>,
+    machine: Rc<Machine>,
+    troupe: Troupe,
     me: Weak<Self>,
     stage: Stage,
     config: Config,
@@ -58,8 +74,6 @@ struct Connection {
     ended: bool,
 }
 
-/// A read should not take longer.
-pub(crate) const READ_TARGET: Nanos = iosched::drive::SATA_TARGET;
 /// Opens in flight per drive.
 const DRIVE_OPENS: usize = 2;
 
@@ -76,7 +90,7 @@ fn config(stage: &Stage, drives: usize) -> Config {
         drives,
         drive_depth: 2,
         drive_opens: DRIVE_OPENS,
-        read_targets: [READ_TARGET; DRIVES_MAX],
+        read_targets: [SATA_TARGET; DRIVES_MAX],
         hang_after: Nanos::millis(500),
         reset_after: Nanos::seconds(2),
         head_len_max: 2048,
@@ -96,10 +110,14 @@ fn config(stage: &Stage, drives: usize) -> Config {
 
 impl Server {
     /// A worker with nothing to serve yet.
-    pub(crate) fn new(process: &Rc<Process>, drives: usize) -> Rc<Self> {
-        let stage = process.world.stage.clone();
+    pub(crate) fn new(
+        process: Weak<dyn Owner>,
+        (world, machine, troupe): (Rc<World>, Rc<Machine>, Troupe),
+        drives: usize,
+    ) -> Rc<Self> {
+        let stage = world.stage.clone();
         let config = config(&stage, drives);
-        let now = process.world.now(&process.machine);
+        let now = world.now(&machine);
         let count = usize::from(config.buffer_count());
         let state = State {
             worker: Worker::new(config, now),
@@ -112,17 +130,28 @@ impl Server {
             armed: None,
             waiting: VecDeque::new(),
         };
-        let process = Rc::downgrade(process);
-        Rc::new_cyclic(|me| Self { process, me: me.clone(), stage, config, state: state.into() })
+        let state = state.into();
+        Rc::new_cyclic(|me| Self {
+            process,
+            world,
+            machine,
+            troupe,
+            me: me.clone(),
+            stage,
+            config,
+            state,
+        })
     }
 
     /// What there is to serve has changed.
     pub(crate) fn update(&self, update: Update) {
         self.state.borrow_mut().waiting.push_back(update);
         let me = self.me.clone();
-        let Some(process) = self.process.upgrade() else { return };
+        if !self.is_alive() {
+            return;
+        }
         // By way of a mailbox, as there: it comes soon, and in order.
-        self.stage.at(process.troupe, self.stage.now() + Nanos(1000), move || {
+        self.stage.at(self.troupe, self.stage.now() + Nanos(1000), move || {
             if let Some(server) = me.upgrade() {
                 let update = server.state.borrow_mut().waiting.pop_front();
                 if let Some(update) = update {
@@ -178,8 +207,7 @@ impl Server {
             Some(of) => !std::mem::replace(&mut of.ended, true),
             None => false,
         };
-        let leaks = self.process.upgrade().is_some_and(|p| p.world.has(Canary::LeakedConnections));
-        if known && !leaks {
+        if known && !self.world.has(Canary::LeakedConnections) {
             self.event(Event::Ended { connection });
         }
     }
@@ -198,11 +226,17 @@ impl Server {
         self.event(Event::Received { connection, bytes: &bytes });
     }
 
+    fn is_alive(&self) -> bool {
+        0 < self.process.strong_count()
+    }
+
     /// Something happens a little later, if the process lives.
     fn later(&self, span: Nanos, call: impl FnOnce(&Self) + 'static) {
-        let Some(process) = self.process.upgrade() else { return };
+        if !self.is_alive() {
+            return;
+        }
         let me = self.me.clone();
-        self.stage.at(process.troupe, self.stage.now() + span, move || {
+        self.stage.at(self.troupe, self.stage.now() + span, move || {
             if let Some(server) = me.upgrade() {
                 call(&server);
             }
@@ -212,7 +246,7 @@ impl Server {
     /// One event, and all that follows from it at once.
     fn event(&self, event: Event<'_>) {
         let Some(process) = self.process.upgrade() else { return };
-        let now = process.world.now(&process.machine);
+        let now = self.world.now(&self.machine);
         self.state.borrow_mut().worker.handle(now, event);
         loop {
             let action = self.state.borrow_mut().worker.poll();
@@ -231,7 +265,7 @@ impl Server {
         }
     }
 
-    fn carry_out(&self, process: &Rc<Process>, action: Action) {
+    fn carry_out(&self, process: &Rc<dyn Owner>, action: Action) {
         match action {
             Action::Receive { connection } => {
                 if let Some(of) = self.state.borrow_mut().connections.get_mut(&connection) {
@@ -245,9 +279,7 @@ impl Server {
                 let known = self.state.borrow_mut().slots.remove(&slot).is_some();
                 self.stage.must(known, || "a file is closed that was not open".to_owned());
             }
-            Action::Read { buffer, slot, offset, len } => {
-                self.read(process, buffer, slot, (offset, len))
-            }
+            Action::Read { buffer, slot, offset, len } => self.read(buffer, slot, (offset, len)),
             Action::Close { connection, ending } => self.close(connection, ending),
             Action::Verify { drive, object, object_len, block, buffer } => {
                 let hash = buffer.map(|buffer| self.hash(buffer, block, object_len));
@@ -255,7 +287,7 @@ impl Server {
             }
             Action::Report { drive, object, fault } => {
                 let errno = (fault.errno != 0).then_some(upkeep::Errno(fault.errno));
-                at_once(keeper::read_failed(&**process, drive, object, errno));
+                process.read_failed(drive, object, errno);
             }
             Action::Limit { .. } | Action::Incident(_) => {}
             Action::Look { connection } => {
@@ -307,7 +339,6 @@ impl Server {
     /// What was sent is taken after so long; while nothing passes, later.
     fn taken(&self, connection: ConnectionId, span: Nanos, (pipe, bytes): (Rc<Pipe>, Vec<u8>)) {
         self.later(span, move |server| {
-            let Some(process) = server.process.upgrade() else { return };
             let is_open = match server.state.borrow().connections.get(&connection) {
                 Some(of) => !of.ended,
                 None => false,
@@ -315,8 +346,8 @@ impl Server {
             if !is_open {
                 return;
             }
-            let me = Party::Machine(process.machine.index);
-            if pipe.is_stalled() || !process.world.is_connected(me, pipe.party) {
+            let me = Party::Machine(server.machine.index);
+            if pipe.is_stalled() || !server.world.is_connected(me, pipe.party) {
                 return server.taken(connection, Nanos::millis(200), (pipe, bytes));
             }
             pipe.deliver(Packet::Bytes(bytes));
@@ -327,7 +358,7 @@ impl Server {
         });
     }
 
-    fn open(&self, process: &Rc<Process>, slot: FileSlot, drive: DriveIndex, name: &str) {
+    fn open(&self, process: &Rc<dyn Owner>, slot: FileSlot, drive: DriveIndex, name: &str) {
         {
             let mut state = self.state.borrow_mut();
             state.slots.remove(&slot);
@@ -342,7 +373,7 @@ impl Server {
         self.stage.must(!is_used, || format!("{name} is opened on a drive that is set aside"));
         let (me, name) = (self.me.clone(), name.to_owned());
         let drive = process.drive(drive);
-        self.stage.spawn(process.troupe, async move {
+        self.stage.spawn(self.troupe, async move {
             let found = match &drive {
                 Some(drive) => drive.drive.open(&name).await,
                 None => Err(ENODEV),
@@ -362,13 +393,7 @@ impl Server {
         });
     }
 
-    fn read(
-        &self,
-        process: &Rc<Process>,
-        buffer: BufferId,
-        slot: FileSlot,
-        (offset, len): (Bytes, Bytes),
-    ) {
+    fn read(&self, buffer: BufferId, slot: FileSlot, (offset, len): (Bytes, Bytes)) {
         let (drive, file) = {
             let mut state = self.state.borrow_mut();
             // The kernel may write into it from now on, in any order.
@@ -382,9 +407,9 @@ impl Server {
             self.stage.must(first, || "a buffer has two reads".to_owned());
             open
         };
-        let early = process.world.has(Canary::EarlyRead) && self.stage.one_in(8);
+        let early = self.world.has(Canary::EarlyRead) && self.stage.one_in(8);
         let me = self.me.clone();
-        self.stage.spawn(process.troupe, async move {
+        self.stage.spawn(self.troupe, async move {
             let result = drive.read(file, offset, len, |bytes| {
                 let Some(server) = me.upgrade() else { return Bytes::ZERO };
                 let mut state = server.state.borrow_mut();

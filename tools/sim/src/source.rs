@@ -12,16 +12,22 @@ use upkeep::Ledger as _;
 use upkeep::filler::{self, Sources};
 
 use crate::canary::Canary;
+use crate::fleet::Fleet;
 use crate::process::Process;
+use crate::server::Owner as _;
 use crate::stage::{Slot, WORLD};
 use crate::world::{Machine, OriginMood, Party, World};
 
-/// What a fill thread reaches.
-pub(crate) struct Network(pub(crate) Rc<Process>);
+/// What a fill thread of a process reaches.
+#[derive(Clone)]
+pub(crate) struct Network {
+    pub(crate) fleet: Rc<Fleet>,
+    pub(crate) process: Rc<Process>,
+}
 
 /// The places of one object.
 pub(crate) struct Reached {
-    process: Rc<Process>,
+    network: Network,
     object: ObjectId,
     list: Vec<Place>,
 }
@@ -35,7 +41,7 @@ enum Place {
 
 /// An answer that is being read.
 pub(crate) struct Answer {
-    process: Rc<Process>,
+    network: Network,
     place: Place,
     object: ObjectId,
     next: u64,
@@ -65,14 +71,14 @@ impl Sources for Network {
     }
 
     async fn blocks(&self, object: ObjectId, _: Bytes) -> Result<Blocks, String> {
-        let blocks = blocks_from_control(&self.0, object).await;
+        let blocks = blocks_from_control(self, object).await;
         blocks.ok_or_else(|| "control gives no block hashes".to_owned())
     }
 
     async fn places<'a>(&'a self, fetch: &'a Fetch) -> Reached {
-        let (process, object) = (Rc::clone(&self.0), fetch.object);
-        let list = Place::find(&process, object).await;
-        Reached { process, object, list }
+        let (network, object) = (self.clone(), fetch.object);
+        let list = Place::find(self, object).await;
+        Reached { network, object, list }
     }
 
     async fn pace(&self, _: Bytes) -> bool {
@@ -94,7 +100,7 @@ impl filler::Places for Reached {
     async fn renew(&mut self) {}
 
     async fn ask(&mut self, place: usize, first: u64, count: u64) -> Result<Answer, SourceFault> {
-        Answer::open(&self.process, &self.list[place], self.object, first, count).await
+        Answer::open(&self.network, &self.list[place], self.object, first, count).await
     }
 
     fn failed(&mut self, _: usize, _: &SourceFault) {}
@@ -114,7 +120,7 @@ impl filler::Answer for Answer {
     async fn read(&mut self, bytes: &mut [u8]) -> Result<(), SourceFault> {
         let index = self.next;
         let found = self.receive().await?;
-        let world = &self.process.world;
+        let world: &World = &self.network.fleet;
         match world.object(&self.object).filter(|_| world.has(Canary::Unverified)) {
             None => bytes.copy_from_slice(&found),
             Some(object) => {
@@ -138,14 +144,14 @@ impl filler::Answer for Answer {
 
 impl Place {
     /// Siblings as control names them, then the origin.
-    async fn find(process: &Rc<Process>, object: ObjectId) -> Vec<Self> {
-        let world = Rc::clone(&process.world);
+    async fn find(network: &Network, object: ObjectId) -> Vec<Self> {
+        let Network { fleet, process } = network;
         let asker: ApplianceId = process.machine.id.clone();
         let parties = (Party::Machine(process.machine.index), Party::Control);
-        let control = world.control();
+        let control = Rc::clone(&fleet.control);
         let answer = move || control.sources(&asker, &object);
-        let siblings = world.ask(parties, ASK_MAX, answer).await.unwrap_or_default();
-        let machines = world.machines.borrow();
+        let siblings = fleet.ask(parties, ASK_MAX, answer).await.unwrap_or_default();
+        let machines = fleet.machines.borrow();
         let named = |id: &ApplianceId| machines.iter().find(|machine| machine.id == *id).cloned();
         let siblings = siblings.iter().filter_map(named).map(Self::Sibling);
         siblings.chain([Self::Origin]).collect()
@@ -160,28 +166,28 @@ impl Place {
 }
 
 /// The hashes of an object's blocks, if control answers.
-async fn blocks_from_control(process: &Rc<Process>, object: ObjectId) -> Option<Blocks> {
-    let world = Rc::clone(&process.world);
+async fn blocks_from_control(network: &Network, object: ObjectId) -> Option<Blocks> {
+    let Network { fleet, process } = network;
     let parties = (Party::Machine(process.machine.index), Party::Control);
-    let (control, of) = (world.control(), Rc::clone(&world));
+    let of = Rc::clone(fleet);
     let answer = move || {
-        let known = control.is_up().then(|| of.object(&object)).flatten();
+        let known = of.control.is_up().then(|| of.object(&object)).flatten();
         known.map(|object| object.blocks.clone())
     };
-    world.ask(parties, ASK_MAX, answer).await
+    fleet.ask(parties, ASK_MAX, answer).await
 }
 
 impl Answer {
     /// Asks a place for a run of blocks.
     async fn open(
-        process: &Rc<Process>,
+        network: &Network,
         place: &Place,
         object: ObjectId,
         first: u64,
         count: u64,
     ) -> Result<Self, SourceFault> {
-        let world = &process.world;
-        let me = Party::Machine(process.machine.index);
+        let world: &World = &network.fleet;
+        let me = Party::Machine(network.process.machine.index);
         world.stage.sleep(world.stage.millis(1, 10)).await;
         if !world.is_connected(me, place.party()) {
             world.stage.sleep(SILENCE_MAX).await;
@@ -195,7 +201,7 @@ impl Answer {
                 }
             },
             Place::Sibling(machine) => {
-                let sibling = machine.process().ok_or_else(unreachable_source)?;
+                let sibling = network.fleet.process(machine).ok_or_else(unreachable_source)?;
                 let holds = sibling.locate(&object).is_some();
                 start_id = sibling.start_id;
                 if !holds {
@@ -206,17 +212,19 @@ impl Answer {
         let breaks = world.origin.get() == OriginMood::BreaksOff;
         let breaks_at = breaks.then(|| first + world.stage.below(count));
         let (place, end) = (place.clone(), first + count);
-        let process = Rc::clone(process);
-        Ok(Self { process, place, object, next: first, end, start_id, breaks_at })
+        let network = network.clone();
+        Ok(Self { network, place, object, next: first, end, start_id, breaks_at })
     }
 
     /// Reads the next block.
     async fn receive(&mut self) -> Result<Vec<u8>, SourceFault> {
-        let world = Rc::clone(&self.process.world);
+        let world: Rc<World> = Rc::clone(&self.network.fleet);
         let index = self.next;
         self.next += 1;
         world.stage.sleep(world.stage.millis(1, 8)).await;
-        if !world.is_connected(Party::Machine(self.process.machine.index), self.place.party()) {
+        if !world
+            .is_connected(Party::Machine(self.network.process.machine.index), self.place.party())
+        {
             world.stage.sleep(SILENCE_MAX).await;
             return Err(SourceFault::Slow(Bytes(0)));
         }
@@ -263,8 +271,10 @@ impl Answer {
         let slot = Slot::default();
         let (told, late) = (slot.clone(), slot.clone());
         let (machine, start_id, object) = (Rc::clone(machine), self.start_id, self.object);
+        let fleet = Rc::clone(&self.network.fleet);
         world.stage.spawn(machine.troupe.get(), async move {
-            told.put(read_of_sibling(&machine, start_id, object, index).await);
+            let sibling = fleet.process(&machine).filter(|process| process.start_id == start_id);
+            told.put(read_of_sibling(sibling, object, index).await);
         });
         world.stage.at(WORLD, world.stage.now() + SILENCE_MAX, move || late.put(None));
         slot.await.ok_or(SourceFault::BrokeOff(Bytes(0)))
@@ -272,12 +282,11 @@ impl Answer {
 }
 
 async fn read_of_sibling(
-    machine: &Machine,
-    start_id: u64,
+    sibling: Option<Rc<Process>>,
     object: ObjectId,
     index: u64,
 ) -> Option<Vec<u8>> {
-    let sibling = machine.process().filter(|process| process.start_id == start_id)?;
+    let sibling = sibling?;
     let extent = sibling.locate(&object)?;
     let drive = sibling.drive(extent.drive)?;
     drive.read_for_sibling(&extent, index).await.ok()

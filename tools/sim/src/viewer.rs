@@ -1,7 +1,5 @@
 //! Viewers: ask control whom to ask, fetch ranges, compare every byte, go elsewhere if need be.
 
-use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::rc::Rc;
 
 use model::handle::ConnectionId;
@@ -10,77 +8,13 @@ use model::manifest::{AssetVersion, File};
 use model::units::{Bytes, Nanos, UnixSeconds};
 use playback::token::{Grant, Scope, Session, SigningInput, assemble};
 
+use crate::fleet::Fleet;
 use crate::oracle;
+use crate::pipe::{Packet, Pipe};
 use crate::process::Process;
 use crate::server::Server;
-use crate::stage::{Bell, Stage, WORLD};
+use crate::stage::Stage;
 use crate::world::{Machine, Party, WALL, World};
-
-/// What comes from a server.
-#[derive(Clone, Debug)]
-pub(crate) enum Packet {
-    Bytes(Vec<u8>),
-    End,
-    Reset,
-}
-
-/// The way from a server to a viewer.
-pub(crate) struct Pipe {
-    pub(crate) party: Party,
-    stage: Stage,
-    rate: u64,
-    stalled_until: Cell<model::units::Instant>,
-    packets: RefCell<VecDeque<Packet>>,
-    came: Bell,
-}
-
-impl Pipe {
-    fn new(stage: &Stage, party: Party, calm: bool) -> Rc<Self> {
-        // From a bad mobile line to a good one at home.
-        let rate = [100_000, 1_000_000, 10_000_000, 100_000_000];
-        let rate = stage.pick(&rate[if calm { 3 } else { 0 }..]).copied().unwrap_or(1_000_000);
-        let stalls = !calm && stage.one_in(12);
-        let until = stage.now() + if stalls { stage.millis(500, 20_000) } else { Nanos(0) };
-        Rc::new(Self {
-            party,
-            stage: stage.clone(),
-            rate,
-            stalled_until: Cell::new(until),
-            packets: RefCell::default(),
-            came: Bell::default(),
-        })
-    }
-
-    /// How long it takes until so much is taken.
-    pub(crate) fn span(&self, len: Bytes) -> Nanos {
-        Nanos(len.0 * 1_000_000_000 / self.rate)
-    }
-
-    /// True while the viewer takes nothing.
-    pub(crate) fn is_stalled(&self) -> bool {
-        self.stage.now() < self.stalled_until.get()
-    }
-
-    /// Something is on its way to the viewer, behind all that was before.
-    pub(crate) fn deliver(self: &Rc<Self>, packet: Packet) {
-        let pipe = Rc::clone(self);
-        self.stage.at(WORLD, self.stage.now() + Nanos::millis(4), move || {
-            pipe.packets.borrow_mut().push_back(packet);
-            pipe.came.ring();
-        });
-    }
-
-    async fn next(&self, most: Nanos) -> Option<Packet> {
-        let until = self.stage.now() + most;
-        loop {
-            let packet = self.packets.borrow_mut().pop_front();
-            if packet.is_some() || until <= self.stage.now() {
-                return packet;
-            }
-            self.came.wait_until(&self.stage, until).await;
-        }
-    }
-}
 
 /// A viewer's side of a connection. Dropping it leaves.
 struct Link {
@@ -95,8 +29,8 @@ struct Link {
 impl Drop for Link {
     fn drop(&mut self) {
         let (server, connection) = (Rc::clone(&self.server), self.connection);
-        let (world, stage) = (&self.process.world, &self.process.world.stage);
-        if world.is_connected(Party::Machine(self.process.machine.index), self.pipe.party) {
+        let (fleet, stage) = (&self.process.world, &self.process.world.stage);
+        if fleet.is_connected(Party::Machine(self.process.machine.index), self.pipe.party) {
             let when = stage.now() + Nanos::millis(4);
             stage.at(self.process.troupe, when, move || server.leave(connection));
         }
@@ -127,26 +61,28 @@ struct Ask<'a> {
     leave_after: Option<usize>,
 }
 
+/// Viewers at once.
+pub(crate) const VIEWERS: u64 = 5;
 /// Nothing for so long: the viewer goes elsewhere.
 const PATIENCE: Nanos = Nanos::seconds(6);
 /// Seconds that a token lasts: longer than a simulation.
 const TOKEN_LASTS: u64 = 3600;
 
 /// Plays until the simulation ends.
-pub(crate) async fn run(world: Rc<World>, number: u64) {
-    let stage = world.stage.clone();
+pub(crate) async fn run(fleet: Rc<Fleet>, number: u64) {
+    let stage = fleet.stage.clone();
     loop {
         stage.sleep(stage.millis(50, 2500)).await;
         let client = stage.below(3);
         let random = stage.bytes(12).try_into().expect("twelve bytes were drawn");
         let session = Session::of_random(random);
-        let control = world.control();
+        let control = Rc::clone(&fleet.control);
         let answer = move || control.list(client, &session);
         let party = Party::Viewer(number);
-        let list = world.ask((party, Party::Control), PATIENCE, answer).await;
+        let list = fleet.ask((party, Party::Control), PATIENCE, answer).await;
         let Some((version, machines)) = list else { continue };
-        let expires = UnixSeconds(world.wall().0 + TOKEN_LASTS);
-        let token = token(&world, &version, session, expires);
+        let expires = UnixSeconds(fleet.wall().0 + TOKEN_LASTS);
+        let token = token(&fleet, &version, session, expires);
         for (path, file) in &version.files {
             if stage.one_in(3) {
                 continue;
@@ -154,103 +90,103 @@ pub(crate) async fn run(world: Rc<World>, number: u64) {
             let range = range(&stage, file.len);
             let leave_after = stage.one_in(10).then(|| Bytes(stage.below(400_000)).as_usize());
             let ask = Ask { version: &version, path, file, range, leave_after };
-            watch(&world, number, &machines, &token, &ask).await;
+            watch(&fleet, number, &machines, &token, &ask).await;
         }
     }
 }
 
 /// One file from the first that has it.
-async fn watch(world: &Rc<World>, number: u64, machines: &[usize], token: &str, ask: &Ask<'_>) {
+async fn watch(fleet: &Rc<Fleet>, number: u64, machines: &[usize], token: &str, ask: &Ask<'_>) {
     for index in machines {
-        let machine = world.machines.borrow().get(*index).cloned();
+        let machine = fleet.machines.borrow().get(*index).cloned();
         let Some(machine) = machine else { continue };
         let target = format!("/t/{token}/{}/{}", ask.version.id, ask.path);
-        let mut got = match connect(world, number, &machine).await {
-            Some(mut link) => fetch(world, &mut link, &target, ask).await,
+        let mut got = match connect(fleet, number, &machine).await {
+            Some(mut link) => fetch(fleet, &mut link, &target, ask).await,
             None => Err(Gone::Away),
         };
         if let Err(Gone::Redirected(url)) = &got {
-            got = follow(world, number, &machine, url, ask).await;
+            got = follow(fleet, number, &machine, url, ask).await;
         }
         match got {
             Ok(()) | Err(Gone::Left) => return,
-            Err(_) => world.count(|counts| counts.failed_over += 1),
+            Err(_) => fleet.count(|counts| counts.failed_over += 1),
         }
     }
 }
 
 /// Where a redirect leads: to another appliance, and no further.
 async fn follow(
-    world: &Rc<World>,
+    fleet: &Rc<Fleet>,
     number: u64,
     from: &Machine,
     url: &str,
     ask: &Ask<'_>,
 ) -> Result<(), Gone> {
-    world.count(|counts| counts.redirects += 1);
+    fleet.count(|counts| counts.redirects += 1);
     let rest = url.strip_prefix("https://").and_then(|rest| rest.split_once('/'));
     let Some((host, path)) = rest else {
-        world.stage.fail(format!("a redirect leads to {url}"));
+        fleet.stage.fail(format!("a redirect leads to {url}"));
         return Err(Gone::Away);
     };
-    let machine = world.machines.borrow().iter().find(|to| to.id.as_str() == host).cloned();
+    let machine = fleet.machines.borrow().iter().find(|to| to.id.as_str() == host).cloned();
     let Some(machine) = machine.filter(|to| to.index != from.index) else {
-        world.stage.fail(format!("{} redirects to {url}", from.id));
+        fleet.stage.fail(format!("{} redirects to {url}", from.id));
         return Err(Gone::Away);
     };
-    let Some(mut link) = connect(world, number, &machine).await else { return Err(Gone::Away) };
-    let got = fetch(world, &mut link, &format!("/{path}"), ask).await;
+    let Some(mut link) = connect(fleet, number, &machine).await else { return Err(Gone::Away) };
+    let got = fetch(fleet, &mut link, &format!("/{path}"), ask).await;
     let again = matches!(got, Err(Gone::Redirected(_)));
-    world.stage.must(!again, || format!("{} sends on whom {} sent", machine.id, from.id));
+    fleet.stage.must(!again, || format!("{} sends on whom {} sent", machine.id, from.id));
     got
 }
 
-async fn connect(world: &Rc<World>, number: u64, machine: &Rc<Machine>) -> Option<Link> {
-    let (stage, party) = (&world.stage, Party::Viewer(number));
+async fn connect(fleet: &Rc<Fleet>, number: u64, machine: &Rc<Machine>) -> Option<Link> {
+    let (stage, party) = (&fleet.stage, Party::Viewer(number));
     stage.sleep(Nanos::millis(4)).await;
-    if machine.is_dark.get() || !world.is_connected(Party::Machine(machine.index), party) {
+    if machine.is_dark.get() || !fleet.is_connected(Party::Machine(machine.index), party) {
         stage.sleep(PATIENCE).await;
         return None;
     }
-    let process = machine.process()?;
+    let process = fleet.process(machine)?;
     let server = stage.pick(&process.workers.borrow())?.clone();
-    let pipe = Pipe::new(stage, party, world.is_calm.get());
+    let pipe = Pipe::new(stage, party, fleet.is_calm.get());
     let connection = server.connect(&pipe);
     Some(Link { pipe, server, process, connection, rest: Vec::new() })
 }
 
 async fn fetch(
-    world: &Rc<World>,
+    fleet: &Rc<Fleet>,
     link: &mut Link,
     target: &str,
     ask: &Ask<'_>,
 ) -> Result<(), Gone> {
-    world.count(|counts| counts.requests += 1);
+    fleet.count(|counts| counts.requests += 1);
     let is_refused = link.process.machine.signed.borrow().contains(&ask.version.id);
     let len = ask.file.len.0;
     let (from, until) = ask.range.unwrap_or((0, len));
     let range = ask.range.map(|(from, until)| format!("Range: bytes={from}-{}\r\n", until - 1));
     let (path, range) = (ask.path, range.unwrap_or_default());
     let request = format!("GET {target} HTTP/1.1\r\nHost: a\r\n{range}\r\n");
-    say(&world.stage, link, request.as_bytes());
-    let (status, length, location) = head(world, link).await?;
+    say(&fleet.stage, link, request.as_bytes());
+    let (status, length, location) = head(fleet, link).await?;
     let wanted = if ask.range.is_some() { 206 } else { 200 };
     if let (307, Some(location)) = (status, location) {
         return Err(Gone::Redirected(location));
     }
-    world.stage.must(status != 503, || "a 503, which players repeat".to_owned());
+    fleet.stage.must(status != 503, || "a 503, which players repeat".to_owned());
     if status != wanted {
         return Err(Gone::Status(status));
     }
-    oracle::answered(&link.process, &ask.version.id, is_refused);
-    world.stage.must(length == until - from, || {
+    oracle::answered(fleet, &link.process.machine, &ask.version.id, is_refused);
+    fleet.stage.must(length == until - from, || {
         format!("{length} bytes are promised of {path}, {from}..{until} were asked for")
     });
-    body(world, link, ask, (from, until)).await
+    body(fleet, link, ask, (from, until)).await
 }
 
 async fn body(
-    world: &Rc<World>,
+    fleet: &Rc<Fleet>,
     link: &mut Link,
     ask: &Ask<'_>,
     (from, until): (u64, u64),
@@ -259,9 +195,9 @@ async fn body(
     let begun = at;
     loop {
         let got = std::mem::take(&mut link.rest);
-        world.stage.mark(Bytes::of(got.len()).0);
-        world.stage.must(at + got.len() <= end, || "more came than was promised".to_owned());
-        oracle::delivered(world, &link.process, ask.file.object, at, &got);
+        fleet.stage.mark(Bytes::of(got.len()).0);
+        fleet.stage.must(at + got.len() <= end, || "more came than was promised".to_owned());
+        oracle::delivered(fleet, &link.process.machine, ask.file.object, at, &got);
         at += got.len();
         if end <= at {
             return Ok(());
@@ -272,7 +208,7 @@ async fn body(
         match link.pipe.next(PATIENCE).await {
             Some(Packet::Bytes(bytes)) => link.rest = bytes,
             Some(Packet::End) => {
-                world.stage.fail("a response ends in good order before its end".to_owned());
+                fleet.stage.fail("a response ends in good order before its end".to_owned());
                 return Err(Gone::Away);
             }
             Some(Packet::Reset) | None => return Err(Gone::Away),
@@ -297,7 +233,7 @@ fn say(stage: &Stage, link: &Link, request: &[u8]) {
 }
 
 /// Status and length of a response, and where it leads.
-async fn head(world: &World, link: &mut Link) -> Result<(u16, u64, Option<String>), Gone> {
+async fn head(fleet: &World, link: &mut Link) -> Result<(u16, u64, Option<String>), Gone> {
     loop {
         let end = link.rest.windows(4).position(|window| window == b"\r\n\r\n");
         if let Some(end) = end {
@@ -312,7 +248,7 @@ async fn head(world: &World, link: &mut Link) -> Result<(u16, u64, Option<String
             };
             let length = field("content-length").and_then(|text| text.parse().ok());
             let location = field("location");
-            world.stage.must(status.is_some(), || format!("not a response: {head}"));
+            fleet.stage.must(status.is_some(), || format!("not a response: {head}"));
             return Ok((status.unwrap_or(0), length.unwrap_or(0), location));
         }
         match link.pipe.next(PATIENCE).await {
@@ -331,26 +267,26 @@ fn range(stage: &Stage, len: Bytes) -> Option<(u64, u64)> {
     Some((from, until))
 }
 
-fn token(world: &World, version: &AssetVersion, session: Session, expires: UnixSeconds) -> String {
+fn token(fleet: &World, version: &AssetVersion, session: Session, expires: UnixSeconds) -> String {
     let scope = Scope::below(version.id.as_str(), "").expect("a version's name is a name");
     let grant = Grant { session, expires, scope };
     let input = SigningInput::new("k1", grant);
-    let signature = world.key.sign(input.as_bytes());
+    let signature = fleet.key.sign(input.as_bytes());
     let signature = signature.as_ref().try_into().expect("Ed25519 signatures are 64 bytes");
     assemble("k1", grant, &signature)
 }
 
 /// Everything that an appliance should hold, from it alone: what is missing or wrong is a failure.
 /// Each time with the same tokens, of which workers know those that they have seen.
-pub(crate) async fn ask_for_all(world: Rc<World>, machine: Rc<Machine>) {
-    let Some(process) = machine.process() else { return };
+pub(crate) async fn ask_for_all(fleet: Rc<Fleet>, machine: Rc<Machine>) {
+    let Some(process) = fleet.process(&machine) else { return };
     let Some(manifest) = process.ask(|holdings| holdings.manifest().cloned()) else { return };
     let lacks: Vec<ObjectId> = process.lacks();
     let session = Session::of_random([7; 12]);
-    let calm_from = WALL + world.calm_from.get().0 / 1_000_000_000;
+    let calm_from = WALL + fleet.calm_from.get().0 / 1_000_000_000;
     let expires = UnixSeconds(calm_from + TOKEN_LASTS);
     for version in &manifest.versions {
-        let token = token(&world, version, session, expires);
+        let token = token(&fleet, version, session, expires);
         for (path, file) in &version.files {
             if lacks.contains(&file.object) {
                 continue;
@@ -359,15 +295,15 @@ pub(crate) async fn ask_for_all(world: Rc<World>, machine: Rc<Machine>) {
             // The line may be slow, and the drive busy: three tries.
             let mut got = Err(Gone::Away);
             for number in 0..3 {
-                let link = connect(&world, 1000 + number, &machine).await;
+                let link = connect(&fleet, 1000 + number, &machine).await;
                 let Some(mut link) = link else { continue };
                 let target = format!("/t/{token}/{}/{path}", version.id);
-                got = fetch(&world, &mut link, &target, &ask).await;
+                got = fetch(&fleet, &mut link, &target, &ask).await;
                 if got.is_ok() {
                     break;
                 }
             }
-            world.stage.must(got.is_ok(), || {
+            fleet.stage.must(got.is_ok(), || {
                 format!(
                     "{} holds {path} of {} and does not serve it: {got:?}",
                     machine.id, version.id

@@ -13,9 +13,7 @@ use model::units::{Bytes, Instant, Nanos, UnixSeconds};
 use worker::Now;
 
 use crate::canary::Canary;
-use crate::control::Control;
 use crate::drive::Drive;
-use crate::process::Process;
 use crate::stage::{Slot, Stage, Troupe, WORLD};
 
 /// The wall clock when a simulation begins.
@@ -91,7 +89,8 @@ pub(crate) struct Machine {
     pub(crate) mounts: Cell<u64>,
     /// The manifest in its state directory.
     pub(crate) kept: RefCell<Option<Arc<Manifest>>>,
-    pub(crate) process: RefCell<Option<Rc<Process>>>,
+    /// Its process runs.
+    pub(crate) is_up: Cell<bool>,
     /// Its power is off: it does not even refuse.
     pub(crate) is_dark: Cell<bool>,
     /// What it has signed to refuse.
@@ -110,69 +109,59 @@ pub(crate) struct Machine {
 pub(crate) const CLOCK_ZERO: u64 = 1_000_000;
 
 impl Machine {
-    /// Its process, if one runs.
-    pub(crate) fn process(&self) -> Option<Rc<Process>> {
-        self.process.borrow().clone()
-    }
-
     /// Its drive at this place.
     pub(crate) fn drive(&self, index: usize) -> Option<Rc<Drive>> {
         self.drives.borrow().get(index).cloned()
     }
 }
 
-/// What was counted over a simulation.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Counts {
-    pub(crate) requests: u64,
-    pub(crate) bytes: u64,
-    pub(crate) failed_over: u64,
-    pub(crate) redirects: u64,
-    pub(crate) published: u64,
-    pub(crate) evicted: u64,
-    pub(crate) moved: u64,
-    /// Units that were moved.
-    pub(crate) units_moved: u64,
-    pub(crate) units: u64,
-    pub(crate) copied: u64,
-    /// Drives that were set aside and are in use again.
-    pub(crate) returns: u64,
-    /// Of these, empty ones in the place of others.
-    pub(crate) replaced: u64,
-    pub(crate) starts: u64,
-    pub(crate) cuts: u64,
-    pub(crate) faults: u64,
-    pub(crate) messages_lost: u64,
-    pub(crate) lists: u64,
-    pub(crate) rotten_served: u64,
-    pub(crate) withdrawals: u64,
-    pub(crate) receipts: u64,
+/// Numbers with names, which add up.
+macro_rules! counts {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// What was counted over a simulation.
+        #[derive(Clone, Copy, Debug, Default)]
+        pub(crate) struct Counts {
+            $($(#[$doc])* pub(crate) $name: u64,)*
+        }
+
+        impl Counts {
+            /// Adds those of another simulation.
+            pub(crate) fn add(&mut self, other: &Self) {
+                $(self.$name += other.$name;)*
+            }
+
+            /// Each with its name.
+            pub(crate) fn all(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$((stringify!($name), self.$name),)*].into_iter()
+            }
+        }
+    };
 }
 
-impl Counts {
-    /// Adds those of another simulation.
-    pub(crate) fn add(&mut self, other: &Self) {
-        self.requests += other.requests;
-        self.bytes += other.bytes;
-        self.failed_over += other.failed_over;
-        self.redirects += other.redirects;
-        self.published += other.published;
-        self.evicted += other.evicted;
-        self.moved += other.moved;
-        self.units_moved += other.units_moved;
-        self.units += other.units;
-        self.copied += other.copied;
-        self.returns += other.returns;
-        self.replaced += other.replaced;
-        self.starts += other.starts;
-        self.cuts += other.cuts;
-        self.faults += other.faults;
-        self.messages_lost += other.messages_lost;
-        self.lists += other.lists;
-        self.rotten_served += other.rotten_served;
-        self.withdrawals += other.withdrawals;
-        self.receipts += other.receipts;
-    }
+counts! {
+    requests,
+    bytes,
+    failed_over,
+    redirects,
+    published,
+    evicted,
+    moved,
+    /// Units that were moved.
+    units_moved,
+    units,
+    copied,
+    /// Drives that were set aside and are in use again.
+    drives_returned,
+    /// Of these, empty ones in the place of others.
+    drives_replaced,
+    starts,
+    power_cuts,
+    faults,
+    messages_lost,
+    lists,
+    rotten_served,
+    withdrawals,
+    receipts,
 }
 
 /// All of it.
@@ -181,7 +170,6 @@ pub(crate) struct World {
     pub(crate) canary: Option<Canary>,
     pub(crate) objects: RefCell<BTreeMap<ObjectId, Rc<Object>>>,
     pub(crate) machines: RefCell<Vec<Rc<Machine>>>,
-    pub(crate) control: RefCell<Option<Rc<Control>>>,
     pub(crate) net: RefCell<Net>,
     pub(crate) origin: Cell<OriginMood>,
     pub(crate) counts: RefCell<Counts>,
@@ -230,11 +218,6 @@ impl World {
     /// Counts.
     pub(crate) fn count(&self, change: impl FnOnce(&mut Counts)) {
         change(&mut self.counts.borrow_mut());
-    }
-
-    /// Control, which is there from the beginning.
-    pub(crate) fn control(&self) -> Rc<Control> {
-        self.control.borrow().clone().expect("made before anything begins")
     }
 
     /// A message on its way; false if it is lost.

@@ -1,0 +1,50 @@
+//! The world with those who act in it: control, and a process on each machine that is up.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::ops::Deref;
+use std::rc::Rc;
+
+use crate::control::Control;
+use crate::process::Process;
+use crate::world::{Machine, World};
+
+/// All of it.
+pub(crate) struct Fleet {
+    world: Rc<World>,
+    pub(crate) control: Rc<Control>,
+    /// By the machine's index.
+    processes: RefCell<BTreeMap<usize, Rc<Process>>>,
+}
+
+impl Fleet {
+    /// Machines that are off.
+    pub(crate) fn new(world: Rc<World>, control: Rc<Control>) -> Rc<Self> {
+        Rc::new(Self { world, control, processes: RefCell::default() })
+    }
+
+    /// The process of a machine, if one runs.
+    pub(crate) fn process(&self, machine: &Machine) -> Option<Rc<Process>> {
+        self.processes.borrow().get(&machine.index).cloned()
+    }
+
+    /// A process runs on its machine from now on.
+    pub(crate) fn put(&self, process: &Rc<Process>) {
+        process.machine.is_up.set(true);
+        self.processes.borrow_mut().insert(process.machine.index, Rc::clone(process));
+    }
+
+    /// The process of a machine, which ends.
+    pub(crate) fn take(&self, machine: &Machine) -> Option<Rc<Process>> {
+        machine.is_up.set(false);
+        self.processes.borrow_mut().remove(&machine.index)
+    }
+}
+
+impl Deref for Fleet {
+    type Target = Rc<World>;
+
+    fn deref(&self) -> &Rc<World> {
+        &self.world
+    }
+}

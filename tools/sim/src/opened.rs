@@ -48,9 +48,6 @@ pub(crate) struct Opened {
 /// What a worker's reads of the drive met.
 pub(crate) type Reader = Box<dyn Fn() -> Slice>;
 
-pub(crate) const HEALTH: store::health::Config =
-    store::health::Config { objects_max: 3, window: Nanos::seconds(3600) };
-const FULL_FOR: Nanos = Nanos::seconds(60);
 
 /// Small numbers, so that somebody always waits.
 const GATE: Config = Config {

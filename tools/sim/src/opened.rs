@@ -48,7 +48,6 @@ pub(crate) struct Opened {
 /// What a worker's reads of the drive met.
 pub(crate) type Reader = Box<dyn Fn() -> Slice>;
 
-
 /// Small numbers, so that somebody always waits.
 const GATE: Config = Config {
     depth: 8,

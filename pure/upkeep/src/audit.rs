@@ -138,7 +138,8 @@ async fn walk<H: Host>(host: &H, drive: &H::Drive) -> bool {
 
 /// Looks at one file; true if something was wrong with it.
 pub async fn examine<H: Host>(host: &H, drive: &H::Drive, object: ObjectId) -> bool {
-    let standing = host.claim_file(object, drive.index(), &layout::object_file(&object));
+    let file = layout::object_file(&object);
+    let standing = host.change(|holdings| holdings.claim_file(object, drive.index(), &file));
     let mut doubt = None;
     match standing {
         FileStanding::Busy | FileStanding::Unsure | FileStanding::Unknown => return false,

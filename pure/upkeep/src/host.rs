@@ -3,11 +3,11 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use holdings::{Claim, Desired, Doubt, FileStanding, Holdings, Part};
-use model::extent::{DriveIndex, Extent, FileName};
+use holdings::{Claim, Desired, Doubt, Holdings, Part};
+use model::extent::{DriveIndex, Extent};
 use model::id::ObjectId;
 use model::manifest::Manifest;
-use model::units::{Bytes, Instant, Nanos};
+use model::units::{Instant, Nanos};
 use store::layout::DriveSpace;
 use store::parcel::PartId;
 
@@ -200,16 +200,6 @@ pub trait Ledger: Host {
         self.ask(|holdings| holdings.is_wanted(object))
     }
 
-    /// How an object found in a file stands. Claims nothing.
-    fn standing(&self, object: ObjectId, drive: DriveIndex, file: &FileName) -> FileStanding {
-        self.ask(|holdings| holdings.standing(object, drive, file))
-    }
-
-    /// Claims what an audit may have to change: an object found in a file.
-    fn claim_file(&self, object: ObjectId, drive: DriveIndex, file: &FileName) -> FileStanding {
-        self.change(|holdings| holdings.claim_file(object, drive, file))
-    }
-
     /// Claims an object for something else than fetching; false if somebody has it.
     fn claim(&self, object: ObjectId) -> bool {
         self.change(|holdings| holdings.claim(object))
@@ -243,16 +233,6 @@ pub trait Ledger: Host {
     /// Plans again as soon as possible.
     fn replan(&self) {
         self.change(Holdings::replan);
-    }
-
-    /// True if workers may have the bytes of one more object of this length.
-    fn has_small_room(&self, len: Bytes) -> bool {
-        self.ask(|holdings| holdings.has_small_room(len))
-    }
-
-    /// Gives workers the bytes of a small object that is published already.
-    fn publish_small(&self, object: ObjectId, extent: &Extent, bytes: &[u8]) {
-        self.change(|holdings| holdings.publish_small(object, extent, bytes));
     }
 
     /// Only the first so many of it are fetched; none if that cannot be now.

@@ -20,12 +20,12 @@ pub async fn give<H: Host>(
     extent: &Extent,
     buffer: &mut PagesOf<H>,
 ) {
-    if !host.has_small_room(extent.len) {
+    if !host.ask(|holdings| holdings.has_small_room(extent.len)) {
         return;
     }
     match read::<H>(drive, extent, buffer).await {
         Ok(bytes) if is_right(object, bytes) => {
-            host.publish_small(object, extent, bytes);
+            host.change(|holdings| holdings.publish_small(object, extent, bytes));
         }
         Ok(_) => host.suspect(object, Doubt::Suspect),
         Err(error) if error.is_one_place() => {

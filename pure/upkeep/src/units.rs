@@ -90,7 +90,8 @@ pub async fn audit<H: Host>(host: &H, drive: &H::Drive, unit: UnitId) -> (Units,
     let nothing = (Units::default(), false);
     let Ok(directory) = directory(host, drive, unit).await else { return nothing };
     let file = unit::unit_file(&unit);
-    let standing = |object: &ObjectId| host.standing(*object, drive.index(), &file);
+    let standing =
+        |object: &ObjectId| host.ask(|holdings| holdings.standing(*object, drive.index(), &file));
     let objects = directory.objects();
     if objects.iter().any(|object| standing(object) == FileStanding::Unknown) {
         return nothing;

@@ -8,15 +8,14 @@ use director::{Hardware, Report};
 use holdings::Holdings;
 use model::extent::DriveIndex;
 use model::id::{ApplianceId, Generation, ObjectId};
-use model::units::{Bytes, Nanos};
+use model::units::{BitsPerSecond, Bytes, Nanos};
 use model::view::Load;
 use store::layout;
 use store::log::Entry;
 use store::parcel::PartId;
-use upkeep::{Ledger as _, filler, keeper};
+use upkeep::{Ledger as _, audit, filler, keeper, scrub, verify};
 
 use crate::absence;
-use crate::chores;
 use crate::drive::Drive;
 use crate::files::Left;
 use crate::fleet::Fleet;
@@ -35,6 +34,11 @@ const REPORT_MAX: Nanos = Nanos::seconds(5);
 /// A drive that does not open within this is left out.
 const OPEN_SILENCE_MAX: Nanos = Nanos::seconds(10);
 const RETRY_MAX: Nanos = Nanos::seconds(5);
+
+/// Often, and fast: a simulation is short.
+const WALK_EVERY: Nanos = Nanos::seconds(20);
+const PASS_MIN: Nanos = Nanos::seconds(15);
+const SCRUB_RATE: BitsPerSecond = BitsPerSecond(40_000_000);
 
 impl Machine {
     /// A machine that is off.
@@ -160,17 +164,22 @@ async fn begin(fleet: Rc<Fleet>, machine: Rc<Machine>, troupe: Troupe) {
     begin_tasks(&fleet, &process, u8::try_from(drives.len()).unwrap_or(u8::MAX));
 }
 
+/// A task for each thread of an appliance's storage.
 fn begin_tasks(fleet: &Rc<Fleet>, process: &Rc<Process>, drives: u8) {
     let (stage, troupe) = (&fleet.stage, process.troupe);
-    stage.spawn(troupe, chores::keep(Rc::clone(process)));
-    stage.spawn(troupe, chores::look_at_files(Rc::clone(process), drives));
-    stage.spawn(troupe, chores::check_samples(Rc::clone(process)));
+    let of = Rc::clone(process);
+    stage.spawn(troupe, async move { keeper::run(&*of).await });
+    let of = Rc::clone(process);
+    stage.spawn(troupe, async move { audit::run(&*of, drives, WALK_EVERY).await });
+    let of = Rc::clone(process);
+    stage.spawn(troupe, async move { verify::run(&*of).await });
     stage.spawn(troupe, Rc::clone(process).watch_drives());
     for index in (0..drives).map(DriveIndex) {
         stage.spawn(troupe, absence::run(Rc::clone(process), index));
         let of = Rc::clone(process);
         stage.spawn(troupe, async move { keeper::tend(&*of, index).await });
-        stage.spawn(troupe, chores::read_all(Rc::clone(process), index));
+        let of = Rc::clone(process);
+        stage.spawn(troupe, async move { scrub::run(&*of, index, SCRUB_RATE, PASS_MIN).await });
     }
     for _ in 0..FILLERS {
         let (fleet, process) = (Rc::clone(fleet), Rc::clone(process));

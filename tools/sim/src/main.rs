@@ -5,7 +5,7 @@
 //! ```text
 //!  viewers ──> network ──> server ── pure/worker ──┐
 //!     │                                            ├──> drive: files, pure/ssd, faults
-//!     │          host, chores ── pure/upkeep, store ┘
+//!     │          host ────────── pure/upkeep, store ┘
 //!     └──> control ── pure/director, steering <── reports, manifests
 //! ```
 //!
@@ -13,7 +13,6 @@
 
 mod absence;
 mod canary;
-mod chores;
 mod control;
 mod drive;
 mod faults;

@@ -54,7 +54,8 @@ async fn whim(process: &Process) -> Vec<Move<PartId>> {
     let stage = &process.world.stage;
     let files: Vec<_> = mover::movable(process).await.held(|_| Bytes::ZERO).into_iter().collect();
     let Some((file, held)) = stage.pick(&files) else { return vec![] };
-    let drives = process.all_answering();
+    let mut drives = process.in_use();
+    drives.retain(|drive| process.answers(drive));
     let Some(to) = stage.pick(&drives).map(|drive| drive.index) else { return vec![] };
     let one = Move { file: *file, from: held.drive, to };
     if one.from == to { vec![] } else { vec![one] }

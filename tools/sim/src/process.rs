@@ -196,13 +196,6 @@ impl Process {
         !drive.is_aside()
     }
 
-    /// All drives in use that answer.
-    pub(crate) fn all_answering(&self) -> Vec<Rc<Opened>> {
-        let mut drives = self.in_use();
-        drives.retain(|drive| self.answers(drive));
-        drives
-    }
-
     /// All drives in use.
     pub(crate) fn in_use(&self) -> Vec<Rc<Opened>> {
         self.slots.borrow().iter().filter_map(|slot| slot.open.clone()).collect()

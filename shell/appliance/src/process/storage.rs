@@ -32,7 +32,7 @@ use model::status::{DriveStatus, FillStatus};
 use model::units::{BitsPerSecond, Bytes, Nanos};
 use rustix::io::Errno;
 pub use upkeep::Sample;
-use upkeep::{Cause, Ledger as _, at_once};
+use upkeep::{Cause, Host as _, Ledger as _, at_once};
 use ureq::tls::TlsConfig;
 
 pub use crate::counters::Serving;
@@ -46,7 +46,7 @@ use crate::membership::member::{self, MemberClient, Own};
 use crate::membership::state_file::{StateError, StateFile};
 use crate::storage::absence;
 use crate::storage::drives::{Drive, Loaded, OpenError, number};
-use crate::storage::gate::{Gate, Rules};
+use crate::storage::gate::Rules;
 pub use crate::storage::ledger::News;
 use crate::storage::ledger::{Ledger, Pace};
 use crate::storage::mover;
@@ -190,7 +190,12 @@ impl Storage {
         let state_file = StateFile::open(&config.state)?;
         let opened = open_drives(&config.drives, config.silent)?;
         let (mut slots, loaded): (Vec<Slot>, Vec<Loaded>) = opened.into_iter().unzip();
-        put_behind_gates(&mut slots, &config.rules, &serving);
+        for slot in &mut slots {
+            if let Slot::Open(drive) = slot {
+                let drive = Arc::get_mut(drive).expect("nobody else has it yet");
+                Slots::put_behind_gate(drive, &config.rules, &serving);
+            }
+        }
         say_where_siblings_come(&mut config, &peers);
         let own = Arc::new(Own::new(&config.state, config.credentials.clone())?);
         let ledger = Ledger::new(config.small_budget, config.fill.unit_len, Box::new(sink));
@@ -239,7 +244,7 @@ impl StorageHandle {
     /// A worker found that a drive does not work: nothing more is read from it or written to it.
     pub fn set_aside(&self, drive: DriveIndex, cause: Cause) {
         if let Some(drive) = self.shared.slots.drive(drive) {
-            self.shared.set_drive_aside(&drive, cause);
+            at_once(self.shared.set_aside(&drive, cause));
         }
     }
 
@@ -450,16 +455,6 @@ fn open_drives(paths: &[PathBuf], silent: DriveSet) -> Result<Vec<(Slot, Loaded)
         });
     }
     if ids.is_empty() { Err(StartError::NoDrive(reasons)) } else { Ok(opened) }
-}
-
-/// Whoever is not a worker has its turns on each drive that there are rules for.
-fn put_behind_gates(slots: &mut [Slot], rules: &[Rules], serving: &Serving) {
-    for (index, (slot, rules)) in slots.iter_mut().zip(rules).enumerate() {
-        if let Slot::Open(drive) = slot {
-            let drive = Arc::get_mut(drive).expect("nobody else has it yet");
-            drive.put_behind(Gate::new(rules, serving.slices.clone(), index));
-        }
-    }
 }
 
 /// What came of opening a drive.

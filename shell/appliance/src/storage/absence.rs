@@ -24,9 +24,8 @@ use upkeep::{Ledger as _, at_once};
 
 use crate::counters::Serving;
 use crate::storage::drives::{Drive, Loaded, OpenError, marker_seen};
-use crate::storage::gate::Gate;
 use crate::storage::shared::Shared;
-use crate::storage::slots::{Aside, Slot};
+use crate::storage::slots::{Aside, Slot, Slots};
 
 /// How old the size of a drive may be, and how often the place of one that is away is looked at.
 /// What the appliance changes itself is measured at once.
@@ -128,10 +127,7 @@ fn try_it(shared: &Shared, index: DriveIndex, path: &Path) -> Result<Found, Open
     // Before the gate, which looks at how reads of what was there stand.
     drive.prove(PROVED).map_err(failed)?;
     let directory = drive.directory().map_err(failed)?;
-    if let Some(rules) = shared.slots.rules.get(index.as_usize()) {
-        let slices = shared.counters.serving.slices.clone();
-        drive.put_behind(Gate::new(rules, slices, index.as_usize()));
-    }
+    Slots::put_behind_gate(&mut drive, &shared.slots.rules, &shared.counters.serving);
     Ok(Found { drive, directory, loaded })
 }
 

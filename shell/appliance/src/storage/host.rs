@@ -11,12 +11,13 @@ use model::extent::DriveIndex;
 use model::units::{Bytes, Instant, Nanos};
 use store::layout::Choice;
 use upkeep::Sample;
-use upkeep::{Cause, Checked, Drive as _, Host, News, Told};
+use upkeep::{Cause, Checked, Drive as _, Host, Ledger as _, News, Told};
 
 use crate::counters::now;
 use crate::storage::drives::Drive;
 use crate::storage::format::gigabytes;
 use crate::storage::shared::Shared;
+use crate::storage::slots::{Aside, Slot};
 
 #[cfg(test)]
 mod tests;
@@ -86,7 +87,23 @@ impl Host for Shared {
     }
 
     async fn set_aside(&self, drive: &Drive, cause: Cause) {
-        self.set_drive_aside(drive, cause);
+        let (index, path) = (drive.index(), drive.path().display());
+        let reason = cause.to_string();
+        // One that has come back since, in the place of this one, is left alone.
+        let was_open = self.ledger.change(|holdings| {
+            let old = if drive.set_aside() { self.slots.drive(index) } else { None }?;
+            let (id, weak) = (Some(drive.marker().id), Arc::downgrade(&old));
+            self.slots.replace(index, Slot::Aside(Aside { cause, id, old: weak }));
+            holdings.let_go(index);
+            Some(old)
+        });
+        if was_open.is_none() {
+            return;
+        }
+        self.in_slices(|holdings| !holdings.forget_some(Self::SLICE)).await;
+        tracing::error!(drive = %drive.marker().id, %path, reason, "drive set aside");
+        let what_to_do = "It is used again once it is replaced, formatted or mounted anew";
+        self.ledger.note("drive", format!("{path} is set aside: {reason}. {what_to_do}"));
     }
 
     fn tell(&self, told: Told<'_, Drive>) {

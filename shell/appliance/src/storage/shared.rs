@@ -6,17 +6,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use holdings::SLICE;
-use model::drives::DriveIndex;
 use model::id::ObjectId;
 use model::status::{DriveStatus, FillStatus};
 use model::units::{Bytes, Nanos};
 use store::log::Entry;
-use upkeep::{Cause, Ledger as _, at_once};
+use upkeep::{Ledger as _, at_once};
 
 use crate::counters::{StorageCounters, now};
 use crate::storage::drives::{Drive, Loaded};
 use crate::storage::ledger::Ledger;
-use crate::storage::slots::{Aside, Slot, Slots};
+use crate::storage::slots::{Slot, Slots};
 
 #[cfg(test)]
 pub(crate) mod tests;
@@ -34,27 +33,6 @@ impl Shared {
     pub(crate) fn stop(&self) {
         self.ledger.stop();
         self.slots.open().iter().for_each(|drive| drive.gate().open());
-    }
-
-    /// Stops all use of a drive and tells everybody. Its objects are filled elsewhere. One that has
-    /// come back since, in the place of this one, is left alone.
-    pub(crate) fn set_drive_aside(&self, drive: &Drive, cause: Cause) {
-        let (index, path) = (drive.index(), drive.path().display());
-        let reason = cause.to_string();
-        let was_open = self.ledger.change(|holdings| {
-            let old = if drive.set_aside() { self.slots.drive(index) } else { None }?;
-            let (id, weak) = (Some(drive.marker().id), Arc::downgrade(&old));
-            self.slots.replace(index, Slot::Aside(Aside { cause, id, old: weak }));
-            holdings.let_go(index);
-            Some(old)
-        });
-        if was_open.is_none() {
-            return;
-        }
-        at_once(self.in_slices(|holdings| !holdings.forget_some(SLICE)));
-        tracing::error!(drive = %drive.marker().id, %path, reason, "drive set aside");
-        let what_to_do = "It is used again once it is replaced, formatted or mounted anew";
-        self.ledger.note("drive", format!("{path} is set aside: {reason}. {what_to_do}"));
     }
 
     /// A drive that was set aside is good again, or another is in its place.
@@ -89,12 +67,7 @@ impl Shared {
 
     /// All configured drives.
     pub(crate) fn drive_statuses(&self) -> Vec<DriveStatus> {
-        let (now, paths) = (self.ledger.now(), self.slots.paths.iter().cloned());
-        let slots = self.slots.indexes().zip(paths.zip(self.slots.all()));
-        let status = |(index, (path, slot)): (DriveIndex, (_, Slot))| {
-            slot.status(index, path, self.counters.scrub(index).status(), now)
-        };
-        slots.map(status).collect()
+        self.slots.statuses(self.ledger.now(), |drive| self.counters.scrub(drive).status())
     }
 
     /// How far fill is.

@@ -9,8 +9,9 @@ use model::status::{DriveStatus, ScrubStatus};
 use model::units::Instant;
 use upkeep::{Cause, Drive as _};
 
+use crate::counters::Serving;
 use crate::storage::drives::Drive;
-use crate::storage::gate::Rules;
+use crate::storage::gate::{Gate, Rules};
 
 /// All configured drives. Their lock is held to clone or replace some pointers; whoever has that of
 /// the ledger too took the ledger's first.
@@ -75,35 +76,44 @@ impl Slots {
         let mut slots = self.slots.write().unwrap_or_else(PoisonError::into_inner);
         std::mem::replace(&mut slots[index.as_usize()], slot)
     }
-}
 
-impl Slot {
-    /// What is told of it; how far it is scrubbed is known elsewhere.
-    pub(crate) fn status(
+    /// What is told of each; `scrub` says how far one is scrubbed.
+    pub(crate) fn statuses(
         &self,
-        index: DriveIndex,
-        path: PathBuf,
-        scrub: ScrubStatus,
         now: Instant,
-    ) -> DriveStatus {
-        let unknown = DriveStatus { scrub, ..DriveStatus::unknown(index, path) };
-        match self {
-            Self::Aside(Aside { id, cause, .. }) => {
-                DriveStatus { id: *id, set_aside: Some(cause.to_string()), ..unknown }
+        scrub: impl Fn(DriveIndex) -> ScrubStatus,
+    ) -> Vec<DriveStatus> {
+        let status = |(index, (path, slot)): (DriveIndex, (&PathBuf, Slot))| {
+            let unknown = DriveStatus::unknown(index, path.clone());
+            let unknown = DriveStatus { scrub: scrub(index), ..unknown };
+            match slot {
+                Slot::Aside(Aside { id, cause, .. }) => {
+                    DriveStatus { id, set_aside: Some(cause.to_string()), ..unknown }
+                }
+                Slot::Open(drive) => {
+                    let (id, load) = (Some(drive.marker().id), drive.gate().load());
+                    drive.condition(|of| DriveStatus {
+                        id,
+                        hangs: of.hangs(now),
+                        capacity: of.space.capacity,
+                        free: of.space.free,
+                        objects: of.held.0,
+                        units: of.units,
+                        load,
+                        ..unknown
+                    })
+                }
             }
-            Self::Open(drive) => {
-                let (id, load) = (Some(drive.marker().id), drive.gate().load());
-                drive.condition(|of| DriveStatus {
-                    id,
-                    hangs: of.hangs(now),
-                    capacity: of.space.capacity,
-                    free: of.space.free,
-                    objects: of.held.0,
-                    units: of.units,
-                    load,
-                    ..unknown
-                })
-            }
+        };
+        self.indexes().zip(self.paths.iter().zip(self.all())).map(status).collect()
+    }
+
+    /// Puts a drive behind its gate, if there are rules for it: whoever is not a worker has its
+    /// turns there, beside what `serving` says of workers.
+    pub(crate) fn put_behind_gate(drive: &mut Drive, rules: &[Rules], serving: &Serving) {
+        let index = drive.index().as_usize();
+        if let Some(rules) = rules.get(index) {
+            drive.put_behind(Gate::new(rules, serving.slices.clone(), index));
         }
     }
 }

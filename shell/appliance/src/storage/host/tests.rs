@@ -239,7 +239,7 @@ fn a_drive_that_is_set_aside_while_a_unit_is_verified_keeps_it() {
         }
         let drive = scene.drive();
         let logged = fs::metadata(scene.path(0, "index/log")).unwrap().len();
-        scene.shared.set_drive_aside(&drive, Cause::Miswritten);
+        at_once(scene.shared.set_aside(&drive, Cause::Miswritten));
         audit(&scene.shared, &drive, scene.directory.id());
         assert!(!take_up(&scene.shared, &drive, scene.directory.id()), "nothing is visible");
         assert!(scene.file().exists(), "held: {is_held}");
@@ -322,7 +322,7 @@ fn a_stop_ends_a_copy_and_so_does_a_drive_that_is_set_aside() {
         let scene = Scene::new(&[5000, 600_000]);
         scene.hold();
         let other = scene.shared.slots.drive(DriveIndex(1)).unwrap();
-        let aside = || scene.shared.set_drive_aside(&other, Cause::Miswritten);
+        let aside = || at_once(scene.shared.set_aside(&other, Cause::Miswritten));
         assert_eq!(scene.copy(1, before, aside), Ended::Abandoned);
         assert_eq!((scene.parts(1).len(), scene.place(1).0), (1, 0), "nothing is done to it");
     }

@@ -3,6 +3,7 @@ use crate::storage::drives::lock;
 use crate::storage::ledger::{News, Sink};
 use crate::storage::pages::Pages;
 use holdings::{Chores, Holdings, Part};
+use model::drives::DriveIndex;
 use model::extent::Extent;
 use model::id::Generation;
 use model::manifest::{AssetVersion, File, Manifest, Trust};

@@ -6,7 +6,7 @@
 //! stub       a macro that stands for missing code  ignored   a test that does not run
 //! name       a banned word in a public name       path      a path of one person's machine
 //! metric     a metric without help                claim     SECURITY.md names a test that is not
-//! assertions fewer than 10 in 1,000 lines of pure/
+//! assertions fewer than 12 in 1,000 lines of pure/
 //! ```
 //!
 //! Findings of one rule about one subject are one number: the length, or how often. What is

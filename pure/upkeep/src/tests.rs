@@ -487,6 +487,14 @@ fn objects_leave_a_unit_without_its_file_unless_they_are_all() {
 }
 
 #[test]
+#[should_panic(expected = "nobody fills what is being removed")]
+fn a_file_is_removed_by_who_has_claimed_what_is_in_it() {
+    let (house, (parcel, contents)) = (House::new(), alone());
+    let objects = [contents[0].id()];
+    at_once(publish::remove(&house, &*house.drive, &parcel.file(), &objects, true));
+}
+
+#[test]
 fn a_unit_that_goes_takes_all_with_it_also_what_is_wanted_since() {
     let (parcel, _) = unit();
     let Parcel::Unit(directory) = &parcel else { unreachable!("it has three objects") };

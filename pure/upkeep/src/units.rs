@@ -111,6 +111,7 @@ pub async fn audit<H: Host>(host: &H, drive: &H::Drive, unit: UnitId) -> (Units,
     if live == Bytes::ZERO {
         return (Units::default(), is_wrong);
     }
+    assert!(live <= directory.offset(), "no more of a unit is held than it has");
     (Units { count: 1, dead: directory.offset() - live }, is_wrong)
 }
 
@@ -265,6 +266,10 @@ pub(crate) async fn keep_only<H: Host>(
     directory: &Directory,
     choose: impl Fn(&ObjectId) -> bool,
 ) -> Kept {
+    let places = directory.places();
+    let are_claimed =
+        host.ask(|holdings| places.iter().all(|of| holdings.busy().contains(&of.object)));
+    assert!(are_claimed, "nobody fills a unit that may go");
     let unit = directory.id();
     let file = unit::unit_file(&unit);
     let is_here = |object: &ObjectId| {

@@ -7,7 +7,7 @@
 //! name       a banned word in a public name       path      a path of one person's machine
 //! metric     a metric without help                claim     SECURITY.md names a test that is not
 //! doc        a public item without a doc          index     a document that no index names
-//! assertions fewer than 10 in 1,000 lines of pure/
+//! assertions fewer than 12 in 1,000 lines of pure/
 //! ```
 //!
 //! Findings of one rule about one subject are one number: the length, or how often. What is

@@ -111,6 +111,7 @@ impl Wanted {
     /// Where it can be had: first sources of all versions before second ones, since they are what
     /// control thinks best. `manifest` is the one that this was made of.
     pub fn urls(&self, manifest: &Manifest, number: usize, urls_max: usize) -> Vec<String> {
+        assert!(number < self.objects.len(), "a plan has numbers of this manifest");
         let from = self.places.partition_point(|place| place.0 < number);
         let places = self.places[from..].iter().take_while(|place| place.0 == number);
         let places: Vec<_> = places.map(|(_, at, path)| (&manifest.versions[*at], path)).collect();

@@ -70,6 +70,8 @@ pub fn pack(config: &Config, version: &AssetVersion, held: &BTreeSet<ObjectId>) 
             }
         }
     }
+    let is_small = |unit: &Pack| unit.objects.len() <= config.objects_max;
+    assert!(packing.units.iter().all(is_small), "a unit has a directory");
     packing
 }
 

@@ -310,6 +310,10 @@ impl Holdings {
     /// How far the manifest is held.
     pub fn progress(&self) -> Progress {
         let (objects_held, bytes_held) = self.desired.gap.held();
+        assert!(
+            bytes_held <= self.wanted().bytes(),
+            "what is held beside the manifest is not counted"
+        );
         Progress {
             objects_wanted: Bytes::of(self.wanted().len()).0,
             objects_held,
@@ -458,6 +462,8 @@ impl Holdings {
             self.spare_parts.remove(&(part, drive));
             self.put_part(part, Some(Part { drive, verified: Bytes::ZERO }));
         }
+        let is_left = self.parts.values().any(|part| part.drive == drive);
+        assert!(!is_left, "nobody goes on with a part that is out of reach");
         self.errands.forget(drive);
         self.updates.push_back(Update::DriveSetAside { drive });
         self.replan();
@@ -489,6 +495,8 @@ impl Holdings {
         parts: impl Iterator<Item = PartId>,
     ) {
         while self.leaving.contains(drive) && self.forget_some(SLICE) {}
+        let is_out = !self.leaving.contains(drive);
+        assert!(is_out, "what comes back is not taken for what was let go");
         self.hung.remove(drive);
         for (object, extent) in objects {
             if !self.busy.contains(&object) {
@@ -704,6 +712,7 @@ impl Holdings {
     /// Whoever had this claim is done with it. Those that could not be had are tried again, later
     /// each time.
     pub fn done(&mut self, now: Instant, claim: &Claim, postponed: &[ObjectId]) {
+        assert!(postponed.len() <= claim.fetch.len(), "only what was claimed is put off");
         if let PartId::Unit(unit) = claim.parcel().part() {
             self.release_unit(unit);
         }
@@ -802,6 +811,7 @@ impl Holdings {
         self.no_longer_postponed(object);
         self.postponed.insert(object, Postponed { until, times: times + 1, waits: true });
         self.due.insert((until, object));
+        assert!(self.due.len() <= self.postponed.len(), "an object is tried again once");
         self.release(object);
     }
 
@@ -978,6 +988,7 @@ fn slice<'a>(
     most: usize,
     mut is_it: impl FnMut(&ObjectId, &Extent) -> bool,
 ) -> Slice {
+    assert!(0 < most, "a slice of nothing would pass for the last");
     let (mut slice, mut count) = (Slice::default(), 0);
     for (object, extent) in objects.take(most) {
         (slice.next, count) = (Some(*object), count + 1);

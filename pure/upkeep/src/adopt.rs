@@ -97,6 +97,8 @@ pub enum Other {
 
 /// Reads the copy of an object that the index has, before another is removed as spare.
 pub async fn other_copy<H: Host>(host: &H, object: ObjectId) -> Other {
+    let is_claimed = host.ask(|holdings| holdings.busy().contains(&object));
+    assert!(is_claimed, "nobody removes the copy that is the reason to remove another");
     let Some(extent) = host.locate(&object) else { return Other::NotNow };
     let Some(drive) = host.answering(extent.drive) else { return Other::NotNow };
     match read::verified(host, &*drive, object, &extent).await {

@@ -76,6 +76,7 @@ async fn all<H: Host>(
     loop {
         let slice = host.ask(|holdings| ask(holdings, after));
         all.extend(slice.found);
+        assert!(slice.next.is_none() || after < slice.next, "each slice ends behind the last");
         after = slice.next;
         if after.is_none() {
             return all;
@@ -131,6 +132,7 @@ async fn walk<H: Host>(host: &H, drive: &H::Drive) -> bool {
             }
         }
     }
+    assert!(walked.units.count <= walked.files, "a unit is a file");
     walked.took = host.now().since(began);
     host.tell(Told::Checked(drive, Checked::Files(&walked)));
     true

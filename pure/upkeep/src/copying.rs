@@ -58,6 +58,8 @@ pub async fn copy<H: Host>(
 ) -> Ended {
     let objects: Vec<_> = from.places.iter().map(|place| (place.object, place.len)).collect();
     let Some(parcel) = Parcel::new(&objects) else { return Ended::Abandoned };
+    let is_same = to.index() == from.drive.index() && parcel.file() == *from.file;
+    assert!(!is_same, "the old file goes after it was copied, and only that");
     if to.condition(|of| of.space.free) < parcel.file_len() {
         return Ended::Abandoned;
     }
@@ -111,6 +113,7 @@ impl<H: Host> Copying<'_, H> {
             let copied = self.object(place, part, &mut source, buffer).await;
             copied.map_err(|failure| (place.object, failure))?;
         }
+        assert!(part.whole() == self.from.places.len(), "each object of a copy has its place");
         let last = self.from.places.last().expect("a parcel is not empty").object;
         let of_all = |failure| (last, failure);
         let flushed = part.close().await.map_err(|error| of_all(Failure::To(error)))?;
@@ -183,6 +186,7 @@ impl<H: Host> Copying<'_, H> {
         }
         let (offset, end) = parcel.end();
         let mut found = <H::Drive as Files>::pages(Bytes::of(end.len()));
+        assert!(found.len() == end.len(), "a file ends with whole pages");
         to.read(file, &mut found, offset).await.map_err(Failure::To)?;
         let len = to.len(file).await.map_err(Failure::To)?;
         let is_right = *found == end[..] && len == parcel.file_len();

@@ -164,7 +164,9 @@ pub async fn with_room<H: Host>(host: &H, claim: Claim, most: Bytes) -> Option<C
             return Some(claim);
         }
     }
-    match parcel.fitting(most) {
+    let fitting = parcel.fitting(most);
+    assert!(fitting < claim.fetch.len(), "what has no room for all has none for the last");
+    match fitting {
         0 => Some(claim), // Whoever finds no room for the first says so.
         count => host.shorten(claim, count),
     }
@@ -233,6 +235,7 @@ impl<H: Host, S: Sources> Filling<'_, H, S> {
         let Ok(mut part) = Part::begin(host, self.drive, parcel).await else {
             return Ended::DriveFailed;
         };
+        assert!(part.parcel().part() == self.part, "the report speaks of this part");
         let mut verified = Bytes::ZERO;
         self.show_part(verified);
         let mut without = None;
@@ -262,6 +265,7 @@ impl<H: Host, S: Sources> Filling<'_, H, S> {
             Err(error) => return self.failed(part, &error).await,
         }
         host.dropped_part(self.part, self.drive.index());
+        assert!(verified <= self.claim.parcel().file_len(), "no block is counted twice");
         Ended::Published(without)
     }
 
@@ -298,6 +302,7 @@ impl<H: Host, S: Sources> Filling<'_, H, S> {
         buffer: &mut PagesOf<H>,
     ) -> Result<(), Stop> {
         let place = part.next_place();
+        assert!(place.1 == fetch.len, "objects are fetched in the order of their places");
         let blocks = self.blocks(fetch, part, place.0).await.map_err(Stop::GaveUp)?;
         let places = self.sources.places(fetch).await;
         part.write_table(&blocks).await.map_err(Stop::Failed)?;
@@ -401,6 +406,7 @@ impl<H: Host, S: Sources> One<'_, H, S> {
     async fn ask(&mut self, source: usize, first: u64, count: u64) {
         let host = self.filling.host;
         self.answer = None;
+        assert!(source < self.places.count(), "a transfer is told when its places are other ones");
         let event = if self.places.is_stale(source) {
             self.places.renew().await;
             Event::Renewed { sources: self.places.count() }
@@ -429,6 +435,7 @@ impl<H: Host, S: Sources> One<'_, H, S> {
             return self.transfer.handle(host.now(), Event::Ended);
         }
         let index = answer.next();
+        assert!(index < block_count(self.fetch.len), "an answer is over behind the last block");
         let len = block_len(self.fetch.len, index);
         if !self.filling.sources.pace(len).await {
             return; // All must stop, which the next step sees.

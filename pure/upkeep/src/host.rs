@@ -121,7 +121,9 @@ pub trait Ledger: Host {
 
     /// A drive in use that answers, as far as is known.
     fn answering(&self, index: DriveIndex) -> Option<Self::Keep> {
-        self.drive(index).filter(|drive| self.answers(drive))
+        let drive = self.drive(index)?;
+        assert!(drive.index() == index, "extents name drives by their places");
+        self.answers(&drive).then_some(drive)
     }
 
     /// Changes something again and again, others in between, until that is done.
@@ -191,6 +193,8 @@ pub trait Ledger: Host {
     fn next_on(&self, drive: DriveIndex, after: Option<ObjectId>) -> Option<(ObjectId, Extent)> {
         self.ask(|holdings| {
             let next = holdings.index().next_on(drive, after);
+            let is_ahead = next.is_none_or(|(object, _)| after < Some(object));
+            assert!(is_ahead, "a pass over a drive comes to its end");
             next.map(|(object, extent)| (object, extent.clone()))
         })
     }

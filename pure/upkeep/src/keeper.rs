@@ -60,6 +60,8 @@ pub async fn tend<H: Host>(host: &H, index: DriveIndex) {
             examine(host, *object, doubt).await;
         }
         let (mut done, due) = (0, chores.drop_parts.len() + chores.evict.len());
+        let mut places = chores.drop_parts.iter().map(|(_, on)| on);
+        assert!(places.all(|on| *on == index), "a drive that hangs holds up its own errands");
         for (part, index) in &chores.drop_parts {
             let is_gone = !host.is_stopping() && drop_part(host, *part, *index).await;
             done += usize::from(is_gone);
@@ -86,6 +88,7 @@ pub async fn tend<H: Host>(host: &H, index: DriveIndex) {
         for unit in old {
             unit.remove(host).await;
         }
+        assert!(done <= due, "each chore is done once");
         if 0 < done {
             host.tell(Told::Tended(index, &chores));
         }

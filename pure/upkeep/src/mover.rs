@@ -97,6 +97,7 @@ pub async fn carry_out<H: Host, E>(
     spend: impl FnOnce(Bytes) -> Result<bool, E>,
     buffer: &mut PagesOf<H>,
 ) -> Result<Moved, E> {
+    assert!(one.from != one.to, "a file that stays is not removed as the old one");
     let drives = (host.answering(one.from), host.answering(one.to));
     let (Some(from), Some(to)) = drives else { return Ok(Moved::Stays) };
     let Some(moving) = Moving::find(host, &*from, one.file).await else {
@@ -148,6 +149,7 @@ async fn claimed<H: Host, E>(
 /// Removes a copy that nobody is told of any more, once workers have heard of that; at once if all
 /// must stop.
 async fn remove_old<H: Host>(host: &H, moving: &Moving, drive: &H::Drive, copied: &[Place]) {
+    assert!(!copied.is_empty(), "what nobody copied is not old");
     host.sleep_until(host.now() + host.linger()).await;
     // An object that is nowhere was on a drive that failed: fill finds it here. While that drive
     // hangs it may still fail: then too. If this one hangs, the audit finds the copy later.
@@ -159,7 +161,10 @@ async fn remove_old<H: Host>(host: &H, moving: &Moving, drive: &H::Drive, copied
         return;
     }
     match &moving.directory {
-        None => publish::drop_copy(host, drive, moving.objects[0]).await,
+        None => {
+            assert!(moving.objects.len() == 1, "several in one file are a unit");
+            publish::drop_copy(host, drive, moving.objects[0]).await
+        }
         Some(directory) => {
             let spare = |place: &Place| host.tell(Told::Spare(drive, &moving.name, place.object));
             copied.iter().for_each(spare);

@@ -28,6 +28,7 @@
 use holdings::Part as PartStanding;
 use model::extent::{Extent, FileName};
 use model::id::ObjectId;
+use model::limits::DIRECT_ALIGN;
 use model::object::{BLOCK_LEN, Blocks, block_count};
 use model::units::Bytes;
 use store::layout;
@@ -74,6 +75,7 @@ impl<'a, H: Host> Part<'a, H> {
             Ok((file, was_there)) => {
                 host.tell(Told::Begun(drive, &parcel));
                 let (entries, is_entered, begun, blocks_left) = (parcel.entries(), false, 0, 0);
+                assert!(!entries.is_empty(), "a file has an object");
                 Ok(Self {
                     host,
                     drive,
@@ -112,6 +114,7 @@ impl<'a, H: Host> Part<'a, H> {
 
     /// Where in the file the next object begins, and how long it is.
     pub fn next_place(&self) -> (Bytes, Bytes) {
+        assert!(self.begun < self.entries.len(), "an object of the file is still to come");
         let (_, entry) = self.entries[self.begun];
         (entry.offset, entry.len)
     }
@@ -121,10 +124,12 @@ impl<'a, H: Host> Part<'a, H> {
         assert!(self.blocks_left == 0, "an object begins when the one before it is whole");
         let (base, len) = self.next_place();
         assert!(blocks.len() == len, "the hashes are those of this object");
+        assert!(base.0.is_multiple_of(DIRECT_ALIGN.0), "objects begin where direct I/O may");
         let sections = layout::sections(len);
         if sections.table_len != Bytes::ZERO {
             let mut pages = <H::Drive as Files>::pages(sections.table_len);
             let places = pages.as_chunks_mut::<32>().0;
+            assert!(blocks.hashes().len() <= places.len(), "the table has a place for each hash");
             for (hash, place) in blocks.hashes().iter().zip(places) {
                 *place = hash.0;
             }
@@ -141,7 +146,9 @@ impl<'a, H: Host> Part<'a, H> {
     /// Writes a verified block of the object that has begun: `pages` are whole, zeros after its
     /// bytes.
     pub async fn write_block(&mut self, index: u64, pages: &[u8]) -> Result<(), DriveError> {
+        assert!(0 < self.begun, "a block comes after the table of its object");
         let (_, entry) = self.entries[self.begun - 1];
+        assert!(index < block_count(entry.len), "the next object's bytes stay as they are");
         let at = entry.offset + Bytes(index * BLOCK_LEN.0);
         while_in_use(self.drive, self.drive.write(&self.file, pages, at)).await?;
         self.keep_block();
@@ -167,6 +174,7 @@ impl<'a, H: Host> Part<'a, H> {
     /// The rest of a unit cannot be had now: it ends after the objects that are whole, one at
     /// least, under a name of its own.
     pub fn shorten(&mut self) {
+        assert!(!self.is_entered, "a file's name says what is in it");
         self.parcel = self.parcel.first(self.whole()).expect("one object at least is whole");
         self.entries = self.parcel.entries();
         (self.begun, self.blocks_left) = (self.entries.len(), 0);
@@ -178,6 +186,8 @@ impl<'a, H: Host> Part<'a, H> {
         assert!(is_whole, "the footer says that all blocks are there");
         let (drive, file) = (self.drive, &self.file);
         let (offset, bytes) = self.parcel.end();
+        let is_end = offset + Bytes::of(bytes.len()) == self.parcel.file_len();
+        assert!(is_end, "the footer is looked for at the end");
         let mut pages = <H::Drive as Files>::pages(Bytes::of(bytes.len()));
         pages.copy_from_slice(&bytes);
         while_in_use(drive, drive.write(file, &pages, offset)).await?;
@@ -191,6 +201,7 @@ impl<'a, H: Host> Part<'a, H> {
 
     /// Gives the file its final name and enters its objects in the log.
     pub async fn enter(&mut self, _: Flushed) -> Result<Logged, DriveError> {
+        assert!(!self.is_entered, "a part is gone once it has its final name");
         let to = self.parcel.file();
         while_in_use(self.drive, self.drive.rename(&self.id.file(), &to)).await?;
         self.is_entered = true;
@@ -217,9 +228,13 @@ pub async fn adopt<D: Drive>(
 /// Makes objects visible, all in one step: false, and none is, if their drive was set aside in the
 /// meantime. `bytes` are those of a small object that is alone in its file.
 pub fn show<H: Host>(host: &H, drive: &H::Drive, logged: Logged, bytes: Option<&[u8]>) -> bool {
+    let is_one = bytes.is_none() || logged.0.len() == 1;
+    assert!(is_one, "nobody is sent one object's bytes for another");
     host.tell(Told::Shows(drive, &logged.0));
     host.change(|holdings| {
         let is_in_use = !drive.is_aside();
+        let are_claimed = logged.0.iter().all(|(object, _)| holdings.busy().contains(object));
+        assert!(are_claimed, "nobody else fills what is being shown");
         if is_in_use {
             logged.0.into_iter().for_each(|(object, at)| holdings.publish(object, at, bytes));
         }
@@ -233,6 +248,8 @@ pub fn relocate<H: Host>(host: &H, drive: &H::Drive, logged: Logged) -> bool {
     host.tell(Told::Shows(drive, &logged.0));
     host.change(|holdings| {
         let is_in_use = !drive.is_aside();
+        let are_claimed = logged.0.iter().all(|(object, _)| holdings.busy().contains(object));
+        assert!(are_claimed, "nobody removes what is being copied");
         if is_in_use {
             logged.0.into_iter().for_each(|(object, at)| holdings.relocate(object, at));
         }
@@ -250,6 +267,8 @@ pub async fn remove<H: Host>(
     objects: &[ObjectId],
     whole: bool,
 ) -> bool {
+    let are_claimed = host.ask(|holdings| objects.iter().all(|one| holdings.busy().contains(one)));
+    assert!(are_claimed, "nobody fills what is being removed");
     host.tell(Told::Removes(drive, file, objects.len()));
     let removed = take_away(host, drive, file, objects, whole).await;
     if let Err(error) = &removed {
@@ -299,6 +318,7 @@ async fn enter<D: Drive>(
     parcel: &Parcel,
     entries: &[(ObjectId, Entry)],
 ) -> Result<Logged, DriveError> {
+    assert!(!entries.is_empty(), "a file of which nothing is held goes instead");
     while_in_use(drive, drive.flush_folder(&parcel.folder())).await?;
     while_in_use(drive, drive.flush_folder(&FileName(layout::FILL.into()))).await?;
     let published = |(object, entry): &_| Change::Published(*object, *entry);

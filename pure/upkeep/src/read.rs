@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use model::extent::{Extent, FileName};
 use model::id::ObjectId;
 use model::limits::DIRECT_ALIGN;
-use model::object::{BLOCK_LEN, BlockHash, Blocks, BlocksError, block_len};
+use model::object::{BLOCK_LEN, BlockHash, Blocks, BlocksError, block_count, block_len};
 use model::units::Bytes;
 use store::layout::{self, FOOTER_LEN, Footer, FooterError};
 use store::log::Entry;
@@ -31,6 +31,7 @@ pub async fn directory_of<F: Files>(
 ) -> Result<Directory, ObjectFileError> {
     let (page, at, len) = last_page(files, file).await?.ok_or(UnitError::Magic)?;
     let footer = unit::Footer::decode(&page, len)?;
+    assert!(footer.directory_offset < at, "a footer that counts its file's pages counts these");
     let mut pages = F::pages(at - footer.directory_offset);
     files.read(file, &mut pages, footer.directory_offset).await?;
     Ok(Directory::decode(&footer, &pages)?)
@@ -90,6 +91,7 @@ pub async fn block_hash<F: Files>(
     if sections.table_len == Bytes::ZERO {
         return Ok(BlockHash(object.0));
     }
+    assert!(block < block_count(len), "a hash behind the table is none");
     let at = base + sections.table_offset + Bytes(block * HASH_LEN.0);
     let page_at = at.align_down(DIRECT_ALIGN);
     let mut page = F::pages(DIRECT_ALIGN);
@@ -126,6 +128,7 @@ pub async fn block<'a, F: Files>(
     index: u64,
     buffer: &'a mut F::Pages,
 ) -> Result<&'a [u8], DriveError> {
+    assert!(index < block_count(object_len), "what is behind an object is not its own");
     let len = block_len(object_len, index);
     let pages = &mut buffer[..len.align_up(DIRECT_ALIGN).as_usize()];
     files.read(file, pages, base + Bytes(index * BLOCK_LEN.0)).await?;

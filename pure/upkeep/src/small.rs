@@ -3,7 +3,7 @@
 use holdings::Doubt;
 use model::extent::Extent;
 use model::id::ObjectId;
-use model::limits::DIRECT_ALIGN;
+use model::limits::{DIRECT_ALIGN, SMALL_OBJECT_MAX};
 use model::units::Bytes;
 
 use crate::cause::DriveError;
@@ -42,6 +42,7 @@ async fn read<'a, H: Host>(
     buffer: &'a mut PagesOf<H>,
 ) -> Result<&'a [u8], DriveError> {
     let file = drive.open(&extent.file).await?;
+    assert!(extent.len <= SMALL_OBJECT_MAX, "there is room in memory for small objects alone");
     let padded = extent.len.align_up(DIRECT_ALIGN).as_usize();
     drive.read(&file, &mut buffer[..padded], extent.offset).await?;
     Ok(&buffer[..extent.len.as_usize()])

@@ -251,7 +251,20 @@ impl House {
         house
     }
 
+    /// A house in which somebody works on what is in this parcel.
+    fn busy_with(parcel: &Parcel) -> Self {
+        let house = Self::new();
+        house.claim_for(parcel);
+        house
+    }
+
+    fn claim_for(&self, parcel: &Parcel) {
+        let objects: Vec<_> = parcel.entries().iter().map(|(object, _)| *object).collect();
+        assert!(self.claim_all(&objects));
+    }
+
     fn begin(&self, parcel: Parcel) -> Result<Part<'_, Self>, Fault> {
+        self.claim_for(&parcel);
         at_once(Part::begin(self, &*self.drive, parcel))
     }
 
@@ -337,7 +350,8 @@ fn an_object_is_shown_after_everything_else() {
 
 #[test]
 fn an_adopted_object_goes_the_rest_of_the_way() {
-    let (house, (parcel, _)) = (House::new(), alone());
+    let (parcel, _) = alone();
+    let house = House::busy_with(&parcel);
     let logged = at_once(publish::adopt(&*house.drive, &parcel, &parcel.entries())).unwrap();
     assert!(publish::show(&house, &*house.drive, logged, None));
     let wanted = format!("flush({}) flush(fill) log(1) show(1)", folder(&parcel));
@@ -468,7 +482,8 @@ fn an_object_is_hidden_before_it_leaves_the_log_and_unlinked_last() {
 #[test]
 fn objects_leave_a_unit_without_its_file_unless_they_are_all() {
     let remove = |count: usize, is_whole| {
-        let (house, (parcel, contents)) = (House::new(), unit());
+        let (parcel, contents) = unit();
+        let house = House::busy_with(&parcel);
         let objects: Vec<_> = contents[..count].iter().map(Blocks::id).collect();
         let (drive, file) = (&*house.drive, parcel.file());
         assert!(at_once(publish::remove(&house, drive, &file, &objects, is_whole)));
@@ -481,9 +496,34 @@ fn objects_leave_a_unit_without_its_file_unless_they_are_all() {
 }
 
 #[test]
-fn a_copy_elsewhere_is_not_hidden_with_the_one_that_goes() {
+#[should_panic(expected = "nobody fills what is being removed")]
+fn a_file_is_removed_by_who_has_claimed_what_is_in_it() {
     let (house, (parcel, contents)) = (House::new(), alone());
-    let object = contents[0].id();
+    let objects = [contents[0].id()];
+    at_once(publish::remove(&house, &*house.drive, &parcel.file(), &objects, true));
+}
+
+#[test]
+fn a_unit_that_goes_takes_all_with_it_also_what_is_wanted_since() {
+    let (parcel, _) = unit();
+    let Parcel::Unit(directory) = &parcel else { unreachable!("it has three objects") };
+    let house = House::busy_with(&parcel);
+    for (object, entry) in parcel.entries() {
+        at_once(house.drive.log(&[Change::Published(object, entry)])).unwrap();
+        house.change(|holdings| holdings.load(object, entry.extent(&object, DRIVE)));
+    }
+    // A manifest comes into force after it was decided that nothing of the unit is wanted.
+    let asked = Cell::new(0);
+    let is_wanted = |_: &ObjectId| asked.replace(asked.get() + 1) >= 2 * parcel.entries().len();
+    at_once(units::keep_only(&house, &*house.drive, directory, is_wanted));
+    assert!(house.drive.steps().ends_with("log(3) unlink(unit) flush(units)"));
+    assert_eq!(house.shown(), 0, "nothing is shown of which the file is gone");
+}
+
+#[test]
+fn a_copy_elsewhere_is_not_hidden_with_the_one_that_goes() {
+    let (parcel, contents) = alone();
+    let (house, object) = (House::busy_with(&parcel), contents[0].id());
     let entry = parcel.entries()[0].1;
     at_once(house.drive.log(&[Change::Published(object, entry)])).unwrap();
     house.change(|holdings| holdings.load(object, entry.extent(&object, DriveIndex(0))));

@@ -112,6 +112,7 @@ pub async fn audit<H: Host>(host: &H, drive: &H::Drive, unit: UnitId) -> (Units,
     if live == Bytes::ZERO {
         return (Units::default(), is_wrong);
     }
+    assert!(live <= directory.offset(), "no more of a unit is held than it has");
     (Units { count: 1, dead: directory.offset() - live }, is_wrong)
 }
 
@@ -240,7 +241,7 @@ impl Claimed {
 
 /// What came of a look at the wanted objects of a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kept {
+pub(crate) enum Kept {
     /// The unwanted ones are gone.
     Settled,
     /// The wanted ones were copied: the unit is to go after a while, its objects claimed so long.
@@ -260,12 +261,16 @@ async fn keep_all<H: Host>(host: &H, drive: &H::Drive, directory: &Directory) {
 /// Of the objects that are held in a unit only those that `choose` names stay. The caller has
 /// claimed all of it. A drive that is set aside keeps all: nothing on it is held, and it may come
 /// back. So does a unit of which an object has its other copy where that cannot be read.
-async fn keep_only<H: Host>(
+pub(crate) async fn keep_only<H: Host>(
     host: &H,
     drive: &H::Drive,
     directory: &Directory,
     choose: impl Fn(&ObjectId) -> bool,
 ) -> Kept {
+    let places = directory.places();
+    let are_claimed =
+        host.ask(|holdings| places.iter().all(|of| holdings.busy().contains(&of.object)));
+    assert!(are_claimed, "nobody fills a unit that may go");
     let unit = directory.id();
     let file = unit::unit_file(&unit);
     let is_here = |object: &ObjectId| {
@@ -294,7 +299,10 @@ async fn keep_only<H: Host>(
         return Kept::Copied;
     }
     let mut useless = drive.held_in(directory);
-    useless.retain(|object| !is_here(object));
+    // A file that goes takes all with it, also what is wanted since a moment ago.
+    if fate != Fate::Remove {
+        useless.retain(|object| !is_here(object));
+    }
     let is_settled = publish::remove(host, drive, &file, &useless, fate == Fate::Remove).await;
     if let Ended::Doubted(object, doubt) = copied {
         host.suspect(object, doubt);

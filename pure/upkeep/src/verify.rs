@@ -4,7 +4,7 @@
 
 use holdings::Doubt;
 use model::extent::Extent;
-use model::object::{BLOCK_LEN, BlockHash, block_count, block_hash};
+use model::object::{BLOCK_LEN, BlockHash, block_count, block_hash, block_len};
 use model::units::Bytes;
 
 use crate::cause::DriveError;
@@ -15,6 +15,8 @@ use crate::{keeper, read};
 
 /// The hash of a block of an object of this length.
 pub fn hash(block: u64, bytes: &[u8], object_len: Bytes) -> BlockHash {
+    let is_whole = Bytes::of(bytes.len()) == block_len(object_len, block);
+    assert!(is_whole, "a piece of a block has no hash to be compared with");
     block_hash(block, bytes, block_count(object_len) == 1)
 }
 

@@ -470,6 +470,7 @@ impl Worker {
         (start, end, hot): (usize, usize, bool),
     ) {
         assert!(start < end, "what is delivered is something");
+        assert!(Bytes::of(end) <= Config::BUFFER_LEN, "the kernel sends from this buffer alone");
         let transfer = seen(&mut self.connections, id).state.transfer();
         assert!(transfer.held.is_none(), "a chunk is sent before the next is read");
         transfer.held = Some(Held { buffer, start, end, hot });

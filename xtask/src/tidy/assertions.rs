@@ -4,8 +4,8 @@ use super::{Breach, Source};
 use crate::lexer::{Token, tokens, without_tests};
 
 const ROOMS: &str = "pure/";
-/// At least so many in a thousand lines, tests left out. Wanted are 12: `upkeep` is new.
-const PER_1000_LINES: usize = 10;
+/// At least so many in a thousand lines, tests left out.
+const PER_1000_LINES: usize = 12;
 
 /// Too few assertions in all of `pure/` together: some rooms have state, and some have none.
 pub(super) fn too_few(sources: &[Source]) -> Option<Breach> {
@@ -48,14 +48,14 @@ mod tests {
             Source { path: path.into(), text }
         };
         let few = |sources: &[Source]| too_few(sources).map_or(0, |breach| breach.amount);
-        assert_eq!(few(&[source("pure/a/src/lib.rs", 10, 1000)]), 0);
-        assert_eq!(few(&[source("pure/a/src/lib.rs", 9, 1000)]), 1);
-        let two = [source("pure/a/src/lib.rs", 20, 1000), source("pure/b/src/c.rs", 0, 1000)];
+        assert_eq!(few(&[source("pure/a/src/lib.rs", 12, 1000)]), 0);
+        assert_eq!(few(&[source("pure/a/src/lib.rs", 11, 1000)]), 1);
+        let two = [source("pure/a/src/lib.rs", 24, 1000), source("pure/b/src/c.rs", 0, 1000)];
         assert_eq!(few(&two), 0);
         assert_eq!(few(&[source("shell/a/src/lib.rs", 0, 1000)]), 0);
         let tests = [source("pure/a/src/lib.rs", 0, 1000), source("pure/a/src/tests.rs", 90, 100)];
-        assert_eq!(few(&tests), 10, "tests count for nothing");
+        assert_eq!(few(&tests), 12, "tests count for nothing");
         let text = format!("{}#[cfg(test)]\nmod tests {{\nassert!(a);\n}}\n", "\n".repeat(1000));
-        assert_eq!(few(&[Source { path: "pure/a/src/b.rs".into(), text }]), 10);
+        assert_eq!(few(&[Source { path: "pure/a/src/b.rs".into(), text }]), 12);
     }
 }

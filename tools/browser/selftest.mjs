@@ -28,6 +28,7 @@ import { fileURLToPath } from "node:url";
 import { openChromium } from "./lib/chromium.mjs";
 import { Fleet } from "./lib/fleet.mjs";
 import { Ledger } from "./lib/ledger.mjs";
+import { Traffic } from "./lib/traffic.mjs";
 import { witness } from "./lib/witness.mjs";
 
 const PLAYERS = { "hls.js": "hls", "dash.js": "dash" };
@@ -43,6 +44,8 @@ const HEALTHY_WITHIN_MS = 30_000;
 const HANG_WITHIN_MS = 45_000;
 /** Played on after a move away from a hung appliance, to see whether it lasts. */
 const AFTER_HANG_MS = 5_000;
+/** At the end, for answers that are under way. Players give up on one after 10 s. */
+const UNDER_WAY_MS = 15_000;
 /** A hang is only tried with this much of the film left. */
 const HANG_NEEDS_S = 20;
 /** Who served in this time before a fault is serving when it comes. */
@@ -263,16 +266,11 @@ export function whyInvalid({ checked_responses: checked, unchecked_responses: es
   return null;
 }
 
-/** A page with the witness in it, and what Chromium itself says of its network. */
+/** A page with the witness in it, and what Chromium itself says of it. */
 async function openPage(browser, ledger) {
   const page = browser.pages()[0] ?? (await browser.newPage());
-  const seen = { finished: 0, errors: [] };
+  const seen = { traffic: new Traffic(page), errors: [] };
   page.on("pageerror", (error) => seen.errors.push(String(error)));
-  page.on("requestfinished", async (request) => {
-    if (!/^\/t\/[^/]+\/[^/]+\/./.test(new URL(request.url()).pathname)) return;
-    const status = (await request.response())?.status() ?? 0;
-    if (200 <= status && status < 300 && request.method() === "GET") seen.finished += 1;
-  });
   await page.exposeFunction("nearcastTell", (message) => ledger.hear(message));
   await page.addInitScript(witness);
   return { page, seen };
@@ -284,7 +282,7 @@ function findings(ledger, seen) {
     wrong_bytes: ledger.wrongBytes,
     checked_responses: ledger.checkedResponses,
     checked_bytes: ledger.checkedBytes,
-    unchecked_responses: Math.max(0, seen.finished - ledger.checkedResponses),
+    unchecked_responses: Math.max(0, seen.traffic.finished - ledger.checkedResponses),
     status_errors: ledger.statusErrors,
     faults: ledger.faults,
     page_errors: seen.errors.slice(0, 5),
@@ -312,10 +310,8 @@ async function measure(options, browser, fleet, ledger) {
   const { hung, figures: hang } = await hangPhase(viewing);
   const film = await viewing.film();
   const { stalls, stall_ms: stallMs } = stallsBetween(film.stalls, 0, hung, wall());
-  // Off line nothing new ends, while the page, still there, is given what had ended: leaving it at
-  // once would lose an answer on its way to the page, and call it unchecked.
-  await page.context().setOffline(true);
-  await wait(1_000);
+  const isOver = await seen.traffic.close(page, ledger, UNDER_WAY_MS);
+  if (!isOver) say(`after ${UNDER_WAY_MS / 1000} s some requests still had no end`);
   const result = {
     name: options.player,
     version,

@@ -106,6 +106,11 @@ export class Ledger {
     if (this.faults.length < 10) this.faults.push(`${pathOf(body.url)} ${body.range}: ${fault}`);
   }
 
+  /** Requests of whose end nothing was heard. */
+  underWay() {
+    return [...this.requests.values()].filter(({ outcome }) => outcome === undefined);
+  }
+
   /** Requests for film and sound, without playlists. */
   media() {
     return [...this.requests.values()].filter(({ url }) => !PLAYLIST.test(pathOf(url)));

@@ -69,6 +69,7 @@ export function witness() {
     open(method, url, ...rest) {
       this.#url = new URL(url, location.href).href;
       this.#range = null;
+      this.#watched?.failed("it was opened anew");
       this.#watched = null;
       return super.open(method, url, ...rest);
     }

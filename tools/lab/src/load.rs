@@ -153,8 +153,7 @@ fn length(agent: &ureq::Agent, url: &Url) -> Result<u64> {
 }
 
 fn agent(trust: &Path) -> Result<ureq::Agent> {
-    let tls = rig::url::trusting(trust)?;
-    let config = ureq::Agent::config_builder().tls_config(tls);
+    let config = rig::url::trusting(trust)?.http_status_as_error(true);
     Ok(config.timeout_global(Some(LENGTH_ANSWER_MAX)).build().into())
 }
 

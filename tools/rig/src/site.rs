@@ -150,14 +150,11 @@ impl Site {
         let (before, start) = (load.totals(), Instant::now());
         load.drive(start + window)?;
         let (after, seconds) = (load.totals(), start.elapsed().as_secs_f64());
-        let latency = load.latency();
-        let millis =
-            |share| Duration::from_micros(latency.value_at_quantile(share)).as_secs_f64() * 1e3;
         Ok(Seen {
             seconds,
             gb: crate::window::gigabytes(after.body - before.body),
-            response_ms_p50: millis(0.5),
-            response_ms_p99: millis(0.99),
+            response_ms_p50: load.latency_ms(0.5),
+            response_ms_p99: load.latency_ms(0.99),
             server_cpu_s: account.used()?.saturating_sub(server).as_secs_f64(),
             client_cpu_s: (cpu::of_this_thread()? - client).as_secs_f64(),
             bytes_verified: after.verified,

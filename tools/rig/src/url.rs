@@ -5,7 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
+use ureq::config::ConfigBuilder;
 use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
+use ureq::typestate::AgentScope;
 
 /// `https://host[:port]/path`
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,8 +52,9 @@ impl Url {
     }
 }
 
-/// TLS of a client that trusts the certificates in this file, and no others.
-pub fn trusting(pem_file: &Path) -> Result<TlsConfig> {
+/// A client that trusts the certificates in this file and no others, and takes any status as an
+/// answer.
+pub fn trusting(pem_file: &Path) -> Result<ConfigBuilder<AgentScope>> {
     let pem =
         std::fs::read(pem_file).with_context(|| format!("cannot read {}", pem_file.display()))?;
     let mut roots = Vec::new();
@@ -60,7 +63,8 @@ pub fn trusting(pem_file: &Path) -> Result<TlsConfig> {
             roots.push(certificate);
         }
     }
-    Ok(TlsConfig::builder().root_certs(RootCerts::Specific(Arc::new(roots))).build())
+    let tls = TlsConfig::builder().root_certs(RootCerts::Specific(Arc::new(roots))).build();
+    Ok(ureq::Agent::config_builder().tls_config(tls).http_status_as_error(false))
 }
 
 #[cfg(test)]

@@ -71,9 +71,6 @@ pub fn measure<M>(
     let gb = gigabytes(after.body - before.body);
     ensure!(0.0 < gb, "nothing came within the window");
     let responses = after.responses - before.responses;
-    let latency = load.latency();
-    let millis =
-        |share| Duration::from_micros(latency.value_at_quantile(share)).as_secs_f64() * 1e3;
     let window = Window {
         gbps: gb * 8.0 / seconds,
         gb,
@@ -81,8 +78,8 @@ pub fn measure<M>(
         responses,
         stalled: load.waiting_since(start),
         responses_per_s: f64::from(u32::try_from(responses)?) / seconds,
-        response_ms_p50: millis(0.5),
-        response_ms_p99: millis(0.99),
+        response_ms_p50: load.latency_ms(0.5),
+        response_ms_p99: load.latency_ms(0.99),
         bytes_verified: after.verified,
         client_cpu_s_per_gb: client / gb,
         client_cpu_share: client / seconds,

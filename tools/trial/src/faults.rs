@@ -7,7 +7,6 @@
 //!    the report: which drive, which objects, in which words    in the end: the whole film again
 //! ```
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use rig::drive::{Drive, Fault, Faults, Kind};
-use rig::stage::{Appliance, Film, Got, Object, Setup, Stage, Viewer};
+use rig::stage::{self, Appliance, Film, Got, Object, Setup, Stage, Viewer};
 use rustix::io::Errno;
 use serde::Serialize;
 use tracing::info;
@@ -214,7 +213,9 @@ fn try_class(class: &Class) -> Result<u64> {
     let (on, times) = match class.on {
         // One place: when the object is filled again, it lies elsewhere.
         "{object}" => (vec![bad.clone()], Some(1)),
-        "{objects}" => (world.on_first.iter().map(name).collect(), None),
+        "{objects}" => {
+            (world.on_first.iter().map(|object| object.id().to_string()).collect(), None)
+        }
         other => (vec![other.to_owned()], None),
     };
     let fault = |on| Fault { kinds: class.kinds.to_vec(), on, errno: class.errno, times };
@@ -256,12 +257,8 @@ impl World {
         let base = stage.base(&film)?;
         // Nobody asks before there are faults: no file is open yet.
         stage.wait_until_held(&mut appliance, &[&film], PATIENCE)?;
-        let is_on = |n: usize, object: &Object| {
-            let id = object.id().to_string();
-            paths[n].join("objects").join(&id[..2]).join(&id).exists()
-        };
         let on = |n: usize| -> Vec<Object> {
-            film.objects.iter().filter(|object| is_on(n, object)).cloned().collect()
+            film.objects.iter().filter(|object| object.is_on(&paths[n])).cloned().collect()
         };
         let (on_first, on_second) = (on(0), on(1));
         ensure!(4 < on_first.len() && !on_second.is_empty(), "all lies on one drive");
@@ -329,8 +326,7 @@ impl World {
             let viewer = Viewer::new(world.appliance.address);
             viewer.has_all(&world.base, &world.film)
         })?;
-        let more = more.iter().flat_map(|film| &film.objects);
-        let all: BTreeSet<String> = self.film.objects.iter().chain(more).map(name).collect();
+        let all = stage::ids([&self.film].into_iter().chain(&more));
         self.until("the inventory to say so", |world| world.stage.control.held() == all)?;
         let objects = u64::try_from(all.len())?;
         self.until("the drives to say so", |world| {
@@ -349,7 +345,7 @@ impl World {
             let viewer = Viewer::new(world.appliance.address);
             viewer.has_all(&world.base, &world.film)
         })?;
-        let all: BTreeSet<String> = self.film.objects.iter().map(name).collect();
+        let all = stage::ids([&self.film]);
         self.until("the inventory to say so", |world| world.stage.control.held() == all)?;
         self.both_drives_stay()
     }
@@ -405,8 +401,4 @@ impl World {
 
 fn setup<'a>(drives: &'a [PathBuf], state: &'a Path) -> Setup<'a> {
     Setup { more: "[fill]\nconcurrency = 2\n", ..Setup::new("appliance", drives, state) }
-}
-
-fn name(object: &Object) -> String {
-    object.id().to_string()
 }

@@ -113,7 +113,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let members = register(&fleet, args.appliances)?;
     let storm = Storm::new(&fleet, &source, args.objects)?;
     let report = storm.all(args, &mut fleet, &members)?;
-    print(&report, args.json)?;
+    rig::say(args.json, &report, || text(&report))?;
     let recovered = Duration::from_secs_f64(report.recovered_s);
     ensure!(recovered <= RECOVERED_MAX, "recovered after {recovered:?}");
     Ok(())
@@ -335,11 +335,8 @@ pub(crate) fn wire_report(inventory: Inventory) -> WireReport {
     }
 }
 
-fn print(report: &Report, json: bool) -> Result<()> {
-    if json {
-        return rig::print(&serde_json::to_string(report)?);
-    }
-    rig::print(&format!(
+fn text(report: &Report) -> String {
+    format!(
         "{} appliances with {} objects each ({} B): all known again after {:.2} s; {} told to come \
          again, {} unanswered; the writer had at most {} MB",
         report.appliances,
@@ -349,5 +346,5 @@ fn print(report: &Report, json: bool) -> Result<()> {
         report.refused,
         report.unanswered,
         report.writer_memory_bytes / 1_000_000
-    ))
+    )
 }

@@ -167,19 +167,13 @@ fn withdraw(args: &Args, fleet: &mut Fleet, room: &Path) -> Result<Report> {
 fn players(fleet: &Fleet, room: &Path) -> Result<Vec<Player>> {
     let begun = fleet.post("/v1/playbacks", &json!({ "asset": ASSET }))?;
     let pathways = begun["pathways"].as_array().context("no pathways")?;
-    let tls = rig::url::trusting(&room.join("ca.pem"))?;
     let player = |index| {
         let name = fleet::appliance_name(index);
         let own = pathways.iter().find(|pathway| pathway["appliance"] == name.as_str());
         let base = own.and_then(|own| own["base_url"].as_str());
         let url = format!("{}segment-0001.mp4", base.with_context(|| format!("no {name}"))?);
-        let config = ureq::Agent::config_builder()
-            .tls_config(tls.clone())
-            .http_status_as_error(false)
-            .max_idle_age(GIVE_UP * 2)
-            .timeout_global(Some(REFUSED_MAX))
-            .build();
-        Ok(Player { agent: config.into(), url })
+        let config = rig::url::trusting(&room.join("ca.pem"))?.max_idle_age(GIVE_UP * 2);
+        Ok(Player { agent: config.timeout_global(Some(REFUSED_MAX)).build().into(), url })
     };
     (0..APPLIANCES).map(player).collect()
 }

@@ -187,13 +187,11 @@ fn window(
     }
     let seconds = start.elapsed().as_secs_f64();
     let body = load.totals().body - before.body;
-    let latency = load.latency();
-    let ms = |share| Duration::from_micros(latency.value_at_quantile(share)).as_secs_f64() * 1e3;
     Ok(report::Window {
         seconds,
         read_mbps: rig::window::gigabytes(body) * 1e3 / seconds,
-        p50_ms: ms(0.5),
-        p99_ms: ms(0.99),
-        p999_ms: ms(0.999),
+        p50_ms: load.latency_ms(0.5),
+        p99_ms: load.latency_ms(0.99),
+        p999_ms: load.latency_ms(0.999),
     })
 }

@@ -332,9 +332,9 @@ impl Load {
         self.latency.reset();
     }
 
-    /// Response times since the last reset, in microseconds.
-    pub fn latency(&self) -> &Histogram<u64> {
-        &self.latency
+    /// Milliseconds within which this share of responses came since the last reset.
+    pub fn latency_ms(&self, share: f64) -> f64 {
+        Duration::from_micros(self.latency.value_at_quantile(share)).as_secs_f64() * 1e3
     }
 
     /// Connections that wait for a response since before `since`.

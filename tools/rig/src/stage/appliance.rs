@@ -212,8 +212,10 @@ impl Viewer {
             return Got::Refused;
         }
         match answer.body_mut().with_config().limit(u64::MAX).read_to_vec() {
-            Ok(bytes) if bytes == **object.bytes => Got::Right,
-            Ok(bytes) => Got::Wrong(differing(&bytes, &object.bytes)),
+            Ok(bytes) => match differing(&bytes, &object.bytes) {
+                0 => Got::Right,
+                wrong => Got::Wrong(wrong),
+            },
             Err(_) => Got::Broken,
         }
     }
@@ -224,7 +226,11 @@ impl Viewer {
     }
 }
 
-fn differing(got: &[u8], wanted: &[u8]) -> u64 {
+/// Bytes that are not as wanted, too many and missing ones included.
+pub fn differing(got: &[u8], wanted: &[u8]) -> u64 {
+    if got == wanted {
+        return 0;
+    }
     let pairs = got.iter().zip(wanted).filter(|(a, b)| a != b).count();
     Bytes::of(pairs + got.len().abs_diff(wanted.len())).0
 }

@@ -34,7 +34,7 @@ use crate::certificate::Certificate;
 use crate::client::Dice;
 use fleet::Fleet;
 
-pub use appliance::{Appliance, Got, Setup, Viewer, free_ports};
+pub use appliance::{Appliance, Got, Setup, Viewer, differing, free_ports};
 pub use control::Control;
 pub use origin::Origin;
 
@@ -103,6 +103,12 @@ impl Object {
     pub fn id(&self) -> ObjectId {
         self.blocks.id()
     }
+
+    /// True if a drive has it in a file of its own; what has none is in a unit.
+    pub fn is_on(&self, drive: &Path) -> bool {
+        let id = self.id().to_string();
+        drive.join("objects").join(&id[..2]).join(&id).is_file()
+    }
 }
 
 impl Film {
@@ -150,7 +156,7 @@ impl Stage {
         let versions: Result<_> = films.iter().map(|film| self.version(film)).collect();
         let public_key = self.key.public_key().as_ref().try_into()?;
         let manifest = Manifest {
-            appliance: appliance_id(),
+            appliance: APPLIANCE.parse().ok().context("the constant is a name")?,
             generation: Generation(self.generation),
             token_keys: vec![TokenKey { kid: KEY.to_owned(), public_key }],
             trust: Trust::default(),
@@ -218,8 +224,7 @@ impl Stage {
         films: &[&Film],
         within: Duration,
     ) -> Result<()> {
-        let objects = films.iter().flat_map(|film| &film.objects);
-        let all: BTreeSet<String> = objects.map(|object| object.id().to_string()).collect();
+        let all = ids(films.iter().copied());
         appliance.wait_until("holding the films", within, || self.control.held() == all)
     }
 
@@ -248,8 +253,10 @@ impl Stage {
     }
 }
 
-fn appliance_id() -> ApplianceId {
-    APPLIANCE.parse().expect("the constant is a name")
+/// The ids of all objects of these films.
+pub fn ids<'a>(films: impl IntoIterator<Item = &'a Film>) -> BTreeSet<String> {
+    let objects = films.into_iter().flat_map(|film| &film.objects);
+    objects.map(|object| object.id().to_string()).collect()
 }
 
 fn wall() -> Result<UnixSeconds> {

@@ -390,10 +390,8 @@ fn brief(change: &Change) -> String {
 }
 
 fn report(outcome: &Outcome, json: bool) -> Result<()> {
-    if json {
-        rig::print(&serde_json::to_string(outcome)?)?;
-    } else {
-        rig::print(&format!(
+    rig::say(json, outcome, || {
+        format!(
             "{} cuts of {} states at {} boundaries in {} s: {} wrong bytes, {} lost objects",
             outcome.cuts,
             outcome.states,
@@ -401,8 +399,8 @@ fn report(outcome: &Outcome, json: bool) -> Result<()> {
             outcome.elapsed_s,
             outcome.wrong_bytes,
             outcome.lost_objects
-        ))?;
-    }
+        )
+    })?;
     ensure!(
         outcome.wrong_bytes == 0 && outcome.lost_objects == 0 && outcome.broken == 0,
         "{} wrong bytes, {} lost objects, {} broken answers",

@@ -20,7 +20,7 @@ use rustls::pki_types::ServerName;
 use rustls::unbuffered::{ConnectionState, EncodeError};
 use serde::Serialize;
 
-use super::threads::{Rate, STEP, Shared, Threads};
+use super::threads::{Rate, STEP, Shared, Threads, connect};
 
 /// How much of each.
 #[derive(Clone, Copy, Debug)]
@@ -107,7 +107,7 @@ fn hellos(aim: &Aim, strength: Strength, shared: &Shared<4>) -> Result<()> {
     while shared.goes_on() {
         let now = Instant::now();
         for _ in 0..rate.due() {
-            if let Ok(socket) = connect(aim.address)
+            if let Ok(socket) = connect(None, aim.address)
                 && rustix::net::send(&socket, &hello, SendFlags::NOSIGNAL).is_ok()
             {
                 held.push_back((now, socket));
@@ -120,18 +120,6 @@ fn hellos(aim: &Aim, strength: Strength, shared: &Shared<4>) -> Result<()> {
         std::thread::sleep(STEP);
     }
     Ok(())
-}
-
-/// A socket that is being connected, which on loopback it is by then. It ends with a reset, so that
-/// no port stays taken.
-fn connect(address: SocketAddr) -> rustix::io::Result<OwnedFd> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
-    sockopt::set_socket_linger(&socket, Some(Duration::ZERO))?;
-    match rustix::net::connect(&socket, &address) {
-        Ok(()) | Err(rustix::io::Errno::INPROGRESS) => Ok(socket),
-        Err(error) => Err(error),
-    }
 }
 
 fn hello(aim: &Aim) -> Result<Vec<u8>> {

@@ -1,11 +1,14 @@
 //! Threads that attack, at the lowest priority, and counts of what they do.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, ensure};
+use rustix::fd::OwnedFd;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 /// Between two looks at what is due.
 pub(super) const STEP: Duration = Duration::from_millis(5);
@@ -69,15 +72,12 @@ impl<const N: usize> Threads<N> {
     }
 
     pub(super) fn wait_until_complete(&self) -> Result<()> {
-        let began = Instant::now();
-        while !self.shared.is_complete() {
-            if COMPLETE_MAX < began.elapsed() || self.threads.iter().any(JoinHandle::is_finished) {
-                bail!("the attack did not come about within {:?}", began.elapsed());
-            }
-            rig::stop::check()?;
-            std::thread::sleep(STEP);
-        }
-        Ok(())
+        let complete = || {
+            let ended = self.threads.iter().any(JoinHandle::is_finished);
+            ensure!(self.shared.is_complete() || !ended, "an attacker has ended");
+            Ok(self.shared.is_complete())
+        };
+        rig::until("the attack to come about", COMPLETE_MAX, STEP, complete).map(drop)
     }
 
     /// What is offered counts from now.
@@ -103,6 +103,21 @@ impl<const N: usize> Threads<N> {
             thread.join().map_err(|_| anyhow!("an attacker panicked"))??;
         }
         Ok(())
+    }
+}
+
+/// A socket that is being connected, which on loopback it is by then. It ends with a reset, so that
+/// no port stays taken.
+pub(super) fn connect(from: Option<[u8; 4]>, to: SocketAddr) -> rustix::io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
+    sockopt::set_socket_linger(&socket, Some(Duration::ZERO))?;
+    if let Some(from) = from {
+        rustix::net::bind(&socket, &SocketAddr::from((from, 0)))?;
+    }
+    match rustix::net::connect(&socket, &to) {
+        Ok(()) | Err(rustix::io::Errno::INPROGRESS) => Ok(socket),
+        Err(error) => Err(error),
     }
 }
 

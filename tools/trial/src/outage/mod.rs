@@ -143,7 +143,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         fronts: fleet.roles().into_iter().map(|role| fleet.url(role)).collect(),
         asset: ASSET.to_owned(),
         film,
-        client: client(&room.join("ca.pem"))?,
+        client: rig::url::trusting(&room.join("ca.pem"))?.build(),
     });
     let run = Run {
         stop: AtomicBool::new(false),
@@ -152,7 +152,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         world,
     };
     let report = run.all(args, &mut fleet)?;
-    print(&report, args.json)?;
+    rig::say(args.json, &report, || text(&report))?;
     report.check()
 }
 
@@ -323,10 +323,7 @@ impl Report {
     }
 }
 
-fn print(report: &Report, json: bool) -> Result<()> {
-    if json {
-        return rig::print(&serde_json::to_string(report)?);
-    }
+fn text(report: &Report) -> String {
     let mut text = String::new();
     for phase in &report.phases {
         let Phase { name, seconds, new_sessions, failed, begun_by } = phase;
@@ -344,11 +341,5 @@ fn print(report: &Report, json: bool) -> Result<()> {
         report.noticed_s,
         report.recovered_s
     );
-    rig::print(&text)
-}
-
-/// Believes the lab's own authority.
-fn client(ca: &std::path::Path) -> Result<ureq::config::Config> {
-    let tls = rig::url::trusting(ca)?;
-    Ok(ureq::Agent::config_builder().tls_config(tls).http_status_as_error(false).build())
+    text
 }

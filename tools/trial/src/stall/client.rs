@@ -8,8 +8,6 @@ use anyhow::{Context, Result, bail, ensure};
 use rig::stage::Object;
 use rustix::net::RecvFlags;
 
-use super::world::World;
-
 /// One player; at most one request at a time.
 pub(crate) struct Client {
     connection: Option<(SocketAddr, TcpStream)>,
@@ -84,24 +82,18 @@ impl Client {
     }
 
     /// Asks for an object and compares it.
-    pub(crate) fn get(
-        &mut self,
-        address: SocketAddr,
-        target: &str,
-        object: &Object,
-    ) -> Result<Answer> {
-        self.take(address, target, object, Body::Compare)
+    pub(crate) fn get(&mut self, at: &(SocketAddr, String), object: &Object) -> Result<Answer> {
+        self.take(at, object, Body::Compare)
     }
 
     /// The same, and does with the body what is said.
     pub(crate) fn take(
         &mut self,
-        address: SocketAddr,
-        target: &str,
+        at: &(SocketAddr, String),
         object: &Object,
         body: Body,
     ) -> Result<Answer> {
-        let answer = self.try_take(address, target, object, body);
+        let answer = self.try_take(at, object, body);
         if answer.is_err() {
             self.connection = None;
         }
@@ -109,31 +101,29 @@ impl Client {
     }
 
     /// The same, and goes where it is sent.
-    pub(crate) fn follow(&mut self, world: &World, object: &Object) -> Chain {
+    pub(crate) fn follow(&mut self, mut at: (SocketAddr, String), object: &Object) -> Chain {
         let mut chain = Chain::default();
-        let (mut address, mut target) = (world.near.address(), world.near.target(object));
         while chain.redirects() <= REDIRECTS_MAX {
-            let Ok(answer) = self.get(address, &target, object) else {
+            let Ok(answer) = self.get(&at, object) else {
                 chain.broken = true;
                 break;
             };
             chain.statuses.push(answer.status);
             chain.wrong += answer.wrong;
             let Some(location) = answer.location.as_deref().and_then(place_of) else { break };
-            (address, target) = location;
+            at = location;
         }
         chain
     }
 
     fn try_take(
         &mut self,
-        address: SocketAddr,
-        target: &str,
+        (address, target): &(SocketAddr, String),
         object: &Object,
         what: Body,
     ) -> Result<Answer> {
-        if self.connection.as_ref().is_none_or(|(known, _)| *known != address) {
-            self.connection = Some((address, connect(address)?));
+        if self.connection.as_ref().is_none_or(|(known, _)| known != address) {
+            self.connection = Some((*address, connect(*address)?));
         }
         let (_, stream) = self.connection.as_mut().context("just connected")?;
         ask(stream, target)?;
@@ -154,7 +144,7 @@ impl Client {
         } else {
             stream.read_exact(rest).context("the body ended too early")?;
             if head.status == 200 {
-                wrong = differing(body, &object.bytes);
+                wrong = rig::stage::differing(body, &object.bytes);
             }
         }
         Ok(Answer { status: head.status, location: head.location, wrong })
@@ -163,9 +153,9 @@ impl Client {
 
 impl Begun {
     /// Asks, and takes the first bytes of the body.
-    pub(crate) fn new(address: SocketAddr, base: &str, object: &Object) -> Result<Self> {
-        let mut stream = connect(address)?;
-        ask(&mut stream, &format!("{base}{}", object.path))?;
+    pub(crate) fn new((address, target): &(SocketAddr, String)) -> Result<Self> {
+        let mut stream = connect(*address)?;
+        ask(&mut stream, target)?;
         let mut buffer = Vec::new();
         let head = read_head(&mut stream, &mut buffer)?;
         ensure!(head.status == 200, "status {} for a large object", head.status);
@@ -252,12 +242,4 @@ fn place_of(location: &str) -> Option<(SocketAddr, String)> {
     let rest = location.strip_prefix("http://")?;
     let (host, path) = rest.split_once('/')?;
     Some((host.parse().ok()?, format!("/{path}")))
-}
-
-fn differing(got: &[u8], wanted: &[u8]) -> u64 {
-    if got == wanted {
-        return 0;
-    }
-    let pairs = got.iter().zip(wanted).filter(|(a, b)| a != b).count();
-    u64::try_from(pairs + got.len().abs_diff(wanted.len())).unwrap_or(u64::MAX)
 }

@@ -51,9 +51,8 @@ pub(crate) fn calibrate(world: &World, span: Duration, seed: u64) -> Result<f64>
             let (mut client, mut dice) = (Client::new(), Dice::new(seed ^ (n << 32)));
             while began.elapsed() < span {
                 let object = choose(&mut dice, &world.healthy);
-                let (address, target) = (world.near.address(), world.near.target(object));
                 let body = compare_or_count(count.fetch_add(1, Ordering::Relaxed));
-                let answer = client.take(address, &target, object, body)?;
+                let answer = client.take(&world.near.at(object), object, body)?;
                 ensure!(answer.is_right(), "while the rate is looked for: {answer:?}");
             }
             Ok(())
@@ -100,9 +99,8 @@ impl Load {
                     let mut own = Seen::default();
                     while let Some((n, due)) = take(&self.healthy, &next_healthy, began) {
                         let object = self.object(n, &world.healthy);
-                        let target = world.near.target(object);
                         let body = compare_or_count(n);
-                        let answer = client.take(world.near.address(), &target, object, body);
+                        let answer = client.take(&world.near.at(object), object, body);
                         if began + WARM_UP <= due {
                             own.healthy_ms.push(due.elapsed().as_secs_f64() * 1000.0);
                         }
@@ -118,7 +116,8 @@ impl Load {
                 scope.spawn(|| {
                     let mut client = Client::new();
                     while let Some((n, _)) = take(&self.sick, &next_sick, began) {
-                        let chain = client.follow(world, self.object(n, &world.sick));
+                        let object = self.object(n, &world.sick);
+                        let chain = client.follow(world.near.at(object), object);
                         seen.lock().unwrap_or_else(PoisonError::into_inner).sick.push(chain);
                     }
                 });

@@ -96,11 +96,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     both_hang(&world, &mut report)?;
     back_again(&world, &mut report)?;
     start_beside_a_hung_drive(&mut world, &mut report)?;
-    if args.json {
-        rig::print(&serde_json::to_string(&report)?)?;
-    } else {
-        rig::print(&report.text())?;
-    }
+    rig::say(args.json, &report, || report.text())?;
     report.check(RESET_MAX)
 }
 
@@ -115,7 +111,7 @@ fn window(world: &World, load: &Load, hung: bool) -> Result<Seen> {
 fn bodies_begun(world: &World, report: &mut Report) -> Result<()> {
     let mut bodies = Vec::new();
     for object in world.large_sick.iter().cycle().take(8) {
-        bodies.push(client::Begun::new(world.near.address(), &world.near.base, object)?);
+        bodies.push(client::Begun::new(&world.near.at(object))?);
     }
     let _stopped = world.near.drive.stop()?;
     let stopped_at = Instant::now();
@@ -146,13 +142,15 @@ fn files_not_open(world: &World, report: &mut Report) -> Result<()> {
     std::thread::scope(|scope| {
         let sick = world.sick.iter().cycle().take(STUCK);
         let stuck: Vec<_> = sick
-            .map(|object| scope.spawn(|| client::Client::new().follow(world, object)))
+            .map(|object| {
+                scope.spawn(|| client::Client::new().follow(world.near.at(object), object))
+            })
             .collect();
         std::thread::sleep(Duration::from_millis(100));
         let mut client = client::Client::new();
         for object in &world.fresh {
             let began = Instant::now();
-            let answer = client.get(world.near.address(), &world.near.target(object), object)?;
+            let answer = client.get(&world.near.at(object), object)?;
             ensure!(answer.is_right(), "a fresh object: {answer:?}");
             report.fresh(began.elapsed());
         }
@@ -171,11 +169,11 @@ fn both_hang(world: &World, report: &mut Report) -> Result<()> {
     for place in [&world.near, &world.far] {
         // So that each has seen it.
         let object = world.sick_on_both.first().context("an object on both stopped drives")?;
-        let _ = client.get(place.address(), &place.target(object), object);
+        let _ = client.get(&place.at(object), object);
     }
     std::thread::sleep(HANG_SEEN);
     for object in &world.sick_on_both {
-        let chain = client.follow(world, object);
+        let chain = client.follow(world.near.at(object), object);
         ensure!(chain.end_status() == Some(404), "both drives hang, and yet: {chain:?}");
         report.chain(&chain);
     }
@@ -187,7 +185,7 @@ fn back_again(world: &World, report: &mut Report) -> Result<()> {
     {
         let _stopped = world.near.drive.stop()?;
         let object = world.sick.first().context("an object on the stopped drive")?;
-        report.chain(&client::Client::new().follow(world, object));
+        report.chain(&client::Client::new().follow(world.near.at(object), object));
         let sick: BTreeSet<String> = world.sick.iter().map(id).collect();
         let control = &world.near.stage.control;
         let gone = || control.held().is_disjoint(&sick) && control.report().0.drives[2].hung;
@@ -213,8 +211,8 @@ fn start_beside_a_hung_drive(world: &mut World, report: &mut Report) -> Result<(
     ensure!(began.elapsed() < START_MAX, "the start waited for the drive");
     let mut client = client::Client::new();
     for object in &world.healthy {
-        let target = format!("{base}{}", object.path);
-        let answer = client.get(appliance.address, &target, object)?;
+        let at = (appliance.address, format!("{base}{}", object.path));
+        let answer = client.get(&at, object)?;
         ensure!(answer.is_right(), "after a start beside a hung drive: {answer:?}");
     }
     appliance.kill();
@@ -222,13 +220,7 @@ fn start_beside_a_hung_drive(world: &mut World, report: &mut Report) -> Result<(
 }
 
 fn wait_until(what: &str, patience: Duration, ready: impl Fn() -> bool) -> Result<()> {
-    let began = Instant::now();
-    while !ready() {
-        rig::stop::check()?;
-        ensure!(began.elapsed() < patience, "waited in vain for it {what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    Ok(())
+    rig::until(what, patience, Duration::from_millis(10), || Ok(ready())).map(drop)
 }
 
 fn id(object: &Object) -> String {

@@ -92,14 +92,9 @@ impl Place {
         stage.start(&Setup { more, settings: &settings, ..Setup::new("appliance", drives, state) })
     }
 
-    /// Where it is asked.
-    pub(crate) fn address(&self) -> SocketAddr {
-        self.appliance.address
-    }
-
-    /// What to ask for.
-    pub(crate) fn target(&self, object: &Object) -> String {
-        format!("{}{}", self.base, object.path)
+    /// Where an object is asked for, and by which path.
+    pub(crate) fn at(&self, object: &Object) -> (SocketAddr, String) {
+        (self.appliance.address, format!("{}{}", self.base, object.path))
     }
 
     fn wait_until_filled(&mut self, film: &Film) -> Result<()> {
@@ -108,8 +103,7 @@ impl Place {
 
     /// Looked for below the mount: that of a stopped drive would wait.
     fn is_on_the_drive(&self, object: &Object) -> bool {
-        let id = object.id().to_string();
-        self.drive.folder.join("objects").join(&id[..2]).join(&id).exists()
+        object.is_on(&self.drive.folder)
     }
 }
 
@@ -127,7 +121,7 @@ impl World {
         near.wait_until_filled(&film)?;
         far.wait_until_filled(&film)?;
         for (place, name, other) in [(&near, "far", &far), (&far, "near", &near)] {
-            let url = format!("http://{}", other.address());
+            let url = format!("http://{}", other.appliance.address);
             place.stage.control.set_siblings(BTreeMap::from([(name.to_owned(), url)]));
         }
         let (small, large) = film.objects.split_at(COUNT);
@@ -153,7 +147,7 @@ impl World {
         for place in [&self.near, &self.far] {
             let what = format!("serving {} again", object.path);
             rig::until(&what, SERVED, Duration::from_millis(20), || {
-                let answer = client.get(place.address(), &place.target(object), object);
+                let answer = client.get(&place.at(object), object);
                 Ok(answer.is_ok_and(|answer| answer.is_right()))
             })?;
         }

@@ -95,12 +95,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     drop(world);
     outcome.elapsed_s = began.elapsed().as_secs_f64();
     let failed = outcome.tests.iter().filter(|test| !test.ok).count();
-    if args.json {
-        rig::print(&serde_json::to_string(&outcome)?)?;
-    } else {
-        let tests = outcome.tests.len();
-        rig::print(&format!("{} of {tests} ok, {outcome:?}", tests - failed))?;
-    }
+    let tests = outcome.tests.len();
+    rig::say(args.json, &outcome, || format!("{} of {tests} ok, {outcome:?}", tests - failed))?;
     ensure!(outcome.restarts == 0, "the appliance ended");
     ensure!(failed == 0, "{failed} tests failed");
     ensure!(outcome.wrong_bytes == 0, "{} wrong bytes", outcome.wrong_bytes);

@@ -171,10 +171,8 @@ fn wrong_bytes(got: &[u8], wanted: &[u8]) -> u64 {
 
 /// A client that trusts these certificates.
 pub(super) fn agent(trust: &std::path::Path) -> Result<ureq::Agent> {
-    let tls = rig::url::trusting(trust)?;
-    let config = ureq::Agent::config_builder().tls_config(tls).http_status_as_error(false);
     // There is no sibling to be sent to.
-    Ok(config.max_redirects(0).timeout_global(Some(ANSWER_MAX)).build().into())
+    Ok(rig::url::trusting(trust)?.max_redirects(0).timeout_global(Some(ANSWER_MAX)).build().into())
 }
 
 /// Where the guest serves.

@@ -97,7 +97,7 @@ fn mounted_anew(world: &mut World) -> Result<Option<f64>> {
 fn replaced(world: &mut World) -> Result<Option<f64>> {
     let before = world.drive(PULLED).id;
     world.unmount(PULLED)?;
-    let file = world.dir().join("replaced.img");
+    let file = world.dir.join("replaced.img");
     make_file_system(&file)?;
     world.machine.plug(PULLED, &file)?;
     world.wait_for_device(PULLED)?;

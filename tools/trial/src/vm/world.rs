@@ -29,7 +29,8 @@ pub(super) struct World {
     agent: ureq::Agent,
     /// The process that served first.
     pid: String,
-    dir: PathBuf,
+    /// For files that the run needs.
+    pub(super) dir: PathBuf,
 }
 
 /// So many drives, `d0` and on.
@@ -121,8 +122,7 @@ impl World {
 
     /// Waits until the appliance says that it holds every file.
     pub(super) fn wait_until_whole(&mut self) -> Result<()> {
-        let objects = self.films.iter().flat_map(|film| &film.objects);
-        let all: BTreeSet<String> = objects.map(|object| object.id().to_string()).collect();
+        let all = stage::ids(&self.films);
         self.wait("all of it to be held", |world| world.stage.control.held() == all)
     }
 
@@ -330,11 +330,4 @@ pub(super) fn make_file_system(path: &Path) -> Result<()> {
     let made = made.context("cannot run mkfs.xfs (package xfsprogs)")?;
     ensure!(made.status.success(), "mkfs.xfs: {}", String::from_utf8_lossy(&made.stderr));
     Ok(())
-}
-
-impl World {
-    /// For files that the run needs.
-    pub(super) fn dir(&self) -> &Path {
-        &self.dir
-    }
 }

@@ -9,13 +9,10 @@ use std::time::Duration;
 use anyhow::Result;
 use rig::cpu;
 use rustix::fd::OwnedFd;
-use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, connect, recv, send,
-    socket_with, sockopt,
-};
+use rustix::net::{RecvFlags, SendFlags, recv, send};
 use serde::Serialize;
 
-use crate::flood::threads::{Rate, STEP, Shared, Threads};
+use crate::flood::threads::{Rate, STEP, Shared, Threads, connect};
 
 /// How much of each.
 #[derive(Clone, Copy, Debug)]
@@ -62,12 +59,6 @@ const FORGED: usize = 2;
 const ANSWERS: usize = 3;
 const CPU_US: usize = 4;
 
-/// The ends of a connection.
-struct Line {
-    from: [u8; 4],
-    to: SocketAddr,
-}
-
 /// Those that were closed come anew: so many a second.
 const ANEW_PER_S: u32 = 500;
 const ADDRESSES: u32 = 200;
@@ -113,9 +104,9 @@ fn drip(
         for _ in 0..anew.due() {
             if open.len() < usize::try_from(how.drips)? {
                 let to = if opened.is_multiple_of(4) { members } else { players };
-                let line = Line { from: how.from.address(opened), to };
+                let socket = connect(Some(how.from.address(opened)), to);
                 opened += 1;
-                open.extend(line.open().map(|socket| (socket, 0)));
+                open.extend(socket.map(|socket| (socket, 0)));
                 shared.count(ANEW, 1);
             }
         }
@@ -152,10 +143,9 @@ fn forge(shared: &Shared<5>, players: SocketAddr, how: Strength) -> Result<()> {
     while shared.goes_on() {
         for _ in 0..rate.due() {
             let Some(socket) = open.pop_front() else { break };
-            let line = Line { from: how.from.address(opened), to: players };
             let socket = socket.or_else(|| {
                 opened += 1;
-                line.open()
+                connect(Some(how.from.address(opened - 1)), players).ok()
             });
             let sent = socket.as_ref().is_some_and(|socket| {
                 send(socket, request.as_bytes(), SendFlags::NOSIGNAL) == Ok(request.len())
@@ -206,21 +196,6 @@ impl From {
             Self::ManyAddresses => u8::try_from(n % ADDRESSES).unwrap_or(0) + 1,
         };
         [127, 0, 66, last]
-    }
-}
-
-impl Line {
-    /// A socket that is being connected, which on loopback it is by then. It ends with a reset, so
-    /// that no port stays taken.
-    fn open(&self) -> Option<OwnedFd> {
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None).ok()?;
-        sockopt::set_socket_linger(&socket, Some(Duration::ZERO)).ok()?;
-        bind(&socket, &SocketAddr::from((self.from, 0))).ok()?;
-        match connect(&socket, &self.to) {
-            Ok(()) | Err(rustix::io::Errno::INPROGRESS) => Some(socket),
-            Err(_) => None,
-        }
     }
 }
 

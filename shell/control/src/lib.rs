@@ -10,29 +10,14 @@
 //! too. A *front* follows the writer (`front`), observes for itself and answers players, also while
 //! the writer is away: it has the same keys, so that a session survives a change of front.
 
-pub mod access;
 pub mod api;
-mod attempts;
-mod authority;
 pub mod buckets;
-mod certificate;
 mod clock;
 pub mod config;
-mod convert;
-mod front;
-mod identities;
-pub mod issue;
-pub mod keys;
-mod listener;
+pub mod connections;
+pub mod members;
 mod metrics;
-mod own;
-mod probe;
-mod replica;
-pub mod secret_file;
 pub mod serve;
-pub mod store;
-mod tick;
-mod tickets;
-pub mod writer;
+pub mod state;
 
-pub use front::{EnrolFrontError, enrol_front};
+pub use state::front::{EnrolFrontError, enrol_front};

@@ -6,9 +6,9 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
-use control::access::Role;
 use control::config::Config;
-use control::store::Store;
+use control::members::access::Role;
+use control::state::store::Store;
 
 /// The control plane of Nearcast: which appliance holds what, and whom players ask.
 #[derive(Parser)]
@@ -109,7 +109,7 @@ fn run(verb: Verb) -> anyhow::Result<()> {
         }),
         Verb::Token(TokenArgs { role, name, .. }) => runtime.block_on(async {
             let store = open_store(&config).await?;
-            let made = control::issue::issue_by_hand(&store, &name, role).await;
+            let made = control::state::issue::issue_by_hand(&store, &name, role).await;
             store.close().await;
             let token = made?;
             tracing::info!(id = token.id(), %role, name, "a token, which is shown only now");

@@ -8,11 +8,11 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::api;
-use crate::certificate::Certificate;
 use crate::config::Config;
-use crate::listener::{Door, Rules};
-use crate::tick;
-use crate::writer::Control;
+use crate::connections::certificate::Certificate;
+use crate::connections::listener::{Door, Rules};
+use crate::state::tick;
+use crate::state::writer::Control;
 
 /// Serves until SIGTERM or SIGINT.
 pub async fn run(config: Config) -> anyhow::Result<()> {

@@ -13,10 +13,10 @@ use super::asking::Asking;
 use super::guard::{self, Refusal};
 use super::problem::{Problem, Said};
 use super::{Shared, cookie};
-use crate::access::{Actor, Known, Role, SESSION_LIFETIME};
-use crate::issue::TokenError;
-use crate::store::AuditEntry;
-use crate::writer::{ChangeError, Control};
+use crate::members::access::{Actor, Known, Role, SESSION_LIFETIME};
+use crate::state::issue::TokenError;
+use crate::state::store::AuditEntry;
+use crate::state::writer::{ChangeError, Control};
 
 /// A token to be made.
 #[derive(Debug, Deserialize, ToSchema)]

@@ -21,7 +21,7 @@ use wire::v1::report::{Report, ReportReply};
 use super::caller::ApplianceCaller;
 use super::problem::Problem;
 use super::{Shared, named};
-use crate::writer::{Control, REPORT_LEN_MAX, REPORT_UNIT};
+use crate::state::writer::{Control, REPORT_LEN_MAX, REPORT_UNIT};
 
 /// What the appliance has.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -132,7 +132,8 @@ pub(crate) async fn blocks(
     Path(id): Path<String>,
 ) -> Result<Response, Problem> {
     let id: ObjectId = named(&id)?;
-    let blocks = control.store.blocks(&id).await.map_err(crate::writer::ChangeError::from)?;
+    let blocks =
+        control.store.blocks(&id).await.map_err(crate::state::writer::ChangeError::from)?;
     let blocks = blocks.ok_or_else(|| Problem::not_found(format!("there is no object {id}")))?;
     let kind = HeaderValue::from_static("application/octet-stream");
     Ok(([(header::CONTENT_TYPE, kind)], blocks).into_response())
@@ -154,7 +155,7 @@ mod tests {
 
     #[tokio::test]
     async fn reports_beyond_the_room_are_asked_to_come_again() {
-        let (_directory, control) = crate::writer::tests::open("").await;
+        let (_directory, control) = crate::state::writer::tests::open("").await;
         let ask = async |len: Option<u64>| {
             let request = Request::builder();
             let request = match len {

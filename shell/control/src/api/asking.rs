@@ -20,7 +20,7 @@ use model::topology::Prefix;
 
 use super::problem::Problem;
 use super::{Shared, host, is_loopback};
-use crate::listener::Peer;
+use crate::connections::listener::Peer;
 
 /// Where a request is from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,8 +11,8 @@ use model::topology::Prefix;
 use super::asking::Asking;
 use super::guard;
 use super::problem::Problem;
-use crate::access::Actor;
-use crate::writer::Control;
+use crate::members::access::Actor;
+use crate::state::writer::Control;
 
 /// Who asks, and whether for somebody else's address.
 pub(super) struct AskingFor {

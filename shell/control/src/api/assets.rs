@@ -12,7 +12,7 @@ use wire::v1::ingest::NewVersion;
 
 use super::problem::{Problem, Said};
 use super::{Shared, named};
-use crate::convert::window_out;
+use crate::state::convert::window_out;
 
 /// An asset with its versions.
 #[derive(Debug, Serialize, ToSchema)]

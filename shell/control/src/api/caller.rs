@@ -11,9 +11,9 @@ use wire::v1::identity::MemberKind;
 
 use super::named;
 use super::problem::Problem;
-use crate::identities::Denied;
-use crate::listener::FleetPeer;
-use crate::writer::Control;
+use crate::connections::listener::FleetPeer;
+use crate::members::identities::Denied;
+use crate::state::writer::Control;
 
 /// A member whose identity is good now. Handlers that take one are closed to everybody else.
 pub(crate) struct Caller(pub(crate) Arc<Seen>);

@@ -24,7 +24,7 @@ use super::assets::{EntryOut, entries_out};
 use super::problem::Problem;
 use super::{Shared, named};
 use crate::metrics::{gauges, page};
-use crate::writer::{Control, Front, State as Observed};
+use crate::state::writer::{Control, Front, State as Observed};
 
 /// The fleet as it is now.
 #[derive(Debug, Serialize, ToSchema)]
@@ -383,7 +383,8 @@ fn tell_identities(control: &Control, page: &mut Page) {
     let identities = control.identities();
     // They are renewed while a third of their life is left.
     let late_s = control.config.certificate_lifetime.as_seconds() / 4;
-    let is_late = |c: &&crate::identities::Certificate| c.expires.0 < now.0.saturating_add(late_s);
+    let is_late =
+        |c: &&crate::members::identities::Certificate| c.expires.0 < now.0.saturating_add(late_s);
     let counts = [
         ("identities", "Members with an identity that is good.", identities.all(now).count()),
         (

@@ -20,10 +20,10 @@ use axum::response::{IntoResponse, Response};
 use super::asking::Asking;
 use super::problem::{Problem, Said};
 use super::{Needs, host};
-use crate::access::{Actor, Role};
-use crate::listener::Place;
-use crate::store::AuditEntry;
-use crate::writer::{ChangeError, Control};
+use crate::connections::listener::Place;
+use crate::members::access::{Actor, Role};
+use crate::state::store::AuditEntry;
+use crate::state::writer::{ChangeError, Control};
 
 /// What one route asks of who uses it.
 pub(super) struct Rule {

@@ -6,9 +6,9 @@ use tokio::net::TcpStream;
 
 use director::{Change, Event};
 
-use crate::access::Token;
-use crate::writer::tests::open;
-use crate::writer::withdrawals::tests::version;
+use crate::members::access::Token;
+use crate::state::writer::tests::open;
+use crate::state::writer::withdrawals::tests::version;
 
 /// A control plane that listens, with tokens.
 struct Running {
@@ -67,7 +67,7 @@ async fn without_a_token_this_machine_is_admin_until_there_is_one() {
     assert!(by_proxy.starts_with("HTTP/1.1 401 "), "a proxy lets others in: {by_proxy}");
     // As the command line does it, beside the running process.
     let store = &running.control.store;
-    let token = crate::issue::issue_by_hand(store, "me", Role::Admin).await.unwrap();
+    let token = crate::state::issue::issue_by_hand(store, "me", Role::Admin).await.unwrap();
     running.control.refresh_access().await;
     assert_eq!(running.status("GET", "/v1/audit", None, "").await, 401);
     assert_eq!(running.status("GET", "/healthz", None, "").await, 200);

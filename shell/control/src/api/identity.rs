@@ -16,8 +16,8 @@ use wire::v1::manifest::TokenKey;
 use super::caller::Caller;
 use super::problem::Problem;
 use super::{Shared, named};
-use crate::listener::FleetPeer;
-use crate::writer::{ChangeError, Control, MembershipError};
+use crate::connections::listener::FleetPeer;
+use crate::state::writer::{ChangeError, Control, MembershipError};
 
 /// A one-time code. It is shown this once.
 #[derive(Debug, Serialize, ToSchema)]
@@ -109,7 +109,7 @@ pub(crate) async fn revoke_front(
 #[utoipa::path(get, path = "/v1/identities", tag = "identity",
     responses((status = 200, body = [IdentityOut]), (status = "default", response = Problem)))]
 pub(crate) async fn identities(State(control): Shared) -> Json<Vec<IdentityOut>> {
-    let identity = |certificate: &crate::identities::Certificate| IdentityOut {
+    let identity = |certificate: &crate::members::identities::Certificate| IdentityOut {
         kind: certificate.member.kind,
         name: certificate.member.name.clone(),
         serial: certificate.serial.clone(),

@@ -27,7 +27,7 @@ pub(crate) struct KeyOut {
 #[utoipa::path(get, path = "/v1/keys", tag = "access",
     responses((status = 200, body = [KeyOut]), (status = "default", response = Problem)))]
 pub(crate) async fn keys(State(control): Shared) -> Json<Vec<KeyOut>> {
-    let out = |(i, key): (usize, crate::keys::Shown)| KeyOut {
+    let out = |(i, key): (usize, crate::members::keys::Shown)| KeyOut {
         kid: key.kid,
         signs: i == 0,
         announced_unix_s: key.announced.map(|at| at.0),

@@ -38,7 +38,7 @@ use tower_http::compression::CompressionLayer;
 use tower_http::compression::predicate::{DefaultPredicate, Predicate, SizeAbove};
 use tower_http::timeout::TimeoutLayer;
 
-use crate::writer::{Control, INGEST_LEN_MAX, REPORT_LEN_MAX};
+use crate::state::writer::{Control, INGEST_LEN_MAX, REPORT_LEN_MAX};
 use guard::cookie;
 use problem::Problem;
 
@@ -422,7 +422,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_full_house_is_said_but_players_are_steered_all_the_same() {
-        let (_directory, control) = crate::writer::tests::open("[serve]\nrequests_max = 1").await;
+        let (_directory, control) =
+            crate::state::writer::tests::open("[serve]\nrequests_max = 1").await;
         let (address, listeners) = crate::serve::tests::listeners().await;
         let serving = crate::serve::serve(control.clone(), listeners, std::future::pending());
         let serving = tokio::spawn(serving);
@@ -440,7 +441,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_grant_and_a_ticket_end_in_their_second() {
-        let (_directory, control) = crate::writer::tests::open("").await;
+        let (_directory, control) = crate::state::writer::tests::open("").await;
         let (address, listeners) = crate::serve::tests::listeners().await;
         let serving = crate::serve::serve(control.clone(), listeners, std::future::pending());
         let serving = tokio::spawn(serving);
@@ -478,7 +479,7 @@ mod tests {
     fn only_our_own_names_may_be_asked() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let settings = "[serve]\npublic_url = \"https://c.example:8443\"";
-        let (_directory, control) = runtime.block_on(crate::writer::tests::open(settings));
+        let (_directory, control) = runtime.block_on(crate::state::writer::tests::open(settings));
         for name in ["127.0.0.1:8080", "127.9.9.9", "[::1]:8080", "localhost:1", "c.example:8443"] {
             assert!(is_ours(&control, name), "{name}");
         }

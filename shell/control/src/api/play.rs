@@ -19,7 +19,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::asking_for::AskingFor;
 use super::problem::Problem;
 use super::{Shared, host, named};
-use crate::writer::Control;
+use crate::state::writer::Control;
 
 /// How to play.
 #[derive(Debug, Default, Deserialize, IntoParams)]

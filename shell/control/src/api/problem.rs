@@ -9,8 +9,8 @@ use axum::{Extension, Json};
 use serde::Serialize;
 use utoipa::{ToResponse, ToSchema};
 
-use crate::convert::Refused;
-use crate::writer::ChangeError;
+use crate::state::convert::Refused;
+use crate::state::writer::ChangeError;
 
 /// What went wrong, for programs and for people (RFC 9457).
 #[derive(Clone, Debug, Serialize, ToSchema, ToResponse)]

@@ -17,7 +17,7 @@ use super::Shared;
 use super::appliances::SIGNED;
 use super::caller::FrontCaller;
 use super::problem::Problem;
-use crate::writer::{ChangeError, ReplicaError};
+use crate::state::writer::{ChangeError, ReplicaError};
 
 /// What the front has.
 #[derive(Debug, Deserialize, IntoParams)]

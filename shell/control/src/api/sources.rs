@@ -16,7 +16,7 @@ use super::appliances::not_registered;
 use super::caller::ApplianceCaller;
 use super::problem::Problem;
 use super::{Shared, named};
-use crate::writer::ORIGINS_MAX;
+use crate::state::writer::ORIGINS_MAX;
 
 /// Where to fetch an object from: siblings that hold it, then origins. Only for what the appliance
 /// should hold. URLs into buckets are signed for this object and for a while.

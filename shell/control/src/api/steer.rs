@@ -14,7 +14,7 @@ use utoipa::ToSchema;
 use super::Shared;
 use super::play::steering_url;
 use super::problem::Problem;
-use crate::writer::Control;
+use crate::state::writer::Control;
 
 /// The steering document of HLS and DASH.
 #[derive(ToSchema)]

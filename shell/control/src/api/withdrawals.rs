@@ -11,9 +11,9 @@ use wire::v1::ingest::Window;
 
 use super::problem::{Problem, Said};
 use super::{Shared, named};
-use crate::convert::{window_in, window_out};
-use crate::store::reason_name;
-use crate::writer::{Control, said_of_withdrawal};
+use crate::state::convert::{window_in, window_out};
+use crate::state::store::reason_name;
+use crate::state::writer::{Control, said_of_withdrawal};
 
 /// Versions that were taken down at one time.
 #[derive(Debug, Serialize, ToSchema)]

@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 
 use control::config::Config;
 use control::serve::Listeners;
-use control::writer::Control;
+use control::state::writer::Control;
 use identity::code::Code;
 use serde::Serialize;
 use serde_json::Value;

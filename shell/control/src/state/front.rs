@@ -26,8 +26,8 @@ use model::units::UnixSeconds;
 use wire::v1::replica as wire_replica;
 
 use crate::config::{Config, Role};
-use crate::keys::{Keys, KeysError};
-use crate::replica::{self, Picture, SnapshotError};
+use crate::members::keys::{Keys, KeysError};
+use crate::state::replica::{self, Picture, SnapshotError};
 
 /// Where the writer is and what was got of it.
 pub(crate) struct Follower {
@@ -337,7 +337,7 @@ pub(crate) const ASK_EVERY: Duration = Duration::from_millis(500);
 mod tests {
     use super::*;
     use crate::serve::{serve, tests::listeners};
-    use crate::writer::tests::open;
+    use crate::state::writer::tests::open;
     use director::Policy;
     use tokio::task::{JoinHandle, spawn_blocking};
 
@@ -384,7 +384,8 @@ mod tests {
 
     /// A writer, and one who follows it and has asked for nothing yet.
     async fn following()
-    -> ([tempfile::TempDir; 2], std::sync::Arc<crate::writer::Control>, Serving, Follower) {
+    -> ([tempfile::TempDir; 2], std::sync::Arc<crate::state::writer::Control>, Serving, Follower)
+    {
         let (files, control) = open("").await;
         let (_, listeners) = listeners().await;
         let writer = listeners.fleet.local_addr().unwrap().to_string();

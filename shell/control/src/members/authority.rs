@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use wire::v1::identity::Enrolled;
 use wire::v1::signed::Kind;
 
-use crate::secret_file::{self, SecretError};
+use crate::members::secret_file::{self, SecretError};
 
 /// The keys that sign.
 pub(crate) struct Signing {

@@ -38,7 +38,7 @@ use tokio::time::{sleep, sleep_until, timeout_at};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use crate::attempts::network;
+use crate::connections::attempts::network;
 use crate::metrics::DoorCounters;
 use place::{Holding, House, TIMES, Times};
 use stream::{Answer, Asked, Line, Stream};

@@ -80,7 +80,7 @@ mod tests {
 
     #[tokio::test]
     async fn nothing_is_public_that_is_not_there() {
-        let (_directory, control) = crate::writer::tests::open("").await;
+        let (_directory, control) = crate::state::writer::tests::open("").await;
         let said = control.declare("film".parse().unwrap(), true).await;
         assert!(matches!(said, Err(ChangeError::Unknown { .. })), "{said:?}");
         assert!(control.snapshot().playbacks.public().is_empty());
@@ -89,7 +89,7 @@ mod tests {
     #[tokio::test]
     async fn revoked_sessions_are_bounded_and_end_by_themselves() {
         let settings = "[playback]\ntoken_lifetime = \"1 h\"\ngrant_lifetime = \"10 min\"";
-        let (_directory, control) = crate::writer::tests::open(settings).await;
+        let (_directory, control) = crate::state::writer::tests::open(settings).await;
         let session = |byte| Session::of_random([byte; 12]);
         let revoke = |byte| control.revoke_within(session(byte), 3);
         let now = control.clock.unix();

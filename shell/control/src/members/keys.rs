@@ -22,7 +22,7 @@ use playback::token::{self, Session, SigningInput, assemble, is_kid};
 use serde::{Deserialize, Serialize};
 use wire::v1::replica;
 
-use crate::access::{Known, NoRole};
+use crate::members::access::{Known, NoRole};
 
 /// The secrets.
 pub struct Keys {
@@ -385,7 +385,7 @@ const SEALED_LEN_MAX: usize = 1024;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::access::Role;
+    use crate::members::access::Role;
     use director::front::{Grant, Ticket};
     use playback::token::Scope;
 

@@ -3,7 +3,7 @@
 use model::units::UnixSeconds;
 
 use super::{Result, Store, StoreError, signed, unsigned};
-use crate::access::{Known, Role};
+use crate::members::access::{Known, Role};
 
 /// A line of the audit log, as it begins.
 #[derive(Clone, Debug, PartialEq, Eq)]

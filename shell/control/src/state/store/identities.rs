@@ -5,7 +5,7 @@ use model::units::UnixSeconds;
 use wire::v1::identity::MemberKind;
 
 use super::{Result, Store, StoreError, signed, unsigned};
-use crate::identities::{CODES_KEPT_S, Certificate, KeptCode};
+use crate::members::identities::{CODES_KEPT_S, Certificate, KeptCode};
 
 impl Store {
     /// All certificates that were issued and not forgotten.
@@ -171,7 +171,7 @@ fn member(kind: &str, name: String) -> Result<Member> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::identities::{Denied, Identities};
+    use crate::members::identities::{Denied, Identities};
     use identity::member::Seen;
 
     const NOW: UnixSeconds = UnixSeconds(1000);

@@ -7,7 +7,7 @@ use director::{Change, Event, Reason, Version, Window, Withdrawal};
 use model::id::{ApplianceId, AssetId, AssetVersionId};
 
 use super::{ChangeError, Control};
-use crate::store::{AuditEntry, StoreError};
+use crate::state::store::{self, AuditEntry, StoreError};
 
 impl Control {
     /// Takes a version down, or all of an asset. Returns what is listed of it, and whether the
@@ -93,7 +93,7 @@ impl Control {
         let withdrawal = self.store.withdraw(at, reason, &versions, &appliances).await?;
         for version in versions.keys() {
             self.metrics.versions_withdrawn.count();
-            tracing::warn!(%version, reason = crate::store::reason_name(reason), "withdrawn");
+            tracing::warn!(%version, reason = store::reason_name(reason), "withdrawn");
         }
         self.handle(Event::Changed(Change::Withdrawn(withdrawal.clone())));
         self.replica_is_old.store(true, std::sync::atomic::Ordering::SeqCst);

@@ -2,9 +2,9 @@
 
 use model::units::UnixSeconds;
 
-use crate::access::{Known, Role, Token};
 use crate::clock::Clock;
-use crate::store::{AuditEntry, Store, StoreError};
+use crate::members::access::{Known, Role, Token};
+use crate::state::store::{AuditEntry, Store, StoreError};
 
 /// Why a token was not made, or not removed.
 #[derive(Debug, thiserror::Error)]
@@ -97,7 +97,7 @@ const TOKENS_MAX: usize = 1000;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::access::Access;
+    use crate::members::access::Access;
 
     const NOW: UnixSeconds = UnixSeconds(1_000_000);
 

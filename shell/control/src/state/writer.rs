@@ -34,25 +34,25 @@ use wire::v1::ingest::NewVersion;
 use wire::v1::report::Report;
 use wire::v1::signed::Kind;
 
-use crate::access::{self, Access, Known, Token};
-use crate::attempts::Attempts;
-use crate::authority::{self, OwnError, Signing};
 use crate::buckets::{BucketError, Buckets};
-use crate::certificate::{Certificate, CertificateError};
 use crate::clock::Clock;
 use crate::config::{Config, Role};
-use crate::convert::{self, Checked, Refused};
-use crate::front::FollowError;
-use crate::identities::Identities;
-use crate::issue::{self, TokenError};
-use crate::keys::{Keys, KeysError};
-use crate::listener::Tls;
+use crate::connections::attempts::Attempts;
+use crate::connections::certificate::{Certificate, CertificateError};
+use crate::connections::listener::Tls;
+use crate::members::access::{self, Access, Known, Token};
+use crate::members::authority::{self, OwnError, Signing};
+use crate::members::identities::Identities;
+use crate::members::keys::{Keys, KeysError};
+use crate::members::own::Own;
+use crate::members::secret_file::SecretError;
+use crate::members::tickets::TicketKeys;
 use crate::metrics::{DoorCounters, Metrics};
-use crate::own::Own;
-use crate::probe;
-use crate::secret_file::SecretError;
-use crate::store::{Store, StoreError};
-use crate::tickets::TicketKeys;
+use crate::state::convert::{self, Checked, Refused};
+use crate::state::front::FollowError;
+use crate::state::issue::{self, TokenError};
+use crate::state::probe;
+use crate::state::store::{Store, StoreError};
 pub(crate) use following::Front;
 pub(crate) use replication::ReplicaError;
 use replication::Replication;
@@ -202,7 +202,7 @@ pub(crate) enum ChangeError {
     OtherContent(AssetVersionId),
     /// The version was taken down.
     #[error(
-        "asset version {version} was withdrawn at {}: {}", crate::convert::time_out(*at),
+        "asset version {version} was withdrawn at {}: {}", crate::state::convert::time_out(*at),
         if *new { "if it may be shown again, ingest it with --again" }
         else { "GET /v1/withdrawals says who has confirmed it" }
     )]
@@ -844,7 +844,7 @@ pub(crate) mod tests {
             }
         };
         tokio::select! {
-            () = crate::tick::run(control.clone()) => unreachable!("it runs for ever"),
+            () = crate::state::tick::run(control.clone()) => unreachable!("it runs for ever"),
             in_time = tokio::time::timeout(Duration::from_secs(10), passed) => {
                 in_time.expect("ticks go on");
             }

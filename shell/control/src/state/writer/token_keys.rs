@@ -7,7 +7,7 @@ use director::{Change, Event};
 use model::units::UnixSeconds;
 
 use super::Control;
-use crate::keys::{Keys, KeysError};
+use crate::members::keys::{Keys, KeysError};
 
 impl Control {
     /// Begins a rotation: the next key is announced in every manifest. False if one is under way.

@@ -13,7 +13,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::version::{TLS12, TLS13};
 
 use crate::config::CertificateFiles;
-use crate::listener::Tls;
+use crate::connections::listener::Tls;
 use crate::metrics::DoorCounters;
 
 /// How the listener speaks TLS, and from which files it learned that.

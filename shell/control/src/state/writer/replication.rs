@@ -9,8 +9,8 @@ use model::id::Generation;
 use wire::v1::signed::Kind;
 
 use super::Control;
-use crate::replica;
-use crate::store::StoreError;
+use crate::state::replica;
+use crate::state::store::StoreError;
 
 /// What fronts were given last.
 #[derive(Debug, Default)]
@@ -126,7 +126,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_front_that_leaves_while_a_snapshot_is_signed_keeps_it_from_nobody() {
-        let (_directory, control) = crate::writer::tests::open("").await;
+        let (_directory, control) = crate::state::writer::tests::open("").await;
         let first = control.replica_snapshot(Generation(0)).await.unwrap();
         let known = control.store.replica().await.unwrap().0;
         assert!(first.is_some());

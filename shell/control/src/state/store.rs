@@ -455,13 +455,13 @@ fn damaged(error: &dyn std::fmt::Display) -> StoreError {
 
 /// In order; each runs once. Never changed after a release.
 const MIGRATIONS: &[&str] = &[
-    include_str!("../migrations/0001_desired_state.sql"),
-    include_str!("../migrations/0002_identities.sql"),
-    include_str!("../migrations/0003_access.sql"),
-    include_str!("../migrations/0004_replica.sql"),
-    include_str!("../migrations/0005_playbacks.sql"),
-    include_str!("../migrations/0006_withdrawals.sql"),
-    include_str!("../migrations/0007_public_assets.sql"),
+    include_str!("../../migrations/0001_desired_state.sql"),
+    include_str!("../../migrations/0002_identities.sql"),
+    include_str!("../../migrations/0003_access.sql"),
+    include_str!("../../migrations/0004_replica.sql"),
+    include_str!("../../migrations/0005_playbacks.sql"),
+    include_str!("../../migrations/0006_withdrawals.sql"),
+    include_str!("../../migrations/0007_public_assets.sql"),
 ];
 
 /// One writes, the others read block hashes for appliances that fill.

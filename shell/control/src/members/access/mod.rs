@@ -24,7 +24,7 @@ use model::units::{Instant, UnixSeconds};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::attempts::Attempts;
+use crate::connections::attempts::Attempts;
 
 pub(crate) use sessions::{SESSION_LIFETIME, SessionKey, Sessions};
 pub use token::Token;

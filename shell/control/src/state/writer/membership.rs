@@ -12,10 +12,10 @@ use model::units::UnixSeconds;
 use wire::v1::identity::{Enrol, Enrolled, MemberKind};
 
 use super::Control;
-use crate::authority::{self, OwnError};
-use crate::identities::{Certificate, CodeRefused, Denied, Full, Identities, KeptCode};
-use crate::secret_file::SecretError;
-use crate::store::StoreError;
+use crate::members::authority::{self, OwnError};
+use crate::members::identities::{Certificate, CodeRefused, Denied, Full, Identities, KeptCode};
+use crate::members::secret_file::SecretError;
+use crate::state::store::StoreError;
 
 /// Why nobody becomes a member, or stays one.
 #[derive(Debug, thiserror::Error)]
@@ -94,8 +94,8 @@ impl Control {
         self.registered(&member)?;
         let (pem, certificate) = self.issue(&member, &ask.request, now)?;
         let (mut machine, mut software) = (ask.machine.clone(), ask.software.clone());
-        crate::convert::shorten(&mut machine);
-        crate::convert::shorten(&mut software);
+        crate::state::convert::shorten(&mut machine);
+        crate::state::convert::shorten(&mut software);
         let certificate = Certificate { machine: machine.clone(), software, ..certificate };
         let former = self.identities().current(&member, now).is_some();
         if !former {
@@ -368,7 +368,7 @@ mod tests {
     }
 
     async fn fleet() -> (tempfile::TempDir, Arc<Control>) {
-        let (directory, control) = crate::writer::tests::open("").await;
+        let (directory, control) = crate::state::writer::tests::open("").await;
         let (id, site) = ("a1".parse().unwrap(), "s1".parse().unwrap());
         control.put_site(Site { id: site, prefixes: vec![] }).await.unwrap();
         let appliance = Appliance { id, site: "s1".parse().unwrap(), weight: Weight::ONE };

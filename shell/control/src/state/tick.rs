@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
-use crate::writer::Control;
+use crate::state::writer::Control;
 
 /// Lets time pass for the director until the process ends.
 pub(crate) async fn run(control: Arc<Control>) {

@@ -14,11 +14,11 @@ use tokio::time::sleep;
 use super::{Control, OpenError, Parts};
 use crate::clock::Clock;
 use crate::config::{Config, FrontConfig};
-use crate::front::{ASK_EVERY, FollowError, Follower, News};
-use crate::identities::Denied;
-use crate::keys::Keys;
-use crate::own::Own;
-use crate::replica::Picture;
+use crate::members::identities::Denied;
+use crate::members::keys::Keys;
+use crate::members::own::Own;
+use crate::state::front::{ASK_EVERY, FollowError, Follower, News};
+use crate::state::replica::Picture;
 
 /// A front's own part of the shared state.
 pub(crate) struct Front {
@@ -65,7 +65,7 @@ impl Control {
             buckets: Own::none(),
             authority: Own::none(),
             signing: Own::none(),
-            identities: crate::identities::Identities::default(),
+            identities: crate::members::identities::Identities::default(),
             own_renew_at: UnixSeconds(u64::MAX),
             tokens: keys.api(),
             config,

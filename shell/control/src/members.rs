@@ -1,0 +1,9 @@
+//! Who may ask: operators by token, players by ticket, fronts and appliances by certificate.
+
+pub mod access;
+pub(crate) mod authority;
+pub(crate) mod identities;
+pub mod keys;
+pub(crate) mod own;
+pub mod secret_file;
+pub(crate) mod tickets;

@@ -1,0 +1,10 @@
+//! Desired state: its database, the one place that changes it, and its copies on fronts.
+
+pub(crate) mod convert;
+pub(crate) mod front;
+pub mod issue;
+pub(crate) mod probe;
+pub(crate) mod replica;
+pub mod store;
+pub(crate) mod tick;
+pub mod writer;

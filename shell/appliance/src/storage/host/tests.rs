@@ -149,7 +149,9 @@ impl Scene {
         let from = Source { drive: &*drive, file: &file, places };
         let mut buffer = Pages::zeroed(BLOCK_LEN);
         let copy = copying::copy(&self.shared, from, &*other, &is_of_use, &mut buffer);
+        assert!(self.shared.claim_all(&self.objects()));
         let ended = at_once(copy);
+        self.shared.release_all(&self.objects());
         assert!(before <= count.get(), "asked before {} blocks", count.get());
         ended
     }

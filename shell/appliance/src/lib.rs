@@ -9,11 +9,13 @@
 //! counters     what workers and storage threads count
 //! setting      a value of the configuration, with its unit
 //! clock        both clocks
+//! lock         a mutex, whoever panicked under it
 //! ```
 
 pub mod clock;
 pub mod counters;
 pub mod filling;
+mod lock;
 pub mod membership;
 pub mod process;
 pub mod serving;

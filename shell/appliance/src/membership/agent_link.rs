@@ -15,7 +15,7 @@ use wire::v1::agent::{
     ANSWER_LEN_MAX, Answer, DriveHealth, DriveMount, Line, Request, TEMPERATURE, VERSION,
 };
 
-use crate::storage::drives::lock;
+use crate::lock::lock;
 
 /// What devices said of themselves when they were asked last.
 pub type Said = Arc<Mutex<Vec<DriveHealth>>>;

@@ -24,7 +24,7 @@ use model::units::{Nanos, UnixSeconds};
 use ureq::tls::TlsConfig;
 
 use crate::clock;
-use crate::storage::drives::lock;
+use crate::lock::lock;
 use crate::storage::ledger::Ledger;
 use crate::storage::source;
 

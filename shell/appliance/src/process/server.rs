@@ -28,6 +28,7 @@ use worker::Fault;
 
 use crate::counters::{DriveSlice, ServeCounters};
 use crate::filling::peer;
+use crate::lock::lock;
 use crate::membership::agent_link;
 use crate::membership::member;
 use crate::process::certificate::Reload;
@@ -46,7 +47,6 @@ use crate::serving::listen::Listener;
 use crate::serving::mailbox::{Letter, Sender, mailbox};
 use crate::serving::request_log;
 use crate::serving::request_log::Lines;
-use crate::storage::drives::lock;
 use crate::storage::gate::Rules;
 use crate::storage::mounts;
 use crate::storage::mounts::Medium;

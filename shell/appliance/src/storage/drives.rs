@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use iosched::drive::Class;
 use model::extent::{DriveIndex, Extent, FileName};
@@ -31,6 +31,7 @@ use store::parcel::PartId;
 use store::unit::{self, UnitId};
 use upkeep::{Condition, at_once, condition, read};
 
+use crate::lock::lock;
 use crate::storage::gate::Gate;
 use crate::storage::pages::Pages;
 use drive_log::DriveLog;
@@ -50,7 +51,7 @@ pub struct Drive {
     root: OwnedFd,
     /// Held open because it carries the lock that keeps a second process out.
     marker_file: OwnedFd,
-    /// Held while the log is written: who holds it waits for the drive.
+    /// Held while the log is written: its holder waits for the drive.
     log: Mutex<DriveLog>,
     /// True once nothing is done to it any more.
     is_aside: AtomicBool,
@@ -58,15 +59,14 @@ pub struct Drive {
     condition: Mutex<Condition>,
     /// Held while room is looked for and taken, lest two fillers take the same.
     taking_room: Mutex<()>,
-    /// Where who is not a worker has its turns. What is only metadata to the file system (opens,
-    /// names, the log) goes without: it is little, and a turn may be long in coming.
+    /// Where threads other than workers have their turns. What is only metadata to the file system
+    /// (opens, names, the log) goes without: it is little, and a turn may be long in coming.
     gate: Gate,
 }
 
 /// What was found when a drive was opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Loaded {
-    /// Its objects.
     pub entries: BTreeMap<ObjectId, Entry>,
     /// What was cut from the end of the log.
     pub torn: Bytes,
@@ -210,12 +210,12 @@ impl Drive {
         rustix::fs::openat(&self.root, ".", flags, Mode::empty()).map_err(to("open", "."))
     }
 
-    /// From now on who is not a worker has its turns at this gate.
+    /// From now on threads other than workers have their turns at this gate.
     pub(crate) fn put_behind(&mut self, gate: Gate) {
         self.gate = gate;
     }
 
-    /// Where who is not a worker has its turns.
+    /// Where threads other than workers have their turns.
     pub(crate) fn gate(&self) -> &Gate {
         &self.gate
     }
@@ -435,11 +435,11 @@ impl Drive {
         &self,
         file: &FileName,
         flags: OFlags,
-        deed: &'static str,
+        doing: &'static str,
     ) -> Result<OwnedFd, DriveError> {
         let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         rustix::fs::openat(&self.root, &*file.0, flags, Mode::from_raw_mode(0o640))
-            .map_err(to(deed, &file.0))
+            .map_err(to(doing, &file.0))
     }
 }
 
@@ -530,11 +530,6 @@ fn probe_direct_io(path: &Path, root: &OwnedFd) -> Result<(), OpenError> {
     let mut page = Pages::zeroed(DIRECT_ALIGN);
     rustix::io::pread(&fd, page.bytes_mut(), 0).map_err(refused)?;
     Ok(())
-}
-
-/// A thread that panicked under this lock takes the process down; the data are whole either way.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! A drive's gate: who is not a worker waits here for a turn on the drive.
+//! A drive's gate: threads other than workers wait here for a turn on the drive.
 //!
 //! ```text
 //! worker ── each turn of its ring ──> DriveSlice (atomics) ──┐
@@ -19,7 +19,7 @@ use serde::Deserialize;
 
 use crate::clock::Clock;
 use crate::counters::DriveSlice;
-use crate::storage::drives::lock;
+use crate::lock::lock;
 use crate::storage::mounts::Medium;
 
 /// What holds writes, scrubs and deletes back.
@@ -201,7 +201,8 @@ impl Gate {
                 state.looks_at = Some(look_at);
                 let waited = self.changed.wait_timeout(state, look_at.since(now).into());
                 let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
-                // Another may look earlier still; that who comes next looks as well does no harm.
+                // Another thread may look earlier still. If the next to come looks as well, it does
+                // no harm.
                 state.looks_at = None;
                 state
             };

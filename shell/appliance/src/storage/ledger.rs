@@ -26,7 +26,7 @@ use model::update::Update;
 use upkeep::Sample;
 
 use crate::clock;
-use crate::storage::drives::lock;
+use crate::lock::lock;
 
 #[cfg(test)]
 mod tests;
@@ -36,7 +36,7 @@ pub(crate) struct Ledger {
     started: std::time::Instant,
     stopping: AtomicBool,
     state: Mutex<State>,
-    /// Taken before `state` by who has both.
+    /// A thread that takes both takes this one before `state`.
     sink: Mutex<Sink>,
     /// Told when there is something to fetch or to plan, and when all must stop.
     changed: Condvar,
@@ -214,7 +214,7 @@ impl Ledger {
         look(&self.lock().holdings)
     }
 
-    /// Changes the holdings; who has to know of it is told before this returns.
+    /// Changes the holdings. Workers and control's link are told before this returns.
     pub(crate) fn change<R>(&self, change: impl FnOnce(&mut Holdings) -> R) -> R {
         let mut state = self.lock();
         let was_whole = is_whole(&state.holdings);

@@ -25,7 +25,8 @@ use upkeep::{Ledger as _, at_once};
 
 use crate::clock;
 use crate::counters::{TierCounters, now};
-use crate::storage::drives::{self, DriveError, OpenError, lock};
+use crate::lock::lock;
+use crate::storage::drives::{self, DriveError, OpenError};
 use crate::storage::mounts::Medium;
 use crate::storage::shared::Shared;
 

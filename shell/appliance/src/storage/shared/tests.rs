@@ -1,5 +1,5 @@
 use super::*;
-use crate::storage::drives::lock;
+use crate::lock::lock;
 use crate::storage::ledger::{News, Sink};
 use crate::storage::pages::Pages;
 use holdings::{Chores, Holdings, Part};

@@ -49,7 +49,7 @@ pub use desired::{Change, Desired, Policy, Registered};
 pub use event::{Action, Event, NotRegistered, Notice, Reply};
 pub use front::Snapshot;
 pub use history::{History, Sample};
-use machines::Turn;
+use machines::Order;
 pub use machines::{Hardware, Moved};
 pub use observed::{Cause, Report};
 use observed::{ObjectIndex, Observed};
@@ -278,14 +278,14 @@ impl Director {
     fn reported(&mut self, now: Instant, id: &ApplianceId, report: &Report) {
         let Some(member) = self.members.get_mut(id) else { return };
         let starts = member.observed.as_mut().map(|observed| &mut observed.starts);
-        let turn = starts.map(|starts| starts.turn(report.start_id, report.sequence));
-        if turn == Some(Turn::Cloned) {
+        let order = starts.map(|starts| starts.order(report.start_id, report.sequence));
+        if order == Some(Order::Cloned) {
             self.clone_found(id);
         }
         if self.is_cloned(id) {
             return self.report_of_two(now, id, report);
         }
-        if !matches!(turn, None | Some(Turn::News)) {
+        if !matches!(order, None | Some(Order::News)) {
             self.counters.reports_late += 1;
             return;
         }

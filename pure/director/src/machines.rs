@@ -41,7 +41,7 @@ impl Start {
 
 /// What the start and sequence of a report say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Turn {
+pub(crate) enum Order {
     /// It comes after all that was seen.
     News,
     /// Something newer was seen.
@@ -74,10 +74,10 @@ impl Starts {
     }
 
     /// Looks at a report, and remembers it.
-    pub(crate) fn turn(&mut self, id: u64, sequence: u64) -> Turn {
+    pub(crate) fn order(&mut self, id: u64, sequence: u64) -> Order {
         if self.is_forgiven {
             *self = Self::new(id, sequence);
-            return Turn::News;
+            return Order::News;
         }
         if id == self.current.id {
             let is_news = self.current.sequence < sequence;
@@ -85,26 +85,26 @@ impl Starts {
             if is_news {
                 self.earlier.iter_mut().for_each(|start| start.is_answered = true);
             }
-            return if is_news { Turn::News } else { Turn::Late };
+            return if is_news { Order::News } else { Order::Late };
         }
         let Some(place) = self.earlier.iter().position(|start| start.id == id) else {
             self.begin(Start::new(id, sequence));
-            return Turn::News;
+            return Order::News;
         };
         let earlier = &mut self.earlier[place];
         if sequence <= earlier.sequence {
-            return Turn::Late;
+            return Order::Late;
         }
         earlier.sequence = sequence;
         if std::mem::take(&mut earlier.is_answered) {
             earlier.returns = earlier.returns.saturating_add(1);
-            return if RETURNS_MIN <= earlier.returns { Turn::Cloned } else { Turn::Late };
+            return if RETURNS_MIN <= earlier.returns { Order::Cloned } else { Order::Late };
         }
         // It goes on and the other does not: that was a late report of one that is gone.
         if let Some(living) = self.earlier.remove(place) {
             self.begin(Start { returns: 0, ..living });
         }
-        Turn::News
+        Order::News
     }
 
     /// This is the current process from now on.
@@ -189,13 +189,13 @@ mod tests {
     #[test]
     fn whoever_was_forgiven_counts_from_the_beginning() {
         let mut starts = Starts::new(1, 1);
-        starts.turn(2, 1);
-        let both = |starts: &mut Starts, n| (starts.turn(1, n), starts.turn(2, n));
-        let (late, cloned) = ((Turn::Late, Turn::News), (Turn::Cloned, Turn::News));
+        starts.order(2, 1);
+        let both = |starts: &mut Starts, n| (starts.order(1, n), starts.order(2, n));
+        let (late, cloned) = ((Order::Late, Order::News), (Order::Cloned, Order::News));
         assert_eq!([2, 3, 4].map(|n| both(&mut starts, n)), [late, late, cloned]);
         starts.forgive();
-        assert_eq!([5, 6].map(|n| starts.turn(1, n)), [Turn::News, Turn::News], "alone");
-        assert_eq!(starts.turn(2, 7), Turn::News);
+        assert_eq!([5, 6].map(|n| starts.order(1, n)), [Order::News, Order::News], "alone");
+        assert_eq!(starts.order(2, 7), Order::News);
         assert_eq!([8, 9, 10].map(|n| both(&mut starts, n)), [late, late, cloned], "not alone");
     }
 
@@ -203,7 +203,7 @@ mod tests {
     fn so_many_restarts_take_no_memory() {
         let mut starts = Starts::new(0, 1);
         for id in 1..1000 {
-            assert_eq!(starts.turn(id, 1), Turn::News);
+            assert_eq!(starts.order(id, 1), Order::News);
         }
         assert_eq!(starts.earlier.len(), EARLIER_MAX);
     }
@@ -236,12 +236,12 @@ mod tests {
         });
         let (id, sequence) = reports.next().unwrap();
         let mut starts = Starts::new(id, sequence);
-        let turn = |(id, sequence)| match starts.turn(id, sequence) {
-            Turn::News => " n",
-            Turn::Late => " l",
-            Turn::Cloned => " c",
+        let order = |(id, sequence)| match starts.order(id, sequence) {
+            Order::News => " n",
+            Order::Late => " l",
+            Order::Cloned => " c",
         };
-        let found: String = reports.map(turn).collect();
+        let found: String = reports.map(order).collect();
         assert_eq!(format!("n{found}"), turns, "{why}");
     }
 }

@@ -671,11 +671,11 @@ mod tests {
         #[test]
         fn whatever_sources_do_each_block_is_written_once_and_right(
             found in prop::collection::vec(any::<bool>(), 5),
-            deeds in prop::collection::vec(0u8..8, 0..40),
+            kinds in prop::collection::vec(0u8..8, 0..40),
         ) {
             let object = Object::new(5);
             let mut transfer = Transfer::new(CONFIG, object.blocks.clone(), 2, true);
-            let (mut now, mut deeds, mut at) = (Instant(0), deeds.into_iter(), 0);
+            let (mut now, mut kinds, mut at) = (Instant(0), kinds.into_iter(), 0);
             let (mut sources, mut lied) = (2, BTreeSet::new());
             let mut written = [0; 5];
             loop {
@@ -711,12 +711,12 @@ mod tests {
                         transfer.handle(now, Event::Tick);
                     }
                     None => {
-                        let event = match deeds.next() {
+                        let event = match kinds.next() {
                             Some(0) => Event::Failed(SourceFault::Status(500)),
                             Some(1) => Event::Ended,
                             Some(2) => Event::Received { index: at, bytes: &[1, 2, 3] },
-                            Some(deed @ 3..=4) => {
-                                (sources, lied) = (usize::from(deed) - 2, BTreeSet::new());
+                            Some(kind @ 3..=4) => {
+                                (sources, lied) = (usize::from(kind) - 2, BTreeSet::new());
                                 Event::Renewed { sources }
                             }
                             Some(_) | None if at == 5 => Event::Ended,

@@ -17,7 +17,7 @@ pub struct Config {
 
 /// What follows from a look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Turn {
+pub enum Notice {
     /// It hangs from now on.
     Hangs,
     /// It answers again.
@@ -38,7 +38,7 @@ pub struct Silence {
 
 impl Silence {
     /// A look at the drive, which `hangs` or not.
-    pub fn look(&mut self, config: &Config, now: Instant, hangs: bool) -> Option<Turn> {
+    pub fn look(&mut self, config: &Config, now: Instant, hangs: bool) -> Option<Notice> {
         if hangs {
             self.seen = now;
         }
@@ -46,15 +46,15 @@ impl Silence {
         match self.since {
             None if hangs => {
                 self.since = Some(now);
-                Some(Turn::Hangs)
+                Some(Notice::Hangs)
             }
             Some(since) if hangs && !self.given_up && config.hangs_for <= now.since(since) => {
                 self.given_up = true;
-                Some(Turn::GivenUp)
+                Some(Notice::GivenUp)
             }
             Some(_) if !hangs && config.answers_for <= now.since(self.seen) => {
                 *self = Self::default();
-                Some(Turn::Answers)
+                Some(Notice::Answers)
             }
             None | Some(_) => None,
         }
@@ -73,7 +73,7 @@ mod tests {
     const CONFIG: Config =
         Config { answers_for: Nanos::seconds(10), hangs_for: Nanos::seconds(600) };
 
-    fn check(looks: &[(u64, bool, Option<Turn>)]) {
+    fn check(looks: &[(u64, bool, Option<Notice>)]) {
         let mut silence = Silence::default();
         for (seconds, hangs, turn) in looks {
             let now = Instant(0) + Nanos::seconds(*seconds);
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn one_that_comes_and_goes_hangs_until_it_has_answered_for_a_while() {
-        let (hangs, answers) = (Some(Turn::Hangs), Some(Turn::Answers));
+        let (hangs, answers) = (Some(Notice::Hangs), Some(Notice::Answers));
         check(&[(1, false, None), (2, true, hangs), (3, false, None), (11, true, None)]);
         check(&[(2, true, hangs), (3, false, None), (11, false, None), (12, false, answers)]);
         check(&[(2, true, hangs), (12, false, answers), (13, false, None), (14, true, hangs)]);
@@ -91,9 +91,9 @@ mod tests {
 
     #[test]
     fn one_that_does_not_come_back_is_given_up_once() {
-        let hangs = Some(Turn::Hangs);
-        check(&[(2, true, hangs), (601, true, None), (602, true, Some(Turn::GivenUp))]);
-        let given_up = Some(Turn::GivenUp);
+        let hangs = Some(Notice::Hangs);
+        check(&[(2, true, hangs), (601, true, None), (602, true, Some(Notice::GivenUp))]);
+        let given_up = Some(Notice::GivenUp);
         check(
             &[(2, true, hangs), (602, true, given_up), (603, true, None), (700, false, None)][..3],
         );

@@ -4,7 +4,7 @@
 use model::status::Units;
 use model::units::{Bytes, Instant, Nanos};
 use store::health::{self, Health, Verdict};
-use store::silence::{self, Silence, Turn};
+use store::silence::{self, Notice, Silence};
 
 use crate::cause::DriveError;
 
@@ -46,7 +46,6 @@ pub struct Condition {
 pub struct Space {
     /// What may be filled in all.
     pub capacity: Bytes,
-    /// What of it is free.
     pub free: Bytes,
 }
 
@@ -89,7 +88,7 @@ impl Condition {
     }
 
     /// Takes note of whether it hangs, by what workers say and by how long it takes to be measured.
-    pub fn look(&mut self, now: Instant, hangs: bool) -> Option<Turn> {
+    pub fn look(&mut self, now: Instant, hangs: bool) -> Option<Notice> {
         let measure_max = self.config.measure_max;
         let measured = self.measured_from.is_some_and(|from| measure_max < now.since(from));
         self.silence.look(&self.config.silence, now, hangs || measured)

@@ -11,7 +11,7 @@ use model::units::Bytes;
 use store::health::Verdict;
 use store::layout;
 use store::parcel::PartId;
-use store::silence::Turn;
+use store::silence::Notice;
 use store::unit;
 
 use crate::cause::{Cause, DriveError, Errno, Fault, ObjectFileError};
@@ -102,20 +102,20 @@ pub async fn tend<H: Host>(host: &H, index: DriveIndex) {
 /// set aside. Waits for no drive.
 pub async fn look<H: Host>(host: &H, drive: &H::Drive, hangs: bool) {
     let now = host.now();
-    let Some(turn) = drive.condition(|of| of.look(now, hangs)) else { return };
+    let Some(notice) = drive.condition(|of| of.look(now, hangs)) else { return };
     if drive.is_aside() {
         return;
     }
-    match turn {
-        Turn::Hangs => {
+    match notice {
+        Notice::Hangs => {
             host.change(|holdings| holdings.withhold(drive.index(), true));
             host.tell(Told::Hangs(drive));
         }
-        Turn::Answers => {
+        Notice::Answers => {
             host.change(|holdings| holdings.withhold(drive.index(), false));
             host.tell(Told::Answers(drive));
         }
-        Turn::GivenUp => {
+        Notice::GivenUp => {
             let silence = drive.condition(|of| of.hangs(now)).expect("only what hangs is given up");
             host.set_aside(drive, Cause::Silent(silence)).await;
         }

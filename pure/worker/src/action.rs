@@ -37,8 +37,8 @@ pub enum Action {
         /// How fast.
         rate: Option<BitsPerSecond>,
     },
-    /// Ask the kernel how many packets of the connection it had to send again; report `Looked`.
-    Look { connection: ConnectionId },
+    /// Ask the kernel how many packets of the connection it had to send again; report `Resent`.
+    CountResent { connection: ConnectionId },
     /// Open a file for direct reads, in place of what the slot held; report `Opened`.
     Open { slot: FileSlot, drive: DriveIndex, file: FileName },
     /// Close the file in the slot.

@@ -36,7 +36,7 @@ pub enum Event<'a> {
         connection: ConnectionId,
     },
     /// What the kernel says of the way to a client.
-    Looked {
+    Resent {
         connection: ConnectionId,
         /// Packets sent again since it began.
         resent: u64,

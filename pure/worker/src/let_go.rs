@@ -22,8 +22,8 @@ use crate::worker::{Config, Worker, live};
 
 /// A client that takes one chunk for longer may be let go if others wait: below 2 Mb/s.
 const SLOW: Nanos = Nanos::seconds(1);
-/// A player asks for the next segment well within this; who asks nothing for longer may be let go
-/// if others come.
+/// A player asks for the next segment well within this. One that asks nothing for longer may be let
+/// go if others come.
 const QUIET: Nanos = Nanos::seconds(2);
 /// Quiet connections that are let go within a second, at most.
 const QUIET_MAX: usize = 4096;
@@ -86,7 +86,8 @@ impl Worker {
         false
     }
 
-    /// Looks at all connections, once a second: who is past the deadline, and who could be let go.
+    /// Looks at all connections, once a second: those past their deadline, and those that may be
+    /// let go.
     pub(crate) fn look_at_the_crowd(&mut self, now: Instant) {
         let all = self.stop_at.is_some_and(|at| at <= now);
         let open = usize::try_from(self.counters.open).unwrap_or(usize::MAX);

@@ -10,7 +10,7 @@
 //! Opened, Read              the next 256 KiB are here: Send, or a burst of them
 //! Sent                      the next burst when its moment comes (wheel), the next read, the next
 //!                           request, or the end
-//! Tick                      the next burst; who is late: clients are closed, drives said to hang
+//! Tick                      the next burst; late clients are closed, late drives said to hang
 //! ```
 //!
 //! The contract is that of [`Machine`](model::machine::Machine): each action is carried out before

@@ -202,7 +202,7 @@ impl Path {
     }
 
     /// So many packets were sent again since the connection began.
-    pub(crate) fn looked(&mut self, config: &PaceConfig, resent: u64) {
+    pub(crate) fn resent_so_far(&mut self, config: &PaceConfig, resent: u64) {
         let lost = resent.saturating_sub(self.resent);
         self.resent = resent;
         self.clean += self.unlooked;
@@ -371,7 +371,7 @@ mod tests {
                 left = left.saturating_sub(CHUNK_LEN.0);
                 if path.sent(CHUNK_LEN) {
                     resent += loses;
-                    path.looked(&config, resent);
+                    path.resent_so_far(&config, resent);
                 }
             }
             burst_len(&config, BitsPerSecond(MBPS), &path).0 >> 10
@@ -408,7 +408,7 @@ mod tests {
 
     proptest! {
         /// Whoever sends bursts at arbitrary moments, none before it is due, sends no more in any
-        /// window than the bound; and who is never late loses nothing.
+        /// window than the bound; and a client that is never late loses nothing.
         #[test]
         fn the_pace_is_never_exceeded(
             mbps in 1u64..200,

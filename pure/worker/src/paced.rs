@@ -90,7 +90,8 @@ impl Worker {
         // Also of what goes at once, so that bursts begin with what the path is known to take.
         let asks = config.mode == PaceMode::Own && config.burst_min < config.burst;
         let look = asks && transfer.plan.rate.is_some() && connection.path.sent(len);
-        // The pin goes with the last bytes, or with the first of who may keep nothing.
+        // The pin goes with the last bytes, or with the first bytes of a client that may keep
+        // nothing.
         let keeps = to < end && transfer.keeps;
         if keeps {
             self.buffers.pin(buffer);
@@ -119,14 +120,14 @@ impl Worker {
         self.actions.push_back(Action::Send { connection: id, head, body, then });
         self.note(id, Happened::Sent { len, hot }, Some(Waiting::Client));
         if look {
-            self.actions.push_back(Action::Look { connection: id });
+            self.actions.push_back(Action::CountResent { connection: id });
         }
     }
 
     /// The kernel says how much it had to send again.
-    pub(crate) fn looked(&mut self, id: ConnectionId, resent: u64) {
+    pub(crate) fn resent_so_far(&mut self, id: ConnectionId, resent: u64) {
         if let Some(connection) = live(&mut self.connections, id) {
-            connection.path.looked(&self.config.pacing, resent);
+            connection.path.resent_so_far(&self.config.pacing, resent);
         }
     }
 

@@ -676,7 +676,7 @@ impl Machine for Worker {
             Event::Established { connection } => self.established(now, connection),
             Event::Received { connection, bytes } => self.received(now, connection, bytes),
             Event::Sent { connection } => self.sent(now, connection),
-            Event::Looked { connection, resent } => self.looked(connection, resent),
+            Event::Resent { connection, resent } => self.resent_so_far(connection, resent),
             Event::Ended { connection } => self.ended(connection),
             Event::Opened { slot, result } => self.opened(now, slot, result),
             Event::Read { buffer, result } => self.read(now, buffer, result),

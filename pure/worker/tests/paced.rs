@@ -165,15 +165,15 @@ impl World {
     }
 
     fn event(&mut self, event: Event<'_>) {
-        let (mut pending, mut looked) = (VecDeque::new(), VecDeque::new());
+        let (mut pending, mut asked) = (VecDeque::new(), VecDeque::new());
         self.worker.handle(Now { instant: self.now, wall: WALL }, event);
         loop {
             while let Some(action) = self.worker.poll() {
-                self.carry_out(action, &mut pending, &mut looked);
+                self.carry_out(action, &mut pending, &mut asked);
             }
-            if let Some((connection, resent)) = looked.pop_front() {
-                let looked = Event::Looked { connection, resent };
-                self.worker.handle(Now { instant: self.now, wall: WALL }, looked);
+            if let Some((connection, resent)) = asked.pop_front() {
+                let event = Event::Resent { connection, resent };
+                self.worker.handle(Now { instant: self.now, wall: WALL }, event);
                 continue;
             }
             let Some(slot) = pending.pop_front() else { break };
@@ -188,7 +188,7 @@ impl World {
         &mut self,
         action: Action,
         opened: &mut VecDeque<FileSlot>,
-        looked: &mut VecDeque<(ConnectionId, u64)>,
+        asked: &mut VecDeque<(ConnectionId, u64)>,
     ) {
         match action {
             Action::Incident(incident) => {
@@ -218,9 +218,9 @@ impl World {
             }
             Action::Open { slot, .. } => opened.push_back(slot),
             Action::Limit { rate, .. } => self.limits.push(rate),
-            Action::Look { connection } => {
+            Action::CountResent { connection } => {
                 self.resent += self.loses;
-                looked.push_back((connection, self.resent));
+                asked.push_back((connection, self.resent));
             }
             Action::Close { connection, .. } => {
                 let of_it = |answer: &Answer| *answer == Answer::Sent { slot: connection.slot };

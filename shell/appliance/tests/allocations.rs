@@ -100,7 +100,7 @@ impl Client {
                 std::thread::yield_now();
             }
             // Who is waited for so long is slow, and is asked for room before its next chunk.
-            std::thread::sleep(if len % 8 == 0 { HOLDS } else { Duration::ZERO });
+            std::thread::sleep(if len.is_multiple_of(8) { HOLDS } else { Duration::ZERO });
         }
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {

@@ -147,7 +147,7 @@ impl Opened {
     }
 
     /// Does something when it has a turn on the drive.
-    async fn turn<T>(&self, class: Class, len: Bytes, deed: impl Future<Output = T>) -> T {
+    async fn turn<T>(&self, class: Class, len: Bytes, io: impl Future<Output = T>) -> T {
         let stage = self.drive.stage().clone();
         let turn = self.gate.borrow_mut().ask(stage.now(), class, len);
         let turn = turn.expect("there is room for all tasks");
@@ -167,7 +167,7 @@ impl Opened {
             };
             stage.sleep_until(at.min(now + LOOK_EVERY)).await;
         };
-        let result = deed.await;
+        let result = io.await;
         if let Some(ticket) = ticket.filter(|_| !self.world.has(Canary::KeptTurns)) {
             self.gate.borrow_mut().complete(stage.now(), ticket);
         }

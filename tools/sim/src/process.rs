@@ -56,11 +56,9 @@ struct State {
 /// The place of a drive.
 #[derive(Default)]
 struct Slot {
-    /// In use.
     open: Option<Rc<Opened>>,
     /// Set aside: whoever still has a file open there holds it.
     old: Weak<Opened>,
-    /// When.
     aside: Option<Instant>,
 }
 
@@ -202,10 +200,10 @@ impl Process {
     }
 
     /// Asks or changes the holdings, then tells who has to know of it.
-    pub(crate) fn with<R>(&self, deed: impl FnOnce(&mut Holdings) -> R) -> R {
+    pub(crate) fn with<R>(&self, change: impl FnOnce(&mut Holdings) -> R) -> R {
         let (result, updates, news) = {
             let holdings = &mut self.state.borrow_mut().holdings;
-            let result = deed(holdings);
+            let result = change(holdings);
             let updates: Vec<Update> = std::iter::from_fn(|| holdings.next_update()).collect();
             (result, updates, holdings.take_news())
         };

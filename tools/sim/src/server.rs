@@ -290,9 +290,9 @@ impl Server {
                 process.read_failed(drive, object, errno);
             }
             Action::Limit { .. } | Action::Incident(_) => {}
-            Action::Look { connection } => {
+            Action::CountResent { connection } => {
                 self.later(Nanos(1000), move |server| {
-                    server.event(Event::Looked { connection, resent: 0 });
+                    server.event(Event::Resent { connection, resent: 0 });
                 });
             }
         }

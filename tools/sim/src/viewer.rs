@@ -46,7 +46,6 @@ enum Gone {
     Status(u16),
     /// It sent us elsewhere, to this URL.
     Redirected(String),
-    /// We left.
     Left,
 }
 

@@ -74,7 +74,6 @@ pub(crate) enum OriginMood {
     Slow,
     /// One block in three is wrong.
     Wrong,
-    /// It breaks off.
     BreaksOff,
 }
 
@@ -175,10 +174,8 @@ pub(crate) struct World {
     pub(crate) counts: RefCell<Counts>,
     /// No more faults: from now on all must come right.
     pub(crate) is_calm: Cell<bool>,
-    /// When that was.
     pub(crate) calm_from: Cell<Instant>,
     pub(crate) key: Ed25519KeyPair,
-    /// How many versions there are.
     pub(crate) versions: Cell<u64>,
     /// Versions are taken down.
     pub(crate) withdraws: Cell<bool>,

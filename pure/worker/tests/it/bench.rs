@@ -198,7 +198,7 @@ impl Bench {
             Action::Limit { connection, rate } => {
                 self.limits.insert(connection, rate);
             }
-            Action::Look { connection } => panic!("{connection:?} is not paced"),
+            Action::CountResent { connection } => panic!("{connection:?} is not paced"),
             Action::Report { fault, .. } => self.reports.push(fault),
             Action::Incident(incident) => self.incidents.push(*incident),
             Action::Verify { object, object_len, block, buffer, .. } => {

@@ -54,7 +54,6 @@ pub struct InspectedAead {
 /// One library under one cipher.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct InspectedTrial {
-    /// The cipher.
     pub cipher: &'static str,
     /// The library.
     pub kernel: &'static str,
@@ -62,7 +61,6 @@ pub struct InspectedTrial {
     pub seconds_per_gigabyte: Option<f64>,
     /// An appliance that may choose uses this one.
     pub chosen: bool,
-    /// What is wrong with it.
     pub wrong: Option<String>,
 }
 

@@ -112,7 +112,7 @@ enum Follow {
     Sent(ConnectionId),
     Ended(ConnectionId),
     Early(ConnectionId),
-    Look(ConnectionId),
+    CountResent(ConnectionId),
     NotOpened(FileSlot),
     Tcp(ConnectionId, TcpSample),
 }
@@ -287,13 +287,13 @@ impl EventLoop {
                 Follow::Ended(connection) => {
                     self.worker.handle(self.clock.now(), Event::Ended { connection });
                 }
-                Follow::Look(connection) => {
+                Follow::CountResent(connection) => {
                     let Some(socket) = self.socket(connection) else { continue };
                     // Nothing is known of a socket that cannot be asked: nothing was lost.
                     let sample = uring::tcp_info(socket.fd.as_fd()).unwrap_or_default();
                     let resent = sample.retransmitted.into();
-                    let looked = Event::Looked { connection, resent };
-                    self.worker.handle(self.clock.now(), looked);
+                    let event = Event::Resent { connection, resent };
+                    self.worker.handle(self.clock.now(), event);
                 }
                 Follow::NotOpened(slot) => {
                     let result = Err(Fault { errno: NO_SUCH_FILE });
@@ -320,7 +320,9 @@ impl EventLoop {
                 Action::Send { connection, head, body, then } => {
                     self.send(connection, head, &body, then);
                 }
-                Action::Look { connection } => self.follow.push_back(Follow::Look(connection)),
+                Action::CountResent { connection } => {
+                    self.follow.push_back(Follow::CountResent(connection))
+                }
                 Action::Limit { connection, rate } => self.limit(connection, rate),
                 Action::Open { slot, drive, file } => self.open(slot, drive, &file.0),
                 Action::CloseFile { slot } => self.ring.close_file(slot),

@@ -30,7 +30,6 @@ pub struct Incidents {
 /// An incident as `inspect` shows it.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Seen {
-    /// Why there is one.
     pub reason: String,
     /// Who was slow, and how long of how long.
     pub slow: String,

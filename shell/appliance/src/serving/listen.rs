@@ -13,7 +13,6 @@ const BACKLOG: i32 = 4096;
 /// A listening socket of one worker.
 #[derive(Debug)]
 pub struct Listener {
-    /// The socket.
     pub socket: OwnedFd,
     /// Connections shake hands first.
     pub secure: bool,

@@ -1,4 +1,4 @@
-//! Weighted rendezvous hashing: who is drawn for a key, known to everybody without talking.
+//! Weighted rendezvous hashing: everybody computes the same draw for a key, without talking.
 //!
 //! Each candidate gets a score from the key and its own name; the lowest wins. A candidate that
 //! comes or goes changes no other's score, so nothing moves but what it wins or leaves. With

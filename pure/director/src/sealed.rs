@@ -32,7 +32,8 @@ pub struct Grant {
     pub expires: UnixSeconds,
     /// What may be played.
     pub asset: AssetId,
-    /// The range that the viewer is in, if the service said so; else it is that of who asks.
+    /// The range that the viewer is in, if the service said so; else the range of the address that
+    /// asks.
     pub client: Option<Prefix>,
 }
 

@@ -64,7 +64,7 @@ pub enum Suitability {
     SameSite,
     /// It holds the object and stands in another site.
     Elsewhere,
-    /// Left out: it is who asks.
+    /// Left out: the appliance that asks.
     Asker,
     /// Left out: it is not healthy.
     Unwell(Health),

@@ -73,7 +73,7 @@ impl Errands {
         is_idle && std::mem::take(&mut self.has_done)
     }
 
-    /// A drive is set aside: nothing waits for it, and nobody for who is at work there.
+    /// A drive is set aside: nothing waits for it, and nobody waits for the threads at work there.
     pub fn forget(&mut self, drive: DriveIndex) {
         self.waiting.remove(&drive);
         self.at_work.remove(&drive);

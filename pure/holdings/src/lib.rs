@@ -79,7 +79,6 @@ pub enum Doubt {
 /// A part file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// Where it is.
     pub drive: DriveIndex,
     /// What of it is known to be good.
     pub verified: Bytes,
@@ -310,10 +309,7 @@ impl Holdings {
     /// How far the manifest is held.
     pub fn progress(&self) -> Progress {
         let (objects_held, bytes_held) = self.desired.gap.held();
-        assert!(
-            bytes_held <= self.wanted().bytes(),
-            "what is held beside the manifest is not counted"
-        );
+        assert!(bytes_held <= self.wanted().bytes(), "only what is wanted is counted");
         Progress {
             objects_wanted: Bytes::of(self.wanted().len()).0,
             objects_held,
@@ -629,7 +625,7 @@ impl Holdings {
         self.errands.give(chores, |object| Some(index.locate(object)?.drive));
     }
 
-    /// What is to be done about a drive, for the one who does it; it says when it is done.
+    /// The next errand at a drive. The caller does it, and then says that it is done.
     pub fn next_errand(&mut self, drive: DriveIndex) -> Option<Chores> {
         self.errands.take(drive)
     }

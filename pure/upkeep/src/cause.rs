@@ -183,13 +183,10 @@ pub enum ObjectFileError {
     /// The drive failed.
     #[error(transparent)]
     Drive(#[from] DriveError),
-    /// Its footer.
     #[error(transparent)]
     Footer(#[from] FooterError),
-    /// Its table.
     #[error(transparent)]
     Table(#[from] BlocksError),
-    /// Its unit.
     #[error(transparent)]
     Unit(#[from] UnitError),
 }

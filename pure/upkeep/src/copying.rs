@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Through the gates of both drives. The old file stays: workers may still open it for as long as
-//! it takes them to hear of the new place (`Host::linger`), and who has it open reads on. The
-//! caller has claimed all that is copied until it has removed the old file.
+//! it takes them to hear of the new place (`Host::linger`), and readers that have it open read on.
+//! The caller has claimed all that is copied until it has removed the old file.
 
 use holdings::Doubt;
 use model::extent::{Extent, FileName};
@@ -30,7 +30,6 @@ use crate::told::Told;
 pub struct Source<'a, D> {
     /// Where the file is.
     pub drive: &'a D,
-    /// The file.
     pub file: &'a FileName,
     /// Not empty. One is alone in its new file, several are a unit.
     pub places: &'a [Place],

@@ -111,7 +111,6 @@ enum Stop {
     Stopped,
     /// It cannot be had now.
     GaveUp(String),
-    /// The drive failed.
     Failed(DriveError),
 }
 
@@ -357,7 +356,6 @@ struct One<'a, H: Host, S: Sources> {
     place: (Bytes, Bytes),
     places: S::Places<'a>,
     transfer: Transfer,
-    /// The place that answers, and its answer.
     answer: Option<(usize, <S::Places<'a> as Places>::Answer)>,
 }
 

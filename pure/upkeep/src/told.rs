@@ -91,13 +91,9 @@ pub struct Walked {
 /// A block that a viewer was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// On which drive.
     pub drive: DriveIndex,
-    /// Of which object.
     pub object: ObjectId,
-    /// How long that is.
     pub object_len: Bytes,
-    /// Which block.
     pub block: u64,
     /// The hash of the bytes that were sent; none if they were not a whole block.
     pub hash: Option<BlockHash>,

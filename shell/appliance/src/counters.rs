@@ -44,7 +44,7 @@ model::metrics! {
     pub struct PeerCounters {
         /// Connections of siblings.
         connections: Gauge("peer_connections"),
-        /// Connections of siblings closed on arrival, or for who came.
+        /// Connections of siblings closed on arrival, or because the certificate is no sibling's.
         refused: Counter("peer_refused_total"),
         /// Requests of siblings answered.
         requests: Counter("peer_requests_total"),
@@ -89,7 +89,6 @@ pub(crate) struct ScrubProgress {
 /// What the serve path counts, for the report. Written by workers, read once a second.
 #[derive(Debug, Default)]
 pub struct Serving {
-    /// One for each worker.
     pub workers: Vec<Arc<ServeCounters>>,
     /// Of each worker, what its reads of each drive met.
     pub slices: Vec<Arc<[DriveSlice]>>,
@@ -119,7 +118,6 @@ impl ScrubProgress {
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct ServeCounters {
-    /// What it counts.
     pub counts: Counters<AtomicU64>,
     /// CPU time its thread has used.
     cpu_nanos: AtomicU64,

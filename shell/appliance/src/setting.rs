@@ -11,7 +11,6 @@ pub enum ConfigError {
     /// The file cannot be read.
     #[error("cannot read the configuration {path}: {error}")]
     Read {
-        /// Which.
         path: PathBuf,
         /// Why not.
         error: std::io::Error,
@@ -27,9 +26,7 @@ pub enum ConfigError {
     /// A value that cannot be.
     #[error("[{section}] {key}: {message}")]
     Value {
-        /// Section.
         section: &'static str,
-        /// Key.
         key: &'static str,
         /// What is wrong and what would be right.
         message: String,

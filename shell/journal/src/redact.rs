@@ -8,7 +8,7 @@ use aws_lc_rs::digest;
 /// characters taken out.
 ///
 /// A token leaves its key id and a hash of its session, so that lines about one playback are
-/// found by who has its token, and by nobody else.
+/// found by the holder of its token, and by nobody else.
 pub fn redact(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;

@@ -9,7 +9,7 @@
 //!
 //! A ticket is `name (16) | nonce (12) | AES-256-GCM of rustls's state | tag (16)`, the name being
 //! authenticated, too. rustls resumes with a fresh key exchange only (psk_dhe_ke, RFC 8446 section
-//! 4.2.9) and no early data, so who gets a key later cannot read what was recorded.
+//! 4.2.9) and no early data, so a thief of a key cannot read what was recorded before.
 
 use std::sync::{Arc, PoisonError, RwLock};
 

@@ -209,8 +209,8 @@ impl Ring {
     }
 
     /// Reports whenever something comes to `socket`, once for all that came before a turn. What was
-    /// reported is not reported again: who does not read all must remember that there is more.
-    /// Cheaper than to ask again for each request (measured: 2 % of one for 64 KiB).
+    /// reported is not reported again: a caller that does not read all must remember that there is
+    /// more. Cheaper than to ask again for each request (measured: 2 % of one for 64 KiB).
     pub fn watch(&mut self, socket: BorrowedFd<'_>, token: Token) -> Watch {
         let flags = libc::POLLIN | libc::POLLRDHUP;
         let flags = u32::from(flags.unsigned_abs());

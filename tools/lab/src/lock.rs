@@ -209,9 +209,9 @@ impl Life {
     }
 
     /// One holding of the lock; what came of it, and how long it took, in milliseconds.
-    fn step<T>(&mut self, kind: Kind, deed: impl FnOnce(&mut Holdings) -> T) -> (T, f64) {
+    fn step<T>(&mut self, kind: Kind, work: impl FnOnce(&mut Holdings) -> T) -> (T, f64) {
         let began = thread_cpu();
-        let result = deed(&mut self.holdings);
+        let result = work(&mut self.holdings);
         let mut news = Vec::new();
         while let Some(update) = self.holdings.next_update() {
             news.push(update);

@@ -18,7 +18,6 @@ pub enum Command {
     Read {
         /// First byte.
         offset: Bytes,
-        /// How many.
         len: Bytes,
     },
     /// Whole pages.
@@ -32,7 +31,6 @@ pub enum Command {
     Trim {
         /// First page.
         first: u32,
-        /// How many.
         pages: u32,
     },
     /// What was written so far outlives a power cut once this completes.

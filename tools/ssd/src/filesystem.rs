@@ -19,7 +19,6 @@ use model::units::Bytes;
 /// Neighbouring pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// The first.
     pub first: u32,
     /// How many, not 0.
     pub pages: u32,
@@ -39,11 +38,9 @@ pub enum Io {
 pub struct Mount {
     /// Of the drive.
     pub pages: u32,
-    /// Of one group.
     pub group_pages: u32,
     /// Of these, its own: bitmaps and inodes.
     pub own_pages: u32,
-    /// Of the journal.
     pub journal_pages: u32,
     /// Of the drive.
     pub page_len: Bytes,

@@ -20,7 +20,6 @@ pub struct Shape {
     pub dies: u32,
     /// Erase blocks of one die.
     pub blocks_per_die: u32,
-    /// Pages of one block.
     pub pages_per_block: u32,
     /// Pages that the host may address.
     pub logical_pages: u32,

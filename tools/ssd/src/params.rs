@@ -98,7 +98,6 @@ pub struct Params {
     pub quantum: u32,
     /// Idle for so long, it collects unasked.
     pub idle: Nanos,
-    /// Trims.
     pub trim: Trim,
     /// Reads of a block after which it is moved, unasked.
     pub disturb_reads: u32,

@@ -44,7 +44,6 @@ use crate::storage::shared::Shared;
 /// How to let siblings fetch.
 #[derive(Clone, Debug)]
 pub struct PeerConfig {
-    /// Where to listen.
     pub listen: Vec<SocketAddr>,
     /// Where siblings reach it, `host:port`; none for the first of `listen`.
     pub address: Option<String>,

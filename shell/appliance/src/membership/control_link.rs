@@ -56,7 +56,6 @@ pub enum ControlError {
     /// It answered with an error.
     #[error("control answers {status}: {text}")]
     Status {
-        /// The status.
         status: u16,
         /// The beginning of the body.
         text: String,
@@ -85,7 +84,6 @@ pub struct About {
     pub peer_address: Option<String>,
     /// What the machine says of itself (`identity::enrol::machine`).
     pub machine: String,
-    /// Most connections.
     pub connections_max: u64,
     /// Most egress, where limited.
     pub egress_max: Option<BitsPerSecond>,

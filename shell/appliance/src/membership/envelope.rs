@@ -9,7 +9,7 @@ use wire::v1::signed::{self, Kind};
 /// Why a manifest is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum Refused {
-    /// Nobody who may has signed it.
+    /// None of its signatures is by a key that may sign manifests.
     #[error(transparent)]
     Signature(#[from] VerifyError),
     /// What is signed is no manifest.
@@ -24,7 +24,6 @@ pub enum Refused {
     /// An old one is shown again.
     #[error("it has generation {offered}, and {known} is in force here")]
     Older {
-        /// Its generation.
         offered: Generation,
         /// The one in force.
         known: Generation,

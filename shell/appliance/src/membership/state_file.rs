@@ -36,12 +36,7 @@ pub enum StateError {
     },
     /// The file is there and cannot be believed.
     #[error("{path} is refused: {refused}. It is left out until control gives a manifest")]
-    Manifest {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        refused: Refused,
-    },
+    Manifest { path: PathBuf, refused: Refused },
 }
 
 /// The state directory.

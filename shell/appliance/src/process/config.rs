@@ -31,7 +31,6 @@ const PREFIX: &str = "APPLIANCE_";
 /// Everything the appliance is told, checked.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Its name.
     pub name: ApplianceId,
     /// Where the last manifest is kept.
     pub state: PathBuf,

@@ -59,7 +59,6 @@ pub enum ConfineError {
     /// A folder to write to.
     #[error("cannot confine the process: {path}: {error}")]
     Folder {
-        /// Which.
         path: PathBuf,
         /// Why not.
         error: landlock::PathFdError,

@@ -28,11 +28,9 @@ use crate::storage::pages::Pages;
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Inspected {
-    /// A drive.
     Drive(InspectedDrive),
     /// An object's file.
     Object(InspectedObject),
-    /// A unit.
     Unit(InspectedUnit),
     /// A response that went badly.
     Incident(incidents::Seen),
@@ -71,13 +69,10 @@ pub struct InspectedDrive {
 /// One object's file, verified.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct InspectedObject {
-    /// The file.
     pub path: PathBuf,
     /// The object's id, from the footer.
     pub object: String,
-    /// Its length.
     pub len: u64,
-    /// How many blocks it has.
     pub blocks: u64,
     /// The blocks whose bytes do not have their hash.
     pub wrong_blocks: Vec<u64>,
@@ -86,7 +81,6 @@ pub struct InspectedObject {
 /// A unit, every object in it verified, whether it is still held or not.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct InspectedUnit {
-    /// The file.
     pub path: PathBuf,
     /// The unit's id, from its directory.
     pub unit: String,
@@ -103,7 +97,6 @@ pub struct InUnit {
     pub object: String,
     /// Where in the file it begins.
     pub offset: u64,
-    /// Its length.
     pub len: u64,
     /// What is wrong with it, if something is.
     pub wrong: Option<String>,
@@ -118,7 +111,6 @@ pub enum InspectError {
     /// Neither an object's file nor a unit, or not all of one.
     #[error("{path}: {error}")]
     Object {
-        /// The file.
         path: PathBuf,
         /// What is wrong.
         error: ObjectFileError,

@@ -60,7 +60,6 @@ use crate::storage::tiering::{Tier, TieringStatus};
 /// What the storage side needs to know.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// This appliance.
     pub appliance: ApplianceId,
     /// Directory of the last manifest, and of the identity.
     pub state: PathBuf,
@@ -74,7 +73,6 @@ pub struct Config {
     pub control: Option<ControlConfig>,
     /// Whether and how siblings may fetch from here.
     pub peer: Option<PeerConfig>,
-    /// How to fill.
     pub fill: FillConfig,
     /// Most memory for small objects, in each process. Beyond it they are served from drives.
     pub small_budget: Bytes,
@@ -135,7 +133,6 @@ pub enum StartError {
     /// The certificates to trust.
     #[error(transparent)]
     Trust(#[from] TrustError),
-    /// The identity.
     #[error(transparent)]
     Identity(#[from] CredentialsError),
     /// No thread.

@@ -34,7 +34,6 @@ pub struct Formatted {
     pub direct_align_bytes: u64,
     /// What may be filled.
     pub capacity_bytes: u64,
-    /// What of it is free.
     pub free_bytes: u64,
     /// True if the directory lies on the root filesystem: right for a trial; otherwise most likely
     /// a drive that is not mounted.
@@ -49,7 +48,6 @@ pub enum FormatError {
     Formatted {
         /// The directory.
         path: PathBuf,
-        /// The drive.
         id: DriveId,
     },
     /// It holds something else.
@@ -60,7 +58,6 @@ pub enum FormatError {
     NotEmpty {
         /// The directory.
         path: PathBuf,
-        /// One of the names in it.
         name: String,
     },
     /// It cannot be used.

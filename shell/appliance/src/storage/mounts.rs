@@ -14,7 +14,7 @@ use model::drives::{DriveIndex, DriveSet};
 use model::units::Nanos;
 use rustix::fs::{Mode, OFlags};
 
-/// File systems that never block who asks by a ring.
+/// File systems that never block a caller that asks by a ring.
 const PROMPT: [&str; 4] = ["ext4", "ext3", "ext2", "xfs"];
 
 /// Those of `drives` whose file system may block whoever asks it. If that cannot be known, it may.
@@ -116,7 +116,7 @@ fn medium(device: Option<&str>, rotates: impl Fn(&str) -> bool) -> Medium {
     }
 }
 
-/// True unless the drive's file system is one that never blocks who asks.
+/// True unless the drive's file system is one that never blocks its caller.
 fn blocks(mounts: &str, drive: &Path) -> bool {
     mount(mounts, drive).is_none_or(|(kind, _)| !PROMPT.contains(&kind))
 }

@@ -26,7 +26,6 @@ pub(crate) struct Slots {
 /// One configured drive.
 #[derive(Clone, Debug)]
 pub(crate) enum Slot {
-    /// In use.
     Open(Arc<Drive>),
     /// Set aside, or refused when it was to be opened.
     Aside(Aside),
@@ -35,7 +34,6 @@ pub(crate) enum Slot {
 /// A drive that is not in use.
 #[derive(Clone, Debug)]
 pub(crate) struct Aside {
-    /// Why.
     pub(crate) cause: Cause,
     /// Which it was, if its marker could be read.
     pub(crate) id: Option<DriveId>,

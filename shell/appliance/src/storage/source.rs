@@ -39,7 +39,6 @@ pub enum TrustError {
     /// The configured file.
     #[error("cannot read the certificates to trust from {path}: {error}")]
     Read {
-        /// Which file.
         path: PathBuf,
         /// Why not.
         error: std::io::Error,

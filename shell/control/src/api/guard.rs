@@ -25,7 +25,7 @@ use crate::members::access::{Actor, Role};
 use crate::state::store::AuditEntry;
 use crate::state::writer::{ChangeError, Control};
 
-/// What one route asks of who uses it.
+/// The role and the address that one route wants of its caller.
 pub(super) struct Rule {
     pub(super) control: Arc<Control>,
     pub(super) method: &'static str,
@@ -36,7 +36,7 @@ pub(super) struct Rule {
 /// Why somebody may not.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// Nothing says who asks.
+    /// The request names no caller.
     NoToken,
     /// What says it is not good.
     BadToken,
@@ -312,7 +312,7 @@ impl AuditEntry {
 }
 
 impl Needs {
-    /// True if who has this role may.
+    /// True if this role is enough.
     pub(super) fn are_met_by(self, role: Role) -> bool {
         match self {
             Self::Nothing | Self::Member | Self::Login | Self::Service => true,

@@ -53,7 +53,7 @@ struct Route {
     handler: MethodRouter<Arc<Control>>,
 }
 
-/// What a route asks of who uses it: a role, where one token exists or others can connect.
+/// What a route wants of its caller: a role, where one token exists or others can connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Needs {
     /// For players, whose handlers ask for a grant or a ticket, probes and whoever is to log in.

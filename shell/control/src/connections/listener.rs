@@ -65,7 +65,7 @@ pub(crate) struct Rules {
     pub(crate) proxies: Vec<Prefix>,
     /// Connections from them begin with a PROXY header.
     pub(crate) proxy_protocol: bool,
-    /// Most who come are members; who is none is not let stay.
+    /// A connection without a member's certificate lasts for `STRANGER_MAX` at most.
     pub(crate) is_for_members: bool,
 }
 

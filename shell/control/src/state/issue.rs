@@ -63,7 +63,7 @@ pub(crate) async fn issue(
     Ok((token, known))
 }
 
-/// Makes a token for who sits at the machine, with its line in the audit log before it.
+/// Makes a token for the operator at the machine, with its line in the audit log before it.
 pub async fn issue_by_hand(store: &Store, name: &str, role: Role) -> Result<Token, TokenError> {
     let now = Clock::start().unix();
     let line = AuditEntry {

@@ -15,7 +15,7 @@ pub(crate) async fn run(control: Arc<Control>) {
         ticks
     };
     let (mut writes, mut refreshes) = (every(WRITE_EVERY), every(REFRESH_EVERY));
-    // Side by side: what waits for the database keeps nobody from noticing who is silent.
+    // Side by side: a wait for the database keeps nobody from noticing a silent appliance.
     let ticking = async {
         loop {
             sleep(control.tick_in().into()).await;

@@ -503,7 +503,7 @@ impl Control {
         self.carry_out().await;
     }
 
-    /// The same, for who holds the writer's lock already.
+    /// The same, for a caller that holds the writer's lock already.
     async fn carry_out(self: &Arc<Self>) {
         loop {
             let Some(action) = self.state().director.poll() else { return };

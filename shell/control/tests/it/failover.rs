@@ -88,7 +88,7 @@ fn a_restart_keeps_desired_state_generations_keys_and_running_playbacks() {
     assert_eq!(link.get(&path).status, 204, "appliances fetch nothing again");
 
     // At once, while nobody has reported yet, the running playback keeps its list; then reports
-    // bring back who is healthy and, asked for in full, what each holds.
+    // bring back the healthy and, asked for in full, what each holds.
     assert_eq!(list(&control, &url).len(), 2);
     let complete = || control.json("/v1/fleet")["assets"][0]["copies_complete"] == json!(2);
     until(Instant::now(), complete);

@@ -16,7 +16,6 @@ pub enum UserError {
     /// The list of users.
     #[error("cannot read {path}: {error}")]
     Read {
-        /// Which file.
         path: &'static str,
         /// Why not.
         error: std::io::Error,
@@ -32,13 +31,11 @@ pub enum UserError {
     NotRoot {
         /// Who it should be.
         user: String,
-        /// Who it is.
         uid: u32,
     },
     /// A system call.
     #[error("cannot drop privileges: {step}: {error}")]
     Refused {
-        /// Which.
         step: &'static str,
         /// Why not.
         error: Errno,

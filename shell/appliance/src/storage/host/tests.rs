@@ -133,16 +133,16 @@ impl Scene {
         flip(&self.file(), at);
     }
 
-    /// Copies all of the unit to this drive; `deed` is done before the block of this number, the
+    /// Copies all of the unit to this drive; `then` is done before the block of this number, the
     /// hashes of each object counted as one.
-    fn copy(&self, to: u8, before: usize, deed: impl Fn()) -> Ended {
+    fn copy(&self, to: u8, before: usize, then: impl Fn()) -> Ended {
         let (drive, other) = (self.drive(), self.shared.slots.drive(DriveIndex(to)).unwrap());
         let (file, places) = (unit::unit_file(&self.directory.id()), self.directory.places());
         let count = Cell::new(0);
         let is_of_use = |_: &ObjectId| {
             count.set(count.get() + 1);
             if count.get() == before {
-                deed();
+                then();
             }
             true
         };

@@ -63,7 +63,7 @@ struct Network {
 /// What becomes of a newcomer.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Arrival<T> {
-    /// It has a place, and who had it before is to go.
+    /// It has a place, and the connection that had it before is to go.
     In(PlaceId, Option<T>),
     /// Its network has all of its share in use.
     Crowded,

@@ -82,7 +82,7 @@ pub(crate) struct Access {
     attempts: Mutex<Attempts>,
     /// Used since they were last stored. Bounded by the tokens there are.
     used: Mutex<BTreeMap<String, UnixSeconds>>,
-    /// Only who is on this machine can connect.
+    /// Only programs on this machine can connect.
     is_local: bool,
 }
 

@@ -153,7 +153,7 @@ impl Control {
         self.revoke_now(member).await
     }
 
-    /// The same, for who holds the writer's lock already.
+    /// The same, for a caller that holds the writer's lock already.
     pub(super) async fn revoke_now(self: &Arc<Self>, member: &Member) -> Result<bool, StoreError> {
         let now = self.clock.unix();
         self.store.revoke(member, now).await?;
@@ -198,7 +198,7 @@ impl Control {
         Ok(())
     }
 
-    /// Ends it. For who holds the writer's lock already.
+    /// Ends it. The caller holds the writer's lock.
     pub(super) fn use_next_signing_key(self: &Arc<Self>) {
         match self.signing.switch() {
             Ok(true) => {

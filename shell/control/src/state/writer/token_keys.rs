@@ -22,7 +22,7 @@ impl Control {
         Ok(is_new)
     }
 
-    /// The next key signs. For who holds the writer's lock already.
+    /// The next key signs. The caller holds the writer's lock.
     pub(super) fn use_next_token_key(&self) {
         let lifetime = self.config.token_lifetime.as_seconds();
         let retires = self.clock.unix().0.saturating_add(lifetime).saturating_add(RETIRES_LATER_S);
@@ -34,7 +34,7 @@ impl Control {
         }
     }
 
-    /// Keys of no more use go. For who holds the writer's lock already.
+    /// Keys of no more use go. The caller holds the writer's lock.
     pub(super) fn drop_old_token_keys(&self) {
         let now = self.clock.unix();
         match self.change_token_keys(|keys| keys.drop_old(&self.config.state, now)) {

@@ -46,7 +46,7 @@ impl Control {
         Ok(())
     }
 
-    /// Their time is over. For who holds the writer's lock.
+    /// Their time is over. The caller holds the writer's lock.
     pub(super) async fn withdraw_ended(
         self: &Arc<Self>,
         ended: Vec<AssetVersionId>,
@@ -62,7 +62,7 @@ impl Control {
         self.store.end_audit(line, 200, &said(&withdrawal)).await
     }
 
-    /// No playback can use them any more. For who holds the writer's lock.
+    /// No playback can use them any more. The caller holds the writer's lock.
     pub(super) async fn remove_superseded(
         self: &Arc<Self>,
         versions: Vec<AssetVersionId>,

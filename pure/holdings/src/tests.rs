@@ -669,18 +669,6 @@ fn a_drive_that_hangs_is_asked_for_nothing_and_holds_up_no_other() {
 }
 
 #[test]
-fn errands_of_any_drive_that_there_may_be_come_to_an_end() {
-    let mut holdings = holdings();
-    holdings.load(object(1), on(255, 1));
-    holdings.set_manifest(manifest(1, &[7]));
-    let chores = plan(&mut holdings, at(0));
-    holdings.hand_out(chores);
-    assert!(holdings.next_errand(DriveIndex(255)).is_some());
-    holdings.errand_done(DriveIndex(255), 1, 0);
-    assert_eq!(holdings.plan_in(at(0), at(0)), Nanos(0));
-}
-
-#[test]
 fn a_new_manifest_is_in_force_when_all_that_is_held_was_looked_at() {
     let mut holdings = holdings();
     holdings.set_manifest(manifest(1, &[1, 2]));

@@ -1,4 +1,4 @@
-//! What players and edge agree on: tokens, entry manifests, steering documents. It does no I/O.
+//! Formats between players and edge: tokens, entry manifests, steering documents. It does no I/O.
 //!
 //! ```text
 //! token          /t/{token}/{asset-version}/{path}: a short Ed25519-signed grant
@@ -58,7 +58,7 @@ pub enum PlaylistError {
     Twice {
         /// Which line.
         line: usize,
-        /// Which attribute.
+        /// The attribute's name.
         name: String,
     },
     /// A bandwidth that no rendition has; players choose and divide by it.
@@ -78,7 +78,7 @@ pub enum PlaylistError {
     Xml {
         /// Where, in bytes.
         at: usize,
-        /// What the parser says.
+        /// The parser's words.
         reason: String,
     },
     /// XML, but not an MPD.

@@ -172,7 +172,7 @@ impl Machine {
 const DEMO: &str = "cd /opt/nearcast && ./x demo --json --no-browser";
 const CHECK: &str = "cd /opt/nearcast && ./x check";
 
-/// What the demo says when all is there.
+/// The demo's line when all of it is up.
 #[derive(Debug, PartialEq, Eq)]
 struct Ready {
     page: String,
@@ -207,7 +207,7 @@ fn listen(from: Option<impl Read + Send + 'static>, to: Sender<String>) {
     });
 }
 
-/// What the first line that is looked for says.
+/// The finding of `find` in the first line where it finds something.
 fn wait_for<T>(
     heard: &Receiver<String>,
     within: Duration,

@@ -25,7 +25,7 @@ pub(crate) fn find(workspace: &Workspace) -> Vec<Circle> {
     workspace.members.iter().flat_map(of_room).collect()
 }
 
-/// What is wrong with these circles beside the list of those that are known.
+/// The faults of these circles beside the list of those that are known.
 pub(crate) fn judge(circles: &[Circle], list_path: &str, list: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut add = |text: String| findings.push(Finding { place: list_path.to_owned(), text });

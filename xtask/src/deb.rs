@@ -24,7 +24,7 @@ pub(crate) const PACKAGES: [(&str, &[&str]); 4] = [
 ];
 
 const MAINTAINER: &str = "Nearcast maintainers <maintainers@nearcast.org>";
-/// What a program in Rust needs, where dpkg-shlibdeps is not there to find out.
+/// The libraries that a program in Rust needs, where dpkg-shlibdeps is not there to find out.
 const LIBRARIES: &str = "libc6 (>= 2.36), libgcc-s1";
 
 /// Makes all packages from programs of `profile`'s folder; gives their paths.
@@ -48,13 +48,14 @@ pub(crate) fn build(root: &Path, programs: &Path) -> Result<Vec<PathBuf>> {
     Ok(made)
 }
 
-/// Where cargo puts what it makes.
+/// The folder of cargo's output.
 pub(crate) fn target(root: &Path) -> PathBuf {
     let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
     target.unwrap_or_else(|| root.join("target"))
 }
 
-/// What all packages share. Dates are the last commit's, so that the same sources make the same.
+/// The parts that all packages share. Dates are the last commit's, so that the same sources make
+/// the same.
 struct About {
     version: String,
     architecture: String,
@@ -180,7 +181,7 @@ fn libraries(program: &Path) -> Result<String> {
     list.map(str::to_owned).context("dpkg-shlibdeps finds no library")
 }
 
-/// A manual page with what the program itself says of its verbs.
+/// A manual page with the program's own help on its verbs.
 fn manual(name: &str, version: &str, program: &Path, verbs: &[&str]) -> Result<String> {
     let whole = said(Command::new(program).arg("--help"))?;
     let first = whole.lines().next().unwrap_or_default().trim_end_matches('.');
@@ -252,7 +253,7 @@ fn run(command: &mut Command) -> Result<()> {
     said(command).map(drop)
 }
 
-/// What a command prints, trimmed; its errors if it fails.
+/// A command's output, trimmed; its errors if it fails.
 pub(crate) fn said(command: &mut Command) -> Result<String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command.output().with_context(|| format!("{name} does not start"))?;

@@ -18,7 +18,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use crate::tree::Tree;
 use crate::{deb, say};
 
-/// The page.
+/// The page that is followed, block by block.
 const PAGE: &str = "docs/operate/install.md";
 /// In place of a systemctl that needs systemd to run.
 const SYSTEMCTL: &str = include_str!("install/systemctl");
@@ -65,7 +65,7 @@ struct Block {
     text: String,
 }
 
-/// The blocks marked `sh`, in order. What only shows something is marked otherwise.
+/// The blocks marked `sh`, in order. Blocks that only show something are marked otherwise.
 fn blocks(page: &str) -> Vec<Block> {
     let mut found: Vec<Block> = Vec::new();
     let mut is_inside = false;
@@ -85,7 +85,7 @@ fn blocks(page: &str) -> Vec<Block> {
     found
 }
 
-/// One shell for all: what a block sets, the next has. The first that fails ends it.
+/// One shell for all: variables of a block are there in the next. The first that fails ends it.
 fn script(blocks: &[&Block]) -> String {
     let mut text = "set -euo pipefail\ncd /root\nexport HOME=/root LC_ALL=C.UTF-8 \
         DEBIAN_FRONTEND=noninteractive\n"
@@ -103,7 +103,7 @@ fn run(tree: &Tree, blocks: &[&Block], has_network: bool) -> Result<bool> {
     Ok(command.stdin(Stdio::null()).status().context("unshare does not start")?.success())
 }
 
-/// The end of what each unit said, for whoever looks for the fault.
+/// The last lines of each unit's log, to find the fault by.
 fn show_logs(tree: &Tree) -> Result<()> {
     for entry in fs::read_dir(tree.path("var/log"))? {
         let path = entry?.path();

@@ -13,7 +13,7 @@ pub(crate) struct Token {
     pub(crate) kind: Kind,
 }
 
-/// What a token is.
+/// The kinds of tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A word: identifier or keyword, a raw one without its `r#`.
@@ -46,7 +46,7 @@ impl Token {
     }
 }
 
-/// The tokens of a source text. Never fails: what it does not understand it takes as punctuation.
+/// The tokens of a source text. Never fails: text that it does not understand becomes punctuation.
 pub(crate) fn tokens(text: &str) -> Vec<Token> {
     let mut lexer = Lexer { chars: text.chars().collect(), at: 0, line: 1 };
     let mut found = Vec::new();

@@ -1,4 +1,4 @@
-//! Automation in Rust, behind `./x`: what is checked, built for the browser, and run by night.
+//! Automation in Rust, behind `./x`: checks, builds for the browser, and runs by night.
 //!
 //! ```text
 //! rooms     the manifests and sources against the tables of ARCHITECTURE.md; circles of files
@@ -121,7 +121,7 @@ const MAP: &str = "ARCHITECTURE.md";
 const CIRCLES: &str = "xtask/circles.txt";
 const EXCEPTIONS: &str = "xtask/tidy-exceptions.txt";
 
-/// Prints what `rooms` finds; true if nothing.
+/// Prints the findings of `rooms`; true if there are none.
 fn run_rooms(root: &Path) -> Result<bool> {
     let workspace = workspace::read(root)?;
     let map = map::parse(&read(root, MAP)?).map_err(|why| anyhow!("{MAP}: {why}"))?;
@@ -139,7 +139,7 @@ fn run_rooms(root: &Path) -> Result<bool> {
     Ok(findings == 0)
 }
 
-/// Prints what `tidy` finds; true if nothing.
+/// Prints the findings of `tidy`; true if there are none.
 fn run_tidy(root: &Path) -> Result<bool> {
     let banned =
         tidy::banned_words(&read(root, "docs/glossary.md")?).map_err(|why| anyhow!(why))?;

@@ -10,7 +10,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What ARCHITECTURE.md says.
+/// The tables of ARCHITECTURE.md.
 #[derive(Debug, Default)]
 pub(crate) struct Map {
     /// Folders in the table of rooms, each with the modules that the table names.
@@ -47,7 +47,7 @@ fn row(line: &str) -> Row {
     (marked(), marked().into_iter().collect())
 }
 
-/// What stands between backticks.
+/// The texts between backticks.
 pub(crate) fn marks(cell: &str) -> Vec<String> {
     cell.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }

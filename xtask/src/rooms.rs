@@ -1,4 +1,4 @@
-//! Refuses what the map does not allow: edges between rooms, libraries out of place, `unsafe`.
+//! Refuses breaches of the map: edges between rooms, libraries out of place, `unsafe`.
 //!
 //! The allowed edges and the libraries on a leash are tables in ARCHITECTURE.md. The rules below
 //! them are fixed, and bind the tables too: a table that lets an import go up is itself refused.
@@ -16,7 +16,7 @@ use crate::workspace::{Member, Workspace};
 pub(crate) struct Finding {
     /// The file to open, with the line where there is one.
     pub(crate) place: String,
-    /// What is wrong, and what to do.
+    /// The fault and the remedy.
     pub(crate) text: String,
 }
 
@@ -87,7 +87,7 @@ fn map_is_lawful(workspace: &Workspace, map: &Map, findings: &mut Vec<Finding>) 
     }
 }
 
-/// Why this edge can never be, whatever the table says.
+/// The reason why no table may allow this edge.
 fn forbidden(importer: &Member, imported: &Member) -> Option<&'static str> {
     let (from, to) = (importer.layer(), imported.layer());
     let planes = ["appliance", "control"];
@@ -136,7 +136,7 @@ fn modules(member: &Member, map: &Map, findings: &mut Vec<Finding>) {
     }
 }
 
-/// A room is on the map, and called what its folder is called.
+/// A room is on the map, and has the name of its folder.
 fn listed(member: &Member, map: &Map, findings: &mut Vec<Finding>) {
     let (folder, name) = (&member.folder, member.name());
     if layer_rank(&member.layer()).is_none() {

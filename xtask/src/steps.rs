@@ -70,7 +70,7 @@ pub(crate) fn check(root: &Path, only: &[String]) -> Result<bool> {
     run(root, &CHECK, only, &say)
 }
 
-/// What is too long for the gate.
+/// Steps that are too long for the gate.
 pub(crate) fn nightly(root: &Path, only: &[String]) -> Result<bool> {
     run(root, &NIGHTLY, only, &say)
 }
@@ -105,7 +105,7 @@ fn run(root: &Path, steps: &[Step], only: &[String], say: &dyn Fn(&str)) -> Resu
     Ok(total.failed == 0 && 0 < total.passed)
 }
 
-/// Another verb of `./x`, which gets what it needs.
+/// Another verb of `./x`, called through `./x` so that it installs its needs.
 fn itself(root: &Path, arguments: &[&str]) -> Result<Count> {
     let status = Command::new("./x").args(arguments).current_dir(root).status();
     Ok(one(status.context("./x does not start")?.success()))

@@ -42,7 +42,7 @@ pub(crate) struct Breach {
     pub(crate) line: usize,
     /// The length, or 1.
     pub(crate) amount: usize,
-    /// What is wrong, and what to do.
+    /// The fault and the remedy.
     pub(crate) text: String,
 }
 
@@ -66,7 +66,7 @@ impl Source {
         code.contains(&self.extension())
     }
 
-    /// Prose or code. Fixtures are what other programs wrote, and stay as they came.
+    /// Prose or code. Fixtures were written by other programs, and stay as they came.
     fn is_ours(&self) -> bool {
         (self.is_code() || self.extension() == "md") && !self.path.contains("/fixtures/")
     }

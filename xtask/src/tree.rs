@@ -1,10 +1,10 @@
-//! A Debian that has nothing in it, to see whether what we promise works there.
+//! A Debian that has nothing in it, to see whether our promises hold there.
 //!
 //! ```text
 //! mmdebstrap ─> SUITE.tar, kept ─> a tree of its own for this run ─> chroot, and away with it
 //! ```
 //!
-//! What runs there has processes and mounts of its own, and the machine's network if it is to have
+//! A command there has processes and mounts of its own, and the machine's network if it is to have
 //! one. Needs root.
 
 use std::fs;
@@ -16,7 +16,7 @@ use anyhow::{Context as _, Result, ensure};
 
 use crate::{deb, say};
 
-/// Who uses the tree's files as root, but for processes and mounts of its own.
+/// The command in the tree is root of its files, and has processes and mounts of its own.
 const UNSHARE: [&str; 6] =
     ["--mount", "--pid", "--fork", "--kill-child", "--propagation", "private"];
 /// `$0` is the tree; then come pairs of a folder of the machine and its place in the tree, `--`,

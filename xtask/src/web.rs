@@ -1,4 +1,4 @@
-//! What node installs and builds: every folder with a package-lock.json.
+//! Installs and builds by node: every folder with a package-lock.json.
 //!
 //! Nothing is done, and the network not touched, when nothing has changed since the last time.
 
@@ -15,7 +15,7 @@ const FOLDERS: [&str; 2] = ["shell/control/web", "tools/browser"];
 /// Not input: made by us.
 const MADE: [&str; 3] = ["node_modules", "dist", "made"];
 
-/// Installs and builds what is out of date. Everything node says goes to standard error.
+/// Installs and builds folders that are out of date. node's output goes to standard error.
 pub(crate) fn build(root: &Path) -> Result<()> {
     for folder in folders(root) {
         let modules = folder.join("node_modules");

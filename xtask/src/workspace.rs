@@ -18,7 +18,7 @@ pub(crate) struct Workspace {
     pub(crate) lock: BTreeMap<String, BTreeSet<String>>,
 }
 
-/// One room.
+/// A package of the workspace.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Member {
     /// Its folder from the root: `pure/worker`.
@@ -31,7 +31,7 @@ pub(crate) struct Member {
 /// One line of a `[dependencies]` section.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Dependency {
-    /// The package, whatever it is called here.
+    /// The package's own name; a dependency may be renamed here.
     pub(crate) package: String,
     /// The section: `dependencies`, `dev-dependencies` or `build-dependencies`.
     pub(crate) section: &'static str,

@@ -5,7 +5,7 @@ use std::ops::{BitOr, BitOrAssign};
 
 use crate::limits::DRIVES_MAX;
 
-/// A drive's place in the appliance's list; what the drive *is* says its marker (`DriveId`).
+/// A drive's place in the appliance's list. The drive's identity is in its marker (`DriveId`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DriveIndex(pub u8);
 

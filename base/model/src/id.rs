@@ -21,7 +21,7 @@ pub enum IdError {
     /// Not an id of so many bytes.
     #[error("\"{text}\" is not an id: {len} bytes in lower-case hex are wanted")]
     Hex {
-        /// What was read.
+        /// The text that was read.
         text: String,
         /// How many bytes the id has.
         len: usize,
@@ -118,7 +118,7 @@ name! {
     ApplianceId
 }
 name! {
-    /// What a viewer picks: a film, an episode.
+    /// The title that a viewer picks: a film, an episode.
     AssetId
 }
 name! {

@@ -2,7 +2,7 @@
 
 use crate::id::ObjectId;
 
-/// What changed between two states of an appliance's inventory.
+/// The changes between two states of an appliance's inventory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Delta {
     /// State before; 0 means that `held` is the full list.
@@ -13,7 +13,7 @@ pub struct Delta {
     pub held: Vec<ObjectId>,
     /// Gone since `from`.
     pub gone: Vec<ObjectId>,
-    /// All that is held at `to`, if whoever told this can say it.
+    /// All that is held at `to`; none if the sender cannot say it.
     pub check: Option<Check>,
 }
 

@@ -2,7 +2,7 @@
 
 use crate::units::Bytes;
 
-/// What is read from a drive, sealed and sent in one go. Flat from 128 to 512 KiB, worse outside
+/// Bytes read from a drive, sealed and sent in one go. Flat from 128 to 512 KiB, worse outside
 /// (see docs/numbers.md).
 pub const CHUNK_LEN: Bytes = Bytes::kib(256);
 

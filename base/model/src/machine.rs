@@ -1,4 +1,4 @@
-//! What all machines have in common.
+//! The trait that all machines have in common.
 //!
 //! ```text
 //! event ──> handle ──> [ state ] ──> poll ──> action, carried out before the next poll
@@ -6,12 +6,12 @@
 //!    └── what came of an action
 //! ```
 //!
-//! A machine does nothing itself: whoever drives it has the clock, the kernel and the network, and
+//! A machine does nothing itself: its driver has the clock, the kernel and the network, and
 //! is the shell, the simulator or a test.
 
 use crate::units::Instant;
 
-/// A decision that goes on over time. One event in, actions out; what an action brings comes back
+/// A decision that goes on over time. One event in, actions out; the result of an action comes back
 /// as an event, and failures are actions too.
 pub trait Machine {
     /// The time, as far as the machine asks for it.

@@ -1,4 +1,5 @@
-//! What an appliance should hold. Desired state: the appliance closes the gap, nobody orders it to.
+//! A manifest: the content that an appliance should hold. Desired state: the appliance closes the
+//! gap, nobody orders it to.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,11 +16,11 @@ pub struct Manifest {
     pub generation: Generation,
     /// Keys that playback tokens may be signed with. Public keys only.
     pub token_keys: Vec<TokenKey>,
-    /// Whom to believe.
+    /// The keys whose signatures count.
     pub trust: Trust,
     /// The asset versions to hold, most wanted first: fill goes in this order.
     pub versions: Vec<Arc<AssetVersion>>,
-    /// Who else in the same site should hold a version, where somebody should.
+    /// The siblings in the same site that should hold a version, where any should.
     pub siblings: BTreeMap<AssetVersionId, Vec<ApplianceId>>,
 }
 
@@ -54,7 +55,7 @@ pub struct AssetVersion {
     pub sources: Vec<String>,
     /// When the version was ingested: the `Last-Modified` of all its files, on every appliance.
     pub modified: UnixSeconds,
-    /// Viewers whose players say nothing of what they need are sent no faster than this once they
+    /// Viewers whose players do not name a bitrate are sent no faster than this once they
     /// have a buffer's worth. None for as fast as it goes.
     pub pace: Option<BitsPerSecond>,
     /// Path (relative, `/`-separated, not percent-encoded) to file.

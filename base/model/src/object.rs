@@ -1,4 +1,4 @@
-//! What an object is: bytes named by the root of their BLAKE3 tree, checked block by block.
+//! An object: bytes named by the root of their BLAKE3 tree, checked block by block.
 //!
 //! ```text
 //!             id = root                    the standard BLAKE3 hash of the bytes

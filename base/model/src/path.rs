@@ -5,7 +5,7 @@ use crate::limits::PATH_LEN_MAX;
 /// True of a path that may name a file of an asset version: relative, `/`-separated, no empty, `.`
 /// or `..` parts, no control characters, no backslash, at most [`PATH_LEN_MAX`] bytes.
 ///
-/// What is not of this form is refused wherever it comes in, and never brought into it: two
+/// A path in any other form is refused wherever it comes in, and never brought into this one: two
 /// readers of one path could otherwise mean two files.
 pub fn is_path(path: &str) -> bool {
     let part_is_good = |part: &str| !part.is_empty() && part != "." && part != "..";

@@ -1,4 +1,4 @@
-//! How an appliance's storage stands: what its report, its metrics and `inspect` say of drives.
+//! The state of an appliance's storage, as its report, its metrics and `inspect` tell it.
 
 use std::path::PathBuf;
 
@@ -23,7 +23,7 @@ pub struct DriveStatus {
     pub capacity: Bytes,
     pub free: Bytes,
     pub objects: u64,
-    /// What is in units on it, as of the last audit.
+    /// Its units, as of the last audit.
     pub units: Units,
     /// How far it is scrubbed.
     pub scrub: ScrubStatus,
@@ -56,7 +56,7 @@ impl DriveStatus {
     }
 }
 
-/// What is in units on a drive.
+/// The units on a drive, added up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Units {
     pub count: u64,
@@ -76,7 +76,7 @@ pub struct ScrubStatus {
 /// How a drive serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DriveLoad {
-    /// How much of what it could serve at the target is left, in thousandths.
+    /// The share left of the reads that it could serve at the target, in thousandths.
     pub headroom_permille: u32,
     /// From when the drive has a read until it is back; mean of the last second or so.
     pub service: Nanos,

@@ -2,7 +2,7 @@
 
 use crate::units::{BitsPerSecond, Bytes, Nanos};
 
-/// What TCP knows of a connection at one moment (`struct tcp_info` of Linux).
+/// TCP's figures of a connection at one moment (`struct tcp_info` of Linux).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TcpSample {
     /// Smoothed round trip.

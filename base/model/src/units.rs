@@ -33,7 +33,7 @@ pub enum UnitError {
     /// No unit, or one that this quantity does not know.
     #[error("\"{text}\" needs a unit: write for example {example}")]
     Unit {
-        /// What was read.
+        /// The text that was read.
         text: String,
         /// A text that would have been right.
         example: &'static str,
@@ -41,7 +41,7 @@ pub enum UnitError {
     /// The number before the unit is not one, or is too large.
     #[error("\"{text}\" does not begin with a number that fits: write for example {example}")]
     Number {
-        /// What was read.
+        /// The text that was read.
         text: String,
         /// A text that would have been right.
         example: &'static str,

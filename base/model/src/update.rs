@@ -1,4 +1,4 @@
-//! What changes for those who serve: from what holds objects to every worker.
+//! Changes for the workers, from the holdings to every one of them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use crate::extent::{DriveIndex, Extent};
 use crate::id::{ApplianceId, ObjectId};
 use crate::manifest::Manifest;
 
-/// A change of what there is to serve. Every worker gets every update, in order.
+/// A change of the content to serve. Every worker gets every update, in order.
 #[derive(Clone, Debug)]
 pub enum Update {
     /// A newer manifest is in force.
@@ -15,7 +15,7 @@ pub enum Update {
     /// An object was published.
     Published {
         object: ObjectId,
-        /// Where it lies.
+        /// The drive, file and offset of its bytes.
         extent: Extent,
         /// Its bytes, if it is small and there is room for it in memory.
         small: Option<Arc<[u8]>>,

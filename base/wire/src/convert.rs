@@ -31,9 +31,9 @@ pub enum WireError {
     /// Larger than any object may be.
     #[error("\"{path}\" has {len}, more than the limit of {OBJECT_LEN_MAX}")]
     Length {
-        /// Which file.
+        /// The file's path in the asset version.
         path: String,
-        /// Its length.
+        /// The file's length, as the message says it.
         len: Bytes,
     },
     /// Too many files.
@@ -48,7 +48,7 @@ pub enum WireError {
     /// A base URL that is none.
     #[error("source {0:?} must be an http, https or s3 URL that ends in \"/\"")]
     Source(String),
-    /// A bucket, where only what can be fetched without credentials may stand.
+    /// A bucket, in a place where only URLs may stand that need no credentials.
     #[error("source \"{0}\" is a bucket: appliances have no credentials, and control asks for it")]
     Bucket(String),
 }
@@ -106,7 +106,7 @@ fn siblings_in(
 }
 
 /// The base URLs of siblings off the wire. One that cannot stand in a `Location` is left out: a
-/// sibling less is no reason to refuse what control says.
+/// sibling less is no reason to refuse control's manifest.
 pub fn siblings_of_reply(wire: &v1::report::ReportReply) -> BTreeMap<ApplianceId, Arc<str>> {
     let is_base = |url: &str| {
         let known = url.starts_with("https://") || url.starts_with("http://");
@@ -150,7 +150,7 @@ fn version_for_appliance(version: &manifest::AssetVersion) -> v1::manifest::Asse
 pub struct Bucket<'a> {
     /// Its name: 3 to 63 lower-case letters, digits, dots and hyphens.
     pub name: &'a str,
-    /// What all keys begin with: empty, or a path with a slash at its end.
+    /// The prefix of all keys: empty, or a path with a slash at its end.
     pub prefix: &'a str,
 }
 

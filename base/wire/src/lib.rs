@@ -1,4 +1,4 @@
-//! What appliance, control plane and tools say to each other: JSON over HTTP, version 1.
+//! The messages between appliance, control plane and tools: JSON over HTTP, version 1.
 //!
 //! ```text
 //! v1::report     appliance -> control   health, load, drives, fill, inventory; every second or two

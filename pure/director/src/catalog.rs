@@ -1,4 +1,4 @@
-//! What can be played: assets, their versions, and the entry manifests among the files.
+//! The catalog: assets, their versions, and the entry manifests among the files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -51,7 +51,7 @@ impl Window {
     }
 }
 
-/// An entry manifest: what a player loads first.
+/// An entry manifest: the playlist or MPD that a player loads first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// Its path in the asset version.
@@ -70,13 +70,13 @@ pub enum Format {
     Dash,
 }
 
-/// What viewers are sent at whose players say nothing, over the highest peak of what they may play:
-/// a player that measures three times what it plays has no reason to go down.
+/// The pace of viewers whose players say nothing, over the highest peak of its renditions:
+/// a player that measures three times the bitrate it plays has no reason to go down.
 const PACE_PER_PEAK: u64 = 3;
 /// No version is paced below this.
 const PACE_MIN: BitsPerSecond = BitsPerSecond(8_000_000);
 
-/// The pace of a version with these entries; none if they do not say what they need.
+/// The pace of a version with these entries; none if they name no bitrate.
 fn pace(entries: &[Entry]) -> Option<BitsPerSecond> {
     let peak = |entry: &Entry| match entry.format {
         Format::Hls => hls::peak(&entry.text),
@@ -87,7 +87,7 @@ fn pace(entries: &[Entry]) -> Option<BitsPerSecond> {
 }
 
 impl Version {
-    /// A version, with what follows from its files and entries.
+    /// A version; its pace, objects and room are computed from its files and entries.
     pub fn new(mut files: Arc<AssetVersion>, entries: Vec<Entry>, sequence: u64) -> Self {
         if files.pace.is_none() {
             let pace = pace(&entries);
@@ -119,7 +119,7 @@ impl Version {
         &self.objects
     }
 
-    /// What it takes on drives: each object once, in whole blocks.
+    /// Its room on drives: each object once, in whole blocks.
     pub fn len_on_drive(&self) -> Bytes {
         self.len_on_drive
     }

@@ -1,4 +1,4 @@
-//! What should be: sites, appliances, catalog and policy. Durable before it comes here.
+//! Desired state: sites, appliances, catalog and policy. Durable before it comes here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,9 +20,9 @@ pub struct Desired {
     pub sites: BTreeMap<SiteId, Site>,
     /// All appliances; each stands in one of the sites.
     pub appliances: BTreeMap<ApplianceId, Registered>,
-    /// What can be played.
+    /// The assets that can be played.
     pub catalog: Arc<Catalog>,
-    /// Who may play it.
+    /// The rights to play them.
     pub playbacks: Playbacks,
     /// How it is spread.
     pub policy: Policy,
@@ -32,21 +32,21 @@ pub struct Desired {
     pub token_rotation: TokenRotation,
     /// Keys that manifests may be signed with: the first signs.
     pub signing_keys: Vec<TokenKey>,
-    /// What was taken down, as far as it is listed, by number.
+    /// Versions taken down, as far as they are listed, by number.
     pub withdrawals: BTreeMap<u64, Withdrawal>,
     /// Serial numbers of certificates that every member refuses though they have not expired.
     pub revoked: BTreeSet<String>,
 }
 
-/// An appliance as registered, and what its drives can hold.
+/// An appliance as registered, and its drives' capacity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Registered {
     /// As an operator registered it.
     pub appliance: Appliance,
-    /// What placement counts with: see `usable`. None if it never reported. Durable, so that a
-    /// restart of the control plane moves no file.
+    /// The capacity that placement counts with: see `usable`. None if it never reported. Durable,
+    /// so that a restart of the control plane moves no file.
     pub usable: Option<Bytes>,
-    /// What it runs on, since it enrolled; none if nothing is known. Durable.
+    /// Its hardware, since it enrolled; none if nothing is known. Durable.
     pub hardware: Option<Hardware>,
     /// Two machines reported under its identity: no player is sent there. Durable, until it enrols
     /// anew or an operator says that the second is gone.
@@ -92,7 +92,7 @@ pub enum Change {
     ApplianceGone(ApplianceId),
     /// A version is the current one of its asset from now on.
     Version(Arc<Version>),
-    /// Who may play is different.
+    /// The rights to play are different.
     Playbacks(PlaybacksChange),
     /// Versions are taken down, of which this tells.
     Withdrawn(Withdrawal),
@@ -102,7 +102,7 @@ pub enum Change {
     Policy(Policy),
     /// Manifests may be signed with these keys: the first signs.
     SigningKeys(Vec<TokenKey>),
-    /// The keys of playback tokens: what may sign, the one that signs first.
+    /// The keys of playback tokens, the one that signs first.
     TokenKeys(Vec<TokenKey>, TokenRotation),
     /// An appliance has an identity, for the first time or after the last had ended.
     Enrolled {

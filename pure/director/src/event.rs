@@ -45,12 +45,12 @@ pub enum Event<'a> {
     Tick(UnixSeconds),
 }
 
-/// What the director wants done.
+/// An action that the director wants carried out.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
     /// Make these durable, then say [`Event::Stored`]. Said again from time to time if not.
     Store(Ledger),
-    /// Make durable what an appliance's drives can hold, then say [`Event::UsableStored`].
+    /// Make durable the capacity of an appliance's drives, then say [`Event::UsableStored`].
     /// Placement counts with it. Said again from time to time if not.
     StoreUsable { appliance: ApplianceId, usable: Bytes },
     /// Make durable what an appliance runs on.
@@ -72,7 +72,7 @@ pub enum Action {
     /// No playback can use these old versions any more: remove them, durably, then say
     /// [`Change::Superseded`]. Said again as above.
     RemoveSuperseded(Vec<AssetVersionId>),
-    /// Make durable that an appliance refuses what was withdrawn.
+    /// Make durable that an appliance refuses the versions withdrawn.
     StoreReceipt {
         /// Number of the withdrawal.
         withdrawal: u64,
@@ -93,10 +93,10 @@ pub enum Action {
 pub struct Notice {
     pub at: UnixSeconds,
     pub appliance: ApplianceId,
-    /// What it is now.
+    /// The health that it has now.
     pub health: Health,
     pub cause: Cause,
-    /// Both in words.
+    /// Health and cause in words.
     pub text: String,
 }
 

@@ -1,4 +1,4 @@
-//! What a front answers players from: an immutable picture, and no state of its own.
+//! The picture that a front answers players from: immutable, and all the state that it has.
 //!
 //! A playback's URLs carry all that answers need: a [`Grant`] to begin with, a [`Ticket`] to be
 //! steered by.
@@ -22,17 +22,17 @@ pub use crate::sealed::{Grant, Sealed, Ticket};
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     pub view: Arc<FleetView>,
-    /// What can be played.
+    /// The assets that can be played.
     pub catalog: Arc<Catalog>,
     /// Versions of an asset that are held.
     pub versions_kept: u32,
-    /// Who may play.
+    /// The rights to play.
     pub playbacks: Playbacks,
     /// Versions that were taken down, as far as they are listed.
     pub withdrawn: Arc<BTreeSet<AssetVersionId>>,
 }
 
-/// Who wants to play.
+/// The player that asks.
 #[derive(Clone, Copy, Debug)]
 pub struct Player<'a> {
     /// Its address, or the range that is known of it.
@@ -43,7 +43,7 @@ pub struct Player<'a> {
     pub plain: bool,
 }
 
-/// What a player gets.
+/// The answer to a player: a version, and the appliances to ask.
 #[derive(Clone, Debug)]
 pub struct Choice {
     /// The version to play.

@@ -22,7 +22,7 @@ pub struct History {
     samples: VecDeque<Sample>,
 }
 
-/// Samples kept: what the page's plots show.
+/// Samples kept, as many as the page's plots show.
 pub(crate) const HISTORY_LEN: usize = 120;
 
 impl History {

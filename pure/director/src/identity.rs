@@ -1,4 +1,4 @@
-//! What the director makes of identities: clones, moved hardware, backups, the keys that sign.
+//! Identities: clones, moved hardware, backups, the keys that sign.
 
 use model::id::{ApplianceId, Generation};
 use model::units::{Instant, Nanos};
@@ -37,7 +37,7 @@ impl Director {
         self.judge(now, id);
     }
 
-    /// What a change of identities means for what was observed.
+    /// Carries a change of identities over to the observed state.
     pub(crate) fn identity_changed(&mut self, now: Instant, change: &Change) {
         match change {
             Change::Enrolled { appliance, supersedes, .. } => {
@@ -53,7 +53,7 @@ impl Director {
             }
             Change::IdentityRevoked(appliance) => {
                 let Some(member) = self.members.get_mut(appliance) else { return };
-                // It cannot report any more, and who steals a key may go on serving.
+                // It cannot report any more, and a thief of its key may go on serving.
                 member.observed = None;
                 member.health = Health::NeverSeen;
                 member.cause = Cause::Revoked;
@@ -85,7 +85,7 @@ impl Director {
         }
     }
 
-    /// Remembers what an appliance runs on, and says if it is not what it was.
+    /// Remembers an appliance's hardware, and says if it changed.
     pub(crate) fn learn_hardware(&mut self, now: Instant, id: &ApplianceId, told: &Hardware) {
         if matches!(self.role, Role::Replica(_)) {
             return;

@@ -83,7 +83,7 @@ pub struct Config {
     pub rotation_min: Nanos,
     /// The next signing key signs at the latest so long after it was announced.
     pub rotation_max: Nanos,
-    /// What drives can hold counts when it has been reported for so long.
+    /// A capacity of drives counts when it has been reported for so long.
     pub usable_settles: Nanos,
     /// The fleet is placed anew for that at most so often.
     pub usable_replans: Nanos,
@@ -102,7 +102,7 @@ pub struct Director {
     config: Config,
     desired: Desired,
     members: BTreeMap<ApplianceId, Member>,
-    /// Who stands where. Invariant: of `desired`.
+    /// Appliances by site. Invariant: those of `desired`.
     standing: BTreeMap<SiteId, Vec<ApplianceId>>,
     /// For the view, which is made anew several times a second. Invariant: those of `desired`.
     sites: Arc<BTreeMap<SiteId, Site>>,
@@ -139,7 +139,7 @@ struct Rotation {
     said_at: Option<Instant>,
 }
 
-/// Who decides.
+/// The part of this director: it decides, or follows one that does.
 #[derive(Debug)]
 enum Role {
     /// This director: it places, and publishes manifests.
@@ -148,7 +148,7 @@ enum Role {
     Replica(Generation),
 }
 
-/// A registered appliance and what is known of it.
+/// A registered appliance and the director's knowledge of it.
 #[derive(Clone, Debug)]
 struct Member {
     health: Health,
@@ -183,7 +183,7 @@ pub struct ApplianceStatus {
 }
 
 model::metrics! {
-    /// What has been counted since the start.
+    /// The director's counters since the start.
     pub struct Counters {
         /// Reports of appliances.
         reports: Counter("reports_total"),
@@ -316,7 +316,7 @@ impl Director {
         self.load_is_old = true;
     }
 
-    /// What fronts answer players from. Cheap.
+    /// The picture that fronts answer players from. Cheap.
     pub fn snapshot(&self) -> Snapshot {
         self.snapshot.clone()
     }
@@ -406,12 +406,12 @@ impl Director {
         &self.history
     }
 
-    /// What an operator would note, newest last.
+    /// Changes of state that an operator would note, newest last.
     pub fn notices(&self) -> impl DoubleEndedIterator<Item = &Notice> {
         self.notices.iter()
     }
 
-    /// Who should hold what, and what did not fit.
+    /// The appliances that should hold each version, and the versions that did not fit.
     pub fn placement(&self) -> &placement::Placement {
         &self.placement
     }
@@ -524,7 +524,7 @@ impl Director {
         self.view_is_old = true;
     }
 
-    /// Sites, and who stands in each.
+    /// Sites, and the appliances in each.
     fn find_places(&mut self) {
         self.sites = Arc::new(self.desired.sites.clone());
         self.standing.clear();
@@ -570,7 +570,8 @@ impl Director {
         }
     }
 
-    /// Works out who should hold what, and stages the manifests that differ. Not in a replica.
+    /// Works out which appliances should hold which versions, and stages the manifests that differ.
+    /// Not in a replica.
     fn replace(&mut self, now: Instant) {
         let Role::Writer(publisher) = &mut self.role else { return };
         assert!(self.kept.len() <= self.desired.catalog.version_count(), "what is kept is known");

@@ -59,7 +59,7 @@ pub struct Hardware {
     pub drives: BTreeSet<String>,
 }
 
-/// In what an appliance's hardware is not what it was.
+/// The change in an appliance's hardware.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moved {
     /// It says that it is another machine.
@@ -126,8 +126,8 @@ impl Starts {
 }
 
 impl Hardware {
-    /// In what `self`, which is newer, cannot be the machine that `known` is. Drives may come and
-    /// go; that none of them stays is no repair.
+    /// The change by which `self`, which is newer, cannot be the machine `known`. Drives may come
+    /// and go; that none of them stays is no repair.
     pub(crate) fn moved(&self, known: &Self) -> Option<Moved> {
         let told = |a: bool, b: bool| !a && !b;
         if told(self.machine.is_empty(), known.machine.is_empty()) && self.machine != known.machine
@@ -144,7 +144,7 @@ impl Hardware {
             || !known.drives.is_empty() && self.drives != known.drives
     }
 
-    /// What is known after `self` was told: what it does not say stays.
+    /// `known` with the facts of `self`: a fact that `self` leaves out stays.
     pub(crate) fn or(self, known: &Self) -> Self {
         let machine = if self.machine.is_empty() { known.machine.clone() } else { self.machine };
         let drives = if self.drives.is_empty() { known.drives.clone() } else { self.drives };
@@ -152,7 +152,7 @@ impl Hardware {
     }
 }
 
-/// True at most once in a while: what an appliance can make control write is bounded.
+/// True at most once in a while: this bounds the writes that an appliance can cause at control.
 pub(crate) fn once_in_a_while(last: &mut Option<Instant>, now: Instant) -> bool {
     if last.is_some_and(|last| now.since(last) < WHILE) {
         return false;

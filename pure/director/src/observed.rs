@@ -1,4 +1,4 @@
-//! What one appliance said last, and what follows from it. In memory only; bounded.
+//! One appliance's last report, and what follows from it. In memory only; bounded.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -33,21 +33,21 @@ pub struct Report {
     pub load: Load,
     /// Takes new sessions.
     pub serving: bool,
-    /// What it runs on.
+    /// Its machine, by drives and machine-id.
     pub hardware: Hardware,
     pub drives_in_use: usize,
     pub drives_set_aside: usize,
-    /// What the drives in use can hold, reserve taken off.
+    /// The capacity of the drives in use, reserve taken off.
     pub usable: Bytes,
     /// Share of its worker cores in use, 0 to 100.
     pub cpu_percent: f32,
     /// Fill rate.
     pub fill: BitsPerSecond,
-    /// What changed in its inventory.
+    /// The changes of its inventory.
     pub inventory: Delta,
 }
 
-/// What the director knows of one appliance by its reports.
+/// The director's knowledge of one appliance by its reports.
 #[derive(Clone, Debug)]
 pub(crate) struct Observed {
     /// The latest report, its inventory taken out.
@@ -80,7 +80,7 @@ pub(crate) struct Observed {
     summed: u16,
 }
 
-/// What the history shows of one appliance.
+/// The figures of one appliance that the history shows.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Rates {
     pub(crate) egress: u64,
@@ -132,7 +132,7 @@ pub enum Cause {
     /// Its drives hold less than half of what its files are planned for, and an operator has not
     /// said that this is so for good.
     Slump {
-        /// What its files are planned for.
+        /// The capacity that its files are planned for.
         planned: Bytes,
         reported: Bytes,
     },

@@ -1,4 +1,4 @@
-//! Who may begin a playback, and who may go on with one.
+//! The rights to begin a playback, and to go on with one.
 //!
 //! ```text
 //! Grant of POST /v1/playbacks ──> admit(asset) ──> entry manifest, with a Ticket for steering
@@ -14,7 +14,7 @@ use playback::token::Session;
 
 use crate::sealed::Grant;
 
-/// What an operator and services have said of playbacks. Cheap to clone.
+/// Public assets and ended sessions. Cheap to clone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Playbacks {
     /// Assets that anybody may play. An asset that loses its last version is one no more.
@@ -24,7 +24,7 @@ pub struct Playbacks {
     revoked: Arc<BTreeMap<Session, UnixSeconds>>,
 }
 
-/// A change of who may play.
+/// A change of the rights to play.
 #[derive(Clone, Debug)]
 pub enum PlaybacksChange {
     /// Anybody may play this asset from now on.
@@ -44,7 +44,7 @@ pub enum PlaybacksChange {
 /// Why a grant or a ticket opens nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// There is none.
+    /// The request has no grant, and the asset is not public.
     #[error(
         "this film needs a grant: the service that offers it gets one with POST /v1/playbacks, and \
          hands on its hls_url or dash_url"
@@ -65,7 +65,7 @@ pub enum Refused {
 }
 
 impl Playbacks {
-    /// From what is durable.
+    /// From the durable state.
     pub fn new(public: BTreeSet<AssetId>, revoked: BTreeMap<Session, UnixSeconds>) -> Self {
         Self { public: Arc::new(public), revoked: Arc::new(revoked) }
     }
@@ -93,7 +93,8 @@ impl Playbacks {
         self.check(&grant.session, grant.expires, now).map(|()| grant)
     }
 
-    /// Whether what was given to a session until `expires` is good now. O(log revoked).
+    /// Whether a grant or ticket of this session that ends at `expires` is good now. O(log
+    /// revoked).
     pub fn check(
         &self,
         session: &Session,

@@ -1,4 +1,4 @@
-//! Manifests and their generations: what changed gets a new number, what did not keeps its own.
+//! Manifests and their generations: a changed manifest gets a new number, any other keeps its own.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use model::units::{Instant, Nanos, UnixSeconds};
 
 use crate::desired::Desired;
 
-/// What makes two manifests of one appliance the same: a hash of all that can differ.
+/// Equal for equal manifests of one appliance: a hash of all that can differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Digest(pub [u8; 32]);
 
@@ -115,7 +115,7 @@ impl Publisher {
         Some(self.staged.insert(staged).ledger.clone())
     }
 
-    /// Publishes what was staged under `generation`, if that is still wanted.
+    /// Publishes the manifests staged under `generation`, if they are still wanted.
     pub(crate) fn stored(&mut self, generation: Generation) {
         let is_it = |staged: &mut Staged| staged.ledger.generation == generation;
         let Some(staged) = self.staged.take_if(is_it) else { return };
@@ -127,7 +127,8 @@ impl Publisher {
         self.published.extend(staged.manifests);
     }
 
-    /// What is still to be stored, once in a while.
+    /// The generation that is not stored yet, to ask for it once more; none before a while has
+    /// passed.
     pub(crate) fn again(&mut self, now: Instant) -> Option<Ledger> {
         let staged = self.staged.as_mut().filter(|s| STORE_AGAIN_AFTER < now.since(s.said_at))?;
         staged.said_at = now;
@@ -163,7 +164,7 @@ impl Publisher {
     }
 }
 
-/// Who should hold a version, site by site.
+/// The appliances that should hold a version, site by site.
 struct Holders<'a> {
     desired: &'a Desired,
     by_site: BTreeMap<(&'a SiteId, &'a AssetVersionId), Vec<&'a ApplianceId>>,

@@ -1,5 +1,5 @@
-//! What a playback's URLs carry under a seal. The shell seals and opens it, so any front can answer
-//! them, also after a restart.
+//! The text that a playback's URLs carry under a seal. The shell seals and opens it, so any front
+//! can answer them, also after a restart.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use playback::token::Session;
 /// What travels in a URL under a seal: text of the playback it is for, how long it is good, and
 /// fields of its own.
 pub trait Sealed: Sized {
-    /// What is sealed as one kind opens as no other.
+    /// A seal of one kind opens as no other.
     const CONTEXT: &'static str;
     /// The playback.
     fn session(&self) -> Session;
@@ -19,7 +19,7 @@ pub trait Sealed: Sized {
     fn expires(&self) -> UnixSeconds;
     /// Its own fields, in characters that need no escape in a URL, full stops apart.
     fn fields(&self) -> String;
-    /// Reads what [`Sealed::fields`] writes.
+    /// Reads the text that [`Sealed::fields`] writes.
     fn parse(session: Session, expires: UnixSeconds, fields: &str) -> Option<Self>;
 }
 
@@ -30,21 +30,21 @@ pub struct Grant {
     pub session: Session,
     /// The first second in which it is no longer good.
     pub expires: UnixSeconds,
-    /// What may be played.
+    /// The asset that may be played.
     pub asset: AssetId,
     /// The range that the viewer is in, if the service said so; else the range of the address that
     /// asks.
     pub client: Option<Prefix>,
 }
 
-/// What a steering answer needs to know of a playback. Travels in the steering URL.
+/// The facts of a playback that a steering answer needs. They travel in the steering URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ticket {
     /// The playback.
     pub session: Session,
     /// The first second in which it is no longer good: as its media URLs are.
     pub expires: UnixSeconds,
-    /// What it plays.
+    /// The version that it plays.
     pub version: AssetVersionId,
     /// The range that its client is in: no smaller than steering needs it.
     pub client: Prefix,

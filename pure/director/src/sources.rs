@@ -28,14 +28,14 @@ pub struct Config {
     pub elsewhere: bool,
 }
 
-/// Who asks for what.
+/// A question for sources: the appliance, and the object that it lacks.
 #[derive(Clone, Copy, Debug)]
 pub struct Query<'a> {
-    /// Who asks.
+    /// The appliance that asks.
     pub asker: &'a ApplianceId,
     /// Where it stands.
     pub site: &'a SiteId,
-    /// What it should hold and lacks.
+    /// The object that it should hold and lacks.
     pub object: &'a ObjectId,
 }
 
@@ -78,7 +78,7 @@ pub enum Suitability {
     OtherSite,
 }
 
-/// An appliance and what was decided of it.
+/// An appliance and the decision about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Candidate<'a> {
     pub id: &'a ApplianceId,
@@ -86,7 +86,7 @@ pub struct Candidate<'a> {
     pub suitability: Suitability,
     /// Its draw; the lowest is first. None if it is left out.
     pub score: Option<Score>,
-    /// Where to ask.
+    /// The address at which it serves siblings; none if it has reported none.
     pub address: Option<&'a Arc<str>>,
 }
 

@@ -19,7 +19,7 @@ pub struct TokenRotation {
 }
 
 impl Director {
-    /// Says what is to be done with the keys now, once a second until it is done.
+    /// Asks for the next step with the keys, once a second until it is done.
     pub(crate) fn go_on_with_token_keys(&mut self, now: Instant) {
         let is_said = self.token_keys_said.is_some_and(|said| now.since(said) < SAY_AGAIN_AFTER);
         if is_said || matches!(self.role, Role::Replica(_)) {

@@ -1,4 +1,4 @@
-//! What appliances' drives can hold, as placement counts with it.
+//! The capacity of appliances' drives, as placement counts with it.
 //!
 //! ```text
 //! reported ──> close to what counts: nothing
@@ -21,13 +21,13 @@ use model::units::{Bytes, Instant};
 
 use crate::{Action, Config, Director, Role};
 
-/// What was reported and does not count, or counts and is not durable yet.
+/// Capacities that were reported and do not count, or that count and are not durable yet.
 #[derive(Debug, Default)]
 pub(crate) struct Usable {
     waiting: BTreeMap<ApplianceId, Waiting>,
     /// When something began to count last.
     counted: Option<Instant>,
-    /// What counts and is not durable, and when that was said last.
+    /// Capacities that count and are not durable, and when the shell was told last.
     unstored: BTreeMap<ApplianceId, (Bytes, Instant)>,
 }
 
@@ -93,8 +93,8 @@ impl Director {
         self.replace(now);
     }
 
-    /// What placement counts with, and what is reported, if that is so little that it waits for an
-    /// operator's word ([`Change::Usable`](crate::Change::Usable)).
+    /// The capacity that placement counts with, and the reported one, if that is so little that it
+    /// waits for an operator's word ([`Change::Usable`](crate::Change::Usable)).
     pub fn slump(&self, now: Instant, id: &ApplianceId) -> Option<(Bytes, Bytes)> {
         let waiting = self.usable.waiting.get(id)?;
         let counts = self.desired.appliances.get(id)?.usable?;
@@ -102,7 +102,7 @@ impl Director {
         waits.then_some((counts, waiting.usable))
     }
 
-    /// What an appliance's drives can hold is durable.
+    /// The capacity of an appliance's drives is durable.
     pub(crate) fn usable_stored(&mut self, id: &ApplianceId, usable: Bytes) {
         if self.usable.unstored.get(id).is_some_and(|(unstored, _)| *unstored == usable) {
             self.usable.unstored.remove(id);
@@ -138,7 +138,7 @@ fn is_close(counts: Bytes, usable: Bytes) -> bool {
     counts.0.abs_diff(usable.0) <= counts.0 / CHANGE_MIN
 }
 
-/// Less than half: that is rarely what an operator meant, and to move it all takes days.
+/// Less than half: operators rarely mean that, and to move it all takes days.
 fn is_slump(counts: Bytes, usable: Bytes) -> bool {
     usable.0 < counts.0 / 2
 }

@@ -1,4 +1,4 @@
-//! Titles that are taken down, who has confirmed it, and when versions may be shown.
+//! Titles that are taken down, the appliances that confirmed it, and when versions may be shown.
 //!
 //! ```text
 //! operator, or the end of a window ──> durable ──> Change::Withdrawn ──> catalogue without it
@@ -42,7 +42,7 @@ pub enum Reason {
     Ended,
 }
 
-/// An appliance says that it refuses what was withdrawn.
+/// An appliance's statement that it refuses the versions withdrawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Receipt {
     /// When its report came.
@@ -61,8 +61,8 @@ impl Withdrawal {
 /// State that follows from withdrawals and windows.
 #[derive(Debug, Default)]
 pub(crate) struct Takedown {
-    /// Who has still to sign what, and from which generation of their manifests on. No generation
-    /// before manifests without it are stored.
+    /// The withdrawals that each appliance has still to sign, and from which generation of its
+    /// manifests on. No generation before manifests without it are stored.
     unsigned: BTreeMap<ApplianceId, BTreeMap<u64, Option<Generation>>>,
     /// Versions beyond those that are held, since when.
     superseded: BTreeMap<AssetVersionId, Instant>,
@@ -72,7 +72,7 @@ pub(crate) struct Takedown {
     pub(crate) withdrawn: Arc<BTreeSet<AssetVersionId>>,
     /// Versions whose window is over, and that nobody has withdrawn yet.
     over: Vec<AssetVersionId>,
-    /// When the shell was last told what has to go.
+    /// When the shell was last told which versions have to go.
     said_at: Option<Instant>,
 }
 
@@ -155,7 +155,7 @@ impl Director {
         }
     }
 
-    /// What the clock brings: windows open and close, and versions that no playback can use any
+    /// Acts as the clock asks: windows open and close, and versions that no playback can use any
     /// more go. O(versions beyond those that are held), once a second.
     pub(crate) fn go_on_with_withdrawals(&mut self, now: Instant) {
         if self.takedown.next_edge.is_some_and(|edge| edge <= self.now_unix) {
@@ -212,7 +212,7 @@ impl Director {
     }
 }
 
-/// Drops what is more than `max`: the oldest that is complete, else the oldest. Returns what went.
+/// Drops entries above `max`: the oldest that is complete, else the oldest. Returns those dropped.
 fn drop_beyond(withdrawals: &mut BTreeMap<u64, Withdrawal>, max: usize) -> Vec<u64> {
     let mut dropped = Vec::new();
     while max < withdrawals.len() {

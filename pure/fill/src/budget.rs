@@ -1,5 +1,5 @@
-//! What of a day's bytes is left, through restarts. A clock that is set back gives nothing at once;
-//! what is a day later by that clock has a day's bytes.
+//! The bytes left of a day's budget, through restarts. A clock that is set back gives nothing at
+//! once; a day later by that clock there are a day's bytes again.
 
 use std::str::FromStr;
 
@@ -8,7 +8,7 @@ use model::units::{Bytes, UnixSeconds};
 const DAY: u64 = 86_400;
 const MAGIC: &str = "nearcast-budget 1";
 
-/// What was spent, and on which day (UTC).
+/// The bytes spent, and the day (UTC) on which they were.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
     day: u64,
@@ -31,7 +31,7 @@ impl Budget {
         Self { spent: Bytes(u64::MAX), ..Self::new(now) }
     }
 
-    /// What is left of `daily` bytes.
+    /// The bytes left of `daily`.
     pub fn left(&self, now: UnixSeconds, daily: Bytes) -> Bytes {
         let is_new = self.day < now.0 / DAY;
         daily.saturating_sub(if is_new { Bytes::ZERO } else { self.spent })

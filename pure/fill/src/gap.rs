@@ -1,7 +1,7 @@
-//! What lies between what is held and what a manifest wants, kept as either changes, so that a plan
-//! counts nothing anew.
+//! The gap between the objects held and those that a manifest wants, kept as either changes, so
+//! that a plan counts nothing anew.
 //!
-//! What is known of an object is told whole (`Known`), so that to tell it twice, or late, does
+//! The facts about an object are told whole (`Known`), so that to tell them twice, or late, does
 //! no harm: who prepares a new manifest goes through all that is held in slices, and what changes
 //! meanwhile is told as it changes.
 
@@ -36,7 +36,7 @@ pub struct Known {
     pub has_part: bool,
 }
 
-/// See the module.
+/// The objects to fetch, to evict and to drop, each set kept as facts are told.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Gap {
     wanted: Wanted,
@@ -60,7 +60,7 @@ struct Bits {
 }
 
 impl Wanted {
-    /// What this manifest wants.
+    /// The objects that this manifest wants.
     pub fn new(manifest: &Manifest) -> Self {
         let mut wanted = Self::default();
         for (version_index, version) in manifest.versions.iter().enumerate() {
@@ -137,7 +137,7 @@ impl Gap {
         Self { wanted, ready, held, ..Self::default() }
     }
 
-    /// What is wanted.
+    /// The objects wanted, in the manifest's order.
     pub fn wanted(&self) -> &Wanted {
         &self.wanted
     }
@@ -198,7 +198,7 @@ impl Gap {
         !self.useless_parts.is_empty() || self.drives(hung).next().is_some()
     }
 
-    /// What goes next, of each drive its share.
+    /// The next evictions, of each drive its share.
     pub(crate) fn evictions(&self, most: usize, hung: DriveSet) -> Vec<(ObjectId, DriveIndex)> {
         let drives = self.drives(hung).count().max(1);
         let share = most.div_ceil(drives);
@@ -210,7 +210,7 @@ impl Gap {
         self.drives(hung).flat_map(of_drive).take(most).collect()
     }
 
-    /// Drives that answer and have what should go, in order.
+    /// Drives that answer and have objects to evict, in order.
     fn drives(&self, hung: DriveSet) -> impl Iterator<Item = DriveIndex> {
         let after = |drive: DriveIndex| {
             let next = DriveIndex(drive.0.checked_add(1)?);

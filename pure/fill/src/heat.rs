@@ -18,14 +18,14 @@ use model::units::{Bytes, Instant, Nanos};
 pub struct Config {
     /// Objects that are counted, at least `ROOM_SHARE`.
     pub objects_max: usize,
-    /// After so long half of what was seen counts no more.
+    /// After so long half of the bytes seen count no more.
     pub half_life: Nanos,
 }
 
 /// A full table lets go of one in so many, the coldest: all at once, so that it is cheap for each.
 pub const ROOM_SHARE: usize = 8;
 
-/// What fades fades in so many steps to the half.
+/// Heat fades to the half in so many steps.
 const STEPS: u64 = 8;
 /// 2^(-1/8) in parts of 2^16.
 const STEP_FACTOR: u128 = 60_097;
@@ -63,7 +63,7 @@ impl Heat {
         assert!(self.objects.len() <= self.config.objects_max, "the table is bounded");
     }
 
-    /// What counts of an object now; zero for one that is not known.
+    /// The heat of an object now; zero for one that is not known.
     pub fn of(&self, object: &ObjectId) -> Bytes {
         self.objects.get(object).copied().unwrap_or_default()
     }

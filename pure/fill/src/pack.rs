@@ -1,4 +1,4 @@
-//! Which small objects share a file, so that what dies together lies together.
+//! Decides which small objects share a file: those that die together lie together.
 //!
 //! ```text
 //! asset version, by folder ──> objects of a unit or more       a file each
@@ -19,7 +19,7 @@ use model::units::Bytes;
 /// Bounds.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// The drive's superblock, or what stands for it.
+    /// The drive's superblock, or the size that stands for it.
     pub unit_len: Bytes,
     /// Most objects of one unit.
     pub objects_max: usize,
@@ -27,12 +27,12 @@ pub struct Config {
     pub room: fn(Bytes) -> Bytes,
 }
 
-/// What shares a file.
+/// The objects that share a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pack {
     /// In this order.
     pub objects: Vec<(ObjectId, Bytes)>,
-    /// What they take together.
+    /// The room that they take together.
     pub room: Bytes,
 }
 

@@ -1,4 +1,4 @@
-//! What to fetch, what to evict, and why not more.
+//! Decides which objects to fetch and to evict, and says why not more.
 //!
 //! ```text
 //! Wanted ──> Gap::note(object, Known)   as things change, O(log objects) each
@@ -41,7 +41,7 @@ pub struct Config {
 /// How things are beside the gap.
 #[derive(Clone, Debug)]
 pub struct Around {
-    /// What is free on each drive in use, reserves taken off.
+    /// Free bytes of each drive in use, reserves taken off.
     pub free: Vec<Bytes>,
     /// How much of a drive an object of a length takes.
     pub room: fn(Bytes) -> Bytes,
@@ -51,7 +51,7 @@ pub struct Around {
     pub hung: DriveSet,
 }
 
-/// What to do next. Carrying it out needs no further decision.
+/// The next work. Carrying it out needs no further decision.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     /// In this order.
@@ -60,7 +60,7 @@ pub struct Plan {
     pub evict: Vec<(ObjectId, DriveIndex)>,
     /// Begun, and no longer wanted or published by now.
     pub drop_parts: Vec<ObjectId>,
-    /// What it adds up to.
+    /// Its figures, added up.
     pub report: Report,
 }
 
@@ -73,7 +73,7 @@ pub struct Fetch {
     pub urls: Vec<String>,
 }
 
-/// How far fill is, and what stands in its way.
+/// The progress of fill, and the obstacles in its way.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// Objects in the manifest, each counted once.
@@ -102,7 +102,7 @@ pub struct Planner {
     around: Around,
     /// The number of the next object to look at.
     next: usize,
-    /// What did not fit is waited for.
+    /// An object did not fit, and room is coming: the plan ends before it.
     is_waiting: bool,
     plan: Plan,
 }

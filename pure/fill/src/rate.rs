@@ -6,7 +6,7 @@
 
 use model::units::{BitsPerSecond, Bytes, Instant, Nanos};
 
-/// A rate with a burst. Whoever takes bytes is told from when on they may be used.
+/// A rate with a burst. A caller that takes bytes is told from when on it may use them.
 #[derive(Clone, Copy, Debug)]
 pub struct Limiter {
     rate: BitsPerSecond,

@@ -1,4 +1,4 @@
-//! Which files change drives, so that what is watched most lies on the fast ones.
+//! Decides which files change drives, so that the objects watched most lie on the fast ones.
 //!
 //! ```text
 //! heat of each file, drives, what is left of the day's bytes
@@ -16,12 +16,12 @@ use std::collections::BTreeMap;
 use model::extent::DriveIndex;
 use model::units::Bytes;
 
-/// What a drive is for.
+/// The purpose of a drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
-    /// Holds what nobody asks for often.
+    /// Holds objects that are asked for seldom.
     Bulk,
-    /// Serves what many ask for.
+    /// Serves objects that many ask for.
     Fast,
 }
 
@@ -38,7 +38,7 @@ pub struct Drive {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Held {
     pub drive: DriveIndex,
-    /// What it takes.
+    /// The room that it takes on a drive.
     pub room: Bytes,
     /// Bytes of it that viewers were sent of late.
     pub heat: Bytes,
@@ -49,7 +49,7 @@ pub struct Held {
 pub struct Move<K> {
     pub file: K,
     pub from: DriveIndex,
-    /// Where it goes.
+    /// The drive that it moves to.
     pub to: DriveIndex,
 }
 
@@ -61,11 +61,11 @@ pub struct Config {
     /// A file goes up for one that comes down only if each byte of it is asked for so many times
     /// as often: else two of about the same heat would change places every day.
     pub gain_min: u64,
-    /// What was asked for less does not go up: so little of it was seen that it may be chance.
+    /// An object with less heat does not go up: so little of it was seen that it may be chance.
     pub heat_min: Bytes,
 }
 
-/// What to move next, in this order, for at most `budget` bytes of writes on all drives together.
+/// The next moves, in this order, for at most `budget` bytes of writes on all drives together.
 pub fn plan<K: Copy + Ord>(
     config: &Config,
     drives: &[Drive],

@@ -44,7 +44,7 @@ pub struct Config {
     pub backoff_max: Nanos,
 }
 
-/// What happened.
+/// An event that changes a transfer.
 #[derive(Debug)]
 pub enum Event<'a> {
     /// The block that `Reread` asked for; empty if it could not be read.
@@ -65,7 +65,7 @@ pub enum Event<'a> {
     Tick,
 }
 
-/// What is to be done.
+/// The next action for the driver of a transfer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Read a block of the part file; answer with `Found`.
@@ -87,16 +87,16 @@ pub enum Action {
     /// A source sent wrong bytes: others should not be sent to it. Nothing to answer.
     Distrust {
         source: usize,
-        /// In which block.
+        /// The block in which the bytes fail.
         index: u64,
     },
     /// All blocks are there.
     Complete,
-    /// It cannot be had now. What is written stays.
+    /// It cannot be had now. Blocks already written stay.
     GiveUp(Reason),
 }
 
-/// What a source did wrong.
+/// A fault of a source.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SourceFault {
     /// No connection, no TLS, or no answer in time.
@@ -139,9 +139,9 @@ pub enum Reason {
     /// Some block is wrong wherever it comes from.
     #[error("block {index} came wrong {tries} times: a source's file is not what was ingested")]
     WrongBytes {
-        /// Which block.
+        /// The block that was wrong.
         index: u64,
-        /// How often.
+        /// How often it was fetched.
         tries: u32,
     },
     /// All sources failed, again and again.
@@ -149,7 +149,7 @@ pub enum Reason {
     Sources(SourceFault),
 }
 
-/// The machine.
+/// One object on its way to its drive, block by block.
 #[derive(Debug)]
 pub struct Transfer {
     config: Config,

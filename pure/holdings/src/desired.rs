@@ -1,4 +1,4 @@
-//! What should be held: the manifest in force, and a newer one until it is.
+//! Desired state: the manifest in force, and a newer one until it is.
 //!
 //! ```text
 //! Desired::new ──> prepare ──> prepare_some, until all that is held was looked at ──> in force
@@ -19,12 +19,12 @@ use store::parcel::PartId;
 
 use crate::{Holdings, Postponed, SLICE, parcels};
 
-/// A manifest, and what follows from it alone: with many objects that takes a while, and is done
-/// before a lock is taken.
+/// A manifest, with the gap and the units that follow from it alone: with many objects that takes a
+/// while, and is done before a lock is taken.
 #[derive(Debug, Default)]
 pub struct Desired {
     pub(crate) manifest: Option<Arc<Manifest>>,
-    /// What of it is held.
+    /// The part of it that is held.
     pub(crate) gap: Gap,
     /// Which objects share a unit, by the unit's number.
     pub(crate) unit_of: BTreeMap<ObjectId, usize>,

@@ -1,4 +1,4 @@
-//! Who does what a plan asks for besides fetching: each drive has hands of its own.
+//! The work that a plan asks for besides fetching: each drive has hands of its own for it.
 //!
 //! ```text
 //! plan ──> give ──> one drive's chores wait, at most those of one plan ──> take ──> done
@@ -46,7 +46,7 @@ impl Errands {
             self.waiting.entry(drive).or_default().drop_parts.push((part, drive));
         }
         for (object, doubt) in chores.suspects {
-            // What is held nowhere is not doubted any more.
+            // An object that is held nowhere is not doubted any more.
             let Some(drive) = drive_of(&object) else { continue };
             let suspects = &mut self.waiting.entry(drive).or_default().suspects;
             if suspects.len() < self.suspects_max {

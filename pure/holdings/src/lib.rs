@@ -1,4 +1,4 @@
-//! What an appliance holds and wants, and who works on which object.
+//! The ledger of an appliance: objects held and wanted, and the claims of those at work on them.
 //!
 //! ```text
 //! manifests, drives, fillers, keeper, audit ──> Holdings ──> updates   for workers, in order
@@ -11,11 +11,11 @@
 //! One for an appliance; its shell keeps it behind a lock, never held during I/O, and after each
 //! call takes the updates and the news. It composes `store` and `fill`.
 //!
-//! An object is worked on by whoever *claimed* it (a filler, the keeper, the audit) and by nobody
-//! else until it is released.
+//! An object is worked on by the holder of its *claim* (a filler, the keeper, the audit) and by
+//! nobody else until it is released.
 //!
-//! What is asked or changed of one object costs O(log objects). What goes through many of them is
-//! done some at a time, so that nobody waits for the lock meanwhile: a new manifest
+//! A question or change about one object costs O(log objects). A call that goes through many of
+//! them is done some at a time, so that nobody waits for the lock meanwhile: a new manifest
 //! (`prepare_some`), a plan (`plan_some`), what was on a drive that goes (`forget_some`) or is on
 //! one that comes back (`take_back`, in portions), and lists (`published_in`, `without_bytes`).
 //! What is called `..._some` says when it is done; `SLICE` is a good portion. Two things take their
@@ -99,10 +99,10 @@ pub struct Progress {
     pub bytes_partial: Bytes,
 }
 
-/// What to fetch into one file, claimed.
+/// Objects to fetch into one file, claimed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
-    /// What, and from where, in this order. Invariant: not empty, no object twice.
+    /// Objects and their sources, in this order. Invariant: not empty, no object twice.
     pub fetch: Vec<Fetch>,
     /// A part of that file that is there already.
     pub part: Option<Part>,
@@ -116,7 +116,7 @@ impl Claim {
     }
 }
 
-/// What there is to do after planning, besides fetching.
+/// The work that a plan brings, besides fetching.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Chores {
     /// Published, no longer wanted.
@@ -127,7 +127,7 @@ pub struct Chores {
     pub suspects: BTreeMap<ObjectId, Doubt>,
 }
 
-/// What an audit should do with what it found of an object in a file.
+/// The next step of an audit that found an object in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileStanding {
     /// The index has it here.
@@ -143,7 +143,7 @@ pub enum FileStanding {
     Missing,
     /// Neither has it. Claimed for the caller.
     Unwanted,
-    /// Not in the index, and what is wanted is not known.
+    /// Not in the index, and no manifest is known yet.
     Unknown,
 }
 
@@ -176,7 +176,7 @@ struct Postponed {
     waits: bool,
 }
 
-/// What is true now.
+/// The state of all objects, held and wanted, and the claims on them.
 #[derive(Debug)]
 pub struct Holdings {
     config: Config,
@@ -186,10 +186,10 @@ pub struct Holdings {
     hung: DriveSet,
     /// Drives that were set aside and on which the index still has something.
     leaving: DriveSet,
-    /// What is in force.
+    /// The manifest in force.
     desired: Desired,
     next: Option<Next>,
-    /// Who else in the site can serve, by what control said last.
+    /// The siblings in the site that can serve, by control's last word.
     siblings: Arc<BTreeMap<ApplianceId, Arc<str>>>,
     parts: BTreeMap<PartId, Part>,
     /// Invariant: what is verified of `parts`.
@@ -206,7 +206,7 @@ pub struct Holdings {
     /// A plan that is being made.
     planner: Option<Planner>,
     errands: Errands,
-    /// What goes into one file each. Invariant: none of them is empty.
+    /// Fetches that wait, those of one file together. Invariant: none of them is empty.
     queue: VecDeque<Vec<Fetch>>,
     replan: bool,
     /// Invariant: at most `config.suspects_max`.
@@ -220,7 +220,7 @@ pub struct Holdings {
 }
 
 impl Holdings {
-    /// Nothing is held, and nothing known of what is wanted.
+    /// Nothing is held, and no manifest is known.
     pub fn new(config: Config) -> Self {
         Self {
             config,
@@ -338,7 +338,7 @@ impl Holdings {
         &self.plan_report
     }
 
-    /// What control has to be told, which has seen `known`. The check comes from the index, not
+    /// The news for a control that has seen `known`. The check comes from the index, not
     /// from the changes that were told: if one was forgotten, control sees that there is a
     /// difference.
     pub fn inventory_since(&self, known: u64) -> Delta {
@@ -659,7 +659,7 @@ impl Holdings {
         }
     }
 
-    /// What to fetch next into one file, claimed.
+    /// The next objects to fetch into one file, claimed.
     pub fn next_fetch(&mut self) -> Option<Claim> {
         while let Some(mut fetch) = self.queue.pop_front() {
             assert!(!fetch.is_empty(), "a file has an object");
@@ -687,7 +687,7 @@ impl Holdings {
         None
     }
 
-    /// Whoever has this claim fetches only the first so many of it; the others go into another
+    /// The holder of this claim fetches only the first so many of it; the others go into another
     /// file, with the next plan. None, and all is let go, if a part of just these is being removed.
     pub fn shorten(&mut self, mut claim: Claim, count: usize) -> Option<Claim> {
         if let PartId::Unit(unit) = claim.parcel().part() {
@@ -705,7 +705,7 @@ impl Holdings {
         Some(claim)
     }
 
-    /// Whoever had this claim is done with it. Those that could not be had are tried again, later
+    /// The holder of this claim is done. Those that could not be had are tried again, later
     /// each time.
     pub fn done(&mut self, now: Instant, claim: &Claim, postponed: &[ObjectId]) {
         assert!(postponed.len() <= claim.fetch.len(), "only what was claimed is put off");
@@ -739,7 +739,7 @@ impl Holdings {
         free
     }
 
-    /// Claims what an audit may have to change: what was found of an object in a file.
+    /// Claims an object that an audit found in a file, and may have to change.
     pub fn claim_file(
         &mut self,
         object: ObjectId,
@@ -762,7 +762,7 @@ impl Holdings {
         standing
     }
 
-    /// How what was found of an object in a file stands, whoever works on it. Claims nothing.
+    /// The standing of an object that was found in a file, claimed or not. Claims nothing.
     pub fn standing(&self, object: ObjectId, drive: DriveIndex, file: &FileName) -> FileStanding {
         match self.index.locate(&object) {
             Some(extent) if extent.drive == drive && extent.file == *file => FileStanding::Indexed,

@@ -1,4 +1,4 @@
-//! What is fetched into one file: small objects that die together, and every other by itself.
+//! Parcels, each fetched into one file: small objects that die together, and every other by itself.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

@@ -5,7 +5,7 @@ use model::units::UnixSeconds;
 use crate::date;
 use crate::parse::{Fields, Lines};
 
-/// What the preconditions of a GET or HEAD come to.
+/// The outcome of the preconditions of a GET or HEAD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Send it; `range` says whether `Range` may be heeded.

@@ -14,7 +14,7 @@ pub enum Method {
     Get,
     /// Send its head.
     Head,
-    /// Say what is allowed (CORS preflight).
+    /// Name the methods allowed (CORS preflight).
     Options,
     /// Anything else: 405.
     Other,
@@ -23,7 +23,7 @@ pub enum Method {
 /// A request head, borrowed from the receive buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request<'a> {
-    /// What is asked.
+    /// The method; those that we do not answer are all `Other`.
     pub method: Method,
     /// The target's path, still percent-encoded, query cut off; `*` for a server-wide OPTIONS.
     pub path: &'a str,
@@ -88,7 +88,7 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// What the bytes hold.
+/// The head at the beginning of received bytes.
 #[derive(Debug, PartialEq, Eq)]
 #[expect(clippy::large_enum_variant, reason = "one at a time, on the stack: a box would allocate")]
 pub enum Parsed<'a> {
@@ -163,7 +163,7 @@ pub fn parse(bytes: &[u8]) -> Result<Parsed<'_>, RequestError> {
 /// In the order of `Fields::cmcd`. The fourth, CMCD-Session, has nothing that changes an answer.
 const CMCD_FIELDS: [&str; 3] = ["cmcd-request", "cmcd-object", "cmcd-status"];
 
-/// What a head that is not taken for its length is answered with. RFC 9112 section 3: 414 where the
+/// The status for a head that is refused for its length. RFC 9112 section 3: 414 where the
 /// first line alone is too long, or did not end yet.
 pub fn too_long(head: &[u8], len_max: usize) -> Status {
     let line = head.trim_ascii_start();

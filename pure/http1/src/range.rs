@@ -2,7 +2,7 @@
 
 use model::units::Bytes;
 
-/// What part of the object to send.
+/// The part of the object to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Selected {
     /// All of it, with 200.
@@ -18,8 +18,8 @@ pub enum Selected {
     Unsatisfiable,
 }
 
-/// Reads a `Range` value. What is not a single byte range is ignored, as RFC 9110 allows, and the
-/// whole object is sent: no player asks for several ranges (measured on five).
+/// Reads a `Range` value. Any other than a single byte range is ignored, as RFC 9110 allows, and
+/// the whole object is sent: no player asks for several ranges (measured on five).
 pub fn select(value: &[u8], len: Bytes) -> Selected {
     let Some(spec) = str::from_utf8(value).ok().and_then(byte_ranges) else {
         return Selected::Whole;

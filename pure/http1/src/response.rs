@@ -1,4 +1,4 @@
-//! Response heads. What is the same in every response is written as one constant.
+//! Response heads. Lines that every response has are one constant.
 
 use model::id::ObjectId;
 use model::limits::{BASE_URL_LEN_MAX, CONTENT_TYPE_LEN_MAX};
@@ -6,7 +6,7 @@ use model::units::{Bytes, UnixSeconds};
 
 use crate::date::{self, DATE_LEN};
 
-/// Longest head that can be written: who sends one has room for so much.
+/// Longest head that can be written: a sender needs room for so much.
 pub const HEAD_LEN_MAX: usize = 4096;
 
 /// Longest target of a redirect. A path has at most 1.5 KiB and a token half of one.
@@ -43,7 +43,7 @@ pub enum Status {
     HeaderFieldsTooLarge,
 }
 
-/// What a response says of the object it carries.
+/// The facts that a response states of the object it carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Representation<'a> {
     pub object: ObjectId,
@@ -93,7 +93,7 @@ const END: &str = "\r\n";
 /// Digits of the largest number.
 const DECIMAL_LEN_MAX: usize = 20;
 
-/// What `begin` writes at most, after the status line.
+/// Most bytes that `begin` writes after the status line.
 const BEGIN_LEN: usize =
     DATE.len() + DATE_LEN + END.len() + CLOSE.len() + CROSS_ORIGIN.len() + END.len();
 
@@ -183,7 +183,7 @@ pub fn write_redirect(
     }
 }
 
-/// Writes the head of a 200, 206, 304 or 416 about `what`; `part` is what a 206 carries.
+/// Writes the head of a 200, 206, 304 or 416 about `what`; `part` is the range in a 206.
 pub fn write_object(
     out: &mut Vec<u8>,
     head: Head,

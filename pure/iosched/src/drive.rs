@@ -39,7 +39,7 @@ pub enum Class {
     Delete,
 }
 
-/// What bounds writes.
+/// The bound on writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
     /// So many in flight.
@@ -55,11 +55,11 @@ pub enum Policy {
     Off,
     /// By a constant.
     Static(Limit),
-    /// By what it does to reads.
+    /// By the harm that it does to reads.
     Governed(governor::Config),
 }
 
-/// What a read of 256 KiB from an NVMe drive should not exceed.
+/// The longest that a read of 256 KiB from an NVMe drive should take.
 pub const NVME_TARGET: Nanos = Nanos::millis(2);
 /// The same of a SATA drive without a spindle.
 pub const SATA_TARGET: Nanos = Nanos::millis(5);
@@ -69,7 +69,7 @@ pub const SATA_TARGET: Nanos = Nanos::millis(5);
 pub struct Config {
     /// Most operations in flight on the drive.
     pub depth: u32,
-    /// Most writes in flight, whatever the policy.
+    /// Most writes in flight, under every policy.
     pub fill_depth: u32,
     /// Most operations that wait, per class.
     pub queue_len_max: usize,
@@ -80,7 +80,7 @@ pub struct Config {
     /// The drive does nothing beside a delete, as SATA drives do: then one goes when all else is
     /// back, and writes wait for it.
     pub deletes_alone: bool,
-    /// What holds writes back.
+    /// The rule that holds writes back.
     pub policy: Policy,
 }
 

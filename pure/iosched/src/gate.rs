@@ -1,4 +1,4 @@
-//! Who is not a worker asks here before it touches a drive: fill, scrub, deletes, siblings.
+//! Threads other than workers ask here before they touch a drive: fill, scrub, deletes, siblings.
 //!
 //! ```text
 //! workers' slices ── Slice ──> hear ──> [ drive::Drive with its governor ]
@@ -18,7 +18,7 @@ use crate::tally::{Slice, Tally};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Turn(u64);
 
-/// What a drive's workers do not do themselves, in line.
+/// The line of all operations on a drive that are not its workers'.
 #[derive(Clone, Debug)]
 pub struct Gate {
     drive: Drive,
@@ -29,9 +29,9 @@ pub struct Gate {
     turns: u64,
 }
 
-/// Who waits for reads of workers looks after them this often: nobody says that they are back.
+/// A thread that waits for reads of workers looks this often: nobody says that they are back.
 const LOOK_EVERY: Nanos = Nanos::millis(1);
-/// Whoever waits looks around at least this often.
+/// A thread that waits looks around at least this often.
 const WAIT_MAX: Nanos = Nanos::millis(100);
 
 impl Gate {
@@ -72,7 +72,7 @@ impl Gate {
         before < self.ready.len()
     }
 
-    /// The turn, if it has come: what it is for is done now, and then `complete`.
+    /// The turn, if it has come: the caller does its operation now, and then calls `complete`.
     pub fn taken(&mut self, turn: Turn) -> Option<Ticket> {
         let at = self.ready.iter().position(|(ready, _)| *ready == turn)?;
         Some(self.ready.swap_remove(at).1)
@@ -81,7 +81,7 @@ impl Gate {
     /// When to `hear` and to `advance` again, if nothing is completed before.
     pub fn look_at(&self, now: Instant) -> Instant {
         let due = self.drive.deadline().map_or(now + WAIT_MAX, |due| due.min(now + WAIT_MAX));
-        // What is due and did not go waits for something else.
+        // An operation that is due and did not go waits for something else.
         if self.drive.is_held() || due <= now { now + LOOK_EVERY } else { due }
     }
 

@@ -17,7 +17,7 @@ use model::units::{Bytes, Instant, Nanos};
 use crate::tally::Tally;
 use crate::time_of;
 
-/// What a governor aims at.
+/// The aim of a governor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Harm that is allowed per 10,000 reads: one over 6/10 of the drive's target counts 1, a late
@@ -235,7 +235,7 @@ impl Governor {
             return;
         }
         if used * 10 < self.rate * 7 {
-            // Not wound up: what nobody used is not known to be good.
+            // Not wound up: a rate that nobody used is not known to be good.
             self.unused += 1;
             if UNUSED_MAX < self.unused && used * 3 / 2 < self.rate {
                 self.scale(970);

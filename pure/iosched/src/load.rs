@@ -1,4 +1,4 @@
-//! How much more a drive could serve. What waits for our own permission is not its load.
+//! How much more a drive could serve. Operations that wait for our own permission are not its load.
 //!
 //! A drive that works on many things at once is "busy" as soon as one is there, and the kernel
 //! says 100 % long before it is. What tells is how much longer a read takes than when the drive

@@ -70,7 +70,7 @@ struct Flight {
     number: u64,
 }
 
-/// What a read met.
+/// The outcome of one read: its time in the drive, counted against the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Met {
     /// When the drive was asked.
@@ -149,7 +149,7 @@ impl<T: Copy> Reads<T> {
         Met { begun, tally }
     }
 
-    /// What `poll` gave is not wanted any more: the drive was not asked for it.
+    /// The read that `poll` gave is not wanted any more: the drive was not asked for it.
     pub fn cancel(&mut self, ticket: Ticket) {
         self.land(ticket);
     }

@@ -1,4 +1,4 @@
-//! What reads met, counted where they were asked and added up where writes are held back.
+//! Times of reads, counted where they were asked and added up where writes are held back.
 
 use model::units::{Instant, Nanos};
 
@@ -40,7 +40,7 @@ impl Tally {
         }
     }
 
-    /// These too.
+    /// Adds another tally's counts to these.
     pub fn add(&mut self, other: &Self) {
         self.reads += other.reads;
         self.late += other.late;
@@ -49,8 +49,8 @@ impl Tally {
         self.service.0 += other.service.0;
     }
 
-    /// What came since an earlier look. Counts are read one by one while they grow, so one may seem
-    /// to fall behind another; none falls below zero.
+    /// The counts since an earlier look. Counts are read one by one while they grow, so one may
+    /// seem to fall behind another; none falls below zero.
     pub fn since(&self, before: &Self) -> Self {
         Self {
             reads: self.reads.saturating_sub(before.reads),

@@ -19,7 +19,7 @@ use model::rendezvous::Score;
 use model::topology::Weight;
 use model::units::Bytes;
 
-/// What placement may be told.
+/// The settings of placement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Appliances of each site that should hold each asset version.
@@ -36,7 +36,7 @@ pub struct Candidate {
     pub site: SiteId,
     /// Its share among the appliances of its site.
     pub weight: Weight,
-    /// What its drives can hold, reserve taken off; none if it has never said.
+    /// Its drives' capacity, reserve taken off; none if it has never said.
     pub usable: Option<Bytes>,
 }
 
@@ -44,21 +44,21 @@ pub struct Candidate {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Demand {
     pub version: AssetVersionId,
-    /// What it takes on drives. Objects that two versions share are counted in both: too much
+    /// Its room on drives. Objects that two versions share are counted in both: too much
     /// rather than too little.
     pub len: Bytes,
 }
 
-/// Who should hold what.
+/// The appliances that should hold each version.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Placement {
     /// For every candidate, its asset versions in the order of the demands.
     pub holdings: BTreeMap<ApplianceId, Vec<AssetVersionId>>,
-    /// What an operator should know of it.
+    /// The report for an operator.
     pub report: Report,
 }
 
-/// What did not go as the copies per site would have it.
+/// The versions with fewer copies than the policy asks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// How full each appliance will be.
@@ -77,7 +77,7 @@ pub struct Report {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Filled {
     pub given: Bytes,
-    /// What it can hold.
+    /// Its capacity.
     pub usable: Bytes,
 }
 
@@ -107,9 +107,9 @@ pub enum SkipReason {
     NotReported,
     /// Too little room.
     Full {
-        /// What is left of it.
+        /// Its room that is left.
         free: Bytes,
-        /// What the version takes.
+        /// The room that the version takes.
         needed: Bytes,
     },
 }

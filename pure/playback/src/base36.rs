@@ -6,7 +6,7 @@ pub const DIGITS_MAX: usize = 13;
 /// A number's digits, without an allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Digits {
-    /// Right-aligned; what lies before `start` is no digit.
+    /// Right-aligned; bytes before `start` are no digits.
     bytes: [u8; DIGITS_MAX],
     start: usize,
 }
@@ -34,8 +34,8 @@ impl Digits {
     }
 }
 
-/// Reads what [`Digits`] writes and nothing else: no upper case, no sign, no leading zero, so that
-/// every number has one form.
+/// Reads the text that [`Digits`] writes and nothing else: no upper case, no sign, no leading zero,
+/// so that every number has one form.
 pub fn parse(text: &str) -> Option<u64> {
     let bytes = text.as_bytes();
     if bytes.is_empty() || (bytes[0] == b'0' && bytes.len() != 1) {

@@ -1,4 +1,4 @@
-//! What players say of themselves with a request (CTA-5004, CMCD version 1).
+//! Common Media Client Data: a player's state, told with a request (CTA-5004, CMCD version 1).
 //!
 //! ```text
 //! ?CMCD=br%3D3200%2Cbl%3D21300%2Csu      one query argument, percent-encoded
@@ -15,13 +15,13 @@ use model::units::{BitsPerSecond, Nanos};
 /// 300 bytes.
 pub const LEN_MAX: usize = 1024;
 
-/// No player needs more than 10 Gb/s: what says so is wrong.
+/// No player needs more than 10 Gb/s: a greater value is wrong.
 const KBPS_MAX: u64 = 10_000_000;
 
 /// No buffer is longer than a day.
 const BUFFER_MS_MAX: u64 = 86_400_000;
 
-/// Of all that a player may say, what decides how fast it is sent to.
+/// The keys that decide how fast a player is sent to, of all that it may say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hints {
     /// `br`: the encoded bitrate of what it asks for.
@@ -38,8 +38,8 @@ pub struct Hints {
     pub starved: bool,
 }
 
-/// Reads the query argument and the header fields of one request; of what is said twice, the last
-/// counts, fields behind the query.
+/// Reads the query argument and the header fields of one request; of a key that comes twice, the
+/// last counts, fields behind the query.
 pub fn hints(query: &str, fields: &[Option<&[u8]>]) -> Hints {
     let mut hints = Hints::default();
     let mut arguments = query.split('&');
@@ -61,7 +61,7 @@ impl Hints {
         *self == Self::default()
     }
 
-    /// Takes what a dictionary of structured fields says (RFC 8941 section 3.2).
+    /// Takes the keys of a dictionary of structured fields (RFC 8941 section 3.2).
     fn read(&mut self, text: &[u8]) {
         let (mut from, mut quoted, mut escaped) = (0, false, false);
         for (at, byte) in text.iter().enumerate() {
@@ -107,7 +107,7 @@ impl Hints {
     }
 }
 
-/// A number without sign; what stands behind a point is cut off.
+/// A number without sign; decimals are cut off.
 fn number(text: &[u8]) -> Option<u64> {
     let whole = text.split(|byte| *byte == b'.').next()?;
     if whole.is_empty() || 15 < whole.len() {

@@ -26,7 +26,7 @@ use crate::xml::{self, Element};
 use crate::{Pathway, PlaylistError, check_len};
 use template::Template;
 
-/// What an MPD needs.
+/// The files that an MPD needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mpd {
     /// Paths of the files that it refers to, from the asset version's root. Segments whose number
@@ -47,7 +47,7 @@ pub struct Part {
     pub at: usize,
 }
 
-/// What is found while representations are looked through.
+/// The findings of a walk through representations.
 struct Found {
     files: Files,
     parts: Vec<Part>,
@@ -273,7 +273,7 @@ fn splice(
     let mut out = String::with_capacity(text.len() + added.len());
     let mut edits: Vec<(Range<usize>, &str)> = removed.map(|range| (range, "")).collect();
     edits.push((at..at, added));
-    // What is added stands before what is removed at the same place.
+    // Additions stand before removals at the same place.
     edits.sort_by_key(|(range, _)| (range.start, range.end));
     let mut copied = 0;
     for (range, replacement) in edits {

@@ -22,7 +22,7 @@ use model::units::BitsPerSecond;
 use crate::reference::{Files, is_absolute, resolve};
 use crate::{Pathway, PlaylistError, check_len};
 
-/// What a playlist is and needs.
+/// A playlist's kind, and the files that it needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Playlist {
     /// Multivariant or media.
@@ -313,7 +313,7 @@ struct Attribute<'a> {
     at: usize,
 }
 
-/// The attributes of a list; what is malformed ends it.
+/// The attributes of a list; a malformed one ends it.
 fn attributes(list: &str) -> impl Iterator<Item = Attribute<'_>> {
     let mut offset = 0;
     std::iter::from_fn(move || {

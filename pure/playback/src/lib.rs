@@ -1,4 +1,4 @@
-//! What players and edge agree on: tokens, entry manifests, steering documents. It does no I/O.
+//! Formats between players and edge: tokens, entry manifests, steering documents. It does no I/O.
 //!
 //! ```text
 //! token          /t/{token}/{asset-version}/{path}: a short Ed25519-signed grant
@@ -56,7 +56,7 @@ pub enum PlaylistError {
     #[error("line {line} has the attribute {name} twice")]
     Twice {
         line: usize,
-        /// Which attribute.
+        /// The attribute's name.
         name: String,
     },
     /// A bandwidth that no rendition has; players choose and divide by it.
@@ -76,7 +76,7 @@ pub enum PlaylistError {
     Xml {
         /// Where, in bytes.
         at: usize,
-        /// What the parser says.
+        /// The parser's words.
         reason: String,
     },
     /// XML, but not an MPD.

@@ -44,7 +44,7 @@ pub const TOKEN_LEN_MAX: usize =
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Session([u8; SESSION_LEN]);
 
-/// What a token opens: an asset version, or what is below one path in it.
+/// The scope of a token: an asset version, or all below one path in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scope<'a> {
     /// Invariant: is_name(version).
@@ -55,33 +55,33 @@ pub struct Scope<'a> {
     depth: usize,
 }
 
-/// What a good token grants.
+/// The grant of a good token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant<'a> {
     /// The playback it was made for.
     pub session: Session,
     /// The first second in which it is no longer good.
     pub expires: UnixSeconds,
-    /// What it opens.
+    /// The paths that it opens.
     pub scope: Scope<'a>,
 }
 
 /// Why a token was refused. All of them are answered with 403; they differ in what is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
-    /// Not in the form of a token, or for what cannot be an asset version and a path.
+    /// Not in the form of a token, or for a scope that cannot be an asset version and a path.
     #[error("the token is malformed")]
     Malformed,
     /// Signed with a key that is not, or not yet, in the manifest.
     #[error("the token's key is unknown here")]
     UnknownKey,
-    /// For what lies deeper than the path that was asked for.
+    /// The path has fewer parts than the token is bound to.
     #[error("the token does not cover this path")]
     Outside,
     /// Made by somebody else, for another asset version or path, or changed on the way.
     #[error("the token's signature does not fit")]
     BadSignature,
-    /// Good once.
+    /// It was good until its expiry.
     #[error("the token has expired")]
     Expired,
 }
@@ -93,10 +93,10 @@ pub struct SigningInput {
     len: usize,
 }
 
-/// What `token` grants, if one of `keys` signed it, for `path` in `version` among others, and it
+/// The grant of `token`, if one of `keys` signed it, for `path` in `version` among others, and it
 /// has not expired. `path` is decoded; a grant's scope is cut from `version` and `path`.
 ///
-/// `now` is the caller's clock less what it forgives clocks that disagree. Allocates nothing
+/// `now` is the caller's clock less the difference of clocks that it forgives. Allocates nothing
 /// itself. (aws-lc makes and frees its small key object inside each call.)
 pub fn verify<'a>(
     keys: &[TokenKey],
@@ -174,7 +174,7 @@ impl<'a> Scope<'a> {
 }
 
 impl SigningInput {
-    /// What is signed to give `grant` with the key named `kid`.
+    /// The text to sign, to give `grant` with the key named `kid`.
     pub fn new(kid: &str, grant: Grant<'_>) -> Self {
         assert!(is_kid(kid), "a key id is checked where it comes in");
         let expires = base36::Digits::of(grant.expires.0);
@@ -278,7 +278,7 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// First line of what is signed, so that a signature made for this serves nothing else.
+/// First line of the text to sign, so that a signature made for this serves nothing else.
 const CONTEXT: &str = "nearcast-token-v2";
 
 /// Bytes in an Ed25519 signature (RFC 8032).

@@ -95,7 +95,7 @@ pub fn nonce(iv: &[u8; 12], sequence: u64) -> [u8; 12] {
     nonce
 }
 
-/// What the beginning of a receive buffer holds.
+/// The beginning of a receive buffer: a record, or a part of one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Incoming {
     /// A whole record; its body (with tag) lies here.
@@ -163,7 +163,7 @@ impl Direction {
     }
 
     /// A number for a record that ends this key's use: a key update, or the alert that closes.
-    /// `take` stops well below what the key can bear (2^24 of 2^24.5 records) to leave room for it.
+    /// `take` stops well below the key's limit (2^24 of 2^24.5 records) to leave room for it.
     pub fn take_reserved(&mut self) -> u64 {
         let number = self.next;
         assert!(number < u64::MAX, "no number seals twice under one key");

@@ -31,12 +31,12 @@ pub struct Config {
     pub pathways_max: usize,
 }
 
-/// Who asks for what.
+/// A player's question: its address, version and session.
 #[derive(Clone, Copy, Debug)]
 pub struct Query<'a> {
     /// The client's address, or the smallest range that is known of it.
     pub client: Prefix,
-    /// What it plays.
+    /// The version that it plays.
     pub version: &'a AssetVersionId,
     /// The playback, so that each keeps its list and all together spread.
     pub session: &'a [u8],
@@ -54,7 +54,7 @@ pub struct RankedList {
     pub offered_count: usize,
 }
 
-/// One appliance and what was decided of it.
+/// One appliance and the decision about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
     pub appliance: ApplianceId,
@@ -109,7 +109,7 @@ pub enum Distance {
 /// Why an appliance has its place in a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// By what it can do.
+    /// By its health, its content and its load.
     Standing(Standing),
     /// By how near it is.
     Distance(Distance),

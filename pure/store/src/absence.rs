@@ -9,10 +9,10 @@
 //! Somebody has to have done something: replaced the drive, formatted it, mounted it anew. A drive
 //! that nobody touched would only fail again, and take its objects out of the inventory each time.
 
-/// What is seen of a drive's place without reading from the drive.
+/// The facts seen at a drive's place without reading from the drive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
-    /// What tells one marker from another; none where there is none.
+    /// The stamp that tells one marker from another; none where there is none.
     pub marker: Option<MarkerSeen>,
     /// How often the table of mounts has changed. A file system that is taken away and mounted
     /// again may look as before in everything else.
@@ -33,7 +33,7 @@ pub struct MarkerSeen {
 /// The absence of one drive.
 #[derive(Clone, Copy, Debug)]
 pub struct Absence {
-    /// What was seen when it was set aside, or tried last.
+    /// The facts seen when it was set aside, or tried last.
     left: Seen,
     /// At the last look.
     before: Seen,

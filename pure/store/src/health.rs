@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 
 use model::units::{Instant, Nanos};
 
-/// What is borne.
+/// The failures that a drive may have before it is set aside.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
     /// So many objects may fail within the window.
@@ -24,7 +24,7 @@ pub struct Config {
     pub window: Nanos,
 }
 
-/// What follows from a failure.
+/// The consequence of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Only the object goes.

@@ -1,4 +1,4 @@
-//! Where each published object lies. What is not here is not served.
+//! The extent of each published object. An object that is not here is not served.
 //!
 //! One index covers all drives of an appliance. Each worker owns a copy and applies the same
 //! updates, so a look-up takes no lock. `BTreeMap`s: their order is the same in every run, and
@@ -60,7 +60,7 @@ impl Index {
         Some(before)
     }
 
-    /// Takes out all that `drive` holds, and says what that was: the drive was set aside.
+    /// Takes out and returns all that `drive` holds: the drive was set aside.
     pub fn remove_drive(&mut self, drive: DriveIndex) -> BTreeSet<ObjectId> {
         let gone = self.on_drives.remove(&drive).unwrap_or_default();
         for object in &gone.objects {

@@ -1,4 +1,4 @@
-//! What control knows of an appliance's objects, and what it has to be told.
+//! Control's knowledge of an appliance's objects, and the changes that it lacks.
 //!
 //! Every change gets a number, from 1 on; 0 stands for nothing known. Control answers each report
 //! with the number it has seen; the next report says what changed since, or everything if that is

@@ -1,4 +1,4 @@
-//! What is where on a drive, and which drive takes the next object.
+//! The files of a drive, and the choice of the drive that takes the next object.
 //!
 //! ```text
 //! DIR/
@@ -83,7 +83,7 @@ pub struct Sections {
     pub file_len: Bytes,
 }
 
-/// What a file says of itself.
+/// An object's description of itself, at the end of its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Footer {
     /// Which object it holds.

@@ -1,4 +1,4 @@
-//! A drive's index on the drive: a snapshot, and a log of what changed since.
+//! A drive's index on the drive: a snapshot, and a log of the changes since.
 //!
 //! Both are runs of records of 128 bytes, so that no record straddles a sector of 512 or 4096:
 //! a torn write loses whole records. All numbers little-endian:
@@ -109,7 +109,7 @@ impl Directory {
 }
 
 impl Change {
-    /// Of which object.
+    /// The object that changes.
     pub fn object(&self) -> ObjectId {
         match self {
             Self::Published(object, _) | Self::Removed(object) => *object,
@@ -117,7 +117,7 @@ impl Change {
     }
 }
 
-/// What snapshot and log say together.
+/// Snapshot and log, read together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Replay {
     /// The drive's objects.
@@ -133,13 +133,13 @@ pub struct Replay {
     pub damage: Option<Damage>,
 }
 
-/// What is wrong with a drive's index.
+/// A fault in a drive's index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Damage {
     /// `format` writes one, and it is only ever replaced whole.
     #[error("the index has no snapshot")]
     NoSnapshot,
-    /// It is not what was written.
+    /// Its bytes are not those that were written.
     #[error("the index snapshot is damaged: its checksum or its length is wrong")]
     Snapshot,
     /// A record is bad, and good ones follow it.
@@ -230,7 +230,7 @@ pub fn compaction_is_due(log_records: u64, objects: usize) -> bool {
     COMPACT_RECORDS_MIN.max(COMPACT_RECORDS_PER_OBJECT.saturating_mul(live)) < log_records
 }
 
-/// What a drive held when it was last written to, as far as snapshot and log can tell.
+/// The objects on a drive when it was last written to, as far as snapshot and log can tell.
 pub fn replay(drive: DriveId, snapshot: Option<&[u8]>, log: &[u8]) -> Replay {
     let mut replay = Replay::default();
     let read = snapshot.map_or(Err(Damage::NoSnapshot), |bytes| read_snapshot(drive, bytes));

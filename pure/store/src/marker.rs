@@ -29,12 +29,12 @@ pub struct Reserve {
     percent: u8,
 }
 
-/// What a drive is.
+/// The content of a drive's marker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Marker {
     /// Its name, whatever the kernel or the mount point call it.
     pub id: DriveId,
-    /// What is never filled.
+    /// The room that is never filled.
     pub reserve: Reserve,
     /// Smallest unit that direct I/O took when formatted. We always use `limits::DIRECT_ALIGN`.
     pub direct_align: Bytes,
@@ -50,7 +50,7 @@ pub enum MarkerError {
     Line {
         /// Which, from 1.
         line: usize,
-        /// What it says.
+        /// The line's text.
         text: String,
     },
     /// A key is missing.
@@ -60,9 +60,9 @@ pub enum MarkerError {
     #[error("the marker's {key} is \"{text}\", which is not a {wanted}")]
     Value {
         key: &'static str,
-        /// What stands there.
+        /// The value found.
         text: String,
-        /// What should.
+        /// The form that is wanted.
         wanted: &'static str,
     },
     /// Written by a later version.
@@ -82,7 +82,7 @@ impl Reserve {
         (percent <= Self::PERCENT_MAX).then_some(Self { percent })
     }
 
-    /// What is kept of a filesystem of this size.
+    /// The room kept free on a filesystem of this size.
     pub fn of(self, size: Bytes) -> Bytes {
         let kept = u128::from(size.0) * u128::from(self.percent) / 100;
         Bytes(u64::try_from(kept).expect("at most the size itself"))

@@ -1,4 +1,4 @@
-//! What one file brings: an object in a file of its own, or the objects of a unit. Here, and in
+//! The content of one file: an object in a file of its own, or the objects of a unit. Here, and in
 //! `log::Entry`, is decided which file an object is in; nobody else has to know.
 
 use model::extent::FileName;
@@ -9,7 +9,7 @@ use crate::layout;
 use crate::log::Entry;
 use crate::unit::{self, Directory, UnitId};
 
-/// What is published in one step.
+/// The objects that are published in one step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Parcel {
     /// An object in a file of its own.
@@ -18,7 +18,7 @@ pub enum Parcel {
     Unit(Directory),
 }
 
-/// What a part file is a part of.
+/// The file that a part file becomes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PartId {
     /// Of an object that is alone in its file.
@@ -44,7 +44,7 @@ impl Parcel {
         }
     }
 
-    /// What its part file is called after.
+    /// The id in the name of its part file.
     pub fn part(&self) -> PartId {
         match self {
             Self::Alone(object, _) => PartId::Object(*object),

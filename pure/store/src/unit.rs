@@ -69,14 +69,14 @@ pub struct Place {
     pub len: Bytes,
 }
 
-/// What a unit holds, and where.
+/// The objects of a unit, and their offsets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Directory {
     /// Invariant: 1 to `OBJECTS_MAX`, each behind the one before, no object twice.
     places: Vec<Place>,
 }
 
-/// What the last page of a unit says.
+/// The last page of a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Footer {
     pub unit: UnitId,
@@ -111,7 +111,7 @@ pub enum UnitError {
     },
 }
 
-/// What becomes of a unit.
+/// The fate of a unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// It stays.
@@ -225,12 +225,12 @@ impl Directory {
         ours.then_some(directory).ok_or(UnitError::Directory)
     }
 
-    /// What it has.
+    /// Its objects, in the order of their offsets.
     pub fn objects(&self) -> Vec<ObjectId> {
         self.places.iter().map(|place| place.object).collect()
     }
 
-    /// What becomes of it when this is wanted. Copying pays only below half: it then gives back at
+    /// Its fate when these are wanted. Copying pays only below half: it then gives back at
     /// least as much as it writes.
     pub fn fate(&self, wanted: impl Fn(&ObjectId) -> bool) -> Fate {
         let live = self.places.iter().filter(|place| wanted(&place.object));

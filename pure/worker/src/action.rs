@@ -15,7 +15,7 @@ use crate::event::Fault;
 pub enum Action {
     /// Wait for content and report it once.
     Receive {
-        /// From whom.
+        /// The client whose bytes are taken from now on.
         connection: ConnectionId,
     },
     /// Seal and send; report `Sent` when the kernel has all of it, or, where more of the response
@@ -25,9 +25,9 @@ pub enum Action {
         connection: ConnectionId,
         /// `Worker::head` goes first.
         head: bool,
-        /// What follows.
+        /// The bytes after the head.
         body: Body,
-        /// What of the response comes after it.
+        /// The rest of the response.
         then: Then,
     },
     /// Have the kernel send no faster than this on a connection (SO_MAX_PACING_RATE); as fast as
@@ -45,7 +45,7 @@ pub enum Action {
     CloseFile { slot: FileSlot },
     /// Read into the buffer; report `Read`. Offset and length are aligned for direct I/O.
     Read {
-        /// Into what.
+        /// The buffer to read into.
         buffer: BufferId,
         slot: FileSlot,
         /// From where in the file.
@@ -66,17 +66,17 @@ pub enum Action {
     },
     /// Write down how a response went badly.
     Incident(Box<Incident>),
-    /// Tell whoever looks after drives that one failed.
+    /// Tell the storage threads that a drive failed.
     Report {
         drive: DriveIndex,
-        /// What was being read.
+        /// The object that was being read.
         object: ObjectId,
         /// How it failed.
         fault: Fault,
     },
 }
 
-/// What comes after a `Send` in the same response.
+/// The continuation of a response after a `Send`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Then {
     /// More, at once: the end of this, where it is less than a packet, may wait for it.

@@ -1,4 +1,4 @@
-//! From a request to what answers it. Straight-line: each step has one way on and one way out.
+//! From a request to its answer. Straight-line: each step has one way on and one way out.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::counters::Counters;
 use crate::event::Now;
 use crate::grants::Grants;
 
-/// What to do about a request. The head is in `connection.texts.head`.
+/// The answer to a request. The head is in `connection.texts.head`.
 pub(crate) enum Answer {
     HeadOnly,
     /// The head, then `start..end` of the file's object.
@@ -34,7 +34,7 @@ pub(crate) enum Answer {
     },
 }
 
-/// What marks a request that a sibling has sent on.
+/// The query argument that marks a request sent on by a sibling.
 const MARK: &str = "hop=1";
 
 /// Decides the answer and writes its head.
@@ -148,7 +148,7 @@ fn select(request: &Request<'_>, range: bool, len: Bytes) -> (Status, (Bytes, By
     }
 }
 
-/// What was verified before.
+/// Tokens verified before.
 struct Known<'a> {
     /// On this connection.
     granted: &'a mut Option<Arc<Granted>>,

@@ -23,7 +23,7 @@ const EVENTS_MAX: usize = 64;
 const INCIDENT_EVERY: Nanos = Nanos::seconds(1);
 /// A client is not called slow for less: the first round trips are.
 const CLIENT_WAIT_MIN: Nanos = Nanos::seconds(2);
-/// What an incident's text begins with.
+/// The first line of an incident's text.
 pub const INCIDENT_MAGIC: &str = "nearcast incident 1";
 
 /// From where on a response is an incident.
@@ -60,11 +60,11 @@ pub enum Happened {
     },
     /// The kernel had taken all of it.
     Taken,
-    /// What TCP knows.
+    /// TCP's figures.
     Tcp(TcpSample),
 }
 
-/// For whom a response waits.
+/// The part that a response waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Waiting {
     /// Us: it waits for its turn among the responses.
@@ -76,7 +76,7 @@ pub(crate) enum Waiting {
     Pace,
 }
 
-/// How long a response waited, for whom.
+/// How long a response waited, by the part that it waited for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Waits {
     pub turn: Nanos,
@@ -95,7 +95,7 @@ pub enum Reason {
     SlowClient,
     /// We broke it off: a drive failed, or the client took nothing for too long.
     Reset,
-    /// Somebody asked.
+    /// An operator asked for it (SIGUSR1).
     Requested,
 }
 
@@ -107,7 +107,7 @@ pub struct Incident {
     pub wall: UnixSeconds,
     /// From its request on.
     pub lasted: Nanos,
-    /// For whom it waited.
+    /// Its waits, by the part that it waited for.
     pub waits: Waits,
     pub object: ObjectId,
     /// Bytes given to the kernel.
@@ -142,7 +142,7 @@ pub(crate) struct BlackBox {
     most: usize,
     /// Responses that are recorded. Invariant: with `spare` at most `most`.
     recording: usize,
-    /// Used before.
+    /// Recorders of ended responses, to be used again.
     #[expect(clippy::vec_box, reason = "the boxes go to connections and come back")]
     spare: Vec<Box<Recorder>>,
     quiet_until: Instant,
@@ -273,7 +273,7 @@ impl BlackBox {
         incident
     }
 
-    /// What there is to say of a response that goes on.
+    /// The incident of a response that goes on.
     pub(crate) fn ask(
         recorder: &mut Recorder,
         (now, wall): (Instant, UnixSeconds),

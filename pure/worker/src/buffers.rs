@@ -1,4 +1,4 @@
-//! The worker's read buffers: who still needs what is in them.
+//! The worker's read buffers, each with the count of those who still need it.
 
 use model::handle::BufferId;
 
@@ -9,7 +9,7 @@ use model::handle::BufferId;
 pub(crate) struct Buffers {
     /// The last is taken first: the one used last is still in the processor's cache.
     free: Vec<BufferId>,
-    /// Invariant: zero exactly for what is free.
+    /// Invariant: zero exactly for free buffers.
     pins: Vec<u32>,
 }
 
@@ -37,14 +37,14 @@ impl Buffers {
         self.pins[buffer.as_usize()]
     }
 
-    /// One more who needs it.
+    /// One more user needs the buffer.
     pub(crate) fn pin(&mut self, buffer: BufferId) {
         let pins = &mut self.pins[buffer.as_usize()];
         assert!(0 < *pins, "only what somebody holds can be held by another");
         *pins += 1;
     }
 
-    /// One fewer.
+    /// One user fewer; the last makes the buffer free.
     pub(crate) fn unpin(&mut self, buffer: BufferId) {
         let pins = &mut self.pins[buffer.as_usize()];
         assert!(0 < *pins, "a pin is taken out once");

@@ -1,4 +1,4 @@
-//! What there is to serve: the manifest's paths, the index's places, and small objects' bytes.
+//! The content to serve: the manifest's paths, the index's places, and small objects' bytes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,13 +7,13 @@ use model::id::{ApplianceId, AssetVersionId, Generation, ObjectId};
 use model::manifest::{AssetVersion, TokenKey};
 use model::units::{Bytes, Nanos, UnixSeconds};
 
-/// What there is to serve.
+/// The content to serve.
 #[derive(Debug, Default)]
 pub(crate) struct Catalogue {
     /// Of the manifest that this is.
     pub(crate) generation: Generation,
     pub(crate) versions: BTreeMap<AssetVersionId, Arc<AssetVersion>>,
-    /// Who else in this site should hold a version.
+    /// The siblings in this site that should hold a version.
     pub(crate) holders: BTreeMap<AssetVersionId, Vec<ApplianceId>>,
     /// Siblings that can serve now, and their base URLs.
     pub(crate) siblings: Arc<BTreeMap<ApplianceId, Arc<str>>>,

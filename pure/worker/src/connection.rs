@@ -1,4 +1,4 @@
-//! What a worker knows of one connection.
+//! A worker's state of one connection.
 
 use std::sync::Arc;
 
@@ -25,11 +25,11 @@ pub(crate) struct Connection {
     pub(crate) keep_alive: bool,
     /// Received and not parsed yet. Bound: one receive and a request head.
     pub(crate) backlog: Vec<u8>,
-    /// What is written down of the current request.
+    /// The texts of the current request.
     pub(crate) texts: Texts,
     /// What the request log will say of it besides.
     pub(crate) entry: Entry,
-    /// What happened to the current response, while its body is under way.
+    /// The events of the current response, while its body is under way.
     pub(crate) recorder: Option<Box<Recorder>>,
     /// The token of its last request that had a good one.
     pub(crate) granted: Option<Arc<Granted>>,
@@ -39,11 +39,11 @@ pub(crate) struct Connection {
     pub(crate) sent: Bytes,
     /// How long its bursts may be.
     pub(crate) path: Path,
-    /// What the kernel keeps it to.
+    /// The rate that the kernel keeps it to.
     pub(crate) limit: Option<BitsPerSecond>,
 }
 
-/// What is written down of a request. A connection has this memory from its request until it is
+/// The texts of a request. A connection has this memory from its request until it is
 /// quiet again; what it gives back is the next to be used, while it is still in the caches.
 #[derive(Debug, Default)]
 pub(crate) struct Texts {
@@ -84,7 +84,7 @@ pub(crate) struct Transfer {
     /// The status of a head that was not sent yet: it goes out with the first bytes, so that a
     /// drive which fails at the first read can still be answered for with another.
     pub(crate) head_pending: Option<Status>,
-    /// What it is paced to. `free` shrinks as bytes go.
+    /// Its pace. `free` shrinks as bytes go.
     pub(crate) plan: Plan,
     /// What is left of the chunk that was read, pinned.
     pub(crate) held: Option<Held>,
@@ -105,7 +105,7 @@ pub(crate) struct Held {
     pub(crate) hot: bool,
 }
 
-/// What a transfer waits for.
+/// The cause for which a transfer waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
     /// Its turn: as many transfers as may run are running.
@@ -155,7 +155,7 @@ pub(crate) struct Granted {
     /// Empty, and no allocation, for the whole version.
     prefix: Box<str>,
     expires: UnixSeconds,
-    /// What logs call its session.
+    /// The name of its session in logs.
     pub(crate) session: [u8; 4],
     /// Which set of keys it was verified with.
     keys: u64,

@@ -5,7 +5,8 @@ use std::collections::VecDeque;
 use model::handle::ConnectionId;
 use model::units::Instant;
 
-/// Connections to let go of, and the deadlines by which they are known to be what they were.
+/// Connections to let go of, with the deadlines that they had: if a deadline has changed, the
+/// connection stays.
 #[derive(Debug, Default)]
 pub(crate) struct Crowd {
     /// In order of arrival; some are over.

@@ -1,4 +1,5 @@
-//! One drive as a worker sees it: who waits for it, what it owes, and whether it still answers.
+//! One drive as a worker sees it: its waiting transfers, its reads in flight, and whether it
+//! answers.
 //!
 //! ```text
 //! admission ──> at most `share` wait for the drive ──> at most `depth` reads, `opens_max` opens
@@ -156,7 +157,7 @@ impl Drive {
         self.heard(now);
     }
 
-    /// What its reads met, and what it has been asked for.
+    /// The times of its reads so far, and the reads in flight.
     pub(crate) fn slice(&mut self) -> Slice {
         self.reads.slice()
     }

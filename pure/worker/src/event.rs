@@ -56,7 +56,7 @@ pub enum Event<'a> {
         /// How much was read.
         result: Result<Bytes, Fault>,
     },
-    /// What is here to serve changed.
+    /// The content to serve changed.
     Update(Update),
     /// What TCP knows of a connection with a response under way; asked for now and then.
     Tcp { connection: ConnectionId, sample: TcpSample },
@@ -66,12 +66,12 @@ pub enum Event<'a> {
     Tick,
     /// Take no more requests; be done by `deadline`.
     Stop {
-        /// When what is still open is closed.
+        /// When connections still open are closed.
         deadline: Instant,
     },
 }
 
-/// A drive did not do what was asked.
+/// A drive's failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// The kernel's error number; 0 where a read came back short.

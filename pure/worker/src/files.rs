@@ -6,7 +6,7 @@ use model::extent::DriveIndex;
 use model::handle::{ConnectionId, FileSlot};
 use model::id::ObjectId;
 
-/// What to do for a transfer that needs a file.
+/// The next step of a transfer that needs a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Acquired {
     /// It is open: read.
@@ -128,7 +128,7 @@ impl Files {
         close.then_some(slot)
     }
 
-    /// The file is open, or is not. Moves those who wait for it into `waiting`.
+    /// The file is open, or is not. Moves the transfers that wait for it into `waiting`.
     pub(crate) fn opened(
         &mut self,
         slot: FileSlot,

@@ -1,4 +1,4 @@
-//! What becomes of those who wait for a drive that does not answer.
+//! The way out for transfers that wait for a drive that does not answer.
 //!
 //! ```text
 //! all of it is hot ──> it is sent
@@ -22,7 +22,7 @@ use crate::worker::{NEVER, Worker, live};
 pub(crate) const NOBODY: ConnectionId = ConnectionId { slot: u32::MAX, generation: u32::MAX };
 
 impl Worker {
-    /// Looks at the drives, and after those who wait for one that hangs.
+    /// Looks at the drives, and after the transfers that wait for one that hangs.
     pub(crate) fn watch(&mut self, now: Now) {
         self.watch_at = NEVER;
         let (mut hung, mut waited_for, mut owing) = (DriveSet::NONE, false, false);
@@ -71,7 +71,7 @@ impl Worker {
         }
     }
 
-    /// Who waits too long for one answer of a drive which gives others.
+    /// Ends transfers that wait too long for one answer of a drive which gives others.
     pub(crate) fn reset_who_is_stuck(&mut self) {
         let stuck = std::mem::take(&mut self.stuck);
         stuck.into_iter().for_each(|id| self.give_up(id));

@@ -66,7 +66,7 @@ pub(crate) struct Hot {
     wants: Sketch,
     /// Grows when blocks are dropped: what was being read then may be of what is gone.
     epoch: u64,
-    /// What removals have cost.
+    /// Entries that removals have looked at, for a test of their cost.
     #[cfg(test)]
     pub(crate) looks: usize,
 }

@@ -1,5 +1,5 @@
-//! Who is let go when there is no room for all: never the newcomer, as long as somebody holds a
-//! place without using it.
+//! Lets connections go when there is no room for all: never the newcomer, as long as somebody holds
+//! a place without using it.
 //!
 //! ```text
 //! too many handshakes      the one that is under way longest        (a flood of half-open ones)

@@ -17,7 +17,7 @@ use playback::cmcd::Hints;
 
 use crate::wheel::GRANULARITY;
 
-/// Who keeps a response to its rate.
+/// The keeper of a response's rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PaceMode {
     /// Nobody: everything goes as fast as it can.
@@ -31,7 +31,7 @@ pub enum PaceMode {
 /// How responses are paced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PaceConfig {
-    /// By whom.
+    /// The keeper of the rate.
     pub mode: PaceMode,
     /// What goes at once; whole records, from 16 KiB (8 KiB for measurements) to 128 KiB, long ones
     /// less what makes whole packets of them. The last of a chunk is up to an eighth longer rather
@@ -69,9 +69,9 @@ const RECORD: Bytes = Bytes::kib(16);
 /// card or loopback: 45 segments of 1,428 bytes (IPv6, timestamps), less 22 bytes for each of four
 /// records.
 const PACKET: Bytes = Bytes(45 * 1428 - 4 * 22);
-/// What a player that has said nothing is sent at once. Facts: 10 MB are 8 s at 10 Mb/s.
+/// Bytes that a player is sent at once if it has said nothing. Facts: 10 MB are 8 s at 10 Mb/s.
 const START_LEN: Bytes = Bytes(10_000_000);
-/// What a player that says its bitrate is sent at once; and with this much it has a buffer.
+/// Playing time that a player is sent at once if it says its bitrate; with so much it has a buffer.
 const START_SPAN: Nanos = Nanos::seconds(8);
 /// Rate over bitrate in thousandths: with no buffer, and with a full one.
 const EMPTY_FACTOR: u64 = 3000;
@@ -82,12 +82,12 @@ const FULL_SPAN: Nanos = Nanos::seconds(20);
 /// its rate carries may a connection get within a window, beside one burst.
 pub(crate) const CATCH_UP: Nanos = Nanos::millis(8);
 
-/// What a response is sent with.
+/// The pace of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
     /// First bytes that go at once.
     pub(crate) free: Bytes,
-    /// What the rest is kept to; none for no limit.
+    /// The rate of the rest; none for no limit.
     pub(crate) rate: Option<BitsPerSecond>,
 }
 

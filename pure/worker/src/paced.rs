@@ -15,7 +15,7 @@ impl Transfer {
         self.plan.rate.filter(|_| config.mode == PaceMode::Own && self.plan.free == Bytes::ZERO)
     }
 
-    /// What the kernel is to keep it to, now.
+    /// The rate that the kernel is to keep it to, now.
     fn kernel_rate(&self, config: &PaceConfig) -> Option<BitsPerSecond> {
         let times = match config.mode {
             PaceMode::Off => return None,

@@ -23,7 +23,7 @@ const PATH_LEN_MAX: usize = 256;
 /// Longest range in a line; a longer one is `?`.
 const RANGE_LEN_MAX: usize = 48;
 
-/// What is known of a connection's current request.
+/// The request log's notes on a connection's current request.
 #[derive(Debug, Default)]
 pub(crate) struct Entry {
     begun: Instant,
@@ -33,7 +33,7 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// A request was read, or what should have been one.
+    /// A request was read, or bytes that should have been one.
     pub(crate) fn begin(&mut self, now: Now, request: Option<&Request<'_>>, line: &mut Vec<u8>) {
         (self.begun, self.begun_wall) = (now.instant, now.wall);
         (self.first, self.sent) = (None, Bytes::ZERO);
@@ -90,7 +90,7 @@ fn hex(byte: u8) -> [u8; 2] {
     [byte >> 4, byte & 15].map(|digit| b"0123456789abcdef"[usize::from(digit)])
 }
 
-/// Lines on their way to whoever keeps them.
+/// Lines on their way to the thread that writes them.
 #[derive(Debug)]
 pub(crate) struct RequestLog {
     /// Whether any are written.

@@ -238,7 +238,7 @@ impl Worker {
         let connection = seen(&mut self.connections, id);
         let transfer = connection.state.transfer();
         transfer.since = self.now.instant;
-        // Who is paced wants its bytes for its next burst, everybody else at once.
+        // A paced transfer wants its bytes for its next burst, every other at once.
         let paced = transfer.burst_rate(&self.config.pacing).is_some();
         let due = if paced { connection.pacer.due() } else { self.now.instant };
         let drive = &mut self.drives[transfer.drive.as_usize()];
@@ -574,7 +574,7 @@ impl Transfer {
     }
 }
 
-/// What one read brings, as offsets in the object.
+/// The range that one read brings, as offsets in the object.
 struct Span {
     /// Where it begins: at the alignment, or with the block.
     from: Bytes,

@@ -1,4 +1,4 @@
-//! What becomes of requests for versions that are no longer in the manifest.
+//! The end of requests for versions that are no longer in the manifest.
 //!
 //! ```text
 //! manifest without a version ─┬─> new requests: 404, on whatever connection, with whatever token

@@ -183,7 +183,7 @@ pub struct Worker {
     pub(crate) actions: VecDeque<Action>,
     /// Used while files are opened; empty in between.
     pub(crate) woken: Vec<ConnectionId>,
-    /// The current `Date`, and what it says.
+    /// The current `Date`, and the second that it is of.
     pub(crate) date: Vec<u8>,
     pub(crate) date_at: UnixSeconds,
     pub(crate) tick_at: Instant,
@@ -202,11 +202,11 @@ pub struct Worker {
     /// The time of the event that is being handled.
     pub(crate) now: Now,
     pub(crate) log: RequestLog,
-    /// Who is let go if there are too many.
+    /// Connections to let go of if there are too many.
     pub(crate) crowd: Crowd,
     /// Used while deadlines are looked at; empty in between.
     pub(crate) expired: Vec<ConnectionId>,
-    /// Who waits too long for one answer of a drive; empty in between.
+    /// Connections that wait too long for one answer of a drive; empty in between.
     pub(crate) stuck: Vec<ConnectionId>,
     /// Memory of texts that no connection has.
     pub(crate) texts: Vec<Texts>,
@@ -284,7 +284,7 @@ impl Worker {
         self.log.take(spare);
     }
 
-    /// What was counted so far.
+    /// The counters so far.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
@@ -575,7 +575,7 @@ impl Worker {
                 let before = self.catalogue.index.publish(object, extent);
                 if before.as_ref().is_some_and(|b| self.catalogue.index.locate(&object) != Some(b))
                 {
-                    // It lies elsewhere from now on. Who reads from the old file reads on.
+                    // It lies elsewhere from now on. Readers of the old file read on.
                     self.close_file(object);
                 }
                 if let Some(bytes) = small {
@@ -692,7 +692,7 @@ impl Machine for Worker {
 
     fn poll(&mut self) -> Option<Action> {
         let action = self.actions.pop_front().or_else(|| self.next_read());
-        // What `next_read` found to be hot by now needs no read.
+        // A block that `next_read` found to be hot by now needs no read.
         let action = action.or_else(|| self.actions.pop_front())?;
         if let Action::Send { connection, body, .. } = &action {
             if let Body::Buffer { buffer, .. } = body {

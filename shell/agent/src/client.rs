@@ -14,7 +14,7 @@ pub(crate) fn ask(socket: &Path, request: Request) -> anyhow::Result<Answer> {
     })?;
     let mut line = serde_json::to_string(&Line { v: VERSION, said: request })?;
     line.push('\n');
-    // Whoever is refused at the door finds it closed and the reason in it.
+    // A caller that is refused finds the connection closed, and the reason in it.
     let _ = stream.write_all(line.as_bytes());
     let mut answer = String::new();
     let most = u64::try_from(ANSWER_LEN_MAX)?;

@@ -29,14 +29,14 @@ pub(crate) struct Settings {
     /// When their devices are told what is free.
     #[serde(default)]
     pub(crate) discard: Discard,
-    /// What of this the file gives.
+    /// The settings that the file gives.
     #[serde(skip)]
     given: Vec<String>,
     #[serde(skip)]
     source: String,
 }
 
-/// The drives.
+/// `[drives]`: the drives that the agent may ask and trim.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Drives {
@@ -61,7 +61,7 @@ pub(crate) struct Discard {
 const RANGE: Bytes = Bytes::mib(256);
 const RANGE_MIN: Bytes = Bytes::mib(16);
 const RANGE_MAX: Bytes = Bytes::mib(16 * 1024);
-/// What is deleted waits half of it on average; arbitrary.
+/// A deleted block waits half of it on average; arbitrary.
 const EVERY: Nanos = Nanos::seconds(3600);
 const EVERY_MIN: Nanos = Nanos::seconds(60);
 

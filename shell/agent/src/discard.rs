@@ -36,7 +36,7 @@ struct Sweep {
     range: Bytes,
 }
 
-/// What came of a drive.
+/// The result for one drive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Told {
     /// So many bytes, or as much as the program said.

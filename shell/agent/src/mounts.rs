@@ -12,7 +12,7 @@ pub(crate) struct Mount {
     /// `8:1`, the device's number.
     number: String,
     file_system: String,
-    /// What was mounted; a path if it is a device.
+    /// The source that was mounted; a path if it is a device.
     source: String,
     /// Of the file system, not of this mount of it: a unit's ReadWritePaths= changes the latter.
     is_read_only: bool,
@@ -23,7 +23,7 @@ pub(crate) fn mounts() -> std::io::Result<Vec<Mount>> {
     Ok(parse(&std::fs::read("/proc/self/mountinfo")?))
 }
 
-/// What of `mounts` is at `path`.
+/// The last of `mounts` at `path`.
 pub(crate) fn describe(path: &Path, mounts: &[Mount]) -> DriveMount {
     let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let at = |mount: &&Mount| mount.point == real;
@@ -47,7 +47,7 @@ impl Mount {
         self.source.starts_with("/dev/").then(|| self.source.clone())
     }
 
-    /// `/dev/sda` for `/dev/sda1`: whoever answers for its health.
+    /// `/dev/sda` for `/dev/sda1`: the device that answers for its health.
     pub(crate) fn whole_device(&self) -> Option<String> {
         self.device()?;
         let folder = whole(Path::new("/sys"), &self.number)?;
@@ -61,7 +61,8 @@ fn whole(sys: &Path, number: &str) -> Option<PathBuf> {
     if folder.join("partition").exists() { Some(folder.parent()?.to_owned()) } else { Some(folder) }
 }
 
-/// What ext4 counts for the file system and SCSI for the device; none if neither does.
+/// The count of errors, of ext4 for the file system and of SCSI for the device; none if neither
+/// counts.
 fn errors(mount: &Mount, sys: &Path) -> Option<u64> {
     let name = Path::new(&mount.source).file_name()?;
     let ext4 = sys.join("fs").join(&mount.file_system).join(name).join("errors_count");

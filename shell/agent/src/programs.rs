@@ -28,7 +28,7 @@ const RANGE_WITHIN: Duration = Duration::from_secs(300);
 /// A device that sleeps takes some seconds. All drives are asked one after the other, and whoever
 /// wants to know waits a minute: two that hang leave time for the others.
 const HEALTH_WITHIN: Duration = Duration::from_secs(20);
-/// What smartctl says has some 20 KiB.
+/// smartctl's output has some 20 KiB.
 const OUTPUT_MAX: u64 = 1 << 20;
 /// How often an end is looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -42,7 +42,7 @@ pub(crate) struct Programs {
     silent: Arc<Mutex<BTreeSet<PathBuf>>>,
 }
 
-/// What a program printed, and whether it ended with 0.
+/// A program's output, and whether it ended with 0.
 struct Printed {
     text: String,
     is_success: bool,
@@ -90,7 +90,7 @@ impl Programs {
         Ok(trimmed(&printed.text))
     }
 
-    /// Asks `device` how it is, with what is installed.
+    /// Asks `device` for its health, with the program that is installed.
     pub(crate) fn health(&self, path: String, device: Option<String>) -> DriveHealth {
         let none = |unknown: String, device: Option<String>| DriveHealth {
             path: path.clone(),
@@ -228,8 +228,8 @@ fn ata_attribute(value: &Value, id: u64) -> Option<u64> {
     row.pointer("/raw/value")?.as_u64()
 }
 
-/// What the bits of the field "critical warning" mean (NVM Express base specification 2.0, figure
-/// 207).
+/// The meaning of the bits of the field "critical warning" (NVM Express base specification 2.0,
+/// figure 207).
 fn warnings(bits: Option<u64>) -> Vec<String> {
     const MEANING: [&str; 6] = [
         "spare blocks run out",

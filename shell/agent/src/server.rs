@@ -1,4 +1,4 @@
-//! The socket: who may ask, how much and for how long, and which verb answers.
+//! The socket: the callers that may ask, their bounds in size and time, and the verb that answers.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _, chown};
@@ -20,14 +20,14 @@ use crate::{discard, mounts};
 
 /// Open connections; one more is told so and closed. The appliance has one, an operator another.
 const CONNECTIONS_MAX: usize = 8;
-/// Requests on one connection; whoever has more comes again.
+/// Requests on one connection; a caller that has more connects again.
 const REQUESTS_MAX: usize = 64;
 /// For a request to come, and for its answer to be taken.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// For the range of a round that is under way, before a trim is refused.
 const TRIM_PATIENCE: Duration = Duration::from_secs(5);
 
-/// What all connections share.
+/// The state that all connections share.
 struct Agent {
     settings: Settings,
     /// Whose requests are taken, besides root's.
@@ -152,7 +152,7 @@ fn converse(agent: &Agent, stream: &UnixStream) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Whoever does not take the answer goes without.
+/// A caller that does not take the answer goes without.
 fn refuse(stream: &UnixStream, why: &str) {
     let _ = stream.set_write_timeout(Some(PATIENCE));
     let _ = say(stream, Answer::Refused(why.to_owned()));
@@ -198,7 +198,7 @@ impl Agent {
         Ok(Answer::Trimmed { drive, bytes })
     }
 
-    /// Tells the device of a configured drive what is free in one range of it.
+    /// Tells the device of a configured drive the free blocks in one range of it.
     fn trim_range(&self, path: &Path, offset: Bytes, len: Bytes) -> Result<Option<u64>, String> {
         let _held = self.trim.lock().unwrap_or_else(PoisonError::into_inner);
         Self::mounted(path).and_then(|()| self.programs.trim_range(path, offset, len))

@@ -21,7 +21,7 @@ const AUTHORITY_LIFETIME_S: u64 = 20 * 365 * 86_400;
 /// Certificates begin so much earlier, for clocks that are behind.
 const BACKDATED_S: u64 = 300;
 
-/// The authority.
+/// The fleet's authority: it signs the certificates of members.
 pub struct Authority {
     key: KeyPair,
     pem: String,
@@ -33,7 +33,7 @@ pub struct Authority {
 pub struct Issued {
     /// The certificate, PEM.
     pub certificate: String,
-    /// What it says.
+    /// The identity in the certificate.
     pub seen: Seen,
 }
 
@@ -67,7 +67,7 @@ impl Authority {
         Ok(Self { pem: certificate.pem(), der: certificate.der().clone(), key })
     }
 
-    /// From what was stored.
+    /// From its stored key and certificate.
     pub fn from_pem(key: &str, certificate: &str) -> Result<Self, AuthorityError> {
         let key = KeyPair::from_pem(key).map_err(AuthorityError::Own)?;
         let der = CertificateDer::from_pem_slice(certificate.as_bytes());

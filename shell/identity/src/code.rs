@@ -1,7 +1,7 @@
-//! One-time codes: what an operator carries from control to a new appliance.
+//! One-time codes, which an operator carries from control to a new appliance.
 //!
 //! `nc1.{secret}.{authority}`: a secret of 120 random bits, and the SHA-256 of the authority's
-//! certificate. So each side proves itself to the other at the first meeting, whatever is between.
+//! certificate. So each side proves itself to the other at the first meeting, over any network.
 
 use std::fmt;
 use std::str::FromStr;
@@ -32,7 +32,7 @@ impl Code {
         Self { secret: random, authority: sha256(authority) }
     }
 
-    /// What the appliance sends.
+    /// The secret as the appliance sends it.
     pub fn secret(&self) -> String {
         URL_SAFE_NO_PAD.encode(self.secret)
     }
@@ -43,7 +43,7 @@ impl Code {
     }
 }
 
-/// What control keeps of a secret: its SHA-256 in hex. The secret has 120 random bits, so a plain
+/// Control's record of a secret: its SHA-256 in hex. The secret has 120 random bits, so a plain
 /// hash is enough.
 pub fn hash(secret: &str) -> String {
     crate::member::hex(&sha256(secret.as_bytes()))

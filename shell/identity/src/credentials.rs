@@ -1,4 +1,5 @@
-//! What a member keeps: its key, its certificate, the authority, the keys that sign manifests.
+//! The credentials of a member: its key, its certificate, the authority, the keys that sign
+//! manifests.
 //!
 //! One file, `identity.json`, readable by its owner only and replaced as a whole: after a power cut
 //! there is the old identity or the new one.
@@ -26,7 +27,7 @@ pub const FILE_NAME: &str = "identity.json";
 /// Larger is damaged.
 const FILE_LEN_MAX: u64 = 1 << 20;
 
-/// An identity.
+/// A member's identity, ready for use on connections.
 #[derive(Clone)]
 pub struct Credentials {
     stored: Stored,
@@ -58,7 +59,7 @@ pub enum CredentialsError {
     #[error("{path}: {error}")]
     File {
         path: PathBuf,
-        /// Why not.
+        /// The kernel's error.
         error: io::Error,
     },
     /// Others can read it.
@@ -68,16 +69,16 @@ pub enum CredentialsError {
     )]
     Exposed {
         path: PathBuf,
-        /// Its permissions.
+        /// Its permissions, which let others read it.
         mode: u32,
     },
     #[error("{path} is damaged ({reason}): enrol again")]
     Damaged {
         path: PathBuf,
-        /// What is wrong.
+        /// The fault that was found.
         reason: String,
     },
-    /// What control gave cannot be used.
+    /// Control's answer cannot be used.
     #[error("what control gave is no identity: {0}")]
     Given(String),
     /// Key and certificates cannot be used for TLS.
@@ -86,7 +87,7 @@ pub enum CredentialsError {
 }
 
 impl Credentials {
-    /// From a key (PKCS #8 PEM) and what control answered.
+    /// From a key (PKCS #8 PEM) and control's answer.
     pub fn new(key: &str, given: &v1::identity::Enrolled) -> Result<Self, CredentialsError> {
         Self::checked(Stored {
             key: key.to_owned(),
@@ -141,7 +142,7 @@ impl Credentials {
         written().map_err(|error| CredentialsError::File { path: path.clone(), error })
     }
 
-    /// Who it is, and until when.
+    /// Its holder, and its end.
     pub fn seen(&self) -> &Seen {
         &self.seen
     }

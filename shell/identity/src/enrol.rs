@@ -24,18 +24,18 @@ pub enum EnrolError {
     /// No connection or no answer.
     #[error("control at {address} cannot be reached: {error}")]
     Unreachable {
-        /// Where it should be.
+        /// The address of control that was tried.
         address: String,
-        /// Why not.
+        /// The error of the connection.
         error: String,
     },
-    /// Whoever answered is not the authority that the code is for.
+    /// The server is not the authority that the code is for.
     #[error(
         "{address} is another fleet's control, or somebody is between: its authority is not the \
              one of the code. Nothing was sent to it"
     )]
     OtherAuthority {
-        /// Who answered.
+        /// The address that answered.
         address: String,
     },
     /// Control said no.
@@ -43,7 +43,7 @@ pub enum EnrolError {
     Refused {
         /// HTTP status.
         status: u16,
-        /// Its reason.
+        /// Control's reason, and the remedy.
         text: String,
     },
     /// Its answer cannot be used.
@@ -52,7 +52,7 @@ pub enum EnrolError {
     /// The identity is for somebody else.
     #[error("control gave the identity of {0}")]
     OtherMember(Member),
-    /// No key.
+    /// The library made no key.
     #[error("cannot make a key: {0}")]
     Key(rcgen::Error),
 }
@@ -87,7 +87,7 @@ impl std::fmt::Display for Address {
     }
 }
 
-/// What a member is asked about itself at enrolment.
+/// The facts about itself that a member states at enrolment.
 #[derive(Clone, Copy, Debug)]
 pub struct About<'a> {
     /// Software version.
@@ -152,7 +152,7 @@ pub fn control_url(control: &Address) -> String {
 }
 
 fn authority(control: &Address, code: &Code) -> Result<CertificateDer<'static>, EnrolError> {
-    // Whom to believe is what we are about to learn: the code says whether to believe it.
+    // We are about to learn the authority: the code says whether to believe it.
     let tls = TlsConfig::builder()
         .disable_verification(true)
         .unversioned_rustls_crypto_provider(credentials::provider())

@@ -1,4 +1,5 @@
-//! Who is who in a fleet. Both sides of it: what the authority gives, and what a member keeps.
+//! Identities in a fleet. Both sides: the certificates that the authority gives, and the
+//! credentials that a member keeps.
 //!
 //! ```text
 //! operator ── one-time code ──> appliance                      the code names the authority too

@@ -1,4 +1,4 @@
-//! What a certificate says of its holder.
+//! The name and kind of a certificate's holder.
 
 use std::fmt;
 
@@ -21,10 +21,10 @@ pub struct Member {
     pub name: String,
 }
 
-/// What was read from a certificate. Whoever reads it has verified the chain before.
+/// The facts read from a certificate. Its reader has verified the chain before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// Whose it is.
+    /// The holder of the certificate.
     pub member: Member,
     /// Serial number, lower-case hex without leading zeros.
     pub serial: String,
@@ -33,7 +33,7 @@ pub struct Seen {
     pub key: String,
     /// From when on it is good.
     pub not_before: UnixSeconds,
-    /// Until when.
+    /// The end of its validity.
     pub not_after: UnixSeconds,
 }
 
@@ -90,7 +90,7 @@ impl fmt::Display for Member {
     }
 }
 
-/// What a certificate (DER) says. Nothing is verified here: rustls did that.
+/// Reads a certificate (DER). Nothing is verified here: rustls did that.
 pub fn read(certificate: &[u8]) -> Result<Seen, MemberError> {
     let (rest, parsed) = parse_x509_certificate(certificate).map_err(|_| MemberError::Form)?;
     if !rest.is_empty() {

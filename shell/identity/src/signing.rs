@@ -21,10 +21,10 @@ pub enum VerifyError {
     #[error("it is signed as a {found}, and a {wanted} is wanted")]
     OtherKind {
         found: &'static str,
-        /// What it should be.
+        /// The kind that the reader wants.
         wanted: &'static str,
     },
-    /// By whom?
+    /// It is signed with a key that is not known here.
     #[error(
         "it is signed with key \"{0}\", which is not known here: enrol again if control is new"
     )]
@@ -54,7 +54,7 @@ impl SigningKey {
         (seed, Self::from_seed(kid, &seed))
     }
 
-    /// What whoever checks needs.
+    /// The public half, for those who check signatures.
     pub fn public(&self) -> TokenKey {
         let public_key = self.pair.public_key().as_ref();
         let public_key = public_key.try_into().expect("Ed25519 keys have 32 bytes");

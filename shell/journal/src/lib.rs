@@ -1,4 +1,4 @@
-//! What processes write to their log, and what never gets there.
+//! The log lines of processes, and the rules for what never gets there.
 //!
 //! ```text
 //! event ──> filter: ours at any level, libraries from WARN
@@ -246,7 +246,7 @@ impl Visit for Line<'_> {
     }
 }
 
-/// A client's address as it may be logged; what is none is not logged at all.
+/// A client's address as it may be logged; a text that is no address is not logged at all.
 fn client(text: &str, clients: Clients) -> String {
     let text = text.trim_matches('"');
     let socket = text.parse::<SocketAddr>().map(|socket| socket.ip());

@@ -1,4 +1,4 @@
-//! Where lines leave. Whoever takes them may be slow, or stopped: that holds nobody up for long.
+//! The way out for lines. Their reader may be slow, or stopped: that holds nobody up for long.
 //!
 //! ```text
 //! line ──> room within 100 ms? ──> written

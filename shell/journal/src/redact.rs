@@ -1,4 +1,4 @@
-//! What is taken out of any text that is logged.
+//! Takes tokens, queries of URLs and control characters out of any text that is logged.
 
 use std::fmt::Write as _;
 

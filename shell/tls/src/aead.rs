@@ -33,7 +33,7 @@ pub(crate) struct Key {
     bytes: [u8; KEY_LEN_MAX],
 }
 
-/// What a library makes of the key: 600 bytes, which a connection that rests does without.
+/// The library's form of the key: 600 bytes, which a connection that rests does without.
 enum Context {
     Resting,
     AwsLc(AwsLc),
@@ -49,7 +49,7 @@ struct Ring(Box<LessSafeKey>);
 /// Of AES-256 and ChaCha20.
 pub(crate) const KEY_LEN_MAX: usize = 32;
 
-/// What is written over a key of ring's.
+/// The key that is written over one of ring's.
 static BLANK: LazyLock<LessSafeKey> = LazyLock::new(|| ring_key(Cipher::Aes256, &[0; KEY_LEN_MAX]));
 
 impl std::fmt::Debug for Key {
@@ -89,7 +89,7 @@ impl Key {
         made
     }
 
-    /// Gives back what `wake` makes again.
+    /// Frees the memory that `wake` takes again.
     pub(crate) fn rest(&mut self) {
         self.context = Context::Resting;
     }

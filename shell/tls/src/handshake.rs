@@ -28,7 +28,7 @@ pub enum CertificateError {
     #[error("{path}: {error}; a PEM file is wanted")]
     File {
         path: PathBuf,
-        /// What was wrong.
+        /// The library's words.
         error: rustls::pki_types::pem::Error,
     },
     /// Certificate and key do not go together, or are of a kind that is not supported.
@@ -38,7 +38,7 @@ pub enum CertificateError {
         certificate: PathBuf,
         /// Private key.
         key: PathBuf,
-        /// What was wrong.
+        /// The library's words.
         error: rustls::Error,
     },
 }
@@ -51,7 +51,7 @@ pub struct Acceptor {
     kernels: Kernels,
 }
 
-/// What new connections are shown.
+/// The certificate and key that new connections are shown.
 #[derive(Clone, Debug)]
 struct Shown {
     config: Arc<ServerConfig>,

@@ -55,7 +55,7 @@ impl Cipher {
     }
 }
 
-/// What an operator wants to have sealed with.
+/// The operator's choice of a library to seal with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Wanted {
     /// The fastest.
@@ -90,7 +90,7 @@ impl std::fmt::Display for Wanted {
     }
 }
 
-/// What seals under each cipher; aws-lc unless somebody chose.
+/// The library that seals under each cipher; aws-lc unless somebody chose.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Kernels {
     /// AES-128-GCM.
@@ -100,7 +100,7 @@ pub struct Kernels {
 }
 
 impl Kernels {
-    /// What seals under this one.
+    /// The library that seals under this cipher.
     pub fn of(self, cipher: Cipher) -> Kernel {
         match cipher {
             Cipher::Aes128 => self.aes_128,

@@ -1,4 +1,4 @@
-//! Which processor this is: what seals fastest depends on it.
+//! The processor of this machine: the fastest library depends on it.
 
 use std::io;
 
@@ -8,7 +8,7 @@ pub struct Processor {
     /// Its name, with family and model, since a virtual machine may hide the name; empty if the
     /// kernel tells neither.
     pub name: String,
-    /// What it can do beyond the least, in the kernel's words: `aes`, `vaes`, `sve2`.
+    /// Its abilities beyond the least, in the kernel's words: `aes`, `vaes`, `sve2`.
     pub flags: Vec<String>,
 }
 

@@ -19,7 +19,7 @@ const FATAL: u8 = 2;
 /// that downloads needs more than one per 2^24 records of its own.
 const KEY_UPDATES_MAX: u32 = 64;
 
-/// What received bytes held.
+/// The content of received bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opened {
     /// Bytes used up; the rest is the beginning of a record.
@@ -40,7 +40,7 @@ impl Half {
         Self { key: Key::new(secrets, kernels), direction: Direction::new(*sequence) }
     }
 
-    /// By aws-lc, whatever seals.
+    /// By aws-lc, also where another library seals.
     fn opening(secrets: &(u64, ConnectionTrafficSecrets)) -> Self {
         let half = Self::sealing(secrets, Kernels::default());
         assert!(half.key.opens(), "the default is aws-lc, which alone opens");
@@ -54,7 +54,7 @@ pub struct Session {
     rx: Half,
     /// Keeps the secrets from which the next keys come.
     kernel: KernelConnection<ServerConnectionData>,
-    /// What seals.
+    /// The library that seals, for each cipher.
     kernels: Kernels,
     key_updates: u32,
     /// The peer asked for our key update; it goes out before the next data.

@@ -32,7 +32,7 @@ const KEYS_MAX: usize = 8;
 pub struct TicketKey {
     /// Which it is; stands in each ticket.
     pub name: [u8; NAME_LEN],
-    /// The key.
+    /// The secret that tickets are sealed with.
     pub secret: [u8; 32],
     /// From when on it seals. It opens at any time before its end.
     pub begins: UnixSeconds,
@@ -54,7 +54,7 @@ pub struct Tickets {
 
 #[derive(Default)]
 struct Keys {
-    /// Of the site.
+    /// The keys of the site.
     shared: Vec<Ready>,
     /// Of this process, where there is none of the site.
     own: Vec<Ready>,

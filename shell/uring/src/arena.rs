@@ -12,7 +12,8 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 /// The smaller of the sizes that huge pages have on our processors (2 MiB on x86-64 and aarch64).
 const HUGE_PAGE: usize = 2 << 20;
-/// What can be registered in one piece: more is refused (`io_uring_register` in liburing's manual).
+/// Most bytes that can be registered in one piece: more is refused (`io_uring_register` in
+/// liburing's manual).
 const PIECE_MAX: usize = 1 << 30;
 
 /// Buffers of equal length in one mapping, aligned for direct I/O, zeroed at start.

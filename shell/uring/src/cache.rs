@@ -1,6 +1,6 @@
-//! Hints to the processor about what will be looked at soon.
+//! Hints to the processor about memory that will be read soon.
 
-/// What a processor fetches at once.
+/// Bytes that a processor fetches at once.
 #[cfg(target_arch = "x86_64")]
 const LINE_LEN: usize = 64;
 

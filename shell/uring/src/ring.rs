@@ -55,9 +55,9 @@ pub enum RingError {
         "io_uring: {step} failed: {error}; Linux 6.1 or later is needed, with io_uring allowed"
     )]
     Setup {
-        /// What was being set up.
+        /// The step of the setup that failed.
         step: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         error: io::Error,
     },
 }
@@ -99,7 +99,7 @@ pub enum Completion {
     Room {
         /// Name of the operation.
         token: Token,
-        /// What the kernel said.
+        /// The kernel's error.
         result: Result<(), Errno>,
     },
     /// All of the data was taken by the kernel, or the connection failed.
@@ -108,7 +108,7 @@ pub enum Completion {
         token: Token,
         /// The memory, for the next one.
         data: Vec<u8>,
-        /// What the kernel said.
+        /// The kernel's error.
         result: Result<(), Errno>,
     },
     /// A file is open in its slot, or is not.
@@ -116,7 +116,7 @@ pub enum Completion {
         /// Name of the operation.
         token: Token,
         slot: FileSlot,
-        /// What the kernel said.
+        /// The kernel's error.
         result: Result<(), Errno>,
     },
     /// A drive answered; the buffer may be looked at again.
@@ -131,7 +131,7 @@ pub enum Completion {
     FileClosed { slot: FileSlot },
 }
 
-/// What the ring keeps for an operation until the kernel is done with it.
+/// The memory that the ring keeps for an operation until the kernel is done with it.
 #[derive(Debug)]
 enum Kept {
     Vacant { next: usize },
@@ -152,7 +152,7 @@ const TRY_AGAIN: Nanos = Nanos::millis(5);
 const NO_ENTRY: usize = usize::MAX;
 
 /// One thread's ring: single issuer, completions run when asked for (measured: 5 to 15 % cheaper).
-/// Whoever makes a ring uses it on the same thread.
+/// A ring is used on the thread that made it.
 pub struct Ring {
     ring: IoUring<squeue::Entry>,
     arena: Arena,
@@ -297,7 +297,7 @@ impl Ring {
         self.start(Kept::Read { token, buffer }, entry);
     }
 
-    /// What was read into the buffer. Panics while a read into it is under way.
+    /// The bytes that were read into the buffer. Panics while a read into it is under way.
     pub fn buffer(&self, buffer: BufferId) -> &[u8] {
         self.arena.bytes(buffer)
     }
@@ -468,7 +468,7 @@ fn has_room(seen: u32) -> Result<(), Errno> {
     if has_failed { Err(Errno(libc::EPIPE)) } else { Ok(()) }
 }
 
-/// What may block the thread that asks is asked by one of the kernel's.
+/// An operation that may block its thread is done by one of the kernel's.
 fn asked_by(blocks: bool) -> squeue::Flags {
     if blocks { squeue::Flags::ASYNC } else { squeue::Flags::empty() }
 }

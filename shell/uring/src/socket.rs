@@ -1,4 +1,4 @@
-//! What is asked of a socket that no safe library asks.
+//! Options of sockets that no safe library has.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};

@@ -1,4 +1,4 @@
-//! What a decision takes for granted it says: assertions in `pure/`.
+//! Counts assertions in `pure/`: a decision asserts the facts that it takes for granted.
 
 use super::{Breach, Source};
 use crate::lexer::{Token, tokens, without_tests};

@@ -1,4 +1,4 @@
-//! What SECURITY.md claims must be shown: each test that it names is there.
+//! SECURITY.md's claims must be shown: each test that it names is there.
 
 use std::collections::BTreeSet;
 

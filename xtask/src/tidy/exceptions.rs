@@ -1,4 +1,4 @@
-//! What is excused, by number, in a list that can only shrink.
+//! Breaches that are excused, by number, in a list that can only shrink.
 //!
 //! One exception per line: `rule path[:subject] amount reason`. The amount must be what is there
 //! now: a longer function fails, and a shorter one too until its number here is lowered. The file
@@ -17,7 +17,7 @@ struct Exception {
 
 type Key = (String, String);
 
-/// What remains wrong when the list has been taken into account; each a line for people.
+/// The breaches that the list does not excuse; each a line for people.
 pub(crate) fn judge(breaches: &[Breach], list_path: &str, list: &str) -> Vec<String> {
     let (exceptions, mut wrong) = match parse(list) {
         Ok(parsed) => (parsed, Vec::new()),

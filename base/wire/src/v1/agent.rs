@@ -10,7 +10,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// This version of what is said.
+/// The version of this protocol.
 pub const VERSION: u32 = 1;
 
 /// Longest request, its newline included. A longer one is refused and the connection closed.
@@ -24,12 +24,12 @@ pub const ANSWER_LEN_MAX: usize = 1_048_576;
 pub struct Line<T> {
     /// [`VERSION`].
     pub v: u32,
-    /// What is said.
+    /// The request or the answer.
     #[serde(flatten)]
     pub said: T,
 }
 
-/// What is asked of the agent.
+/// A request to the agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "verb", rename_all = "snake_case")]
 pub enum Request {
@@ -40,26 +40,26 @@ pub enum Request {
         /// A configured drive's folder.
         drive: String,
     },
-    /// What the devices say of themselves.
+    /// The health that the devices report.
     Health,
 }
 
-/// What the agent answers.
+/// An answer of the agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
     /// In the order of the configuration.
     Drives(Vec<DriveMount>),
-    /// It is done.
+    /// The drive's device was told.
     Trimmed {
-        /// Which.
+        /// The drive's folder.
         drive: String,
         /// How much was free and is known to be, if the program said so.
         bytes: Option<u64>,
     },
     /// In the order of the configuration.
     Health(Vec<DriveHealth>),
-    /// It is not done: why, and what to do.
+    /// It is not done: the fault and the remedy.
     Refused(String),
 }
 
@@ -73,7 +73,7 @@ pub struct DriveMount {
     /// The mount's device, `/dev/sda1`, where it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
-    /// Of what kind the file system is.
+    /// The file system's kind: `ext4`, `xfs`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file_system: Option<String>,
     /// The file system takes no writes, as after an error.
@@ -86,7 +86,7 @@ pub struct DriveMount {
 /// The one warning that speaks of the drive's surroundings.
 pub const TEMPERATURE: &str = "too hot or too cold";
 
-/// What a drive's device says of itself.
+/// The health that a drive's device reports.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DriveHealth {
     /// Its folder, as configured.
@@ -109,7 +109,7 @@ pub struct DriveHealth {
     /// Spare blocks that are left, in percent of those it came with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spare_percent: Option<u64>,
-    /// What it warns of, in words; of its temperature as [`TEMPERATURE`].
+    /// Its warnings, in words; of its temperature as [`TEMPERATURE`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
     /// Why there is nothing above, if there is not: no program to ask with, or no answer.

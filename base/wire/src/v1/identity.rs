@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::manifest::TokenKey;
 
-/// What a member of the fleet is.
+/// The kinds of members of a fleet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
@@ -33,7 +33,7 @@ pub enum MemberKind {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Enrol {
-    /// What asks.
+    /// The kind of member that asks.
     pub kind: MemberKind,
     /// Its name, as an operator registered it.
     pub name: String,
@@ -60,7 +60,7 @@ pub struct Enrolled {
     pub signing_keys: Vec<TokenKey>,
 }
 
-/// `POST /v1/renew`. Who asks says the certificate of the connection.
+/// `POST /v1/renew`. The certificate of the connection names the member that asks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Renew {

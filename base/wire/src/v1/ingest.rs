@@ -1,4 +1,4 @@
-//! `PUT /v1/assets/{asset}/versions/{version}`: what ingest learned about a directory.
+//! `PUT /v1/assets/{asset}/versions/{version}`: the facts that ingest learned about a directory.
 //!
 //! Idempotent: the version's name is derived from its content, so the same directory gives the
 //! same request, and a different one under the same name is refused (409).
@@ -62,7 +62,7 @@ pub struct NewFile {
 pub struct Entry {
     /// Its path among the files.
     pub path: String,
-    /// Which format.
+    /// HLS or DASH.
     pub format: EntryFormat,
     /// Its text, at most 1 MiB.
     pub text: String,

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// What one appliance should hold.
+/// The content that one appliance should hold.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Manifest {
     /// Format, 1.
     pub format: u32,
-    /// Whose it is.
+    /// The appliance that it is for.
     pub appliance: String,
     /// Older never replaces newer.
     pub generation: u64,
@@ -49,13 +49,13 @@ pub struct TokenKey {
 pub struct AssetVersion {
     /// Name in media URLs.
     pub id: String,
-    /// Asset.
+    /// The asset's name.
     pub asset: String,
     /// Base URLs ending in `/`, best first.
     pub sources: Vec<String>,
     /// `Last-Modified` of all files, seconds since 1970.
     pub modified_unix_s: u64,
-    /// Most bits per second for a viewer whose player does not say what it needs.
+    /// Most bits per second for a viewer whose player does not name a bitrate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pace_bps: Option<u64>,
     /// Path to file.

@@ -1,4 +1,4 @@
-//! What a front gets of the writer, so that it can answer players while the writer is away.
+//! The writer's snapshot for fronts, so that they can answer players while the writer is away.
 //!
 //! ```text
 //! GET /v1/replica/snapshot?known=G   200 with a `Snapshot` newer than G, in an envelope; or 204
@@ -80,7 +80,7 @@ pub struct Site {
 pub struct Appliance {
     /// Name.
     pub id: String,
-    /// Where it stands.
+    /// The site that it stands in.
     pub site: String,
     /// Its share among the appliances of its site.
     pub weight: u32,
@@ -95,7 +95,7 @@ pub struct Appliance {
 pub struct Version {
     /// Its files.
     pub files: AssetVersion,
-    /// What players load first.
+    /// The playlists and MPDs that players load first.
     pub entries: Vec<Entry>,
     /// Grows with every version that becomes current.
     pub sequence: u64,
@@ -107,7 +107,7 @@ pub struct Version {
     pub until_unix_s: Option<u64>,
 }
 
-/// The secrets that playbacks begin with: whoever has them can begin and steer any.
+/// The secrets that playbacks begin with: a holder of them can begin and steer any.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Keys {
@@ -126,9 +126,9 @@ pub struct Keys {
 pub struct ApiToken {
     /// The part of it that is no secret.
     pub id: String,
-    /// For people.
+    /// The name that an operator gave it.
     pub name: String,
-    /// What it allows: `service`, `viewer`, `operator` or `admin`.
+    /// The role that it gives: `service`, `viewer`, `operator` or `admin`.
     pub role: String,
     /// SHA-256 of its secret, 64 hex digits.
     pub hash: String,

@@ -47,7 +47,7 @@ pub struct Report {
     pub errors: Vec<ReportedError>,
 }
 
-/// What leaves the appliance and what it costs.
+/// The appliance's output, and its cost.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Load {
@@ -86,7 +86,7 @@ pub struct Drive {
     pub reason: Option<String>,
     /// Usable size, reserve taken off.
     pub capacity_bytes: u64,
-    /// What of it is free.
+    /// Its free part.
     pub free_bytes: u64,
     /// Objects on it.
     pub objects: u64,
@@ -170,7 +170,7 @@ pub struct ReportedError {
     pub at_unix_s: u64,
     /// Where: `fill`, `drive`, `serve`, `control`.
     pub room: String,
-    /// What happened and what to do. Names no client and no token.
+    /// The fault and the remedy. Names no client and no token.
     pub text: String,
 }
 

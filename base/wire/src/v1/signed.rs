@@ -1,4 +1,4 @@
-//! What control signs: a line that says what it is, who signed it and how, then the bytes.
+//! Signed documents of control: a line with kind, key and signature, then the bytes.
 //!
 //! ```text
 //! nearcast-signed-1 manifest s1 6f0c..(128 hex digits)..e2\n
@@ -17,7 +17,7 @@ const LINE_LEN_MAX: usize = 256;
 /// Longest key id.
 pub const KID_LEN_MAX: usize = 16;
 
-/// What is signed. A closed list: a reader asks for the kind that it wants.
+/// The kinds of signed documents. A closed list: a reader asks for the kind that it wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// An appliance's manifest.
@@ -29,13 +29,13 @@ pub enum Kind {
 /// An envelope, opened but not believed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Signed<'a> {
-    /// What it says it is.
+    /// The kind that its first line states.
     pub kind: Kind,
     /// Name of the key that signed it.
     pub kid: &'a str,
     /// Ed25519 signature.
     pub signature: [u8; 64],
-    /// What is signed.
+    /// The bytes that the signature is of.
     pub payload: &'a [u8],
 }
 

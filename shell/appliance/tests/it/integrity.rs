@@ -156,6 +156,7 @@ fn an_unreadable_object_goes_alone_and_the_fourth_in_an_hour_takes_its_drive() {
     wait("the drive to be set aside", || handle.drives()[0].set_aside.is_some());
     let reason = handle.drives()[0].set_aside.clone().unwrap();
     assert!(reason.contains("too many objects are unreadable"), "{reason}");
+    wait("workers to hear of it", || on_first().is_empty());
     w.rig.wait_for(&files);
     let index = w.rig.told.index.lock().unwrap().clone();
     assert!(index.iter().all(|(_, extent)| extent.drive == DriveIndex(1)));
@@ -175,6 +176,8 @@ fn a_drive_that_lost_its_marker_and_its_files_is_gone_as_a_whole() {
     wait("the drive to be set aside", || handle.drives()[0].set_aside.is_some());
     let reason = handle.drives()[0].set_aside.clone().unwrap();
     assert!(reason.contains("its marker is gone"), "{reason}");
+    let told = || w.rig.told.index.lock().unwrap().clone();
+    wait("workers to hear of it", || told().iter().all(|(_, extent)| extent.drive != FIRST));
     w.rig.wait_for(&files);
 }
 

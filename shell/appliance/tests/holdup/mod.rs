@@ -34,11 +34,12 @@ pub(crate) fn without_raising(bound: Bytes) -> u64 {
     (WINDOW + bound + PACKET).0
 }
 
-/// A number above zero that has not changed for a while.
+/// The bytes that wait, once more than a packet does (tickets are less, and come before) and their
+/// number has not changed for a while.
 pub(crate) fn settled(look: impl Fn() -> u64) -> u64 {
     let began = Instant::now();
     let (mut last, mut since) = (0, Instant::now());
-    while last == 0 || since.elapsed() < Duration::from_millis(200) {
+    while last <= PACKET.0 || since.elapsed() < Duration::from_millis(200) {
         assert!(began.elapsed() < Duration::from_secs(20), "{last} and not settled");
         std::thread::sleep(Duration::from_millis(5));
         let now = look();

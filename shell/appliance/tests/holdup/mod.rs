@@ -12,6 +12,9 @@ const WINDOW: Bytes = Bytes::kib(208);
 /// The longest packet on loopback: the last that a socket takes may go beyond its bound.
 pub(crate) const PACKET: Bytes = Bytes::kib(64);
 
+/// More than tickets take, which a client that is cut off never acknowledges.
+const HANDSHAKE: Bytes = Bytes::kib(4);
+
 /// A connection to a port of this machine, with a window that stays as it is.
 pub(crate) fn connect(port: u16) -> TcpStream {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
@@ -34,12 +37,12 @@ pub(crate) fn without_raising(bound: Bytes) -> u64 {
     (WINDOW + bound + PACKET).0
 }
 
-/// The bytes that wait, once more than a packet does (tickets are less, and come before) and their
-/// number has not changed for a while.
+/// The bytes that wait, once they are more than a handshake leaves and their number has not changed
+/// for a while.
 pub(crate) fn settled(look: impl Fn() -> u64) -> u64 {
     let began = Instant::now();
     let (mut last, mut since) = (0, Instant::now());
-    while last <= PACKET.0 || since.elapsed() < Duration::from_millis(200) {
+    while last <= HANDSHAKE.0 || since.elapsed() < Duration::from_millis(200) {
         assert!(began.elapsed() < Duration::from_secs(20), "{last} and not settled");
         std::thread::sleep(Duration::from_millis(5));
         let now = look();

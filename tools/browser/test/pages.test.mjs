@@ -144,8 +144,11 @@ test("an empty fleet says what to do next", async () => {
     visit(mock, "/", {}, async (page) => {
       await ready(page);
       assert.equal(await textOf(page, "#verdict"), "No appliances yet");
-      assert.match(await textOf(page, "#welcome"), /nearcast-appliance format/);
-      assert.ok((await textOf(page, "#welcome")).includes(`${mock.url}/v1/sites/s1`));
+      const welcome = await textOf(page, "#welcome");
+      assert.match(welcome, /nearcast-appliance format/);
+      assert.match(welcome, /Authorization: Bearer/);
+      assert.match(welcome, /nearcast enrol-code a1 \| nearcast-appliance enrol/);
+      assert.ok(welcome.includes(`NEARCAST_CONTROL=${mock.url}`));
       assert.equal(await page.locator("#gauges:visible").count(), 0);
     }),
   );

@@ -16,7 +16,7 @@ pub struct DriveSet([u64; Self::WORDS]);
 impl DriveIndex {
     /// The indexes of so many drives, in order.
     pub fn all(count: usize) -> impl ExactSizeIterator<Item = Self> + Clone {
-        assert!(count <= DRIVES_MAX, "who configures keeps to {DRIVES_MAX} drives");
+        assert!(count <= DRIVES_MAX, "the shell configures at most {DRIVES_MAX} drives");
         // Not `0..`, which would look beyond the last of 256.
         (0..=u8::MAX).take(count).map(Self)
     }

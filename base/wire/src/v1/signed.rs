@@ -46,7 +46,7 @@ pub enum SignedError {
     #[error("it is not signed: \"{MAGIC}\" should stand at its beginning")]
     Unsigned,
     /// A kind that is not known here.
-    #[error("it is signed as something that is not known here: upgrade this program")]
+    #[error("it is signed as a kind of document that is not known here: upgrade this program")]
     Kind,
     /// A key id or signature that is none.
     #[error("its first line is damaged")]

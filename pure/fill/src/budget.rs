@@ -17,7 +17,7 @@ pub struct Budget {
 
 /// A text that is no budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("it does not say what was spent of which day")]
+#[error("it is no budget file: it should name a day and the bytes written on it")]
 pub struct BudgetError;
 
 impl Budget {

@@ -106,9 +106,7 @@ pub enum SourceFault {
     #[error("answers with status {0}")]
     Status(u16),
     /// It sends the whole object, and too much of that is there already.
-    #[error(
-        "ignores Range: resuming would fetch again what is there; use a server that honours it"
-    )]
+    #[error("ignores Range, so a cut transfer would begin anew: use a server that honours Range")]
     RangeIgnored,
     /// It sends another range, or speaks of another length.
     #[error("sends something else than was asked for: {0}")]
@@ -123,7 +121,7 @@ pub enum SourceFault {
     #[error("was too slow after {0}")]
     Slow(Bytes),
     /// Its URL was good for a time that is over, and there is no other.
-    #[error("was to be asked with a URL that has expired, and control gives no other")]
+    #[error("needs a signed URL: the last one has expired, and control gives no new one")]
     Expired,
     /// A block does not have its hash.
     #[error("sent wrong bytes in block {0}")]
@@ -137,7 +135,7 @@ pub enum Reason {
     #[error("the manifest names no source for it")]
     NoSource,
     /// Some block is wrong wherever it comes from.
-    #[error("block {index} came wrong {tries} times: a source's file is not what was ingested")]
+    #[error("block {index} came wrong {tries} times: a source's file has changed since ingest")]
     WrongBytes {
         /// The block that was wrong.
         index: u64,

@@ -99,7 +99,7 @@ pub enum UnitError {
     #[error("the unit's footer is damaged: its checksum is wrong")]
     Footer,
     /// Some bits of the directory are not what was written, or they never were one.
-    #[error("the unit's directory is damaged: it is not what the footer names")]
+    #[error("the unit's directory is damaged: it does not fit the unit's footer")]
     Directory,
     /// The file is longer or shorter than its footer says.
     #[error("the unit is {found} long and its footer speaks of {wanted}")]

@@ -129,7 +129,7 @@ impl State {
         match self {
             Self::Transfer(transfer) => transfer,
             Self::Handshake | Self::Receiving | Self::Sending => {
-                unreachable!("nothing ends a transfer behind the back of who works on it")
+                unreachable!("the caller has just seen a transfer here")
             }
         }
     }

@@ -119,7 +119,7 @@ impl Files {
     /// One user fewer. Returns the slot if the file in it should now be closed.
     pub(crate) fn release(&mut self, slot: FileSlot) -> Option<FileSlot> {
         let entry = &mut self.entries[slot.as_usize()];
-        assert!(0 < entry.users, "a file is released by who acquired it");
+        assert!(0 < entry.users, "only a transfer that holds a file releases it");
         entry.users -= 1;
         let close = entry.users == 0 && entry.gone && entry.state == State::Open;
         if close {

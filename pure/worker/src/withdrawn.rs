@@ -70,7 +70,7 @@ impl Worker {
 fn is_unwanted(catalogue: &Catalogue, connection: &Connection) -> bool {
     let State::Transfer(_) = connection.state else { return false };
     // Between a request and the end of its response no other is looked at.
-    let granted = connection.granted.as_ref().expect("a body is sent to who may have it");
+    let granted = connection.granted.as_ref().expect("a body needs a verified token");
     !catalogue.versions.contains_key(granted.version())
 }
 

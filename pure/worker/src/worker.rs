@@ -98,7 +98,7 @@ impl Config {
 
     /// Buffers in all, for reads and hot blocks.
     pub fn buffer_count(&self) -> u16 {
-        self.buffers.checked_add(self.hot_blocks).expect("who configures keeps to 2^16 buffers")
+        self.buffers.checked_add(self.hot_blocks).expect("configured: at most 2^16 buffers")
     }
 
     /// A drive's part of what there is: the whole by the number of drives, at least one.
@@ -226,7 +226,7 @@ impl Worker {
         assert!(0 < config.handshakes_max && 0 < config.connections_max, "somebody may come in");
         assert!(0 < config.head_len_max, "a request has a head");
         assert!(config.drives <= config.drives_buffers(), "a drive has a buffer at least");
-        assert!(config.drives <= DRIVES_MAX, "who configures keeps to {DRIVES_MAX} drives");
+        assert!(config.drives <= DRIVES_MAX, "the shell configures at most {DRIVES_MAX} drives");
         let drive = |at| Drive::new(config.share(at), config.transfers_max, now.instant);
         let mut date = Vec::new();
         http1::date::write(now.wall, &mut date);
@@ -747,7 +747,7 @@ pub(crate) fn seen(
     id: ConnectionId,
 ) -> &mut Connection {
     let connection = live(connections, id);
-    connection.expect("nothing closes a connection behind the back of who works on it")
+    connection.expect("the caller has just seen it open")
 }
 
 /// The connection of that name, if it is still open: events and lists may name one that is not.

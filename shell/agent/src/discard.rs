@@ -95,7 +95,7 @@ pub(crate) fn run(
                     tracing::warn!(drive = %shown, bytes, error, "not trimmed whole: again later");
                 }
                 Told::Never(error) => {
-                    tracing::warn!(drive = %shown, error, "cannot be told what is free");
+                    tracing::warn!(drive = %shown, error, "not trimmed until a restart");
                     never.push(path.clone());
                 }
             }

@@ -106,7 +106,7 @@ fn listen(path: &Path, group: u32) -> anyhow::Result<UnixListener> {
     mode(0o600)
         .and_then(|()| chown(path, None, Some(group)))
         .and_then(|()| mode(0o660))
-        .with_context(|| format!("cannot set who may reach {shown}"))?;
+        .with_context(|| format!("cannot set the group and the permissions of {shown}"))?;
     Ok(listener)
 }
 

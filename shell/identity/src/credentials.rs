@@ -79,7 +79,7 @@ pub enum CredentialsError {
         reason: String,
     },
     /// Control's answer cannot be used.
-    #[error("what control gave is no identity: {0}")]
+    #[error("control sent an identity that cannot be used: {0}")]
     Given(String),
     /// Key and certificates cannot be used for TLS.
     #[error("the identity cannot be used for TLS: {0}")]

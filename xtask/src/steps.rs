@@ -165,7 +165,7 @@ fn follow(command: &mut Command, mut each: impl FnMut(&str)) -> Result<bool> {
     let mut child = start.with_context(|| format!("{name} does not start"))?;
     if let Some(output) = child.stdout.take() {
         for line in BufReader::new(output).split(b'\n') {
-            let line = line.with_context(|| format!("cannot read what {name} says"))?;
+            let line = line.with_context(|| format!("cannot read the output of {name}"))?;
             let line = String::from_utf8_lossy(&line);
             say(&line);
             each(&line);

@@ -17,6 +17,5 @@ pub struct Extent {
     pub file: FileName,
     /// Where in the file the object begins; a multiple of `limits::DIRECT_ALIGN`.
     pub offset: Bytes,
-    /// How long the object is.
     pub len: Bytes,
 }

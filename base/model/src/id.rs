@@ -12,13 +12,11 @@ pub const NAME_LEN_MAX: usize = 63;
 /// Why a text is not a name or an id.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IdError {
-    /// Not a name.
     #[error(
         "\"{0}\" is not a name: use 1 to 63 of a-z, 0-9, '-', '_' and '.', beginning with a letter \
          or digit"
     )]
     Name(String),
-    /// Not an id of so many bytes.
     #[error("\"{text}\" is not an id: {len} bytes in lower-case hex are wanted")]
     Hex {
         /// The text that was read.

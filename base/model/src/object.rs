@@ -39,10 +39,8 @@ pub struct Blocks {
 /// Why a list of block hashes was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BlocksError {
-    /// Longer than any object may be.
     #[error("an object of {0} is larger than the limit of {OBJECT_LEN_MAX}")]
     TooLong(Bytes),
-    /// The number of hashes does not fit the length.
     #[error("an object of {len} has {wanted} blocks, and {given} hashes were given")]
     Count {
         /// The object's length.
@@ -52,7 +50,6 @@ pub enum BlocksError {
         /// Hashes in the list.
         given: usize,
     },
-    /// The hashes are another object's, or damaged.
     #[error("the block hashes do not add up to object {0}: they are another object's or damaged")]
     Root(ObjectId),
 }

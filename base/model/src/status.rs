@@ -101,7 +101,6 @@ pub struct FillStatus {
     pub objects_wanted: u64,
     /// Of these, published.
     pub objects_held: u64,
-    /// Bytes in the manifest.
     pub bytes_wanted: Bytes,
     /// Of these, published or verified in a part file.
     pub bytes_held: Bytes,

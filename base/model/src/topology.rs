@@ -19,7 +19,6 @@ pub struct Site {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Appliance {
     pub id: ApplianceId,
-    /// Where it stands.
     pub site: SiteId,
     /// Its share among the appliances of its site.
     pub weight: Weight,

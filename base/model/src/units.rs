@@ -30,7 +30,6 @@ pub struct UnixSeconds(pub u64);
 /// Why a text is not a quantity.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UnitError {
-    /// No unit, or one that this quantity does not know.
     #[error("\"{text}\" needs a unit: write for example {example}")]
     Unit {
         /// The text that was read.

@@ -21,11 +21,9 @@ pub struct FleetView {
 /// One appliance in the picture.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApplianceView {
-    /// Where it stands.
     pub site: SiteId,
     /// Its share among the appliances of its site.
     pub weight: Weight,
-    /// Whether it can serve.
     pub health: Health,
     /// Healthy again, but only for a short while: the sessions that it lost should not come back at
     /// once, lest they be lost again.
@@ -34,7 +32,6 @@ pub struct ApplianceView {
     pub base_url: Option<Arc<str>>,
     /// The same without TLS, where it has one.
     pub plain_url: Option<Arc<str>>,
-    /// How busy it is.
     pub load: Load,
     /// Asset versions of which it holds every object.
     pub complete: Arc<BTreeSet<AssetVersionId>>,

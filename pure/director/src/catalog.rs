@@ -20,11 +20,9 @@ pub struct Catalog {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Version {
     pub files: Arc<AssetVersion>,
-    /// The entry manifests among them.
     pub entries: Vec<Entry>,
     /// Grows with every version that becomes current.
     pub sequence: u64,
-    /// When it may be shown.
     pub window: Window,
     objects: BTreeSet<ObjectId>,
     len_on_drive: Bytes,

@@ -22,9 +22,7 @@ pub struct Desired {
     pub appliances: BTreeMap<ApplianceId, Registered>,
     /// The assets that can be played.
     pub catalog: Arc<Catalog>,
-    /// The rights to play them.
     pub playbacks: Playbacks,
-    /// How it is spread.
     pub policy: Policy,
     /// Keys that playback tokens may be signed with.
     pub token_keys: Vec<TokenKey>,
@@ -98,7 +96,6 @@ pub enum Change {
     Withdrawn(Withdrawal),
     /// Old versions are gone that no playback could use.
     Superseded(Vec<AssetVersionId>),
-    /// The policy is different.
     Policy(Policy),
     /// Manifests may be signed with these keys: the first signs.
     SigningKeys(Vec<TokenKey>),

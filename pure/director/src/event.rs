@@ -17,16 +17,11 @@ use crate::withdrawal::Receipt;
 #[derive(Clone, Debug)]
 pub enum Event<'a> {
     /// An appliance says how it is; `Director::reply` has the answer.
-    Reported {
-        appliance: &'a ApplianceId,
-        /// What it says.
-        report: &'a Report,
-    },
+    Reported { appliance: &'a ApplianceId, report: &'a Report },
     /// Desired state has changed, durably.
     Changed(Change),
     /// Desired state is this from now on, as a whole. For replicas only.
     Replaced {
-        /// All that should be.
         desired: Box<Desired>,
         /// Newest generation of manifests there.
         generation: Generation,
@@ -52,9 +47,15 @@ pub enum Action {
     Store(Ledger),
     /// Make durable the capacity of an appliance's drives, then say [`Event::UsableStored`].
     /// Placement counts with it. Said again from time to time if not.
-    StoreUsable { appliance: ApplianceId, usable: Bytes },
+    StoreUsable {
+        appliance: ApplianceId,
+        usable: Bytes,
+    },
     /// Make durable what an appliance runs on.
-    StoreHardware { appliance: ApplianceId, hardware: Hardware },
+    StoreHardware {
+        appliance: ApplianceId,
+        hardware: Hardware,
+    },
     /// Make durable that two machines report as this appliance.
     StoreCloned(ApplianceId),
     /// The next signing key is known to all that need it: it signs from now on, alone. Said again
@@ -77,14 +78,15 @@ pub enum Action {
         /// Number of the withdrawal.
         withdrawal: u64,
         appliance: ApplianceId,
-        /// What it says.
         receipt: Receipt,
     },
     /// These withdrawals are not listed any more: there are too many.
     ForgetWithdrawals(Vec<u64>),
     /// Try to connect to the appliance, then say [`Event::Probed`].
-    Probe { appliance: ApplianceId, base_url: Arc<str> },
-    /// Log it.
+    Probe {
+        appliance: ApplianceId,
+        base_url: Arc<str>,
+    },
     Tell(Notice),
 }
 
@@ -107,7 +109,6 @@ pub struct Reply {
     pub generation: Generation,
     /// The inventory state known here; the next delta should start from it.
     pub inventory: u64,
-    /// When to report next.
     pub interval: Nanos,
     /// Appliances of the same site that can serve now, and their base URLs.
     pub siblings: BTreeMap<ApplianceId, Arc<str>>,

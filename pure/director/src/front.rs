@@ -26,7 +26,6 @@ pub struct Snapshot {
     pub catalog: Arc<Catalog>,
     /// Versions of an asset that are held.
     pub versions_kept: u32,
-    /// The rights to play.
     pub playbacks: Playbacks,
     /// Versions that were taken down, as far as they are listed.
     pub withdrawn: Arc<BTreeSet<AssetVersionId>>,
@@ -37,7 +36,6 @@ pub struct Snapshot {
 pub struct Player<'a> {
     /// Its address, or the range that is known of it.
     pub client: Prefix,
-    /// Its playback.
     pub session: &'a Session,
     /// Wants URLs without TLS.
     pub plain: bool,
@@ -46,7 +44,6 @@ pub struct Player<'a> {
 /// The answer to a player: a version, and the appliances to ask.
 #[derive(Clone, Debug)]
 pub struct Choice {
-    /// The version to play.
     pub version: Arc<Version>,
     /// From which appliances, best first.
     pub list: RankedList,
@@ -55,13 +52,11 @@ pub struct Choice {
 /// Why there is nothing to play.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unplayable {
-    /// No such asset.
     #[error("there is no such asset: GET /v1/assets lists them")]
     UnknownAsset,
     /// No version of it may be shown now. Players are told no more than that there is no asset.
     #[error("none of its versions may be shown now: GET /v1/assets/{{asset}} has their times")]
     NotShown,
-    /// No appliance could be offered.
     #[error("no appliance has reported yet that could serve it: GET /v1/fleet shows them")]
     NoAppliance,
 }

@@ -87,7 +87,6 @@ pub struct Config {
     pub usable_settles: Nanos,
     /// The fleet is placed anew for that at most so often.
     pub usable_replans: Nanos,
-    /// Where appliances fetch from.
     pub sources: sources::Config,
     /// Longest that a playback's token is good. A version that is not offered any more goes after
     /// this.
@@ -167,16 +166,13 @@ struct Member {
 #[derive(Clone, Debug)]
 pub struct ApplianceStatus {
     pub registered: Registered,
-    /// Whether it can serve.
     pub health: Health,
     pub cause: Cause,
     /// How long it has been so.
     pub since: Nanos,
     /// How old its last report is; none without a report.
     pub last_report: Option<Nanos>,
-    /// Its base URL, once told.
     pub base_url: Option<Arc<str>>,
-    /// Objects that it holds.
     pub objects_held: usize,
     /// Versions that it holds wholly.
     pub complete: Arc<BTreeSet<AssetVersionId>>,

@@ -29,9 +29,7 @@ pub struct Report {
     pub generation: Generation,
     /// Generation of the manifest that all of its workers answer by; none if it does not say.
     pub served: Option<Generation>,
-    /// How busy it is.
     pub load: Load,
-    /// Takes new sessions.
     pub serving: bool,
     /// Its machine, by drives and machine-id.
     pub hardware: Hardware,
@@ -41,9 +39,7 @@ pub struct Report {
     pub usable: Bytes,
     /// Share of its worker cores in use, 0 to 100.
     pub cpu_percent: f32,
-    /// Fill rate.
     pub fill: BitsPerSecond,
-    /// The changes of its inventory.
     pub inventory: Delta,
 }
 
@@ -125,7 +121,6 @@ pub enum Cause {
     Moved(Moved),
     /// It has enrolled again while its identity was good.
     Superseded,
-    /// Its identity was revoked.
     Revoked,
     /// It holds more objects than are kept in memory here.
     TooManyObjects,

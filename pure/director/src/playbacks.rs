@@ -44,22 +44,17 @@ pub enum PlaybacksChange {
 /// Why a grant or a ticket opens nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// The request has no grant, and the asset is not public.
     #[error(
         "this film needs a grant: the service that offers it gets one with POST /v1/playbacks, and \
          hands on its hls_url or dash_url"
     )]
     Missing,
-    /// Made by somebody else, or changed on the way.
     #[error("this address was not given out here, or was changed: begin at the service's page")]
     Unknown,
-    /// Its time is over.
     #[error("this playback's time is over: ask the service for a new one, and go on from there")]
     Expired,
-    /// It is for another asset.
     #[error("this grant is for another asset: ask the service for one of this asset")]
     OtherAsset,
-    /// The service has ended it.
     #[error("this playback was ended by the service that began it: ask there for another")]
     Revoked,
 }

@@ -17,7 +17,6 @@ pub struct Digest(pub [u8; 32]);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LedgerEntry {
     pub generation: Generation,
-    /// Its content.
     pub digest: Digest,
 }
 

@@ -26,7 +26,6 @@ pub trait Sealed: Sized {
 /// Leave to begin a playback, which a service hands to a player.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// The playback.
     pub session: Session,
     /// The first second in which it is no longer good.
     pub expires: UnixSeconds,
@@ -40,11 +39,9 @@ pub struct Grant {
 /// The facts of a playback that a steering answer needs. They travel in the steering URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ticket {
-    /// The playback.
     pub session: Session,
     /// The first second in which it is no longer good: as its media URLs are.
     pub expires: UnixSeconds,
-    /// The version that it plays.
     pub version: AssetVersionId,
     /// The range that its client is in: no smaller than steering needs it.
     pub client: Prefix,

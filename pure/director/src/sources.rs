@@ -22,7 +22,6 @@ use model::view::{Health, Load};
 /// How many, and from where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Most siblings in an answer.
     pub siblings_max: usize,
     /// Siblings of other sites are asked too.
     pub elsewhere: bool,
@@ -31,9 +30,7 @@ pub struct Config {
 /// A question for sources: the appliance, and the object that it lacks.
 #[derive(Clone, Copy, Debug)]
 pub struct Query<'a> {
-    /// The appliance that asks.
     pub asker: &'a ApplianceId,
-    /// Where it stands.
     pub site: &'a SiteId,
     /// The object that it should hold and lacks.
     pub object: &'a ObjectId,
@@ -43,17 +40,13 @@ pub struct Query<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct Sibling<'a> {
     pub id: &'a ApplianceId,
-    /// Where it stands.
     pub site: &'a SiteId,
     /// Its share among those of its site.
     pub weight: Weight,
-    /// Whether it can serve.
     pub health: Health,
-    /// How busy it is.
     pub load: Load,
     /// Where siblings fetch from it, if it lets them: `host:port`.
     pub address: Option<&'a Arc<str>>,
-    /// It holds the object.
     pub holds: bool,
 }
 
@@ -111,10 +104,8 @@ pub struct Origin<'a> {
 /// Why there is no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoSources {
-    /// The appliance is not registered.
     #[error("this appliance is not registered")]
     NotRegistered,
-    /// An appliance may ask only for what it should hold.
     #[error("no asset version in this appliance's manifest has such an object")]
     NotWanted,
 }

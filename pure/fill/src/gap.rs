@@ -28,7 +28,6 @@ pub struct Wanted {
 pub struct Known {
     /// Where it is published.
     pub held: Option<DriveIndex>,
-    /// Somebody works on it.
     pub is_busy: bool,
     /// It could not be had, and is left alone for a while.
     pub waits: bool,

@@ -21,7 +21,6 @@ use model::units::Bytes;
 pub struct Config {
     /// The drive's superblock, or the size that stands for it.
     pub unit_len: Bytes,
-    /// Most objects of one unit.
     pub objects_max: usize,
     /// How much of a unit an object of a length takes.
     pub room: fn(Bytes) -> Bytes,

@@ -34,7 +34,6 @@ pub struct Config {
     pub fetch_max: usize,
     /// Most objects to evict; the rest comes with the next plan.
     pub evict_max: usize,
-    /// Most URLs for one object.
     pub urls_max: usize,
 }
 
@@ -80,7 +79,6 @@ pub struct Report {
     pub objects_wanted: u64,
     /// Of these, published.
     pub objects_held: u64,
-    /// Bytes in the manifest.
     pub bytes_wanted: Bytes,
     /// Of these, published.
     pub bytes_held: Bytes,

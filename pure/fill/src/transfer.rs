@@ -40,7 +40,6 @@ pub struct Config {
     pub rounds_max: u32,
     /// Wait after the first such round; it doubles with each.
     pub backoff_first: Nanos,
-    /// Longest wait.
     pub backoff_max: Nanos,
 }
 
@@ -48,10 +47,16 @@ pub struct Config {
 #[derive(Debug)]
 pub enum Event<'a> {
     /// The block that `Reread` asked for; empty if it could not be read.
-    Found { index: u64, bytes: &'a [u8] },
+    Found {
+        index: u64,
+        bytes: &'a [u8],
+    },
     /// A source sent a whole block. Blocks beyond those asked for are welcome (a source may ignore
     /// the range and send everything).
-    Received { index: u64, bytes: &'a [u8] },
+    Received {
+        index: u64,
+        bytes: &'a [u8],
+    },
     /// The block that `Write` named is on its way to the drive.
     Written,
     /// The answer is over, in good order: all blocks asked for were received.
@@ -60,8 +65,9 @@ pub enum Event<'a> {
     Failed(SourceFault),
     /// There is a new list of sources, and what was asked for last was not asked: the answer to a
     /// `Fetch` whose source is not good any more. The first of the list is next.
-    Renewed { sources: usize },
-    /// Time has passed.
+    Renewed {
+        sources: usize,
+    },
     Tick,
 }
 
@@ -76,7 +82,6 @@ pub enum Action {
     Fetch {
         /// Which source, by its place in the list.
         source: usize,
-        /// First block.
         first: u64,
         count: u64,
     },
@@ -99,22 +104,17 @@ pub enum Action {
 /// A fault of a source.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SourceFault {
-    /// No connection, no TLS, or no answer in time.
     #[error("cannot be reached: {0}")]
     Unreachable(String),
-    /// A status that is no success.
     #[error("answers with status {0}")]
     Status(u16),
     /// It sends the whole object, and too much of that is there already.
     #[error("ignores Range, so a cut transfer would begin anew: use a server that honours Range")]
     RangeIgnored,
-    /// It sends another range, or speaks of another length.
     #[error("sends something else than was asked for: {0}")]
     OtherRange(String),
-    /// It ends in good order, before all that was asked for.
     #[error("sends less than was asked for")]
     Short,
-    /// The connection ended before the answer did.
     #[error("broke off after {0}")]
     BrokeOff(Bytes),
     /// It sends too little in the time that a block may take.
@@ -123,7 +123,6 @@ pub enum SourceFault {
     /// Its URL was good for a time that is over, and there is no other.
     #[error("needs a signed URL: the last one has expired, and control gives no new one")]
     Expired,
-    /// A block does not have its hash.
     #[error("sent wrong bytes in block {0}")]
     WrongBytes(u64),
 }
@@ -131,18 +130,10 @@ pub enum SourceFault {
 /// Why an object was given up.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Reason {
-    /// Nothing to fetch it from.
     #[error("the manifest names no source for it")]
     NoSource,
-    /// Some block is wrong wherever it comes from.
     #[error("block {index} came wrong {tries} times: a source's file has changed since ingest")]
-    WrongBytes {
-        /// The block that was wrong.
-        index: u64,
-        /// How often it was fetched.
-        tries: u32,
-    },
-    /// All sources failed, again and again.
+    WrongBytes { index: u64, tries: u32 },
     #[error("no source gives it; the last one {0}")]
     Sources(SourceFault),
 }
@@ -160,7 +151,6 @@ pub struct Transfer {
     missing: u64,
     /// Invariant: all blocks before this one are good.
     first_missing: u64,
-    /// Sources that sent wrong bytes.
     distrusted: BTreeSet<usize>,
     /// How often each block came wrong. Invariant: each less than `block_tries_max`.
     wrong: BTreeMap<u64, u32>,

@@ -91,7 +91,6 @@ pub struct Progress {
     pub objects_wanted: u64,
     /// Of these, published.
     pub objects_held: u64,
-    /// Bytes of the manifest.
     pub bytes_wanted: Bytes,
     /// Of these, published.
     pub bytes_held: Bytes,
@@ -123,7 +122,6 @@ pub struct Chores {
     pub evict: Vec<(ObjectId, DriveIndex)>,
     /// Begun, and no longer wanted, or not in this company.
     pub drop_parts: Vec<(PartId, DriveIndex)>,
-    /// Objects that somebody doubts.
     pub suspects: BTreeMap<ObjectId, Doubt>,
 }
 
@@ -170,7 +168,6 @@ pub struct Slice {
 #[derive(Clone, Copy, Debug)]
 struct Postponed {
     until: Instant,
-    /// How often so far.
     times: u32,
     /// No plan was made since.
     waits: bool,
@@ -186,7 +183,6 @@ pub struct Holdings {
     hung: DriveSet,
     /// Drives that were set aside and on which the index still has something.
     leaving: DriveSet,
-    /// The manifest in force.
     desired: Desired,
     next: Option<Next>,
     /// The siblings in the site that can serve, by control's last word.

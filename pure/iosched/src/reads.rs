@@ -19,9 +19,7 @@ use crate::tally::{Slice, Tally};
 /// Bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Most reads in flight.
     pub depth: u32,
-    /// Most reads that wait.
     pub queue_len_max: usize,
     /// A read should not take longer.
     pub target: Nanos,
@@ -73,7 +71,6 @@ struct Flight {
 /// The outcome of one read: its time in the drive, counted against the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Met {
-    /// When the drive was asked.
     pub begun: Instant,
     /// Itself, counted.
     pub tally: Tally,

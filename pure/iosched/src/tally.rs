@@ -22,7 +22,6 @@ pub struct Tally {
 pub struct Slice {
     /// Since the start.
     pub tally: Tally,
-    /// Reads that are not back.
     pub in_flight: u32,
     /// When the oldest of them went.
     pub oldest: Option<Instant>,

@@ -32,7 +32,6 @@ pub struct Config {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
     pub id: ApplianceId,
-    /// Where it stands.
     pub site: SiteId,
     /// Its share among the appliances of its site.
     pub weight: Weight,
@@ -54,7 +53,6 @@ pub struct Demand {
 pub struct Placement {
     /// For every candidate, its asset versions in the order of the demands.
     pub holdings: BTreeMap<ApplianceId, Vec<AssetVersionId>>,
-    /// The report for an operator.
     pub report: Report,
 }
 
@@ -77,7 +75,6 @@ pub struct Report {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Filled {
     pub given: Bytes,
-    /// Its capacity.
     pub usable: Bytes,
 }
 
@@ -88,7 +85,6 @@ pub struct Shortfall {
     pub site: SiteId,
     /// Copies wanted: never more than the site has appliances.
     pub wanted: u32,
-    /// Copies placed.
     pub placed: u32,
 }
 
@@ -107,7 +103,6 @@ pub enum SkipReason {
     NotReported,
     /// Too little room.
     Full {
-        /// Its room that is left.
         free: Bytes,
         /// The room that the version takes.
         needed: Bytes,

@@ -25,7 +25,6 @@ use crate::{Pathway, PlaylistError, check_len};
 /// A playlist's kind, and the files that it needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Playlist {
-    /// Multivariant or media.
     pub kind: Kind,
     /// Paths of the files that it refers to, from the asset version's root.
     pub files: BTreeSet<String>,
@@ -36,7 +35,6 @@ pub struct Playlist {
 pub enum Kind {
     /// Lists variants and renditions: an entry manifest.
     Multivariant,
-    /// Lists segments.
     Media,
 }
 
@@ -228,7 +226,6 @@ enum Content<'a> {
     /// Name without `#`, and what follows the colon.
     Tag(&'a str, &'a str),
     Uri(&'a str),
-    /// Blank, or a comment.
     Other,
 }
 

@@ -40,61 +40,42 @@ pub const MANIFEST_LEN_MAX: Bytes = Bytes::mib(1);
 pub enum PlaylistError {
     #[error("it has {0}, more than the limit of {MANIFEST_LEN_MAX} for a manifest")]
     TooLong(Bytes),
-    /// Not an HLS playlist.
     #[error("it is no HLS playlist: the first line is not #EXTM3U")]
     NotHls,
-    /// A playlist that is neither kind, or both.
     #[error("it is neither a multivariant playlist nor a media playlist, or a mixture of both")]
     Mixed,
-    /// A media playlist that is not finished.
     #[error("it has no #EXT-X-ENDLIST: only finished (VOD) playlists can be ingested")]
     NotEnded,
-    /// A tag that needs a URI has none.
     #[error("line {0} needs a URI and has none")]
     UriMissing(usize),
     /// An attribute list that says something twice: readers would differ on what it says.
     #[error("line {line} has the attribute {name} twice")]
-    Twice {
-        line: usize,
-        /// The attribute's name.
-        name: String,
-    },
+    Twice { line: usize, name: String },
     /// A bandwidth that no rendition has; players choose and divide by it.
     #[error("the bandwidth \"{0}\" is not a number above 0")]
     Bandwidth(String),
-    /// A byte range that is none.
     #[error("the byte range \"{0}\" is not of the form first-last")]
     Range(String),
-    /// HLS variables in a URI.
     #[error("\"{0}\" uses a variable (EXT-X-DEFINE): write the playlist without variables")]
     Variable(String),
-    /// Content steering or pathways of its own.
     #[error("it has content steering or pathways of its own: package it without")]
     Steered,
-    /// Not well-formed XML.
     #[error("it is no well-formed XML near byte {at}: {reason}")]
     Xml {
         /// Where, in bytes.
         at: usize,
-        /// The parser's words.
         reason: String,
     },
-    /// XML, but not an MPD.
     #[error("it is no DASH MPD with at least one Period")]
     NotMpd,
-    /// A live MPD.
     #[error("its type is \"{0}\": only type=\"static\" can be ingested")]
     NotStatic(String),
-    /// An MPD that sends the player elsewhere.
     #[error("it has <{0}>, which sends players elsewhere: package it without")]
     Elsewhere(String),
-    /// A segment template that cannot be expanded.
     #[error("the segment template \"{0}\" cannot be expanded")]
     Template(String),
-    /// A URI that leaves the directory.
     #[error("\"{0}\" is not inside the ingested directory: use relative URIs")]
     Outside(String),
-    /// A URI that cannot name a file.
     #[error(
         "\"{0}\" cannot name a file: it is empty, too long or badly percent-encoded \
              (the longest path has {PATH_LEN_MAX} bytes)"

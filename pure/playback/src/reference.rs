@@ -25,7 +25,6 @@ pub struct Target {
 #[derive(Debug)]
 pub(crate) struct Files {
     paths: BTreeSet<String>,
-    /// References so far.
     references: usize,
     files_max: usize,
 }

@@ -75,13 +75,11 @@ pub enum TokenError {
     /// Signed with a key that is not, or not yet, in the manifest.
     #[error("the token's key is unknown here")]
     UnknownKey,
-    /// The path has fewer parts than the token is bound to.
     #[error("the token does not cover this path")]
     Outside,
     /// Made by somebody else, for another asset version or path, or changed on the way.
     #[error("the token's signature does not fit")]
     BadSignature,
-    /// It was good until its expiry.
     #[error("the token has expired")]
     Expired,
 }

@@ -36,11 +36,9 @@ pub const RECORDS_PER_KEY_MAX: u64 = 1 << 24;
 pub enum ContentType {
     /// Change cipher spec: may appear during the handshake, ignored.
     ChangeCipherSpec = 20,
-    /// An alert.
     Alert = 21,
     /// A handshake message: after the handshake a key update or a ticket.
     Handshake = 22,
-    /// Application data.
     ApplicationData = 23,
 }
 

@@ -36,7 +36,6 @@ pub struct Config {
 pub struct Query<'a> {
     /// The client's address, or the smallest range that is known of it.
     pub client: Prefix,
-    /// The version that it plays.
     pub version: &'a AssetVersionId,
     /// The playback, so that each keeps its list and all together spread.
     pub session: &'a [u8],
@@ -58,11 +57,9 @@ pub struct RankedList {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
     pub appliance: ApplianceId,
-    /// Where it stands.
     pub site: SiteId,
     /// Whether it should be asked at all.
     pub standing: Standing,
-    /// How near it is.
     pub distance: Distance,
     /// Share in use of what it has least of, in thousandths.
     pub load_permille: u64,
@@ -111,7 +108,6 @@ pub enum Distance {
 pub enum Reason {
     /// By its health, its content and its load.
     Standing(Standing),
-    /// By how near it is.
     Distance(Distance),
     /// By the draw among those of its site, of which its load leaves it a part.
     Load {

@@ -24,7 +24,6 @@ pub struct Seen {
 pub struct MarkerSeen {
     /// The device that its file system is on.
     pub device: u64,
-    /// Its number there.
     pub inode: u64,
     /// When it was written or given to somebody, in nanoseconds.
     pub changed_at: i128,

@@ -20,7 +20,6 @@ use model::units::{Instant, Nanos};
 pub struct Config {
     /// So many objects may fail within the window.
     pub objects_max: usize,
-    /// How long a failure counts.
     pub window: Nanos,
 }
 

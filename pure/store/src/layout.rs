@@ -73,20 +73,16 @@ const _: () = assert!(FOOTER_LEN.0.is_multiple_of(DIRECT_ALIGN.0));
 /// Where the sections of an object file lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sections {
-    /// Where the table begins.
     pub table_offset: Bytes,
     /// The table without padding; zero for objects of less than two blocks.
     pub table_len: Bytes,
-    /// Where the footer begins.
     pub footer_offset: Bytes,
-    /// Size of the whole file.
     pub file_len: Bytes,
 }
 
 /// An object's description of itself, at the end of its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Footer {
-    /// Which object it holds.
     pub object: ObjectId,
     pub len: Bytes,
 }
@@ -94,23 +90,14 @@ pub struct Footer {
 /// Why a footer was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FooterError {
-    /// Not a footer, or not all of one.
     #[error("the file does not end in an object's footer: it is incomplete or not an object")]
     Magic,
-    /// Written by a later version.
     #[error("the object file has format {0}, and 1 is known here: upgrade before using the drive")]
     Version(u32),
-    /// Some bits are not what was written.
     #[error("the object file's footer is damaged: its checksum is wrong")]
     Checksum,
-    /// The file is longer or shorter than its footer says.
     #[error("the object file is {found} long and its footer speaks of {wanted}")]
-    FileLen {
-        /// Size the footer asks for.
-        wanted: Bytes,
-        /// Size found.
-        found: Bytes,
-    },
+    FileLen { wanted: Bytes, found: Bytes },
 }
 
 /// One drive, as the choice sees it.

@@ -120,7 +120,6 @@ impl Change {
 /// Snapshot and log, read together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Replay {
-    /// The drive's objects.
     pub entries: BTreeMap<ObjectId, Entry>,
     /// The last change among them; the next is one more. After damage: the highest number seen
     /// anywhere, so that a new snapshot with this number overrules all that is left of the log.
@@ -136,23 +135,17 @@ pub struct Replay {
 /// A fault in a drive's index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Damage {
-    /// `format` writes one, and it is only ever replaced whole.
     #[error("the index has no snapshot")]
     NoSnapshot,
-    /// Its bytes are not those that were written.
     #[error("the index snapshot is damaged: its checksum or its length is wrong")]
     Snapshot,
-    /// A record is bad, and good ones follow it.
     #[error("record {0} of the index log is damaged, and good ones follow it")]
     Record(u64),
-    /// A record is missing, or the log belongs to another snapshot.
     #[error("record {record} of the index log has number {found} where {wanted} is due")]
     Gap {
         /// Which record, from 0.
         record: u64,
-        /// The number due.
         wanted: u64,
-        /// The number found.
         found: u64,
     },
 }

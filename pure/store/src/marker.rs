@@ -38,37 +38,24 @@ pub struct Marker {
     pub reserve: Reserve,
     /// Smallest unit that direct I/O took when formatted. We always use `limits::DIRECT_ALIGN`.
     pub direct_align: Bytes,
-    /// When it was formatted.
     pub created: UnixSeconds,
 }
 
 /// Why a marker was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MarkerError {
-    /// A line that is none of ours.
     #[error("line {line} of the marker is not understood: \"{text}\"")]
     Line {
         /// Which, from 1.
         line: usize,
-        /// The line's text.
         text: String,
     },
-    /// A key is missing.
     #[error("the marker lacks \"{0}\": it is cut short or not a marker")]
     Missing(&'static str),
-    /// A value is not one.
     #[error("the marker's {key} is \"{text}\", which is not a {wanted}")]
-    Value {
-        key: &'static str,
-        /// The value found.
-        text: String,
-        /// The form that is wanted.
-        wanted: &'static str,
-    },
-    /// Written by a later version.
+    Value { key: &'static str, text: String, wanted: &'static str },
     #[error("the drive has format {0}, and 1 is known here: upgrade before using it")]
     Format(u32),
-    /// Direct I/O here needs larger units than ours.
     #[error("direct I/O needs units of {0} on this drive, and {DIRECT_ALIGN} is the most we use")]
     Align(Bytes),
 }

@@ -14,7 +14,6 @@ use crate::unit::{self, Directory, UnitId};
 pub enum Parcel {
     /// An object in a file of its own.
     Alone(ObjectId, Bytes),
-    /// The objects of a unit.
     Unit(Directory),
 }
 

@@ -20,7 +20,6 @@ pub struct Config {
 pub enum Notice {
     /// It hangs from now on.
     Hangs,
-    /// It answers again.
     Answers,
     /// It has hung for too long: it should be taken out of use.
     GivenUp,

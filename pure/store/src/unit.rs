@@ -63,9 +63,7 @@ pub struct UnitId(pub [u8; 32]);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     pub object: ObjectId,
-    /// Where its bytes begin.
     pub offset: Bytes,
-    /// How many they are.
     pub len: Bytes,
 }
 
@@ -80,41 +78,29 @@ pub struct Directory {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Footer {
     pub unit: UnitId,
-    /// Where its directory begins.
     pub directory_offset: Bytes,
-    /// Objects in it.
     pub count: usize,
 }
 
 /// Why a unit is not believed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UnitError {
-    /// Not a footer, or not all of one.
     #[error("the file does not end in a unit's footer: it is incomplete or not a unit")]
     Magic,
-    /// Written by a later version.
     #[error("the unit has format {0}, and 1 is known here: upgrade before using the drive")]
     Version(u32),
-    /// Some bits of the footer are not what was written.
     #[error("the unit's footer is damaged: its checksum is wrong")]
     Footer,
     /// Some bits of the directory are not what was written, or they never were one.
     #[error("the unit's directory is damaged: it does not fit the unit's footer")]
     Directory,
-    /// The file is longer or shorter than its footer says.
     #[error("the unit is {found} long and its footer speaks of {wanted}")]
-    FileLen {
-        /// Size the footer asks for.
-        wanted: Bytes,
-        /// Size found.
-        found: Bytes,
-    },
+    FileLen { wanted: Bytes, found: Bytes },
 }
 
 /// The fate of a unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It stays.
     Keep,
     /// Nothing in it is wanted any longer.
     Remove,

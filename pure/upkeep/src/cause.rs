@@ -114,7 +114,6 @@ pub enum Fault {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("cannot {action} {file}: {why}")]
 pub struct DriveError {
-    /// What follows for the drive.
     pub fault: Fault,
     action: &'static str,
     file: String,
@@ -180,7 +179,6 @@ impl DriveError {
 /// Why a file of objects cannot be used as one.
 #[derive(Debug, thiserror::Error)]
 pub enum ObjectFileError {
-    /// The drive failed.
     #[error(transparent)]
     Drive(#[from] DriveError),
     #[error(transparent)]
@@ -197,7 +195,6 @@ pub enum Cause {
     /// An operation on it failed.
     #[error(transparent)]
     Failed(#[from] DriveError),
-    /// A worker could not read an object.
     #[error("cannot read object {0}: {1}")]
     Unread(ObjectId, Errno),
     /// Too many objects could not be read: the last of them, and what the kernel said.
@@ -206,13 +203,10 @@ pub enum Cause {
     /// Its marker is gone, and so is a file that should be there.
     #[error("its marker is gone, and {}: was it unmounted?", .0.0)]
     Unmounted(FileName),
-    /// Too many copies were not what had been written.
     #[error("what was written there is not what is read")]
     Miswritten,
-    /// It has not answered for so long.
     #[error("it has not answered for {} s", .0.as_seconds())]
     Silent(Nanos),
-    /// It could not be opened, in these words.
     #[error("{0}")]
     Refused(String),
 }

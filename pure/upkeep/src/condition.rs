@@ -31,11 +31,9 @@ pub struct Condition {
     full_at: Option<Instant>,
     /// Since when it is being measured; none in between.
     pub measured_from: Option<Instant>,
-    /// What was measured last.
     pub space: Space,
     /// Objects and bytes of them by its log.
     pub held: (u64, Bytes),
-    /// What the audit found last.
     pub units: Units,
     /// Why the log could not be rewritten: who measures the drive says so, once.
     pub not_rewritten: Option<DriveError>,

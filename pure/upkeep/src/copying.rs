@@ -28,7 +28,6 @@ use crate::told::Told;
 
 /// Objects of one file, in the order that they are to have.
 pub struct Source<'a, D> {
-    /// Where the file is.
     pub drive: &'a D,
     pub file: &'a FileName,
     /// Not empty. One is alone in its new file, several are a unit.

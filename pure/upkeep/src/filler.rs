@@ -97,7 +97,6 @@ pub trait Answer {
 enum Ended {
     /// It is visible, or as much of it as could be had: all but this object, and those after it.
     Published(Option<ObjectId>),
-    /// All must stop.
     Stopped,
     /// Not now, for the sake of this object; the text says why.
     Postponed(ObjectId, String),
@@ -107,7 +106,6 @@ enum Ended {
 
 /// Why an object did not become whole.
 enum Stop {
-    /// All must stop.
     Stopped,
     /// It cannot be had now.
     GaveUp(String),

@@ -83,7 +83,6 @@ pub async fn movable<H: Host>(host: &H) -> Movable {
 pub enum Moved {
     /// The file lies there now, and takes this room.
     There(Bytes),
-    /// The copy came to nothing.
     Abandoned,
     /// It was not begun.
     Stays,

@@ -54,7 +54,6 @@ pub enum Told<'a, D> {
     UnitUnknown(&'a D, &'a UnitError),
     /// A drive hangs from now on.
     Hangs(&'a D),
-    /// It answers again.
     Answers(&'a D),
     /// A plan found another number of objects than the one before that fit on no drive.
     WithoutRoom(&'a Report),
@@ -78,13 +77,10 @@ pub enum Checked<'a> {
 /// How a walk over a drive went.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Walked {
-    /// Files that were looked at.
     pub files: u64,
     /// Mistakes that were found.
     pub found: u64,
-    /// The units among the files.
     pub units: Units,
-    /// How long it took.
     pub took: Nanos,
 }
 

@@ -21,11 +21,9 @@ pub enum Action {
     /// Seal and send; report `Sent` when the kernel has all of it, or, where more of the response
     /// comes, when it also takes that. One at a time per connection.
     Send {
-        /// To whom.
         connection: ConnectionId,
         /// `Worker::head` goes first.
         head: bool,
-        /// The bytes after the head.
         body: Body,
         /// The rest of the response.
         then: Then,
@@ -44,14 +42,7 @@ pub enum Action {
     /// Close the file in the slot.
     CloseFile { slot: FileSlot },
     /// Read into the buffer; report `Read`. Offset and length are aligned for direct I/O.
-    Read {
-        /// The buffer to read into.
-        buffer: BufferId,
-        slot: FileSlot,
-        /// From where in the file.
-        offset: Bytes,
-        len: Bytes,
-    },
+    Read { buffer: BufferId, slot: FileSlot, offset: Bytes, len: Bytes },
     /// End a connection. Nothing is reported of it any more.
     Close { connection: ConnectionId, ending: Ending },
     /// Have a block looked at that a viewer is being sent. Nobody waits for the answer: whoever
@@ -71,7 +62,6 @@ pub enum Action {
         drive: DriveIndex,
         /// The object that was being read.
         object: ObjectId,
-        /// How it failed.
         fault: Fault,
     },
 }
@@ -93,7 +83,6 @@ pub enum Body {
     /// None: a head alone.
     Empty,
     Memory {
-        /// The whole object.
         bytes: Arc<[u8]>,
         /// First byte to send.
         start: usize,

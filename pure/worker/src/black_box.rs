@@ -44,12 +44,10 @@ pub enum Happened {
         drive: DriveIndex,
         len: Bytes,
     },
-    /// It answered.
     Read {
         len: Bytes,
     },
     Failed {
-        /// The kernel's error number.
         errno: i32,
     },
     /// So much was given to the kernel, from memory or from a buffer just read.
@@ -110,7 +108,6 @@ pub struct Incident {
     /// Its waits, by the part that it waited for.
     pub waits: Waits,
     pub object: ObjectId,
-    /// Bytes given to the kernel.
     pub sent: Bytes,
     /// Events before those in `text`.
     pub forgotten: u64,

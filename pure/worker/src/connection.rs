@@ -47,7 +47,6 @@ pub(crate) struct Connection {
 /// quiet again; what it gives back is the next to be used, while it is still in the caches.
 #[derive(Debug, Default)]
 pub(crate) struct Texts {
-    /// Head of the response.
     pub(crate) head: Vec<u8>,
     /// Method, path and range, as they will stand in the request log; empty between requests.
     pub(crate) line: Vec<u8>,
@@ -75,7 +74,6 @@ pub(crate) struct Transfer {
     pub(crate) drive: DriveIndex,
     /// Where the object begins in its file.
     pub(crate) base: Bytes,
-    /// How long the object is.
     pub(crate) len: Bytes,
     /// Next byte of the object to read.
     pub(crate) next: Bytes,
@@ -115,9 +113,7 @@ pub(crate) enum Stage {
     Opening(FileSlot),
     /// The moment of its next burst.
     Paced(Option<FileSlot>),
-    /// The drive's scheduler.
     Queued(FileSlot),
-    /// The drive.
     Reading(FileSlot),
     /// The client. There is no file yet if all that was sent was hot.
     Sending(Option<FileSlot>),

@@ -24,7 +24,6 @@ use model::units::{Instant, Nanos};
 pub(crate) struct Share {
     /// Most reads in flight, each with a buffer.
     pub(crate) depth: usize,
-    /// Most opens in flight.
     pub(crate) opens_max: usize,
     /// Most transfers that wait for the drive, past admission.
     pub(crate) waits_max: usize,

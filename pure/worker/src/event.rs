@@ -10,7 +10,6 @@ use model::update::Update;
 pub struct Now {
     /// Never goes back.
     pub instant: Instant,
-    /// Wall clock.
     pub wall: UnixSeconds,
 }
 
@@ -23,16 +22,16 @@ pub enum Event<'a> {
         connection: ConnectionId,
     },
     /// It is ready for requests: its handshake is over, or it needs none.
-    Established { connection: ConnectionId },
+    Established {
+        connection: ConnectionId,
+    },
     /// Content arrived, opened and in order. Comes only after `Action::Receive`.
     Received {
-        /// From whom.
         connection: ConnectionId,
         bytes: &'a [u8],
     },
     /// The last `Action::Send` was taken whole by the kernel.
     Sent {
-        /// To whom.
         connection: ConnectionId,
     },
     /// What the kernel says of the way to a client.
@@ -42,27 +41,29 @@ pub enum Event<'a> {
         resent: u64,
     },
     /// The other side is gone, or broke the protocol below HTTP.
-    Ended { connection: ConnectionId },
+    Ended {
+        connection: ConnectionId,
+    },
     /// A file is open in its slot, or is not.
     Opened {
         slot: FileSlot,
-        /// How it went.
         result: Result<(), Fault>,
     },
     /// A drive answered a read.
     Read {
         /// The buffer that was to be filled.
         buffer: BufferId,
-        /// How much was read.
         result: Result<Bytes, Fault>,
     },
     /// The content to serve changed.
     Update(Update),
     /// What TCP knows of a connection with a response under way; asked for now and then.
-    Tcp { connection: ConnectionId, sample: TcpSample },
+    Tcp {
+        connection: ConnectionId,
+        sample: TcpSample,
+    },
     /// Somebody wants to know how the responses go that are under way.
     Incidents,
-    /// Time passed.
     Tick,
     /// Take no more requests; be done by `deadline`.
     Stop {

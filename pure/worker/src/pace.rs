@@ -181,7 +181,6 @@ pub(crate) struct Path {
     clean: Bytes,
     /// How often longer bursts were tried in vain.
     vain: u32,
-    /// Packets sent again so far.
     resent: u64,
 }
 

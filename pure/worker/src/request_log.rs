@@ -93,7 +93,6 @@ fn hex(byte: u8) -> [u8; 2] {
 /// Lines on their way to the thread that writes them.
 #[derive(Debug)]
 pub(crate) struct RequestLog {
-    /// Whether any are written.
     pub(crate) enabled: bool,
     /// The time of the event that is being handled.
     pub(crate) now: Instant,

@@ -78,7 +78,6 @@ pub struct Config {
     pub verify_every: u32,
     /// Write a line per request.
     pub log_requests: bool,
-    /// How responses are paced.
     pub pacing: PaceConfig,
     /// From where on a response is written down as an incident; none never.
     pub incidents: Option<IncidentBounds>,
@@ -187,7 +186,6 @@ pub struct Worker {
     pub(crate) date: Vec<u8>,
     pub(crate) date_at: UnixSeconds,
     pub(crate) tick_at: Instant,
-    /// When paced transfers go on.
     pub(crate) wheel: Wheel,
     /// Transfers that keep a buffer between bursts. Invariant: <= config.pacing.buffers.
     pub(crate) keeping: u16,

@@ -8,22 +8,15 @@ use serde::Deserialize;
 /// Why a configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// The file cannot be read.
     #[error("cannot read the configuration {path}: {error}")]
-    Read {
-        path: PathBuf,
-        /// Why not.
-        error: std::io::Error,
-    },
+    Read { path: PathBuf, error: std::io::Error },
     /// Not TOML, an unknown key, or a value of the wrong kind.
     #[error("{source_name}: {message}")]
     Form {
-        /// File or environment variable.
         source_name: String,
         /// What was wrong, with its place.
         message: String,
     },
-    /// A value that cannot be.
     #[error("[{section}] {key}: {message}")]
     Value {
         section: &'static str,

@@ -24,23 +24,11 @@ const HANDSHAKE_LEN_MAX: usize = 40 * 1024;
 /// Why a certificate or key cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
-    /// A file that cannot be read or holds something else.
     #[error("{path}: {error}; a PEM file is wanted")]
-    File {
-        path: PathBuf,
-        /// The library's words.
-        error: rustls::pki_types::pem::Error,
-    },
+    File { path: PathBuf, error: rustls::pki_types::pem::Error },
     /// Certificate and key do not go together, or are of a kind that is not supported.
     #[error("{certificate} and {key} cannot be used together: {error}")]
-    Pair {
-        /// Certificate chain.
-        certificate: PathBuf,
-        /// Private key.
-        key: PathBuf,
-        /// The library's words.
-        error: rustls::Error,
-    },
+    Pair { certificate: PathBuf, key: PathBuf, error: rustls::Error },
 }
 
 /// Makes handshakes. Cheap to clone; all workers share one, its certificate and its tickets.
@@ -190,7 +178,6 @@ impl std::fmt::Debug for Handshake {
 /// Where a handshake stands.
 #[derive(Debug)]
 pub enum Progress {
-    /// More bytes are needed.
     Pending(Box<Handshake>),
     Done {
         session: Box<Session>,

@@ -32,11 +32,8 @@ impl std::fmt::Display for Kernel {
 /// A cipher of TLS 1.3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cipher {
-    /// AES-128-GCM.
     Aes128,
-    /// AES-256-GCM.
     Aes256,
-    /// ChaCha20-Poly1305.
     Chacha20,
 }
 
@@ -93,9 +90,7 @@ impl std::fmt::Display for Wanted {
 /// The library that seals under each cipher; aws-lc unless somebody chose.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Kernels {
-    /// AES-128-GCM.
     pub aes_128: Kernel,
-    /// AES-256-GCM.
     pub aes_256: Kernel,
 }
 

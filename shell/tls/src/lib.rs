@@ -32,19 +32,15 @@ pub enum TlsError {
     /// The peer broke the protocol, or shares no version or cipher with us.
     #[error("handshake failed: {0}")]
     Handshake(rustls::Error),
-    /// The peer ended the connection before the handshake was over.
     #[error("closed during the handshake")]
     Closed,
     /// A record that was not sealed with the session's key, or not in its place.
     #[error("a record failed authentication")]
     Authentication,
-    /// A record longer than any may be.
     #[error("record of {0} bytes")]
     Overflow(usize),
-    /// A record or message that has no place here.
     #[error("unexpected {0}")]
     Unexpected(&'static str),
-    /// More handshake bytes than any client needs.
     #[error("handshake of more than {0} bytes")]
     TooLong(usize),
 }

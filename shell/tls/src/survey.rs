@@ -22,9 +22,7 @@ use sample::Sample;
 /// How a candidate did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trial {
-    /// The candidate.
     pub kernel: Kernel,
-    /// Under which cipher.
     pub cipher: Cipher,
     /// Time that a core takes to seal a gigabyte (10^9 bytes) from memory, what it has to copy
     /// included; none if it was not measured. Or what is wrong with it.
@@ -34,7 +32,6 @@ pub struct Trial {
 /// Why a candidate is not used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unsound {
-    /// It fails a test vector.
     #[error("does not give the known answer for {0} bytes")]
     Answer(usize),
     /// It seals the same record to other bytes than a library before it, which knew the answers.

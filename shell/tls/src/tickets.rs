@@ -54,7 +54,6 @@ pub struct Tickets {
 
 #[derive(Default)]
 struct Keys {
-    /// The keys of the site.
     shared: Vec<Ready>,
     /// Of this process, where there is none of the site.
     own: Vec<Ready>,

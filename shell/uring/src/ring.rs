@@ -50,14 +50,12 @@ impl std::fmt::Display for Errno {
 /// Why a ring cannot be had.
 #[derive(Debug, thiserror::Error)]
 pub enum RingError {
-    /// The kernel refused the ring or one of its parts.
     #[error(
         "io_uring: {step} failed: {error}; Linux 6.1 or later is needed, with io_uring allowed"
     )]
     Setup {
         /// The step of the setup that failed.
         step: &'static str,
-        /// The kernel's error.
         error: io::Error,
     },
 }
@@ -79,16 +77,13 @@ pub struct Watch(u64);
 pub enum Completion {
     /// A connection arrived, or accepting failed. `more` is false when accepting has ended.
     Accepted {
-        /// Name of the accept operation.
         token: Token,
-        /// The connection.
         socket: Result<OwnedFd, Errno>,
         /// More may come without asking again.
         more: bool,
     },
     /// Something came to a socket that is watched.
     Readable {
-        /// Name of the operation.
         token: Token,
         /// The other side will send no more, or the watch is over: no later completion says so.
         ended: bool,
@@ -96,32 +91,18 @@ pub enum Completion {
         more: bool,
     },
     /// A socket has room for more, or its connection failed.
-    Room {
-        /// Name of the operation.
-        token: Token,
-        /// The kernel's error.
-        result: Result<(), Errno>,
-    },
+    Room { token: Token, result: Result<(), Errno> },
     /// All of the data was taken by the kernel, or the connection failed.
     Sent {
-        /// Name of the operation.
         token: Token,
         /// The memory, for the next one.
         data: Vec<u8>,
-        /// The kernel's error.
         result: Result<(), Errno>,
     },
     /// A file is open in its slot, or is not.
-    Opened {
-        /// Name of the operation.
-        token: Token,
-        slot: FileSlot,
-        /// The kernel's error.
-        result: Result<(), Errno>,
-    },
+    Opened { token: Token, slot: FileSlot, result: Result<(), Errno> },
     /// A drive answered; the buffer may be looked at again.
     Read {
-        /// Name of the operation.
         token: Token,
         buffer: BufferId,
         /// Bytes read: fewer than asked at the end of a file.

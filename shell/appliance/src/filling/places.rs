@@ -54,7 +54,6 @@ enum Kind {
 struct Place {
     url: String,
     kind: Kind,
-    /// Where a sibling is.
     address: Option<String>,
     expires: Option<UnixSeconds>,
 }
@@ -79,7 +78,6 @@ pub(crate) struct Places<'a> {
     fetched: &'a FillCounters<AtomicU64>,
     fetch: &'a Fetch,
     list: Vec<Place>,
-    /// When control was asked last.
     asked: Instant,
     /// A source did not take its URL.
     refused: bool,

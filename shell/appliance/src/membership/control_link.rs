@@ -50,20 +50,16 @@ const TICKETS_RETRY: Nanos = Nanos::seconds(10);
 /// Why a conversation with control failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
-    /// No connection or no answer.
     #[error("control cannot be reached: {0}")]
     Unreachable(String),
-    /// It answered with an error.
     #[error("control answers {status}: {text}")]
     Status {
         status: u16,
         /// The beginning of the body.
         text: String,
     },
-    /// Its answer cannot be read.
     #[error("control's answer is not understood: {0}")]
     Body(String),
-    /// Its manifest cannot be believed, or used.
     #[error("control's manifest is refused: {0}")]
     Manifest(#[from] Refused),
     /// Its block hashes are not the object's.
@@ -74,7 +70,6 @@ pub enum ControlError {
 /// What the report says of this process.
 #[derive(Clone, Debug, Default)]
 pub struct About {
-    /// Software version.
     pub software: String,
     /// Base URL for players, without trailing slash.
     pub base_url: String,
@@ -94,7 +89,6 @@ pub struct About {
 pub struct Front {
     /// Its name, as its certificate says it.
     pub name: String,
-    /// Its fleet address.
     pub address: Address,
 }
 
@@ -110,7 +104,6 @@ pub(crate) struct ControlClient {
 /// What the writer gives an appliance, and a front does not: manifests and keys of tickets.
 pub(crate) struct Writer {
     pub(crate) own: Arc<Own>,
-    /// Where manifests are kept.
     pub(crate) state_file: StateFile,
     pub(crate) tickets: Arc<tls::Tickets>,
 }
@@ -132,7 +125,6 @@ struct Link<'a> {
     interval: Nanos,
     /// When ticket keys are asked for again.
     tickets_at: Instant,
-    /// Failures in a row.
     failures: u32,
     /// What was logged last, so that each state is logged once.
     said: Option<String>,

@@ -12,22 +12,15 @@ pub enum Refused {
     /// None of its signatures is by a key that may sign manifests.
     #[error(transparent)]
     Signature(#[from] VerifyError),
-    /// What is signed is no manifest.
     #[error("what is signed is not understood: {0}")]
     Form(#[from] serde_json::Error),
     /// It has values that cannot be.
     #[error(transparent)]
     Wire(#[from] WireError),
-    /// It is somebody else's.
     #[error("it is for {0}, and this is {1}")]
     OtherAppliance(ApplianceId, ApplianceId),
-    /// An old one is shown again.
     #[error("it has generation {offered}, and {known} is in force here")]
-    Older {
-        offered: Generation,
-        /// The one in force.
-        known: Generation,
-    },
+    Older { offered: Generation, known: Generation },
 }
 
 /// The manifest in an envelope, if one of `keys` signed it and it is this appliance's.

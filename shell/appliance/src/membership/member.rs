@@ -40,27 +40,13 @@ pub enum MemberError {
     /// There is none, or it is damaged.
     #[error(transparent)]
     Credentials(#[from] CredentialsError),
-    /// It is somebody else's.
     #[error(
         "the identity in {state} is of {found}, and this is {wanted}: correct `name`, or enrol \
          with a one-time code for {wanted}"
     )]
-    Other {
-        /// The state directory.
-        state: PathBuf,
-        /// Whose it is.
-        found: Member,
-        /// Whose it should be.
-        wanted: Member,
-    },
-    /// No place to keep it.
+    Other { state: PathBuf, found: Member, wanted: Member },
     #[error("cannot make the state directory {path}: {error}")]
-    State {
-        /// The directory.
-        path: PathBuf,
-        /// Why not.
-        error: std::io::Error,
-    },
+    State { path: PathBuf, error: std::io::Error },
     /// Control did not give one.
     #[error(transparent)]
     Enrol(#[from] EnrolError),
@@ -183,7 +169,6 @@ impl Own {
 /// A client for members of the fleet that has the identity in force. Each thread has its own.
 pub(crate) struct MemberClient {
     own: Arc<Own>,
-    /// Where members are.
     pub(crate) dial: Dial,
     made: Mutex<(u64, ureq::Agent)>,
     silence_max: Nanos,

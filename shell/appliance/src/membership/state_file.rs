@@ -15,26 +15,12 @@ use crate::storage::drives::{self, DriveError, OpenError};
 /// Why the last manifest cannot be kept or used.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
-    /// The directory cannot be opened.
     #[error("state directory: {0}")]
     Open(#[from] OpenError),
-    /// Reading or writing failed.
     #[error("state directory {path}: {error}")]
-    Io {
-        /// The directory.
-        path: PathBuf,
-        /// What failed.
-        error: DriveError,
-    },
-    /// It cannot be made.
+    Io { path: PathBuf, error: DriveError },
     #[error("cannot make the state directory {path}: {error}")]
-    Make {
-        /// The directory.
-        path: PathBuf,
-        /// Why not.
-        error: std::io::Error,
-    },
-    /// The file is there and cannot be believed.
+    Make { path: PathBuf, error: std::io::Error },
     #[error("{path} is refused: {refused}. It is left out until control gives a manifest")]
     Manifest { path: PathBuf, refused: Refused },
 }

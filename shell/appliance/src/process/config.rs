@@ -34,7 +34,6 @@ pub struct Settings {
     pub name: ApplianceId,
     /// Where the last manifest is kept.
     pub state: PathBuf,
-    /// TLS listeners.
     pub listen: Vec<SocketAddr>,
     /// Listeners without TLS, on loopback.
     pub plain_listen: Vec<SocketAddr>,
@@ -46,7 +45,6 @@ pub struct Settings {
     pub certificate: PathBuf,
     /// Its key, PEM.
     pub key: PathBuf,
-    /// Worker threads.
     pub workers: usize,
     /// CPU of each worker; empty for wherever the kernel puts them.
     pub cpus: Vec<usize>,
@@ -56,7 +54,6 @@ pub struct Settings {
     pub handshakes_max: usize,
     /// Transfers of all workers together.
     pub transfers_max: usize,
-    /// Longest request head.
     pub head_max: Bytes,
     /// For handshake and request head.
     pub request_timeout: Nanos,
@@ -83,7 +80,6 @@ pub struct Settings {
     pub aead: tls::Wanted,
     /// How responses are paced; the buffers are those of all workers together.
     pub pacing: Pacing,
-    /// Drive directories.
     pub drives: Vec<PathBuf>,
     /// Reads in flight per drive and worker.
     pub drive_depth: usize,
@@ -94,16 +90,13 @@ pub struct Settings {
     pub small_objects_max: Bytes,
     /// How fast each drive is scrubbed; 0 for not at all.
     pub scrub_rate: BitsPerSecond,
-    /// How drives are written.
     pub writes: Writes,
     /// What the drives are for, and what may move between them.
     pub tiering: Tiering,
     /// Memory of all workers together for the blocks that viewers want most; 0 for none. Unless
     /// it is said, less is taken where less may be locked.
     pub hot_memory: Option<Bytes>,
-    /// The control plane's writer.
     pub control: Address,
-    /// The control plane's fronts.
     pub fronts: Vec<Front>,
     /// Between reports.
     pub report_interval: Nanos,

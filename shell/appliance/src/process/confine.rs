@@ -56,17 +56,10 @@ pub struct Grants {
 /// Why there is no confinement.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfineError {
-    /// A folder to write to.
     #[error("cannot confine the process: {path}: {error}")]
-    Folder {
-        path: PathBuf,
-        /// Why not.
-        error: landlock::PathFdError,
-    },
-    /// The kernel refused a rule.
+    Folder { path: PathBuf, error: landlock::PathFdError },
     #[error("cannot confine the process to its files: {0}")]
     Rules(#[from] landlock::RulesetError),
-    /// There is no Landlock, and it is required.
     #[error(
         "this kernel has no Landlock, and [process] sandbox = \"require\": boot with lsm=landlock \
          among the others, or set \"best-effort\""

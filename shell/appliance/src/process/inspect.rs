@@ -105,27 +105,15 @@ pub struct InUnit {
 /// Why it cannot be inspected.
 #[derive(Debug, thiserror::Error)]
 pub enum InspectError {
-    /// Not a drive.
     #[error(transparent)]
     Open(#[from] OpenError),
     /// Neither an object's file nor a unit, or not all of one.
     #[error("{path}: {error}")]
-    Object {
-        path: PathBuf,
-        /// What is wrong.
-        error: ObjectFileError,
-    },
-    /// Nothing seals.
+    Object { path: PathBuf, error: ObjectFileError },
     #[error(transparent)]
     Aead(#[from] tls::NoKernel),
-    /// The drive failed.
     #[error("{path}: {error}")]
-    Drive {
-        /// The directory or file.
-        path: PathBuf,
-        /// What failed.
-        error: DriveError,
-    },
+    Drive { path: PathBuf, error: DriveError },
 }
 
 /// Inspects a drive's directory, an object's file or a unit.

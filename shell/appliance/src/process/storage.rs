@@ -124,10 +124,8 @@ pub enum StartError {
     /// Configuration.
     #[error("fill concurrency is {0}: use 1 to {FILLERS_MAX}")]
     Concurrency(usize),
-    /// Not one drive can be used.
     #[error("no drive can be used:\n  {}", .0.join("\n  "))]
     NoDrive(Vec<String>),
-    /// The state directory.
     #[error(transparent)]
     State(#[from] StateError),
     /// The certificates to trust.
@@ -135,7 +133,6 @@ pub enum StartError {
     Trust(#[from] TrustError),
     #[error(transparent)]
     Identity(#[from] CredentialsError),
-    /// No thread.
     #[error("cannot start a thread: {0}")]
     Thread(std::io::Error),
 }
@@ -147,7 +144,6 @@ pub struct Storage;
 /// A running storage side.
 pub struct StorageHandle {
     shared: Arc<Shared>,
-    /// Who this appliance is.
     own: Arc<Own>,
     /// What the mover needs; none where nothing is to be moved.
     tier: Option<Arc<Tier>>,

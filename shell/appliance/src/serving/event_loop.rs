@@ -60,17 +60,13 @@ const BELL: Token = Token(u64::MAX);
 
 /// What a worker's thread is given.
 pub struct Setup {
-    /// Bounds.
     pub config: Config,
-    /// Shakes hands.
     pub acceptor: Acceptor,
     /// The drives' directories, in the order of `DriveIndex`; none where one is set aside.
     pub drives: Vec<Option<Arc<OwnedFd>>>,
     /// Drives whose file system may block whoever asks it (`mounts::blocking`).
     pub blocking: DriveSet,
-    /// Letters from other threads.
     pub mailbox: Mailbox,
-    /// Where counters go.
     pub counters: Arc<ServeCounters>,
     /// Where goes what reads of each drive met.
     pub slices: Arc<[DriveSlice]>,
@@ -94,7 +90,6 @@ pub enum Finding {
     Fault(DriveIndex, ObjectId, Fault),
     /// A block was sent to a viewer.
     Sample(Sample),
-    /// A response went badly.
     Incident(Box<worker::Incident>),
 }
 
@@ -149,7 +144,6 @@ struct EventLoop {
     /// Memory for what the kernel did not take at once.
     spare: Vec<Vec<u8>>,
     stopping: bool,
-    /// Listeners whose accept failed.
     not_accepting: Vec<Token>,
     /// When they are tried again, and sockets are looked at.
     round_at: Instant,

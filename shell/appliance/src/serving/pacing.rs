@@ -37,7 +37,6 @@ pub enum Mode {
 /// How responses are paced, checked.
 #[derive(Clone, Copy, Debug)]
 pub struct Pacing {
-    /// By whom.
     pub mode: Mode,
     /// What goes at once, at most.
     pub burst: Bytes,

@@ -35,7 +35,6 @@ pub struct Lines {
     full: SyncSender<(usize, Vec<u8>)>,
     worker: usize,
     spare: Receiver<Vec<u8>>,
-    /// Memory at hand.
     at_hand: Option<Vec<u8>>,
     handed_over_at: Instant,
 }

@@ -63,9 +63,7 @@ pub(crate) enum Transport {
 /// What a receive brought.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Incoming {
-    /// So many bytes.
     Bytes(usize),
-    /// Nothing yet.
     Nothing,
     /// There will be no more.
     End,

@@ -72,14 +72,12 @@ pub struct Loaded {
     pub torn: Bytes,
     /// Why the index had to be made anew, if it had.
     pub damage: Option<Damage>,
-    /// Its part files.
     pub parts: Vec<PartId>,
 }
 
 /// Why a directory is not used as a drive.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// Nothing there.
     #[error("there is no directory {0}: mount the drive there, or correct the configuration")]
     NoDirectory(PathBuf),
     /// An ordinary directory, most likely the empty mount point of a drive that is not mounted.
@@ -88,39 +86,22 @@ pub enum OpenError {
          is new, run: nearcast-appliance format {0}", marker = layout::MARKER
     )]
     NoMarker(PathBuf),
-    /// A marker that cannot be used.
     #[error("{path}: {error}")]
     Marker {
-        /// Which directory.
         path: PathBuf,
         /// What is wrong with the marker.
         error: MarkerError,
     },
-    /// Another process has it.
     #[error("{0} is in use by another process: only one appliance may use a drive")]
     InUse(PathBuf),
-    /// Two configured directories are the same drive.
     #[error("{0} is drive {1}, which is configured already under another path")]
     Twice(PathBuf, DriveId),
-    /// No direct I/O.
     #[error("{path} does not take direct I/O ({error}): put the drive on ext4 or XFS")]
-    NoDirectIo {
-        /// Which directory.
-        path: PathBuf,
-        /// What the kernel said.
-        error: io::Error,
-    },
-    /// It does not answer.
+    NoDirectIo { path: PathBuf, error: io::Error },
     #[error("{0} does not answer: look at the drive and its cable, then mount it anew")]
     Silent(PathBuf),
-    /// The drive failed.
     #[error("{path}: {error}")]
-    Drive {
-        /// Which directory.
-        path: PathBuf,
-        /// What failed.
-        error: DriveError,
-    },
+    Drive { path: PathBuf, error: DriveError },
 }
 
 const CONDITION: condition::Config = condition::Config {

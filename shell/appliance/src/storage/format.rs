@@ -43,45 +43,23 @@ pub struct Formatted {
 /// Why a directory was not formatted.
 #[derive(Debug, thiserror::Error)]
 pub enum FormatError {
-    /// It is a drive already.
     #[error("{path} is drive {id} already: nothing was changed. To begin anew, empty it first")]
-    Formatted {
-        /// The directory.
-        path: PathBuf,
-        id: DriveId,
-    },
-    /// It holds something else.
+    Formatted { path: PathBuf, id: DriveId },
     #[error(
         "{path} holds \"{name}\": a drive is a directory of its own, on a filesystem of its own. \
          Nothing was changed"
     )]
-    NotEmpty {
-        /// The directory.
-        path: PathBuf,
-        name: String,
-    },
+    NotEmpty { path: PathBuf, name: String },
     /// It cannot be used.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// No direct I/O in units that we use.
     #[error(
         "{path} takes no direct I/O in units of {DIRECT_ALIGN} ({error}): use ext4 or XFS on a \
          local drive"
     )]
-    NoDirectIo {
-        /// The directory.
-        path: PathBuf,
-        /// What failed.
-        error: DriveError,
-    },
-    /// Something failed half-way. It is not a drive yet.
+    NoDirectIo { path: PathBuf, error: DriveError },
     #[error("{path}: {error}. It is not a drive yet: run format again")]
-    Drive {
-        /// The directory.
-        path: PathBuf,
-        /// What failed.
-        error: DriveError,
-    },
+    Drive { path: PathBuf, error: DriveError },
 }
 
 const PROBE: &str = "fill/probe";

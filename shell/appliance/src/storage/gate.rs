@@ -28,7 +28,6 @@ use crate::storage::mounts::Medium;
 pub enum Mode {
     /// The number of writes at once, and nothing else.
     Off,
-    /// A constant.
     Static,
     /// What they do to reads.
     #[default]
@@ -64,11 +63,9 @@ pub struct Writes {
 /// How one drive is treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// What holds writes back.
     pub policy: Policy,
     /// A read should not take longer.
     pub target: Nanos,
-    /// Most writes at once.
     pub depth: u32,
     /// The drive does nothing beside a delete.
     pub deletes_alone: bool,

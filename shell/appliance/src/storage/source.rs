@@ -36,14 +36,8 @@ const SYSTEM_TRUST: [&str; 3] =
 /// Why there is no HTTP client.
 #[derive(Debug, thiserror::Error)]
 pub enum TrustError {
-    /// The configured file.
     #[error("cannot read the certificates to trust from {path}: {error}")]
-    Read {
-        path: PathBuf,
-        /// Why not.
-        error: std::io::Error,
-    },
-    /// No certificate in it.
+    Read { path: PathBuf, error: std::io::Error },
     #[error("{0} holds no PEM certificate: name the authority that signed the sources'")]
     Empty(PathBuf),
 }
@@ -53,7 +47,6 @@ pub(crate) struct Answer {
     body: ureq::BodyReader<'static>,
     /// Where in the object the next byte belongs.
     at: Bytes,
-    /// Where the answer ends.
     end: Bytes,
 }
 

@@ -54,7 +54,6 @@ pub struct Tiering {
 /// How objects are moved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// One for each drive.
     pub classes: Vec<Class>,
     /// Most bytes a day, of all moves together.
     pub daily_max: Bytes,
@@ -141,11 +140,9 @@ fn classes_of(media: &[Medium]) -> Vec<Class> {
 /// How far the moves are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TieringStatus {
-    /// What each drive is for.
     pub classes: Vec<Class>,
     /// What moved since the start.
     pub counters: TierCounters,
-    /// Objects whose heat is known.
     pub heat_objects: u64,
     /// What may still be written today.
     pub left: Bytes,
@@ -155,7 +152,6 @@ pub struct TieringStatus {
 #[derive(Debug)]
 pub(crate) struct Tier {
     pub(crate) config: Config,
-    /// The state directory.
     root: OwnedFd,
     heat: Mutex<Heat>,
     budget: Mutex<Budget>,

@@ -23,10 +23,8 @@ use seccompiler::{
 /// Why system calls are not restricted.
 #[derive(Debug, thiserror::Error)]
 pub enum SyscallError {
-    /// Another processor.
     #[error("cannot restrict system calls on this processor: {0}")]
     Build(#[from] BackendError),
-    /// The kernel refused.
     #[error("cannot restrict system calls: {0}")]
     Apply(#[from] seccompiler::Error),
 }

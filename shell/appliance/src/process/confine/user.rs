@@ -13,33 +13,17 @@ use rustix::thread::{
 /// Why privileges were not dropped.
 #[derive(Debug, thiserror::Error)]
 pub enum UserError {
-    /// The list of users.
     #[error("cannot read {path}: {error}")]
-    Read {
-        path: &'static str,
-        /// Why not.
-        error: std::io::Error,
-    },
-    /// Not in the list.
+    Read { path: &'static str, error: std::io::Error },
     #[error(
         "[process] user = \"{0}\": /etc/passwd has no such user. To make it: \
          useradd --system --user-group --no-create-home --shell /usr/sbin/nologin {0}"
     )]
     Unknown(String),
-    /// Neither root nor that user.
     #[error("[process] user = \"{user}\": start it as root or as {user}, not as user id {uid}")]
-    NotRoot {
-        /// Who it should be.
-        user: String,
-        uid: u32,
-    },
-    /// A system call.
+    NotRoot { user: String, uid: u32 },
     #[error("cannot drop privileges: {step}: {error}")]
-    Refused {
-        step: &'static str,
-        /// Why not.
-        error: Errno,
-    },
+    Refused { step: &'static str, error: Errno },
     /// It seemed to work and did not.
     #[error("privileges were dropped and could be taken back: refusing to go on")]
     CameBack,

@@ -68,6 +68,11 @@ impl Condition {
         self.health.object_failed(now)
     }
 
+    /// Counts failures from none on, by the same bounds.
+    pub fn new_health(&self) -> Health {
+        Health::new(self.config.health)
+    }
+
     /// It had no room for what should fit: for a while nothing is put on it.
     pub fn note_full(&mut self, now: Instant) {
         self.full_at = Some(now);

@@ -102,6 +102,9 @@ pub trait Drive: Files {
     /// Appends a batch to the drive's log and brings it to the drive: all of it counts, or nothing.
     fn log(&self, changes: &[Change]) -> impl Future<Output = Result<(), DriveError>>;
 
+    /// Writes the drive's own index anew: a snapshot, and an empty log.
+    fn rewrite_index(&self) -> impl Future<Output = Result<(), DriveError>>;
+
     /// The object that was scrubbed last, before a restart.
     fn scrubbed_to(&self) -> impl Future<Output = Option<ObjectId>>;
 

@@ -1,7 +1,7 @@
 //! The procedures of an appliance's storage, written once. It does no I/O itself.
 //!
 //! ```text
-//!      filler   mover   audit, keeper, scrub, verify     procedures: straight async code
+//!      filler   mover   audit, keeper, scrub, verify, absence   procedures: straight async code
 //!         │        │      │
 //!         │        ├── units ── adopt        a file that is there already, or partly wanted
 //!         │        ├── copying             read, verify, write, read back
@@ -27,6 +27,7 @@
 //! An error of a drive (`DriveError`) says what follows (`Fault`) and becomes, if the drive is
 //! given up, a `Cause`, the only place that has words for that.
 
+pub mod absence;
 pub mod adopt;
 pub mod audit;
 pub mod condition;

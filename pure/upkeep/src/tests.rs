@@ -149,6 +149,10 @@ impl Drive for Steps {
         self.step(format!("unlink({})", &file.0[..4]))
     }
 
+    async fn rewrite_index(&self) -> Result<(), DriveError> {
+        self.step("rewrite the index".to_owned())
+    }
+
     async fn scrubbed_to(&self) -> Option<ObjectId> {
         None
     }

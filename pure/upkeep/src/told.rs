@@ -55,6 +55,10 @@ pub enum Told<'a, D> {
     /// A drive hangs from now on.
     Hangs(&'a D),
     Answers(&'a D),
+    /// A drive that was set aside, or another in its place, is in use with so many objects.
+    Returned(&'a D, usize),
+    /// The drive at this place was tried, and is no good for this reason.
+    StaysAside(DriveIndex, &'a str),
     /// A plan found another number of objects than the one before that fit on no drive.
     WithoutRoom(&'a Report),
 }

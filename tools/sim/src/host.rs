@@ -129,16 +129,7 @@ impl Host for Process {
                 let (world, machine, copy) = (&self.world, &self.machine, (drive, file));
                 oracle::is_spare(world, machine, copy, object, known.as_ref());
             }
-            Told::Copies(drive, parcel) => {
-                drive.copies.borrow_mut().insert(parcel.part().file());
-                let objects = parcel.entries();
-                let is_here = objects.iter().any(|(object, _)| {
-                    self.locate(object).is_some_and(|extent| extent.drive == drive.index)
-                });
-                if is_here {
-                    self.world.count(|counts| counts.copied += count(objects.len()));
-                }
-            }
+            Told::Copies(drive, parcel) => self.note_copy(drive, parcel),
             Told::Begun(drive, parcel) => {
                 if self.world.has(Canary::ShownEarly) {
                     self.show_early(drive, parcel);
@@ -164,6 +155,10 @@ impl Host for Process {
             Told::SetAside(drive, object, why) => {
                 self.say(|| format!("sets {object} on drive {} aside: {why}", drive.index));
             }
+            Told::Returned(drive, _) => self.returned(drive),
+            Told::StaysAside(index, why) => {
+                self.say(|| format!("drive {index} stays set aside: {why}"));
+            }
             Told::Checked(..)
             | Told::Right(_)
             | Told::Tended(..)
@@ -178,6 +173,15 @@ impl Host for Process {
 }
 
 impl Process {
+    fn note_copy(&self, drive: &Opened, parcel: &Parcel) {
+        drive.copies.borrow_mut().insert(parcel.part().file());
+        let objects = parcel.entries();
+        let lies_here = |object| self.locate(object).is_some_and(|at| at.drive == drive.index);
+        if objects.iter().any(|(object, _)| lies_here(object)) {
+            self.world.count(|counts| counts.copied += Bytes::of(objects.len()).0);
+        }
+    }
+
     /// A planted bug: an object that was given up is claimed again once it was let go.
     fn claim_soon(&self, object: ObjectId) {
         let Some(process) = self.me.upgrade() else { return };

@@ -13,13 +13,12 @@ use model::extent::{DriveIndex, Extent, FileName};
 use model::id::ObjectId;
 use model::limits::DIRECT_ALIGN;
 use model::object::{BLOCK_LEN, block_len};
-use model::units::{Bytes, Instant, Nanos};
-use store::health::{Health, Verdict};
+use model::units::{Bytes, Nanos};
 use store::layout;
 use store::log::{self, Change, Entry, RECORD_LEN, Sequence};
 use store::parcel::PartId;
 use store::unit::{self, Directory, UnitError, UnitId};
-use upkeep::{Condition, Drive as _, DriveError, Files, ObjectFileError, Space, condition, read};
+use upkeep::{Condition, Drive as _, DriveError, Files, Space, condition, read};
 
 use crate::canary::Canary;
 use crate::drive::{Drive, ENOENT, Errno};
@@ -68,8 +67,6 @@ pub(crate) const CONDITION: condition::Config = condition::Config {
     measure_max: Nanos::seconds(1),
     full_for: Nanos::seconds(60),
 };
-/// Objects that are read before a drive is used again.
-const PROVED: usize = 5;
 /// Who waits for a turn looks after it this often, if not sooner.
 const LOOK_EVERY: Nanos = Nanos::millis(5);
 
@@ -188,34 +185,6 @@ impl Opened {
         self.is_aside.set(true);
     }
 
-    /// Rewrites the index, and reads from some objects: can it be written and read?
-    pub(crate) async fn prove(&self) -> Result<(), DriveError> {
-        let _writing = self.writing.hold().await;
-        let mut log = self.log.borrow().clone();
-        compact(&self.drive, &mut log).await.map_err(to("rewrite", layout::INDEX))?;
-        let some = log.entries.iter().take(PROVED);
-        let some = some.map(|(object, entry)| (entry.extent(object, self.index), *object));
-        // One of each file: a unit that cannot be read is one bad place.
-        let some: BTreeMap<FileName, (Extent, ObjectId)> =
-            some.map(|(extent, object)| (extent.file.clone(), (extent, object))).collect();
-        *self.log.borrow_mut() = log;
-        let mut health = Health::new(CONDITION.health);
-        for (extent, object) in some.into_values() {
-            match read::blocks(self, object, &extent).await {
-                Err(ObjectFileError::Drive(error)) if error.is_one_place() => {
-                    match health.object_failed(Instant(0)) {
-                        Verdict::SetObjectAside => {}
-                        Verdict::SetDriveAside => return Err(error),
-                    }
-                }
-                Err(ObjectFileError::Drive(error)) if error.is_missing() || error.is_short() => {}
-                Err(ObjectFileError::Drive(error)) => return Err(error),
-                Ok(_) | Err(_) => {}
-            }
-        }
-        Ok(())
-    }
-
     /// Its objects.
     pub(crate) fn entries(&self) -> BTreeMap<ObjectId, Entry> {
         self.log.borrow().entries.clone()
@@ -274,7 +243,7 @@ impl Opened {
 }
 
 /// What is free; nothing of a drive that is gone.
-fn space(drive: &Drive) -> Space {
+pub(crate) fn space(drive: &Drive) -> Space {
     let (capacity, free) = drive.space().unwrap_or_default();
     Space { capacity, free }
 }
@@ -452,6 +421,14 @@ impl upkeep::Drive for Opened {
         let unlinked = self.turn(Class::Delete, Bytes::ZERO, self.drive.unlink(&file.0)).await;
         self.measure_again();
         unlinked.map_err(to("remove", &file.0))
+    }
+
+    async fn rewrite_index(&self) -> Result<(), DriveError> {
+        let _writing = self.writing.hold().await;
+        let mut log = self.log.borrow().clone();
+        let written = compact(&self.drive, &mut log).await;
+        *self.log.borrow_mut() = log;
+        written.map_err(to("rewrite", layout::INDEX))
     }
 
     async fn scrubbed_to(&self) -> Option<ObjectId> {

@@ -17,12 +17,11 @@ use model::id::{Generation, ObjectId};
 use model::object::BLOCK_LEN;
 use model::units::{Bytes, Instant, Nanos};
 use model::update::Update;
-use store::layout;
 use store::parcel::PartId;
-use upkeep::{Cause, Drive as _, Ledger as _, Sample, at_once, keeper};
+use upkeep::{Cause, Ledger as _, Sample, at_once, keeper};
 
 use crate::canary::Canary;
-use crate::opened::{Opened, Reader, to};
+use crate::opened::{Opened, Reader};
 use crate::oracle;
 use crate::server::{Owner, Server};
 use crate::stage::{Bell, Troupe};
@@ -132,25 +131,20 @@ impl Process {
         is_open || self.workers.borrow().iter().any(reads)
     }
 
-    /// A drive that was set aside is good again, or another is in its place.
-    pub(crate) fn take_back(
-        &self,
-        drive: &Rc<Opened>,
-        objects: Vec<(ObjectId, Extent)>,
-        parts: Vec<PartId>,
-    ) {
+    /// Puts a drive in its place; its objects follow.
+    pub(crate) fn put_in_use(&self, drive: &Rc<Opened>, parts: Vec<PartId>) {
         let index = drive.index;
-        let place = index.as_usize();
         drive.set_readers(self.readers(index));
-        self.slots.borrow_mut()[place] = Slot { open: Some(Rc::clone(drive)), ..Slot::default() };
-        self.say(|| format!("drive {index} in use again, with {}", drive.drive.id));
+        let slot = Slot { open: Some(Rc::clone(drive)), ..Slot::default() };
+        self.slots.borrow_mut()[index.as_usize()] = slot;
+        self.with(|holdings| holdings.take_back(index, std::iter::empty(), parts.into_iter()));
+    }
+
+    /// A drive is in use again, with all its objects.
+    pub(crate) fn returned(&self, drive: &Opened) {
+        self.say(|| format!("drive {} in use again, with {}", drive.index, drive.drive.id));
         self.returned.set(self.returned.get() + 1);
         self.world.count(|counts| counts.drives_returned += 1);
-        self.with(|holdings| holdings.take_back(index, std::iter::empty(), parts.into_iter()));
-        for some in objects.chunks(SLICE) {
-            let some = some.iter().cloned();
-            self.with(|holdings| holdings.take_back(index, some, std::iter::empty()));
-        }
     }
 
     /// What each worker's reads of a drive met.
@@ -175,23 +169,6 @@ impl Process {
                 keeper::look(&*self, &*drive, hung.contains(drive.index)).await;
             }
         }
-    }
-
-    /// Measures a drive, if it is in use: that it waits is seen. True if it is, and is well.
-    pub(crate) async fn measure(&self, index: DriveIndex) -> bool {
-        let Some(drive) = self.drive(index) else { return false };
-        drive.condition(|of| of.measured_from = Some(self.now()));
-        let measured = drive.drive.list(layout::INDEX).await;
-        drive.measure_again();
-        let not_rewritten = drive.condition(|of| {
-            of.measured_from = None;
-            of.not_rewritten.take()
-        });
-        let measured = measured.map_err(to("use", "the drive"));
-        if let Some(error) = measured.err().or(not_rewritten) {
-            self.failed(&drive, &error).await;
-        }
-        !drive.is_aside()
     }
 
     /// All drives in use.

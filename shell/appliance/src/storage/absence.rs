@@ -1,104 +1,113 @@
-//! One thread for each drive: measures it while it is in use, and looks after its place while it is
-//! not, so that it is used again without a restart.
-//!
-//! ```text
-//! in use ── an error ──> set aside: nobody opens anything on it, so that it can be unmounted
-//!   ^                        │ each second: the marker, as stat(2) tells; the table of mounts
-//!   │                        v
-//!   └── open, prove <── replaced, formatted, mounted anew, and quiet for a second
-//! ```
-//!
-//! Whatever waits for a drive waits here, and nobody else does.
+//! The place of a drive, as the file system's books tell of it (`upkeep::absence`).
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use model::extent::DriveIndex;
-use model::units::Nanos;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{CWD, Mode, OFlags};
-use store::absence::{Absence, Seen};
+use store::absence::Seen;
 use store::layout;
-use upkeep::{Ledger as _, at_once};
+use upkeep::absence::{self, Found};
+use upkeep::{DriveError, Space, at_once};
 
 use crate::counters::Serving;
-use crate::storage::drives::{Drive, Loaded, OpenError, marker_seen};
+use crate::storage::drives::{Drive, OpenError, marker_seen};
 use crate::storage::shared::Shared;
 use crate::storage::slots::{Aside, Slot, Slots};
 
-/// How old the size of a drive may be, and how often the place of one that is away is looked at.
-/// What the appliance changes itself is measured at once.
-const LOOK_EVERY: Nanos = Nanos::seconds(1);
-/// Objects that are read from a drive before it is used again.
-const PROVED: usize = 8;
-
-/// Runs until all must stop.
+/// Looks after one drive until all must stop.
 pub(crate) fn run(shared: &Shared, index: DriveIndex) {
     let path = &shared.slots.paths[index.as_usize()];
-    let mut mounts = Mounts::open();
-    loop {
-        let seen;
-        if let Some(drive) = shared.slots.drive(index) {
-            let Some(last) = measure(shared, &drive, &mut mounts) else { return };
-            seen = last;
-        } else {
-            seen = look(path, &mut mounts);
-        }
-        if !wait_for_it(shared, index, path, Absence::new(seen), &mut mounts) {
-            return;
-        }
-    }
+    let mut place = Place { shared, index, path, mounts: Mounts::open() };
+    at_once(absence::run(shared, &mut place));
 }
 
-/// Measures a drive until it is set aside, and says what was seen of it last; none if all must
-/// stop. If this waits, nobody else does, and that it waits is seen.
-fn measure(shared: &Shared, drive: &Drive, mounts: &mut Mounts) -> Option<Seen> {
-    let mut seen = Seen { marker: drive.marker_seen(), mounts: mounts.changes() };
-    while !drive.is_aside() {
-        match drive.measure(shared.ledger.now()) {
-            Ok(marker) => seen = Seen { marker, mounts: mounts.changes() },
-            Err(error) => at_once(shared.failed(drive, &error)), // It is gone.
-        }
-        if !shared.ledger.sleep_until(shared.ledger.now() + LOOK_EVERY) {
-            return None;
-        }
-    }
-    Some(seen)
-}
-
-/// Looks at the place of a drive that is set aside until it is used again; false if all must stop.
-fn wait_for_it(
-    shared: &Shared,
+struct Place<'a> {
+    shared: &'a Shared,
     index: DriveIndex,
-    path: &Path,
-    mut absence: Absence,
-    mounts: &mut Mounts,
-) -> bool {
-    while shared.ledger.sleep_until(shared.ledger.now() + LOOK_EVERY) {
-        let (slots, serving) = (&shared.slots, &shared.counters.serving);
-        let held = || is_held(slots.all().get(index.as_usize()), serving, index);
-        if !absence.look(look(path, mounts)) || held() {
-            continue;
-        }
-        match try_it(shared, index, path) {
-            Ok(Found { drive, directory, loaded }) => {
-                shared.take_back(drive, directory, &loaded);
-                return true;
-            }
-            Err(error) => {
-                tracing::warn!(path = %path.display(), %error, "drive stays set aside");
-                shared.ledger.note("drive", format!("{error}. It stays set aside"));
-                absence.refused();
-            }
-        }
-    }
-    false
+    path: &'a Path,
+    mounts: Mounts,
 }
 
-/// True while somebody has a file open on the drive that was there, or a worker waits for a read of
-/// it: its file system lives on with that, and what fails there must not be taken for a failure of
-/// the one that comes.
+/// A drive that is not in use yet, and its directory for the workers, who open files by themselves.
+struct New {
+    drive: Drive,
+    directory: OwnedFd,
+}
+
+impl AsRef<Drive> for New {
+    fn as_ref(&self) -> &Drive {
+        &self.drive
+    }
+}
+
+impl<'a> absence::Place for Place<'a> {
+    type Host = Shared;
+    type New = New;
+
+    fn index(&self) -> DriveIndex {
+        self.index
+    }
+
+    async fn look(&mut self) -> Seen {
+        look(self.path, &mut self.mounts)
+    }
+
+    async fn measure(&mut self, drive: &Drive) -> Result<(Space, Seen), DriveError> {
+        let (space, marker) = drive.measure()?;
+        Ok((space, Seen { marker, mounts: self.mounts.changes() }))
+    }
+
+    fn is_held(&self) -> bool {
+        let (slots, serving) = (&self.shared.slots, &self.shared.counters.serving);
+        is_held(slots.all().get(self.index.as_usize()), serving, self.index)
+    }
+
+    async fn open(&mut self) -> Result<Found<New>, String> {
+        self.find().map_err(|error| error.to_string())
+    }
+
+    /// Behind its gate only now: the gate looks at reads of the drive that was there.
+    fn put_in_use(&mut self, found: Found<New>) -> Arc<Drive> {
+        let Found { drive: New { mut drive, directory }, parts, .. } = found;
+        let (shared, index) = (self.shared, self.index);
+        Slots::put_behind_gate(&mut drive, &shared.slots.rules, &shared.counters.serving);
+        let drive = Arc::new(drive);
+        // Before anybody finds it in use.
+        shared.ledger.tell_directory(index, directory);
+        shared.ledger.change(|holdings| {
+            if shared.ledger.is_stopping() {
+                drive.gate().open();
+            }
+            shared.slots.replace(index, Slot::Open(Arc::clone(&drive)));
+            holdings.take_back(index, std::iter::empty(), parts.into_iter());
+        });
+        drive
+    }
+
+    fn words(&self, error: DriveError) -> String {
+        OpenError::Drive { path: self.path.to_owned(), error }.to_string()
+    }
+}
+
+impl Place<'_> {
+    fn find(&self) -> Result<Found<New>, OpenError> {
+        let (drive, loaded) = Drive::open_counting(self.path, self.index, &AtomicU64::new(0))?;
+        let id = drive.marker().id;
+        if self.shared.slots.open().iter().any(|other| other.marker().id == id) {
+            return Err(OpenError::Twice(self.path.to_owned(), id));
+        }
+        let failed = |error| OpenError::Drive { path: self.path.to_owned(), error };
+        let directory = drive.directory().map_err(failed)?;
+        let drive = New { drive, directory };
+        Ok(Found { drive, entries: loaded.entries, parts: loaded.parts })
+    }
+}
+
+/// True while somebody has a file of the drive that was there open, or a worker waits for a read.
 fn is_held(slot: Option<&Slot>, serving: &Serving, index: DriveIndex) -> bool {
     let is_open = match slot {
         Some(Slot::Aside(Aside { old, .. })) => 0 < old.strong_count(),
@@ -107,31 +116,7 @@ fn is_held(slot: Option<&Slot>, serving: &Serving, index: DriveIndex) -> bool {
     is_open || serving.slices.iter().any(|worker| 0 < worker[index.as_usize()].load().in_flight)
 }
 
-/// A drive that is good.
-struct Found {
-    drive: Drive,
-    /// For those who open files on it by themselves.
-    directory: OwnedFd,
-    loaded: Loaded,
-}
-
-/// Opens what is there now, unless it is in use under another path, and proves that it can be read
-/// and written.
-fn try_it(shared: &Shared, index: DriveIndex, path: &Path) -> Result<Found, OpenError> {
-    let (mut drive, loaded) = Drive::open_counting(path, index, &AtomicU64::new(0))?;
-    let id = drive.marker().id;
-    if shared.slots.open().iter().any(|other| other.marker().id == id) {
-        return Err(OpenError::Twice(path.to_owned(), id));
-    }
-    let failed = |error| OpenError::Drive { path: path.to_owned(), error };
-    // Before the gate, which looks at how reads of what was there stand.
-    drive.prove(PROVED).map_err(failed)?;
-    let directory = drive.directory().map_err(failed)?;
-    Slots::put_behind_gate(&mut drive, &shared.slots.rules, &shared.counters.serving);
-    Ok(Found { drive, directory, loaded })
-}
-
-/// What is seen of a drive's place. Opens nothing, so that it can be unmounted at any time.
+/// The facts seen of a drive's place.
 fn look(path: &Path, mounts: &mut Mounts) -> Seen {
     let marker = marker_seen(CWD, &path.join(layout::MARKER));
     Seen { marker, mounts: mounts.changes() }
@@ -168,7 +153,7 @@ impl Mounts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::{Arc, Weak};
+    use std::sync::Weak;
 
     use iosched::tally::Slice;
 

@@ -16,20 +16,19 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use iosched::drive::Class;
-use model::extent::{DriveIndex, Extent, FileName};
+use model::extent::{DriveIndex, FileName};
 use model::id::{DriveId, ObjectId};
 use model::limits::DIRECT_ALIGN;
-use model::units::{Bytes, Instant, Nanos};
+use model::units::{Bytes, Nanos};
 use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use store::absence::MarkerSeen;
-use store::health::{Health, Verdict};
 use store::layout;
 use store::log::{Change, Damage, Entry};
 use store::marker::{Marker, MarkerError};
 use store::parcel::PartId;
 use store::unit::{self, UnitId};
-use upkeep::{Condition, at_once, condition, read};
+use upkeep::{Condition, condition};
 
 use crate::lock::lock;
 use crate::storage::gate::Gate;
@@ -170,19 +169,9 @@ impl Drive {
         let _ = rustix::fs::flock(&self.marker_file, FlockOperation::Unlock);
     }
 
-    /// Proves that it can be written and read: its index anew, the tables of some of its objects.
-    pub(crate) fn prove(&self, objects: usize) -> Result<(), DriveError> {
-        let mut log = lock(&self.log);
-        log.compact(self.marker.id, &self.root)?;
-        let step = log.entries.len().div_ceil(objects).max(1);
-        let some = log.entries.iter().step_by(step);
-        let some = some.map(|(object, entry)| (entry.extent(object, self.index), *object));
-        // One of each file: a unit that cannot be read is one bad place.
-        let some: BTreeMap<FileName, (Extent, ObjectId)> =
-            some.map(|(extent, object)| (extent.file.clone(), (extent, object))).collect();
-        drop(log);
-        let read = |object, extent| at_once(read::blocks(self, object, extent)).map(drop);
-        judge(some.values().map(|(extent, object)| read(*object, extent)))
+    /// Writes its index anew.
+    pub(crate) fn rewrite_index(&self) -> Result<(), DriveError> {
+        lock(&self.log).compact(self.marker.id, &self.root)
     }
 
     /// Its directory once more, as a name alone.
@@ -239,16 +228,12 @@ impl Drive {
         lock(&self.condition).space
     }
 
-    /// Measures it, and says what is seen of its marker; waits until the drive answers. One thread
-    /// does. Fails too where the log could not be rewritten since, which nobody else was told.
-    pub(crate) fn measure(&self, now: Instant) -> Result<Option<MarkerSeen>, DriveError> {
-        lock(&self.condition).measured_from = Some(now);
+    /// Asks it for its room and looks at its marker; waits until it answers. One thread does.
+    pub(crate) fn measure(&self) -> Result<(Space, Option<MarkerSeen>), DriveError> {
         let stat = rustix::fs::fstatvfs(&self.root);
         let marker = self.marker_seen();
-        let mut condition = lock(&self.condition);
-        condition.measured_from = None;
-        condition.space = space(&stat.map_err(to("measure", "the filesystem"))?, &self.marker);
-        condition.not_rewritten.take().map_or(Ok(marker), Err)
+        let stat = stat.map_err(to("measure", "the filesystem"))?;
+        Ok((space(&stat, &self.marker), marker))
     }
 
     /// What is seen of its marker.
@@ -424,27 +409,6 @@ impl Drive {
     }
 }
 
-/// What reads of some objects say of a drive that came back: bad places are borne as on one that is
-/// in use. It would stay away for ever otherwise, for one object that a fill replaces.
-fn judge(reads: impl Iterator<Item = Result<(), ObjectFileError>>) -> Result<(), DriveError> {
-    let mut health = Health::new(CONDITION.health);
-    for read in reads {
-        match read {
-            Err(ObjectFileError::Drive(error)) if error.is_one_place() => {
-                match health.object_failed(Instant(0)) {
-                    Verdict::SetObjectAside => {} // Found again by the scrub, or by a viewer.
-                    Verdict::SetDriveAside => return Err(error),
-                }
-            }
-            // What is wrong with one object is for the audit and the scrub to find.
-            Err(ObjectFileError::Drive(error)) if error.is_missing() || error.is_short() => {}
-            Err(ObjectFileError::Drive(error)) => return Err(error),
-            Ok(()) | Err(_) => {}
-        }
-    }
-    Ok(())
-}
-
 /// Opens a directory that is to be, or is, a drive.
 pub(crate) fn open_root(path: &Path) -> Result<OwnedFd, OpenError> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -511,31 +475,4 @@ fn probe_direct_io(path: &Path, root: &OwnedFd) -> Result<(), OpenError> {
     let mut page = Pages::zeroed(DIRECT_ALIGN);
     rustix::io::pread(&fd, page.bytes_mut(), 0).map_err(refused)?;
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Is a drive taken back, of which these reads failed so, and others did not?
-    fn is_good(failed: &[Errno], short: usize) -> bool {
-        let failed = failed.iter().map(|errno| Err(to("read", "objects/ab")(*errno).into()));
-        let short = (0..short).map(|_| Err(DriveError::short("objects/cd").into()));
-        judge([Ok(())].into_iter().chain(failed).chain(short)).is_ok()
-    }
-
-    #[test]
-    fn a_drive_that_comes_back_is_borne_as_many_bad_places_as_one_in_use() {
-        assert!(is_good(&[], 0));
-        assert!(is_good(&[Errno::IO, Errno::NODATA, Errno::IO], 0), "a fill replaces them");
-        assert!(!is_good(&[Errno::IO; 4], 0), "it fails wherever it is read");
-    }
-
-    #[test]
-    fn what_is_wrong_with_files_is_no_fault_of_the_drive_that_comes_back() {
-        assert!(is_good(&[Errno::NOENT; 8], 8));
-        for errno in [Errno::ROFS, Errno::SHUTDOWN, Errno::NODEV, Errno::ACCESS] {
-            assert!(!is_good(&[errno], 0), "{errno}");
-        }
-    }
 }

@@ -164,6 +164,8 @@ impl Host for Shared {
                 tracing::info!(drive = %id(drive), path = ?drive.path(), "drive answers again");
                 note(drive, &"answers again");
             }
+            Told::Returned(drive, objects) => self.say_returned(drive, objects),
+            Told::StaysAside(index, error) => self.say_stays_aside(index, error),
             Told::WithoutRoom(report) => self.say_without_room(report),
             Told::Shows(..)
             | Told::Removes(..)
@@ -175,6 +177,19 @@ impl Host for Shared {
 }
 
 impl Shared {
+    fn say_returned(&self, drive: &Drive, objects: usize) {
+        self.counters.integrity.returns.fetch_add(1, Ordering::Relaxed);
+        let (id, path) = (drive.marker().id, drive.path().display());
+        tracing::info!(drive = %id, %path, objects, "drive in use again");
+        self.ledger.note("drive", format!("{path} is in use again"));
+    }
+
+    fn say_stays_aside(&self, index: DriveIndex, error: &str) {
+        let path = self.slots.paths[index.as_usize()].display();
+        tracing::warn!(%path, error, "drive stays set aside");
+        self.ledger.note("drive", format!("{error}. It stays set aside"));
+    }
+
     /// Objects that fit on no drive, when their number changes.
     fn say_without_room(&self, report: &plan::Report) {
         let (count, bytes) = (report.objects_without_room, report.bytes_without_room.0);

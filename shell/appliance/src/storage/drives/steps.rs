@@ -91,6 +91,10 @@ impl upkeep::Drive for Drive {
         Self::unlink(self, file)
     }
 
+    async fn rewrite_index(&self) -> Result<(), DriveError> {
+        Self::rewrite_index(self)
+    }
+
     async fn scrubbed_to(&self) -> Option<ObjectId> {
         Self::scrubbed_to(self)
     }

@@ -1,19 +1,21 @@
 use super::*;
 use crate::lock::lock;
+use crate::storage::drives::Drive;
 use crate::storage::ledger::{News, Sink};
 use crate::storage::pages::Pages;
-use holdings::{Chores, Holdings, Part};
+use crate::storage::slots::Slot;
+use holdings::{Chores, Holdings, Part, SLICE};
 use model::drives::DriveIndex;
 use model::extent::Extent;
-use model::id::Generation;
+use model::id::{Generation, ObjectId};
 use model::manifest::{AssetVersion, File, Manifest, Trust};
 use model::units::UnixSeconds;
 use model::update::Update;
 use std::collections::BTreeMap;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use store::layout;
 use store::parcel::PartId;
-use upkeep::{at_once, keeper};
+use upkeep::{Ledger as _, at_once, keeper};
 
 /// What the threads of an appliance share that has these drives; nobody is told anything.
 pub(crate) fn shared_on(drives: Vec<Drive>) -> Shared {

@@ -31,7 +31,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 use upkeep::keeper::read_failed;
-use upkeep::{Ledger as _, at_once};
+use upkeep::{Drive as _, Files as _, Ledger as _, at_once};
 use wire::v1::identity::MemberKind;
 
 use crate::clock;
@@ -465,7 +465,7 @@ fn asked(input: &[u8]) -> Result<Option<Asked>, RequestError> {
 fn find(shared: &Shared, object: ObjectId) -> Option<Found> {
     let extent = shared.locate(&object)?;
     let drive = shared.answering(extent.drive)?;
-    match drive.open_read(&extent.file) {
+    match at_once(drive.open(&extent.file)) {
         Ok(file) => Some(Found { object, extent, drive, file }),
         // Evicted this moment.
         Err(error) if error.is_missing() && shared.locate(&object).is_none() => None,

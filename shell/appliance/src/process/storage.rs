@@ -32,7 +32,7 @@ use model::status::{DriveStatus, FillStatus};
 use model::units::{BitsPerSecond, Bytes, Nanos};
 use rustix::io::Errno;
 pub use upkeep::Sample;
-use upkeep::{Cause, Host as _, Ledger as _, at_once};
+use upkeep::{Cause, Drive as _, Host as _, Ledger as _, at_once};
 use ureq::tls::TlsConfig;
 
 pub use crate::counters::Serving;

@@ -20,21 +20,20 @@ use model::extent::{DriveIndex, FileName};
 use model::id::{DriveId, ObjectId};
 use model::limits::DIRECT_ALIGN;
 use model::units::{Bytes, Nanos};
-use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, Mode, OFlags};
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use store::absence::MarkerSeen;
 use store::layout;
-use store::log::{Change, Damage, Entry};
+use store::log::{Damage, Entry};
 use store::marker::{Marker, MarkerError};
 use store::parcel::PartId;
-use store::unit::{self, UnitId};
+use store::unit;
 use upkeep::{Condition, condition};
 
 use crate::lock::lock;
 use crate::storage::gate::Gate;
 use crate::storage::pages::Pages;
 use drive_log::DriveLog;
-use files::flush_failed;
 
 pub(crate) use files::{
     Ungated, file_len, list, number, read_at, read_small, replace, sync_at, to,
@@ -169,11 +168,6 @@ impl Drive {
         let _ = rustix::fs::flock(&self.marker_file, FlockOperation::Unlock);
     }
 
-    /// Writes its index anew.
-    pub(crate) fn rewrite_index(&self) -> Result<(), DriveError> {
-        lock(&self.log).compact(self.marker.id, &self.root)
-    }
-
     /// Its directory once more, as a name alone.
     pub(crate) fn directory(&self) -> Result<OwnedFd, DriveError> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -190,11 +184,6 @@ impl Drive {
         &self.gate
     }
 
-    /// Its place in the appliance's list.
-    pub fn index(&self) -> DriveIndex {
-        self.index
-    }
-
     /// Where it is mounted.
     pub fn path(&self) -> &Path {
         &self.path
@@ -205,22 +194,12 @@ impl Drive {
         &self.marker
     }
 
-    /// True if it is set aside: nothing is done to it any more.
-    pub fn is_aside(&self) -> bool {
-        self.is_aside.load(Ordering::SeqCst)
-    }
-
     /// Stops all use of the drive; false if it was stopped before.
     pub(crate) fn set_aside(&self) -> bool {
         let was_aside = self.is_aside.swap(true, Ordering::SeqCst);
         // Who waits there would wait for ever if the drive hangs.
         self.gate.open();
         !was_aside
-    }
-
-    /// True while its marker can be found: a drive that lost it is not there any more.
-    pub fn has_marker(&self) -> bool {
-        rustix::fs::statat(&self.root, layout::MARKER, AtFlags::SYMLINK_NOFOLLOW).is_ok()
     }
 
     /// How large it is and how much of that is free, as it was when it was measured last.
@@ -249,65 +228,6 @@ impl Drive {
         }
     }
 
-    /// The part file of an object, made and allocated to its full size. True if it was there before
-    /// in this size: then it may hold good blocks. What would touch the reserve finds no room.
-    pub fn allocate(&self, file: &FileName, len: Bytes) -> Result<(OwnedFd, bool), DriveError> {
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::DIRECT;
-        let fd = self.open_file(file, flags, "make")?;
-        let found = file_len(&fd, &file.0)?;
-        if found != Bytes::ZERO && found != len {
-            self.cut(&fd, Bytes::ZERO)?;
-        }
-        let _taking = lock(&self.taking_room);
-        if found != len {
-            let stat = rustix::fs::fstatvfs(&self.root).map_err(to("measure", "the filesystem"))?;
-            if space(&stat, &self.marker).free < len {
-                return Err(to("allocate room for", &file.0)(Errno::NOSPC));
-            }
-        }
-        rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, len.0)
-            .map_err(to("allocate room for", &file.0))?;
-        self.measure_again();
-        Ok((fd, found == len))
-    }
-
-    /// Opens a file for direct reading.
-    pub fn open_read(&self, file: &FileName) -> Result<OwnedFd, DriveError> {
-        self.open_file(file, OFlags::RDONLY | OFlags::DIRECT, "open")
-    }
-
-    /// Writes whole pages.
-    pub fn write(&self, fd: &OwnedFd, bytes: &[u8], at: Bytes) -> Result<(), DriveError> {
-        assert!(Bytes::of(bytes.len()).0.is_multiple_of(DIRECT_ALIGN.0), "only whole pages");
-        let _turn = self.gate.enter(Class::Fill, Bytes::of(bytes.len()));
-        let mut done = 0;
-        while done < bytes.len() {
-            let offset = at.0 + Bytes::of(done).0;
-            match rustix::io::pwrite(fd, &bytes[done..], offset) {
-                Ok(0) => {
-                    return Err(to("write to", "an object's file: nothing was taken")(Errno::IO));
-                }
-                Ok(n) => done += n,
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(to("write to", "an object's file")(errno)),
-            }
-        }
-        Ok(())
-    }
-
-    /// Ends a file here.
-    fn cut(&self, fd: &OwnedFd, len: Bytes) -> Result<(), DriveError> {
-        let _turn = self.gate.enter(Class::Delete, Bytes::ZERO);
-        rustix::fs::ftruncate(fd, len.0).map_err(to("cut", "a part file"))
-    }
-
-    /// Fills `bytes` from the file, to verify what they hold; an end of the file before that is an
-    /// error.
-    pub fn read(&self, fd: &OwnedFd, bytes: &mut [u8], at: Bytes) -> Result<(), DriveError> {
-        let _turn = self.gate.enter(Class::Scrub, Bytes::of(bytes.len()));
-        read_at(fd, bytes, at)
-    }
-
     /// The same for a sibling, who waits for them.
     pub(crate) fn read_for_sibling(
         &self,
@@ -319,82 +239,9 @@ impl Drive {
         read_at(fd, bytes, at)
     }
 
-    /// Brings a file to the drive.
-    pub fn flush(&self, fd: &OwnedFd) -> Result<(), DriveError> {
-        let _turn = self.gate.enter(Class::Fill, Bytes::ZERO);
-        rustix::fs::fdatasync(fd).map_err(flush_failed("an object's file"))
-    }
-
-    /// Gives a file another name.
-    pub fn rename(&self, from: &FileName, to_name: &FileName) -> Result<(), DriveError> {
-        rustix::fs::renameat(&self.root, &*from.0, &self.root, &*to_name.0)
-            .map_err(to("rename", &from.0))
-    }
-
-    /// Brings a folder's names to the drive.
-    pub fn sync_folder(&self, folder: &FileName) -> Result<(), DriveError> {
-        let fd = self.open_file(folder, OFlags::RDONLY | OFlags::DIRECTORY, "open")?;
-        rustix::fs::fsync(fd).map_err(flush_failed(&folder.0))
-    }
-
-    /// Removes a file; one that is gone already is no error.
-    pub fn unlink(&self, file: &FileName) -> Result<(), DriveError> {
-        let _turn = self.gate.enter(Class::Delete, Bytes::ZERO);
-        match rustix::fs::unlinkat(&self.root, &*file.0, AtFlags::empty()) {
-            Ok(()) => {
-                self.measure_again();
-                Ok(())
-            }
-            Err(Errno::NOENT) => Ok(()),
-            Err(errno) => Err(to("remove", &file.0)(errno)),
-        }
-    }
-
-    /// Appends a batch to the drive's log and brings it to the drive: all of it counts, or nothing.
-    /// Rewrites the log if it has grown long; that this fails takes nothing back, and is what
-    /// `measure` says next.
-    pub fn log(&self, changes: &[Change]) -> Result<(), DriveError> {
-        let mut log = lock(&self.log);
-        log.append(self.marker.id, changes)?;
-        lock(&self.condition).held = log.held();
-        if let Err(error) = log.compact_if_due(self.marker.id, &self.root) {
-            lock(&self.condition).not_rewritten = Some(error);
-        }
-        Ok(())
-    }
-
-    /// Where the drive's own index has the object.
-    pub fn entry(&self, object: &ObjectId) -> Option<Entry> {
-        lock(&self.log).entries.get(object).copied()
-    }
-
-    /// What the drive's own index has in a unit that does not say itself what it holds: all of the
-    /// index is looked through.
-    pub(crate) fn in_unit(&self, unit: UnitId) -> Vec<ObjectId> {
-        let log = lock(&self.log);
-        let here = log.entries.iter().filter(|(_, entry)| entry.unit == Some(unit));
-        here.map(|(object, _)| *object).collect()
-    }
-
     /// How many objects it holds, and how many bytes of them.
     pub fn held(&self) -> (u64, Bytes) {
         lock(&self.condition).held
-    }
-
-    /// The object that was scrubbed last, before a restart.
-    pub fn scrubbed_to(&self) -> Option<ObjectId> {
-        let bytes = read_small(&self.root, layout::SCRUB).ok()??;
-        std::str::from_utf8(&bytes).ok()?.trim().parse().ok()
-    }
-
-    /// Keeps it.
-    pub fn keep_scrubbed_to(&self, object: ObjectId) -> Result<(), DriveError> {
-        replace(&self.root, layout::SCRUB, format!("{object}\n").as_bytes())
-    }
-
-    /// The names in a folder.
-    pub fn list(&self, folder: &FileName) -> Result<Vec<String>, DriveError> {
-        list(&self.root, folder)
     }
 
     fn open_file(

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use store::layout;
 use store::marker::Reserve;
 
-use upkeep::Cause;
+use upkeep::{Cause, Drive as _, at_once};
 
 use crate::http::Server;
 use crate::origin::Origin;
@@ -325,13 +325,15 @@ fn the_reserve_is_never_written_whoever_asks_at_once() {
     let found: Vec<bool> = std::thread::scope(|scope| {
         let one = |n: u8| {
             let drive = &drive;
-            scope.spawn(move || drive.allocate(&layout::part_file(&ObjectId([n; 32])), len).is_ok())
+            scope.spawn(move || {
+                at_once(drive.allocate(&layout::part_file(&ObjectId([n; 32])), len)).is_ok()
+            })
         };
         let all: Vec<_> = (0..4).map(one).collect();
         all.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
     assert_eq!(found.iter().filter(|found| **found).count(), 1, "{found:?} of {len} each");
     let taken = u8::try_from(found.iter().position(|found| *found).unwrap()).unwrap();
-    let again = drive.allocate(&layout::part_file(&ObjectId([taken; 32])), len).unwrap();
+    let again = at_once(drive.allocate(&layout::part_file(&ObjectId([taken; 32])), len)).unwrap();
     assert!(again.1, "a part has its room already");
 }

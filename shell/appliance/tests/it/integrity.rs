@@ -9,7 +9,7 @@ use model::extent::DriveIndex;
 use model::object::block_hash;
 use model::units::BitsPerSecond;
 use rustix::io::Errno;
-use upkeep::Sample;
+use upkeep::{Drive as _, Sample, at_once};
 
 use crate::drives::{World, inventory, world};
 use crate::rig::{Rig, TestFile, wait};
@@ -76,7 +76,7 @@ fn a_scrub_goes_on_where_the_last_one_was() {
     let mut ids: Vec<_> = files.iter().map(TestFile::id).collect();
     ids.sort();
     let (drive, _) = Drive::open(w.rig.drive(0), FIRST).unwrap();
-    drive.keep_scrubbed_to(ids[3]).unwrap();
+    at_once(drive.keep_scrubbed_to(ids[3])).unwrap();
     drop(drive);
     w.rig.config.scrub_rate = Some(BitsPerSecond(8_000_000_000));
     let mut handle = w.rig.start();

@@ -75,7 +75,7 @@ impl DriveLog {
     pub(super) fn append(&mut self, drive: DriveId, changes: &[Change]) -> Result<(), DriveError> {
         let bytes = log::encode_batch(drive, self.sequence, changes);
         let sequence = Sequence(self.sequence.0 + Bytes::of(changes.len()).0);
-        let written = write_all(&self.file, &bytes, self.len)
+        let written = write_all(&self.file, &bytes, self.len, "the index")
             .and_then(|()| rustix::fs::fdatasync(&self.file).map_err(flush_failed(layout::LOG)));
         if let Err(error) = written {
             // Half a record must not stay before the next one.
@@ -138,7 +138,7 @@ mod tests {
     use model::extent::DriveIndex;
     use model::units::UnixSeconds;
     use store::marker::Reserve;
-    use upkeep::Drive as _;
+    use upkeep::{Drive as _, at_once};
 
     fn added(n: u32) -> Change {
         let mut id = [0; 32];
@@ -159,7 +159,7 @@ mod tests {
     fn add(drive: &Drive, numbers: std::ops::Range<u32>) -> usize {
         let mut said = 0;
         for some in numbers.map(added).collect::<Vec<_>>().chunks(50) {
-            drive.log(some).expect("it is on the drive");
+            at_once(drive.log(some)).expect("it is on the drive");
             said += usize::from(is_said(drive));
         }
         said
@@ -176,7 +176,7 @@ mod tests {
         // Removed again, so that the log is longer than what it says.
         assert_eq!(add(&drive, 0..1500), 0, "there is no reason yet");
         let gone: Vec<Change> = (10..1500).map(|n| Change::Removed(added(n).object())).collect();
-        drive.log(&gone).expect("it is on the drive");
+        at_once(drive.log(&gone)).expect("it is on the drive");
         assert_eq!(drive.held().0, 10);
         assert!(is_said(&drive) && !is_said(&drive));
         assert_eq!(add(&drive, 2000..2100), 0, "it is not tried each time");
@@ -200,7 +200,7 @@ mod tests {
         add(&drive, 0..3);
         let log = path.join(layout::LOG);
         let before = std::fs::read(&log).unwrap();
-        drive.rewrite_index().unwrap();
+        at_once(drive.rewrite_index()).unwrap();
         drop(drive);
         // As if the log could not have been emptied.
         std::fs::write(&log, before).unwrap();

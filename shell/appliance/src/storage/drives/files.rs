@@ -48,7 +48,7 @@ pub(crate) fn replace(root: &OwnedFd, name: &str, bytes: &[u8]) -> Result<(), Dr
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
     let file = rustix::fs::openat(root, &*aside, flags, Mode::from_raw_mode(0o640))
         .map_err(to("make", &aside))?;
-    write_all(&file, bytes, Bytes::ZERO)?;
+    write_all(&file, bytes, Bytes::ZERO, "the index")?;
     rustix::fs::fsync(&file).map_err(flush_failed(&aside))?;
     rustix::fs::renameat(root, &*aside, root, name).map_err(to("rename", &aside))?;
     let folder = name.rsplit_once('/').map_or(".", |(folder, _)| folder);
@@ -112,14 +112,20 @@ pub(crate) fn read_at(fd: &OwnedFd, bytes: &mut [u8], at: Bytes) -> Result<(), D
     Ok(())
 }
 
-pub(super) fn write_all(fd: &OwnedFd, bytes: &[u8], at: Bytes) -> Result<(), DriveError> {
+pub(super) fn write_all(
+    fd: &OwnedFd,
+    bytes: &[u8],
+    at: Bytes,
+    file: &str,
+) -> Result<(), DriveError> {
     let mut done = 0;
     while done < bytes.len() {
         let offset = at.0 + Bytes::of(done).0;
         match rustix::io::pwrite(fd, &bytes[done..], offset) {
+            Ok(0) => return Err(to("write to (nothing was taken)", file)(Errno::IO)),
             Ok(n) => done += n,
             Err(Errno::INTR) => {}
-            Err(errno) => return Err(to("write to", "the index")(errno)),
+            Err(errno) => return Err(to("write to", file)(errno)),
         }
     }
     Ok(())

@@ -77,19 +77,19 @@ impl Scene {
         let contents: Vec<_> = (1..).zip(lens).map(|(n, len)| bytes(n, *len)).collect();
         let objects = contents.iter().map(|(object, _, bytes)| (*object, Bytes::of(bytes.len())));
         let parcel = Parcel::new(&objects.collect::<Vec<_>>()).unwrap();
-        let (fd, _) = drive.allocate(&parcel.part().file(), parcel.file_len()).unwrap();
+        let (fd, _) = at_once(drive.allocate(&parcel.part().file(), parcel.file_len())).unwrap();
         for ((_, entry), (_, blocks, bytes)) in parcel.entries().iter().zip(&contents) {
-            drive.write(&fd, &aligned(bytes), entry.offset).unwrap();
+            at_once(drive.write(&fd, &aligned(bytes), entry.offset)).unwrap();
             let table = store::layout::sections(entry.len);
             if table.table_len != Bytes::ZERO {
                 let hashes = blocks.hashes().iter().flat_map(|hash| hash.0);
                 let pages = aligned(&hashes.collect::<Vec<u8>>());
-                drive.write(&fd, &pages, entry.offset + table.table_offset).unwrap();
+                at_once(drive.write(&fd, &pages, entry.offset + table.table_offset)).unwrap();
             }
         }
         let (offset, pages) = parcel.end();
-        drive.write(&fd, &aligned(&pages), offset).unwrap();
-        drive.rename(&parcel.part().file(), &parcel.file()).unwrap();
+        at_once(drive.write(&fd, &aligned(&pages), offset)).unwrap();
+        at_once(drive.rename(&parcel.part().file(), &parcel.file())).unwrap();
         let Parcel::Unit(directory) = parcel else { panic!("two objects at least") };
         let scene = Self { dir, shared: shared_on(vec![drive, other]), directory };
         scene.want(1, &scene.objects());
@@ -164,7 +164,7 @@ impl Scene {
     fn hold(&self) {
         let drive = self.drive();
         for (object, entry) in self.directory.entries() {
-            drive.log(&[Change::Published(object, entry)]).unwrap();
+            at_once(drive.log(&[Change::Published(object, entry)])).unwrap();
             at_once(self.shared.load([(object, entry.extent(&object, drive.index()))].into_iter()));
         }
     }

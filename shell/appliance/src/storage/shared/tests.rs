@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use store::layout;
 use store::parcel::PartId;
-use upkeep::{Ledger as _, at_once, keeper};
+use upkeep::{Drive as _, Ledger as _, at_once, keeper};
 
 /// What the threads of an appliance share that has these drives; nobody is told anything.
 pub(crate) fn shared_on(drives: Vec<Drive>) -> Shared {
@@ -143,13 +143,13 @@ fn what_happens_together_is_told_together_and_in_order() {
 pub(crate) fn put(drive: &Drive, content: &[u8]) -> (ObjectId, Extent) {
     let object = ObjectId(*blake3::hash(content).as_bytes());
     let parcel = store::parcel::Parcel::Alone(object, Bytes::of(content.len()));
-    let (fd, _) = drive.allocate(&parcel.part().file(), parcel.file_len()).unwrap();
+    let (fd, _) = at_once(drive.allocate(&parcel.part().file(), parcel.file_len())).unwrap();
     let (offset, pages) = parcel.end();
-    drive.write(&fd, &aligned(content), Bytes::ZERO).unwrap();
-    drive.write(&fd, &aligned(&pages), offset).unwrap();
-    drive.rename(&parcel.part().file(), &parcel.file()).unwrap();
+    at_once(drive.write(&fd, &aligned(content), Bytes::ZERO)).unwrap();
+    at_once(drive.write(&fd, &aligned(&pages), offset)).unwrap();
+    at_once(drive.rename(&parcel.part().file(), &parcel.file())).unwrap();
     let entry = parcel.entries()[0].1;
-    drive.log(&[store::log::Change::Published(object, entry)]).unwrap();
+    at_once(drive.log(&[store::log::Change::Published(object, entry)])).unwrap();
     (object, entry.extent(&object, drive.index()))
 }
 

@@ -58,8 +58,12 @@ pub trait Place {
     /// Opens the drive that is there now, unless it is in use under another path.
     fn open(&mut self) -> impl Future<Output = Result<Found<Self::New>, String>>;
 
-    /// Puts a drive that was proved in use, with its part files; its objects follow.
-    fn put_in_use(&mut self, found: Found<Self::New>) -> <Self::Host as Host>::Keep;
+    /// Makes a drive that was proved ready: workers, who open files by themselves, are told of it
+    /// before its objects are shown.
+    fn make_ready(&mut self, drive: Self::New) -> <Self::Host as Host>::Keep;
+
+    /// Puts a drive in use of which all objects are shown, with its part files.
+    fn put_in_use(&mut self, drive: &<Self::Host as Host>::Keep, parts: Vec<PartId>);
 
     /// The fault in words that name the place.
     fn words(&self, error: DriveError) -> String;
@@ -137,21 +141,19 @@ async fn wait_for_it<P: Place>(host: &P::Host, place: &mut P, mut absence: Absen
 async fn try_it<P: Place>(host: &P::Host, place: &mut P) -> Result<(), String> {
     let found = place.open().await?;
     prove(found.drive.as_ref(), &found.entries).await.map_err(|error| place.words(error))?;
-    let entries = found.entries.clone();
-    let drive = place.put_in_use(found);
-    let index = drive.index();
+    let Found { drive, entries, parts } = found;
+    let (drive, index) = (place.make_ready(drive), place.index());
     let mut objects = entries.iter();
     let extent = |(object, entry): (&ObjectId, &Entry)| (*object, entry.extent(object, index));
+    // Before it is in use: an eviction between two slices would take objects off the drive's log
+    // that the next slice shows.
     host.in_slices(|holdings| {
-        // It may have been set aside again.
-        let is_in_use = !drive.is_aside();
         let some = objects.by_ref().take(P::Host::SLICE).map(extent);
-        if is_in_use {
-            holdings.take_back(index, some, std::iter::empty());
-        }
-        !is_in_use || objects.len() == 0
+        holdings.take_back(index, some, std::iter::empty());
+        objects.len() == 0
     })
     .await;
+    place.put_in_use(&drive, parts);
     host.tell(Told::Returned(&drive, entries.len()));
     Ok(())
 }

@@ -20,7 +20,8 @@ use crate::process::Process;
 
 /// Looks after one drive until its process ends.
 pub(crate) async fn run(process: Rc<Process>, index: DriveIndex) {
-    let mut place = Place { process: Rc::clone(&process), index, before: BTreeMap::new() };
+    let (before, shown) = (BTreeMap::new(), BTreeMap::new());
+    let mut place = Place { process: Rc::clone(&process), index, before, shown };
     absence::run(&*process, &mut place).await;
 }
 
@@ -29,6 +30,8 @@ struct Place {
     index: DriveIndex,
     /// For a planted bug: what the drive held while it was in use.
     before: BTreeMap<ObjectId, Entry>,
+    /// The objects that are about to be shown.
+    shown: BTreeMap<ObjectId, Entry>,
 }
 
 impl absence::Place for Place {
@@ -73,17 +76,21 @@ impl absence::Place for Place {
         let parts = parts.iter().filter_map(|name| PartId::parse(name)).collect();
         let is_old = self.process.world.has(Canary::OldInventory);
         let entries = if is_old { self.before.clone() } else { drive.entries() };
+        self.shown.clone_from(&entries);
         Ok(Found { drive, entries, parts })
     }
 
-    fn put_in_use(&mut self, found: Found<Rc<Opened>>) -> Rc<Opened> {
-        let Found { drive, entries, parts } = found;
-        for (object, entry) in entries {
-            let extent = entry.extent(&object, self.index);
-            oracle::is_durable(&self.process.world, &drive, object, &extent);
+    fn make_ready(&mut self, drive: Rc<Opened>) -> Rc<Opened> {
+        drive.set_readers(self.process.readers(self.index));
+        for (object, entry) in &self.shown {
+            let extent = entry.extent(object, self.index);
+            oracle::is_durable(&self.process.world, &drive, *object, &extent);
         }
-        self.process.put_in_use(&drive, parts);
         drive
+    }
+
+    fn put_in_use(&mut self, drive: &Rc<Opened>, parts: Vec<PartId>) {
+        self.process.put_in_use(drive, parts);
     }
 
     fn words(&self, error: DriveError) -> String {

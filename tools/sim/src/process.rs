@@ -131,10 +131,9 @@ impl Process {
         is_open || self.workers.borrow().iter().any(reads)
     }
 
-    /// Puts a drive in its place; its objects follow.
+    /// Puts a drive in its place, of which all objects are shown.
     pub(crate) fn put_in_use(&self, drive: &Rc<Opened>, parts: Vec<PartId>) {
         let index = drive.index;
-        drive.set_readers(self.readers(index));
         let slot = Slot { open: Some(Rc::clone(drive)), ..Slot::default() };
         self.slots.borrow_mut()[index.as_usize()] = slot;
         self.with(|holdings| holdings.take_back(index, std::iter::empty(), parts.into_iter()));

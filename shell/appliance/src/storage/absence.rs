@@ -10,6 +10,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{CWD, Mode, OFlags};
 use store::absence::Seen;
 use store::layout;
+use store::parcel::PartId;
 use upkeep::absence::{self, Found};
 use upkeep::{DriveError, Space, at_once};
 
@@ -71,21 +72,22 @@ impl<'a> absence::Place for Place<'a> {
     }
 
     /// Behind its gate only now: the gate looks at reads of the drive that was there.
-    fn put_in_use(&mut self, found: Found<New>) -> Arc<Drive> {
-        let Found { drive: New { mut drive, directory }, parts, .. } = found;
-        let (shared, index) = (self.shared, self.index);
+    fn make_ready(&mut self, New { mut drive, directory }: New) -> Arc<Drive> {
+        let shared = self.shared;
         Slots::put_behind_gate(&mut drive, &shared.slots.rules, &shared.counters.serving);
-        let drive = Arc::new(drive);
-        // Before anybody finds it in use.
-        shared.ledger.tell_directory(index, directory);
+        shared.ledger.tell_directory(self.index, directory);
+        Arc::new(drive)
+    }
+
+    fn put_in_use(&mut self, drive: &Arc<Drive>, parts: Vec<PartId>) {
+        let (shared, index) = (self.shared, self.index);
         shared.ledger.change(|holdings| {
             if shared.ledger.is_stopping() {
                 drive.gate().open();
             }
-            shared.slots.replace(index, Slot::Open(Arc::clone(&drive)));
+            shared.slots.replace(index, Slot::Open(Arc::clone(drive)));
             holdings.take_back(index, std::iter::empty(), parts.into_iter());
         });
-        drive
     }
 
     fn words(&self, error: DriveError) -> String {

@@ -281,7 +281,8 @@ fn found_damage(ended_well: bool, last_line: &str) -> Result<()> {
     Ok(())
 }
 
-/// Fleets on seeds; and each planted bug, which must be found, or the others prove nothing.
+/// Fleets on seeds; each planted bug, which must be found, or the others prove nothing; and pauses
+/// of a machine, in which no process is ended.
 fn simulate(root: &Path, seeds: &str) -> Result<Count> {
     let built = cargo(root, &["build", "--bin", "nearcast-sim"])?;
     if 0 < built.failed {
@@ -291,9 +292,9 @@ fn simulate(root: &Path, seeds: &str) -> Result<Count> {
         let mut command = Command::new(binary(root, "debug", "nearcast-sim"));
         follow(command.args(arguments).arg("--json").current_dir(root), |_| {}).map(one)
     };
-    let (fleets, canaries) = (play(&["--seeds", seeds])?, play(&["--canaries"])?);
-    let passed = fleets.passed + canaries.passed;
-    Ok(Count { passed, failed: fleets.failed + canaries.failed })
+    let all = [play(&["--seeds", seeds])?, play(&["--canaries"])?, play(&["--pauses", "1000"])?];
+    let sum = |of: fn(&Count) -> u64| all.iter().map(of).sum();
+    Ok(Count { passed: sum(|count| count.passed), failed: sum(|count| count.failed) })
 }
 
 fn lab(root: &Path, profile: &str, arguments: &[&str]) -> Result<Count> {

@@ -23,6 +23,7 @@ mod machine;
 mod mover;
 mod opened;
 mod oracle;
+mod pauses;
 mod pipe;
 mod process;
 mod scenario;
@@ -64,6 +65,10 @@ struct Cli {
     /// Plant each bug in turn: the run is good if all are found.
     #[arg(long, conflicts_with_all = ["seed", "canary"])]
     canaries: bool,
+    /// Instead of fleets: draw so many pauses of a machine, and see whether its watchdog ends a
+    /// process wrongly, or late.
+    #[arg(long, conflicts_with_all = ["seed", "canary", "canaries"])]
+    pauses: Option<u64>,
     /// Threads; one for each core unless said.
     #[arg(long)]
     threads: Option<usize>,
@@ -93,6 +98,9 @@ fn say(line: &str) {
 fn run(cli: &Cli) -> Result<bool> {
     if let Some(seed) = cli.seed {
         return Ok(one(cli, seed));
+    }
+    if let Some(count) = cli.pauses {
+        return Ok(pauses(cli, count));
     }
     if cli.canaries {
         return canaries(cli);
@@ -217,6 +225,25 @@ fn many(cli: &Cli, canary: Option<Canary>, first_failure: bool) -> Result<Report
         bail!("no seed was played: say --seeds 1 or more");
     }
     Ok(report)
+}
+
+/// Many pauses of a machine, on the first seed.
+fn pauses(cli: &Cli, count: u64) -> bool {
+    let report = pauses::play(cli.first, count);
+    let (hangs, wrong) = (report.hangs, report.ended_wrongly);
+    let longest_ms = report.longest.as_millis();
+    if cli.json {
+        let json = json!({
+            "pauses": report.pauses, "hangs": hangs, "ended_wrongly": wrong,
+            "hang_longest_ms": longest_ms,
+        });
+        say(&json.to_string());
+    } else {
+        let pauses = report.pauses;
+        let ended = format!("{wrong} ended wrongly, {longest_ms} ms the longest hang");
+        say(&format!("{pauses} pauses, {hangs} hangs, {ended}"));
+    }
+    report.is_good()
 }
 
 /// Each planted bug must be found within the seeds.

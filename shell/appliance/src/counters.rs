@@ -119,6 +119,8 @@ impl ScrubProgress {
 #[repr(align(128))]
 pub struct ServeCounters {
     pub counts: Counters<AtomicU64>,
+    /// Turns of its loop: it lives while they grow.
+    turns: AtomicU64,
     /// CPU time its thread has used.
     cpu_nanos: AtomicU64,
     /// `Lateness`.
@@ -139,6 +141,16 @@ impl ServeCounters {
         self.late_nanos.store(worker.lateness().sum.0, Ordering::Relaxed);
         self.served.store(worker.served().0, Ordering::Relaxed);
         self.hung.iter().zip(&worker.hung().words()).for_each(|(of, word)| store(of, word));
+    }
+
+    /// Counts a turn of the loop; one thread does.
+    pub(crate) fn turn(&self) {
+        self.turns.store(now(&self.turns) + 1, Ordering::Relaxed);
+    }
+
+    /// Turns of the loop so far.
+    pub fn turns(&self) -> u64 {
+        now(&self.turns)
     }
 
     /// Notes the CPU time used so far.

@@ -2,15 +2,16 @@
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 use anyhow::Context;
 use appliance::clock;
 use appliance::membership::member;
 use appliance::process::config::Settings;
+use appliance::process::guard;
 use appliance::process::inspect::{inspect, inspect_aead};
 use appliance::process::memory;
-use appliance::process::server;
+use appliance::process::server::{self, Guarded};
 use appliance::storage::format;
 use clap::{Parser, Subcommand};
 use store::marker::Reserve;
@@ -36,6 +37,18 @@ struct Arguments {
 enum Verb {
     /// Serve until SIGTERM.
     Serve {
+        /// Configuration, TOML.
+        #[arg(long)]
+        config: PathBuf,
+        /// How often a guard has started this, which is told on standard input that it lives.
+        #[arg(long, hide = true)]
+        guarded: Option<u64>,
+        /// Why the process before this one was ended.
+        #[arg(long, hide = true, requires = "guarded")]
+        after: Option<String>,
+    },
+    /// Serve until SIGTERM, in a process that is ended when it hangs, and started again.
+    Guard {
         /// Configuration, TOML.
         #[arg(long)]
         config: PathBuf,
@@ -95,7 +108,8 @@ fn main() -> ExitCode {
     if let Err(error) = journal::start(&arguments.log_level, arguments.log_clients) {
         return fail(&error.into());
     }
-    match run(arguments.verb) {
+    let log = (&*arguments.log_level, arguments.log_clients);
+    match run(arguments.verb, log) {
         Ok(code) => code,
         Err(error) => fail(&error),
     }
@@ -106,9 +120,12 @@ fn fail(error: &anyhow::Error) -> ExitCode {
     ExitCode::FAILURE
 }
 
-fn run(verb: Verb) -> anyhow::Result<ExitCode> {
+fn run(verb: Verb, log: (&str, journal::Clients)) -> anyhow::Result<ExitCode> {
     match verb {
-        Verb::Serve { config } => server::serve(&load(&config)?)?,
+        Verb::Serve { config, guarded, after } => {
+            server::serve(&load(&config)?, guarded.map(|starts| Guarded { starts, after }))?;
+        }
+        Verb::Guard { config } => return guard(&config, log),
         Verb::Format { directory, reserve, json } => {
             let formatted = format::format(&directory, reserve, clock::wall())?;
             if json {
@@ -140,6 +157,19 @@ fn run(verb: Verb) -> anyhow::Result<ExitCode> {
         Verb::Config { config } => print(memory::fit(load(&config)?).describe().trim_end())?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Runs `serve` with the same configuration and log.
+fn guard(config: &Path, (level, clients): (&str, journal::Clients)) -> anyhow::Result<ExitCode> {
+    let own = std::env::current_exe().context("cannot find this program's own file")?;
+    let clients = if clients == journal::Clients::Whole { "whole" } else { "ranges" };
+    guard::run(|starts, after| {
+        let mut serve = Command::new(&own);
+        serve.args(["--log-level", level, "--log-clients", clients, "serve"]);
+        serve.arg("--config").arg(config).args(["--guarded", &starts.to_string()]);
+        serve.args(after.map(|text| format!("--after={text}")));
+        serve
+    })
 }
 
 /// What a file holds, or what comes on standard input.

@@ -4,6 +4,8 @@
 //! server       starts everything, waits, stops everything
 //! storage      the storage side, which `server` starts and stops: composes `storage`, `membership`
 //!              and `filling`
+//! guard        runs all that as another process, and ends it when it hangs
+//! life         thread: shows the guard that the workers live
 //! config       the settings
 //! confine      gives away what serving does not need
 //! certificate  the viewers' certificate, read anew
@@ -16,8 +18,10 @@
 pub mod certificate;
 pub mod config;
 pub mod confine;
+pub mod guard;
 pub(crate) mod hot;
 pub mod inspect;
+pub(crate) mod life;
 pub mod memory;
 pub mod metrics;
 pub mod server;

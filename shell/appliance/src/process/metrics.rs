@@ -28,6 +28,12 @@ use crate::storage::tiering::TieringStatus;
 
 const PREFIX: &str = "nearcast_";
 
+/// Told where there is a guard.
+pub(crate) const STARTS: Metric = Metric::counter(
+    "process_starts_total",
+    "Processes that the guard has started: more than one where one hung or ended.",
+);
+
 /// What is told of a thing, where it has it.
 type Row<T> = (Metric, fn(&T) -> Option<f64>);
 

@@ -35,6 +35,7 @@ use crate::process::certificate::Reload;
 use crate::process::config::Settings;
 use crate::process::confine::{Grants, close_rings, confine, drop_privileges};
 use crate::process::hot;
+use crate::process::life;
 use crate::process::memory;
 use crate::process::metrics;
 use crate::process::storage::{self, News, Storage, StorageHandle};
@@ -89,12 +90,21 @@ struct WorkerThread {
     thread: JoinHandle<Result<(), uring::RingError>>,
 }
 
-/// Serves until SIGTERM or SIGINT.
-pub fn serve(settings: &Settings) -> anyhow::Result<()> {
-    run(&hot::fit(memory::fit(settings.clone())))
+/// The start of a process that a guard looks after.
+#[derive(Clone, Debug)]
+pub struct Guarded {
+    /// Processes that the guard has started, this one among them.
+    pub starts: u64,
+    /// Why the one before was ended, if it was.
+    pub after: Option<String>,
 }
 
-fn run(settings: &Settings) -> anyhow::Result<()> {
+/// Serves until SIGTERM or SIGINT.
+pub fn serve(settings: &Settings, guarded: Option<Guarded>) -> anyhow::Result<()> {
+    run(&hot::fit(memory::fit(settings.clone())), guarded)
+}
+
+fn run(settings: &Settings, guarded: Option<Guarded>) -> anyhow::Result<()> {
     let stop = catch(&[signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT])?;
     let hup = catch(&[signal_hook::consts::SIGHUP])?;
     raise_descriptor_limit(settings)?;
@@ -106,7 +116,7 @@ fn run(settings: &Settings) -> anyhow::Result<()> {
     // Here and no later: what follows is inherited by threads, and there are none yet.
     let machine = identity::enrol::machine();
     let blocking = mounts::blocking(&settings.drives);
-    let (ring_is_made, silent) = give_away(settings, blocking)?;
+    let (ring_is_made, silent) = give_away(settings, blocking, guarded.is_some())?;
     let credentials = member::load(&settings.state, &settings.name)?;
     let sealing = aead::choose(settings.aead)?;
     let acceptor = Acceptor::from_pem_files(&settings.certificate, &settings.key)?;
@@ -120,6 +130,7 @@ fn run(settings: &Settings) -> anyhow::Result<()> {
     let seen = (&counters[..], &slices[..]);
     let workers = start_workers(settings, config, &acceptor, seen, &fault_sender, around, logs)?;
     ring_is_made();
+    show_life(guarded.as_ref(), &counters, &stop)?;
     let (workers_counters, draining) = (counters.clone(), AtomicBool::new(false));
     let serve_counters = Arc::new(storage::Serving { workers: workers_counters, slices, draining });
     let senders: Vec<Sender> = workers.iter().map(|worker| worker.letters.clone()).collect();
@@ -139,11 +150,17 @@ fn run(settings: &Settings) -> anyhow::Result<()> {
         agent_link::start(socket.clone(), note_sender, Arc::clone(&said))
             .context("cannot start a thread")?;
     }
+    if let Some(text) = guarded.as_ref().and_then(|guarded| guarded.after.as_ref()) {
+        storage.note_error("process", format!("started again, for the last process: {text}"));
+    }
     let mut each_second = || {
         reload.look(hup.swap(false, Ordering::Relaxed));
         let said = lock(&said).clone();
         let mut page = metrics::others(&storage, &reload, &settings.drives, &said);
         aead::put(&mut page, &sealing);
+        if let Some(guarded) = &guarded {
+            page.put(&metrics::STARTS, "", guarded.starts);
+        }
         *lock(&others) = page.into_text();
     };
     let serving = (&workers[..], &counters[..]);
@@ -156,6 +173,17 @@ fn run(settings: &Settings) -> anyhow::Result<()> {
         let _ = thread.join();
     }
     result
+}
+
+fn show_life(
+    guarded: Option<&Guarded>,
+    workers: &[Arc<ServeCounters>],
+    stop: &Arc<AtomicBool>,
+) -> anyhow::Result<()> {
+    if guarded.is_none() {
+        return Ok(());
+    }
+    life::start(workers.to_vec(), Arc::clone(stop)).context("cannot show the guard any life")
 }
 
 /// What brings news to every worker.
@@ -418,8 +446,16 @@ fn bind(settings: &Settings) -> anyhow::Result<Bound> {
 /// Becomes a user with few rights, who can reach drives, state and certificates only. What is given
 /// back is to be called by each thread that has its ring; and the drives that do not answer, which
 /// the kernel is not told of, since to be told it would ask the drive.
-fn give_away(settings: &Settings, blocking: DriveSet) -> anyhow::Result<(fn(), DriveSet)> {
+fn give_away(
+    settings: &Settings,
+    blocking: DriveSet,
+    is_guarded: bool,
+) -> anyhow::Result<(fn(), DriveSet)> {
     drop_privileges(settings.user.as_deref())?;
+    if is_guarded {
+        // Now: the kernel forgets it of a process that becomes another user.
+        life::bind_to_guard().context("the kernel does not bind this process to its guard")?;
+    }
     // As the user who will write there, and before the kernel is told which folders there are.
     std::fs::create_dir_all(&settings.state)
         .with_context(|| format!("cannot make the state directory {}", settings.state.display()))?;

@@ -49,6 +49,8 @@ const CPU_EVERY: Nanos = Nanos::millis(100);
 /// Handshakes begun in a turn in which nothing else was to do, and in one in which something was.
 /// Each costs as much as sealing a megabyte, so that many at once would make viewers wait.
 const HELLOS_MAX: [usize; 2] = [8, 1];
+/// A thread with nothing to do turns this often, so that it is seen to live (`life`).
+const TURN_EVERY: Nanos = Nanos::millis(200);
 /// How often what needs no hurry is looked at; the worker's ticks wake the thread in time.
 const ROUND: Nanos = Nanos::seconds(1);
 /// How often TCP is asked about one connection: a microsecond of system call, or less.
@@ -207,8 +209,9 @@ impl EventLoop {
             let until = self.worker.deadline().expect("a worker looks at its clients every second");
             let wait = until.since(self.clock.now().instant);
             let hurry = !self.hellos.is_empty() || !self.again.is_empty();
-            let wait = if hurry { Wait::No } else { Wait::For(wait.max(Nanos(1))) };
+            let wait = if hurry { Wait::No } else { Wait::For(wait.clamp(Nanos(1), TURN_EVERY)) };
             self.ring.turn(wait, COMPLETIONS_MAX, &mut completions)?;
+            self.counters.turn();
             let busy = usize::from(!completions.is_empty());
             std::mem::swap(&mut again, &mut self.again);
             again.drain(..).for_each(|id| self.take_in_if_wanted(id));

@@ -1,0 +1,47 @@
+//! Shows the guard that the workers live: `guard` has the drawing.
+
+use std::io;
+use std::os::fd::AsFd as _;
+use std::os::unix::net::UnixDatagram;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rustix::process::{Signal, set_parent_process_death_signal};
+
+use crate::counters::ServeCounters;
+
+/// The guard looks as often.
+const SHOWS_EVERY: Duration = Duration::from_millis(100);
+/// Most workers.
+pub(crate) const COUNTS_MAX: usize = 256;
+
+/// Asks the kernel to end this process when the guard ends: it might hang, and keep its ports.
+/// A process that becomes another user later has to ask again.
+pub(crate) fn bind_to_guard() -> io::Result<()> {
+    Ok(set_parent_process_death_signal(Some(Signal::KILL))?)
+}
+
+/// Begins to show life on standard input, the guard's socket; `stop` is raised if the guard is
+/// gone.
+pub(crate) fn start(workers: Vec<Arc<ServeCounters>>, stop: Arc<AtomicBool>) -> io::Result<()> {
+    assert!(workers.len() <= COUNTS_MAX, "the configuration says how many there may be");
+    let guard = UnixDatagram::from(io::stdin().as_fd().try_clone_to_owned()?);
+    let show = move || {
+        loop {
+            let counts = workers.iter().flat_map(|worker| worker.turns().to_le_bytes());
+            match guard.send(&counts.collect::<Vec<u8>>()) {
+                Ok(_) => {}
+                // The guard is paused: it hears of us when it goes on.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => {
+                    tracing::error!(%error, "the guard has gone: this process stops");
+                    stop.store(true, Ordering::Relaxed);
+                    return;
+                }
+            }
+            std::thread::sleep(SHOWS_EVERY);
+        }
+    };
+    std::thread::Builder::new().name("life".to_owned()).spawn(show).map(drop)
+}

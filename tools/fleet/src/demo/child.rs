@@ -86,6 +86,13 @@ impl Child {
         self.process.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw)
     }
 
+    /// The process that this one looks after, if it is a guard.
+    pub(super) fn guarded(&self) -> Option<Pid> {
+        let id = self.process.id()?;
+        let children = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).ok()?;
+        Pid::from_raw(children.split_whitespace().next()?.parse().ok()?)
+    }
+
     /// How it ended, if it has.
     pub(super) fn ended(&mut self) -> Option<ExitStatus> {
         self.process.try_wait().ok().flatten()

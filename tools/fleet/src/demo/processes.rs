@@ -5,7 +5,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::io::AsyncWriteExt as _;
@@ -25,9 +25,9 @@ pub(super) const APPLIANCES: [(&str, &str); 3] = [("a1", "s1"), ("a2", "s1"), ("
 pub(super) enum Fault {
     /// SIGKILL: connections reset at once.
     Kill,
-    /// SIGSTOP: connections stay open and nothing comes.
+    /// SIGSTOP: connections stay open and nothing comes, until the guard ends the process.
     Hang,
-    /// SIGCONT, or a new process.
+    /// SIGCONT if it hangs still, or a new process.
     Restore,
 }
 
@@ -59,8 +59,10 @@ struct Appliance {
     name: &'static str,
     site: &'static str,
     config: PathBuf,
+    /// Its guard, which runs what serves.
     child: Option<Child>,
-    hung: bool,
+    /// The process that was stopped.
+    hung: Option<Pid>,
 }
 
 /// All processes of the demo. Dropping it kills them.
@@ -111,12 +113,12 @@ impl Fleet {
         control_config: &Path,
     ) -> anyhow::Result<Self> {
         let logs = place.make_dir("logs")?;
-        let control = serve("control", &programs.control, control_config, &logs)?;
+        let control = serve("control", &programs.control, "serve", control_config, &logs)?;
         let mut fleet = Self { programs, logs, control, appliances: Vec::new() };
         for (index, (name, site)) in (0..).zip(APPLIANCES) {
             let drives = fleet.format_drives(place, name).await?;
             let config = write_appliance_config(place, certificates, ports, index, &drives)?;
-            fleet.appliances.push(Appliance { name, site, config, child: None, hung: false });
+            fleet.appliances.push(Appliance { name, site, config, child: None, hung: None });
         }
         Ok(fleet)
     }
@@ -201,15 +203,18 @@ impl Fleet {
             (Fault::Kill, Some(child)) => {
                 child.kill().await;
                 appliance.child = None;
-                appliance.hung = false;
+                appliance.hung = None;
             }
             (Fault::Hang, Some(child)) => {
-                child.signal(Signal::STOP);
-                appliance.hung = true;
+                let serving = child.guarded().context("it is starting: try again")?;
+                kill_process(serving, Signal::STOP).context("the process cannot be stopped")?;
+                appliance.hung = Some(serving);
             }
-            (Fault::Restore, Some(child)) => {
-                child.signal(Signal::CONT);
-                appliance.hung = false;
+            (Fault::Restore, Some(_)) => {
+                if let (Condition::Hung, Some(hung)) = (before, appliance.hung.take()) {
+                    // It may have been ended this moment.
+                    let _ = kill_process(hung, Signal::CONT);
+                }
             }
             (Fault::Restore, None) => appliance.start(&self.programs.appliance, &self.logs)?,
             (Fault::Kill, None) => {}
@@ -289,25 +294,32 @@ impl Appliance {
     }
 
     fn start(&mut self, program: &Path, logs: &Path) -> anyhow::Result<()> {
-        self.child = Some(serve(self.name, program, &self.config, logs)?);
-        self.hung = false;
+        self.child = Some(serve(self.name, program, "guard", &self.config, logs)?);
+        self.hung = None;
         Ok(())
     }
 
     fn condition(&self) -> Condition {
-        match (&self.child, self.hung) {
-            (None, _) => Condition::Killed,
-            (Some(_), true) => Condition::Hung,
-            (Some(_), false) => Condition::Running,
+        match &self.child {
+            None => Condition::Killed,
+            Some(child) if self.hung.is_some() && child.guarded() == self.hung => Condition::Hung,
+            Some(_) => Condition::Running,
         }
     }
 }
 
-fn serve(name: &str, program: &Path, config: &Path, logs: &Path) -> anyhow::Result<Child> {
+/// Runs `verb`, which serves, with its log in a file.
+fn serve(
+    name: &str,
+    program: &Path,
+    verb: &str,
+    config: &Path,
+    logs: &Path,
+) -> anyhow::Result<Child> {
     let mut command = child::command(program)?;
-    command.arg("serve").arg("--config").arg(config);
+    command.arg(verb).arg("--config").arg(config);
     let child = Child::start(name, command, &logs.join(format!("{name}.log")))?;
-    debug!(name, pid = child.pid().map(rustix::process::Pid::as_raw_nonzero), "started");
+    debug!(name, pid = child.pid().map(Pid::as_raw_nonzero), "started");
     Ok(child)
 }
 

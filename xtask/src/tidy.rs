@@ -33,7 +33,6 @@ use crate::lexer;
 /// One breach of one rule.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Breach {
-    /// The rule's name.
     pub(crate) rule: &'static str,
     pub(crate) path: String,
     /// The function or the name, empty where the rule is about the whole file.

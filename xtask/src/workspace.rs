@@ -10,7 +10,6 @@ use toml::{Table, Value};
 /// All that the rules ask about.
 #[derive(Debug, Default)]
 pub(crate) struct Workspace {
-    /// The root manifest.
     pub(crate) root: Table,
     /// Every member.
     pub(crate) members: Vec<Member>,

@@ -21,7 +21,6 @@ pub struct Delta {
 /// in 2^53. Kept up with every change, at no cost worth counting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Check {
-    /// How many objects.
     pub count: u64,
     /// Their ids' first 53 bits, which is what JSON keeps of a number, exclusive or.
     pub sum: u64,

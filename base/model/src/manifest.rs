@@ -10,7 +10,6 @@ use crate::units::{BitsPerSecond, Bytes, UnixSeconds};
 /// All that one appliance should hold and needs in order to serve it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Manifest {
-    /// Whose manifest this is.
     pub appliance: ApplianceId,
     /// Grows with every change; an appliance refuses one that is not newer than its own.
     pub generation: Generation,
@@ -27,7 +26,6 @@ pub struct Manifest {
 /// Whom an appliance believes, beside the authority that it was enrolled with.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trust {
-    /// When control signed this.
     pub issued: UnixSeconds,
     /// Keys that manifests may be signed with.
     pub signing_keys: Vec<TokenKey>,

@@ -31,7 +31,6 @@ pub enum Unit {
 pub struct Metric {
     /// Its name without the prefix of its process, unit included.
     pub name: &'static str,
-    /// How it moves.
     pub kind: Kind,
     /// In what it is counted.
     pub unit: Unit,

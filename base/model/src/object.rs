@@ -43,7 +43,6 @@ pub enum BlocksError {
     TooLong(Bytes),
     #[error("an object of {len} has {wanted} blocks, and {given} hashes were given")]
     Count {
-        /// The object's length.
         len: Bytes,
         /// Blocks it has.
         wanted: u64,

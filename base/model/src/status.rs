@@ -25,7 +25,6 @@ pub struct DriveStatus {
     pub objects: u64,
     /// Its units, as of the last audit.
     pub units: Units,
-    /// How far it is scrubbed.
     pub scrub: ScrubStatus,
     /// How it serves; none where that is not looked at.
     pub load: Option<DriveLoad>,

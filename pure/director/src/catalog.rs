@@ -55,7 +55,6 @@ pub struct Entry {
     /// Its path in the asset version.
     pub path: String,
     pub format: Format,
-    /// The packager's text.
     pub text: Arc<str>,
 }
 

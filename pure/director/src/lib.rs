@@ -121,7 +121,6 @@ pub struct Director {
     /// Load has: it can wait for the next tick, or a large fleet would do nothing else.
     load_is_old: bool,
     now_unix: UnixSeconds,
-    /// When time is to pass.
     tick_at: Instant,
     counters: Counters,
     /// While two signing keys are desired.

@@ -45,7 +45,6 @@ pub enum Reason {
 /// An appliance's statement that it refuses the versions withdrawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Receipt {
-    /// When its report came.
     pub at: UnixSeconds,
     /// The manifest that all of its workers answer by.
     pub generation: Generation,

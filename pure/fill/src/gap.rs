@@ -26,7 +26,6 @@ pub struct Wanted {
 /// How an object stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Known {
-    /// Where it is published.
     pub held: Option<DriveIndex>,
     pub is_busy: bool,
     /// It could not be had, and is left alone for a while.

@@ -84,7 +84,6 @@ pub struct Report {
     pub bytes_held: Bytes,
     /// Objects that fit on no drive.
     pub objects_without_room: u64,
-    /// How much these would take.
     pub bytes_without_room: Bytes,
     /// Objects for a later plan: beyond `fetch_max`, or waiting for room.
     pub objects_later: u64,

@@ -47,7 +47,6 @@ pub enum Status {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Representation<'a> {
     pub object: ObjectId,
-    /// Its whole length.
     pub len: Bytes,
     pub content_type: &'a str,
     /// `Last-Modified`.

@@ -30,11 +30,7 @@ pub enum Action {
     },
     /// Have the kernel send no faster than this on a connection (SO_MAX_PACING_RATE); as fast as
     /// it can if there is none.
-    Limit {
-        connection: ConnectionId,
-        /// How fast.
-        rate: Option<BitsPerSecond>,
-    },
+    Limit { connection: ConnectionId, rate: Option<BitsPerSecond> },
     /// Ask the kernel how many packets of the connection it had to send again; report `Resent`.
     CountResent { connection: ConnectionId },
     /// Open a file for direct reads, in place of what the slot held; report `Opened`.

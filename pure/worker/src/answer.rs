@@ -153,7 +153,6 @@ struct Known<'a> {
     /// On this connection.
     granted: &'a mut Option<Arc<Granted>>,
     grants: &'a mut Grants,
-    /// How often a signature was.
     verified: &'a mut u64,
 }
 

@@ -189,7 +189,6 @@ pub struct Worker {
     pub(crate) wheel: Wheel,
     /// Transfers that keep a buffer between bursts. Invariant: <= config.pacing.buffers.
     pub(crate) keeping: u16,
-    /// When drives are looked at.
     pub(crate) watch_at: Instant,
     /// When bodies are broken off that nobody may have any more.
     pub(crate) cut_at: Instant,

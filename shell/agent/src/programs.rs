@@ -36,7 +36,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Starts programs.
 #[derive(Debug)]
 pub(crate) struct Programs {
-    /// Where they are looked for.
     folders: Vec<PathBuf>,
     /// Folders and devices that a program still waits for though it was killed.
     silent: Arc<Mutex<BTreeSet<PathBuf>>>,

@@ -52,23 +52,12 @@ pub struct Settings {
 /// Why settings were refused, or a URL could not be signed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BucketError {
-    /// Not a name.
     #[error("[[s3]] bucket \"{0}\": use 3 to 63 lower-case letters, digits, dots and hyphens")]
     Name(String),
-    /// Two of one name.
     #[error("[[s3]] bucket \"{0}\" is there twice: one of them must go")]
     Twice(String),
-    /// A setting that cannot be.
     #[error("[[s3]] bucket \"{bucket}\": {key}: {reason}")]
-    Value {
-        /// Which bucket.
-        bucket: String,
-        /// Which setting.
-        key: &'static str,
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// Not in the settings.
+    Value { bucket: String, key: &'static str, reason: String },
     #[error(
         "bucket \"{0}\" is not in this control plane's settings: add [[s3]] with bucket = \"{0}\" \
          and restart"

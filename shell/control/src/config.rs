@@ -138,33 +138,12 @@ struct Row {
 /// Why the settings were refused.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// The file cannot be read.
     #[error("{path}: {error}")]
-    Read {
-        /// Which file.
-        path: PathBuf,
-        /// Why not.
-        error: std::io::Error,
-    },
-    /// Not TOML, or a key that is unknown.
+    Read { path: PathBuf, error: std::io::Error },
     #[error("{path}: {error}")]
-    Toml {
-        /// Which file.
-        path: PathBuf,
-        /// What is wrong where.
-        error: toml::de::Error,
-    },
-    /// A value that cannot be.
+    Toml { path: PathBuf, error: toml::de::Error },
     #[error("{key} (from {origin}): {reason}")]
-    Value {
-        /// Which setting.
-        key: &'static str,
-        /// Where it came from.
-        origin: String,
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// No value.
+    Value { key: &'static str, origin: String, reason: String },
     #[error("{0} is needed: set it in the file")]
     Missing(&'static str),
 }

@@ -46,7 +46,6 @@ pub enum AuthorityError {
     /// Key or certificate of the authority are damaged, or do not belong together.
     #[error("the authority's key and certificate cannot be used: {0}")]
     Own(rcgen::Error),
-    /// The authority's certificate is no PEM.
     #[error("the authority's certificate is not PEM: {0}")]
     Pem(rustls::pki_types::pem::Error),
     /// The certificate that was made cannot be read: our own mistake.

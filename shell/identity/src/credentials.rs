@@ -49,20 +49,13 @@ struct Stored {
 /// Why there is no identity.
 #[derive(Debug, thiserror::Error)]
 pub enum CredentialsError {
-    /// There is none yet.
     #[error(
         "{0} is not there: this machine has not enrolled. Get a one-time code from an operator \
              and run the `enrol` verb"
     )]
     Missing(PathBuf),
-    /// It cannot be read or written.
     #[error("{path}: {error}")]
-    File {
-        path: PathBuf,
-        /// The kernel's error.
-        error: io::Error,
-    },
-    /// Others can read it.
+    File { path: PathBuf, error: io::Error },
     #[error(
         "{path}: others than its owner can read it (mode {mode:o}): chmod 600 it, and if \
              strangers may have read it, have the identity revoked and enrol again"
@@ -78,10 +71,8 @@ pub enum CredentialsError {
         /// The fault that was found.
         reason: String,
     },
-    /// Control's answer cannot be used.
     #[error("control sent an identity that cannot be used: {0}")]
     Given(String),
-    /// Key and certificates cannot be used for TLS.
     #[error("the identity cannot be used for TLS: {0}")]
     Tls(#[from] rustls::Error),
 }

@@ -21,7 +21,6 @@ const ANSWER_LEN_MAX: u64 = 1 << 20;
 /// Why there is no identity.
 #[derive(Debug, thiserror::Error)]
 pub enum EnrolError {
-    /// No connection or no answer.
     #[error("control at {address} cannot be reached: {error}")]
     Unreachable {
         /// The address of control that was tried.
@@ -29,7 +28,6 @@ pub enum EnrolError {
         /// The error of the connection.
         error: String,
     },
-    /// The server is not the authority that the code is for.
     #[error(
         "{address} is another fleet's control, or somebody is between: its authority is not the \
              one of the code. Nothing was sent to it"
@@ -38,7 +36,6 @@ pub enum EnrolError {
         /// The address that answered.
         address: String,
     },
-    /// Control said no.
     #[error("control refuses ({status}): {text}")]
     Refused {
         /// HTTP status.
@@ -49,10 +46,8 @@ pub enum EnrolError {
     /// Its answer cannot be used.
     #[error(transparent)]
     Credentials(#[from] CredentialsError),
-    /// The identity is for somebody else.
     #[error("control gave the identity of {0}")]
     OtherMember(Member),
-    /// The library made no key.
     #[error("cannot make a key: {0}")]
     Key(rcgen::Error),
 }
@@ -90,7 +85,6 @@ impl std::fmt::Display for Address {
 /// The facts about itself that a member states at enrolment.
 #[derive(Clone, Copy, Debug)]
 pub struct About<'a> {
-    /// Software version.
     pub software: &'a str,
     /// See `wire::v1::identity::Enrol::machine`.
     pub machine: &'a str,

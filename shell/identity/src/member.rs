@@ -40,10 +40,8 @@ pub struct Seen {
 /// Why a certificate does not name a member.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MemberError {
-    /// Not X.509.
     #[error("it is no certificate")]
     Form,
-    /// No name of ours, or more than one.
     #[error("it does not name exactly one member of a fleet (nearcast:KIND/NAME)")]
     Name,
 }

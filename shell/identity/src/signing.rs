@@ -17,19 +17,16 @@ pub enum VerifyError {
     /// It is not in an envelope, or in a damaged one.
     #[error(transparent)]
     Envelope(#[from] SignedError),
-    /// It is signed, as something else.
     #[error("it is signed as a {found}, and a {wanted} is wanted")]
     OtherKind {
         found: &'static str,
         /// The kind that the reader wants.
         wanted: &'static str,
     },
-    /// It is signed with a key that is not known here.
     #[error(
         "it is signed with key \"{0}\", which is not known here: enrol again if control is new"
     )]
     UnknownKey(String),
-    /// Changed on the way, or made by somebody else.
     #[error("its signature does not fit: it was changed after control signed it")]
     BadSignature,
 }

@@ -123,12 +123,10 @@ pub enum Clients {
 /// Why there is no log.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
-    /// The level is none.
     #[error(
         "--log-level {0}: use error, warn, info, debug or trace, also per room (info,fill=debug)"
     )]
     Level(String),
-    /// The setting is none.
     #[error("--log-clients {0}: use ranges or whole")]
     Clients(String),
     /// Called twice.

@@ -55,7 +55,6 @@ impl Cipher {
 /// The operator's choice of a library to seal with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Wanted {
-    /// The fastest.
     #[default]
     Auto,
     Only(Kernel),

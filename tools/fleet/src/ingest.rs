@@ -91,11 +91,8 @@ pub(crate) enum Location {
 /// What to ingest.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
-    /// The files.
     pub(crate) location: Location,
-    /// The asset's name.
     pub(crate) asset: AssetId,
-    /// Where appliances fill from.
     pub(crate) sources: Vec<String>,
     /// The state file; the usual one if none is named.
     pub(crate) state: Option<PathBuf>,

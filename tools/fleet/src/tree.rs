@@ -29,7 +29,6 @@ pub(crate) enum TreeError {
     NotAFile,
     /// A link that leads out of the tree (absolute links do, wherever they point), or round.
     Leaves,
-    /// The rest.
     Io(io::Error),
 }
 

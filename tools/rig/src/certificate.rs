@@ -9,9 +9,7 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, 
 /// Where the PEM files are.
 #[derive(Clone, Debug)]
 pub struct Certificate {
-    /// What clients trust.
     pub ca: PathBuf,
-    /// What servers show.
     pub chain: PathBuf,
     /// The servers' key.
     pub key: PathBuf,

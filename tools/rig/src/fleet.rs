@@ -30,15 +30,12 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// How large it is, and where.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Where it keeps its own.
     pub room: PathBuf,
     /// The first of its ports.
     pub port: u16,
-    /// How many fronts.
     pub fronts: u16,
     /// How many appliances, all in one site.
     pub appliances: u16,
-    /// The asset's name.
     pub asset: String,
     /// More settings of every process of the control plane, by table and key.
     pub settings: Value,

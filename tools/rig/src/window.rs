@@ -13,7 +13,6 @@ use crate::cpu;
 pub struct Timing {
     /// Load before the window opens: connections and caches settle.
     pub warm_up: Duration,
-    /// The window.
     pub window: Duration,
 }
 

@@ -88,7 +88,6 @@ pub(crate) struct Machine {
     pub(crate) mounts: Cell<u64>,
     /// The manifest in its state directory.
     pub(crate) kept: RefCell<Option<Arc<Manifest>>>,
-    /// Its process runs.
     pub(crate) is_up: Cell<bool>,
     /// Its power is off: it does not even refuse.
     pub(crate) is_dark: Cell<bool>,

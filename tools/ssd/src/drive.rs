@@ -44,7 +44,6 @@ pub enum Event {
     Submit {
         /// Comes back with the completion.
         id: u32,
-        /// What to do.
         command: Command,
     },
     /// Time went on.

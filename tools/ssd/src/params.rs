@@ -92,7 +92,6 @@ pub struct Params {
     pub depth: u32,
     /// Which operation is next on a die.
     pub order: Order,
-    /// When blocks are collected.
     pub collect: Collect,
     /// Pages moved before anything else has a turn on the die.
     pub quantum: u32,

@@ -34,7 +34,6 @@ pub(crate) struct Args {
 /// A way to fail, and what must follow.
 struct Class {
     name: &'static str,
-    /// What fails.
     kinds: &'static [Kind],
     /// On which paths; `{object}` is one object of the drive, `{objects}` is each.
     on: &'static str,

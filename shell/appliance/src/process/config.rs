@@ -37,7 +37,6 @@ pub struct Settings {
     pub listen: Vec<SocketAddr>,
     /// Listeners without TLS, on loopback.
     pub plain_listen: Vec<SocketAddr>,
-    /// How players reach it.
     pub base_url: String,
     /// The same without TLS, where it listens so.
     pub plain_url: Option<String>,
@@ -76,7 +75,6 @@ pub struct Settings {
     /// Bytes in a connection's socket that were never sent, beyond which it takes no more; none
     /// for as many as the kernel likes.
     pub unsent_max: Option<Bytes>,
-    /// What seals AES-GCM.
     pub aead: tls::Wanted,
     /// How responses are paced; the buffers are those of all workers together.
     pub pacing: Pacing,

@@ -29,7 +29,6 @@ pub enum Mode {
     /// The number of writes at once, and nothing else.
     Off,
     Static,
-    /// What they do to reads.
     #[default]
     Governor,
 }

@@ -141,7 +141,6 @@ fn classes_of(media: &[Medium]) -> Vec<Class> {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TieringStatus {
     pub classes: Vec<Class>,
-    /// What moved since the start.
     pub counters: TierCounters,
     pub heat_objects: u64,
     /// What may still be written today.

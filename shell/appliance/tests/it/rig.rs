@@ -81,7 +81,6 @@ pub(crate) struct TestControl {
     pub(crate) name: OnceLock<String>,
     /// What is answered when an object's sources are asked for; others are unknown.
     pub(crate) sources: Mutex<BTreeMap<ObjectId, Vec<Source>>>,
-    /// How often that was asked.
     pub(crate) sources_asked: AtomicU64,
     /// Serial numbers that manifests revoke.
     pub(crate) revoked: Mutex<BTreeSet<String>>,
@@ -211,7 +210,6 @@ pub(crate) struct Rig {
     dir: tempfile::TempDir,
     pub(crate) config: Config,
     pub(crate) told: Arc<Told>,
-    /// Who else is told.
     pub(crate) also: Option<Hearer>,
 }
 

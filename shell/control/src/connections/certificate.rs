@@ -26,17 +26,13 @@ pub(crate) struct Certificate {
 /// Why there is no TLS.
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
-    /// A file cannot be read, or holds something else.
     #[error("[serve] {setting} {path}: {reason}")]
     File {
         /// `certificate` or `key`.
         setting: &'static str,
-        /// Which file.
         path: PathBuf,
-        /// What is wrong with it.
         reason: String,
     },
-    /// Both can be read, and do not fit.
     #[error("[serve] certificate and key: {0}; are they of one pair?")]
     Pair(#[from] rustls::Error),
 }

@@ -66,10 +66,8 @@ struct StoredAuthority {
 /// Why control has no identity of its own.
 #[derive(Debug, thiserror::Error)]
 pub enum OwnError {
-    /// No key.
     #[error("cannot make a key: {0}")]
     Key(rcgen::Error),
-    /// The authority refused.
     #[error(transparent)]
     Authority(#[from] AuthorityError),
     /// What it gave cannot be used.

@@ -13,7 +13,6 @@ use wire::v1::identity::MemberKind;
 /// A certificate that was issued.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Certificate {
-    /// Whose it is.
     pub(crate) member: Member,
     /// Serial number, lower-case hex.
     pub(crate) serial: String,
@@ -21,9 +20,7 @@ pub(crate) struct Certificate {
     pub(crate) key: String,
     /// What the machine said of itself when it enrolled.
     pub(crate) machine: String,
-    /// Its software then.
     pub(crate) software: String,
-    /// When it was issued.
     pub(crate) issued: UnixSeconds,
     /// Until when it is good.
     pub(crate) expires: UnixSeconds,
@@ -36,11 +33,9 @@ pub(crate) struct Certificate {
 pub(crate) struct KeptCode {
     /// SHA-256 of the secret, hex.
     pub(crate) hash: String,
-    /// Who may enrol with it.
     pub(crate) member: Member,
     /// Until when.
     pub(crate) expires: UnixSeconds,
-    /// When it was used.
     pub(crate) used: Option<UnixSeconds>,
 }
 
@@ -56,18 +51,14 @@ pub(crate) struct Identities {
 /// Why a member is refused though its certificate is one of the authority's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Denied {
-    /// Its time is over; the connection began before.
     #[error("the certificate has expired: renew it, or enrol again")]
     Expired,
-    /// Refused by an operator.
     #[error("this identity was revoked: get a one-time code from an operator and enrol again")]
     Revoked,
-    /// Somebody else has its name now.
     #[error(
         "{0} has enrolled again since, with another key: if that was not you, tell an operator"
     )]
     Superseded(Member),
-    /// Not in the table.
     #[error(
         "this control plane knows no identity of {0} (was it restored from an old backup?): get a \
              one-time code from an operator and enrol again"
@@ -78,19 +69,15 @@ pub(crate) enum Denied {
 /// Why a one-time code is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum CodeRefused {
-    /// There is no such code.
     #[error("this one-time code is not one of ours, or was replaced by a newer one: get another")]
     Unknown,
-    /// Somebody used it.
     #[error(
         "this one-time code was used before (at {} s since 1970): if that was not you, tell an \
              operator, who can revoke the identity", .0.0
     )]
     Used(UnixSeconds),
-    /// Its time is over.
     #[error("this one-time code has expired: get another")]
     Expired,
-    /// It is for another member.
     #[error("this one-time code is for another member: its name must be the one that enrols")]
     OtherMember,
 }

@@ -26,7 +26,6 @@ use crate::members::access::{Known, NoRole};
 
 /// The secrets.
 pub struct Keys {
-    /// The first signs.
     token: Vec<(String, Ed25519KeyPair)>,
     steering: hmac::Key,
     random: SystemRandom,
@@ -39,33 +38,15 @@ pub struct Keys {
 /// Why there are no keys.
 #[derive(Debug, thiserror::Error)]
 pub enum KeysError {
-    /// The file cannot be read or written.
     #[error("{path}: {error}")]
-    File {
-        /// Which file.
-        path: PathBuf,
-        /// Why not.
-        error: io::Error,
-    },
-    /// Others can read it.
+    File { path: PathBuf, error: io::Error },
     #[error(
         "{path}: others than its owner can read it (mode {mode:o}): chmod 600 it, and if \
              strangers may have read it, delete it (running playbacks end) and restart"
     )]
-    Exposed {
-        /// Which file.
-        path: PathBuf,
-        /// Its permissions.
-        mode: u32,
-    },
-    /// It does not hold keys.
+    Exposed { path: PathBuf, mode: u32 },
     #[error("{path}: {reason}; restore it from a backup, or delete it (running playbacks end)")]
-    Content {
-        /// Which file.
-        path: PathBuf,
-        /// What is wrong.
-        reason: String,
-    },
+    Content { path: PathBuf, reason: String },
 }
 
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -9,36 +9,18 @@ use std::path::{Path, PathBuf};
 /// Why a secret cannot be had.
 #[derive(Debug, thiserror::Error)]
 pub enum SecretError {
-    /// The file cannot be read or written.
     #[error("{path}: {error}")]
-    File {
-        /// Which file.
-        path: PathBuf,
-        /// Why not.
-        error: io::Error,
-    },
-    /// Others can read it.
+    File { path: PathBuf, error: io::Error },
     #[error(
         "{path}: others than its owner can read it (mode {mode:o}): chmod 600 it, and if \
              strangers may have read it, see what to do in docs/operate/identity.md"
     )]
-    Exposed {
-        /// Which file.
-        path: PathBuf,
-        /// Its permissions.
-        mode: u32,
-    },
-    /// It does not hold what it should.
+    Exposed { path: PathBuf, mode: u32 },
     #[error(
         "{path} is damaged ({reason}): restore it from a backup. Without it every member of the \
              fleet has to enrol again"
     )]
-    Damaged {
-        /// Which file.
-        path: PathBuf,
-        /// What is wrong.
-        reason: String,
-    },
+    Damaged { path: PathBuf, reason: String },
 }
 
 /// The text of a secret file; none if there is no file.

@@ -31,66 +31,28 @@ pub(crate) enum Refused {
     /// A name or id.
     #[error(transparent)]
     Id(#[from] IdError),
-    /// A URL that players could not be sent to.
     #[error("{field}: {reason}")]
-    Url {
-        /// Which field.
-        field: &'static str,
-        /// What is wrong.
-        reason: String,
-    },
-    /// Block hashes that are no base64.
+    Url { field: &'static str, reason: String },
     #[error("{path}: blocks must be 32-byte hashes in base64 (standard alphabet, padded)")]
-    BlocksEncoding {
-        /// Which file.
-        path: String,
-    },
-    /// Block hashes that do not prove the object.
+    BlocksEncoding { path: String },
     #[error("{path}: {error}")]
-    Blocks {
-        /// Which file.
-        path: String,
-        /// What is wrong.
-        error: BlocksError,
-    },
-    /// An entry that cannot be played.
+    Blocks { path: String, error: BlocksError },
     #[error("entry {path}: {error}")]
-    Playlist {
-        /// Which entry.
-        path: String,
-        /// What is wrong.
-        error: PlaylistError,
-    },
-    /// An entry whose text is not the file's.
+    Playlist { path: String, error: PlaylistError },
     #[error("entry {0}: its text is not the file of that path: send both from one reading")]
     EntryText(String),
-    /// An entry that refers to a file that is not there.
     #[error("entry {path} refers to {file}, which is not among the files")]
-    FileMissing {
-        /// Which entry.
-        path: String,
-        /// Which file.
-        file: String,
-    },
-    /// Text that is no time.
+    FileMissing { path: String, file: String },
     #[error("{field}: \"{text}\" is no time: write UTC, as in 2027-01-31T22:00:00Z (RFC 3339)")]
-    Time {
-        /// Which field.
-        field: &'static str,
-        /// What it says.
-        text: String,
-    },
-    /// A window that ends before it begins.
+    Time { field: &'static str, text: String },
     #[error("until is not after from, so the version could never be shown: say a later until")]
     Window,
-    /// Nowhere to fill from.
     #[error("there is no source: appliances fill from at least one base URL")]
     NoSource,
 }
 
 /// A new version, checked as far as it can be without other versions.
 pub(crate) struct Checked {
-    /// Its files.
     pub(crate) files: AssetVersion,
     /// Its entry manifests, by path.
     pub(crate) entries: Vec<Entry>,

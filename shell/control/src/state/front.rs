@@ -35,7 +35,6 @@ pub(crate) struct Follower {
     state: PathBuf,
     credentials: Credentials,
     agent: ureq::Agent,
-    /// What is in force.
     known: Generation,
     /// Keys that the next snapshot may be signed with.
     signing_keys: Vec<TokenKey>,
@@ -70,43 +69,24 @@ pub(crate) struct News {
 /// Why there is nothing new.
 #[derive(Debug, thiserror::Error)]
 pub enum FollowError {
-    /// No connection or no answer.
     #[error("the writer at {address} cannot be reached: {error}")]
-    Unreachable {
-        /// Where it should be.
-        address: String,
-        /// Why not.
-        error: String,
-    },
-    /// It answered with an error.
+    Unreachable { address: String, error: String },
     #[error("the writer answers {status}: {text}")]
     Status {
-        /// The status.
         status: u16,
         /// The beginning of the body.
         text: String,
     },
-    /// Its snapshot cannot be used.
     #[error("the writer's snapshot is refused: {0}")]
     Snapshot(#[from] SnapshotError),
-    /// Its keys cannot be used.
     #[error("the writer's keys cannot be used: {0}")]
     Keys(#[from] KeysError),
-    /// Its keys are no JSON.
     #[error("the writer's keys are not understood: {0}")]
     Json(#[from] serde_json::Error),
-    /// What came cannot be kept.
     #[error("{path}: {error}")]
-    State {
-        /// Which file.
-        path: PathBuf,
-        /// Why not.
-        error: io::Error,
-    },
-    /// No new identity.
+    State { path: PathBuf, error: io::Error },
     #[error("the identity of this front: {0}")]
     Identity(#[from] EnrolError),
-    /// No identity.
     #[error(transparent)]
     Credentials(#[from] CredentialsError),
 }
@@ -276,7 +256,6 @@ pub fn enrol_front(config: &Config, code: Code) -> Result<Seen, EnrolFrontError>
 /// Why a front did not enrol.
 #[derive(Debug, thiserror::Error)]
 pub enum EnrolFrontError {
-    /// There is nobody whom the writer could enrol with.
     #[error("only fronts enrol, and this is a writer: set role = \"front\" and [front]")]
     Writer,
     /// It did not work.

@@ -12,7 +12,6 @@ pub enum TokenError {
     /// It could not be written.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// A name that cannot be.
     #[error(
         "\"{0}\" is no name for a token: use 1 to {NAME_LEN_MAX} letters, digits, spaces and \
              any of -._@"
@@ -21,10 +20,8 @@ pub enum TokenError {
     /// Without an admin nobody could make the next one.
     #[error("the first token must have the role admin: without one nobody could make another")]
     AdminFirst,
-    /// As above.
     #[error("this is the last token with the role admin: make another one first")]
     LastAdmin,
-    /// The bound is reached.
     #[error("there are {TOKENS_MAX} tokens already: remove one that is not used any more")]
     TooMany,
 }

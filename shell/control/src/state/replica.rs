@@ -30,7 +30,6 @@ use wire::v1::signed::Kind;
 pub(crate) struct Picture {
     /// Which of the writer's snapshots it is.
     pub(crate) generation: Generation,
-    /// When it was signed.
     pub(crate) issued: UnixSeconds,
     /// Newest generation of manifests.
     pub(crate) manifests: Generation,
@@ -44,18 +43,11 @@ pub enum SnapshotError {
     /// It is not what the writer signed.
     #[error(transparent)]
     Verify(#[from] VerifyError),
-    /// It has been in force, or something newer has.
     #[error(
         "it has generation {found}, and {known} is in force: was the writer restored from an old \
              copy of its state? If so, stop this front, delete its snapshot file and start it"
     )]
-    Old {
-        /// Its generation.
-        found: Generation,
-        /// What is in force.
-        known: Generation,
-    },
-    /// No JSON, or other fields.
+    Old { found: Generation, known: Generation },
     #[error("it is not a snapshot: {0}")]
     Json(#[from] serde_json::Error),
     /// Written by a later version, or something in it cannot be.
@@ -64,18 +56,10 @@ pub enum SnapshotError {
     /// A name that is none.
     #[error(transparent)]
     Id(#[from] IdError),
-    /// A client prefix that is none.
     #[error("site {site}: \"{prefix}\" is not a prefix")]
-    Prefix {
-        /// Which site.
-        site: String,
-        /// What it has.
-        prefix: String,
-    },
-    /// A revoked session that is none.
+    Prefix { site: String, prefix: String },
     #[error("a session that is revoked is not one")]
     Session,
-    /// An appliance that cannot be registered so.
     #[error("appliance {0}: its site is not there, or its weight is not 1 to {WEIGHT_MAX}")]
     Appliance(String),
 }

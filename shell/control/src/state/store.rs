@@ -38,20 +38,12 @@ pub struct Store {
 /// Why something could not be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The database's own reason.
     #[error("the database in the state directory: {0}")]
     Database(#[from] sqlx::Error),
-    /// Written by a newer version.
     #[error(
         "the database has schema {found} and this program knows {known}: run the newer program"
     )]
-    Newer {
-        /// What the database has.
-        found: i64,
-        /// What this program knows.
-        known: usize,
-    },
-    /// A row that this program would not have written.
+    Newer { found: i64, known: usize },
     #[error("the database is damaged: {0}; restore it from a backup")]
     Damaged(String),
 }

@@ -131,21 +131,13 @@ struct Parts {
 /// Why the process cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// No state directory.
     #[error("state directory {path}: {error}")]
-    State {
-        /// Which.
-        path: std::path::PathBuf,
-        /// Why not.
-        error: std::io::Error,
-    },
-    /// No keys.
+    State { path: std::path::PathBuf, error: std::io::Error },
     #[error(transparent)]
     Keys(#[from] KeysError),
     /// No authority, or no keys that sign.
     #[error(transparent)]
     Secret(#[from] SecretError),
-    /// No identity of its own.
     #[error("control's own certificate: {0}")]
     Own(#[from] OwnError),
     /// A front that cannot follow.
@@ -154,27 +146,18 @@ pub enum OpenError {
     /// A front's identity cannot be used for TLS.
     #[error(transparent)]
     Credentials(#[from] CredentialsError),
-    /// A front with the identity of another.
     #[error(
         "the identity in the state directory is that of {found}, and this is {wanted}: change \
              [front] name, or enrol again"
     )]
-    OtherIdentity {
-        /// Whose identity is there.
-        found: Member,
-        /// Whose should be.
-        wanted: Member,
-    },
-    /// No database.
+    OtherIdentity { found: Member, wanted: Member },
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// A bucket's settings.
     #[error(transparent)]
     Bucket(#[from] BucketError),
     /// No certificate, though one is configured.
     #[error(transparent)]
     Certificate(#[from] CertificateError),
-    /// Others can connect, and nobody can say that they may.
     #[error(
         "[serve] listen {0} can be reached from other machines, and there is no token with the \
          role admin: nearcast-control token --config FILE --role admin --name NAME makes one"
@@ -194,61 +177,40 @@ pub(crate) enum ChangeError {
     /// A source that no URLs can be signed for.
     #[error(transparent)]
     Bucket(#[from] BucketError),
-    /// The name is taken by something else.
     #[error(
         "asset version {0} has other files or entries already: a version is immutable, so a \
              change needs a new name"
     )]
     OtherContent(AssetVersionId),
-    /// The version was taken down.
     #[error(
         "asset version {version} was withdrawn at {}: {}", crate::state::convert::time_out(*at),
         if *new { "if it may be shown again, ingest it with --again" }
         else { "GET /v1/withdrawals says who has confirmed it" }
     )]
     Withdrawn {
-        /// Which version.
         version: AssetVersionId,
-        /// When.
         at: UnixSeconds,
         /// It is ingested again; else it is to be changed.
         new: bool,
     },
-    /// There is no such asset or version.
     #[error("there is no asset {asset}{}: GET /v1/assets lists them", of_version(version.as_ref()))]
     Unknown {
-        /// Which asset.
         asset: AssetId,
         /// Which of its versions, if one was named.
         version: Option<AssetVersionId>,
     },
-    /// The version belongs to another asset.
     #[error("asset version {version} belongs to asset {asset} already")]
-    OtherAsset {
-        /// Which version.
-        version: AssetVersionId,
-        /// Whose it is.
-        asset: AssetId,
-    },
-    /// The site is not there.
+    OtherAsset { version: AssetVersionId, asset: AssetId },
     #[error("there is no site {0}: PUT /v1/sites/{0} first")]
     NoSite(SiteId),
-    /// Appliances stand in the site.
     #[error("appliances stand in site {site}: delete or move {appliance} first")]
     SiteInUse {
-        /// Which site.
         site: SiteId,
         /// One of them.
         appliance: ApplianceId,
     },
-    /// The limit is reached.
     #[error("there are {most} {what} already, as many as control takes: one has to go first")]
-    TooMany {
-        /// Of what.
-        what: &'static str,
-        /// How many there may be.
-        most: usize,
-    },
+    TooMany { what: &'static str, most: usize },
 }
 
 impl Control {

@@ -11,7 +11,6 @@ pub(super) struct Sample<'s> {
     pub(super) cipher: Cipher,
     pub(super) key: [u8; KEY_LEN_MAX],
     pub(super) nonce: [u8; 12],
-    /// What is authenticated beside.
     pub(super) header: &'s [u8],
     pub(super) plain: &'s [u8],
     /// Is sealed as the byte behind `plain`.

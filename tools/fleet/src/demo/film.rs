@@ -19,7 +19,6 @@ use super::ladder::{Ladder, Probe, finish_playlist};
 /// An encoded film, ready to be ingested.
 #[derive(Debug)]
 pub(super) struct Film {
-    /// What the asset is called.
     pub(super) asset: AssetId,
     /// The directory of its files.
     pub(super) dir: PathBuf,

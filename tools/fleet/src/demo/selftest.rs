@@ -32,11 +32,8 @@ pub(super) struct Setup {
     pub(super) asset: String,
     /// Where the film's files are, to compare bytes with.
     pub(super) origin_dir: PathBuf,
-    /// The pinned key.
     pub(super) spki: String,
-    /// The browser.
     pub(super) chromium: PathBuf,
-    /// Where screenshots go.
     pub(super) screenshots: PathBuf,
     /// Where the browser may put its profile.
     pub(super) scratch: PathBuf,

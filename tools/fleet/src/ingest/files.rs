@@ -13,11 +13,9 @@ use crate::tree::Tree;
 /// One file that will be read.
 #[derive(Clone, Debug)]
 pub(super) struct Job {
-    /// Which.
     pub(super) path: String,
     /// As it was listed.
     pub(super) stamp: Stamp,
-    /// From where on.
     pub(super) from: Bytes,
 }
 

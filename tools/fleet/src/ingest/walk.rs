@@ -14,7 +14,6 @@ use crate::tree::Tree;
 /// By what a file is known to be the same as before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stamp {
-    /// Its length.
     pub(super) len: Bytes,
     /// When it last changed, seconds and nanoseconds since 1970.
     pub(super) modified: (i64, i64),

@@ -22,7 +22,6 @@ use tracing::info;
 pub(crate) struct Site<'a> {
     /// The files to serve.
     pub(crate) source: &'a Path,
-    /// Where it keeps its own.
     pub(crate) room: PathBuf,
     /// For the appliance and the origin.
     pub(crate) certificate: &'a Certificate,
@@ -32,7 +31,6 @@ pub(crate) struct Site<'a> {
     pub(crate) cpu: usize,
     /// The CPU of all else, which this thread is on.
     pub(crate) other_cpu: usize,
-    /// The asset's name.
     pub(crate) asset: &'a str,
     /// The appliance's memory for hot blocks.
     pub(crate) hot_memory: Bytes,
@@ -57,7 +55,6 @@ pub(crate) struct Change {
 
 /// A filled appliance and its control plane.
 pub(crate) struct Ours {
-    /// What is measured.
     pub(crate) appliance: Process,
     /// What gave out the media URLs.
     pub(crate) control: Process,

@@ -27,9 +27,7 @@ pub(crate) struct Pace {
 /// What is asked of the drive in a round.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Drive {
-    /// What it gives.
     pub(crate) bytes_per_s: Bytes,
-    /// What answers every connection once.
     pub(crate) round_len: Bytes,
 }
 

@@ -17,7 +17,6 @@ pub(crate) struct Chart {
     pub(crate) title: &'static str,
     pub(crate) x: &'static str,
     pub(crate) y: &'static str,
-    /// Where x begins.
     pub(crate) x_min: f64,
     pub(crate) y_max: f64,
     pub(crate) series: Vec<Series>,

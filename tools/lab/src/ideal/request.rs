@@ -10,7 +10,6 @@ pub(crate) const HEAD_MAX: usize = 256;
 /// Bytes of a file that are still to be sent.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Request {
-    /// Which file: films are numbered.
     pub(crate) file: usize,
     /// The first byte that is not sent yet.
     pub(crate) next: u64,

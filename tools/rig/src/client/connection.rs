@@ -27,10 +27,7 @@ pub(super) enum Turn {
     /// The socket has nothing more, or had its share.
     Pause,
     /// A response is complete; `ask` is to be called next.
-    Complete {
-        /// When it was asked for.
-        since: Instant,
-    },
+    Complete { since: Instant },
     /// The server closed or reset the connection.
     Gone,
 }

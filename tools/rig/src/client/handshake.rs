@@ -31,7 +31,6 @@ pub struct Keys {
     pub send: Key,
     /// Derives the next keys.
     pub kernel: KernelConnection<ClientConnectionData>,
-    /// What both agreed upon.
     pub suite: CipherSuite,
 }
 

@@ -49,14 +49,12 @@ pub use truth::{Pattern, Truth};
 pub struct Target {
     /// Its path, as in a request.
     pub path: String,
-    /// Its whole length.
     pub len: Bytes,
 }
 
 /// What load is to be driven.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Where the server listens.
     pub address: SocketAddr,
     /// Its name, as in its certificate.
     pub name: String,
@@ -64,13 +62,11 @@ pub struct Plan {
     pub trust: PathBuf,
     /// The cipher suites that are offered; empty is all of TLS 1.3.
     pub suites: Vec<CipherSuite>,
-    /// What is asked for.
     pub targets: Vec<Target>,
     /// How many connections, each with one request at a time.
     pub connections: usize,
     /// How long a range is.
     pub range_len: Bytes,
-    /// Where ranges begin.
     pub ranges: Ranges,
     /// What is done with bytes that nobody looks at.
     pub receive: Receive,
@@ -106,7 +102,6 @@ pub struct Load {
     latency: Histogram<u64>,
     suites: BTreeSet<u16>,
     every: Duration,
-    /// When anything came last.
     heard: Instant,
     /// Longest time in which nothing at all comes before the run counts as failed.
     silence_max: Duration,

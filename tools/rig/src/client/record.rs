@@ -33,10 +33,7 @@ pub enum RecordError {
     },
     /// An opened record without a type byte.
     #[error("record {sequence} holds nothing but padding")]
-    Empty {
-        /// Its sequence number.
-        sequence: u64,
-    },
+    Empty { sequence: u64 },
 }
 
 /// What the walk wants from the socket.

@@ -17,7 +17,6 @@ const FIELDS_MAX: usize = 64;
 pub(super) struct Asked {
     /// Which target, by its place in the list.
     pub target: usize,
-    /// Which of its bytes.
     pub range: Range<u64>,
     /// The target's whole length.
     pub target_len: u64,
@@ -28,32 +27,20 @@ pub(super) struct Asked {
 /// Why a response is not what was asked for. Any of these makes a run invalid.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ReplyError {
-    /// Not HTTP/1.1.
     #[error("the response's head is not HTTP/1.1: {0}")]
     Head(httparse::Error),
-    /// No end of the head within the bound.
     #[error("the response's head is longer than 16 KiB")]
     HeadLen,
-    /// Any status but 206.
     #[error("status {status} instead of 206 for bytes {}-{} of target {}",
         asked.range.start, asked.range.end - 1, asked.target)]
-    Status {
-        /// What came.
-        status: u16,
-        /// For what.
-        asked: Asked,
-    },
-    /// A field is missing or says something else.
+    Status { status: u16, asked: Asked },
     #[error("{name} is {found:?} instead of {wanted:?}")]
     Field {
-        /// The field's name.
         name: &'static str,
         /// What came; empty if it did not.
         found: String,
-        /// What should have come.
         wanted: String,
     },
-    /// More bytes than the range has.
     #[error("{0} bytes more than asked for")]
     TooLong(u64),
     /// A byte differs from the source.

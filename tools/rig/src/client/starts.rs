@@ -77,7 +77,6 @@ struct World {
     tickets: Arc<Tickets>,
     /// The same byte under all paths of the plan, which are used in turn.
     requests: Vec<Vec<u8>>,
-    /// How many were sent.
     sent: usize,
     asked: Asked,
     truth: Truth,

@@ -6,26 +6,19 @@ use std::os::unix::fs::FileExt;
 /// A byte that differs from the source.
 #[derive(Debug, thiserror::Error)]
 pub enum Wrong {
-    /// Which one.
     #[error("byte {offset} of target {target} is {found:#04x} instead of {wanted:#04x}")]
     Byte {
         /// The target's place in the list.
         target: usize,
-        /// Where in the target.
         offset: u64,
-        /// What came.
         found: u8,
-        /// What should have come.
         wanted: u8,
     },
-    /// The source could not be read.
     #[error("cannot read the source of target {target} at {offset}: {error}")]
     Source {
         /// The target's place in the list.
         target: usize,
-        /// Where in the target.
         offset: u64,
-        /// What the system says.
         error: std::io::Error,
     },
 }

@@ -10,11 +10,9 @@ use super::{Kind, Watch};
 /// Operations that fail from now on.
 #[derive(Clone, Debug)]
 pub struct Fault {
-    /// Which operations.
     pub kinds: Vec<Kind>,
     /// On paths that contain this; all if empty.
     pub on: String,
-    /// With what.
     pub errno: Errno,
     /// How often; then all is well again. None for ever.
     pub times: Option<u32>,

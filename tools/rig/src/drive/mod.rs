@@ -60,43 +60,33 @@ pub struct FileId(pub u64);
 pub enum Change {
     /// A file was made, empty.
     Create {
-        /// Which.
         file: FileId,
         /// Its name, relative to the drive.
         path: PathBuf,
     },
     /// Bytes were written.
     Write {
-        /// To what.
         file: FileId,
         /// The name it was opened by.
         path: PathBuf,
-        /// Where.
         at: u64,
-        /// What.
         bytes: Vec<u8>,
     },
     /// A file is so long now, by ftruncate or fallocate.
     Resize {
-        /// Which.
         file: FileId,
         /// The name it was opened by.
         path: PathBuf,
-        /// How long.
         len: u64,
     },
     /// fsync or fdatasync of a file has returned.
     FlushFile {
-        /// Which.
         file: FileId,
         /// The name it was opened by.
         path: PathBuf,
     },
     /// fsync of a folder has returned.
-    FlushFolder {
-        /// Which.
-        path: PathBuf,
-    },
+    FlushFolder { path: PathBuf },
     /// A file has another name; what had this name before has none.
     Rename {
         /// The name it had.

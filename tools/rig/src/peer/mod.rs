@@ -111,9 +111,7 @@ pub struct Version {
 pub struct Place<'a> {
     /// Where it listens, with TLS.
     pub address: SocketAddr,
-    /// Its document root.
     pub root: &'a Path,
-    /// What it shows.
     pub certificate: &'a Certificate,
     /// A folder for its configuration, logs and temporary files.
     pub room: &'a Path,

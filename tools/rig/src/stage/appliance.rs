@@ -20,7 +20,6 @@ pub struct Setup<'a> {
     pub name: &'a str,
     /// Its drives, formatted.
     pub drives: &'a [PathBuf],
-    /// Its state directory.
     pub state: &'a Path,
     /// True if it can reach control.
     pub control: bool,
@@ -44,9 +43,7 @@ pub struct Appliance {
     process: Process,
     /// Where viewers ask, without TLS: on loopback, of the same worker.
     pub address: SocketAddr,
-    /// Where viewers ask over TLS.
     pub secure: SocketAddr,
-    /// Where its metrics are.
     pub metrics: SocketAddr,
 }
 

@@ -43,9 +43,7 @@ pub use origin::Origin;
 pub struct Object {
     /// Its path in the film.
     pub path: String,
-    /// What is in it.
     pub bytes: Arc<Vec<u8>>,
-    /// What it is known by.
     pub blocks: Blocks,
 }
 
@@ -54,16 +52,13 @@ pub struct Object {
 pub struct Film {
     /// Its name, also the first folder of its files at the origin.
     pub name: String,
-    /// Its files.
     pub objects: Vec<Object>,
 }
 
 /// Everything around the appliance.
 pub struct Stage {
     dir: PathBuf,
-    /// Where the bytes come from.
     pub origin: Origin,
-    /// Where manifests come from.
     pub control: Control,
     certificate: Certificate,
     fleet: Fleet,

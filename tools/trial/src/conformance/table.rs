@@ -28,9 +28,7 @@ pub(crate) struct Row {
     /// The fields that are looked at in each response; `*` is the names of all.
     #[serde(default)]
     pub(crate) look: Vec<String>,
-    /// What we answer.
     pub(crate) ours: String,
-    /// What nginx answers.
     pub(crate) nginx: String,
     /// Why the two differ, if they do.
     #[serde(default)]

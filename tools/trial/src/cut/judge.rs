@@ -33,7 +33,6 @@ pub(crate) struct Verdict {
     pub(crate) lost_objects: u64,
     /// Answers that broke off: the index speaks of a file that is not whole.
     pub(crate) broken: u64,
-    /// What was wrong, in words.
     pub(crate) findings: Vec<String>,
 }
 

@@ -28,7 +28,6 @@ pub(crate) struct Tape {
 pub(crate) struct Recording {
     /// The drive when recording began; all of it counts as flushed.
     pub(crate) base: Image,
-    /// What was done since.
     pub(crate) changes: Vec<Change>,
     /// When objects were first served: after so many changes.
     pub(crate) published: Vec<(usize, ObjectId)>,

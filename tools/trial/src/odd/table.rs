@@ -49,7 +49,6 @@ pub(crate) struct Names {
     pub(crate) empty: String,
     /// Path of the 64 bytes again, changed at a time that is yet to come.
     pub(crate) later: String,
-    /// Its token.
     pub(crate) token: String,
     /// One that is none.
     pub(crate) forged: String,

@@ -19,9 +19,7 @@ pub(crate) struct Pathways {
 /// One choice among servers.
 #[derive(Clone, Debug)]
 pub(crate) struct Pathway {
-    /// Its name.
     pub(crate) id: String,
-    /// Its media playlist.
     pub(crate) url: String,
     failed: Option<Instant>,
 }
@@ -74,7 +72,6 @@ pub(crate) struct Buffer {
     /// When the film's first second was played, moved on by stalls; none before the first segment.
     began: Option<Instant>,
     loaded: Duration,
-    /// How often it ran empty.
     pub(crate) stalls: u32,
     /// For how long in all.
     pub(crate) stalled: Duration,

@@ -34,9 +34,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 pub(crate) struct World {
     /// Base URLs, asked in this order.
     pub(crate) fronts: Vec<String>,
-    /// The asset.
     pub(crate) asset: String,
-    /// The film.
     pub(crate) film: Film,
     /// Believes the appliances' certificates. Each player makes connections of its own with it.
     pub(crate) client: ureq::config::Config,
@@ -49,7 +47,6 @@ pub(crate) struct Playback {
     agent: ureq::Agent,
     /// Which of the fronts gave it.
     pub(crate) front: usize,
-    /// Where it loads from.
     pub(crate) pathways: Pathways,
     steering: Option<Steering>,
     next: usize,

@@ -30,7 +30,6 @@ pub(crate) enum Body {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
-    /// Where else to ask.
     location: Option<String>,
     /// Bytes of the body that are not what they should be.
     pub(crate) wrong: u64,

@@ -28,7 +28,6 @@ pub(crate) struct Place {
 pub(crate) struct World {
     /// The one that is measured.
     pub(crate) near: Place,
-    /// Its sibling.
     pub(crate) far: Place,
     pub(crate) film: Film,
     /// On the drives of the near one that are never stopped.

@@ -53,11 +53,9 @@ pub struct Known {
     pub id: String,
     /// For people.
     pub name: String,
-    /// What it allows.
     pub role: Role,
     /// SHA-256 of its secret.
     pub hash: [u8; HASH_LEN],
-    /// When it was made.
     pub created: UnixSeconds,
     /// When it was last used, down to the hour.
     pub last_used: Option<UnixSeconds>,
@@ -68,9 +66,7 @@ pub struct Known {
 pub(crate) struct Actor {
     /// Its token; none where everything is open.
     pub(crate) token: Option<String>,
-    /// The token's name.
     pub(crate) name: String,
-    /// What it may do.
     pub(crate) role: Role,
 }
 

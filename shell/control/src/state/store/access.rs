@@ -8,11 +8,9 @@ use crate::members::access::{Known, Role};
 /// A line of the audit log, as it begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AuditEntry {
-    /// When.
     pub(crate) at: UnixSeconds,
     /// Id of the token; none for nobody, and where all is open.
     pub(crate) token: Option<String>,
-    /// Its name.
     pub(crate) name: Option<String>,
     /// Its role; none for nobody.
     pub(crate) role: Option<Role>,

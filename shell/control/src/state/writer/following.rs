@@ -26,7 +26,6 @@ pub(crate) struct Front {
     pub(crate) writer: String,
     /// Taken by whoever follows.
     follower: Option<Follower>,
-    /// What is in force.
     pub(crate) generation: Generation,
     /// When the writer answered last; the start, if it has not since.
     pub(crate) heard: UnixSeconds,

@@ -28,7 +28,6 @@ pub(crate) enum MembershipError {
         "appliance {0} is not registered: an operator registers it with PUT /v1/appliances/{0}"
     )]
     NotRegistered(String),
-    /// Wrong code.
     #[error(transparent)]
     Code(#[from] CodeRefused),
     /// A request that cannot be signed.
@@ -37,10 +36,8 @@ pub(crate) enum MembershipError {
     /// It is no member any more.
     #[error(transparent)]
     Denied(#[from] Denied),
-    /// A renewal with another key.
     #[error("a renewal keeps its key: for another key, get a one-time code and enrol again")]
     OtherKey,
-    /// Bounds.
     #[error(transparent)]
     Full(#[from] Full),
 }

@@ -25,18 +25,12 @@ pub(crate) enum ReplicaError {
     /// Its generation could not be written, so nobody may see it.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The front has something newer.
     #[error(
         "this front has generation {known}, and the newest here is {newest}: was this writer \
              restored from an old copy of its state? If so, stop the front, delete its snapshot \
              file and start it"
     )]
-    Behind {
-        /// What the front has.
-        known: Generation,
-        /// What there is.
-        newest: Generation,
-    },
+    Behind { known: Generation, newest: Generation },
 }
 
 /// What fronts were given stays old until there is something newer, also if the front that asked

@@ -19,7 +19,6 @@ use crate::storm;
 
 /// All of them, and what they need.
 pub(super) struct Crowd {
-    /// Where players and people ask.
     pub(super) players: SocketAddr,
     asset: String,
     service: String,

@@ -91,7 +91,6 @@ impl What {
     }
 }
 
-/// A bare machine.
 struct Machine {
     tree: Tree,
     /// Of the toolchain that the repository is pinned to.

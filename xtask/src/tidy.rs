@@ -59,7 +59,6 @@ impl Source {
         name.rsplit_once('.').map_or(name, |(_, extension)| extension)
     }
 
-    /// Code of any kind.
     fn is_code(&self) -> bool {
         let code = ["rs", "ts", "js", "mjs", "css", "html", "sh", "toml", "x", "run", "sql", "py"];
         code.contains(&self.extension())

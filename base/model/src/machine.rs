@@ -18,7 +18,6 @@ pub trait Machine {
     type Now: Copy;
     /// All that can happen to it. May borrow: a machine copies what it keeps.
     type Event<'a>;
-    /// All that it can do.
     type Action;
 
     /// Takes one event. Never blocks and never fails.

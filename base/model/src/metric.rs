@@ -128,7 +128,6 @@ mod tests {
     use super::*;
 
     crate::metrics! {
-        /// Some.
         struct Some {
             /// So many.
             a: Gauge("things"),

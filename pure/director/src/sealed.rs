@@ -13,7 +13,6 @@ use playback::token::Session;
 pub trait Sealed: Sized {
     /// A seal of one kind opens as no other.
     const CONTEXT: &'static str;
-    /// The playback.
     fn session(&self) -> Session;
     /// The first second in which it is no longer good.
     fn expires(&self) -> UnixSeconds;

@@ -78,7 +78,6 @@ pub async fn copy<H: Host>(
     }
 }
 
-/// Why a step failed.
 enum Failure {
     /// The drive that it goes to.
     To(DriveError),

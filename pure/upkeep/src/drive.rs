@@ -28,7 +28,6 @@ pub trait Files {
     /// Opens a file for reading.
     fn open(&self, file: &FileName) -> impl Future<Output = Result<Self::File, DriveError>>;
 
-    /// Its size.
     fn len(&self, file: &Self::File) -> impl Future<Output = Result<Bytes, DriveError>>;
 
     /// Fills `pages`, whole pages, with the bytes from `at` on. An end of the file before that is
@@ -108,7 +107,6 @@ pub trait Drive: Files {
     /// The object that was scrubbed last, before a restart.
     fn scrubbed_to(&self) -> impl Future<Output = Option<ObjectId>>;
 
-    /// Keeps it.
     fn keep_scrubbed_to(&self, object: ObjectId) -> impl Future<Output = Result<(), DriveError>>;
 
     /// An object could not be read for the drive's sake: does it go, or the drive?

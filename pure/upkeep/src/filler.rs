@@ -54,7 +54,6 @@ pub trait Places {
     /// An answer of one of them.
     type Answer: Answer;
 
-    /// How many.
     fn count(&self) -> usize;
 
     /// True if the list should be made anew before this one is asked.
@@ -93,7 +92,6 @@ pub trait Answer {
     fn finish(self);
 }
 
-/// How a file ended.
 enum Ended {
     /// It is visible, or as much of it as could be had: all but this object, and those after it.
     Published(Option<ObjectId>),
@@ -217,7 +215,6 @@ async fn is_there<H: Host>(host: &H, drive: &H::Drive, parcel: &Parcel) -> bool 
         }
 }
 
-/// One file being filled.
 struct Filling<'a, H: Host, S> {
     host: &'a H,
     sources: &'a S,

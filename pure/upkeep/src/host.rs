@@ -17,7 +17,6 @@ use crate::told::{Sample, Told};
 
 /// Whoever runs procedures: a clock, the ledger, the drives, and somebody to tell.
 pub trait Host {
-    /// A drive.
     type Drive: Drive;
     /// Keeps a drive open: one that is set aside is not looked for again while somebody has it.
     type Keep: Deref<Target = Self::Drive> + Clone;
@@ -184,7 +183,6 @@ pub trait Ledger: Host {
         }
     }
 
-    /// Where an object lies.
     fn locate(&self, object: &ObjectId) -> Option<Extent> {
         self.ask(|holdings| holdings.index().locate(object).cloned())
     }
@@ -214,12 +212,10 @@ pub trait Ledger: Host {
         self.change(|holdings| holdings.claim_all(objects))
     }
 
-    /// Lets go of an object.
     fn release(&self, object: ObjectId) {
         self.change(|holdings| holdings.release(object));
     }
 
-    /// Lets go of several.
     fn release_all(&self, objects: &[ObjectId]) {
         self.change(|holdings| objects.iter().for_each(|object| holdings.release(*object)));
     }

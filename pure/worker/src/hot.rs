@@ -43,7 +43,6 @@ pub(crate) struct BlockName {
     pub(crate) block: u64,
 }
 
-/// A block that is kept.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     name: BlockName,

@@ -19,7 +19,6 @@ const SLOTS: usize = 1024;
 const WORDS: usize = SLOTS / 64;
 const NONE: usize = usize::MAX;
 
-/// One connection's timer.
 #[derive(Clone, Copy, Debug)]
 struct Timer {
     before: usize,

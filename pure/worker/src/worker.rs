@@ -724,7 +724,6 @@ fn log_end(
     }
 }
 
-/// How a response is paced.
 fn plan(
     config: &PaceConfig,
     request: &Request<'_>,

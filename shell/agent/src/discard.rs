@@ -36,7 +36,6 @@ struct Sweep {
     range: Bytes,
 }
 
-/// The result for one drive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Told {
     /// So many bytes, or as much as the program said.

@@ -120,7 +120,6 @@ pub struct FrontConfig {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BaseUrl(String);
 
-/// Where a value came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Origin {
     Default,
@@ -462,7 +461,6 @@ impl FromStr for Prefixes {
     }
 }
 
-/// The value of `role`.
 enum RoleWord {
     Writer,
     Front,

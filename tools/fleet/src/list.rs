@@ -378,7 +378,6 @@ fn copies(asset: &Asset) -> Cell {
     Cell::new(format!("{}/{}", asset.copies_complete, asset.copies_wanted), tone)
 }
 
-/// Who may play it.
 fn played(asset: &Asset) -> &'static str {
     if asset.public { "by anybody" } else { "with a grant" }
 }

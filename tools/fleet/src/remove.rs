@@ -63,7 +63,6 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// For control.
     fn wire(&self) -> wire::v1::ingest::Window {
         wire::v1::ingest::Window { from: self.from.clone(), until: self.until.clone() }
     }

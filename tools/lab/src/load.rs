@@ -113,7 +113,6 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 impl Report {
-    /// For people.
     fn table(&self) -> String {
         let window = &self.window;
         let rows = [
@@ -157,7 +156,6 @@ fn agent(trust: &Path) -> Result<ureq::Agent> {
     Ok(config.timeout_global(Some(LENGTH_ANSWER_MAX)).build().into())
 }
 
-/// What responses are compared with.
 fn truth(args: &Args, urls: &[Url], targets: &[Target]) -> Result<Truth> {
     let Some(dir) = &args.source else {
         return Ok(Truth::Files(Vec::new()));

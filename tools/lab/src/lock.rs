@@ -46,7 +46,6 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// Where a step belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     Plan,

@@ -38,7 +38,6 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// One turn.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct Turn {
     cpu_s_per_gb: f64,

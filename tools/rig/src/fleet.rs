@@ -382,7 +382,6 @@ impl Plan {
         format!("http://{}", self.api(role))
     }
 
-    /// Where players and people ask.
     fn api(&self, role: Role) -> SocketAddr {
         self.at(1 + self.place(role) * 2)
     }

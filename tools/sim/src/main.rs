@@ -123,7 +123,6 @@ fn one(cli: &Cli, seed: u64) -> bool {
     failure.is_some() == cli.canary.is_some()
 }
 
-/// What many seeds came to.
 #[derive(Default)]
 struct Report {
     seeds: u64,

@@ -45,14 +45,12 @@ pub(crate) struct Process {
     state: RefCell<State>,
 }
 
-/// What is true now.
 struct State {
     holdings: Holdings,
     heat: Heat,
     samples: VecDeque<Sample>,
 }
 
-/// The place of a drive.
 #[derive(Default)]
 struct Slot {
     open: Option<Rc<Opened>>,

@@ -32,7 +32,6 @@ pub(crate) struct Reached {
     list: Vec<Place>,
 }
 
-/// Who has an object.
 #[derive(Clone)]
 enum Place {
     Origin,

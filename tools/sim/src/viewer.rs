@@ -37,7 +37,6 @@ impl Drop for Link {
     }
 }
 
-/// Why nothing more comes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Gone {
     /// Nothing answers, or it broke off.
@@ -49,7 +48,6 @@ enum Gone {
     Left,
 }
 
-/// What is asked for.
 struct Ask<'a> {
     version: &'a AssetVersion,
     path: &'a str,

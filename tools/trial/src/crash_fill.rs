@@ -42,7 +42,6 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// What came of it.
 #[derive(Debug, Default, Serialize)]
 struct Outcome {
     /// Kills; the same as `cuts`.

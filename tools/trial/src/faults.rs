@@ -43,7 +43,6 @@ struct Class {
     expect: Expect,
 }
 
-/// What must follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Expect {
     /// The drive is set aside, and its objects come to the other.
@@ -56,7 +55,6 @@ enum Expect {
     Elsewhere,
 }
 
-/// What came of it.
 #[derive(Debug, Default, Serialize)]
 struct Outcome {
     classes: u64,
@@ -67,7 +65,6 @@ struct Outcome {
     findings: Vec<String>,
 }
 
-/// Everything of one run.
 struct World {
     stage: Stage,
     film: Film,

@@ -44,7 +44,6 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// What was seen.
 #[derive(Debug, Serialize)]
 struct Report {
     appliances: u32,
@@ -63,7 +62,6 @@ struct Report {
     writer_memory_bytes: u64,
 }
 
-/// What all appliances share.
 struct Storm {
     address: Address,
     /// A report with all objects, without its beginning.

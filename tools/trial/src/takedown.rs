@@ -39,7 +39,6 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// How an appliance is away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Away {
     /// By SIGSTOP, and back by SIGCONT.
@@ -48,7 +47,6 @@ enum Away {
     Killed,
 }
 
-/// What was seen.
 #[derive(Debug, Default, Serialize)]
 struct Report {
     /// From the DELETE until all that report answered 404 on the connections that had played.
@@ -81,7 +79,6 @@ struct Player {
 const ASSET: &str = "film";
 const APPLIANCES: u16 = 3;
 const AWAY: u16 = 2;
-/// What is promised.
 const REFUSED_MAX: Duration = Duration::from_secs(10);
 /// A run that takes longer is given up.
 const GIVE_UP: Duration = Duration::from_secs(90);

@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 
 use super::Breach;
 
-/// One line of the list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Exception {
     line: usize,

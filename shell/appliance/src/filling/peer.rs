@@ -125,7 +125,6 @@ fn accept(socket: &TcpListener) -> Option<TcpStream> {
     }
 }
 
-/// What all connections share.
 #[derive(Clone, Copy)]
 struct Room<'a> {
     shared: &'a Shared,
@@ -158,7 +157,6 @@ impl<'a> Room<'a> {
     }
 }
 
-/// One sibling.
 struct Connection<'a> {
     room: Room<'a>,
     tls: Tls,
@@ -177,7 +175,6 @@ struct Asked {
     head_len: usize,
 }
 
-/// An object where it lies.
 struct Found {
     object: ObjectId,
     extent: Extent,

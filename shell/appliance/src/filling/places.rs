@@ -40,7 +40,6 @@ const LIED_FOR: Nanos = Nanos::seconds(600);
 /// Siblings that are left out; the table is emptied when it is full.
 const SHUNNED_MAX: usize = 1024;
 
-/// Who has the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// An appliance of the fleet.
@@ -49,7 +48,6 @@ enum Kind {
     Origin,
 }
 
-/// One of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Place {
     url: String,

@@ -107,7 +107,6 @@ fn wait(serving: Option<&Serving>, until: Option<Instant>, now: Instant) -> anyh
     }
 }
 
-/// The process that serves.
 struct Serving {
     child: Child,
     pidfd: OwnedFd,
@@ -164,7 +163,6 @@ fn code(status: ExitStatus) -> ExitCode {
     ExitCode::from(u8::try_from(status.code().unwrap_or_else(signal)).unwrap_or(1))
 }
 
-/// Signals that came.
 struct Signals {
     term: Arc<AtomicBool>,
     int: Arc<AtomicBool>,

@@ -350,13 +350,11 @@ fn start_workers(
     Ok(workers)
 }
 
-/// How each drive is treated.
 fn rules(settings: &Settings, media: &[Medium]) -> Vec<Rules> {
     let media = media.iter().enumerate();
     media.map(|(index, medium)| settings.writes.rules(index, medium)).collect()
 }
 
-/// How objects move between drives.
 fn tiering(settings: &Settings, media: &[Medium]) -> Option<tiering::Config> {
     settings.tiering.config(media, settings.verify_every)
 }

@@ -49,7 +49,6 @@ pub(crate) struct Ledger {
 /// Who brings news to workers.
 pub(crate) type Sink = Box<dyn FnMut(Vec<News>) + Send>;
 
-/// What is true now.
 struct State {
     holdings: Holdings,
     errors: VecDeque<Noted>,

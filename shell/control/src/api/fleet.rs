@@ -377,7 +377,6 @@ pub(crate) async fn metrics(State(control): Shared) -> Response {
     ([(header::CONTENT_TYPE, kind)], page.into_text()).into_response()
 }
 
-/// How things stand with identities.
 fn tell_identities(control: &Control, page: &mut Page) {
     let now = control.clock.unix();
     let identities = control.identities();

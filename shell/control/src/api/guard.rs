@@ -162,7 +162,6 @@ async fn note(control: &Control, entry: &AuditEntry) {
     }
 }
 
-/// Who asks, if they may.
 fn admit(rule: &Rule, request: &Request, asking: Asking) -> Result<Actor, Refusal> {
     let control = &rule.control;
     let (actor, by_cookie) = identify(control, asking, request.headers())?;

@@ -96,7 +96,6 @@ macro_rules! route {
     };
 }
 
-/// All routes.
 fn routes() -> Vec<Route> {
     vec![
         route!(Nothing  GET    "/healthz" fleet::healthz),

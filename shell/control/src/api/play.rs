@@ -82,7 +82,6 @@ pub(crate) struct PathwayOut {
     plain_base_url: Option<String>,
 }
 
-/// Who begins to play what.
 struct Beginner {
     asset: AssetId,
     session: Session,
@@ -90,7 +89,6 @@ struct Beginner {
     plain: bool,
 }
 
-/// A playback that begins.
 struct Begun {
     choice: Choice,
     expires: UnixSeconds,

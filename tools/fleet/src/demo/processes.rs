@@ -53,7 +53,6 @@ impl std::fmt::Display for Condition {
     }
 }
 
-/// One appliance's process.
 #[derive(Debug)]
 struct Appliance {
     name: &'static str,

@@ -21,7 +21,6 @@ pub(super) struct Job {
 
 /// Files by path. What is read is what was listed, or the reading fails.
 pub(super) trait Files {
-    /// What this is, for people.
     fn name(&self) -> String;
 
     /// Every file, in order of path. Refuses what no appliance could hold.

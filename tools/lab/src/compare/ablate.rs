@@ -33,7 +33,6 @@ use crate::processor::Processor;
 /// distribution; with five pairs, 23 of the 25 comparisons have to agree.
 const DEVIATIONS_MIN: f64 = 2.1;
 
-/// What is switched off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Row {
     /// Nothing: the noise of this measurement.
@@ -134,7 +133,6 @@ struct Report {
     rows: Vec<Ablated>,
 }
 
-/// One row.
 #[derive(Serialize)]
 struct Ablated {
     /// What was switched off.
@@ -359,7 +357,6 @@ fn ablated(row: Row, pairs: &[Pair], flame: Option<PathBuf>) -> Result<Ablated> 
 }
 
 impl Report {
-    /// For people.
     fn table(&self) -> String {
         let mut text = format!(
             "{}, {} pairs each, noise {:.3} to {:.3}\n{:<16}{:>8}{:>8}{:>10}{:>10}{:>12}  \n",

@@ -21,7 +21,6 @@ pub(crate) struct Group {
     account: Option<Account>,
 }
 
-/// Where the trees are mounted.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Trees {
     cpuacct: Option<PathBuf>,

@@ -115,7 +115,6 @@ struct Totals {
     tickets: u64,
 }
 
-/// One turn of each side.
 #[derive(Clone, Debug, Serialize)]
 struct Pair {
     ratio: f64,
@@ -123,7 +122,6 @@ struct Pair {
     peer: Turn,
 }
 
-/// One turn of one side.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct Turn {
     handshakes: u64,
@@ -391,7 +389,6 @@ impl Report {
         self.kinds().into_iter().flat_map(of_kind).collect()
     }
 
-    /// For people.
     fn table(&self) -> String {
         let mut text = String::new();
         // Writing to a String cannot fail.

@@ -146,7 +146,6 @@ const KINDS: [Kind; 11] = [
     },
 ];
 
-/// What no row claims.
 const REST: &str = "rest";
 
 /// What both sides spend on a kind of work, in CPU seconds per GB.

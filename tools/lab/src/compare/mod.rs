@@ -83,7 +83,6 @@ pub(crate) struct Asking {
     seed: u64,
 }
 
-/// Flame graphs.
 #[derive(Clone, Debug, Default, clap::Args)]
 struct Flames {
     /// Where flame graphs go. Default: lab/flame beside the folder of this program.
@@ -166,7 +165,6 @@ const NULL_TEST: &str = "the peer (null test)";
 const OURS_LIBRARY: &str = "aws-lc";
 const TMPFS_MAGIC: i64 = 0x0102_1994;
 
-/// A started server.
 struct Server {
     /// Dropped, and so ended, before the groups it is in.
     processes: Vec<Process>,
@@ -204,7 +202,6 @@ fn attempt<T>(tried: Result<T>) -> Result<Tried<T>> {
     Ok(tried)
 }
 
-/// What all steps need.
 struct Bench<'a> {
     common: &'a Common,
     asking: Asking,
@@ -610,7 +607,6 @@ fn measured(catalogue: &Catalogue, workload: Workload) -> Result<Drive> {
     Ok(drive)
 }
 
-/// Where a run's files are.
 struct Room {
     path: PathBuf,
     /// Removes the directory when dropped; `None` where it is kept.

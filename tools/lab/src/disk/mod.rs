@@ -82,7 +82,6 @@ const TMPFS_MAGIC: i64 = 0x0102_1994;
 
 /// A server, and what fills beside it.
 trait Side {
-    /// Whom to ask for what.
     fn plan(&self) -> Result<(Plan, Truth)>;
     /// Begins to fill.
     fn begin(&mut self) -> Result<()>;

@@ -75,7 +75,6 @@ struct Row {
     fill_mbps: Option<Spread>,
 }
 
-/// Over seeds.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct Spread {
     mean: f64,
@@ -94,7 +93,6 @@ impl Spread {
     }
 }
 
-/// One run to do.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Case {
     class: Class,

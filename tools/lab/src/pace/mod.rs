@@ -105,7 +105,6 @@ struct Report {
     behind: Vec<Behind>,
 }
 
-/// One configuration of the frontier.
 #[derive(Clone, Debug, Serialize)]
 struct Point {
     pacing: String,
@@ -290,7 +289,6 @@ fn point(args: &Args, world: &World, pacing: String) -> Result<Point> {
 }
 
 impl Report {
-    /// For people.
     fn table(&self) -> String {
         let crowds = std::iter::once(&self.verdict).chain(&self.others);
         let crowds: String = crowds.map(Viewers::table).collect();

@@ -41,7 +41,6 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// One turn.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct Turn {
     mbps: f64,

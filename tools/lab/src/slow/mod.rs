@@ -58,7 +58,6 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// One turn.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct Turn {
     /// What came of what the connections can read.
@@ -350,7 +349,6 @@ impl Report {
         })
     }
 
-    /// For people.
     fn table(&self) -> String {
         let mut text = format!(
             "{} connections that read {} each\n{:<36}{:>12}{:>12}\n",

@@ -69,7 +69,6 @@ pub struct Starts {
     look: Instant,
 }
 
-/// What they share.
 struct World {
     address: SocketAddr,
     name: ServerName<'static>,

@@ -35,7 +35,6 @@ pub(super) struct Passage {
     order: Mutex<()>,
 }
 
-/// An open file or folder.
 struct Handle {
     id: FileId,
     /// The name it was opened by.

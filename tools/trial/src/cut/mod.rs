@@ -61,7 +61,6 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// What came of it.
 #[derive(Debug, Default, Serialize)]
 struct Outcome {
     /// Different states that were judged.
@@ -91,7 +90,6 @@ struct Outcome {
     findings: Vec<String>,
 }
 
-/// The films of a recording.
 struct Films {
     /// Many tiny ones: they make the log long, and are dropped.
     early: Film,

@@ -71,7 +71,6 @@ pub(crate) struct States<'a> {
     of_base: BTreeMap<PathBuf, FileId>,
 }
 
-/// One file.
 #[derive(Debug)]
 struct Content<'a> {
     flushed: Arc<Vec<u8>>,

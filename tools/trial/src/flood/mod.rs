@@ -77,7 +77,6 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// One window of each kind.
 #[derive(Debug, Serialize)]
 struct Pair {
     goodput_ratio: f64,

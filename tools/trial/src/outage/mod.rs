@@ -60,7 +60,6 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// What was seen.
 #[derive(Debug, Default, Serialize)]
 struct Report {
     /// Playbacks that were begun while a front lived.
@@ -91,7 +90,6 @@ struct Report {
     phases: Vec<Phase>,
 }
 
-/// One phase.
 #[derive(Debug, Serialize)]
 struct Phase {
     name: &'static str,

@@ -76,7 +76,6 @@ pub(crate) struct Outcome {
     pub(crate) pathway: String,
 }
 
-/// Why something did not come.
 enum Fault {
     /// Leave the pathway: refused, reset, too late, or 4xx.
     Gone(String),

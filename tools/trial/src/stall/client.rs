@@ -236,7 +236,6 @@ fn read_head(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Result<Head> {
     }
 }
 
-/// Where a `Location` leads.
 fn place_of(location: &str) -> Option<(SocketAddr, String)> {
     let rest = location.strip_prefix("http://")?;
     let (host, path) = rest.split_once('/')?;

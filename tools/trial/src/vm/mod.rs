@@ -41,7 +41,6 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// What came of it.
 #[derive(Debug, Default, Serialize)]
 struct Outcome {
     tests: Vec<Tested>,
@@ -56,7 +55,6 @@ struct Outcome {
     elapsed_s: f64,
 }
 
-/// One test.
 #[derive(Debug, Default, Serialize)]
 struct Tested {
     name: &'static str,

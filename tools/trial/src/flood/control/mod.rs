@@ -29,7 +29,6 @@ use strangers::{Attack, From, Offered, Strength};
 
 use super::Args;
 
-/// One window of each kind.
 #[derive(Debug, Serialize)]
 struct Pair {
     attackers: From,

@@ -82,6 +82,7 @@ impl absence::Place for Place {
 
     fn make_ready(&mut self, drive: Rc<Opened>) -> Rc<Opened> {
         drive.set_readers(self.process.readers(self.index));
+        self.process.give(&drive);
         for (object, entry) in &self.shown {
             let extent = entry.extent(object, self.index);
             oracle::is_durable(&self.process.world, &drive, *object, &extent);

@@ -16,7 +16,6 @@ use crate::canary::Canary;
 use crate::opened::Opened;
 use crate::oracle;
 use crate::process::{BETWEEN_SLICES, Process, SLICE};
-use crate::server::Owner;
 
 /// Workers hear of a new place after a microsecond.
 const LINGER: Nanos = Nanos::millis(20);
@@ -95,7 +94,7 @@ impl Host for Process {
     }
 
     fn drive(&self, index: DriveIndex) -> Option<Rc<Opened>> {
-        Owner::drive(self, index)
+        Self::drive(self, index)
     }
 
     fn linger(&self) -> Nanos {

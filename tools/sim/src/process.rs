@@ -53,7 +53,10 @@ struct State {
 
 #[derive(Default)]
 struct Slot {
+    /// In use.
     open: Option<Rc<Opened>>,
+    /// Workers have its directory: from before its objects are shown.
+    given: Option<Rc<Opened>>,
     /// Set aside: whoever still has a file open there holds it.
     old: Weak<Opened>,
     aside: Option<Instant>,
@@ -86,7 +89,9 @@ impl Process {
         troupe: Troupe,
         drives: Vec<Option<Rc<Opened>>>,
     ) -> Rc<Self> {
-        let slots = drives.into_iter().map(|open| Slot { open, ..Slot::default() }).collect();
+        let slots =
+            drives.into_iter().map(|open| Slot { given: open.clone(), open, ..Slot::default() });
+        let slots = slots.collect();
         let unit_len = world.stage.pick(&UNIT_LENS).copied().flatten();
         let state = State {
             holdings: Holdings::new(holdings::Config { unit_len, ..HOLDINGS }),
@@ -129,11 +134,16 @@ impl Process {
         is_open || self.workers.borrow().iter().any(reads)
     }
 
+    /// Workers open files on a drive from now on.
+    pub(crate) fn give(&self, drive: &Rc<Opened>) {
+        let slot = Slot { given: Some(Rc::clone(drive)), ..Slot::default() };
+        self.slots.borrow_mut()[drive.index.as_usize()] = slot;
+    }
+
     /// Puts a drive in its place, of which all objects are shown.
     pub(crate) fn put_in_use(&self, drive: &Rc<Opened>, parts: Vec<PartId>) {
         let index = drive.index;
-        let slot = Slot { open: Some(Rc::clone(drive)), ..Slot::default() };
-        self.slots.borrow_mut()[index.as_usize()] = slot;
+        self.slots.borrow_mut()[index.as_usize()].open = Some(Rc::clone(drive));
         self.with(|holdings| holdings.take_back(index, std::iter::empty(), parts.into_iter()));
     }
 
@@ -166,6 +176,11 @@ impl Process {
                 keeper::look(&*self, &*drive, hung.contains(drive.index)).await;
             }
         }
+    }
+
+    /// A drive in use.
+    pub(crate) fn drive(&self, index: DriveIndex) -> Option<Rc<Opened>> {
+        self.slots.borrow().get(index.as_usize())?.open.clone()
     }
 
     /// All drives in use.
@@ -251,7 +266,7 @@ impl Process {
         let Some(drive) = self.drive(index) else { return };
         drive.set_aside();
         let (old, aside) = (Rc::downgrade(&drive), Some(self.now()));
-        self.slots.borrow_mut()[index.as_usize()] = Slot { open: None, old, aside };
+        self.slots.borrow_mut()[index.as_usize()] = Slot { old, aside, ..Slot::default() };
         self.say(|| format!("drive {index} set aside: {cause}"));
         self.with(|holdings| holdings.set_aside(index));
     }
@@ -310,8 +325,8 @@ impl Process {
 }
 
 impl Owner for Process {
-    fn drive(&self, index: DriveIndex) -> Option<Rc<Opened>> {
-        self.slots.borrow().get(index.as_usize())?.open.clone()
+    fn given(&self, index: DriveIndex) -> Option<Rc<Opened>> {
+        self.slots.borrow().get(index.as_usize())?.given.clone()
     }
 
     fn aside(&self, index: DriveIndex) -> Option<Instant> {

@@ -28,8 +28,8 @@ use crate::world::{Machine, Party, World};
 
 /// The process that a worker is part of.
 pub(crate) trait Owner {
-    /// A drive that is in use.
-    fn drive(&self, index: DriveIndex) -> Option<Rc<Opened>>;
+    /// A drive whose files workers may open.
+    fn given(&self, index: DriveIndex) -> Option<Rc<Opened>>;
     /// Since when a drive is set aside.
     fn aside(&self, index: DriveIndex) -> Option<Instant>;
     /// A viewer was sent a block.
@@ -372,7 +372,7 @@ impl Server {
             process.aside(drive).is_some_and(|at| Nanos::millis(1) < self.stage.now().since(at));
         self.stage.must(!is_used, || format!("{name} is opened on a drive that is set aside"));
         let (me, name) = (self.me.clone(), name.to_owned());
-        let drive = process.drive(drive);
+        let drive = process.given(drive);
         self.stage.spawn(self.troupe, async move {
             let found = match &drive {
                 Some(drive) => drive.drive.open(&name).await,

@@ -14,7 +14,6 @@ use upkeep::filler::{self, Sources};
 use crate::canary::Canary;
 use crate::fleet::Fleet;
 use crate::process::Process;
-use crate::server::Owner as _;
 use crate::stage::{Slot, WORLD};
 use crate::world::{Machine, OriginMood, Party, World};
 

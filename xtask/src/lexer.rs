@@ -1,7 +1,9 @@
 //! Rust text to tokens with line numbers: comments and the insides of strings do not count.
 //!
-//! Not a parser. It knows just enough to find words, strings and matching braces, which is all
-//! that the rules of `rooms` and `tidy` ask of a source file.
+//! Not a parser: the compiler's lexer finds words and strings, and matching braces are all that the
+//! rules of `rooms` and `tidy` ask beyond that.
+
+use ra_ap_rustc_lexer::{FrontmatterAllowed, TokenKind, tokenize};
 
 /// One token.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,166 +50,35 @@ impl Token {
 
 /// The tokens of a source text. Never fails: text that it does not understand becomes punctuation.
 pub(crate) fn tokens(text: &str) -> Vec<Token> {
-    let mut lexer = Lexer { chars: text.chars().collect(), at: 0, line: 1 };
-    let mut found = Vec::new();
-    while let Some(token) = lexer.next_token() {
-        found.push(token);
+    let (mut found, mut rest, mut line) = (Vec::new(), text, 1);
+    for token in tokenize(text, FrontmatterAllowed::No) {
+        let (word, after) = rest.split_at(usize::try_from(token.len).expect("a file is short"));
+        let end = line + word.matches('\n').count();
+        if let Some(kind) = kind(token.kind, word) {
+            found.push(Token { line, end, kind });
+        }
+        (rest, line) = (after, end);
     }
     found
 }
 
-struct Lexer {
-    chars: Vec<char>,
-    at: usize,
-    line: usize,
-}
-
-impl Lexer {
-    fn next_token(&mut self) -> Option<Token> {
-        self.skip_blank();
-        let line = self.line;
-        let c = self.peek(0)?;
-        let kind = if let Some(kind) = self.prefixed_text() {
-            kind
-        } else if c == '"' {
-            Kind::Text(self.text(None))
-        } else if c == '\'' {
-            self.quote()
-        } else if c.is_alphabetic() || c == '_' {
-            Kind::Word(self.word())
-        } else if c.is_ascii_digit() {
-            // `1.5` becomes two numbers and a dot, `1u64` one: neither matters.
-            self.word();
-            Kind::Other
-        } else {
-            self.bump();
-            Kind::Mark(c)
-        };
-        Some(Token { line, end: self.line, kind })
-    }
-
-    fn peek(&self, ahead: usize) -> Option<char> {
-        self.chars.get(self.at + ahead).copied()
-    }
-
-    fn bump(&mut self) -> Option<char> {
-        let c = self.peek(0)?;
-        self.at += 1;
-        if c == '\n' {
-            self.line += 1;
+/// What a token of the compiler's lexer is here; none for comments and white space.
+#[expect(clippy::wildcard_enum_match_arm, reason = "all the others are punctuation")]
+fn kind(kind: TokenKind, word: &str) -> Option<Kind> {
+    Some(match kind {
+        TokenKind::LineComment { .. } | TokenKind::BlockComment { .. } | TokenKind::Whitespace => {
+            return None;
         }
-        Some(c)
-    }
-
-    /// Steps over white space and comments; block comments nest.
-    fn skip_blank(&mut self) {
-        loop {
-            match (self.peek(0), self.peek(1)) {
-                (Some(c), _) if c.is_whitespace() => {
-                    self.bump();
-                }
-                (Some('/'), Some('/')) => {
-                    while self.peek(0) != Some('\n') && self.bump().is_some() {}
-                }
-                (Some('/'), Some('*')) => self.skip_block_comment(),
-                _ => return,
-            }
+        TokenKind::Ident => Kind::Word(word.to_owned()),
+        TokenKind::RawIdent => Kind::Word(word.trim_start_matches("r#").to_owned()),
+        TokenKind::Literal { .. } if word.ends_with(['"', '#']) => {
+            let quoted = word.trim_start_matches(['r', 'b', 'c']).trim_matches('#');
+            let text = quoted.strip_prefix('"').and_then(|text| text.strip_suffix('"'));
+            Kind::Text(text.unwrap_or(quoted).to_owned())
         }
-    }
-
-    fn skip_block_comment(&mut self) {
-        let mut depth = 0;
-        loop {
-            match (self.peek(0), self.peek(1)) {
-                (Some('/'), Some('*')) => depth += 1,
-                (Some('*'), Some('/')) => depth -= 1,
-                (None, _) => return,
-                _ => {
-                    self.bump();
-                    continue;
-                }
-            }
-            self.bump();
-            self.bump();
-            if depth == 0 {
-                return;
-            }
-        }
-    }
-
-    /// `r"..."`, `r#"..."#`, `b"..."`, `br"..."`, `c"..."`, `cr"..."`, `b'.'` and `r#word`.
-    fn prefixed_text(&mut self) -> Option<Kind> {
-        let rest = &self.chars[self.at..];
-        let letters = rest.iter().take_while(|c| matches!(c, 'r' | 'b' | 'c')).count();
-        let raw = match rest.get(..letters)? {
-            ['r'] | ['b' | 'c', 'r'] => true,
-            ['b' | 'c'] => false,
-            _ => return None,
-        };
-        let hashes = rest[letters..].iter().take_while(|c| **c == '#').count();
-        match rest.get(letters + hashes) {
-            Some('"') if raw || hashes == 0 => {
-                self.at += letters + hashes;
-                Some(Kind::Text(self.text(raw.then_some(hashes))))
-            }
-            Some('\'') if rest[0] == 'b' && letters == 1 && hashes == 0 => {
-                self.bump();
-                Some(self.quote())
-            }
-            Some(_) if letters == 1 && raw && hashes == 1 => {
-                self.at += 2;
-                Some(Kind::Word(self.word()))
-            }
-            _ => None,
-        }
-    }
-
-    /// A string from its opening quote on; `hashes` for a raw one.
-    fn text(&mut self, hashes: Option<usize>) -> String {
-        self.bump();
-        let mut text = String::new();
-        while let Some(c) = self.bump() {
-            let closed = hashes.unwrap_or(0);
-            if c == '"' && (0..closed).all(|i| self.peek(i) == Some('#')) {
-                self.at += closed;
-                break;
-            }
-            text.push(c);
-            if c == '\\' && hashes.is_none() {
-                text.extend(self.bump());
-            }
-        }
-        text
-    }
-
-    /// A character or a lifetime, from its quote on.
-    fn quote(&mut self) -> Kind {
-        self.bump();
-        match (self.peek(0), self.peek(1)) {
-            (Some('\\'), _) => {
-                self.bump();
-                self.bump();
-                while self.bump().is_some_and(|c| c != '\'') {}
-            }
-            (Some(_), Some('\'')) => {
-                self.bump();
-                self.bump();
-            }
-            _ => {
-                self.word();
-            }
-        }
-        Kind::Other
-    }
-
-    fn word(&mut self) -> String {
-        let mut word = String::new();
-        while let Some(c) = self.peek(0).filter(|c| c.is_alphanumeric() || *c == '_') {
-            word.push(c);
-            self.bump();
-        }
-        word
-    }
+        TokenKind::Literal { .. } | TokenKind::Lifetime { .. } => Kind::Other,
+        _ => Kind::Mark(word.chars().next()?),
+    })
 }
 
 /// Where the bracket opened at `open` closes, `{` with `}` and so on; the last token if it never

@@ -1,146 +1,56 @@
 //! HTTP dates (RFC 9110 section 5.6.7).
 
+use std::fmt::{self, Write as _};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use httpdate::HttpDate;
 use model::units::UnixSeconds;
 
 /// Length of an IMF-fixdate: `Sun, 06 Nov 1994 08:49:37 GMT`.
 pub const DATE_LEN: usize = 29;
 
-const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
-const MONTHS: [&str; 12] =
-    ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-const DAY: u64 = 86_400;
 /// The last second of the year 9999, the last that an IMF-fixdate can say.
 const LATEST: u64 = 253_402_300_799;
 
 /// Appends `at` as IMF-fixdate.
 pub fn write(at: UnixSeconds, out: &mut Vec<u8>) {
-    let seconds = at.0.min(LATEST);
-    let days = seconds / DAY;
-    let (year, month, day) = civil(days);
-    let weekday = usize::try_from(days % 7).map_or("Thu", |d| DAYS[d]);
-    out.extend_from_slice(weekday.as_bytes());
-    out.extend_from_slice(b", ");
-    digits(out, day, 2);
-    out.push(b' ');
-    out.extend_from_slice(MONTHS[month].as_bytes());
-    out.push(b' ');
-    digits(out, year, 4);
-    for (separator, value) in
-        [(b' ', seconds % DAY / 3600), (b':', seconds % 3600 / 60), (b':', seconds % 60)]
-    {
-        out.push(separator);
-        digits(out, value, 2);
-    }
-    out.extend_from_slice(b" GMT");
+    write!(Text(out), "{}", HttpDate::from(system_time(at))).expect("a vector takes all");
 }
 
 /// Appends `at` as RFC 3339 has it, `1994-11-06T08:49:37Z`: it sorts.
 pub fn write_iso(at: UnixSeconds, out: &mut Vec<u8>) {
-    let seconds = at.0.min(LATEST);
-    let (year, month, day) = civil(seconds / DAY);
-    digits(out, year, 4);
-    for (separator, value) in [
-        (b'-', u64::try_from(month).unwrap_or(0) + 1),
-        (b'-', day),
-        (b'T', seconds % DAY / 3600),
-        (b':', seconds % 3600 / 60),
-        (b':', seconds % 60),
-    ] {
-        out.push(separator);
-        digits(out, value, 2);
+    let text = humantime::format_rfc3339_seconds(system_time(at));
+    write!(Text(out), "{text}").expect("a vector takes all");
+}
+
+/// A vector as `Display` writes to it: by way of `io::Write` a date takes 6 ns of 41 longer.
+struct Text<'a>(&'a mut Vec<u8>);
+
+impl fmt::Write for Text<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0.extend_from_slice(text.as_bytes());
+        Ok(())
     }
-    out.push(b'Z');
+}
+
+fn system_time(at: UnixSeconds) -> SystemTime {
+    UNIX_EPOCH + Duration::from_secs(at.0.min(LATEST))
 }
 
 /// Reads an HTTP date in any of the three forms that a recipient must accept. Before 1970 all is
 /// 1970-01-01: no object is older.
 pub fn parse(value: &[u8]) -> Option<UnixSeconds> {
     let text = str::from_utf8(value).ok()?;
-    let mut words = text.split([' ', ',', '-']).filter(|word| !word.is_empty());
-    words.next()?;
-    let second = words.next()?;
-    if let Some(month) = month(second) {
-        // asctime: Sun Nov  6 08:49:37 1994
-        let (day, clock) = (words.next()?, words.next()?);
-        return seconds(number(words.next()?)?, month, day, clock);
+    if let Ok(time) = httpdate::parse_http_date(text) {
+        return time.duration_since(UNIX_EPOCH).ok().map(|since| UnixSeconds(since.as_secs()));
     }
-    // IMF-fixdate: Sun, 06 Nov 1994 08:49:37 GMT; RFC 850: Sunday, 06-Nov-94 08:49:37 GMT
-    let month = month(words.next()?)?;
-    let year_text = words.next()?;
-    let clock = words.next()?;
-    if words.next() != Some("GMT") {
-        return None;
-    }
-    let year = number(year_text)?;
-    let year = match year_text.len() {
-        2 if year < 70 => year + 2000,
-        2 => year + 1900,
-        _ => year,
-    };
-    seconds(year, month, second, clock)
-}
-
-fn month(text: &str) -> Option<usize> {
-    MONTHS.iter().position(|month| *month == text)
-}
-
-fn seconds(year: u64, month: usize, day: &str, clock: &str) -> Option<UnixSeconds> {
-    let day = number(day)?;
-    let mut parts = clock.split(':').map(number);
-    let (hour, minute, second) = (parts.next()??, parts.next()??, parts.next()??);
-    // Every 400 years the calendar is the same: the day is one if it can be found again.
-    let like = year % 400 + 2000;
-    let valid = year <= 9999
-        && (1..=31).contains(&day)
-        && civil(days_from_civil(like, month, day)) == (like, month, day)
-        && hour < 24
-        && minute < 60
-        && second <= 60;
-    if !valid || parts.next().is_some() {
-        return None;
-    }
-    if year < 1970 {
-        return Some(UnixSeconds(0));
-    }
-    let days = days_from_civil(year, month, day);
-    Some(UnixSeconds(days * DAY + hour * 3600 + minute * 60 + second))
-}
-
-/// Digits alone.
-fn number(text: &str) -> Option<u64> {
-    let digits = text.bytes().all(|b| b.is_ascii_digit());
-    digits.then(|| text.parse().ok())?
-}
-
-fn digits(out: &mut Vec<u8>, value: u64, width: u32) {
-    assert!(value < 10_u64.pow(width), "{value} has no more than {width} digits");
-    for place in (0..width).rev() {
-        let digit = value / 10_u64.pow(place) % 10;
-        out.push(b'0' + digit.to_le_bytes()[0]);
-    }
-}
-
-/// Days since 1970-01-01 to (year, month 0..12, day). Years begin in March, so that the leap day is
-/// the last (Hinnant, "chrono-compatible low-level date algorithms").
-fn civil(days: u64) -> (u64, usize, u64) {
-    let shifted = days + 719_468;
-    let era_day = shifted % 146_097;
-    let era_year = (era_day - era_day / 1460 + era_day / 36_524 - era_day / 146_096) / 365;
-    let year_day = era_day - (365 * era_year + era_year / 4 - era_year / 100);
-    let march_month = (5 * year_day + 2) / 153;
-    let day = year_day - (153 * march_month + 2) / 5 + 1;
-    let month = (march_month + 2) % 12;
-    let year = era_year + shifted / 146_097 * 400 + u64::from(month < 2);
-    (year, usize::try_from(month).unwrap_or(0), day)
-}
-
-fn days_from_civil(year: u64, month: usize, day: u64) -> u64 {
-    let march_month = (u64::try_from(month).unwrap_or(0) + 10) % 12;
-    let year = year - u64::from(month < 2);
-    let era_year = year % 400;
-    let year_day = (153 * march_month + 2) / 5 + day - 1;
-    let era_day = era_year * 365 + era_year / 4 - era_year / 100 + year_day;
-    year / 400 * 146_097 + era_day - 719_468
+    // Every 400 years the calendar is the same: an older date is one if the like of it is.
+    let is_year = |word: &&str| word.len() == 4 && word.bytes().all(|b| b.is_ascii_digit());
+    let year_text = text.split(' ').find(is_year)?;
+    let before = 1970_u64.checked_sub(year_text.parse().ok()?)?;
+    let like = 1970 - before + before.div_ceil(400) * 400;
+    let date = httpdate::parse_http_date(&text.replacen(year_text, &like.to_string(), 1));
+    date.ok().map(|_| UnixSeconds(0))
 }
 
 #[cfg(test)]

@@ -3,10 +3,10 @@
 
 use anyhow::ensure;
 use model::units::Bytes;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::control::{Where, encoded};
+use crate::control::{Query, Where, encoded};
 use crate::output::{self, Cell, Table, Tone, ago, until};
 
 /// What `nearcast token` is told.
@@ -19,20 +19,11 @@ pub(crate) struct TokenArgs {
 #[derive(Debug, clap::Subcommand)]
 enum TokenVerb {
     /// List the API tokens, without their secrets
-    List(ListArgs),
+    List(Query),
     /// Make an API token and print it: it is shown this one time
     Make(MakeArgs),
     /// Remove an API token; logins with it end
     Remove(RemoveArgs),
-}
-
-#[derive(Debug, clap::Args)]
-struct ListArgs {
-    #[command(flatten)]
-    control: Where,
-    /// Print what control says as one JSON object
-    #[arg(long)]
-    json: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -44,10 +35,7 @@ struct MakeArgs {
     #[arg(long)]
     name: String,
     #[command(flatten)]
-    control: Where,
-    /// Print what control says as one JSON object
-    #[arg(long)]
-    json: bool,
+    query: Query,
 }
 
 #[derive(Debug, clap::Args)]
@@ -65,10 +53,7 @@ pub(crate) struct KeysArgs {
     #[arg(long)]
     rotate: bool,
     #[command(flatten)]
-    control: Where,
-    /// Print what control says as one JSON object
-    #[arg(long)]
-    json: bool,
+    query: Query,
 }
 
 /// What `nearcast audit` is told.
@@ -78,10 +63,7 @@ pub(crate) struct AuditArgs {
     #[arg(long, value_name = "N", default_value_t = 50)]
     count: usize,
     #[command(flatten)]
-    control: Where,
-    /// Print the lines as one JSON object
-    #[arg(long)]
-    json: bool,
+    query: Query,
 }
 
 /// What `nearcast enrol-code` is told.
@@ -90,10 +72,7 @@ pub(crate) struct EnrolArgs {
     /// Which appliance
     appliance: String,
     #[command(flatten)]
-    control: Where,
-    /// Print what control says as one JSON object
-    #[arg(long)]
-    json: bool,
+    query: Query,
 }
 
 /// What `nearcast revoke` and `nearcast accept` are told.
@@ -134,7 +113,7 @@ struct Key {
     retires_unix_s: Option<u64>,
 }
 
-#[derive(Debug, Deserialize, Serialize)]
+#[derive(Debug, Deserialize)]
 struct AuditPage {
     lines: Vec<Value>,
     next: Option<i64>,
@@ -166,9 +145,9 @@ pub(crate) fn token(args: &TokenArgs) -> anyhow::Result<()> {
     }
 }
 
-fn list(args: &ListArgs) -> anyhow::Result<()> {
-    let tokens: Vec<Value> = args.control.client()?.get("/v1/tokens")?;
-    if args.json {
+fn list(query: &Query) -> anyhow::Result<()> {
+    let tokens: Vec<Value> = query.control.client()?.get("/v1/tokens")?;
+    if query.json {
         return output::json(&json!({ "tokens": tokens }));
     }
     let mut table = Table::new(&["ID", "ROLE", "NAME", "MADE", "LAST USED"]);
@@ -176,31 +155,24 @@ fn list(args: &ListArgs) -> anyhow::Result<()> {
         let token: Token = serde_json::from_value(token)?;
         let used = token.last_used_unix_s.map_or_else(|| "never".to_owned(), ago);
         let made = ago(token.created_unix_s);
-        table.row(vec![
-            token.id.into(),
-            token.role.into(),
-            token.name.into(),
-            made.into(),
-            used.into(),
-        ]);
+        table.row([token.id, token.role, token.name, made, used].map(Cell::from).into());
     }
     table.print()
 }
 
 fn make(args: &MakeArgs) -> anyhow::Result<()> {
     let body = json!({ "role": args.role, "name": args.name });
-    let made: Value = args.control.client()?.post("/v1/tokens", &body)?;
-    if args.json { output::json(&made) } else { output::line(text(&made, "token")?) }
+    print_made(&args.query, "/v1/tokens", &body, "token")
 }
 
 /// Lists the keys of playback tokens, after announcing a new one if asked to.
 pub(crate) fn keys(args: &KeysArgs) -> anyhow::Result<()> {
-    let control = args.control.client()?;
+    let control = args.query.control.client()?;
     let keys: Vec<Value> = match args.rotate {
         true => control.post("/v1/keys/rotate", &json!({}))?,
         false => control.get("/v1/keys")?,
     };
-    if args.json {
+    if args.query.json {
         return output::json(&json!({ "keys": keys }));
     }
     let mut table = Table::new(&["KEY", "STATE"]);
@@ -220,7 +192,7 @@ pub(crate) fn keys(args: &KeysArgs) -> anyhow::Result<()> {
 /// Shows who changed something, or tried to.
 pub(crate) fn audit(args: &AuditArgs) -> anyhow::Result<()> {
     ensure!((1..=COUNT_MAX).contains(&args.count), "--count: use 1 to {COUNT_MAX}");
-    let control = args.control.client()?;
+    let control = args.query.control.client()?;
     let mut lines = Vec::new();
     let mut before = String::new();
     while lines.len() < args.count {
@@ -230,7 +202,7 @@ pub(crate) fn audit(args: &AuditArgs) -> anyhow::Result<()> {
         let Some(next) = page.next else { break };
         before = format!("&before={next}");
     }
-    if args.json {
+    if args.query.json {
         return output::json(&json!({ "lines": lines }));
     }
     let mut table = Table::new(&["WHEN", "WHO", "ROLE", "FROM", "WHAT", ">OUTCOME", "SUMMARY"]);
@@ -258,8 +230,16 @@ pub(crate) fn audit(args: &AuditArgs) -> anyhow::Result<()> {
 /// Makes a one-time code for a new appliance.
 pub(crate) fn enrol_code(args: &EnrolArgs) -> anyhow::Result<()> {
     let path = format!("/v1/appliances/{}/enrolment", encoded(&args.appliance));
-    let made: Value = args.control.client()?.post(&path, &json!({}))?;
-    if args.json { output::json(&made) } else { output::line(text(&made, "code")?) }
+    print_made(&args.query, &path, &json!({}), "code")
+}
+
+/// Has control make a secret at `path`, and prints it: it stands in `field` of the answer.
+fn print_made(query: &Query, path: &str, body: &Value, field: &str) -> anyhow::Result<()> {
+    let made: Value = query.control.client()?.post(path, body)?;
+    if query.json {
+        return output::json(&made);
+    }
+    output::line(made[field].as_str().ok_or_else(|| missing(field))?)
 }
 
 /// Says that an appliance's drives hold for good what it reports.
@@ -267,10 +247,7 @@ pub(crate) fn accept(args: &RevokeArgs) -> anyhow::Result<()> {
     let id = &args.appliance;
     let path = format!("/v1/appliances/{}/usable", encoded(id));
     let accepted: Value = args.control.client()?.post(&path, &())?;
-    let bytes = |field: &str| {
-        let missing = || anyhow::anyhow!("control's answer has no {field}: is it of this version?");
-        accepted[field].as_u64().map(Bytes).ok_or_else(missing)
-    };
+    let bytes = |field: &str| accepted[field].as_u64().map(Bytes).ok_or_else(|| missing(field));
     let (now, before) = (bytes("usable_bytes")?, bytes("planned_bytes")?);
     output::line(&format!("{id} is planned with {now} from now on; it was with {before}"))
 }
@@ -296,10 +273,8 @@ pub(crate) fn public(args: &PublicArgs) -> anyhow::Result<()> {
     output::line(&format!("anybody may play {asset} from now on, without a grant"))
 }
 
-fn text<'a>(value: &'a Value, field: &str) -> anyhow::Result<&'a str> {
-    value[field]
-        .as_str()
-        .ok_or_else(|| anyhow::anyhow!("control's answer has no {field}: is it of this version?"))
+fn missing(field: &str) -> anyhow::Error {
+    anyhow::anyhow!("control's answer has no {field}: is it of this version?")
 }
 
 /// Lines of the audit log that are asked for at once: as many as control gives.

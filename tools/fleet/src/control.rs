@@ -25,6 +25,16 @@ pub(crate) struct Where {
     ca: Option<PathBuf>,
 }
 
+/// Where control is, and the form in which its answer is printed.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Query {
+    #[command(flatten)]
+    pub(crate) control: Where,
+    /// Print what control says as one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 /// A client of one control plane.
 #[derive(Clone, Debug)]
 pub(crate) struct Control {
@@ -89,7 +99,7 @@ impl Control {
             "\"{base}\" is not a URL of a control plane: write for example {DEFAULT_URL}"
         );
         ensure!(
-            token.is_none() || base.starts_with("https://") || is_here(base),
+            token.is_none() || is_private(base),
             "{base} is not encrypted, and the token would be seen on the way: use https://"
         );
         let mut config = ureq::Agent::config_builder()
@@ -191,9 +201,9 @@ pub(crate) fn encoded(text: &str) -> String {
     utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
 }
 
-/// True of a URL of this machine.
-fn is_here(base: &str) -> bool {
-    let rest = base.split_once("://").map_or("", |(_, rest)| rest);
+/// True of a URL whose requests nobody can read on their way: encrypted, or of this machine.
+pub(crate) fn is_private(url: &str) -> bool {
+    let Some(rest) = url.strip_prefix("http://") else { return url.starts_with("https://") };
     let authority = rest.split('/').next().unwrap_or("");
     let name = match authority.strip_prefix('[') {
         Some(rest) => rest.split(']').next(),

@@ -17,6 +17,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use clap::ValueEnum as _;
 use indicatif::ProgressBar;
 use model::units::Nanos;
 use serde_json::json;
@@ -27,6 +28,7 @@ use crate::control::{Control, Fleet as View};
 use crate::ingest::{self, Ingested};
 use crate::origin::{self, Origin};
 use crate::output;
+use crate::remove::Window;
 use crate::tree::Tree;
 use certificates::Certificates;
 use child::Child;
@@ -226,14 +228,15 @@ async fn ingest_film(
     control: &Control,
 ) -> anyhow::Result<Ingested> {
     let request = ingest::Request {
-        window: None,
-        again: false,
-        location: ingest::Location::Directory(film.dir.clone()),
+        dir: film.dir.clone(),
         asset: film.asset.clone(),
-        sources: vec![source],
+        source: vec![source],
+        server: ingest::Server::default(),
         state: Some(place.path("ingest.state")),
         reread: false,
         no_manifests: false,
+        window: Window::default(),
+        again: false,
     };
     let control = control.clone();
     let work = move || {
@@ -250,7 +253,7 @@ async fn fill(fleet: &mut Fleet, control: &Control, done: &Ingested) -> anyhow::
     let bar = ingest::progress_bar().with_prefix("filling ");
     let start = Instant::now();
     let filled = fleet
-        .until(FILL_WITHIN, "all copies to be complete", |_| {
+        .until(FILL_WITHIN, "all copies to be complete", || {
             let view: View = control.get("/v1/fleet")?;
             Ok(show_fill(&view, done, &bar))
         })
@@ -400,14 +403,12 @@ fn listen_to_keyboard(orders: controls::Orders) {
     std::thread::spawn(move || {
         for line in std::io::stdin().lock().lines().map_while(Result::ok) {
             let words: Vec<&str> = line.split_whitespace().collect();
-            let (fault, name) = match *words {
+            let order = match *words {
                 [] => continue,
-                [verb, name] if controls::fault_of(verb).is_some() => {
-                    (controls::fault_of(verb), name)
-                }
-                _ => (None, ""),
+                [verb, name] => Fault::from_str(verb, false).ok().map(|fault| (fault, name)),
+                _ => None,
             };
-            let Some(fault) = fault else {
+            let Some((fault, name)) = order else {
                 let _ = output::line("kill a1 | hang a1 | restore a1 (a1, a2 or a3); Ctrl-C ends");
                 continue;
             };
@@ -434,7 +435,7 @@ async fn selftest(
 ) -> anyhow::Result<()> {
     let tools = selftest::tools(args.browser_tools.as_deref())?;
     selftest::install(&tools).await?;
-    let screenshots = match &args.screenshots {
+    let screenshots_dir = match &args.screenshots {
         None => place.make_dir("screenshots")?,
         Some(dir) => {
             std::fs::create_dir_all(dir)
@@ -451,7 +452,7 @@ async fn selftest(
         origin_dir: ready.film.dir.clone(),
         spki: ready.certificates.spki.clone(),
         chromium,
-        screenshots,
+        screenshots_dir,
         scratch: place.make_dir("scratch")?,
     };
     let mut players = Vec::new();

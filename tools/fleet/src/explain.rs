@@ -3,11 +3,10 @@
 use std::net::IpAddr;
 
 use model::id::AssetId;
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::control::Where;
+use crate::control::{Query, encoded};
 use crate::output::{self, Cell, Table, Tone};
 
 /// What `nearcast explain` is told.
@@ -26,10 +25,7 @@ pub(crate) struct Args {
     #[arg(long)]
     plain: bool,
     #[command(flatten)]
-    control: Where,
-    /// Print what control says as one JSON object
-    #[arg(long)]
-    json: bool,
+    query: Query,
 }
 
 #[derive(Debug, Deserialize)]
@@ -58,13 +54,13 @@ struct Reason {
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let mut path = format!("/v1/explain?asset={}&client={}", args.asset, args.client);
     if let Some(session) = &args.session {
-        path.push_str(&format!("&session={}", utf8_percent_encode(session, NON_ALPHANUMERIC)));
+        path.push_str(&format!("&session={}", encoded(session)));
     }
     if args.plain {
         path.push_str("&plain=1");
     }
-    let control = args.control.client()?;
-    if args.json {
+    let control = args.query.control.client()?;
+    if args.query.json {
         return output::json(&control.get::<Value>(&path)?);
     }
     let explanation: Explanation = control.get(&path)?;
@@ -87,16 +83,14 @@ fn lines(explanation: &Explanation, client: IpAddr, colours: bool) -> Vec<String
             Some(rank) => (rank.to_string(), Tone::Good),
             None => ("-".to_owned(), Tone::Dim),
         };
-        let mut first = true;
-        for Reason { text } in &candidate.reasons {
-            let once = |text: &str| Cell::new(if first { text } else { "" }, tone);
+        for (index, Reason { text }) in candidate.reasons.iter().enumerate() {
+            let once = |text: &str| Cell::new(if index == 0 { text } else { "" }, tone);
             table.row(vec![
                 once(&rank),
                 once(&candidate.appliance),
                 once(&candidate.site),
                 text.as_str().into(),
             ]);
-            first = false;
         }
     }
     lines.extend(table.lines(colours));

@@ -21,14 +21,14 @@ use model::id::{AssetId, AssetVersionId};
 use model::object::{BlockHash, Blocks};
 use model::units::{Bytes, Nanos};
 use serde::Serialize;
-use wire::v1::ingest::{Entry, NewFile, NewVersion};
+use wire::v1::ingest::{NewFile, NewVersion};
 
 use crate::content_type::{content_type, first_content_type};
 use crate::control::{Control, Put, Where};
 use crate::output;
 use crate::remove::Window;
 use crate::tree::Tree;
-use bucket::{Bucket, Server};
+use bucket::Bucket;
 use files::{Files, Job};
 use manifests::Manifests;
 use state::State;
@@ -42,105 +42,73 @@ mod manifests;
 mod state;
 mod walk;
 
+pub(crate) use bucket::Server;
+
 /// What `nearcast ingest` is told.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Directory with the asset, or s3://BUCKET/PREFIX/: HLS and DASH manifests and whatever they
-    /// name
-    #[arg(value_name = "DIR")]
-    dir: PathBuf,
-    /// What viewers will call it: a-z, 0-9, '-', '_' and '.'
-    #[arg(long, value_name = "NAME")]
-    asset: AssetId,
-    /// URL of the same directory for appliances to fill from, ending in "/"; of several the best
-    /// first. A bucket is its own source
-    #[arg(long, value_name = "URL/")]
-    source: Vec<String>,
     #[command(flatten)]
-    server: Server,
+    request: Request,
     #[command(flatten)]
     control: Where,
-    /// Where progress is remembered [default: below the user's cache directory, one per DIR]
-    #[arg(long, value_name = "FILE")]
-    state: Option<PathBuf>,
-    /// Read all files again, whatever is remembered
-    #[arg(long)]
-    reread: bool,
-    /// Ingest a directory without manifests: appliances will hold it, players cannot be sent to it
-    #[arg(long)]
-    no_manifests: bool,
-    #[command(flatten)]
-    window: Window,
-    /// Take it though it was withdrawn: it may be shown again
-    #[arg(long)]
-    again: bool,
     /// Print the result as one JSON object
     #[arg(long)]
     json: bool,
 }
 
-/// Where the files are that are ingested.
-#[derive(Clone, Debug)]
-pub(crate) enum Location {
-    /// In a directory.
-    Directory(PathBuf),
-    /// In a bucket: `s3://bucket/prefix/`.
-    Bucket(String, Server),
-}
-
 /// What to ingest.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Request {
-    pub(crate) location: Location,
+    /// Directory with the asset, or s3://BUCKET/PREFIX/: HLS and DASH manifests and whatever they
+    /// name
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+    /// What viewers will call it: a-z, 0-9, '-', '_' and '.'
+    #[arg(long, value_name = "NAME")]
     pub(crate) asset: AssetId,
-    pub(crate) sources: Vec<String>,
-    /// The state file; the usual one if none is named.
+    /// URL of the same directory for appliances to fill from, ending in "/"; of several the best
+    /// first. A bucket is its own source
+    #[arg(long, value_name = "URL/")]
+    pub(crate) source: Vec<String>,
+    #[command(flatten)]
+    pub(crate) server: Server,
+    /// Where progress is remembered [default: below the user's cache directory, one per DIR]
+    #[arg(long, value_name = "FILE")]
     pub(crate) state: Option<PathBuf>,
-    /// Forget what is remembered.
+    /// Read all files again, whatever is remembered
+    #[arg(long)]
     pub(crate) reread: bool,
-    /// Take a directory without entry manifests.
+    /// Ingest a directory without manifests: appliances will hold it, players cannot be sent to it
+    #[arg(long)]
     pub(crate) no_manifests: bool,
-    /// When it may be shown; as control has it, if nothing is said.
-    pub(crate) window: Option<wire::v1::ingest::Window>,
-    /// Take it though it was withdrawn.
+    #[command(flatten)]
+    pub(crate) window: Window,
+    /// Take it though it was withdrawn: it may be shown again
+    #[arg(long)]
     pub(crate) again: bool,
 }
 
 /// What an ingest did.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Ingested {
-    /// The asset.
     pub(crate) asset: String,
     /// Its version, now the current one.
     pub(crate) version: String,
-    /// Files in it.
     pub(crate) files: usize,
-    /// Bytes in them.
     pub(crate) bytes: u64,
     /// Bytes that had to be read for it; the rest was remembered.
-    pub(crate) bytes_read: u64,
+    bytes_read: u64,
     /// Paths of the entry manifests.
-    pub(crate) entries: Vec<String>,
+    entries: Vec<String>,
     /// True if control did not have this version yet.
-    pub(crate) created: bool,
-    /// How long it took.
-    pub(crate) elapsed_ms: u64,
+    created: bool,
+    elapsed_ms: u64,
 }
 
-/// Ingests and says what came of it.
+/// Ingests and prints the result.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let request = Request {
-        location: location(&args.dir, &args.server),
-        asset: args.asset.clone(),
-        sources: args.source.clone(),
-        state: args.state.clone(),
-        reread: args.reread,
-        no_manifests: args.no_manifests,
-        window: args.window.said(),
-        again: args.again,
-    };
     let bar = progress_bar();
-    let done = ingest(&request, &args.control.client()?, &bar);
+    let done = ingest(&args.request, &args.control.client()?, &bar);
     bar.finish_and_clear();
     let done = done?;
     if args.json {
@@ -160,13 +128,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         done.files,
         output::bytes(Bytes(done.bytes)),
     ))?;
-    output::line(&format!(
-        "entry manifests: {}",
-        match done.entries.join(", ") {
-            none if none.is_empty() => "none".to_owned(),
-            entries => entries,
-        }
-    ))
+    let none = if done.entries.is_empty() { "none" } else { "" };
+    output::line(&format!("entry manifests: {none}{}", done.entries.join(", ")))
 }
 
 /// A bar for bytes on stderr; nothing where that is no terminal.
@@ -179,42 +142,29 @@ pub(crate) fn progress_bar() -> ProgressBar {
     ProgressBar::new(0).with_style(style)
 }
 
-/// What looks like a bucket is one, with or without a slash at its end.
-fn location(dir: &Path, server: &Server) -> Location {
-    match dir.to_str().filter(|dir| dir.starts_with("s3://")) {
-        Some(bucket) => {
-            let source = format!("{}/", bucket.trim_end_matches('/'));
-            Location::Bucket(source, server.clone())
-        }
-        None => Location::Directory(dir.to_owned()),
-    }
-}
-
 /// Reads the files and publishes them at `control`.
 pub(crate) fn ingest(
     request: &Request,
     control: &Control,
     bar: &ProgressBar,
 ) -> anyhow::Result<Ingested> {
-    let mut sources = request.sources.clone();
-    match &request.location {
-        Location::Directory(dir) => {
-            let tree = Tree::open(dir)?;
-            check_sources(&sources)?;
-            let state = state_path(request, tree.path().as_os_str().as_encoded_bytes())?;
-            ensure_outside(&state, &tree)?;
-            ingest_files(request, &tree, &state, sources, control, bar)
+    let mut sources = request.source.clone();
+    // A bucket may be written with or without a slash at its end.
+    if let Some(bucket) = request.dir.to_str().filter(|dir| dir.starts_with("s3://")) {
+        let source = format!("{}/", bucket.trim_end_matches('/'));
+        let bucket = Bucket::open(&source, &request.server)?;
+        if !sources.contains(&source) {
+            sources.push(source);
         }
-        Location::Bucket(source, server) => {
-            if !sources.contains(source) {
-                sources.push(source.clone());
-            }
-            let bucket = Bucket::open(source, server)?;
-            check_sources(&sources)?;
-            let state = state_path(request, bucket.identity().as_bytes())?;
-            ingest_files(request, &bucket, &state, sources, control, bar)
-        }
+        check_sources(&sources)?;
+        let state = state_path(request, bucket.identity().as_bytes())?;
+        return ingest_files(request, &bucket, &state, sources, control, bar);
     }
+    let tree = Tree::open(&request.dir)?;
+    check_sources(&sources)?;
+    let state = state_path(request, tree.path().as_os_str().as_encoded_bytes())?;
+    ensure_outside(&state, &tree)?;
+    ingest_files(request, &tree, &state, sources, control, bar)
 }
 
 fn check_sources(sources: &[String]) -> anyhow::Result<()> {
@@ -258,8 +208,15 @@ fn ingest_files(
     from.check_all(&stamps)?;
     let version = version_name(&request.asset, &files, content_type)?;
     let entries_paths = entries.iter().map(|entry| entry.path.clone()).collect();
-    let new = new_version(sources, &stamps, &files, entries);
-    let new = NewVersion { window: request.window.clone(), again: request.again, ..new };
+    let newest = stamps.values().map(|stamp| stamp.modified.0).max().unwrap_or(0);
+    let new = NewVersion {
+        sources,
+        modified_unix_s: u64::try_from(newest).unwrap_or(0),
+        files: files.iter().map(new_file).collect(),
+        entries,
+        window: request.window.said(),
+        again: request.again,
+    };
     let put = control.put(&format!("/v1/assets/{}/versions/{version}", request.asset), &new)?;
     Ok(Ingested {
         asset: request.asset.to_string(),
@@ -398,31 +355,15 @@ fn version_name(
     })
 }
 
-fn new_version(
-    sources: Vec<String>,
-    stamps: &BTreeMap<String, Stamp>,
-    files: &BTreeMap<String, Blocks>,
-    entries: Vec<Entry>,
-) -> NewVersion {
-    let newest = stamps.values().map(|stamp| stamp.modified.0).max().unwrap_or(0);
-    let file = |(path, blocks): (&String, &Blocks)| {
-        let hashes: Vec<u8> = blocks.hashes().iter().flat_map(|hash| hash.0).collect();
-        let file = NewFile {
-            object: blocks.id().to_string(),
-            len: blocks.len().0,
-            content_type: content_type(path).to_owned(),
-            blocks: STANDARD.encode(hashes),
-        };
-        (path.clone(), file)
+fn new_file((path, blocks): (&String, &Blocks)) -> (String, NewFile) {
+    let hashes: Vec<u8> = blocks.hashes().iter().flat_map(|hash| hash.0).collect();
+    let file = NewFile {
+        object: blocks.id().to_string(),
+        len: blocks.len().0,
+        content_type: content_type(path).to_owned(),
+        blocks: STANDARD.encode(hashes),
     };
-    NewVersion {
-        sources,
-        modified_unix_s: u64::try_from(newest).unwrap_or(0),
-        files: files.iter().map(file).collect(),
-        entries,
-        window: None,
-        again: false,
-    }
+    (path.clone(), file)
 }
 
 fn changed(path: &str) -> String {

@@ -6,7 +6,7 @@ use model::units::{BitsPerSecond, Bytes, Nanos};
 use serde_json::{Value, json};
 use wire::v1::report::{Drive, DriveState, Fill, Report};
 
-use crate::control::{Appliance, Asset, Fleet, FleetError, Site, Where};
+use crate::control::{Appliance, Asset, Fleet, FleetError, Query, Site, Where};
 use crate::output::{self, Cell, Table, Tone};
 
 /// What `nearcast list` is told.
@@ -15,10 +15,7 @@ pub(crate) struct ListArgs {
     /// Which kind [default: all]
     kind: Option<Kinds>,
     #[command(flatten)]
-    control: Where,
-    /// Print what control says as one JSON object
-    #[arg(long)]
-    json: bool,
+    query: Query,
 }
 
 /// What `nearcast show` is told.
@@ -29,10 +26,7 @@ pub(crate) struct ShowArgs {
     /// Its name
     name: String,
     #[command(flatten)]
-    control: Where,
-    /// Print what control says as one JSON object
-    #[arg(long)]
-    json: bool,
+    query: Query,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -51,8 +45,8 @@ enum Kind {
 
 /// Lists one kind, or all.
 pub(crate) fn list(args: &ListArgs) -> anyhow::Result<()> {
-    let (fleet, raw) = fetch(&args.control)?;
-    if args.json {
+    let (fleet, raw) = fetch(&args.query.control)?;
+    if args.query.json {
         return output::json(&match args.kind {
             None => json!({ "sites": raw["sites"], "assets": raw["assets"] }),
             Some(Kinds::Sites) => json!({ "sites": raw["sites"] }),
@@ -65,49 +59,36 @@ pub(crate) fn list(args: &ListArgs) -> anyhow::Result<()> {
         Some(Kinds::Appliances) => appliances(&fleet).print(),
         Some(Kinds::Assets) => assets(&fleet).print(),
         None => {
-            let tables = [sites(&fleet), appliances(&fleet), assets(&fleet)];
-            tables[0].print()?;
+            sites(&fleet).print()?;
             output::line("")?;
-            tables[1].print()?;
+            appliances(&fleet).print()?;
             output::line("")?;
-            tables[2].print()
+            assets(&fleet).print()
         }
     }
 }
 
 /// Shows all about one thing.
 pub(crate) fn show(args: &ShowArgs) -> anyhow::Result<()> {
-    let (fleet, raw) = fetch(&args.control)?;
-    let name = args.name.as_str();
-    if args.json {
-        let among = match args.kind {
+    let (fleet, raw) = fetch(&args.query.control)?;
+    let (kind, name) = (args.kind, args.name.as_str());
+    let shown = if args.query.json {
+        let among = match kind {
             Kind::Site => raw["sites"].as_array().cloned().unwrap_or_default(),
             Kind::Appliance => appliances_in(&raw),
             Kind::Asset => raw["assets"].as_array().cloned().unwrap_or_default(),
         };
-        let found = among.into_iter().find(|one| one["id"] == name);
-        return match found {
-            Some(found) => output::json(&found),
-            None => Err(unknown(args.kind, name, &fleet)),
-        };
-    }
-    let unknown = || unknown(args.kind, name, &fleet);
-    match args.kind {
-        Kind::Site => {
-            let site = fleet.sites.iter().find(|site| site.id == name);
-            show_site(site.ok_or_else(unknown)?)
+        among.iter().find(|one| one["id"] == name).map(output::json)
+    } else {
+        match kind {
+            Kind::Site => fleet.sites.iter().find(|site| site.id == name).map(show_site),
+            Kind::Appliance => appliances_of(&fleet)
+                .find(|(_, appliance)| appliance.id == name)
+                .map(|(site, appliance)| show_appliance(site, appliance, &fleet.errors)),
+            Kind::Asset => fleet.assets.iter().find(|asset| asset.id == name).map(show_asset),
         }
-        Kind::Appliance => {
-            let mut all = fleet.sites.iter().flat_map(|s| s.appliances.iter().map(move |a| (s, a)));
-            let found = all.find(|(_, appliance)| appliance.id == name);
-            let (site, appliance) = found.ok_or_else(unknown)?;
-            show_appliance(site, appliance, &fleet.errors)
-        }
-        Kind::Asset => {
-            let asset = fleet.assets.iter().find(|asset| asset.id == name);
-            show_asset(asset.ok_or_else(unknown)?)
-        }
-    }
+    };
+    shown.unwrap_or_else(|| Err(unknown(kind, name, &fleet)))
 }
 
 /// The fleet as we know it, and as control wrote it.
@@ -132,14 +113,16 @@ fn appliances_in(raw: &Value) -> Vec<Value> {
     with_site.collect()
 }
 
+/// Every appliance with its site.
+fn appliances_of(fleet: &Fleet) -> impl Iterator<Item = (&Site, &Appliance)> {
+    fleet.sites.iter().flat_map(|site| site.appliances.iter().map(move |one| (site, one)))
+}
+
 fn unknown(kind: Kind, name: &str, fleet: &Fleet) -> anyhow::Error {
-    let sites = || fleet.sites.iter();
     let (what, known): (&str, Vec<&str>) = match kind {
-        Kind::Site => ("site", sites().map(|site| site.id.as_str()).collect()),
-        Kind::Appliance => {
-            ("appliance", sites().flat_map(|s| &s.appliances).map(|a| a.id.as_str()).collect())
-        }
-        Kind::Asset => ("asset", fleet.assets.iter().map(|asset| asset.id.as_str()).collect()),
+        Kind::Site => ("site", fleet.sites.iter().map(|site| &*site.id).collect()),
+        Kind::Appliance => ("appliance", appliances_of(fleet).map(|(_, one)| &*one.id).collect()),
+        Kind::Asset => ("asset", fleet.assets.iter().map(|asset| &*asset.id).collect()),
     };
     match known.len() {
         0 => anyhow::anyhow!("there is no {what} \"{name}\": control knows none yet"),
@@ -192,24 +175,28 @@ fn appliances(fleet: &Fleet) -> Table {
         ">OBJECTS",
         ">FILLED",
     ]);
-    for (site, appliance) in
-        fleet.sites.iter().flat_map(|s| s.appliances.iter().map(move |a| (s, a)))
-    {
-        let mut row: Vec<Cell> =
-            vec![appliance.id.as_str().into(), site.id.as_str().into(), state(appliance)];
-        row.push(ago(appliance.last_report_ms).into());
-        match &appliance.report {
-            Some(report) => row.extend(report_cells(report)),
-            None => row.extend((0..4).map(|_| nothing())),
-        }
-        row.push(appliance.objects_held.to_string().into());
-        row.push(appliance.report.as_ref().map_or_else(nothing, |report| filled(&report.fill)));
-        table.row(row);
+    for (site, appliance) in appliances_of(fleet) {
+        let report = appliance.report.as_ref();
+        let [egress, cpu, connections, drives, filled] =
+            report.map_or_else(|| [(); 5].map(|()| nothing()), report_cells);
+        table.row(vec![
+            appliance.id.as_str().into(),
+            site.id.as_str().into(),
+            Cell::new(appliance.state.as_str(), tone_of(appliance)),
+            ago(appliance.last_report_ms).into(),
+            egress,
+            cpu,
+            connections,
+            drives,
+            appliance.objects_held.to_string().into(),
+            filled,
+        ]);
     }
     table
 }
 
-fn report_cells(report: &Report) -> [Cell; 4] {
+/// Egress, CPU, connections, drives and fill.
+fn report_cells(report: &Report) -> [Cell; 5] {
     let total = report.drives.len();
     let good = |drive: &&Drive| drive.state == DriveState::Ok && !drive.hung;
     let ok = report.drives.iter().filter(good).count();
@@ -219,6 +206,7 @@ fn report_cells(report: &Report) -> [Cell; 4] {
         format!("{:.0} %", report.load.cpu_percent).into(),
         report.load.connections.to_string().into(),
         Cell::new(format!("{ok}/{total}"), tone),
+        filled(&report.fill),
     ]
 }
 
@@ -241,49 +229,48 @@ fn assets(fleet: &Fleet) -> Table {
 }
 
 fn show_site(site: &Site) -> anyhow::Result<()> {
-    let mut facts = Facts::default();
-    facts.add("site", &site.id);
+    let mut facts = vec![("site", Cell::from(&*site.id))];
     if site.prefixes.is_empty() {
-        facts.add("prefixes", "none");
+        facts.push(("prefixes", "none".into()));
     }
-    for (index, prefix) in site.prefixes.iter().enumerate() {
-        facts.add(if index == 0 { "prefixes" } else { "" }, prefix);
-    }
-    facts.add("egress", &output::rate(egress(site)));
-    facts.print()?;
+    let labels = ["prefixes"].into_iter().chain(std::iter::repeat(""));
+    facts.extend(labels.zip(site.prefixes.iter().map(|prefix| Cell::from(&**prefix))));
+    facts.push(("egress", output::rate(egress(site)).into()));
+    print_facts(facts)?;
     output::line("")?;
     let fleet = Fleet { sites: vec![site.clone()], ..Fleet::default() };
     appliances(&fleet).print()
 }
 
 fn show_appliance(site: &Site, appliance: &Appliance, errors: &[FleetError]) -> anyhow::Result<()> {
-    let mut facts = Facts::default();
-    facts.add("appliance", &appliance.id);
-    facts.add("site", &site.id);
     let since = appliance.since_s.map(|s| format!(" for {}", output::span(Nanos::seconds(s))));
     let reason = appliance.reason.as_deref().filter(|reason| !reason.is_empty());
-    let reason = reason.map(|reason| format!(": {reason}"));
-    let state = format!("{}{}", since.unwrap_or_default(), reason.unwrap_or_default());
-    facts.add_cell("state", Cell::new(format!("{}{state}", appliance.state), tone_of(appliance)));
-    facts.add("last report", &ago(appliance.last_report_ms));
-    facts.add("base URL", appliance.base_url.as_deref().unwrap_or("not known yet"));
-    if let Some(weight) = appliance.weight {
-        facts.add("weight", &weight.to_string());
-    }
-    facts.add("objects held", &appliance.objects_held.to_string());
+    let reason = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
+    let state = format!("{}{}{reason}", appliance.state, since.unwrap_or_default());
+    let mut facts = vec![
+        ("appliance", Cell::from(&*appliance.id)),
+        ("site", site.id.as_str().into()),
+        ("state", Cell::new(state, tone_of(appliance))),
+        ("last report", ago(appliance.last_report_ms).into()),
+        ("base URL", appliance.base_url.as_deref().unwrap_or("not known yet").into()),
+    ];
+    facts.extend(appliance.weight.map(|weight| ("weight", weight.to_string().into())));
+    facts.push(("objects held", appliance.objects_held.to_string().into()));
     if let Some(report) = &appliance.report {
         let load = &report.load;
-        facts.add("software", &report.software);
-        facts.add("running for", &output::span(Nanos::seconds(report.uptime_s)));
-        facts.add("manifest", &format!("generation {}", report.generation));
-        facts.add("egress", &output::rate(BitsPerSecond(load.egress_bits_per_second)));
-        facts.add("sent", &output::bytes(Bytes(load.egress_bytes)));
-        facts.add("requests", &format!("{}, {} failed", load.requests, load.request_errors));
-        facts.add("connections", &format!("{} of {}", load.connections, load.connections_max));
-        facts.add("CPU", &format!("{:.0} %", load.cpu_percent));
-        facts.add_cell("filled", filled(&report.fill));
+        facts.extend([
+            ("software", report.software.as_str().into()),
+            ("running for", output::span(Nanos::seconds(report.uptime_s)).into()),
+            ("manifest", format!("generation {}", report.generation).into()),
+            ("egress", output::rate(BitsPerSecond(load.egress_bits_per_second)).into()),
+            ("sent", output::bytes(Bytes(load.egress_bytes)).into()),
+            ("requests", format!("{}, {} failed", load.requests, load.request_errors).into()),
+            ("connections", format!("{} of {}", load.connections, load.connections_max).into()),
+            ("CPU", format!("{:.0} %", load.cpu_percent).into()),
+            ("filled", filled(&report.fill)),
+        ]);
     }
-    facts.print()?;
+    print_facts(facts)?;
     if let Some(report) = &appliance.report {
         output::line("")?;
         drives(report).print()?;
@@ -299,18 +286,18 @@ fn show_appliance(site: &Site, appliance: &Appliance, errors: &[FleetError]) -> 
 fn drives(report: &Report) -> Table {
     let mut table = Table::new(&["DRIVE", "STATE", ">SIZE", ">FREE", ">OBJECTS", "PATH"]);
     for drive in &report.drives {
-        let state = match (drive.state, &drive.reason) {
-            (DriveState::Ok, None) if drive.hung => Cell::new("hung", Tone::Bad),
-            (DriveState::Ok, Some(why)) if drive.hung => {
-                Cell::new(format!("hung: {why}"), Tone::Bad)
-            }
-            (DriveState::Ok, _) => Cell::new("ok", Tone::Good),
-            (DriveState::SetAside, None) => Cell::new("set aside", Tone::Bad),
-            (DriveState::SetAside, Some(why)) => Cell::new(format!("set aside: {why}"), Tone::Bad),
+        let (word, tone) = match drive.state {
+            DriveState::Ok if drive.hung => ("hung", Tone::Bad),
+            DriveState::Ok => ("ok", Tone::Good),
+            DriveState::SetAside => ("set aside", Tone::Bad),
+        };
+        let state = match &drive.reason {
+            Some(why) if tone == Tone::Bad => format!("{word}: {why}"),
+            Some(_) | None => word.to_owned(),
         };
         table.row(vec![
             drive.id.get(..8).unwrap_or(&drive.id).into(),
-            state,
+            Cell::new(state, tone),
             output::bytes(Bytes(drive.capacity_bytes)).into(),
             output::bytes(Bytes(drive.free_bytes)).into(),
             drive.objects.to_string().into(),
@@ -321,44 +308,27 @@ fn drives(report: &Report) -> Table {
 }
 
 fn show_asset(asset: &Asset) -> anyhow::Result<()> {
-    let mut facts = Facts::default();
-    facts.add("asset", &asset.id);
-    facts.add("version", asset.current_version.as_deref().unwrap_or("none"));
-    facts.add("files", &asset.files.to_string());
-    facts.add("size", &output::bytes(Bytes(asset.bytes)));
-    facts.add_cell("copies", copies(asset));
-    facts.add("played", played(asset));
-    for (index, entry) in asset.entries.iter().enumerate() {
-        let label = if index == 0 { "entries" } else { "" };
-        facts.add(label, &format!("{} ({})", entry.path, entry.format));
-    }
-    facts.print()
+    let mut facts = vec![
+        ("asset", Cell::from(&*asset.id)),
+        ("version", asset.current_version.as_deref().unwrap_or("none").into()),
+        ("files", asset.files.to_string().into()),
+        ("size", output::bytes(Bytes(asset.bytes)).into()),
+        ("copies", copies(asset)),
+        ("played", played(asset).into()),
+    ];
+    let labels = ["entries"].into_iter().chain(std::iter::repeat(""));
+    let entries = asset.entries.iter().map(|entry| format!("{} ({})", entry.path, entry.format));
+    facts.extend(labels.zip(entries.map(Cell::from)));
+    print_facts(facts)
 }
 
-/// Facts, one per line, labels in a column.
-#[derive(Default)]
-struct Facts(Vec<(&'static str, Cell)>);
-
-impl Facts {
-    fn add(&mut self, label: &'static str, text: &str) {
-        self.add_cell(label, text.into());
+/// One fact per line, labels in a column.
+fn print_facts(facts: Vec<(&'static str, Cell)>) -> anyhow::Result<()> {
+    let mut table = Table::new(&["", ""]);
+    for (label, cell) in facts {
+        table.row(vec![Cell::new(label, Tone::Dim), cell]);
     }
-
-    fn add_cell(&mut self, label: &'static str, cell: Cell) {
-        self.0.push((label, cell));
-    }
-
-    fn print(self) -> anyhow::Result<()> {
-        let mut table = Table::new(&["", ""]);
-        for (label, cell) in self.0 {
-            table.row(vec![Cell::new(label, Tone::Dim), cell]);
-        }
-        table.lines(output::colours()).iter().skip(1).try_for_each(|line| output::line(line))
-    }
-}
-
-fn state(appliance: &Appliance) -> Cell {
-    Cell::new(appliance.state.as_str(), tone_of(appliance))
+    table.lines(output::colours()).iter().skip(1).try_for_each(|line| output::line(line))
 }
 
 fn tone_of(appliance: &Appliance) -> Tone {

@@ -62,7 +62,7 @@ enum Verb {
     /// Say from when and until when a title may be shown
     Window(remove::WindowArgs),
     /// Show what was taken down, and who has confirmed it
-    Withdrawals(remove::WithdrawalsArgs),
+    Withdrawals(control::Query),
     /// List sites, appliances and assets, one line each
     List(list::ListArgs),
     /// Show all about one site, appliance or asset

@@ -22,17 +22,13 @@ pub(crate) fn json(value: &impl Serialize) -> anyhow::Result<()> {
 /// Ends when the process is asked to stop, by Ctrl-C or by SIGTERM.
 pub(crate) async fn stop_signal() {
     use tokio::signal::unix::{SignalKind, signal};
-    let terminate = async {
-        match signal(SignalKind::terminate()) {
-            Ok(mut signal) => {
-                signal.recv().await;
-            }
-            Err(_) => std::future::pending().await,
-        }
-    };
-    tokio::select! {
-        _ = tokio::signal::ctrl_c() => {}
-        () = terminate => {}
+    let interrupt = tokio::signal::ctrl_c();
+    match signal(SignalKind::terminate()) {
+        Ok(mut terminate) => tokio::select! {
+            _ = interrupt => {}
+            _ = terminate.recv() => {}
+        },
+        Err(_) => drop(interrupt.await),
     }
 }
 

@@ -8,7 +8,7 @@ use model::units::Nanos;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::control::{Control, Where, encoded};
+use crate::control::{Control, Query, Where, encoded};
 use crate::output::{self, Cell, Table, Tone, ago};
 
 /// What `nearcast remove` is told.
@@ -22,10 +22,7 @@ pub(crate) struct RemoveArgs {
     #[arg(long)]
     wait: bool,
     #[command(flatten)]
-    control: Where,
-    /// Print what control says as one JSON object
-    #[arg(long)]
-    json: bool,
+    query: Query,
 }
 
 /// What `nearcast window` is told.
@@ -39,16 +36,6 @@ pub(crate) struct WindowArgs {
     window: Window,
     #[command(flatten)]
     control: Where,
-}
-
-/// What `nearcast withdrawals` is told.
-#[derive(Debug, clap::Args)]
-pub(crate) struct WithdrawalsArgs {
-    #[command(flatten)]
-    control: Where,
-    /// Print what control says as one JSON object
-    #[arg(long)]
-    json: bool,
 }
 
 /// When a version may be shown.
@@ -83,9 +70,10 @@ fn time(text: &str) -> Result<String, String> {
 /// Every appliance that reports refuses it; these do not report. The process ends with status 3.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{} not confirmed it: an appliance that is away refuses it once it reaches control. \
+    "{} {} not confirmed it: an appliance that is away refuses it once it reaches control. \
      `nearcast withdrawals` shows withdrawal {number}, and who is awaited",
-    names(.away)
+    names(.away),
+    if .away.len() == 1 { "has" } else { "have" }
 )]
 pub(crate) struct Away {
     number: u64,
@@ -130,14 +118,14 @@ struct Awaited {
 
 /// Takes a title down.
 pub(crate) fn remove(args: &RemoveArgs) -> anyhow::Result<()> {
-    let control = args.control.client()?;
+    let control = args.query.control.client()?;
     let path = path(&args.asset, args.version.as_deref());
     let mut withdrawal: Withdrawal = control.delete_for(&path)?;
     if args.wait {
         let public_no_more = withdrawal.public_no_more;
         withdrawal = Withdrawal { public_no_more, ..wait(&control, withdrawal)? };
     }
-    if args.json {
+    if args.query.json {
         output::json(&withdrawal)?;
     } else {
         say(&withdrawal)?;
@@ -162,9 +150,9 @@ pub(crate) fn window(args: &WindowArgs) -> anyhow::Result<()> {
 }
 
 /// Shows what was taken down.
-pub(crate) fn withdrawals(args: &WithdrawalsArgs) -> anyhow::Result<()> {
-    let control = args.control.client()?;
-    if args.json {
+pub(crate) fn withdrawals(query: &Query) -> anyhow::Result<()> {
+    let control = query.control.client()?;
+    if query.json {
         return output::json(&control.get::<Value>("/v1/withdrawals")?);
     }
     let all: Vec<Withdrawal> = control.get("/v1/withdrawals")?;
@@ -177,7 +165,7 @@ pub(crate) fn withdrawals(args: &WithdrawalsArgs) -> anyhow::Result<()> {
             withdrawal.reason.as_str().into(),
             what(withdrawal).into(),
             withdrawal.receipts.len().to_string().into(),
-            Cell::new(withdrawal.awaited.iter().map(whom).collect::<Vec<_>>().join(", "), tone),
+            Cell::new(names(&withdrawal.awaited), tone),
         ]);
     }
     table.print()
@@ -194,12 +182,11 @@ fn wait(control: &Control, mut withdrawal: Withdrawal) -> anyhow::Result<Withdra
             eprintln!("{said} of {all} appliances have confirmed it");
         }
         if WAIT_MAX < began.elapsed() {
-            let awaited: Vec<String> = withdrawal.awaited.iter().map(whom).collect();
             bail!(
                 "it is withdrawn, but after {} s these have not confirmed it: {}. Their own logs \
                  say why; one whose software knows no receipts never does: upgrade it",
                 WAIT_MAX.as_secs(),
-                awaited.join(", ")
+                names(&withdrawal.awaited)
             );
         }
         std::thread::sleep(LOOK_EVERY);
@@ -247,9 +234,8 @@ fn whom(appliance: &Awaited) -> String {
     }
 }
 
-fn names(away: &[Awaited]) -> String {
-    let names: Vec<String> = away.iter().map(whom).collect();
-    format!("{} {}", names.join(", "), if names.len() == 1 { "has" } else { "have" })
+fn names(awaited: &[Awaited]) -> String {
+    awaited.iter().map(whom).collect::<Vec<_>>().join(", ")
 }
 
 fn path(asset: &str, version: Option<&str>) -> String {

@@ -19,16 +19,19 @@ pub(crate) struct Tree {
 }
 
 /// Why a file of a tree could not be opened.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum TreeError {
-    /// Not a path below a directory.
+    #[error("is not a path below a directory")]
     Path,
-    /// Nothing of that name.
+    #[error("is not there")]
     Missing,
     /// A directory, a socket, a pipe or a device.
+    #[error("is not an ordinary file")]
     NotAFile,
-    /// A link that leads out of the tree (absolute links do, wherever they point), or round.
+    /// Absolute links do, wherever they point, and links that go round.
+    #[error("is a link that leads out of the directory")]
     Leaves,
+    #[error("cannot be opened: {0}")]
     Io(io::Error),
 }
 
@@ -72,18 +75,6 @@ impl TreeError {
             Errno::NOENT | Errno::NOTDIR => Self::Missing,
             Errno::NXIO | Errno::ISDIR => Self::NotAFile,
             other => Self::Io(other.into()),
-        }
-    }
-}
-
-impl std::fmt::Display for TreeError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Path => f.write_str("is not a path below a directory"),
-            Self::Missing => f.write_str("is not there"),
-            Self::NotAFile => f.write_str("is not an ordinary file"),
-            Self::Leaves => f.write_str("is a link that leads out of the directory"),
-            Self::Io(error) => write!(f, "cannot be opened: {error}"),
         }
     }
 }

@@ -19,6 +19,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
+use clap::ValueEnum as _;
 use serde::Deserialize;
 use serde_json::json;
 use tokio::sync::{mpsc, oneshot};
@@ -123,7 +124,7 @@ async fn fault(
     State(shared): State<Arc<Shared>>,
     Path((id, verb)): Path<(String, String)>,
 ) -> Response {
-    let Some(fault) = fault_of(&verb) else {
+    let Ok(fault) = Fault::from_str(&verb, false) else {
         return (StatusCode::NOT_FOUND, "kill, hang or restore?\n").into_response();
     };
     let (answer, answered) = oneshot::channel();
@@ -150,16 +151,6 @@ async fn first_frame(
     };
     let _ = shared.orders.send(Order::FirstFrame(millis)).await;
     StatusCode::NO_CONTENT
-}
-
-/// The verb of a URL or of a typed line.
-pub(super) fn fault_of(verb: &str) -> Option<Fault> {
-    match verb {
-        "kill" => Some(Fault::Kill),
-        "hang" => Some(Fault::Hang),
-        "restore" => Some(Fault::Restore),
-        _ => None,
-    }
 }
 
 fn ending() -> Response {

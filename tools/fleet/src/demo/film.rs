@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant, SystemTime};
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
 use model::id::AssetId;
-use serde::Deserialize;
+use serde_json::Value;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tracing::info;
 
@@ -259,44 +259,6 @@ fn encode_bar(duration_ms: u64) -> ProgressBar {
     ProgressBar::new(duration_ms).with_style(style)
 }
 
-#[derive(Debug, Deserialize)]
-struct FfProbe {
-    #[serde(default)]
-    streams: Vec<FfStream>,
-    #[serde(default)]
-    format: FfFormat,
-}
-
-#[derive(Debug, Default, Deserialize)]
-struct FfFormat {
-    duration: Option<String>,
-}
-
-#[derive(Debug, Deserialize)]
-struct FfStream {
-    #[serde(default)]
-    codec_type: String,
-    width: Option<u64>,
-    height: Option<u64>,
-    sample_aspect_ratio: Option<String>,
-    avg_frame_rate: Option<String>,
-    #[serde(default)]
-    disposition: FfDisposition,
-    #[serde(default)]
-    side_data_list: Vec<FfSideData>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-struct FfDisposition {
-    #[serde(default)]
-    attached_pic: u8,
-}
-
-#[derive(Debug, Deserialize)]
-struct FfSideData {
-    rotation: Option<f64>,
-}
-
 async fn probe(path: &Path) -> anyhow::Result<Probe> {
     let mut command = child::command(&program("ffprobe")?)?;
     command.args(["-v", "error", "-of", "json", "-show_streams", "-show_format"]);
@@ -312,35 +274,34 @@ async fn probe(path: &Path) -> anyhow::Result<Probe> {
 }
 
 fn parse_probe(json: &[u8]) -> anyhow::Result<Probe> {
-    let probe: FfProbe = serde_json::from_slice(json).context("ffprobe's answer is unreadable")?;
-    let is_film = |s: &&FfStream| s.codec_type == "video" && s.disposition.attached_pic == 0;
-    let Some(video) = probe.streams.iter().find(is_film) else {
-        bail!("it has no moving picture");
+    let probe: Value = serde_json::from_slice(json).context("ffprobe's answer is unreadable")?;
+    let streams = || probe["streams"].as_array().into_iter().flatten();
+    let is_film = |stream: &&Value| {
+        stream["codec_type"] == "video" && stream["disposition"]["attached_pic"] != 1
     };
-    let (Some(width), Some(height)) = (video.width, video.height) else {
-        bail!("its picture has no size");
-    };
-    ensure!(0 < width && 0 < height, "its picture has no size");
-    let ratio = |text: &Option<String>, between| {
-        let (a, b) = text.as_deref()?.split_once(between)?;
+    let video = streams().find(is_film).context("it has no moving picture")?;
+    let side = |name: &str| video[name].as_u64().filter(|side| 0 < *side);
+    let (width, height) = side("width").zip(side("height")).context("its picture has no size")?;
+    let ratio = |name: &str, between| {
+        let (a, b) = video[name].as_str()?.split_once(between)?;
         let (a, b): (u64, u64) = (a.parse().ok()?, b.parse().ok()?);
         (0 < a && 0 < b).then_some((a, b))
     };
-    let (sar_width, sar_height) = ratio(&video.sample_aspect_ratio, ':').unwrap_or((1, 1));
+    let (sar_width, sar_height) = ratio("sample_aspect_ratio", ':').unwrap_or((1, 1));
     let width = (width * sar_width / sar_height).max(1);
-    let turned =
-        |data: &FfSideData| data.rotation.is_some_and(|r| (r.abs() % 180.0 - 90.0).abs() < 1.0);
-    let (width, height) = match video.side_data_list.iter().any(turned) {
-        true => (height, width),
-        false => (width, height),
+    let turned = |data: &Value| {
+        data["rotation"].as_f64().is_some_and(|r| (r.abs() % 180.0 - 90.0).abs() < 1.0)
     };
-    let frames = ratio(&video.avg_frame_rate, '/').map_or(0, |(n, d)| n * 1_000 / d);
+    let (width, height) = match video["side_data_list"].as_array() {
+        Some(list) if list.iter().any(turned) => (height, width),
+        Some(_) | None => (width, height),
+    };
     Ok(Probe {
         width,
         height,
-        frames_per_1000_s: frames,
-        duration_ms: probe.format.duration.as_deref().map_or(0, millis),
-        sound: probe.streams.iter().any(|stream| stream.codec_type == "audio"),
+        frames_per_1000_s: ratio("avg_frame_rate", '/').map_or(0, |(n, d)| n * 1_000 / d),
+        duration_ms: probe["format"]["duration"].as_str().map_or(0, millis),
+        sound: streams().any(|stream| stream["codec_type"] == "audio"),
     })
 }
 

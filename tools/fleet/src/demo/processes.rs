@@ -5,6 +5,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
+use clap::ValueEnum;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -20,8 +21,8 @@ use crate::control::{Control, Fleet as View};
 /// Appliance and site of each, in order of address.
 pub(super) const APPLIANCES: [(&str, &str); 3] = [("a1", "s1"), ("a2", "s1"), ("a3", "s2")];
 
-/// What a person may do to an appliance.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What a person may do to an appliance, by the verb of a URL or of a typed line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Fault {
     /// SIGKILL: connections reset at once.
     Kill,
@@ -35,11 +36,9 @@ pub(super) enum Fault {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Condition {
-    /// Running.
     Running,
     /// Stopped by SIGSTOP.
     Hung,
-    /// Not there.
     Killed,
 }
 
@@ -124,7 +123,7 @@ impl Fleet {
 
     /// Registers sites, appliances and policy, enrols the appliances and starts them.
     pub(super) async fn register(&mut self, control: &Control) -> anyhow::Result<()> {
-        self.until(CONTROL_WITHIN, "the control plane to answer", |_| {
+        self.until(CONTROL_WITHIN, "the control plane to answer", || {
             let answer = control.get::<serde_json::Value>("/healthz");
             Ok(answer.is_ok() || control.get::<View>("/v1/fleet").is_ok())
         })
@@ -150,7 +149,7 @@ impl Fleet {
 
     /// Waits until control holds every appliance for healthy.
     pub(super) async fn until_healthy(&mut self, control: &Control) -> anyhow::Result<()> {
-        self.until(HEALTHY_WITHIN, "three healthy appliances", |_| {
+        self.until(HEALTHY_WITHIN, "three healthy appliances", || {
             let view: View = control.get("/v1/fleet")?;
             let all = view.sites.iter().flat_map(|site| &site.appliances);
             Ok(all.filter(|appliance| appliance.state == "healthy").count() == APPLIANCES.len())
@@ -163,13 +162,12 @@ impl Fleet {
         &mut self,
         within: Duration,
         what: &str,
-        mut done: impl FnMut(Duration) -> anyhow::Result<bool>,
+        mut done: impl FnMut() -> anyhow::Result<bool>,
     ) -> anyhow::Result<()> {
         let start = Instant::now();
         loop {
             self.must_run()?;
-            let answer = done(start.elapsed());
-            match answer {
+            match done() {
                 Ok(true) => return Ok(()),
                 Ok(false) | Err(_) if start.elapsed() < within => {}
                 Ok(false) => {

@@ -8,7 +8,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
 use tracing::info;
@@ -20,22 +20,21 @@ use super::film::program;
 pub(super) const PLAYERS: [&str; 2] = ["hls.js", "dash.js"];
 
 /// What one run of the browser needs to know.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub(super) struct Setup {
-    /// Base URL of the control plane.
     pub(super) control_url: String,
-    /// A viewer's API token there.
+    /// A viewer's API token for control.
     pub(super) token: String,
     /// Base URL of the demo's controls.
     pub(super) controls_url: String,
-    /// The asset to play.
     pub(super) asset: String,
-    /// Where the film's files are, to compare bytes with.
+    /// Directory of the film's files, to compare bytes with.
     pub(super) origin_dir: PathBuf,
     pub(super) spki: String,
     pub(super) chromium: PathBuf,
-    pub(super) screenshots: PathBuf,
-    /// Where the browser may put its profile.
+    pub(super) screenshots_dir: PathBuf,
+    /// Directory for the browser's profile.
+    #[serde(skip)]
     pub(super) scratch: PathBuf,
 }
 
@@ -50,18 +49,9 @@ struct Played {
 
 /// Plays with one player and returns what the script printed.
 pub(super) async fn play(tools: &Path, setup: &Setup, player: &str) -> anyhow::Result<Value> {
-    let argument = json!({
-        "control_url": setup.control_url,
-        "token": setup.token,
-        "controls_url": setup.controls_url,
-        "asset": setup.asset,
-        "origin_dir": setup.origin_dir,
-        "spki": setup.spki,
-        "chromium": setup.chromium,
-        "player": player,
-        "buffer_s": BUFFER_S,
-        "screenshots_dir": setup.screenshots,
-    });
+    let mut argument = serde_json::to_value(setup)?;
+    argument["player"] = player.into();
+    argument["buffer_s"] = BUFFER_S.into();
     info!(player, "the browser plays");
     let mut command = child::command(&program("node")?)?;
     command.arg(tools.join(SCRIPT)).env("TMPDIR", &setup.scratch);

@@ -33,9 +33,10 @@ use super::credentials::Credentials;
 use super::files::{Files, Job};
 use super::hash::PIECE_LEN;
 use super::walk::Stamp;
+use crate::control::is_private;
 
 /// Where a bucket is, apart from its name.
-#[derive(Clone, Debug, clap::Args)]
+#[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct Server {
     /// Of a bucket: URL of its S3 server; none for Amazon's
     #[arg(long, value_name = "URL", env = "AWS_ENDPOINT_URL")]
@@ -406,17 +407,6 @@ fn stamp(meta: &ObjectMeta) -> Stamp {
     let modified = &meta.last_modified;
     let nanos = i64::from(modified.timestamp_subsec_nanos());
     Stamp { len: Bytes(meta.size), modified: (modified.timestamp(), nanos), tag }
-}
-
-/// True of URLs on whose way nobody listens.
-fn is_private(url: &str) -> bool {
-    let Some(rest) = url.strip_prefix("http://") else { return url.starts_with("https://") };
-    let host = rest.split('/').next().unwrap_or_default();
-    let host = match host.strip_prefix('[') {
-        Some(rest) => rest.split(']').next().unwrap_or_default(),
-        None => host.split(':').next().unwrap_or_default(),
-    };
-    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
 /// An error with its causes, on one line. The causes name no credentials: signatures travel in

@@ -39,65 +39,47 @@ impl Origin {
 pub(super) async fn respond(State(origin): State<Arc<Origin>>, request: Request) -> Response {
     let path = request.uri().path().to_owned();
     // Opening a file may block, on a network filesystem for long.
-    let response = tokio::task::spawn_blocking(move || match answer(&origin, &request) {
-        Ok(response) => response,
-        Err(refusal) => refusal.into_response(),
-    })
-    .await
-    .unwrap_or_else(|_| StatusCode::INTERNAL_SERVER_ERROR.into_response());
+    let respond = move || answer(&origin, &request).unwrap_or_else(refuse);
+    let response = tokio::task::spawn_blocking(respond).await;
+    let response = response.unwrap_or_else(|_| StatusCode::INTERNAL_SERVER_ERROR.into_response());
     trace!(path, status = response.status().as_u16(), "answered");
     response
 }
 
 /// Why a request gets no bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Refusal {
-    Method,
-    Path,
-    Missing,
-    Unreadable,
-    Changed,
-    Busy,
-}
+type Refusal = (StatusCode, &'static str);
 
-impl IntoResponse for Refusal {
-    fn into_response(self) -> Response {
-        let (status, text) = match self {
-            Self::Method => (StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are answered here"),
-            Self::Path => (StatusCode::BAD_REQUEST, "this path cannot name a file"),
-            Self::Missing => (StatusCode::NOT_FOUND, "no such file below the served directory"),
-            Self::Unreadable => (StatusCode::FORBIDDEN, "the origin may not read this file"),
-            Self::Changed => (StatusCode::PRECONDITION_FAILED, "the file has changed"),
-            Self::Busy => (StatusCode::SERVICE_UNAVAILABLE, "too many answers at once, try again"),
-        };
-        let mut response = (status, format!("{text}\n")).into_response();
-        let headers = response.headers_mut();
-        if self == Self::Method {
-            headers.insert(header::ALLOW, header::HeaderValue::from_static("GET, HEAD"));
-        }
-        if self == Self::Busy {
-            headers.insert(header::RETRY_AFTER, header::HeaderValue::from_static("1"));
-        }
-        response
+const METHOD: Refusal = (StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are answered here\n");
+const PATH: Refusal = (StatusCode::BAD_REQUEST, "this path cannot name a file\n");
+const MISSING: Refusal = (StatusCode::NOT_FOUND, "no such file below the served directory\n");
+const UNREADABLE: Refusal = (StatusCode::FORBIDDEN, "the origin may not read this file\n");
+const CHANGED: Refusal = (StatusCode::PRECONDITION_FAILED, "the file has changed\n");
+const BUSY: Refusal = (StatusCode::SERVICE_UNAVAILABLE, "too many answers at once, try again\n");
+
+fn refuse(refusal: Refusal) -> Response {
+    match refusal {
+        METHOD => ([(header::ALLOW, "GET, HEAD")], refusal).into_response(),
+        BUSY => ([(header::RETRY_AFTER, "1")], refusal).into_response(),
+        _ => refusal.into_response(),
     }
 }
 
 fn answer(origin: &Origin, request: &Request) -> Result<Response, Refusal> {
     let head = request.method() == Method::HEAD;
     if !head && request.method() != Method::GET {
-        return Err(Refusal::Method);
+        return Err(METHOD);
     }
     let path = percent_decode_str(request.uri().path().trim_start_matches('/'))
         .decode_utf8()
-        .map_err(|_| Refusal::Path)?;
-    let permit = Arc::clone(&origin.answers).try_acquire_owned().map_err(|_| Refusal::Busy)?;
+        .map_err(|_| PATH)?;
+    let permit = Arc::clone(&origin.answers).try_acquire_owned().map_err(|_| BUSY)?;
     let file = origin.tree.open_file(&path).map_err(refusal)?;
     let metadata = file.metadata().map_err(|error| refusal(TreeError::Io(error)))?;
     let len = metadata.len();
     let etag = etag(&metadata);
     let headers = request.headers();
     if fails_if_match(headers, &etag) {
-        return Err(Refusal::Changed);
+        return Err(CHANGED);
     }
     let base = Response::builder()
         .header(header::ETAG, &etag)
@@ -135,14 +117,12 @@ fn finish(response: Result<Response, axum::http::Error>) -> Response {
 
 fn refusal(error: TreeError) -> Refusal {
     match error {
-        TreeError::Path => Refusal::Path,
-        TreeError::Missing | TreeError::NotAFile | TreeError::Leaves => Refusal::Missing,
-        TreeError::Io(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            Refusal::Unreadable
-        }
+        TreeError::Path => PATH,
+        TreeError::Missing | TreeError::NotAFile | TreeError::Leaves => MISSING,
+        TreeError::Io(error) if error.kind() == io::ErrorKind::PermissionDenied => UNREADABLE,
         TreeError::Io(error) => {
             debug!(%error, "a file could not be opened");
-            Refusal::Missing
+            MISSING
         }
     }
 }

@@ -215,7 +215,7 @@ fn an_object_that_changed_since_ingest_is_told_by_the_appliance_and_never_held()
         let errors = shown["errors"].as_array().unwrap();
         let text = |error: &serde_json::Value| error["text"].as_str().unwrap().to_owned();
         let is_it =
-            |text: String| text.contains(&*object) && text.contains("not what was ingested");
+            |text: String| text.contains(&*object) && text.contains("has changed since ingest");
         errors.iter().map(text).any(is_it)
     });
     fleet.until_shown("it holds the rest", |shown| {

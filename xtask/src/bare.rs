@@ -23,13 +23,11 @@ use serde_json::Value;
 use crate::tree::Tree;
 use crate::{deb, say};
 
-/// Of Debian.
+/// A release of Debian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Release {
-    /// Bookworm.
     #[value(name = "12")]
     Twelve,
-    /// Trixie.
     #[value(name = "13")]
     Thirteen,
 }

@@ -13,7 +13,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::say;
+use crate::{say, workspace};
 
 /// A package, and the verbs of its program that a manual page shows.
 pub(crate) const PACKAGES: [(&str, &[&str]); 4] = [
@@ -222,17 +222,8 @@ fn copy_tree(from: &Path, to: &Path) -> Result<()> {
 
 /// All files below a folder, relative to it, in order.
 fn files(folder: &Path) -> Result<Vec<PathBuf>> {
-    let mut found = Vec::new();
-    let mut folders = vec![PathBuf::new()];
-    while let Some(below) = folders.pop() {
-        for entry in fs::read_dir(folder.join(&below))? {
-            let entry = entry?;
-            let path = below.join(entry.file_name());
-            if entry.file_type()?.is_dir() { folders.push(path) } else { found.push(path) }
-        }
-    }
-    found.sort();
-    Ok(found)
+    let below = workspace::files_below(folder, &[])?;
+    below.iter().map(|path| Ok(path.strip_prefix(folder)?.to_owned())).collect()
 }
 
 fn put(path: &Path, bytes: &[u8]) -> Result<()> {

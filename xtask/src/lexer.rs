@@ -22,7 +22,6 @@ pub(crate) enum Kind {
     Word(String),
     /// A string of any sort, without its quotes; escapes are left as written.
     Text(String),
-    /// One character of punctuation.
     Mark(char),
     /// A number, a character or a lifetime: no rule asks which.
     Other,

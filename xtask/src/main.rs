@@ -1,15 +1,4 @@
 //! Automation in Rust, behind `./x`: checks, builds for the browser, and runs by night.
-//!
-//! ```text
-//! rooms     the manifests and sources against the tables of ARCHITECTURE.md; circles of files
-//! tidy      the form of the text: lengths, words, leftovers
-//! web       what node builds: the pages of control, the packages of the browser test
-//! check     the whole gate, in order, to the first failure
-//! nightly   what is too long for check
-//! deb       Debian packages of the programs
-//! install   the page about installing them, followed in a bare Debian
-//! bare      ./x demo and ./x check, in a bare Debian
-//! ```
 
 mod bare;
 mod circles;

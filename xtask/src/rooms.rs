@@ -139,25 +139,20 @@ fn modules(member: &Member, map: &Map, findings: &mut Vec<Finding>) {
 /// A room is on the map, and has the name of its folder.
 fn listed(member: &Member, map: &Map, findings: &mut Vec<Finding>) {
     let (folder, name) = (&member.folder, member.name());
+    let mut say = |text: String| add(findings, member.manifest_path(), text);
     if layer_rank(&member.layer()).is_none() {
-        let text =
-            format!("{folder} stands in no layer: rooms live in base/, pure/, shell/, tools/");
-        add(findings, member.manifest_path(), text);
+        say(format!("{folder} stands in no layer: rooms live in base/, pure/, shell/, tools/"));
     }
     if !map.rooms.contains_key(folder) {
-        let text =
-            format!("{folder} is not in the table of rooms of {MAP}: say there what it is for");
-        add(findings, member.manifest_path(), text);
+        say(format!("{folder} is not in the table of rooms of {MAP}: say there what it is for"));
     }
     if !map.imports.contains_key(name) {
-        let text = format!("{name} has no row in the table of imports of {MAP}: give it one");
-        add(findings, member.manifest_path(), text);
+        say(format!("{name} has no row in the table of imports of {MAP}: give it one"));
     }
     let package = member.manifest.get("package");
     let given = package.and_then(|package| package.get("name")).and_then(Value::as_str);
     if given != Some(name) {
-        let text = format!("the package is called {given:?}: name it after its folder, \"{name}\"");
-        add(findings, member.manifest_path(), text);
+        say(format!("the package is called {given:?}: name it after its folder, \"{name}\""));
     }
 }
 

@@ -4,6 +4,7 @@
 //! so each library is compiled twice at most: once to be looked at and once to be run.
 
 use std::io::{BufRead, BufReader, Write};
+use std::ops::AddAssign;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -19,6 +20,13 @@ use crate::{bare, deb, install, run_rooms, run_tidy, say, web, workspace};
 struct Count {
     passed: u64,
     failed: u64,
+}
+
+impl AddAssign for Count {
+    fn add_assign(&mut self, more: Self) {
+        self.passed += more.passed;
+        self.failed += more.failed;
+    }
 }
 
 const PASSED: Count = Count { passed: 1, failed: 0 };
@@ -91,8 +99,7 @@ fn run(root: &Path, steps: &[Step], only: &[String], say: &dyn Fn(&str)) -> Resu
             say(&format!("{}: {error:#}", step.name));
             FAILED
         });
-        total.passed += count.passed;
-        total.failed += count.failed;
+        total += count;
         let word = if count.failed == 0 { "ok" } else { "FAILED" };
         let seconds = began.elapsed().as_secs_f64();
         say(&format!("<== {} {word}, {} passed, {seconds:.1} s", step.name, count.passed));
@@ -134,12 +141,7 @@ fn tests(root: &Path, environment: &[(&str, &str)]) -> Result<Count> {
     command.args(["test", "--workspace", "--no-fail-fast"]).current_dir(root);
     command.envs(environment.iter().copied());
     let mut count = Count::default();
-    let ended_well = follow(&mut command, |line| {
-        if let Some(found) = test_result(line) {
-            count.passed += found.passed;
-            count.failed += found.failed;
-        }
-    })?;
+    let ended_well = follow(&mut command, |line| count += test_result(line).unwrap_or_default())?;
     if !ended_well && count.failed == 0 {
         // It did not even compile.
         count.failed = 1;
@@ -218,9 +220,7 @@ fn played(last_line: &str) -> Result<()> {
 fn rooms_alone(root: &Path) -> Result<Count> {
     let mut total = Count::default();
     for member in &workspace::read(root)?.members {
-        let count = cargo(root, &["check", "--all-targets", "-p", member.name()])?;
-        total.passed += count.passed;
-        total.failed += count.failed;
+        total += cargo(root, &["check", "--all-targets", "-p", member.name()])?;
     }
     Ok(total)
 }
@@ -245,20 +245,15 @@ fn compare(root: &Path, workload: &str) -> Result<Count> {
 /// Power cuts, failing drives and a drive that does not answer; and the same cuts with flushes that
 /// are not believed, which must find something, or the others prove nothing.
 fn drives(root: &Path, profile: &str, cuts: &str, ignored: &[&str]) -> Result<Count> {
-    let mut total = Count::default();
-    let mut add = |passed: bool| {
-        total.passed += u64::from(passed);
-        total.failed += u64::from(!passed);
-    };
-    add(lab(root, profile, &["cut", "--cuts", cuts])?.failed == 0);
+    let mut total = lab(root, profile, &["cut", "--cuts", cuts])?;
     for flushes in ignored {
         let arguments = ["--log-level", "off", "cut", "--cuts", "12", "--ignore-flushes", flushes];
         let (ended_well, last) = ending(&mut lab_command(root, profile, &arguments))?;
         found_damage(ended_well, &last)?;
-        add(true);
+        total += PASSED;
     }
-    add(lab(root, profile, &["faults"])?.failed == 0);
-    add(lab(root, profile, &["stall", "--pairs", "1", "--seconds", "1"])?.failed == 0);
+    total += lab(root, profile, &["faults"])?;
+    total += lab(root, profile, &["stall", "--pairs", "1", "--seconds", "1"])?;
     Ok(total)
 }
 
@@ -292,9 +287,10 @@ fn simulate(root: &Path, seeds: &str) -> Result<Count> {
         let mut command = Command::new(binary(root, "debug", "nearcast-sim"));
         follow(command.args(arguments).arg("--json").current_dir(root), |_| {}).map(one)
     };
-    let all = [play(&["--seeds", seeds])?, play(&["--canaries"])?, play(&["--pauses", "1000"])?];
-    let sum = |of: fn(&Count) -> u64| all.iter().map(of).sum();
-    Ok(Count { passed: sum(|count| count.passed), failed: sum(|count| count.failed) })
+    let mut total = play(&["--seeds", seeds])?;
+    total += play(&["--canaries"])?;
+    total += play(&["--pauses", "1000"])?;
+    Ok(total)
 }
 
 fn lab(root: &Path, profile: &str, arguments: &[&str]) -> Result<Count> {

@@ -28,7 +28,7 @@ use anyhow::{Context, Result};
 
 pub(crate) use names::banned_words;
 
-use crate::lexer;
+use crate::{lexer, workspace};
 
 /// One breach of one rule.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -37,7 +37,6 @@ pub(crate) struct Breach {
     pub(crate) path: String,
     /// The function or the name, empty where the rule is about the whole file.
     pub(crate) subject: String,
-    /// The line, for the reader.
     pub(crate) line: usize,
     /// The length, or 1.
     pub(crate) amount: usize,
@@ -45,10 +44,16 @@ pub(crate) struct Breach {
     pub(crate) text: String,
 }
 
+impl Breach {
+    /// One that is about a line, and no part of the file that has a name.
+    fn of_line(rule: &'static str, path: &str, line: usize, text: String) -> Self {
+        Self { rule, path: path.to_owned(), subject: String::new(), line, amount: 1, text }
+    }
+}
+
 /// A text file of the repository.
 #[derive(Clone, Debug)]
 pub(crate) struct Source {
-    /// Path from the root.
     pub(crate) path: String,
     pub(crate) text: String,
 }
@@ -126,18 +131,6 @@ fn git_files(root: &Path) -> Option<Vec<String>> {
 }
 
 fn walk(root: &Path) -> Result<Vec<String>> {
-    let mut found = Vec::new();
-    let mut folders = vec![root.to_owned()];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(&folder).with_context(|| format!("{}", folder.display()))? {
-            let path = entry?.path();
-            let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
-            if path.is_file() {
-                found.push(path.strip_prefix(root)?.display().to_string());
-            } else if path.is_dir() && !["target", "node_modules", "dist", ".git"].contains(&name) {
-                folders.push(path);
-            }
-        }
-    }
-    Ok(found)
+    let paths = workspace::files_below(root, &["target", "node_modules", "dist", ".git"])?;
+    Ok(paths.iter().map(|path| workspace::from_root(root, path)).collect())
 }

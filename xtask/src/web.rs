@@ -2,13 +2,14 @@
 //!
 //! Nothing is done, and the network not touched, when nothing has changed since the last time.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
+
+use crate::workspace;
 
 /// Where packages for node may be.
 const FOLDERS: [&str; 2] = ["shell/control/web", "tools/browser"];
@@ -83,20 +84,7 @@ fn has_script(folder: &Path, name: &str) -> Result<bool> {
 
 /// Every file a build may read, in order.
 fn inputs(folder: &Path) -> Result<Vec<PathBuf>> {
-    let mut found = BTreeSet::new();
-    let mut folders = vec![folder.to_owned()];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(&folder).with_context(|| format!("{}", folder.display()))? {
-            let path = entry?.path();
-            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-            if !path.is_dir() {
-                found.insert(path);
-            } else if !MADE.contains(&name) {
-                folders.push(path);
-            }
-        }
-    }
-    Ok(found.into_iter().collect())
+    workspace::files_below(folder, &MADE)
 }
 
 /// A fingerprint of these files' names and contents. Says "changed", proves nothing.

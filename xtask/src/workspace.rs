@@ -11,7 +11,6 @@ use toml::{Table, Value};
 #[derive(Debug, Default)]
 pub(crate) struct Workspace {
     pub(crate) root: Table,
-    /// Every member.
     pub(crate) members: Vec<Member>,
     /// Cargo.lock: package to the packages it brings along, by name.
     pub(crate) lock: BTreeMap<String, BTreeSet<String>>,
@@ -92,8 +91,7 @@ pub(crate) fn read(root: &Path) -> Result<Workspace> {
     let mut members = Vec::new();
     for folder in globs.iter().filter_map(Value::as_str) {
         for folder in expand(root, folder)? {
-            let mut sources = Vec::new();
-            rust_sources(root, &root.join(&folder), &mut sources)?;
+            let sources = rust_sources(root, &root.join(&folder))?;
             let manifest = table_at(&root.join(&folder).join("Cargo.toml"))?;
             members.push(Member { folder, manifest, sources });
         }
@@ -135,19 +133,35 @@ fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-fn rust_sources(root: &Path, folder: &Path, found: &mut Vec<(String, String)>) -> Result<()> {
+/// All files below a folder, in order, but for those below folders of these names.
+pub(crate) fn files_below(folder: &Path, skipped: &[&str]) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
     for path in entries(folder)? {
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        if path.is_dir() && name != "node_modules" && name != "target" {
-            rust_sources(root, &path, found)?;
-        } else if name.ends_with(".rs") {
-            let text = fs::read_to_string(&path)
-                .with_context(|| format!("cannot read {}", path.display()))?;
-            let shown = path.strip_prefix(root).unwrap_or(&path).display().to_string();
-            found.push((shown, text));
+        if !path.is_dir() {
+            found.push(path);
+        } else if !skipped.contains(&name) {
+            found.extend(files_below(&path, skipped)?);
         }
     }
-    Ok(())
+    Ok(found)
+}
+
+/// A path as it is written from the root.
+pub(crate) fn from_root(root: &Path, path: &Path) -> String {
+    path.strip_prefix(root).unwrap_or(path).display().to_string()
+}
+
+fn rust_sources(root: &Path, folder: &Path) -> Result<Vec<(String, String)>> {
+    let mut found = Vec::new();
+    for path in files_below(folder, &["node_modules", "target"])? {
+        if path.extension().is_some_and(|extension| extension == "rs") {
+            let text = fs::read_to_string(&path)
+                .with_context(|| format!("cannot read {}", path.display()))?;
+            found.push((from_root(root, &path), text));
+        }
+    }
+    Ok(found)
 }
 
 /// Edges by name: two versions of one package are taken together, which errs on the strict side.

@@ -29,7 +29,6 @@ pub(crate) struct Settings {
     /// When their devices are told what is free.
     #[serde(default)]
     pub(crate) discard: Discard,
-    /// The settings that the file gives.
     #[serde(skip)]
     given: Vec<String>,
     #[serde(skip)]

@@ -38,15 +38,11 @@ pub(crate) enum Tone {
     /// As the terminal has it.
     #[default]
     Plain,
-    /// All is well.
     Good,
-    /// Worth a look.
     Warn,
-    /// Broken.
     Bad,
     /// Less important than the rest.
     Dim,
-    /// A heading.
     Head,
 }
 

@@ -20,8 +20,7 @@ pub(super) fn too_few(sources: &[Source]) -> Option<Breach> {
         "{assertions} assertions in {lines} lines of {ROOMS}, {missing} fewer than \
          {PER_1000_LINES} in 1,000: say what must be true where it is relied on"
     );
-    let (path, subject) = (ROOMS.to_owned(), String::new());
-    let breach = Breach { rule: "assertions", path, subject, line: 0, amount: missing, text };
+    let breach = Breach { amount: missing, ..Breach::of_line("assertions", ROOMS, 0, text) };
     (0 < missing).then_some(breach)
 }
 

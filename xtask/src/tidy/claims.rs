@@ -18,16 +18,8 @@ pub(super) fn unproved(sources: &[Source]) -> Vec<Breach> {
         for name in line.split('`').skip(1).step_by(2).filter(|name| is_test_name(name)) {
             if !known.contains(name) {
                 let text = format!("no test is called {name}: name the one that shows this");
-                let path = CLAIMS.to_owned();
-                let subject = name.to_owned();
-                found.push(Breach {
-                    rule: "claim",
-                    path,
-                    subject,
-                    line: index + 1,
-                    amount: 1,
-                    text,
-                });
+                let breach = Breach::of_line("claim", CLAIMS, index + 1, text);
+                found.push(Breach { subject: name.to_owned(), ..breach });
             }
         }
     }

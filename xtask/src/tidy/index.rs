@@ -19,14 +19,8 @@ pub(super) fn unlisted(sources: &[Source]) -> Vec<Breach> {
     let documents = sources.iter().map(|source| source.path.as_str()).filter(|path| {
         path.starts_with(DOCS) && path.ends_with(".md") && !path.ends_with("/README.md")
     });
-    let breach = |path: &str| Breach {
-        rule: "index",
-        path: path.to_owned(),
-        subject: String::new(),
-        line: 1,
-        amount: 1,
-        text: format!("no index names it: link to it in {DOCS}README.md, for those who need it"),
-    };
+    let text = format!("no index names it: link to it in {DOCS}README.md, for those who need it");
+    let breach = |path: &str| Breach::of_line("index", path, 1, text.clone());
     documents.filter(|path| !is_listed(path)).map(breach).collect()
 }
 

@@ -45,8 +45,8 @@ pub(super) fn banned_names(source: &Source, tokens: &[Token], banned: &[String])
                 let text = format!(
                     "{name} contains \"{word}\": docs/glossary.md says which word we use instead"
                 );
-                let (path, subject) = (source.path.clone(), name.to_owned());
-                found.push(Breach { rule: "name", path, subject, line, amount: 1, text });
+                let breach = Breach::of_line("name", &source.path, line, text);
+                found.push(Breach { subject: name.to_owned(), ..breach });
             }
         }
     }

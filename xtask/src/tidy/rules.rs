@@ -10,8 +10,17 @@ const FUNCTION_LINES_MAX: usize = 70;
 const FILE_LINES_MAX: usize = 1_000;
 
 fn breach(rule: &'static str, source: &Source, line: usize, text: String) -> Breach {
-    let path = source.path.clone();
-    Breach { rule, path, subject: String::new(), line, amount: 1, text }
+    Breach::of_line(rule, &source.path, line, text)
+}
+
+/// A breach for each line of which `find` has something to say; it is given the line's number.
+fn in_lines(
+    rule: &'static str,
+    source: &Source,
+    find: impl Fn(usize, &str) -> Option<String>,
+) -> Vec<Breach> {
+    let lines = (1..).zip(source.text.lines());
+    lines.filter_map(|(at, line)| Some(breach(rule, source, at, find(at, line)?))).collect()
 }
 
 /// Lines over 100 columns, but for what cannot be broken: a row of a Markdown table, a word that is
@@ -24,16 +33,12 @@ pub(super) fn long_lines(source: &Source) -> Vec<Breach> {
         COLUMNS_MAX < indent + longest.unwrap_or(0)
     };
     let quoted = lines_in_texts(source);
-    let mut found = Vec::new();
-    for (index, line) in source.text.lines().enumerate() {
+    in_lines("line", source, |at, line| {
         let columns = line.chars().count();
-        let unbreakable = || table(line) || word(line) || quoted.contains(&(index + 1));
-        if COLUMNS_MAX < columns && !unbreakable() {
-            let text = format!("the line has {columns} columns, over {COLUMNS_MAX}: break it");
-            found.push(breach("line", source, index + 1, text));
-        }
-    }
-    found
+        let unbreakable = || table(line) || word(line) || quoted.contains(&at);
+        (COLUMNS_MAX < columns && !unbreakable())
+            .then(|| format!("the line has {columns} columns, over {COLUMNS_MAX}: break it"))
+    })
 }
 
 /// Lines of a Rust file that lie in a string of several lines, without a `\\` that joins them.
@@ -97,15 +102,11 @@ fn body(tokens: &[Token], mut at: usize) -> Option<usize> {
 pub(super) fn markers(source: &Source) -> Vec<Breach> {
     // Written in two halves, so that this file passes.
     let banned = [concat!("FIX", "ME"), concat!("TO", "DO"), concat!("XX", "X")];
-    let mut found = Vec::new();
-    for (index, line) in source.text.lines().enumerate() {
+    in_lines("marker", source, |_, line| {
         let mut words = line.split(|c: char| !c.is_alphanumeric());
-        if let Some(word) = words.find(|word| banned.contains(word)) {
-            let text = format!("{word}: do it now, or open an issue and take the note out");
-            found.push(breach("marker", source, index + 1, text));
-        }
-    }
-    found
+        let word = words.find(|word| banned.contains(word))?;
+        Some(format!("{word}: do it now, or open an issue and take the note out"))
+    })
 }
 
 /// Macros that stand for missing code.
@@ -183,17 +184,16 @@ pub(super) fn undocumented(source: &Source) -> Vec<Breach> {
 
 /// Paths that exist on one person's machine only.
 pub(super) fn machine_paths(source: &Source) -> Vec<Breach> {
-    let roots = [concat!("/ho", "me/"), concat!("/ro", "ot/"), concat!("/Us", "ers/")];
-    let roots = roots.into_iter().chain([concat!("/wo", "rk/")]);
-    let roots: Vec<_> = roots.collect();
-    let mut found = Vec::new();
-    for (index, line) in source.text.lines().enumerate() {
-        if let Some(root) = roots.iter().find(|root| starts_a_path(line, root)) {
-            let text = format!("{root} is a path of one machine: use a relative or a given one");
-            found.push(breach("path", source, index + 1, text));
-        }
-    }
-    found
+    let roots = [
+        concat!("/ho", "me/"),
+        concat!("/ro", "ot/"),
+        concat!("/Us", "ers/"),
+        concat!("/wo", "rk/"),
+    ];
+    in_lines("path", source, |_, line| {
+        let root = roots.iter().find(|root| starts_a_path(line, root))?;
+        Some(format!("{root} is a path of one machine: use a relative or a given one"))
+    })
 }
 
 /// True if `root` stands in the line as the beginning of a path, not inside a longer one.

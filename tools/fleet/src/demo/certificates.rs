@@ -22,7 +22,6 @@ pub(super) struct Certificates {
     pub(super) authority: PathBuf,
     /// The leaf and the authority.
     pub(super) chain: PathBuf,
-    /// The leaf's private key.
     pub(super) key: PathBuf,
     /// Base64 of the SHA-256 of the leaf's public key (SubjectPublicKeyInfo), as Chromium wants it.
     pub(super) spki: String,

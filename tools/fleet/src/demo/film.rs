@@ -20,7 +20,6 @@ use super::ladder::{Ladder, Probe, finish_playlist};
 #[derive(Debug)]
 pub(super) struct Film {
     pub(super) asset: AssetId,
-    /// The directory of its files.
     pub(super) dir: PathBuf,
     /// How long encoding took; nothing if it was there already.
     pub(super) encoded_in: Option<Duration>,

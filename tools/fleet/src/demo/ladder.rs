@@ -11,13 +11,11 @@ use std::path::Path;
 pub(super) struct Probe {
     /// Width as shown: pixels made square, rotation applied.
     pub(super) width: u64,
-    /// Height as shown.
     pub(super) height: u64,
     /// Frames in 1,000 s; 0 if unknown.
     pub(super) frames_per_1000_s: u64,
     /// Length in milliseconds; 0 if unknown.
     pub(super) duration_ms: u64,
-    /// Whether it has sound.
     pub(super) sound: bool,
 }
 
@@ -37,7 +35,6 @@ pub(super) struct Ladder {
     pub(super) rungs: Vec<Rung>,
     /// Frames per second, constant.
     pub(super) frame_rate: u64,
-    /// Whether there is a sound track.
     pub(super) sound: bool,
 }
 

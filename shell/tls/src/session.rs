@@ -168,9 +168,6 @@ impl Session {
             let (kind, len) = seal::unpad(plain).ok_or(TlsError::Unexpected("empty record"))?;
             match kind {
                 ContentType::ApplicationData => deliver(&plain[..len]),
-                ContentType::Alert if plain[..len] == CLOSE_NOTIFY => {
-                    return Ok(Opened { consumed, closed: true });
-                }
                 ContentType::Alert => return Ok(Opened { consumed, closed: true }),
                 ContentType::Handshake => {
                     let requested = match plain[..len] {

@@ -98,31 +98,10 @@ fn choose(wanted: Wanted, trials: &[Trial]) -> Option<Kernel> {
 /// Lengths around what kernels treat at once: 16 bytes, 6, 8 and 16 times as many, 3 KiB; with the
 /// content type, which is sealed behind, and without. A whole record is last.
 const LENGTHS: [usize; 24] = [
-    0,
-    1,
-    14,
-    15,
-    16,
-    17,
-    31,
-    32,
-    95,
-    96,
-    97,
-    127,
-    128,
-    129,
-    255,
-    256,
-    257,
-    767,
-    768,
-    3071,
-    3072,
-    8191,
-    PLAINTEXT_MAX - 1,
-    PLAINTEXT_MAX,
+    0, 1, 14, 15, 16, 17, 31, 32, 95, 96, 97, 127, 128, 129, 255, 256, 257, 767, 768, 3071, 3072,
+    8191, 16_383, 16_384,
 ];
+const _: () = assert!(LENGTHS[23] == PLAINTEXT_MAX, "a whole record is last");
 
 /// Each against what is known; then each that knew against the first that did.
 fn examine(cipher: Cipher, seal: SealFn<'_>) -> [Trial; Kernel::ALL.len()] {

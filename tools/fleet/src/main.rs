@@ -1,23 +1,5 @@
 //! `nearcast`, the operator's hand: everything a person does with a fleet from a shell.
 //!
-//! ```text
-//! demo     a whole Nearcast on this machine, and a film that plays through its faults
-//! origin   serve a directory over HTTPS, for appliances to fill from
-//! ingest   read a directory once and publish it at the control plane
-//! remove   take a title down, everywhere, and hear who has confirmed it
-//! window   say from when and until when a title may be shown
-//! withdrawals   what was taken down
-//! list     sites, appliances and assets, one line each
-//! show     all about one of them
-//! explain  why a client gets the appliances it gets
-//! token    make, list and remove API tokens
-//! keys     the keys of playback tokens, and their rotation
-//! audit    who changed what
-//! public   let anybody play an asset
-//! enrol-code, revoke   let an appliance in, and out
-//! accept   an appliance's drives hold less than half of what they did, for good
-//! ```
-//!
 //! Progress and logs go to stderr, results to stdout: as text for people, or with `--json` as one
 //! JSON object on the last line.
 

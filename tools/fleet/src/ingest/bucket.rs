@@ -206,35 +206,31 @@ impl Bucket {
             said.split_once(open).and_then(|(_, rest)| rest.split_once(close)).map(|(it, _)| it)
         };
         let code = between("<Code>", "</Code>").unwrap_or_default();
-        match code {
-            "NoSuchBucket" => {
-                anyhow::anyhow!("{server} has no bucket \"{name}\": is --endpoint right?")
-            }
+        anyhow::Error::msg(match code {
+            "NoSuchBucket" => format!("{server} has no bucket \"{name}\": is --endpoint right?"),
             // The last is versitygw's word for the first.
             "InvalidAccessKeyId"
             | "SignatureDoesNotMatch"
             | "InvalidToken"
             | "ExpiredToken"
-            | "XAdminUserNotFound" => {
-                anyhow::anyhow!(
-                    "{server} does not accept the credentials from {credentials_from} ({code}): \
-                     are they current, and meant for this server?"
-                )
-            }
-            "AccessDenied" => anyhow::anyhow!(
+            | "XAdminUserNotFound" => format!(
+                "{server} does not accept the credentials from {credentials_from} ({code}): are \
+                 they current, and meant for this server?"
+            ),
+            "AccessDenied" => format!(
                 "the credentials from {credentials_from} may not read bucket \"{name}\" at \
                  {server}: they need s3:ListBucket and s3:GetObject"
             ),
             "AuthorizationHeaderMalformed" | "PermanentRedirect" => {
-                anyhow::anyhow!("bucket \"{name}\" is in another region: name it with --region")
+                format!("bucket \"{name}\" is in another region: name it with --region")
             }
             _ => {
-                let message =
-                    between("<Message>", "</Message>").map(|said| format!("{said} ({code})"));
+                let message = between("<Message>", "</Message>");
+                let message = message.map(|said| format!("{said} ({code})"));
                 let message = message.unwrap_or_else(|| causes(error));
-                anyhow::anyhow!("{server} did not list bucket \"{name}\": {message}")
+                format!("{server} did not list bucket \"{name}\": {message}")
             }
-        }
+        })
     }
 }
 

@@ -1,17 +1,14 @@
 //! A file's bytes as they leave: read in pieces on blocking threads, at no more than a common rate.
 
 use std::fs::File;
-use std::future::Future;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
-use axum::body::{Bytes, HttpBody};
-use http_body::{Frame, SizeHint};
+use axum::body::{Body, Bytes};
+use futures_util::stream;
 use model::units::BitsPerSecond;
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -41,82 +38,34 @@ impl Pace {
     }
 }
 
-/// The bytes of `left` of one file, with the permit that counts this answer.
-pub(super) struct FileBody {
-    file: Arc<File>,
-    left: Range<u64>,
+/// The bytes of `range` of a file, at no more than `pace`. The permit counts this answer, and goes
+/// with the body.
+pub(super) fn body(
+    file: File,
+    range: Range<u64>,
     pace: Option<Arc<Pace>>,
-    reading: Option<Reading>,
-    _permit: OwnedSemaphorePermit,
-}
-
-type Reading = Pin<Box<dyn Future<Output = io::Result<Bytes>> + Send>>;
-
-impl FileBody {
-    pub(super) fn new(
-        file: File,
-        range: Range<u64>,
-        pace: Option<Arc<Pace>>,
-        permit: OwnedSemaphorePermit,
-    ) -> Self {
-        Self { file: Arc::new(file), left: range, pace, reading: None, _permit: permit }
-    }
-
-    fn read_next(&mut self) -> Reading {
-        let start = self.left.start;
-        let end = self.left.end.min(start.saturating_add(PIECE_LEN));
-        let file = Arc::clone(&self.file);
-        let pace = self.pace.clone();
-        Box::pin(async move {
+    permit: OwnedSemaphorePermit,
+) -> Body {
+    let answer = Arc::new((file, permit));
+    Body::from_stream(stream::try_unfold(range.start, move |start| {
+        let (answer, pace) = (Arc::clone(&answer), pace.clone());
+        let end = range.end.min(start.saturating_add(PIECE_LEN));
+        async move {
+            if start == end {
+                return Ok::<_, io::Error>(None);
+            }
             if let Some(pace) = pace {
                 tokio::time::sleep(pace.reserve(end - start, Instant::now())).await;
             }
             let read = move || {
                 let mut bytes = vec![0; usize::try_from(end - start).unwrap_or(0)];
                 // A file cut short ends the connection: the client sees that bytes are missing.
-                file.read_exact_at(&mut bytes, start)?;
-                Ok(Bytes::from(bytes))
+                answer.0.read_exact_at(&mut bytes, start)?;
+                Ok(Some((Bytes::from(bytes), end)))
             };
             tokio::task::spawn_blocking(read).await.map_err(io::Error::other)?
-        })
-    }
-}
-
-impl HttpBody for FileBody {
-    type Data = Bytes;
-    type Error = io::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
-        if self.left.is_empty() {
-            return Poll::Ready(None);
         }
-        let mut reading = self.reading.take().unwrap_or_else(|| self.read_next());
-        let polled = reading.as_mut().poll(context);
-        if polled.is_pending() {
-            self.reading = Some(reading);
-            return Poll::Pending;
-        }
-        let bytes = match ready!(polled) {
-            Ok(bytes) => bytes,
-            Err(error) => {
-                self.left.start = self.left.end;
-                return Poll::Ready(Some(Err(error)));
-            }
-        };
-        self.left.start += model::units::Bytes::of(bytes.len()).0;
-        Poll::Ready(Some(Ok(Frame::data(bytes))))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.left.is_empty()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.left.end - self.left.start)
-    }
+    }))
 }
 
 /// Read at once: one block of an object.

@@ -13,7 +13,7 @@ use percent_encoding::percent_decode_str;
 use tokio::sync::Semaphore;
 use tracing::{debug, trace};
 
-use super::body::{FileBody, Pace};
+use super::body::{Pace, body};
 use super::range::{Wanted, wanted};
 use crate::content_type::content_type;
 use crate::tree::{Tree, TreeError};
@@ -107,8 +107,7 @@ fn answer(origin: &Origin, request: &Request) -> Result<Response, Refusal> {
     if head {
         return Ok(finish(base.body(Body::empty())));
     }
-    let body = FileBody::new(file, range, origin.pace.clone(), permit);
-    Ok(finish(base.body(Body::new(body))))
+    Ok(finish(base.body(body(file, range, origin.pace.clone(), permit))))
 }
 
 fn finish(response: Result<Response, axum::http::Error>) -> Response {

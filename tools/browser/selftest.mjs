@@ -12,10 +12,13 @@
 // figures are good: the caller judges those. On an invalid run that object has an "error".
 //
 // How the figures come about (times in ms, all on this machine's clock):
-//   failover_ms   from just before the kill order is sent, to the first byte of a media body that
-//                 came from another appliance, of a request sent after that moment, for a lane
-//                 (video or audio) that the killed appliance was serving
-//   failover_all_ms  the same, until every such lane has moved
+//   failover_ms   from just before the kill order is sent, until each lane (video, audio) that the
+//                 killed appliance was serving had the first byte of a media body from another
+//                 appliance, of a request sent after that moment
+//   failover_first_ms  the same, until the first such lane had
+//   hang_failover_ms   from just before the hang, until each lane that the hung appliance was
+//                 serving had such a byte from whichever appliance, also from the process that
+//                 comes after the one that hung
 //   stalls        the film stood still for 450 ms or more while it should have played, from the
 //                 first frame until the hang; counted by the witness, not by the page
 //   wrong_bytes   bytes of all complete answers that differ from the origin's file at the place
@@ -31,7 +34,14 @@ import { Ledger } from "./lib/ledger.mjs";
 import { Traffic } from "./lib/traffic.mjs";
 import { witness } from "./lib/witness.mjs";
 
-const PLAYERS = { "hls.js": "hls", "dash.js": "dash" };
+const PLAYERS = {
+  "hls.js": "hls",
+  "dash.js": "dash",
+  Shaka: "shaka-dash",
+  "video.js": "videojs-hls",
+  "Shaka, HLS": "shaka-hls",
+  "video.js, DASH": "videojs-dash",
+};
 const DEFAULTS = { buffer_s: 12, plain: false, before_kill_s: 15, after_kill_s: 31 };
 const LOGIN_WITHIN_MS = 15_000;
 const FIRST_FRAME_WITHIN_MS = 30_000;
@@ -116,13 +126,16 @@ class Viewing {
     return (url) => known.get(new URL(url).pathname.split("/").slice(4).join("/")) ?? "other";
   }
 
-  /** First bytes from elsewhere after `since`, over the lanes: {first, all} in ms; null: none. */
-  async moved({ id, lanes, hosts }, since) {
+  /**
+   * First bytes after `since` from appliances that are `asked`, over the lanes: {first, all} in ms;
+   * null: none.
+   */
+  async moved({ lanes, hosts }, since, asked) {
     const laneOf = await this.lanes();
     const times = lanes.map((lane) => {
-      const elsewhere = (host, path) =>
-        hosts.get(host) !== id && laneOf(`http://any/t/t/v/${encodeURI(path)}`) === lane;
-      return this.ledger.firstByte(since, elsewhere);
+      const isMeant = (host, path) =>
+        asked(hosts.get(host)) && laneOf(`http://any/t/t/v/${encodeURI(path)}`) === lane;
+      return this.ledger.firstByte(since, isMeant);
     });
     const came = times.filter((time) => time !== null);
     return {
@@ -191,9 +204,9 @@ async function killPhase(viewing) {
     return ended || broken !== null || played - before.played >= options.after_kill_s;
   });
   const after = await viewing.film();
-  const moved = await viewing.moved(target, killed);
+  const moved = await viewing.moved(target, killed, (id) => id !== target.id);
   await viewing.shoot("after-kill");
-  say(`failed over in ${moved.first === null ? "no" : round(moved.first)} ms`);
+  say(`failed over in ${moved.all === null ? "no" : round(moved.all)} ms`);
   await fleet.order(target.id, "restore");
   const restored = await fleet.healthy(target.id, HEALTHY_WITHIN_MS);
   say(`${target.id} healthy again ${round(restored)} ms after its restore`);
@@ -202,13 +215,13 @@ async function killPhase(viewing) {
     first_frame_ms: round(firstFrame),
     buffer_s_at_kill: round(buffer, 2),
     played_after_kill_s: round(after.played - before.played, 2),
-    failover_ms: moved.first === null ? null : round(moved.first),
-    failover_all_ms: moved.all === null ? null : round(moved.all),
+    failover_ms: moved.all === null ? null : round(moved.all),
+    failover_first_ms: moved.first === null ? null : round(moved.first),
     restore_ms: round(restored),
   };
 }
 
-/** Stops who serves now, without ending it, and waits for somebody else to take over. */
+/** Stops the process that serves now, without ending it, and waits until the film is served again. */
 async function hangPhase(viewing) {
   const { fleet } = viewing;
   const start = await viewing.film();
@@ -223,14 +236,14 @@ async function hangPhase(viewing) {
   say(`hung ${target.id} (${target.lanes.join(", ")}) with ${round(buffer, 1)} s of buffer`);
   let moved = { first: null, all: null };
   await viewing.until(HANG_WITHIN_MS, async () => {
-    moved = await viewing.moved(target, hung);
+    moved = await viewing.moved(target, hung, () => true);
     return moved.all !== null || (await viewing.film()).ended;
   });
   if (moved.all !== null) await wait(AFTER_HANG_MS);
   const film = await viewing.film();
   const lost = stallsBetween(film.stalls, hung, Infinity, wall());
   await viewing.shoot("after-hang");
-  say(`${moved.first === null ? "nobody took over" : `taken over in ${round(moved.first)} ms`}`);
+  say(`${moved.all === null ? "nobody went on" : `gone on in ${round(moved.all)} ms`}`);
   await fleet.order(target.id, "restore");
   await fleet.healthy(target.id, HEALTHY_WITHIN_MS);
   return {
@@ -320,7 +333,7 @@ async function measure(options, browser, fleet, ledger) {
     stalls,
     stall_ms: stallMs,
     bytes_by_appliance: await bytesByAppliance(viewing),
-    hang_failover_ms: hang.first_ms ?? null,
+    hang_failover_ms: hang.all_ms ?? null,
     hang,
     ...findings(ledger, seen),
   };
@@ -336,7 +349,7 @@ function readOptions() {
   const needed = ["control_url", "controls_url", "asset", "origin_dir", "player"];
   const missing = needed.filter((key) => !options[key]);
   if (missing.length) throw new Error(`missing in the options: ${missing.join(", ")}`);
-  if (!PLAYERS[options.player]) throw new Error(`no player "${options.player}": hls.js or dash.js`);
+  if (!PLAYERS[options.player]) throw new Error(`no player "${options.player}": ${Object.keys(PLAYERS).join("; ")}`);
   return options;
 }
 

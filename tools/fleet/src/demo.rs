@@ -60,6 +60,10 @@ pub(crate) struct Args {
     /// Let a headless browser play through faults, and check what is promised
     #[arg(long)]
     selftest: bool,
+    /// Test this player, also several times [default: the first four]
+    #[arg(long, value_name = "NAME", requires = "selftest",
+        value_parser = clap::builder::PossibleValuesParser::new(selftest::PLAYERS))]
+    player: Vec<String>,
     /// Print one JSON object: addresses when all is ready, or the self-test's result
     #[arg(long)]
     json: bool,
@@ -457,7 +461,8 @@ async fn selftest(
     };
     let mut players = Vec::new();
     let mut no_browser = None; // the script has its own
-    for player in selftest::PLAYERS {
+    let chosen = selftest::chosen(&args.player);
+    for player in &chosen {
         let played = tokio::select! {
             played = selftest::play(&tools, &setup, player) => played,
             ended = serve_orders(fleet, &mut no_browser, ready) => match ended {
@@ -474,7 +479,7 @@ async fn selftest(
     }
     let result = selftest::result(players);
     output::json(&result)?;
-    let broken = selftest::broken_promises(&result);
+    let broken = selftest::broken_promises(&result, &chosen);
     anyhow::ensure!(broken.is_empty(), "promises were broken: {}", broken.join("; "));
     Ok(())
 }

@@ -21,7 +21,7 @@ export interface Rendition {
 }
 
 export interface Engine {
-  name: "hls.js" | "dash.js";
+  name: "hls.js" | "dash.js" | "Shaka" | "video.js";
   version: string;
   rendition(): Rendition | null;
   /** Lets go of the video element, for the next one to take. */

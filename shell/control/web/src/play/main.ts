@@ -9,7 +9,7 @@ import { STATE_WORDS } from "../status/verdict";
 import { duration } from "../units";
 import { Delivery } from "./delivery";
 import type { Engine, Segment, StartEngine } from "./engine";
-import { pageUrl, readParameters, type Player } from "./parameters";
+import { pageUrl, PLAYERS, readParameters, type Player } from "./parameters";
 import { entryUrl, newPlayback, Renewal } from "./playback";
 import { bufferAhead, watchProgress } from "./progress";
 import { RequestLog, type RequestRecord } from "./requests";
@@ -29,6 +29,10 @@ const DONE: Record<Verb, string> = { kill: "killed", hang: "hung", restore: "res
 const ENGINES: Record<Player, () => Promise<{ start: StartEngine }>> = {
   hls: () => import("./hls"),
   dash: () => import("./dash"),
+  "shaka-dash": () => import("./shaka"),
+  "shaka-hls": () => import("./shaka"),
+  "videojs-hls": () => import("./videojs"),
+  "videojs-dash": () => import("./videojs"),
 };
 
 const parameters = readParameters(location.search);
@@ -232,11 +236,11 @@ function showChoices(now: Fleet): void {
 }
 
 function linkPlayers(): void {
-  const players: [Player, string][] = [["hls", "hls.js"], ["dash", "dash.js"]];
-  const links = players.map(([player, label]) => {
+  const players = Object.keys(PLAYERS) as Player[];
+  const links = players.map((player) => {
     const href = pageUrl({ ...parameters, asset, player });
     const here = parameters.player === player ? "true" : undefined;
-    return h("a", { href, "aria-current": here }, label);
+    return h("a", { href, "aria-current": here }, PLAYERS[player].label);
   });
   byId("player-choice").replaceChildren(...links);
 }
@@ -285,7 +289,7 @@ function show(): void {
 }
 
 const nearcast = {
-  player: parameters.player === "dash" ? "dash.js" : "hls.js",
+  player: PLAYERS[parameters.player].label as string,
   version: "",
   state: () => ({
     asset,

@@ -1,6 +1,16 @@
 // What the address of the page asks for, and the addresses that follow from it.
 
-export type Player = "hls" | "dash";
+/** The players that the page has: how people know each, and the manifest that it begins with. */
+export const PLAYERS = {
+  hls: { label: "hls.js", format: "hls" },
+  dash: { label: "dash.js", format: "dash" },
+  "shaka-dash": { label: "Shaka", format: "dash" },
+  "shaka-hls": { label: "Shaka, HLS", format: "hls" },
+  "videojs-hls": { label: "video.js", format: "hls" },
+  "videojs-dash": { label: "video.js, DASH", format: "dash" },
+} as const;
+
+export type Player = keyof typeof PLAYERS;
 
 export interface Parameters {
   asset: string | null;
@@ -19,11 +29,14 @@ export function readParameters(search: string): Parameters {
   const known = Number.isFinite(buffer) && buffer > 0;
   return {
     asset: query.get("asset") || null,
-    player: query.get("player") === "dash" ? "dash" : "hls",
+    player: playerNamed(query.get("player")),
     plain: query.get("plain") === "1",
     buffer_s: known ? Math.min(buffer, BUFFER_MAX_S) : null,
   };
 }
+
+const playerNamed = (name: string | null): Player =>
+  name !== null && Object.hasOwn(PLAYERS, name) ? (name as Player) : "hls";
 
 /** Address of this page with other parameters. */
 export function pageUrl({ asset, player, plain, buffer_s }: Parameters): string {

@@ -1,7 +1,7 @@
 // Leave to play, which control gives: what a service of one's own would ask for and hand on.
 
 import type { PlaybackOut } from "../../made/api";
-import type { Parameters } from "./parameters";
+import { PLAYERS, type Parameters } from "./parameters";
 
 /** Of the answer to `POST /v1/playbacks`, what a player needs. */
 export type Playback = Pick<PlaybackOut, "hls_url" | "dash_url">;
@@ -31,8 +31,9 @@ export async function newPlayback(asset: string): Promise<Playback> {
 
 /** Where the player begins: an entry manifest that control writes for this playback. */
 export function entryUrl(playback: Playback, { player, plain }: Parameters): string {
-  const url = player === "hls" ? playback.hls_url : playback.dash_url;
-  if (!url) throw new Error(`This asset has no ${player.toUpperCase()} entry manifest.`);
+  const { format } = PLAYERS[player];
+  const url = format === "hls" ? playback.hls_url : playback.dash_url;
+  if (!url) throw new Error(`This asset has no ${format.toUpperCase()} entry manifest.`);
   return `${url}${plain ? "&plain=1" : ""}`;
 }
 

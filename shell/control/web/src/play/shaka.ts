@@ -1,0 +1,56 @@
+// Shaka Player with its defaults, but for the buffer cap and what it does when a segment cannot be
+// had. It plays HLS and DASH.
+
+import shaka from "shaka-player";
+import type { Engine, EngineOptions } from "./engine";
+
+/** Between two tries of a segment that could not be had from anybody. */
+const TRY_AGAIN_S = 0.5;
+
+export function start({ video, url, start_s, buffer_s, events }: EngineOptions): Engine {
+  shaka.polyfill.installAll();
+  if (!shaka.Player.isBrowserSupported()) {
+    throw new Error("This browser has no Media Source Extensions.");
+  }
+  const player = new shaka.Player();
+  if (buffer_s !== null) player.configure("streaming.bufferingGoal", buffer_s);
+  // By itself it gives up for good after two tries of a film: they may fall into the second in
+  // which an appliance is started again.
+  player.configure("streaming.failureCallback", () => player.retryStreaming(TRY_AGAIN_S));
+  const fail = (error: unknown) => {
+    const { code, category } = error as { code?: number; category?: number };
+    events.trouble(`Shaka stopped on error ${code ?? "without a number"} (category ${category})`);
+  };
+  player.addEventListener("error", (event) => {
+    const { detail } = event as unknown as { detail: shaka.util.Error };
+    if (detail.severity === shaka.util.Error.Severity.CRITICAL) fail(detail);
+  });
+  player.getNetworkingEngine()?.registerResponseFilter((_type, response, context) => {
+    const { segment, stream } = context ?? {};
+    const kind = stream?.type;
+    if (!segment || !stream || (kind !== "video" && kind !== "audio")) return;
+    // Other lists of streams have the same numbers of bits: the place in their order is the rung.
+    const rates = player.getVariantTracks().map((track) => rateOf(track, kind));
+    const ladder = [...new Set(rates)].sort((a, b) => a - b);
+    const rung = Math.max(0, ladder.indexOf(stream.bandwidth ?? 0));
+    const [begin, end] = [segment.getStartTime(), segment.getEndTime()];
+    const piece = { kind, start: begin, duration: end - begin, url: response.originalUri } as const;
+    events.segment({ ...piece, rung, rungs: Math.max(1, ladder.length) });
+  });
+  void player
+    .attach(video)
+    .then(() => player.load(url, start_s > 0 ? start_s : null))
+    .catch(fail);
+  return {
+    name: "Shaka",
+    version: shaka.Player.version,
+    rendition() {
+      const now = player.getVariantTracks().find(({ active }) => active);
+      return now ? { height: now.height ?? 0, bits_per_second: rateOf(now, "video") } : null;
+    },
+    end: () => void player.destroy(),
+  };
+}
+
+const rateOf = (track: shaka.extern.Track, kind: "video" | "audio"): number =>
+  (kind === "video" ? track.videoBandwidth : track.audioBandwidth) ?? track.bandwidth;

@@ -1,0 +1,89 @@
+// video.js with its defaults, but for the buffer cap and its controls: the browser's own do. Its
+// engine, VHS, plays HLS and DASH.
+
+import videojs from "video.js";
+import type { Engine, EngineOptions } from "./engine";
+
+/** What VHS tells of a segment that has arrived. */
+interface Loaded {
+  metadata?: {
+    segmentInfo?: {
+      type: string;
+      uri: string;
+      start: number;
+      duration: number;
+      isMediaInitialization: boolean;
+    };
+  };
+}
+
+interface Rung {
+  bandwidth: number;
+  height?: number;
+}
+
+interface Vhs {
+  representations?: () => Rung[];
+  playlists?: { media(): { attributes?: { BANDWIDTH?: number } } | undefined };
+}
+
+const TYPES = { hls: "application/x-mpegURL", dash: "application/dash+xml" };
+
+export function start({ video, url, start_s, buffer_s, events }: EngineOptions): Engine {
+  const vhs = videojs as unknown as { Vhs: Record<string, number> };
+  if (buffer_s !== null) {
+    vhs.Vhs["GOAL_BUFFER_LENGTH"] = buffer_s;
+    vhs.Vhs["MAX_GOAL_BUFFER_LENGTH"] = buffer_s;
+  }
+  // A player that was here before has the element; it goes on with another source.
+  const player =
+    videojs.getPlayer(video) ??
+    videojs(video, {
+      controls: true,
+      controlBar: false,
+      bigPlayButton: false,
+      loadingSpinner: false,
+      errorDisplay: false,
+      textTrackSettings: false,
+      html5: { vhs: { overrideNative: true } },
+    });
+  player.usingNativeControls(true);
+  const engine = () => (player.tech(true) as unknown as { vhs?: Vhs } | undefined)?.vhs;
+  const ladder = () => {
+    const rates = (engine()?.representations?.() ?? []).map(({ bandwidth }) => bandwidth);
+    return rates.sort((a, b) => a - b);
+  };
+  const now = () => engine()?.playlists?.media()?.attributes?.BANDWIDTH ?? 0;
+  const loaded = (event: unknown) => {
+    const info = (event as Loaded).metadata?.segmentInfo;
+    if (!info || info.isMediaInitialization) return;
+    const kind = info.type === "main" ? "video" : info.type;
+    if (kind !== "video" && kind !== "audio") return;
+    const rates = kind === "video" ? ladder() : [];
+    const rung = Math.max(0, rates.indexOf(now()));
+    const { start: begin, duration, uri } = info;
+    events.segment({ kind, start: begin, duration, url: uri, rung, rungs: Math.max(1, rates.length) });
+  };
+  const failed = () => {
+    const error = player.error();
+    if (error) events.trouble(`video.js: ${error.message || `error ${error.code}`}`);
+  };
+  player.on("segmentloaded", loaded);
+  player.on("error", failed);
+  player.src({ src: url, type: url.includes(".mpd") ? TYPES.dash : TYPES.hls });
+  if (start_s > 0) player.one("loadedmetadata", () => void player.currentTime(start_s));
+  return {
+    name: "video.js",
+    version: (videojs as unknown as { VERSION: string }).VERSION,
+    rendition() {
+      const rate = now();
+      const rung = engine()?.representations?.().find(({ bandwidth }) => bandwidth === rate);
+      return rate ? { height: rung?.height ?? 0, bits_per_second: rate } : null;
+    },
+    end() {
+      player.off("segmentloaded", loaded);
+      player.off("error", failed);
+      player.reset();
+    },
+  };
+}

@@ -1,5 +1,7 @@
 //! HTTP dates (RFC 9110 section 5.6.7).
 
+#![expect(clippy::disallowed_types, reason = "the library's type of a date: no clock is read")]
+
 use std::fmt::{self, Write as _};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

@@ -18,8 +18,10 @@ use model::limits::DIRECT_ALIGN;
 pub struct Index {
     /// Invariant: every extent begins at a multiple of `DIRECT_ALIGN`.
     extents: BTreeMap<ObjectId, Extent>,
-    /// Invariant: the objects of `extents` by drive; no drive without any.
+    /// Invariant: with `leaving`, the objects of `extents` by drive; no drive without any.
     on_drives: BTreeMap<DriveIndex, OnDrive>,
+    /// The objects of drives that were set aside, as far as they have not been taken out.
+    leaving: BTreeMap<DriveIndex, BTreeSet<ObjectId>>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -43,6 +45,7 @@ impl Index {
             extent.offset
         );
         let drive = extent.drive;
+        assert!(!self.is_leaving(Some(drive)), "a drive comes back when all of it was taken out");
         let before = self.extents.insert(object, extent);
         if let Some(Extent { drive: old, .. }) = &before {
             self.leaves(*old, &object);
@@ -60,19 +63,42 @@ impl Index {
         Some(before)
     }
 
-    /// Takes out and returns all that `drive` holds: the drive was set aside.
-    pub fn remove_drive(&mut self, drive: DriveIndex) -> BTreeSet<ObjectId> {
-        let gone = self.on_drives.remove(&drive).unwrap_or_default();
-        for object in &gone.objects {
+    /// Shows nothing of `drive` any more, which was set aside. Its objects are taken out by
+    /// `forget_some`: of a million that takes a second.
+    pub fn set_aside(&mut self, drive: DriveIndex) {
+        if let Some(there) = self.on_drives.remove(&drive) {
+            self.leaving.entry(drive).or_default().extend(there.objects);
+        }
+    }
+
+    /// Takes out and returns at most so many objects of drives that were set aside; none if there
+    /// are none left.
+    pub fn forget_some(&mut self, most: usize) -> Vec<ObjectId> {
+        let Some(mut drive) = self.leaving.first_entry() else { return Vec::new() };
+        let objects = drive.get_mut();
+        let some: Vec<ObjectId> = std::iter::from_fn(|| objects.pop_first()).take(most).collect();
+        if objects.is_empty() {
+            drive.remove();
+        }
+        for object in &some {
             let extent = self.extents.remove(object);
             assert!(extent.is_some(), "object {object} lies on the drive that names it");
         }
-        gone.objects
+        some
+    }
+
+    /// True while `forget_some` has objects of this drive to take out; of any drive if none is
+    /// named.
+    pub fn is_leaving(&self, drive: Option<DriveIndex>) -> bool {
+        drive.map_or(!self.leaving.is_empty(), |drive| self.leaving.contains_key(&drive))
     }
 
     /// Where `object` lies, if it is published.
     pub fn locate(&self, object: &ObjectId) -> Option<&Extent> {
         let extent = self.extents.get(object)?;
+        if self.is_leaving(Some(extent.drive)) {
+            return None;
+        }
         debug_assert!(extent.offset.0.is_multiple_of(DIRECT_ALIGN.0), "checked by publish");
         Some(extent)
     }
@@ -135,6 +161,13 @@ impl Index {
     }
 
     fn leaves(&mut self, drive: DriveIndex, object: &ObjectId) {
+        if let Some(objects) = self.leaving.get_mut(&drive) {
+            assert!(objects.remove(object), "its drive names object {object}");
+            if objects.is_empty() {
+                self.leaving.remove(&drive);
+            }
+            return;
+        }
         let there = self.on_drives.get_mut(&drive).expect("a drive with objects is known");
         assert!(there.objects.remove(object), "its drive names object {object}");
         there.check.take(object);
@@ -181,9 +214,14 @@ mod tests {
         for n in 0..9 {
             index.publish(object(n), on(n % 3));
         }
-        let gone = [object(1), object(4), object(7)].into();
-        assert_eq!(index.remove_drive(DriveIndex(1)), gone);
-        assert_eq!(index.len(), 6);
+        index.set_aside(DriveIndex(1));
+        assert!([1, 4, 7].iter().all(|n| index.locate(&object(*n)).is_none()));
+        index.publish(object(4), on(0));
+        index.remove(&object(4));
+        assert_eq!(index.forget_some(1), [object(1)]);
+        assert!(index.is_leaving(None) && !index.is_leaving(Some(DriveIndex(0))));
+        assert_eq!((index.forget_some(9), index.forget_some(9)), (vec![object(7)], vec![]));
+        assert_eq!((index.len(), index.is_leaving(None)), (6, false));
         let rest = [0, 2, 3, 5, 6, 8].map(object);
         assert_eq!(index.check(|_| true), Check::of(&rest));
         index.publish(object(0), on(2));
@@ -199,7 +237,8 @@ mod tests {
         index.publish(object(1), on(0));
         index.publish(object(1), on(1));
         assert!(index.next_on(DriveIndex(0), None).is_none());
-        assert!(index.remove_drive(DriveIndex(0)).is_empty() && index.len() == 1);
+        index.set_aside(DriveIndex(0));
+        assert!(index.forget_some(9).is_empty() && index.len() == 1);
         index.remove(&object(1));
         assert_eq!(index, Index::new());
     }

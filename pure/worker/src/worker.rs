@@ -138,6 +138,9 @@ const TEXTS_MAX: usize = 4096;
 /// clock is read again, and completions have their turn.
 const FIRES_MAX: usize = 16;
 
+/// Objects of a drive that was set aside that one tick takes out: a millisecond.
+const FORGOTTEN_MAX: usize = 1024;
+
 /// A read in flight, by its buffer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reading {
@@ -569,6 +572,10 @@ impl Worker {
         match update {
             Update::Manifest(manifest) => self.follow(&manifest),
             Update::Published { object, extent, small } => {
+                // Back within the second that this takes of a million objects.
+                while self.catalogue.index.is_leaving(Some(extent.drive)) {
+                    self.forget_some();
+                }
                 let before = self.catalogue.index.publish(object, extent);
                 if before.as_ref().is_some_and(|b| self.catalogue.index.locate(&object) != Some(b))
                 {
@@ -587,12 +594,18 @@ impl Worker {
             }
             Update::Siblings(siblings) => self.catalogue.siblings = siblings,
             Update::DriveSetAside { drive } => {
-                for object in self.catalogue.index.remove_drive(drive) {
-                    self.forget(object);
-                }
+                self.catalogue.index.set_aside(drive);
+                self.forget_some();
                 self.hot.drop_drive(drive, &mut self.buffers);
                 self.counters.hot_blocks = Bytes::of(self.hot.len()).0;
             }
+        }
+    }
+
+    /// Takes out some objects of drives that were set aside.
+    fn forget_some(&mut self) {
+        for object in self.catalogue.index.forget_some(FORGOTTEN_MAX) {
+            self.forget(object);
         }
     }
 
@@ -613,6 +626,7 @@ impl Worker {
             let Some(index) = self.wheel.fire(now.instant) else { break };
             self.paced(index);
         }
+        self.forget_some();
         if self.watch_at <= now.instant {
             self.watch(now);
         }
@@ -704,6 +718,9 @@ impl Machine for Worker {
     }
 
     fn deadline(&self) -> Option<Instant> {
+        if self.catalogue.index.is_leaving(None) {
+            return Some(self.now.instant);
+        }
         let paced = self.wheel.deadline().unwrap_or(NEVER);
         Some(self.tick_at.min(self.watch_at).min(paced).min(self.cut_at))
     }

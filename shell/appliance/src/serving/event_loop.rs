@@ -40,6 +40,8 @@ use upkeep::Sample;
 const RING_ENTRIES: u32 = 512;
 /// Completions taken per turn.
 const COMPLETIONS_MAX: usize = 256;
+/// Letters taken per turn.
+const LETTERS_MAX: usize = 512;
 /// Received at once: two full records.
 const RECEIVE_LEN: usize = 32 * 1024;
 /// Memory of overflows kept for use again.
@@ -739,7 +741,11 @@ impl EventLoop {
 
     fn letters(&mut self, watched: bool) {
         self.mailbox.silence();
-        while let Some(letter) = self.mailbox.take() {
+        let mut left = LETTERS_MAX;
+        while 0 < left
+            && let Some(letter) = self.mailbox.take()
+        {
+            left -= 1;
             match letter {
                 Letter::Update(update) => {
                     if let Update::DriveSetAside { drive } = update {
@@ -753,6 +759,10 @@ impl EventLoop {
                 Letter::Listen(listeners) => self.listen(listeners),
                 Letter::Stop(within) => self.stop(within),
             }
+        }
+        if left == 0 {
+            // The rest in the next turn: viewers have theirs in between.
+            self.mailbox.ring();
         }
         if !watched {
             self.ring.watch(self.mailbox.bell(), BELL);

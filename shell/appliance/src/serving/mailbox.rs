@@ -86,6 +86,11 @@ impl Mailbox {
         let _ = rustix::io::read(&self.bell, &mut [0; 8]);
     }
 
+    /// Rings the bell that was silenced: there may be more letters.
+    pub fn ring(&self) {
+        let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+    }
+
     /// The next letter, if one is there.
     pub fn take(&self) -> Option<Letter> {
         self.letters.try_recv().ok()

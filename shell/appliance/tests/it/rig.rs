@@ -379,7 +379,8 @@ impl Told {
             }
             Update::DriveSetAside { drive } => {
                 self.aside.lock().unwrap().insert(drive);
-                for object in index.remove_drive(drive) {
+                index.set_aside(drive);
+                for object in index.forget_some(usize::MAX) {
                     self.small.lock().unwrap().remove(&object);
                 }
             }

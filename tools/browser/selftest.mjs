@@ -221,7 +221,7 @@ async function killPhase(viewing) {
   };
 }
 
-/** Stops the process that serves now, without ending it, and waits until the film is served again. */
+/** Stops the process that serves now, without ending it, and waits until the film is served. */
 async function hangPhase(viewing) {
   const { fleet } = viewing;
   const start = await viewing.film();
@@ -349,7 +349,8 @@ function readOptions() {
   const needed = ["control_url", "controls_url", "asset", "origin_dir", "player"];
   const missing = needed.filter((key) => !options[key]);
   if (missing.length) throw new Error(`missing in the options: ${missing.join(", ")}`);
-  if (!PLAYERS[options.player]) throw new Error(`no player "${options.player}": ${Object.keys(PLAYERS).join("; ")}`);
+  const known = Object.keys(PLAYERS).join("; ");
+  if (!PLAYERS[options.player]) throw new Error(`no player "${options.player}": ${known}`);
   return options;
 }
 

@@ -160,20 +160,24 @@ impl Watchdog {
 
     fn shown(&mut self, now: Instant, counts: &[u64]) {
         match &mut self.state {
-            State::Starting { since, .. } => {
+            State::Starting { since, .. } if !counts.is_empty() => {
                 let workers = counts.iter().map(|count| Worker { count: *count, silent: Nanos(0) });
                 self.state = State::Watched { since: *since, workers: workers.collect() };
                 self.looked_at = now;
             }
-            State::Watched { workers, .. } => {
+            State::Watched { workers, .. } if workers.len() == counts.len() => {
                 for (worker, count) in workers.iter_mut().zip(counts) {
                     if worker.count != *count {
                         *worker = Worker { count: *count, silent: Nanos(0) };
                     }
                 }
             }
-            // What was on its way when it was killed.
-            State::Waiting(_) | State::Killed { .. } => {}
+            // Counts that were on their way when it was killed, or those of another number of
+            // workers: nobody shows life by them.
+            State::Starting { .. }
+            | State::Watched { .. }
+            | State::Waiting(_)
+            | State::Killed { .. } => {}
         }
     }
 
@@ -334,6 +338,21 @@ mod tests {
         let (at, cause) = scene.looks(50, &[0]).unwrap();
         assert_eq!((at, cause), (5900, Cause::Silent(1, Nanos::seconds(1))));
         assert_eq!(cause.to_string(), "worker 1 was silent for 1 s");
+    }
+
+    #[test]
+    fn counts_of_no_worker_or_of_others_show_no_life() {
+        let mut scene = Scene::new();
+        for n in 0..9 {
+            assert_eq!(scene.event(Event::Shown(&[n])), None);
+            assert_eq!(scene.tick(100), None);
+        }
+        scene.event(Event::Shown(&[]));
+        assert!(matches!(scene.tick(100), Some(Action::Kill(Cause::Silent(..)))));
+        scene.event(Event::Ended);
+        assert_eq!(scene.tick(0), Some(Action::Start));
+        scene.event(Event::Shown(&[]));
+        assert!(!scene.dog.is_watched());
     }
 
     #[test]

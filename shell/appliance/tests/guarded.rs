@@ -144,6 +144,12 @@ fn a_process_that_hangs_is_ended_and_the_next_serves_soon() {
     place.wait("the next to serve", || place.is_served());
     assert!(began.elapsed() < Duration::from_millis(3000), "{:?}", began.elapsed());
     assert_ne!(guard.serving().unwrap(), hung);
+    // Each has an answer to these, and neither ends by them.
+    for signal in [Signal::HUP, Signal::USR1] {
+        kill_process(guard.pid(), signal).unwrap();
+    }
+    std::thread::sleep(Duration::from_millis(1500));
+    assert!(place.is_served(), "{}", place.log());
     let log = place.log();
     assert!(log.contains("the process that serves hangs and is ended"), "{log}");
     assert!(guard.end(Signal::TERM).success());

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use model::machine::Machine as _;
-use model::units::Instant;
+use model::units::{Instant, Nanos};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
@@ -34,6 +34,11 @@ use crate::process::life::COUNTS_MAX;
 /// How long a process that was asked to stop may take. Its own bound, [serve] stop_within, is
 /// shorter, unless it hangs.
 const STOP_MAX: Duration = Duration::from_secs(90);
+
+/// How late a signal may be seen.
+const ROUND_MAX: Duration = Duration::from_secs(1);
+/// Messages taken at once: a process that somebody took over may send without end.
+const SHOWN_MAX: usize = 16;
 
 /// Runs `serve`, again and again, until it is asked to stop. `command` gives the program for the
 /// so-many-th start, with the reason why the one before was ended.
@@ -48,7 +53,10 @@ pub fn run(command: impl Fn(u64, Option<&str>) -> Command) -> anyhow::Result<Exi
             return Ok(serving.map_or(ExitCode::SUCCESS, |serving| serving.stop(signal)));
         }
         if let Some(serving) = &mut serving {
-            signals.pass_on(serving);
+            // A process that has not begun has no answer to them: they would end it.
+            if dog.is_watched() {
+                signals.pass_on(serving);
+            }
             serving.counts(|counts| dog.handle(now(), Event::Shown(counts)));
         }
         if let Some(status) = serving.as_mut().map(Serving::ended).transpose()?.flatten() {
@@ -70,7 +78,14 @@ pub fn run(command: impl Fn(u64, Option<&str>) -> Command) -> anyhow::Result<Exi
         while let Some(action) = dog.poll() {
             match (action, &mut serving) {
                 (Action::Start, _) => {
-                    serving = Some(Serving::start(command(dog.starts(), cause.as_deref()))?);
+                    signals.forget();
+                    match Serving::start(command(dog.starts(), cause.as_deref())) {
+                        Ok(started) => serving = Some(started),
+                        Err(error) => {
+                            tracing::error!("{error:#}");
+                            dog.handle(now(), Event::Ended);
+                        }
+                    }
                     cause = None;
                 }
                 (Action::Kill(why), Some(serving)) => {
@@ -91,8 +106,9 @@ pub fn run(command: impl Fn(u64, Option<&str>) -> Command) -> anyhow::Result<Exi
 
 /// Waits for counts, for the end of the process, for a signal, or until then.
 fn wait(serving: Option<&Serving>, until: Option<Instant>, now: Instant) -> anyhow::Result<()> {
-    let left = Duration::from(until.map_or(model::units::Nanos(0), |until| until.since(now)));
-    let left = Timespec::try_from(left.max(Duration::from_millis(1)))?;
+    let left = Duration::from(until.map_or(Nanos(0), |until| until.since(now)));
+    // A signal that came a moment ago interrupts nothing: it is seen at the next round.
+    let left = Timespec::try_from(left.clamp(Duration::from_millis(1), ROUND_MAX))?;
     let polled = match serving {
         Some(serving) => {
             let life = PollFd::new(&serving.life, PollFlags::IN);
@@ -128,7 +144,8 @@ impl Serving {
     /// The counts that it has shown since, in order.
     fn counts(&self, mut take: impl FnMut(&[u64])) {
         let mut bytes = [0; 8 * COUNTS_MAX];
-        while let Ok(len) = self.life.recv(&mut bytes) {
+        for _ in 0..SHOWN_MAX {
+            let Ok(len) = self.life.recv(&mut bytes) else { return };
             let counts = bytes[..len].as_chunks::<8>().0.iter();
             take(&counts.map(|count| u64::from_le_bytes(*count)).collect::<Vec<_>>());
         }
@@ -147,11 +164,15 @@ impl Serving {
     /// Asks it to stop, and waits for that. It shows no life meanwhile: its workers end.
     fn stop(mut self, signal: Signal) -> ExitCode {
         self.signal(signal);
-        let left = Timespec::try_from(STOP_MAX).expect("seconds");
-        let ended = poll(&mut [PollFd::new(&self.pidfd, PollFlags::IN)], Some(&left));
-        if ended != Ok(1) {
-            tracing::error!("the process that serves does not stop and is killed");
-            self.signal(Signal::KILL);
+        let asked = std::time::Instant::now();
+        let round = Timespec::try_from(ROUND_MAX).expect("a second");
+        // Other signals interrupt a round.
+        while poll(&mut [PollFd::new(&self.pidfd, PollFlags::IN)], Some(&round)) != Ok(1) {
+            if STOP_MAX < asked.elapsed() {
+                tracing::error!("the process that serves does not stop and is killed");
+                self.signal(Signal::KILL);
+                break;
+            }
         }
         self.child.wait().map_or(ExitCode::FAILURE, code)
     }
@@ -186,6 +207,11 @@ impl Signals {
     fn stop(&self) -> Option<Signal> {
         let came = |flag: &AtomicBool| flag.load(Ordering::Relaxed);
         if came(&self.term) { Some(Signal::TERM) } else { came(&self.int).then_some(Signal::INT) }
+    }
+
+    /// Drops those that were meant for the process before.
+    fn forget(&self) {
+        self.others.iter().for_each(|(_, came)| came.store(false, Ordering::Relaxed));
     }
 
     fn pass_on(&self, serving: &Serving) {

@@ -16,6 +16,14 @@ const SHOWS_EVERY: Duration = Duration::from_millis(100);
 /// Most workers.
 pub(crate) const COUNTS_MAX: usize = 256;
 
+/// Errors of a socket whose other end is closed.
+const GONE: [io::ErrorKind; 4] = [
+    io::ErrorKind::ConnectionRefused,
+    io::ErrorKind::ConnectionReset,
+    io::ErrorKind::NotConnected,
+    io::ErrorKind::BrokenPipe,
+];
+
 /// Asks the kernel to end this process when the guard ends: it might hang, and keep its ports.
 /// A process that becomes another user later has to ask again.
 pub(crate) fn bind_to_guard() -> io::Result<()> {
@@ -28,17 +36,19 @@ pub(crate) fn start(workers: Vec<Arc<ServeCounters>>, stop: Arc<AtomicBool>) -> 
     assert!(workers.len() <= COUNTS_MAX, "the configuration says how many there may be");
     let guard = UnixDatagram::from(io::stdin().as_fd().try_clone_to_owned()?);
     let show = move || {
+        // Workers end while the process stops, for which it has a bound of its own.
+        let mut stopping = 0;
         loop {
-            let counts = workers.iter().flat_map(|worker| worker.turns().to_le_bytes());
+            stopping += u64::from(stop.load(Ordering::Relaxed));
+            let counts = workers.iter().flat_map(|of| (of.turns() + stopping).to_le_bytes());
             match guard.send(&counts.collect::<Vec<u8>>()) {
-                Ok(_) => {}
-                // The guard is paused: it hears of us when it goes on.
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => {
+                Err(error) if GONE.contains(&error.kind()) => {
                     tracing::error!(%error, "the guard has gone: this process stops");
                     stop.store(true, Ordering::Relaxed);
                     return;
                 }
+                // The guard is paused, or there is no memory: it hears of us the next time.
+                Ok(_) | Err(_) => {}
             }
             std::thread::sleep(SHOWS_EVERY);
         }

@@ -107,6 +107,7 @@ pub fn serve(settings: &Settings, guarded: Option<Guarded>) -> anyhow::Result<()
 fn run(settings: &Settings, guarded: Option<Guarded>) -> anyhow::Result<()> {
     let stop = catch(&[signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT])?;
     let hup = catch(&[signal_hook::consts::SIGHUP])?;
+    let asked = catch(&[signal_hook::consts::SIGUSR1])?;
     raise_descriptor_limit(settings)?;
     // All workers' read buffers are pinned, and the hot blocks are in such.
     let media = mounts::media(&settings.drives);
@@ -144,12 +145,7 @@ fn run(settings: &Settings, guarded: Option<Guarded>) -> anyhow::Result<()> {
     tracing::info!(
         name = %settings.name, base_url = settings.base_url, workers = settings.workers, "serving"
     );
-    let (note_sender, notes) = sync_channel(NOTES_MAX);
-    let said = agent_link::Said::default();
-    if let Some(socket) = &settings.agent_socket {
-        agent_link::start(socket.clone(), note_sender, Arc::clone(&said))
-            .context("cannot start a thread")?;
-    }
+    let (notes, said) = ask_agent(settings.agent_socket.as_deref())?;
     if let Some(text) = guarded.as_ref().and_then(|guarded| guarded.after.as_ref()) {
         storage.note_error("process", format!("started again, for the last process: {text}"));
     }
@@ -164,7 +160,8 @@ fn run(settings: &Settings, guarded: Option<Guarded>) -> anyhow::Result<()> {
         *lock(&others) = page.into_text();
     };
     let serving = (&workers[..], &counters[..]);
-    watch(&stop, &faults, &notes, serving, &storage, &mut each_second, &settings.state)?;
+    let flags = (&*stop, &*asked);
+    watch(flags, &faults, &notes, serving, &storage, &mut each_second, &settings.state)?;
     tracing::info!("stopping");
     serve_counters.draining.store(true, Ordering::Relaxed);
     let result = stop_workers(workers, settings.stop_within);
@@ -173,6 +170,17 @@ fn run(settings: &Settings, guarded: Option<Guarded>) -> anyhow::Result<()> {
         let _ = thread.join();
     }
     result
+}
+
+/// Notes of the agent, if it is to be asked, and the facts that it knows of drives.
+fn ask_agent(socket: Option<&Path>) -> anyhow::Result<(Receiver<String>, agent_link::Said)> {
+    let (sender, notes) = sync_channel(NOTES_MAX);
+    let said = agent_link::Said::default();
+    if let Some(socket) = socket {
+        agent_link::start(socket.to_owned(), sender, Arc::clone(&said))
+            .context("cannot start a thread")?;
+    }
+    Ok((notes, said))
 }
 
 fn show_life(
@@ -485,7 +493,7 @@ fn start_listening(listeners: Vec<Vec<Listener>>, workers: &[WorkerThread]) -> a
 
 /// Looks after faults and metrics until a signal comes; fails if a worker ends by itself.
 fn watch(
-    stop: &AtomicBool,
+    (stop, asked): (&AtomicBool, &AtomicBool),
     faults: &Receiver<Finding>,
     notes: &Receiver<String>,
     (workers, counters): (&[WorkerThread], &[Arc<ServeCounters>]),
@@ -495,9 +503,6 @@ fn watch(
 ) -> anyhow::Result<()> {
     let mut incidents = Incidents::new(state);
     let mut rows_at = Instant::now();
-    let asked = Arc::new(AtomicBool::new(false));
-    signal_hook::flag::register(signal_hook::consts::SIGUSR1, asked.clone())
-        .context("cannot catch SIGUSR1")?;
     let mut looked_at = Instant::now();
     while !stop.load(Ordering::Relaxed) {
         match faults.recv_timeout(ROUND) {

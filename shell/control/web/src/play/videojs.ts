@@ -62,7 +62,8 @@ export function start({ video, url, start_s, buffer_s, events }: EngineOptions):
     const rates = kind === "video" ? ladder() : [];
     const rung = Math.max(0, rates.indexOf(now()));
     const { start: begin, duration, uri } = info;
-    events.segment({ kind, start: begin, duration, url: uri, rung, rungs: Math.max(1, rates.length) });
+    const rungs = Math.max(1, rates.length);
+    events.segment({ kind, start: begin, duration, url: uri, rung, rungs });
   };
   const failed = () => {
     const error = player.error();

@@ -31,11 +31,12 @@ const LIBRARIES: &str = "libc6 (>= 2.36), libgcc-s1";
 pub(crate) fn build(root: &Path, programs: &Path) -> Result<Vec<PathBuf>> {
     let out = target(root).join("deb");
     let _ = fs::remove_dir_all(&out);
+    let commit = |format| said(Command::new("git").args(["log", "-1", format]).current_dir(root));
     let about = About {
         version: version(root)?,
         architecture: said(Command::new("dpkg").arg("--print-architecture"))?,
-        date: said(Command::new("git").args(["log", "-1", "--format=%aD"]).current_dir(root))?,
-        epoch: said(Command::new("git").args(["log", "-1", "--format=%at"]).current_dir(root))?,
+        date: commit("--format=%aD")?,
+        epoch: commit("--format=%at")?,
     };
     let mut made = Vec::new();
     for (name, verbs) in PACKAGES {
@@ -98,7 +99,10 @@ impl Package<'_> {
     fn documents(&self, program: &Path, verbs: &[&str]) -> Result<()> {
         let About { version, date, .. } = self.about;
         let documents = self.tree.join("usr/share/doc").join(self.name);
-        put(&documents.join("copyright"), &fs::read(self.root.join("packaging/copyright"))?)?;
+        for source in ["packaging/copyright", "CHANGELOG.md", "docs/operate/install.md"] {
+            let name = source.rsplit('/').next().unwrap_or(source);
+            put(&documents.join(name), &fs::read(self.root.join(source))?)?;
+        }
         let changes = format!(
             "{} ({version}) unstable; urgency=medium\n\n  * See CHANGELOG.md.\n\n \
              -- {MAINTAINER}  {date}\n",
@@ -106,10 +110,7 @@ impl Package<'_> {
         );
         put(&documents.join("changelog"), changes.as_bytes())?;
         compress(&documents.join("changelog"))?;
-        put(&documents.join("CHANGELOG.md"), &fs::read(self.root.join("CHANGELOG.md"))?)?;
         compress(&documents.join("CHANGELOG.md"))?;
-        let install = self.root.join("docs/operate/install.md");
-        put(&documents.join("install.md"), &fs::read(install)?)?;
         let page = self.tree.join(format!("usr/share/man/man1/{}.1", self.name));
         put(&page, manual(self.name, version, program, verbs)?.as_bytes())?;
         compress(&page)

@@ -13,7 +13,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Stdio;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 
 use crate::tree::Tree;
 use crate::{deb, say};
@@ -51,6 +51,7 @@ pub(crate) fn test(root: &Path, programs: &Path) -> Result<bool> {
     }
     if !worked {
         show_logs(&tree)?;
+        say(&format!("install: following {PAGE} failed: the block and the logs are above"));
         return Ok(false);
     }
     say("install: the page was followed to its end");
@@ -116,14 +117,6 @@ fn show_logs(tree: &Tree) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// As a step of the night: one thing that worked, or the reason why not.
-pub(crate) fn step(root: &Path) -> Result<bool> {
-    if !test(root, &deb::target(root).join("debug"))? {
-        bail!("following {PAGE} failed: the block and the logs are above");
-    }
-    Ok(true)
 }
 
 #[cfg(test)]

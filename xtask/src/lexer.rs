@@ -5,7 +5,6 @@
 
 use ra_ap_rustc_lexer::{FrontmatterAllowed, TokenKind, tokenize};
 
-/// One token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Token {
     /// Line it starts on, from 1.
@@ -15,7 +14,6 @@ pub(crate) struct Token {
     pub(crate) kind: Kind,
 }
 
-/// The kinds of tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A word: identifier or keyword, a raw one without its `r#`.

@@ -228,7 +228,8 @@ fn rooms_alone(root: &Path) -> Result<Count> {
 /// The page about installing, with unoptimised programs: they are the sooner made.
 fn install_page(root: &Path) -> Result<Count> {
     let built = cargo(root, &["build", "--workspace", "--bins"])?;
-    if 0 < built.failed { Ok(built) } else { install::step(root).map(one) }
+    let programs = deb::target(root).join("debug");
+    if 0 < built.failed { Ok(built) } else { install::test(root, &programs).map(one) }
 }
 
 /// Both commands of the README, in both Debians.

@@ -1,9 +1,7 @@
 //! HTTP dates (RFC 9110 section 5.6.7).
 
-#![expect(clippy::disallowed_types, reason = "the library's type of a date: no clock is read")]
-
 use std::fmt::{self, Write as _};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 
 use httpdate::HttpDate;
 use model::units::UnixSeconds;
@@ -16,12 +14,13 @@ const LATEST: u64 = 253_402_300_799;
 
 /// Appends `at` as IMF-fixdate.
 pub fn write(at: UnixSeconds, out: &mut Vec<u8>) {
-    write!(Text(out), "{}", HttpDate::from(system_time(at))).expect("a vector takes all");
+    write!(Text(out), "{}", HttpDate::from(UNIX_EPOCH + since_1970(at)))
+        .expect("a vector takes all");
 }
 
 /// Appends `at` as RFC 3339 has it, `1994-11-06T08:49:37Z`: it sorts.
 pub fn write_iso(at: UnixSeconds, out: &mut Vec<u8>) {
-    let text = humantime::format_rfc3339_seconds(system_time(at));
+    let text = humantime::format_rfc3339_seconds(UNIX_EPOCH + since_1970(at));
     write!(Text(out), "{text}").expect("a vector takes all");
 }
 
@@ -35,14 +34,19 @@ impl fmt::Write for Text<'_> {
     }
 }
 
-fn system_time(at: UnixSeconds) -> SystemTime {
-    UNIX_EPOCH + Duration::from_secs(at.0.min(LATEST))
+fn since_1970(at: UnixSeconds) -> Duration {
+    Duration::from_secs(at.0.min(LATEST))
 }
 
 /// Reads an HTTP date in any of the three forms that a recipient must accept. Before 1970 all is
 /// 1970-01-01: no object is older.
 pub fn parse(value: &[u8]) -> Option<UnixSeconds> {
     let text = str::from_utf8(value).ok()?;
+    if let Some((before, after)) = text.split_once(":60 ") {
+        // A leap second, which the library does not know.
+        let last = parse(format!("{before}:59 {after}").as_bytes())?;
+        return Some(UnixSeconds(last.0 + 1));
+    }
     if let Ok(time) = httpdate::parse_http_date(text) {
         return time.duration_since(UNIX_EPOCH).ok().map(|since| UnixSeconds(since.as_secs()));
     }

@@ -33,7 +33,6 @@ const OUTPUT_MAX: u64 = 1 << 20;
 /// How often an end is looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// Starts programs.
 #[derive(Debug)]
 pub(crate) struct Programs {
     folders: Vec<PathBuf>,

@@ -9,7 +9,6 @@ use serde_json::{Value, json};
 use crate::control::{Query, Where, encoded};
 use crate::output::{self, Cell, Table, Tone, ago, until};
 
-/// What `nearcast token` is told.
 #[derive(Debug, clap::Args)]
 pub(crate) struct TokenArgs {
     #[command(subcommand)]
@@ -46,7 +45,6 @@ struct RemoveArgs {
     control: Where,
 }
 
-/// What `nearcast keys` is told.
 #[derive(Debug, clap::Args)]
 pub(crate) struct KeysArgs {
     /// Announce a new key: it signs once every appliance knows it, or after a day
@@ -56,7 +54,6 @@ pub(crate) struct KeysArgs {
     query: Query,
 }
 
-/// What `nearcast audit` is told.
 #[derive(Debug, clap::Args)]
 pub(crate) struct AuditArgs {
     /// How many lines, newest first
@@ -66,7 +63,6 @@ pub(crate) struct AuditArgs {
     query: Query,
 }
 
-/// What `nearcast enrol-code` is told.
 #[derive(Debug, clap::Args)]
 pub(crate) struct EnrolArgs {
     /// Which appliance
@@ -75,7 +71,6 @@ pub(crate) struct EnrolArgs {
     query: Query,
 }
 
-/// What `nearcast revoke` and `nearcast accept` are told.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RevokeArgs {
     /// Which appliance
@@ -84,7 +79,6 @@ pub(crate) struct RevokeArgs {
     control: Where,
 }
 
-/// What `nearcast public` is told.
 #[derive(Debug, clap::Args)]
 pub(crate) struct PublicArgs {
     /// Which asset
@@ -132,7 +126,6 @@ struct AuditLine {
     summary: String,
 }
 
-/// Lists, makes or removes API tokens.
 pub(crate) fn token(args: &TokenArgs) -> anyhow::Result<()> {
     match &args.verb {
         TokenVerb::List(args) => list(args),
@@ -189,7 +182,6 @@ pub(crate) fn keys(args: &KeysArgs) -> anyhow::Result<()> {
     table.print()
 }
 
-/// Shows who changed something, or tried to.
 pub(crate) fn audit(args: &AuditArgs) -> anyhow::Result<()> {
     ensure!((1..=COUNT_MAX).contains(&args.count), "--count: use 1 to {COUNT_MAX}");
     let control = args.query.control.client()?;
@@ -227,7 +219,6 @@ pub(crate) fn audit(args: &AuditArgs) -> anyhow::Result<()> {
     table.print()
 }
 
-/// Makes a one-time code for a new appliance.
 pub(crate) fn enrol_code(args: &EnrolArgs) -> anyhow::Result<()> {
     let path = format!("/v1/appliances/{}/enrolment", encoded(&args.appliance));
     print_made(&args.query, &path, &json!({}), "code")
@@ -252,7 +243,6 @@ pub(crate) fn accept(args: &RevokeArgs) -> anyhow::Result<()> {
     output::line(&format!("{id} is planned with {now} from now on; it was with {before}"))
 }
 
-/// Refuses an appliance's identity from now on.
 pub(crate) fn revoke(args: &RevokeArgs) -> anyhow::Result<()> {
     let id = &args.appliance;
     let path = format!("/v1/appliances/{}/identity", encoded(id));
@@ -260,7 +250,6 @@ pub(crate) fn revoke(args: &RevokeArgs) -> anyhow::Result<()> {
     output::line(&format!("the identity of {id} is refused from now on"))
 }
 
-/// Lets anybody play an asset, or no longer.
 pub(crate) fn public(args: &PublicArgs) -> anyhow::Result<()> {
     let asset = &args.asset;
     let path = format!("/v1/assets/{}/public", encoded(asset));

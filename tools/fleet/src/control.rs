@@ -54,7 +54,6 @@ pub(crate) enum Put {
 }
 
 impl Where {
-    /// A client for it.
     pub(crate) fn client(&self) -> anyhow::Result<Control> {
         let variable = std::env::var("NEARCAST_TOKEN").ok();
         let token = token(self.token_file.as_deref(), variable)?;
@@ -121,14 +120,12 @@ impl Control {
         &self.base
     }
 
-    /// GETs a JSON value.
     pub(crate) fn get<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
         let url = format!("{}{path}", self.base);
         let response = self.signed(self.agent.get(&url)).call();
         read(&mut self.checked(response, &url)?, &url)
     }
 
-    /// PUTs a JSON value.
     pub(crate) fn put(&self, path: &str, value: &impl Serialize) -> anyhow::Result<Put> {
         let url = format!("{}{path}", self.base);
         let response = self.signed(self.agent.put(&url)).send_json(value);

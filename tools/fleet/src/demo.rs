@@ -52,7 +52,6 @@ mod processes;
 mod selftest;
 mod tokens;
 
-/// What `nearcast demo` is told.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
     /// A film to play, of any format that ffmpeg reads [default: one of three minutes, made here]

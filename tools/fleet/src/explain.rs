@@ -9,7 +9,6 @@ use serde_json::Value;
 use crate::control::{Query, encoded};
 use crate::output::{self, Cell, Table, Tone};
 
-/// What `nearcast explain` is told.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Asset that the client wants to play

@@ -44,7 +44,6 @@ mod walk;
 
 pub(crate) use bucket::Server;
 
-/// What `nearcast ingest` is told.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -56,7 +55,6 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// What to ingest.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Request {
     /// Directory with the asset, or s3://BUCKET/PREFIX/: HLS and DASH manifests and whatever they
@@ -88,7 +86,6 @@ pub(crate) struct Request {
     pub(crate) again: bool,
 }
 
-/// What an ingest did.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Ingested {
     pub(crate) asset: String,

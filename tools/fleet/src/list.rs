@@ -9,7 +9,6 @@ use wire::v1::report::{Drive, DriveState, Fill, Report};
 use crate::control::{Appliance, Asset, Fleet, FleetError, Query, Site, Where};
 use crate::output::{self, Cell, Table, Tone};
 
-/// What `nearcast list` is told.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ListArgs {
     /// Which kind [default: all]
@@ -18,7 +17,6 @@ pub(crate) struct ListArgs {
     query: Query,
 }
 
-/// What `nearcast show` is told.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ShowArgs {
     /// Which kind
@@ -43,7 +41,6 @@ enum Kind {
     Asset,
 }
 
-/// Lists one kind, or all.
 pub(crate) fn list(args: &ListArgs) -> anyhow::Result<()> {
     let (fleet, raw) = fetch(&args.query.control)?;
     if args.query.json {
@@ -68,7 +65,6 @@ pub(crate) fn list(args: &ListArgs) -> anyhow::Result<()> {
     }
 }
 
-/// Shows all about one thing.
 pub(crate) fn show(args: &ShowArgs) -> anyhow::Result<()> {
     let (fleet, raw) = fetch(&args.query.control)?;
     let (kind, name) = (args.kind, args.name.as_str());

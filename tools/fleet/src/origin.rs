@@ -25,13 +25,11 @@ use crate::output;
 use crate::tree::Tree;
 
 mod body;
-mod range;
 mod respond;
 
 pub(crate) use body::Pace;
 pub(crate) use respond::Origin;
 
-/// What `nearcast origin` is told.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Directory to serve. Nothing outside it is, not even through links

@@ -123,7 +123,6 @@ impl Table {
         Self { columns: headings.iter().map(column).collect(), rows: Vec::new() }
     }
 
-    /// Adds a row.
     pub(crate) fn row(&mut self, cells: Vec<Cell>) {
         assert_eq!(cells.len(), self.columns.len(), "a row has a cell for every column");
         self.rows.push(cells);
@@ -142,7 +141,6 @@ impl Table {
         [&head].into_iter().chain(&self.rows).map(row).collect()
     }
 
-    /// Prints the table.
     pub(crate) fn print(&self) -> anyhow::Result<()> {
         self.lines(colours()).iter().try_for_each(|text| line(text))
     }

@@ -11,7 +11,6 @@ use serde_json::Value;
 use crate::control::{Control, Query, Where, encoded};
 use crate::output::{self, Cell, Table, Tone, ago};
 
-/// What `nearcast remove` is told.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RemoveArgs {
     /// Which asset
@@ -25,7 +24,6 @@ pub(crate) struct RemoveArgs {
     query: Query,
 }
 
-/// What `nearcast window` is told.
 #[derive(Debug, clap::Args)]
 pub(crate) struct WindowArgs {
     /// Which asset
@@ -116,7 +114,6 @@ struct Awaited {
     away_ms: Option<u64>,
 }
 
-/// Takes a title down.
 pub(crate) fn remove(args: &RemoveArgs) -> anyhow::Result<()> {
     let control = args.query.control.client()?;
     let path = path(&args.asset, args.version.as_deref());
@@ -136,7 +133,6 @@ pub(crate) fn remove(args: &RemoveArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Says when a title may be shown.
 pub(crate) fn window(args: &WindowArgs) -> anyhow::Result<()> {
     let path = format!("{}/window", path(&args.asset, args.version.as_deref()));
     args.control.client()?.put(&path, &args.window.wire())?;
@@ -149,7 +145,6 @@ pub(crate) fn window(args: &WindowArgs) -> anyhow::Result<()> {
     ))
 }
 
-/// Shows what was taken down.
 pub(crate) fn withdrawals(query: &Query) -> anyhow::Result<()> {
     let control = query.control.client()?;
     if query.json {

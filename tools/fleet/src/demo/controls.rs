@@ -40,7 +40,6 @@ pub(super) enum Order {
 /// Where orders go: at most [`ORDERS_MAX`] wait, more wait to be taken.
 pub(super) type Orders = mpsc::Sender<Order>;
 
-/// A queue of orders.
 pub(super) fn orders() -> (Orders, mpsc::Receiver<Order>) {
     mpsc::channel(ORDERS_MAX)
 }

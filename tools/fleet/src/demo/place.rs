@@ -44,7 +44,6 @@ impl Place {
         self.dir.join(name)
     }
 
-    /// The directory itself.
     pub(super) fn dir(&self) -> &Path {
         &self.dir
     }

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail, ensure};
 use clap::ValueEnum;
 use rustix::process::{Pid, Signal, kill_process};
-use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde::Serialize;
+use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
 use tracing::{debug, info};
 
@@ -124,7 +124,7 @@ impl Fleet {
     /// Registers sites, appliances and policy, enrols the appliances and starts them.
     pub(super) async fn register(&mut self, control: &Control) -> anyhow::Result<()> {
         self.until(CONTROL_WITHIN, "the control plane to answer", || {
-            let answer = control.get::<serde_json::Value>("/healthz");
+            let answer = control.get::<Value>("/healthz");
             Ok(answer.is_ok() || control.get::<View>("/v1/fleet").is_ok())
         })
         .await?;
@@ -139,9 +139,10 @@ impl Fleet {
         }
         control.put("/v1/policy", &json!({ "copies": 2 }))?;
         for appliance in &mut self.appliances {
-            let code: Code = control
-                .post(&format!("/v1/appliances/{}/enrolment", appliance.name), &json!({}))?;
-            appliance.enrol(&self.programs.appliance, &code).await?;
+            let path = format!("/v1/appliances/{}/enrolment", appliance.name);
+            let made: Value = control.post(&path, &json!({}))?;
+            let code = made["code"].as_str().context("control made no code")?;
+            appliance.enrol(&self.programs.appliance, code).await?;
             appliance.start(&self.programs.appliance, &self.logs)?;
         }
         self.until_healthy(control).await
@@ -268,21 +269,15 @@ impl Fleet {
     }
 }
 
-/// A one-time code, as control gives it out.
-#[derive(Deserialize)]
-struct Code {
-    code: String,
-}
-
 impl Appliance {
     /// Gets it an identity, as an operator would who types the code there.
-    async fn enrol(&self, program: &Path, code: &Code) -> anyhow::Result<()> {
+    async fn enrol(&self, program: &Path, code: &str) -> anyhow::Result<()> {
         let mut command = child::command(program)?;
         command.arg("enrol").arg("--config").arg(&self.config);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().context("cannot run nearcast-appliance enrol")?;
         let mut input = child.stdin.take().context("its standard input is ours")?;
-        input.write_all(code.code.as_bytes()).await.context("cannot give the code")?;
+        input.write_all(code.as_bytes()).await.context("cannot give the code")?;
         drop(input);
         let output = child.wait_with_output().await.context("nearcast-appliance enrol")?;
         let said = String::from_utf8_lossy(&output.stderr);

@@ -9,12 +9,13 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use http1::range::{Selected, select};
+use model::units::Bytes;
 use percent_encoding::percent_decode_str;
 use tokio::sync::Semaphore;
 use tracing::{debug, trace};
 
 use super::body::{Pace, body};
-use super::range::{Wanted, wanted};
 use crate::content_type::content_type;
 use crate::tree::{Tree, TreeError};
 
@@ -35,7 +36,6 @@ impl Origin {
     }
 }
 
-/// Answers one request.
 pub(super) async fn respond(State(origin): State<Arc<Origin>>, request: Request) -> Response {
     let path = request.uri().path().to_owned();
     // Opening a file may block, on a network filesystem for long.
@@ -88,17 +88,20 @@ fn answer(origin: &Origin, request: &Request) -> Result<Response, Refusal> {
     if text(headers, &header::IF_NONE_MATCH).is_some_and(|list| lists(list, &etag, true)) {
         return Ok(finish(base.status(StatusCode::NOT_MODIFIED).body(Body::empty())));
     }
-    let wanted = match text(headers, &header::RANGE) {
-        Some(range) if !head && if_range_holds(headers, &etag) => wanted(range, len),
-        Some(_) | None => Wanted::Whole,
-    };
-    let (base, range) = match wanted {
-        Wanted::Whole => (base.status(StatusCode::OK), 0..len),
-        Wanted::Part(range) => {
-            let text = format!("bytes {}-{}/{len}", range.start, range.end - 1);
-            (base.status(StatusCode::PARTIAL_CONTENT).header(header::CONTENT_RANGE, text), range)
+    let selected = match headers.get(header::RANGE) {
+        Some(range) if !head && if_range_holds(headers, &etag) => {
+            select(range.as_bytes(), Bytes(len))
         }
-        Wanted::Unsatisfiable => {
+        Some(_) | None => Selected::Whole,
+    };
+    let (base, range) = match selected {
+        Selected::Whole => (base.status(StatusCode::OK), 0..len),
+        Selected::Part { start: Bytes(start), end: Bytes(end) } => {
+            let text = format!("bytes {start}-{}/{len}", end - 1);
+            let base = base.status(StatusCode::PARTIAL_CONTENT);
+            (base.header(header::CONTENT_RANGE, text), start..end)
+        }
+        Selected::Unsatisfiable => {
             let base = base.header(header::CONTENT_RANGE, format!("bytes */{len}"));
             return Ok(finish(base.status(StatusCode::RANGE_NOT_SATISFIABLE).body(Body::empty())));
         }
@@ -167,5 +170,42 @@ mod tests {
         assert!(lists("W/\"b\"", "\"b\"", true));
         assert!(!lists("W/\"b\"", "\"b\"", false), "If-Match compares strongly");
         assert!(!lists("\"c\"", "\"b\"", true));
+    }
+
+    fn part(range: std::ops::Range<u64>) -> Selected {
+        Selected::Part { start: Bytes(range.start), end: Bytes(range.end) }
+    }
+
+    #[test]
+    fn ranges_are_read_as_rfc_9110_says() {
+        let cases = [
+            ("bytes=0-0", part(0..1)),
+            ("bytes=0-", part(0..100)),
+            ("Bytes= 10-19", part(10..20)),
+            ("Bytes = 10-19", Selected::Whole),
+            ("bytes=90-1000", part(90..100)),
+            ("bytes=90-99999999999999999999999", part(90..100)),
+            ("bytes=-10", part(90..100)),
+            ("bytes=-1000", part(0..100)),
+            ("bytes=-0", Selected::Unsatisfiable),
+            ("bytes=100-", Selected::Unsatisfiable),
+            ("bytes=99999999999999999999999-", Selected::Unsatisfiable),
+            ("bytes=5-4", Selected::Whole),
+            ("bytes=0-1,4-5", Selected::Whole),
+            ("bytes=a-b", Selected::Whole),
+            ("bytes=--1", Selected::Whole),
+            ("bytes=", Selected::Whole),
+            ("bytes", Selected::Whole),
+            ("lines=1-2", Selected::Whole),
+        ];
+        for (header, answer) in cases {
+            assert_eq!(select(header.as_bytes(), Bytes(100)), answer, "{header}");
+        }
+    }
+
+    #[test]
+    fn an_empty_file_has_no_range() {
+        assert_eq!(select(b"bytes=0-0", Bytes(0)), Selected::Unsatisfiable);
+        assert_eq!(select(b"bytes=-5", Bytes(0)), Selected::Whole);
     }
 }

@@ -24,11 +24,15 @@ pub(crate) fn mounts() -> std::io::Result<Vec<Mount>> {
 }
 
 /// The last of `mounts` at `path`.
-pub(crate) fn describe(path: &Path, mounts: &[Mount]) -> DriveMount {
+pub(crate) fn at<'m>(path: &Path, mounts: &'m [Mount]) -> Option<&'m Mount> {
     let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let at = |mount: &&Mount| mount.point == real;
+    mounts.iter().rfind(|mount| mount.point == real)
+}
+
+/// How `path` is mounted.
+pub(crate) fn describe(path: &Path, mounts: &[Mount]) -> DriveMount {
     let text = path.display().to_string();
-    let Some(mount) = mounts.iter().rev().find(at) else {
+    let Some(mount) = at(path, mounts) else {
         return DriveMount { path: text, ..DriveMount::default() };
     };
     DriveMount {

@@ -219,7 +219,7 @@ impl Agent {
 
     fn mounted(path: &Path) -> Result<(), String> {
         let mounts = mounts::mounts().map_err(|error| error.to_string())?;
-        if !mounts::describe(path, &mounts).is_mount_point {
+        if mounts::at(path, &mounts).is_none() {
             return Err("not a mount point: it would trim the file system around it".to_owned());
         }
         Ok(())
@@ -228,9 +228,7 @@ impl Agent {
     fn health(&self) -> Result<Answer, String> {
         let mounts = mounts::mounts().map_err(|error| error.to_string())?;
         let one = |path: &PathBuf| {
-            let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.clone());
-            let mount = mounts.iter().rev().find(|mount| mount.point == real);
-            let device = mount.and_then(mounts::Mount::whole_device);
+            let device = mounts::at(path, &mounts).and_then(mounts::Mount::whole_device);
             self.programs.health(path.display().to_string(), device)
         };
         Ok(Answer::Health(self.settings.drives.paths.iter().map(one).collect()))

@@ -204,34 +204,28 @@ impl Handshake {
         loop {
             let status = self.connection.process_tls_records(&mut self.incoming);
             let mut discard = status.discard;
-            let done = match status.state {
-                Ok(ConnectionState::EncodeTlsData(mut data)) => {
-                    encode(&mut data, out);
-                    false
-                }
-                Ok(ConnectionState::TransmitTlsData(data)) => {
-                    data.done();
-                    false
-                }
+            let mut done = false;
+            match status.state {
+                Ok(ConnectionState::EncodeTlsData(mut data)) => encode(&mut data, out),
+                Ok(ConnectionState::TransmitTlsData(data)) => data.done(),
                 Ok(ConnectionState::ReadTraffic(mut traffic)) => {
                     while let Some(record) = traffic.next_record() {
                         let record = record.map_err(TlsError::Handshake)?;
                         self.early.extend_from_slice(record.payload);
                         discard += record.discard;
                     }
-                    false
                 }
                 Ok(ConnectionState::BlockedHandshake) => {
                     self.incoming.drain(..discard);
                     return Ok(Progress::Pending(self));
                 }
-                Ok(ConnectionState::WriteTraffic(_)) => true,
+                Ok(ConnectionState::WriteTraffic(_)) => done = true,
                 Ok(_) => return Err(TlsError::Closed),
                 Err(error) => {
                     self.alert(out);
                     return Err(TlsError::Handshake(error));
                 }
-            };
+            }
             self.incoming.drain(..discard);
             if done {
                 return self.finish();

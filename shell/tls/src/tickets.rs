@@ -113,6 +113,16 @@ impl Tickets {
         held.shared.iter().filter(|ready| now < ready.key.ends).count()
     }
 
+    /// Seals with the newest key: of the site, else of this process; none if none has begun.
+    fn seal(&self, now: UnixSeconds, plain: &[u8]) -> Option<Vec<u8>> {
+        let held = self.keys.read().unwrap_or_else(PoisonError::into_inner);
+        let ready = held.own.iter().chain(&held.shared).rfind(|ready| ready.seals(now))?;
+        let mut sealed = plain.to_vec();
+        let name = ready.key.name;
+        let nonce = ready.aead.seal_in_place_append_tag(Aad::from(name), &mut sealed).ok()?;
+        Some([&name[..], &nonce.as_ref()[..], &sealed].concat())
+    }
+
     fn begin_own(&self, now: UnixSeconds) -> Option<()> {
         let mut held = self.keys.write().unwrap_or_else(PoisonError::into_inner);
         // Another worker may have been here first.
@@ -135,20 +145,10 @@ impl ProducesTickets for Tickets {
 
     fn encrypt(&self, plain: &[u8]) -> Option<Vec<u8>> {
         let now = (self.clock)();
-        for own_made in [false, true] {
-            let held = self.keys.read().unwrap_or_else(PoisonError::into_inner);
-            let newest = |keys: &[Ready]| keys.iter().rposition(|ready| ready.seals(now));
-            let shared = newest(&held.shared).map(|at| &held.shared[at]);
-            if let Some(ready) = shared.or_else(|| newest(&held.own).map(|at| &held.own[at])) {
-                return seal(ready, plain);
-            }
-            drop(held);
-            if own_made {
-                break;
-            }
+        self.seal(now, plain).or_else(|| {
             self.begin_own(now)?;
-        }
-        None
+            self.seal(now, plain)
+        })
     }
 
     fn decrypt(&self, ticket: &[u8]) -> Option<Vec<u8>> {
@@ -168,13 +168,6 @@ impl ProducesTickets for Tickets {
         plain.truncate(len);
         Some(plain)
     }
-}
-
-fn seal(ready: &Ready, plain: &[u8]) -> Option<Vec<u8>> {
-    let mut sealed = plain.to_vec();
-    let name = ready.key.name;
-    let nonce = ready.aead.seal_in_place_append_tag(Aad::from(name), &mut sealed).ok()?;
-    Some([&name[..], &nonce.as_ref()[..], &sealed].concat())
 }
 
 impl std::fmt::Debug for Tickets {

@@ -11,7 +11,6 @@
 //! Ctrl-C ends it and leaves nothing but encoded films. The origin and the controls run in this
 //! process; control plane and appliances are the real programs, started from beside this one.
 
-use std::convert::Infallible;
 use std::io::{BufRead as _, IsTerminal as _};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -159,10 +158,7 @@ async fn play(args: &Args, stage: &mut Stage) -> anyhow::Result<()> {
     if !args.no_browser {
         stage.browser = open_browser(place, &ready);
     }
-    match serve_orders(fleet, &mut stage.browser, &mut ready).await {
-        Ok(never) => match never {},
-        Err(error) => Err(error),
-    }
+    Err(serve_orders(fleet, &mut stage.browser, &mut ready).await)
 }
 
 /// Where the demo keeps its own, and encoded films in [`FILMS`].
@@ -360,18 +356,21 @@ fn open_browser(place: &Place, ready: &Ready) -> Option<Child> {
     opened.inspect_err(|error| warn!(error = format!("{error:#}"), "no browser opened")).ok()
 }
 
-/// Does what the page and the keyboard ask, until something that should run has ended.
+/// Does what the page and the keyboard ask, until something that should run has ended: how it
+/// ended.
 async fn serve_orders(
     fleet: &mut Fleet,
     browser: &mut Option<Child>,
     ready: &mut Ready,
-) -> anyhow::Result<Infallible> {
+) -> anyhow::Error {
     let mut look = tokio::time::interval(LOOK_EVERY);
     loop {
         let order = tokio::select! {
             order = ready.orders.recv() => order,
             _ = look.tick() => {
-                fleet.must_run()?;
+                if let Err(error) = fleet.must_run() {
+                    return error;
+                }
                 note_end(browser);
                 continue;
             }
@@ -464,10 +463,7 @@ async fn selftest(
     for player in &chosen {
         let played = tokio::select! {
             played = selftest::play(&tools, &setup, player) => played,
-            ended = serve_orders(fleet, &mut no_browser, ready) => match ended {
-                Ok(never) => match never {},
-                Err(error) => Err(error),
-            },
+            error = serve_orders(fleet, &mut no_browser, ready) => Err(error),
         };
         players.push(played?);
         for (name, _) in APPLIANCES {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{Breach, Source};
-use crate::lexer::{Token, tokens};
+use crate::lexer::{Token, closing, tokens};
 
 const CLAIMS: &str = "SECURITY.md";
 
@@ -43,9 +43,9 @@ fn tests_of(sources: &[Source]) -> BTreeSet<String> {
         while let [token, after @ ..] = rest {
             rest = after;
             if token.is_mark('#') && after.first().is_some_and(|next| next.is_mark('[')) {
-                let attribute;
-                (attribute, rest) = bracketed(after);
-                is_test |= names_a_test(attribute);
+                let end = closing(after, 0);
+                is_test |= names_a_test(after.get(1..end).unwrap_or_default());
+                rest = after.get(end + 1..).unwrap_or_default();
                 continue;
             }
             let name = match after {
@@ -62,20 +62,6 @@ fn tests_of(sources: &[Source]) -> BTreeSet<String> {
         }
     }
     names
-}
-
-/// What stands between the bracket that `tokens` begin with and the one that closes it, and what
-/// comes behind.
-fn bracketed(tokens: &[Token]) -> (&[Token], &[Token]) {
-    let mut depth = 0_usize;
-    for (at, token) in tokens.iter().enumerate() {
-        depth += usize::from(token.is_mark('['));
-        depth -= usize::from(token.is_mark(']'));
-        if depth == 0 {
-            return (&tokens[1..at], &tokens[at + 1..]);
-        }
-    }
-    (tokens, &[])
 }
 
 /// `test`, or `tokio::test`, whatever stands in parentheses behind it.

@@ -132,15 +132,11 @@ pub(super) fn ignored_tests(source: &Source, tokens: &[Token]) -> Vec<Breach> {
 /// A Prometheus text that states a metric's type and not its help, or a metric with empty help.
 pub(super) fn silent_metrics(source: &Source, tokens: &[Token]) -> Vec<Breach> {
     let mut found = Vec::new();
-    let texts = tokens.iter().filter_map(|token| match &token.kind {
-        Kind::Text(text) => Some((token.line, text)),
-        Kind::Word(_) | Kind::Mark(_) | Kind::Other => None,
-    });
-    let texts: Vec<_> = texts.collect();
-    let says_help = texts.iter().any(|(_, text)| text.contains("# HELP"));
-    for (line, _) in texts.iter().filter(|(_, text)| text.contains("# TYPE") && !says_help) {
+    let has = |token: &&Token, word| matches!(&token.kind, Kind::Text(text) if text.contains(word));
+    let says_help = tokens.iter().any(|token| has(&token, "# HELP"));
+    for token in tokens.iter().filter(|token| has(token, "# TYPE") && !says_help) {
         let text = "a metric's # TYPE without its # HELP: say what it counts, and in what unit";
-        found.push(breach("metric", source, *line, text.into()));
+        found.push(breach("metric", source, token.line, text.into()));
     }
     for pair in tokens.windows(3) {
         let empty = pair[2].kind == Kind::Text(String::new());

@@ -21,7 +21,7 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use clap::ValueEnum as _;
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 
 use super::processes::{Condition, Fault};
@@ -32,7 +32,7 @@ pub(super) enum Order {
     /// Do this to an appliance.
     Fault(String, Fault, oneshot::Sender<Result<Condition, String>>),
     /// Say how the appliances are.
-    List(oneshot::Sender<Vec<(&'static str, &'static str, Condition)>>),
+    List(oneshot::Sender<Value>),
     /// A page shows its first frame, so many milliseconds after it began to load.
     FirstFrame(u64),
 }
@@ -110,11 +110,7 @@ async fn list(State(shared): State<Arc<Shared>>) -> Response {
     let (answer, answered) = oneshot::channel();
     let _ = shared.orders.send(Order::List(answer)).await;
     match answered.await {
-        Ok(all) => {
-            let one =
-                |(id, site, condition)| json!({ "id": id, "site": site, "condition": condition });
-            Json(all.into_iter().map(one).collect::<Vec<_>>()).into_response()
-        }
+        Ok(all) => Json(all).into_response(),
         Err(_) => ending(),
     }
 }

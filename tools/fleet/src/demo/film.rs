@@ -40,31 +40,19 @@ pub(super) async fn film(films: &Path, path: Option<&Path>) -> anyhow::Result<Fi
     }
     make_room(films);
     let start = Instant::now();
-    let partial = films.join(format!("{PARTIAL}{}", std::process::id()));
-    let _ = std::fs::remove_dir_all(&partial);
-    std::fs::create_dir(&partial)
-        .with_context(|| format!("cannot create {}", partial.display()))?;
-    let cleaner = Cleaner(&partial);
+    // Removed when it goes out of scope, also where the encode is cut off.
+    let partial = tempfile::Builder::new().prefix(PARTIAL).tempdir_in(films);
+    let partial = partial.with_context(|| format!("cannot write to {}", films.display()))?;
     match path {
-        None => encode_demo_film(&partial).await?,
-        Some(path) => encode_file(path, &partial).await?,
+        None => encode_demo_film(partial.path()).await?,
+        Some(path) => encode_file(path, partial.path()).await?,
     }
-    finish(&partial)?;
+    finish(partial.path())?;
     match std::fs::rename(&partial, &dir) {
         Err(_) if dir.join(MPD).is_file() => {} // another demo was quicker
         result => result.with_context(|| format!("cannot keep the film as {}", dir.display()))?,
     }
-    drop(cleaner);
     Ok(Film { asset, dir, encoded_in: Some(start.elapsed()) })
-}
-
-/// Removes what an encode leaves when it is cut off.
-struct Cleaner<'a>(&'a Path);
-
-impl Drop for Cleaner<'_> {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(self.0);
-    }
 }
 
 /// Keeps the [`FILMS_MAX`] films used last, and no encode that was cut off a day ago.

@@ -225,9 +225,11 @@ impl Fleet {
         Ok(now)
     }
 
-    /// Every appliance: name, site, condition.
-    pub(super) fn conditions(&self) -> Vec<(&'static str, &'static str, Condition)> {
-        self.appliances.iter().map(|a| (a.name, a.site, a.condition())).collect()
+    /// Every appliance, as the page is told.
+    pub(super) fn conditions(&self) -> Value {
+        let one =
+            |a: &Appliance| json!({ "id": a.name, "site": a.site, "condition": a.condition() });
+        self.appliances.iter().map(one).collect()
     }
 
     /// Stops everything, all at once, and waits for it.

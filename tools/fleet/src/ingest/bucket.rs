@@ -10,7 +10,7 @@
 //! Requests that fail are tried again by `object_store`, a bounded number of times.
 
 use std::collections::BTreeMap;
-use std::io::{self, Read};
+use std::io::{self, Cursor, Read};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -266,7 +266,7 @@ impl Files for Bucket {
     fn open(&self, job: &Job) -> io::Result<Box<dyn Read + Send>> {
         let (ahead, runtime) = (self.ahead.clone(), self.runtime.handle().clone());
         let left = job.stamp.len - job.from;
-        Ok(Box::new(Reader { ahead, runtime, left, piece: Vec::new(), at: 0 }))
+        Ok(Box::new(Reader { ahead, runtime, left, piece: Cursor::default() }))
     }
 
     /// Every answer was compared with the list already.
@@ -334,11 +334,9 @@ impl Piece {
             ..GetOptions::default()
         };
         let answer = self.store.get_opts(key, options).await?;
-        let same = match (self.tag.as_deref(), tag(&answer.meta)) {
-            (Some(listed), Some(answered)) => listed == answered,
-            (Some(_), None) | (None, Some(_)) | (None, None) => {
-                answer.meta.last_modified.timestamp() == self.stamp.modified.0
-            }
+        let same = match self.tag.as_deref().zip(tag(&answer.meta)) {
+            Some((listed, answered)) => listed == answered,
+            None => answer.meta.last_modified.timestamp() == self.stamp.modified.0,
         };
         if answer.meta.size != self.stamp.len.0 || !same {
             return Ok(None);
@@ -366,25 +364,22 @@ struct Reader {
     ahead: Arc<Mutex<Option<Ahead>>>,
     runtime: tokio::runtime::Handle,
     left: Bytes,
-    piece: Vec<u8>,
-    at: usize,
+    piece: Cursor<Vec<u8>>,
 }
 
 impl Read for Reader {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        if self.at == self.piece.len() && self.left != Bytes::ZERO {
+        let count = self.piece.read(into)?;
+        if count == 0 && !into.is_empty() && self.left != Bytes::ZERO {
             let mut ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
             let next = ahead.as_mut().and_then(mpsc::Receiver::blocking_recv);
             let next = next.ok_or_else(|| io::Error::other("reading ended early"))?;
             let piece = self.runtime.block_on(next).map_err(io::Error::other)?;
-            self.piece = piece.map_err(io::Error::other)?;
-            self.at = 0;
-            self.left -= Bytes::of(self.piece.len());
+            let piece = piece.map_err(io::Error::other)?;
+            self.left -= Bytes::of(piece.len());
+            self.piece = Cursor::new(piece);
+            return self.piece.read(into);
         }
-        let rest = &self.piece[self.at..];
-        let count = rest.len().min(into.len());
-        into[..count].copy_from_slice(&rest[..count]);
-        self.at += count;
         Ok(count)
     }
 }

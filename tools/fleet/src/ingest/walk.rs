@@ -1,7 +1,6 @@
 //! What is in a directory: every file with its length and time of change, in order of path.
 
 use std::collections::BTreeMap;
-use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
@@ -19,13 +18,6 @@ pub(super) struct Stamp {
     pub(super) modified: (i64, i64),
     /// Of an object in a bucket: a hash of its ETag, which changes with its bytes. Else 0.
     pub(super) tag: u64,
-}
-
-impl Stamp {
-    pub(super) fn of(metadata: &Metadata) -> Self {
-        let modified = (metadata.mtime(), metadata.mtime_nsec());
-        Self { len: Bytes(metadata.len()), modified, tag: 0 }
-    }
 }
 
 /// Every file below the tree's root. Links to files inside are followed; anything that is neither
@@ -66,7 +58,8 @@ pub(super) fn look(tree: &Tree, path: &str) -> anyhow::Result<Stamp> {
         Err(error) => bail!("\"{path}\" {error}: an asset is made of files below its directory"),
     };
     let metadata = file.metadata().with_context(|| format!("cannot look at \"{path}\""))?;
-    let stamp = Stamp::of(&metadata);
+    let modified = (metadata.mtime(), metadata.mtime_nsec());
+    let stamp = Stamp { len: Bytes(metadata.len()), modified, tag: 0 };
     ensure!(
         stamp.len <= OBJECT_LEN_MAX,
         "\"{path}\" has {}, more than an object may have ({OBJECT_LEN_MAX})",

@@ -23,7 +23,6 @@ use serde_json::Value;
 use crate::tree::Tree;
 use crate::{deb, say};
 
-/// A release of Debian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Release {
     #[value(name = "12")]
@@ -32,7 +31,6 @@ pub(crate) enum Release {
     Thirteen,
 }
 
-/// A verb of `./x`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum What {
     /// To the first frame, twice.

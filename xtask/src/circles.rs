@@ -20,7 +20,6 @@ pub(crate) type Circle = (String, BTreeSet<String>);
 
 type Edges = BTreeMap<String, BTreeSet<String>>;
 
-/// All circles of the workspace.
 pub(crate) fn find(workspace: &Workspace) -> Vec<Circle> {
     workspace.members.iter().flat_map(of_room).collect()
 }

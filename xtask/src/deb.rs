@@ -155,7 +155,6 @@ impl Package<'_> {
     }
 }
 
-/// The version of the workspace.
 fn version(root: &Path) -> Result<String> {
     let manifest: toml::Table = fs::read_to_string(root.join("Cargo.toml"))?.parse()?;
     let version = manifest.get("workspace").and_then(|table| table.get("package"));

@@ -58,7 +58,6 @@ pub(crate) fn test(root: &Path, programs: &Path) -> Result<bool> {
     Ok(true)
 }
 
-/// A block of the page to be run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Block {
     /// Of the page, where it begins.

@@ -26,17 +26,14 @@ pub(crate) enum Kind {
 }
 
 impl Token {
-    /// True if it is this word.
     pub(crate) fn is_word(&self, word: &str) -> bool {
         matches!(&self.kind, Kind::Word(w) if w == word)
     }
 
-    /// True if it is this punctuation.
     pub(crate) fn is_mark(&self, mark: char) -> bool {
         self.kind == Kind::Mark(mark)
     }
 
-    /// The word, if it is one.
     pub(crate) fn word(&self) -> Option<&str> {
         match &self.kind {
             Kind::Word(word) => Some(word),

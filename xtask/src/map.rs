@@ -10,7 +10,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The tables of ARCHITECTURE.md.
 #[derive(Debug, Default)]
 pub(crate) struct Map {
     /// Folders in the table of rooms, each with the modules that the table names.

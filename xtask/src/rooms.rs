@@ -280,27 +280,22 @@ fn lock_path(
 /// Every room inherits the workspace's lints, but for the two that hold `unsafe`.
 fn lints(member: &Member, findings: &mut Vec<Finding>) {
     let table = member.manifest.get("lints");
-    let inherits = table.and_then(|t| t.get("workspace")).and_then(Value::as_bool) == Some(true);
-    let path = member.manifest_path();
+    let level = |tool: &str, lint: &str| table?.get(tool)?.get(lint)?.as_str();
+    let mut say = |text: &str| add(findings, member.manifest_path(), text.to_owned());
     if !UNSAFE.iter().any(|(room, _)| *room == member.name()) {
-        if !inherits {
-            let text = "does not inherit the lints: write `[lints]` and `workspace = true`, which \
-                        forbids unsafe code";
-            add(findings, path, text.into());
+        if table.and_then(|t| t.get("workspace")).and_then(Value::as_bool) != Some(true) {
+            say("does not inherit the lints: write `[lints]` and `workspace = true`, which \
+                 forbids unsafe code");
         }
         return;
     }
     for lint in ["undocumented_unsafe_blocks", "multiple_unsafe_ops_per_block"] {
-        let clippy = table.and_then(|t| t.get("clippy"));
-        if clippy.and_then(|c| c.get(lint)).and_then(Value::as_str) != Some("deny") {
-            let text = format!("holds unsafe code: [lints.clippy] must have {lint} = \"deny\"");
-            add(findings, path.clone(), text);
+        if level("clippy", lint) != Some("deny") {
+            say(&format!("holds unsafe code: [lints.clippy] must have {lint} = \"deny\""));
         }
     }
-    let rust = table.and_then(|t| t.get("rust")).and_then(|r| r.get("unsafe_code"));
-    if member.name() == "tls" && rust.and_then(Value::as_str) != Some("deny") {
-        let text = "[lints.rust] must have unsafe_code = \"deny\"; only src/aead.rs lifts it";
-        add(findings, path, text.into());
+    if member.name() == "tls" && level("rust", "unsafe_code") != Some("deny") {
+        say("[lints.rust] must have unsafe_code = \"deny\"; only src/aead.rs lifts it");
     }
 }
 

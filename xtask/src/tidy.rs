@@ -30,7 +30,6 @@ pub(crate) use names::banned_words;
 
 use crate::{lexer, workspace};
 
-/// One breach of one rule.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Breach {
     pub(crate) rule: &'static str,
@@ -51,7 +50,6 @@ impl Breach {
     }
 }
 
-/// A text file of the repository.
 #[derive(Clone, Debug)]
 pub(crate) struct Source {
     pub(crate) path: String,

@@ -16,7 +16,6 @@ pub(crate) struct Workspace {
     pub(crate) lock: BTreeMap<String, BTreeSet<String>>,
 }
 
-/// A package of the workspace.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Member {
     /// Its folder from the root: `pure/worker`.
@@ -26,7 +25,6 @@ pub(crate) struct Member {
     pub(crate) sources: Vec<(String, String)>,
 }
 
-/// One line of a `[dependencies]` section.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Dependency {
     /// The package's own name; a dependency may be renamed here.
@@ -51,7 +49,6 @@ impl Member {
         }
     }
 
-    /// Where its manifest is.
     pub(crate) fn manifest_path(&self) -> String {
         format!("{}/Cargo.toml", self.folder)
     }

@@ -103,7 +103,6 @@ fn default_user() -> String {
 }
 
 impl Settings {
-    /// Reads the file at `path`.
     pub(crate) fn load(path: &Path) -> anyhow::Result<Self> {
         let text = std::fs::read_to_string(path)
             .with_context(|| format!("cannot read the configuration {}", path.display()))?;

@@ -29,7 +29,6 @@ pub(crate) fn at<'m>(path: &Path, mounts: &'m [Mount]) -> Option<&'m Mount> {
     mounts.iter().rfind(|mount| mount.point == real)
 }
 
-/// How `path` is mounted.
 pub(crate) fn describe(path: &Path, mounts: &[Mount]) -> DriveMount {
     let text = path.display().to_string();
     let Some(mount) = at(path, mounts) else {

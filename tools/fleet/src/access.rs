@@ -9,40 +9,28 @@ use serde_json::{Value, json};
 use crate::control::{Query, Where, encoded};
 use crate::output::{self, Cell, Table, Tone, ago, until};
 
-#[derive(Debug, clap::Args)]
-pub(crate) struct TokenArgs {
-    #[command(subcommand)]
-    verb: TokenVerb,
-}
-
 #[derive(Debug, clap::Subcommand)]
-enum TokenVerb {
+pub(crate) enum TokenVerb {
     /// List the API tokens, without their secrets
     List(Query),
     /// Make an API token and print it: it is shown this one time
-    Make(MakeArgs),
+    Make {
+        /// What it allows: viewer, operator, admin, or service (only begins and ends playbacks)
+        #[arg(long)]
+        role: String,
+        /// Whose it is, or what uses it
+        #[arg(long)]
+        name: String,
+        #[command(flatten)]
+        query: Query,
+    },
     /// Remove an API token; logins with it end
-    Remove(RemoveArgs),
-}
-
-#[derive(Debug, clap::Args)]
-struct MakeArgs {
-    /// What it allows: viewer, operator, admin, or service (only begins and ends playbacks)
-    #[arg(long)]
-    role: String,
-    /// Whose it is, or what uses it
-    #[arg(long)]
-    name: String,
-    #[command(flatten)]
-    query: Query,
-}
-
-#[derive(Debug, clap::Args)]
-struct RemoveArgs {
-    /// Its id, as `nearcast token list` has it
-    id: String,
-    #[command(flatten)]
-    control: Where,
+    Remove {
+        /// Its id, as `nearcast token list` has it
+        id: String,
+        #[command(flatten)]
+        control: Where,
+    },
 }
 
 #[derive(Debug, clap::Args)]
@@ -126,14 +114,16 @@ struct AuditLine {
     summary: String,
 }
 
-pub(crate) fn token(args: &TokenArgs) -> anyhow::Result<()> {
-    match &args.verb {
-        TokenVerb::List(args) => list(args),
-        TokenVerb::Make(args) => make(args),
-        TokenVerb::Remove(args) => {
-            let id = encoded(&args.id);
-            args.control.client()?.delete(&format!("/v1/tokens/{id}"))?;
-            output::line(&format!("token {} is removed, and its logins have ended", args.id))
+pub(crate) fn token(verb: &TokenVerb) -> anyhow::Result<()> {
+    match verb {
+        TokenVerb::List(query) => list(query),
+        TokenVerb::Make { role, name, query } => {
+            let body = json!({ "role": role, "name": name });
+            print_made(query, "/v1/tokens", &body, "token")
+        }
+        TokenVerb::Remove { id, control } => {
+            control.client()?.delete(&format!("/v1/tokens/{}", encoded(id)))?;
+            output::line(&format!("token {id} is removed, and its logins have ended"))
         }
     }
 }
@@ -151,11 +141,6 @@ fn list(query: &Query) -> anyhow::Result<()> {
         table.row([token.id, token.role, token.name, made, used].map(Cell::from).into());
     }
     table.print()
-}
-
-fn make(args: &MakeArgs) -> anyhow::Result<()> {
-    let body = json!({ "role": args.role, "name": args.name });
-    print_made(&args.query, "/v1/tokens", &body, "token")
 }
 
 /// Lists the keys of playback tokens, after announcing a new one if asked to.

@@ -35,22 +35,12 @@ pub(crate) struct Query {
     pub(crate) json: bool,
 }
 
-/// A client of one control plane.
 #[derive(Clone, Debug)]
 pub(crate) struct Control {
     base: String,
     agent: ureq::Agent,
     /// `Bearer {token}`.
     authorization: Option<String>,
-}
-
-/// What a PUT did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Put {
-    /// It is new there.
-    Created,
-    /// It was there, and now is as asked.
-    Known,
 }
 
 impl Where {
@@ -126,11 +116,11 @@ impl Control {
         read(&mut self.checked(response, &url)?, &url)
     }
 
-    pub(crate) fn put(&self, path: &str, value: &impl Serialize) -> anyhow::Result<Put> {
+    /// PUTs a JSON value: true if it is new there.
+    pub(crate) fn put(&self, path: &str, value: &impl Serialize) -> anyhow::Result<bool> {
         let url = format!("{}{path}", self.base);
         let response = self.signed(self.agent.put(&url)).send_json(value);
-        let response = self.checked(response, &url)?;
-        Ok(if response.status() == 201 { Put::Created } else { Put::Known })
+        Ok(self.checked(response, &url)?.status() == 201)
     }
 
     /// POSTs a JSON value and reads one.
@@ -170,17 +160,16 @@ impl Control {
         response: Result<Response, ureq::Error>,
         url: &str,
     ) -> anyhow::Result<Response> {
-        let mut response = response.map_err(|error| self.away(&error))?;
+        let mut response = response.map_err(|error| {
+            anyhow::anyhow!(
+                "the control plane at {} does not answer ({error}): start it with \
+                 `nearcast-control serve`, or say where it is with --control URL or \
+                 NEARCAST_CONTROL",
+                self.base
+            )
+        })?;
         check(&mut response, url, self.authorization.is_some())?;
         Ok(response)
-    }
-
-    fn away(&self, error: &ureq::Error) -> anyhow::Error {
-        let base = &self.base;
-        anyhow::anyhow!(
-            "the control plane at {base} does not answer ({error}): start it with \
-             `nearcast-control serve`, or say where it is with --control URL or NEARCAST_CONTROL"
-        )
     }
 }
 

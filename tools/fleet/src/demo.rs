@@ -131,7 +131,6 @@ impl Stage {
     }
 }
 
-/// Everything about a demo that is ready.
 struct Ready {
     control: Control,
     tokens: Tokens,
@@ -283,7 +282,6 @@ fn show_fill(view: &View, done: &Ingested, bar: &ProgressBar) -> bool {
     copies || (fills.len() == APPLIANCES.len() && fills.iter().all(complete))
 }
 
-/// Says where everything is.
 fn announce(args: &Args, ready: &Ready, took: &str) -> anyhow::Result<()> {
     let base = ready.control.base();
     let asset = &ready.done.asset;

@@ -49,7 +49,6 @@ struct Reason {
     text: String,
 }
 
-/// Asks control and prints its reasons.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let mut path = format!("/v1/explain?asset={}&client={}", args.asset, args.client);
     if let Some(session) = &args.session {

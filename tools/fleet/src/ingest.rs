@@ -24,7 +24,7 @@ use serde::Serialize;
 use wire::v1::ingest::{NewFile, NewVersion};
 
 use crate::content_type::{content_type, first_content_type};
-use crate::control::{Control, Put, Where};
+use crate::control::{Control, Where};
 use crate::output;
 use crate::remove::Window;
 use crate::tree::Tree;
@@ -102,7 +102,6 @@ pub(crate) struct Ingested {
     elapsed_ms: u64,
 }
 
-/// Ingests and prints the result.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let bar = progress_bar();
     let done = ingest(&args.request, &args.control.client()?, &bar);
@@ -214,7 +213,7 @@ fn ingest_files(
         window: request.window.said(),
         again: request.again,
     };
-    let put = control.put(&format!("/v1/assets/{}/versions/{version}", request.asset), &new)?;
+    let created = control.put(&format!("/v1/assets/{}/versions/{version}", request.asset), &new)?;
     Ok(Ingested {
         asset: request.asset.to_string(),
         version: version.to_string(),
@@ -222,7 +221,7 @@ fn ingest_files(
         bytes: stamps.values().map(|stamp| stamp.len.0).sum(),
         bytes_read: bytes_read.0,
         entries: entries_paths,
-        created: put == Put::Created,
+        created,
         elapsed_ms: u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX),
     })
 }

@@ -109,7 +109,6 @@ fn appliances_in(raw: &Value) -> Vec<Value> {
     with_site.collect()
 }
 
-/// Every appliance with its site.
 fn appliances_of(fleet: &Fleet) -> impl Iterator<Item = (&Site, &Appliance)> {
     fleet.sites.iter().flat_map(|site| site.appliances.iter().map(move |one| (site, one)))
 }

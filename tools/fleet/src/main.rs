@@ -52,7 +52,8 @@ enum Verb {
     /// Say why a client gets the appliances it gets, in this order
     Explain(explain::Args),
     /// Make, list and remove API tokens
-    Token(access::TokenArgs),
+    #[command(subcommand)]
+    Token(access::TokenVerb),
     /// Show the keys of playback tokens, or rotate them
     Keys(access::KeysArgs),
     /// Show who changed something, or tried to
@@ -113,7 +114,7 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
         Verb::List(args) => list::list(args),
         Verb::Show(args) => list::show(args),
         Verb::Explain(args) => explain::run(args),
-        Verb::Token(args) => access::token(args),
+        Verb::Token(verb) => access::token(verb),
         Verb::Keys(args) => access::keys(args),
         Verb::Audit(args) => access::audit(args),
         Verb::Public(args) => access::public(args),

@@ -80,7 +80,6 @@ pub(crate) fn paint(text: &str, tone: Tone, colours: bool) -> String {
     }
 }
 
-/// One cell of a table.
 #[derive(Clone, Debug)]
 pub(crate) struct Cell {
     text: String,
@@ -88,7 +87,6 @@ pub(crate) struct Cell {
 }
 
 impl Cell {
-    /// A cell in a tone.
     pub(crate) fn new(text: impl Into<String>, tone: Tone) -> Self {
         Self { text: text.into(), tone }
     }
@@ -128,7 +126,6 @@ impl Table {
         self.rows.push(cells);
     }
 
-    /// The lines of the table.
     pub(crate) fn lines(&self, colours: bool) -> Vec<String> {
         let head: Vec<Cell> =
             self.columns.iter().map(|(text, _)| Cell::new(*text, Tone::Head)).collect();

@@ -11,7 +11,6 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 
-/// A directory and all that is below it.
 #[derive(Debug)]
 pub(crate) struct Tree {
     root: OwnedFd,
@@ -36,7 +35,6 @@ pub(crate) enum TreeError {
 }
 
 impl Tree {
-    /// The tree below `dir`.
     pub(crate) fn open(dir: &Path) -> anyhow::Result<Self> {
         let path = dir
             .canonicalize()
@@ -52,7 +50,6 @@ impl Tree {
         &self.path
     }
 
-    /// Opens an ordinary file for reading.
     pub(crate) fn open_file(&self, path: &str) -> Result<File, TreeError> {
         if !model::path::is_path(path) {
             return Err(TreeError::Path);

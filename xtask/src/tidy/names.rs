@@ -29,7 +29,6 @@ pub(crate) fn banned_words(glossary: &str) -> Result<Vec<String>, String> {
         .collect())
 }
 
-/// Public names that contain a banned word.
 pub(super) fn banned_names(source: &Source, tokens: &[Token], banned: &[String]) -> Vec<Breach> {
     let mut found = Vec::new();
     for (name, item, line) in public_names(tokens) {

@@ -119,7 +119,6 @@ pub(super) fn stubs(source: &Source, tokens: &[Token]) -> Vec<Breach> {
     tokens.windows(2).filter_map(stub).collect()
 }
 
-/// Tests that do not run.
 pub(super) fn ignored_tests(source: &Source, tokens: &[Token]) -> Vec<Breach> {
     let ignored = |three: &[Token]| {
         let hit = three[0].is_mark('#') && three[1].is_mark('[') && three[2].is_word("ignore");

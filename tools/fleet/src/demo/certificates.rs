@@ -15,7 +15,6 @@ use rcgen::{
 
 use super::place::Place;
 
-/// Files of the demo's keys.
 #[derive(Debug)]
 pub(super) struct Certificates {
     /// The authority, for appliances to trust the origin by.

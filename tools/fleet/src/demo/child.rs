@@ -16,7 +16,6 @@ use anyhow::Context as _;
 use rustix::process::{Pid, Signal};
 use tracing::warn;
 
-/// `nearcast child`: not for people.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Process that this one must not outlive
@@ -55,7 +54,6 @@ pub(super) fn command(program: &Path) -> anyhow::Result<tokio::process::Command>
     Ok(command)
 }
 
-/// A running program with its log.
 #[derive(Debug)]
 pub(super) struct Child {
     name: String,
@@ -137,7 +135,6 @@ impl Child {
     }
 }
 
-/// The last lines of a log.
 pub(super) fn tail(log: &Path) -> String {
     let bytes = std::fs::read(log).unwrap_or_default();
     let text = String::from_utf8_lossy(&bytes);

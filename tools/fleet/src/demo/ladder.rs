@@ -19,7 +19,6 @@ pub(super) struct Probe {
     pub(super) sound: bool,
 }
 
-/// One quality.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Rung {
     pub(super) width: u64,

@@ -39,7 +39,6 @@ impl Place {
         Ok(Self { dir, keep, _lock: lock })
     }
 
-    /// The path of something in it.
     pub(super) fn path(&self, name: &str) -> PathBuf {
         self.dir.join(name)
     }
@@ -48,7 +47,6 @@ impl Place {
         &self.dir
     }
 
-    /// A new directory in it.
     pub(super) fn make_dir(&self, name: &str) -> anyhow::Result<PathBuf> {
         let path = self.path(name);
         std::fs::create_dir_all(&path)
@@ -56,7 +54,6 @@ impl Place {
         Ok(path)
     }
 
-    /// Writes a file in it.
     pub(super) fn write(&self, name: &str, text: &str) -> anyhow::Result<PathBuf> {
         let path = self.path(name);
         std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;

@@ -10,7 +10,6 @@ pub(super) const fn appliance_address(index: u8) -> Ipv4Addr {
     Ipv4Addr::new(127, 0, 0, 2 + index)
 }
 
-/// What listens where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ports {
     /// TLS of every appliance.

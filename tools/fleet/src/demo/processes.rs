@@ -32,7 +32,6 @@ pub(super) enum Fault {
     Restore,
 }
 
-/// How an appliance's process is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Condition {
@@ -72,7 +71,6 @@ pub(super) struct Fleet {
     appliances: Vec<Appliance>,
 }
 
-/// Where the programs are.
 #[derive(Clone, Debug)]
 pub(super) struct Programs {
     appliance: PathBuf,
@@ -317,7 +315,6 @@ fn serve(
     Ok(child)
 }
 
-/// The settings of the control plane.
 pub(super) fn write_control_config(
     place: &Place,
     ports: Ports,

@@ -35,7 +35,6 @@ use super::hash::PIECE_LEN;
 use super::walk::Stamp;
 use crate::control::is_private;
 
-/// Where a bucket is, apart from its name.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct Server {
     /// Of a bucket: URL of its S3 server; none for Amazon's
@@ -46,7 +45,6 @@ pub(crate) struct Server {
     region: String,
 }
 
-/// The objects of a bucket below a prefix.
 #[derive(Debug)]
 pub(super) struct Bucket {
     name: String,

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail, ensure};
 
-/// Who reads a bucket.
 pub(super) struct Credentials {
     pub(super) id: String,
     pub(super) secret: String,

@@ -10,7 +10,6 @@ use super::walk::{self, Stamp};
 use super::{changed, hash};
 use crate::tree::Tree;
 
-/// One file that will be read.
 #[derive(Clone, Debug)]
 pub(super) struct Job {
     pub(super) path: String,
@@ -26,7 +25,6 @@ pub(super) trait Files {
     /// Every file, in order of path. Refuses what no appliance could hold.
     fn list(&self) -> anyhow::Result<BTreeMap<String, Stamp>>;
 
-    /// All bytes of a small file.
     fn read(&self, path: &str, stamp: Stamp) -> anyhow::Result<Vec<u8>>;
 
     /// Told once what will be opened, in this order, for those who can read ahead.

@@ -46,7 +46,6 @@ impl Manifests {
         self.0.get(path).map(Vec::as_slice)
     }
 
-    /// Bytes in all of them.
     pub(super) fn len(&self) -> Bytes {
         Bytes(self.0.values().map(|bytes| Bytes::of(bytes.len()).0).sum())
     }

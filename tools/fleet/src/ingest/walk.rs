@@ -51,7 +51,6 @@ pub(super) fn walk(tree: &Tree) -> anyhow::Result<BTreeMap<String, Stamp>> {
     Ok(files)
 }
 
-/// Stamp of a file that may be ingested.
 pub(super) fn look(tree: &Tree, path: &str) -> anyhow::Result<Stamp> {
     let file = match tree.open_file(path) {
         Ok(file) => file,

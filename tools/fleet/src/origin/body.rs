@@ -21,7 +21,6 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// No more than `rate` from now on.
     pub(crate) fn new(rate: BitsPerSecond) -> Self {
         Self { rate, next: Mutex::new(Instant::now()) }
     }

@@ -19,7 +19,6 @@ use super::body::{Pace, body};
 use crate::content_type::content_type;
 use crate::tree::{Tree, TreeError};
 
-/// A directory being served.
 #[derive(Debug)]
 pub(crate) struct Origin {
     tree: Tree,
@@ -46,7 +45,6 @@ pub(super) async fn respond(State(origin): State<Arc<Origin>>, request: Request)
     response
 }
 
-/// Why a request gets no bytes.
 type Refusal = (StatusCode, &'static str);
 
 const METHOD: Refusal = (StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are answered here\n");

@@ -121,7 +121,7 @@ impl Machine {
         command
     }
 
-    /// To the first frame from nothing, and from what that left.
+    /// To the first frame twice: from nothing, and with the files of the first start.
     fn demo(&self) -> Result<String> {
         let first = self.first_frame()?;
         let second = self.first_frame()?;

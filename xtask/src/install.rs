@@ -22,7 +22,7 @@ use crate::{deb, say};
 const PAGE: &str = "docs/operate/install.md";
 /// In place of a systemctl that needs systemd to run.
 const SYSTEMCTL: &str = include_str!("install/systemctl");
-/// What systemd itself says of the units: nothing wrong, and an exposure of 2.5 out of 10 at most.
+/// systemd's own checks of the units: no error, and an exposure of 2.5 out of 10 at most.
 const UNITS: &str = "systemd-analyze verify --man=no /lib/systemd/system/nearcast-*.service
 for unit in /lib/systemd/system/nearcast-*.service; do
     systemd-analyze security --offline=true --threshold=25 --no-pager $unit | tail -n 1

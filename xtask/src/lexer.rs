@@ -56,7 +56,7 @@ pub(crate) fn tokens(text: &str) -> Vec<Token> {
     found
 }
 
-/// What a token of the compiler's lexer is here; none for comments and white space.
+/// Our kind for a token of the compiler's lexer; none for comments and white space.
 #[expect(clippy::wildcard_enum_match_arm, reason = "all the others are punctuation")]
 fn kind(kind: TokenKind, word: &str) -> Option<Kind> {
     Some(match kind {

@@ -6,7 +6,7 @@
 //! | library | only in |        libraries that not every room may have
 //! ```
 //!
-//! Only what stands in `code marks` counts; the prose beside it is for people.
+//! Only text in `code marks` counts; the prose beside it is for people.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -149,7 +149,7 @@ fn tests(root: &Path, environment: &[(&str, &str)]) -> Result<Count> {
     Ok(count)
 }
 
-/// What a line like `test result: ok. 3 passed; 0 failed; 1 ignored; ...` says.
+/// The counts in a line like `test result: ok. 3 passed; 0 failed; 1 ignored; ...`.
 fn test_result(line: &str) -> Option<Count> {
     let counts = line.strip_prefix("test result: ")?;
     let number = |name: &str| {

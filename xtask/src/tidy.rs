@@ -1,4 +1,4 @@
-//! Refuses what a tired reader stumbles over: long lines, long functions, words that are not ours.
+//! Checks the form of the text: long lines, long functions, words that are not ours.
 //!
 //! ```text
 //! line       over 100 columns                     file      over 1,000 lines of code

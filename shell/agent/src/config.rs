@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer};
 
 /// Where it listens if nothing else is said.
 pub(crate) const SOCKET: &str = "/run/nearcast/agent.sock";
-/// Whose requests it takes, and whose group may reach the socket, if nothing else is said.
+/// The user and the group that may use the socket, by default.
 const USER: &str = "nearcast";
 
 /// The settings. Doc comments are the manual page.

@@ -103,8 +103,8 @@ pub(crate) fn run(
     }
 }
 
-/// One drive. What stands in the way for now (not mounted, a trim under way) is met again next
-/// time; what the device or the file system cannot do is not tried again.
+/// One drive. A passing obstacle (not mounted, a trim under way) is tried again next time; an
+/// operation that the device or the file system does not support is not.
 fn one(
     path: &Path,
     range: Bytes,

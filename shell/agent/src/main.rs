@@ -40,37 +40,34 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Verb {
     /// Answer on the socket until SIGTERM.
-    Serve {
-        /// Configuration, TOML.
-        #[arg(long)]
-        config: PathBuf,
-    },
+    Serve(File),
     /// Print each effective setting and where it came from.
-    Config {
-        /// Configuration, TOML.
-        #[arg(long)]
-        config: PathBuf,
-    },
+    Config(File),
     /// Ask a running agent how the drives are mounted, and print its answer, JSON.
-    Drives {
-        /// The agent's socket.
-        #[arg(long, default_value = config::SOCKET)]
-        socket: PathBuf,
-    },
+    Drives(Running),
     /// Ask a running agent what the devices say of themselves, and print its answer, JSON.
-    Health {
-        /// The agent's socket.
-        #[arg(long, default_value = config::SOCKET)]
-        socket: PathBuf,
-    },
+    Health(Running),
     /// Have a running agent tell a drive's device which blocks are free, and print its answer.
     Trim {
-        /// The agent's socket.
-        #[arg(long, default_value = config::SOCKET)]
-        socket: PathBuf,
+        #[command(flatten)]
+        agent: Running,
         /// A drive's folder, as the agent's configuration has it.
         drive: String,
     },
+}
+
+#[derive(Debug, clap::Args)]
+struct File {
+    /// Configuration, TOML.
+    #[arg(long)]
+    config: PathBuf,
+}
+
+#[derive(Debug, clap::Args)]
+struct Running {
+    /// The agent's socket.
+    #[arg(long, default_value = config::SOCKET)]
+    socket: PathBuf,
 }
 
 fn main() -> ExitCode {
@@ -90,16 +87,16 @@ fn fail(error: &anyhow::Error) -> ExitCode {
 }
 
 fn run(verb: Verb) -> anyhow::Result<()> {
-    let (socket, request) = match verb {
-        Verb::Serve { config } => return server::serve(config::Settings::load(&config)?),
-        Verb::Config { config } => {
-            return Ok(print(&config::Settings::load(&config)?.describe())?);
+    let (agent, request) = match verb {
+        Verb::Serve(file) => return server::serve(config::Settings::load(&file.config)?),
+        Verb::Config(file) => {
+            return Ok(print(&config::Settings::load(&file.config)?.describe())?);
         }
-        Verb::Drives { socket } => (socket, Request::Drives),
-        Verb::Health { socket } => (socket, Request::Health),
-        Verb::Trim { socket, drive } => (socket, Request::Trim { drive }),
+        Verb::Drives(agent) => (agent, Request::Drives),
+        Verb::Health(agent) => (agent, Request::Health),
+        Verb::Trim { agent, drive } => (agent, Request::Trim { drive }),
     };
-    match client::ask(&socket, request)? {
+    match client::ask(&agent.socket, request)? {
         Answer::Refused(why) => anyhow::bail!("refused: {why}"),
         answer @ (Answer::Drives(_) | Answer::Trimmed { .. } | Answer::Health(_)) => {
             Ok(print(&serde_json::to_string_pretty(&answer)?)?)

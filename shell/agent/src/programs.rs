@@ -61,7 +61,7 @@ impl Programs {
         self.fstrim(path, &[], TRIM_WITHIN)
     }
 
-    /// The same for what is free between `offset` and `offset` + `len` of its device.
+    /// The same for the free blocks between `offset` and `offset` + `len` of its device.
     pub(crate) fn trim_range(
         &self,
         path: &Path,
@@ -132,9 +132,9 @@ impl Programs {
         }
     }
 
-    /// Runs to the end, or to the end of its time. Output and errors come as one. `whom` is what
-    /// it asks: not even SIGKILL ends what waits for a drive that hangs, so it is left alone then,
-    /// and `whom` is asked nothing until it is gone.
+    /// Runs a program to its end or to the end of its time; output and errors come together. It asks
+    /// the drive `whom`. Not even SIGKILL ends a program that waits for a drive that hangs: then the
+    /// program is left alone, and `whom` is asked nothing until the program has ended.
     fn run(&self, command: &mut Command, whom: &Path, within: Duration) -> Result<Printed, String> {
         let name = command.get_program().to_string_lossy().into_owned();
         if lock(&self.silent).contains(whom) {
@@ -170,7 +170,7 @@ impl Programs {
         Ok(Printed { text, is_success: status.success() })
     }
 
-    /// Takes what a program says until nobody can say more, and sees those off that are `left`.
+    /// Collects a program's output until nothing can write to it, and waits for a program in `left`.
     fn listen(
         &self,
         mut reader: std::io::PipeReader,

@@ -95,7 +95,7 @@ fn choose(wanted: Wanted, trials: &[Trial]) -> Option<Kernel> {
     })
 }
 
-/// Lengths around what kernels treat at once: 16 bytes, 6, 8 and 16 times as many, 3 KiB; with the
+/// Lengths around the steps of kernels: 16 bytes, 6, 8 and 16 times as many, and 3 KiB; with the
 /// content type, which is sealed behind, and without. A whole record is last.
 const LENGTHS: [usize; 24] = [
     0, 1, 14, 15, 16, 17, 31, 32, 95, 96, 97, 127, 128, 129, 255, 256, 257, 767, 768, 3071, 3072,
@@ -103,7 +103,7 @@ const LENGTHS: [usize; 24] = [
 ];
 const _: () = assert!(LENGTHS[23] == PLAINTEXT_MAX, "a whole record is last");
 
-/// Each against what is known; then each that knew against the first that did.
+/// Compares each kernel with the known answers, then each correct one with the first correct one.
 fn examine(cipher: Cipher, seal: SealFn<'_>) -> [Trial; Kernel::ALL.len()] {
     let content = sample::content();
     let mut trials = Kernel::ALL.map(|kernel| {

@@ -11,7 +11,7 @@ use serde_json::Value;
 use ureq::tls::{PemItem, RootCerts, TlsConfig};
 use wire::v1::report::{Inventory, Report};
 
-/// Where control is, and who asks: the same words for every verb.
+/// The control plane's address and a token for it: the same options for every verb.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Where {
     /// Base URL of the control plane
@@ -141,7 +141,7 @@ impl Control {
         self.checked(response, &url).map(|_| ())
     }
 
-    /// DELETEs something that is there, and reads what came of it.
+    /// DELETEs something that is there, and reads the answer.
     pub(crate) fn delete_for<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
         let url = format!("{}{path}", self.base);
         let response = self.signed(self.agent.delete(&url)).call();
@@ -187,7 +187,7 @@ pub(crate) fn encoded(text: &str) -> String {
     utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
 }
 
-/// True of a URL whose requests nobody can read on their way: encrypted, or of this machine.
+/// True if nobody on the way can read requests to this URL: encrypted, or on this machine.
 pub(crate) fn is_private(url: &str) -> bool {
     let Some(rest) = url.strip_prefix("http://") else { return url.starts_with("https://") };
     let authority = rest.split('/').next().unwrap_or("");
@@ -199,7 +199,7 @@ pub(crate) fn is_private(url: &str) -> bool {
     name == "localhost" || name.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
-/// Whom to believe: the given authority, else those of the system.
+/// The trusted authorities: the given one, else the system's.
 fn roots(ca: Option<&Path>) -> anyhow::Result<RootCerts> {
     let path = match ca {
         Some(path) => path,

@@ -110,7 +110,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     result
 }
 
-/// What must be ended and removed, however the demo ends.
+/// Processes and files to end and remove, however the demo ends.
 #[derive(Debug, Default)]
 struct Stage {
     browser: Option<Child>,
@@ -354,8 +354,7 @@ fn open_browser(place: &Place, ready: &Ready) -> Option<Child> {
     opened.inspect_err(|error| warn!(error = format!("{error:#}"), "no browser opened")).ok()
 }
 
-/// Does what the page and the keyboard ask, until something that should run has ended: how it
-/// ended.
+/// Follows orders of the page and the keyboard until a process ends that should run.
 async fn serve_orders(
     fleet: &mut Fleet,
     browser: &mut Option<Child>,

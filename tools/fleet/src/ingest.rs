@@ -1,4 +1,4 @@
-//! `nearcast ingest`: reads a directory or a bucket once and tells control what is in it.
+//! `nearcast ingest`: reads a directory or a bucket once and publishes it at the control plane.
 //!
 //! ```text
 //! list ─> playlists: read, checked ─> the rest: block hashes ─> version name ─> PUT to control
@@ -289,7 +289,7 @@ fn hash_all(
     Ok((files, read))
 }
 
-/// What is left to read of a file.
+/// The rest of a file: the part whose hashes are not known.
 fn job(path: &str, stamp: Stamp, state: &State) -> Job {
     let known = u64::try_from(state.known(path, stamp).len()).unwrap_or(u64::MAX);
     Job { path: path.to_owned(), stamp, from: hash::start(stamp.len, known) }

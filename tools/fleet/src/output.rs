@@ -195,7 +195,7 @@ fn now_unix_s() -> u64 {
     now.map_or(0, |now| now.as_secs())
 }
 
-/// Integer arithmetic only, rounded down: what is shown is never more than there is.
+/// Integer arithmetic only, rounded down: the text never shows more than there is.
 fn scaled(n: u64, units: &[&str; 7]) -> String {
     let mut scale: u64 = 1;
     let mut unit = 0;

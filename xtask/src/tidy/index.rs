@@ -1,4 +1,4 @@
-//! Whoever looks for a document finds it: each stands in an index.
+//! Every document is linked from an index, so that it can be found.
 
 use super::{Breach, Source};
 

@@ -6,11 +6,12 @@ use seal::PLAINTEXT_MAX;
 use crate::aead::KEY_LEN_MAX;
 use crate::kernel::Cipher;
 
-/// What is sealed, and under what.
+/// A record, and the key and nonce that seal it.
 pub(super) struct Sample<'s> {
     pub(super) cipher: Cipher,
     pub(super) key: [u8; KEY_LEN_MAX],
     pub(super) nonce: [u8; 12],
+    /// The additional authenticated data.
     pub(super) header: &'s [u8],
     pub(super) plain: &'s [u8],
     /// Is sealed as the byte behind `plain`.
@@ -27,7 +28,7 @@ impl<'s> Sample<'s> {
     }
 }
 
-/// What a sample is known to be sealed to.
+/// The known result of sealing a sample.
 pub(super) struct Answer<'s> {
     pub(super) sample: Sample<'s>,
     known: Known,

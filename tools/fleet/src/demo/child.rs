@@ -62,7 +62,7 @@ pub(super) struct Child {
 }
 
 impl Child {
-    /// Starts a command; what it says goes to `log`.
+    /// Starts a command; its output goes to `log`.
     pub(super) fn start(
         name: &str,
         mut command: tokio::process::Command,

@@ -26,7 +26,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::processes::{Condition, Fault};
 
-/// What comes in from the page, the self-test or the keyboard. Answered by the main thread.
+/// An order from the page, the self-test or the keyboard. The main thread answers it.
 #[derive(Debug)]
 pub(super) enum Order {
     /// Do this to an appliance.

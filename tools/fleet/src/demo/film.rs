@@ -1,4 +1,4 @@
-//! The demo's film: encoded once, found again by what it was made from.
+//! The demo's film: encoded once, and found again by its source file.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt as _;

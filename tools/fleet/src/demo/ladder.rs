@@ -6,7 +6,7 @@
 
 use std::path::Path;
 
-/// What the demo needs to know of a film.
+/// The properties of a film that decide how it is encoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Probe {
     /// Width as shown: pixels made square, rotation applied.
@@ -27,7 +27,7 @@ pub(super) struct Rung {
     pub(super) rate: u64,
 }
 
-/// What ffmpeg makes of a film.
+/// The renditions that ffmpeg makes of a film.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Ladder {
     /// Lowest first.

@@ -1,4 +1,4 @@
-//! Where a demo keeps what lives as long as it: configurations, drives, keys, logs, profiles.
+//! The files of one running demo: configurations, drives, keys, logs, profiles.
 //!
 //! ```text
 //! ~/.cache/nearcast/demo/films/     encoded films, kept for the next run

@@ -126,7 +126,7 @@ impl Fleet {
             Ok(answer.is_ok() || control.get::<View>("/v1/fleet").is_ok())
         })
         .await?;
-        // Who watches is on 127.0.0.1, hence at site s1; s2 is another place (RFC 5737, RFC 3849).
+        // The viewer is on 127.0.0.1, hence at site s1; s2 is another place (RFC 5737, RFC 3849).
         let near = ["127.0.0.1/32", "::1/128"];
         control.put("/v1/sites/s1", &json!({ "prefixes": near }))?;
         let far = ["198.51.100.0/24", "2001:db8::/32"];
@@ -188,7 +188,7 @@ impl Fleet {
         self.appliances.iter_mut().filter_map(|a| a.child.as_mut()).try_for_each(Child::must_run)
     }
 
-    /// Does to an appliance what is asked; doing it twice is the same as once.
+    /// Applies a fault to an appliance; to apply it twice is the same as once.
     pub(super) async fn fault(&mut self, name: &str, fault: Fault) -> anyhow::Result<Condition> {
         let known = APPLIANCES.map(|(name, _)| name).join(", ");
         let Some(appliance) = self.appliances.iter_mut().find(|a| a.name == name) else {
@@ -270,7 +270,7 @@ impl Fleet {
 }
 
 impl Appliance {
-    /// Gets it an identity, as an operator would who types the code there.
+    /// Enrols it: gives it the code on its standard input, as an operator would type it.
     async fn enrol(&self, program: &Path, code: &str) -> anyhow::Result<()> {
         let mut command = child::command(program)?;
         command.arg("enrol").arg("--config").arg(&self.config);

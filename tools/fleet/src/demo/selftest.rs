@@ -29,7 +29,7 @@ pub(super) fn chosen(named: &[String]) -> Vec<&str> {
     }
 }
 
-/// What one run of the browser needs to know.
+/// The input of one run of the browser.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Setup {
     pub(super) control_url: String,
@@ -48,7 +48,7 @@ pub(super) struct Setup {
     pub(super) scratch: PathBuf,
 }
 
-/// What a player's run must have for the promises to be checked. The rest is handed on as it is.
+/// The fields of a player's result that the promises are checked by. All others are handed on.
 #[derive(Clone, Debug, Deserialize)]
 struct Played {
     played_after_kill_s: f64,

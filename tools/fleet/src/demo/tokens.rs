@@ -30,7 +30,7 @@ pub(super) async fn admin(program: &Path, config: &Path) -> anyhow::Result<Strin
     Ok(token.trim().to_owned())
 }
 
-/// What goes to people and to other programs.
+/// Tokens for people and for other programs.
 #[derive(Clone, Debug)]
 pub(super) struct Tokens {
     /// For the pages.

@@ -110,7 +110,7 @@ impl Bucket {
         })
     }
 
-    /// By what an ingest of this bucket is known, from whatever folder it is started.
+    /// Names the state file: the same for one bucket, from every folder that ingest is started in.
     pub(super) fn identity(&self) -> String {
         format!("{} {}", self.server, self.name())
     }
@@ -305,7 +305,7 @@ impl Piece {
         })
     }
 
-    /// Its bytes, or what went wrong in words.
+    /// Its bytes, or an error message.
     async fn fetch(self) -> Result<Vec<u8>, String> {
         if self.len == Bytes::ZERO {
             return Ok(Vec::new());
@@ -324,7 +324,7 @@ impl Piece {
         }
     }
 
-    /// None if it is not what was listed.
+    /// None if the object has changed since it was listed.
     async fn attempt(&self, key: &Path) -> Result<Option<Vec<u8>>, Error> {
         let options = GetOptions {
             if_match: self.tag.clone(),
@@ -357,7 +357,7 @@ impl Piece {
     }
 }
 
-/// One file's part of what is read ahead.
+/// One file's part of the pieces that are read ahead.
 struct Reader {
     ahead: Arc<Mutex<Option<Ahead>>>,
     runtime: tokio::runtime::Handle,

@@ -18,16 +18,16 @@ pub(super) struct Job {
     pub(super) from: Bytes,
 }
 
-/// Files by path. What is read is what was listed, or the reading fails.
+/// Files by path. Reading fails if a file has changed since it was listed.
 pub(super) trait Files {
     fn name(&self) -> String;
 
-    /// Every file, in order of path. Refuses what no appliance could hold.
+    /// Every file, in order of path. Refuses files that no appliance could hold.
     fn list(&self) -> anyhow::Result<BTreeMap<String, Stamp>>;
 
     fn read(&self, path: &str, stamp: Stamp) -> anyhow::Result<Vec<u8>>;
 
-    /// Told once what will be opened, in this order, for those who can read ahead.
+    /// Names the files that will be opened, in this order, so that they can be read ahead.
     fn expect(&self, jobs: Vec<Job>) {
         drop(jobs);
     }

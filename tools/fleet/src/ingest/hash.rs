@@ -63,7 +63,7 @@ pub(super) fn hash_file(
     })
 }
 
-/// The block hashes of what is in memory.
+/// The block hashes of bytes in memory.
 pub(super) fn hash_bytes(bytes: &[u8]) -> Vec<BlockHash> {
     let single = bytes.len() <= BLOCK_LEN.as_usize();
     let blocks = bytes.chunks(BLOCK_LEN.as_usize());

@@ -1,4 +1,4 @@
-//! What an interrupted ingest already knows: an append-only file of block hashes.
+//! The progress of an ingest, which survives an interruption: an append-only file of block hashes.
 //!
 //! ```text
 //! nearcast ingest state 1

@@ -1,4 +1,4 @@
-//! What is in a directory: every file with its length and time of change, in order of path.
+//! The files of a directory, each with its length and time of change, in order of path.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt as _;
@@ -10,7 +10,7 @@ use model::units::Bytes;
 
 use crate::tree::Tree;
 
-/// By what a file is known to be the same as before.
+/// The properties by which a file counts as unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stamp {
     pub(super) len: Bytes,

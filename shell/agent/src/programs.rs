@@ -132,9 +132,9 @@ impl Programs {
         }
     }
 
-    /// Runs a program to its end or to the end of its time; output and errors come together. It asks
-    /// the drive `whom`. Not even SIGKILL ends a program that waits for a drive that hangs: then the
-    /// program is left alone, and `whom` is asked nothing until the program has ended.
+    /// Runs a program to its end or to the end of its time; output and errors come together. The
+    /// program asks the drive `whom`. Not even SIGKILL ends a program that waits for a drive that
+    /// hangs: it is left alone then, and `whom` is asked nothing until the program has ended.
     fn run(&self, command: &mut Command, whom: &Path, within: Duration) -> Result<Printed, String> {
         let name = command.get_program().to_string_lossy().into_owned();
         if lock(&self.silent).contains(whom) {
@@ -170,7 +170,7 @@ impl Programs {
         Ok(Printed { text, is_success: status.success() })
     }
 
-    /// Collects a program's output until nothing can write to it, and waits for a program in `left`.
+    /// Collects a program's output until nothing can write to it, and waits for one in `left`.
     fn listen(
         &self,
         mut reader: std::io::PipeReader,

@@ -16,7 +16,7 @@ use std::time::Instant;
 use anyhow::{Context as _, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use model::id::{AssetId, AssetVersionId};
 use model::object::{BlockHash, Blocks};
 use model::units::{Bytes, Nanos};
@@ -130,12 +130,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 
 /// A bar for bytes on stderr; nothing where that is no terminal.
 pub(crate) fn progress_bar() -> ProgressBar {
-    let style = ProgressStyle::with_template(
+    output::bar(
         "{prefix}{bar:32.cyan} {decimal_bytes} of {decimal_total_bytes}  \
          {decimal_bytes_per_sec}  {eta} left  {wide_msg}",
-    );
-    let style = style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("━╸─");
-    ProgressBar::new(0).with_style(style)
+    )
 }
 
 /// Reads the files and publishes them at `control`.

@@ -3,6 +3,7 @@
 
 use std::io::{self, IsTerminal as _, Write as _};
 
+use indicatif::{ProgressBar, ProgressStyle};
 use model::units::{BitsPerSecond, Bytes, Nanos};
 use serde::Serialize;
 
@@ -17,6 +18,13 @@ pub(crate) fn line(text: &str) -> anyhow::Result<()> {
 /// Writes one value as one line of JSON to stdout.
 pub(crate) fn json(value: &impl Serialize) -> anyhow::Result<()> {
     line(&serde_json::to_string(value)?)
+}
+
+/// A progress bar on stderr; nothing where that is no terminal.
+pub(crate) fn bar(template: &str) -> ProgressBar {
+    let style = ProgressStyle::with_template(template);
+    let style = style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("━╸─");
+    ProgressBar::new(0).with_style(style)
 }
 
 /// Ends when the process is asked to stop, by Ctrl-C or by SIGTERM.

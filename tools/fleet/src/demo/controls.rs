@@ -24,13 +24,13 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 
-use super::processes::{Condition, Fault};
+use super::processes::Fault;
 
 /// An order from the page, the self-test or the keyboard. The main thread answers it.
 #[derive(Debug)]
 pub(super) enum Order {
     /// Do this to an appliance.
-    Fault(String, Fault, oneshot::Sender<Result<Condition, String>>),
+    Fault(String, Fault, oneshot::Sender<Result<&'static str, String>>),
     /// Say how the appliances are.
     List(oneshot::Sender<Value>),
     /// A page shows its first frame, so many milliseconds after it began to load.
@@ -106,29 +106,30 @@ async fn only_our_page(
     response
 }
 
-async fn list(State(shared): State<Arc<Shared>>) -> Response {
+/// The answer of the main thread to an order; an error if the demo is ending.
+async fn ask<T>(shared: &Shared, order: impl FnOnce(oneshot::Sender<T>) -> Order) -> Answer<T> {
     let (answer, answered) = oneshot::channel();
-    let _ = shared.orders.send(Order::List(answer)).await;
-    match answered.await {
-        Ok(all) => Json(all).into_response(),
-        Err(_) => ending(),
-    }
+    let _ = shared.orders.send(order(answer)).await;
+    answered.await.map_err(|_| (StatusCode::SERVICE_UNAVAILABLE, "the demo is ending\n"))
+}
+
+type Answer<T> = Result<T, (StatusCode, &'static str)>;
+
+async fn list(State(shared): State<Arc<Shared>>) -> Answer<Json<Value>> {
+    ask(&shared, Order::List).await.map(Json)
 }
 
 async fn fault(
     State(shared): State<Arc<Shared>>,
     Path((id, verb)): Path<(String, String)>,
-) -> Response {
-    let Ok(fault) = Fault::from_str(&verb, false) else {
-        return (StatusCode::NOT_FOUND, "kill, hang or restore?\n").into_response();
-    };
-    let (answer, answered) = oneshot::channel();
-    let _ = shared.orders.send(Order::Fault(id.clone(), fault, answer)).await;
-    match answered.await {
-        Ok(Ok(condition)) => Json(json!({ "id": id, "condition": condition })).into_response(),
-        Ok(Err(error)) => (StatusCode::CONFLICT, format!("{error}\n")).into_response(),
-        Err(_) => ending(),
-    }
+) -> Answer<Response> {
+    let fault = Fault::from_str(&verb, false)
+        .map_err(|_| (StatusCode::NOT_FOUND, "kill, hang or restore?\n"))?;
+    let done = ask(&shared, |answer| Order::Fault(id.clone(), fault, answer)).await?;
+    Ok(match done {
+        Ok(condition) => Json(json!({ "id": id, "condition": condition })).into_response(),
+        Err(error) => (StatusCode::CONFLICT, format!("{error}\n")).into_response(),
+    })
 }
 
 #[derive(Debug, Deserialize)]
@@ -146,10 +147,6 @@ async fn first_frame(
     };
     let _ = shared.orders.send(Order::FirstFrame(millis)).await;
     StatusCode::NO_CONTENT
-}
-
-fn ending() -> Response {
-    (StatusCode::SERVICE_UNAVAILABLE, "the demo is ending\n").into_response()
 }
 
 const ORDERS_MAX: usize = 16;

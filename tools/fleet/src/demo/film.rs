@@ -7,7 +7,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, ensure};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use model::id::AssetId;
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
@@ -15,6 +15,7 @@ use tracing::info;
 
 use super::child;
 use super::ladder::{Ladder, Probe, finish_playlist};
+use crate::output;
 
 /// An encoded film, ready to be ingested.
 #[derive(Debug)]
@@ -241,9 +242,9 @@ fn encode_bar(duration_ms: u64) -> ProgressBar {
         0 => "encoding {spinner} {elapsed}",
         _ => "encoding {bar:32.cyan} {percent:>3} %  {eta} left",
     };
-    let style = ProgressStyle::with_template(template);
-    let style = style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("━╸─");
-    ProgressBar::new(duration_ms).with_style(style)
+    let bar = output::bar(template);
+    bar.set_length(duration_ms);
+    bar
 }
 
 async fn probe(path: &Path) -> anyhow::Result<Probe> {

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail, ensure};
 use clap::ValueEnum;
 use rustix::process::{Pid, Signal, kill_process};
-use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
 use tracing::{debug, info};
@@ -30,25 +29,6 @@ pub(super) enum Fault {
     Hang,
     /// SIGCONT if it hangs still, or a new process.
     Restore,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum Condition {
-    Running,
-    /// Stopped by SIGSTOP.
-    Hung,
-    Killed,
-}
-
-impl std::fmt::Display for Condition {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Running => "running",
-            Self::Hung => "hung",
-            Self::Killed => "killed",
-        })
-    }
 }
 
 #[derive(Debug)]
@@ -188,8 +168,9 @@ impl Fleet {
         self.appliances.iter_mut().filter_map(|a| a.child.as_mut()).try_for_each(Child::must_run)
     }
 
-    /// Applies a fault to an appliance; to apply it twice is the same as once.
-    pub(super) async fn fault(&mut self, name: &str, fault: Fault) -> anyhow::Result<Condition> {
+    /// Applies a fault to an appliance; to apply it twice is the same as once. Gives
+    /// its condition then: `running`, `hung` or `killed`.
+    pub(super) async fn fault(&mut self, name: &str, fault: Fault) -> anyhow::Result<&'static str> {
         let known = APPLIANCES.map(|(name, _)| name).join(", ");
         let Some(appliance) = self.appliances.iter_mut().find(|a| a.name == name) else {
             bail!("there is no appliance \"{name}\": there are {known}");
@@ -207,7 +188,7 @@ impl Fleet {
                 appliance.hung = Some(serving);
             }
             (Fault::Restore, Some(_)) => {
-                if let (Condition::Hung, Some(hung)) = (before, appliance.hung.take()) {
+                if let ("hung", Some(hung)) = (before, appliance.hung.take()) {
                     // It may have been ended this moment.
                     let _ = kill_process(hung, Signal::CONT);
                 }
@@ -291,11 +272,11 @@ impl Appliance {
         Ok(())
     }
 
-    fn condition(&self) -> Condition {
+    fn condition(&self) -> &'static str {
         match &self.child {
-            None => Condition::Killed,
-            Some(child) if self.hung.is_some() && child.guarded() == self.hung => Condition::Hung,
-            Some(_) => Condition::Running,
+            None => "killed",
+            Some(child) if self.hung.is_some() && child.guarded() == self.hung => "hung",
+            Some(_) => "running",
         }
     }
 }

@@ -29,9 +29,7 @@ use super::processes::Fault;
 /// An order from the page, the self-test or the keyboard. The main thread answers it.
 #[derive(Debug)]
 pub(super) enum Order {
-    /// Do this to an appliance.
     Fault(String, Fault, oneshot::Sender<Result<&'static str, String>>),
-    /// Say how the appliances are.
     List(oneshot::Sender<Value>),
     /// A page shows its first frame, so many milliseconds after it began to load.
     FirstFrame(u64),

@@ -12,15 +12,12 @@ pub(super) const fn appliance_address(index: u8) -> Ipv4Addr {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ports {
-    /// TLS of every appliance.
     pub(super) tls: u16,
-    /// Plain HTTP of every appliance.
     pub(super) plain: u16,
-    /// Of every appliance, for its siblings.
+    /// Of every appliance, for its siblings. TLS and plain HTTP are for viewers.
     pub(super) peer: u16,
-    /// The control plane, on 127.0.0.1.
     pub(super) control: u16,
-    /// The same for appliances.
+    /// Of the control plane, for appliances.
     pub(super) fleet: u16,
 }
 

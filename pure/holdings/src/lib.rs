@@ -433,14 +433,8 @@ impl Holdings {
         }
     }
 
-    /// Nothing of a drive is used any more. Its objects are filled elsewhere.
-    pub fn set_aside(&mut self, drive: DriveIndex) {
-        self.let_go(drive);
-        while self.forget_some(SLICE) {}
-    }
-
-    /// The same, but for its objects: workers know that they are gone, and nobody is sent here for
-    /// them. What the index has of them goes with `forget_some`.
+    /// Nothing of a drive is used any more; its objects are filled elsewhere. Workers know at once
+    /// that they are gone, and nobody is sent here for them. The index loses them by `forget_some`.
     pub fn let_go(&mut self, drive: DriveIndex) {
         self.leaving.insert(drive);
         let of_it = self.parts.iter().filter(|(_, part)| part.drive == drive);

@@ -8,6 +8,12 @@ use proptest::prelude::*;
 const DRIVE: DriveIndex = DriveIndex(0);
 const LEN: Bytes = Bytes::kib(60);
 
+/// A drive goes, and all its objects leave the index.
+fn set_aside(holdings: &mut Holdings, drive: DriveIndex) {
+    holdings.let_go(drive);
+    while holdings.forget_some(SLICE) {}
+}
+
 fn holdings() -> Holdings {
     Holdings::new(Config {
         plan: plan::Config { fetch_max: 2, evict_max: 2, urls_max: 1 },
@@ -228,9 +234,9 @@ fn an_object_that_changes_drives_is_held_all_the_time() {
     assert_eq!(left, FileStanding::Spare, "what is left of it");
     holdings.release(object(1));
     // The old drive goes and takes nothing along; the new one does.
-    holdings.set_aside(DRIVE);
+    set_aside(&mut holdings, DRIVE);
     assert_eq!(holdings.index().len(), 1);
-    holdings.set_aside(DriveIndex(1));
+    set_aside(&mut holdings, DriveIndex(1));
     assert_eq!((holdings.index().len(), holdings.progress().objects_held), (0, 0));
     // As if its drive had gone while it was copied: there it is again.
     holdings.relocate(object(1), on(0, 1));
@@ -261,7 +267,7 @@ fn a_drive_set_aside_takes_its_objects_and_parts_along() {
     holdings.set_part(PartId::Object(object(2)), Some(Part { drive: DRIVE, verified: Bytes(7) }));
     assert_eq!(holdings.progress().bytes_partial, Bytes(7));
     plan(&mut holdings, at(0));
-    holdings.set_aside(DRIVE);
+    set_aside(&mut holdings, DRIVE);
     let progress = holdings.progress();
     assert_eq!((progress.objects_held, progress.bytes_partial), (0, Bytes::ZERO));
     assert!(holdings.parts().is_empty() && holdings.take_news());
@@ -310,7 +316,7 @@ fn of_two_parts_of_an_object_one_is_gone_on_with_and_the_other_goes() {
     // The object is whole where neither is; and one drive goes, with all that is on it.
     holdings.publish(object(1), self::on(2, 1), None);
     assert_eq!(plan(&mut holdings, at(0)).drop_parts, [(id, DRIVE), (id, other)]);
-    holdings.set_aside(other);
+    set_aside(&mut holdings, other);
     assert_eq!(plan(&mut holdings, at(0)).drop_parts, [(id, DRIVE)]);
 }
 
@@ -321,7 +327,7 @@ fn a_drive_that_comes_back_brings_what_is_held_nowhere_else_and_nobody_works_on(
     let ids = [1, 2, 3].map(object);
     ids.into_iter().for_each(|object| holdings.load(object, on(0, 1)));
     holdings.withhold(DRIVE, true);
-    holdings.set_aside(DRIVE);
+    set_aside(&mut holdings, DRIVE);
     plan(&mut holdings, at(0));
     let claimed = holdings.next_fetch().unwrap().fetch[0].object;
     let elsewhere = ids.into_iter().find(|object| *object != claimed).unwrap();
@@ -506,7 +512,7 @@ fn the_spare_part_is_gone_on_with_when_the_drive_of_the_other_goes() {
     holdings.set_manifest(manifest(1, &[1, 2]));
     let (id, other) = (PartId::Object(object(1)), DriveIndex(1));
     [DRIVE, other].into_iter().for_each(|drive| holdings.load_part(id, drive));
-    holdings.set_aside(DRIVE);
+    set_aside(&mut holdings, DRIVE);
     assert!(holdings.spare_parts().is_empty());
     assert_eq!(plan(&mut holdings, at(0)).drop_parts, []);
     let claim = holdings.next_fetch().expect("it is wanted");
@@ -589,11 +595,11 @@ proptest! {
                 }
                 Step::Move(..) => {}
                 Step::Hide(n) => holdings.hide(object(n)),
-                Step::SetAside(drive) => holdings.set_aside(DriveIndex(drive)),
+                Step::SetAside(drive) => set_aside(&mut holdings, DriveIndex(drive)),
                 Step::LetGo(drive) => holdings.let_go(DriveIndex(drive)),
                 Step::ForgetSome => drop(holdings.forget_some(2)),
                 Step::TakeBack(drive, n) => {
-                    holdings.set_aside(DriveIndex(drive));
+                    set_aside(&mut holdings, DriveIndex(drive));
                     let found = [(object(n), on(drive, n))].into_iter();
                     holdings.take_back(DriveIndex(drive), found, [].into_iter());
                 }

@@ -74,8 +74,9 @@ pub trait Host {
     /// late still opens the old one.
     fn linger(&self) -> Nanos;
 
-    /// Stops all use of a drive and tells everybody; its objects are filled elsewhere.
-    fn set_aside(&self, drive: &Self::Drive, cause: Cause) -> impl Future<Output = ()>;
+    /// Takes a drive out of use, with `Holdings::let_go`, all under the ledger's lock; none if it was
+    /// taken out before, or another is in its place by now.
+    fn take_out(&self, drive: &Self::Drive, cause: &Cause) -> Option<Self::Keep>;
 
     /// Something happened that somebody may want to log, to count, or to check.
     fn tell(&self, told: Told<'_, Self::Drive>);
@@ -168,6 +169,16 @@ pub trait Ledger: Host {
             })
             .await;
             true
+        }
+    }
+
+    /// Stops all use of a drive and tells everybody; its objects are filled elsewhere. It is kept
+    /// open until the index has none of them: so no drive is looked for in its place before that.
+    fn set_aside(&self, drive: &Self::Drive, cause: Cause) -> impl Future<Output = ()> {
+        async move {
+            let Some(old) = self.take_out(drive, &cause) else { return };
+            self.in_slices(|holdings| !holdings.forget_some(Self::SLICE)).await;
+            self.tell(Told::DriveAside(&old, &cause));
         }
     }
 

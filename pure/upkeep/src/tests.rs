@@ -226,8 +226,9 @@ impl Host for House {
         Nanos(0)
     }
 
-    async fn set_aside(&self, drive: &Steps, _: Cause) {
+    fn take_out(&self, drive: &Steps, _: &Cause) -> Option<Rc<Steps>> {
         drive.is_aside.set(true);
+        None
     }
 
     fn tell(&self, told: Told<'_, Steps>) {

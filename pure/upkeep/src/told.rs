@@ -11,7 +11,7 @@ use store::layout::Choice;
 use store::parcel::Parcel;
 use store::unit::UnitError;
 
-use crate::cause::DriveError;
+use crate::cause::{Cause, DriveError};
 
 /// What happens in procedures besides changes of the holdings.
 #[derive(Debug)]
@@ -55,6 +55,8 @@ pub enum Told<'a, D> {
     /// A drive hangs from now on.
     Hangs(&'a D),
     Answers(&'a D),
+    /// A drive was set aside for this cause.
+    DriveAside(&'a D, &'a Cause),
     /// A drive that was set aside, or another in its place, is in use with so many objects.
     Returned(&'a D, usize),
     /// The drive at this place was tried, and is no good for this reason.

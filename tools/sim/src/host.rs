@@ -101,10 +101,8 @@ impl Host for Process {
         LINGER
     }
 
-    async fn set_aside(&self, drive: &Opened, cause: Cause) {
-        if !drive.is_aside() {
-            self.set_drive_aside(drive.index, &cause);
-        }
+    fn take_out(&self, drive: &Opened, _: &Cause) -> Option<Rc<Opened>> {
+        if drive.is_aside() { None } else { self.set_drive_aside(drive.index) }
     }
 
     fn tell(&self, told: Told<'_, Opened>) {
@@ -153,6 +151,9 @@ impl Host for Process {
             Told::Failed(drive, error) => self.say(|| format!("drive {}: {error}", drive.index)),
             Told::SetAside(drive, object, why) => {
                 self.say(|| format!("sets {object} on drive {} aside: {why}", drive.index));
+            }
+            Told::DriveAside(drive, cause) => {
+                self.say(|| format!("drive {} set aside: {cause}", drive.index));
             }
             Told::Returned(drive, _) => self.returned(drive),
             Told::StaysAside(index, why) => {

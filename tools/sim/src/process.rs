@@ -18,7 +18,7 @@ use model::object::BLOCK_LEN;
 use model::units::{Bytes, Instant, Nanos};
 use model::update::Update;
 use store::parcel::PartId;
-use upkeep::{Cause, Ledger as _, Sample, at_once, keeper};
+use upkeep::{Ledger as _, Sample, keeper};
 
 use crate::canary::Canary;
 use crate::opened::{Opened, Reader};
@@ -237,9 +237,10 @@ impl Process {
                 self.is_hidden(object);
                 self.machine.shown.borrow_mut().remove(object);
             }
-            Update::DriveSetAside { .. } => {
+            Update::DriveSetAside { drive } => {
                 let state = self.state.borrow();
-                shown.retain(|object, _| state.holdings.index().locate(object).is_some());
+                let index = state.holdings.index();
+                shown.retain(|object, _| index.locate(object).is_some_and(|at| at.drive != *drive));
             }
             Update::Manifest(manifest) => {
                 self.say(|| format!("manifest {} in force", manifest.generation));
@@ -261,14 +262,14 @@ impl Process {
         }
     }
 
-    /// Stops all use of a drive and tells everybody.
-    pub(crate) fn set_drive_aside(&self, index: DriveIndex, cause: &Cause) {
-        let Some(drive) = self.drive(index) else { return };
+    /// Takes a drive out of use.
+    pub(crate) fn set_drive_aside(&self, index: DriveIndex) -> Option<Rc<Opened>> {
+        let drive = self.drive(index)?;
         drive.set_aside();
         let (old, aside) = (Rc::downgrade(&drive), Some(self.now()));
         self.slots.borrow_mut()[index.as_usize()] = Slot { old, aside, ..Slot::default() };
-        self.say(|| format!("drive {index} set aside: {cause}"));
-        self.with(|holdings| holdings.set_aside(index));
+        self.with(|holdings| holdings.let_go(index));
+        Some(drive)
     }
 
     /// How much viewers were sent of an object of late.
@@ -343,6 +344,9 @@ impl Owner for Process {
     }
 
     fn read_failed(&self, drive: DriveIndex, object: ObjectId, errno: Option<upkeep::Errno>) {
-        at_once(keeper::read_failed(self, drive, object, errno));
+        let Some(me) = self.me.upgrade() else { return };
+        self.world.stage.spawn(self.troupe, async move {
+            keeper::read_failed(&*me, drive, object, errno).await;
+        });
     }
 }

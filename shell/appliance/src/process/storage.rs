@@ -32,7 +32,7 @@ use model::status::{DriveStatus, FillStatus};
 use model::units::{BitsPerSecond, Bytes, Nanos};
 use rustix::io::Errno;
 pub use upkeep::Sample;
-use upkeep::{Cause, Drive as _, Host as _, Ledger as _, at_once};
+use upkeep::{Cause, Drive as _, Ledger as _, at_once};
 use ureq::tls::TlsConfig;
 
 pub use crate::counters::Serving;
@@ -527,7 +527,11 @@ fn load_objects(shared: &Shared, loaded: &[Loaded]) {
                 tracing::error!(reason = %cause, "drive set aside");
                 shared.ledger.note("drive", cause.to_string());
                 // Workers may have its directory open, which keeps it from being unmounted.
-                shared.ledger.change(|holdings| holdings.set_aside(index));
+                shared.ledger.change(|holdings| {
+                    holdings.let_go(index);
+                    let is_left = holdings.forget_some(1);
+                    assert!(!is_left, "nothing of it was loaded");
+                });
                 continue;
             }
         };

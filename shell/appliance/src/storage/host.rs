@@ -11,7 +11,7 @@ use model::extent::DriveIndex;
 use model::units::{Bytes, Instant, Nanos};
 use store::layout::Choice;
 use upkeep::Sample;
-use upkeep::{Cause, Checked, Drive as _, Host, Ledger as _, News, Told};
+use upkeep::{Cause, Checked, Drive as _, Host, News, Told};
 
 use crate::counters::now;
 use crate::storage::drives::Drive;
@@ -86,24 +86,17 @@ impl Host for Shared {
         self.linger
     }
 
-    async fn set_aside(&self, drive: &Drive, cause: Cause) {
-        let (index, path) = (drive.index(), drive.path().display());
-        let reason = cause.to_string();
+    fn take_out(&self, drive: &Drive, cause: &Cause) -> Option<Arc<Drive>> {
+        let index = drive.index();
         // One that has come back since, in the place of this one, is left alone.
-        let was_open = self.ledger.change(|holdings| {
+        self.ledger.change(|holdings| {
             let old = if drive.set_aside() { self.slots.drive(index) } else { None }?;
             let (id, weak) = (Some(drive.marker().id), Arc::downgrade(&old));
-            self.slots.replace(index, Slot::Aside(Aside { cause, id, old: weak }));
+            let aside = Aside { cause: cause.clone(), id, old: weak };
+            self.slots.replace(index, Slot::Aside(aside));
             holdings.let_go(index);
             Some(old)
-        });
-        if was_open.is_none() {
-            return;
-        }
-        self.in_slices(|holdings| !holdings.forget_some(Self::SLICE)).await;
-        tracing::error!(drive = %drive.marker().id, %path, reason, "drive set aside");
-        let what_to_do = "It is used again once it is replaced, formatted or mounted anew";
-        self.ledger.note("drive", format!("{path} is set aside: {reason}. {what_to_do}"));
+        })
     }
 
     fn tell(&self, told: Told<'_, Drive>) {
@@ -164,6 +157,7 @@ impl Host for Shared {
                 tracing::info!(drive = %id(drive), path = ?drive.path(), "drive answers again");
                 note(drive, &"answers again");
             }
+            Told::DriveAside(drive, cause) => self.say_aside(drive, cause),
             Told::Returned(drive, objects) => self.say_returned(drive, objects),
             Told::StaysAside(index, error) => self.say_stays_aside(index, error),
             Told::WithoutRoom(report) => self.say_without_room(report),
@@ -177,6 +171,13 @@ impl Host for Shared {
 }
 
 impl Shared {
+    fn say_aside(&self, drive: &Drive, cause: &Cause) {
+        let (id, path, reason) = (drive.marker().id, drive.path().display(), cause.to_string());
+        tracing::error!(drive = %id, %path, reason, "drive set aside");
+        let what_to_do = "It is used again once it is replaced, formatted or mounted anew";
+        self.ledger.note("drive", format!("{path} is set aside: {reason}. {what_to_do}"));
+    }
+
     fn say_returned(&self, drive: &Drive, objects: usize) {
         self.counters.integrity.returns.fetch_add(1, Ordering::Relaxed);
         let (id, path) = (drive.marker().id, drive.path().display());

@@ -200,9 +200,15 @@ fn a_process_that_ends_by_itself_is_started_again_and_a_mistake_is_told_once() {
     }
     drop(guard);
     let text = fs::read_to_string(place.at("a.toml")).unwrap();
-    fs::write(place.at("a.toml"), text.replace("workers = 2", "workers = 0")).unwrap();
-    let mut guard = place.start();
-    assert_eq!(guard.0.wait().unwrap().code(), Some(1));
-    let log = place.log();
-    assert_eq!(log.matches("is not between 1 and 256").count(), 1, "{log}");
+    let drive = place.at("drive").display().to_string();
+    for (right, wrong, said) in [
+        ("workers = 2", "workers = 0", "is not between 1 and 256"),
+        (&*drive, "/nowhere", "no drive can be used"),
+    ] {
+        fs::write(place.at("a.toml"), text.replace(right, wrong)).unwrap();
+        let mut guard = place.start();
+        assert_eq!(guard.0.wait().unwrap().code(), Some(1));
+        let log = place.log();
+        assert_eq!(log.matches(said).count(), 1, "{log}");
+    }
 }

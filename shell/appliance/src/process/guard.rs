@@ -40,8 +40,8 @@ const ROUND_MAX: Duration = Duration::from_secs(1);
 /// Messages taken at once: a process that somebody took over may send without end.
 const SHOWN_MAX: usize = 16;
 
-/// Runs `serve`, again and again, until it is asked to stop. `command` gives the program for the
-/// so-many-th start, with the reason why the one before was ended.
+/// Runs `serve`, again and again, until it is asked to stop. `command` gets the number of the start
+/// and the reason why the last process ended.
 pub fn run(command: impl Fn(u64, Option<&str>) -> Command) -> anyhow::Result<ExitCode> {
     let signals = Signals::catch()?;
     let clock = Clock::start();
@@ -61,7 +61,8 @@ pub fn run(command: impl Fn(u64, Option<&str>) -> Command) -> anyhow::Result<Exi
         }
         if let Some(status) = serving.as_mut().map(Serving::ended).transpose()?.flatten() {
             // It has said why: a mistake of the configuration is not mended by another start.
-            if status.success() || (dog.starts() == 1 && !dog.is_watched() && cause.is_none()) {
+            let is_mistake = dog.starts() == 1 && !dog.is_watched() && status.code().is_some();
+            if status.success() || is_mistake {
                 return Ok(code(status));
             }
             let text = cause.get_or_insert_with(|| format!("it ended by itself ({status})"));
@@ -80,13 +81,13 @@ pub fn run(command: impl Fn(u64, Option<&str>) -> Command) -> anyhow::Result<Exi
                 (Action::Start, _) => {
                     signals.forget();
                     match Serving::start(command(dog.starts(), cause.as_deref())) {
-                        Ok(started) => serving = Some(started),
+                        Ok(started) => (serving, cause) = (Some(started), None),
+                        Err(error) if dog.starts() == 1 => return Err(error),
                         Err(error) => {
                             tracing::error!("{error:#}");
                             dog.handle(now(), Event::Ended);
                         }
                     }
-                    cause = None;
                 }
                 (Action::Kill(why), Some(serving)) => {
                     tracing::error!(%why, "the process that serves hangs and is ended");
@@ -131,14 +132,22 @@ struct Serving {
 
 impl Serving {
     fn start(mut command: Command) -> anyhow::Result<Self> {
-        let (life, theirs) = UnixDatagram::pair().context("cannot make a socket")?;
-        life.set_nonblocking(true).context("cannot make a socket")?;
-        theirs.set_nonblocking(true).context("cannot make a socket")?;
+        let (life, theirs) = UnixDatagram::pair()
+            .and_then(|(ours, theirs)| {
+                ours.set_nonblocking(true)?;
+                theirs.set_nonblocking(true)?;
+                Ok((ours, theirs))
+            })
+            .context("cannot make the socket to the process that serves")?;
         let child = command.stdin(OwnedFd::from(theirs)).spawn();
-        let child = child.context("cannot start the process that serves")?;
-        let pidfd = pidfd_open(Pid::from_child(&child), PidfdFlags::empty());
-        let pidfd = pidfd.context("cannot watch the process that serves")?;
-        Ok(Self { child, pidfd, life })
+        let mut child = child.context("cannot start the process that serves")?;
+        match pidfd_open(Pid::from_child(&child), PidfdFlags::empty()) {
+            Ok(pidfd) => Ok(Self { child, pidfd, life }),
+            Err(error) => {
+                let _ = child.kill().and_then(|()| child.wait());
+                Err(error).context("cannot watch the process that serves")
+            }
+        }
     }
 
     /// The counts that it has shown since, in order.

@@ -30,9 +30,13 @@ pub(crate) fn bind_to_guard() -> io::Result<()> {
     Ok(set_parent_process_death_signal(Some(Signal::KILL))?)
 }
 
-/// Begins to show life on standard input, the guard's socket; `stop` is raised if the guard is
-/// gone.
-pub(crate) fn start(workers: Vec<Arc<ServeCounters>>, stop: Arc<AtomicBool>) -> io::Result<()> {
+/// Begins to show life on standard input, the guard's socket: that of the process until `serving` is
+/// raised, then that of its workers. `stop` is raised if the guard is gone.
+pub(crate) fn start(
+    workers: Vec<Arc<ServeCounters>>,
+    serving: Arc<AtomicBool>,
+    stop: Arc<AtomicBool>,
+) -> io::Result<()> {
     assert!(workers.len() <= COUNTS_MAX, "the configuration says how many there may be");
     let guard = UnixDatagram::from(io::stdin().as_fd().try_clone_to_owned()?);
     let show = move || {
@@ -40,7 +44,8 @@ pub(crate) fn start(workers: Vec<Arc<ServeCounters>>, stop: Arc<AtomicBool>) -> 
         let mut stopping = 0;
         loop {
             stopping += u64::from(stop.load(Ordering::Relaxed));
-            let counts = workers.iter().flat_map(|of| (of.turns() + stopping).to_le_bytes());
+            let shown = if serving.load(Ordering::Relaxed) { &workers[..] } else { &[] };
+            let counts = shown.iter().flat_map(|of| (of.turns() + stopping).to_le_bytes());
             match guard.send(&counts.collect::<Vec<u8>>()) {
                 Err(error) if GONE.contains(&error.kind()) => {
                     tracing::error!(%error, "the guard has gone: this process stops");

@@ -131,7 +131,7 @@ fn run(settings: &Settings, guarded: Option<Guarded>) -> anyhow::Result<()> {
     let seen = (&counters[..], &slices[..]);
     let workers = start_workers(settings, config, &acceptor, seen, &fault_sender, around, logs)?;
     ring_is_made();
-    show_life(guarded.as_ref(), &counters, &stop)?;
+    let serving = show_life(guarded.as_ref(), &counters, &stop)?;
     let (workers_counters, draining) = (counters.clone(), AtomicBool::new(false));
     let serve_counters = Arc::new(storage::Serving { workers: workers_counters, slices, draining });
     let senders: Vec<Sender> = workers.iter().map(|worker| worker.letters.clone()).collect();
@@ -142,6 +142,7 @@ fn run(settings: &Settings, guarded: Option<Guarded>) -> anyhow::Result<()> {
     // Only now: whoever connects finds what the drives hold.
     start_listening(listeners, &workers)?;
     let others = start_metrics(metrics, &counters)?;
+    serving.store(true, Ordering::Relaxed);
     tracing::info!(
         name = %settings.name, base_url = settings.base_url, workers = settings.workers, "serving"
     );
@@ -159,9 +160,9 @@ fn run(settings: &Settings, guarded: Option<Guarded>) -> anyhow::Result<()> {
         }
         *lock(&others) = page.into_text();
     };
-    let serving = (&workers[..], &counters[..]);
+    let working = (&workers[..], &counters[..]);
     let flags = (&*stop, &*asked);
-    watch(flags, &faults, &notes, serving, &storage, &mut each_second, &settings.state)?;
+    watch(flags, &faults, &notes, working, &storage, &mut each_second, &settings.state)?;
     tracing::info!("stopping");
     serve_counters.draining.store(true, Ordering::Relaxed);
     let result = stop_workers(workers, settings.stop_within);
@@ -183,15 +184,19 @@ fn ask_agent(socket: Option<&Path>) -> anyhow::Result<(Receiver<String>, agent_l
     Ok((notes, said))
 }
 
+/// Shows the guard, if there is one, that this process lives, and its workers once the flag that is
+/// given back is raised.
 fn show_life(
     guarded: Option<&Guarded>,
     workers: &[Arc<ServeCounters>],
     stop: &Arc<AtomicBool>,
-) -> anyhow::Result<()> {
-    if guarded.is_none() {
-        return Ok(());
+) -> anyhow::Result<Arc<AtomicBool>> {
+    let serving = Arc::new(AtomicBool::new(false));
+    if guarded.is_some() {
+        life::start(workers.to_vec(), Arc::clone(&serving), Arc::clone(stop))
+            .context("cannot start the thread that reports to the guard")?;
     }
-    life::start(workers.to_vec(), Arc::clone(stop)).context("cannot show the guard any life")
+    Ok(serving)
 }
 
 /// What brings news to every worker.

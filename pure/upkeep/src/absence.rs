@@ -177,8 +177,8 @@ pub async fn prove<D: Drive>(
     Ok(())
 }
 
-/// A drive that comes back is borne as many bad places as one in use. Objects that are wrong are
-/// no fault of the drive: other tasks find and fill them.
+/// A drive that comes back may have as many bad places as a drive in use. Objects that are wrong
+/// are no fault of the drive: other tasks find and fill them.
 fn judge(health: &mut Health, read: Result<(), ObjectFileError>) -> Result<(), DriveError> {
     match read {
         Err(ObjectFileError::Drive(error)) if error.is_one_place() => {

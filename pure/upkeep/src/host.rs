@@ -74,8 +74,8 @@ pub trait Host {
     /// late still opens the old one.
     fn linger(&self) -> Nanos;
 
-    /// Takes a drive out of use, with `Holdings::let_go`, all under the ledger's lock; none if it was
-    /// taken out before, or another is in its place by now.
+    /// Takes a drive out of use, with `Holdings::let_go`, under the ledger's lock. None if it is
+    /// out of use already, or another is there.
     fn take_out(&self, drive: &Self::Drive, cause: &Cause) -> Option<Self::Keep>;
 
     /// Something happened that somebody may want to log, to count, or to check.

@@ -122,7 +122,8 @@ pub async fn look<H: Host>(host: &H, drive: &H::Drive, hangs: bool) {
     }
 }
 
-/// Takes an object out of the index, off the log and off its drive. False if it stays.
+/// Hides an object, takes it off the drive's log and removes its file. False if the file may still
+/// be there: the audit finds it.
 pub async fn evict<H: Host>(host: &H, object: ObjectId) -> bool {
     if !host.claim(object) {
         return false;

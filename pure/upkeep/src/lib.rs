@@ -14,7 +14,7 @@
 //!   tools/sim         tasks and model drives: other tasks run at each await, and faults strike
 //! ```
 //!
-//! A procedure is a generic function over its host. Nothing is allocated for an operation, nothing
+//! A procedure is a generic function over its host. No future is allocated, nothing
 //! is dispatched at run time, and no future has to be `Send`: it is made and polled on one thread.
 //! The appliance runs it with [`at_once`]. The simulator awaits it: so each order of steps that
 //! its dice choose is one that the appliance's threads may take.

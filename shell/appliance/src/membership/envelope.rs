@@ -12,12 +12,12 @@ pub enum Refused {
     /// None of its signatures is by a key that may sign manifests.
     #[error(transparent)]
     Signature(#[from] VerifyError),
-    #[error("what is signed is not understood: {0}")]
+    #[error("cannot read the signed message: {0}")]
     Form(#[from] serde_json::Error),
     /// It has values that cannot be.
     #[error(transparent)]
     Wire(#[from] WireError),
-    #[error("it is for {0}, and this is {1}")]
+    #[error("the message is addressed to {0}, and this member is {1}")]
     OtherAppliance(ApplianceId, ApplianceId),
     #[error("it has generation {offered}, and {known} is in force here")]
     Older { offered: Generation, known: Generation },

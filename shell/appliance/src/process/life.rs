@@ -30,8 +30,8 @@ pub(crate) fn bind_to_guard() -> io::Result<()> {
     Ok(set_parent_process_death_signal(Some(Signal::KILL))?)
 }
 
-/// Begins to show life on standard input, the guard's socket: that of the process until `serving` is
-/// raised, then that of its workers. `stop` is raised if the guard is gone.
+/// Begins to show life on standard input, the guard's socket: of the process until `serving` is
+/// raised, then of its workers. Raises `stop` if the guard is gone.
 pub(crate) fn start(
     workers: Vec<Arc<ServeCounters>>,
     serving: Arc<AtomicBool>,

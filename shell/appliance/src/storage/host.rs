@@ -121,17 +121,17 @@ impl Host for Shared {
                 drive = drive.0,
                 evicted = chores.evict.len(),
                 parts = chores.drop_parts.len(),
-                "no longer wanted"
+                "removed objects and parts that are no longer wanted"
             ),
             Told::Checked(drive, checked) => self.count_checked(drive, checked),
             Told::LeftInUnit(drive, object, error) => {
                 let error = error.map(ToString::to_string);
-                tracing::warn!(drive = %id(drive), %object, error, "not right in its unit, left");
+                tracing::warn!(drive = %id(drive), %object, error, "wrong in its unit, and stays");
             }
             Told::UnitLost(drive, objects, why) => {
                 tracing::warn!(drive = %id(drive), objects, why, "unit set aside");
                 lost.fetch_add(Bytes::of(objects).0, Ordering::Relaxed);
-                note(drive, &format!("a unit of {objects} objects {why}; filled again"));
+                note(drive, &format!("a unit of {objects} objects {why}; they are filled again"));
             }
             Told::UnitUnknown(drive, error) => note(drive, error),
             Told::Chosen(Choice { drive, passed_over }) => {

@@ -58,7 +58,7 @@ pub enum SnapshotError {
     Id(#[from] IdError),
     #[error("site {site}: \"{prefix}\" is not a prefix")]
     Prefix { site: String, prefix: String },
-    #[error("a session that is revoked is not one")]
+    #[error("a session is revoked that is not a valid session id")]
     Session,
     #[error("appliance {0}: its site is not there, or its weight is not 1 to {WEIGHT_MAX}")]
     Appliance(String),
@@ -324,7 +324,7 @@ mod tests {
         appliance a1: its site is not there, or its weight is not 1 to 1000
         token key "k1" is not 32 bytes in hex
         "../x" is not a name: use 1 to 63 of a-z, 0-9, '-', '_' and '.', beginning with a letter or digit
-        a session that is revoked is not one
+        a session is revoked that is not a valid session id
         "../x" is not a path: use a relative one of at most 512 bytes without ".."
         "#);
     }

@@ -10,6 +10,8 @@ import { film, until, wait, withMock, withPage } from "./support.mjs";
 const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 const LAPTOP = { width: 1280, height: 800 };
 const PHONE = { width: 390, height: 844 };
+/** One kind of manifest of each player; the self-test of the demo has the others. */
+const PLAYERS = ["hls", "dash", "shaka-dash", "videojs-hls"];
 const textOf = (page, selector) => page.locator(selector).first().innerText();
 
 /** Opens `path` and runs `action`, then asserts that the page kept its own rules. */
@@ -19,6 +21,9 @@ async function visit(mock, path, options, action) {
     const hosts = new Set();
     page.on("pageerror", (error) => complaints.push(String(error)));
     page.on("console", (message) => {
+      // video.js reads an answer without a body as XML; Chromium's document for that has styles.
+      const ofParser = /style attributes/.test(message.text());
+      if (ofParser && /assets\/videojs-/.test(message.location().url)) return;
       if (/Content Security Policy/i.test(message.text())) complaints.push(message.text());
     });
     page.on("request", (request) => hosts.add(new URL(request.url()).hostname));
@@ -202,7 +207,7 @@ test("a lively page does not jump, and keeps the focus", async () => {
   );
 });
 
-for (const player of ["hls", "dash"]) {
+for (const player of PLAYERS) {
   test(`player, ${player}: plays, and a kill from the page moves it to another`, async () => {
     await withMock({ film: film() }, (mock) =>
       visit(mock, `/play?asset=film&player=${player}&buffer=8`, {}, async (page) => {
@@ -231,7 +236,7 @@ for (const player of ["hls", "dash"]) {
   });
 }
 
-for (const player of ["hls", "dash"]) {
+for (const player of PLAYERS) {
   test(`player, ${player}: paused for longer than its media URLs are good, plays on`, async () => {
     await withMock({ film: film(), tokenLivesS: [4] }, (mock) =>
       visit(mock, `/play?asset=film&player=${player}&buffer=6`, {}, async (page) => {

@@ -31,9 +31,15 @@ const ENGINES: Record<Player, () => Promise<{ start: StartEngine }>> = {
   dash: () => import("./dash"),
   "shaka-dash": () => import("./shaka"),
   "shaka-hls": () => import("./shaka"),
-  "videojs-hls": () => import("./videojs"),
-  "videojs-dash": () => import("./videojs"),
+  "videojs-hls": importVideojs,
+  "videojs-dash": importVideojs,
 };
+
+/** The page permits no styles in its text, and needs none of video.js: the browser's controls do. */
+function importVideojs() {
+  Object.assign(window, { VIDEOJS_NO_DYNAMIC_STYLE: true });
+  return import("./videojs");
+}
 
 const parameters = readParameters(location.search);
 const video = byId<HTMLVideoElement>("video");

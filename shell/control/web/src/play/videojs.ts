@@ -40,11 +40,7 @@ export function start({ video, url, start_s, buffer_s, events }: EngineOptions):
     videojs.getPlayer(video) ??
     videojs(video, {
       controls: true,
-      controlBar: false,
-      bigPlayButton: false,
-      loadingSpinner: false,
-      errorDisplay: false,
-      textTrackSettings: false,
+      children: ["mediaLoader"],
       html5: { vhs: { overrideNative: true } },
     });
   player.usingNativeControls(true);
@@ -84,7 +80,8 @@ export function start({ video, url, start_s, buffer_s, events }: EngineOptions):
     end() {
       player.off("segmentloaded", loaded);
       player.off("error", failed);
-      player.reset();
+      // Not reset: that would put another element in the place of this one.
+      player.pause();
     },
   };
 }

@@ -35,7 +35,7 @@ const ENGINES: Record<Player, () => Promise<{ start: StartEngine }>> = {
   "videojs-dash": importVideojs,
 };
 
-/** The page permits no styles in its text, and needs none of video.js: the browser's controls do. */
+/** The page permits no styles in its text, and needs none of video.js: the browser has controls. */
 function importVideojs() {
   Object.assign(window, { VIDEOJS_NO_DYNAMIC_STYLE: true });
   return import("./videojs");

@@ -3,6 +3,7 @@
 //! Every setting `a.b` can be overridden by the variable `CONTROL_A_B`, `[[s3]]` apart. Unknown
 //! keys are refused. `nearcast-control config` prints each effective value and where it came from.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -143,100 +144,17 @@ pub enum ConfigError {
     Toml { path: PathBuf, error: toml::de::Error },
     #[error("{key} (from {origin}): {reason}")]
     Value { key: &'static str, origin: String, reason: String },
+    #[error("{path}: there is no setting {key}: the settings are {known}, and [[s3]]")]
+    Unknown { path: PathBuf, key: String, known: String },
     #[error("{0} is needed: set it in the file")]
     Missing(&'static str),
 }
 
+/// The part of the file that is more than settings by their names.
 #[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct File {
-    role: Option<Scalar>,
-    state: Option<Scalar>,
-    front: Front,
-    serve: Serve,
-    fleet: Fleet,
-    health: Health,
-    playback: Playback,
-    steering: Steering,
-    demo: Demo,
-    fill: Fill,
+struct Buckets {
+    #[serde(default)]
     s3: Vec<buckets::Settings>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Front {
-    name: Option<Scalar>,
-    writer: Option<Scalar>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Serve {
-    listen: Option<Scalar>,
-    certificate: Option<Scalar>,
-    key: Option<Scalar>,
-    public_url: Option<Scalar>,
-    connections_max: Option<Scalar>,
-    connections_per_address_max: Option<Scalar>,
-    requests_max: Option<Scalar>,
-    trusted_proxies: Option<Scalar>,
-    proxy_protocol: Option<Scalar>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Fleet {
-    listen: Option<Scalar>,
-    connections_max: Option<Scalar>,
-    connections_per_address_max: Option<Scalar>,
-    certificate_lifetime: Option<Scalar>,
-    code_lifetime: Option<Scalar>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Health {
-    stale_after: Option<Scalar>,
-    probe_after: Option<Scalar>,
-    recovery: Option<Scalar>,
-    report_interval: Option<Scalar>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Playback {
-    token_lifetime: Option<Scalar>,
-    grant_lifetime: Option<Scalar>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Steering {
-    ttl: Option<Scalar>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Demo {
-    controls: Option<Scalar>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Fill {
-    other_sites: Option<Scalar>,
-}
-
-/// A string, a number, a truth or strings: all are read from text, so that the environment has the
-/// same forms.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Scalar {
-    Text(String),
-    List(Vec<String>),
-    Number(u64),
-    Truth(bool),
 }
 
 impl Config {
@@ -247,66 +165,43 @@ impl Config {
     ) -> Result<Self, ConfigError> {
         let text = std::fs::read_to_string(path)
             .map_err(|error| ConfigError::Read { path: path.to_owned(), error })?;
-        let file: File = toml::from_str(&text)
-            .map_err(|error| ConfigError::Toml { path: path.to_owned(), error })?;
-        let mut pick = Picker { variable, rows: Vec::new() };
-        let File { serve, fleet, health, playback, .. } = file;
+        let toml = |error| ConfigError::Toml { path: path.to_owned(), error };
+        let Buckets { s3 } = toml::from_str(&text).map_err(toml)?;
+        let file = flat(toml::from_str(&text).map_err(toml)?);
+        let mut pick = Picker { variable, file, rows: Vec::new() };
         let config = Self {
-            role: role(&mut pick, file.role, file.front)?,
-            state: pick.needed("state", file.state)?,
-            listen: pick.value("serve.listen", serve.listen, "127.0.0.1:8080")?,
-            certificate: certificate(&mut pick, serve.certificate, serve.key)?,
-            public_url: pick.optional("serve.public_url", serve.public_url)?,
-            connections_max: pick.value("serve.connections_max", serve.connections_max, "1000")?,
-            connections_per_address_max: pick.value(
-                "serve.connections_per_address_max",
-                serve.connections_per_address_max,
-                "100",
-            )?,
-            requests_max: pick.value("serve.requests_max", serve.requests_max, "256")?,
-            trusted_proxies: proxies(&mut pick, serve.trusted_proxies)?,
-            proxy_protocol: pick.value("serve.proxy_protocol", serve.proxy_protocol, "false")?,
-            fleet_listen: pick.value("fleet.listen", fleet.listen, "127.0.0.1:8081")?,
-            fleet_connections_max: pick.value(
-                "fleet.connections_max",
-                fleet.connections_max,
-                "5000",
-            )?,
-            fleet_connections_per_address_max: pick.value(
-                "fleet.connections_per_address_max",
-                fleet.connections_per_address_max,
-                "500",
-            )?,
-            certificate_lifetime: pick.value(
-                "fleet.certificate_lifetime",
-                fleet.certificate_lifetime,
-                "24 h",
-            )?,
-            code_lifetime: pick.value("fleet.code_lifetime", fleet.code_lifetime, "1 h")?,
-            stale_after: pick.value("health.stale_after", health.stale_after, "1500 ms")?,
-            probe_after: pick.value("health.probe_after", health.probe_after, "800 ms")?,
-            recovery: pick.value("health.recovery", health.recovery, "30 s")?,
-            report_interval: pick.value(
-                "health.report_interval",
-                health.report_interval,
-                "500 ms",
-            )?,
-            token_lifetime: pick.value(
-                "playback.token_lifetime",
-                playback.token_lifetime,
-                "4 h",
-            )?,
-            grant_lifetime: pick.value(
-                "playback.grant_lifetime",
-                playback.grant_lifetime,
-                "15 min",
-            )?,
-            steering_ttl: pick.value("steering.ttl", file.steering.ttl, "10 s")?,
-            demo_controls: pick.optional("demo.controls", file.demo.controls)?,
-            fill_other_sites: pick.value("fill.other_sites", file.fill.other_sites, "true")?,
-            s3: file.s3,
+            role: role(&mut pick)?,
+            state: pick.needed("state")?,
+            listen: pick.value("serve.listen", "127.0.0.1:8080")?,
+            certificate: certificate(&mut pick)?,
+            public_url: pick.optional("serve.public_url")?,
+            connections_max: pick.value("serve.connections_max", "1000")?,
+            connections_per_address_max: pick.value("serve.connections_per_address_max", "100")?,
+            requests_max: pick.value("serve.requests_max", "256")?,
+            trusted_proxies: pick.value::<Prefixes>("serve.trusted_proxies", "")?.0,
+            proxy_protocol: pick.value("serve.proxy_protocol", "false")?,
+            fleet_listen: pick.value("fleet.listen", "127.0.0.1:8081")?,
+            fleet_connections_max: pick.value("fleet.connections_max", "5000")?,
+            fleet_connections_per_address_max: pick
+                .value("fleet.connections_per_address_max", "500")?,
+            certificate_lifetime: pick.value("fleet.certificate_lifetime", "24 h")?,
+            code_lifetime: pick.value("fleet.code_lifetime", "1 h")?,
+            stale_after: pick.value("health.stale_after", "1500 ms")?,
+            probe_after: pick.value("health.probe_after", "800 ms")?,
+            recovery: pick.value("health.recovery", "30 s")?,
+            report_interval: pick.value("health.report_interval", "500 ms")?,
+            token_lifetime: pick.value("playback.token_lifetime", "4 h")?,
+            grant_lifetime: pick.value("playback.grant_lifetime", "15 min")?,
+            steering_ttl: pick.value("steering.ttl", "10 s")?,
+            demo_controls: pick.optional("demo.controls")?,
+            fill_other_sites: pick.value("fill.other_sites", "true")?,
+            s3,
             rows: Vec::new(),
         };
+        if let Some(key) = pick.file.into_keys().next() {
+            let known = pick.rows.iter().map(|row| row.key).collect::<Vec<_>>().join(", ");
+            return Err(ConfigError::Unknown { path: path.to_owned(), key, known });
+        }
         let config = Self { rows: pick.rows, ..config };
         config.check()?;
         Ok(config)
@@ -404,11 +299,9 @@ impl Config {
 /// Both files or none.
 fn certificate<F: Fn(&str) -> Option<String>>(
     pick: &mut Picker<F>,
-    chain: Option<Scalar>,
-    key: Option<Scalar>,
 ) -> Result<Option<CertificateFiles>, ConfigError> {
-    let chain = pick.optional("serve.certificate", chain)?;
-    let key = pick.optional("serve.key", key)?;
+    let chain = pick.optional("serve.certificate")?;
+    let key = pick.optional("serve.key")?;
     match (chain, key) {
         (Some(chain), Some(key)) => Ok(Some(CertificateFiles { chain, key })),
         (None, None) => Ok(None),
@@ -417,23 +310,11 @@ fn certificate<F: Fn(&str) -> Option<String>>(
     }
 }
 
-fn proxies<F: Fn(&str) -> Option<String>>(
-    pick: &mut Picker<F>,
-    found: Option<Scalar>,
-) -> Result<Vec<Prefix>, ConfigError> {
-    let Prefixes(proxies) = pick.value("serve.trusted_proxies", found, "")?;
-    Ok(proxies)
-}
-
 /// A front has a name and a writer.
-fn role<F: Fn(&str) -> Option<String>>(
-    pick: &mut Picker<F>,
-    role: Option<Scalar>,
-    front: Front,
-) -> Result<Role, ConfigError> {
-    let word: RoleWord = pick.value("role", role, "writer")?;
-    let name: Option<FrontName> = pick.optional("front.name", front.name)?;
-    let writer: Option<Address> = pick.optional("front.writer", front.writer)?;
+fn role<F: Fn(&str) -> Option<String>>(pick: &mut Picker<F>) -> Result<Role, ConfigError> {
+    let word: RoleWord = pick.value("role", "writer")?;
+    let name: Option<FrontName> = pick.optional("front.name")?;
+    let writer: Option<Address> = pick.optional("front.writer")?;
     match (word, name, writer) {
         (RoleWord::Writer, _, _) => Ok(Role::Writer),
         (RoleWord::Front, Some(FrontName(name)), Some(writer)) => {
@@ -543,8 +424,26 @@ impl FromStr for BaseUrl {
     }
 }
 
+/// The settings of a file by their names, `section.key`.
+fn flat(table: toml::Table) -> BTreeMap<String, toml::Value> {
+    let mut settings = BTreeMap::new();
+    for (key, value) in table {
+        if key == "s3" {
+            continue;
+        }
+        if let toml::Value::Table(section) = value {
+            settings.extend(section.into_iter().map(|(of, value)| (format!("{key}.{of}"), value)));
+        } else {
+            settings.insert(key, value);
+        }
+    }
+    settings
+}
+
+/// Takes settings by their names; those that are left are unknown.
 struct Picker<F> {
     variable: F,
+    file: BTreeMap<String, toml::Value>,
     rows: Vec<Row>,
 }
 
@@ -552,28 +451,25 @@ impl<F: Fn(&str) -> Option<String>> Picker<F> {
     fn needed<T: FromStr<Err: fmt::Display>>(
         &mut self,
         key: &'static str,
-        file: Option<Scalar>,
     ) -> Result<T, ConfigError> {
-        self.optional(key, file)?.ok_or(ConfigError::Missing(key))
+        self.optional(key)?.ok_or(ConfigError::Missing(key))
     }
 
     fn value<T: FromStr<Err: fmt::Display>>(
         &mut self,
         key: &'static str,
-        file: Option<Scalar>,
         default: &str,
     ) -> Result<T, ConfigError> {
-        let (text, origin) =
-            self.find(key, file).unwrap_or_else(|| (default.to_owned(), Origin::Default));
+        let found = self.find(key)?;
+        let (text, origin) = found.unwrap_or_else(|| (default.to_owned(), Origin::Default));
         self.take(key, text, origin)
     }
 
     fn optional<T: FromStr<Err: fmt::Display>>(
         &mut self,
         key: &'static str,
-        file: Option<Scalar>,
     ) -> Result<Option<T>, ConfigError> {
-        match self.find(key, file) {
+        match self.find(key)? {
             Some((text, origin)) => self.take(key, text, origin).map(Some),
             None => {
                 self.rows.push(Row { key, value: None, origin: Origin::Default });
@@ -582,18 +478,30 @@ impl<F: Fn(&str) -> Option<String>> Picker<F> {
         }
     }
 
-    fn find(&self, key: &str, file: Option<Scalar>) -> Option<(String, Origin)> {
+    /// The text of a setting: the environment has the same forms as the file.
+    fn find(&mut self, key: &'static str) -> Result<Option<(String, Origin)>, ConfigError> {
+        let in_file = self.file.remove(key);
         let name = format!("CONTROL_{}", key.replace('.', "_").to_ascii_uppercase());
         if let Some(value) = (self.variable)(&name) {
-            return Some((value, Origin::Environment(name)));
+            return Ok(Some((value, Origin::Environment(name))));
         }
-        let text = match file? {
-            Scalar::Text(text) => text,
-            Scalar::List(texts) => texts.join(", "),
-            Scalar::Number(number) => number.to_string(),
-            Scalar::Truth(truth) => truth.to_string(),
+        let Some(value) = in_file else { return Ok(None) };
+        let text = match &value {
+            toml::Value::String(text) => Some(text.clone()),
+            toml::Value::Integer(number) => Some(number.to_string()),
+            toml::Value::Boolean(truth) => Some(truth.to_string()),
+            toml::Value::Array(list) => {
+                let texts: Option<Vec<&str>> = list.iter().map(toml::Value::as_str).collect();
+                texts.map(|texts| texts.join(", "))
+            }
+            toml::Value::Float(_) | toml::Value::Datetime(_) | toml::Value::Table(_) => None,
         };
-        Some((text, Origin::File))
+        let text = text.ok_or_else(|| ConfigError::Value {
+            key,
+            origin: Origin::File.to_string(),
+            reason: format!("{value} is no text, whole number, truth or list of texts"),
+        })?;
+        Ok(Some((text, Origin::File)))
     }
 
     fn take<T: FromStr<Err: fmt::Display>>(
@@ -711,7 +619,10 @@ fill.other_sites = "true"  # default
         refused("role = \"front\"\n[front]\nname = \"../f\"", "is not a name");
         let writer = "[front]\nname = \"f1\"\nwriter = \"http://c:1\"";
         refused(&format!("role = \"front\"\n{writer}"), "https://HOST:PORT");
-        refused("state = \"s\"\nlisten = \"x\"", "unknown field `listen`");
+        refused(
+            "state = \"s\"\nlisten = \"x\"",
+            "no setting listen: the settings are role, front.",
+        );
         refused("state = \"s\"\n[steering]\nttl = 10", "needs a unit");
         refused("state = \"s\"\n[steering]\nttl = \"10 min\"", "use 1 s to 300 s");
         refused("state = \"s\"\n[serve]\nlisten = \"0.0.0.0:8080\"", "without TLS only loopback");

@@ -54,11 +54,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let blocks_per_gb = 1e9 / f64::from(u32::try_from(BLOCK_LEN.0)?);
     let s_per_gb = hash_us / 1e6 * blocks_per_gb / f64::from(args.every);
     let report = Report { hash_us, s_per_gb, share: s_per_gb / args.serve_s_per_gb };
-    if args.json {
-        return rig::print(&serde_json::to_string(&report)?);
-    }
-    rig::print(&format!(
-        "{hash_us:.1} us for a block; {:.3} % of what serving costs",
-        report.share * 100.0
-    ))
+    rig::say(args.json, &report, || {
+        format!("{hash_us:.1} us for a block; {:.3} % of what serving costs", report.share * 100.0)
+    })
 }

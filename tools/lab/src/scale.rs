@@ -7,11 +7,11 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use model::units::Bytes;
 use rig::cpu;
 use rig::site::{Demand, Seen, Site};
-use rig::statistics::{interquartile_range, median};
+use rig::statistics::{Spread, median_of};
 use serde::Serialize;
 use tracing::info;
 
@@ -81,14 +81,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         pairs.push((a, b));
     }
     let ratios: Vec<f64> = pairs.iter().map(|(a, b)| b.cpu_s_per_gb / a.cpu_s_per_gb).collect();
-    let middle = |of: &dyn Fn(&(Turn, Turn)) -> f64| {
-        median(&pairs.iter().map(of).collect::<Vec<f64>>()).context("no pairs")
-    };
+    let Spread { median: ratio, iqr: ratio_iqr } = Spread::of(&ratios)?;
     let report = Report {
-        ratio: median(&ratios).context("no pairs")?,
-        ratio_iqr: interquartile_range(&ratios).context("no pairs")?,
-        one_cpu_s_per_gb: middle(&|pair| pair.0.cpu_s_per_gb)?,
-        two_cpu_s_per_gb: middle(&|pair| pair.1.cpu_s_per_gb)?,
+        ratio,
+        ratio_iqr,
+        one_cpu_s_per_gb: median_of(&pairs, |pair| pair.0.cpu_s_per_gb)?,
+        two_cpu_s_per_gb: median_of(&pairs, |pair| pair.1.cpu_s_per_gb)?,
         megabits: args.megabits,
         split: args.split,
         pairs,

@@ -81,6 +81,12 @@ pub fn say(
     if json { print(&serde_json::to_string(report)?) } else { print(&table()) }
 }
 
+/// Writes a report that has no table to stdout: as one JSON object on one line, or on many.
+pub fn say_all(json: bool, report: &impl serde::Serialize) -> Result<()> {
+    let text = if json { serde_json::to_string } else { serde_json::to_string_pretty };
+    print(&text(report)?)
+}
+
 /// A thousand connections need as many files, also in the servers that we start: they inherit the
 /// limit.
 pub fn raise_file_limit() -> Result<()> {

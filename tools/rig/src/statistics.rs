@@ -1,5 +1,30 @@
 //! Medians and quartiles of few values.
 
+use anyhow::{Context, Result};
+use serde::Serialize;
+
+/// A median, and the distance between the quartiles.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Spread {
+    pub median: f64,
+    pub iqr: f64,
+}
+
+impl Spread {
+    /// An error if nothing was measured.
+    pub fn of(values: &[f64]) -> Result<Self> {
+        let both = median(values).zip(interquartile_range(values));
+        let (median, iqr) = both.context("nothing was measured")?;
+        Ok(Self { median, iqr })
+    }
+}
+
+/// The median of one figure over all measurements; an error if there are none.
+pub fn median_of<T>(measured: &[T], figure: impl Fn(&T) -> f64) -> Result<f64> {
+    let values: Vec<f64> = measured.iter().map(figure).collect();
+    median(&values).context("nothing was measured")
+}
+
 /// The value below which `share` (0 to 1) of the sorted `values` lie, interpolated between
 /// neighbours (type 7 of Hyndman and Fan 1996, as spreadsheets do). `None` for no values.
 pub fn quantile(values: &[f64], share: f64) -> Option<f64> {

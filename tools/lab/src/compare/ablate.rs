@@ -16,7 +16,7 @@ use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 use rig::client::{Ranges, Receive};
 use rig::process::Process;
-use rig::statistics::{median, quantile};
+use rig::statistics::{Spread, median_of, quantile};
 use serde::Serialize;
 use tracing::info;
 
@@ -24,7 +24,7 @@ use super::congestion::Chosen;
 use super::group::Group;
 use super::network::Link;
 use super::ours::{Change, Site};
-use super::report::Turn;
+use super::report::{Turn, said};
 use super::workload::Name;
 use super::{Asking, Bench, Common, Flames, Room, Server, ours};
 use crate::processor::Processor;
@@ -88,10 +88,6 @@ impl Row {
     fn full(self) -> Change {
         let pacing = (self == Self::OwnPacing).then_some("mode = \"own\"");
         Change { cold: self == Self::DirectReads, pacing, ..Change::default() }
-    }
-
-    fn name(self) -> String {
-        self.to_possible_value().map_or(String::new(), |value| value.get_name().to_owned())
     }
 
     fn what(self) -> String {
@@ -226,7 +222,7 @@ struct Lab<'a> {
 impl Lab<'_> {
     fn row(&self, row: Row) -> Result<Ablated> {
         let common = self.bench.common;
-        info!(without = row.name(), "a row");
+        info!(without = said(&row), "a row");
         let link = if row == Row::Offload { Some(Link::new()?) } else { None };
         let mut full = self.start(&self.full, row.full(), link.as_ref())?;
         let mut changed = self.start(&self.changed, row.change(), link.as_ref())?;
@@ -276,7 +272,7 @@ impl Lab<'_> {
 
     fn flame(&self, server: &mut Server, row: Row, folder: &Path) -> Result<Option<PathBuf>> {
         let Some(profile) = self.bench.profile(server)? else { return Ok(None) };
-        let name = if row == Row::Null { "full".to_owned() } else { format!("no-{}", row.name()) };
+        let name = if row == Row::Null { "full".to_owned() } else { format!("no-{}", said(&row)) };
         let path = folder.join(format!("{}-{name}.svg", self.bench.workload.label));
         let title = format!("{}: {}", self.bench.workload.label, name.replace('-', " "));
         profile.draw(&title, &path)?;
@@ -321,29 +317,26 @@ struct Pair {
 }
 
 fn ablated(row: Row, pairs: &[Pair], flame: Option<PathBuf>) -> Result<Ablated> {
-    let of = |value: &dyn Fn(&Pair) -> f64| {
-        let values: Vec<f64> = pairs.iter().map(value).collect();
-        median(&values).context("no pair was measured")
-    };
+    let of = |value: fn(&Pair) -> f64| median_of(pairs, value);
     let ratio = |pair: &Pair| pair.changed.cpu_s_per_gb() / pair.full.cpu_s_per_gb();
     let ratios: Vec<f64> = pairs.iter().map(ratio).collect();
-    let quarter = |share| quantile(&ratios, share).context("no pair was measured");
+    let Spread { median: ratio, iqr: ratio_iqr } = Spread::of(&ratios)?;
     let mut ciphers =
         pairs.iter().flat_map(|pair| pair.full.ciphers.iter().chain(&pair.changed.ciphers));
     let first = ciphers.next().context("no connection")?;
     ensure!(ciphers.all(|cipher| cipher == first), "ciphers differ: costs cannot be compared");
     let ablated = Ablated {
-        without: row.name(),
+        without: said(&row),
         what: row.what(),
-        ratio: quarter(0.5)?,
-        ratio_iqr: quarter(0.75)? - quarter(0.25)?,
+        ratio,
+        ratio_iqr,
         beyond_noise: false,
-        cpu_s_per_gb: of(&|pair| pair.changed.cpu_s_per_gb())?,
-        full_cpu_s_per_gb: of(&|pair| pair.full.cpu_s_per_gb())?,
-        gbps_per_cpu_percent: of(&|pair| pair.changed.gbps_per_cpu_percent())?,
-        full_gbps_per_cpu_percent: of(&|pair| pair.full.gbps_per_cpu_percent())?,
-        gbps: of(&|pair| pair.changed.gbps())?,
-        full_gbps: of(&|pair| pair.full.gbps())?,
+        cpu_s_per_gb: of(|pair| pair.changed.cpu_s_per_gb())?,
+        full_cpu_s_per_gb: of(|pair| pair.full.cpu_s_per_gb())?,
+        gbps_per_cpu_percent: of(|pair| pair.changed.gbps_per_cpu_percent())?,
+        full_gbps_per_cpu_percent: of(|pair| pair.full.gbps_per_cpu_percent())?,
+        gbps: of(|pair| pair.changed.gbps())?,
+        full_gbps: of(|pair| pair.full.gbps())?,
         ratios,
         flame,
     };
@@ -421,7 +414,7 @@ mod tests {
             assert!(!changes[..index].contains(change), "{change:?} is there twice");
         }
         for row in Row::value_variants() {
-            assert!(!row.what().is_empty() && !row.name().is_empty(), "{row:?}");
+            assert!(!row.what().is_empty() && !said(row).is_empty(), "{row:?}");
         }
     }
 }

@@ -23,7 +23,7 @@ use anyhow::{Context, Result, ensure};
 use model::units::Bytes;
 use rig::client::{Begun, GROUP, Starts, Target};
 use rig::cpu;
-use rig::statistics::{interquartile_range, median};
+use rig::statistics::{Spread, median_of};
 use rig::url::Url;
 use serde::Serialize;
 use tracing::{info, warn};
@@ -99,20 +99,12 @@ struct Kind {
     ratio_cpu_busy: f64,
     /// What our worker verified: about 1 in first starts, about 0 in others.
     tokens_verified_per_start: f64,
-    ours: Totals,
-    peer: Totals,
+    /// The sum of all windows, of which all starts are resumed or none.
+    ours: Begun,
+    peer: Begun,
     /// The client's share of its CPU, in the worse of both turns.
     client_cpu_share: f64,
     windows: Vec<Pair>,
-}
-
-/// What was done in all windows of one side.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-struct Totals {
-    handshakes: u64,
-    /// Of these, resumed: all or none.
-    resumed: u64,
-    tickets: u64,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -124,10 +116,8 @@ struct Pair {
 
 #[derive(Clone, Copy, Debug, Serialize)]
 struct Turn {
-    handshakes: u64,
-    resumed: u64,
-    /// Tickets that the server gave.
-    tickets: u64,
+    #[serde(flatten)]
+    begun: Begun,
     seconds: f64,
     server_cpu_s: f64,
     /// Seconds in which the server's CPU was not idle, whoever used it.
@@ -292,7 +282,7 @@ impl Bench<'_> {
         info!(
             start = start.name(),
             per_cpu_s = format!("{:.0}", turn.per_cpu_s),
-            handshakes = turn.handshakes,
+            handshakes = turn.begun.handshakes,
             client_cpu_share = format!("{:.2}", turn.client_cpu_share),
             "window"
         );
@@ -305,16 +295,18 @@ impl Turn {
     /// those of its CPU and the client's share.
     fn new(before: Begun, after: Begun, times: [f64; 4]) -> Result<Self> {
         let [seconds, server_cpu_s, cpu_busy_s, client_cpu_share] = times;
-        let handshakes = after.handshakes - before.handshakes;
-        ensure!(0 < handshakes && 0.0 < server_cpu_s, "no handshake ended within the window");
-        Ok(Self {
-            handshakes,
+        let begun = Begun {
+            handshakes: after.handshakes - before.handshakes,
             resumed: after.resumed - before.resumed,
             tickets: after.tickets - before.tickets,
+        };
+        ensure!(0 < begun.handshakes && 0.0 < server_cpu_s, "no handshake ended within the window");
+        Ok(Self {
+            begun,
             seconds,
             server_cpu_s,
             cpu_busy_s,
-            per_cpu_s: f64::from(u32::try_from(handshakes)?) / server_cpu_s,
+            per_cpu_s: f64::from(u32::try_from(begun.handshakes)?) / server_cpu_s,
             client_cpu_share,
             tokens_verified_per_start: 0.0,
         })
@@ -329,21 +321,21 @@ impl Kind {
             peer,
         };
         let windows: Vec<Pair> = turns.into_iter().map(pair).collect();
-        let all = |value: fn(&Pair) -> f64| windows.iter().map(value).collect::<Vec<_>>();
-        let of = |value| median(&all(value)).context("no pair was measured");
+        let of = |value: fn(&Pair) -> f64| median_of(&windows, value);
+        let ratios: Vec<f64> = windows.iter().map(|pair| pair.ratio).collect();
+        let Spread { median: ratio, iqr: ratio_iqr } = Spread::of(&ratios)?;
         let total = |side: fn(&Pair) -> &Turn| {
-            windows.iter().map(side).fold(Totals::default(), |sum, turn| Totals {
-                handshakes: sum.handshakes + turn.handshakes,
-                resumed: sum.resumed + turn.resumed,
-                tickets: sum.tickets + turn.tickets,
+            windows.iter().map(side).fold(Begun::default(), |sum, turn| Begun {
+                handshakes: sum.handshakes + turn.begun.handshakes,
+                resumed: sum.resumed + turn.begun.resumed,
+                tickets: sum.tickets + turn.begun.tickets,
             })
         };
         Ok(Self {
             ours_per_cpu_s: of(|pair| pair.ours.per_cpu_s)?,
             peer_per_cpu_s: of(|pair| pair.peer.per_cpu_s)?,
-            ratio: of(|pair| pair.ratio)?,
-            ratio_iqr: interquartile_range(&all(|pair| pair.ratio))
-                .context("no pair was measured")?,
+            ratio,
+            ratio_iqr,
             ratio_cpu_busy: of(|pair| {
                 let busy = |turn: &Turn| turn.per_cpu_s * turn.server_cpu_s / turn.cpu_busy_s;
                 busy(&pair.ours) / busy(&pair.peer)
@@ -360,9 +352,7 @@ impl Kind {
 
     /// What a reader should know before believing the figures.
     fn doubts(&self) -> Vec<String> {
-        let share = |value: fn(&Pair) -> f64| {
-            median(&self.windows.iter().map(value).collect::<Vec<_>>()).unwrap_or(0.0)
-        };
+        let share = |value: fn(&Pair) -> f64| median_of(&self.windows, value).unwrap_or(0.0);
         let ours = share(|pair| pair.ours.cpu_busy_s / pair.ours.seconds);
         let peer = share(|pair| pair.peer.cpu_busy_s / pair.peer.seconds);
         let own = [
@@ -526,7 +516,7 @@ mod tests {
     fn what_was_resumed_is_counted_for_both() {
         let report = report();
         assert_eq!((report.full.ours.resumed, report.full.peer.resumed), (0, 0));
-        let wanted = Totals { handshakes: 800, resumed: 800, tickets: 1600 };
+        let wanted = Begun { handshakes: 800, resumed: 800, tickets: 1600 };
         assert_eq!(report.resumed.ours, wanted);
         assert_eq!(report.resumed.peer.resumed, 600);
         let text = report.table();

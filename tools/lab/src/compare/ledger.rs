@@ -20,129 +20,68 @@ use crate::flame::{self, Profile, Shape};
 /// A kind of work, and whose functions do it.
 struct Kind {
     name: &'static str,
-    /// Functions of the kernel that begin so, leading underscores aside.
-    kernel: &'static [&'static str],
-    /// Functions of programs that have this in their path.
-    program: &'static [&'static str],
+    /// Beginnings of the kernel's functions, without leading underscores; spaces between them.
+    kernel: &'static str,
+    /// Parts of the paths of programs' functions, with spaces between them.
+    program: &'static str,
 }
 
 /// A function that two rows claim is the first one's.
 const KINDS: [Kind; 11] = [
     Kind {
         name: "encryption",
-        kernel: &[],
-        program: &["aes_gcm", "gcm128", "gcm_", "ghash", "aesni", "vaes", "AEAD_", "_init_IV"],
+        kernel: "",
+        program: "aes_gcm gcm128 gcm_ ghash aesni vaes AEAD_ _init_IV",
     },
     Kind {
         name: "handshakes",
-        kernel: &[],
-        program: &["rustls", "x25519", "p256", "curve25519", "sha256", "sha512", "hkdf", "tls::h"],
+        kernel: "",
+        program: "rustls x25519 p256 curve25519 sha256 sha512 hkdf tls::h",
     },
-    Kind { name: "records of TLS", kernel: &[], program: &["tls::", "seal::", "uring::cache"] },
+    Kind { name: "records of TLS", kernel: "", program: "tls:: seal:: uring::cache" },
     Kind {
         name: "log and counters",
-        kernel: &["ksys_write", "vfs_write"],
-        program: &["request_log", "journal::", "tracing", "metrics", "counters"],
+        kernel: "ksys_write vfs_write",
+        program: "request_log journal:: tracing metrics counters",
     },
     Kind {
         name: "HTTP and tokens",
-        kernel: &[],
-        program: &["http1::", "httparse", "playback::", "ed25519", "worker::answer", "::request"],
+        kernel: "",
+        program: "http1:: httparse playback:: ed25519 worker::answer ::request",
     },
     Kind {
         name: "pacing and timers",
-        kernel: &["tcp_get_info", "do_tcp_getsockopt", "do_tcp_setsockopt", "sk_setsockopt"],
-        program: &["worker::pace", "worker::depth", "worker::timer", "tcp_info", "bound_unsent"],
+        kernel: "tcp_get_info do_tcp_getsockopt do_tcp_setsockopt sk_setsockopt",
+        program: "worker::pace worker::depth worker::timer tcp_info bound_unsent",
     },
     Kind {
         name: "reads, blocks in memory",
-        kernel: &[
-            "io_read",
-            "blk",
-            "bio_",
-            "submit_bio",
-            "virtblk",
-            "nvme",
-            "iomap_",
-            "xfs_",
-            "ext4",
-        ],
-        program: &[
-            "worker::hot",
-            "Ring::buffer",
-            "ideal::blocks",
-            "iosched::",
-            "store::",
-            "blake3",
-        ],
+        kernel: "io_read blk bio_ submit_bio virtblk nvme iomap_ xfs_ ext4",
+        program: "worker::hot Ring::buffer ideal::blocks iosched:: store:: blake3",
     },
     Kind {
         name: "copies into the kernel",
-        kernel: &["copy_from_", "copy_user", "check_object_size", "check_heap_object"],
-        program: &[],
+        kernel: "copy_from_ copy_user check_object_size check_heap_object",
+        program: "",
     },
     Kind {
         name: "pages and buffers",
-        kernel: &[
-            "alloc_pages",
-            "alloc_frozen",
-            "alloc_skb",
-            "free_frozen",
-            "free_unref",
-            "free_pages",
-            "get_page",
-            "rmqueue",
-            "kmem_cache",
-            "kmalloc",
-            "kfree",
-            "skb_release",
-            "skb_defer_free",
-            "skb_page_frag",
-            "sk_page_frag",
-            "clear_page",
-            "handle_mm_fault",
-            "asm_exc_page_fault",
-        ],
-        program: &[],
+        kernel: "alloc_pages alloc_frozen alloc_skb free_frozen free_unref free_pages \
+                 get_page rmqueue kmem_cache kmalloc kfree skb_release skb_defer_free \
+                 skb_page_frag sk_page_frag clear_page handle_mm_fault asm_exc_page_fault",
+        program: "",
     },
     Kind {
         name: "TCP in the kernel",
-        kernel: &[
-            "tcp_",
-            "ip_",
-            "inet",
-            "skb_",
-            "sk_",
-            "sock_",
-            "lock_sock",
-            "release_sock",
-            "net",
-            "napi",
-            "process_backlog",
-            "dev_",
-            "loopback_xmit",
-            "validate_xmit",
-            "qdisc",
-        ],
-        program: &[],
+        kernel: "tcp_ ip_ inet skb_ sk_ sock_ lock_sock release_sock net napi \
+                 process_backlog dev_ loopback_xmit validate_xmit qdisc",
+        program: "",
     },
     Kind {
         name: "system calls, waiting",
-        kernel: &[
-            "do_syscall",
-            "entry_SYSCALL",
-            "x64_sys",
-            "sys_",
-            "syscall",
-            "ep_",
-            "do_epoll",
-            "io_",
-            "schedule",
-            "finish_task",
-            "fdget",
-            "exit_to_user",
-        ],
-        program: &["uring::", "rustix::", "syscall", "epoll"],
+        kernel: "do_syscall entry_SYSCALL x64_sys sys_ syscall ep_ do_epoll io_ schedule \
+                 finish_task fdget exit_to_user",
+        program: "uring:: rustix:: syscall epoll",
     },
 ];
 
@@ -175,9 +114,9 @@ impl Kind {
         match function.strip_suffix(flame::KERNEL) {
             Some(name) => {
                 let name = name.trim_start_matches('_');
-                self.kernel.iter().any(|start| name.starts_with(start))
+                self.kernel.split_whitespace().any(|start| name.starts_with(start))
             }
-            None => self.program.iter().any(|part| function.contains(part)),
+            None => self.program.split_whitespace().any(|part| function.contains(part)),
         }
     }
 }

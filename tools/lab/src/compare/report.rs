@@ -3,10 +3,10 @@
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use clap::ValueEnum;
 use rig::client::{Ranges, Receive};
-use rig::statistics::{interquartile_range, median};
+use rig::statistics::{Spread, median_of};
 use rig::window::{Window, gigabytes};
 use serde::Serialize;
 
@@ -153,27 +153,23 @@ impl Report {
         };
         let windows: Vec<Pair> = turns.into_iter().map(pair).collect();
         let cipher = one_cipher(&windows)?;
-        let of = |value: fn(&Pair) -> f64| {
-            let values: Vec<f64> = windows.iter().map(value).collect();
-            median(&values).context("no pair was measured")
-        };
+        let of = |value: fn(&Pair) -> f64| median_of(&windows, value);
         let ratios: Vec<f64> = windows.iter().map(|pair| pair.ratio).collect();
         let busy = |turn: &Turn| turn.cpu_busy_s / turn.window.gb;
-        let busy_ratios: Vec<f64> =
-            windows.iter().map(|pair| busy(&pair.ours) / busy(&pair.peer)).collect();
+        let Spread { median: ratio, iqr: ratio_iqr } = Spread::of(&ratios)?;
         let verified = windows
             .iter()
             .map(|pair| pair.ours.window.bytes_verified + pair.peer.window.bytes_verified);
         Ok(Self {
             ours_cpu_s_per_gb: of(|pair| pair.ours.cpu_s_per_gb)?,
             peer_cpu_s_per_gb: of(|pair| pair.peer.cpu_s_per_gb)?,
-            ratio: of(|pair| pair.ratio)?,
-            ratio_iqr: interquartile_range(&ratios).context("no pair was measured")?,
+            ratio,
+            ratio_iqr,
             ours_gbps: of(|pair| pair.ours.window.gbps)?,
             peer_gbps: of(|pair| pair.peer.window.gbps)?,
             pairs: windows.len(),
             bytes_verified: verified.sum(),
-            ratio_cpu_busy: median(&busy_ratios).context("no pair was measured")?,
+            ratio_cpu_busy: median_of(&windows, |pair| busy(&pair.ours) / busy(&pair.peer))?,
             ours_cpu_busy: of(|pair| pair.ours.cpu_busy_s / pair.ours.window.seconds)?,
             peer_cpu_busy: of(|pair| pair.peer.cpu_busy_s / pair.peer.window.seconds)?,
             cipher,
@@ -253,13 +249,8 @@ impl Report {
     }
 
     fn share(&self, side: fn(&Pair) -> &Turn) -> f64 {
-        let shares: Vec<f64> = self
-            .windows
-            .iter()
-            .map(side)
-            .map(|turn| turn.server_cpu_s / turn.window.seconds)
-            .collect();
-        median(&shares).unwrap_or(0.0)
+        let share = |pair: &Pair| side(pair).server_cpu_s / side(pair).window.seconds;
+        median_of(&self.windows, share).unwrap_or(0.0)
     }
 }
 
@@ -287,7 +278,7 @@ pub(crate) fn doubts(client_share: f64, sides: [(&str, f64, f64); 2]) -> Vec<Str
 }
 
 /// A choice as it is made on the command line.
-fn said(choice: &impl ValueEnum) -> String {
+pub(crate) fn said(choice: &impl ValueEnum) -> String {
     choice.to_possible_value().map_or(String::new(), |value| value.get_name().to_owned())
 }
 

@@ -141,10 +141,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         constant: constant?,
         governor: governor?,
     };
-    if args.json {
-        return rig::print(&serde_json::to_string(&report)?);
-    }
-    rig::print(&serde_json::to_string_pretty(&report)?)
+    rig::say_all(args.json, &report)
 }
 
 /// One policy on a drive of its own, in the same state each time.

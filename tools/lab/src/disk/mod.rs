@@ -123,10 +123,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         our_turns,
         peer_turns,
     };
-    if args.json {
-        return rig::print(&serde_json::to_string(&report)?);
-    }
-    rig::print(&serde_json::to_string_pretty(&report)?)
+    rig::say_all(args.json, &report)
 }
 
 /// Reads alone, then beside a fill.

@@ -1,8 +1,8 @@
 //! What was seen, and what it comes to.
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use model::units::Bytes;
-use rig::statistics::{interquartile_range, median};
+use rig::statistics::{Spread, median_of};
 use serde::Serialize;
 
 /// A stretch of time.
@@ -37,13 +37,6 @@ pub(super) struct Figures {
     fill_mbps: f64,
 }
 
-/// A ratio over all pairs.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub(super) struct Spread {
-    median: f64,
-    iqr: f64,
-}
-
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Report {
     pub(super) pairs: u32,
@@ -67,14 +60,15 @@ pub(super) struct Report {
 impl Figures {
     /// `chunk` was filled in each turn.
     pub(super) fn of(turns: &[Turn], chunk: Bytes) -> Result<Self> {
-        let values = |of: fn(&Turn) -> f64| turns.iter().map(of).collect::<Vec<f64>>();
-        let middle = |of| median(&values(of)).context("no turns");
+        let middle = |of: fn(&Turn) -> f64| median_of(turns, of);
+        let p99_ms: Vec<f64> = turns.iter().map(|turn| turn.beside.p99_ms).collect();
+        let Spread { median: p99_ms, iqr: p99_ms_iqr } = Spread::of(&p99_ms)?;
         let fill_s: f64 = turns.iter().map(|turn| turn.beside.seconds).sum();
         let gb = rig::window::gigabytes(chunk.0 * Bytes::of(turns.len()).0);
         Ok(Self {
             p99_alone_ms: middle(|turn| turn.alone.p99_ms)?,
-            p99_ms: middle(|turn| turn.beside.p99_ms)?,
-            p99_ms_iqr: interquartile_range(&values(|turn| turn.beside.p99_ms)).context("none")?,
+            p99_ms,
+            p99_ms_iqr,
             p999_ms: middle(|turn| turn.beside.p999_ms)?,
             throughput_lost: middle(|turn| 1.0 - turn.beside.read_mbps / turn.alone.read_mbps)?,
             fill_s,
@@ -87,8 +81,7 @@ impl Figures {
 pub(super) fn ratio(ours: &[Turn], peers: &[Turn], of: fn(&Window) -> f64) -> Result<Spread> {
     let ratio = |(ours, peers): (&Turn, &Turn)| of(&ours.beside) / of(&peers.beside);
     let ratios: Vec<f64> = ours.iter().zip(peers).map(ratio).collect();
-    let (median, iqr) = median(&ratios).zip(interquartile_range(&ratios)).context("no pairs")?;
-    Ok(Spread { median, iqr })
+    Spread::of(&ratios)
 }
 
 #[cfg(test)]

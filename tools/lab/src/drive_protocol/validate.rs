@@ -59,8 +59,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if let Some(folder) = &args.plots {
         draw(&report, folder)?;
     }
-    let json = serde_json::to_string(&report)?;
-    rig::print(&if args.json { json } else { serde_json::to_string_pretty(&report)? })?;
+    rig::say_all(args.json, &report)?;
     anyhow::ensure!(
         worst_percent <= WORST_PERCENT,
         "the model is {worst_percent:.1} % off the closed form; {WORST_PERCENT} % are allowed"

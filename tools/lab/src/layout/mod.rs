@@ -138,8 +138,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     let (seeds, first_seed, full_percent) = (args.seeds, args.first_seed, args.full);
     let report = Report { seeds, first_seed, full_percent, classes: classes.into() };
-    let json = serde_json::to_string(&report)?;
-    rig::print(&if args.json { json } else { serde_json::to_string_pretty(&report)? })?;
+    rig::say_all(args.json, &report)?;
     report.classes.iter().try_for_each(|class| promised(class, args.full))
 }
 

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use rig::stage::Appliance;
-use rig::statistics::{interquartile_range, median};
+use rig::statistics::{Spread, median_of};
 use rig::window::Timing;
 use serde::Serialize;
 use tracing::info;
@@ -48,13 +48,6 @@ pub(crate) struct Args {
     /// Print one JSON object as the last line of output.
     #[arg(long)]
     json: bool,
-}
-
-/// A ratio over all pairs.
-#[derive(Clone, Copy, Debug, Serialize)]
-struct Spread {
-    median: f64,
-    iqr: f64,
 }
 
 /// One congestion control behind the link.
@@ -170,18 +163,15 @@ fn viewers(args: &Args, world: &World, appliance: &Appliance, which: usize) -> R
     let stalled: usize = paced.iter().chain(&unpaced).map(|crowd| crowd.stalled).sum();
     ensure!(stalled == 0, "{stalled} viewers got nothing: this machine is too slow, or too busy");
     let cpu = spread(&paced, &unpaced, |crowd| crowd.cpu_s_per_gb)?;
-    let of = |crowds: &[Crowd], get: fn(&Crowd) -> f64| {
-        median(&crowds.iter().map(get).collect::<Vec<_>>()).context("no pairs")
-    };
     Ok(Viewers {
         congestion: CONGESTION[which],
         cpu_ratio: cpu.median,
         cpu_ratio_iqr: cpu.iqr,
         cpu_busy_ratio: spread(&paced, &unpaced, |crowd| crowd.cpu_busy_s_per_gb)?.median,
-        cpu_s_per_gb_paced: of(&paced, |crowd| crowd.cpu_s_per_gb)?,
-        cpu_s_per_gb_unpaced: of(&unpaced, |crowd| crowd.cpu_s_per_gb)?,
-        gbps_paced: of(&paced, |crowd| crowd.gbps)?,
-        gbps_unpaced: of(&unpaced, |crowd| crowd.gbps)?,
+        cpu_s_per_gb_paced: median_of(&paced, |crowd| crowd.cpu_s_per_gb)?,
+        cpu_s_per_gb_unpaced: median_of(&unpaced, |crowd| crowd.cpu_s_per_gb)?,
+        gbps_paced: median_of(&paced, |crowd| crowd.gbps)?,
+        gbps_unpaced: median_of(&unpaced, |crowd| crowd.gbps)?,
         burst_bytes: whole(burst.0 / burst.1.max(1.0)),
         jitter_us_p99: jitter(&paced).context("no burst had to wait")?,
     })
@@ -210,8 +200,7 @@ fn behind(args: &Args, world: &World, which: usize) -> Result<Behind> {
 fn spread<T>(paced: &[T], unpaced: &[T], of: impl Fn(&T) -> f64) -> Result<Spread> {
     let ratios: Vec<f64> =
         paced.iter().zip(unpaced).map(|(paced, unpaced)| of(paced) / of(unpaced)).collect();
-    let (median, iqr) = median(&ratios).zip(interquartile_range(&ratios)).context("no pairs")?;
-    Ok(Spread { median, iqr })
+    Spread::of(&ratios)
 }
 
 /// The 99th percentile of all windows together.

@@ -5,11 +5,11 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use model::units::Bytes;
 use rig::client::Plan;
 use rig::site::Site;
-use rig::statistics::{interquartile_range, median};
+use rig::statistics::{Spread, median_of};
 use rig::window::gigabytes;
 use serde::Serialize;
 use tracing::info;
@@ -90,17 +90,15 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         info!(?turns, "pair");
         pairs.push(turns);
     }
-    let of = |side: usize, value: fn(&Turn) -> f64| {
-        let values: Vec<f64> = pairs.iter().map(|pair| value(&pair[side])).collect();
-        median(&values).context("no pairs")
-    };
+    let of = |side: usize, value: fn(&Turn) -> f64| median_of(&pairs, |pair| value(&pair[side]));
     let ratios: Vec<f64> = pairs.iter().map(|[a, b]| a.mbps / b.mbps).collect();
+    let Spread { median: ratio, iqr: ratio_iqr } = Spread::of(&ratios)?;
     let report = Report {
         processor: Processor::read()?,
         round_trip_ms: 2 * args.delay,
         unsent_max: args.unsent_max.to_string(),
-        ratio: median(&ratios).context("no pairs")?,
-        ratio_iqr: interquartile_range(&ratios).context("no pairs")?,
+        ratio,
+        ratio_iqr,
         mbps: of(0, |turn| turn.mbps)?,
         unbounded_mbps: of(1, |turn| turn.mbps)?,
         unacknowledged_bytes: of(0, |turn| turn.unacknowledged_bytes)?,

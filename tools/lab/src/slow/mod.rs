@@ -20,7 +20,7 @@ use model::units::{BitsPerSecond, Bytes};
 use rig::client::Load;
 use rig::cpu::{self, Account};
 use rig::site::{Site, kernel_memory, resident, tcp_pressure};
-use rig::statistics::median;
+use rig::statistics::median_of;
 use rig::window::gigabytes;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use serde::Serialize;
@@ -281,10 +281,7 @@ fn count(connections: usize) -> f64 {
 
 /// The median of each figure over the pairs, of those with the bound (0) or without (1).
 fn middle(pairs: &[[Turn; 2]], side: usize) -> Result<Turn> {
-    let of = |value: fn(&Turn) -> f64| {
-        let values: Vec<f64> = pairs.iter().map(|pair| value(&pair[side])).collect();
-        median(&values).context("no pairs")
-    };
+    let of = |value: fn(&Turn) -> f64| median_of(pairs, |pair| value(&pair[side]));
     Ok(Turn {
         goodput: of(|turn| turn.goodput)?,
         gbps: of(|turn| turn.gbps)?,
@@ -333,7 +330,6 @@ impl Report {
         let ratio = |[with, without]: &[Turn; 2]| {
             with.kernel_bytes_per_connection / without.kernel_bytes_per_connection
         };
-        let ratios: Vec<f64> = pairs.iter().map(ratio).collect();
         Ok(Self {
             processor: Processor::read()?,
             connections: of.0,
@@ -342,7 +338,7 @@ impl Report {
             unsent_max: args.unsent_max.to_string(),
             as_installed: args.as_installed,
             doubts: doubts(&pairs),
-            kernel_ratio: median(&ratios).context("no pairs")?,
+            kernel_ratio: median_of(&pairs, ratio)?,
             bounded: middle(&pairs, 0)?,
             unbounded: middle(&pairs, 1)?,
             pairs,

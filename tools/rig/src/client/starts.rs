@@ -46,7 +46,7 @@ const TICKETS_MAX: usize = 4096;
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// What has been done since the beginning.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Begun {
     /// Handshakes after which the byte came.
     pub handshakes: u64,

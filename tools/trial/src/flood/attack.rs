@@ -23,16 +23,20 @@ use serde::Serialize;
 use super::threads::{Rate, STEP, Shared, Threads, connect};
 
 /// How much of each.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct Strength {
-    /// A second.
-    pub(crate) hellos: u32,
-    /// A second.
-    pub(crate) bombs: u32,
-    /// At any time.
-    pub(crate) slow_heads: u32,
-    /// At any time.
-    pub(crate) tiny_windows: u32,
+    /// Connections a second that send a hello and nothing more.
+    #[arg(long, default_value_t = 2000)]
+    hellos: u32,
+    /// Whole handshakes a second, each followed by a head of 16 KiB that does not end.
+    #[arg(long, default_value_t = 100)]
+    bombs: u32,
+    /// Connections that send a head a byte a second.
+    #[arg(long, default_value_t = 500)]
+    slow_heads: u32,
+    /// Connections that ask for the film and never read; some of them come anew each second.
+    #[arg(long, default_value_t = 1400)]
+    tiny_windows: u32,
 }
 
 /// What was done to the server, per second.

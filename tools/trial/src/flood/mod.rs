@@ -15,12 +15,12 @@ mod threads;
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use model::units::Bytes;
 use rig::client::{shake, tls_config};
 use rig::cpu;
 use rig::site::{Demand, Seen, Site, resident};
-use rig::statistics::{interquartile_range, median};
+use rig::statistics::{Spread, median, median_of};
 use rustls::pki_types::ServerName;
 use serde::Serialize;
 use tracing::info;
@@ -42,18 +42,8 @@ pub(crate) struct Args {
     /// What viewers ask for, megabits per second of all together.
     #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     megabits: u32,
-    /// Connections a second that send a hello and nothing more.
-    #[arg(long, default_value_t = 2000)]
-    hellos: u32,
-    /// Whole handshakes a second, each followed by a head of 16 KiB that does not end.
-    #[arg(long, default_value_t = 100)]
-    bombs: u32,
-    /// Connections that send a head a byte a second.
-    #[arg(long, default_value_t = 500)]
-    slow_heads: u32,
-    /// Connections that ask for the film and never read; some of them come anew each second.
-    #[arg(long, default_value_t = 1400)]
-    tiny_windows: u32,
+    #[command(flatten)]
+    strength: Strength,
     /// The CPU for the appliance's worker.
     #[arg(long, default_value_t = 0)]
     server_cpu: usize,
@@ -157,14 +147,8 @@ fn pair(args: &Args, site: &Site, n: u32) -> Result<Pair> {
     let (warm_up, window) = (Duration::from_secs(1), Duration::from_secs(args.seconds.into()));
     let mut viewers = site.viewers(demand)?;
     let without = site.watch(&mut viewers, warm_up, window)?;
-    let strength = Strength {
-        hellos: args.hellos,
-        bombs: args.bombs,
-        slow_heads: args.slow_heads,
-        tiny_windows: args.tiny_windows,
-    };
     drop(viewers);
-    let attack = attack::start(site, strength)?;
+    let attack = attack::start(site, args.strength)?;
     attack.wait_until_complete()?;
     let mut viewers = site.viewers(demand)?;
     attack.count_anew();
@@ -217,17 +201,16 @@ fn newcomer(site: &Site) -> Result<Duration> {
 
 fn report(site: &Site, before: u64, pairs: Vec<Pair>) -> Result<Report> {
     let gb = rig::window::gigabytes;
-    let of = |value: &dyn Fn(&Pair) -> f64| pairs.iter().map(value).collect::<Vec<f64>>();
-    let middle = |values: &[f64]| median(values).context("no pairs");
-    let ratios = of(&|pair| pair.goodput_ratio);
+    let ratios: Vec<f64> = pairs.iter().map(|pair| pair.goodput_ratio).collect();
+    let goodput = Spread::of(&ratios)?;
     let (_, most) = resident(site.appliance.pid())?;
     let counted = |name: &str| site.appliance.metric(name).unwrap_or(f64::NAN);
     let newcomers: Vec<f64> = pairs.iter().flat_map(|pair| pair.newcomer_ms.clone()).collect();
     Ok(Report {
-        goodput_ratio: middle(&ratios)?,
-        goodput_ratio_iqr: interquartile_range(&ratios).context("no pairs")?,
-        response_ms_p99_without: middle(&of(&|pair| pair.without.response_ms_p99))?,
-        response_ms_p99_with: middle(&of(&|pair| pair.with.response_ms_p99))?,
+        goodput_ratio: goodput.median,
+        goodput_ratio_iqr: goodput.iqr,
+        response_ms_p99_without: median_of(&pairs, |pair| pair.without.response_ms_p99)?,
+        response_ms_p99_with: median_of(&pairs, |pair| pair.with.response_ms_p99)?,
         newcomer_ms_p50: median(&newcomers).unwrap_or(f64::NAN),
         newcomers_refused: pairs.iter().map(|pair| pair.newcomers_refused).sum(),
         rss_gb: gb(most),

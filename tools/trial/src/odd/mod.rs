@@ -90,11 +90,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 /// Prints a report on a table; an error if `wrong` answers are not the table's.
 pub(crate) fn tell(report: &impl Serialize, wrong: usize, json: bool) -> Result<()> {
-    rig::print(&if json {
-        serde_json::to_string(report)?
-    } else {
-        serde_json::to_string_pretty(report)?
-    })?;
+    rig::say_all(json, report)?;
     ensure!(wrong == 0, "{wrong} answers are not those of the table");
     Ok(())
 }

@@ -3,8 +3,8 @@
 
 use std::io::Read;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -22,16 +22,6 @@ pub(super) struct Shelf {
 }
 
 /// What came to all of them together.
-#[derive(Debug, Default)]
-pub(super) struct Counts {
-    right: AtomicU64,
-    bytes: AtomicU64,
-    wrong_bytes: AtomicU64,
-    refused: AtomicU64,
-    broken: AtomicU64,
-}
-
-/// The same at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Seen {
     /// Files that came in whole, every byte right.
@@ -44,6 +34,9 @@ pub(super) struct Seen {
     /// Answers that broke off.
     pub(super) broken: u64,
 }
+
+#[derive(Debug, Default)]
+struct Counts(Mutex<Seen>);
 
 /// Players that run until they are dropped.
 pub(super) struct Players {
@@ -62,6 +55,12 @@ impl Shelf {
         let files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         let index = Bytes(dice.throw() % Bytes::of(files.len()).0.max(1)).as_usize();
         files.get(index).cloned()
+    }
+}
+
+impl Counts {
+    fn lock(&self) -> MutexGuard<'_, Seen> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -90,23 +89,14 @@ impl Players {
     pub(super) fn check(&self, agent: &ureq::Agent, url: &str, object: &Object) -> Result<()> {
         let counts = Counts::default();
         let right = watch(agent, url, object, &counts);
-        self.counts
-            .wrong_bytes
-            .fetch_add(counts.wrong_bytes.load(Ordering::SeqCst), Ordering::SeqCst);
+        self.counts.lock().bytes_wrong += counts.lock().bytes_wrong;
         ensure!(right, "{} does not come as it is: {counts:?}", object.path);
         Ok(())
     }
 
     /// What came so far.
     pub(super) fn seen(&self) -> Seen {
-        let now = |of: &AtomicU64| of.load(Ordering::SeqCst);
-        Seen {
-            files_right: now(&self.counts.right),
-            bytes_right: now(&self.counts.bytes),
-            bytes_wrong: now(&self.counts.wrong_bytes),
-            refused: now(&self.counts.refused),
-            broken: now(&self.counts.broken),
-        }
+        *self.counts.lock()
     }
 }
 
@@ -122,13 +112,13 @@ impl Drop for Players {
 /// Asks once. True if all of it came and every byte was right.
 fn watch(agent: &ureq::Agent, url: &str, object: &Object, counts: &Counts) -> bool {
     let Ok(mut answer) = agent.get(url).call() else {
-        counts.broken.fetch_add(1, Ordering::SeqCst);
+        counts.lock().broken += 1;
         return false;
     };
     let status = answer.status().as_u16();
     if status != 200 {
         tracing::info!(url, status, "refused");
-        counts.refused.fetch_add(1, Ordering::SeqCst);
+        counts.lock().refused += 1;
         return false;
     }
     compare(answer.body_mut().with_config().limit(u64::MAX).reader(), &object.bytes, counts)
@@ -136,29 +126,29 @@ fn watch(agent: &ureq::Agent, url: &str, object: &Object, counts: &Counts) -> bo
 
 /// Reads to the end. True if it came whole and every byte was right.
 fn compare(mut got: impl Read, wanted: &[u8], counts: &Counts) -> bool {
-    let add = |to: &AtomicU64, amount: u64| to.fetch_add(amount, Ordering::SeqCst);
     let (mut at, mut all_wrong, mut piece) = (0, 0, vec![0; 64 * 1024]);
     loop {
         match got.read(&mut piece) {
             Ok(0) => break,
             Ok(len) => {
                 let wrong = wrong_bytes(&piece[..len], wanted.get(at..).unwrap_or_default());
-                add(&counts.wrong_bytes, wrong);
-                add(&counts.bytes, Bytes::of(len).0 - wrong);
+                let mut seen = counts.lock();
+                seen.bytes_wrong += wrong;
+                seen.bytes_right += Bytes::of(len).0 - wrong;
                 all_wrong += wrong;
                 at += len;
             }
             Err(_) => {
-                add(&counts.broken, 1);
+                counts.lock().broken += 1;
                 return false;
             }
         }
     }
     let right = at == wanted.len() && all_wrong == 0;
     if right {
-        add(&counts.right, 1);
+        counts.lock().files_right += 1;
     } else if at < wanted.len() {
-        add(&counts.broken, 1);
+        counts.lock().broken += 1;
     }
     right
 }
@@ -200,8 +190,8 @@ mod tests {
         fn check(got: &[u8], [right, wrong, broken]: [u64; 3]) {
             let counts = Counts::default();
             assert_eq!(compare(got, &film(), &counts), right == 1);
-            let of = [&counts.right, &counts.wrong_bytes, &counts.broken];
-            assert_eq!(of.map(|of| of.load(Ordering::SeqCst)), [right, wrong, broken]);
+            let seen = counts.lock();
+            assert_eq!([seen.files_right, seen.bytes_wrong, seen.broken], [right, wrong, broken]);
         }
         let film = film();
         check(&film, [1, 0, 0]);

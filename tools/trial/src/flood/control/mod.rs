@@ -18,7 +18,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use rig::cpu::Account;
 use rig::fleet::{Fleet, Plan};
-use rig::statistics::{interquartile_range, median};
+use rig::statistics::{Spread, median, median_of};
 use serde::Serialize;
 use serde_json::json;
 use tracing::info;
@@ -125,7 +125,6 @@ fn report(crowd: &Crowd, pairs: Vec<Pair>) -> Result<Report> {
         let those = pairs.iter().filter(|pair| from.is_none_or(|from| from == pair.attackers));
         those.map(|pair| pair.goodput_ratio).collect()
     };
-    let of = |value: fn(&Pair) -> f64| pairs.iter().map(value).collect::<Vec<f64>>();
     let middle = |values: &[f64]| median(values).unwrap_or(f64::NAN);
     let sum = |value: fn(&Seen) -> u64| -> u64 {
         pairs.iter().map(|pair| value(&pair.without) + value(&pair.with)).sum()
@@ -137,13 +136,14 @@ fn report(crowd: &Crowd, pairs: Vec<Pair>) -> Result<Report> {
     };
     let tickets_unknown = counted("tickets_unknown")?;
     ensure!(0 < tickets_unknown, "control refused no forged ticket: nothing was attacked");
+    let goodput = Spread::of(&ratios(None))?;
     Ok(Report {
-        goodput_ratio: median(&ratios(None)).context("no pairs")?,
-        goodput_ratio_iqr: interquartile_range(&ratios(None)).context("no pairs")?,
+        goodput_ratio: goodput.median,
+        goodput_ratio_iqr: goodput.iqr,
         goodput_ratio_one_address: middle(&ratios(Some(From::OneAddress))),
         goodput_ratio_many_addresses: middle(&ratios(Some(From::ManyAddresses))),
-        response_ms_p99_without: middle(&of(|pair| pair.without.response_ms_p99)),
-        response_ms_p99_with: middle(&of(|pair| pair.with.response_ms_p99)),
+        response_ms_p99_without: median_of(&pairs, |pair| pair.without.response_ms_p99)?,
+        response_ms_p99_with: median_of(&pairs, |pair| pair.with.response_ms_p99)?,
         reports: sum(|seen| seen.reports),
         reports_lost: sum(|seen| seen.reports_lost),
         let_go: counted("connections_let_go")?,

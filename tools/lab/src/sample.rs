@@ -5,6 +5,7 @@ use std::hint::black_box;
 use anyhow::{Context, Result};
 use model::object::{BLOCK_LEN, block_hash};
 use rig::cpu;
+use rig::statistics::median;
 use serde::Serialize;
 
 /// `nearcast-lab sample`
@@ -49,8 +50,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         let used = cpu::of_this_thread()?.saturating_sub(before);
         times.push(used.as_secs_f64() * 1e6 / f64::from(args.blocks));
     }
-    times.sort_by(f64::total_cmp);
-    let hash_us = *times.get(times.len() / 2).context("there are measurements")?;
+    let hash_us = median(&times).context("there are measurements")?;
     let blocks_per_gb = 1e9 / f64::from(u32::try_from(BLOCK_LEN.0)?);
     let s_per_gb = hash_us / 1e6 * blocks_per_gb / f64::from(args.every);
     let report = Report { hash_us, s_per_gb, share: s_per_gb / args.serve_s_per_gb };

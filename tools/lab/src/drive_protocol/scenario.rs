@@ -47,8 +47,7 @@ pub(super) struct Scenario {
 pub(crate) fn capacity(class: Class) -> f64 {
     match class {
         Class::SataTlc | Class::SataDc => 1_500.0,
-        Class::NvmeTlc => 22_000.0,
-        Class::NvmeQlc => 22_000.0,
+        Class::NvmeTlc | Class::NvmeQlc => 22_000.0,
     }
 }
 

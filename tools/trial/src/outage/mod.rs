@@ -101,14 +101,12 @@ struct Phase {
 }
 
 /// Counts of the playbacks that begin.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Begun {
     tried: u64,
     failed: u64,
     without_front: u64,
     by: Vec<u64>,
-    /// What was said of the first that failed.
-    error: Option<String>,
 }
 
 /// What the threads of a run share.
@@ -146,7 +144,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let run = Run {
         stop: AtomicBool::new(false),
         front_lives: AtomicBool::new(true),
-        begun: Mutex::new(Begun::new(world.fronts.len())),
+        begun: Mutex::new(Begun { by: vec![0; world.fronts.len()], ..Begun::default() }),
         world,
     };
     let report = run.all(args, &mut fleet)?;
@@ -212,13 +210,13 @@ impl Run {
     /// Lets time pass, and says what began in it.
     fn pass(&self, fleet: &mut Fleet, name: &'static str, length: Duration) -> Result<Phase> {
         info!(name, "phase");
-        let (began, before) = (Instant::now(), self.begun().snapshot());
+        let (began, before) = (Instant::now(), self.begun().clone());
         while began.elapsed() < length {
             fleet.check()?;
             rig::stop::check()?;
             std::thread::sleep(Duration::from_millis(100));
         }
-        let after = self.begun().snapshot();
+        let after = self.begun().clone();
         let by = after.by.iter().zip(&before.by).map(|(after, before)| after - before);
         Ok(Phase {
             name,
@@ -268,7 +266,6 @@ impl Run {
                 begun.tried += 1;
                 begun.failed += 1;
                 warn!(error = format!("{error:#}"), "a playback could not begin");
-                begun.error.get_or_insert_with(|| format!("{error:#}"));
             }
         }
         if let Some(by) = front.and_then(|front| begun.by.get_mut(front)) {
@@ -296,17 +293,6 @@ impl Run {
 
     fn begun(&self) -> std::sync::MutexGuard<'_, Begun> {
         self.begun.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Begun {
-    fn new(fronts: usize) -> Self {
-        Self { by: vec![0; fronts], ..Self::default() }
-    }
-
-    fn snapshot(&self) -> Self {
-        let Self { tried, failed, without_front, .. } = *self;
-        Self { tried, failed, without_front, by: self.by.clone(), error: None }
     }
 }
 

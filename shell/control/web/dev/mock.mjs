@@ -86,15 +86,18 @@ class PretendAppliance {
   }
 }
 
-const json = (response, status, body) =>
+const answer = (response, status, type, body) =>
   response
     .writeHead(status, {
-      "Content-Type": "application/json",
+      "Content-Type": type,
       "Cache-Control": "no-store",
       "Access-Control-Allow-Origin": "*",
       "Access-Control-Allow-Headers": "content-type",
     })
-    .end(JSON.stringify(body));
+    .end(body);
+
+const json = (response, status, body) =>
+  answer(response, status, "application/json", JSON.stringify(body));
 
 function serveFile(response, file) {
   if (!file.startsWith(DIST) || !existsSync(file)) return json(response, 404, { status: 404 });
@@ -154,14 +157,6 @@ function playRoutes(state) {
       .sort((a, b) => Number(b.healthy) - Number(a.healthy))
       .map(({ id, url }) => ({ id, url: `${url}/t/${token}/film-1/` }));
   const steerUrl = () => `${state.url}/steer/v1/pretend-session`;
-  const entry = (response, type, body) =>
-    response
-      .writeHead(200, {
-        "Content-Type": type,
-        "Cache-Control": "no-store",
-        "Access-Control-Allow-Origin": "*",
-      })
-      .end(body);
   return (url, response) => {
     const grant = url.searchParams.get("grant");
     const refusal = state.grants.refusal(grant);
@@ -170,10 +165,10 @@ function playRoutes(state) {
     const all = pathways(state.grants.token(grant));
     if (url.pathname.endsWith(".m3u8")) {
       const body = hlsEntry(read("master.m3u8"), all, steerUrl());
-      return entry(response, "application/vnd.apple.mpegurl", body);
+      return answer(response, 200, "application/vnd.apple.mpegurl", body);
     }
     const body = dashEntry(read("manifest.mpd"), all, steerUrl());
-    return entry(response, "application/dash+xml", body);
+    return answer(response, 200, "application/dash+xml", body);
   };
 }
 

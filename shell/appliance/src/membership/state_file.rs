@@ -95,7 +95,7 @@ mod tests {
         file.save(&signed(&key, 7)).unwrap();
         file.save(&signed(&key, 8)).unwrap();
         assert_eq!(load("a1").unwrap().unwrap().generation, Generation(8));
-        assert!(load("a2").unwrap_err().to_string().contains("it is for a1"));
+        assert!(load("a2").unwrap_err().to_string().contains("is addressed to a1"));
     }
 
     #[test]

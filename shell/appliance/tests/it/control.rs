@@ -86,7 +86,7 @@ fn a_manifest_that_is_not_ours_is_refused_and_reported() {
     let handle = rig.start();
     wait("the report of it", || {
         let errors = control.last_report().unwrap_or_default().errors;
-        errors.iter().any(|e| e.room == "control" && e.text.contains("is for a2"))
+        errors.iter().any(|e| e.room == "control" && e.text.contains("is addressed to a2"))
     });
     assert_eq!(handle.fill().generation.0, 0);
 }

@@ -17,38 +17,24 @@ use crate::v1;
 /// Why a message was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
-    /// A name or id is not one.
     #[error(transparent)]
     Id(#[from] IdError),
-    /// Written by a later version.
     #[error("format {0} is not known here (1 is): upgrade the reader first")]
     Format(u32),
-    /// A path that could leave its directory or cannot stand in a URL.
     #[error(
         "\"{0}\" is not a path: use a relative one of at most {PATH_LEN_MAX} bytes without \"..\""
     )]
     Path(String),
-    /// Larger than any object may be.
     #[error("\"{path}\" has {len}, more than the limit of {OBJECT_LEN_MAX}")]
-    Length {
-        /// The file's path in the asset version.
-        path: String,
-        /// The file's length, as the message says it.
-        len: Bytes,
-    },
-    /// Too many files.
+    Length { path: String, len: Bytes },
     #[error("{0} files in one asset version, more than the limit of {FILES_PER_VERSION_MAX}")]
     Files(usize),
-    /// A public key that is none.
     #[error("token key \"{0}\" is not 32 bytes in hex")]
     Key(String),
-    /// Something that cannot stand in an HTTP header.
     #[error("\"{0}\" cannot be a content type: use 1 to {CONTENT_TYPE_LEN_MAX} visible characters")]
     ContentType(String),
-    /// A base URL that is none.
     #[error("source {0:?} must be an http, https or s3 URL that ends in \"/\"")]
     Source(String),
-    /// A bucket, in a place where only URLs may stand that need no credentials.
     #[error("source \"{0}\" is a bucket: appliances have no credentials, and control asks for it")]
     Bucket(String),
 }

@@ -95,7 +95,6 @@ pub struct Config {
 pub struct CertificateFiles {
     /// The chain, its own first, in PEM.
     pub chain: PathBuf,
-    /// The private key, in PEM.
     pub key: PathBuf,
 }
 

@@ -33,17 +33,14 @@ pub struct Authority {
 pub struct Issued {
     /// The certificate, PEM.
     pub certificate: String,
-    /// The identity in the certificate.
     pub seen: Seen,
 }
 
 /// Why no certificate was made, or there is no authority.
 #[derive(Debug, thiserror::Error)]
 pub enum AuthorityError {
-    /// The request is damaged, or its signature does not fit its key.
     #[error("the certificate request cannot be used: {0}")]
     Request(rcgen::Error),
-    /// Key or certificate of the authority are damaged, or do not belong together.
     #[error("the authority's key and certificate cannot be used: {0}")]
     Own(rcgen::Error),
     #[error("the authority's certificate is not PEM: {0}")]

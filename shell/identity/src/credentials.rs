@@ -60,17 +60,9 @@ pub enum CredentialsError {
         "{path}: others than its owner can read it (mode {mode:o}): chmod 600 it, and if \
              strangers may have read it, have the identity revoked and enrol again"
     )]
-    Exposed {
-        path: PathBuf,
-        /// Its permissions, which let others read it.
-        mode: u32,
-    },
+    Exposed { path: PathBuf, mode: u32 },
     #[error("{path} is damaged ({reason}): enrol again")]
-    Damaged {
-        path: PathBuf,
-        /// The fault that was found.
-        reason: String,
-    },
+    Damaged { path: PathBuf, reason: String },
     #[error("control sent an identity that cannot be used: {0}")]
     Given(String),
     #[error("the identity cannot be used for TLS: {0}")]

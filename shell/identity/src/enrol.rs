@@ -22,28 +22,14 @@ const ANSWER_LEN_MAX: u64 = 1 << 20;
 #[derive(Debug, thiserror::Error)]
 pub enum EnrolError {
     #[error("control at {address} cannot be reached: {error}")]
-    Unreachable {
-        /// The address of control that was tried.
-        address: String,
-        /// The error of the connection.
-        error: String,
-    },
+    Unreachable { address: String, error: String },
     #[error(
         "{address} is another fleet's control, or somebody is between: its authority is not the \
              one of the code. Nothing was sent to it"
     )]
-    OtherAuthority {
-        /// The address that answered.
-        address: String,
-    },
+    OtherAuthority { address: String },
     #[error("control refuses ({status}): {text}")]
-    Refused {
-        /// HTTP status.
-        status: u16,
-        /// Control's reason, and the remedy.
-        text: String,
-    },
-    /// Its answer cannot be used.
+    Refused { status: u16, text: String },
     #[error(transparent)]
     Credentials(#[from] CredentialsError),
     #[error("control gave the identity of {0}")]

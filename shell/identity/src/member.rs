@@ -24,16 +24,13 @@ pub struct Member {
 /// The facts read from a certificate. Its reader has verified the chain before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// The holder of the certificate.
     pub member: Member,
     /// Serial number, lower-case hex without leading zeros.
     pub serial: String,
     /// SHA-256 of the public key (SubjectPublicKeyInfo, DER), hex: the same after a renewal with
     /// the same key.
     pub key: String,
-    /// From when on it is good.
     pub not_before: UnixSeconds,
-    /// The end of its validity.
     pub not_after: UnixSeconds,
 }
 

@@ -14,15 +14,10 @@ pub struct SigningKey {
 /// Why something signed was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VerifyError {
-    /// It is not in an envelope, or in a damaged one.
     #[error(transparent)]
     Envelope(#[from] SignedError),
     #[error("it is signed as a {found}, and a {wanted} is wanted")]
-    OtherKind {
-        found: &'static str,
-        /// The kind that the reader wants.
-        wanted: &'static str,
-    },
+    OtherKind { found: &'static str, wanted: &'static str },
     #[error(
         "it is signed with key \"{0}\", which is not known here: enrol again if control is new"
     )]

@@ -129,7 +129,6 @@ pub enum JournalError {
     Level(String),
     #[error("--log-clients {0}: use ranges or whole")]
     Clients(String),
-    /// Called twice.
     #[error("the log was started before")]
     Twice,
 }

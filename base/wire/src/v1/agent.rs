@@ -24,7 +24,6 @@ pub const ANSWER_LEN_MAX: usize = 1_048_576;
 pub struct Line<T> {
     /// [`VERSION`].
     pub v: u32,
-    /// The request or the answer.
     #[serde(flatten)]
     pub said: T,
 }
@@ -50,9 +49,7 @@ pub enum Request {
 pub enum Answer {
     /// In the order of the configuration.
     Drives(Vec<DriveMount>),
-    /// The drive's device was told.
     Trimmed {
-        /// The drive's folder.
         drive: String,
         /// How much was free and is known to be, if the program said so.
         bytes: Option<u64>,
@@ -89,7 +86,6 @@ pub const TEMPERATURE: &str = "too hot or too cold";
 /// The health that a drive's device reports.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DriveHealth {
-    /// Its folder, as configured.
     pub path: String,
     /// The whole device that was asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]

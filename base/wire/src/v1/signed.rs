@@ -29,9 +29,7 @@ pub enum Kind {
 /// An envelope, opened but not believed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Signed<'a> {
-    /// The kind that its first line states.
     pub kind: Kind,
-    /// Name of the key that signed it.
     pub kid: &'a str,
     /// Ed25519 signature.
     pub signature: [u8; 64],
@@ -42,13 +40,10 @@ pub struct Signed<'a> {
 /// Why bytes are no envelope.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SignedError {
-    /// No first line of the right form: not signed at all.
     #[error("it is not signed: \"{MAGIC}\" should stand at its beginning")]
     Unsigned,
-    /// A kind that is not known here.
     #[error("it is signed as a kind of document that is not known here: upgrade this program")]
     Kind,
-    /// A key id or signature that is none.
     #[error("its first line is damaged")]
     Line,
 }

@@ -36,13 +36,9 @@ pub(super) struct Rule {
 /// Why somebody may not.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// The request names no caller.
     NoToken,
-    /// What says it is not good.
     BadToken,
-    /// That was once too often.
     TooMany,
-    /// The role is too small.
     Role(Needs, Actor),
     /// Another site's page sent it through the browser.
     Origin(Actor),

@@ -70,7 +70,6 @@ pub enum OwnError {
     Key(rcgen::Error),
     #[error(transparent)]
     Authority(#[from] AuthorityError),
-    /// What it gave cannot be used.
     #[error(transparent)]
     Credentials(#[from] CredentialsError),
 }

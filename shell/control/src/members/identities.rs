@@ -22,9 +22,7 @@ pub(crate) struct Certificate {
     pub(crate) machine: String,
     pub(crate) software: String,
     pub(crate) issued: UnixSeconds,
-    /// Until when it is good.
     pub(crate) expires: UnixSeconds,
-    /// Since when it is refused.
     pub(crate) revoked: Option<UnixSeconds>,
 }
 
@@ -34,7 +32,6 @@ pub(crate) struct KeptCode {
     /// SHA-256 of the secret, hex.
     pub(crate) hash: String,
     pub(crate) member: Member,
-    /// Until when.
     pub(crate) expires: UnixSeconds,
     pub(crate) used: Option<UnixSeconds>,
 }

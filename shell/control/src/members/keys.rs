@@ -77,7 +77,6 @@ struct StoredToken {
 /// A key of playback tokens, for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Shown {
-    /// Key id.
     pub(crate) kid: String,
     /// Since when it is announced; none once it signs.
     pub(crate) announced: Option<UnixSeconds>,

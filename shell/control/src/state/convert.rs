@@ -25,10 +25,8 @@ use crate::config::BaseUrl;
 /// Why a message was refused.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refused {
-    /// A name, id, path, source or content type.
     #[error(transparent)]
     Wire(#[from] WireError),
-    /// A name or id.
     #[error(transparent)]
     Id(#[from] IdError),
     #[error("{field}: {reason}")]
@@ -54,11 +52,9 @@ pub(crate) enum Refused {
 /// A new version, checked as far as it can be without other versions.
 pub(crate) struct Checked {
     pub(crate) files: AssetVersion,
-    /// Its entry manifests, by path.
     pub(crate) entries: Vec<Entry>,
     /// The blocks of its objects, each once.
     pub(crate) blocks: Vec<Blocks>,
-    /// When it may be shown, if that was said.
     pub(crate) window: Option<Window>,
 }
 

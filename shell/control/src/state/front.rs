@@ -38,9 +38,7 @@ pub(crate) struct Follower {
     known: Generation,
     /// Keys that the next snapshot may be signed with.
     signing_keys: Vec<TokenKey>,
-    /// When the keys were asked for last.
     keys_at: Option<Instant>,
-    /// When a renewal was tried last.
     renewed_at: Option<Instant>,
     /// A snapshot that is in force and not on disk yet.
     unsaved: Option<Unsaved>,
@@ -58,11 +56,8 @@ struct Unsaved {
 pub(crate) struct News {
     /// The writer has answered.
     pub(crate) heard: bool,
-    /// Desired state.
     pub(crate) picture: Option<Picture>,
-    /// Secrets that playbacks begin with.
     pub(crate) keys: Option<Keys>,
-    /// An identity that is newer.
     pub(crate) credentials: Option<Credentials>,
 }
 
@@ -72,11 +67,7 @@ pub enum FollowError {
     #[error("the writer at {address} cannot be reached: {error}")]
     Unreachable { address: String, error: String },
     #[error("the writer answers {status}: {text}")]
-    Status {
-        status: u16,
-        /// The beginning of the body.
-        text: String,
-    },
+    Status { status: u16, text: String },
     #[error("the writer's snapshot is refused: {0}")]
     Snapshot(#[from] SnapshotError),
     #[error("the writer's keys cannot be used: {0}")]
@@ -258,7 +249,6 @@ pub fn enrol_front(config: &Config, code: Code) -> Result<Seen, EnrolFrontError>
 pub enum EnrolFrontError {
     #[error("only fronts enrol, and this is a writer: set role = \"front\" and [front]")]
     Writer,
-    /// It did not work.
     #[error(transparent)]
     Follow(#[from] FollowError),
 }

@@ -9,7 +9,6 @@ use crate::state::store::{AuditEntry, Store, StoreError};
 /// Why a token was not made, or not removed.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
-    /// It could not be written.
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error(
@@ -17,7 +16,6 @@ pub enum TokenError {
              any of -._@"
     )]
     Name(String),
-    /// Without an admin nobody could make the next one.
     #[error("the first token must have the role admin: without one nobody could make another")]
     AdminFirst,
     #[error("this is the last token with the role admin: make another one first")]

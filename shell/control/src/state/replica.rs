@@ -33,14 +33,12 @@ pub(crate) struct Picture {
     pub(crate) issued: UnixSeconds,
     /// Newest generation of manifests.
     pub(crate) manifests: Generation,
-    /// All that a front needs of what should be.
     pub(crate) desired: Desired,
 }
 
 /// Why a snapshot was refused. What was in force stays so.
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotError {
-    /// It is not what the writer signed.
     #[error(transparent)]
     Verify(#[from] VerifyError),
     #[error(
@@ -50,10 +48,8 @@ pub enum SnapshotError {
     Old { found: Generation, known: Generation },
     #[error("it is not a snapshot: {0}")]
     Json(#[from] serde_json::Error),
-    /// Written by a later version, or something in it cannot be.
     #[error(transparent)]
     Wire(#[from] WireError),
-    /// A name that is none.
     #[error(transparent)]
     Id(#[from] IdError),
     #[error("site {site}: \"{prefix}\" is not a prefix")]

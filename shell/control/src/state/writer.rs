@@ -60,7 +60,6 @@ pub(crate) use withdrawals::said as said_of_withdrawal;
 
 /// What every request sees.
 pub struct Control {
-    /// Settings.
     pub config: Config,
     /// Secrets. A front gets new ones while it runs.
     keys: RwLock<Arc<Keys>>,
@@ -69,11 +68,9 @@ pub struct Control {
     pub(crate) access: Access,
     /// Of the listener for operators and players, if it speaks TLS.
     pub(crate) certificate: Option<Certificate>,
-    /// Makes certificates.
     pub(crate) authority: Own<Authority>,
     /// Signs manifests and snapshots.
     pub(crate) signing: Own<Signing>,
-    /// How the fleet's listener speaks TLS.
     pub(crate) fleet_tls: Tls,
     /// Attempts to enrol that failed.
     pub(crate) attempts: Mutex<Attempts>,
@@ -135,15 +132,12 @@ pub enum OpenError {
     State { path: std::path::PathBuf, error: std::io::Error },
     #[error(transparent)]
     Keys(#[from] KeysError),
-    /// No authority, or no keys that sign.
     #[error(transparent)]
     Secret(#[from] SecretError),
     #[error("control's own certificate: {0}")]
     Own(#[from] OwnError),
-    /// A front that cannot follow.
     #[error(transparent)]
     Follow(#[from] FollowError),
-    /// A front's identity cannot be used for TLS.
     #[error(transparent)]
     Credentials(#[from] CredentialsError),
     #[error(
@@ -155,7 +149,6 @@ pub enum OpenError {
     Store(#[from] StoreError),
     #[error(transparent)]
     Bucket(#[from] BucketError),
-    /// No certificate, though one is configured.
     #[error(transparent)]
     Certificate(#[from] CertificateError),
     #[error(
@@ -168,13 +161,10 @@ pub enum OpenError {
 /// Why a change was refused. What the client did wrong, but for `Store`.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ChangeError {
-    /// It could not be written.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// It is not in order.
     #[error(transparent)]
     Refused(#[from] Refused),
-    /// A source that no URLs can be signed for.
     #[error(transparent)]
     Bucket(#[from] BucketError),
     #[error(
@@ -194,21 +184,13 @@ pub(crate) enum ChangeError {
         new: bool,
     },
     #[error("there is no asset {asset}{}: GET /v1/assets lists them", of_version(version.as_ref()))]
-    Unknown {
-        asset: AssetId,
-        /// Which of its versions, if one was named.
-        version: Option<AssetVersionId>,
-    },
+    Unknown { asset: AssetId, version: Option<AssetVersionId> },
     #[error("asset version {version} belongs to asset {asset} already")]
     OtherAsset { version: AssetVersionId, asset: AssetId },
     #[error("there is no site {0}: PUT /v1/sites/{0} first")]
     NoSite(SiteId),
     #[error("appliances stand in site {site}: delete or move {appliance} first")]
-    SiteInUse {
-        site: SiteId,
-        /// One of them.
-        appliance: ApplianceId,
-    },
+    SiteInUse { site: SiteId, appliance: ApplianceId },
     #[error("there are {most} {what} already, as many as control takes: one has to go first")]
     TooMany { what: &'static str, most: usize },
 }

@@ -20,7 +20,6 @@ pub(crate) struct AuditEntry {
     pub(crate) method: String,
     /// Path with the names of its parts, as the document has it.
     pub(crate) route: String,
-    /// Path as asked for.
     pub(crate) target: String,
     /// HTTP status; none while it is under way, and for ever after a crash.
     pub(crate) outcome: Option<u16>,

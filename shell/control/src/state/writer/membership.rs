@@ -20,20 +20,16 @@ use crate::state::store::StoreError;
 /// Why nobody becomes a member, or stays one.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MembershipError {
-    /// It could not be written.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// An operator has to register it first.
     #[error(
         "appliance {0} is not registered: an operator registers it with PUT /v1/appliances/{0}"
     )]
     NotRegistered(String),
     #[error(transparent)]
     Code(#[from] CodeRefused),
-    /// A request that cannot be signed.
     #[error(transparent)]
     Authority(#[from] AuthorityError),
-    /// It is no member any more.
     #[error(transparent)]
     Denied(#[from] Denied),
     #[error("a renewal keeps its key: for another key, get a one-time code and enrol again")]

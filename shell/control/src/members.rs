@@ -5,5 +5,4 @@ pub(crate) mod authority;
 pub(crate) mod identities;
 pub mod keys;
 pub(crate) mod own;
-pub mod secret_file;
 pub(crate) mod tickets;

@@ -4,9 +4,6 @@
 //! One file, `identity.json`, readable by its owner only and replaced as a whole: after a power cut
 //! there is the old identity or the new one.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -21,11 +18,14 @@ use wire::v1;
 
 use crate::UnixSeconds;
 use crate::member::{self, MemberError, Seen};
+use crate::secret_file::{SecretError, SecretFile};
 
 /// Its file in a state directory.
-pub const FILE_NAME: &str = "identity.json";
-/// Larger is damaged.
-const FILE_LEN_MAX: u64 = 1 << 20;
+pub const FILE: SecretFile = SecretFile {
+    name: "identity.json",
+    exposed: "have the identity revoked and enrol again",
+    damaged: "enrol again",
+};
 
 /// A member's identity, ready for use on connections.
 #[derive(Clone)]
@@ -54,15 +54,8 @@ pub enum CredentialsError {
              and run the `enrol` verb"
     )]
     Missing(PathBuf),
-    #[error("{path}: {error}")]
-    File { path: PathBuf, error: io::Error },
-    #[error(
-        "{path}: others than its owner can read it (mode {mode:o}): chmod 600 it, and if \
-             strangers may have read it, have the identity revoked and enrol again"
-    )]
-    Exposed { path: PathBuf, mode: u32 },
-    #[error("{path} is damaged ({reason}): enrol again")]
-    Damaged { path: PathBuf, reason: String },
+    #[error(transparent)]
+    File(#[from] SecretError),
     #[error("control sent an identity that cannot be used: {0}")]
     Given(String),
     #[error("the identity cannot be used for TLS: {0}")]
@@ -83,46 +76,17 @@ impl Credentials {
 
     /// Reads it from a state directory.
     pub fn load(state: &Path) -> Result<Self, CredentialsError> {
-        let path = state.join(FILE_NAME);
-        let fault = |error| CredentialsError::File { path: path.clone(), error };
-        let file = match File::open(&path) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(CredentialsError::Missing(path));
-            }
-            Err(error) => return Err(fault(error)),
-        };
-        let metadata = file.metadata().map_err(fault)?;
-        let mode = metadata.permissions().mode() & 0o777;
-        if mode & 0o077 != 0 {
-            return Err(CredentialsError::Exposed { path, mode });
-        }
-        let damaged = |reason| CredentialsError::Damaged { path: path.clone(), reason };
-        if FILE_LEN_MAX < metadata.len() {
-            return Err(damaged("it is too long".to_owned()));
-        }
-        let text = io::read_to_string(file).map_err(fault)?;
-        let stored: Stored =
-            serde_json::from_str(&text).map_err(|error| damaged(error.to_string()))?;
-        Self::checked(stored).map_err(damaged)
+        let text = FILE.read(state)?;
+        let text = text.ok_or_else(|| CredentialsError::Missing(state.join(FILE.name)))?;
+        let stored = serde_json::from_str(&text).map_err(|error| error.to_string());
+        let checked = stored.and_then(Self::checked);
+        checked.map_err(|reason| FILE.damaged(state, reason).into())
     }
 
     /// Keeps it in a state directory: after this returns, a power cut does not lose it.
     pub fn save(&self, state: &Path) -> Result<(), CredentialsError> {
-        let path = state.join(FILE_NAME);
-        let written = || -> io::Result<()> {
-            let next = state.join(format!("{FILE_NAME}.new"));
-            let mut options = OpenOptions::new();
-            let mut file =
-                options.write(true).create(true).truncate(true).mode(0o600).open(&next)?;
-            file.set_permissions(fs::Permissions::from_mode(0o600))?;
-            let text = serde_json::to_vec_pretty(&self.stored).map_err(io::Error::other)?;
-            file.write_all(&text)?;
-            file.sync_all()?;
-            fs::rename(&next, &path)?;
-            File::open(state)?.sync_all()
-        };
-        written().map_err(|error| CredentialsError::File { path: path.clone(), error })
+        let text = serde_json::to_string_pretty(&self.stored);
+        Ok(FILE.write(state, &text.expect("strings always become JSON"))?)
     }
 
     /// Its holder, and its end.
@@ -234,8 +198,10 @@ mod tests {
     use crate::dial::Dial;
     use crate::member::Member;
     use rcgen::{CertificateParams, KeyPair};
-    use std::io::Read;
+    use std::fs;
+    use std::io::{Read, Write};
     use std::net::{SocketAddr, TcpListener};
+    use std::os::unix::fs::PermissionsExt;
 
     fn now() -> UnixSeconds {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
@@ -332,13 +298,19 @@ mod tests {
         kept.with_signing_keys(&keys).save(state).unwrap();
         let loaded = Credentials::load(state).unwrap();
         assert_eq!((loaded.signing_keys(), loaded.seen()), (keys.to_vec(), kept.seen()));
-        let path = state.join(FILE_NAME);
+        let path = state.join(FILE.name);
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
-        assert!(matches!(Credentials::load(state), Err(CredentialsError::Exposed { .. })));
+        assert!(matches!(
+            Credentials::load(state),
+            Err(CredentialsError::File(SecretError::Exposed { .. }))
+        ));
         kept.save(state).unwrap();
         let text = fs::read_to_string(&path).unwrap();
         fs::write(&path, &text[..text.len() / 2]).unwrap();
-        assert!(matches!(Credentials::load(state), Err(CredentialsError::Damaged { .. })));
+        assert!(matches!(
+            Credentials::load(state),
+            Err(CredentialsError::File(SecretError::Damaged { .. }))
+        ));
     }
 
     #[test]

@@ -18,6 +18,7 @@ pub mod credentials;
 pub mod dial;
 pub mod enrol;
 pub mod member;
+pub mod secret_file;
 pub mod signing;
 
 /// Seconds since 1970, as certificates count them.

@@ -86,7 +86,7 @@ pub fn enrol(
 /// The identity's file belongs to whom the directory belongs to, as far as we may say so.
 fn give_to_owner_of(state: &Path) -> std::io::Result<()> {
     let folder = std::fs::metadata(state)?;
-    let file = state.join(identity::credentials::FILE_NAME);
+    let file = state.join(identity::credentials::FILE.name);
     if std::fs::metadata(&file)?.uid() == folder.uid() {
         return Ok(());
     }

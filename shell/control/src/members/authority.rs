@@ -14,6 +14,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use identity::authority::{Authority, AuthorityError};
 use identity::credentials::{Credentials, CredentialsError};
 use identity::member::Member;
+use identity::secret_file::{SecretError, SecretFile};
 use identity::signing::SigningKey;
 use model::id::ObjectId;
 use model::manifest::TokenKey;
@@ -23,11 +24,9 @@ use serde::{Deserialize, Serialize};
 use wire::v1::identity::Enrolled;
 use wire::v1::signed::Kind;
 
-use crate::members::secret_file::{self, SecretError};
-
 /// The keys that sign.
 pub(crate) struct Signing {
-    path: PathBuf,
+    state: PathBuf,
     keys: Mutex<Keys>,
 }
 
@@ -76,18 +75,17 @@ pub enum OwnError {
 
 /// Reads the authority in `state`, or makes it on the first start.
 pub(crate) fn open(state: &Path, now: UnixSeconds) -> Result<Authority, SecretError> {
-    let path = state.join(AUTHORITY);
-    let damaged = |reason: String| SecretError::Damaged { path: path.clone(), reason };
-    if let Some(text) = secret_file::read(&path)? {
+    let damaged = |error: AuthorityError| AUTHORITY.damaged(state, error);
+    if let Some(text) = AUTHORITY.read(state)? {
         let stored: StoredAuthority =
-            toml::from_str(&text).map_err(|error| damaged(error.message().to_owned()))?;
-        return Authority::from_pem(&stored.key, &stored.certificate)
-            .map_err(|error| damaged(error.to_string()));
+            toml::from_str(&text).map_err(|error| AUTHORITY.damaged(state, error.message()))?;
+        return Authority::from_pem(&stored.key, &stored.certificate).map_err(damaged);
     }
-    let authority = Authority::create(now).map_err(|error| damaged(error.to_string()))?;
+    let authority = Authority::create(now).map_err(damaged)?;
     let (certificate, key) = (authority.certificate_pem().to_owned(), authority.key_pem());
     let text = toml::to_string(&StoredAuthority { certificate, key });
-    secret_file::write(&path, &text.expect("two strings always become TOML"))?;
+    AUTHORITY.write(state, &text.expect("two strings always become TOML"))?;
+    let path = state.join(AUTHORITY.name);
     tracing::info!(path = %path.display(), "a new fleet: its authority was made. Back it up");
     Ok(authority)
 }
@@ -120,18 +118,16 @@ pub(crate) fn random<const N: usize>() -> [u8; N] {
 impl Signing {
     /// Reads the keys in `state`, or makes the first on the first start.
     pub(crate) fn open(state: &Path) -> Result<Self, SecretError> {
-        let path = state.join(SIGNING);
-        let stored = match secret_file::read(&path)? {
+        let stored = match SIGNING.read(state)? {
             Some(text) => toml::from_str(&text).map_err(|error| error.message().to_owned()),
             None => {
                 let stored = Stored { key: vec![new_key("s1")] };
-                save(&path, &stored)?;
+                save(state, &stored)?;
                 Ok(stored)
             }
         };
-        let keys = stored.and_then(Keys::read);
-        let keys = keys.map_err(|reason| SecretError::Damaged { path: path.clone(), reason })?;
-        Ok(Self { path, keys: Mutex::new(keys) })
+        let keys = stored.and_then(Keys::read).map_err(|reason| SIGNING.damaged(state, reason))?;
+        Ok(Self { state: state.to_owned(), keys: Mutex::new(keys) })
     }
 
     /// `payload` in its envelope, signed with the first key.
@@ -169,7 +165,7 @@ impl Signing {
     }
 
     fn replace(&self, keys: &mut Keys, stored: Stored) -> Result<(), SecretError> {
-        save(&self.path, &stored)?;
+        save(&self.state, &stored)?;
         *keys = Keys::read(stored).expect("it was made by the lines above");
         Ok(())
     }
@@ -201,8 +197,8 @@ impl Keys {
     }
 }
 
-fn save(path: &Path, stored: &Stored) -> Result<(), SecretError> {
-    secret_file::write(path, &toml::to_string(stored).expect("strings always become TOML"))
+fn save(state: &Path, stored: &Stored) -> Result<(), SecretError> {
+    SIGNING.write(state, &toml::to_string(stored).expect("strings always become TOML"))
 }
 
 fn new_key(kid: &str) -> StoredKey {
@@ -216,8 +212,12 @@ fn next_kid(kid: &str) -> String {
     format!("s{}", number.unwrap_or(0).saturating_add(1))
 }
 
-const AUTHORITY: &str = "authority.toml";
-const SIGNING: &str = "signing.toml";
+const AUTHORITY: SecretFile = SecretFile {
+    name: "authority.toml",
+    exposed: "see what to do in docs/operate/identity.md",
+    damaged: "restore it from a backup. Without it every member of the fleet has to enrol again",
+};
+const SIGNING: SecretFile = SecretFile { name: "signing.toml", ..AUTHORITY };
 
 #[cfg(test)]
 mod tests {
@@ -237,7 +237,7 @@ mod tests {
         assert_eq!(again.certificate_pem(), made.certificate_pem());
         assert_eq!(Signing::open(state.path()).unwrap().public(), signing.public());
         assert_eq!(signing.public()[0].kid, "s1");
-        for name in [AUTHORITY, SIGNING] {
+        for name in [AUTHORITY.name, SIGNING.name] {
             let mode = fs::metadata(state.path().join(name)).unwrap().permissions().mode();
             assert_eq!(mode & 0o777, 0o600, "{name}");
         }
@@ -249,10 +249,10 @@ mod tests {
         open(state.path(), NOW).unwrap();
         Signing::open(state.path()).unwrap();
         let refused = |name: &str| match name {
-            AUTHORITY => open(state.path(), NOW).err(),
+            "authority.toml" => open(state.path(), NOW).err(),
             _ => Signing::open(state.path()).err(),
         };
-        for name in [AUTHORITY, SIGNING] {
+        for name in [AUTHORITY.name, SIGNING.name] {
             let path = state.path().join(name);
             fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
             let exposed = refused(name);

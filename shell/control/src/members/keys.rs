@@ -3,10 +3,7 @@
 //!
 //! One file in the state directory, readable by its owner only. Appliances get public keys.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
@@ -15,6 +12,7 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use director::TokenRotation;
 use director::front::Sealed;
+use identity::secret_file::{SecretError, SecretFile};
 use model::id::ObjectId;
 use model::manifest::TokenKey;
 use model::units::UnixSeconds;
@@ -33,20 +31,6 @@ pub struct Keys {
     api: Vec<Known>,
     /// As on disk: fronts get the same.
     stored: Stored,
-}
-
-/// Why there are no keys.
-#[derive(Debug, thiserror::Error)]
-pub enum KeysError {
-    #[error("{path}: {error}")]
-    File { path: PathBuf, error: io::Error },
-    #[error(
-        "{path}: others than its owner can read it (mode {mode:o}): chmod 600 it, and if \
-             strangers may have read it, delete it (running playbacks end) and restart"
-    )]
-    Exposed { path: PathBuf, mode: u32 },
-    #[error("{path}: {reason}; restore it from a backup, or delete it (running playbacks end)")]
-    Content { path: PathBuf, reason: String },
 }
 
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -86,7 +70,7 @@ pub(crate) struct Shown {
 
 impl Keys {
     /// Reads the keys in `state`, or makes them on the first start.
-    pub fn open(state: &Path) -> Result<Self, KeysError> {
+    pub fn open(state: &Path) -> Result<Self, SecretError> {
         match Self::load(state)? {
             Some(keys) => Ok(keys),
             None => Self::write(state, &new_keys()),
@@ -94,27 +78,15 @@ impl Keys {
     }
 
     /// Reads the keys in `state`; none if there are none.
-    pub(crate) fn load(state: &Path) -> Result<Option<Self>, KeysError> {
-        let path = state.join(FILE_NAME);
-        let fault = |error| KeysError::File { path: path.clone(), error };
-        let mut file = match File::open(&path) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(fault(error)),
-        };
-        let mode = file.metadata().map_err(fault)?.permissions().mode() & 0o777;
-        if mode & 0o077 != 0 {
-            return Err(KeysError::Exposed { path: path.clone(), mode });
-        }
-        let mut text = String::new();
-        file.read_to_string(&mut text).map_err(fault)?;
+    pub(crate) fn load(state: &Path) -> Result<Option<Self>, SecretError> {
+        let Some(text) = FILE.read(state)? else { return Ok(None) };
         let stored = toml::from_str(&text).map_err(|error| error.message().to_owned());
         let keys = stored.and_then(Self::from_stored);
-        keys.map(Some).map_err(|reason| KeysError::Content { path, reason })
+        keys.map(Some).map_err(|reason| FILE.damaged(state, reason))
     }
 
     /// What a front gets, kept in its `state`. Not written again if nothing has changed.
-    pub(crate) fn given(state: &Path, given: &replica::Keys) -> Result<Self, KeysError> {
+    pub(crate) fn given(state: &Path, given: &replica::Keys) -> Result<Self, SecretError> {
         let token = |key: &replica::SecretKey| StoredToken::new(key.kid.clone(), key.seed.clone());
         let stored = Stored {
             steering: given.steering.clone(),
@@ -157,7 +129,7 @@ impl Keys {
         &self,
         state: &Path,
         now: UnixSeconds,
-    ) -> Result<Option<Self>, KeysError> {
+    ) -> Result<Option<Self>, SecretError> {
         let mut stored = self.stored.clone();
         let is_under_way = stored.token.iter().any(|key| key.announced_unix_s.is_some());
         if is_under_way || KEYS_MAX <= stored.token.len() {
@@ -178,7 +150,7 @@ impl Keys {
         &self,
         state: &Path,
         retires: UnixSeconds,
-    ) -> Result<Option<Self>, KeysError> {
+    ) -> Result<Option<Self>, SecretError> {
         let mut stored = self.stored.clone();
         let next = stored.token.iter().position(|key| key.announced_unix_s.is_some());
         let Some(next) = next else { return Ok(None) };
@@ -194,7 +166,7 @@ impl Keys {
         &self,
         state: &Path,
         now: UnixSeconds,
-    ) -> Result<Option<Self>, KeysError> {
+    ) -> Result<Option<Self>, SecretError> {
         let mut stored = self.stored.clone();
         stored.token.retain(|key| key.retires_unix_s.is_none_or(|at| now.0 < at));
         if stored == self.stored {
@@ -222,12 +194,10 @@ impl Keys {
         self.stored.token.iter().map(shown).collect()
     }
 
-    fn write(state: &Path, stored: &Stored) -> Result<Self, KeysError> {
-        let path = state.join(FILE_NAME);
-        let content = |reason| KeysError::Content { path: path.clone(), reason };
-        let keys = Self::from_stored(stored.clone()).map_err(content)?;
-        let text = toml::to_string(stored).expect("strings always become TOML");
-        write_once(&path, &text).map_err(|error| KeysError::File { path: path.clone(), error })?;
+    fn write(state: &Path, stored: &Stored) -> Result<Self, SecretError> {
+        let keys = Self::from_stored(stored.clone());
+        let keys = keys.map_err(|reason| FILE.damaged(state, reason))?;
+        FILE.write(state, &toml::to_string(stored).expect("strings always become TOML"))?;
         Ok(keys)
     }
 
@@ -340,18 +310,11 @@ fn random<const N: usize>(source: &SystemRandom) -> [u8; N] {
     bytes
 }
 
-/// Writes a file that nobody else can read, whole or not at all.
-fn write_once(path: &Path, text: &str) -> io::Result<()> {
-    let temporary = path.with_extension("new");
-    let _ = fs::remove_file(&temporary);
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()?;
-    fs::rename(&temporary, path)?;
-    path.parent().map_or(Ok(()), |parent| File::open(parent)?.sync_all())
-}
-
-const FILE_NAME: &str = "keys.toml";
+const FILE: SecretFile = SecretFile {
+    name: "keys.toml",
+    exposed: "delete it (running playbacks end) and restart",
+    damaged: "restore it from a backup, or delete it (running playbacks end)",
+};
 
 /// Rotations are rare: so many at a time only when somebody asks for them in a row.
 const KEYS_MAX: usize = 8;
@@ -368,6 +331,8 @@ mod tests {
     use crate::members::access::Role;
     use director::front::{Grant, Ticket};
     use playback::token::Scope;
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn tokens_are_good_for_whoever_has_the_public_key_also_after_a_restart() {
@@ -447,12 +412,12 @@ mod tests {
         let ticket = ticket(&keys);
         assert_eq!(again.unseal(&keys.seal(&ticket)), Some(ticket));
 
-        let written = || fs::metadata(front.path().join(FILE_NAME)).unwrap().modified().unwrap();
+        let written = || fs::metadata(front.path().join(FILE.name)).unwrap().modified().unwrap();
         let before = written();
         Keys::given(front.path(), &secrets).unwrap();
         assert_eq!(written(), before, "nothing new is not written");
         let bad = replica::Keys { token: Vec::new(), ..secrets };
-        assert!(matches!(Keys::given(front.path(), &bad), Err(KeysError::Content { .. })));
+        assert!(matches!(Keys::given(front.path(), &bad), Err(SecretError::Damaged { .. })));
         let kept = Keys::load(front.path()).unwrap().unwrap();
         assert_eq!(kept.public(), keys.public(), "what cannot be used replaces nothing");
     }
@@ -506,21 +471,21 @@ mod tests {
     fn a_file_that_others_can_read_is_refused() {
         let state = tempfile::tempdir().unwrap();
         Keys::open(state.path()).unwrap();
-        let path = state.path().join(FILE_NAME);
+        let path = state.path().join(FILE.name);
         let mode = fs::metadata(&path).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode, 0o600);
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
-        assert!(matches!(Keys::open(state.path()), Err(KeysError::Exposed { mode: 0o640, .. })));
+        assert!(matches!(Keys::open(state.path()), Err(SecretError::Exposed { mode: 0o640, .. })));
     }
 
     #[test]
     fn a_damaged_file_is_refused_and_not_replaced() {
         let state = tempfile::tempdir().unwrap();
-        let path = state.path().join(FILE_NAME);
+        let path = state.path().join(FILE.name);
         for text in ["", "steering = \"00\"\ntoken = []", "nonsense"] {
             fs::write(&path, text).unwrap();
             fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
-            assert!(matches!(Keys::open(state.path()), Err(KeysError::Content { .. })), "{text}");
+            assert!(matches!(Keys::open(state.path()), Err(SecretError::Damaged { .. })), "{text}");
             assert_eq!(fs::read_to_string(&path).unwrap(), text);
         }
     }

@@ -9,9 +9,8 @@
 //! What is on disk is checked like what comes over the wire: it is believed for its signature and
 //! not for its place. Nothing observed is on disk: reports make it anew.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -19,6 +18,7 @@ use identity::code::Code;
 use identity::credentials::{Credentials, CredentialsError};
 use identity::enrol::{self, About, Address, EnrolError};
 use identity::member::{Member, Seen};
+use identity::secret_file::{self, SecretError};
 use identity::signing::VerifyError;
 use model::id::Generation;
 use model::manifest::TokenKey;
@@ -26,7 +26,7 @@ use model::units::UnixSeconds;
 use wire::v1::replica as wire_replica;
 
 use crate::config::{Config, Role};
-use crate::members::keys::{Keys, KeysError};
+use crate::members::keys::Keys;
 use crate::state::replica::{self, Picture, SnapshotError};
 
 /// Where the writer is and what was got of it.
@@ -71,7 +71,7 @@ pub enum FollowError {
     #[error("the writer's snapshot is refused: {0}")]
     Snapshot(#[from] SnapshotError),
     #[error("the writer's keys cannot be used: {0}")]
-    Keys(#[from] KeysError),
+    Keys(#[from] SecretError),
     #[error("the writer's keys are not understood: {0}")]
     Json(#[from] serde_json::Error),
     #[error("{path}: {error}")]
@@ -165,7 +165,7 @@ impl Follower {
         let said = unsaved.failed.filter(|(at, _)| at.elapsed() < SAVE_EVERY);
         let failed = match said {
             Some(said) => said,
-            None => match save(&path, &unsaved.bytes) {
+            None => match secret_file::replace(&path, &unsaved.bytes) {
                 Ok(()) => return Ok(()),
                 Err(error) => (Instant::now(), error.to_string()),
             },
@@ -265,17 +265,6 @@ fn load(path: &Path) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes)?;
     Ok(Some(bytes))
-}
-
-/// After this returns, a power cut loses neither the old file nor the new one.
-fn save(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let next = path.with_extension("new");
-    let _ = fs::remove_file(&next);
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&next)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    fs::rename(&next, path)?;
-    path.parent().map_or(Ok(()), |parent| File::open(parent)?.sync_all())
 }
 
 /// The newest snapshot in its envelope, as it came.

@@ -24,6 +24,7 @@ use director::{
 use identity::authority::Authority;
 use identity::credentials::CredentialsError;
 use identity::member::Member;
+use identity::secret_file::SecretError;
 use model::id::{ApplianceId, AssetId, AssetVersionId, Generation, SiteId};
 use model::machine::Machine;
 use model::topology::{Appliance, Site};
@@ -43,9 +44,8 @@ use crate::connections::listener::Tls;
 use crate::members::access::{self, Access, Known, Token};
 use crate::members::authority::{self, OwnError, Signing};
 use crate::members::identities::Identities;
-use crate::members::keys::{Keys, KeysError};
+use crate::members::keys::Keys;
 use crate::members::own::Own;
-use crate::members::secret_file::SecretError;
 use crate::members::tickets::TicketKeys;
 use crate::metrics::{DoorCounters, Metrics};
 use crate::state::convert::{self, Checked, Refused};
@@ -130,8 +130,6 @@ struct Parts {
 pub enum OpenError {
     #[error("state directory {path}: {error}")]
     State { path: std::path::PathBuf, error: std::io::Error },
-    #[error(transparent)]
-    Keys(#[from] KeysError),
     #[error(transparent)]
     Secret(#[from] SecretError),
     #[error("control's own certificate: {0}")]

@@ -7,6 +7,7 @@ use director::{Change, Event};
 use identity::authority::AuthorityError;
 use identity::code::{self, Code};
 use identity::member::{Member, Seen};
+use identity::secret_file::SecretError;
 use model::id::ApplianceId;
 use model::units::UnixSeconds;
 use wire::v1::identity::{Enrol, Enrolled, MemberKind};
@@ -14,7 +15,6 @@ use wire::v1::identity::{Enrol, Enrolled, MemberKind};
 use super::Control;
 use crate::members::authority::{self, OwnError};
 use crate::members::identities::{Certificate, CodeRefused, Denied, Full, Identities, KeptCode};
-use crate::members::secret_file::SecretError;
 use crate::state::store::StoreError;
 
 /// Why nobody becomes a member, or stays one.

@@ -4,14 +4,15 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use director::{Change, Event};
+use identity::secret_file::SecretError;
 use model::units::UnixSeconds;
 
 use super::Control;
-use crate::members::keys::{Keys, KeysError};
+use crate::members::keys::Keys;
 
 impl Control {
     /// Begins a rotation: the next key is announced in every manifest. False if one is under way.
-    pub(crate) async fn rotate_token_key(self: &Arc<Self>) -> Result<bool, KeysError> {
+    pub(crate) async fn rotate_token_key(self: &Arc<Self>) -> Result<bool, SecretError> {
         let _writing = self.writing.lock().await;
         let now = self.clock.unix();
         let is_new = self.change_token_keys(|keys| keys.announce(&self.config.state, now))?;
@@ -47,8 +48,8 @@ impl Control {
     /// What `change` makes of the keys is durable, then in force. False if it makes nothing.
     fn change_token_keys(
         &self,
-        change: impl FnOnce(&Keys) -> Result<Option<Keys>, KeysError>,
-    ) -> Result<bool, KeysError> {
+        change: impl FnOnce(&Keys) -> Result<Option<Keys>, SecretError>,
+    ) -> Result<bool, SecretError> {
         let Some(keys) = change(&self.keys())? else { return Ok(false) };
         let change = Change::TokenKeys(keys.public(), keys.rotation());
         *self.keys.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(keys);

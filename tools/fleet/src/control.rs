@@ -5,11 +5,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use serde::de::{DeserializeOwned, Error as _};
-use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::Value;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use ureq::tls::{PemItem, RootCerts, TlsConfig};
-use wire::v1::report::{Inventory, Report};
 
 /// The control plane's address and a token for it: the same options for every verb.
 #[derive(Clone, Debug, clap::Args)]
@@ -254,103 +252,6 @@ struct Problem {
     title: String,
     #[serde(default)]
     detail: String,
-}
-
-/// `GET /v1/fleet`: all that control knows at one moment.
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
-pub(crate) struct Fleet {
-    #[serde(default)]
-    pub(crate) now_unix_s: u64,
-    #[serde(default)]
-    pub(crate) generation: u64,
-    #[serde(default)]
-    pub(crate) sites: Vec<Site>,
-    #[serde(default)]
-    pub(crate) assets: Vec<Asset>,
-    #[serde(default)]
-    pub(crate) errors: Vec<FleetError>,
-}
-
-/// A site with its appliances.
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
-pub(crate) struct Site {
-    pub(crate) id: String,
-    #[serde(default)]
-    pub(crate) prefixes: Vec<String>,
-    #[serde(default)]
-    pub(crate) appliances: Vec<Appliance>,
-}
-
-/// An appliance as control sees it.
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
-pub(crate) struct Appliance {
-    pub(crate) id: String,
-    pub(crate) state: String,
-    #[serde(default)]
-    pub(crate) reason: Option<String>,
-    #[serde(default)]
-    pub(crate) since_s: Option<u64>,
-    #[serde(default)]
-    pub(crate) last_report_ms: Option<u64>,
-    #[serde(default, deserialize_with = "report")]
-    pub(crate) report: Option<Report>,
-    #[serde(default)]
-    pub(crate) objects_held: u64,
-    #[serde(default)]
-    pub(crate) weight: Option<u64>,
-    #[serde(default)]
-    pub(crate) base_url: Option<String>,
-}
-
-/// Control leaves the inventory out: it is long, and `objects_held` says how much.
-fn report<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Report>, D::Error> {
-    let Some(mut value) = Option::<Value>::deserialize(from)? else { return Ok(None) };
-    if let Value::Object(fields) = &mut value {
-        let inventory = serde_json::to_value(Inventory::default()).map_err(D::Error::custom)?;
-        fields.entry("inventory").or_insert(inventory);
-    }
-    Report::deserialize(value).map(Some).map_err(D::Error::custom)
-}
-
-/// An asset and how many copies of it there are.
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
-pub(crate) struct Asset {
-    pub(crate) id: String,
-    #[serde(default)]
-    pub(crate) current_version: Option<String>,
-    #[serde(default)]
-    pub(crate) public: bool,
-    #[serde(default)]
-    pub(crate) files: u64,
-    #[serde(default)]
-    pub(crate) bytes: u64,
-    #[serde(default)]
-    pub(crate) copies_wanted: u64,
-    #[serde(default)]
-    pub(crate) copies_complete: u64,
-    #[serde(default)]
-    pub(crate) entries: Vec<AssetEntry>,
-}
-
-/// An entry manifest of an asset.
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
-pub(crate) struct AssetEntry {
-    pub(crate) path: String,
-    #[serde(default)]
-    pub(crate) format: String,
-}
-
-/// An error that an appliance or control reported.
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
-pub(crate) struct FleetError {
-    #[serde(default)]
-    pub(crate) at_unix_s: u64,
-    #[serde(default)]
-    pub(crate) appliance: Option<String>,
-    #[serde(default)]
-    pub(crate) room: String,
-    #[serde(default)]
-    pub(crate) text: String,
 }
 
 const DEFAULT_URL: &str = "http://127.0.0.1:8080";

@@ -18,12 +18,13 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use clap::ValueEnum as _;
 use indicatif::ProgressBar;
-use model::units::Nanos;
+use model::units::{Bytes, Nanos};
 use serde_json::json;
 use tokio::sync::{mpsc, oneshot};
 use tracing::{info, warn};
+use wire::v1::fleet::FleetOut;
 
-use crate::control::{Control, Fleet as View};
+use crate::control::Control;
 use crate::ingest::{self, Ingested};
 use crate::origin::{self, Origin};
 use crate::output;
@@ -252,7 +253,7 @@ async fn fill(fleet: &mut Fleet, control: &Control, done: &Ingested) -> anyhow::
     let start = Instant::now();
     let filled = fleet
         .until(FILL_WITHIN, "all copies to be complete", || {
-            let view: View = control.get("/v1/fleet")?;
+            let view: FleetOut = control.get("/v1/fleet")?;
             Ok(show_fill(&view, done, &bar))
         })
         .await;
@@ -265,16 +266,16 @@ async fn fill(fleet: &mut Fleet, control: &Control, done: &Ingested) -> anyhow::
 
 /// True when control counts all copies of the version complete, or every appliance holds all that
 /// it should.
-fn show_fill(view: &View, done: &Ingested, bar: &ProgressBar) -> bool {
+fn show_fill(view: &FleetOut, done: &Ingested, bar: &ProgressBar) -> bool {
     let appliances = || view.sites.iter().flat_map(|site| &site.appliances);
     let fills: Vec<_> = appliances().filter_map(|a| a.report.as_ref()).map(|r| &r.fill).collect();
     bar.set_length(fills.iter().map(|fill| fill.bytes_wanted).sum());
     bar.set_position(fills.iter().map(|fill| fill.bytes_held).sum());
     let version = view.assets.iter().find(|asset| asset.id == done.asset);
     let copies = version.is_some_and(|asset| {
-        asset.current_version.as_ref() == Some(&done.version)
+        asset.current_version == done.version
             && 0 < asset.copies_wanted
-            && asset.copies_wanted <= asset.copies_complete
+            && asset.copies_wanted <= Bytes::of(asset.copies_complete).0
     });
     let complete = |fill: &&wire::v1::report::Fill| {
         0 < fill.objects_wanted && fill.objects_wanted == fill.objects_held

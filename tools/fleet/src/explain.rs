@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use model::id::AssetId;
-use serde::Deserialize;
 use serde_json::Value;
+use wire::v1::fleet::{ExplainOut, ExplainReason};
 
 use crate::control::{Query, encoded};
 use crate::output::{self, Cell, Table, Tone};
@@ -27,28 +27,6 @@ pub(crate) struct Args {
     query: Query,
 }
 
-#[derive(Debug, Deserialize)]
-struct Explanation {
-    asset: String,
-    asset_version: String,
-    version_note: Option<String>,
-    client_range: String,
-    candidates: Vec<Candidate>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Candidate {
-    appliance: String,
-    site: String,
-    rank: Option<usize>,
-    reasons: Vec<Reason>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Reason {
-    text: String,
-}
-
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let mut path = format!("/v1/explain?asset={}&client={}", args.asset, args.client);
     if let Some(session) = &args.session {
@@ -61,12 +39,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if args.query.json {
         return output::json(&control.get::<Value>(&path)?);
     }
-    let explanation: Explanation = control.get(&path)?;
+    let explanation: ExplainOut = control.get(&path)?;
     lines(&explanation, args.client, output::colours()).iter().try_for_each(|l| output::line(l))
 }
 
-fn lines(explanation: &Explanation, client: IpAddr, colours: bool) -> Vec<String> {
-    let Explanation { asset, asset_version, version_note, client_range, candidates } = explanation;
+fn lines(explanation: &ExplainOut, client: IpAddr, colours: bool) -> Vec<String> {
+    let ExplainOut { asset, asset_version, version_note, client_range, candidates } = explanation;
     let offered = candidates.iter().filter(|candidate| candidate.rank.is_some()).count();
     let mut lines = vec![format!(
         "A player at {client} (steered as {client_range}) that asks for {asset} gets \
@@ -81,7 +59,7 @@ fn lines(explanation: &Explanation, client: IpAddr, colours: bool) -> Vec<String
             Some(rank) => (rank.to_string(), Tone::Good),
             None => ("-".to_owned(), Tone::Dim),
         };
-        for (index, Reason { text }) in candidate.reasons.iter().enumerate() {
+        for (index, ExplainReason { text, .. }) in candidate.reasons.iter().enumerate() {
             let once = |text: &str| Cell::new(if index == 0 { text } else { "" }, tone);
             table.row(vec![
                 once(&rank),
@@ -101,16 +79,16 @@ mod tests {
 
     #[test]
     fn every_appliance_is_there_with_its_reasons_below_each_other() {
-        let explanation: Explanation = serde_json::from_value(serde_json::json!({
+        let explanation: ExplainOut = serde_json::from_value(serde_json::json!({
             "asset": "film", "asset_version": "film-0123456789ab", "version_note": null,
             "client_range": "127.0.0.1/32",
             "candidates": [
-                {"appliance": "a2", "site": "s1", "rank": 1,
+                {"appliance": "a2", "site": "s1", "rank": 1, "why": "",
                  "reasons": [
                     {"kind": "standing", "text": "healthy; holds the whole version"},
                     {"kind": "distance", "text": "own site: 127.0.0.1/32 is the longest match"},
                     {"kind": "load", "text": "load 0.0 %, so 100 % of its weight of 1 counts"}]},
-                {"appliance": "a3", "site": "s2", "rank": null,
+                {"appliance": "a3", "site": "s2", "rank": null, "why": "",
                  "reasons": [{"kind": "standing", "text": "does not hold the whole version"}]}],
         }))
         .unwrap();

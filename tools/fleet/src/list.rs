@@ -3,10 +3,12 @@
 use anyhow::Context as _;
 use clap::ValueEnum;
 use model::units::{BitsPerSecond, Bytes, Nanos};
+use model::view::Health;
 use serde_json::{Value, json};
+use wire::v1::fleet::{FleetAppliance, FleetAsset, FleetError, FleetOut, FleetSite};
 use wire::v1::report::{Drive, DriveState, Fill, Report};
 
-use crate::control::{Appliance, Asset, Fleet, FleetError, Query, Site, Where};
+use crate::control::{Query, Where};
 use crate::output::{self, Cell, Table, Tone};
 
 #[derive(Debug, clap::Args)]
@@ -88,7 +90,7 @@ pub(crate) fn show(args: &ShowArgs) -> anyhow::Result<()> {
 }
 
 /// The fleet as we know it, and as control wrote it.
-fn fetch(control: &Where) -> anyhow::Result<(Fleet, Value)> {
+fn fetch(control: &Where) -> anyhow::Result<(FleetOut, Value)> {
     let raw: Value = control.client()?.get("/v1/fleet")?;
     let fleet = serde_json::from_value(raw.clone())
         .context("control's picture of the fleet cannot be read: is it of this version?")?;
@@ -109,11 +111,11 @@ fn appliances_in(raw: &Value) -> Vec<Value> {
     with_site.collect()
 }
 
-fn appliances_of(fleet: &Fleet) -> impl Iterator<Item = (&Site, &Appliance)> {
+fn appliances_of(fleet: &FleetOut) -> impl Iterator<Item = (&FleetSite, &FleetAppliance)> {
     fleet.sites.iter().flat_map(|site| site.appliances.iter().map(move |one| (site, one)))
 }
 
-fn unknown(kind: Kind, name: &str, fleet: &Fleet) -> anyhow::Error {
+fn unknown(kind: Kind, name: &str, fleet: &FleetOut) -> anyhow::Error {
     let (what, known): (&str, Vec<&str>) = match kind {
         Kind::Site => ("site", fleet.sites.iter().map(|site| &*site.id).collect()),
         Kind::Appliance => ("appliance", appliances_of(fleet).map(|(_, one)| &*one.id).collect()),
@@ -130,11 +132,11 @@ fn unknown(kind: Kind, name: &str, fleet: &Fleet) -> anyhow::Error {
     }
 }
 
-fn sites(fleet: &Fleet) -> Table {
+fn sites(fleet: &FleetOut) -> Table {
     let mut table = Table::new(&["SITE", ">APPLIANCES", ">HEALTHY", ">EGRESS", "PREFIXES"]);
     for site in &fleet.sites {
         let total = site.appliances.len();
-        let healthy = site.appliances.iter().filter(|a| a.state == HEALTHY).count();
+        let healthy = site.appliances.iter().filter(|a| a.state == Health::Healthy).count();
         let tone = match (healthy, total) {
             (0, 0) => Tone::Dim,
             (0, _) => Tone::Bad,
@@ -152,12 +154,12 @@ fn sites(fleet: &Fleet) -> Table {
     table
 }
 
-fn egress(site: &Site) -> BitsPerSecond {
+fn egress(site: &FleetSite) -> BitsPerSecond {
     let reports = site.appliances.iter().filter_map(|a| a.report.as_ref());
     BitsPerSecond(reports.map(|report| report.load.egress_bits_per_second).sum())
 }
 
-fn appliances(fleet: &Fleet) -> Table {
+fn appliances(fleet: &FleetOut) -> Table {
     let mut table = Table::new(&[
         "APPLIANCE",
         "SITE",
@@ -177,7 +179,7 @@ fn appliances(fleet: &Fleet) -> Table {
         table.row(vec![
             appliance.id.as_str().into(),
             site.id.as_str().into(),
-            Cell::new(appliance.state.as_str(), tone_of(appliance)),
+            Cell::new(appliance.state.to_string(), tone_of(appliance)),
             ago(appliance.last_report_ms).into(),
             egress,
             cpu,
@@ -205,13 +207,13 @@ fn report_cells(report: &Report) -> [Cell; 5] {
     ]
 }
 
-fn assets(fleet: &Fleet) -> Table {
+fn assets(fleet: &FleetOut) -> Table {
     let mut table =
         Table::new(&["ASSET", "VERSION", ">FILES", ">SIZE", ">COPIES", "PLAYED", "ENTRIES"]);
     for asset in &fleet.assets {
         table.row(vec![
             asset.id.as_str().into(),
-            asset.current_version.as_deref().map_or_else(nothing, Cell::from),
+            asset.current_version.as_str().into(),
             asset.files.to_string().into(),
             output::bytes(Bytes(asset.bytes)).into(),
             copies(asset),
@@ -223,7 +225,7 @@ fn assets(fleet: &Fleet) -> Table {
     table
 }
 
-fn show_site(site: &Site) -> anyhow::Result<()> {
+fn show_site(site: &FleetSite) -> anyhow::Result<()> {
     let mut facts = vec![("site", Cell::from(&*site.id))];
     if site.prefixes.is_empty() {
         facts.push(("prefixes", "none".into()));
@@ -233,24 +235,28 @@ fn show_site(site: &Site) -> anyhow::Result<()> {
     facts.push(("egress", output::rate(egress(site)).into()));
     print_facts(facts)?;
     output::line("")?;
-    let fleet = Fleet { sites: vec![site.clone()], ..Fleet::default() };
+    let fleet = FleetOut { sites: vec![site.clone()], ..FleetOut::default() };
     appliances(&fleet).print()
 }
 
-fn show_appliance(site: &Site, appliance: &Appliance, errors: &[FleetError]) -> anyhow::Result<()> {
-    let since = appliance.since_s.map(|s| format!(" for {}", output::span(Nanos::seconds(s))));
+fn show_appliance(
+    site: &FleetSite,
+    appliance: &FleetAppliance,
+    errors: &[FleetError],
+) -> anyhow::Result<()> {
+    let since = output::span(Nanos::seconds(appliance.since_s));
     let reason = appliance.reason.as_deref().filter(|reason| !reason.is_empty());
     let reason = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
-    let state = format!("{}{}{reason}", appliance.state, since.unwrap_or_default());
+    let state = format!("{} for {since}{reason}", appliance.state);
     let mut facts = vec![
         ("appliance", Cell::from(&*appliance.id)),
         ("site", site.id.as_str().into()),
         ("state", Cell::new(state, tone_of(appliance))),
         ("last report", ago(appliance.last_report_ms).into()),
         ("base URL", appliance.base_url.as_deref().unwrap_or("not known yet").into()),
+        ("weight", appliance.weight.to_string().into()),
+        ("objects held", appliance.objects_held.to_string().into()),
     ];
-    facts.extend(appliance.weight.map(|weight| ("weight", weight.to_string().into())));
-    facts.push(("objects held", appliance.objects_held.to_string().into()));
     if let Some(report) = &appliance.report {
         let load = &report.load;
         facts.extend([
@@ -270,8 +276,7 @@ fn show_appliance(site: &Site, appliance: &Appliance, errors: &[FleetError]) -> 
         output::line("")?;
         drives(report).print()?;
     }
-    let own: Vec<_> =
-        errors.iter().filter(|e| e.appliance.as_deref() == Some(&*appliance.id)).collect();
+    let own: Vec<_> = errors.iter().filter(|error| error.appliance == appliance.id).collect();
     if !own.is_empty() {
         output::line("")?;
     }
@@ -302,10 +307,10 @@ fn drives(report: &Report) -> Table {
     table
 }
 
-fn show_asset(asset: &Asset) -> anyhow::Result<()> {
+fn show_asset(asset: &FleetAsset) -> anyhow::Result<()> {
     let mut facts = vec![
         ("asset", Cell::from(&*asset.id)),
-        ("version", asset.current_version.as_deref().unwrap_or("none").into()),
+        ("version", asset.current_version.as_str().into()),
         ("files", asset.files.to_string().into()),
         ("size", output::bytes(Bytes(asset.bytes)).into()),
         ("copies", copies(asset)),
@@ -326,24 +331,25 @@ fn print_facts(facts: Vec<(&'static str, Cell)>) -> anyhow::Result<()> {
     table.lines(output::colours()).iter().skip(1).try_for_each(|line| output::line(line))
 }
 
-fn tone_of(appliance: &Appliance) -> Tone {
-    match appliance.state.as_str() {
-        HEALTHY => Tone::Good,
-        "draining" | "never_seen" => Tone::Warn,
-        _ => Tone::Bad,
+fn tone_of(appliance: &FleetAppliance) -> Tone {
+    match appliance.state {
+        Health::Healthy => Tone::Good,
+        Health::Draining | Health::NeverSeen => Tone::Warn,
+        Health::Unhealthy | Health::Stale => Tone::Bad,
     }
 }
 
-fn copies(asset: &Asset) -> Cell {
-    let tone = match asset.copies_complete {
+fn copies(asset: &FleetAsset) -> Cell {
+    let (complete, wanted) = (Bytes::of(asset.copies_complete).0, asset.copies_wanted);
+    let tone = match complete {
         0 => Tone::Bad,
-        some if some < asset.copies_wanted => Tone::Warn,
+        some if some < wanted => Tone::Warn,
         _ => Tone::Good,
     };
-    Cell::new(format!("{}/{}", asset.copies_complete, asset.copies_wanted), tone)
+    Cell::new(format!("{complete}/{wanted}"), tone)
 }
 
-fn played(asset: &Asset) -> &'static str {
+fn played(asset: &FleetAsset) -> &'static str {
     if asset.public { "by anybody" } else { "with a grant" }
 }
 
@@ -372,8 +378,6 @@ fn shortened(words: &[String]) -> String {
     }
 }
 
-const HEALTHY: &str = "healthy";
-
 /// More are counted, not named.
 const WORDS_MAX: usize = 3;
 const NAMES_MAX: usize = 20;
@@ -382,12 +386,14 @@ const NAMES_MAX: usize = 20;
 mod tests {
     use super::*;
 
-    fn fleet() -> Fleet {
+    fn fleet() -> FleetOut {
         serde_json::from_value(json!({
+            "now_unix_s": 1, "generation": 3, "errors": [], "history": [], "demo_controls": null,
             "sites": [
                 {"id": "s1", "prefixes": ["127.0.0.1/32", "10.0.0.0/8", "::1/128", "fd00::/8"],
                  "appliances": [
                     {"id": "a1", "state": "healthy", "last_report_ms": 320, "objects_held": 10,
+                     "since_s": 5, "weight": 1,
                      "report": {"start_id": 1, "sequence": 9, "uptime_s": 61, "software": "0.1.0",
                         "base_url": "https://127.0.0.2:8443", "generation": 3,
                         "load": {"serving": true, "connections": 12, "connections_max": 20000,
@@ -401,8 +407,10 @@ mod tests {
                              "capacity_bytes": 0, "free_bytes": 0, "objects": 0}],
                         "fill": {"objects_wanted": 10, "objects_held": 5, "bytes_wanted": 1000,
                             "bytes_held": 999, "bits_per_second": 0}}},
-                    {"id": "a2", "state": "never_seen", "report": null}]}],
+                    {"id": "a2", "state": "never_seen", "report": null, "objects_held": 0,
+                     "since_s": 5, "weight": 1}]}],
             "assets": [{"id": "film", "current_version": "film-0123456789ab", "files": 9,
+                "public": false,
                 "bytes": 84_000_000u64, "copies_wanted": 3, "copies_complete": 1,
                 "entries": [{"path": "master.m3u8", "format": "hls"}]}],
         }))
@@ -443,7 +451,7 @@ mod tests {
     fn a_wrong_name_is_answered_with_the_right_ones() {
         let said = unknown(Kind::Appliance, "a9", &fleet()).to_string();
         assert_eq!(said, "there is no appliance \"a9\": there is a1, a2");
-        let said = unknown(Kind::Asset, "x", &Fleet::default()).to_string();
+        let said = unknown(Kind::Asset, "x", &FleetOut::default()).to_string();
         assert_eq!(said, "there is no asset \"x\": control knows none yet");
     }
 }

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use model::units::Nanos;
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use wire::v1::fleet::{AwaitedOut, TakenOut, WithdrawalOut};
 
 use crate::control::{Control, Query, Where, encoded};
 use crate::output::{self, Cell, Table, Tone, ago};
@@ -75,58 +75,22 @@ fn time(text: &str) -> Result<String, String> {
 )]
 pub(crate) struct Away {
     number: u64,
-    away: Vec<Awaited>,
-}
-
-/// As control lists it.
-#[derive(Clone, Debug, Deserialize, Serialize)]
-struct Withdrawal {
-    id: u64,
-    at_unix_s: u64,
-    reason: String,
-    versions: Vec<Version>,
-    complete: bool,
-    receipts: Vec<Receipt>,
-    awaited: Vec<Awaited>,
-    /// Said once, by the answer of the removal; older controls do not say it.
-    #[serde(default)]
-    public_no_more: bool,
-}
-
-#[derive(Clone, Debug, Deserialize, Serialize)]
-struct Version {
-    asset: String,
-    version: String,
-}
-
-#[derive(Clone, Debug, Deserialize, Serialize)]
-struct Receipt {
-    appliance: String,
-    at_unix_s: u64,
-    generation: u64,
-}
-
-#[derive(Clone, Debug, Deserialize, Serialize)]
-struct Awaited {
-    appliance: String,
-    reachable: bool,
-    state: String,
-    away_ms: Option<u64>,
+    away: Vec<AwaitedOut>,
 }
 
 pub(crate) fn remove(args: &RemoveArgs) -> anyhow::Result<()> {
     let control = args.query.control.client()?;
     let path = path(&args.asset, args.version.as_deref());
-    let mut withdrawal: Withdrawal = control.delete_for(&path)?;
+    let mut taken: TakenOut = control.delete_for(&path)?;
     if args.wait {
-        let public_no_more = withdrawal.public_no_more;
-        withdrawal = Withdrawal { public_no_more, ..wait(&control, withdrawal)? };
+        taken.withdrawal = wait(&control, taken.withdrawal)?;
     }
     if args.query.json {
-        output::json(&withdrawal)?;
+        output::json(&taken)?;
     } else {
-        say(&withdrawal)?;
+        say(&taken)?;
     }
+    let withdrawal = taken.withdrawal;
     if args.wait && !withdrawal.complete {
         return Err(Away { number: withdrawal.id, away: withdrawal.awaited }.into());
     }
@@ -150,7 +114,7 @@ pub(crate) fn withdrawals(query: &Query) -> anyhow::Result<()> {
     if query.json {
         return output::json(&control.get::<Value>("/v1/withdrawals")?);
     }
-    let all: Vec<Withdrawal> = control.get("/v1/withdrawals")?;
+    let all: Vec<WithdrawalOut> = control.get("/v1/withdrawals")?;
     let mut table = Table::new(&["NUMBER", "WHEN", "WHY", "WHAT", ">CONFIRMED", "AWAITED"]);
     for withdrawal in &all {
         let tone = if withdrawal.complete { Tone::Plain } else { Tone::Warn };
@@ -167,7 +131,7 @@ pub(crate) fn withdrawals(query: &Query) -> anyhow::Result<()> {
 }
 
 /// Waits until all that report have signed.
-fn wait(control: &Control, mut withdrawal: Withdrawal) -> anyhow::Result<Withdrawal> {
+fn wait(control: &Control, mut withdrawal: WithdrawalOut) -> anyhow::Result<WithdrawalOut> {
     let began = Instant::now();
     let mut said = usize::MAX;
     while withdrawal.awaited.iter().any(|appliance| appliance.reachable) {
@@ -193,7 +157,7 @@ fn wait(control: &Control, mut withdrawal: Withdrawal) -> anyhow::Result<Withdra
 const CLOSED: &str = "the asset is public no more, as nothing is left of it: should it come again, \
     `nearcast public` says so anew";
 
-fn say(withdrawal: &Withdrawal) -> anyhow::Result<()> {
+fn say(TakenOut { withdrawal, public_no_more }: &TakenOut) -> anyhow::Result<()> {
     let signed = withdrawal.receipts.len();
     let all = signed + withdrawal.awaited.len();
     output::line(&format!(
@@ -201,7 +165,7 @@ fn say(withdrawal: &Withdrawal) -> anyhow::Result<()> {
         withdrawal.id,
         what(withdrawal)
     ))?;
-    if withdrawal.public_no_more {
+    if *public_no_more {
         output::line(CLOSED)?;
     }
     for appliance in &withdrawal.awaited {
@@ -210,7 +174,7 @@ fn say(withdrawal: &Withdrawal) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn what(withdrawal: &Withdrawal) -> String {
+fn what(withdrawal: &WithdrawalOut) -> String {
     let names = withdrawal.versions.iter().take(NAMES_MAX).map(|version| &*version.version);
     let names: Vec<&str> = names.collect();
     match withdrawal.versions.len() - names.len() {
@@ -220,7 +184,7 @@ fn what(withdrawal: &Withdrawal) -> String {
 }
 
 /// An appliance and how long it has been away.
-fn whom(appliance: &Awaited) -> String {
+fn whom(appliance: &AwaitedOut) -> String {
     let name = &appliance.appliance;
     match (appliance.reachable, appliance.away_ms) {
         (true, _) => format!("{name} (reports)"),
@@ -229,7 +193,7 @@ fn whom(appliance: &Awaited) -> String {
     }
 }
 
-fn names(awaited: &[Awaited]) -> String {
+fn names(awaited: &[AwaitedOut]) -> String {
     awaited.iter().map(whom).collect::<Vec<_>>().join(", ")
 }
 
@@ -250,7 +214,7 @@ mod tests {
 
     #[test]
     fn who_is_away_is_named_with_how_long() {
-        let awaited = |appliance: &str, reachable, away_ms| Awaited {
+        let awaited = |appliance: &str, reachable, away_ms| AwaitedOut {
             appliance: appliance.to_owned(),
             reachable,
             state: "stale".to_owned(),

@@ -8,6 +8,7 @@ use model::id::AssetId;
 use model::units::UnixSeconds;
 use serde::Serialize;
 use utoipa::ToSchema;
+use wire::v1::fleet::EntryOut;
 use wire::v1::ingest::NewVersion;
 
 use super::problem::{Problem, Said};
@@ -49,15 +50,6 @@ pub(crate) struct VersionOut {
     sources: Vec<String>,
     /// What players can begin with.
     entries: Vec<EntryOut>,
-}
-
-/// An entry manifest.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct EntryOut {
-    /// Its path among the files.
-    path: String,
-    /// `hls` or `dash`.
-    format: &'static str,
 }
 
 /// What came of an ingest.
@@ -153,8 +145,8 @@ pub(super) fn entries_out(version: &Version) -> Vec<EntryOut> {
     let entry = |entry: &director::Entry| EntryOut {
         path: entry.path.clone(),
         format: match entry.format {
-            Format::Hls => "hls",
-            Format::Dash => "dash",
+            Format::Hls => "hls".to_owned(),
+            Format::Dash => "dash".to_owned(),
         },
     };
     version.entries.iter().map(entry).collect()

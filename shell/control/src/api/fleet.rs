@@ -14,148 +14,21 @@ use identity::member::Member;
 use model::id::{ApplianceId, AssetId, SiteId};
 use model::units::{Bytes, Instant, Nanos};
 use model::view::Health;
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use wire::prometheus::{CONTENT_TYPE, Page};
+use wire::v1::fleet::{
+    ExplainCandidate, ExplainOut, ExplainReason, FleetAppliance, FleetAsset, FleetError, FleetOut,
+    FleetSample, FleetSite,
+};
 use wire::v1::report::Report;
 
 use super::asking_for::AskingFor;
-use super::assets::{EntryOut, entries_out};
+use super::assets::entries_out;
 use super::problem::Problem;
 use super::{Shared, named};
 use crate::metrics::{gauges, page};
 use crate::state::writer::{Control, Front, State as Observed};
-
-/// The fleet as it is now.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct FleetOut {
-    /// The server's clock, seconds since 1970.
-    now_unix_s: u64,
-    /// Newest generation of manifests.
-    generation: u64,
-    /// All sites with their appliances.
-    sites: Vec<FleetSite>,
-    /// All assets.
-    assets: Vec<FleetAsset>,
-    /// What an operator should see, newest first.
-    errors: Vec<FleetError>,
-    /// The last two minutes, once a second, oldest first.
-    history: Vec<FleetSample>,
-    /// Where the demo listens for fault buttons; null unless this is the demo.
-    demo_controls: Option<String>,
-}
-
-/// A site.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct FleetSite {
-    /// Name.
-    id: String,
-    /// Clients that it is for.
-    prefixes: Vec<String>,
-    /// Appliances in it.
-    appliances: Vec<FleetAppliance>,
-}
-
-/// An appliance.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct FleetAppliance {
-    /// Name.
-    id: String,
-    /// Whether it can serve.
-    state: ApplianceState,
-    /// Why, where there is something to say.
-    reason: Option<String>,
-    /// Seconds in this state.
-    since_s: u64,
-    /// Age of its last report in milliseconds.
-    last_report_ms: Option<u64>,
-    /// Its last report, without the inventory.
-    #[serde(serialize_with = "without_inventory")]
-    report: Option<Report>,
-    /// Objects that it holds.
-    objects_held: usize,
-    /// Its share among the appliances of its site.
-    weight: u32,
-    /// Base URL for players.
-    base_url: Option<String>,
-    /// Until when its identity is good, seconds since 1970; null if it has none.
-    identity_expires_unix_s: Option<u64>,
-}
-
-/// Whether an appliance can serve.
-#[derive(Debug, Serialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum ApplianceState {
-    /// It reports and takes sessions.
-    Healthy,
-    /// It reports, and asks for no new sessions.
-    Draining,
-    /// It reports that it cannot serve.
-    Unhealthy,
-    /// Its reports have stopped.
-    Stale,
-    /// It has not reported since control started.
-    NeverSeen,
-}
-
-impl From<Health> for ApplianceState {
-    fn from(health: Health) -> Self {
-        match health {
-            Health::Healthy => Self::Healthy,
-            Health::Draining => Self::Draining,
-            Health::Unhealthy => Self::Unhealthy,
-            Health::Stale => Self::Stale,
-            Health::NeverSeen => Self::NeverSeen,
-        }
-    }
-}
-
-/// An asset.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct FleetAsset {
-    /// Name.
-    id: String,
-    /// Its current version.
-    current_version: String,
-    /// Anybody may play it, without a grant.
-    public: bool,
-    /// How many files that has.
-    files: usize,
-    /// Sum of their lengths.
-    bytes: u64,
-    /// Copies that the policy asks for in the fleet as it is.
-    copies_wanted: u64,
-    /// Appliances that hold the whole version.
-    copies_complete: usize,
-    /// What players can begin with.
-    entries: Vec<EntryOut>,
-}
-
-/// Something that an operator should see.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct FleetError {
-    /// When, seconds since 1970.
-    at_unix_s: u64,
-    /// Which appliance.
-    appliance: String,
-    /// Where: a room of the appliance, or `health`.
-    room: String,
-    /// What happened.
-    text: String,
-}
-
-/// The fleet in one second.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct FleetSample {
-    /// When, seconds since 1970.
-    at_unix_s: u64,
-    /// Egress of all appliances.
-    egress_bits_per_second: u64,
-    /// Mean of their CPU shares, 0 to 100.
-    cpu_percent: f32,
-    /// Fill of all appliances.
-    fill_bits_per_second: u64,
-}
 
 /// Who should hold what.
 #[derive(Debug, Serialize, ToSchema)]
@@ -180,45 +53,6 @@ pub(crate) struct ExplainQuery {
     plain: Option<String>,
     /// A playback, to see its own list; without, the list of one that might begin now.
     session: Option<String>,
-}
-
-/// Why a client gets its list.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct ExplainOut {
-    /// The asset.
-    asset: String,
-    /// The version that would be played.
-    asset_version: String,
-    /// Why it is not the current version, where it is not.
-    version_note: Option<String>,
-    /// The range by which the client is steered.
-    client_range: String,
-    /// Every appliance, best first.
-    candidates: Vec<ExplainCandidate>,
-}
-
-/// What was decided of one appliance.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct ExplainCandidate {
-    /// Which appliance.
-    appliance: String,
-    /// Its site.
-    site: String,
-    /// Its place in the player's list, from 1; null if left out.
-    rank: Option<usize>,
-    /// Why it is where it is, or why it was left out: all `reasons` in one line.
-    why: String,
-    /// The same, one by one, what counts most first.
-    reasons: Vec<ExplainReason>,
-}
-
-/// Why an appliance has its place in a list.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct ExplainReason {
-    /// What decided: `standing`, `distance` or `load`.
-    kind: &'static str,
-    /// In words.
-    text: String,
 }
 
 /// The fleet as it is now: for the status page and `nearcast list`.
@@ -337,7 +171,7 @@ fn reason_out(reason: steering::Reason) -> ExplainReason {
         steering::Reason::Distance(_) => "distance",
         steering::Reason::Load { .. } => "load",
     };
-    ExplainReason { kind, text: reason.to_string() }
+    ExplainReason { kind: kind.to_owned(), text: reason.to_string() }
 }
 
 /// Whether playbacks can begin here. After a start that takes until the first appliance has
@@ -458,7 +292,7 @@ fn appliance_out(
     let reason = status.cause.to_string();
     FleetAppliance {
         id: id.to_string(),
-        state: status.health.into(),
+        state: status.health,
         reason: (!reason.is_empty()).then_some(reason),
         since_s: status.since.as_seconds(),
         last_report_ms: status.last_report.map(Nanos::as_millis),
@@ -468,12 +302,6 @@ fn appliance_out(
         base_url: status.base_url.as_deref().map(str::to_owned),
         identity_expires_unix_s: identity,
     }
-}
-
-fn without_inventory<S: Serializer>(report: &Option<Report>, to: S) -> Result<S::Ok, S::Error> {
-    let mut value = serde_json::to_value(report).map_err(serde::ser::Error::custom)?;
-    value.as_object_mut().into_iter().for_each(|fields| drop(fields.remove("inventory")));
-    value.serialize(to)
 }
 
 fn asset_out(

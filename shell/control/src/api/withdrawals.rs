@@ -5,8 +5,7 @@ use axum::{Extension, Json};
 use director::{ApplianceStatus, Withdrawal};
 use model::id::{AssetId, AssetVersionId};
 use model::view::Health;
-use serde::Serialize;
-use utoipa::ToSchema;
+use wire::v1::fleet::{AwaitedOut, ReceiptOut, TakenOut, WithdrawalOut, WithdrawnOut};
 use wire::v1::ingest::Window;
 
 use super::problem::{Problem, Said};
@@ -15,69 +14,7 @@ use crate::state::convert::{window_in, window_out};
 use crate::state::store::reason_name;
 use crate::state::writer::{Control, said_of_withdrawal};
 
-/// Versions that were taken down at one time.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct WithdrawalOut {
-    /// Its number.
-    id: u64,
-    /// When, seconds since 1970.
-    at_unix_s: u64,
-    /// `operator`, or `ended`: its time was over.
-    reason: &'static str,
-    /// What was taken down.
-    versions: Vec<WithdrawnOut>,
-    /// True when no appliance has to sign any more.
-    complete: bool,
-    /// Appliances that refuse it in every worker, by their own word.
-    receipts: Vec<ReceiptOut>,
-    /// Appliances that have not said so yet.
-    awaited: Vec<AwaitedOut>,
-}
-
-/// What was taken down, and what else follows.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct TakenOut {
-    #[serde(flatten)]
-    withdrawal: WithdrawalOut,
-    /// The asset was public, and its last version is gone: should it come again, it needs grants
-    /// until an operator says otherwise.
-    public_no_more: bool,
-}
-
 type Taken = (Extension<Said>, Json<TakenOut>);
-
-/// A version that was taken down.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct WithdrawnOut {
-    /// Its asset.
-    asset: String,
-    /// Its name.
-    version: String,
-}
-
-/// An appliance's own word.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct ReceiptOut {
-    /// The appliance.
-    appliance: String,
-    /// When it came, seconds since 1970.
-    at_unix_s: u64,
-    /// The manifest that it answers by.
-    generation: u64,
-}
-
-/// An appliance that has not signed.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct AwaitedOut {
-    /// The appliance.
-    appliance: String,
-    /// It reports: its receipt is on its way.
-    reachable: bool,
-    /// `healthy`, `stale` and so on, as in `/v1/fleet`.
-    state: String,
-    /// Milliseconds since its last report; none without one since control started.
-    away_ms: Option<u64>,
-}
 
 /// Takes all versions of an asset down.
 #[utoipa::path(delete, path = "/v1/assets/{asset}", tag = "assets",
@@ -204,7 +141,7 @@ fn out<'a>(
     WithdrawalOut {
         id: withdrawal.id,
         at_unix_s: withdrawal.at.0,
-        reason: reason_name(withdrawal.reason),
+        reason: reason_name(withdrawal.reason).to_owned(),
         versions: withdrawal
             .versions
             .iter()

@@ -6,16 +6,18 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
 use clap::ValueEnum;
+use model::view::Health;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
 use tracing::{debug, info};
+use wire::v1::fleet::FleetOut;
 
 use super::certificates::Certificates;
 use super::child::{self, Child};
 use super::place::Place;
 use super::ports::{Ports, appliance_address};
-use crate::control::{Control, Fleet as View};
+use crate::control::Control;
 
 /// Appliance and site of each, in order of address.
 pub(super) const APPLIANCES: [(&str, &str); 3] = [("a1", "s1"), ("a2", "s1"), ("a3", "s2")];
@@ -103,7 +105,7 @@ impl Fleet {
     pub(super) async fn register(&mut self, control: &Control) -> anyhow::Result<()> {
         self.until(CONTROL_WITHIN, "the control plane to answer", || {
             let answer = control.get::<Value>("/healthz");
-            Ok(answer.is_ok() || control.get::<View>("/v1/fleet").is_ok())
+            Ok(answer.is_ok() || control.get::<FleetOut>("/v1/fleet").is_ok())
         })
         .await?;
         // The viewer is on 127.0.0.1, hence at site s1; s2 is another place (RFC 5737, RFC 3849).
@@ -129,9 +131,10 @@ impl Fleet {
     /// Waits until control holds every appliance for healthy.
     pub(super) async fn until_healthy(&mut self, control: &Control) -> anyhow::Result<()> {
         self.until(HEALTHY_WITHIN, "three healthy appliances", || {
-            let view: View = control.get("/v1/fleet")?;
+            let view: FleetOut = control.get("/v1/fleet")?;
             let all = view.sites.iter().flat_map(|site| &site.appliances);
-            Ok(all.filter(|appliance| appliance.state == "healthy").count() == APPLIANCES.len())
+            Ok(all.filter(|appliance| appliance.state == Health::Healthy).count()
+                == APPLIANCES.len())
         })
         .await
     }

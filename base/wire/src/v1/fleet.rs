@@ -1,0 +1,272 @@
+//! Control's answers to operators and their programs: the fleet, why a client gets its list,
+//! withdrawals.
+
+use model::view::Health;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value;
+
+use super::report::{Inventory, Report};
+
+/// The fleet as it is now.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct FleetOut {
+    /// The server's clock, seconds since 1970.
+    pub now_unix_s: u64,
+    /// Newest generation of manifests.
+    pub generation: u64,
+    /// All sites with their appliances.
+    pub sites: Vec<FleetSite>,
+    /// All assets.
+    pub assets: Vec<FleetAsset>,
+    /// What an operator should see, newest first.
+    pub errors: Vec<FleetError>,
+    /// The last two minutes, once a second, oldest first.
+    pub history: Vec<FleetSample>,
+    /// Where the demo listens for fault buttons; null unless this is the demo.
+    pub demo_controls: Option<String>,
+}
+
+/// A site.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct FleetSite {
+    /// Name.
+    pub id: String,
+    /// Clients that it is for.
+    pub prefixes: Vec<String>,
+    /// Appliances in it.
+    pub appliances: Vec<FleetAppliance>,
+}
+
+/// An appliance.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct FleetAppliance {
+    /// Name.
+    pub id: String,
+    /// Whether it can serve.
+    #[serde(with = "ApplianceState")]
+    #[cfg_attr(feature = "openapi", schema(value_type = ApplianceState))]
+    pub state: Health,
+    /// Why, where there is something to say.
+    pub reason: Option<String>,
+    /// Seconds in this state.
+    pub since_s: u64,
+    /// Age of its last report in milliseconds.
+    pub last_report_ms: Option<u64>,
+    /// Its last report, without the inventory.
+    #[serde(serialize_with = "without_inventory", deserialize_with = "with_no_inventory")]
+    pub report: Option<Report>,
+    /// Objects that it holds.
+    pub objects_held: usize,
+    /// Its share among the appliances of its site.
+    pub weight: u32,
+    /// Base URL for players.
+    pub base_url: Option<String>,
+    /// Until when its identity is good, seconds since 1970; null if it has none.
+    pub identity_expires_unix_s: Option<u64>,
+}
+
+/// Whether an appliance can serve.
+#[derive(Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(remote = "Health", rename_all = "snake_case")]
+pub enum ApplianceState {
+    /// It reports and takes sessions.
+    Healthy,
+    /// It reports, and asks for no new sessions.
+    Draining,
+    /// It reports that it cannot serve.
+    Unhealthy,
+    /// Its reports have stopped.
+    Stale,
+    /// It has not reported since control started.
+    NeverSeen,
+}
+
+/// An asset.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct FleetAsset {
+    /// Name.
+    pub id: String,
+    /// Its current version.
+    pub current_version: String,
+    /// Anybody may play it, without a grant.
+    pub public: bool,
+    /// How many files that has.
+    pub files: usize,
+    /// Sum of their lengths.
+    pub bytes: u64,
+    /// Copies that the policy asks for in the fleet as it is.
+    pub copies_wanted: u64,
+    /// Appliances that hold the whole version.
+    pub copies_complete: usize,
+    /// What players can begin with.
+    pub entries: Vec<EntryOut>,
+}
+
+/// Something that an operator should see.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct FleetError {
+    /// When, seconds since 1970.
+    pub at_unix_s: u64,
+    /// Which appliance.
+    pub appliance: String,
+    /// Where: a room of the appliance, or `health`.
+    pub room: String,
+    /// What happened.
+    pub text: String,
+}
+
+/// The fleet in one second.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct FleetSample {
+    /// When, seconds since 1970.
+    pub at_unix_s: u64,
+    /// Egress of all appliances.
+    pub egress_bits_per_second: u64,
+    /// Mean of their CPU shares, 0 to 100.
+    pub cpu_percent: f32,
+    /// Fill of all appliances.
+    pub fill_bits_per_second: u64,
+}
+
+/// An entry manifest.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct EntryOut {
+    /// Its path among the files.
+    pub path: String,
+    /// `hls` or `dash`.
+    pub format: String,
+}
+
+/// Why a client gets its list.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ExplainOut {
+    /// The asset.
+    pub asset: String,
+    /// The version that would be played.
+    pub asset_version: String,
+    /// Why it is not the current version, where it is not.
+    pub version_note: Option<String>,
+    /// The range by which the client is steered.
+    pub client_range: String,
+    /// Every appliance, best first.
+    pub candidates: Vec<ExplainCandidate>,
+}
+
+/// What was decided of one appliance.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ExplainCandidate {
+    /// Which appliance.
+    pub appliance: String,
+    /// Its site.
+    pub site: String,
+    /// Its place in the player's list, from 1; null if left out.
+    pub rank: Option<usize>,
+    /// Why it is where it is, or why it was left out: all `reasons` in one line.
+    pub why: String,
+    /// The same, one by one, what counts most first.
+    pub reasons: Vec<ExplainReason>,
+}
+
+/// Why an appliance has its place in a list.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ExplainReason {
+    /// What decided: `standing`, `distance` or `load`.
+    pub kind: String,
+    /// In words.
+    pub text: String,
+}
+
+/// Versions that were taken down at one time.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct WithdrawalOut {
+    /// Its number.
+    pub id: u64,
+    /// When, seconds since 1970.
+    pub at_unix_s: u64,
+    /// `operator`, or `ended`: its time was over.
+    pub reason: String,
+    /// What was taken down.
+    pub versions: Vec<WithdrawnOut>,
+    /// True when no appliance has to sign any more.
+    pub complete: bool,
+    /// Appliances that refuse it in every worker, by their own word.
+    pub receipts: Vec<ReceiptOut>,
+    /// Appliances that have not said so yet.
+    pub awaited: Vec<AwaitedOut>,
+}
+
+/// What was taken down, and what else follows.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct TakenOut {
+    #[serde(flatten)]
+    pub withdrawal: WithdrawalOut,
+    /// The asset was public, and its last version is gone: should it come again, it needs grants
+    /// until an operator says otherwise.
+    pub public_no_more: bool,
+}
+
+/// A version that was taken down.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct WithdrawnOut {
+    /// Its asset.
+    pub asset: String,
+    /// Its name.
+    pub version: String,
+}
+
+/// An appliance's own word.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ReceiptOut {
+    /// The appliance.
+    pub appliance: String,
+    /// When it came, seconds since 1970.
+    pub at_unix_s: u64,
+    /// The manifest that it answers by.
+    pub generation: u64,
+}
+
+/// An appliance that has not signed.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct AwaitedOut {
+    /// The appliance.
+    pub appliance: String,
+    /// It reports: its receipt is on its way.
+    pub reachable: bool,
+    /// `healthy`, `stale` and so on, as in `/v1/fleet`.
+    pub state: String,
+    /// Milliseconds since its last report; none without one since control started.
+    pub away_ms: Option<u64>,
+}
+
+fn without_inventory<S: Serializer>(report: &Option<Report>, to: S) -> Result<S::Ok, S::Error> {
+    let mut value = serde_json::to_value(report).map_err(serde::ser::Error::custom)?;
+    value.as_object_mut().into_iter().for_each(|fields| drop(fields.remove("inventory")));
+    value.serialize(to)
+}
+
+/// The inventory is long, and `objects_held` says how much.
+fn with_no_inventory<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Report>, D::Error> {
+    let Some(mut value) = Option::<Value>::deserialize(from)? else { return Ok(None) };
+    if let Value::Object(fields) = &mut value {
+        let inventory = serde_json::to_value(Inventory::default()).map_err(D::Error::custom)?;
+        fields.entry("inventory").or_insert(inventory);
+    }
+    Report::deserialize(value).map(Some).map_err(D::Error::custom)
+}

@@ -130,14 +130,14 @@ pub(crate) struct AuditLine {
 
 /// All tokens, without their secrets.
 #[utoipa::path(get, path = "/v1/tokens", tag = "access",
-    responses((status = 200, body = [TokenOut]), (status = "default", response = Problem)))]
+    responses((status = 200, body = [TokenOut])))]
 pub(crate) async fn tokens(State(control): Shared) -> Json<Vec<TokenOut>> {
     Json(control.access.tokens().values().map(token_out).collect())
 }
 
 /// Makes a token. Its text is in the answer and nowhere else.
 #[utoipa::path(post, path = "/v1/tokens", tag = "access", request_body = TokenBody,
-    responses((status = 201, body = TokenMade), (status = "default", response = Problem)))]
+    responses((status = 201, body = TokenMade)))]
 pub(crate) async fn make_token(
     State(control): Shared,
     Json(body): Json<TokenBody>,
@@ -152,8 +152,7 @@ pub(crate) async fn make_token(
 
 /// Removes a token, and ends its logins.
 #[utoipa::path(delete, path = "/v1/tokens/{id}", tag = "access",
-    params(("id" = String, Path, description = "Id of the token")),
-    responses((status = 204, description = "Gone"), (status = "default", response = Problem)))]
+    responses((status = 204, description = "Gone")))]
 pub(crate) async fn delete_token(
     State(control): Shared,
     Path(id): Path<String>,
@@ -168,14 +167,14 @@ pub(crate) async fn delete_token(
 
 /// Who asks.
 #[utoipa::path(get, path = "/v1/session", tag = "access",
-    responses((status = 200, body = SessionOut), (status = "default", response = Problem)))]
+    responses((status = 200, body = SessionOut)))]
 pub(crate) async fn session(Extension(actor): Extension<Actor>) -> Json<SessionOut> {
     Json(session_out(actor))
 }
 
 /// Logs a browser in: the answer sets a cookie that is good for 12 hours, or until a restart.
 #[utoipa::path(post, path = "/v1/session", tag = "access", request_body = SessionBody,
-    responses((status = 200, body = SessionOut), (status = "default", response = Problem)))]
+    responses((status = 200, body = SessionOut)))]
 pub(crate) async fn log_in(
     State(control): Shared,
     asking: Asking,
@@ -201,8 +200,7 @@ pub(crate) async fn log_in(
 
 /// Logs a browser out.
 #[utoipa::path(delete, path = "/v1/session", tag = "access",
-    responses((status = 204, description = "Logged out"),
-        (status = "default", response = Problem)))]
+    responses((status = 204, description = "Logged out")))]
 pub(crate) async fn log_out(State(control): Shared, headers: HeaderMap) -> Response {
     if let Some(key) = cookie(&headers, guard::cookie_name(&control)) {
         control.access.log_out(key);
@@ -213,7 +211,7 @@ pub(crate) async fn log_out(State(control): Shared, headers: HeaderMap) -> Respo
 
 /// Requests that changed something or tried to, newest first: 100,000 of them, for 400 days.
 #[utoipa::path(get, path = "/v1/audit", tag = "access", params(AuditQuery),
-    responses((status = 200, body = AuditOut), (status = "default", response = Problem)))]
+    responses((status = 200, body = AuditOut)))]
 pub(crate) async fn audit(
     State(control): Shared,
     Query(AuditQuery { before, limit }): Query<AuditQuery>,

@@ -33,10 +33,8 @@ pub(crate) struct Known {
 }
 
 /// Takes an appliance's report, which is also its heartbeat.
-#[utoipa::path(post, path = "/v1/appliances/{id}/report", tag = "members",
-    params(("id" = String, Path, description = "Name of the appliance")),
-    request_body = Report,
-    responses((status = 200, body = ReportReply), (status = "default", response = Problem)))]
+#[utoipa::path(post, path = "/v1/appliances/{id}/report", tag = "members", request_body = Report,
+    responses((status = 200, body = ReportReply)))]
 pub(crate) async fn report(
     State(control): Shared,
     caller: ApplianceCaller,
@@ -100,11 +98,9 @@ const READ_HERE_MAX: usize = 64 << 10;
 
 /// The appliance's manifest, if it is newer than what the appliance has: a line with its signature,
 /// then its JSON.
-#[utoipa::path(get, path = "/v1/appliances/{id}/manifest", tag = "members",
-    params(("id" = String, Path, description = "Name of the appliance"), Known),
+#[utoipa::path(get, path = "/v1/appliances/{id}/manifest", tag = "members", params(Known),
     responses((status = 200, content_type = "application/vnd.nearcast.signed", body = Manifest),
-        (status = 204, description = "Nothing newer"),
-        (status = "default", response = Problem)))]
+        (status = 204, description = "Nothing newer")))]
 pub(crate) async fn manifest(
     State(control): Shared,
     caller: ApplianceCaller,
@@ -123,9 +119,7 @@ pub(crate) async fn manifest(
 
 /// The hashes of an object's blocks, 32 bytes for each 256 KiB.
 #[utoipa::path(get, path = "/v1/objects/{id}/blocks", tag = "members",
-    params(("id" = String, Path, description = "Object id, 64 hex digits")),
-    responses((status = 200, content_type = "application/octet-stream", body = Vec<u8>),
-        (status = "default", response = Problem)))]
+    responses((status = 200, content_type = "application/octet-stream", body = Vec<u8>)))]
 pub(crate) async fn blocks(
     State(control): Shared,
     _: ApplianceCaller,

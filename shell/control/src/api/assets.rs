@@ -65,7 +65,7 @@ pub(crate) struct Ingested {
 
 /// All assets.
 #[utoipa::path(get, path = "/v1/assets", tag = "assets",
-    responses((status = 200, body = [AssetOut]), (status = "default", response = Problem)))]
+    responses((status = 200, body = [AssetOut])))]
 pub(crate) async fn assets(State(control): Shared) -> Json<Vec<AssetOut>> {
     let snapshot = control.snapshot();
     let assets = snapshot.catalog.assets();
@@ -75,8 +75,7 @@ pub(crate) async fn assets(State(control): Shared) -> Json<Vec<AssetOut>> {
 
 /// One asset.
 #[utoipa::path(get, path = "/v1/assets/{asset}", tag = "assets",
-    params(("asset" = String, Path, description = "Name of the asset")),
-    responses((status = 200, body = AssetOut), (status = "default", response = Problem)))]
+    responses((status = 200, body = AssetOut)))]
 pub(crate) async fn asset(
     State(control): Shared,
     Path(asset): Path<String>,
@@ -92,12 +91,9 @@ pub(crate) async fn asset(
 
 /// Takes a version, or makes a known one current again. Idempotent.
 #[utoipa::path(put, path = "/v1/assets/{asset}/versions/{version}", tag = "assets",
-    params(("asset" = String, Path, description = "Name of the asset"),
-        ("version" = String, Path, description = "Name of the version, derived from its content")),
     request_body = NewVersion,
     responses((status = 201, body = Ingested, description = "It is new"),
-        (status = 200, body = Ingested, description = "It was known"),
-        (status = "default", response = Problem)))]
+        (status = 200, body = Ingested, description = "It was known")))]
 pub(crate) async fn ingest(
     State(control): Shared,
     Path((asset, version)): Path<(String, String)>,

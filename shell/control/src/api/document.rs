@@ -1,9 +1,10 @@
 //! The OpenAPI 3.1 document of the API, made from the handlers.
 
 use axum::Json;
-use utoipa::openapi::path::ParameterIn;
+use utoipa::openapi::path::{Parameter, ParameterBuilder, ParameterIn};
+use utoipa::openapi::schema::Type;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
-use utoipa::openapi::{OpenApi, RefOr, Schema};
+use utoipa::openapi::{ObjectBuilder, OpenApi, Ref, RefOr, Required};
 use utoipa::{Modify, OpenApi as _};
 
 use super::problem::Problem;
@@ -88,67 +89,67 @@ use super::{
     components(responses(Problem)),
     tags((name = "members", description = "On the fleet's address only ([fleet] listen), over TLS \
         1.3, where members show their certificates")),
-    modifiers(&Describe, &Names, &Secure)
+    modifiers(&Complete, &Secure)
 )]
 struct Document;
 
-/// Gives answers without a description the one that the specification requires.
-struct Describe;
+/// Adds to every operation the parts that its path and the specification give it: names in the
+/// path, the problem that any may answer with, and descriptions of answers.
+struct Complete;
 
-impl Modify for Describe {
-    fn modify(&self, document: &mut OpenApi) {
-        for item in document.paths.paths.values_mut() {
-            let operations = [&mut item.get, &mut item.put, &mut item.post, &mut item.delete];
-            let answers = operations.into_iter().flatten().flat_map(|o| &mut o.responses.responses);
-            for (_, answer) in answers {
-                if let RefOr::T(answer) = answer
-                    && answer.description.is_empty()
-                {
-                    "What was asked for".clone_into(&mut answer.description);
-                }
-            }
-        }
-    }
-}
-
-/// Says what names look like, where they stand in a path.
-struct Names;
-
-impl Modify for Names {
+impl Modify for Complete {
     fn modify(&self, document: &mut OpenApi) {
         for (path, item) in &mut document.paths.paths {
-            let pattern = |name: &str| match (name, path.as_str()) {
-                ("id", path) if path.starts_with("/v1/objects/") => OBJECT_PATTERN,
-                ("object", _) => OBJECT_PATTERN,
-                ("id", path) if path.starts_with("/v1/tokens/") => TOKEN_PATTERN,
-                ("session", path) if path.starts_with("/v1/playbacks/") => SESSION_PATTERN,
-                ("session", _) => SEALED_PATTERN,
-                _ => NAME_PATTERN,
-            };
             let operations = [&mut item.get, &mut item.put, &mut item.post, &mut item.delete];
-            let parameters = operations.into_iter().flatten().flat_map(|o| &mut o.parameters);
-            for parameter in parameters.flatten() {
-                let RefOr::T(parameter) = parameter else { continue };
-                let is_name = NAMES.contains(&parameter.name.as_str())
-                    && parameter.parameter_in == ParameterIn::Path;
-                if let (true, Some(RefOr::T(Schema::Object(object)))) =
-                    (is_name, &mut parameter.schema)
-                {
-                    object.pattern = Some(pattern(&parameter.name).to_owned());
+            for operation in operations.into_iter().flatten() {
+                let answers = &mut operation.responses.responses;
+                for answer in answers.values_mut() {
+                    if let RefOr::T(answer) = answer
+                        && answer.description.is_empty()
+                    {
+                        "What was asked for".clone_into(&mut answer.description);
+                    }
                 }
+                let problem = Ref::from_response_name("Problem");
+                answers.insert("default".to_owned(), RefOr::Ref(problem));
+                let parts = path.split('{').skip(1).filter_map(|rest| rest.split('}').next());
+                let names = parts.filter_map(|part| name_in(path, part)).map(RefOr::T);
+                operation.parameters.get_or_insert_default().splice(..0, names);
+                operation.parameters.take_if(|parameters| parameters.is_empty());
             }
         }
     }
 }
 
-/// Parameters that are names or ids, as opposed to files.
-const NAMES: [&str; 7] = ["id", "site", "asset", "version", "name", "object", "session"];
+/// The name or id that stands in a path as `{part}`; none for files.
+fn name_in(path: &str, part: &str) -> Option<Parameter> {
+    let (description, pattern) = match part {
+        "id" if path.starts_with("/v1/objects/") => (OBJECT, OBJECT_PATTERN),
+        "object" => (OBJECT, OBJECT_PATTERN),
+        "id" if path.starts_with("/v1/tokens/") => ("Id of the token", TOKEN_PATTERN),
+        "id" => ("Name of the appliance", NAME_PATTERN),
+        "site" => ("Name of the site", NAME_PATTERN),
+        "name" => ("Name of the front", NAME_PATTERN),
+        "asset" => ("Name of the asset", NAME_PATTERN),
+        "version" => ("Name of the version, derived from its content", NAME_PATTERN),
+        "session" if path.starts_with("/v1/playbacks/") => (SESSION, SESSION_PATTERN),
+        "session" => (SEALED, SEALED_PATTERN),
+        _ => return None,
+    };
+    let schema = ObjectBuilder::new().schema_type(Type::String).pattern(Some(pattern));
+    let parameter = ParameterBuilder::new().name(part).parameter_in(ParameterIn::Path);
+    let parameter = parameter.required(Required::True).description(Some(description));
+    Some(parameter.schema(Some(schema)).build())
+}
 
 /// The rule of `model::id`: up to 63 of these.
 const NAME_PATTERN: &str = "^[a-z0-9][a-z0-9._-]{0,62}$";
+const OBJECT: &str = "Object id, 64 hex digits";
 const OBJECT_PATTERN: &str = "^[0-9a-f]{64}$";
+const SESSION: &str = "`session` of POST /v1/playbacks";
 /// 96 random bits.
 const SESSION_PATTERN: &str = "^[A-Za-z0-9_-]{16}$";
+const SEALED: &str = "As the entry manifest has it; players add _HLS_ and _DASH_ parameters";
 /// A session, when it ends, what it is for, and a seal.
 const SEALED_PATTERN: &str = "^[A-Za-z0-9._~:-]{1,1024}$";
 const TOKEN_PATTERN: &str = "^[0-9a-f]{12}$";
@@ -193,7 +194,7 @@ const ROLES: &str = "A token that nearcast-control token, or POST /v1/tokens, ha
 /// This document.
 #[utoipa::path(get, path = "/openapi.json", tag = "fleet",
     responses((status = 200, content_type = "application/json", body = serde_json::Value,
-        description = "OpenAPI 3.1"), (status = "default", response = Problem)))]
+        description = "OpenAPI 3.1")))]
 pub(crate) async fn openapi() -> Json<OpenApi> {
     Json(Document::openapi())
 }

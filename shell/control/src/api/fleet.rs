@@ -56,8 +56,7 @@ pub(crate) struct ExplainQuery {
 }
 
 /// The fleet as it is now: for the status page and `nearcast list`.
-#[utoipa::path(get, path = "/v1/fleet", tag = "fleet",
-    responses((status = 200, body = FleetOut), (status = "default", response = Problem)))]
+#[utoipa::path(get, path = "/v1/fleet", tag = "fleet", responses((status = 200, body = FleetOut)))]
 pub(crate) async fn fleet(State(control): Shared) -> Json<FleetOut> {
     let state = control.state();
     let appliances = state.director.appliances(control.clock.now());
@@ -99,7 +98,7 @@ pub(crate) async fn fleet(State(control): Shared) -> Json<FleetOut> {
 
 /// Who should hold what, and what did not fit.
 #[utoipa::path(get, path = "/v1/placement", tag = "fleet",
-    responses((status = 200, body = PlacementOut), (status = "default", response = Problem)))]
+    responses((status = 200, body = PlacementOut)))]
 pub(crate) async fn placement(State(control): Shared) -> Json<PlacementOut> {
     let state = control.state();
     let placement = state.director.placement();
@@ -115,7 +114,7 @@ pub(crate) async fn placement(State(control): Shared) -> Json<PlacementOut> {
 
 /// Why this client would get this list for this asset.
 #[utoipa::path(get, path = "/v1/explain", tag = "fleet", params(ExplainQuery),
-    responses((status = 200, body = ExplainOut), (status = "default", response = Problem)))]
+    responses((status = 200, body = ExplainOut)))]
 pub(crate) async fn explain(
     State(control): Shared,
     asking: AskingFor,
@@ -178,8 +177,7 @@ fn reason_out(reason: steering::Reason) -> ExplainReason {
 /// reported; with none in sight, ten seconds.
 #[utoipa::path(get, path = "/healthz", tag = "fleet",
     responses((status = 200, body = BTreeMap<String, String>),
-        (status = 503, description = "Just started: ask another one of the list"),
-        (status = "default", response = Problem)))]
+        (status = 503, description = "Just started: ask another one of the list")))]
 pub(crate) async fn healthz(State(control): Shared) -> Response {
     let is_ready = READY_AFTER <= control.clock.now().since(Instant(0)) || knows_somebody(&control);
     let (status, word) = match is_ready {
@@ -200,8 +198,7 @@ const READY_AFTER: Nanos = Nanos::seconds(10);
 
 /// Metrics in the text format of Prometheus.
 #[utoipa::path(get, path = "/metrics", tag = "fleet",
-    responses((status = 200, content_type = "text/plain", body = String),
-        (status = "default", response = Problem)))]
+    responses((status = 200, content_type = "text/plain", body = String)))]
 pub(crate) async fn metrics(State(control): Shared) -> Response {
     let mut page = page(&control.metrics, &control.doors);
     tell_identities(&control, &mut page);

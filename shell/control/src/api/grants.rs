@@ -13,9 +13,7 @@ use super::{Shared, named};
 
 /// From now on anybody may play this asset, without a grant.
 #[utoipa::path(put, path = "/v1/assets/{asset}/public", tag = "assets",
-    params(("asset" = String, Path, description = "Name of the asset")),
-    responses((status = 204, description = "It is public"),
-        (status = "default", response = Problem)))]
+    responses((status = 204, description = "It is public")))]
 pub(crate) async fn put_public(
     State(control): Shared,
     Path(asset): Path<String>,
@@ -31,9 +29,7 @@ pub(crate) async fn put_public(
 
 /// From now on this asset is played with a grant only. Playbacks that have begun go on.
 #[utoipa::path(delete, path = "/v1/assets/{asset}/public", tag = "assets",
-    params(("asset" = String, Path, description = "Name of the asset")),
-    responses((status = 204, description = "It needs a grant"),
-        (status = "default", response = Problem)))]
+    responses((status = 204, description = "It needs a grant")))]
 pub(crate) async fn delete_public(
     State(control): Shared,
     Path(asset): Path<String>,
@@ -45,9 +41,7 @@ pub(crate) async fn delete_public(
 /// Ends a playback: its grant and its steering URL are refused from now on, here at once and at
 /// fronts within a second or two. Media URLs that its player has are good until they expire.
 #[utoipa::path(delete, path = "/v1/playbacks/{session}", tag = "players",
-    params(("session" = String, Path, description = "`session` of POST /v1/playbacks")),
-    responses((status = 204, description = "It is refused, whether or not it had begun"),
-        (status = "default", response = Problem)))]
+    responses((status = 204, description = "It is refused, whether or not it had begun")))]
 pub(crate) async fn revoke(
     State(control): Shared,
     Path(session): Path<String>,

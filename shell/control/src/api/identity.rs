@@ -53,9 +53,7 @@ pub(crate) struct IdentityOut {
 /// Makes a one-time code with which the machine that is to be this appliance can enrol. The code
 /// that was open for it before is none any more.
 #[utoipa::path(post, path = "/v1/appliances/{id}/enrolment", tag = "identity",
-    operation_id = "appliance_enrolment",
-    params(("id" = String, Path, description = "Name of the appliance")),
-    responses((status = 201, body = CodeOut), (status = "default", response = Problem)))]
+    responses((status = 201, body = CodeOut)))]
 pub(crate) async fn appliance_enrolment(
     State(control): Shared,
     Path(id): Path<String>,
@@ -66,9 +64,7 @@ pub(crate) async fn appliance_enrolment(
 
 /// Makes a one-time code with which the machine that is to be this front can enrol.
 #[utoipa::path(post, path = "/v1/fronts/{name}/enrolment", tag = "identity",
-    operation_id = "front_enrolment",
-    params(("name" = String, Path, description = "Name of the front")),
-    responses((status = 201, body = CodeOut), (status = "default", response = Problem)))]
+    responses((status = 201, body = CodeOut)))]
 pub(crate) async fn front_enrolment(
     State(control): Shared,
     Path(name): Path<String>,
@@ -81,9 +77,7 @@ pub(crate) async fn front_enrolment(
 /// Revokes an appliance's identity: refused from its next request on, by its siblings as soon as
 /// they have their next manifest. An open one-time code is none any more.
 #[utoipa::path(delete, path = "/v1/appliances/{id}/identity", tag = "identity",
-    operation_id = "revoke_appliance",
-    params(("id" = String, Path, description = "Name of the appliance")),
-    responses((status = 204, description = "Revoked"), (status = "default", response = Problem)))]
+    responses((status = 204, description = "Revoked")))]
 pub(crate) async fn revoke_appliance(
     State(control): Shared,
     Path(id): Path<String>,
@@ -94,9 +88,7 @@ pub(crate) async fn revoke_appliance(
 
 /// Revokes a front's identity.
 #[utoipa::path(delete, path = "/v1/fronts/{name}/identity", tag = "identity",
-    operation_id = "revoke_front",
-    params(("name" = String, Path, description = "Name of the front")),
-    responses((status = 204, description = "Revoked"), (status = "default", response = Problem)))]
+    responses((status = 204, description = "Revoked")))]
 pub(crate) async fn revoke_front(
     State(control): Shared,
     Path(name): Path<String>,
@@ -107,7 +99,7 @@ pub(crate) async fn revoke_front(
 
 /// All identities that are good now.
 #[utoipa::path(get, path = "/v1/identities", tag = "identity",
-    responses((status = 200, body = [IdentityOut]), (status = "default", response = Problem)))]
+    responses((status = 200, body = [IdentityOut])))]
 pub(crate) async fn identities(State(control): Shared) -> Json<Vec<IdentityOut>> {
     let identity = |certificate: &crate::members::identities::Certificate| IdentityOut {
         kind: certificate.member.kind,
@@ -125,9 +117,7 @@ pub(crate) async fn identities(State(control): Shared) -> Json<Vec<IdentityOut>>
 /// Says that the second machine of an appliance is gone: players are sent to it again. If both
 /// still report, it is noticed again within some seconds.
 #[utoipa::path(delete, path = "/v1/appliances/{id}/clone", tag = "identity",
-    params(("id" = String, Path, description = "Name of the appliance")),
-    responses((status = 204, description = "Trusted again"),
-        (status = "default", response = Problem)))]
+    responses((status = 204, description = "Trusted again")))]
 pub(crate) async fn clone_gone(
     State(control): Shared,
     Path(id): Path<String>,
@@ -142,7 +132,7 @@ pub(crate) async fn clone_gone(
 /// Keys that manifests and snapshots may be signed with: the first signs, a second is announced and
 /// will sign.
 #[utoipa::path(get, path = "/v1/signing-keys", tag = "identity",
-    responses((status = 200, body = [TokenKey]), (status = "default", response = Problem)))]
+    responses((status = 200, body = [TokenKey])))]
 pub(crate) async fn signing_keys(State(control): Shared) -> Json<Vec<TokenKey>> {
     Json(control.signing.public().iter().map(wire::convert::token_key_out).collect())
 }
@@ -151,7 +141,7 @@ pub(crate) async fn signing_keys(State(control): Shared) -> Json<Vec<TokenKey>> 
 /// more, once every appliance has such a manifest, or after a day. Asked for again before that,
 /// nothing more happens.
 #[utoipa::path(post, path = "/v1/signing-keys", tag = "identity",
-    responses((status = 202, body = [TokenKey]), (status = "default", response = Problem)))]
+    responses((status = 202, body = [TokenKey])))]
 pub(crate) async fn rotate_signing_key(
     State(control): Shared,
 ) -> Result<(StatusCode, Json<Vec<TokenKey>>), Problem> {
@@ -165,8 +155,7 @@ pub(crate) async fn rotate_signing_key(
 /// The certificate of the fleet's authority, PEM. Anybody may ask; a one-time code says whether to
 /// believe it.
 #[utoipa::path(get, path = "/v1/authority", tag = "members",
-    responses((status = 200, content_type = "application/pem-certificate-chain", body = String),
-        (status = "default", response = Problem)))]
+    responses((status = 200, content_type = "application/pem-certificate-chain", body = String)))]
 pub(crate) async fn authority(State(control): Shared) -> Response {
     let kind = HeaderValue::from_static("application/pem-certificate-chain");
     let pem = control.authority.certificate_pem().to_owned();
@@ -175,7 +164,7 @@ pub(crate) async fn authority(State(control): Shared) -> Response {
 
 /// Trades a one-time code for an identity. Anybody may try; who fails too often has to wait.
 #[utoipa::path(post, path = "/v1/enrol", tag = "members", request_body = Enrol,
-    responses((status = 200, body = Enrolled), (status = "default", response = Problem)))]
+    responses((status = 200, body = Enrolled)))]
 pub(crate) async fn enrol(
     State(control): Shared,
     ConnectInfo(peer): ConnectInfo<FleetPeer>,
@@ -202,7 +191,7 @@ pub(crate) async fn enrol(
 
 /// Trades a certificate that ends soon for the next one, with the same key.
 #[utoipa::path(post, path = "/v1/renew", tag = "members", request_body = Renew,
-    responses((status = 200, body = Enrolled), (status = "default", response = Problem)))]
+    responses((status = 200, body = Enrolled)))]
 pub(crate) async fn renew(
     State(control): Shared,
     Caller(seen): Caller,

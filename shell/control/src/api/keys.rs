@@ -24,8 +24,7 @@ pub(crate) struct KeyOut {
 }
 
 /// The keys that playback tokens may be signed with.
-#[utoipa::path(get, path = "/v1/keys", tag = "access",
-    responses((status = 200, body = [KeyOut]), (status = "default", response = Problem)))]
+#[utoipa::path(get, path = "/v1/keys", tag = "access", responses((status = 200, body = [KeyOut])))]
 pub(crate) async fn keys(State(control): Shared) -> Json<Vec<KeyOut>> {
     let out = |(i, key): (usize, crate::members::keys::Shown)| KeyOut {
         kid: key.kid,
@@ -40,7 +39,7 @@ pub(crate) async fn keys(State(control): Shared) -> Json<Vec<KeyOut>> {
 /// appliance has such a manifest, or after a day; the old one goes when its last token has expired.
 /// Asked for again before the new one signs, nothing more happens.
 #[utoipa::path(post, path = "/v1/keys/rotate", tag = "access",
-    responses((status = 202, body = [KeyOut]), (status = "default", response = Problem)))]
+    responses((status = 202, body = [KeyOut])))]
 pub(crate) async fn rotate(
     State(control): Shared,
 ) -> Result<(StatusCode, Extension<Said>, Json<Vec<KeyOut>>), Problem> {

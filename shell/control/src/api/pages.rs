@@ -12,16 +12,14 @@ static PAGES: &[(&str, &[u8])] = &include!(concat!(env!("OUT_DIR"), "/pages.rs")
 /// The status page.
 #[utoipa::path(get, path = "/", tag = "pages",
     responses((status = 200, content_type = "text/html", body = String),
-        (status = 303, description = "To the login page"),
-        (status = "default", response = Problem)))]
+        (status = 303, description = "To the login page")))]
 pub(crate) async fn status() -> Response {
     page("index.html")
 }
 
 /// The login page.
 #[utoipa::path(get, path = "/login", tag = "pages",
-    responses((status = 200, content_type = "text/html", body = String),
-        (status = "default", response = Problem)))]
+    responses((status = 200, content_type = "text/html", body = String)))]
 pub(crate) async fn login() -> Response {
     page("login.html")
 }
@@ -33,8 +31,7 @@ pub(crate) async fn login() -> Response {
         ("plain" = Option<String>, Query, description = "`1` to play without TLS"),
         ("buffer" = Option<String>, Query, description = "Most seconds to buffer")),
     responses((status = 200, content_type = "text/html", body = String),
-        (status = 303, description = "To the login page"),
-        (status = "default", response = Problem)))]
+        (status = 303, description = "To the login page")))]
 pub(crate) async fn player() -> Response {
     page("play.html")
 }
@@ -42,8 +39,7 @@ pub(crate) async fn player() -> Response {
 /// What the pages are made of. Names change with content.
 #[utoipa::path(get, path = "/assets/{path}", tag = "pages",
     params(("path" = String, Path, description = "Name of the file")),
-    responses((status = 200, content_type = "application/octet-stream", body = Vec<u8>),
-        (status = "default", response = Problem)))]
+    responses((status = 200, content_type = "application/octet-stream", body = Vec<u8>)))]
 pub(crate) async fn part(Path(path): Path<String>) -> Response {
     let name = format!("assets/{path}");
     let mut response = page(&name);

@@ -101,8 +101,7 @@ struct Begun {
     params(("file" = String, Path, description = "`{asset}.m3u8` or `{asset}.mpd`"), How),
     responses((status = 200, content_type = "application/vnd.apple.mpegurl", body = String,
             description = "HLS multivariant playlist, or DASH MPD (application/dash+xml), with \
-            content steering and two to four pathways, best first"),
-        (status = "default", response = Problem)))]
+            content steering and two to four pathways, best first")))]
 pub(crate) async fn play(
     State(control): Shared,
     asking: AskingFor,
@@ -127,7 +126,7 @@ pub(crate) async fn play(
 /// Gives a service leave to play: what its viewer's player begins with, and where the files are,
 /// for programs that are no players.
 #[utoipa::path(post, path = "/v1/playbacks", tag = "players", request_body = PlaybackBody,
-    responses((status = 200, body = PlaybackOut), (status = "default", response = Problem)))]
+    responses((status = 200, body = PlaybackOut)))]
 pub(crate) async fn playbacks(
     State(control): Shared,
     asking: AskingFor,

@@ -82,7 +82,7 @@ fn two() -> u32 {
 
 /// All sites.
 #[utoipa::path(get, path = "/v1/sites", tag = "registry",
-    responses((status = 200, body = [SiteOut]), (status = "default", response = Problem)))]
+    responses((status = 200, body = [SiteOut])))]
 pub(crate) async fn sites(State(control): Shared) -> Json<Vec<SiteOut>> {
     let state = control.state();
     Json(state.director.desired().sites.values().map(site_out).collect())
@@ -90,8 +90,7 @@ pub(crate) async fn sites(State(control): Shared) -> Json<Vec<SiteOut>> {
 
 /// One site.
 #[utoipa::path(get, path = "/v1/sites/{site}", tag = "registry",
-    params(("site" = String, Path, description = "Name of the site")),
-    responses((status = 200, body = SiteOut), (status = "default", response = Problem)))]
+    responses((status = 200, body = SiteOut)))]
 pub(crate) async fn site(
     State(control): Shared,
     Path(site): Path<String>,
@@ -102,10 +101,8 @@ pub(crate) async fn site(
 }
 
 /// Makes a site new or different.
-#[utoipa::path(put, path = "/v1/sites/{site}", tag = "registry",
-    params(("site" = String, Path, description = "Name of the site")),
-    request_body = SiteBody,
-    responses((status = 200, body = SiteOut), (status = "default", response = Problem)))]
+#[utoipa::path(put, path = "/v1/sites/{site}", tag = "registry", request_body = SiteBody,
+    responses((status = 200, body = SiteOut)))]
 pub(crate) async fn put_site(
     State(control): Shared,
     Path(site): Path<String>,
@@ -125,8 +122,7 @@ pub(crate) async fn put_site(
 
 /// Removes a site in which no appliance stands.
 #[utoipa::path(delete, path = "/v1/sites/{site}", tag = "registry",
-    params(("site" = String, Path, description = "Name of the site")),
-    responses((status = 204, description = "Gone"), (status = "default", response = Problem)))]
+    responses((status = 204, description = "Gone")))]
 pub(crate) async fn delete_site(
     State(control): Shared,
     Path(site): Path<String>,
@@ -137,7 +133,7 @@ pub(crate) async fn delete_site(
 
 /// All appliances as registered.
 #[utoipa::path(get, path = "/v1/appliances", tag = "registry",
-    responses((status = 200, body = [ApplianceOut]), (status = "default", response = Problem)))]
+    responses((status = 200, body = [ApplianceOut])))]
 pub(crate) async fn appliances(State(control): Shared) -> Json<Vec<ApplianceOut>> {
     let state = control.state();
     Json(state.director.desired().appliances.values().map(appliance_out).collect())
@@ -145,8 +141,7 @@ pub(crate) async fn appliances(State(control): Shared) -> Json<Vec<ApplianceOut>
 
 /// One appliance as registered.
 #[utoipa::path(get, path = "/v1/appliances/{id}", tag = "registry",
-    params(("id" = String, Path, description = "Name of the appliance")),
-    responses((status = 200, body = ApplianceOut), (status = "default", response = Problem)))]
+    responses((status = 200, body = ApplianceOut)))]
 pub(crate) async fn appliance(
     State(control): Shared,
     Path(id): Path<String>,
@@ -157,10 +152,8 @@ pub(crate) async fn appliance(
 }
 
 /// Registers an appliance, or changes its site and weight.
-#[utoipa::path(put, path = "/v1/appliances/{id}", tag = "registry",
-    params(("id" = String, Path, description = "Name of the appliance")),
-    request_body = ApplianceBody,
-    responses((status = 200, body = ApplianceOut), (status = "default", response = Problem)))]
+#[utoipa::path(put, path = "/v1/appliances/{id}", tag = "registry", request_body = ApplianceBody,
+    responses((status = 200, body = ApplianceOut)))]
 pub(crate) async fn put_appliance(
     State(control): Shared,
     Path(id): Path<String>,
@@ -179,8 +172,7 @@ pub(crate) async fn put_appliance(
 
 /// Removes an appliance for good: its copies are placed elsewhere.
 #[utoipa::path(delete, path = "/v1/appliances/{id}", tag = "registry",
-    params(("id" = String, Path, description = "Name of the appliance")),
-    responses((status = 204, description = "Gone"), (status = "default", response = Problem)))]
+    responses((status = 204, description = "Gone")))]
 pub(crate) async fn delete_appliance(
     State(control): Shared,
     Path(id): Path<String>,
@@ -202,8 +194,7 @@ pub(crate) struct AcceptedOut {
 /// what its files are planned for: they move to others of its site. All other changes count by
 /// themselves when they have lasted for five minutes.
 #[utoipa::path(post, path = "/v1/appliances/{id}/usable", tag = "registry",
-    params(("id" = String, Path, description = "Name of the appliance")),
-    responses((status = 200, body = AcceptedOut), (status = "default", response = Problem)))]
+    responses((status = 200, body = AcceptedOut)))]
 pub(crate) async fn accept_usable(
     State(control): Shared,
     Path(id): Path<String>,
@@ -227,7 +218,7 @@ pub(crate) async fn accept_usable(
 
 /// How asset versions are spread.
 #[utoipa::path(get, path = "/v1/policy", tag = "registry",
-    responses((status = 200, body = PolicyBody), (status = "default", response = Problem)))]
+    responses((status = 200, body = PolicyBody)))]
 pub(crate) async fn policy(State(control): Shared) -> Json<PolicyBody> {
     let Policy { copies, versions_kept } = control.state().director.desired().policy;
     Json(PolicyBody { copies, versions_kept })
@@ -235,7 +226,7 @@ pub(crate) async fn policy(State(control): Shared) -> Json<PolicyBody> {
 
 /// Changes how asset versions are spread.
 #[utoipa::path(put, path = "/v1/policy", tag = "registry", request_body = PolicyBody,
-    responses((status = 200, body = PolicyBody), (status = "default", response = Problem)))]
+    responses((status = 200, body = PolicyBody)))]
 pub(crate) async fn put_policy(
     State(control): Shared,
     Json(body): Json<PolicyBody>,

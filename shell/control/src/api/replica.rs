@@ -32,8 +32,7 @@ pub(crate) struct KnownSnapshot {
 /// then its JSON.
 #[utoipa::path(get, path = "/v1/replica/snapshot", tag = "members", params(KnownSnapshot),
     responses((status = 200, content_type = "application/vnd.nearcast.signed", body = Snapshot),
-        (status = 204, description = "Nothing newer"),
-        (status = "default", response = Problem)))]
+        (status = 204, description = "Nothing newer")))]
 pub(crate) async fn replica_snapshot(
     State(control): Shared,
     _: FrontCaller,
@@ -48,7 +47,7 @@ pub(crate) async fn replica_snapshot(
 
 /// The secrets with which a front begins playbacks and answers for those that others began.
 #[utoipa::path(get, path = "/v1/replica/keys", tag = "members",
-    responses((status = 200, body = Keys), (status = "default", response = Problem)))]
+    responses((status = 200, body = Keys)))]
 pub(crate) async fn replica_keys(State(control): Shared, _: FrontCaller) -> Response {
     let no_store = [(header::CACHE_CONTROL, HeaderValue::from_static("no-store"))];
     (no_store, Json(control.keys().secrets(control.access.tokens().values()))).into_response()

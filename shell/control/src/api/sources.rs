@@ -21,9 +21,7 @@ use crate::state::writer::ORIGINS_MAX;
 /// Where to fetch an object from: siblings that hold it, then origins. Only for what the appliance
 /// should hold. URLs into buckets are signed for this object and for a while.
 #[utoipa::path(get, path = "/v1/appliances/{id}/sources/{object}", tag = "members",
-    params(("id" = String, Path, description = "Name of the appliance"),
-        ("object" = String, Path, description = "Object id, 64 hex digits")),
-    responses((status = 200, body = Sources), (status = "default", response = Problem)))]
+    responses((status = 200, body = Sources)))]
 pub(crate) async fn sources(
     State(control): Shared,
     caller: ApplianceCaller,
@@ -64,8 +62,7 @@ pub(crate) async fn sources(
 /// The keys of session tickets of an appliance's site, so that a player who resumes at another
 /// appliance there need not begin anew. They change every six hours.
 #[utoipa::path(get, path = "/v1/appliances/{id}/ticket-keys", tag = "members",
-    params(("id" = String, Path, description = "Name of the appliance")),
-    responses((status = 200, body = TicketKeys), (status = "default", response = Problem)))]
+    responses((status = 200, body = TicketKeys)))]
 pub(crate) async fn ticket_keys(
     State(control): Shared,
     caller: ApplianceCaller,

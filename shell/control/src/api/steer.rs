@@ -38,10 +38,7 @@ pub(crate) struct SteeringDocument {
 /// players stop asking (draft-pantos-content-steering, section 4.1). O(1) until the seal is known
 /// to be ours, then O(pathways).
 #[utoipa::path(get, path = "/steer/v1/{session}", tag = "players",
-    params(("session" = String, Path,
-        description = "As the entry manifest has it; players add _HLS_ and _DASH_ parameters")),
-    responses((status = 200, body = SteeringDocument),
-        (status = "default", response = Problem)))]
+    responses((status = 200, body = SteeringDocument)))]
 pub(crate) async fn steer(
     State(control): Shared,
     session: Result<Path<String>, PathRejection>,

@@ -18,8 +18,7 @@ type Taken = (Extension<Said>, Json<TakenOut>);
 
 /// Takes all versions of an asset down.
 #[utoipa::path(delete, path = "/v1/assets/{asset}", tag = "assets",
-    params(("asset" = String, Path, description = "Name of the asset")),
-    responses((status = 200, body = TakenOut), (status = "default", response = Problem)))]
+    responses((status = 200, body = TakenOut)))]
 pub(crate) async fn withdraw_asset(
     State(control): Shared,
     Path(asset): Path<String>,
@@ -30,9 +29,7 @@ pub(crate) async fn withdraw_asset(
 
 /// Takes one version down. If an older one is held, new playbacks get that.
 #[utoipa::path(delete, path = "/v1/assets/{asset}/versions/{version}", tag = "assets",
-    params(("asset" = String, Path, description = "Name of the asset"),
-        ("version" = String, Path, description = "Name of the version")),
-    responses((status = 200, body = TakenOut), (status = "default", response = Problem)))]
+    responses((status = 200, body = TakenOut)))]
 pub(crate) async fn withdraw_version(
     State(control): Shared,
     Path((asset, version)): Path<(String, String)>,
@@ -43,8 +40,7 @@ pub(crate) async fn withdraw_version(
 
 /// Says when all versions of an asset may be shown, in place of what was said before.
 #[utoipa::path(put, path = "/v1/assets/{asset}/window", tag = "assets", request_body = Window,
-    params(("asset" = String, Path, description = "Name of the asset")),
-    responses((status = 200, body = Window), (status = "default", response = Problem)))]
+    responses((status = 200, body = Window)))]
 pub(crate) async fn put_asset_window(
     State(control): Shared,
     Path(asset): Path<String>,
@@ -57,10 +53,7 @@ pub(crate) async fn put_asset_window(
 
 /// Says when one version may be shown, in place of what was said before.
 #[utoipa::path(put, path = "/v1/assets/{asset}/versions/{version}/window", tag = "assets",
-    request_body = Window,
-    params(("asset" = String, Path, description = "Name of the asset"),
-        ("version" = String, Path, description = "Name of the version")),
-    responses((status = 200, body = Window), (status = "default", response = Problem)))]
+    request_body = Window, responses((status = 200, body = Window)))]
 pub(crate) async fn put_version_window(
     State(control): Shared,
     Path((asset, version)): Path<(String, String)>,
@@ -74,7 +67,7 @@ pub(crate) async fn put_version_window(
 /// Lists withdrawals, newest first: at most 1,000. Beyond, the oldest that is complete goes from
 /// the list, else the oldest.
 #[utoipa::path(get, path = "/v1/withdrawals", tag = "assets",
-    responses((status = 200, body = [WithdrawalOut]), (status = "default", response = Problem)))]
+    responses((status = 200, body = [WithdrawalOut])))]
 pub(crate) async fn withdrawals(State(control): Shared) -> Json<Vec<WithdrawalOut>> {
     let (listed, appliances) = {
         let state = control.state();
@@ -88,7 +81,7 @@ pub(crate) async fn withdrawals(State(control): Shared) -> Json<Vec<WithdrawalOu
 /// One withdrawal.
 #[utoipa::path(get, path = "/v1/withdrawals/{number}", tag = "assets",
     params(("number" = u64, Path, description = "Its number")),
-    responses((status = 200, body = WithdrawalOut), (status = "default", response = Problem)))]
+    responses((status = 200, body = WithdrawalOut)))]
 pub(crate) async fn withdrawal(
     State(control): Shared,
     Path(number): Path<String>,

@@ -159,8 +159,13 @@ pub fn is_name(text: &str) -> bool {
         && !text.contains("..")
 }
 
+/// Lower-case hex.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// Fills `out` from lower-case hex of exactly twice its length; false if `text` is anything else.
-fn parse_hex(text: &str, out: &mut [u8]) -> bool {
+pub fn parse_hex(text: &str, out: &mut [u8]) -> bool {
     let digit = |b: u8| match b {
         b'0'..=b'9' => Some(b - b'0'),
         b'a'..=b'f' => Some(b - b'a' + 10),

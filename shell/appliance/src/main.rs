@@ -1,6 +1,6 @@
 //! `nearcast-appliance`: serves published objects to players, at the limit of the hardware.
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
@@ -15,9 +15,6 @@ use appliance::process::server::{self, Guarded};
 use appliance::storage::format;
 use clap::{Parser, Subcommand};
 use store::marker::Reserve;
-
-/// No one-time code is nearly as long.
-const CODE_LEN_MAX: u64 = 4096;
 
 /// Serves published objects to players.
 #[derive(Debug, Parser)]
@@ -144,7 +141,7 @@ fn run(verb: Verb, log: (&str, journal::Clients)) -> anyhow::Result<ExitCode> {
         }
         Verb::Enrol { config, code, code_file } => {
             let settings = load(&config)?;
-            let code = code.map_or_else(|| read_code(&code_file), Ok)?.parse()?;
+            let code = code.map_or_else(|| identity::code::read(&code_file), Ok)?.parse()?;
             let (state, name) = (&settings.state, &settings.name);
             let enrolled = member::enrol(state, name, &settings.control, &code)?;
             print(&format!(
@@ -170,21 +167,6 @@ fn guard(config: &Path, (level, clients): (&str, journal::Clients)) -> anyhow::R
         serve.args(after.map(|text| format!("--after={text}")));
         serve
     })
-}
-
-/// What a file holds, or what comes on standard input.
-fn read_code(path: &Path) -> anyhow::Result<String> {
-    let mut text = String::new();
-    let read = |input: &mut dyn Read, text: &mut String| {
-        input.take(CODE_LEN_MAX).read_to_string(text).map(|_| ())
-    };
-    if path == Path::new("-") {
-        read(&mut std::io::stdin(), &mut text).context("cannot read a code from standard input")?;
-    } else {
-        let mut open = || read(&mut std::fs::File::open(path)?, &mut text);
-        open().with_context(|| format!("cannot read a code from {}", path.display()))?;
-    }
-    Ok(text)
 }
 
 /// Says of everything that is configured whether it can be used.

@@ -1,7 +1,7 @@
 //! `nearcast-control`: the control-plane process.
 
-use std::io::{Read, Write};
-use std::path::{Path, PathBuf};
+use std::io::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -97,7 +97,7 @@ fn run(verb: Verb) -> anyhow::Result<()> {
             served
         }
         Verb::Enrol(Enrol { code, code_file, .. }) => {
-            let code = code.map_or_else(|| read_code(&code_file), Ok)?;
+            let code = code.map_or_else(|| identity::code::read(&code_file), Ok)?;
             let seen = control::enrol_front(&config, code.parse()?)?;
             let state = config.state.display();
             let text = format!("{} is enrolled; its identity is in {state}", seen.member);
@@ -124,21 +124,6 @@ async fn open_store(config: &Config) -> anyhow::Result<Store> {
         .with_context(|| format!("state directory {}", config.state.display()))?;
     Ok(Store::open(&config.state).await?)
 }
-
-/// What a file holds, or what comes on standard input.
-fn read_code(path: &Path) -> anyhow::Result<String> {
-    let mut text = String::new();
-    let cannot = || format!("cannot read a code from {}", path.display());
-    let input: Box<dyn Read> = match path == Path::new("-") {
-        true => Box::new(std::io::stdin()),
-        false => Box::new(std::fs::File::open(path).with_context(cannot)?),
-    };
-    input.take(CODE_LEN_MAX).read_to_string(&mut text).with_context(cannot)?;
-    Ok(text)
-}
-
-/// No one-time code is longer.
-const CODE_LEN_MAX: u64 = 1024;
 
 /// An assertion that fails is our own mistake: end, so that whoever watches the process starts it
 /// anew from what is durable, instead of going on with half a change.

@@ -4,6 +4,9 @@
 //! certificate. So each side proves itself to the other at the first meeting, over any network.
 
 use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
 use std::str::FromStr;
 
 use aws_lc_rs::digest;
@@ -13,6 +16,8 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 const MAGIC: &str = "nc1";
 const SECRET_LEN: usize = 15;
 const DIGEST_LEN: usize = 32;
+/// No code is longer.
+const LEN_MAX: u64 = 1024;
 
 /// A one-time code.
 #[derive(Clone, PartialEq, Eq)]
@@ -46,7 +51,21 @@ impl Code {
 /// Control's record of a secret: its SHA-256 in hex. The secret has 120 random bits, so a plain
 /// hash is enough.
 pub fn hash(secret: &str) -> String {
-    crate::member::hex(&sha256(secret.as_bytes()))
+    crate::member::fingerprint(secret.as_bytes())
+}
+
+/// The text of a code in a file; `-` for standard input.
+pub fn read(path: &Path) -> io::Result<String> {
+    let open = || -> io::Result<Box<dyn Read>> {
+        match path == Path::new("-") {
+            true => Ok(Box::new(io::stdin())),
+            false => Ok(Box::new(File::open(path)?)),
+        }
+    };
+    let text = open().and_then(|input| io::read_to_string(input.take(LEN_MAX)));
+    text.map_err(|error| {
+        io::Error::other(format!("cannot read a code from {}: {error}", path.display()))
+    })
 }
 
 fn sha256(bytes: &[u8]) -> [u8; DIGEST_LEN] {

@@ -14,6 +14,7 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig, version};
 use serde::{Deserialize, Serialize};
 use ureq::tls::{Certificate, ClientCert, PrivateKey, RootCerts, TlsConfig};
+use wire::convert::{token_key_in, token_key_out};
 use wire::v1;
 
 use crate::UnixSeconds;
@@ -108,13 +109,13 @@ impl Credentials {
     /// Keys that manifests and snapshots may be signed with, as far as the enrolment knew. Later
     /// ones come with manifests.
     pub fn signing_keys(&self) -> Vec<TokenKey> {
-        self.stored.signing_keys.iter().filter_map(key_in).collect()
+        self.stored.signing_keys.iter().filter_map(|key| token_key_in(key).ok()).collect()
     }
 
     /// The same identity, believing these keys instead: a manifest that they may verify names them.
     pub fn with_signing_keys(&self, keys: &[TokenKey]) -> Self {
         let mut changed = self.clone();
-        changed.stored.signing_keys = keys.iter().map(key_out).collect();
+        changed.stored.signing_keys = keys.iter().map(token_key_out).collect();
         changed
     }
 
@@ -164,7 +165,7 @@ impl Credentials {
             .map_err(|error| format!("authority: {error}"))?;
         PrivateKeyDer::from_pem_slice(stored.key.as_bytes())
             .map_err(|error| format!("key: {error}"))?;
-        if stored.signing_keys.iter().any(|key| key_in(key).is_none()) {
+        if stored.signing_keys.iter().any(|key| token_key_in(key).is_err()) {
             return Err("a signing key is not 32 bytes in hex".to_owned());
         }
         Ok(Self { stored, seen })
@@ -180,15 +181,6 @@ impl std::fmt::Debug for Credentials {
 /// The provider of all TLS in the fleet.
 pub fn provider() -> Arc<rustls::crypto::CryptoProvider> {
     Arc::new(rustls::crypto::aws_lc_rs::default_provider())
-}
-
-fn key_in(key: &v1::manifest::TokenKey) -> Option<TokenKey> {
-    let bytes: model::id::ObjectId = key.public_key.parse().ok()?;
-    Some(TokenKey { kid: key.kid.clone(), public_key: bytes.0 })
-}
-
-fn key_out(key: &TokenKey) -> v1::manifest::TokenKey {
-    v1::manifest::TokenKey { kid: key.kid.clone(), public_key: member::hex(&key.public_key) }
 }
 
 #[cfg(test)]

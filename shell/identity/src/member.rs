@@ -3,6 +3,7 @@
 use std::fmt;
 
 use aws_lc_rs::digest;
+use model::id::hex;
 use wire::v1::identity::MemberKind;
 use x509_parser::extensions::GeneralName;
 use x509_parser::parse_x509_certificate;
@@ -61,27 +62,25 @@ impl Member {
 
     /// The URI in its certificate: `nearcast:appliance/a1`. For people and for access decisions.
     pub fn uri(&self) -> String {
-        format!("nearcast:{}/{}", word(self.kind), self.name)
+        format!("nearcast:{}/{}", self.kind.word(), self.name)
     }
 
     /// The host name in its certificate, which TLS clients check. A digest, since names of
     /// appliances may have letters that a host name may not.
     pub fn host(&self) -> String {
         let digest = digest::digest(&digest::SHA256, self.uri().as_bytes());
-        format!("{}.{}.{DOMAIN}", &hex(digest.as_ref())[..32], word(self.kind))
+        format!("{}.{}.{DOMAIN}", &hex(digest.as_ref())[..32], self.kind.word())
     }
 
     fn of_uri(uri: &str) -> Option<Self> {
         let (kind, name) = uri.strip_prefix("nearcast:")?.split_once('/')?;
-        let kinds = [MemberKind::Control, MemberKind::Front, MemberKind::Appliance];
-        let kind = kinds.into_iter().find(|known| word(*known) == kind)?;
-        Some(Self { kind, name: name.to_owned() })
+        Some(Self { kind: MemberKind::of_word(kind)?, name: name.to_owned() })
     }
 }
 
 impl fmt::Display for Member {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", word(self.kind), self.name)
+        write!(f, "{} {}", self.kind.word(), self.name)
     }
 }
 
@@ -115,18 +114,6 @@ pub fn read(certificate: &[u8]) -> Result<Seen, MemberError> {
 /// SHA-256 in lower-case hex.
 pub(crate) fn fingerprint(bytes: &[u8]) -> String {
     hex(digest::digest(&digest::SHA256, bytes).as_ref())
-}
-
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn word(kind: MemberKind) -> &'static str {
-    match kind {
-        MemberKind::Control => "control",
-        MemberKind::Front => "front",
-        MemberKind::Appliance => "appliance",
-    }
 }
 
 #[cfg(test)]

@@ -29,6 +29,22 @@ pub enum MemberKind {
     Appliance,
 }
 
+impl MemberKind {
+    /// Its name in JSON, in certificates and in the database.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Control => "control",
+            Self::Front => "front",
+            Self::Appliance => "appliance",
+        }
+    }
+
+    /// The kind of this name.
+    pub fn of_word(word: &str) -> Option<Self> {
+        [Self::Control, Self::Front, Self::Appliance].into_iter().find(|kind| kind.word() == word)
+    }
+}
+
 /// `POST /v1/enrol`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

@@ -8,6 +8,8 @@
 //! The signature is Ed25519 (RFC 8032) over [`message`]: the kind is signed with the bytes, so that
 //! a manifest can never be taken for a snapshot. Signing and checking is `identity::signing`'s.
 
+use model::id::{hex, parse_hex};
+
 /// First word of every envelope; the number is its version.
 const MAGIC: &str = "nearcast-signed-1";
 
@@ -74,15 +76,17 @@ pub fn decode(bytes: &[u8]) -> Result<Signed<'_>, SignedError> {
     };
     let kinds = [Kind::Manifest, Kind::Snapshot];
     let kind = kinds.into_iter().find(|known| known.word() == kind).ok_or(SignedError::Kind)?;
-    let signature = parse_signature(signature).filter(|_| is_kid(kid)).ok_or(SignedError::Line)?;
+    let (text, mut signature) = (signature, [0; 64]);
+    if !parse_hex(text, &mut signature) || !is_kid(kid) {
+        return Err(SignedError::Line);
+    }
     Ok(Signed { kind, kid, signature, payload: &bytes[end + 1..] })
 }
 
 /// Closes an envelope.
 pub fn encode(kind: Kind, kid: &str, signature: &[u8; 64], payload: &[u8]) -> Vec<u8> {
     assert!(is_kid(kid), "\"{kid}\" is not a key id: use 1 to {KID_LEN_MAX} of a-z and 0-9");
-    let hex: String = signature.iter().map(|byte| format!("{byte:02x}")).collect();
-    let mut bytes = format!("{MAGIC} {} {kid} {hex}\n", kind.word()).into_bytes();
+    let mut bytes = format!("{MAGIC} {} {kid} {}\n", kind.word(), hex(signature)).into_bytes();
     bytes.extend_from_slice(payload);
     bytes
 }
@@ -96,23 +100,6 @@ pub fn message(kind: Kind, payload: &[u8]) -> Vec<u8> {
 pub fn is_kid(kid: &str) -> bool {
     let allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
     (1..=KID_LEN_MAX).contains(&kid.len()) && kid.bytes().all(allowed)
-}
-
-fn parse_signature(hex: &str) -> Option<[u8; 64]> {
-    let digit = |b: u8| match b {
-        b'0'..=b'9' => Some(b - b'0'),
-        b'a'..=b'f' => Some(b - b'a' + 10),
-        _ => None,
-    };
-    let mut signature = [0; 64];
-    let (pairs, rest) = hex.as_bytes().as_chunks::<2>();
-    if pairs.len() != signature.len() || !rest.is_empty() {
-        return None;
-    }
-    for (byte, [high, low]) in signature.iter_mut().zip(pairs) {
-        *byte = digit(*high)? << 4 | digit(*low)?;
-    }
-    Some(signature)
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-use model::id::SiteId;
+use model::id::{SiteId, hex};
 use model::units::UnixSeconds;
 use wire::v1::identity::TicketKey;
 
@@ -47,7 +47,6 @@ fn random(begins: u64) -> Option<TicketKey> {
     let (mut name, mut secret) = ([0_u8; 16], [0_u8; 32]);
     aws_lc_rs::rand::fill(&mut name).ok()?;
     aws_lc_rs::rand::fill(&mut secret).ok()?;
-    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     Some(TicketKey {
         name: hex(&name),
         secret: hex(&secret),

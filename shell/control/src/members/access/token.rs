@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use aws_lc_rs::{constant_time, digest, rand};
+use model::id::hex;
 
 /// A token with its secret, for as long as it is being made or checked.
 pub struct Token {
@@ -71,7 +72,7 @@ pub(crate) fn hash_fits(known: &[u8; HASH_LEN], shown: &[u8; HASH_LEN]) -> bool 
 pub(super) fn random_hex<const N: usize>() -> String {
     let mut bytes = [0; N];
     rand::fill(&mut bytes).expect("the system has random numbers");
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    hex(&bytes)
 }
 
 /// So that programs which look for secrets in sources know ours.

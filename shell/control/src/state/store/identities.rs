@@ -57,13 +57,13 @@ impl Store {
             .execute(&mut *transaction)
             .await?;
         sqlx::query("DELETE FROM codes WHERE kind = ?1 AND name = ?2 AND used_at IS NULL")
-            .bind(kind_name(code.member.kind))
+            .bind(code.member.kind.word())
             .bind(&code.member.name)
             .execute(&mut *transaction)
             .await?;
         sqlx::query("INSERT INTO codes (hash, kind, name, expires) VALUES (?1, ?2, ?3, ?4)")
             .bind(&code.hash)
-            .bind(kind_name(code.member.kind))
+            .bind(code.member.kind.word())
             .bind(&code.member.name)
             .bind(signed(code.expires.0)?)
             .execute(&mut *transaction)
@@ -112,7 +112,7 @@ impl Store {
         let mut transaction = self.pool.begin().await?;
         revoke(&mut transaction, member, signed(now.0)?).await?;
         sqlx::query("DELETE FROM codes WHERE kind = ?1 AND name = ?2")
-            .bind(kind_name(member.kind))
+            .bind(member.kind.word())
             .bind(&member.name)
             .execute(&mut *transaction)
             .await?;
@@ -127,7 +127,7 @@ async fn revoke(transaction: &mut Transaction, member: &Member, now: i64) -> Res
         "UPDATE identities SET revoked_at = ?3
          WHERE kind = ?1 AND name = ?2 AND revoked_at IS NULL AND ?3 < expires",
     )
-    .bind(kind_name(member.kind))
+    .bind(member.kind.word())
     .bind(&member.name)
     .bind(now)
     .execute(&mut **transaction)
@@ -141,7 +141,7 @@ async fn insert(transaction: &mut Transaction, certificate: &Certificate) -> Res
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
     )
     .bind(&certificate.serial)
-    .bind(kind_name(certificate.member.kind))
+    .bind(certificate.member.kind.word())
     .bind(&certificate.member.name)
     .bind(&certificate.key)
     .bind(&certificate.machine)
@@ -153,17 +153,8 @@ async fn insert(transaction: &mut Transaction, certificate: &Certificate) -> Res
     Ok(())
 }
 
-fn kind_name(kind: MemberKind) -> &'static str {
-    match kind {
-        MemberKind::Control => "control",
-        MemberKind::Front => "front",
-        MemberKind::Appliance => "appliance",
-    }
-}
-
 fn member(kind: &str, name: String) -> Result<Member> {
-    let kinds = [MemberKind::Control, MemberKind::Front, MemberKind::Appliance];
-    let found = kinds.into_iter().find(|known| kind_name(*known) == kind);
+    let found = MemberKind::of_word(kind);
     let kind = found.ok_or_else(|| StoreError::Damaged(format!("{name} is a {kind}")))?;
     Ok(Member { kind, name })
 }

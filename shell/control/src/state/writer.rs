@@ -250,7 +250,9 @@ impl Control {
             director,
             clock,
         })?;
-        control.settle().await;
+        let writing = control.writing.lock().await;
+        control.carry_out().await;
+        drop(writing);
         Ok(control)
     }
 
@@ -439,80 +441,59 @@ impl Control {
         self.publish(&state);
     }
 
-    /// Does what the director wants until it wants nothing.
-    async fn settle(self: &Arc<Self>) {
-        let _writing = self.writing.lock().await;
-        self.carry_out().await;
-    }
-
-    /// The same, for a caller that holds the writer's lock already.
+    /// Does what the director wants until it wants nothing. The caller holds the writer's lock.
     async fn carry_out(self: &Arc<Self>) {
         loop {
             let Some(action) = self.state().director.poll() else { return };
-            match action {
-                Action::Store(ledger) => match self.store.put_ledger(&ledger).await {
-                    Ok(()) => {
-                        tracing::info!(generation = ledger.generation.0, "manifests published");
-                        self.handle(Event::Stored(ledger.generation));
-                    }
-                    Err(error) => self.store_failed(&error),
-                },
-                Action::StoreUsable { appliance, usable } => {
-                    match self.store.put_usable(&appliance, usable).await {
-                        Ok(()) => self.handle(Event::UsableStored(appliance, usable)),
-                        Err(error) => self.store_failed(&error),
-                    }
-                }
-                Action::StoreHardware { appliance, hardware } => {
-                    if let Err(error) = self.store.put_hardware(&appliance, &hardware).await {
-                        self.store_failed(&error);
-                    }
-                }
-                Action::StoreCloned(appliance) => {
-                    self.replica_is_old.store(true, Ordering::SeqCst);
-                    if let Err(error) = self.store.put_cloned(&appliance, true).await {
-                        self.store_failed(&error);
-                    }
-                }
-                Action::WithdrawEnded(versions) => {
-                    if let Err(error) = self.withdraw_ended(versions).await {
-                        self.store_failed(&error);
-                    }
-                }
-                Action::RemoveSuperseded(versions) => {
-                    if let Err(error) = self.remove_superseded(versions).await {
-                        self.store_failed(&error);
-                    }
-                }
-                Action::StoreReceipt { withdrawal, appliance, receipt } => {
-                    match self.store.put_receipt(withdrawal, &appliance, receipt).await {
-                        Ok(()) => {
-                            self.metrics.receipts.count();
-                            tracing::info!(withdrawal, %appliance, "it refuses what was withdrawn");
-                        }
-                        Err(error) => self.store_failed(&error),
-                    }
-                }
-                Action::ForgetWithdrawals(ids) => {
-                    tracing::warn!(
-                        "too many withdrawals to list them all: the oldest go from the list"
-                    );
-                    if let Err(error) = self.store.delete_withdrawals(&ids).await {
-                        self.store_failed(&error);
-                    }
-                }
-                Action::UseNextSigningKey => self.use_next_signing_key(),
-                Action::UseNextTokenKey => self.use_next_token_key(),
-                Action::DropOldTokenKeys => self.drop_old_token_keys(),
-                Action::Probe { appliance, base_url } => {
-                    let control = Arc::clone(self);
-                    probe::probe(&self.probes, &base_url, move |answered| {
-                        control.handle(Event::Probed { appliance, answered });
-                    });
-                }
-                Action::Tell(notice) => tell(&notice),
+            if let Err(error) = self.perform(action).await {
+                self.store_failed(&error);
             }
         }
+    }
+
+    async fn perform(self: &Arc<Self>, action: Action) -> Result<(), StoreError> {
+        match action {
+            Action::Store(ledger) => {
+                self.store.put_ledger(&ledger).await?;
+                tracing::info!(generation = ledger.generation.0, "manifests published");
+                self.handle(Event::Stored(ledger.generation));
+            }
+            Action::StoreUsable { appliance, usable } => {
+                self.store.put_usable(&appliance, usable).await?;
+                self.handle(Event::UsableStored(appliance, usable));
+            }
+            Action::StoreHardware { appliance, hardware } => {
+                self.store.put_hardware(&appliance, &hardware).await?;
+            }
+            Action::StoreCloned(appliance) => {
+                self.replica_is_old.store(true, Ordering::SeqCst);
+                self.store.put_cloned(&appliance, true).await?;
+            }
+            Action::WithdrawEnded(versions) => self.withdraw_ended(versions).await?,
+            Action::RemoveSuperseded(versions) => self.remove_superseded(versions).await?,
+            Action::StoreReceipt { withdrawal, appliance, receipt } => {
+                self.store.put_receipt(withdrawal, &appliance, receipt).await?;
+                self.metrics.receipts.count();
+                tracing::info!(withdrawal, %appliance, "it refuses what was withdrawn");
+            }
+            Action::ForgetWithdrawals(ids) => {
+                tracing::warn!(
+                    "too many withdrawals to list them all: the oldest go from the list"
+                );
+                self.store.delete_withdrawals(&ids).await?;
+            }
+            Action::UseNextSigningKey => self.use_next_signing_key(),
+            Action::UseNextTokenKey => self.use_next_token_key(),
+            Action::DropOldTokenKeys => self.drop_old_token_keys(),
+            Action::Probe { appliance, base_url } => {
+                let control = Arc::clone(self);
+                probe::probe(&self.probes, &base_url, move |answered| {
+                    control.handle(Event::Probed { appliance, answered });
+                });
+            }
+            Action::Tell(notice) => tell(&notice),
+        }
+        Ok(())
     }
 
     /// Makes a site new or different.

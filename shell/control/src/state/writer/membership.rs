@@ -212,7 +212,8 @@ impl Control {
         if now < *renew_at {
             return;
         }
-        match self.own_tls(now) {
+        let lifetime_s = self.config.certificate_lifetime.as_seconds();
+        match own_tls(&self.authority, now, lifetime_s) {
             Ok((config, next)) => {
                 self.fleet_tls.replace(config);
                 *renew_at = next;
@@ -223,11 +224,6 @@ impl Control {
                 tracing::error!(%error, "control's own certificate cannot be renewed");
             }
         }
-    }
-
-    fn own_tls(&self, now: UnixSeconds) -> Result<(rustls::ServerConfig, UnixSeconds), OwnError> {
-        let lifetime_s = self.config.certificate_lifetime.as_seconds();
-        own_tls(&self.authority, now, lifetime_s)
     }
 
     fn issue(

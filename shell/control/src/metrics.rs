@@ -110,6 +110,11 @@ model::metrics! {
 }
 
 impl Metrics {
+    /// Counts a playback that was asked for.
+    pub(crate) fn playback_asked(&self, begins: bool) {
+        if begins { self.playbacks.count() } else { self.playbacks_refused.count() }
+    }
+
     /// Counts a grant that was refused.
     pub(crate) fn grant_refused(&self, refused: Refused) {
         let counter = match refused {

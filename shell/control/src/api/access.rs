@@ -12,11 +12,11 @@ use utoipa::{IntoParams, ToSchema};
 use super::asking::Asking;
 use super::guard::{self, Refusal};
 use super::problem::{Problem, Said};
-use super::{Shared, cookie};
+use super::{NO_STORE, Shared, cookie};
 use crate::members::access::{Actor, Known, Role, SESSION_LIFETIME};
 use crate::state::issue::TokenError;
 use crate::state::store::AuditEntry;
-use crate::state::writer::{ChangeError, Control};
+use crate::state::writer::Control;
 
 /// A token to be made.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -146,8 +146,7 @@ pub(crate) async fn make_token(
     let Known { id, name, role, .. } = known;
     let said = Said(format!("token {id} \"{name}\", {role}"));
     let made = TokenMade { id, name, role, token: token.text() };
-    let headers = [(header::CACHE_CONTROL, HeaderValue::from_static("no-store"))];
-    Ok((StatusCode::CREATED, Extension(said), headers, Json(made)).into_response())
+    Ok((StatusCode::CREATED, Extension(said), NO_STORE, Json(made)).into_response())
 }
 
 /// Removes a token, and ends its logins.
@@ -191,11 +190,8 @@ pub(crate) async fn log_in(
     };
     let key = access.log_in(&token, at).text();
     let cookie = set_cookie(&control, &key, SESSION_LIFETIME.as_seconds());
-    let headers = [
-        (header::SET_COOKIE, cookie),
-        (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
-    ];
-    (headers, Extension(actor.clone()), Json(session_out(actor))).into_response()
+    let cookie = [(header::SET_COOKIE, cookie)];
+    (cookie, NO_STORE, Extension(actor.clone()), Json(session_out(actor))).into_response()
 }
 
 /// Logs a browser out.
@@ -224,7 +220,7 @@ pub(crate) async fn audit(
     if before < 1 {
         return Err(Problem::bad_request("before: use 1 or more"));
     }
-    let lines = control.store.audit(before, limit).await.map_err(ChangeError::from)?;
+    let lines = control.store.audit(before, limit).await?;
     let is_full = usize::try_from(limit).is_ok_and(|limit| lines.len() == limit);
     let next = lines.last().map(|(id, _)| *id).filter(|_| is_full);
     Ok(Json(AuditOut { lines: lines.into_iter().map(line_out).collect(), next }))
@@ -262,7 +258,7 @@ fn line_out((id, entry): (i64, AuditEntry)) -> AuditLine {
 impl From<TokenError> for Problem {
     fn from(error: TokenError) -> Self {
         match error {
-            TokenError::Store(error) => ChangeError::Store(error).into(),
+            TokenError::Store(error) => error.into(),
             TokenError::Name(_) => Self::bad_request(error),
             TokenError::AdminFirst | TokenError::LastAdmin => {
                 Self::new(StatusCode::CONFLICT, "conflict", error)

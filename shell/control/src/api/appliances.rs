@@ -8,7 +8,7 @@ use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{FromRequestParts, Path, Query, State};
 use axum::http::request::Parts;
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use model::id::{Generation, ObjectId};
 use model::units;
@@ -110,9 +110,8 @@ pub(crate) async fn manifest(
     let appliance = caller.is(&id)?;
     let work = move || control.signed_manifest(&appliance, Generation(known));
     let signed = tokio::task::spawn_blocking(work).await.expect("nothing in it panics");
-    let kind = HeaderValue::from_static(SIGNED);
     match signed.map_err(|_| not_registered(&id))? {
-        Some(bytes) => Ok(([(header::CONTENT_TYPE, kind)], bytes).into_response()),
+        Some(bytes) => Ok(([(header::CONTENT_TYPE, SIGNED)], bytes).into_response()),
         None => Ok(StatusCode::NO_CONTENT.into_response()),
     }
 }
@@ -126,11 +125,10 @@ pub(crate) async fn blocks(
     Path(id): Path<String>,
 ) -> Result<Response, Problem> {
     let id: ObjectId = named(&id)?;
-    let blocks =
-        control.store.blocks(&id).await.map_err(crate::state::writer::ChangeError::from)?;
+    let blocks = control.store.blocks(&id).await?;
     let blocks = blocks.ok_or_else(|| Problem::not_found(format!("there is no object {id}")))?;
-    let kind = HeaderValue::from_static("application/octet-stream");
-    Ok(([(header::CONTENT_TYPE, kind)], blocks).into_response())
+    // Of bytes axum says application/octet-stream.
+    Ok(blocks.into_response())
 }
 
 /// An envelope of `wire::v1::signed`.

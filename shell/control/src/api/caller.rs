@@ -1,5 +1,6 @@
 //! Who asks on the fleet's address: a member, by the certificate of its connection.
 
+use std::fmt::Display;
 use std::sync::Arc;
 
 use axum::extract::{ConnectInfo, FromRequestParts};
@@ -49,11 +50,7 @@ impl FromRequestParts<Arc<Control>> for ApplianceCaller {
         parts: &mut Parts,
         control: &Arc<Control>,
     ) -> Result<Self, Problem> {
-        let Caller(seen) = Caller::from_request_parts(parts, control).await?;
-        if seen.member.kind != MemberKind::Appliance {
-            let detail = format!("this is for appliances, and you are {}", seen.member);
-            return Err(Problem::new(StatusCode::FORBIDDEN, "other-member", detail));
-        }
+        let seen = of_kind(MemberKind::Appliance, parts, control).await?;
         Ok(Self(named(&seen.member.name)?))
     }
 }
@@ -65,13 +62,26 @@ impl FromRequestParts<Arc<Control>> for FrontCaller {
         parts: &mut Parts,
         control: &Arc<Control>,
     ) -> Result<Self, Problem> {
-        let Caller(seen) = Caller::from_request_parts(parts, control).await?;
-        if seen.member.kind == MemberKind::Front {
-            return Ok(Self);
-        }
-        let detail = format!("this is for fronts, and you are {}", seen.member);
-        Err(Problem::new(StatusCode::FORBIDDEN, "other-member", detail))
+        of_kind(MemberKind::Front, parts, control).await.map(|_| Self)
     }
+}
+
+/// A member of this kind.
+async fn of_kind(
+    kind: MemberKind,
+    parts: &mut Parts,
+    control: &Arc<Control>,
+) -> Result<Arc<Seen>, Problem> {
+    let Caller(seen) = Caller::from_request_parts(parts, control).await?;
+    if seen.member.kind == kind {
+        return Ok(seen);
+    }
+    Err(other_member(format!("{}s", kind.word()), &seen.member))
+}
+
+fn other_member(wanted: impl Display, asking: &Member) -> Problem {
+    let detail = format!("this is for {wanted}, and you are {asking}");
+    Problem::new(StatusCode::FORBIDDEN, "other-member", detail)
 }
 
 impl ApplianceCaller {
@@ -80,12 +90,7 @@ impl ApplianceCaller {
         if self.0.as_str() == id {
             return Ok(self.0);
         }
-        let detail = format!(
-            "this is for {}, and you are {}",
-            Member::appliance(id),
-            Member::appliance(&self.0)
-        );
-        Err(Problem::new(StatusCode::FORBIDDEN, "other-member", detail))
+        Err(other_member(Member::appliance(id), &Member::appliance(&self.0)))
     }
 }
 

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use axum::Json;
 use axum::extract::{Query, State};
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use director::front::Player;
 use director::{ApplianceStatus, Cause, Counters, Notice, Version};
@@ -204,8 +204,7 @@ pub(crate) async fn metrics(State(control): Shared) -> Response {
     tell_identities(&control, &mut page);
     tell_director(&control, &mut page);
     tell_following(&control, &mut page);
-    let kind = HeaderValue::from_static(CONTENT_TYPE);
-    ([(header::CONTENT_TYPE, kind)], page.into_text()).into_response()
+    ([(header::CONTENT_TYPE, CONTENT_TYPE)], page.into_text()).into_response()
 }
 
 fn tell_identities(control: &Control, page: &mut Page) {

@@ -23,7 +23,7 @@ use super::{Needs, host};
 use crate::connections::listener::Place;
 use crate::members::access::{Actor, Role};
 use crate::state::store::AuditEntry;
-use crate::state::writer::{ChangeError, Control};
+use crate::state::writer::Control;
 
 /// The role and the address that one route wants of its caller.
 pub(super) struct Rule {
@@ -114,7 +114,7 @@ async fn audited(rule: Arc<Rule>, entry: AuditEntry, request: Request, next: Nex
         let line = match control.store.begin_audit(&entry).await {
             Ok(line) => line,
             // No change without a line.
-            Err(error) => return Problem::from(ChangeError::Store(error)).into_response(),
+            Err(error) => return Problem::from(error).into_response(),
         };
         let response = next.run(request).await;
         let said = response.extensions().get::<Said>().map_or("", |said| &said.0);
@@ -285,15 +285,11 @@ impl Rule {
     fn entry(&self, request: &Request, peer: IpAddr) -> AuditEntry {
         AuditEntry {
             at: self.control.clock.unix(),
-            token: None,
-            name: None,
-            role: None,
             peer: Some(peer.to_string()),
             method: self.method.to_owned(),
             route: self.path.to_owned(),
             target: short(request.uri().path()).to_owned(),
-            outcome: None,
-            summary: String::new(),
+            ..AuditEntry::default()
         }
     }
 }

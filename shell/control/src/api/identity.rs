@@ -4,7 +4,7 @@ use std::sync::PoisonError;
 
 use axum::Json;
 use axum::extract::{ConnectInfo, Path, State};
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use identity::member::Member;
 use model::id::SiteId;
@@ -15,9 +15,9 @@ use wire::v1::manifest::TokenKey;
 
 use super::caller::Caller;
 use super::problem::Problem;
-use super::{Shared, named};
+use super::{NO_STORE, Shared, named};
 use crate::connections::listener::FleetPeer;
-use crate::state::writer::{ChangeError, Control, MembershipError};
+use crate::state::writer::{Control, MembershipError};
 
 /// A one-time code. It is shown this once.
 #[derive(Debug, Serialize, ToSchema)]
@@ -122,7 +122,7 @@ pub(crate) async fn clone_gone(
     State(control): Shared,
     Path(id): Path<String>,
 ) -> Result<StatusCode, Problem> {
-    if control.clone_gone(&named(&id)?).await.map_err(ChangeError::from)? {
+    if control.clone_gone(&named(&id)?).await? {
         return Ok(StatusCode::NO_CONTENT);
     }
     let detail = format!("appliance {id} was not seen on two machines");
@@ -145,10 +145,7 @@ pub(crate) async fn signing_keys(State(control): Shared) -> Json<Vec<TokenKey>> 
 pub(crate) async fn rotate_signing_key(
     State(control): Shared,
 ) -> Result<(StatusCode, Json<Vec<TokenKey>>), Problem> {
-    control.rotate_signing_key().await.map_err(|error| {
-        tracing::error!(%error, "a signing key could not be stored");
-        Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "storage", error)
-    })?;
+    control.rotate_signing_key().await.map_err(Problem::not_stored)?;
     Ok((StatusCode::ACCEPTED, signing_keys(State(control)).await))
 }
 
@@ -157,9 +154,8 @@ pub(crate) async fn rotate_signing_key(
 #[utoipa::path(get, path = "/v1/authority", tag = "members",
     responses((status = 200, content_type = "application/pem-certificate-chain", body = String)))]
 pub(crate) async fn authority(State(control): Shared) -> Response {
-    let kind = HeaderValue::from_static("application/pem-certificate-chain");
-    let pem = control.authority.certificate_pem().to_owned();
-    ([(header::CONTENT_TYPE, kind)], pem).into_response()
+    let kind = [(header::CONTENT_TYPE, "application/pem-certificate-chain")];
+    (kind, control.authority.certificate_pem().to_owned()).into_response()
 }
 
 /// Trades a one-time code for an identity. Anybody may try; who fails too often has to wait.
@@ -208,12 +204,11 @@ fn too_many_attempts() -> Problem {
 async fn new_code(control: &std::sync::Arc<Control>, member: Member) -> Result<Response, Problem> {
     let (code, expires) = control.new_code(member).await?;
     let out = CodeOut { code: code.to_string(), expires_unix_s: expires.0 };
-    let no_store = [(header::CACHE_CONTROL, HeaderValue::from_static("no-store"))];
-    Ok((StatusCode::CREATED, no_store, Json(out)).into_response())
+    Ok((StatusCode::CREATED, NO_STORE, Json(out)).into_response())
 }
 
 async fn revoke(control: &std::sync::Arc<Control>, member: &Member) -> Result<StatusCode, Problem> {
-    if control.revoke(member).await.map_err(ChangeError::from)? {
+    if control.revoke(member).await? {
         return Ok(StatusCode::NO_CONTENT);
     }
     let detail = format!("{member} has no identity: GET /v1/identities lists those that have");
@@ -223,7 +218,7 @@ async fn revoke(control: &std::sync::Arc<Control>, member: &Member) -> Result<St
 impl From<MembershipError> for Problem {
     fn from(error: MembershipError) -> Self {
         match error {
-            MembershipError::Store(error) => ChangeError::from(error).into(),
+            MembershipError::Store(error) => error.into(),
             MembershipError::NotRegistered(_) => Self::not_found(error),
             MembershipError::Code(_) => Self::new(StatusCode::FORBIDDEN, "code-refused", error),
             MembershipError::Denied(denied) => denied.into(),

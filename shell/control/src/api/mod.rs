@@ -28,7 +28,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::{DefaultBodyLimit, Request, State};
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, MethodRouter, on};
@@ -44,6 +44,9 @@ use problem::Problem;
 
 /// What handlers share.
 pub(crate) type Shared = State<Arc<Control>>;
+
+/// An answer that is for its caller alone: nobody on the way keeps it.
+const NO_STORE: [(HeaderName, &str); 1] = [(header::CACHE_CONTROL, "no-store")];
 
 /// A method at a path, and what it needs.
 struct Route {
@@ -374,13 +377,13 @@ async fn cross_origin(request: Request, next: Next) -> Response {
 }
 
 /// What a page may read of an answer.
-const CROSS_ORIGIN: &[(header::HeaderName, &str)] = &[
+const CROSS_ORIGIN: &[(HeaderName, &str)] = &[
     (header::ACCESS_CONTROL_ALLOW_ORIGIN, "*"),
     (header::ACCESS_CONTROL_EXPOSE_HEADERS, "Content-Length, Date, Retry-After"),
 ];
 
 /// What a page may ask, which it asks first.
-const PREFLIGHT: &[(header::HeaderName, &str)] = &[
+const PREFLIGHT: &[(HeaderName, &str)] = &[
     (header::ACCESS_CONTROL_ALLOW_ORIGIN, "*"),
     (header::ACCESS_CONTROL_ALLOW_METHODS, "GET, HEAD, OPTIONS"),
     (header::ACCESS_CONTROL_ALLOW_HEADERS, "*"),

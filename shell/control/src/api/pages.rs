@@ -64,14 +64,13 @@ fn page(name: &str) -> Response {
         }
         return Problem::not_found(format!("there is no {name} among the pages")).into_response();
     };
-    let kind = content_type(name);
     let headers = [
-        (header::CONTENT_TYPE, HeaderValue::from_static(kind)),
-        (header::CACHE_CONTROL, HeaderValue::from_static("no-cache")),
-        (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
-        (header::REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
+        (header::CONTENT_TYPE, content_type(name)),
+        (header::CACHE_CONTROL, "no-cache"),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::REFERRER_POLICY, "no-referrer"),
         // The rest of the policy is in the pages; this part is obeyed in a header only.
-        (header::CONTENT_SECURITY_POLICY, HeaderValue::from_static("frame-ancestors 'none'")),
+        (header::CONTENT_SECURITY_POLICY, "frame-ancestors 'none'"),
     ];
     (headers, content).into_response()
 }

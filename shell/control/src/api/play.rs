@@ -4,7 +4,7 @@
 
 use axum::Json;
 use axum::extract::{Path, Query, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use director::front::{Choice, Grant, Player, Ticket, Unplayable};
 use director::{Format, Refused, Snapshot};
@@ -18,7 +18,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::asking_for::AskingFor;
 use super::problem::Problem;
-use super::{Shared, host, named};
+use super::{NO_STORE, Shared, host, named};
 use crate::state::writer::Control;
 
 /// How to play.
@@ -110,17 +110,9 @@ pub(crate) async fn play(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let written = write(&control, &asking, &file, &how, &headers);
-    let counter = match &written {
-        Ok(_) => &control.metrics.playbacks,
-        Err(_) => &control.metrics.playbacks_refused,
-    };
-    counter.count();
+    control.metrics.playback_asked(written.is_ok());
     let (kind, text) = written?;
-    let headers = [
-        (header::CONTENT_TYPE, HeaderValue::from_static(kind)),
-        (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
-    ];
-    Ok((headers, text).into_response())
+    Ok(([(header::CONTENT_TYPE, kind)], NO_STORE, text).into_response())
 }
 
 /// Gives a service leave to play: what its viewer's player begins with, and where the files are,
@@ -134,13 +126,8 @@ pub(crate) async fn playbacks(
     Json(body): Json<PlaybackBody>,
 ) -> Result<Response, Problem> {
     let given = give(&control, &asking, &body, &headers);
-    let counter = match &given {
-        Ok(_) => &control.metrics.playbacks,
-        Err(_) => &control.metrics.playbacks_refused,
-    };
-    counter.count();
-    let no_store = [(header::CACHE_CONTROL, HeaderValue::from_static("no-store"))];
-    Ok((no_store, Json(given?)).into_response())
+    control.metrics.playback_asked(given.is_ok());
+    Ok((NO_STORE, Json(given?)).into_response())
 }
 
 fn give(

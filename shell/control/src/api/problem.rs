@@ -1,5 +1,7 @@
 //! Errors as RFC 9457 has them: `application/problem+json`.
 
+use std::fmt::Display;
+
 use axum::body::{Body, to_bytes};
 use axum::extract::Request;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -10,6 +12,7 @@ use serde::Serialize;
 use utoipa::{ToResponse, ToSchema};
 
 use crate::state::convert::Refused;
+use crate::state::store::StoreError;
 use crate::state::writer::ChangeError;
 
 /// What went wrong, for programs and for people (RFC 9457).
@@ -50,6 +53,12 @@ impl Problem {
         Self::new(StatusCode::NOT_FOUND, "not-found", detail)
     }
 
+    /// A change is not durable, and not made.
+    pub(crate) fn not_stored(error: impl Display) -> Self {
+        tracing::error!(%error, "a change could not be stored");
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "storage", error)
+    }
+
     pub(crate) fn bad_request(detail: impl ToString) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "bad-request", detail)
     }
@@ -83,10 +92,7 @@ impl IntoResponse for Problem {
 impl From<ChangeError> for Problem {
     fn from(error: ChangeError) -> Self {
         match &error {
-            ChangeError::Store(_) => {
-                tracing::error!(%error, "a change could not be stored");
-                Self::new(StatusCode::INTERNAL_SERVER_ERROR, "storage", error)
-            }
+            ChangeError::Store(_) => Self::not_stored(error),
             ChangeError::Refused(_) | ChangeError::Bucket(_) => {
                 Self::new(StatusCode::UNPROCESSABLE_ENTITY, "not-in-order", error)
             }
@@ -102,6 +108,12 @@ impl From<ChangeError> for Problem {
                 Self::new(StatusCode::INSUFFICIENT_STORAGE, "limit-reached", error)
             }
         }
+    }
+}
+
+impl From<StoreError> for Problem {
+    fn from(error: StoreError) -> Self {
+        Self::not_stored(error)
     }
 }
 

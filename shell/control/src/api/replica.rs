@@ -6,18 +6,18 @@ use axum::Json;
 use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
 use axum::extract::{Query, State};
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use model::id::Generation;
 use serde::Deserialize;
 use utoipa::IntoParams;
 use wire::v1::replica::{Keys, Snapshot};
 
-use super::Shared;
 use super::appliances::SIGNED;
 use super::caller::FrontCaller;
 use super::problem::Problem;
-use crate::state::writer::{ChangeError, ReplicaError};
+use super::{NO_STORE, Shared};
+use crate::state::writer::ReplicaError;
 
 /// What the front has.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -38,9 +38,8 @@ pub(crate) async fn replica_snapshot(
     _: FrontCaller,
     Query(KnownSnapshot { known }): Query<KnownSnapshot>,
 ) -> Result<Response, Problem> {
-    let kind = HeaderValue::from_static(SIGNED);
     match control.replica_snapshot(Generation(known)).await? {
-        Some(bytes) => Ok(([(header::CONTENT_TYPE, kind)], bytes).into_response()),
+        Some(bytes) => Ok(([(header::CONTENT_TYPE, SIGNED)], bytes).into_response()),
         None => Ok(StatusCode::NO_CONTENT.into_response()),
     }
 }
@@ -49,8 +48,7 @@ pub(crate) async fn replica_snapshot(
 #[utoipa::path(get, path = "/v1/replica/keys", tag = "members",
     responses((status = 200, body = Keys)))]
 pub(crate) async fn replica_keys(State(control): Shared, _: FrontCaller) -> Response {
-    let no_store = [(header::CACHE_CONTROL, HeaderValue::from_static("no-store"))];
-    (no_store, Json(control.keys().secrets(control.access.tokens().values()))).into_response()
+    (NO_STORE, Json(control.keys().secrets(control.access.tokens().values()))).into_response()
 }
 
 /// For all that a front has no route for. The body is read, so that the connection stays open.
@@ -69,7 +67,7 @@ pub(crate) async fn ask_the_writer(
 impl From<ReplicaError> for Problem {
     fn from(error: ReplicaError) -> Self {
         match error {
-            ReplicaError::Store(error) => ChangeError::from(error).into(),
+            ReplicaError::Store(error) => error.into(),
             ReplicaError::Behind { .. } => {
                 tracing::warn!(%error, "a front is ahead of this writer");
                 Self::new(StatusCode::CONFLICT, "behind", error)

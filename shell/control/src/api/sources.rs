@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Path, State};
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use director::sources::{NoSources, Origin};
 use identity::member::Member;
@@ -15,7 +15,7 @@ use wire::v1::identity::{Source, Sources, TicketKeys, sibling_path};
 use super::appliances::not_registered;
 use super::caller::ApplianceCaller;
 use super::problem::Problem;
-use super::{Shared, named};
+use super::{NO_STORE, Shared, named};
 use crate::state::writer::ORIGINS_MAX;
 
 /// Where to fetch an object from: siblings that hold it, then origins. Only for what the appliance
@@ -55,8 +55,7 @@ pub(crate) async fn sources(
         let detail = "no sibling holds it, and no URL could be signed: control's log says why";
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "no-source", detail));
     }
-    let private = (header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    Ok(([private], Json(Sources { sources })).into_response())
+    Ok((NO_STORE, Json(Sources { sources })).into_response())
 }
 
 /// The keys of session tickets of an appliance's site, so that a player who resumes at another
@@ -80,8 +79,7 @@ pub(crate) async fn ticket_keys(
         let detail = "the kernel gives no random bytes";
         Problem::new(StatusCode::SERVICE_UNAVAILABLE, "no-keys", detail)
     })?;
-    let private = (header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    Ok(([private], Json(TicketKeys { keys })).into_response())
+    Ok((NO_STORE, Json(TicketKeys { keys })).into_response())
 }
 
 fn sibling((id, address): &(ApplianceId, Arc<str>), object: &ObjectId) -> Source {

@@ -3,7 +3,7 @@
 
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, RawQuery, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use director::front::Ticket;
 use director::{Refused, Snapshot};
@@ -11,9 +11,9 @@ use model::id::ApplianceId;
 use playback::steering_doc::steering_doc;
 use utoipa::ToSchema;
 
-use super::Shared;
 use super::play::steering_url;
 use super::problem::Problem;
+use super::{NO_STORE, Shared};
 use crate::state::writer::Control;
 
 /// The steering document of HLS and DASH.
@@ -61,11 +61,7 @@ pub(crate) async fn steer(
     }
     let url = steering_url(&control, &headers, &sealed);
     let text = steering_doc(control.config.steering_ttl, &url, &names);
-    let headers = [
-        (header::CONTENT_TYPE, HeaderValue::from_static("application/json")),
-        (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
-    ];
-    Ok((headers, text).into_response())
+    Ok(([(header::CONTENT_TYPE, "application/json")], NO_STORE, text).into_response())
 }
 
 /// The ticket, if it is good now.

@@ -63,15 +63,12 @@ pub async fn issue_by_hand(store: &Store, name: &str, role: Role) -> Result<Toke
     let now = Clock::start().unix();
     let line = AuditEntry {
         at: now,
-        token: None,
         name: Some("command line".to_owned()),
         role: Some(Role::Admin),
-        peer: None,
         method: "token".to_owned(),
         route: "nearcast-control".to_owned(),
-        target: String::new(),
-        outcome: None,
         summary: format!("token \"{name}\", {role}"),
+        ..AuditEntry::default()
     };
     let line = store.begin_audit(&line).await?;
     let made = issue(store, name, role, now).await;

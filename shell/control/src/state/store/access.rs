@@ -6,7 +6,7 @@ use super::{Result, Store, StoreError, signed, unsigned};
 use crate::members::access::{Known, Role};
 
 /// A line of the audit log, as it begins.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct AuditEntry {
     pub(crate) at: UnixSeconds,
     /// Id of the token; none for nobody, and where all is open.

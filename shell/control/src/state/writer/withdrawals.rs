@@ -136,15 +136,11 @@ impl Control {
         let names: Vec<&str> = versions.take(NAMES_MAX).map(AssetVersionId::as_str).collect();
         let entry = AuditEntry {
             at: self.clock.unix(),
-            token: None,
             name: Some("the clock".to_owned()),
-            role: None,
-            peer: None,
             method: "nearcast-control".to_owned(),
             route: route.to_owned(),
             target: names.join(", "),
-            outcome: None,
-            summary: String::new(),
+            ..AuditEntry::default()
         };
         self.store.begin_audit(&entry).await
     }

@@ -5,6 +5,7 @@ use anyhow::ensure;
 use model::units::Bytes;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use wire::v1::fleet::KeyOut;
 
 use crate::control::{Query, Where, encoded};
 use crate::output::{self, Cell, Table, Tone, ago, until};
@@ -88,14 +89,6 @@ struct Token {
 }
 
 #[derive(Debug, Deserialize)]
-struct Key {
-    kid: String,
-    signs: bool,
-    announced_unix_s: Option<u64>,
-    retires_unix_s: Option<u64>,
-}
-
-#[derive(Debug, Deserialize)]
 struct AuditPage {
     lines: Vec<Value>,
     next: Option<i64>,
@@ -155,7 +148,7 @@ pub(crate) fn keys(args: &KeysArgs) -> anyhow::Result<()> {
     }
     let mut table = Table::new(&["KEY", "STATE"]);
     for key in keys {
-        let key: Key = serde_json::from_value(key)?;
+        let key: KeyOut = serde_json::from_value(key)?;
         let state = match (key.signs, key.announced_unix_s, key.retires_unix_s) {
             (true, ..) => Cell::new("signs", Tone::Good),
             (_, Some(at), _) => format!("announced {}", ago(at)).into(),

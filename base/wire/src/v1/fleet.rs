@@ -1,5 +1,5 @@
 //! Control's answers to operators and their programs: the fleet, why a client gets its list,
-//! withdrawals.
+//! withdrawals, keys.
 
 use model::view::Health;
 use serde::de::Error as _;
@@ -253,6 +253,21 @@ pub struct AwaitedOut {
     pub state: String,
     /// Milliseconds since its last report; none without one since control started.
     pub away_ms: Option<u64>,
+}
+
+/// A key of playback tokens, without its secret.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct KeyOut {
+    /// Key id, the first part of the tokens that it signs.
+    #[cfg_attr(feature = "openapi", schema(example = "k1"))]
+    pub kid: String,
+    /// New tokens are signed with it.
+    pub signs: bool,
+    /// Since when it is announced, seconds since 1970; null once it signs.
+    pub announced_unix_s: Option<u64>,
+    /// When it is of no more use, seconds since 1970; null before it has been replaced.
+    pub retires_unix_s: Option<u64>,
 }
 
 fn without_inventory<S: Serializer>(report: &Option<Report>, to: S) -> Result<S::Ok, S::Error> {

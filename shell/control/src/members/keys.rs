@@ -5,9 +5,8 @@
 
 use std::path::Path;
 
-use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
-use aws_lc_rs::{constant_time, hmac, rand};
+use aws_lc_rs::{constant_time, hmac};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use director::TokenRotation;
@@ -18,15 +17,16 @@ use model::manifest::TokenKey;
 use model::units::UnixSeconds;
 use playback::token::{self, Session, SigningInput, assemble, is_kid};
 use serde::{Deserialize, Serialize};
+use wire::v1::fleet::KeyOut;
 use wire::v1::replica;
 
 use crate::members::access::{Known, NoRole};
+use crate::members::authority::random;
 
 /// The secrets.
 pub struct Keys {
     token: Vec<(String, Ed25519KeyPair)>,
     steering: hmac::Key,
-    random: SystemRandom,
     /// In a front only.
     api: Vec<Known>,
     /// As on disk: fronts get the same.
@@ -56,16 +56,6 @@ struct StoredToken {
     /// When it is of no more use; none before it has been replaced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     retires_unix_s: Option<u64>,
-}
-
-/// A key of playback tokens, for people.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Shown {
-    pub(crate) kid: String,
-    /// Since when it is announced; none once it signs.
-    pub(crate) announced: Option<UnixSeconds>,
-    /// When it is of no more use; none before it has been replaced.
-    pub(crate) retires: Option<UnixSeconds>,
 }
 
 impl Keys {
@@ -137,7 +127,7 @@ impl Keys {
         }
         let number = |key: &StoredToken| key.kid.strip_prefix('k')?.parse::<u32>().ok();
         let newest = stored.token.iter().filter_map(number).max().unwrap_or(0);
-        let seed = ObjectId(random(&self.random)).to_string();
+        let seed = ObjectId(random()).to_string();
         let mut key = StoredToken::new(format!("k{}", newest.wrapping_add(1)), seed);
         key.announced_unix_s = Some(now.0);
         stored.token.push(key);
@@ -185,13 +175,14 @@ impl Keys {
     }
 
     /// The keys of playback tokens, for people; the first signs.
-    pub(crate) fn shown(&self) -> Vec<Shown> {
-        let shown = |key: &StoredToken| Shown {
+    pub(crate) fn shown(&self) -> Vec<KeyOut> {
+        let shown = |(index, key): (usize, &StoredToken)| KeyOut {
             kid: key.kid.clone(),
-            announced: key.announced_unix_s.map(UnixSeconds),
-            retires: key.retires_unix_s.map(UnixSeconds),
+            signs: index == 0,
+            announced_unix_s: key.announced_unix_s,
+            retires_unix_s: key.retires_unix_s,
         };
-        self.stored.token.iter().map(shown).collect()
+        self.stored.token.iter().enumerate().map(shown).collect()
     }
 
     fn write(state: &Path, stored: &Stored) -> Result<Self, SecretError> {
@@ -212,7 +203,7 @@ impl Keys {
 
     /// A session that nobody can guess.
     pub fn session(&self) -> Session {
-        Session::of_random(random(&self.random))
+        Session::of_random(random())
     }
 
     /// A token that gives `grant`.
@@ -287,7 +278,7 @@ impl Keys {
             })
         };
         let api = stored.api.iter().map(known).collect::<Result<_, _>>()?;
-        Ok(Self { token, steering, random: SystemRandom::new(), api, stored })
+        Ok(Self { token, steering, api, stored })
     }
 }
 
@@ -298,16 +289,9 @@ impl StoredToken {
 }
 
 fn new_keys() -> Stored {
-    let source = SystemRandom::new();
-    let hex = || ObjectId(random(&source)).to_string();
+    let hex = || ObjectId(random()).to_string();
     let token = vec![StoredToken::new("k1".to_owned(), hex())];
     Stored { steering: hex(), token, api: Vec::new() }
-}
-
-fn random<const N: usize>(source: &SystemRandom) -> [u8; N] {
-    let mut bytes = [0; N];
-    rand::SecureRandom::fill(source, &mut bytes).expect("the system has random numbers");
-    bytes
 }
 
 const FILE: SecretFile = SecretFile {

@@ -1,19 +1,16 @@
 //! The OpenAPI 3.1 document of the API, made from the handlers.
 
 use axum::Json;
-use utoipa::openapi::path::{Parameter, ParameterBuilder, ParameterIn};
+use utoipa::OpenApi as _;
+use utoipa::openapi::path::{Operation, Parameter, ParameterBuilder, ParameterIn};
 use utoipa::openapi::schema::Type;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::{ObjectBuilder, OpenApi, Ref, RefOr, Required};
-use utoipa::{Modify, OpenApi as _};
 
+use super::Needs;
 use super::problem::Problem;
-use super::{
-    Needs, access, appliances, assets, fleet, grants, identity, keys, pages, play, registry,
-    replica, sources, steer, withdrawals,
-};
 
-/// The document.
+/// The document without its routes.
 #[derive(utoipa::OpenApi)]
 #[openapi(
     info(
@@ -21,104 +18,49 @@ use super::{
         description = "Registry, ingest, playback and steering \
         of a directed video CDN. Errors are problems (RFC 9457)."
     ),
-    paths(
-        fleet::healthz,
-        fleet::metrics,
-        openapi,
-        fleet::fleet,
-        fleet::placement,
-        fleet::explain,
-        registry::sites,
-        registry::site,
-        registry::put_site,
-        registry::delete_site,
-        registry::appliances,
-        registry::appliance,
-        registry::put_appliance,
-        registry::delete_appliance,
-        registry::accept_usable,
-        registry::policy,
-        registry::put_policy,
-        identity::appliance_enrolment,
-        identity::front_enrolment,
-        identity::revoke_appliance,
-        identity::revoke_front,
-        identity::identities,
-        identity::clone_gone,
-        identity::signing_keys,
-        identity::rotate_signing_key,
-        identity::authority,
-        identity::enrol,
-        identity::renew,
-        appliances::report,
-        appliances::manifest,
-        sources::sources,
-        sources::ticket_keys,
-        appliances::blocks,
-        assets::assets,
-        assets::asset,
-        assets::ingest,
-        grants::put_public,
-        grants::delete_public,
-        grants::revoke,
-        withdrawals::withdraw_asset,
-        withdrawals::withdraw_version,
-        withdrawals::put_asset_window,
-        withdrawals::put_version_window,
-        withdrawals::withdrawals,
-        withdrawals::withdrawal,
-        replica::replica_snapshot,
-        replica::replica_keys,
-        play::playbacks,
-        play::play,
-        steer::steer,
-        keys::keys,
-        keys::rotate,
-        access::tokens,
-        access::make_token,
-        access::delete_token,
-        access::session,
-        access::log_in,
-        access::log_out,
-        access::audit,
-        pages::login,
-        pages::status,
-        pages::player,
-        pages::part,
-    ),
     components(responses(Problem)),
     tags((name = "members", description = "On the fleet's address only ([fleet] listen), over TLS \
-        1.3, where members show their certificates")),
-    modifiers(&Complete, &Secure)
+        1.3, where members show their certificates"))
 )]
-struct Document;
+struct Frame;
 
-/// Adds to every operation the parts that its path and the specification give it: names in the
-/// path, the problem that any may answer with, and descriptions of answers.
-struct Complete;
-
-impl Modify for Complete {
-    fn modify(&self, document: &mut OpenApi) {
-        for (path, item) in &mut document.paths.paths {
+/// The document of all routes.
+fn document() -> OpenApi {
+    let mut document = Frame::openapi();
+    let bearer = Http::builder().scheme(HttpAuthScheme::Bearer).description(Some(ROLES));
+    let components = document.components.get_or_insert_default();
+    components.add_security_scheme("token", SecurityScheme::Http(bearer.build()));
+    for mut route in super::routes().into_iter().chain(super::fleet_routes()) {
+        components.schemas.extend(route.schemas);
+        for (path, item) in &mut route.documented.paths {
             let operations = [&mut item.get, &mut item.put, &mut item.post, &mut item.delete];
             for operation in operations.into_iter().flatten() {
-                let answers = &mut operation.responses.responses;
-                for answer in answers.values_mut() {
-                    if let RefOr::T(answer) = answer
-                        && answer.description.is_empty()
-                    {
-                        "What was asked for".clone_into(&mut answer.description);
-                    }
-                }
-                let problem = Ref::from_response_name("Problem");
-                answers.insert("default".to_owned(), RefOr::Ref(problem));
-                let parts = path.split('{').skip(1).filter_map(|rest| rest.split('}').next());
-                let names = parts.filter_map(|part| name_in(path, part)).map(RefOr::T);
-                operation.parameters.get_or_insert_default().splice(..0, names);
-                operation.parameters.take_if(|parameters| parameters.is_empty());
+                complete(path, operation);
+                secure(route.needs, operation);
             }
         }
+        document.paths.merge(route.documented);
     }
+    document
+}
+
+/// Adds to an operation the parts that its path and the specification give it: names in the path,
+/// the problem that any may answer with, and descriptions of answers.
+fn complete(path: &str, operation: &mut Operation) {
+    let answers = &mut operation.responses.responses;
+    for answer in answers.values_mut() {
+        if let RefOr::T(answer) = answer
+            && answer.description.is_empty()
+        {
+            "What was asked for".clone_into(&mut answer.description);
+        }
+    }
+    let problem = Ref::from_response_name("Problem");
+    answers.insert("default".to_owned(), RefOr::Ref(problem));
+    let parts = path.split('{').skip(1).filter_map(|rest| rest.split('}').next());
+    let names = parts.filter_map(|part| name_in(path, part)).map(RefOr::T);
+    operation.parameters.get_or_insert_default().splice(..0, names);
+    operation.parameters.take_if(|parameters| parameters.is_empty());
 }
 
 /// The name or id that stands in a path as `{part}`; none for files.
@@ -154,37 +96,18 @@ const SEALED: &str = "As the entry manifest has it; players add _HLS_ and _DASH_
 const SEALED_PATTERN: &str = "^[A-Za-z0-9._~:-]{1,1024}$";
 const TOKEN_PATTERN: &str = "^[0-9a-f]{12}$";
 
-/// Says which operations need a token, from the table of routes.
-struct Secure;
-
-impl Modify for Secure {
-    fn modify(&self, document: &mut OpenApi) {
-        let bearer = Http::builder().scheme(HttpAuthScheme::Bearer).description(Some(ROLES));
-        let components = document.components.get_or_insert_default();
-        components.add_security_scheme("token", SecurityScheme::Http(bearer.build()));
-        for route in super::routes() {
-            let path = route.path.replace("{*", "{");
-            let Some(item) = document.paths.paths.get_mut(&path) else { continue };
-            let operation = match route.method {
-                "GET" => &mut item.get,
-                "PUT" => &mut item.put,
-                "POST" => &mut item.post,
-                "DELETE" => &mut item.delete,
-                other => unreachable!("no route has the method {other}"),
-            };
-            let Some(operation) = operation else { continue };
-            if matches!(route.needs, Needs::Nothing | Needs::Login) {
-                continue;
-            }
-            let nothing: [&str; 0] = [];
-            operation.security = Some(vec![SecurityRequirement::new("token", nothing)]);
-            let role = format!("Needs the role {}.", route.needs);
-            operation.description = Some(match operation.description.take() {
-                Some(text) if !text.is_empty() => format!("{text}\n\n{role}"),
-                Some(_) | None => role,
-            });
-        }
+/// Says of an operation which role its caller needs.
+fn secure(needs: Needs, operation: &mut Operation) {
+    if matches!(needs, Needs::Nothing | Needs::Login | Needs::Member) {
+        return;
     }
+    let nothing: [&str; 0] = [];
+    operation.security = Some(vec![SecurityRequirement::new("token", nothing)]);
+    let role = format!("Needs the role {needs}.");
+    operation.description = Some(match operation.description.take() {
+        Some(text) if !text.is_empty() => format!("{text}\n\n{role}"),
+        Some(_) | None => role,
+    });
 }
 
 const ROLES: &str = "A token that nearcast-control token, or POST /v1/tokens, has made. Roles: \
@@ -196,12 +119,11 @@ const ROLES: &str = "A token that nearcast-control token, or POST /v1/tokens, ha
     responses((status = 200, content_type = "application/json", body = serde_json::Value,
         description = "OpenAPI 3.1")))]
 pub(crate) async fn openapi() -> Json<OpenApi> {
-    Json(Document::openapi())
+    Json(document())
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use serde_json::Value;
 
     #[test]
@@ -302,7 +224,7 @@ mod tests {
     }
 
     fn document() -> Value {
-        serde_json::to_value(Document::openapi()).unwrap()
+        serde_json::to_value(super::document()).unwrap()
     }
 
     fn walk(value: &Value, visit: &mut dyn FnMut(&Value)) {

@@ -31,12 +31,14 @@ use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{MethodFilter, MethodRouter, on};
+use axum::routing::MethodRouter;
 use model::units::Bytes;
 use tokio::time::timeout;
 use tower_http::compression::CompressionLayer;
 use tower_http::compression::predicate::{DefaultPredicate, Predicate, SizeAbove};
 use tower_http::timeout::TimeoutLayer;
+use utoipa::openapi::path::Paths;
+use utoipa::openapi::{RefOr, Schema};
 
 use crate::state::writer::{Control, INGEST_LEN_MAX, REPORT_LEN_MAX};
 use guard::cookie;
@@ -54,6 +56,9 @@ struct Route {
     path: &'static str,
     needs: Needs,
     handler: MethodRouter<Arc<Control>>,
+    /// What the handler says of itself, for the document.
+    documented: Paths,
+    schemas: Vec<(String, RefOr<Schema>)>,
 }
 
 /// What a route wants of its caller: a role, where one token exists or others can connect.
@@ -80,23 +85,12 @@ enum Needs {
 }
 
 macro_rules! route {
-    ($needs:ident $method:ident $path:literal $handler:path) => {
-        Route {
-            method: stringify!($method),
-            path: $path,
-            needs: Needs::$needs,
-            handler: on(MethodFilter::$method, $handler),
-        }
-    };
-    ($needs:ident $method:ident $path:literal $handler:path, $body_max:expr) => {
-        Route {
-            method: stringify!($method),
-            path: $path,
-            needs: Needs::$needs,
-            handler: on(MethodFilter::$method, $handler)
-                .layer(DefaultBodyLimit::max(Bytes::as_usize($body_max))),
-        }
-    };
+    ($needs:ident $method:ident $path:literal $handler:path $(, $body_max:expr)?) => {{
+        let (schemas, documented, handler) = utoipa_axum::routes!($handler);
+        $(let handler = handler.layer(DefaultBodyLimit::max(Bytes::as_usize($body_max)));)?
+        let (method, needs) = (stringify!($method), Needs::$needs);
+        Route { method, path: $path, needs, handler, schemas, documented }
+    }};
 }
 
 fn routes() -> Vec<Route> {
@@ -198,7 +192,7 @@ fn of_role(control: &Arc<Control>, routes: Vec<Route>) -> Router<Arc<Control>> {
     let is_front = control.is_front();
     let here = |route: &Route| !is_front || FRONT_ROUTES.contains(&route.path);
     let mut router = Router::new();
-    for Route { method, path, needs, handler } in routes.into_iter().filter(here) {
+    for Route { method, path, needs, handler, .. } in routes.into_iter().filter(here) {
         let rule = Arc::new(guard::Rule { control: control.clone(), method, path, needs });
         let handler = match needs {
             Needs::Nothing | Needs::Member => handler,

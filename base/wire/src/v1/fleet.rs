@@ -18,7 +18,6 @@ pub struct FleetOut {
     pub generation: u64,
     /// All sites with their appliances.
     pub sites: Vec<FleetSite>,
-    /// All assets.
     pub assets: Vec<FleetAsset>,
     /// What an operator should see, newest first.
     pub errors: Vec<FleetError>,
@@ -114,7 +113,6 @@ pub struct FleetAsset {
 pub struct FleetError {
     /// When, seconds since 1970.
     pub at_unix_s: u64,
-    /// Which appliance.
     pub appliance: String,
     /// Where: a room of the appliance, or `health`.
     pub room: String,
@@ -150,7 +148,6 @@ pub struct EntryOut {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ExplainOut {
-    /// The asset.
     pub asset: String,
     /// The version that would be played.
     pub asset_version: String,
@@ -166,9 +163,7 @@ pub struct ExplainOut {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ExplainCandidate {
-    /// Which appliance.
     pub appliance: String,
-    /// Its site.
     pub site: String,
     /// Its place in the player's list, from 1; null if left out.
     pub rank: Option<usize>,
@@ -223,9 +218,7 @@ pub struct TakenOut {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct WithdrawnOut {
-    /// Its asset.
     pub asset: String,
-    /// Its name.
     pub version: String,
 }
 
@@ -233,7 +226,6 @@ pub struct WithdrawnOut {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ReceiptOut {
-    /// The appliance.
     pub appliance: String,
     /// When it came, seconds since 1970.
     pub at_unix_s: u64,
@@ -245,7 +237,6 @@ pub struct ReceiptOut {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct AwaitedOut {
-    /// The appliance.
     pub appliance: String,
     /// It reports: its receipt is on its way.
     pub reachable: bool,

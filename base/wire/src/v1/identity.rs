@@ -25,7 +25,6 @@ pub enum MemberKind {
     Control,
     /// A control plane's front.
     Front,
-    /// An appliance.
     Appliance,
 }
 
@@ -57,7 +56,6 @@ pub struct Enrol {
     pub secret: String,
     /// PKCS #10 request, PEM. Its names are not believed, only its key.
     pub request: String,
-    /// Software version.
     pub software: String,
     /// What the machine says of itself: 32 hex digits made from its machine-id. For people.
     #[serde(default)]

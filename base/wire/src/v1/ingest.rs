@@ -62,7 +62,6 @@ pub struct NewFile {
 pub struct Entry {
     /// Its path among the files.
     pub path: String,
-    /// HLS or DASH.
     pub format: EntryFormat,
     /// Its text, at most 1 MiB.
     pub text: String,

@@ -49,7 +49,6 @@ pub struct TokenKey {
 pub struct AssetVersion {
     /// Name in media URLs.
     pub id: String,
-    /// The asset's name.
     pub asset: String,
     /// Base URLs ending in `/`, best first.
     pub sources: Vec<String>,

@@ -27,7 +27,6 @@ pub struct Snapshot {
     pub issued_unix_s: u64,
     /// Newest generation of manifests.
     pub manifests: u64,
-    /// All sites.
     pub sites: Vec<Site>,
     /// All appliances; each stands in one of the sites.
     pub appliances: Vec<Appliance>,
@@ -93,7 +92,6 @@ pub struct Appliance {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Version {
-    /// Its files.
     pub files: AssetVersion,
     /// The playlists and MPDs that players load first.
     pub entries: Vec<Entry>,

@@ -14,7 +14,6 @@ pub struct Report {
     pub sequence: u64,
     /// Seconds since the process started.
     pub uptime_s: u64,
-    /// Software version.
     pub software: String,
     /// Base URL for players, without trailing slash: `https://127.0.0.2:8443`.
     pub base_url: String,
@@ -53,7 +52,6 @@ pub struct Report {
 pub struct Load {
     /// Accepting new sessions: false while draining or stopping.
     pub serving: bool,
-    /// Open connections.
     pub connections: u64,
     /// Most connections it takes.
     pub connections_max: u64,

@@ -116,7 +116,6 @@ pub(crate) struct AuditLine {
     role: Option<Role>,
     /// Address that asked; null for the command line.
     peer: Option<String>,
-    /// HTTP method.
     method: String,
     /// Path as the document has it.
     route: String,

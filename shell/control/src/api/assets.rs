@@ -14,6 +14,7 @@ use wire::v1::ingest::NewVersion;
 use super::problem::{Problem, Said};
 use super::{Shared, named};
 use crate::state::convert::window_out;
+use crate::state::writer::ChangeError;
 
 /// An asset with its versions.
 #[derive(Debug, Serialize, ToSchema)]
@@ -55,7 +56,6 @@ pub(crate) struct VersionOut {
 /// What came of an ingest.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Ingested {
-    /// The asset.
     asset: String,
     /// Its current version from now on.
     version: String,
@@ -84,9 +84,7 @@ pub(crate) async fn asset(
     let snapshot = control.snapshot();
     let versions = snapshot.catalog.versions(&id);
     let found = asset_out(&snapshot, &id, versions, control.clock.unix());
-    found.map(Json).ok_or_else(|| {
-        Problem::not_found(format!("there is no asset {asset}: GET /v1/assets lists them"))
-    })
+    found.map(Json).ok_or_else(|| ChangeError::Unknown { asset: id, version: None }.into())
 }
 
 /// Takes a version, or makes a known one current again. Idempotent.

@@ -45,7 +45,6 @@ pub(crate) struct PlacementOut {
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ExplainQuery {
-    /// Asset to be played.
     asset: String,
     /// Address to steer for, instead of the one that asks.
     client: Option<String>,

@@ -5,7 +5,6 @@ use axum::Extension;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use director::Refused;
-use model::id::AssetId;
 use playback::token::Session;
 
 use super::problem::{Problem, Said};
@@ -18,12 +17,7 @@ pub(crate) async fn put_public(
     State(control): Shared,
     Path(asset): Path<String>,
 ) -> Result<(Extension<Said>, StatusCode), Problem> {
-    let id: AssetId = named(&asset)?;
-    if control.snapshot().catalog.versions(&id).is_empty() {
-        let detail = format!("there is no asset {asset}: GET /v1/assets lists them");
-        return Err(Problem::not_found(detail));
-    }
-    control.declare(id, true).await?;
+    control.declare(named(&asset)?, true).await?;
     Ok((Extension(Said("anybody may play it".to_owned())), StatusCode::NO_CONTENT))
 }
 

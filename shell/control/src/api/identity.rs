@@ -34,7 +34,6 @@ pub(crate) struct CodeOut {
 pub(crate) struct IdentityOut {
     /// What its holder is.
     kind: MemberKind,
-    /// Its name.
     name: String,
     /// Serial number of its newest certificate, hex.
     serial: String,

@@ -80,7 +80,6 @@ enum Needs {
     Ending,
     /// Operator or admin.
     Operator,
-    /// Admin.
     Admin,
 }
 

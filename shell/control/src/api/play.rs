@@ -74,7 +74,6 @@ pub(crate) struct PlaybackOut {
 pub(crate) struct PathwayOut {
     /// The appliance, which is also the pathway's id.
     appliance: String,
-    /// Its site.
     site: String,
     /// The version's files are below this URL.
     base_url: String,

@@ -26,7 +26,6 @@ pub(crate) struct Problem {
     /// The kind in words.
     #[schema(example = "Not found")]
     title: String,
-    /// HTTP status.
     #[schema(example = 404)]
     status: u16,
     /// What was wrong this time, and what to do.

@@ -22,7 +22,6 @@ impl Control {
         if playbacks.public().contains(&asset) == is_public {
             return Ok(());
         }
-        // It may have been withdrawn since it was looked up.
         if is_public && snapshot.catalog.versions(&asset).is_empty() {
             return Err(ChangeError::Unknown { asset, version: None });
         }

@@ -1,5 +1,4 @@
-//! Who may play: what a grant and a ticket are refused for, assets that need none, and sessions
-//! that have been ended.
+//! Permission to play: refusals of grants and tickets, public assets, revoked sessions.
 
 use axum::Extension;
 use axum::extract::{Path, State};

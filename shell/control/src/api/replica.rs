@@ -1,4 +1,4 @@
-//! What fronts ask of the writer, and what a front says to those who should ask the writer.
+//! Requests of fronts to the writer, and a front's answer to requests that are the writer's.
 
 #![expect(unused_qualifications, reason = "utoipa's macro qualifies what it is given")]
 

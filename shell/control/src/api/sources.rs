@@ -1,4 +1,4 @@
-//! Where an appliance may fetch an object from.
+//! The sources of an object for an appliance.
 
 use std::sync::Arc;
 

@@ -61,7 +61,7 @@ pub(crate) struct Rules {
     pub(crate) connections_max: usize,
     /// Of these from one address of version 4, or from one /64.
     pub(crate) per_address_max: usize,
-    /// Whose word for their clients' addresses is believed, and who count as no address.
+    /// Proxies that are believed about their clients' addresses, and count against no address.
     pub(crate) proxies: Vec<Prefix>,
     /// Connections from them begin with a PROXY header.
     pub(crate) proxy_protocol: bool,
@@ -79,7 +79,7 @@ pub(crate) struct Tls {
 /// Whose connection it is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Peer {
-    /// Who is connected, or who is said to be by a proxy that is believed.
+    /// The address of the client, by its connection or by the word of a trusted proxy.
     pub(crate) address: IpAddr,
     /// The connection began with a PROXY header.
     pub(crate) is_proxied: bool,

@@ -1,4 +1,4 @@
-//! What the writer has and a front has not.
+//! Parts that only the writer has.
 
 use std::ops::Deref;
 

@@ -29,7 +29,7 @@ use crate::config::{Config, Role};
 use crate::members::keys::Keys;
 use crate::state::replica::{self, Picture, SnapshotError};
 
-/// Where the writer is and what was got of it.
+/// The writer's address, and the data that came from it.
 pub(crate) struct Follower {
     writer: Address,
     state: PathBuf,
@@ -40,14 +40,14 @@ pub(crate) struct Follower {
     signing_keys: Vec<TokenKey>,
     keys_at: Option<Instant>,
     renewed_at: Option<Instant>,
-    /// A snapshot that is in force and not on disk yet.
+    /// The snapshot in force, while it is not on disk yet.
     unsaved: Option<Unsaved>,
 }
 
-/// What could not be kept waits here: a disk that is full keeps no revocation from taking effect.
+/// A snapshot that could not be stored waits here: a full disk does not delay a revocation.
 struct Unsaved {
     bytes: Vec<u8>,
-    /// When it was tried last, and what was wrong.
+    /// The last attempt to store it, and its error.
     failed: Option<(Instant, String)>,
 }
 

@@ -90,7 +90,7 @@ impl Store {
         Ok(())
     }
 
-    /// All that should be, keys and identities apart.
+    /// Desired state, without keys and identities.
     pub async fn desired(&self) -> Result<Desired> {
         Ok(Desired {
             sites: self.sites().await?,

@@ -38,8 +38,8 @@ pub(crate) async fn run(control: Arc<Control>) {
     tokio::join!(ticking, writing, refreshing);
 }
 
-/// How soon is written what the clock makes the director want.
+/// How often actions that are due by the clock are written.
 const WRITE_EVERY: Duration = Duration::from_millis(100);
 
-/// How soon a token counts that the command line made.
+/// How often tokens are read that the command line may have made.
 const REFRESH_EVERY: Duration = Duration::from_secs(1);

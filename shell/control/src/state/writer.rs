@@ -58,7 +58,7 @@ pub(crate) use replication::ReplicaError;
 use replication::Replication;
 pub(crate) use withdrawals::said as said_of_withdrawal;
 
-/// What every request sees.
+/// The state that all requests share.
 pub struct Control {
     pub config: Config,
     /// Secrets. A front gets new ones while it runs.
@@ -66,7 +66,7 @@ pub struct Control {
     /// None in the writer.
     front: Option<Mutex<Front>>,
     pub(crate) access: Access,
-    /// Of the listener for operators and players, if it speaks TLS.
+    /// Of the listener for operators and players; none without TLS.
     pub(crate) certificate: Option<Certificate>,
     pub(crate) authority: Own<Authority>,
     /// Signs manifests and snapshots.
@@ -92,7 +92,7 @@ pub struct Control {
     /// The newest manifest of each appliance as it was signed, with its generation.
     signed: Mutex<BTreeMap<ApplianceId, Arc<Mutex<SignedManifest>>>>,
     snapshot: RwLock<Snapshot>,
-    /// What fronts were given last, and whether something has changed since.
+    /// The last snapshot that fronts were given; `replica_is_old` once something has changed.
     replication: tokio::sync::Mutex<Replication>,
     replica_is_old: AtomicBool,
     writing: tokio::sync::Mutex<()>,
@@ -108,7 +108,7 @@ pub(crate) struct State {
     pub(crate) reports: BTreeMap<ApplianceId, Report>,
 }
 
-/// What the two roles differ in.
+/// The parts that differ between a writer and a front.
 struct Parts {
     front: Option<Front>,
     store: Own<Store>,

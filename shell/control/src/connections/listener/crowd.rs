@@ -24,7 +24,7 @@ pub(super) struct PlaceId(u64);
 /// When a place may be given to a newcomer. The least goes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Standing {
-    /// Who showed a certificate or a token is behind all who did not.
+    /// A holder that showed a certificate or a token goes after all others.
     pub(super) is_known: bool,
     /// Since when it is not in use. If that is to come, it is in use until then.
     pub(super) unused_since: Instant,

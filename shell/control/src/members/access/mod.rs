@@ -49,7 +49,7 @@ pub enum Role {
 /// A token as it is kept: without its secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Known {
-    /// What is no secret of it.
+    /// The public part of it.
     pub id: String,
     /// For people.
     pub name: String,

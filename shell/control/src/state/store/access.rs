@@ -23,7 +23,7 @@ pub(crate) struct AuditEntry {
     pub(crate) target: String,
     /// HTTP status; none while it is under way, and for ever after a crash.
     pub(crate) outcome: Option<u16>,
-    /// What was changed, or why not.
+    /// The change, or the reason of its refusal.
     pub(crate) summary: String,
 }
 

@@ -1,4 +1,4 @@
-//! What fronts were given last.
+//! Generation and digest of the last snapshot for fronts.
 
 use model::id::Generation;
 

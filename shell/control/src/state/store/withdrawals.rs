@@ -1,4 +1,4 @@
-//! What was taken down and who refuses it, on disk; and versions that go.
+//! Withdrawals and their receipts on disk, and the removal of versions.
 
 use std::collections::{BTreeMap, BTreeSet};
 

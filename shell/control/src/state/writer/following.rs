@@ -22,9 +22,9 @@ use crate::state::replica::Picture;
 
 /// A front's own part of the shared state.
 pub(crate) struct Front {
-    /// Where changes have to be asked for, for people.
+    /// The writer's address, for people who ask a front for a change.
     pub(crate) writer: String,
-    /// Taken by whoever follows.
+    /// Taken by the task that follows the writer.
     follower: Option<Follower>,
     pub(crate) generation: Generation,
     /// When the writer answered last; the start, if it has not since.

@@ -12,7 +12,7 @@ use super::Control;
 use crate::state::replica;
 use crate::state::store::StoreError;
 
-/// What fronts were given last.
+/// The last snapshot that fronts were given.
 #[derive(Debug, Default)]
 pub(crate) struct Replication {
     /// None before the first front has asked.

@@ -2,6 +2,7 @@
 //! gap, nobody orders it to.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::id::{ApplianceId, AssetId, AssetVersionId, Generation, ObjectId};
@@ -21,6 +22,15 @@ pub struct Manifest {
     pub versions: Vec<Arc<AssetVersion>>,
     /// The siblings in the same site that should hold a version, where any should.
     pub siblings: BTreeMap<AssetVersionId, Vec<ApplianceId>>,
+    /// The appliances of its site that have service addresses, itself among them, by name.
+    pub site: Vec<SiteMember>,
+}
+
+/// An appliance whose service addresses a sibling takes over while it cannot serve.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SiteMember {
+    pub id: ApplianceId,
+    pub addresses: Vec<IpAddr>,
 }
 
 /// Whom an appliance believes, beside the authority that it was enrolled with.

@@ -1,6 +1,7 @@
 //! Where things are: sites with the client addresses they are for, and the appliances in them.
 
 use std::fmt;
+use std::net::IpAddr;
 
 use crate::id::{ApplianceId, SiteId};
 
@@ -22,7 +23,17 @@ pub struct Appliance {
     pub site: SiteId,
     /// Its share among the appliances of its site.
     pub weight: Weight,
+    /// Its service addresses: those that players reach it by, and that a sibling of its site takes
+    /// over while it cannot serve. At most [`ADDRESSES_MAX`]; none where nobody takes them over.
+    pub addresses: Vec<IpAddr>,
 }
+
+/// Service addresses of one appliance.
+pub const ADDRESSES_MAX: usize = 4;
+
+/// Service addresses of one site: each is a VRRP router of one segment, and those have numbers
+/// from 1 to 255 (RFC 9568 section 5.2.3), some of which others may use.
+pub const SITE_ADDRESSES_MAX: usize = 128;
 
 /// A share relative to others: an appliance of weight 3 gets three times what one of weight 1 gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

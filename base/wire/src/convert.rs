@@ -81,7 +81,16 @@ pub fn manifest_in(wire: &v1::manifest::Manifest) -> Result<manifest::Manifest, 
         },
         versions: wire.versions.iter().map(version_in).collect::<Result<_, _>>()?,
         siblings: wire.siblings.iter().map(siblings_in).collect::<Result<_, _>>()?,
+        site: wire.site.iter().map(site_member_in).collect::<Result<_, _>>()?,
     })
+}
+
+fn site_member_in(wire: &v1::manifest::SiteMember) -> Result<manifest::SiteMember, WireError> {
+    Ok(manifest::SiteMember { id: wire.id.parse()?, addresses: wire.addresses.clone() })
+}
+
+fn site_member_out(member: &manifest::SiteMember) -> v1::manifest::SiteMember {
+    v1::manifest::SiteMember { id: member.id.to_string(), addresses: member.addresses.clone() }
 }
 
 fn siblings_in(
@@ -116,6 +125,7 @@ pub fn manifest_out(manifest: &manifest::Manifest) -> v1::manifest::Manifest {
         revoked: manifest.trust.revoked.iter().cloned().collect(),
         versions: manifest.versions.iter().map(|version| version_for_appliance(version)).collect(),
         siblings: manifest.siblings.iter().map(siblings_out).collect(),
+        site: manifest.site.iter().map(site_member_out).collect(),
     }
 }
 
@@ -266,6 +276,10 @@ mod tests {
                 files: BTreeMap::from([("v/0.mp4".to_owned(), file)]),
             }],
             siblings: BTreeMap::from([("film-0123".to_owned(), vec!["a2".to_owned()])]),
+            site: vec![v1::manifest::SiteMember {
+                id: "a1".to_owned(),
+                addresses: vec!["192.0.2.1".parse().unwrap()],
+            }],
         }
     }
 

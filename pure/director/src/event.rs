@@ -112,6 +112,8 @@ pub struct Reply {
     pub interval: Nanos,
     /// Appliances of the same site that can serve now, and their base URLs.
     pub siblings: BTreeMap<ApplianceId, Arc<str>>,
+    /// Appliances of the same site that have service addresses, and where they let siblings fetch.
+    pub peers: BTreeMap<ApplianceId, Arc<str>>,
 }
 
 /// The appliance is not registered.

@@ -426,23 +426,42 @@ impl Director {
             generation: self.manifest(id)?.map_or(Generation(0), |manifest| manifest.generation),
             inventory: observed.map_or(0, known),
             interval: spread(self.config.report_interval, id),
-            siblings: self.neighbours(id),
+            siblings: self.serving_beside(id),
+            peers: self.peers_beside(id),
         })
     }
 
-    /// Who else in an appliance's site can serve now. Each report asks: a look at its site, not at
-    /// the fleet.
-    fn neighbours(&self, id: &ApplianceId) -> BTreeMap<ApplianceId, Arc<str>> {
+    /// The other appliances of a site. Each report asks: a look at its site, not at the fleet.
+    fn beside<'a>(
+        &'a self,
+        id: &'a ApplianceId,
+    ) -> impl Iterator<Item = (&'a ApplianceId, &'a Member)> {
         let registered = self.desired.appliances.get(id);
         let near = registered.and_then(|of| self.standing.get(&of.appliance.site));
-        let near = near.into_iter().flatten().filter(|other| *other != id);
-        let near = near.filter_map(|other| Some((other, self.members.get(other)?)));
-        let serving = near
+        let near = near.into_iter().flatten().filter(move |other| *other != id);
+        near.filter_map(|other| Some((other, self.members.get(other)?)))
+    }
+
+    /// The base URLs of the others that can serve now.
+    fn serving_beside(&self, id: &ApplianceId) -> BTreeMap<ApplianceId, Arc<str>> {
+        let serving = self
+            .beside(id)
             .filter(|(other, member)| member.health == Health::Healthy && !self.is_cloned(other));
         let url = |(id, member): (&ApplianceId, &Member)| {
             Some((id.clone(), member.observed.as_ref()?.base_url.clone()))
         };
         serving.filter_map(url).take(NEIGHBOURS_MAX).collect()
+    }
+
+    /// Where the others let siblings fetch whose addresses this one may take over, well or not.
+    fn peers_beside(&self, id: &ApplianceId) -> BTreeMap<ApplianceId, Arc<str>> {
+        let has_addresses =
+            |id: &ApplianceId| !self.desired.appliances[id].appliance.addresses.is_empty();
+        let peers = self.beside(id).filter(|(other, _)| has_addresses(other));
+        let address = |(id, member): (&ApplianceId, &Member)| {
+            Some((id.clone(), member.observed.as_ref()?.peer_address.clone()?))
+        };
+        peers.filter_map(address).take(NEIGHBOURS_MAX).collect()
     }
 
     /// # Panics

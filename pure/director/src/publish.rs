@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use model::id::{ApplianceId, AssetVersionId, Generation, SiteId};
-use model::manifest::{AssetVersion, Manifest, Trust};
+use model::manifest::{AssetVersion, Manifest, SiteMember, Trust};
+use model::topology::Appliance;
 use model::units::{Instant, Nanos, UnixSeconds};
 
 use crate::desired::Desired;
@@ -79,7 +80,8 @@ impl Publisher {
         let versions = wanted_order(desired);
         let holders = Holders::new(desired, placement);
         for (id, held) in &placement.holdings {
-            let siblings = holders.beside(id, held);
+            let site = holders.site(id);
+            let siblings = holders.beside(id, held, !site.is_empty());
             let held: BTreeSet<&AssetVersionId> = held.iter().collect();
             let versions = versions.iter().filter(|version| held.contains(&version.id));
             let mut manifest = Manifest {
@@ -93,6 +95,7 @@ impl Publisher {
                 },
                 versions: versions.cloned().collect(),
                 siblings,
+                site,
             };
             let digest = digest(&manifest);
             match self.ledger.entries.get(id) {
@@ -181,19 +184,37 @@ impl<'a> Holders<'a> {
         Self { desired, by_site }
     }
 
-    /// For every version that an appliance should hold, the others of its site that should.
+    /// The others of its site that should hold a version: for every version that an appliance should
+    /// hold; with `all`, for every version of its site, since who asks an address that it took over
+    /// may ask for any.
     fn beside(
         &self,
         id: &ApplianceId,
         held: &[AssetVersionId],
+        all: bool,
     ) -> BTreeMap<AssetVersionId, Vec<ApplianceId>> {
         let Some(registered) = self.desired.appliances.get(id) else { return BTreeMap::new() };
         let site = &registered.appliance.site;
-        let others = held.iter().filter_map(|version| {
+        let versions: Vec<&AssetVersionId> = match all {
+            true => self.by_site.keys().filter(|(of, _)| *of == site).map(|(_, v)| *v).collect(),
+            false => held.iter().collect(),
+        };
+        let others = versions.into_iter().filter_map(|version| {
             let ids = self.by_site.get(&(site, version))?.iter().filter(|other| **other != id);
             Some((version.clone(), ids.take(SIBLINGS_MAX).copied().cloned().collect::<Vec<_>>()))
         });
         others.filter(|(_, ids)| !ids.is_empty()).collect()
+    }
+
+    /// The appliances of its site that have service addresses.
+    fn site(&self, id: &ApplianceId) -> Vec<SiteMember> {
+        let appliances = || self.desired.appliances.values().map(|of| &of.appliance);
+        let Some(own) = self.desired.appliances.get(id) else { return Vec::new() };
+        let here = appliances().filter(|other| other.site == own.appliance.site);
+        let with = here.filter(|other| !other.addresses.is_empty());
+        let member =
+            |of: &Appliance| SiteMember { id: of.id.clone(), addresses: of.addresses.clone() };
+        with.map(member).collect()
     }
 }
 
@@ -247,6 +268,13 @@ fn digest(manifest: &Manifest) -> Digest {
         for id in siblings {
             put(b"sibling");
             put(id.as_str().as_bytes());
+        }
+    }
+    for member in &manifest.site {
+        put(b"site member");
+        put(member.id.as_str().as_bytes());
+        for address in &member.addresses {
+            put(address.to_string().as_bytes());
         }
     }
     Digest(*hasher.finalize().as_bytes())

@@ -5,7 +5,7 @@ use super::*;
 use front::{Grant, Player, Sealed, Ticket, Unplayable};
 use model::id::{AssetId, ObjectId};
 use model::inventory::{Check, Delta};
-use model::manifest::{AssetVersion, File, TokenKey};
+use model::manifest::{AssetVersion, File, SiteMember, TokenKey};
 use model::topology::{Appliance, Prefix, Site, Weight};
 use model::units::Bytes;
 use model::view::Load;
@@ -108,12 +108,49 @@ fn an_appliance_is_told_who_else_in_its_site_should_hold_what_and_who_can_serve(
     assert_eq!(told(&mut director, 50, true), BTreeMap::from([(id("a2"), "https://a2".into())]));
     assert_eq!(told(&mut director, 51, false), BTreeMap::new(), "it takes no new sessions");
     let site = "b".parse().unwrap();
-    let moved = Appliance { id: id("b1"), site: "a".parse().unwrap(), weight: Weight::ONE };
+    let moved = Appliance {
+        id: id("b1"),
+        site: "a".parse().unwrap(),
+        weight: Weight::ONE,
+        addresses: Vec::new(),
+    };
     director.handle(at(0), Event::Changed(Change::Appliance(moved)));
     assert_eq!(told(&mut director, 52, true).len(), 2, "one has moved here");
-    let moved = Appliance { id: id("a2"), site, weight: Weight::ONE };
+    let moved = Appliance { id: id("a2"), site, weight: Weight::ONE, addresses: Vec::new() };
     director.handle(at(0), Event::Changed(Change::Appliance(moved)));
     assert_eq!(told(&mut director, 53, true).into_keys().collect::<Vec<_>>(), [id("b1")]);
+}
+
+#[test]
+fn a_site_with_service_addresses_tells_its_members_who_has_which_and_who_holds_what() {
+    let mut director = running(&["a1", "a2", "a3", "b1"]);
+    let one = Policy { copies: 1, versions_kept: 2 };
+    director.handle(at(0), Event::Changed(Change::Policy(one)));
+    put_version(&mut director, "film-1", &[1, 2], 1);
+    assert!(["a1", "a2", "a3"].iter().all(|name| manifest(&director, name).siblings.is_empty()));
+    let address: IpAddr = "192.0.2.1".parse().unwrap();
+    let site: SiteId = "a".parse().unwrap();
+    let addresses = vec![address];
+    let with = Appliance { id: id("a1"), site, weight: Weight::ONE, addresses };
+    let before = generations(&director);
+    director.handle(at(0), Event::Changed(Change::Appliance(with)));
+    settle(&mut director);
+    let after = generations(&director);
+    assert_eq!((before["b1"], before.len()), (after["b1"], after.len()), "another site");
+    let members = [SiteMember { id: id("a1"), addresses: vec![address] }];
+    let holds = |name: &&&str| !manifest(&director, name).versions.is_empty();
+    let holder = ["a1", "a2", "a3"].iter().find(holds).map(|name| id(name)).unwrap();
+    for name in ["a1", "a2", "a3"] {
+        let manifest = manifest(&director, name);
+        assert_eq!(manifest.site, members);
+        let named: Vec<_> = manifest.siblings.values().flatten().collect();
+        assert_eq!(named.is_empty(), id(name) == holder, "all others can send players on");
+    }
+    let peer_address = Some("a1.internal:9443".to_owned());
+    director.report(at(0), &id("a1"), &Report { peer_address, ..report(90) }).unwrap();
+    let told = director.report(at(0), &id("a2"), &report(90)).unwrap().peers;
+    assert_eq!(told, BTreeMap::from([(id("a1"), "a1.internal:9443".into())]));
+    assert_eq!(director.report(at(0), &id("b1"), &report(90)).unwrap().peers, BTreeMap::new());
 }
 
 #[test]
@@ -669,7 +706,8 @@ pub(super) fn fleet(names: &[&str]) -> Director {
         sites.map(|s| if s.id.as_str() == "a" { s } else { Site { prefixes: vec![], ..s } });
     let registered = |name: &&str| {
         let site = name[..1].parse().unwrap();
-        let appliance = Appliance { id: id(name), site, weight: Weight::ONE };
+        let appliance =
+            Appliance { id: id(name), site, weight: Weight::ONE, addresses: Vec::new() };
         (id(name), Registered::new(appliance))
     };
     let desired = Desired {

@@ -226,6 +226,7 @@ mod tests {
             token_keys: Vec::new(),
             trust: model::manifest::Trust::default(),
             siblings: BTreeMap::new(),
+            site: Vec::new(),
             versions: versions.iter().enumerate().map(version).collect(),
         }
     }

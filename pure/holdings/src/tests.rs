@@ -49,6 +49,7 @@ fn manifest(generation: u64, objects: &[u8]) -> Arc<Manifest> {
         token_keys: Vec::new(),
         trust: Trust::default(),
         siblings: BTreeMap::new(),
+        site: Vec::new(),
         versions: vec![Arc::new(version)],
     })
 }

@@ -157,6 +157,7 @@ impl World {
             token_keys: vec![TokenKey { kid: "k1".to_owned(), public_key }],
             trust: Trust::default(),
             siblings: BTreeMap::new(),
+            site: Vec::new(),
             versions: vec![version("film-1", None)],
         }))));
         let extent =

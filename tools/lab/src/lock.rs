@@ -228,6 +228,7 @@ impl Life {
             token_keys: Vec::new(),
             trust: Trust::default(),
             siblings: BTreeMap::new(),
+            site: Vec::new(),
             versions,
         };
         let desired = Desired::new(None, Arc::new(manifest));

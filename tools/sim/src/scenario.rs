@@ -313,7 +313,8 @@ fn build(stage: &Stage, canary: Option<Canary>) -> Rc<Fleet> {
             vec![format!("10.{}.0.0/16", u64::from(number == 2)).parse().expect("a range")];
         desired.sites.insert(site.clone(), Site { id: site.clone(), prefixes });
         let id: ApplianceId = format!("{name}{number}").parse().expect("a name");
-        let appliance = Appliance { id: id.clone(), site, weight: Weight::ONE };
+        let appliance =
+            Appliance { id: id.clone(), site, weight: Weight::ONE, addresses: Vec::new() };
         desired.appliances.insert(id.clone(), Registered::new(appliance));
         let drives =
             (0..stage.between(1, DRIVES_MAX.into())).map(|_| stock::drive(stage)).collect();

@@ -31,6 +31,20 @@ pub struct Manifest {
     /// request is sent on to one of them where a drive here does not answer.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub siblings: BTreeMap<String, Vec<String>>,
+    /// The appliances of the site that have service addresses, this one among them: a sibling takes
+    /// over the addresses of one that cannot serve.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub site: Vec<SiteMember>,
+}
+
+/// An appliance with service addresses.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct SiteMember {
+    pub id: String,
+    /// IPv4 or IPv6, 1 to 4.
+    #[cfg_attr(feature = "openapi", schema(value_type = Vec<String>))]
+    pub addresses: Vec<std::net::IpAddr>,
 }
 
 /// A public key, for playback tokens or for manifests.

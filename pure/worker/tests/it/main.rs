@@ -357,6 +357,7 @@ fn a_token_is_verified_again_when_the_keys_change_or_it_expires() {
         token_keys: vec![],
         trust: model::manifest::Trust::default(),
         siblings: BTreeMap::new(),
+        site: Vec::new(),
         versions: vec![],
     }))));
     assert_eq!(ask(&mut bench), 403);
@@ -395,6 +396,7 @@ fn a_token_is_verified_once_for_all_connections_and_anew_when_keys_change() {
         token_keys: vec![],
         trust: model::manifest::Trust::default(),
         siblings: BTreeMap::new(),
+        site: Vec::new(),
         versions: vec![],
     }))));
     assert_eq!(ask(&token, &mut bench), (403, 5));

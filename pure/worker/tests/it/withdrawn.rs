@@ -91,6 +91,7 @@ fn follow(bench: &mut Bench, generation: u64, versions: &[&str]) {
         token_keys: vec![TokenKey { kid: "k1".to_owned(), public_key }],
         trust: model::manifest::Trust::default(),
         siblings: BTreeMap::new(),
+        site: Vec::new(),
         versions: versions.iter().map(version).collect(),
     }))));
 }

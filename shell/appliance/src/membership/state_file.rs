@@ -80,6 +80,7 @@ mod tests {
             token_keys: Vec::new(),
             trust: model::manifest::Trust::default(),
             siblings: std::collections::BTreeMap::new(),
+            site: Vec::new(),
             versions: Vec::new(),
         };
         key.sign(Kind::Manifest, &serde_json::to_vec(&manifest_out(&manifest)).unwrap())

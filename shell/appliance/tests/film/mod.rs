@@ -33,6 +33,7 @@ pub(crate) fn publish(sender: &Sender, len: usize) -> String {
         token_keys: vec![TokenKey { kid: "k1".to_owned(), public_key }],
         trust: model::manifest::Trust::default(),
         siblings: std::collections::BTreeMap::new(),
+        site: Vec::new(),
         versions: vec![Arc::new(version)],
     }))));
     let file = FileName("o".into());

@@ -69,6 +69,7 @@ fn manifest(object: ObjectId) -> Vec<u8> {
         token_keys: vec![TokenKey { kid: "k1".to_owned(), public_key }],
         trust: Trust::default(),
         siblings: BTreeMap::new(),
+        site: Vec::new(),
         versions: vec![Arc::new(version)],
     };
     let text = serde_json::to_vec(&wire::convert::manifest_out(&manifest)).unwrap();

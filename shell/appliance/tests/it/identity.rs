@@ -23,6 +23,7 @@ fn manifest(generation: u64, keys: &[&SigningKey]) -> Manifest {
         token_keys: Vec::new(),
         trust: Trust { signing_keys, ..Trust::default() },
         siblings: std::collections::BTreeMap::new(),
+        site: Vec::new(),
         versions: Vec::new(),
     }
 }

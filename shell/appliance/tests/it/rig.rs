@@ -122,6 +122,7 @@ impl TestControl {
             token_keys: Vec::new(),
             trust: Trust { revoked: self.revoked.lock().unwrap().clone(), ..Trust::default() },
             siblings: BTreeMap::new(),
+            site: Vec::new(),
             versions: versions.into_iter().map(Arc::new).collect(),
         });
     }

@@ -2,6 +2,7 @@
 
 #![expect(unused_qualifications, reason = "utoipa's macro qualifies what it is given")]
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::Json;
@@ -58,12 +59,13 @@ pub(crate) async fn report(
         generation: reply.generation.0,
         inventory: reply.inventory,
         interval_ms: reply.interval.as_millis(),
-        siblings: reply
-            .siblings
-            .iter()
-            .map(|(id, url)| (id.to_string(), url.to_string()))
-            .collect(),
+        siblings: by_name(&reply.siblings),
+        peers: by_name(&reply.peers),
     }))
+}
+
+fn by_name(addresses: &BTreeMap<model::id::ApplianceId, Arc<str>>) -> BTreeMap<String, String> {
+    addresses.iter().map(|(id, at)| (id.to_string(), at.to_string())).collect()
 }
 
 /// Memory for a report that is read: of all that are on their way at a time, so much and no more.

@@ -99,6 +99,7 @@ impl From<ChangeError> for Problem {
             | ChangeError::OtherAsset { .. }
             | ChangeError::Withdrawn { new: true, .. }
             | ChangeError::NoSite(_)
+            | ChangeError::Address(..)
             | ChangeError::SiteInUse { .. } => Self::new(StatusCode::CONFLICT, "conflict", error),
             ChangeError::Unknown { .. } | ChangeError::Withdrawn { new: false, .. } => {
                 Self::not_found(error)

@@ -1,10 +1,12 @@
 //! Desired state that operators write: sites, appliances, policy.
 
+use std::net::IpAddr;
+
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::{Extension, Json};
 use director::{Policy, Registered};
-use model::topology::{Appliance, Prefix, Site, WEIGHT_MAX, Weight};
+use model::topology::{ADDRESSES_MAX, Appliance, Prefix, Site, WEIGHT_MAX, Weight};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -41,6 +43,11 @@ pub(crate) struct ApplianceBody {
     #[serde(default = "one")]
     #[schema(minimum = 1, maximum = 1000)]
     weight: u32,
+    /// Its service addresses, at most 4, which a sibling of its site takes over while it cannot
+    /// serve. No other appliance may have them. Default none.
+    #[serde(default)]
+    #[schema(value_type = Vec<String>, example = json!(["192.0.2.11", "2001:db8::11"]))]
+    addresses: Vec<IpAddr>,
 }
 
 /// An appliance as registered. What it reports is in `/v1/fleet`.
@@ -53,6 +60,9 @@ pub(crate) struct ApplianceOut {
     site: String,
     /// Its share among the appliances of its site.
     weight: u32,
+    /// Its service addresses, which a sibling takes over while it cannot serve.
+    #[schema(value_type = Vec<String>)]
+    addresses: Vec<IpAddr>,
     /// What its drives can hold, reserve taken off; null until it has reported.
     usable_bytes: Option<u64>,
 }
@@ -151,7 +161,7 @@ pub(crate) async fn appliance(
     found.map(Json).ok_or_else(|| no_appliance(&id))
 }
 
-/// Registers an appliance, or changes its site and weight.
+/// Registers an appliance, or changes its site, weight and service addresses.
 #[utoipa::path(put, path = "/v1/appliances/{id}", tag = "registry", request_body = ApplianceBody,
     responses((status = 200, body = ApplianceOut)))]
 pub(crate) async fn put_appliance(
@@ -162,12 +172,31 @@ pub(crate) async fn put_appliance(
     let weight = Weight::new(body.weight)
         .ok_or_else(|| Problem::bad_request(format!("weight: use 1 to {WEIGHT_MAX}")))?;
     let id: model::id::ApplianceId = named(&id)?;
-    control.put_appliance(Appliance { id: id.clone(), site: named(&body.site)?, weight }).await?;
+    let addresses = service_addresses(body.addresses)?;
+    let site = named(&body.site)?;
+    control.put_appliance(Appliance { id: id.clone(), site, weight, addresses }).await?;
     let state = control.state();
     let found = state.director.desired().appliances.get(&id).map(appliance_out);
     let found = found.ok_or_else(|| no_appliance(id.as_str()))?;
-    let said = Said(format!("site {}, weight {}", found.site, found.weight));
+    let addresses: Vec<String> = found.addresses.iter().map(ToString::to_string).collect();
+    let addresses = addresses.join(" ");
+    let said = Said(format!("site {}, weight {}, addresses {addresses}", found.site, found.weight));
     Ok((Extension(said), Json(found)))
+}
+
+/// Those that a sibling can take over.
+fn service_addresses(addresses: Vec<IpAddr>) -> Result<Vec<IpAddr>, Problem> {
+    if ADDRESSES_MAX < addresses.len() {
+        let detail = format!("addresses: an appliance has at most {ADDRESSES_MAX}");
+        return Err(Problem::bad_request(detail));
+    }
+    let link_local = |at: &IpAddr| matches!(at, IpAddr::V6(at) if at.is_unicast_link_local());
+    let cannot = |at: &&IpAddr| at.is_unspecified() || at.is_multicast() || link_local(at);
+    if let Some(address) = addresses.iter().find(cannot) {
+        let detail = format!("addresses: players cannot be sent to {address}");
+        return Err(Problem::bad_request(detail));
+    }
+    Ok(addresses)
 }
 
 /// Removes an appliance for good: its copies are placed elsewhere.
@@ -249,18 +278,19 @@ fn site_out(site: &Site) -> SiteOut {
 }
 
 fn appliance_out(registered: &Registered) -> ApplianceOut {
-    let Appliance { id, site, weight } = &registered.appliance;
+    let Appliance { id, site, weight, addresses } = &registered.appliance;
     ApplianceOut {
         id: id.to_string(),
         site: site.to_string(),
         weight: weight.value(),
+        addresses: addresses.clone(),
         usable_bytes: registered.usable.map(|usable| usable.0),
     }
 }
 
 /// A prefix, or an address that stands for itself alone. Bits beyond the prefix are cut off.
 fn prefix(text: &str) -> Result<Prefix, Problem> {
-    let address = || text.parse::<std::net::IpAddr>().map(Prefix::from);
+    let address = || text.parse::<IpAddr>().map(Prefix::from);
     let prefix = text.parse::<Prefix>().or_else(|_| address()).map_err(|_| {
         let detail = format!("\"{text}\" is not a prefix: write for example \"10.0.0.0/8\"");
         Problem::bad_request(detail)

@@ -153,7 +153,13 @@ fn snapshot_in(wire: &wire_replica::Snapshot) -> Result<Picture, SnapshotError> 
     for wire in &wire.appliances {
         let refused = || SnapshotError::Appliance(wire.id.clone());
         let weight = Weight::new(wire.weight).ok_or_else(refused)?;
-        let appliance = Appliance { id: wire.id.parse()?, site: wire.site.parse()?, weight };
+        let appliance = Appliance {
+            id: wire.id.parse()?,
+            site: wire.site.parse()?,
+            weight,
+            // Manifests have them, and fronts make none.
+            addresses: Vec::new(),
+        };
         if !desired.sites.contains_key(&appliance.site) {
             return Err(refused());
         }
@@ -341,7 +347,8 @@ mod tests {
         let site = Site { id: "s".parse().unwrap(), prefixes: vec!["10.0.0.0/8".parse().unwrap()] };
         let weight = Weight::new(3).unwrap();
         let id: model::id::ApplianceId = "a1".parse().unwrap();
-        let appliance = Appliance { id: id.clone(), site: site.id.clone(), weight };
+        let appliance =
+            Appliance { id: id.clone(), site: site.id.clone(), weight, addresses: Vec::new() };
         let registered = Registered { cloned: true, ..Registered::new(appliance) };
         let key = |kid: &str| TokenKey { kid: kid.to_owned(), public_key: [7; 32] };
         let mut catalog = Catalog::default();

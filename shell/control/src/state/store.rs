@@ -23,6 +23,7 @@ use model::manifest::{AssetVersion, File};
 use model::object::{BlockHash, Blocks};
 use model::topology::{Appliance, Prefix, Site, Weight};
 use model::units::{Bytes, UnixSeconds};
+use serde::de::DeserializeOwned;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 use sqlx::{Sqlite, SqlitePool, Transaction};
 
@@ -154,12 +155,13 @@ impl Store {
     /// Registers an appliance, or changes its site and weight.
     pub async fn put_appliance(&self, appliance: &Appliance) -> Result<()> {
         sqlx::query(
-            "INSERT INTO appliances (id, site, weight) VALUES (?1, ?2, ?3)
-             ON CONFLICT (id) DO UPDATE SET site = ?2, weight = ?3",
+            "INSERT INTO appliances (id, site, weight, addresses) VALUES (?1, ?2, ?3, ?4)
+             ON CONFLICT (id) DO UPDATE SET site = ?2, weight = ?3, addresses = ?4",
         )
         .bind(appliance.id.as_str())
         .bind(appliance.site.as_str())
         .bind(appliance.weight.value())
+        .bind(serde_json::to_string(&appliance.addresses).expect("addresses make JSON"))
         .execute(&self.pool)
         .await?;
         Ok(())
@@ -311,19 +313,25 @@ impl Store {
     }
 
     async fn appliances(&self) -> Result<BTreeMap<ApplianceId, Registered>> {
-        type Row = (String, String, u32, Option<i64>, bool, Option<String>, Option<String>);
+        type Row = (String, String, u32, Option<i64>, bool, Option<String>, Option<String>, String);
         let rows: Vec<Row> = sqlx::query_as(
-            "SELECT id, site, weight, usable, cloned, machine, drives FROM appliances",
+            "SELECT id, site, weight, usable, cloned, machine, drives, addresses FROM appliances",
         )
         .fetch_all(&self.pool)
         .await?;
-        let registered = |(id, site, weight, usable, cloned, machine, drives): Row| {
+        let registered = |(id, site, weight, usable, cloned, machine, drives, addresses): Row| {
             let id: ApplianceId = parse(&id)?;
             let weight = Weight::new(weight)
                 .ok_or_else(|| StoreError::Damaged(format!("{id} has a weight of {weight}")))?;
-            let appliance = Appliance { id: id.clone(), site: parse(&site)?, weight };
+            let appliance = Appliance {
+                id: id.clone(),
+                site: parse(&site)?,
+                weight,
+                addresses: from_json(&addresses)?,
+            };
             let usable = usable.map(unsigned).transpose()?.map(Bytes);
-            let drives = drives.as_deref().map(from_json).transpose()?.unwrap_or_default();
+            let drives =
+                drives.as_deref().map(from_json::<String>).transpose()?.unwrap_or_default();
             let drives = drives.into_iter().collect();
             let hardware = machine.map(|machine| Hardware { machine, drives });
             Ok((id, Registered { appliance, usable, hardware, cloned }))
@@ -421,7 +429,7 @@ fn json(list: &[String]) -> String {
     serde_json::to_string(list).expect("strings always become JSON")
 }
 
-fn from_json(text: &str) -> Result<Vec<String>> {
+fn from_json<T: DeserializeOwned>(text: &str) -> Result<Vec<T>> {
     serde_json::from_str(text).map_err(|error| damaged(&error))
 }
 
@@ -454,6 +462,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0005_playbacks.sql"),
     include_str!("../../migrations/0006_withdrawals.sql"),
     include_str!("../../migrations/0007_public_assets.sql"),
+    include_str!("../../migrations/0008_addresses.sql"),
 ];
 
 /// One writes, the others read block hashes for appliances that fill.
@@ -496,7 +505,12 @@ mod tests {
         let state = tempfile::tempdir().unwrap();
         let store = Store::open(state.path()).await.unwrap();
         let site = Site { id: id("s1"), prefixes: vec!["10.0.0.0/8".parse().unwrap()] };
-        let appliance = Appliance { id: id("a1"), site: site.id.clone(), weight: Weight::ONE };
+        let appliance = Appliance {
+            id: id("a1"),
+            site: site.id.clone(),
+            weight: Weight::ONE,
+            addresses: Vec::new(),
+        };
         let policy = Policy { copies: 3, versions_kept: 1 };
         let entry = LedgerEntry { generation: Generation(7), digest: Digest([3; 32]) };
         let entries = BTreeMap::from([(appliance.id.clone(), entry)]);

@@ -14,6 +14,7 @@ pub(crate) mod withdrawals;
 pub(crate) use membership::MembershipError;
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
@@ -27,7 +28,7 @@ use identity::member::Member;
 use identity::secret_file::SecretError;
 use model::id::{ApplianceId, AssetId, AssetVersionId, Generation, SiteId};
 use model::machine::Machine;
-use model::topology::{Appliance, Site};
+use model::topology::{Appliance, SITE_ADDRESSES_MAX, Site};
 use model::units::{Bytes, Nanos, UnixSeconds};
 use model::view::Health;
 use tokio::sync::Semaphore;
@@ -187,6 +188,8 @@ pub(crate) enum ChangeError {
     OtherAsset { version: AssetVersionId, asset: AssetId },
     #[error("there is no site {0}: PUT /v1/sites/{0} first")]
     NoSite(SiteId),
+    #[error("address {0} is one of {1}'s: give each appliance its own")]
+    Address(IpAddr, ApplianceId),
     #[error("appliances stand in site {site}: delete or move {appliance} first")]
     SiteInUse { site: SiteId, appliance: ApplianceId },
     #[error("there are {most} {what} already, as many as control takes: one has to go first")]
@@ -535,17 +538,28 @@ impl Control {
         appliance: Appliance,
     ) -> Result<(), ChangeError> {
         let _writing = self.writing.lock().await;
-        let (site_known, count) = {
+        let (site_known, count, in_site) = {
             let state = self.state();
             let desired = state.director.desired();
+            let others = || desired.appliances.values().map(|of| &of.appliance);
+            let others = || others().filter(|other| other.id != appliance.id);
+            for address in &appliance.addresses {
+                if let Some(other) = others().find(|other| other.addresses.contains(address)) {
+                    return Err(ChangeError::Address(*address, other.id.clone()));
+                }
+            }
+            let here = others().filter(|other| other.site == appliance.site);
+            let in_site: usize = here.map(|other| other.addresses.len()).sum();
             let known = desired.appliances.contains_key(&appliance.id);
             let count = if known { 0 } else { desired.appliances.len() };
-            (desired.sites.contains_key(&appliance.site), count)
+            (desired.sites.contains_key(&appliance.site), count, in_site)
         };
         if !site_known {
             return Err(ChangeError::NoSite(appliance.site));
         }
         room_for("appliances", count, APPLIANCES_MAX)?;
+        let addresses = in_site + appliance.addresses.len();
+        room_for("addresses of a site", addresses.saturating_sub(1), SITE_ADDRESSES_MAX)?;
         self.store.put_appliance(&appliance).await?;
         self.changed(Change::Appliance(appliance)).await;
         Ok(())
@@ -733,7 +747,8 @@ pub(crate) mod tests {
         control.put_site(Site { id: "s1".parse().unwrap(), prefixes: vec![] }).await.unwrap();
         control.store.hide_meta(true).await;
         let site = "s1".parse().unwrap();
-        let appliance = Appliance { id: a1.clone(), site, weight: Weight::ONE };
+        let appliance =
+            Appliance { id: a1.clone(), site, weight: Weight::ONE, addresses: Vec::new() };
         control.put_appliance(appliance).await.unwrap();
         let manifest = || control.state().director.manifest(&a1).unwrap();
         assert_eq!(manifest(), None);
@@ -781,7 +796,8 @@ pub(crate) mod tests {
         let a1: ApplianceId = "a1".parse().unwrap();
         control.put_site(Site { id: "s1".parse().unwrap(), prefixes: vec![] }).await.unwrap();
         let site = "s1".parse().unwrap();
-        let appliance = Appliance { id: a1.clone(), site, weight: Weight::ONE };
+        let appliance =
+            Appliance { id: a1.clone(), site, weight: Weight::ONE, addresses: Vec::new() };
         control.put_appliance(appliance).await.unwrap();
         control.store.hide_identities(true).await;
         assert!(matches!(control.delete_appliance(&a1).await, Err(ChangeError::Store(_))));

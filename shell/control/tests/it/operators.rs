@@ -18,7 +18,8 @@ fn the_registry_is_written_and_read_and_mistakes_are_explained() {
     let prefixes = json!(["10.0.0.0/8", "127.0.0.1/32", "2001:db8::/32"]);
     assert_eq!(written, json!({"id": "a", "prefixes": prefixes}));
     control.put("/v1/appliances/a1", &json!({"site": "a", "weight": 3}));
-    let appliance = json!({"id": "a1", "site": "a", "weight": 3, "usable_bytes": null});
+    let appliance =
+        json!({"id": "a1", "site": "a", "weight": 3, "addresses": [], "usable_bytes": null});
     assert_eq!(control.json("/v1/appliances"), json!([appliance]));
     assert_eq!(control.json("/v1/appliances/a1"), appliance);
     assert_eq!(control.json("/v1/sites"), json!([written]));
@@ -226,4 +227,24 @@ fn secrets_are_readable_by_their_owner_only() {
     let control = Running::start("");
     let mode = std::fs::metadata(control.state().join("keys.toml")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
+}
+
+#[test]
+fn service_addresses_are_kept_and_no_two_appliances_have_the_same() {
+    let control = Running::start("");
+    control.put("/v1/sites/a", &json!({"prefixes": []}));
+    let addresses = json!(["192.0.2.11", "2001:db8::11"]);
+    let put = |id: &str, addresses: &serde_json::Value| {
+        let path = format!("/v1/appliances/{id}");
+        control.put(&path, &json!({"site": "a", "addresses": addresses}))
+    };
+    assert_eq!(put("a1", &addresses).status, 200);
+    assert_eq!(control.json("/v1/appliances/a1")["addresses"], addresses);
+    let other = put("a2", &json!(["192.0.2.11"]));
+    assert!(other.status == 409 && other.text().contains("is one of a1's"), "{}", other.text());
+    assert_eq!(put("a1", &addresses).status, 200, "its own again");
+    let many = put("a2", &json!(["10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5"]));
+    assert!(many.status == 400 && many.text().contains("at most 4"), "{}", many.text());
+    let link = put("a2", &json!(["fe80::1"]));
+    assert!(link.status == 400 && link.text().contains("cannot be sent"), "{}", link.text());
 }

@@ -132,7 +132,13 @@ impl State {
         self.report = Some(report);
         self.reports += 1;
         let siblings = self.siblings.clone();
-        ReportReply { generation: self.generation, inventory, interval_ms: INTERVAL_MS, siblings }
+        ReportReply {
+            generation: self.generation,
+            inventory,
+            interval_ms: INTERVAL_MS,
+            siblings,
+            peers: BTreeMap::new(),
+        }
     }
 }
 

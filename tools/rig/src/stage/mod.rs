@@ -157,6 +157,7 @@ impl Stage {
             trust: Trust::default(),
             versions: versions?,
             siblings: self.siblings(films)?,
+            site: Vec::new(),
         };
         self.control.publish(&manifest, films, &self.fleet);
         Ok(())

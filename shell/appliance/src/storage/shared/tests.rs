@@ -82,6 +82,7 @@ pub(crate) fn manifest(generation: u64, objects: &[(ObjectId, Bytes)]) -> Arc<Ma
         token_keys: Vec::new(),
         trust: Trust::default(),
         siblings: BTreeMap::new(),
+        site: Vec::new(),
         versions: vec![Arc::new(version)],
     })
 }

@@ -360,7 +360,12 @@ mod tests {
         let (directory, control) = crate::state::writer::tests::open("").await;
         let (id, site) = ("a1".parse().unwrap(), "s1".parse().unwrap());
         control.put_site(Site { id: site, prefixes: vec![] }).await.unwrap();
-        let appliance = Appliance { id, site: "s1".parse().unwrap(), weight: Weight::ONE };
+        let appliance = Appliance {
+            id,
+            site: "s1".parse().unwrap(),
+            weight: Weight::ONE,
+            addresses: Vec::new(),
+        };
         control.put_appliance(appliance).await.unwrap();
         (directory, control)
     }

@@ -1,0 +1,219 @@
+use super::*;
+
+fn id(name: &str) -> ApplianceId {
+    name.parse().unwrap()
+}
+
+fn address(last: u8) -> IpAddr {
+    IpAddr::from([192, 0, 2, last])
+}
+
+fn client(at: u8, port: u16) -> Client {
+    (SocketAddr::new(address(at), 443), SocketAddr::new(IpAddr::from([10, 0, 0, 1]), port))
+}
+
+fn at(millis: u64) -> Instant {
+    Instant(0) + Nanos::millis(millis)
+}
+
+/// Three members: `a1` has 192.0.2.1, and so on.
+fn site() -> Vec<SiteMember> {
+    let member = |n: u8| SiteMember { id: id(&format!("a{n}")), addresses: vec![address(n)] };
+    (1..=3).map(member).collect()
+}
+
+/// `a2`, which serves and has heard of nobody.
+fn member() -> Member {
+    let mut member = Member::new(id("a2"));
+    member.handle(at(0), Event::Site(&site()));
+    member.handle(at(0), Event::Serving(true));
+    member
+}
+
+fn hear(member: &mut Member, now: Instant, name: &str, told: Told) {
+    member.handle(now, Event::Heard { member: &id(name), told });
+}
+
+fn all(open: &[Client]) -> Told {
+    Told { start: 9, to: 5, open: open.to_vec(), ..Told::default() }
+}
+
+/// All actions up to `until`, with their times.
+fn run(member: &mut Member, until: Instant) -> Vec<(Instant, Action)> {
+    let mut done = Vec::new();
+    loop {
+        let Some(due) = member.deadline().filter(|due| *due <= until) else { break };
+        member.handle(due, Event::Tick);
+        while let Some(action) = member.poll() {
+            done.push((due, action));
+        }
+    }
+    done
+}
+
+#[test]
+fn clients_of_a_silent_owner_are_tickled_in_rounds_once_its_address_is_here() {
+    let mut member = member();
+    let clients = [client(1, 1000), client(1, 1001), client(3, 1002)];
+    hear(&mut member, at(0), "a1", all(&clients));
+    hear(&mut member, at(0), "a3", all(&[]));
+    member.handle(at(700), Event::Held(&[address(2)]));
+    run(&mut member, at(700));
+    hear(&mut member, at(700), "a3", all(&[]));
+    member.handle(at(750), Event::Held(&[address(1), address(2)]));
+    assert_eq!(member.poll(), None, "its owner was heard of 750 ms ago");
+    member.handle(at(800), Event::Tick);
+    let tickle = Action::Tickle(vec![client(1, 1000), client(1, 1001)]);
+    assert_eq!(member.poll(), Some(tickle.clone()), "those of the address, and no others");
+    assert_eq!(member.poll(), None);
+    let later = run(&mut member, at(5000));
+    assert_eq!(later, [(at(1300), tickle.clone()), (at(2300), tickle)]);
+    assert_eq!((member.counters().taken, member.counters().tickled), (1, 6));
+    assert_eq!(member.taken(), [address(1)]);
+}
+
+#[test]
+fn without_the_address_or_with_an_owner_that_speaks_nobody_is_tickled() {
+    let mut member = member();
+    hear(&mut member, at(0), "a1", all(&[client(1, 1000)]));
+    member.handle(at(5000), Event::Tick);
+    assert_eq!(run(&mut member, at(9000)), [], "silent, and the address is elsewhere");
+    hear(&mut member, at(9000), "a1", all(&[client(1, 1000)]));
+    member.handle(at(9100), Event::Held(&[address(1)]));
+    assert_eq!(member.poll(), None, "here, and its owner speaks: a link between others is cut");
+}
+
+#[test]
+fn an_owner_that_returns_waits_until_no_response_is_under_way_and_tickles_who_is_left() {
+    let mut member = member();
+    let own = |member: &Member| member.priorities()[1];
+    assert_eq!(own(&member), (address(2), 20), "nobody was heard of: somebody may have it");
+    let busy = Told { busy: vec![address(2)], ..all(&[client(2, 1000), client(3, 1001)]) };
+    hear(&mut member, at(100), "a3", busy.clone());
+    hear(&mut member, at(100), "a1", all(&[]));
+    assert!(member.waits() && own(&member).1 == 20);
+    hear(&mut member, at(600), "a3", Told { busy: vec![], ..busy });
+    assert!(!member.waits() && own(&member).1 == 200);
+    member.handle(at(700), Event::Held(&[address(2)]));
+    assert_eq!(member.poll(), Some(Action::Tickle(vec![client(2, 1000)])), "kept alive over there");
+}
+
+#[test]
+fn an_owner_waits_for_so_long_and_no_longer() {
+    let mut member = member();
+    for tenth in 0..300 {
+        let busy = Told { busy: vec![address(2)], ..all(&[]) };
+        hear(&mut member, at(100 * tenth), "a3", busy);
+        assert!(member.waits());
+    }
+    member.handle(at(30_000), Event::Tick);
+    assert!(!member.waits());
+    let mut alone = self::member();
+    alone.handle(at(799), Event::Tick);
+    assert!(alone.waits());
+    alone.handle(at(800), Event::Tick);
+    assert!(!alone.waits(), "its siblings are away");
+}
+
+#[test]
+fn a_sibling_drains_the_addresses_of_an_owner_that_waits_and_stops_when_it_has_them() {
+    let mut member = member();
+    let waits = |waits| Told { waits, ..all(&[]) };
+    hear(&mut member, at(0), "a1", waits(true));
+    assert_eq!(member.poll(), Some(Action::Drain(vec![address(1)])));
+    hear(&mut member, at(200), "a1", waits(true));
+    assert_eq!(member.poll(), None, "that was said");
+    hear(&mut member, at(400), "a1", waits(false));
+    assert_eq!(member.poll(), Some(Action::Drain(vec![])));
+    hear(&mut member, at(600), "a1", waits(true));
+    assert_eq!(member.poll(), Some(Action::Drain(vec![address(1)])));
+    member.handle(at(1400), Event::Tick);
+    assert_eq!(member.poll(), Some(Action::Drain(vec![])), "it went away again");
+}
+
+#[test]
+fn priorities_elect_the_owner_then_each_sibling_in_its_turn_and_nobody_who_does_not_serve() {
+    let mut members: Vec<Member> = ["a1", "a2", "a3"].map(|name| Member::new(id(name))).into();
+    for member in &mut members {
+        member.handle(at(0), Event::Site(&site()));
+        member.handle(at(0), Event::Serving(true));
+        member.handle(at(1000), Event::Tick);
+    }
+    // For each address the names in the order in which they would have it.
+    let order = |members: &[Member]| {
+        let of = |address: usize| {
+            let mut by: Vec<_> =
+                members.iter().map(|m| (m.priorities()[address].1, m.id.to_string())).collect();
+            by.sort();
+            by.into_iter().rev().map(|(_, name)| name).collect::<Vec<_>>()
+        };
+        [of(0), of(1), of(2)]
+    };
+    assert_eq!(order(&members), [["a1", "a2", "a3"], ["a2", "a3", "a1"], ["a3", "a1", "a2"]]);
+    members[0].handle(at(2000), Event::Serving(false));
+    assert!(members[0].priorities().iter().all(|(_, priority)| *priority == 1));
+    assert_eq!(order(&members)[0][0], "a2");
+    members[0].handle(at(3000), Event::Serving(true));
+    assert!(members[0].waits(), "it may have been taken over meanwhile");
+}
+
+#[test]
+fn differences_are_followed_and_one_to_something_else_asks_for_all() {
+    let mut member = member();
+    let known = |member: &Member| member.asked().next().map(|(_, known)| known).unwrap();
+    hear(&mut member, at(0), "a1", all(&[client(1, 1), client(1, 2)]));
+    assert_eq!((known(&member), member.clients()), ((9, 5), 2));
+    let next = Told { from: 5, to: 7, gone: vec![client(1, 1)], ..all(&[client(1, 3)]) };
+    hear(&mut member, at(1), "a1", next.clone());
+    assert_eq!((known(&member), member.clients()), ((9, 7), 2));
+    hear(&mut member, at(2), "a1", Told { start: 10, ..next });
+    assert_eq!((known(&member), member.clients()), ((0, 0), 2), "kept until all is known again");
+    hear(&mut member, at(3), "a1", all(&[]));
+    assert_eq!((known(&member), member.clients()), ((9, 5), 0));
+}
+
+#[test]
+fn many_clients_are_kept_up_to_a_bound_and_tickled_in_batches() {
+    let mut member = member();
+    let many = |count: usize| {
+        let of = |n: usize| {
+            let n = u32::try_from(n).unwrap();
+            let ip = IpAddr::from((n / 60_000).to_be_bytes());
+            (SocketAddr::new(address(1), 443), SocketAddr::new(ip, (n % 60_000) as u16 + 1))
+        };
+        (0..count).map(of).collect::<Vec<_>>()
+    };
+    hear(&mut member, at(0), "a1", all(&many(CLIENTS_MAX + 10)));
+    assert_eq!(member.clients(), CLIENTS_MAX);
+    hear(&mut member, at(0), "a1", all(&many(20_000)));
+    member.handle(at(1000), Event::Held(&[address(1)]));
+    let mut sent = vec![(at(1000), member.poll().unwrap())];
+    sent.extend(run(&mut member, at(2000)));
+    let lens = |until: Instant| {
+        let len = |(at, action): &(Instant, Action)| match action {
+            Action::Tickle(clients) if *at <= until => clients.len(),
+            _ => 0,
+        };
+        sent.iter().map(len).collect::<Vec<_>>()
+    };
+    assert!(lens(at(9000)).iter().all(|len| *len <= BATCH));
+    assert_eq!(lens(at(1950)).iter().sum::<usize>(), 20_000, "in a second");
+}
+
+#[test]
+fn a_large_site_is_asked_in_part_and_who_leaves_is_forgotten() {
+    let member = |n: u8| SiteMember { id: id(&format!("a{n:03}")), addresses: vec![address(n)] };
+    let site: Vec<SiteMember> = (0..100).map(member).collect();
+    let mut first = Member::new(id("a000"));
+    first.handle(at(0), Event::Site(&site));
+    let asked: Vec<String> = first.asked().map(|(id, _)| id.to_string()).collect();
+    assert_eq!(asked.len(), 2 * NEAR);
+    assert!(asked.contains(&"a001".to_owned()) && asked.contains(&"a099".to_owned()));
+    first.handle(at(0), Event::Held(&[address(5)]));
+    first.handle(at(0), Event::Site(&site[..2]));
+    assert_eq!((first.asked().count(), first.taken()), (1, vec![]));
+    let mut guest = Member::new(id("b1"));
+    guest.handle(at(0), Event::Site(&site[..2]));
+    guest.handle(at(0), Event::Serving(true));
+    assert!(guest.priorities().iter().all(|(_, priority)| (30..200).contains(priority)));
+}

@@ -29,6 +29,8 @@ pub(crate) struct Settings {
     /// When their devices are told what is free.
     #[serde(default)]
     pub(crate) discard: Discard,
+    /// Whether and how service addresses move between the appliances of a site.
+    pub(crate) addresses: Option<Addresses>,
     #[serde(skip)]
     given: Vec<String>,
     #[serde(skip)]
@@ -54,6 +56,60 @@ pub(crate) struct Discard {
     /// How much of a drive is looked at at once, 16 MiB to 16 GiB. Default `"256 MiB"`.
     #[serde(deserialize_with = "range")]
     pub(crate) range: Bytes,
+}
+
+/// `[addresses]`: how service addresses move, for `nearcast-agent addresses`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Addresses {
+    /// `"keepalived"` where the appliances of the site share a segment, `"bird"` where routes lead
+    /// to them.
+    pub(crate) by: By,
+    /// The network interface that gets the addresses: of the segment with keepalived; with BIRD
+    /// the loopback, default `lo`.
+    interface: Option<String>,
+    /// Path of the socket; its folder must be there, and keepalived's files are put beside it.
+    /// Default `/run/nearcast-addresses/agent.sock`.
+    #[serde(default = "default_addresses_socket")]
+    pub(crate) socket: PathBuf,
+    /// keepalived: the number of the first address's virtual router; each further address has the
+    /// next. No other routers of the segment may have them. 1 to 255, default 51.
+    #[serde(default = "default_first_router")]
+    pub(crate) first_router: u8,
+}
+
+/// Who moves service addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum By {
+    /// VRRP, by keepalived.
+    Keepalived,
+    /// Routes that BIRD announces for the addresses of an interface.
+    Bird,
+}
+
+impl Addresses {
+    pub(crate) fn interface(&self) -> &str {
+        self.interface.as_deref().unwrap_or("lo")
+    }
+}
+
+/// Whose requests are taken, and whose group may reach the socket.
+#[derive(Clone, Debug)]
+pub(crate) struct Who {
+    pub(crate) user: String,
+    pub(crate) group: String,
+}
+
+/// Where `nearcast-agent addresses` listens if nothing else is said.
+const ADDRESSES_SOCKET: &str = "/run/nearcast-addresses/agent.sock";
+
+fn default_addresses_socket() -> PathBuf {
+    PathBuf::from(ADDRESSES_SOCKET)
+}
+
+fn default_first_router() -> u8 {
+    51
 }
 
 /// A device that is told so much takes some tens of milliseconds, in which it may answer nothing.
@@ -121,12 +177,30 @@ impl Settings {
         if let Some(path) = relative {
             anyhow::bail!("{}: give whole paths, from / on", path.display());
         }
+        if let Some(addresses) = &settings.addresses {
+            ensure!(
+                addresses.by == By::Bird || addresses.interface.is_some(),
+                "[addresses] interface: name the network interface that the addresses are on"
+            );
+            let name = addresses.interface();
+            let is_name = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+            ensure!(
+                (1..=INTERFACE_LEN_MAX).contains(&name.len()) && name.chars().all(is_name),
+                "[addresses] interface: \"{name}\" is no name of a network interface"
+            );
+            ensure!(addresses.socket.is_absolute(), "[addresses] socket: give a whole path");
+            ensure!(addresses.first_router != 0, "[addresses] first_router: use 1 to 255");
+        }
         settings.given = table.keys().cloned().collect();
         if let Some(discard) = table.get("discard").and_then(toml::Value::as_table) {
             settings.given.extend(discard.keys().cloned());
         }
         source.clone_into(&mut settings.source);
         Ok(settings)
+    }
+
+    pub(crate) fn who(&self) -> Who {
+        Who { user: self.user.clone(), group: self.group.clone() }
     }
 
     /// Each effective value with its origin, as TOML with comments.
@@ -146,6 +220,15 @@ impl Settings {
         out.push_str("\n[discard]\n");
         out.push_str(&row("every", format!("\"{every}\"")));
         out.push_str(&row("range", format!("\"{}\"", self.discard.range)));
+        if let Some(addresses) = &self.addresses {
+            let row = |key: &str, value: String| format!("{key} = {value}\n");
+            out.push_str("\n[addresses]\n");
+            let by = format!("{:?}", addresses.by).to_lowercase();
+            out.push_str(&row("by", format!("\"{by}\"")));
+            out.push_str(&row("interface", format!("\"{}\"", addresses.interface())));
+            out.push_str(&row("socket", quoted(&addresses.socket)));
+            out.push_str(&row("first_router", addresses.first_router.to_string()));
+        }
         out
     }
 }
@@ -153,6 +236,9 @@ impl Settings {
 fn quoted(path: &Path) -> String {
     format!("\"{}\"", path.display())
 }
+
+/// Linux's IFNAMSIZ, without the zero at its end.
+const INTERFACE_LEN_MAX: usize = 15;
 
 #[cfg(test)]
 mod tests {
@@ -175,6 +261,15 @@ mod tests {
         assert!(discard("every = \"1 s\"").contains("use 1 min or more"));
         assert!(discard("range = \"1 MiB\"").contains("use 16 MiB to 16 GiB"));
         assert!(discard("each = \"1 h\"").contains("each"));
+        let addresses =
+            |text: &str| error(&format!("[drives]\npaths = [\"/d\"]\n[addresses]\n{text}"));
+        assert!(addresses("by = \"keepalived\"").contains("name the network interface"));
+        assert!(addresses("by = \"ospf\"").contains("keepalived"), "says what there is");
+        assert!(addresses("by = \"bird\"\ninterface = \"a b\"").contains("no name of"));
+        assert!(addresses("by = \"bird\"\nfirst_router = 0").contains("1 to 255"));
+        let bird = "[drives]\npaths = [\"/d\"]\n[addresses]\nby = \"bird\"\n";
+        let text = Settings::parse(bird, "a.toml").unwrap().describe();
+        assert!(text.contains("by = \"bird\"\ninterface = \"lo\""), "{text}");
         let off = "[drives]\npaths = [\"/d\"]\n[discard]\nevery = \"off\"\n";
         let settings = Settings::parse(off, "a.toml").unwrap();
         assert_eq!((settings.discard.every, settings.discard.range), (None, Bytes::mib(256)));

@@ -5,6 +5,8 @@
 //!                                                    drives  /proc/self/mountinfo, /sys
 //!                                                    trim    fstrim, one at a time
 //!                                                    health  smartctl or nvme, if installed
+//! site's addresses ──> priorities ──> keepalived, or the loopback for BIRD     (`addresses`)
+//!                      clients ─────> tickles                                 (`addresses`)
 //! every hour ──────────────────────────────────────> discard fstrim in ranges, then a pause
 //! ```
 //!
@@ -19,12 +21,14 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use wire::v1::agent::{Answer, Request};
 
+mod addresses;
 mod client;
 mod config;
 mod discard;
 mod mounts;
 mod programs;
 mod server;
+mod tickle;
 
 /// Does what an appliance needs more privileges for.
 #[derive(Debug, Parser)]
@@ -41,6 +45,8 @@ struct Arguments {
 enum Verb {
     /// Answer on the socket until SIGTERM.
     Serve(File),
+    /// Move service addresses between the appliances of a site until SIGTERM (`[addresses]`).
+    Addresses(File),
     /// Print each effective setting and where it came from.
     Config(File),
     /// Ask a running agent how the drives are mounted, and print its answer, JSON.
@@ -89,6 +95,7 @@ fn fail(error: &anyhow::Error) -> ExitCode {
 fn run(verb: Verb) -> anyhow::Result<()> {
     let (agent, request) = match verb {
         Verb::Serve(file) => return server::serve(config::Settings::load(&file.config)?),
+        Verb::Addresses(file) => return addresses::run(&config::Settings::load(&file.config)?),
         Verb::Config(file) => {
             return Ok(print(&config::Settings::load(&file.config)?.describe())?);
         }
@@ -98,9 +105,7 @@ fn run(verb: Verb) -> anyhow::Result<()> {
     };
     match client::ask(&agent.socket, request)? {
         Answer::Refused(why) => anyhow::bail!("refused: {why}"),
-        answer @ (Answer::Drives(_) | Answer::Trimmed { .. } | Answer::Health(_)) => {
-            Ok(print(&serde_json::to_string_pretty(&answer)?)?)
-        }
+        answer => Ok(print(&serde_json::to_string_pretty(&answer)?)?),
     }
 }
 

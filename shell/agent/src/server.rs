@@ -14,7 +14,7 @@ use wire::v1::agent::{Answer, Line, REQUEST_LEN_MAX, Request, VERSION};
 
 use model::units::Bytes;
 
-use crate::config::Settings;
+use crate::config::{Settings, Who};
 use crate::programs::{FOLDERS, Programs};
 use crate::{discard, mounts};
 
@@ -27,50 +27,67 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// For the range of a round that is under way, before a trim is refused.
 const TRIM_PATIENCE: Duration = Duration::from_secs(5);
 
-/// The state that all connections share.
-struct Agent {
+/// The verbs of one process.
+pub(crate) trait Answerer: Send + Sync + 'static {
+    /// The answer, or the fault and the remedy.
+    fn answer(&self, request: Request) -> Result<Answer, String>;
+}
+
+/// The verbs that concern drives.
+struct Drives {
     settings: Settings,
-    /// Whose requests are taken, besides root's.
-    user: u32,
     programs: Programs,
     /// Held while a trim runs.
     trim: Mutex<()>,
+}
+
+/// The state that all connections share.
+struct Shared<A> {
+    answerer: Arc<A>,
+    /// Whose requests are taken, besides root's.
+    user: (u32, String),
     connections: AtomicUsize,
 }
 
-/// Answers until SIGTERM or SIGINT.
+/// Looks after drives until SIGTERM or SIGINT.
 pub(crate) fn serve(settings: Settings) -> anyhow::Result<()> {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
-        signal_hook::flag::register(signal, stop.clone()).context("cannot catch signals")?;
-    }
-    let user = id("/etc/passwd", &settings.user)?;
-    let group = id("/etc/group", &settings.group)?;
-    let listener = listen(&settings.socket, group)?;
-    let path = settings.socket.clone();
     let discards = settings.discard.every.is_some();
-    let drives = settings.drives.paths.len();
-    tracing::info!(socket = %path.display(), drives, "answering");
-    let agent = Arc::new(Agent {
+    let (socket, who) = (settings.socket.clone(), settings.who());
+    let drives = Arc::new(Drives {
         settings,
-        user,
         programs: Programs::new(FOLDERS.iter().map(PathBuf::from).collect()),
         trim: Mutex::new(()),
-        connections: AtomicUsize::new(0),
     });
-    let discarding = Arc::clone(&agent);
-    // On a thread of its own, so that a signal ends the process: accepting starts again after one.
-    std::thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
-            accept(&agent, stream);
-        }
-    });
+    let discarding = Arc::clone(&drives);
     if discards {
         std::thread::spawn(move || {
             let trim = |drive: &Path, offset, len| discarding.trim_range(drive, offset, len);
             discard::run(&discarding.settings, trim);
         });
     }
+    answer_at(&socket, &who, drives)
+}
+
+/// Answers on a socket until SIGTERM or SIGINT.
+pub(crate) fn answer_at<A: Answerer>(
+    path: &Path,
+    who: &Who,
+    answerer: Arc<A>,
+) -> anyhow::Result<()> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
+        signal_hook::flag::register(signal, stop.clone()).context("cannot catch signals")?;
+    }
+    let user = (id("/etc/passwd", &who.user)?, who.user.clone());
+    let listener = listen(path, id("/etc/group", &who.group)?)?;
+    tracing::info!(socket = %path.display(), "answering");
+    let shared = Arc::new(Shared { answerer, user, connections: AtomicUsize::new(0) });
+    // On a thread of its own, so that a signal ends the process: accepting starts again after one.
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            accept(&shared, stream);
+        }
+    });
     while !stop.load(Ordering::Relaxed) {
         std::thread::park_timeout(Duration::from_millis(200));
     }
@@ -110,7 +127,7 @@ fn listen(path: &Path, group: u32) -> anyhow::Result<UnixListener> {
     Ok(listener)
 }
 
-fn accept(agent: &Arc<Agent>, stream: UnixStream) {
+fn accept<A: Answerer>(agent: &Arc<Shared<A>>, stream: UnixStream) {
     if CONNECTIONS_MAX <= agent.connections.fetch_add(1, Ordering::Relaxed) {
         agent.connections.fetch_sub(1, Ordering::Relaxed);
         refuse(&stream, "there are too many connections: close one");
@@ -125,14 +142,15 @@ fn accept(agent: &Arc<Agent>, stream: UnixStream) {
     });
 }
 
-fn converse(agent: &Agent, stream: &UnixStream) -> std::io::Result<()> {
+fn converse<A: Answerer>(agent: &Shared<A>, stream: &UnixStream) -> std::io::Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let peer = socket_peercred(stream)?;
     let uid = peer.uid.as_raw();
-    if uid != 0 && uid != agent.user {
+    let (user, name) = &agent.user;
+    if uid != 0 && uid != *user {
         tracing::warn!(uid, pid = peer.pid.as_raw_pid(), "somebody else asked, and was refused");
-        refuse(stream, &format!("only root and {} may ask", agent.settings.user));
+        refuse(stream, &format!("only root and {name} may ask"));
         return Ok(());
     }
     let mut reader = BufReader::new(stream);
@@ -147,7 +165,7 @@ fn converse(agent: &Agent, stream: &UnixStream) -> std::io::Result<()> {
             refuse(stream, &format!("a request has at most {REQUEST_LEN_MAX} bytes, one line"));
             return Ok(());
         }
-        say(stream, agent.answer(&line))?;
+        say(stream, answer(&*agent.answerer, &line))?;
     }
     Ok(())
 }
@@ -164,23 +182,31 @@ fn say(mut stream: &UnixStream, said: Answer) -> std::io::Result<()> {
     stream.write_all(&line)
 }
 
-impl Agent {
-    fn answer(&self, line: &[u8]) -> Answer {
-        let request = match serde_json::from_slice::<Line<Request>>(line) {
-            Ok(Line { v: VERSION, said }) => said,
-            Ok(Line { v, .. }) => {
-                return Answer::Refused(format!("version {v} is not spoken here: it is {VERSION}"));
-            }
-            Err(error) => return Answer::Refused(format!("not a request: {error}")),
-        };
-        let answer = match request {
+fn answer<A: Answerer>(answerer: &A, line: &[u8]) -> Answer {
+    let request = match serde_json::from_slice::<Line<Request>>(line) {
+        Ok(Line { v: VERSION, said }) => said,
+        Ok(Line { v, .. }) => {
+            return Answer::Refused(format!("version {v} is not spoken here: it is {VERSION}"));
+        }
+        Err(error) => return Answer::Refused(format!("not a request: {error}")),
+    };
+    answerer.answer(request).unwrap_or_else(Answer::Refused)
+}
+
+impl Answerer for Drives {
+    fn answer(&self, request: Request) -> Result<Answer, String> {
+        match request {
             Request::Drives => self.drives(),
             Request::Trim { drive } => self.trim(drive),
             Request::Health => self.health(),
-        };
-        answer.unwrap_or_else(Answer::Refused)
+            Request::Addresses { .. } | Request::Tickle { .. } => {
+                Err("`nearcast-agent addresses` answers that, on its own socket".to_owned())
+            }
+        }
     }
+}
 
+impl Drives {
     fn drives(&self) -> Result<Answer, String> {
         let mounts = mounts::mounts().map_err(|error| error.to_string())?;
         let drives = self.settings.drives.paths.iter();

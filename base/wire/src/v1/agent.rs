@@ -5,8 +5,15 @@
 //! {"v":1,"verb":"drives"}                         {"v":1,"drives":[...]}
 //! {"v":1,"verb":"trim","drive":"/srv/nearcast/1"} {"v":1,"trimmed":{"drive":"...","bytes":4096}}
 //! {"v":1,"verb":"health"}                         {"v":1,"health":[...]}
+//! {"v":1,"verb":"addresses","wanted":[["192.0.2.1",200]]}  {"v":1,"held":["192.0.2.1"]}
+//! {"v":1,"verb":"tickle","clients":[["192.0.2.1:443","10.0.0.9:50000"]]}  {"v":1,"tickled":1}
 //!                                                 {"v":1,"refused":"why, and what to do"}
 //! ```
+//!
+//! The first three are answered by `nearcast-agent serve`, the others by `nearcast-agent addresses`:
+//! a process of its own, since the first needs no network and the second no drive.
+
+use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +21,10 @@ use serde::{Deserialize, Serialize};
 pub const VERSION: u32 = 1;
 
 /// Longest request, its newline included. A longer one is refused and the connection closed.
-pub const REQUEST_LEN_MAX: usize = 4096;
+pub const REQUEST_LEN_MAX: usize = 128 * 1024;
+
+/// Most clients of one request to tickle: with the longest addresses they take 120 KB.
+pub const TICKLES_MAX: usize = 1000;
 
 /// Longest answer: 256 drives with long names come to a quarter of it.
 pub const ANSWER_LEN_MAX: usize = 1_048_576;
@@ -41,6 +51,12 @@ pub enum Request {
     },
     /// The health that the devices report.
     Health,
+    /// The service addresses of the site, each with the priority with which this machine wants it,
+    /// 1 to 254. Repeated four times a second: without it for a second they all become 1.
+    Addresses { wanted: Vec<(IpAddr, u8)> },
+    /// Have these clients answer: each by the address that it reached and its own. Only by addresses
+    /// that the machine has and that were wanted.
+    Tickle { clients: Vec<(SocketAddr, SocketAddr)> },
 }
 
 /// An answer of the agent.
@@ -56,6 +72,10 @@ pub enum Answer {
     },
     /// In the order of the configuration.
     Health(Vec<DriveHealth>),
+    /// Those of the wanted addresses that the machine has.
+    Held(Vec<IpAddr>),
+    /// How many were sent a packet.
+    Tickled(u64),
     /// It is not done: the fault and the remedy.
     Refused(String),
 }

@@ -1,0 +1,344 @@
+//! Moves the service addresses of a site: `nearcast-agent addresses`.
+//!
+//! ```text
+//! appliance ── priorities, 4 a second ──> keepalived: a virtual router for each address (VRRP)
+//!        │                            or> loopback: addresses that BIRD announces
+//!        └──── clients to tickle ───────> raw socket, by addresses that this machine has
+//! ```
+//!
+//! An appliance that says nothing for a second does not serve: its machine wants the addresses less
+//! than any other. Who has them then is between the machines of the site.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use wire::v1::agent::{Answer, Request, TICKLES_MAX};
+
+use crate::config::{Addresses, By, Settings};
+use crate::programs::FOLDERS;
+use crate::server::{Answerer, answer_at};
+use crate::tickle::Tickler;
+
+/// Without a word of the appliance for so long it does not serve. It speaks four times a second.
+const SILENT: Duration = Duration::from_secs(1);
+/// How often that, and keepalived, is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Between two starts of keepalived: without it an address stays where it is, or is nowhere.
+const START_EVERY: Duration = Duration::from_secs(1);
+/// Of an appliance that does not serve.
+const AWAY: u8 = 1;
+/// An owner that waits has this at most, and its address is not announced.
+const WAITS_MAX: u8 = 20;
+/// Virtual routers of one segment have numbers up to 255.
+const ROUTER_MAX: usize = 255;
+/// Three of these without word of a better router, and the next takes over: at most 0.8 s.
+const ADVERTISE_EVERY: &str = "0.2";
+
+struct Mover {
+    settings: Addresses,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    wanted: BTreeMap<IpAddr, u8>,
+    told: Option<Instant>,
+    keepalived: Option<Child>,
+    started: Option<Instant>,
+    /// With BIRD: the addresses that were put on the interface.
+    put: Vec<IpAddr>,
+}
+
+/// Moves addresses until SIGTERM or SIGINT.
+pub(crate) fn run(settings: &Settings) -> anyhow::Result<()> {
+    let addresses = settings.addresses.clone();
+    let addresses = addresses.context("the configuration has no [addresses]: nothing to do")?;
+    for family in ["ipv4", "ipv6"] {
+        let path = format!("/proc/sys/net/{family}/ip_nonlocal_bind");
+        let is_set = std::fs::read_to_string(&path).is_ok_and(|text| text.trim() == "1");
+        ensure!(!is_set, "{path} is 1, which hides where an address is: set it to 0 (sysctl)");
+    }
+    if addresses.by == By::Keepalived {
+        program("keepalived")?;
+    } else {
+        program("ip")?;
+    }
+    let (socket, who) = (addresses.socket.clone(), settings.who());
+    let mover = Arc::new(Mover { settings: addresses, state: Mutex::default() });
+    let looking = Arc::clone(&mover);
+    std::thread::spawn(move || {
+        loop {
+            looking.look();
+            std::thread::sleep(LOOK_EVERY);
+        }
+    });
+    let answered = answer_at(&socket, &who, Arc::clone(&mover));
+    mover.leave();
+    answered
+}
+
+/// A program's path; PATH is not asked.
+fn program(name: &str) -> anyhow::Result<PathBuf> {
+    let found = FOLDERS.iter().map(|folder| Path::new(folder).join(name));
+    let package = if name == "ip" { "iproute2" } else { name };
+    found
+        .into_iter()
+        .find(|path| path.is_file())
+        .with_context(|| format!("{name} is not installed: install the package {package}"))
+}
+
+impl Answerer for Mover {
+    fn answer(&self, request: Request) -> Result<Answer, String> {
+        match request {
+            Request::Addresses { wanted } => self.take(wanted),
+            Request::Tickle { clients } => self.tickle(&clients),
+            Request::Drives | Request::Trim { .. } | Request::Health => {
+                Err("`nearcast-agent serve` answers that, on its own socket".to_owned())
+            }
+        }
+    }
+}
+
+impl Mover {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self, wanted: Vec<(IpAddr, u8)>) -> Result<Answer, String> {
+        let routers = usize::from(self.settings.first_router) + wanted.len();
+        if self.settings.by == By::Keepalived && ROUTER_MAX + 1 < routers {
+            return Err(format!(
+                "{} addresses from [addresses] first_router = {} on pass {ROUTER_MAX}: choose a \
+                 smaller first_router",
+                wanted.len(),
+                self.settings.first_router
+            ));
+        }
+        if wanted.iter().any(|(_, priority)| !(1..=254).contains(priority)) {
+            return Err("priorities are 1 to 254".to_owned());
+        }
+        let mut state = self.state();
+        state.told = Some(Instant::now());
+        let wanted: BTreeMap<IpAddr, u8> = wanted.into_iter().collect();
+        let held = wanted.keys().copied().filter(|address| is_local(*address)).collect();
+        self.want(&mut state, wanted)?;
+        Ok(Answer::Held(held))
+    }
+
+    /// Puts the addresses and their priorities in force.
+    fn want(&self, state: &mut State, wanted: BTreeMap<IpAddr, u8>) -> Result<(), String> {
+        if state.wanted == wanted {
+            return Ok(());
+        }
+        let moved = match self.settings.by {
+            By::Keepalived => self.tell_keepalived(state, &wanted),
+            By::Bird => self.put_on_interface(state, &wanted),
+        };
+        state.wanted = wanted;
+        moved.map_err(|error| format!("{error:#}"))
+    }
+
+    fn tell_keepalived(
+        &self,
+        state: &mut State,
+        wanted: &BTreeMap<IpAddr, u8>,
+    ) -> anyhow::Result<()> {
+        let folder = self.folder();
+        for ((router, address), priority) in self.routers(wanted.keys()).zip(wanted.values()) {
+            if state.wanted.get(&address) != Some(priority) {
+                let path = folder.join(format!("priority-{router}"));
+                std::fs::write(&path, format!("{}\n", priority - AWAY))
+                    .with_context(|| format!("cannot write {}", path.display()))?;
+            }
+        }
+        if state.wanted.keys().eq(wanted.keys()) && state.keepalived.is_some() {
+            return Ok(());
+        }
+        let path = folder.join("keepalived.conf");
+        let text = keepalived(&self.settings, self.routers(wanted.keys()), folder);
+        std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+        match &state.keepalived {
+            Some(child) => {
+                let pid = rustix::process::Pid::from_child(child);
+                rustix::process::kill_process(pid, rustix::process::Signal::HUP)
+                    .context("cannot tell keepalived of its new configuration")
+            }
+            None => self.start_keepalived(state),
+        }
+    }
+
+    fn start_keepalived(&self, state: &mut State) -> anyhow::Result<()> {
+        if state.started.is_some_and(|at| at.elapsed() < START_EVERY) {
+            return Ok(());
+        }
+        state.started = Some(Instant::now());
+        let folder = self.folder();
+        let mut command = Command::new(program("keepalived")?);
+        command.args(["--dont-fork", "--log-console", "--vrrp"]);
+        command.arg("--use-file").arg(folder.join("keepalived.conf"));
+        command.arg("--pid").arg(folder.join("keepalived.pid"));
+        command.arg("--vrrp_pid").arg(folder.join("vrrp.pid"));
+        command.env_clear().env("LC_ALL", "C").stdin(Stdio::null()).stdout(Stdio::null());
+        state.keepalived = Some(command.spawn().context("cannot start keepalived")?);
+        tracing::info!("keepalived started");
+        Ok(())
+    }
+
+    fn put_on_interface(
+        &self,
+        state: &mut State,
+        wanted: &BTreeMap<IpAddr, u8>,
+    ) -> anyhow::Result<()> {
+        let is_wanted =
+            |address: &IpAddr| wanted.get(address).is_some_and(|priority| WAITS_MAX < *priority);
+        let (stay, go): (Vec<IpAddr>, Vec<IpAddr>) =
+            state.put.drain(..).partition(|address| is_wanted(address));
+        state.put = stay;
+        for address in go {
+            self.ip("del", address)?;
+        }
+        for address in wanted.keys().filter(|address| is_wanted(address)) {
+            if !state.put.contains(address) {
+                self.ip("replace", *address)?;
+                state.put.push(*address);
+            }
+        }
+        Ok(())
+    }
+
+    fn ip(&self, verb: &str, address: IpAddr) -> anyhow::Result<()> {
+        let bits = if address.is_ipv4() { 32 } else { 128 };
+        let mut command = Command::new(program("ip")?);
+        command.args(["address", verb, &format!("{address}/{bits}")]);
+        command.args(["dev", self.settings.interface()]).env_clear().stdin(Stdio::null());
+        if address.is_ipv6() && verb != "del" {
+            command.arg("nodad");
+        }
+        let output = command.output().context("cannot start ip")?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        // What was taken away meanwhile is away.
+        if !output.status.success() && verb != "del" {
+            anyhow::bail!("ip address {verb} {address}: {}", said.trim());
+        }
+        tracing::info!(%address, verb, "address");
+        Ok(())
+    }
+
+    /// Clients of addresses that this machine has, and nobody else's.
+    fn tickle(
+        &self,
+        clients: &[(std::net::SocketAddr, std::net::SocketAddr)],
+    ) -> Result<Answer, String> {
+        if TICKLES_MAX < clients.len() {
+            return Err(format!("tickle at most {TICKLES_MAX} clients at a time"));
+        }
+        let wanted = self.state().wanted.clone();
+        let mut ticklers: BTreeMap<IpAddr, Option<Tickler>> = BTreeMap::new();
+        let mut sent = 0;
+        for (at, client) in clients {
+            if !wanted.contains_key(&at.ip()) || at.is_ipv4() != client.is_ipv4() {
+                return Err(format!("{at} is no service address, or {client} is no client of it"));
+            }
+            let tickler = ticklers.entry(at.ip()).or_insert_with(|| {
+                let opened = is_local(at.ip()).then(|| Tickler::open(at.ip()));
+                opened.transpose().unwrap_or_else(|error| {
+                    tracing::warn!(%error, address = %at.ip(), "clients cannot be tickled");
+                    None
+                })
+            });
+            let Some(tickler) = tickler else { continue };
+            match tickler.tickle(at.port(), *client) {
+                Ok(()) => sent += 1,
+                Err(error) => tracing::debug!(%error, "a client was not tickled"),
+            }
+        }
+        Ok(Answer::Tickled(sent))
+    }
+
+    /// What happened without anybody saying so.
+    fn look(&self) {
+        let mut state = self.state();
+        if state.told.is_some_and(|at| SILENT <= at.elapsed()) {
+            state.told = None;
+            tracing::warn!("the appliance is silent: this machine gives its addresses away");
+            let away = state.wanted.keys().map(|address| (*address, AWAY)).collect();
+            if let Err(error) = self.want(&mut state, away) {
+                tracing::error!(error, "cannot give addresses away");
+            }
+        }
+        let ended = state.keepalived.as_mut().and_then(|child| child.try_wait().ok().flatten());
+        if let Some(status) = ended {
+            tracing::error!(%status, "keepalived ended; it is started again");
+            state.keepalived = None;
+        }
+        let is_missing = self.settings.by == By::Keepalived
+            && state.keepalived.is_none()
+            && !state.wanted.is_empty();
+        if is_missing && let Err(error) = self.start_keepalived(&mut state) {
+            tracing::error!(error = format!("{error:#}"), "no address moves");
+        }
+    }
+
+    /// Gives all addresses away: keepalived does when it is asked to end.
+    fn leave(&self) {
+        let mut state = self.state();
+        if let Some(child) = &mut state.keepalived {
+            let pid = rustix::process::Pid::from_child(child);
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+            let _ = child.wait();
+        }
+        for address in std::mem::take(&mut state.put) {
+            let _ = self.ip("del", address);
+        }
+    }
+
+    fn folder(&self) -> &Path {
+        self.settings.socket.parent().unwrap_or(Path::new("/"))
+    }
+
+    /// Each address with the number of its virtual router: the same on every machine of the site,
+    /// since all count the same addresses in the same order.
+    fn routers<'a>(
+        &self,
+        addresses: impl Iterator<Item = &'a IpAddr>,
+    ) -> impl Iterator<Item = (usize, IpAddr)> {
+        let first = usize::from(self.settings.first_router);
+        (first..).zip(addresses.copied())
+    }
+}
+
+/// An address of this machine: one can bind to it. (`ip_nonlocal_bind` is looked at first.)
+fn is_local(address: IpAddr) -> bool {
+    UdpSocket::bind((address, 0)).is_ok()
+}
+
+/// keepalived's configuration: a virtual router for each address, with priority 1 and the number in
+/// its file on top.
+fn keepalived(
+    settings: &Addresses,
+    routers: impl Iterator<Item = (usize, IpAddr)>,
+    folder: &Path,
+) -> String {
+    let interface = settings.interface();
+    let mut text = String::from("global_defs {\n  vrrp_version 3\n}\n");
+    for (router, address) in routers {
+        let file = folder.join(format!("priority-{router}"));
+        let bits = if address.is_ipv4() { 32 } else { 128 };
+        let native = if address.is_ipv6() { "  native_ipv6\n" } else { "" };
+        text.push_str(&format!(
+            "track_file priority_{router} {{\n  file \"{}\"\n  weight 1\n}}\n\
+             vrrp_instance nearcast_{router} {{\n  state BACKUP\n  interface {interface}\n\
+             {native}  virtual_router_id {router}\n  priority {AWAY}\n  \
+             advert_int {ADVERTISE_EVERY}\n  garp_master_delay 1\n  track_file {{\n    \
+             priority_{router}\n  }}\n  virtual_ipaddress {{\n    \
+             {address}/{bits} dev {interface}\n  }}\n}}\n",
+            file.display()
+        ));
+    }
+    text
+}

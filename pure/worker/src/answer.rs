@@ -20,6 +20,8 @@ use crate::grants::Grants;
 /// The answer to a request. The head is in `connection.texts.head`.
 pub(crate) enum Answer {
     HeadOnly,
+    /// It is not here; a sibling may have it.
+    Missing,
     /// The head, then `start..end` of the file's object.
     Object {
         object: ObjectId,
@@ -51,7 +53,8 @@ pub(crate) fn answer(
     let mut known = Known { granted, grants, verified: &mut counters.tokens_verified };
     let found = match find(catalogue, now, &mut known, request) {
         Ok(found) => found,
-        Err(status) => {
+        Err(NotFound::Version) => return Answer::Missing,
+        Err(NotFound::Status(status)) => {
             plain(head, counters, Head { status, keep_alive }, date);
             return Answer::HeadOnly;
         }
@@ -68,8 +71,7 @@ pub(crate) fn answer(
     // Before the conditions: they are for what could be sent (RFC 9110 section 13.2.1).
     if file.len != Bytes::ZERO && !catalogue.holds(file.object, file.len) {
         counters.misses += 1;
-        plain(head, counters, Head { status: Status::NotFound, keep_alive }, date);
-        return Answer::HeadOnly;
+        return Answer::Missing;
     }
     let etag = response::etag(file.object);
     let (status, part) = match condition::evaluate(&request.fields, &etag, modified) {
@@ -119,23 +121,38 @@ pub(crate) fn elsewhere(out: &mut String, request: &Request<'_>) {
     }
 }
 
-/// Writes a 307 to a sibling; false if there is none to name.
-pub(crate) fn redirect(
+/// Writes a 307 to a sibling, or else a 404.
+pub(crate) fn redirect_or_404(
     catalogue: &Catalogue,
     counters: &mut Counters,
     date: &[u8],
     connection: &mut Connection,
-) -> bool {
-    let target = &connection.texts.elsewhere;
+) {
     // /t/{token}/{asset version}/{path}
-    let Some(version) = target.split('/').nth(3) else { return false };
-    let Some(base) = catalogue.sibling(version, counters.redirected) else { return false };
+    let version = connection.texts.elsewhere.split('/').nth(3);
+    let base = version.and_then(|version| catalogue.sibling(version, counters.redirected));
+    match base {
+        Some(base) => redirect(base, counters, date, connection),
+        None => {
+            let head = Head { status: Status::NotFound, keep_alive: connection.keep_alive };
+            plain(&mut connection.texts.head, counters, head, date);
+        }
+    }
+}
+
+/// Writes a 307 to `base`.
+pub(crate) fn redirect(
+    base: &str,
+    counters: &mut Counters,
+    date: &[u8],
+    connection: &mut Connection,
+) {
+    let target = &connection.texts.elsewhere;
     counters.redirected += 1;
     counters.count(Status::TemporaryRedirect);
     connection.texts.head.clear();
     let keep_alive = connection.keep_alive;
     response::write_redirect(&mut connection.texts.head, keep_alive, date, (base, target));
-    true
 }
 
 fn select(request: &Request<'_>, range: bool, len: Bytes) -> (Status, (Bytes, Bytes)) {
@@ -156,17 +173,30 @@ struct Known<'a> {
     verified: &'a mut u64,
 }
 
-/// The file that a request names and may have, or the status that says why not.
+/// Why there is nothing to send.
+enum NotFound {
+    Status(Status),
+    /// The token is good, and this appliance should not hold the version.
+    Version,
+}
+
+impl From<Status> for NotFound {
+    fn from(status: Status) -> Self {
+        Self::Status(status)
+    }
+}
+
+/// The file that a request names and may have, or why not.
 fn find<'c>(
     catalogue: &'c Catalogue,
     now: Now,
     tokens: &mut Known<'_>,
     request: &Request<'_>,
-) -> Result<(&'c AssetVersion, &'c File), Status> {
+) -> Result<(&'c AssetVersion, &'c File), NotFound> {
     match request.method {
         Method::Get | Method::Head => {}
-        Method::Options => return Err(Status::NoContent),
-        Method::Other => return Err(Status::MethodNotAllowed),
+        Method::Options => return Err(Status::NoContent.into()),
+        Method::Other => return Err(Status::MethodNotAllowed.into()),
     }
     // /t/{token}/{asset version}/{path}
     let mut parts = request.path.splitn(5, '/');
@@ -174,7 +204,7 @@ fn find<'c>(
     let (Some(""), Some("t"), Some(token), Some(version), Some(path)) =
         (root, kind, parts.next(), parts.next(), parts.next())
     else {
-        return Err(Status::NotFound);
+        return Err(Status::NotFound.into());
     };
     let from = "/t/".len();
     let named = &request.path[from..from + token.len() + 1 + version.len()];
@@ -199,7 +229,7 @@ fn find<'c>(
             }
         }
     }
-    let version = known.ok_or(Status::NotFound)?;
+    let version = known.ok_or(NotFound::Version)?;
     let file = version.files.get(path).ok_or(Status::NotFound)?;
     Ok((version, file))
 }

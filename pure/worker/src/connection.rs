@@ -1,5 +1,6 @@
 //! A worker's state of one connection.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use http1::Status;
@@ -39,6 +40,8 @@ pub(crate) struct Connection {
     pub(crate) sent: Bytes,
     /// How long its bursts may be.
     pub(crate) path: Path,
+    /// The address by which it came, where that may be a sibling's.
+    pub(crate) reached: Option<IpAddr>,
     /// The rate that the kernel keeps it to.
     pub(crate) limit: Option<BitsPerSecond>,
 }
@@ -202,6 +205,7 @@ impl Connection {
             pacer: Pacer::default(),
             sent: Bytes::ZERO,
             path: Path::default(),
+            reached: None,
             limit: None,
         }
     }

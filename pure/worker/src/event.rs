@@ -1,5 +1,7 @@
 //! All that can happen to a worker.
 
+use std::net::IpAddr;
+
 use model::handle::{BufferId, ConnectionId, FileSlot};
 use model::tcp::TcpSample;
 use model::units::{Bytes, Instant, UnixSeconds};
@@ -24,6 +26,17 @@ pub enum Event<'a> {
     /// It is ready for requests: its handshake is over, or it needs none.
     Established {
         connection: ConnectionId,
+    },
+    /// The address by which it came, told of connections by addresses that may be a sibling's.
+    Reached {
+        connection: ConnectionId,
+        address: IpAddr,
+    },
+    /// From now on requests by these addresses are sent on to this appliance's own base URL, so that
+    /// the addresses can go back to a sibling; by all others no longer.
+    Drain {
+        base_url: &'a str,
+        addresses: &'a [IpAddr],
     },
     /// Content arrived, opened and in order. Comes only after `Action::Receive`.
     Received {

@@ -30,6 +30,7 @@ mod drive;
 mod event;
 mod files;
 mod grants;
+mod guests;
 mod hang;
 mod hot;
 #[cfg(test)]

@@ -13,7 +13,7 @@
 //! A paced transfer is `Paced` before each burst whose moment has not come: it keeps its chunk and
 //! sends bursts out of it, or, where too many keep one already, waits first and reads a burst.
 
-use http1::{Head, Status};
+use http1::Status;
 use iosched::reads::Ticket;
 use model::extent::DriveIndex;
 use model::handle::{BufferId, ConnectionId, FileSlot};
@@ -515,11 +515,7 @@ impl Worker {
         let keeps = transfer.keeps;
         connection.state = State::Sending;
         let recorder = connection.recorder.take();
-        let (catalogue, counters) = (&self.catalogue, &mut self.counters);
-        if !answer::redirect(catalogue, counters, &self.date, connection) {
-            let head = Head { status: Status::NotFound, keep_alive: connection.keep_alive };
-            answer::plain(&mut connection.texts.head, counters, head, &self.date);
-        }
+        answer::redirect_or_404(&self.catalogue, &mut self.counters, &self.date, connection);
         let body = Body::Empty;
         let then = Then::Nothing;
         self.actions.push_back(Action::Send { connection: id, head: true, body, then });

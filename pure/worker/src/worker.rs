@@ -26,6 +26,7 @@ use crate::drive::{Drive, Share};
 use crate::event::{Event, Now};
 use crate::files::Files;
 use crate::grants::Grants;
+use crate::guests::Guests;
 use crate::hot::Hot;
 use crate::pace::{PaceConfig, PaceMode, Plan};
 use crate::request_log::RequestLog;
@@ -196,6 +197,7 @@ pub struct Worker {
     /// When bodies are broken off that nobody may have any more.
     pub(crate) cut_at: Instant,
     pub(crate) stop_at: Option<Instant>,
+    pub(crate) guests: Guests,
     /// Bytes left until a block is verified. Invariant: 0 only if none ever is.
     pub(crate) verify_in: Bytes,
     pub(crate) black_box: BlackBox,
@@ -253,6 +255,7 @@ impl Worker {
             watch_at: NEVER,
             cut_at: NEVER,
             stop_at: None,
+            guests: Guests::default(),
             verify_in: config.verify_span(),
             black_box: BlackBox::new(config.incidents, config.transfers_max),
             now,
@@ -421,9 +424,23 @@ impl Worker {
         if self.log.enabled {
             connection.entry.begin(now, Some(&request), &mut connection.texts.line);
         }
+        if self.guests.are_sent_on(connection, &request) {
+            connection.keep_alive = false;
+            answer::redirect(&self.guests.base_url, &mut self.counters, &self.date, connection);
+            self.send_head(now, id);
+            return len;
+        }
         let known = (&mut self.counters, &mut self.grants);
         match answer::answer(&self.catalogue, known, &self.date, now, connection, &request) {
             Answer::HeadOnly => self.send_head(now, id),
+            Answer::Missing => {
+                if !self.catalogue.siblings.is_empty() {
+                    answer::elsewhere(&mut connection.texts.elsewhere, &request);
+                }
+                let (catalogue, counters) = (&self.catalogue, &mut self.counters);
+                answer::redirect_or_404(catalogue, counters, &self.date, connection);
+                self.send_head(now, id);
+            }
             Answer::Object { object, status, start, end, pace } => {
                 if !self.catalogue.siblings.is_empty() {
                     answer::elsewhere(&mut connection.texts.elsewhere, &request);
@@ -652,8 +669,16 @@ impl Worker {
 
     fn stop(&mut self, deadline: Instant) {
         self.stop_at = Some(deadline);
+        self.close_the_quiet(|_| true);
+    }
+
+    /// Closes those connections between two requests, and the others after their response.
+    pub(crate) fn close_the_quiet(&mut self, which: impl Fn(&Connection) -> bool) {
         for slot in 0..self.connections.len() {
             let Some(connection) = &mut self.connections[slot] else { continue };
+            if !which(connection) {
+                continue;
+            }
             connection.keep_alive = false;
             let between = matches!(connection.state, State::Receiving | State::Handshake);
             if between && connection.backlog.is_empty() {
@@ -684,6 +709,8 @@ impl Machine for Worker {
         self.now = now;
         match event {
             Event::Accepted { connection } => self.accepted(now, connection),
+            Event::Reached { connection, address } => self.reached(connection, address),
+            Event::Drain { base_url, addresses } => self.drain(base_url, addresses),
             Event::Established { connection } => self.established(now, connection),
             Event::Received { connection, bytes } => self.received(now, connection, bytes),
             Event::Sent { connection } => self.sent(now, connection),

@@ -42,7 +42,7 @@ impl Bench {
     }
 }
 
-fn location(head: &str) -> &str {
+pub(super) fn location(head: &str) -> &str {
     let line = head.lines().find(|line| line.starts_with("Location: "));
     line.expect("a redirect says where").split_once(": ").unwrap().1
 }

@@ -3,6 +3,7 @@
 
 mod bench;
 mod crowd;
+mod guests;
 mod hang;
 mod hot;
 mod request_log;

@@ -184,9 +184,9 @@ impl<'a> Holders<'a> {
         Self { desired, by_site }
     }
 
-    /// The others of its site that should hold a version: for every version that an appliance should
-    /// hold; with `all`, for every version of its site, since who asks an address that it took over
-    /// may ask for any.
+    /// The others of its site that should hold a version: for every version that an appliance
+    /// should hold; with `all`, for every version of its site, since players who come by an address
+    /// that it took over may ask for any.
     fn beside(
         &self,
         id: &ApplianceId,

@@ -143,6 +143,15 @@ impl Status {
     }
 }
 
+/// Writes the head of a document that is made for this answer and kept by nobody.
+pub fn write_document(out: &mut Vec<u8>, head: Head, date: &[u8], content_type: &str, len: usize) {
+    begin(out, head, date);
+    let fields = format!(
+        "Content-Type: {content_type}\r\nContent-Length: {len}\r\nCache-Control: no-store\r\n\r\n"
+    );
+    out.extend_from_slice(fields.as_bytes());
+}
+
 /// Writes a head without body: errors and 204.
 pub fn write_plain(out: &mut Vec<u8>, head: Head, date: &[u8]) {
     begin(out, head, date);

@@ -173,6 +173,7 @@ impl Sibling {
 }
 
 impl Member {
+    /// One that knows of no site and does not serve.
     pub fn new(id: ApplianceId) -> Self {
         Self {
             id,
@@ -234,6 +235,7 @@ impl Member {
         others.copied().collect()
     }
 
+    /// Counts since the start.
     pub fn counters(&self) -> Counters {
         self.counters
     }
@@ -288,11 +290,14 @@ impl Member {
         }
         let own = self.site.iter().find(|member| member.id == self.id);
         let own = own.map_or(&[][..], |member| &member.addresses);
+        // Nobody took them over, as when the process alone was started again.
+        let has_them = !own.is_empty() && own.iter().all(|address| self.held.contains(address));
         let is_busy = |sibling: &Sibling| match sibling.is_silent(now) {
             true => now < since + SILENT,
             false => sibling.busy.iter().any(|address| own.contains(address)),
         };
-        self.is_ready = since + DRAIN_MAX <= now || !self.siblings.values().any(is_busy);
+        self.is_ready =
+            has_them || since + DRAIN_MAX <= now || !self.siblings.values().any(is_busy);
     }
 
     fn look_at_addresses(&mut self, now: Instant) {

@@ -99,6 +99,15 @@ fn an_owner_that_returns_waits_until_no_response_is_under_way_and_tickles_who_is
 }
 
 #[test]
+fn a_process_that_was_started_again_keeps_the_addresses_that_nobody_took() {
+    let mut member = Member::new(id("a2"));
+    member.handle(at(0), Event::Site(&site()));
+    member.handle(at(0), Event::Held(&[address(2)]));
+    member.handle(at(0), Event::Serving(true));
+    assert_eq!(member.priorities()[1], (address(2), 200));
+}
+
+#[test]
 fn an_owner_waits_for_so_long_and_no_longer() {
     let mut member = member();
     for tenth in 0..300 {

@@ -1,5 +1,6 @@
 //! From a request to its answer. Straight-line: each step has one way on and one way out.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use http1::condition::{self, Verdict};
@@ -103,10 +104,47 @@ pub(crate) fn plain(out: &mut Vec<u8>, counters: &mut Counters, head: Head, date
     response::write_plain(out, head, date);
 }
 
+/// How requests by some addresses are sent on.
+#[derive(Debug, Default)]
+pub(crate) struct Guests {
+    pub(crate) base_url: String,
+    pub(crate) drained: Vec<IpAddr>,
+}
+
+impl Guests {
+    /// True of a request that is sent on, behind which its connection is closed; where to stands in
+    /// the connection's texts. One that was sent on before is answered here.
+    pub(crate) fn are_sent_on(&self, connection: &mut Connection, request: &Request<'_>) -> bool {
+        let drains = |address: &IpAddr| self.drained.contains(address);
+        // A page's question before its request (CORS) may not be redirected.
+        if self.drained.is_empty()
+            || !connection.reached.as_ref().is_some_and(drains)
+            || !matches!(request.method, Method::Get | Method::Head)
+        {
+            return false;
+        }
+        elsewhere(&mut connection.texts.elsewhere, request);
+        let is_sent_on = !connection.texts.elsewhere.is_empty();
+        connection.keep_alive &= !is_sent_on;
+        is_sent_on
+    }
+}
+
+/// Notes where a sibling would be asked for the same, if there is one.
+pub(crate) fn note_elsewhere(
+    catalogue: &Catalogue,
+    connection: &mut Connection,
+    request: &Request<'_>,
+) {
+    if !catalogue.siblings.is_empty() {
+        elsewhere(&mut connection.texts.elsewhere, request);
+    }
+}
+
 /// Where a sibling would be asked for what this request asks for: its own target, marked, so that
 /// it is sent on only once. Empty if it is marked already. A query is left out that would make the
 /// head too long: no answer depends on it.
-pub(crate) fn elsewhere(out: &mut String, request: &Request<'_>) {
+fn elsewhere(out: &mut String, request: &Request<'_>) {
     if request.query.split('&').any(|part| part == MARK || part.starts_with("hop=")) {
         return;
     }

@@ -32,8 +32,8 @@ pub enum Event<'a> {
         connection: ConnectionId,
         address: IpAddr,
     },
-    /// From now on requests by these addresses are sent on to this appliance's own base URL, so that
-    /// the addresses can go back to a sibling; by all others no longer.
+    /// From now on requests by these addresses are sent on to this appliance's own base URL, so
+    /// that the addresses can go back to a sibling; by all others no longer.
     Drain {
         base_url: &'a str,
         addresses: &'a [IpAddr],

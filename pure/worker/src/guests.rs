@@ -8,36 +8,10 @@
 
 use std::net::IpAddr;
 
-use http1::{Method, Request};
 use model::handle::ConnectionId;
 
-use crate::answer;
 use crate::connection::{Connection, State};
 use crate::worker::{Worker, live};
-
-/// How requests by some addresses are sent on.
-#[derive(Debug, Default)]
-pub(crate) struct Guests {
-    pub(crate) base_url: String,
-    drained: Vec<IpAddr>,
-}
-
-impl Guests {
-    /// True of a request that is sent on; where to stands in the connection's texts. One that was
-    /// sent on before is answered here.
-    pub(crate) fn are_sent_on(&self, connection: &mut Connection, request: &Request<'_>) -> bool {
-        let drains = |address: &IpAddr| self.drained.contains(address);
-        // A page's question before its request (CORS) may not be redirected.
-        if self.drained.is_empty()
-            || !connection.reached.as_ref().is_some_and(drains)
-            || !matches!(request.method, Method::Get | Method::Head)
-        {
-            return false;
-        }
-        answer::elsewhere(&mut connection.texts.elsewhere, request);
-        !connection.texts.elsewhere.is_empty()
-    }
-}
 
 impl Worker {
     pub(crate) fn reached(&mut self, id: ConnectionId, address: IpAddr) {

@@ -15,7 +15,7 @@ use model::units::{BitsPerSecond, Bytes, Instant, Nanos, UnixSeconds};
 use model::update::Update;
 
 use crate::action::{Action, Body, Ending, Then};
-use crate::answer::{self, Answer};
+use crate::answer::{self, Answer, Guests};
 use crate::black_box::{BlackBox, Happened, IncidentBounds, Recorder, Waiting};
 use crate::buffers::Buffers;
 use crate::catalogue::Catalogue;
@@ -26,7 +26,6 @@ use crate::drive::{Drive, Share};
 use crate::event::{Event, Now};
 use crate::files::Files;
 use crate::grants::Grants;
-use crate::guests::Guests;
 use crate::hot::Hot;
 use crate::pace::{PaceConfig, PaceMode, Plan};
 use crate::request_log::RequestLog;
@@ -425,7 +424,6 @@ impl Worker {
             connection.entry.begin(now, Some(&request), &mut connection.texts.line);
         }
         if self.guests.are_sent_on(connection, &request) {
-            connection.keep_alive = false;
             answer::redirect(&self.guests.base_url, &mut self.counters, &self.date, connection);
             self.send_head(now, id);
             return len;
@@ -434,17 +432,13 @@ impl Worker {
         match answer::answer(&self.catalogue, known, &self.date, now, connection, &request) {
             Answer::HeadOnly => self.send_head(now, id),
             Answer::Missing => {
-                if !self.catalogue.siblings.is_empty() {
-                    answer::elsewhere(&mut connection.texts.elsewhere, &request);
-                }
                 let (catalogue, counters) = (&self.catalogue, &mut self.counters);
+                answer::note_elsewhere(catalogue, connection, &request);
                 answer::redirect_or_404(catalogue, counters, &self.date, connection);
                 self.send_head(now, id);
             }
             Answer::Object { object, status, start, end, pace } => {
-                if !self.catalogue.siblings.is_empty() {
-                    answer::elsewhere(&mut connection.texts.elsewhere, &request);
-                }
+                answer::note_elsewhere(&self.catalogue, connection, &request);
                 let plan = plan(&self.config.pacing, &request, pace, &mut connection.sent);
                 self.send_object(now, id, object, status, (start, end), plan);
             }

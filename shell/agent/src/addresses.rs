@@ -96,6 +96,7 @@ impl Answerer for Mover {
     fn answer(&self, request: Request) -> Result<Answer, String> {
         match request {
             Request::Addresses { wanted } => self.take(wanted),
+            Request::Held => Ok(held(self.state().wanted.keys())),
             Request::Tickle { clients } => self.tickle(&clients),
             Request::Drives | Request::Trim { .. } | Request::Health => {
                 Err("`nearcast-agent serve` answers that, on its own socket".to_owned())
@@ -125,9 +126,9 @@ impl Mover {
         let mut state = self.state();
         state.told = Some(Instant::now());
         let wanted: BTreeMap<IpAddr, u8> = wanted.into_iter().collect();
-        let held = wanted.keys().copied().filter(|address| is_local(*address)).collect();
+        let held = held(wanted.keys());
         self.want(&mut state, wanted)?;
-        Ok(Answer::Held(held))
+        Ok(held)
     }
 
     /// Puts the addresses and their priorities in force.
@@ -310,6 +311,10 @@ impl Mover {
         let first = usize::from(self.settings.first_router);
         (first..).zip(addresses.copied())
     }
+}
+
+fn held<'a>(addresses: impl Iterator<Item = &'a IpAddr>) -> Answer {
+    Answer::Held(addresses.copied().filter(|address| is_local(*address)).collect())
 }
 
 /// An address of this machine: one can bind to it. (`ip_nonlocal_bind` is looked at first.)

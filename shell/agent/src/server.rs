@@ -199,7 +199,7 @@ impl Answerer for Drives {
             Request::Drives => self.drives(),
             Request::Trim { drive } => self.trim(drive),
             Request::Health => self.health(),
-            Request::Addresses { .. } | Request::Tickle { .. } => {
+            Request::Addresses { .. } | Request::Held | Request::Tickle { .. } => {
                 Err("`nearcast-agent addresses` answers that, on its own socket".to_owned())
             }
         }

@@ -92,7 +92,8 @@ mod tests {
             let (from, to): (SocketAddr, SocketAddr) = (from.parse().unwrap(), to.parse().unwrap());
             let packet = packet(from, to);
             assert_eq!(checksum(from.ip(), to.ip(), &packet), 0);
-            assert_eq!(&packet[..4], [&443_u16.to_be_bytes(), &to.port().to_be_bytes()].concat());
+            assert_eq!(&packet[..2], &443_u16.to_be_bytes());
+            assert_eq!(&packet[2..4], &to.port().to_be_bytes());
         }
     }
 }

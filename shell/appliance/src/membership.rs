@@ -6,6 +6,7 @@
 //! envelope     a signed manifest is opened, or refused
 //! state_file   the last manifest
 //! agent_link   thread: asks `nearcast-agent` how drives are mounted
+//! takeover     thread: this appliance's part in its site's service addresses
 //! ```
 
 pub mod agent_link;
@@ -13,3 +14,4 @@ pub mod control_link;
 pub mod envelope;
 pub mod member;
 pub mod state_file;
+pub mod takeover;

@@ -4,6 +4,7 @@
 //! event_loop   thread: one worker; completions to events, actions to system calls
 //! socket       what stands between a connection and plain bytes
 //! listen       sockets to accept from
+//! clients      connections, for siblings that may take addresses over
 //! mailbox      how other threads speak to a worker
 //! pacing       who keeps responses to a rate
 //! aead         what seals here, measured
@@ -14,6 +15,7 @@
 
 pub mod ablation;
 pub mod aead;
+pub mod clients;
 pub mod event_loop;
 pub mod incidents;
 pub mod listen;

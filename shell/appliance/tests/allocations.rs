@@ -163,6 +163,7 @@ fn check(kernels: Kernels, unsent_max: Option<Bytes>) {
         slices: (0..1).map(|_| DriveSlice::default()).collect(),
         log: logs.pop(),
         unsent_max,
+        clients: None,
         ablation: Ablation::default(),
         report: Box::new(|_| {}),
         ring_is_made: allocations::count_this_thread,

@@ -105,6 +105,7 @@ fn with_worker<T>(ask: impl FnOnce(SocketAddr, &Names) -> T) -> T {
         report: Box::new(|finding| panic!("no drive fails here: {finding:?}")),
         ring_is_made: || {},
         unsent_max: None,
+        clients: None,
         ablation: Ablation::default(),
     };
     let thread = std::thread::spawn(move || event_loop::run(setup));
@@ -165,6 +166,7 @@ fn publish(sender: &Sender) -> Names {
         token_keys: vec![TokenKey { kid: "k1".to_owned(), public_key }],
         trust: Trust::default(),
         siblings: std::collections::BTreeMap::new(),
+        site: Vec::new(),
         versions: vec![
             version("film-1", UnixSeconds(784_111_777)),
             // 2100-01-01: the clock of whoever made it was wrong.

@@ -100,6 +100,7 @@ fn serve_with(ablation: Ablation, unsent_max: Option<Bytes>) -> Served {
         }),
         ring_is_made: || {},
         unsent_max,
+        clients: None,
         ablation,
     };
     let thread = std::thread::spawn(move || event_loop::run(setup));

@@ -10,8 +10,8 @@
 //!                                                 {"v":1,"refused":"why, and what to do"}
 //! ```
 //!
-//! The first three are answered by `nearcast-agent serve`, the others by `nearcast-agent addresses`:
-//! a process of its own, since the first needs no network and the second no drive.
+//! The first three are answered by `nearcast-agent serve`, the others by a process of its own,
+//! `nearcast-agent addresses`: the first needs no network and the second no drive.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -54,8 +54,10 @@ pub enum Request {
     /// The service addresses of the site, each with the priority with which this machine wants it,
     /// 1 to 254. Repeated four times a second: without it for a second they all become 1.
     Addresses { wanted: Vec<(IpAddr, u8)> },
-    /// Have these clients answer: each by the address that it reached and its own. Only by addresses
-    /// that the machine has and that were wanted.
+    /// Which of the addresses that were wanted last the machine has. Changes nothing.
+    Held,
+    /// Have these clients answer: each by the address that it reached and its own. Only by
+    /// addresses that the machine has and that were wanted.
     Tickle { clients: Vec<(SocketAddr, SocketAddr)> },
 }
 

@@ -3,6 +3,7 @@
 
 pub mod agent;
 pub mod blocks;
+pub mod clients;
 pub mod fleet;
 pub mod identity;
 pub mod ingest;

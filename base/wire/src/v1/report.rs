@@ -186,8 +186,8 @@ pub struct ReportReply {
     /// Appliances of the same site that can serve now, by name: their base URLs.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub siblings: BTreeMap<String, String>,
-    /// Appliances of the same site that let siblings fetch, by name: where, `host:port`. Whoever may
-    /// take over their addresses asks them there for their clients.
+    /// Appliances of the same site that let siblings fetch, by name: where, `host:port`. Whoever
+    /// may take over their addresses asks them there for their clients.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub peers: BTreeMap<String, String>,
 }

@@ -18,7 +18,7 @@ use std::thread::{Builder, Scope};
 use std::time::{Duration, Instant};
 
 use http1::range::{Selected, select};
-use http1::response::{Representation, write_object, write_plain};
+use http1::response::{Representation, write_document, write_object, write_plain};
 use http1::{Head, Method, Parsed, RequestError, Status};
 use identity::member::{self, Seen};
 use model::extent::Extent;
@@ -36,6 +36,7 @@ use wire::v1::identity::MemberKind;
 
 use crate::clock;
 use crate::membership::member::Own;
+use crate::serving::clients::Clients;
 use crate::storage::drives::{Drive, DriveError};
 use crate::storage::ledger::Pace;
 use crate::storage::pages::Pages;
@@ -76,9 +77,15 @@ pub fn bind(at: SocketAddr) -> io::Result<TcpListener> {
 }
 
 /// Accepts until all must stop, and waits for its connections then.
-pub(crate) fn run(shared: &Shared, own: &Own, sockets: &[TcpListener], config: &PeerConfig) {
+pub(crate) fn run(
+    shared: &Shared,
+    own: &Own,
+    sockets: &[TcpListener],
+    config: &PeerConfig,
+    clients: Option<&Clients>,
+) {
     let pace = Pace::new(config.rate_max, BURST);
-    let room = Room { shared, pace: &pace, connections_max: config.connections_max };
+    let room = Room { shared, pace: &pace, connections_max: config.connections_max, clients };
     std::thread::scope(|scope| {
         let mut tls: Option<(u64, Arc<ServerConfig>)> = None;
         while !shared.ledger.is_stopping() {
@@ -130,6 +137,8 @@ struct Room<'a> {
     shared: &'a Shared,
     pace: &'a Pace,
     connections_max: usize,
+    /// Its own viewers, for siblings of its site.
+    clients: Option<&'a Clients>,
 }
 
 impl<'a> Room<'a> {
@@ -170,6 +179,8 @@ struct Connection<'a> {
 struct Asked {
     method: Method,
     object: Option<ObjectId>,
+    /// It asks for clients: the start and the state that it knows.
+    clients: Option<(u64, u64)>,
     range: Option<Vec<u8>>,
     keep_alive: bool,
     head_len: usize,
@@ -241,10 +252,32 @@ impl<'a> Connection<'a> {
         if !matches!(asked.method, Method::Get | Method::Head) {
             return self.say(Status::MethodNotAllowed, asked.keep_alive);
         }
+        if let Some(known) = asked.clients {
+            return self.tell_clients(&asked, known);
+        }
         let Some(found) = asked.object.and_then(|object| find(self.room.shared, object)) else {
             return self.say(Status::NotFound, asked.keep_alive);
         };
         self.give(&asked, &found)
+    }
+
+    /// The clients of this appliance, to a member of its site.
+    fn tell_clients(&mut self, asked: &Asked, (start, known): (u64, u64)) -> io::Result<bool> {
+        let name = &self.seen.member.name;
+        let is_of_site = |manifest: &Arc<Manifest>| {
+            manifest.site.iter().any(|member| member.id.as_str() == name)
+        };
+        let is_of_site = self.room.shared.ledger.ask(|all| all.manifest().is_some_and(is_of_site));
+        let Some(clients) = self.room.clients.filter(|_| is_of_site) else {
+            return self.say(Status::NotFound, asked.keep_alive);
+        };
+        let body = serde_json::to_vec(&clients.since(start, known)).map_err(io::Error::other)?;
+        let mut bytes = Vec::new();
+        let head = Head { status: Status::Ok, keep_alive: asked.keep_alive };
+        write_document(&mut bytes, head, date().as_bytes(), "application/json", body.len());
+        bytes.extend_from_slice(&body);
+        send(self.room.shared, &mut self.tls, &bytes)?;
+        Ok(asked.keep_alive)
     }
 
     fn give(&mut self, asked: &Asked, found: &Found) -> io::Result<bool> {
@@ -450,12 +483,22 @@ fn asked(input: &[u8]) -> Result<Option<Asked>, RequestError> {
             Ok(Some(Asked {
                 method: request.method,
                 object: object.and_then(|object| object.parse().ok()),
+                clients: (request.path == "/v1/clients").then(|| known(request.query)),
                 range: request.fields.range.map(<[u8]>::to_vec),
                 keep_alive: request.keep_alive,
                 head_len: len,
             }))
         }
     }
+}
+
+/// `start=S&known=N`; nothing is known where it says something else.
+fn known(query: &str) -> (u64, u64) {
+    let value = |name: &str| {
+        let of = |part: &str| part.strip_prefix(name)?.strip_prefix('=')?.parse().ok();
+        query.split('&').find_map(of).unwrap_or(0)
+    };
+    (value("start"), value("known"))
 }
 
 /// A published object on a drive that is in use and answers.

@@ -33,9 +33,10 @@ pub fn start(socket: PathBuf, notes: SyncSender<String>, said: Said) -> std::io:
     std::thread::Builder::new().name("agent-link".to_owned()).spawn(move || {
         let mut known = Known::default();
         loop {
-            let mounts = known.learn(ask(&socket, Request::Drives).and_then(mounts));
+            let mounts = known.learn(ask(&socket, Request::Drives, PATIENCE).and_then(mounts));
             // Where there is no agent, that was said.
-            let health = ask(&socket, Request::Health).and_then(health).unwrap_or_default();
+            let health =
+                ask(&socket, Request::Health, PATIENCE).and_then(health).unwrap_or_default();
             for note in mounts.into_iter().chain(known.learn_health(&health)) {
                 let _ = notes.try_send(note);
             }
@@ -46,11 +47,12 @@ pub fn start(socket: PathBuf, notes: SyncSender<String>, said: Said) -> std::io:
     Ok(())
 }
 
-fn ask(socket: &Path, request: Request) -> Result<Answer, String> {
+/// One question to an agent, and its answer within `patience`.
+pub(crate) fn ask(socket: &Path, request: Request, patience: Duration) -> Result<Answer, String> {
     let failed = |error: std::io::Error| format!("{}: {error}", socket.display());
     let mut stream = UnixStream::connect(socket).map_err(failed)?;
-    stream.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
-    stream.set_write_timeout(Some(PATIENCE)).map_err(failed)?;
+    stream.set_read_timeout(Some(patience)).map_err(failed)?;
+    stream.set_write_timeout(Some(patience)).map_err(failed)?;
     let mut line = serde_json::to_vec(&Line { v: VERSION, said: request })
         .expect("a number and a word make JSON");
     line.push(b'\n');
@@ -230,7 +232,7 @@ mod tests {
     #[test]
     fn an_agent_that_is_not_there_is_no_fault() {
         let mut known = Known::default();
-        let away = ask(Path::new("/nothing/here"), Request::Drives).and_then(mounts);
+        let away = ask(Path::new("/nothing/here"), Request::Drives, PATIENCE).and_then(mounts);
         assert!(known.learn(away).is_empty() && known.is_away);
         assert!(known.learn(Ok(vec![drive()])).is_empty() && !known.is_away);
     }
@@ -249,7 +251,7 @@ mod tests {
             stream.write_all(format!("{answer}\n").as_bytes()).unwrap();
             line
         });
-        assert_eq!(ask(&socket, Request::Drives).and_then(mounts), Ok(vec![drive()]));
+        assert_eq!(ask(&socket, Request::Drives, PATIENCE).and_then(mounts), Ok(vec![drive()]));
         assert_eq!(agent.join().unwrap(), "{\"v\":1,\"verb\":\"drives\"}\n");
     }
 }

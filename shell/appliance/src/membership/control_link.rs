@@ -28,9 +28,11 @@ use wire::v1;
 use wire::v1::report::{InventoryCheck, Report, ReportReply, ReportedError};
 
 use crate::counters::{ServeCounters, Serving, now, sum};
+use crate::lock::lock;
 use crate::membership::envelope::{self, Refused};
 use crate::membership::member::{MemberClient, Own};
 use crate::membership::state_file::StateFile;
+use crate::membership::takeover::Peers;
 use crate::storage::shared::Shared;
 
 /// Longest wait between two tries to reach control.
@@ -106,6 +108,8 @@ pub(crate) struct Writer {
     pub(crate) own: Arc<Own>,
     pub(crate) state_file: StateFile,
     pub(crate) tickets: Arc<tls::Tickets>,
+    /// Where its siblings let others fetch.
+    pub(crate) peers: Peers,
 }
 
 /// What the link knows between two reports.
@@ -273,6 +277,8 @@ impl Link<'_> {
         self.renew_ticket_keys(writer);
         let siblings = wire::convert::siblings_of_reply(&reply);
         self.shared.ledger.change(|holdings| holdings.set_siblings(siblings));
+        let peer = |(id, at): (&String, &String)| Some((id.parse().ok()?, at.clone()));
+        *lock(&writer.peers) = reply.peers.iter().filter_map(peer).collect();
         let known = self.shared.ledger.ask(Holdings::generation);
         if reply.generation <= known.0 {
             return Ok(());

@@ -116,6 +116,8 @@ pub struct Settings {
     pub sandbox: Sandbox,
     /// Where `nearcast-agent` listens, if it is to be asked.
     pub agent_socket: Option<PathBuf>,
+    /// The socket of `nearcast-agent addresses`, where service addresses move.
+    pub agent_addresses: Option<PathBuf>,
     /// Room for the request log, in the state directory; 0 for none.
     pub request_log_max: Bytes,
     /// What is switched off for a measurement; nothing in an appliance that serves viewers.
@@ -170,8 +172,7 @@ impl Settings {
         };
         let text = |value: &dyn std::fmt::Display| format!("\"{value}\"");
         let none = || "none".to_owned();
-        let front =
-            |front: &Front| format!("{{ name = \"{}\", url = \"{}\" }}", front.name, front.address);
+        let front = |of: &Front| format!("{{ name = \"{}\", url = \"{}\" }}", of.name, of.address);
         let peer = |of: &dyn Fn(&PeerConfig) -> String| self.peer.as_ref().map_or_else(none, of);
         let mut rows: Vec<(&str, &str, String)> = vec![
             ("", "name", text(&self.name)),
@@ -217,6 +218,7 @@ impl Settings {
             ("process", "user", self.user.as_ref().map_or_else(none, |user| text(user))),
             ("process", "sandbox", text(&self.sandbox)),
             ("agent", "socket", path_or_none(self.agent_socket.as_deref())),
+            ("agent", "addresses", path_or_none(self.agent_addresses.as_deref())),
             ("requests", "log_max", text(&self.request_log_max)),
         ];
         let at = rows.iter().position(|row| row.0 == "hot").unwrap_or(rows.len());

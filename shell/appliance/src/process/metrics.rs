@@ -22,6 +22,7 @@ use worker::{Counters, LATE_MICROS};
 use crate::counters::{
     FillCounters, IntegrityCounters, PeerCounters, ServeCounters, TierCounters, now, sum,
 };
+use crate::membership::takeover;
 use crate::process::certificate::Reload;
 use crate::process::storage::StorageHandle;
 use crate::storage::tiering::TieringStatus;
@@ -133,6 +134,23 @@ const CLASSES: &[Row<Class>] =
         truth(*of == Class::Fast)
     })];
 
+/// Told where service addresses move.
+const TAKEOVER: &[Row<takeover::Status>] = &[
+    (Metric::gauge("addresses_taken", "Service addresses of siblings that are here."), |of| {
+        number(Bytes::of(of.taken).0)
+    }),
+    (Metric::counter("addresses_taken_total", "Times that a sibling's address came here."), |of| {
+        number(of.counters.taken)
+    }),
+    (
+        Metric::counter("clients_tickled_total", "Clients told that their connection is gone."),
+        |of| number(of.counters.tickled),
+    ),
+    (Metric::gauge("sibling_clients", "Connections of siblings that are known here."), |of| {
+        number(Bytes::of(of.clients).0)
+    }),
+];
+
 const TIERING: &[Row<TieringStatus>] = &[
     (
         Metric::gauge("tier_heat_objects", "Objects of which it is known how much is watched."),
@@ -202,6 +220,9 @@ pub fn others(
         put_each(&mut page, CLASSES, classes);
         page.table(TierCounters::METRICS, status.counters.each().copied());
         put(&mut page, TIERING, &status);
+    }
+    if let Some(status) = storage.takeover() {
+        put(&mut page, TAKEOVER, &status);
     }
     put(&mut page, CERTIFICATE, certificate);
     let help = "Until the certificate ends; renewed by itself when a third of its life is left.";
@@ -357,6 +378,7 @@ mod tests {
         put_each(&mut page, CLASSES, || both.into_iter().map(|index| (index, &Class::Fast)));
         page.table(TierCounters::METRICS, status.counters.each().copied());
         put(&mut page, TIERING, &status);
+        put(&mut page, TAKEOVER, &takeover::Status::default());
         let text = text(&[], &page.into_text());
         assert!(text.contains("\nnearcast_drive_scrub_position{drive=\"1\"} 0.5\n"), "{text}");
         promtool::check(&text).unwrap();

@@ -31,6 +31,7 @@ use crate::filling::peer;
 use crate::lock::lock;
 use crate::membership::agent_link;
 use crate::membership::member;
+use crate::membership::takeover;
 use crate::process::certificate::Reload;
 use crate::process::config::Settings;
 use crate::process::confine::{Grants, close_rings, confine, drop_privileges};
@@ -41,6 +42,7 @@ use crate::process::metrics;
 use crate::process::storage::{self, News, Storage, StorageHandle};
 use crate::serving::ablation::Ablation;
 use crate::serving::aead;
+use crate::serving::clients::{Clients, Word};
 use crate::serving::event_loop::{self, Finding, Setup};
 use crate::serving::incidents::Incidents;
 use crate::serving::listen;
@@ -74,14 +76,19 @@ const ROUND: Duration = Duration::from_millis(200);
 /// What of `/metrics` does not come from workers.
 type OtherMetrics = Arc<Mutex<String>>;
 
+/// Drives that do not answer, how each drive is treated, moves between drives, and the part in the
+/// site's service addresses.
+type Plans = (DriveSet, Vec<Rules>, Option<tiering::Config>, Option<takeover::Config>);
+
 /// What workers find when they start.
-#[derive(Clone, Copy)]
 struct Around {
     ring_is_made: fn(),
     /// Drives whose file system may block whoever asks it.
     blocking: DriveSet,
     /// Of these, those that do not answer.
     silent: DriveSet,
+    /// Kept only where siblings may take this appliance's addresses over.
+    clients: Option<Arc<Clients>>,
 }
 
 /// A worker's thread and how to speak to it.
@@ -126,19 +133,21 @@ fn run(settings: &Settings, guarded: Option<Guarded>) -> anyhow::Result<()> {
     let (fault_sender, faults) = sync_channel(FAULTS_MAX);
     let counters: Vec<Arc<ServeCounters>> = (0..settings.workers).map(|_| Arc::default()).collect();
     let (logs, log_thread) = start_request_log(settings, ring_is_made)?;
-    let around = Around { ring_is_made, blocking, silent };
+    let clients = settings.agent_addresses.as_ref().map(|_| Arc::default());
+    let around = Around { ring_is_made, blocking, silent, clients };
     let slices = drive_slices(settings);
     let seen = (&counters[..], &slices[..]);
+    let clients = around.clients.clone();
     let workers = start_workers(settings, config, &acceptor, seen, &fault_sender, around, logs)?;
     ring_is_made();
     let serving = show_life(guarded.as_ref(), &counters, &stop)?;
-    let (workers_counters, draining) = (counters.clone(), AtomicBool::new(false));
-    let serve_counters = Arc::new(storage::Serving { workers: workers_counters, slices, draining });
+    let draining = AtomicBool::new(false);
+    let serve_counters = Arc::new(storage::Serving { workers: counters.clone(), slices, draining });
     let senders: Vec<Sender> = workers.iter().map(|worker| worker.letters.clone()).collect();
     let tickets = acceptor.tickets().clone();
-    let config = storage_config(settings, credentials, machine, tickets, (silent, rules, tiering));
-    let sink = tell_all(senders);
-    let mut storage = Storage::start(config, peers, sink, serve_counters.clone())?;
+    let plans = (silent, rules, tiering, takeover(settings, clients, &senders));
+    let config = storage_config(settings, credentials, machine, tickets, plans);
+    let mut storage = Storage::start(config, peers, tell_all(senders), serve_counters.clone())?;
     // Only now: whoever connects finds what the drives hold.
     start_listening(listeners, &workers)?;
     let others = start_metrics(metrics, &counters)?;
@@ -147,7 +156,7 @@ fn run(settings: &Settings, guarded: Option<Guarded>) -> anyhow::Result<()> {
         name = %settings.name, base_url = settings.base_url, workers = settings.workers, "serving"
     );
     let (notes, said) = ask_agent(settings.agent_socket.as_deref())?;
-    if let Some(text) = guarded.as_ref().and_then(|guarded| guarded.after.as_ref()) {
+    if let Some(Guarded { after: Some(text), .. }) = &guarded {
         storage.note_error("process", format!("started again, for the last process: {text}"));
     }
     let mut each_second = || {
@@ -216,6 +225,21 @@ fn tell_all(workers: Vec<Sender>) -> impl FnMut(Vec<News>) {
     }
 }
 
+/// What this process does for its site's service addresses, if they move.
+fn takeover(
+    settings: &Settings,
+    clients: Option<Arc<Clients>>,
+    workers: &[Sender],
+) -> Option<takeover::Config> {
+    let (agent, clients) = (settings.agent_addresses.clone()?, clients?);
+    let (count, workers) = (workers.len(), workers.to_vec());
+    let tell = move |word: Word| {
+        workers.iter().for_each(|worker| worker.send(Letter::Site(word.clone())));
+    };
+    let base_url = settings.base_url.clone();
+    Some(takeover::Config { agent, base_url, clients, workers: count, tell: Arc::new(tell) })
+}
+
 /// A flag that these signals raise.
 fn catch(signals: &[i32]) -> anyhow::Result<Arc<AtomicBool>> {
     let flag = Arc::new(AtomicBool::new(false));
@@ -230,7 +254,7 @@ fn storage_config(
     credentials: Credentials,
     machine: String,
     tickets: Arc<tls::Tickets>,
-    (silent, rules, tiering): (DriveSet, Vec<Rules>, Option<tiering::Config>),
+    (silent, rules, tiering, takeover): Plans,
 ) -> storage::Config {
     storage::Config {
         appliance: settings.name.clone(),
@@ -256,6 +280,7 @@ fn storage_config(
         rules,
         tiering,
         tickets,
+        takeover,
         about: storage::About {
             software: env!("CARGO_PKG_VERSION").to_owned(),
             base_url: settings.base_url.clone(),
@@ -319,7 +344,7 @@ fn start_workers(
     acceptor: &Acceptor,
     (counters, slices): (&[Arc<ServeCounters>], &[Arc<[DriveSlice]>]),
     faults: &SyncSender<Finding>,
-    Around { ring_is_made, blocking, silent }: Around,
+    Around { ring_is_made, blocking, silent, clients }: Around,
     logs: Vec<Lines>,
 ) -> anyhow::Result<Vec<WorkerThread>> {
     let mut logs = logs.into_iter();
@@ -344,6 +369,7 @@ fn start_workers(
             }),
             ring_is_made,
             unsent_max: settings.unsent_max,
+            clients: clients.clone(),
             ablation: settings.ablation,
         };
         let cpu = settings.cpus.get(index).copied();

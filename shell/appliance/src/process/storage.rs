@@ -7,7 +7,8 @@
 //!          tend x drives: evict, drop parts │  ├──── audit: index against files
 //!                                         │  ├──── scrub, verify: blocks against hashes
 //!                                         │  ├──── mover: objects from drive to drive
-//!                                         │  └──── peer: published objects ──> siblings
+//!                                         │  ├──── peer: published objects ──> siblings
+//!                                         │  └──── takeover: addresses of the site
 //!                                         v
 //!                           sink([News]) ──> every worker's mailbox
 //! ```
@@ -19,7 +20,7 @@ use std::net::TcpListener;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -40,10 +41,12 @@ use crate::counters::{FillCounters, IntegrityCounters, PeerCounters, StorageCoun
 use crate::filling::filler;
 use crate::filling::peer::{self, PeerConfig};
 use crate::filling::places::{Clients, Shunned};
+use crate::lock::lock;
 use crate::membership::control_link::{self, ControlClient, Writer};
 pub use crate::membership::control_link::{About, Front};
 use crate::membership::member::{self, MemberClient, Own};
 use crate::membership::state_file::{StateError, StateFile};
+use crate::membership::takeover::{self, Peers};
 use crate::storage::absence;
 use crate::storage::drives::{Drive, Loaded, OpenError, number};
 use crate::storage::gate::Rules;
@@ -84,6 +87,8 @@ pub struct Config {
     pub tiering: Option<tiering::Config>,
     /// Gets the keys of the site's session tickets, where there is a control.
     pub tickets: Arc<tls::Tickets>,
+    /// The part in the site's service addresses; none where they do not move.
+    pub takeover: Option<takeover::Config>,
     /// What the report says of this process.
     pub about: About,
 }
@@ -147,6 +152,7 @@ pub struct StorageHandle {
     own: Arc<Own>,
     /// What the mover needs; none where nothing is to be moved.
     tier: Option<Arc<Tier>>,
+    takeover: Arc<Mutex<Option<takeover::Status>>>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -200,7 +206,8 @@ impl Storage {
         load_manifest(&shared, &state_file, &config.appliance, &own);
         load_objects(&shared, &loaded);
 
-        let mut handle = StorageHandle { shared, own, tier, threads: Vec::new() };
+        let mut handle =
+            StorageHandle { shared, own, tier, takeover: Arc::default(), threads: Vec::new() };
         match handle.spawn_all(config, &tls, state_file, peers) {
             Ok(()) => Ok(handle),
             Err(error) => {
@@ -300,6 +307,11 @@ impl StorageHandle {
         self.tier.as_deref().map(Tier::status)
     }
 
+    /// This appliance's part in its site's service addresses; none where they do not move.
+    pub fn takeover(&self) -> Option<takeover::Status> {
+        *lock(&self.takeover)
+    }
+
     /// What siblings got from here.
     pub fn peer(&self) -> &PeerCounters<AtomicU64> {
         &self.shared.counters.peer
@@ -334,9 +346,12 @@ impl StorageHandle {
             }
         }
         self.spawn_fillers(&config, tls)?;
+        let clients = config.takeover.as_ref().map(|takeover| Arc::clone(&takeover.clients));
         if let Some(config) = config.peer {
             let own = Arc::clone(&self.own);
-            self.spawn("peers", move |shared| peer::run(shared, &own, &peers, &config))?;
+            self.spawn("peers", move |shared| {
+                peer::run(shared, &own, &peers, &config, clients.as_deref());
+            })?;
         }
         Ok(())
     }
@@ -355,7 +370,15 @@ impl StorageHandle {
         let link = self.writer(config).expect("there is a control");
         let (own, about) = (Arc::clone(&self.own), config.about.clone());
         let tickets = Arc::clone(&config.tickets);
-        let writer = Writer { own: Arc::clone(&own), state_file, tickets };
+        let peers = Peers::default();
+        if let Some(takeover) = config.takeover.clone() {
+            let (client, peers) = (self.member(config), Arc::clone(&peers));
+            let (id, status) = (config.appliance.clone(), Arc::clone(&self.takeover));
+            self.spawn("takeover", move |shared| {
+                takeover::run(shared, id, &client, &peers, &takeover, &status);
+            })?;
+        }
+        let writer = Writer { own: Arc::clone(&own), state_file, tickets, peers };
         self.spawn("control-link", move |shared| {
             control_link::run(shared, &link, &about, every, Some(&writer));
         })?;

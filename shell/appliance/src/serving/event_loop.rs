@@ -30,6 +30,8 @@ use worker::{Action, Body, Config, Ending, Event, Fault, Then, Worker};
 use crate::clock::{self, Clock};
 use crate::counters::{DriveSlice, ServeCounters};
 use crate::serving::ablation::{Ablation, Sending};
+use crate::serving::clients::Clients;
+use crate::serving::clients::Word;
 use crate::serving::listen::Listener;
 use crate::serving::mailbox::{Letter, Mailbox};
 use crate::serving::request_log::Lines;
@@ -83,6 +85,8 @@ pub struct Setup {
     /// The bound of unsent bytes that connections inherit from their listeners; none where they
     /// inherit none. The worker raises it for a connection while more than that is on its way.
     pub unsent_max: Option<Bytes>,
+    /// Where connections are noted, if siblings may take this appliance's addresses over.
+    pub clients: Option<Arc<Clients>>,
     /// What is switched off for a measurement.
     pub ablation: Ablation,
 }
@@ -154,6 +158,7 @@ struct EventLoop {
     /// When the CPU time was last noted.
     cpu_at: Instant,
     unsent_max: Option<Bytes>,
+    clients: Option<Arc<Clients>>,
     ablation: Ablation,
 }
 
@@ -199,6 +204,7 @@ impl EventLoop {
             round_at: Instant(0),
             cpu_at: Instant(0),
             unsent_max: setup.unsent_max,
+            clients: setup.clients,
             ablation: setup.ablation,
         })
     }
@@ -370,10 +376,22 @@ impl EventLoop {
         let transport = if plain { Transport::Plain } else { Transport::Handshake(None) };
         let id = self.place(fd, transport);
         self.event(Event::Accepted { connection: id });
+        self.note_client(id);
         if plain {
             self.event(Event::Established { connection: id });
         } else {
             self.await_content(id);
+        }
+    }
+
+    /// Two system calls, where addresses move at all.
+    fn note_client(&mut self, id: ConnectionId) {
+        let Some(clients) = &self.clients else { return };
+        let Some(socket) = socket_of(&mut self.sockets, id) else { return };
+        socket.noted = clients.note(&socket.fd);
+        if let Some(noted) = &socket.noted {
+            let address = noted.reached();
+            self.event(Event::Reached { connection: id, address });
         }
     }
 
@@ -755,6 +773,10 @@ impl EventLoop {
                     self.event(Event::Update(update));
                 }
                 Letter::Directory(drive, directory) => self.set_directory(drive, Some(directory)),
+                Letter::Site(Word::Drain(base_url, addresses)) => {
+                    self.event(Event::Drain { base_url: &base_url, addresses: &addresses });
+                }
+                Letter::Site(Word::Busy(busy)) => busy.answer(&self.worker.busy(&busy.addresses)),
                 Letter::Incidents => self.event(Event::Incidents),
                 Letter::Listen(listeners) => self.listen(listeners),
                 Letter::Stop(within) => self.stop(within),

@@ -34,6 +34,7 @@ pub fn bind(
     let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
     sockopt::set_socket_reuseport(&socket, true)?;
+    accept_absent(&socket, at)?;
     if let Some(name) = congestion {
         sockopt::set_tcp_congestion(&socket, name).map_err(|error| {
             let available = std::fs::read_to_string(AVAILABLE).unwrap_or_default();
@@ -60,7 +61,22 @@ pub fn listen(socket: &OwnedFd) -> io::Result<()> {
 /// Fails if somebody else already listens on `at`: sharing a port is for our own workers only, and
 /// two appliances on one address would each get half of the players.
 pub fn check_free(at: SocketAddr) -> io::Result<()> {
-    std::net::TcpListener::bind(at).map(drop)
+    let family = if at.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    accept_absent(&socket, at)?;
+    rustix::net::bind(&socket, &at)?;
+    Ok(rustix::net::listen(&socket, 1)?)
+}
+
+/// The address may be elsewhere now: a service address moves between the appliances of a site.
+fn accept_absent(socket: &OwnedFd, at: SocketAddr) -> io::Result<()> {
+    match at {
+        SocketAddr::V4(_) => sockopt::set_ip_freebind(socket, true)?,
+        SocketAddr::V6(_) => sockopt::set_ipv6_freebind(socket, true)?,
+    }
+    Ok(())
 }
 
 #[cfg(test)]

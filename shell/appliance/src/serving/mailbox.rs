@@ -9,6 +9,7 @@ use model::units::Nanos;
 use model::update::Update;
 use rustix::event::{EventfdFlags, eventfd};
 
+use crate::serving::clients::Word;
 use crate::serving::listen::Listener;
 
 /// Letters that wait. A sender blocks when there are so many; only storage threads send many, and
@@ -22,6 +23,8 @@ pub enum Letter {
     Update(Update),
     /// The directory of a drive that is used again.
     Directory(DriveIndex, Arc<OwnedFd>),
+    /// What the site's other appliances need to know or to have done.
+    Site(Word),
     /// Write down how the responses go that are under way.
     Incidents,
     /// Accept connections from these too.

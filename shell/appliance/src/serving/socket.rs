@@ -12,11 +12,15 @@ use tls::{Handshake, Session};
 use uring::Watch;
 use worker::Ending;
 
+use crate::serving::clients::Noted;
+
 /// One connection's shell.
 #[derive(Debug)]
 pub(crate) struct Socket {
     pub(crate) fd: OwnedFd,
     pub(crate) id: ConnectionId,
+    /// Its place among the clients that siblings know, for as long as it lives.
+    pub(crate) noted: Option<Noted>,
     pub(crate) transport: Transport,
     /// When TCP was last asked about it.
     pub(crate) tcp_at: Option<Instant>,
@@ -74,6 +78,7 @@ impl Socket {
         Self {
             fd,
             id,
+            noted: None,
             transport,
             tcp_at: None,
             unsent_max: None,

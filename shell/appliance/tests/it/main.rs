@@ -13,5 +13,6 @@ mod origin;
 mod returns;
 mod rig;
 mod siblings;
+mod takeover;
 mod tiering;
 mod units;

@@ -16,7 +16,7 @@ use identity::signing::SigningKey;
 use model::drives::DriveSet;
 use model::extent::{DriveIndex, Extent};
 use model::id::{ApplianceId, Generation, ObjectId};
-use model::manifest::{AssetVersion, File, Manifest, Trust};
+use model::manifest::{AssetVersion, File, Manifest, SiteMember, Trust};
 use model::object::{BLOCK_LEN, BlockHash, Blocks, block_hash};
 use model::units::{BitsPerSecond, Bytes, Nanos, UnixSeconds};
 use model::update::Update;
@@ -86,6 +86,10 @@ pub(crate) struct TestControl {
     pub(crate) revoked: Mutex<BTreeSet<String>>,
     /// Certificates given out to renew others.
     pub(crate) renewed: AtomicU64,
+    /// The members of its site that have service addresses, in manifests.
+    pub(crate) site: Mutex<Vec<SiteMember>>,
+    /// Where siblings let others fetch, in replies.
+    pub(crate) peers: Mutex<BTreeMap<String, String>>,
     blocks: Mutex<BTreeMap<String, Vec<u8>>>,
     pub(crate) reports: Mutex<Vec<wire::v1::report::Report>>,
     /// What the next reply claims to know; none for what the last report said.
@@ -122,7 +126,7 @@ impl TestControl {
             token_keys: Vec::new(),
             trust: Trust { revoked: self.revoked.lock().unwrap().clone(), ..Trust::default() },
             siblings: BTreeMap::new(),
-            site: Vec::new(),
+            site: self.site.lock().unwrap().clone(),
             versions: versions.into_iter().map(Arc::new).collect(),
         });
     }
@@ -154,6 +158,7 @@ impl TestControl {
                     generation,
                     inventory,
                     interval_ms: 100,
+                    peers: self.peers.lock().unwrap().clone(),
                     ..ReportReply::default()
                 };
                 answer(out, 200, &serde_json::to_vec(&reply).unwrap())
@@ -265,6 +270,7 @@ impl Rig {
             scrub_rate: None,
             rules: Vec::new(),
             tiering: None,
+            takeover: None,
             tickets: tls::Tickets::new(appliance::clock::wall),
             about: About { base_url: "https://127.0.0.2:8443".to_owned(), ..About::default() },
         };

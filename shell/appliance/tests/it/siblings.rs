@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use appliance::filling::peer::PeerConfig;
-use appliance::process::storage::StorageHandle;
+use appliance::process::storage::{Config, StorageHandle};
 use identity::credentials::Credentials;
 use identity::dial::Dial;
 use identity::member::Member;
+use model::manifest::SiteMember;
 use model::units::BitsPerSecond;
 use ureq::unversioned::transport::DefaultConnector;
 use wire::v1::identity::Source;
@@ -21,31 +22,41 @@ use crate::origin::Origin;
 use crate::rig::{Rig, TestControl, TestFile, version, wait};
 
 /// An appliance that holds these files and lets siblings have them.
-struct Sibling {
+pub(crate) struct Sibling {
     member: Member,
-    control: Arc<TestControl>,
-    rig: Rig,
-    handle: StorageHandle,
-    address: String,
+    pub(crate) control: Arc<TestControl>,
+    pub(crate) rig: Rig,
+    pub(crate) handle: StorageHandle,
+    pub(crate) address: String,
     _servers: [Server; 2],
 }
 
 impl Sibling {
     fn start(name: &str, files: &[TestFile], peer: impl FnOnce(&mut PeerConfig)) -> Self {
+        Self::of_site(name, files, &[], |config| peer(config.peer.as_mut().unwrap()))
+    }
+
+    /// One of a site with service addresses.
+    pub(crate) fn of_site(
+        name: &str,
+        files: &[TestFile],
+        site: &[SiteMember],
+        configure: impl FnOnce(&mut Config),
+    ) -> Self {
         let (origin, o) = Origin::start();
         files.iter().for_each(|file| origin.put(&file.path, file.bytes.clone()));
         let (control, c) = TestControl::start("127.0.0.1:0");
         control.name.set(name.to_owned()).unwrap();
+        *control.site.lock().unwrap() = site.to_vec();
         control.publish(1, vec![version("film-1", &[o.address], files)], files);
         let mut rig = Rig::named(name, 1, Some(c.address));
-        let mut config = PeerConfig {
+        rig.config.peer = Some(PeerConfig {
             listen: vec!["127.0.0.1:0".parse().unwrap()],
             address: None,
             rate_max: None,
             connections_max: 4,
-        };
-        peer(&mut config);
-        rig.config.peer = Some(config);
+        });
+        configure(&mut rig.config);
         let handle = rig.start();
         rig.wait_for(files);
         let mut address = None;
@@ -187,7 +198,7 @@ fn a_sibling_that_sends_wrong_bytes_is_dropped_and_the_operator_told() {
 }
 
 /// A client that is asked for a client certificate, and shows this one.
-fn ask(
+pub(crate) fn ask(
     credentials: &Credentials,
     sibling: &Sibling,
     path: &str,

@@ -161,6 +161,7 @@ fn serve(rig: &mut Rig) -> Serving {
         }),
         ring_is_made: || {},
         unsent_max: None,
+        clients: None,
         ablation: appliance::serving::ablation::Ablation::default(),
     };
     let thread = std::thread::spawn(move || event_loop::run(setup));

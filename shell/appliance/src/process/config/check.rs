@@ -9,7 +9,7 @@ use model::limits::DRIVES_MAX;
 use model::units::{BitsPerSecond, Bytes, Nanos};
 
 use super::Settings;
-use super::file::{DrivesFile, File, FillFile, FrontFile, PeerFile, ServeFile};
+use super::file::{AgentFile, DrivesFile, File, FillFile, FrontFile, PeerFile, ServeFile};
 use crate::filling::peer::PeerConfig;
 use crate::membership::control_link::Front;
 use crate::serving::ablation::{Ablation, AblationFile};
@@ -42,17 +42,16 @@ pub(super) fn check(
         file.name.parse().map_err(|error| wrong("", "name", format!("{error}")))?;
     let serve = file.serve;
     let (first, workers) = (first_listener(&serve)?, worker_count(&serve)?);
+    let listeners = serve.listen.len();
     check_plain(&serve.plain_listen)?;
     check_shares(&serve, workers)?;
     let base_url = check_base_url(serve.base_url.unwrap_or_else(|| url("https", first)))?;
     let tiering = check_tiering(&file.drives, serve.verify_every)?;
     let (writes, fill_unit) = (check_drives(&file.drives)?, check_unit(&file.fill)?);
-    let hot_memory = file.hot.memory.map(|memory| memory.0);
-    check_hot(hot_memory, workers).map_err(|message| wrong("hot", "memory", message))?;
-    let congestion = check_congestion(serve.congestion, serve.listen.len())?;
-    let unsent_max = check_unsent(serve.unsent_max.0)?;
+    let hot_memory = check_hot(file.hot.memory.map(|memory| memory.0), workers)?;
     let (pacing, aead) = (file.pacing.check()?, check_aead(file.tls.aead.as_deref())?);
     let (fronts, peer) = (check_fronts(&file.control.fronts)?, check_peer(file.peer)?);
+    check_addresses(&file.agent, peer.is_some())?;
     Ok(Settings {
         name,
         state: file.state,
@@ -75,8 +74,8 @@ pub(super) fn check(
         stop_within: serve.stop_within.0,
         token_leeway: serve.token_leeway.0,
         verify_every: serve.verify_every,
-        congestion,
-        unsent_max,
+        congestion: check_congestion(serve.congestion, listeners)?,
+        unsent_max: check_unsent(serve.unsent_max.0)?,
         aead,
         pacing,
         drives: file.drives.paths,
@@ -99,6 +98,7 @@ pub(super) fn check(
         user: file.process.user,
         sandbox: file.process.sandbox,
         agent_socket: file.agent.socket,
+        agent_addresses: file.agent.addresses,
         request_log_max: file.requests.log_max.0,
         ablation: check_ablation(&file.ablation)?,
         origins,
@@ -106,13 +106,15 @@ pub(super) fn check(
 }
 
 /// Whether so much can be used by so many workers; what is wrong if not.
-fn check_hot(memory: Option<Bytes>, workers: usize) -> Result<(), String> {
+fn check_hot(memory: Option<Bytes>, workers: usize) -> Result<Option<Bytes>, ConfigError> {
     let most = Bytes(HOT_BLOCKS_MAX * BUFFER * Bytes::of(workers).0);
     match memory {
         Some(memory) if most < memory => {
-            Err(format!("{memory} is more than {workers} workers can use: give {most} or less"))
+            let message =
+                format!("{memory} is more than {workers} workers can use: give {most} or less");
+            Err(wrong("hot", "memory", message))
         }
-        Some(_) | None => Ok(()),
+        Some(_) | None => Ok(memory),
     }
 }
 
@@ -129,6 +131,14 @@ fn check_unsent(most: Bytes) -> Result<Option<Bytes>, ConfigError> {
         return Err(wrong("serve", "unsent_max", message));
     }
     Ok(Some(most))
+}
+
+fn check_addresses(agent: &AgentFile, has_peers: bool) -> Result<(), ConfigError> {
+    if agent.addresses.is_some() && !has_peers {
+        let message = "siblings ask for clients where they fetch: set [peer] listen".to_owned();
+        return Err(wrong("agent", "addresses", message));
+    }
+    Ok(())
 }
 
 fn check_aead(aead: Option<&str>) -> Result<tls::Wanted, ConfigError> {
@@ -370,10 +380,10 @@ mod tests {
 
     #[test]
     fn more_than_buffers_have_numbers_is_refused() {
-        assert_eq!(check_hot(None, 1), Ok(()));
-        assert_eq!(check_hot(Some(Bytes::mib(14_000)), 1), Ok(()));
-        let said = check_hot(Some(Bytes::mib(15_000)), 1).unwrap_err();
+        check_hot(None, 1).unwrap();
+        check_hot(Some(Bytes::mib(14_000)), 1).unwrap();
+        let said = check_hot(Some(Bytes::mib(15_000)), 1).unwrap_err().to_string();
         assert!(said.contains("more than 1 workers can use"), "{said}");
-        assert_eq!(check_hot(Some(Bytes::mib(15_000)), 2), Ok(()));
+        check_hot(Some(Bytes::mib(15_000)), 2).unwrap();
     }
 }

@@ -182,6 +182,8 @@ pub(super) struct ProcessFile {
 #[serde(deny_unknown_fields)]
 pub(super) struct AgentFile {
     pub(super) socket: Option<PathBuf>,
+    /// Of `nearcast-agent addresses`.
+    pub(super) addresses: Option<PathBuf>,
 }
 
 #[derive(Clone, Debug, Deserialize)]

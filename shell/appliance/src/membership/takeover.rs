@@ -1,0 +1,253 @@
+//! This appliance's part in its site: it asks its siblings for their clients, tells the agent how
+//! much it wants each service address, and has clients reset when an address has come.
+//!
+//! ```text
+//! siblings ── clients, four times a second ──> takeover::Member ──> priorities ──> agent
+//! agent ───── addresses that are here ───────>        │         ──> tickles ─────> agent
+//!                                                     └───────────> drained ─────> workers
+//! ```
+//!
+//! One thread, and for the moment of a round one for each sibling that is asked: at most
+//! `2 * takeover::NEAR`. A round takes O(changes of the siblings' clients).
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use identity::member::Member as Identity;
+use model::id::{ApplianceId, Generation};
+use model::machine::Machine as _;
+use model::units::{Instant, Nanos};
+use takeover::{Action, Event, Member, Told};
+use wire::v1::agent::{Answer, Request};
+use wire::v1::clients::Clients as Answered;
+
+use crate::lock::lock;
+use crate::membership::agent_link;
+use crate::membership::member::MemberClient;
+use crate::serving::clients::{Busy, Clients, Word};
+use crate::storage::shared::Shared;
+
+/// Between two rounds.
+const ROUND: Nanos = Nanos::millis(250);
+/// For a sibling's answer: on one segment it takes a millisecond, and two that are away must not
+/// make the third look silent.
+const ANSWER_MAX: Duration = Duration::from_millis(300);
+/// For the agent's answer: it may have to start a program.
+const AGENT_MAX: Duration = Duration::from_secs(1);
+/// 131,072 clients with long addresses.
+const ANSWER_LEN_MAX: u64 = 24 << 20;
+
+/// Where siblings let others fetch, as control tells it. Kept when control is away.
+pub(crate) type Peers = Arc<Mutex<BTreeMap<ApplianceId, String>>>;
+
+/// What is needed to take part.
+#[derive(Clone)]
+pub struct Config {
+    /// The socket of `nearcast-agent addresses`.
+    pub agent: PathBuf,
+    pub base_url: String,
+    pub clients: Arc<Clients>,
+    pub workers: usize,
+    /// Brings a word to every worker.
+    pub tell: Arc<dyn Fn(Word) + Send + Sync>,
+}
+
+impl std::fmt::Debug for Config {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Config").field("agent", &self.agent).finish_non_exhaustive()
+    }
+}
+
+/// What this appliance knows of its part, for metrics.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Status {
+    pub counters: takeover::Counters,
+    pub taken: usize,
+    pub clients: usize,
+}
+
+struct Part<'a> {
+    shared: &'a Shared,
+    client: &'a MemberClient,
+    peers: &'a Peers,
+    config: &'a Config,
+    member: Member,
+    generation: Option<Generation>,
+    /// The answer of the workers to the last question.
+    busy: Option<Arc<Busy>>,
+    /// What the agent said last that was no answer, so that it is logged once.
+    said: Option<String>,
+}
+
+/// Takes part until all must stop; gives the addresses away then.
+pub(crate) fn run(
+    shared: &Shared,
+    id: ApplianceId,
+    client: &MemberClient,
+    peers: &Peers,
+    config: &Config,
+    status: &Mutex<Option<Status>>,
+) {
+    let member = Member::new(id);
+    let (generation, busy, said) = (None, None, None);
+    let mut part = Part { shared, client, peers, config, member, generation, busy, said };
+    loop {
+        let began = shared.ledger.now();
+        part.round();
+        *lock(status) = Some(Status {
+            counters: part.member.counters(),
+            taken: part.member.taken().len(),
+            clients: part.member.clients(),
+        });
+        while let Some(due) = part.member.deadline().filter(|due| *due < began + ROUND) {
+            if !shared.ledger.sleep_until(due) {
+                return part.leave();
+            }
+            part.handle(Event::Tick);
+        }
+        if !shared.ledger.sleep_until(began + ROUND) {
+            return part.leave();
+        }
+    }
+}
+
+impl Part<'_> {
+    fn round(&mut self) {
+        let manifest = self.shared.ledger.ask(|holdings| holdings.manifest().cloned());
+        let Some(manifest) = manifest else { return };
+        if self.generation != Some(manifest.generation) {
+            self.generation = Some(manifest.generation);
+            self.handle(Event::Site(&manifest.site));
+            // Before the first priorities: an address that is here, as after a restart that nobody
+            // noticed, must not be given away.
+            self.ask_agent(Request::Held);
+            self.handle(Event::Serving(true));
+        }
+        for (id, told) in self.ask_siblings() {
+            self.handle(Event::Heard { member: &id, told });
+        }
+        self.handle(Event::Tick);
+        self.ask_agent(Request::Addresses { wanted: self.member.priorities() });
+        let busy = self.busy.take().map(|busy| busy.found()).unwrap_or_default();
+        let taken = self.member.taken();
+        self.config.clients.tell(self.member.waits(), busy);
+        if !taken.is_empty() {
+            let busy = Arc::new(Busy::new(taken, self.config.workers));
+            (self.config.tell)(Word::Busy(Arc::clone(&busy)));
+            self.busy = Some(busy);
+        }
+    }
+
+    fn handle(&mut self, event: Event<'_>) {
+        self.member.handle(self.now(), event);
+        while let Some(action) = self.member.poll() {
+            match action {
+                Action::Tickle(clients) => {
+                    tracing::info!(clients = clients.len(), "clients are tickled");
+                    self.ask_agent(Request::Tickle { clients });
+                }
+                Action::Drain(addresses) => {
+                    tracing::info!(?addresses, "addresses are drained");
+                    let url = Arc::from(self.config.base_url.as_str());
+                    (self.config.tell)(Word::Drain(url, addresses.into()));
+                }
+            }
+        }
+    }
+
+    fn now(&self) -> Instant {
+        self.shared.ledger.now()
+    }
+
+    /// Without an agent nothing moves; it is asked again in the next round.
+    fn ask_agent(&mut self, request: Request) {
+        let held = match ask(&self.config.agent, request) {
+            Ok(held) => held,
+            Err(error) => {
+                if self.said.as_ref() != Some(&error) {
+                    tracing::warn!(error, "no service address moves");
+                    let text = format!("service addresses do not move: {error}");
+                    self.shared.ledger.note("agent", text);
+                    self.said = Some(error);
+                }
+                return;
+            }
+        };
+        if self.said.take().is_some() {
+            tracing::info!("nearcast-agent moves service addresses again");
+        }
+        if let Some(held) = held {
+            let before = self.member.taken();
+            self.member.handle(self.now(), Event::Held(&held));
+            let taken = self.member.taken();
+            if taken != before {
+                tracing::warn!(?taken, "service addresses of siblings that are here");
+            }
+        }
+    }
+
+    /// The siblings that answered, each asked by a thread of its own.
+    fn ask_siblings(&self) -> Vec<(ApplianceId, Told)> {
+        let peers = lock(self.peers).clone();
+        let asked: Vec<(ApplianceId, (u64, u64))> =
+            self.member.asked().map(|(id, known)| (id.clone(), known)).collect();
+        std::thread::scope(|scope| {
+            let ask = |(id, known): (ApplianceId, (u64, u64))| {
+                let address = peers.get(&id).cloned();
+                let client = self.client;
+                scope.spawn(move || Some((ask_sibling(client, &id, &address?, known)?, id)))
+            };
+            let threads: Vec<_> = asked.into_iter().map(ask).collect();
+            let answers = threads.into_iter().filter_map(|thread| thread.join().ok().flatten());
+            answers.map(|(told, id)| (id, told)).collect()
+        })
+    }
+
+    fn leave(mut self) {
+        self.member.handle(self.now(), Event::Serving(false));
+        self.ask_agent(Request::Addresses { wanted: self.member.priorities() });
+    }
+}
+
+fn ask_sibling(
+    client: &MemberClient,
+    id: &ApplianceId,
+    address: &str,
+    (start, known): (u64, u64),
+) -> Option<Told> {
+    let sibling = Identity::appliance(id.as_str());
+    client.dial.set(&sibling, address);
+    let url = format!("https://{}/v1/clients?start={start}&known={known}", sibling.host());
+    let request = client.agent().get(&url);
+    let request = request.config().timeout_global(Some(ANSWER_MAX)).build();
+    let answered = request.call().map_err(|error| error.to_string()).and_then(|mut response| {
+        if response.status() != 200 {
+            return Err(format!("it answers {}", response.status()));
+        }
+        let body = response.body_mut().with_config().limit(ANSWER_LEN_MAX);
+        body.read_json::<Answered>().map_err(|error| error.to_string())
+    });
+    match answered {
+        Ok(Answered { start, from, to, open, gone, waits, busy }) => {
+            Some(Told { start, from, to, open, gone, waits, busy })
+        }
+        Err(error) => {
+            tracing::debug!(sibling = %id, error, "a sibling does not tell its clients");
+            None
+        }
+    }
+}
+
+/// The addresses that the agent says are here, if it was asked for them.
+fn ask(agent: &Path, request: Request) -> Result<Option<Vec<IpAddr>>, String> {
+    match agent_link::ask(agent, request, AGENT_MAX)? {
+        Answer::Held(held) => Ok(Some(held)),
+        Answer::Tickled(_) => Ok(None),
+        Answer::Drives(_) | Answer::Trimmed { .. } | Answer::Health(_) | Answer::Refused(_) => {
+            Err("it answered something else".to_owned())
+        }
+    }
+}

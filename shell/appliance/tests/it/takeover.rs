@@ -1,0 +1,190 @@
+//! The appliance's part in its site: real siblings, and an agent of a few lines.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{IpAddr, TcpListener, TcpStream};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use appliance::membership::takeover::Config;
+use appliance::serving::clients::{Client, Clients, Word};
+use identity::member::Member;
+use model::manifest::SiteMember;
+use wire::v1::agent::{Answer, Line, Request, VERSION};
+use wire::v1::clients::Clients as Told;
+
+use crate::fleet::ours;
+use crate::rig::{TestFile, wait};
+use crate::siblings::{Sibling, ask};
+
+/// An agent that has the addresses it is told to have, and notes what it is asked.
+#[derive(Default)]
+struct Agent {
+    held: Mutex<Vec<IpAddr>>,
+    wanted: Mutex<BTreeMap<IpAddr, u8>>,
+    tickled: Mutex<Vec<Client>>,
+}
+
+impl Agent {
+    fn start(socket: &Path) -> Arc<Self> {
+        let agent = Arc::new(Self::default());
+        let (listener, answering) = (UnixListener::bind(socket).unwrap(), Arc::clone(&agent));
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let mut line = String::new();
+                BufReader::new(&stream).read_line(&mut line).unwrap();
+                let asked: Line<Request> = serde_json::from_str(&line).unwrap();
+                let line = Line { v: VERSION, said: answering.answer(asked.said) };
+                let _ = writeln!(&stream, "{}", serde_json::to_string(&line).unwrap());
+            }
+        });
+        agent
+    }
+
+    fn answer(&self, request: Request) -> Answer {
+        match request {
+            Request::Addresses { wanted } => {
+                *self.wanted.lock().unwrap() = wanted.into_iter().collect();
+            }
+            Request::Tickle { clients } => {
+                self.tickled.lock().unwrap().extend(&clients);
+                return Answer::Tickled(u64::try_from(clients.len()).unwrap());
+            }
+            Request::Held | Request::Drives | Request::Trim { .. } | Request::Health => {}
+        }
+        Answer::Held(self.held.lock().unwrap().clone())
+    }
+
+    fn wants(&self, address: IpAddr) -> u8 {
+        self.wanted.lock().unwrap().get(&address).copied().unwrap_or(0)
+    }
+}
+
+/// Workers of a few lines.
+#[derive(Default)]
+struct Workers {
+    /// They have responses under way by every address.
+    are_busy: AtomicBool,
+    drained: Mutex<Vec<IpAddr>>,
+}
+
+impl Workers {
+    fn hear(&self, word: Word) {
+        match word {
+            Word::Busy(busy) if self.are_busy.load(Ordering::SeqCst) => {
+                busy.answer(&busy.addresses);
+            }
+            Word::Busy(busy) => busy.answer(&[]),
+            Word::Drain(_, addresses) => *self.drained.lock().unwrap() = addresses.to_vec(),
+        }
+    }
+}
+
+/// A member of the site whose agent and workers are of a few lines.
+struct Machine {
+    agent: Arc<Agent>,
+    workers: Arc<Workers>,
+    clients: Arc<Clients>,
+    sibling: Sibling,
+}
+
+impl Machine {
+    /// With these addresses, by an agent at `socket`.
+    fn start(name: &str, socket: &Path, held: &[IpAddr]) -> Self {
+        let (agent, clients) = (Agent::start(socket), Arc::new(Clients::new()));
+        *agent.held.lock().unwrap() = held.to_vec();
+        let (workers, files) = (Arc::new(Workers::default()), [TestFile::new("v.mp4", 1000)]);
+        let hearing = Arc::clone(&workers);
+        let takeover = Config {
+            agent: socket.to_owned(),
+            base_url: "https://a.example".to_owned(),
+            clients: Arc::clone(&clients),
+            workers: 1,
+            tell: Arc::new(move |word| hearing.hear(word)),
+        };
+        let sibling =
+            Sibling::of_site(name, &files, &site(), |config| config.takeover = Some(takeover));
+        Self { agent, workers, clients, sibling }
+    }
+
+    /// From now on its control says where a sibling lets others fetch.
+    fn meet(&self, name: &str, other: &Self) {
+        let address = other.sibling.address.clone();
+        self.sibling.control.peers.lock().unwrap().insert(name.to_owned(), address);
+    }
+}
+
+/// An address of the loopback, which needs no set-up.
+fn address(n: u8) -> IpAddr {
+    IpAddr::from([127, 0, 9, n])
+}
+
+fn site() -> Vec<SiteMember> {
+    let member =
+        |n: u8| SiteMember { id: format!("a{n}").parse().unwrap(), addresses: vec![address(n)] };
+    vec![member(1), member(2)]
+}
+
+/// A connection that came by an address.
+fn connection(at: IpAddr) -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind((at, 0)).unwrap();
+    let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    (client, listener.accept().unwrap().0)
+}
+
+#[test]
+fn a_member_of_the_site_is_told_the_clients_and_nobody_else_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let machine = Machine::start("a2", &dir.path().join("agent.sock"), &[]);
+    let (client, accepted) = connection(address(2));
+    let noted = machine.clients.note(&accepted).unwrap();
+    let get = |name: &str, query: &str| {
+        let credentials = ours().credentials(&Member::appliance(name));
+        let path = format!("/v1/clients{query}");
+        ask(&credentials, &machine.sibling, &path, "bytes=0-").unwrap()
+    };
+    let told = |answer: (u16, Vec<u8>)| {
+        assert_eq!(answer.0, 200);
+        serde_json::from_slice::<Told>(&answer.1).unwrap()
+    };
+    let all = told(get("a1", "?start=0&known=0"));
+    assert_eq!(all.open, [(accepted.local_addr().unwrap(), client.local_addr().unwrap())]);
+    drop(noted);
+    let next = told(get("a1", &format!("?start={}&known={}", all.start, all.to)));
+    assert_eq!((next.from, next.gone), (all.to, all.open), "the difference alone");
+    assert_eq!(get("b1", "").0, 404, "of another site");
+    wait("its own address to be wanted", || machine.agent.wants(address(2)) == 200);
+    assert!((30..200).contains(&machine.agent.wants(address(1))));
+}
+
+#[test]
+fn clients_of_a_sibling_that_died_are_reset_and_its_address_goes_back_when_drained() {
+    let dir = tempfile::tempdir().unwrap();
+    let a1 = Machine::start("a1", &dir.path().join("a1"), &[address(1)]);
+    let a2 = Machine::start("a2", &dir.path().join("a2"), &[]);
+    a2.meet("a1", &a1);
+    wait("it to serve", || a1.agent.wants(address(1)) == 200);
+    let (client, accepted) = connection(address(1));
+    let noted = a1.clients.note(&accepted).unwrap();
+    let known = || a2.sibling.handle.takeover().is_some_and(|part| part.clients == 1);
+    wait("the sibling to know of its client", known);
+    assert!(a2.agent.tickled.lock().unwrap().is_empty());
+    drop(a1.sibling);
+    assert_eq!(a1.agent.wants(address(1)), 1, "it gave its address away as it ended");
+    a2.workers.are_busy.store(true, Ordering::SeqCst);
+    a2.agent.held.lock().unwrap().push(address(1));
+    let who = (accepted.local_addr().unwrap(), client.local_addr().unwrap());
+    wait("its client to be tickled", || a2.agent.tickled.lock().unwrap().contains(&who));
+    drop(noted);
+
+    let again = Machine::start("a1", &dir.path().join("a1-again"), &[]);
+    again.meet("a2", &a2);
+    a2.meet("a1", &again);
+    wait("its address to be drained", || *a2.workers.drained.lock().unwrap() == [address(1)]);
+    assert_eq!(again.agent.wants(address(1)), 20, "it waits");
+    a2.workers.are_busy.store(false, Ordering::SeqCst);
+    wait("its address to be wanted", || again.agent.wants(address(1)) == 200);
+    wait("the end of that", || a2.workers.drained.lock().unwrap().is_empty());
+}

@@ -41,8 +41,7 @@ fn all(open: &[Client]) -> Told {
 /// All actions up to `until`, with their times.
 fn run(member: &mut Member, until: Instant) -> Vec<(Instant, Action)> {
     let mut done = Vec::new();
-    loop {
-        let Some(due) = member.deadline().filter(|due| *due <= until) else { break };
+    while let Some(due) = member.deadline().filter(|due| *due <= until) {
         member.handle(due, Event::Tick);
         while let Some(action) = member.poll() {
             done.push((due, action));
@@ -188,7 +187,10 @@ fn many_clients_are_kept_up_to_a_bound_and_tickled_in_batches() {
         let of = |n: usize| {
             let n = u32::try_from(n).unwrap();
             let ip = IpAddr::from((n / 60_000).to_be_bytes());
-            (SocketAddr::new(address(1), 443), SocketAddr::new(ip, (n % 60_000) as u16 + 1))
+            (
+                SocketAddr::new(address(1), 443),
+                SocketAddr::new(ip, u16::try_from(n % 60_000).unwrap() + 1),
+            )
         };
         (0..count).map(of).collect::<Vec<_>>()
     };
@@ -201,7 +203,7 @@ fn many_clients_are_kept_up_to_a_bound_and_tickled_in_batches() {
     let lens = |until: Instant| {
         let len = |(at, action): &(Instant, Action)| match action {
             Action::Tickle(clients) if *at <= until => clients.len(),
-            _ => 0,
+            Action::Tickle(_) | Action::Drain(_) => 0,
         };
         sent.iter().map(len).collect::<Vec<_>>()
     };

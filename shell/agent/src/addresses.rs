@@ -299,7 +299,7 @@ impl Mover {
     }
 
     fn folder(&self) -> &Path {
-        self.settings.socket.parent().unwrap_or(Path::new("/"))
+        self.settings.socket.parent().unwrap_or_else(|| Path::new("/"))
     }
 
     /// Each address with the number of its virtual router: the same on every machine of the site,

@@ -105,7 +105,11 @@ fn run(verb: Verb) -> anyhow::Result<()> {
     };
     match client::ask(&agent.socket, request)? {
         Answer::Refused(why) => anyhow::bail!("refused: {why}"),
-        answer => Ok(print(&serde_json::to_string_pretty(&answer)?)?),
+        answer @ (Answer::Drives(_)
+        | Answer::Trimmed { .. }
+        | Answer::Health(_)
+        | Answer::Held(_)
+        | Answer::Tickled(_)) => Ok(print(&serde_json::to_string_pretty(&answer)?)?),
     }
 }
 

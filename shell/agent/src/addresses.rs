@@ -238,6 +238,9 @@ impl Mover {
         if TICKLES_MAX < clients.len() {
             return Err(format!("tickle at most {TICKLES_MAX} clients at a time"));
         }
+        if !self.settings.tickle {
+            return Ok(Answer::Tickled(0));
+        }
         let wanted = self.state().wanted.clone();
         let mut ticklers: BTreeMap<IpAddr, Option<Tickler>> = BTreeMap::new();
         let mut sent = 0;

@@ -76,6 +76,10 @@ pub(crate) struct Addresses {
     /// next. No other routers of the segment may have them. 1 to 255, default 51.
     #[serde(default = "default_first_router")]
     pub(crate) first_router: u8,
+    /// Have clients of an address that came here reset; without it, those that wait for the rest of
+    /// a response wait until they give up. Default true.
+    #[serde(default = "default_tickle")]
+    pub(crate) tickle: bool,
 }
 
 /// Who moves service addresses.
@@ -106,6 +110,10 @@ const ADDRESSES_SOCKET: &str = "/run/nearcast-addresses/agent.sock";
 
 fn default_addresses_socket() -> PathBuf {
     PathBuf::from(ADDRESSES_SOCKET)
+}
+
+fn default_tickle() -> bool {
+    true
 }
 
 fn default_first_router() -> u8 {
@@ -228,6 +236,7 @@ impl Settings {
             out.push_str(&row("interface", format!("\"{}\"", addresses.interface())));
             out.push_str(&row("socket", quoted(&addresses.socket)));
             out.push_str(&row("first_router", addresses.first_router.to_string()));
+            out.push_str(&row("tickle", addresses.tickle.to_string()));
         }
         out
     }

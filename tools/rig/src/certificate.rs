@@ -18,6 +18,11 @@ pub struct Certificate {
 impl Certificate {
     /// Makes one for 127.0.0.1 and localhost.
     pub fn make(dir: &Path) -> Result<Self> {
+        Self::make_for(dir, &["127.0.0.1", "localhost"])
+    }
+
+    /// Makes one for these names and addresses.
+    pub fn make_for(dir: &Path, names: &[&str]) -> Result<Self> {
         let at = |name: &str| dir.join(name);
         let made = Self { ca: at("ca.pem"), chain: at("cert.pem"), key: at("key.pem") };
         let mut params = CertificateParams::default();
@@ -25,7 +30,7 @@ impl Certificate {
         params.distinguished_name.push(DnType::CommonName, "nearcast lab");
         let p256 = || KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256);
         let ca = CertifiedIssuer::self_signed(params, p256()?)?;
-        let names = vec!["127.0.0.1".to_owned(), "localhost".to_owned()];
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         let key = p256()?;
         let leaf = CertificateParams::new(names)?.signed_by(&key, &ca)?;
         fs::write(&made.ca, ca.pem())?;

@@ -33,6 +33,8 @@ pub struct Plan {
     pub room: PathBuf,
     /// The first of its ports.
     pub port: u16,
+    /// Where the origin is, and members of the fleet ask.
+    pub host: Ipv4Addr,
     pub fronts: u16,
     /// How many appliances, all in one site.
     pub appliances: u16,
@@ -75,6 +77,7 @@ impl Plan {
         Self {
             room,
             port,
+            host: Ipv4Addr::LOCALHOST,
             fronts: 0,
             appliances: 0,
             asset: asset.to_owned(),
@@ -374,7 +377,7 @@ impl Plan {
     }
 
     fn origin(&self) -> SocketAddr {
-        self.at(0)
+        SocketAddr::from((self.host, self.at(0).port()))
     }
 
     /// Base URL for players and people of a process of the control plane.
@@ -388,7 +391,7 @@ impl Plan {
 
     /// Where members of the fleet ask.
     fn members(&self, role: Role) -> SocketAddr {
-        self.at(2 + self.place(role) * 2)
+        SocketAddr::from((self.host, self.at(2 + self.place(role) * 2).port()))
     }
 
     fn appliance(&self, index: u16) -> SocketAddr {

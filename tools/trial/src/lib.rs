@@ -17,6 +17,7 @@ mod outage;
 mod stall;
 mod storm;
 mod takedown;
+mod takeover;
 mod vm;
 
 use anyhow::Result;
@@ -49,6 +50,8 @@ pub enum Verb {
     Storm(storm::Args),
     /// A title is withdrawn while it plays, and an appliance is away.
     Takedown(takedown::Args),
+    /// A machine is cut off: a sibling takes its address over, resets its clients and gives it back.
+    Takeover(takeover::Args),
     /// Drives that fail, are slow and are pulled, under the real kernel in a virtual machine.
     Vm(vm::Args),
 }
@@ -67,6 +70,7 @@ pub fn run(verb: &Verb) -> Result<()> {
         Verb::Stall(args) => stall::run(args),
         Verb::Storm(args) => storm::run(args),
         Verb::Takedown(args) => takedown::run(args),
+        Verb::Takeover(args) => takeover::run(args),
         Verb::Vm(args) => vm::run(args),
     }
 }

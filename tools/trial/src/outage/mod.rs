@@ -27,7 +27,7 @@ use rig::fleet::{self, Fleet, Plan, Role};
 use serde::Serialize;
 use tracing::{info, warn};
 
-pub(crate) use film::Film;
+pub(crate) use film::{Film, name};
 use player::{Outcome, Playback, World};
 
 /// `nearcast-lab outage`

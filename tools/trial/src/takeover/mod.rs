@@ -1,0 +1,241 @@
+//! `nearcast-lab takeover`: a machine is cut off, its sibling takes its address over, and gives it
+//! back.
+//!
+//! ```text
+//! viewers by a1's address ── a1 cut off ──> a2 has the address: a crowd is reset, who waited asks
+//!                                           anew, who played plays on
+//!                         ── a1 is back ──> a2 drains, a1 has its address: no body is cut
+//!                         ── a1 and a2 do not hear each other: each has it, no byte is wrong
+//! ```
+
+mod viewers;
+mod world;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use rig::client::Pattern;
+use serde::Serialize;
+use serde_json::json;
+use tracing::info;
+
+use crate::outage::Film;
+use viewers::{Answer, Crowd, LONG, Played, Way, play, waiting};
+use world::{ASSET, World, service};
+
+/// `nearcast-lab takeover`: as root, with iproute2 and keepalived.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Clients that have a connection and ask for nothing.
+    #[arg(long, default_value_t = 18_000)]
+    crowd: usize,
+    /// First of the ports of control and origin.
+    #[arg(long, default_value_t = 19_300)]
+    port: u16,
+    /// Without tickles: who waits goes on waiting. Nothing is judged.
+    #[arg(long)]
+    no_tickles: bool,
+    /// Keep everything, logs included, in this directory.
+    #[arg(long)]
+    room: Option<PathBuf>,
+    /// Print one JSON object as the last line of output.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Default, Serialize)]
+struct Report {
+    tickles: bool,
+    /// From the cut to the sibling's first whole answer by the address.
+    takeover_ms: u64,
+    /// To the next byte of the slowest client that waited for the rest of a body; none if one had
+    /// none within 12 s.
+    next_byte_ms: Option<u64>,
+    /// Clients that waited, and those that had nothing for 12 s.
+    waiting: usize,
+    stalls: usize,
+    /// Connections of the crowd, those that were reset, and when the last was, from the take-over.
+    crowd: usize,
+    reset: usize,
+    reset_ms: u64,
+    /// From the machine's return until it has its address again.
+    give_back_ms: u64,
+    /// Bodies broken off and requests sent on meanwhile.
+    give_back_cut: u64,
+    give_back_sent_on: u64,
+    give_back_stalls: u64,
+    /// The longest time without a segment while the address went back.
+    give_back_gap_ms: u64,
+    /// While the machines did not hear each other.
+    split_segments: u64,
+    split_gap_ms: u64,
+    wrong_bytes: u64,
+}
+
+const WAITING: usize = 8;
+const PLAYING: usize = 4;
+const LONG_LEN: usize = 96 << 20;
+const TAKEOVER_MAX_MS: u64 = 1500;
+const NEXT_BYTE_MAX_MS: u64 = 3500;
+const RESET_MAX_MS: u64 = 3000;
+const STALLED: Duration = Duration::from_secs(12);
+const BACK_MAX: Duration = Duration::from_secs(60);
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// How long the split lasts, and how long it is looked at afterwards.
+const SPLIT: Duration = Duration::from_secs(6);
+
+/// Runs it and prints the result on stdout.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let temporary = tempfile::tempdir()?;
+    let room = args.room.clone().unwrap_or_else(|| temporary.path().join("site"));
+    rig::raise_file_limit()?;
+    let film = Film::of(Duration::from_secs(120));
+    film.write(&room.join("source"))?;
+    let mut long = vec![0; LONG_LEN];
+    Pattern { seed: 7 }.fill(0, 0, &mut long);
+    std::fs::write(room.join("source").join(LONG), long)?;
+    let world = World::start(&room, &room.join("source"), args.port, !args.no_tickles)?;
+    let way = way(&world, &room)?;
+    let mut report = Report { tickles: !args.no_tickles, ..Report::default() };
+    cut_off(args, &world, &way, &mut report)?;
+    if !args.no_tickles {
+        give_back(&world, &way, film, &mut report)?;
+        split(&world, &way, film, &mut report)?;
+    }
+    drop(world);
+    rig::say(args.json, &report, || format!("{report:#?}"))?;
+    if args.no_tickles { Ok(()) } else { report.check() }
+}
+
+/// The way to the film by the first machine's address.
+fn way(world: &World, room: &Path) -> Result<Way> {
+    let begun = world.fleet.post("/v1/playbacks", &json!({ "asset": ASSET }))?;
+    let pathways = begun["pathways"].as_array().context("no pathways")?;
+    let own = pathways.iter().find(|pathway| pathway["appliance"] == "a1");
+    let url = own.and_then(|own| own["base_url"].as_str()).context("no pathway by a1")?;
+    let base = url.strip_prefix(&format!("https://{}", service(0))).context("another address")?;
+    let config = rig::client::tls_config(&room.join("ca.pem"), &[])?;
+    Ok(Way { at: service(0), config, base: base.to_owned() })
+}
+
+fn cut_off(args: &Args, world: &World, way: &Way, report: &mut Report) -> Result<()> {
+    info!(count = args.crowd, "connecting the crowd");
+    let crowd = Crowd::connect(way, args.crowd)?;
+    let cut = Arc::new(AtomicBool::new(false));
+    let clients: Vec<JoinHandle<Result<Option<Duration>>>> = (0..WAITING)
+        .map(|_| {
+            let (way, cut) = (way.clone(), Arc::clone(&cut));
+            std::thread::spawn(move || waiting(&way, &cut))
+        })
+        .collect();
+    // Until they are in the middle of their bodies and the sibling knows of all.
+    std::thread::sleep(Duration::from_secs(2));
+    info!("cutting a1 off");
+    world.cut_off(0, true)?;
+    cut.store(true, Ordering::SeqCst);
+    let began = Instant::now();
+    rig::until("the sibling's first answer", STALLED, LOOK_EVERY, || {
+        let answer =
+            way.connect(LOOK_EVERY * 20).and_then(|mut tls| way.get(&mut tls, "media.m3u8"));
+        Ok(matches!(answer, Ok(Answer::Body(_))))
+    })?;
+    report.takeover_ms = millis(began.elapsed());
+    let within = if args.no_tickles { Duration::from_secs(5) } else { STALLED };
+    let (reset, took) = crowd.gone(within)?;
+    (report.crowd, report.reset, report.reset_ms) = (args.crowd, reset, millis(took));
+    report.waiting = clients.len();
+    let mut slowest = Some(Duration::ZERO);
+    for client in clients {
+        let next = client.join().map_err(|_| anyhow::anyhow!("a client panicked"))??;
+        report.stalls += usize::from(next.is_none());
+        slowest = slowest.zip(next).map(|(slowest, next)| slowest.max(next));
+    }
+    report.next_byte_ms = slowest.map(millis);
+    info!(?report, "taken over");
+    Ok(())
+}
+
+fn give_back(world: &World, way: &Way, film: Film, report: &mut Report) -> Result<()> {
+    let players = Players::start(way, film);
+    std::thread::sleep(Duration::from_secs(1));
+    info!("a1 is back");
+    world.cut_off(0, false)?;
+    let back = rig::until("until a1 has its address", BACK_MAX, LOOK_EVERY, || {
+        Ok(world.has(0, service(0).ip()) && !world.has(1, service(0).ip()))
+    })?;
+    report.give_back_ms = millis(back);
+    std::thread::sleep(Duration::from_secs(3));
+    let played = players.end()?;
+    let sum = |of: fn(&Played) -> u64| played.iter().map(of).sum::<u64>();
+    report.give_back_cut = sum(|one| one.cut);
+    report.give_back_sent_on = sum(|one| one.sent_on);
+    report.give_back_stalls = sum(|one| u64::from(STALLED <= one.gap));
+    report.wrong_bytes += sum(|one| one.wrong);
+    report.give_back_gap_ms = played.iter().map(|one| millis(one.gap)).max().unwrap_or(0);
+    info!(?report, "given back");
+    Ok(())
+}
+
+fn split(world: &World, way: &Way, film: Film, report: &mut Report) -> Result<()> {
+    let players = Players::start(way, film);
+    std::thread::sleep(Duration::from_secs(1));
+    info!("the machines do not hear each other");
+    world.split(true)?;
+    std::thread::sleep(SPLIT);
+    ensure!(world.has(0, service(0).ip()) && world.has(1, service(0).ip()), "both have it");
+    world.split(false)?;
+    std::thread::sleep(SPLIT);
+    let played = players.end()?;
+    report.split_segments = played.iter().map(|one| one.segments).sum();
+    report.split_gap_ms = played.iter().map(|one| millis(one.gap)).max().unwrap_or(0);
+    report.wrong_bytes += played.iter().map(|one| one.wrong).sum::<u64>();
+    Ok(())
+}
+
+/// Viewers who play on, each on a thread.
+struct Players {
+    end: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<Played>>,
+}
+
+impl Players {
+    fn start(way: &Way, film: Film) -> Self {
+        let end = Arc::new(AtomicBool::new(false));
+        let one = |_| {
+            let (way, end) = (way.clone(), Arc::clone(&end));
+            std::thread::spawn(move || play(&way, film, &end))
+        };
+        let threads = (0..PLAYING).map(one).collect();
+        Self { end, threads }
+    }
+
+    fn end(self) -> Result<Vec<Played>> {
+        self.end.store(true, Ordering::SeqCst);
+        let ended = self.threads.into_iter().map(JoinHandle::join);
+        ended.map(|played| played.map_err(|_| anyhow::anyhow!("a player panicked"))).collect()
+    }
+}
+
+fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
+impl Report {
+    fn check(&self) -> Result<()> {
+        ensure!(self.takeover_ms <= TAKEOVER_MAX_MS, "first answer after {} ms", self.takeover_ms);
+        let next = self.next_byte_ms.unwrap_or(u64::MAX);
+        ensure!(next <= NEXT_BYTE_MAX_MS, "next byte after {next} ms");
+        ensure!(self.stalls == 0, "{} of {} stalled", self.stalls, self.waiting);
+        ensure!(self.reset == self.crowd, "{} of {} reset", self.reset, self.crowd);
+        ensure!(self.reset_ms <= RESET_MAX_MS, "the last was reset after {} ms", self.reset_ms);
+        ensure!(self.give_back_cut == 0, "{} bodies cut as it went back", self.give_back_cut);
+        ensure!(self.give_back_stalls == 0, "{} stalled as it went back", self.give_back_stalls);
+        ensure!(self.wrong_bytes == 0, "{} segments with wrong bytes", self.wrong_bytes);
+        ensure!(self.split_segments != 0, "nobody played while they did not hear each other");
+        Ok(())
+    }
+}

@@ -1,0 +1,276 @@
+//! A site of two machines in namespaces of their own, on one segment with its viewers.
+//!
+//! ```text
+//! viewers, control, origin ── bridge ─┬─ a1: appliance, agent, keepalived
+//!   (this process's namespace)        └─ a2: the same
+//! ```
+
+use std::fs::{self, File};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use rig::certificate::Certificate;
+use rig::fleet::{Fleet, Plan, Role, merge};
+use rig::process::{On, Process, binary};
+use rustix::fd::AsFd;
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use serde_json::{Value, json};
+
+/// The segment: viewers are .1, machines .11 and .12, their service addresses .101 and .102.
+const SEGMENT: [u8; 3] = [10, 99, 64];
+/// What viewers ask.
+pub(crate) const PORT: u16 = 8443;
+/// What siblings ask.
+const PEER_PORT: u16 = 9443;
+const BRIDGE: &str = "nctobr";
+pub(crate) const ASSET: &str = "film";
+const READY_MAX: Duration = Duration::from_secs(60);
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// The site; all of it goes when it is dropped.
+pub(crate) struct World {
+    machines: Vec<Machine>,
+    pub(crate) fleet: Fleet,
+    pub(crate) room: PathBuf,
+    _network: Network,
+}
+
+/// One machine: dropping it ends its processes, and its agent gives its addresses away.
+struct Machine {
+    appliance: Process,
+    _agent: Process,
+}
+
+/// The namespaces and the bridge.
+struct Network;
+
+fn machine_name(index: u8) -> String {
+    format!("ncto{}", index + 1)
+}
+
+fn link(index: u8) -> String {
+    format!("nctov{}", index + 1)
+}
+
+/// A machine's own address, which stays with it.
+fn own(index: u8) -> Ipv4Addr {
+    let [a, b, c] = SEGMENT;
+    Ipv4Addr::new(a, b, c, 11 + index)
+}
+
+/// The address by which viewers reach it.
+pub(crate) fn service(index: u8) -> SocketAddr {
+    let [a, b, c] = SEGMENT;
+    SocketAddr::from((Ipv4Addr::new(a, b, c, 101 + index), PORT))
+}
+
+fn viewers() -> Ipv4Addr {
+    let [a, b, c] = SEGMENT;
+    Ipv4Addr::new(a, b, c, 1)
+}
+
+impl Network {
+    /// Makes it, and moves this process into the viewers' namespace. As root, with iproute2, before
+    /// there are other threads.
+    fn enter() -> Result<Self> {
+        let network = Self;
+        network.remove();
+        ip(&["netns", "add", "ncto0"]).context("namespaces need root")?;
+        let file = File::open("/var/run/netns/ncto0")?;
+        move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))
+            .context("cannot enter the namespace")?;
+        ip(&["link", "set", "lo", "up"])?;
+        ip(&["link", "add", BRIDGE, "type", "bridge"])?;
+        ip(&["address", "add", &format!("{}/24", viewers()), "dev", BRIDGE])?;
+        ip(&["link", "set", BRIDGE, "up"])?;
+        for index in 0..2 {
+            let (name, link) = (machine_name(index), link(index));
+            ip(&["netns", "add", &name])?;
+            let far = ["type", "veth", "peer", "name", "eth0", "netns", &name];
+            ip(&[&["link", "add", &link], &far[..]].concat())?;
+            ip(&["link", "set", &link, "master", BRIDGE, "up"])?;
+            ip(&["-n", &name, "link", "set", "lo", "up"])?;
+            ip(&["-n", &name, "address", "add", &format!("{}/24", own(index)), "dev", "eth0"])?;
+            ip(&["-n", &name, "link", "set", "eth0", "up"])?;
+        }
+        Ok(network)
+    }
+
+    fn remove(&self) {
+        for name in ["ncto0".to_owned(), machine_name(0), machine_name(1)] {
+            if Path::new("/var/run/netns").join(&name).exists() {
+                let _ = ip(&["netns", "delete", &name]);
+            }
+        }
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        self.remove();
+    }
+}
+
+impl World {
+    /// Starts the site with the files below `source`. Returns when each machine has its address and
+    /// holds all.
+    pub(crate) fn start(room: &Path, source: &Path, port: u16, tickle: bool) -> Result<Self> {
+        ensure!(
+            Path::new("/usr/sbin/keepalived").is_file(),
+            "keepalived is not installed: install Debian's package keepalived"
+        );
+        let network = Network::enter()?;
+        fs::create_dir_all(room)?;
+        let addresses = [service(0), service(1)].map(|at| at.ip().to_string());
+        let names = [&addresses[0], &addresses[1], &viewers().to_string(), "127.0.0.1"];
+        let certificate = Certificate::make_for(room, &names)?;
+        let plan = Plan { host: viewers(), ..Plan::new(room.to_owned(), port, ASSET) };
+        let fleet = Fleet::start_with(plan, certificate.clone(), source)?;
+        fleet.put("/v1/policy", &json!({ "copies": 2 }))?;
+        let mut world =
+            Self { machines: Vec::new(), fleet, room: room.to_owned(), _network: network };
+        for index in 0..2 {
+            let machine = world.machine(index, &certificate, tickle)?;
+            world.machines.push(machine);
+        }
+        for index in 0..2 {
+            rig::until("until an appliance answers by its address", READY_MAX, LOOK_EVERY, || {
+                world.check()?;
+                Ok(TcpStream::connect_timeout(&service(index), LOOK_EVERY * 10).is_ok())
+            })?;
+        }
+        rig::until("until both hold the film", READY_MAX, LOOK_EVERY * 10, || {
+            world.check()?;
+            let view = world.fleet.get(Role::Writer, "/v1/fleet")?;
+            Ok(view["assets"][0]["copies_complete"] == 2)
+        })?;
+        Ok(world)
+    }
+
+    fn machine(&self, index: u8, certificate: &Certificate, tickle: bool) -> Result<Machine> {
+        let name = format!("a{}", index + 1);
+        let home = self.room.join(&name);
+        let drive = home.join("drive");
+        fs::create_dir_all(&drive)?;
+        fs::create_dir_all(home.join("state"))?;
+        let at = |file: &str| home.join(file).display().to_string();
+        let body = json!({ "site": "lab", "addresses": [service(index).ip()] });
+        self.fleet.put(&format!("/v1/appliances/{name}"), &body)?;
+        let agent = json!({
+            "user": "root",
+            "group": "root",
+            "drives": { "paths": [at("drive")] },
+            "addresses": {
+                "by": "keepalived", "interface": "eth0", "socket": at("agent.sock"),
+                "tickle": tickle,
+            },
+        });
+        fs::write(home.join("agent.toml"), toml::to_string(&agent)?)?;
+        let peer = SocketAddr::from((own(index), PEER_PORT));
+        let config = self.appliance(&name, index, certificate, peer);
+        fs::write(home.join("appliance.toml"), toml::to_string(&config)?)?;
+        let setup = self.room.join(format!("{name}.setup.log"));
+        let appliance = binary("nearcast-appliance")?;
+        let run = |words: &[&str]| {
+            let words = [&[appliance.as_str()], words].concat();
+            Process::run(&name, &inside(index, &words), &setup)
+        };
+        run(&["format", &at("drive"), "--reserve", "1%"])?;
+        let code = self.fleet.code(&format!("/v1/appliances/{name}/enrolment"))?;
+        run(&["enrol", "--config", &at("appliance.toml"), "--code", &code])?;
+        let command = inside(
+            index,
+            &[&binary("nearcast-agent")?, "addresses", "--config", &at("agent.toml")],
+        );
+        let log = self.room.join(format!("{name}.agent.log"));
+        let mut agent = Process::start("agent", &command, On::default(), &log)?;
+        let socket = home.join("agent.sock");
+        agent.wait_until("its socket", READY_MAX, || Ok(socket.exists()))?;
+        let command = inside(index, &[&appliance, "guard", "--config", &at("appliance.toml")]);
+        let log = self.room.join(format!("{name}.log"));
+        let appliance = Process::listening(&name, &command, On::default(), &log, peer)?;
+        Ok(Machine { appliance, _agent: agent })
+    }
+
+    fn appliance(&self, name: &str, index: u8, at: &Certificate, peer: SocketAddr) -> Value {
+        let home = self.room.join(name);
+        let path = |file: &str| home.join(file).display().to_string();
+        let mut config = json!({
+            "name": name,
+            "state": path("state"),
+            "serve": {
+                "listen": [SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT)).to_string()],
+                "base_url": format!("https://{}", service(index)),
+                "certificate": at.chain.display().to_string(),
+                "key": at.key.display().to_string(),
+                "workers": 1,
+                // With what else is open below 20,000 files, the hard limit that systems commonly set.
+                "connections_max": 18_900,
+                "idle_timeout": "10 min",
+            },
+            "drives": { "paths": [path("drive")] },
+            "hot": { "memory": "16 MiB" },
+            "control": {
+                "url": format!("https://{}", self.fleet.members()),
+                "report_interval": "500 ms",
+            },
+            "peer": { "listen": [peer.to_string()] },
+            "fill": { "trust": at.ca.display().to_string() },
+            "agent": { "addresses": path("agent.sock") },
+        });
+        merge(&mut config, &Value::Null);
+        config
+    }
+
+    /// An error if something has ended that nobody ended.
+    pub(crate) fn check(&mut self) -> Result<()> {
+        self.machines.iter_mut().try_for_each(|machine| machine.appliance.check())?;
+        self.fleet.check()
+    }
+
+    /// A machine is cut off from all others, or is there again.
+    pub(crate) fn cut_off(&self, index: u8, cut: bool) -> Result<()> {
+        ip(&["link", "set", &link(index), if cut { "down" } else { "up" }])
+    }
+
+    /// The two machines do not hear each other, or do again; viewers hear both.
+    pub(crate) fn split(&self, split: bool) -> Result<()> {
+        let state = if split { "on" } else { "off" };
+        (0..2).try_for_each(|index| {
+            run("bridge", &["link", "set", "dev", &link(index), "isolated", state])
+        })
+    }
+
+    /// Who answers for an address now, by its hardware address as viewers know it.
+    pub(crate) fn has(&self, index: u8, address: IpAddr) -> bool {
+        let held = Command::new("ip")
+            .args(["-n", &machine_name(index), "-o", "address", "show", "to"])
+            .arg(address.to_string())
+            .output();
+        held.is_ok_and(|output| !output.stdout.is_empty())
+    }
+}
+
+/// A command in a machine's namespace.
+fn inside(index: u8, words: &[&str]) -> Vec<String> {
+    let name = machine_name(index);
+    let namespace = ["ip", "netns", "exec", &name];
+    namespace.iter().chain(words).map(|word| (*word).to_owned()).collect()
+}
+
+fn ip(arguments: &[&str]) -> Result<()> {
+    run("ip", arguments)
+}
+
+fn run(program: &str, arguments: &[&str]) -> Result<()> {
+    let output = Command::new(program).args(arguments).output();
+    let output = output.with_context(|| format!("cannot run {program} (iproute2)"))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        bail!("{program} {}: {}", arguments.join(" "), said.trim());
+    }
+    Ok(())
+}

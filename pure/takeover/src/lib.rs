@@ -115,8 +115,12 @@ pub struct Member {
     covered: BTreeSet<IpAddr>,
     /// Since when this process serves.
     serving: Option<Instant>,
-    /// Its own addresses are its own again.
+    /// It may have its own addresses.
     is_ready: bool,
+    /// It had its own addresses when this was last looked at.
+    had_own: bool,
+    /// They went without its doing: whoever has them may be out of earshot.
+    lost_own: bool,
     drained: Vec<IpAddr>,
     rounds: Vec<(Instant, IpAddr)>,
     /// To be tickled. Bound: what the tables of clients hold, once for each address and round.
@@ -183,6 +187,8 @@ impl Member {
             covered: BTreeSet::new(),
             serving: None,
             is_ready: false,
+            had_own: false,
+            lost_own: false,
             drained: Vec::new(),
             rounds: Vec::new(),
             queue: VecDeque::new(),
@@ -224,9 +230,14 @@ impl Member {
         SIBLING.saturating_sub(lower).max(SIBLING_MIN)
     }
 
-    /// It serves, and its own addresses are still drained elsewhere.
+    /// It serves, and its own addresses are still elsewhere: whoever has them is to drain them.
     pub fn waits(&self) -> bool {
-        self.serving.is_some() && !self.is_ready
+        self.serving.is_some() && !self.has_own()
+    }
+
+    /// Addresses that are drained here.
+    pub fn drained(&self) -> &[IpAddr] {
+        &self.drained
     }
 
     /// Addresses of others that this machine has.
@@ -278,38 +289,60 @@ impl Member {
         self.rounds.retain(|(_, address)| known.contains(address));
     }
 
-    /// Its addresses are its own as soon as no sibling has responses under way on them; a sibling
+    /// It may have its addresses as soon as no sibling has responses under way on them; a sibling
     /// that was not heard of yet may have.
     fn look_at_own(&mut self, now: Instant) {
-        let Some(since) = self.serving else {
+        let has_own = self.has_own();
+        let lost = std::mem::replace(&mut self.had_own, has_own) && !has_own;
+        let Some(since) = &mut self.serving else {
             self.is_ready = false;
             return;
         };
-        if self.is_ready {
+        let is_alone = self.siblings.values().all(|sibling| sibling.is_silent(now));
+        self.lost_own = (self.lost_own || lost) && !has_own;
+        if lost || (self.lost_own && is_alone) {
+            // While it is cut off nothing is known, and the lowest priority is enough where there
+            // really is nobody else.
+            (*since, self.is_ready) = (now, false);
             return;
         }
-        let own = self.site.iter().find(|member| member.id == self.id);
-        let own = own.map_or(&[][..], |member| &member.addresses);
-        // Nobody took them over, as when the process alone was started again.
-        let has_them = !own.is_empty() && own.iter().all(|address| self.held.contains(address));
+        let since = *since;
+        let own = self.own();
         let is_busy = |sibling: &Sibling| match sibling.is_silent(now) {
             true => now < since + SILENT,
             false => sibling.busy.iter().any(|address| own.contains(address)),
         };
-        self.is_ready =
-            has_them || since + DRAIN_MAX <= now || !self.siblings.values().any(is_busy);
+        // Nobody took them over, as when the process alone was started again.
+        self.is_ready |=
+            has_own || since + DRAIN_MAX <= now || !self.siblings.values().any(is_busy);
+    }
+
+    /// Its service addresses.
+    fn own(&self) -> &[IpAddr] {
+        let own = self.site.iter().find(|member| member.id == self.id);
+        own.map_or(&[][..], |member| &member.addresses)
+    }
+
+    fn has_own(&self) -> bool {
+        self.own().iter().all(|address| self.held.contains(address))
     }
 
     fn look_at_addresses(&mut self, now: Instant) {
-        let covered: BTreeSet<IpAddr> = self
-            .held
-            .iter()
-            .copied()
-            .filter(|address| {
-                let Some(owner) = self.owner(address) else { return false };
-                *owner == self.id || self.siblings.get(owner).is_some_and(|of| of.is_silent(now))
-            })
-            .collect();
+        let is_covered = |address: &IpAddr| {
+            let owner = self.owner(address);
+            let of_owner = owner.and_then(|owner| self.siblings.get(owner));
+            // Its own while a sibling has it too, as after a link between them was cut: those who
+            // went to the sibling are tickled when that is over.
+            let is_shared = || {
+                let has = |of: &Sibling| !of.is_silent(now) && of.busy.contains(address);
+                self.siblings.values().any(has)
+            };
+            match of_owner {
+                Some(sibling) => sibling.is_silent(now),
+                None => owner == Some(&self.id) && !is_shared(),
+            }
+        };
+        let covered: BTreeSet<IpAddr> = self.held.iter().copied().filter(is_covered).collect();
         for address in covered.difference(&self.covered) {
             self.rounds.extend(ROUNDS.iter().map(|after| (now + *after, *address)));
         }

@@ -38,6 +38,11 @@ fn all(open: &[Client]) -> Told {
     Told { start: 9, to: 5, open: open.to_vec(), ..Told::default() }
 }
 
+/// The priority with which `a2` wants its own address.
+fn own(member: &Member) -> u8 {
+    member.priorities()[1].1
+}
+
 /// All actions up to `until`, with their times.
 fn run(member: &mut Member, until: Instant) -> Vec<(Instant, Action)> {
     let mut done = Vec::new();
@@ -85,15 +90,19 @@ fn without_the_address_or_with_an_owner_that_speaks_nobody_is_tickled() {
 #[test]
 fn an_owner_that_returns_waits_until_no_response_is_under_way_and_tickles_who_is_left() {
     let mut member = member();
-    let own = |member: &Member| member.priorities()[1];
-    assert_eq!(own(&member), (address(2), 20), "nobody was heard of: somebody may have it");
+    assert_eq!(
+        member.priorities()[1],
+        (address(2), 20),
+        "nobody was heard of: somebody may have it"
+    );
     let busy = Told { busy: vec![address(2)], ..all(&[client(2, 1000), client(3, 1001)]) };
     hear(&mut member, at(100), "a3", busy.clone());
     hear(&mut member, at(100), "a1", all(&[]));
-    assert!(member.waits() && own(&member).1 == 20);
+    assert!(member.waits() && own(&member) == 20);
     hear(&mut member, at(600), "a3", Told { busy: vec![], ..busy });
-    assert!(!member.waits() && own(&member).1 == 200);
+    assert!(member.waits() && own(&member) == 200, "drained until it is here");
     member.handle(at(700), Event::Held(&[address(2)]));
+    assert!(!member.waits());
     assert_eq!(member.poll(), Some(Action::Tickle(vec![client(2, 1000)])), "kept alive over there");
 }
 
@@ -107,20 +116,59 @@ fn a_process_that_was_started_again_keeps_the_addresses_that_nobody_took() {
 }
 
 #[test]
+fn who_went_to_the_sibling_while_both_had_an_address_is_tickled_when_that_is_over() {
+    let mut member = member();
+    let has = |busy: &[IpAddr]| Told { busy: busy.to_vec(), ..all(&[client(2, 1000)]) };
+    ["a1", "a3"].map(|name| hear(&mut member, at(0), name, all(&[])));
+    member.handle(at(100), Event::Held(&[address(2)]));
+    assert_eq!(run(&mut member, at(5000)), [], "there was nobody");
+    // The link between the machines is there again: both had the address.
+    hear(&mut member, at(60_000), "a3", has(&[address(2)]));
+    assert_eq!(member.poll(), None, "not as long as it has it");
+    hear(&mut member, at(60_250), "a3", has(&[]));
+    assert_eq!(member.poll(), Some(Action::Tickle(vec![client(2, 1000)])));
+}
+
+#[test]
 fn an_owner_waits_for_so_long_and_no_longer() {
     let mut member = member();
     for tenth in 0..300 {
         let busy = Told { busy: vec![address(2)], ..all(&[]) };
         hear(&mut member, at(100 * tenth), "a3", busy);
-        assert!(member.waits());
+        assert_eq!(own(&member), 20);
     }
     member.handle(at(30_000), Event::Tick);
-    assert!(!member.waits());
+    assert_eq!(own(&member), 200);
     let mut alone = self::member();
     alone.handle(at(799), Event::Tick);
-    assert!(alone.waits());
+    assert_eq!(own(&alone), 20);
     alone.handle(at(800), Event::Tick);
-    assert!(!alone.waits(), "its siblings are away");
+    assert_eq!(own(&alone), 200, "its siblings are away");
+}
+
+#[test]
+fn an_owner_that_was_cut_off_waits_for_its_addresses_when_it_is_back() {
+    let mut member = member();
+    let quiet = |busy: &[IpAddr]| Told { busy: busy.to_vec(), ..all(&[]) };
+    ["a1", "a3"].map(|name| hear(&mut member, at(100), name, quiet(&[])));
+    member.handle(at(200), Event::Held(&[address(2)]));
+    assert_eq!(own(&member), 200);
+    // Its link is down: the address goes, and nobody is heard for an hour.
+    member.handle(at(300), Event::Held(&[]));
+    assert_eq!(own(&member), 20);
+    member.handle(at(3_600_000), Event::Tick);
+    assert_eq!(own(&member), 20, "somebody may have it, who was not heard of");
+    hear(&mut member, at(3_600_100), "a1", quiet(&[]));
+    hear(&mut member, at(3_600_200), "a3", quiet(&[address(2)]));
+    assert_eq!(own(&member), 20);
+    hear(&mut member, at(3_600_700), "a1", quiet(&[]));
+    hear(&mut member, at(3_600_700), "a3", quiet(&[]));
+    assert_eq!(own(&member), 200);
+    member.handle(at(3_601_400), Event::Held(&[address(2)]));
+    // Its siblings have died, and it lost its address for a moment: it has it as soon as it can.
+    member.handle(at(3_700_000), Event::Held(&[]));
+    member.handle(at(3_700_700), Event::Held(&[address(2)]));
+    assert_eq!(own(&member), 200);
 }
 
 #[test]

@@ -131,8 +131,11 @@ impl Part<'_> {
         }
         self.handle(Event::Tick);
         self.ask_agent(Request::Addresses { wanted: self.member.priorities() });
-        let busy = self.busy.take().map(|busy| busy.found()).unwrap_or_default();
+        let mut busy = self.busy.take().map(|busy| busy.found()).unwrap_or_default();
         let taken = self.member.taken();
+        // Not drained yet: responses may begin at any moment.
+        let drained = self.member.drained();
+        busy.extend(taken.iter().filter(|address| !drained.contains(address)));
         self.config.clients.tell(self.member.waits(), busy);
         if !taken.is_empty() {
             let busy = Arc::new(Busy::new(taken, self.config.workers));
@@ -146,11 +149,11 @@ impl Part<'_> {
         while let Some(action) = self.member.poll() {
             match action {
                 Action::Tickle(clients) => {
-                    tracing::info!(clients = clients.len(), "clients are tickled");
+                    tracing::info!("{} clients are tickled", clients.len());
                     self.ask_agent(Request::Tickle { clients });
                 }
                 Action::Drain(addresses) => {
-                    tracing::info!(?addresses, "addresses are drained");
+                    tracing::info!("addresses that are drained: {}", list(&addresses));
                     let url = Arc::from(self.config.base_url.as_str());
                     (self.config.tell)(Word::Drain(url, addresses.into()));
                 }
@@ -184,7 +187,7 @@ impl Part<'_> {
             self.member.handle(self.now(), Event::Held(&held));
             let taken = self.member.taken();
             if taken != before {
-                tracing::warn!(?taken, "service addresses of siblings that are here");
+                tracing::warn!("service addresses of siblings that are here: {}", list(&taken));
             }
         }
     }
@@ -210,6 +213,14 @@ impl Part<'_> {
         self.member.handle(self.now(), Event::Serving(false));
         self.ask_agent(Request::Addresses { wanted: self.member.priorities() });
     }
+}
+
+/// Service addresses, for the log.
+fn list(addresses: &[IpAddr]) -> String {
+    if addresses.is_empty() {
+        return "none".to_owned();
+    }
+    addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
 }
 
 fn ask_sibling(

@@ -27,7 +27,7 @@ use rig::fleet::{self, Fleet, Plan, Role};
 use serde::Serialize;
 use tracing::{info, warn};
 
-pub(crate) use film::{Film, name};
+pub(crate) use film::Film;
 use player::{Outcome, Playback, World};
 
 /// `nearcast-lab outage`

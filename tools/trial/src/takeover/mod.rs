@@ -24,7 +24,7 @@ use serde_json::json;
 use tracing::info;
 
 use crate::outage::Film;
-use viewers::{Answer, Crowd, LONG, Played, Way, play, waiting};
+use viewers::{Answer, Crowd, LONG, LONG_LEN, Played, Way, play, waiting};
 use world::{ASSET, World, service};
 
 /// `nearcast-lab takeover`: as root, with iproute2 and keepalived.
@@ -68,23 +68,24 @@ struct Report {
     give_back_cut: u64,
     give_back_sent_on: u64,
     give_back_stalls: u64,
-    /// The longest time without a segment while the address went back.
+    /// The longest time from one piece to the next while the address went back: one takes 1.6 s.
     give_back_gap_ms: u64,
     /// While the machines did not hear each other.
-    split_segments: u64,
+    split_pieces: u64,
     split_gap_ms: u64,
     wrong_bytes: u64,
 }
 
 const WAITING: usize = 8;
 const PLAYING: usize = 4;
-const LONG_LEN: usize = 96 << 20;
 const TAKEOVER_MAX_MS: u64 = 1500;
 const NEXT_BYTE_MAX_MS: u64 = 3500;
 const RESET_MAX_MS: u64 = 3000;
 const STALLED: Duration = Duration::from_secs(12);
 const BACK_MAX: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// How long players go on when the address is back.
+const AFTER: Duration = Duration::from_secs(4);
 /// How long the split lasts, and how long it is looked at afterwards.
 const SPLIT: Duration = Duration::from_secs(6);
 
@@ -93,18 +94,18 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let temporary = tempfile::tempdir()?;
     let room = args.room.clone().unwrap_or_else(|| temporary.path().join("site"));
     rig::raise_file_limit()?;
-    let film = Film::of(Duration::from_secs(120));
-    film.write(&room.join("source"))?;
+    Film::of(Duration::from_secs(10)).write(&room.join("source"))?;
     let mut long = vec![0; LONG_LEN];
-    Pattern { seed: 7 }.fill(0, 0, &mut long);
+    let pattern = Pattern { seed: 7 };
+    pattern.fill(0, 0, &mut long);
     std::fs::write(room.join("source").join(LONG), long)?;
     let world = World::start(&room, &room.join("source"), args.port, !args.no_tickles)?;
     let way = way(&world, &room)?;
     let mut report = Report { tickles: !args.no_tickles, ..Report::default() };
     cut_off(args, &world, &way, &mut report)?;
     if !args.no_tickles {
-        give_back(&world, &way, film, &mut report)?;
-        split(&world, &way, film, &mut report)?;
+        give_back(&world, &way, pattern, &mut report)?;
+        split(&world, &way, pattern, &mut report)?;
     }
     drop(world);
     rig::say(args.json, &report, || format!("{report:#?}"))?;
@@ -140,7 +141,7 @@ fn cut_off(args: &Args, world: &World, way: &Way, report: &mut Report) -> Result
     let began = Instant::now();
     rig::until("the sibling's first answer", STALLED, LOOK_EVERY, || {
         let answer =
-            way.connect(LOOK_EVERY * 20).and_then(|mut tls| way.get(&mut tls, "media.m3u8"));
+            way.connect(LOOK_EVERY * 20).and_then(|mut tls| way.get(&mut tls, "media.m3u8", ""));
         Ok(matches!(answer, Ok(Answer::Body(_))))
     })?;
     report.takeover_ms = millis(began.elapsed());
@@ -159,8 +160,8 @@ fn cut_off(args: &Args, world: &World, way: &Way, report: &mut Report) -> Result
     Ok(())
 }
 
-fn give_back(world: &World, way: &Way, film: Film, report: &mut Report) -> Result<()> {
-    let players = Players::start(way, film);
+fn give_back(world: &World, way: &Way, long: Pattern, report: &mut Report) -> Result<()> {
+    let players = Players::start(way, long);
     std::thread::sleep(Duration::from_secs(1));
     info!("a1 is back");
     world.cut_off(0, false)?;
@@ -168,7 +169,7 @@ fn give_back(world: &World, way: &Way, film: Film, report: &mut Report) -> Resul
         Ok(world.has(0, service(0).ip()) && !world.has(1, service(0).ip()))
     })?;
     report.give_back_ms = millis(back);
-    std::thread::sleep(Duration::from_secs(3));
+    std::thread::sleep(AFTER);
     let played = players.end()?;
     let sum = |of: fn(&Played) -> u64| played.iter().map(of).sum::<u64>();
     report.give_back_cut = sum(|one| one.cut);
@@ -180,8 +181,8 @@ fn give_back(world: &World, way: &Way, film: Film, report: &mut Report) -> Resul
     Ok(())
 }
 
-fn split(world: &World, way: &Way, film: Film, report: &mut Report) -> Result<()> {
-    let players = Players::start(way, film);
+fn split(world: &World, way: &Way, long: Pattern, report: &mut Report) -> Result<()> {
+    let players = Players::start(way, long);
     std::thread::sleep(Duration::from_secs(1));
     info!("the machines do not hear each other");
     world.split(true)?;
@@ -190,7 +191,7 @@ fn split(world: &World, way: &Way, film: Film, report: &mut Report) -> Result<()
     world.split(false)?;
     std::thread::sleep(SPLIT);
     let played = players.end()?;
-    report.split_segments = played.iter().map(|one| one.segments).sum();
+    report.split_pieces = played.iter().map(|one| one.pieces).sum();
     report.split_gap_ms = played.iter().map(|one| millis(one.gap)).max().unwrap_or(0);
     report.wrong_bytes += played.iter().map(|one| one.wrong).sum::<u64>();
     Ok(())
@@ -203,11 +204,11 @@ struct Players {
 }
 
 impl Players {
-    fn start(way: &Way, film: Film) -> Self {
+    fn start(way: &Way, long: Pattern) -> Self {
         let end = Arc::new(AtomicBool::new(false));
         let one = |_| {
             let (way, end) = (way.clone(), Arc::clone(&end));
-            std::thread::spawn(move || play(&way, film, &end))
+            std::thread::spawn(move || play(&way, long, &end))
         };
         let threads = (0..PLAYING).map(one).collect();
         Self { end, threads }
@@ -234,8 +235,8 @@ impl Report {
         ensure!(self.reset_ms <= RESET_MAX_MS, "the last was reset after {} ms", self.reset_ms);
         ensure!(self.give_back_cut == 0, "{} bodies cut as it went back", self.give_back_cut);
         ensure!(self.give_back_stalls == 0, "{} stalled as it went back", self.give_back_stalls);
-        ensure!(self.wrong_bytes == 0, "{} segments with wrong bytes", self.wrong_bytes);
-        ensure!(self.split_segments != 0, "nobody played while they did not hear each other");
+        ensure!(self.wrong_bytes == 0, "{} pieces with wrong bytes", self.wrong_bytes);
+        ensure!(self.split_pieces != 0, "nobody played while they did not hear each other");
         Ok(())
     }
 }

@@ -8,19 +8,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use model::units::Bytes;
+use rig::client::Pattern;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
-
-use crate::outage::{Film, name};
 
 /// For a connection, and for each step of an answer while nothing is broken.
 const CONNECT_MAX: Duration = Duration::from_millis(300);
 /// A client that has had nothing for so long has stalled: players have buffered 12 s.
 const STALLED: Duration = Duration::from_secs(12);
-/// What waiting clients take at a time, and how often: 1.3 MB/s, less than they are sent.
+/// What clients take at a time at most, and how fast: 1.3 MB/s, less than they are sent.
 const SIP: usize = 64 << 10;
-const SIP_EVERY: Duration = Duration::from_millis(50);
+const TAKEN_PER_MS: usize = 1300;
 /// Little enough that what is buffered is read within a fraction of a second.
 const BUFFER: usize = 64 << 10;
 
@@ -50,27 +50,31 @@ impl Way {
         Ok(tls)
     }
 
-    pub(crate) fn ask(&self, tls: &mut Tls, file: &str) -> Result<()> {
-        let host = self.at;
-        let request = format!("GET {}{file} HTTP/1.1\r\nHost: {host}\r\n\r\n", self.base);
+    /// `fields` are whole lines.
+    fn ask(&self, tls: &mut Tls, file: &str, fields: &str) -> Result<()> {
+        let (host, base) = (self.at, &self.base);
+        let request = format!("GET {base}{file} HTTP/1.1\r\nHost: {host}\r\n{fields}\r\n");
         Ok(tls.write_all(request.as_bytes())?)
     }
 
-    /// A whole small answer on a connection; its body, or where it is sent on to.
-    pub(crate) fn get(&self, tls: &mut Tls, file: &str) -> Result<Answer> {
-        self.ask(tls, file)?;
+    /// An answer on a connection, taken in sips: its body, or where it is sent on to.
+    pub(crate) fn get(&self, tls: &mut Tls, file: &str, fields: &str) -> Result<Answer> {
+        self.ask(tls, file, fields)?;
         let (status, head, mut body) = head(tls)?;
         if status == 307 {
             let to = field(&head, "location").context("a 307 says where")?;
             return Ok(Answer::Elsewhere(to.to_owned()));
         }
-        ensure!(status == 200, "{file}: {status}");
+        ensure!([200, 206].contains(&status), "{file}: {status}");
         let len: usize = field(&head, "content-length").context("no length")?.parse()?;
         let mut piece = vec![0; SIP];
         while body.len() < len {
             match tls.read(&mut piece)? {
                 0 => bail!("{file} ends after {} of {len} bytes", body.len()),
-                got => body.extend_from_slice(&piece[..got]),
+                got => {
+                    body.extend_from_slice(&piece[..got]);
+                    std::thread::sleep(pause(got));
+                }
             }
         }
         Ok(Answer::Body(body))
@@ -81,6 +85,11 @@ impl Way {
 pub(crate) enum Answer {
     Body(Vec<u8>),
     Elsewhere(String),
+}
+
+/// After so many bytes.
+fn pause(taken: usize) -> Duration {
+    Duration::from_millis(Bytes::of(taken / TAKEN_PER_MS).0)
 }
 
 /// Status, fields, and what came of the body with them.
@@ -113,11 +122,12 @@ fn field<'a>(head: &'a str, name: &str) -> Option<&'a str> {
 /// [`STALLED`].
 pub(crate) fn waiting(way: &Way, cut: &AtomicBool) -> Result<Option<Duration>> {
     let mut tls = way.connect(CONNECT_MAX)?;
-    way.ask(&mut tls, LONG)?;
+    way.ask(&mut tls, LONG, "")?;
     let mut sip = vec![0; SIP];
     while !cut.load(Ordering::SeqCst) {
-        ensure!(tls.read(&mut sip)? != 0, "the long file has ended too soon");
-        std::thread::sleep(SIP_EVERY);
+        let got = tls.read(&mut sip)?;
+        ensure!(got != 0, "the long file has ended too soon");
+        std::thread::sleep(pause(got));
     }
     let began = Instant::now();
     tls.sock.set_read_timeout(Some(STALLED))?;
@@ -125,69 +135,81 @@ pub(crate) fn waiting(way: &Way, cut: &AtomicBool) -> Result<Option<Duration>> {
     while tls.read(&mut sip).is_ok_and(|got| 0 < got) {}
     while began.elapsed() < STALLED {
         let again = way.connect(CONNECT_MAX).and_then(|mut tls| {
-            way.ask(&mut tls, LONG)?;
+            way.ask(&mut tls, LONG, "")?;
             head(&mut tls).map(|(status, ..)| status)
         });
         match again {
             Ok(200) => return Ok(Some(began.elapsed())),
-            Ok(_) | Err(_) => std::thread::sleep(Duration::from_millis(20)),
+            Ok(_) | Err(_) => std::thread::sleep(LOOK_EVERY),
         }
     }
     Ok(None)
 }
 
-/// The file that waiting clients ask for.
+/// The file that clients ask for.
 pub(crate) const LONG: &str = "long.mp4";
+/// What players ask for at a time, 1.6 s long, and how many there are.
+const PIECE: usize = 2 << 20;
+const PIECES: usize = 48;
+pub(crate) const LONG_LEN: usize = PIECE * PIECES;
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// What somebody who plays on has seen.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Played {
-    pub(crate) segments: u64,
+    pub(crate) pieces: u64,
     /// Bodies that were broken off, or had wrong bytes.
     pub(crate) cut: u64,
     pub(crate) wrong: u64,
     /// Requests that were sent on.
     pub(crate) sent_on: u64,
-    /// The longest time without a segment.
+    /// The longest time from one piece to the next.
     pub(crate) gap: Duration,
 }
 
-/// Plays segments one after the other by one address until `end`, following where it is sent on to.
-pub(crate) fn play(way: &Way, film: Film, end: &AtomicBool) -> Played {
+/// Plays pieces of the long file one after the other by one address until `end`, following where it
+/// is sent on to. A body is under way nearly all the time.
+pub(crate) fn play(way: &Way, long: Pattern, end: &AtomicBool) -> Played {
     let mut played = Played::default();
     let (mut last, mut index) = (Instant::now(), 0);
+    let mut wanted = vec![0; PIECE];
     let mut tls: Option<Tls> = None;
     while !end.load(Ordering::SeqCst) {
-        let reused = tls.is_some();
-        match segment(way, &mut tls, index) {
+        match piece(way, &mut tls, index) {
             Ok((bytes, was_sent_on)) => {
+                long.fill(0, offset(index), &mut wanted);
                 played.sent_on += u64::from(was_sent_on);
-                played.wrong += u64::from(film.check(index, &bytes).is_err());
-                played.segments += 1;
+                played.wrong += u64::from(bytes != wanted);
+                played.pieces += 1;
                 played.gap = played.gap.max(last.elapsed());
-                (last, index) = (Instant::now(), (index + 1) % film.segments());
+                (last, index) = (Instant::now(), (index + 1) % PIECES);
             }
             Err(error) => {
+                let error = format!("{error:#}");
                 // A kept connection that is closed between two requests costs nothing.
-                let in_body = format!("{error:#}").contains("ends after");
-                played.cut += u64::from(in_body);
-                tracing::debug!(error = format!("{error:#}"), reused, "a segment failed");
+                played.cut += u64::from(!error.contains("closed before an answer"));
+                tracing::debug!(error, "a piece failed");
                 tls = None;
+                std::thread::sleep(LOOK_EVERY);
             }
         }
-        std::thread::sleep(Duration::from_millis(20));
     }
     played.gap = played.gap.max(last.elapsed());
     played
 }
 
-fn segment(way: &Way, tls: &mut Option<Tls>, index: usize) -> Result<(Vec<u8>, bool)> {
+fn offset(index: usize) -> u64 {
+    Bytes::of(index * PIECE).0
+}
+
+fn piece(way: &Way, tls: &mut Option<Tls>, index: usize) -> Result<(Vec<u8>, bool)> {
+    let first = offset(index);
+    let range = format!("Range: bytes={first}-{}\r\n", first + Bytes::of(PIECE).0 - 1);
     let mut open = match tls.take() {
         Some(open) => open,
         None => way.connect(CONNECT_MAX)?,
     };
-    let file = name(index);
-    match way.get(&mut open, &file)? {
+    match way.get(&mut open, LONG, &range)? {
         Answer::Body(bytes) => {
             *tls = Some(open);
             Ok((bytes, false))
@@ -195,10 +217,10 @@ fn segment(way: &Way, tls: &mut Option<Tls>, index: usize) -> Result<(Vec<u8>, b
         Answer::Elsewhere(to) => {
             let rest = to.strip_prefix("https://").context("sent on without TLS")?;
             let (at, path) = rest.split_once('/').context("no path")?;
-            let base = format!("/{}", path.split_once(&*file).context("another file")?.0);
+            let base = format!("/{}", path.split_once(LONG).context("another file")?.0);
             let other = Way { at: at.parse()?, config: Arc::clone(&way.config), base };
             let mut there = other.connect(CONNECT_MAX)?;
-            match other.get(&mut there, &format!("{file}?hop=1"))? {
+            match other.get(&mut there, &format!("{LONG}?hop=1"), &range)? {
                 Answer::Body(bytes) => Ok((bytes, true)),
                 Answer::Elsewhere(_) => bail!("sent on twice"),
             }

@@ -7,12 +7,13 @@
 //!                                                     └───────────> drained ─────> workers
 //! ```
 //!
-//! One thread, and for the moment of a round one for each sibling that is asked: at most
+//! One thread, and for the moment of a question one for each sibling that is asked: at most
 //! `2 * takeover::NEAR`. A round takes O(changes of the siblings' clients).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -30,10 +31,11 @@ use crate::membership::member::MemberClient;
 use crate::serving::clients::{Busy, Clients, Word};
 use crate::storage::shared::Shared;
 
-/// Between two rounds.
+/// Between two rounds, in which siblings and agent are asked.
 const ROUND: Nanos = Nanos::millis(250);
-/// For a sibling's answer: on one segment it takes a millisecond, and two that are away must not
-/// make the third look silent.
+/// Between two looks at what is due: clients are tickled in batches.
+const TICK: Nanos = Nanos::millis(50);
+/// For a sibling's answer: on one segment it takes a millisecond.
 const ANSWER_MAX: Duration = Duration::from_millis(300);
 /// For the agent's answer: it may have to start a program.
 const AGENT_MAX: Duration = Duration::from_secs(1);
@@ -71,11 +73,11 @@ pub struct Status {
 
 struct Part<'a> {
     shared: &'a Shared,
-    client: &'a MemberClient,
-    peers: &'a Peers,
     config: &'a Config,
     member: Member,
     generation: Option<Generation>,
+    /// Siblings that owe an answer.
+    asked: BTreeSet<ApplianceId>,
     /// The answer of the workers to the last question.
     busy: Option<Arc<Busy>>,
     /// What the agent said last that was no answer, so that it is logged once.
@@ -91,30 +93,62 @@ pub(crate) fn run(
     config: &Config,
     status: &Mutex<Option<Status>>,
 ) {
-    let member = Member::new(id);
-    let (generation, busy, said) = (None, None, None);
-    let mut part = Part { shared, client, peers, config, member, generation, busy, said };
-    loop {
-        let began = shared.ledger.now();
-        part.round();
-        *lock(status) = Some(Status {
-            counters: part.member.counters(),
-            taken: part.member.taken().len(),
-            clients: part.member.clients(),
-        });
-        while let Some(due) = part.member.deadline().filter(|due| *due < began + ROUND) {
-            if !shared.ledger.sleep_until(due) {
+    let (tell, told) = channel();
+    let mut part = Part {
+        shared,
+        config,
+        member: Member::new(id),
+        generation: None,
+        asked: BTreeSet::new(),
+        busy: None,
+        said: None,
+    };
+    // A sibling that is away keeps its thread waiting and nobody else.
+    std::thread::scope(|scope| {
+        let mut next_round = shared.ledger.now();
+        loop {
+            let now = shared.ledger.now();
+            for (id, told) in told.try_iter() {
+                part.hear(&id, told);
+            }
+            if next_round <= now {
+                next_round = now + ROUND;
+                for (id, known) in part.siblings_to_ask() {
+                    let address = lock(peers).get(&id).cloned();
+                    let tell = tell.clone();
+                    scope.spawn(move || {
+                        let told = address.and_then(|at| ask_sibling(client, &id, &at, known));
+                        let _ = tell.send((id, told));
+                    });
+                }
+                part.round();
+                *lock(status) = Some(part.status());
+            } else {
+                part.handle(Event::Tick);
+            }
+            if !shared.ledger.sleep_until(now + TICK) {
                 return part.leave();
             }
-            part.handle(Event::Tick);
         }
-        if !shared.ledger.sleep_until(began + ROUND) {
-            return part.leave();
-        }
-    }
+    });
 }
 
 impl Part<'_> {
+    /// Those that do not owe an answer.
+    fn siblings_to_ask(&mut self) -> Vec<(ApplianceId, (u64, u64))> {
+        let asked = self.member.asked().filter(|(id, _)| !self.asked.contains(*id));
+        let asked: Vec<_> = asked.map(|(id, known)| (id.clone(), known)).collect();
+        self.asked.extend(asked.iter().map(|(id, _)| id.clone()));
+        asked
+    }
+
+    fn hear(&mut self, id: &ApplianceId, told: Option<Told>) {
+        self.asked.remove(id);
+        if let Some(told) = told {
+            self.handle(Event::Heard { member: id, told });
+        }
+    }
+
     fn round(&mut self) {
         let manifest = self.shared.ledger.ask(|holdings| holdings.manifest().cloned());
         let Some(manifest) = manifest else { return };
@@ -125,9 +159,6 @@ impl Part<'_> {
             // noticed, must not be given away.
             self.ask_agent(Request::Held);
             self.handle(Event::Serving(true));
-        }
-        for (id, told) in self.ask_siblings() {
-            self.handle(Event::Heard { member: &id, told });
         }
         self.handle(Event::Tick);
         self.ask_agent(Request::Addresses { wanted: self.member.priorities() });
@@ -141,6 +172,14 @@ impl Part<'_> {
             let busy = Arc::new(Busy::new(taken, self.config.workers));
             (self.config.tell)(Word::Busy(Arc::clone(&busy)));
             self.busy = Some(busy);
+        }
+    }
+
+    fn status(&self) -> Status {
+        Status {
+            counters: self.member.counters(),
+            taken: self.member.taken().len(),
+            clients: self.member.clients(),
         }
     }
 
@@ -192,24 +231,7 @@ impl Part<'_> {
         }
     }
 
-    /// The siblings that answered, each asked by a thread of its own.
-    fn ask_siblings(&self) -> Vec<(ApplianceId, Told)> {
-        let peers = lock(self.peers).clone();
-        let asked: Vec<(ApplianceId, (u64, u64))> =
-            self.member.asked().map(|(id, known)| (id.clone(), known)).collect();
-        std::thread::scope(|scope| {
-            let ask = |(id, known): (ApplianceId, (u64, u64))| {
-                let address = peers.get(&id).cloned();
-                let client = self.client;
-                scope.spawn(move || Some((ask_sibling(client, &id, &address?, known)?, id)))
-            };
-            let threads: Vec<_> = asked.into_iter().map(ask).collect();
-            let answers = threads.into_iter().filter_map(|thread| thread.join().ok().flatten());
-            answers.map(|(told, id)| (id, told)).collect()
-        })
-    }
-
-    fn leave(mut self) {
+    fn leave(&mut self) {
         self.member.handle(self.now(), Event::Serving(false));
         self.ask_agent(Request::Addresses { wanted: self.member.priorities() });
     }

@@ -64,8 +64,9 @@ struct Report {
     reset_ms: u64,
     /// From the machine's return until it has its address again.
     give_back_ms: u64,
-    /// Bodies broken off and requests sent on meanwhile.
+    /// Bodies broken off, requests sent again and requests sent on meanwhile.
     give_back_cut: u64,
+    give_back_again: u64,
     give_back_sent_on: u64,
     give_back_stalls: u64,
     /// The longest time from one piece to the next while the address went back: one takes 1.6 s.
@@ -173,6 +174,7 @@ fn give_back(world: &World, way: &Way, long: Pattern, report: &mut Report) -> Re
     let played = players.end()?;
     let sum = |of: fn(&Played) -> u64| played.iter().map(of).sum::<u64>();
     report.give_back_cut = sum(|one| one.cut);
+    report.give_back_again = sum(|one| one.again);
     report.give_back_sent_on = sum(|one| one.sent_on);
     report.give_back_stalls = sum(|one| u64::from(STALLED <= one.gap));
     report.wrong_bytes += sum(|one| one.wrong);

@@ -69,8 +69,8 @@ impl Way {
         let len: usize = field(&head, "content-length").context("no length")?.parse()?;
         let mut piece = vec![0; SIP];
         while body.len() < len {
-            match tls.read(&mut piece)? {
-                0 => bail!("{file} ends after {} of {len} bytes", body.len()),
+            match tls.read(&mut piece).context(BROKEN)? {
+                0 => bail!("{BROKEN}: it ends after {} of {len} bytes", body.len()),
                 got => {
                     body.extend_from_slice(&piece[..got]);
                     std::thread::sleep(pause(got));
@@ -146,6 +146,8 @@ pub(crate) fn waiting(way: &Way, cut: &AtomicBool) -> Result<Option<Duration>> {
     Ok(None)
 }
 
+const BROKEN: &str = "a body was broken off";
+
 /// The file that clients ask for.
 pub(crate) const LONG: &str = "long.mp4";
 /// What players ask for at a time, 1.6 s long, and how many there are.
@@ -160,6 +162,8 @@ pub(crate) struct Played {
     pub(crate) pieces: u64,
     /// Bodies that were broken off, or had wrong bytes.
     pub(crate) cut: u64,
+    /// Requests sent again: without an answer, or without a connection.
+    pub(crate) again: u64,
     pub(crate) wrong: u64,
     /// Requests that were sent on.
     pub(crate) sent_on: u64,
@@ -186,8 +190,9 @@ pub(crate) fn play(way: &Way, long: Pattern, end: &AtomicBool) -> Played {
             }
             Err(error) => {
                 let error = format!("{error:#}");
-                // A kept connection that is closed between two requests costs nothing.
-                played.cut += u64::from(!error.contains("closed before an answer"));
+                // Without a byte of an answer a request is sent again, and nothing was lost.
+                played.cut += u64::from(error.contains(BROKEN));
+                played.again += u64::from(!error.contains(BROKEN));
                 tracing::debug!(error, "a piece failed");
                 tls = None;
                 std::thread::sleep(LOOK_EVERY);

@@ -9,13 +9,9 @@
 //! doc        a public item without a doc          index     a document that no index names
 //! assertions fewer than 12 in 1,000 lines of pure/
 //! ```
-//!
-//! Findings of one rule about one subject are one number: the length, or how often. What is
-//! excused is a list of such numbers (`exceptions`) that can only shrink.
 
 mod assertions;
 mod claims;
-pub(crate) mod exceptions;
 mod index;
 mod names;
 mod rules;
@@ -34,20 +30,13 @@ use crate::{lexer, workspace};
 pub(crate) struct Breach {
     pub(crate) rule: &'static str,
     pub(crate) path: String,
-    /// The function or the name, empty where the rule is about the whole file.
-    pub(crate) subject: String,
     pub(crate) line: usize,
-    /// The length, or 1.
-    pub(crate) amount: usize,
     /// The fault and the remedy.
     pub(crate) text: String,
 }
 
-impl Breach {
-    /// One that is about a line, and no part of the file that has a name.
-    fn of_line(rule: &'static str, path: &str, line: usize, text: String) -> Self {
-        Self { rule, path: path.to_owned(), subject: String::new(), line, amount: 1, text }
-    }
+fn breach(rule: &'static str, path: &str, line: usize, text: String) -> Breach {
+    Breach { rule, path: path.to_owned(), line, text }
 }
 
 #[derive(Clone, Debug)]

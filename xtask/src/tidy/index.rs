@@ -1,6 +1,6 @@
 //! Every document is linked from an index, so that it can be found.
 
-use super::{Breach, Source};
+use super::{Breach, Source, breach};
 
 const DOCS: &str = "docs/";
 
@@ -20,8 +20,8 @@ pub(super) fn unlisted(sources: &[Source]) -> Vec<Breach> {
         path.starts_with(DOCS) && path.ends_with(".md") && !path.ends_with("/README.md")
     });
     let text = format!("no index names it: link to it in {DOCS}README.md, for those who need it");
-    let breach = |path: &str| Breach::of_line("index", path, 1, text.clone());
-    documents.filter(|path| !is_listed(path)).map(breach).collect()
+    let unlisted = documents.filter(|path| !is_listed(path));
+    unlisted.map(|path| breach("index", path, 1, text.clone())).collect()
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Words that the glossary bans, in names that others see.
 
-use super::{Breach, Source};
+use super::{Breach, Source, breach};
 use crate::lexer::{Kind, Token, closing};
 use crate::map::marks;
 
@@ -44,8 +44,7 @@ pub(super) fn banned_names(source: &Source, tokens: &[Token], banned: &[String])
                 let text = format!(
                     "{name} contains \"{word}\": docs/glossary.md says which word we use instead"
                 );
-                let breach = Breach::of_line("name", &source.path, line, text);
-                found.push(Breach { subject: name.to_owned(), ..breach });
+                found.push(breach("name", &source.path, line, text));
             }
         }
     }
@@ -143,7 +142,7 @@ mod tests {
         let banned = banned_words(GLOSSARY).unwrap();
         let source = Source { path: "a.rs".into(), text: text.into() };
         let found = banned_names(&source, &tokens(text), &banned);
-        let found: Vec<_> = found.iter().map(|b| b.subject.as_str()).collect();
+        let found: Vec<_> = found.iter().filter_map(|b| b.text.split(' ').next()).collect();
         assert_eq!(found, want, "{text}");
     }
 

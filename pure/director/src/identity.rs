@@ -1,13 +1,12 @@
 //! Identities: clones, moved hardware, backups, the keys that sign.
 
 use model::id::{ApplianceId, Generation};
-use model::units::{Instant, Nanos};
+use model::units::Instant;
 use model::view::Health;
 
-use crate::desired::Change;
 use crate::machines::{Hardware, once_in_a_while};
 use crate::observed::{Cause, Observed, Report};
-use crate::{Action, Director, Role, Rotation};
+use crate::{Action, Director, Role, Rotation, SAY_AGAIN_AFTER};
 
 impl Director {
     pub(crate) fn is_cloned(&self, id: &ApplianceId) -> bool {
@@ -37,47 +36,27 @@ impl Director {
         self.judge(now, id);
     }
 
-    /// Carries a change of identities over to the observed state.
-    pub(crate) fn identity_changed(&mut self, now: Instant, change: &Change) {
-        match change {
-            Change::Enrolled { appliance, supersedes, .. } => {
-                self.believe_again(appliance);
-                if *supersedes {
-                    let health = self.members.get(appliance).map(|member| member.health);
-                    self.note(appliance, health.unwrap_or(Health::NeverSeen), Cause::Superseded);
-                }
-            }
-            Change::CloneGone(appliance) => {
-                self.believe_again(appliance);
-                self.judge(now, appliance);
-            }
-            Change::IdentityRevoked(appliance) => {
-                let Some(member) = self.members.get_mut(appliance) else { return };
-                // It cannot report any more, and a thief of its key may go on serving.
-                member.observed = None;
-                member.health = Health::NeverSeen;
-                member.cause = Cause::Revoked;
-                member.since = now;
-                self.counters.health_changes += 1;
-                self.note(appliance, Health::NeverSeen, Cause::Revoked);
-            }
-            Change::SigningKeys(_) => self.begin_rotation(now),
-            Change::Site(_)
-            | Change::SiteGone(_)
-            | Change::Appliance(_)
-            | Change::ApplianceGone(_)
-            | Change::Usable(..)
-            | Change::Version(_)
-            | Change::Withdrawn(_)
-            | Change::Superseded(_)
-            | Change::Policy(_)
-            | Change::TokenKeys(..)
-            | Change::Playbacks(_)
-            | Change::Revoked(_) => {}
+    /// An appliance has an identity; `supersedes` if its last one was still good.
+    pub(crate) fn enrolled(&mut self, id: &ApplianceId, supersedes: bool) {
+        self.believe_again(id);
+        if supersedes {
+            let health = self.members.get(id).map(|member| member.health);
+            self.note(id, health.unwrap_or(Health::NeverSeen), Cause::Superseded);
         }
     }
 
-    fn believe_again(&mut self, id: &ApplianceId) {
+    /// An appliance cannot report any more, and a thief of its key may go on serving.
+    pub(crate) fn identity_revoked(&mut self, now: Instant, id: &ApplianceId) {
+        let Some(member) = self.members.get_mut(id) else { return };
+        member.observed = None;
+        member.health = Health::NeverSeen;
+        member.cause = Cause::Revoked;
+        member.since = now;
+        self.counters.health_changes += 1;
+        self.note(id, Health::NeverSeen, Cause::Revoked);
+    }
+
+    pub(crate) fn believe_again(&mut self, id: &ApplianceId) {
         let observed = self.members.get_mut(id).and_then(|member| member.observed.as_mut());
         if let Some(observed) = observed {
             observed.starts.forgive();
@@ -163,6 +142,3 @@ impl Director {
         ever_reported.map(|r| &r.appliance.id).all(follows) && !publisher.is_staged()
     }
 }
-
-/// How long to wait for the next key to be used before saying it again.
-const SAY_AGAIN_AFTER: Nanos = Nanos::seconds(1);

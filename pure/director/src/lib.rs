@@ -497,40 +497,35 @@ impl Director {
             self.snapshot.playbacks = self.desired.playbacks.clone();
             return;
         }
-        let moves = matches!(
-            change,
-            Change::Site(_) | Change::SiteGone(_) | Change::Appliance(_) | Change::ApplianceGone(_)
-        );
-        match &change {
+        self.desired.apply(change.clone());
+        match change {
+            Change::Site(_) | Change::SiteGone(_) => self.find_places(),
             Change::Appliance(appliance) => {
-                let unknown = || Member::unknown(now);
-                self.members.entry(appliance.id.clone()).or_insert_with(unknown);
+                self.members.entry(appliance.id).or_insert_with(|| Member::unknown(now));
+                self.find_places();
             }
             Change::ApplianceGone(id) => {
-                self.members.remove(id);
-                self.publisher().forget(id);
-                self.forget_usable(id);
+                self.members.remove(&id);
+                self.publisher().forget(&id);
+                self.forget_usable(&id);
+                self.find_places();
             }
-            Change::Usable(id, _) => self.forget_usable(id),
-            Change::Site(_)
-            | Change::SiteGone(_)
-            | Change::Version(_)
+            Change::Usable(id, _) => self.forget_usable(&id),
+            Change::Enrolled { appliance, supersedes, .. } => self.enrolled(&appliance, supersedes),
+            Change::CloneGone(id) => {
+                self.believe_again(&id);
+                self.judge(now, &id);
+            }
+            Change::IdentityRevoked(id) => self.identity_revoked(now, &id),
+            Change::SigningKeys(_) => self.begin_rotation(now),
+            Change::Version(_)
             | Change::Withdrawn(_)
             | Change::Superseded(_)
             | Change::Policy(_)
-            | Change::SigningKeys(_)
             | Change::TokenKeys(..)
-            | Change::Enrolled { .. }
-            | Change::IdentityRevoked(_)
-            | Change::CloneGone(_)
             | Change::Playbacks(_)
             | Change::Revoked(_) => {}
         }
-        self.desired.apply(change.clone());
-        if moves {
-            self.find_places();
-        }
-        self.identity_changed(now, &change);
         self.choose_kept();
         self.look_at_withdrawals(now);
         self.replace(now);
@@ -734,6 +729,9 @@ fn is_reporting(health: Health) -> bool {
 
 /// How often time passes, so that a stale appliance is seen in time.
 const TICK: Nanos = Nanos::millis(100);
+
+/// How long to wait for the shell to do something before saying it again.
+const SAY_AGAIN_AFTER: Nanos = Nanos::seconds(1);
 
 /// Most siblings that a reply names: a large site, and 3 KB.
 const NEIGHBOURS_MAX: usize = 64;

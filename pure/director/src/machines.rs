@@ -60,11 +60,11 @@ pub struct Hardware {
 }
 
 /// The change in an appliance's hardware.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Moved {
-    /// It says that it is another machine.
+    #[error("its machine-id is another")]
     Machine,
-    /// It has none of the drives that it had.
+    #[error("none of its drives is one that it had")]
     Drives,
 }
 

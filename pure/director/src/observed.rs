@@ -1,7 +1,6 @@
 //! One appliance's last report, and what follows from it. In memory only; bounded.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::sync::Arc;
 
 use model::id::{AssetVersionId, Generation, ObjectId};
@@ -96,41 +95,68 @@ pub(crate) enum Probe {
     Refused,
 }
 
-/// Why an appliance has its health.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Why an appliance has its health, in words for an operator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Cause {
     /// Nothing to say.
+    #[error("")]
     None,
-    /// No report since the control plane started.
+    #[error(
+        "no report since the control plane started: is the appliance running, and does its \
+         [control] url lead here?"
+    )]
     NoReportYet,
     /// Reports have stopped for so long.
+    #[error("no report for {} ms", .0.as_millis())]
     Silent(Nanos),
-    /// A report is late by so much, and nothing answers at its address.
+    /// A report is late by so much.
+    #[error("no report for {} ms, and nothing answers at its address", .0.as_millis())]
     Refused(Nanos),
-    /// It says that it takes no new sessions.
+    #[error("it says that it takes no new sessions")]
     NotServing,
     /// It has no drive in use, but so many set aside.
+    #[error("{}", no_drive(*.0))]
     NoDrive(usize),
     /// It serves with so many drives set aside.
+    #[error("{0} of its drives are set aside: its own log says why")]
     DrivesSetAside(usize),
-    /// It follows a newer manifest than any that was published here.
+    #[error(
+        "it follows manifest generation {0}, newer than its newest here: was this control plane \
+         restored from an old copy of its state? Its next one goes above that"
+    )]
     Ahead(Generation),
-    /// Two machines report under its identity.
+    #[error(
+        "two machines report under its identity, as after copying a disk or an image: revoke it \
+         (DELETE /v1/appliances/ID/identity) and enrol each machine under a name of its own; or, \
+         if the second is gone, DELETE /v1/appliances/ID/clone"
+    )]
     Cloned,
-    /// It runs on other hardware than before, under the same identity.
+    #[error("it moved to other hardware or was restored from an image: {0}")]
     Moved(Moved),
     /// It has enrolled again while its identity was good.
+    #[error(
+        "it enrolled again, and the identity that it had is revoked: if that was not you, revoke \
+         this one too"
+    )]
     Superseded,
+    #[error("its identity is revoked: it has to enrol again")]
     Revoked,
-    /// It holds more objects than are kept in memory here.
+    #[error("it holds more objects than the control plane keeps track of: some do not count")]
     TooManyObjects,
-    /// Its drives hold less than half of what its files are planned for, and an operator has not
-    /// said that this is so for good.
-    Slump {
-        /// The capacity that its files are planned for.
-        planned: Bytes,
-        reported: Bytes,
-    },
+    /// Its drives hold less than half of the capacity that its files are planned for.
+    #[error(
+        "its drives can hold {reported}, and its files are planned for {planned}: repair them; or \
+         say that it is so for good, and files move: nearcast accept ID, which is POST \
+         /v1/appliances/ID/usable"
+    )]
+    Slump { planned: Bytes, reported: Bytes },
+}
+
+fn no_drive(set_aside: usize) -> String {
+    match set_aside {
+        0 => "it has no drive: format one and name it in [drives]".to_owned(),
+        count => format!("all of its {count} drives are set aside: its own log says why"),
+    }
 }
 
 /// Which versions hold an object: how a delta finds what it completes.
@@ -336,63 +362,5 @@ impl Cause {
     /// True if both are the same apart from how long they have lasted.
     pub(crate) fn is_like(&self, other: &Self) -> bool {
         std::mem::discriminant(self) == std::mem::discriminant(other)
-    }
-}
-
-impl fmt::Display for Cause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::None => Ok(()),
-            Self::NoReportYet => f.write_str(
-                "no report since the control plane started: is the appliance running, and does \
-                 its [control] url lead here?",
-            ),
-            Self::Silent(for_) => write!(f, "no report for {} ms", for_.as_millis()),
-            Self::Refused(for_) => write!(
-                f,
-                "no report for {} ms, and nothing answers at its address",
-                for_.as_millis()
-            ),
-            Self::NotServing => f.write_str("it says that it takes no new sessions"),
-            Self::NoDrive(0) => f.write_str("it has no drive: format one and name it in [drives]"),
-            Self::NoDrive(count) => {
-                write!(f, "all of its {count} drives are set aside: its own log says why")
-            }
-            Self::DrivesSetAside(count) => {
-                write!(f, "{count} of its drives are set aside: its own log says why")
-            }
-            Self::Ahead(generation) => write!(
-                f,
-                "it follows manifest generation {generation}, newer than its newest here: was \
-                 this control plane restored from an old copy of its state? Its next one goes \
-                 above that"
-            ),
-            Self::Cloned => f.write_str(
-                "two machines report under its identity, as after copying a disk or an image: \
-                 revoke it (DELETE /v1/appliances/ID/identity) and enrol each machine under a \
-                 name of its own; or, if the second is gone, DELETE /v1/appliances/ID/clone",
-            ),
-            Self::Moved(moved) => {
-                let what = match moved {
-                    Moved::Machine => "its machine-id is another",
-                    Moved::Drives => "none of its drives is one that it had",
-                };
-                write!(f, "it moved to other hardware or was restored from an image: {what}")
-            }
-            Self::Superseded => f.write_str(
-                "it enrolled again, and the identity that it had is revoked: if that was not you, \
-                 revoke this one too",
-            ),
-            Self::Revoked => f.write_str("its identity is revoked: it has to enrol again"),
-            Self::Slump { planned, reported } => write!(
-                f,
-                "its drives can hold {reported}, and its files are planned for {planned}: repair \
-                 them; or say that it is so for good, and files move: nearcast accept ID, which is \
-                 POST /v1/appliances/ID/usable"
-            ),
-            Self::TooManyObjects => f.write_str(
-                "it holds more objects than the control plane keeps track of: some do not count",
-            ),
-        }
     }
 }

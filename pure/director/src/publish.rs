@@ -6,8 +6,9 @@ use std::sync::Arc;
 use model::id::{ApplianceId, AssetVersionId, Generation, SiteId};
 use model::manifest::{AssetVersion, Manifest, SiteMember, Trust};
 use model::topology::Appliance;
-use model::units::{Instant, Nanos, UnixSeconds};
+use model::units::{Instant, UnixSeconds};
 
+use crate::SAY_AGAIN_AFTER;
 use crate::desired::Desired;
 
 /// Equal for equal manifests of one appliance: a hash of all that can differ.
@@ -132,7 +133,7 @@ impl Publisher {
     /// The generation that is not stored yet, to ask for it once more; none before a while has
     /// passed.
     pub(crate) fn again(&mut self, now: Instant) -> Option<Ledger> {
-        let staged = self.staged.as_mut().filter(|s| STORE_AGAIN_AFTER < now.since(s.said_at))?;
+        let staged = self.staged.as_mut().filter(|s| SAY_AGAIN_AFTER < now.since(s.said_at))?;
         staged.said_at = now;
         Some(staged.ledger.clone())
     }
@@ -238,15 +239,13 @@ fn digest(manifest: &Manifest) -> Digest {
         hasher.update(bytes);
     };
     put(b"nearcast-manifest-v1");
-    for key in &manifest.token_keys {
-        put(b"key");
-        put(key.kid.as_bytes());
-        put(&key.public_key);
-    }
-    for key in &manifest.trust.signing_keys {
-        put(b"signing key");
-        put(key.kid.as_bytes());
-        put(&key.public_key);
+    let token_keys = ("key", &manifest.token_keys);
+    for (kind, keys) in [token_keys, ("signing key", &manifest.trust.signing_keys)] {
+        for key in keys {
+            put(kind.as_bytes());
+            put(key.kid.as_bytes());
+            put(&key.public_key);
+        }
     }
     for serial in &manifest.trust.revoked {
         put(b"revoked");
@@ -282,6 +281,3 @@ fn digest(manifest: &Manifest) -> Digest {
 
 /// No appliance can have a generation that is so far above: 68 years of seconds.
 const OVERTAKEN_MAX: u64 = 1 << 31;
-
-/// How long to wait for a ledger to be stored before saying it again.
-const STORE_AGAIN_AFTER: Nanos = Nanos::seconds(1);

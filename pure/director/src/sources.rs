@@ -1,4 +1,4 @@
-//! Decides where an appliance should fetch an object from, best first, and can say why.
+//! Decides where an appliance should fetch an object from, best first, and why.
 //!
 //! ```text
 //! every appliance ──> Suitability: its own site, elsewhere, or left out (with the reason)
@@ -10,7 +10,6 @@
 //! The draw is for the pair, so that appliances that fill the same film at once ask different
 //! siblings, and one that fills many objects asks all of them in turn.
 
-use std::fmt;
 use std::sync::Arc;
 
 use model::id::{ApplianceId, ObjectId, SiteId};
@@ -190,21 +189,6 @@ impl Suitability {
             Self::SameSite
         } else {
             Self::Elsewhere
-        }
-    }
-}
-
-impl fmt::Display for Suitability {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::SameSite => f.write_str("holds it, in the same site"),
-            Self::Elsewhere => f.write_str("holds it, in another site"),
-            Self::Asker => f.write_str("is the one that asks"),
-            Self::Unwell(health) => write!(f, "is {health}"),
-            Self::NoAddress => f.write_str("does not let siblings fetch from it"),
-            Self::Lacks => f.write_str("does not hold it"),
-            Self::AtLimit => f.write_str("holds it, but its viewers need all that it can send"),
-            Self::OtherSite => f.write_str("stands in another site, and those are not asked"),
         }
     }
 }

@@ -7,7 +7,7 @@
 
 use model::units::{Instant, Nanos, UnixSeconds};
 
-use crate::{Action, Director, Role};
+use crate::{Action, Director, Role, SAY_AGAIN_AFTER};
 
 /// Where a rotation of the keys of playback tokens stands. Durable with the keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,6 +43,3 @@ impl Director {
         is_known || self.config.rotation_max <= age
     }
 }
-
-/// How long to wait for a key to be used, or dropped, before saying it again.
-const SAY_AGAIN_AFTER: Nanos = Nanos::seconds(1);

@@ -14,11 +14,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use model::id::{ApplianceId, AssetId, AssetVersionId, Generation};
-use model::units::{Instant, Nanos, UnixSeconds};
+use model::units::{Instant, UnixSeconds};
 
 use crate::catalog::Window;
 use crate::observed::Report;
-use crate::{Action, Director, Role};
+use crate::{Action, Director, Role, SAY_AGAIN_AFTER};
 
 /// Versions that were taken down at one time.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -224,6 +224,3 @@ fn drop_beyond(withdrawals: &mut BTreeMap<u64, Withdrawal>, max: usize) -> Vec<u
     assert!(withdrawals.len() <= max, "the list is bounded");
     dropped
 }
-
-/// How long to wait for versions to go before saying it again, and between two looks at the clock.
-const SAY_AGAIN_AFTER: Nanos = Nanos::seconds(1);

@@ -23,7 +23,13 @@ export interface PlotOptions {
   ceiling?: number;
 }
 
-const css = (name: string) => getComputedStyle(document.body).getPropertyValue(name).trim();
+const probe = document.body.appendChild(h("span", { hidden: true }));
+
+/** A colour of the style sheet as a canvas knows it: that of the light or of the dark scheme. */
+function css(name: string): string {
+  probe.style.color = `var(${name})`;
+  return getComputedStyle(probe).color;
+}
 
 /** The largest value of a column; 0 if it has none. */
 export const peak = (values: (number | null)[]): number =>

@@ -14,7 +14,7 @@ use crate::lexer::{self, Token, closing};
 use crate::rooms::Finding;
 use crate::workspace::{Member, Workspace};
 
-type Edges = BTreeMap<String, BTreeSet<String>>;
+pub(crate) type Edges = BTreeMap<String, BTreeSet<String>>;
 
 /// The circles of all rooms, each with the folder that its modules are in.
 pub(crate) fn find(workspace: &Workspace) -> Vec<Finding> {
@@ -81,7 +81,8 @@ fn mutual(edges: &Edges) -> BTreeSet<BTreeSet<String>> {
     reached.iter().map(group).filter(|group: &BTreeSet<String>| 1 < group.len()).collect()
 }
 
-fn reach<'e>(edges: &'e Edges, from: &'e String) -> BTreeSet<&'e String> {
+/// All that edges lead to from `from`, in one step or more.
+pub(crate) fn reach<'e>(edges: &'e Edges, from: &'e String) -> BTreeSet<&'e String> {
     let mut seen = BTreeSet::new();
     let mut next = vec![from];
     while let Some(at) = next.pop() {

@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use toml::Value;
 
-use crate::lexer;
 use crate::map::Map;
 use crate::workspace::{Member, Workspace};
+use crate::{circles, lexer};
 
 /// Something that is not as it should be.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -78,7 +78,7 @@ fn map_is_lawful(workspace: &Workspace, map: &Map, findings: &mut Vec<Finding>) 
                 }
             }
         }
-        if reaches(map, from, from) {
+        if circles::reach(&map.imports, from).contains(from) {
             add(findings, MAP, format!("the table of imports has a cycle through `{from}`"));
         }
     }
@@ -104,23 +104,6 @@ fn forbidden(importer: &Member, imported: &Member) -> Option<&'static str> {
     } else {
         None
     }
-}
-
-/// True if imports lead from `from` to `to` in one step or more.
-fn reaches(map: &Map, from: &str, to: &str) -> bool {
-    let mut seen = BTreeSet::new();
-    let mut next: Vec<&str> = vec![from];
-    while let Some(room) = next.pop() {
-        for step in map.imports.get(room).into_iter().flatten() {
-            if step == to {
-                return true;
-            }
-            if seen.insert(step) {
-                next.push(step);
-            }
-        }
-    }
-    false
 }
 
 /// The modules that the map names are there. It need not name them all.

@@ -68,9 +68,10 @@ const NIGHTLY: [Step; 14] = [
     Step { name: "lab-small", run: |root| compare(root, "small") },
     Step { name: "lab-ssd", run: |root| lab(root, "release", &["ssd"]) },
     Step { name: "lab-drive", run: |root| lab(root, "release", &["drive"]) },
-    Step { name: "vm", run: |root| itself(root, &["vm", "test", "--json"]) },
+    // Called through `./x`, which installs what they need.
+    Step { name: "vm", run: |root| run_program(root, "./x", &["vm", "test", "--json"]) },
     // `docs/reports` says what to make of what is found.
-    Step { name: "reports", run: |root| itself(root, &["reports"]) },
+    Step { name: "reports", run: |root| run_program(root, "./x", &["reports"]) },
 ];
 
 /// The whole gate; true if all of it passed.
@@ -112,10 +113,9 @@ fn run(root: &Path, steps: &[Step], only: &[String], say: &dyn Fn(&str)) -> Resu
     Ok(total.failed == 0 && 0 < total.passed)
 }
 
-/// Another verb of `./x`, called through `./x` so that it installs its needs.
-fn itself(root: &Path, arguments: &[&str]) -> Result<Count> {
-    let status = Command::new("./x").args(arguments).current_dir(root).status();
-    Ok(one(status.context("./x does not start")?.success()))
+fn run_program(root: &Path, name: &str, arguments: &[&str]) -> Result<Count> {
+    let status = Command::new(name).args(arguments).current_dir(root).status();
+    Ok(one(status.with_context(|| format!("{name} does not start"))?.success()))
 }
 
 fn one(passed: bool) -> Count {
@@ -123,8 +123,7 @@ fn one(passed: bool) -> Count {
 }
 
 fn cargo(root: &Path, arguments: &[&str]) -> Result<Count> {
-    let status = Command::new("cargo").args(arguments).current_dir(root).status();
-    Ok(one(status.context("cargo does not start")?.success()))
+    run_program(root, "cargo", arguments)
 }
 
 fn npm_run(root: &Path, script: &str) -> Result<Count> {
@@ -238,9 +237,7 @@ fn bare_machines(root: &Path) -> Result<Count> {
 }
 
 fn compare(root: &Path, workload: &str) -> Result<Count> {
-    let mut command = Command::new(binary(root, "release", "nearcast-lab"));
-    command.args(["compare", "--peer", "nginx", "--workload", workload, "--json"]);
-    follow(command.current_dir(root), |_| {}).map(one)
+    lab(root, "release", &["compare", "--peer", "nginx", "--workload", workload])
 }
 
 /// Power cuts, failing drives and a drive that does not answer; and the same cuts with flushes that

@@ -23,16 +23,15 @@ pub(crate) fn build(root: &Path) -> Result<()> {
         let locked = digest(&[folder.join("package-lock.json")])?;
         // No warnings: packages for browsers say which Node they were made with.
         let install = ["ci", "--no-audit", "--no-fund", "--loglevel=error"];
-        fresh(&modules, &locked, || npm(&folder, &install))?;
+        fresh(&modules.join(".installed"), &locked, || npm(&folder, &install))?;
         if has_script(&folder, "build")? {
-            let dist = folder.join("dist");
-            let inputs = digest(&inputs(&folder)?)?;
             // The stamp is kept beside dist and not in it: all of dist is served.
             let stamp = modules.join(".built");
-            if !dist.is_dir() || fs::read_to_string(&stamp).ok().as_ref() != Some(&inputs) {
-                npm(&folder, &["run", "build"])?;
-                fs::write(&stamp, inputs).with_context(|| format!("{}", stamp.display()))?;
+            if !folder.join("dist").is_dir() {
+                let _ = fs::remove_file(&stamp);
             }
+            let inputs = digest(&inputs(&folder)?)?;
+            fresh(&stamp, &inputs, || npm(&folder, &["run", "build"]))?;
         }
     }
     Ok(())
@@ -53,15 +52,15 @@ fn folders(root: &Path) -> Vec<PathBuf> {
     folders.filter(|folder| folder.join("package-lock.json").is_file()).collect()
 }
 
-/// Runs `make` unless `folder` carries this stamp already.
-fn fresh(folder: &Path, stamp: &str, make: impl FnOnce() -> Result<()>) -> Result<()> {
-    let file = folder.join(".installed");
-    if fs::read_to_string(&file).is_ok_and(|found| found == stamp) {
+/// Runs `make` unless `file` has this stamp already.
+fn fresh(file: &Path, stamp: &str, make: impl FnOnce() -> Result<()>) -> Result<()> {
+    if fs::read_to_string(file).is_ok_and(|found| found == stamp) {
         return Ok(());
     }
     make()?;
+    let folder = file.parent().context("a stamp is in a folder")?;
     fs::create_dir_all(folder).with_context(|| format!("{}", folder.display()))?;
-    fs::write(&file, stamp).with_context(|| format!("{}", file.display()))
+    fs::write(file, stamp).with_context(|| format!("{}", file.display()))
 }
 
 fn npm(folder: &Path, arguments: &[&str]) -> Result<()> {
@@ -126,7 +125,7 @@ mod tests {
                 made += 1;
                 Ok(())
             };
-            fresh(&folder.path().join("node_modules"), stamp, make).unwrap();
+            fresh(&folder.path().join("node_modules/.installed"), stamp, make).unwrap();
         }
         assert_eq!(made, 2);
     }

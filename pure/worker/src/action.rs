@@ -14,10 +14,7 @@ use crate::event::Fault;
 #[derive(Debug)]
 pub enum Action {
     /// Wait for content and report it once.
-    Receive {
-        /// The client whose bytes are taken from now on.
-        connection: ConnectionId,
-    },
+    Receive { connection: ConnectionId },
     /// Seal and send; report `Sent` when the kernel has all of it, or, where more of the response
     /// comes, when it also takes that. One at a time per connection.
     Send {
@@ -53,13 +50,8 @@ pub enum Action {
     },
     /// Write down how a response went badly.
     Incident(Box<Incident>),
-    /// Tell the storage threads that a drive failed.
-    Report {
-        drive: DriveIndex,
-        /// The object that was being read.
-        object: ObjectId,
-        fault: Fault,
-    },
+    /// Tell the storage threads that a drive failed when this object was read.
+    Report { drive: DriveIndex, object: ObjectId, fault: Fault },
 }
 
 /// The continuation of a response after a `Send`.
@@ -78,21 +70,10 @@ pub enum Then {
 pub enum Body {
     /// None: a head alone.
     Empty,
-    Memory {
-        bytes: Arc<[u8]>,
-        /// First byte to send.
-        start: usize,
-        /// One past the last.
-        end: usize,
-    },
-    /// From a buffer, which is free once this is carried out.
-    Buffer {
-        buffer: BufferId,
-        /// First byte to send.
-        start: usize,
-        /// One past the last.
-        end: usize,
-    },
+    /// Bytes `start..end` of an object in memory.
+    Memory { bytes: Arc<[u8]>, start: usize, end: usize },
+    /// Bytes `start..end` of a buffer, which is free once this is carried out.
+    Buffer { buffer: BufferId, start: usize, end: usize },
 }
 
 impl Body {

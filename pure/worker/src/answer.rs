@@ -20,19 +20,16 @@ use crate::grants::Grants;
 
 /// The answer to a request. The head is in `connection.texts.head`.
 pub(crate) enum Answer {
+    /// Nothing behind the head.
     HeadOnly,
     /// It is not here; a sibling may have it.
     Missing,
-    /// The head, then `start..end` of the file's object.
+    /// The head, a 200 or 206, then `start..end` of the file's object at the asset version's pace.
     Object {
         object: ObjectId,
-        /// 200 or 206.
         status: Status,
-        /// First byte.
         start: Bytes,
-        /// One past the last.
         end: Bytes,
-        /// The asset version's pace.
         pace: Option<BitsPerSecond>,
     },
 }

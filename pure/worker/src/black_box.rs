@@ -38,24 +38,16 @@ pub struct IncidentBounds {
 /// Something that happened to a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Happened {
+    /// The request was read.
     Asked,
     /// A drive was asked for so much.
-    Reading {
-        drive: DriveIndex,
-        len: Bytes,
-    },
-    Read {
-        len: Bytes,
-    },
-    Failed {
-        errno: i32,
-    },
-    /// So much was given to the kernel, from memory or from a buffer just read.
-    Sent {
-        len: Bytes,
-        /// From memory.
-        hot: bool,
-    },
+    Reading { drive: DriveIndex, len: Bytes },
+    /// The drive gave so much.
+    Read { len: Bytes },
+    /// The drive gave an error.
+    Failed { errno: i32 },
+    /// So much was given to the kernel: from memory if it is `hot`, else from a buffer just read.
+    Sent { len: Bytes, hot: bool },
     /// The kernel had taken all of it.
     Taken,
     /// TCP's figures.

@@ -18,71 +18,38 @@ pub struct Now {
 /// Something that happened.
 #[derive(Debug)]
 pub enum Event<'a> {
-    /// A connection arrived; it must show who it is and what it wants within bounds.
-    Accepted {
-        /// Its name from now on.
-        connection: ConnectionId,
-    },
+    /// A connection arrived, and has this name from now on. It must show who it is and what it
+    /// wants within bounds.
+    Accepted { connection: ConnectionId },
     /// It is ready for requests: its handshake is over, or it needs none.
-    Established {
-        connection: ConnectionId,
-    },
+    Established { connection: ConnectionId },
     /// The address by which it came, told of connections by addresses that may be a sibling's.
-    Reached {
-        connection: ConnectionId,
-        address: IpAddr,
-    },
+    Reached { connection: ConnectionId, address: IpAddr },
     /// From now on requests by these addresses are sent on to this appliance's own base URL, so
     /// that the addresses can go back to a sibling; by all others no longer.
-    Drain {
-        base_url: &'a str,
-        addresses: &'a [IpAddr],
-    },
+    Drain { base_url: &'a str, addresses: &'a [IpAddr] },
     /// Content arrived, opened and in order. Comes only after `Action::Receive`.
-    Received {
-        connection: ConnectionId,
-        bytes: &'a [u8],
-    },
+    Received { connection: ConnectionId, bytes: &'a [u8] },
     /// The last `Action::Send` was taken whole by the kernel.
-    Sent {
-        connection: ConnectionId,
-    },
-    /// What the kernel says of the way to a client.
-    Resent {
-        connection: ConnectionId,
-        /// Packets sent again since it began.
-        resent: u64,
-    },
+    Sent { connection: ConnectionId },
+    /// The kernel sent so many packets again since the connection began.
+    Resent { connection: ConnectionId, resent: u64 },
     /// The other side is gone, or broke the protocol below HTTP.
-    Ended {
-        connection: ConnectionId,
-    },
+    Ended { connection: ConnectionId },
     /// A file is open in its slot, or is not.
-    Opened {
-        slot: FileSlot,
-        result: Result<(), Fault>,
-    },
-    /// A drive answered a read.
-    Read {
-        /// The buffer that was to be filled.
-        buffer: BufferId,
-        result: Result<Bytes, Fault>,
-    },
+    Opened { slot: FileSlot, result: Result<(), Fault> },
+    /// A drive answered a read into this buffer.
+    Read { buffer: BufferId, result: Result<Bytes, Fault> },
     /// The content to serve changed.
     Update(Update),
     /// What TCP knows of a connection with a response under way; asked for now and then.
-    Tcp {
-        connection: ConnectionId,
-        sample: TcpSample,
-    },
+    Tcp { connection: ConnectionId, sample: TcpSample },
     /// Somebody wants to know how the responses go that are under way.
     Incidents,
+    /// Time passes; at `Worker::deadline`.
     Tick,
-    /// Take no more requests; be done by `deadline`.
-    Stop {
-        /// When connections still open are closed.
-        deadline: Instant,
-    },
+    /// Take no more requests; connections still open at `deadline` are closed.
+    Stop { deadline: Instant },
 }
 
 /// A drive's failure.

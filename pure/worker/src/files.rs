@@ -40,6 +40,17 @@ struct Entry {
     drive: DriveIndex,
 }
 
+impl Entry {
+    /// True if the file is open and nobody is to read from it any more: its place is free then.
+    fn free_if_over(&mut self) -> bool {
+        let is_over = self.users == 0 && self.gone && self.state == State::Open;
+        if is_over {
+            self.state = State::Free;
+        }
+        is_over
+    }
+}
+
 /// Open files by object.
 #[derive(Debug)]
 pub(crate) struct Files {
@@ -121,11 +132,7 @@ impl Files {
         let entry = &mut self.entries[slot.as_usize()];
         assert!(0 < entry.users, "only a transfer that holds a file releases it");
         entry.users -= 1;
-        let close = entry.users == 0 && entry.gone && entry.state == State::Open;
-        if close {
-            entry.state = State::Free;
-        }
-        close.then_some(slot)
+        entry.free_if_over().then_some(slot)
     }
 
     /// The file is open, or is not. Moves the transfers that wait for it into `waiting`.
@@ -147,11 +154,7 @@ impl Files {
                 self.by_object.remove(&entry.object);
             }
         }
-        let close = ok && entry.users == 0 && entry.gone;
-        if close {
-            entry.state = State::Free;
-        }
-        close.then_some(slot)
+        entry.free_if_over().then_some(slot)
     }
 
     /// The object is gone: nobody new reads from its file. Returns the slot if it can be closed.
@@ -160,11 +163,7 @@ impl Files {
         let entry = &mut self.entries[slot.as_usize()];
         assert_eq!(entry.object, *object, "a name leads to its file");
         entry.gone = true;
-        let close = entry.users == 0 && entry.state == State::Open;
-        if close {
-            entry.state = State::Free;
-        }
-        close.then_some(slot)
+        entry.free_if_over().then_some(slot)
     }
 
     /// A free place, or that of the unused file that was used longest ago. Only a miss looks

@@ -22,7 +22,7 @@ use model::limits::{CHUNK_LEN, DIRECT_ALIGN};
 use model::object::{BLOCK_LEN, block_len};
 use model::units::Bytes;
 
-use crate::action::{Action, Body, Ending, Then};
+use crate::action::{Action, Body, Ending};
 use crate::answer;
 use crate::black_box::{Happened, Waiting};
 use crate::connection::{Connection, Held, Stage, State, Transfer};
@@ -51,9 +51,7 @@ impl Worker {
             self.counters.body_bytes += Bytes::of(end - start).0;
             connection.state = State::Sending;
             let body = Body::Memory { bytes: bytes.clone(), start, end };
-            let then = Then::Nothing;
-            self.actions.push_back(Action::Send { connection: id, head: true, body, then });
-            return;
+            return self.send_whole(id, body);
         }
         let extent = self.catalogue.index.locate(&object).expect("an answer names what is held");
         assert!(end <= extent.len, "an answer names what is held at its length");
@@ -516,35 +514,22 @@ impl Worker {
         connection.state = State::Sending;
         let recorder = connection.recorder.take();
         answer::redirect_or_404(&self.catalogue, &mut self.counters, &self.date, connection);
-        let body = Body::Empty;
-        let then = Then::Nothing;
-        self.actions.push_back(Action::Send { connection: id, head: true, body, then });
+        self.send_whole(id, Body::Empty);
         self.wheel.cancel(id.as_usize());
         self.keeps_no_more(keeps);
         self.end_record(recorder, true);
-        match stage {
-            Stage::Admission => {}
-            // The kernel still reads from the file: `read` releases it.
-            Stage::Reading(_) => self.one_fewer(),
-            Stage::Turn
-            | Stage::Opening(_)
-            | Stage::Paced(_)
-            | Stage::Queued(_)
-            | Stage::Sending(_) => self.end_transfer(stage),
+        if stage != Stage::Admission {
+            self.end_transfer(stage);
         }
     }
 
     /// One transfer fewer: its file is released and the next one admitted.
     pub(crate) fn end_transfer(&mut self, stage: Stage) {
         assert_ne!(stage, Stage::Admission, "what ends had begun");
-        if let Some(slot) = stage.slot() {
+        // While the kernel still reads from the file, `read` releases it.
+        if let Some(slot) = stage.slot().filter(|_| !matches!(stage, Stage::Reading(_))) {
             self.release(slot);
         }
-        self.one_fewer();
-    }
-
-    /// One transfer fewer: the next is admitted.
-    pub(crate) fn one_fewer(&mut self) {
         assert!(0 < self.transfers, "a transfer ends once");
         self.transfers -= 1;
         self.admit();

@@ -451,7 +451,11 @@ impl Worker {
         let connection = seen(&mut self.connections, id);
         connection.state = State::Sending;
         connection.deadline = until;
-        let body = Body::Empty;
+        self.send_whole(id, Body::Empty);
+    }
+
+    /// A response that is over with this.
+    pub(crate) fn send_whole(&mut self, id: ConnectionId, body: Body) {
         let then = Then::Nothing;
         self.actions.push_back(Action::Send { connection: id, head: true, body, then });
     }
@@ -538,17 +542,10 @@ impl Worker {
         if let Some(held) = transfer.held {
             self.buffers.unpin(held.buffer);
         }
-        match transfer.stage {
-            // The kernel still reads from the file: `read` releases it.
-            Stage::Reading(_) => self.one_fewer(),
-            Stage::Admission => self.leave_admission(transfer.drive),
-            Stage::Turn
-            | Stage::Opening(_)
-            | Stage::Paced(_)
-            | Stage::Queued(_)
-            | Stage::Sending(_) => {
-                self.end_transfer(transfer.stage);
-            }
+        if transfer.stage == Stage::Admission {
+            self.leave_admission(transfer.drive);
+        } else {
+            self.end_transfer(transfer.stage);
         }
     }
 

@@ -20,18 +20,11 @@ pub enum Event<'a> {
     Reported { appliance: &'a ApplianceId, report: &'a Report },
     /// Desired state has changed, durably.
     Changed(Change),
-    /// Desired state is this from now on, as a whole. For replicas only.
-    Replaced {
-        desired: Box<Desired>,
-        /// Newest generation of manifests there.
-        generation: Generation,
-    },
-    /// The answer to [`Action::Probe`].
-    Probed {
-        appliance: ApplianceId,
-        /// Something accepted the connection.
-        answered: bool,
-    },
+    /// Desired state is this from now on, as a whole, and this its newest generation of manifests.
+    /// For replicas only.
+    Replaced { desired: Box<Desired>, generation: Generation },
+    /// The answer to [`Action::Probe`]: whether something accepted the connection.
+    Probed { appliance: ApplianceId, answered: bool },
     /// The answer to [`Action::Store`]: this generation is durable now.
     Stored(Generation),
     /// The answer to [`Action::StoreUsable`]: what this appliance's drives hold is durable now.
@@ -47,15 +40,9 @@ pub enum Action {
     Store(Ledger),
     /// Make durable the capacity of an appliance's drives, then say [`Event::UsableStored`].
     /// Placement counts with it. Said again from time to time if not.
-    StoreUsable {
-        appliance: ApplianceId,
-        usable: Bytes,
-    },
+    StoreUsable { appliance: ApplianceId, usable: Bytes },
     /// Make durable what an appliance runs on.
-    StoreHardware {
-        appliance: ApplianceId,
-        hardware: Hardware,
-    },
+    StoreHardware { appliance: ApplianceId, hardware: Hardware },
     /// Make durable that two machines report as this appliance.
     StoreCloned(ApplianceId),
     /// The next signing key is known to all that need it: it signs from now on, alone. Said again
@@ -73,20 +60,13 @@ pub enum Action {
     /// No playback can use these old versions any more: remove them, durably, then say
     /// [`Change::Superseded`]. Said again as above.
     RemoveSuperseded(Vec<AssetVersionId>),
-    /// Make durable that an appliance refuses the versions withdrawn.
-    StoreReceipt {
-        /// Number of the withdrawal.
-        withdrawal: u64,
-        appliance: ApplianceId,
-        receipt: Receipt,
-    },
+    /// Make durable that an appliance refuses the versions of the withdrawal of this number.
+    StoreReceipt { withdrawal: u64, appliance: ApplianceId, receipt: Receipt },
     /// These withdrawals are not listed any more: there are too many.
     ForgetWithdrawals(Vec<u64>),
     /// Try to connect to the appliance, then say [`Event::Probed`].
-    Probe {
-        appliance: ApplianceId,
-        base_url: Arc<str>,
-    },
+    Probe { appliance: ApplianceId, base_url: Arc<str> },
+    /// Tell operators, in the log.
     Tell(Notice),
 }
 

@@ -160,15 +160,7 @@ pub fn origins<'a>(
 impl Suitability {
     /// True of those that are asked.
     pub fn is_asked(self) -> bool {
-        match self {
-            Self::SameSite | Self::Elsewhere => true,
-            Self::Asker
-            | Self::Unwell(_)
-            | Self::NoAddress
-            | Self::Lacks
-            | Self::AtLimit
-            | Self::OtherSite => false,
-        }
+        matches!(self, Self::SameSite | Self::Elsewhere)
     }
 
     fn of(query: &Query<'_>, sibling: &Sibling<'_>, config: &Config) -> Self {

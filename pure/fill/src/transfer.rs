@@ -47,16 +47,10 @@ pub struct Config {
 #[derive(Debug)]
 pub enum Event<'a> {
     /// The block that `Reread` asked for; empty if it could not be read.
-    Found {
-        index: u64,
-        bytes: &'a [u8],
-    },
+    Found { index: u64, bytes: &'a [u8] },
     /// A source sent a whole block. Blocks beyond those asked for are welcome (a source may ignore
     /// the range and send everything).
-    Received {
-        index: u64,
-        bytes: &'a [u8],
-    },
+    Received { index: u64, bytes: &'a [u8] },
     /// The block that `Write` named is on its way to the drive.
     Written,
     /// The answer is over, in good order: all blocks asked for were received.
@@ -65,9 +59,8 @@ pub enum Event<'a> {
     Failed(SourceFault),
     /// There is a new list of sources, and what was asked for last was not asked: the answer to a
     /// `Fetch` whose source is not good any more. The first of the list is next.
-    Renewed {
-        sources: usize,
-    },
+    Renewed { sources: usize },
+    /// Time passes; at the deadline.
     Tick,
 }
 
@@ -78,23 +71,15 @@ pub enum Action {
     Reread { index: u64 },
     /// The block just found is good: it counts as written.
     Keep { index: u64 },
-    /// Ask a source for a run of blocks; answer with `Received` for each, then `Ended` or `Failed`.
-    Fetch {
-        /// Which source, by its place in the list.
-        source: usize,
-        first: u64,
-        count: u64,
-    },
+    /// Ask a source, by its place in the list, for a run of blocks; answer with `Received` for
+    /// each, then `Ended` or `Failed`.
+    Fetch { source: usize, first: u64, count: u64 },
     /// The block just received is good: write it, then answer with `Written`.
     Write { index: u64 },
     /// Drop the rest of this answer: it has wrong bytes, or nothing more that is needed.
     Close,
-    /// A source sent wrong bytes: others should not be sent to it. Nothing to answer.
-    Distrust {
-        source: usize,
-        /// The block in which the bytes fail.
-        index: u64,
-    },
+    /// A source sent wrong bytes in this block: others should not be sent to it. Nothing to answer.
+    Distrust { source: usize, index: u64 },
     /// All blocks are there.
     Complete,
     /// It cannot be had now. Blocks already written stay.
@@ -161,21 +146,17 @@ pub struct Transfer {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    Rereading {
-        next: u64,
-    },
+    /// The part file is looked through, block by block.
+    Rereading { next: u64 },
+    /// The next source is to be asked.
     Idle,
-    Fetching {
-        end: u64,
-    },
+    /// A source sends the blocks up to this one.
+    Fetching { end: u64 },
     /// A good block is being written; then the fetch goes on.
-    Writing {
-        index: u64,
-        end: u64,
-    },
-    Waiting {
-        until: Instant,
-    },
+    Writing { index: u64, end: u64 },
+    /// All sources have failed.
+    Waiting { until: Instant },
+    /// It is complete, or was given up.
     Over,
 }
 

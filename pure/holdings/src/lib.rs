@@ -713,11 +713,7 @@ impl Holdings {
 
     /// Claims an object for something else than fetching; false if somebody has it.
     pub fn claim(&mut self, object: ObjectId) -> bool {
-        let is_free = !self.busy.contains(&object);
-        if is_free {
-            self.take(object);
-        }
-        is_free
+        self.claim_all(&[object])
     }
 
     /// The same for several at once: all, or none of them.
@@ -804,15 +800,10 @@ impl Holdings {
     /// How much of a part is good, for the reports; none when there is no part any more. One that
     /// another drive has of the same is spare from now on.
     pub fn set_part(&mut self, id: PartId, part: Option<Part>) {
-        match part {
-            Some(part) => {
-                self.spare_parts.remove(&(id, part.drive));
-                let before = self.put_part(id, Some(part)).map(|before| before.drive);
-                self.is_spare(id, before.filter(|on| *on != part.drive));
-            }
-            None => {
-                self.put_part(id, None);
-            }
+        let before = self.put_part(id, part).map(|before| before.drive);
+        if let Some(part) = part {
+            self.spare_parts.remove(&(id, part.drive));
+            self.is_spare(id, before.filter(|on| *on != part.drive));
         }
     }
 
@@ -901,7 +892,7 @@ impl Holdings {
         };
         let len = before.map_or(Bytes::ZERO, |before| before.verified);
         assert!(len <= self.bytes_partial, "what is good of a part is counted");
-        self.bytes_partial -= before.map_or(Bytes::ZERO, |before| before.verified);
+        self.bytes_partial -= len;
         if let PartId::Object(object) = id
             && before.is_some() != part.is_some()
         {

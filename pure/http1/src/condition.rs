@@ -8,11 +8,8 @@ use crate::parse::{Fields, Lines};
 /// The outcome of the preconditions of a GET or HEAD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Send it; `range` says whether `Range` may be heeded.
-    Proceed {
-        /// False if `If-Range` did not match.
-        range: bool,
-    },
+    /// Send it; `range` says whether `Range` may be heeded: not if `If-Range` did not match.
+    Proceed { range: bool },
     /// 304: the client has it.
     NotModified,
     /// 412: the client wanted another one.

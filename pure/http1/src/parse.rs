@@ -92,12 +92,8 @@ impl<'a> Lines<'a> {
 #[derive(Debug, PartialEq, Eq)]
 #[expect(clippy::large_enum_variant, reason = "one at a time, on the stack: a box would allocate")]
 pub enum Parsed<'a> {
-    /// A whole request head, `len` bytes long.
-    Request {
-        request: Request<'a>,
-        /// Bytes of the head, blank line included.
-        len: usize,
-    },
+    /// A whole request head, `len` bytes long, blank line included.
+    Request { request: Request<'a>, len: usize },
     /// The beginning of one: receive more.
     Partial,
 }

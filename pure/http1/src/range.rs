@@ -8,12 +8,7 @@ pub enum Selected {
     /// All of it, with 200.
     Whole,
     /// Bytes `start..end`, with 206.
-    Part {
-        /// First byte.
-        start: Bytes,
-        /// One past the last byte.
-        end: Bytes,
-    },
+    Part { start: Bytes, end: Bytes },
     /// None of it exists: 416.
     Unsatisfiable,
 }

@@ -155,27 +155,11 @@ pub fn write_document(out: &mut Vec<u8>, head: Head, date: &[u8], content_type: 
 /// Writes a head without body: errors and 204.
 pub fn write_plain(out: &mut Vec<u8>, head: Head, date: &[u8]) {
     begin(out, head, date);
-    match head.status {
-        Status::NoContent => out.extend_from_slice(PREFLIGHT.as_bytes()),
-        Status::MethodNotAllowed => {
-            out.extend_from_slice(ALLOW.as_bytes());
-            out.extend_from_slice(NO_BODY.as_bytes());
-        }
-        Status::Ok
-        | Status::PartialContent
-        | Status::NotModified
-        | Status::TemporaryRedirect
-        | Status::BadRequest
-        | Status::Forbidden
-        | Status::NotFound
-        | Status::PreconditionFailed
-        | Status::UriTooLong
-        | Status::RangeNotSatisfiable
-        | Status::HeaderFieldsTooLarge => {
-            out.extend_from_slice(NO_BODY.as_bytes());
-        }
+    let is_preflight = head.status == Status::NoContent;
+    let allow = if head.status == Status::MethodNotAllowed { ALLOW } else { "" };
+    for part in [allow, if is_preflight { PREFLIGHT } else { NO_BODY }, END] {
+        out.extend_from_slice(part.as_bytes());
     }
-    out.extend_from_slice(END.as_bytes());
 }
 
 /// Writes a 307: the same can be had at `base` followed by `target`, now and not for ever.

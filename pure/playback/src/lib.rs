@@ -61,11 +61,7 @@ pub enum PlaylistError {
     #[error("it has content steering or pathways of its own: package it without")]
     Steered,
     #[error("it is no well-formed XML near byte {at}: {reason}")]
-    Xml {
-        /// Where, in bytes.
-        at: usize,
-        reason: String,
-    },
+    Xml { at: usize, reason: String },
     #[error("it is no DASH MPD with at least one Period")]
     NotMpd,
     #[error("its type is \"{0}\": only type=\"static\" can be ingested")]

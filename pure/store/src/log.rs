@@ -141,13 +141,9 @@ pub enum Damage {
     Snapshot,
     #[error("record {0} of the index log is damaged, and good ones follow it")]
     Record(u64),
+    /// Records are counted from 0.
     #[error("record {record} of the index log has number {found} where {wanted} is due")]
-    Gap {
-        /// Which record, from 0.
-        record: u64,
-        wanted: u64,
-        found: u64,
-    },
+    Gap { record: u64, wanted: u64, found: u64 },
 }
 
 struct Record {

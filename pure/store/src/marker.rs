@@ -45,11 +45,7 @@ pub struct Marker {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MarkerError {
     #[error("line {line} of the marker is not understood: \"{text}\"")]
-    Line {
-        /// Which, from 1.
-        line: usize,
-        text: String,
-    },
+    Line { line: usize, text: String },
     #[error("the marker lacks \"{0}\": it is cut short or not a marker")]
     Missing(&'static str),
     #[error("the marker's {key} is \"{text}\", which is not a {wanted}")]

@@ -12,9 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::lexer::{self, Token, closing};
 use crate::rooms::Finding;
-use crate::workspace::{Member, Workspace};
-
-pub(crate) type Edges = BTreeMap<String, BTreeSet<String>>;
+use crate::workspace::{Edges, Member, Workspace, reach};
 
 /// The circles of all rooms, each with the folder that its modules are in.
 pub(crate) fn find(workspace: &Workspace) -> Vec<Finding> {
@@ -79,16 +77,6 @@ fn mutual(edges: &Edges) -> BTreeSet<BTreeSet<String>> {
         all.iter().copied().filter(is_back).cloned().collect()
     };
     reached.iter().map(group).filter(|group: &BTreeSet<String>| 1 < group.len()).collect()
-}
-
-/// All that edges lead to from `from`, in one step or more.
-pub(crate) fn reach<'e>(edges: &'e Edges, from: &'e String) -> BTreeSet<&'e String> {
-    let mut seen = BTreeSet::new();
-    let mut next = vec![from];
-    while let Some(at) = next.pop() {
-        next.extend(edges.get(at).into_iter().flatten().filter(|to| seen.insert(*to)));
-    }
-    seen
 }
 
 /// Paths that a file of `module` names, from the root of the room, tests left out.

@@ -107,6 +107,7 @@ fn root() -> Result<PathBuf> {
 }
 
 const MAP: &str = "ARCHITECTURE.md";
+const GLOSSARY: &str = "docs/glossary.md";
 
 /// Prints the findings of `rooms`; true if there are none.
 fn run_rooms(root: &Path) -> Result<bool> {
@@ -123,8 +124,8 @@ fn run_rooms(root: &Path) -> Result<bool> {
 
 /// Prints the findings of `tidy`; true if there are none.
 fn run_tidy(root: &Path) -> Result<bool> {
-    let banned =
-        tidy::banned_words(&read(root, "docs/glossary.md")?).map_err(|why| anyhow!(why))?;
+    let banned = tidy::banned_words(&read(root, GLOSSARY)?);
+    let banned = banned.map_err(|why| anyhow!("{GLOSSARY}: {why}"))?;
     let sources = tidy::sources(root)?;
     let breaches = tidy::breaches(&sources, &banned);
     for tidy::Breach { path, line, rule, text } in &breaches {

@@ -8,58 +8,54 @@
 //!
 //! Only text in `code marks` counts; the prose beside it is for people.
 
-use std::collections::{BTreeMap, BTreeSet};
+use crate::workspace::Edges;
 
 #[derive(Debug, Default)]
 pub(crate) struct Map {
     /// Folders in the table of rooms, each with the modules that the table names.
-    pub(crate) rooms: BTreeMap<String, BTreeSet<String>>,
+    pub(crate) rooms: Edges,
     /// Importer to what it may import. A room without an entry is unlisted.
-    pub(crate) imports: BTreeMap<String, BTreeSet<String>>,
+    pub(crate) imports: Edges,
     /// Library to where it may be: names of rooms, or layers written as `pure/`.
-    pub(crate) libraries: BTreeMap<String, BTreeSet<String>>,
+    pub(crate) libraries: Edges,
 }
 
 /// Reads the three tables, or says which is missing.
 pub(crate) fn parse(text: &str) -> Result<Map, String> {
-    let rooms = table(text, "| room | modules")?;
-    let imports = table(text, "| importer | may import")?;
-    let libraries = table(text, "| library | only in")?;
-    Ok(Map { rooms: by_left(rooms), imports: by_left(imports), libraries: by_left(libraries) })
+    Ok(Map {
+        rooms: table(text, "| room | modules")?,
+        imports: table(text, "| importer | may import")?,
+        libraries: table(text, "| library | only in")?,
+    })
 }
 
-type Row = (Vec<String>, BTreeSet<String>);
-
-/// The rows under a header: the marked words of the first cell, and those of the second.
-fn table(text: &str, header: &str) -> Result<Vec<Row>, String> {
-    let mut lines = text.lines().skip_while(|line| !line.starts_with(header));
-    if lines.next().is_none() {
-        return Err(format!("no table begins with \"{header}\": the checks read it"));
+/// The names in the first cells, each with those of the second; a name in several rows gets them
+/// all.
+fn table(text: &str, header: &str) -> Result<Edges, String> {
+    let mut map = Edges::new();
+    for row in rows(text, header)? {
+        let mut cells = row.trim_matches('|').split('|').map(marks);
+        let (left, right) = (cells.next().unwrap_or_default(), cells.next().unwrap_or_default());
+        for name in left {
+            map.entry(name).or_default().extend(right.iter().cloned());
+        }
     }
-    let body = lines.skip(1).take_while(|line| line.starts_with('|'));
-    Ok(body.map(row).collect())
+    Ok(map)
 }
 
-fn row(line: &str) -> Row {
-    let mut cells = line.trim_matches('|').split('|');
-    let mut marked = || cells.next().map(marks).unwrap_or_default();
-    (marked(), marked().into_iter().collect())
+/// The rows of the table that begins with `header`.
+pub(crate) fn rows<'t>(
+    text: &'t str,
+    header: &str,
+) -> Result<impl Iterator<Item = &'t str>, String> {
+    let mut lines = text.lines().skip_while(move |line| !line.starts_with(header));
+    lines.next().ok_or_else(|| format!("no table begins with \"{header}\": the checks read it"))?;
+    Ok(lines.skip(1).take_while(|line| line.starts_with('|')))
 }
 
 /// The texts between backticks.
 pub(crate) fn marks(cell: &str) -> Vec<String> {
     cell.split('`').skip(1).step_by(2).map(str::to_owned).collect()
-}
-
-/// One entry per name in the first cell; a name in several rows gets them all.
-fn by_left(rows: Vec<Row>) -> BTreeMap<String, BTreeSet<String>> {
-    let mut map = BTreeMap::<String, BTreeSet<String>>::new();
-    for (left, right) in rows {
-        for name in left {
-            map.entry(name).or_default().extend(right.iter().cloned());
-        }
-    }
-    map
 }
 
 #[cfg(test)]

@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use toml::Value;
 
+use crate::lexer;
 use crate::map::Map;
-use crate::workspace::{Member, Workspace};
-use crate::{circles, lexer};
+use crate::workspace::{self, Edges, Member, Workspace};
 
 /// Something that is not as it should be.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -78,7 +78,7 @@ fn map_is_lawful(workspace: &Workspace, map: &Map, findings: &mut Vec<Finding>) 
                 }
             }
         }
-        if circles::reach(&map.imports, from).contains(from) {
+        if workspace::reach(&map.imports, from).contains(from) {
             add(findings, MAP, format!("the table of imports has a cycle through `{from}`"));
         }
     }
@@ -181,7 +181,9 @@ fn libraries(workspace: &Workspace, member: &Member, map: &Map, findings: &mut V
         }
         let for_tests = dependency.section == "dev-dependencies";
         match map.libraries.get(library) {
-            Some(places) if !stands_in(member, places) && (is_leashed(library) || !for_tests) => {
+            Some(places)
+                if !stands_in(member, places) && (LEASHED.contains(&library) || !for_tests) =>
+            {
                 let places = places.iter().cloned().collect::<Vec<_>>().join(", ");
                 let text = format!(
                     "[{}] {library} may only be in {places} ({MAP}, table of libraries), not in \
@@ -203,10 +205,6 @@ fn libraries(workspace: &Workspace, member: &Member, map: &Map, findings: &mut V
         }
     }
     no_runtime(workspace, member, map, findings);
-}
-
-fn is_leashed(library: &str) -> bool {
-    LEASHED.contains(&library)
 }
 
 fn stands_in(member: &Member, places: &BTreeSet<String>) -> bool {
@@ -233,11 +231,7 @@ fn no_runtime(workspace: &Workspace, member: &Member, map: &Map, findings: &mut 
 }
 
 /// The packages from `from` to `to` in the lock file, if there is a way.
-fn lock_path(
-    lock: &BTreeMap<String, BTreeSet<String>>,
-    from: &str,
-    to: &str,
-) -> Option<Vec<String>> {
+fn lock_path(lock: &Edges, from: &str, to: &str) -> Option<Vec<String>> {
     let mut came_from = BTreeMap::from([(from, from)]);
     let mut next = vec![from];
     while let Some(package) = next.pop() {

@@ -7,13 +7,16 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use toml::{Table, Value};
 
+/// From names to names.
+pub(crate) type Edges = BTreeMap<String, BTreeSet<String>>;
+
 /// All that the rules ask about.
 #[derive(Debug, Default)]
 pub(crate) struct Workspace {
     pub(crate) root: Table,
     pub(crate) members: Vec<Member>,
     /// Cargo.lock: package to the packages it brings along, by name.
-    pub(crate) lock: BTreeMap<String, BTreeSet<String>>,
+    pub(crate) lock: Edges,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -162,8 +165,8 @@ fn rust_sources(root: &Path, folder: &Path) -> Result<Vec<(String, String)>> {
 }
 
 /// Edges by name: two versions of one package are taken together, which errs on the strict side.
-pub(crate) fn lock_edges(lock: &Table) -> BTreeMap<String, BTreeSet<String>> {
-    let mut edges = BTreeMap::<String, BTreeSet<String>>::new();
+pub(crate) fn lock_edges(lock: &Table) -> Edges {
+    let mut edges = Edges::new();
     let packages = lock.get("package").and_then(Value::as_array);
     for package in packages.into_iter().flatten() {
         let Some(name) = package.get("name").and_then(Value::as_str) else { continue };
@@ -173,6 +176,16 @@ pub(crate) fn lock_edges(lock: &Table) -> BTreeMap<String, BTreeSet<String>> {
         edges.entry(name.to_owned()).or_default().extend(names);
     }
     edges
+}
+
+/// All that edges lead to from `from`, in one step or more.
+pub(crate) fn reach<'e>(edges: &'e Edges, from: &'e String) -> BTreeSet<&'e String> {
+    let mut seen = BTreeSet::new();
+    let mut next = vec![from];
+    while let Some(at) = next.pop() {
+        next.extend(edges.get(at).into_iter().flatten().filter(|to| seen.insert(*to)));
+    }
+    seen
 }
 
 #[cfg(test)]

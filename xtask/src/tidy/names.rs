@@ -2,7 +2,7 @@
 
 use super::{Breach, Source, breach};
 use crate::lexer::{Kind, Token, closing};
-use crate::map::marks;
+use crate::map::{self, marks};
 
 /// Words after which comes the name of an item.
 const ITEMS: [&str; 9] =
@@ -15,11 +15,7 @@ const THINGS: [&str; 6] = ["struct", "enum", "trait", "type", "mod", "union"];
 /// The banned words of docs/glossary.md: marked words in the table "| never | say".
 /// A word followed by `(noun)` there is banned for things only; it comes back with that mark.
 pub(crate) fn banned_words(glossary: &str) -> Result<Vec<String>, String> {
-    let mut rows = glossary.lines().skip_while(|line| !line.starts_with("| never | say"));
-    if rows.next().is_none() {
-        return Err("docs/glossary.md has no table that begins with \"| never | say\"".into());
-    }
-    let rows = rows.skip(1).take_while(|line| line.starts_with('|'));
+    let rows = map::rows(glossary, "| never | say")?;
     let cells = rows.filter_map(|line| line.trim_matches('|').split('|').next());
     Ok(cells
         .flat_map(|cell| {

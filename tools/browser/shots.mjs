@@ -27,6 +27,11 @@ const STATUS = [
   ["large", LAPTOP, "light"],
   ["large", PHONE, "light"],
 ];
+const PLAYER = [
+  ["hls", LAPTOP, "light"],
+  ["dash", LAPTOP, "dark"],
+  ["hls", PHONE, "dark"],
+];
 
 const nameOf = (size) => (size === PHONE ? "phone" : "laptop");
 const wait = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
@@ -54,69 +59,46 @@ async function withPage(size, scheme, action) {
   }
 }
 
-async function shoot(page, name, fullPage = true) {
-  await page.screenshot({ path: path.join(out, `${name}.png`), fullPage });
+/** Opens the page of a mock, lets `action` bring it where it is to be, and takes the picture. */
+async function shoot(what, [size, scheme], options, action, fullPage = true) {
+  const name = `${what}-${nameOf(size)}-${scheme}`;
+  if (!name.includes(values.only)) return;
+  const mock = await startMock(options);
+  try {
+    await withPage(size, scheme, async (page) => {
+      await action(page, mock);
+      await page.screenshot({ path: path.join(out, `${name}.png`), fullPage });
+    });
+  } finally {
+    await mock.close();
+  }
   console.error(name);
 }
 
-async function shootStatus() {
-  for (const [scenario, size, scheme] of STATUS) {
-    const name = `status-${scenario}-${nameOf(size)}-${scheme}`;
-    if (!name.includes(values.only)) continue;
-    const mock = await startMock({ scenario, controls: scenario === "lively" });
-    try {
-      await withPage(size, scheme, async (page) => {
-        await page.goto(mock.url);
-        await wait(12_000);
-        await shoot(page, name);
-      });
-    } finally {
-      await mock.close();
-    }
-  }
+for (const [scenario, ...look] of STATUS) {
+  const options = { scenario, controls: scenario === "lively" };
+  await shoot(`status-${scenario}`, look, options, async (page, mock) => {
+    await page.goto(mock.url);
+    await wait(12_000);
+  });
 }
-
-async function shootSilence() {
-  for (const size of [LAPTOP, PHONE]) {
-    const name = `status-silent-${nameOf(size)}-light`;
-    if (!name.includes(values.only)) continue;
-    const mock = await startMock();
-    await withPage(size, "light", async (page) => {
-      await page.goto(mock.url);
-      await wait(9_000);
-      await mock.close();
-      await wait(6_000);
-      await shoot(page, name, false);
-    });
-  }
+for (const size of [LAPTOP, PHONE]) {
+  const silence = async (page, mock) => {
+    await page.goto(mock.url);
+    await wait(9_000);
+    await mock.close();
+    await wait(6_000);
+  };
+  await shoot("status-silent", [size, "light"], {}, silence, false);
 }
-
-async function shootPlayer() {
-  const cases = [
-    ["hls", LAPTOP, "light"],
-    ["dash", LAPTOP, "dark"],
-    ["hls", PHONE, "dark"],
-  ];
-  for (const [player, size, scheme] of cases) {
-    const name = `play-${player}-${nameOf(size)}-${scheme}`;
-    if (!name.includes(values.only)) continue;
-    const mock = await startMock({ film: values.film });
-    try {
-      await withPage(size, scheme, async (page) => {
-        await page.goto(`${mock.url}/play?asset=film&player=${player}&buffer=12&plain=1`);
-        await wait(22_000);
-        await page.getByRole("button", { name: "Kill a1" }).click();
-        await page.mouse.move(0, 0);
-        await wait(25_000);
-        await page.evaluate(() => scrollTo(0, 0));
-        await shoot(page, name, false);
-      });
-    } finally {
-      await mock.close();
-    }
-  }
+for (const [player, ...look] of values.film ? PLAYER : []) {
+  const play = async (page, mock) => {
+    await page.goto(`${mock.url}/play?asset=film&player=${player}&buffer=12&plain=1`);
+    await wait(22_000);
+    await page.getByRole("button", { name: "Kill a1" }).click();
+    await page.mouse.move(0, 0);
+    await wait(25_000);
+    await page.evaluate(() => scrollTo(0, 0));
+  };
+  await shoot(`play-${player}`, look, { film: values.film }, play, false);
 }
-
-await shootStatus();
-await shootSilence();
-if (values.film) await shootPlayer();

@@ -101,7 +101,7 @@ server.on("connection", (socket) => {
   connections.add(socket);
   socket.on("close", () => connections.delete(socket));
 });
-server.listen(options.port, options.host, () => process.send?.({ listening: true }));
+server.listen(options.port, options.host, () => process.send?.({ port: server.address().port }));
 setInterval(() => {
   process.send?.({ sentBytes, requests, connections: connections.size });
 }, 500);

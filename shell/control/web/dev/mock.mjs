@@ -37,7 +37,6 @@ class PretendAppliance {
   constructor(id, options) {
     this.id = id;
     this.options = options;
-    this.url = `${options.tls ? "https" : "http"}://${options.host}:${options.port}`;
     this.samples = [];
     this.lastReport = 0;
   }
@@ -53,7 +52,8 @@ class PretendAppliance {
       this.child.once("exit", (code) => reject(new Error(`media.mjs ended (${code})`)));
       this.child.on("message", (message) => {
         this.lastReport = Date.now();
-        if (message.listening) return resolve();
+        // After a restart it has the port that it had.
+        if (message.port) return resolve(Object.assign(this.options, message));
         this.samples = [...this.samples.slice(-3), { at: Date.now(), ...message }];
       });
     });
@@ -65,6 +65,11 @@ class PretendAppliance {
     if (verb !== "restore") return;
     this.child.kill("SIGCONT");
     if (this.child.exitCode !== null || this.child.signalCode !== null) await this.start();
+  }
+
+  get url() {
+    const { tls, host, port } = this.options;
+    return `${tls ? "https" : "http"}://${host}:${port}`;
   }
 
   get silentMs() {
@@ -227,28 +232,8 @@ const listen = (server, port, host) =>
     server.listen(port, host, () => resolve(server.address().port));
   });
 
-/** A port that is free on all these addresses, at this moment. */
-async function freePort(hosts) {
-  for (let tries = 0; tries < 20; tries += 1) {
-    const servers = hosts.map(() => http.createServer());
-    try {
-      const port = await listen(servers[0], 0, hosts[0]);
-      for (const [index, host] of hosts.entries()) {
-        if (index > 0) await listen(servers[index], port, host);
-      }
-      return port;
-    } catch (error) {
-      if (error.code !== "EADDRINUSE") throw error;
-    } finally {
-      await Promise.all(servers.map((server) => new Promise((done) => server.close(done))));
-    }
-  }
-  throw new Error(`no port is free on all of ${hosts.join(", ")}`);
-}
-
 async function startAppliances(options) {
-  const { film: dir, tls, faults } = options;
-  const port = options.mediaPort || (await freePort(MEDIA_HOSTS));
+  const { film: dir, tls, faults, mediaPort: port = 0 } = options;
   const appliances = MEDIA_HOSTS.map((host, index) => {
     const id = `a${index + 1}`;
     return new PretendAppliance(id, { host, port, dir, tls, fault: faults?.[id] });

@@ -15,15 +15,6 @@ export interface Move {
   failed: boolean;
 }
 
-const hostOf = (url: string | null | undefined): string | null => {
-  if (!url) return null;
-  try {
-    return new URL(url).host;
-  } catch {
-    return null;
-  }
-};
-
 export class Delivery {
   private readonly byHost = new Map<string, string>();
   private readonly sites = new Map<string, string>();
@@ -89,5 +80,5 @@ export class Delivery {
 
 function hostsOf(one: Appliance): string[] {
   const urls = [one.base_url, one.report?.base_url, one.report?.plain_url];
-  return urls.flatMap((url) => hostOf(url) ?? []);
+  return urls.flatMap((url) => (url && URL.canParse(url) ? new URL(url).host : []));
 }

@@ -19,7 +19,7 @@ export interface Playable {
 export class Progress {
   firstFrameMs: number | null = null;
   stalls = 0;
-  private played = 0;
+  playedS = 0;
   private stalledMs = 0;
   /** When the present stall began; null while the film moves. */
   stalledSince: number | null = null;
@@ -41,7 +41,7 @@ export class Progress {
     const should = !video.paused && !video.ended && !video.seeking;
     const moved = time !== this.lastTime;
     const step = time - this.lastTime;
-    if (should && step > 0 && step <= JUMP_S) this.played += step;
+    if (should && step > 0 && step <= JUMP_S) this.playedS += step;
     if (moved || !should) {
       if (this.stalledSince !== null) this.stalledMs += now - this.stalledSince;
       this.stalledSince = null;
@@ -51,10 +51,6 @@ export class Progress {
       this.stalls += 1;
       this.stalledSince = this.lastMove;
     }
-  }
-
-  get playedS(): number {
-    return this.played;
   }
 
   get stalled(): boolean {

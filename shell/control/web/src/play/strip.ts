@@ -1,7 +1,7 @@
 // The film as a strip: each piece in the colour of the appliance that it came from, its height the
 // quality, a line for where the film is, and marks for what was broken when.
 
-import { h, setAttribute, svg } from "../dom";
+import { h, setAttribute, setText, svg } from "../dom";
 import { toneOf } from "../palette";
 import { position } from "../units";
 import type { Segment } from "./engine";
@@ -92,9 +92,7 @@ export class Strip {
     setAttribute(this.art, "viewBox", `${this.from.toFixed(2)} 0 ${this.span} ${HEIGHT}`);
     this.head.style.left = this.left(now);
     const labels = [this.from, this.from + this.span / 2, this.from + this.span].map(position);
-    this.times.forEach((element, index) => {
-      if (element.textContent !== labels[index]) element.textContent = labels[index] ?? "";
-    });
+    this.times.forEach((element, index) => setText(element, labels[index] ?? ""));
     this.place();
     setAttribute(this.frame, "aria-label", this.summary());
   }
@@ -113,12 +111,10 @@ export class Strip {
 
   /** The strip in words: "Video from a1 0:00 to 0:44, a2 0:44 to 1:20". */
   private summary(): string {
-    const video = [...this.pieces.entries()].flatMap(([key, piece]) =>
-      key.startsWith("video") ? [piece] : [],
-    );
-    video.sort((a, b) => a.at - b.at);
+    const video = [...this.pieces].filter(([key]) => key.startsWith("video"));
+    video.sort(([, a], [, b]) => a.at - b.at);
     const runs: { source: string; at: number; end: number }[] = [];
-    for (const { source, at, end } of video) {
+    for (const [, { source, at, end }] of video) {
       const last = runs.at(-1);
       if (last?.source === source) last.end = end;
       else runs.push({ source, at, end });

@@ -27,7 +27,7 @@ pub enum Event<'a> {
     Probed { appliance: ApplianceId, answered: bool },
     /// The answer to [`Action::Store`]: this generation is durable now.
     Stored(Generation),
-    /// The answer to [`Action::StoreUsable`]: what this appliance's drives hold is durable now.
+    /// The answer to [`Action::StoreUsable`]: this appliance's capacity is durable now.
     UsableStored(ApplianceId, Bytes),
     /// Time passes; at `Director::deadline`.
     Tick(UnixSeconds),
@@ -41,7 +41,7 @@ pub enum Action {
     /// Make durable the capacity of an appliance's drives, then say [`Event::UsableStored`].
     /// Placement counts with it. Said again from time to time if not.
     StoreUsable { appliance: ApplianceId, usable: Bytes },
-    /// Make durable what an appliance runs on.
+    /// Make durable an appliance's hardware.
     StoreHardware { appliance: ApplianceId, hardware: Hardware },
     /// Make durable that two machines report as this appliance.
     StoreCloned(ApplianceId),

@@ -307,7 +307,7 @@ impl Director {
         self.learn_hardware(now, id, &report.hardware);
         self.overtake(now, id, report.generation);
         self.sign_withdrawals(id, report);
-        // Load alone can wait for the next tick; what changes a list cannot.
+        // Load alone can wait for the next tick; a change of players' lists cannot.
         self.load_is_old = true;
     }
 
@@ -411,7 +411,7 @@ impl Director {
         &self.placement
     }
 
-    /// What has been counted.
+    /// The counters so far.
     pub fn counters(&self) -> Counters {
         self.counters
     }
@@ -419,7 +419,7 @@ impl Director {
     /// The answer to the report of an appliance that was handled last.
     pub fn reply(&self, id: &ApplianceId) -> Result<Reply, NotRegistered> {
         let observed = self.members.get(id).and_then(|member| member.observed.as_ref());
-        // Two machines are asked for no full list: what would be the inventory of whom?
+        // Two machines are asked for no full list: nobody knows which of them it is of.
         let is_cloned = self.is_cloned(id);
         let known = |of: &Observed| if is_cloned { of.told } else { of.inventory_state() };
         Ok(Reply {
@@ -473,7 +473,8 @@ impl Director {
         }
     }
 
-    /// What a replica's writer says. What was observed of appliances that stay is kept.
+    /// Takes over the desired state of a replica's writer. Appliances that stay keep their observed
+    /// state.
     fn replace_desired(&mut self, now: Instant, desired: Desired, generation: Generation) {
         let Role::Replica(known) = &mut self.role else {
             panic!("a writer's desired state is changed in parts, by Event::Changed");

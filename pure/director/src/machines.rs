@@ -39,7 +39,7 @@ impl Start {
     }
 }
 
-/// What the start and sequence of a report say.
+/// The order of a report among those of its appliance, by its start and sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
     /// It comes after all that was seen.

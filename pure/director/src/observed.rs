@@ -61,7 +61,7 @@ pub(crate) struct Observed {
     held: BTreeSet<ObjectId>,
     /// Invariant: of `held`.
     check: Check,
-    /// When a full list was last asked for because what is known is not what is there.
+    /// When a full list was last asked for because of a difference.
     asked_all: Option<Instant>,
     /// Of each kept version, how many objects are not in `held`.
     missing: BTreeMap<AssetVersionId, usize>,
@@ -244,9 +244,9 @@ impl Observed {
     /// Applies a delta if it starts from the known state, or is a full list. Else it is left out,
     /// and the reply's [`inventory_state`](Self::inventory_state) makes the appliance repeat it.
     ///
-    /// True if what is known now is not what the appliance says that it holds. Then a full list is
-    /// asked for, seldom enough that one which does not help costs little. Nothing else would ever
-    /// mend it: the numbers of states say that nothing was missed.
+    /// True if `held` differs from the appliance's own check now. Then a full list is asked for,
+    /// seldom enough that one which does not help costs little. Nothing else would ever mend it:
+    /// the numbers of states say that nothing was missed.
     pub(crate) fn apply(
         &mut self,
         now: Instant,

@@ -1,14 +1,14 @@
 //! The capacity of appliances' drives, as placement counts with it.
 //!
 //! ```text
-//! reported ──> close to what counts: nothing
+//! reported ──> close to the capacity that counts: nothing
 //!    │    ──> for the first time: counts at once
 //!    └──> other ──> the same for `usable_settles` ──> counts, with all others that are due
 //!                └> less than half of what counts: waits for an operator's word
 //! ```
 //!
-//! What counts is desired state, and durable: control's restart moves no file. What was reported is
-//! observed, and waits anew after a restart.
+//! The capacity that counts is desired state, and durable: control's restart moves no file. A
+//! reported one is observed, and waits anew after a restart.
 //!
 //! Whatever appliances report, the fleet is placed anew at most once in `usable_replans`, and for
 //! one appliance once in `usable_settles`. A report costs one look-up; a tick, a look at those that
@@ -61,8 +61,8 @@ impl Director {
         }
     }
 
-    /// What has been reported for long enough counts from now on. What is not durable is said
-    /// again.
+    /// Capacities that were reported for long enough count from now on. Those that are not durable
+    /// are said again.
     pub(crate) fn settle_usable(&mut self, now: Instant) {
         for (appliance, (usable, said)) in &mut self.usable.unstored {
             if self.config.usable_replans <= now.since(*said) {

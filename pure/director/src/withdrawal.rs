@@ -121,14 +121,14 @@ impl Director {
         }
     }
 
-    /// The appliance follows a manifest that is not known here: what it is without is not known
-    /// either, until its next one is stored.
+    /// The appliance follows a manifest that is not known here: nobody knows which versions it is
+    /// without, until its next one is stored.
     pub(crate) fn unsettle_withdrawals(&mut self, id: &ApplianceId) {
         let pending = self.takedown.unsigned.get_mut(id).into_iter().flatten();
         pending.for_each(|(_, since)| *since = None);
     }
 
-    /// Takes the receipts that are in a report. O(what this appliance has not signed).
+    /// Takes the receipts that are in a report. O(receipts it owes).
     pub(crate) fn sign_withdrawals(&mut self, id: &ApplianceId, report: &Report) {
         let Role::Writer(publisher) = &self.role else { return };
         let Some(pending) = self.takedown.unsigned.get_mut(id) else { return };

@@ -160,8 +160,8 @@ impl Gap {
         } else if let Some(drive) = now.held {
             put(&mut self.unwanted, (drive, object), !now.is_busy);
         }
-        // Also of what is published: a drive that comes back may have a part of what another holds.
-        // Whoever waits, waits to be fetched: that keeps nothing that should go.
+        // Also of a published object: a drive that comes back may have a part of one that another
+        // holds. An object that waits for another try keeps no part.
         let is_useless = now.has_part && !now.is_busy && (number.is_none() || now.held.is_some());
         put(&mut self.useless_parts, object, is_useless);
     }

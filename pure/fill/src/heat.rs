@@ -101,8 +101,8 @@ impl Heat {
         std::iter::once(format!("{MAGIC}\n")).chain(lines).collect()
     }
 
-    /// What was kept, faded by nothing; a line that is damaged is left out, and so is what is more
-    /// than the table takes. None if it is nothing that `encode` made.
+    /// Reads the text of `encode`, faded by nothing; damaged lines are left out, and those beyond
+    /// the table. None for any other text.
     pub fn decode(config: Config, now: Instant, text: &str) -> Option<Self> {
         let mut heat = Self::new(config, now);
         let lines = text.strip_prefix(MAGIC)?.lines();

@@ -3,7 +3,7 @@
 //! ```text
 //! Desired::new ──> prepare ──> prepare_some, until all that is held was looked at ──> in force
 //!   no lock           │                      with the lock, some objects at a time
-//!                     └── what changes meanwhile is noted in both
+//!                     └── changes meanwhile are noted in both
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,8 +42,8 @@ impl Desired {
     }
 }
 
-/// What a new manifest took the place of. To be dropped where nobody waits: that takes as long as
-/// to make it.
+/// The state that a new manifest replaced. Drop it where nobody waits: that takes as long as to
+/// make it.
 #[derive(Debug, Default)]
 pub struct Replaced {
     _desired: Desired,
@@ -51,7 +51,7 @@ pub struct Replaced {
     _due: BTreeSet<(Instant, ObjectId)>,
 }
 
-/// A manifest that is to come into force, and through how much of what is there its gap has gone.
+/// A manifest that is to come into force, and how far its gap has gone through the objects held.
 #[derive(Debug)]
 pub(crate) struct Next {
     pub(crate) desired: Desired,
@@ -66,7 +66,7 @@ impl Holdings {
         self.want(Desired::new(self.config.unit_len, manifest))
     }
 
-    /// The same, with what follows from the manifest alone found before.
+    /// The same, with the gap and the units made before.
     pub fn want(&mut self, desired: Desired) -> bool {
         let is_newer = self.prepare(desired);
         while is_newer && self.prepare_some(SLICE).is_none() {}
@@ -86,8 +86,7 @@ impl Holdings {
         true
     }
 
-    /// Goes on with that; when it is done the manifest is in force, and this is what it took the
-    /// place of.
+    /// Goes on with that; returns the state before when the new manifest is in force.
     pub fn prepare_some(&mut self, most: usize) -> Option<Replaced> {
         let Some(mut next) = self.next.take() else { return Some(Replaced::default()) };
         let mut left = most;

@@ -33,7 +33,7 @@ impl Errands {
         Self { waiting, at_work, has_done: false, suspects_max }
     }
 
-    /// These instead of what waits, but for suspects, which are named once.
+    /// Replaces the chores that wait, but for suspects, which are named once.
     pub fn give(&mut self, chores: Chores, drive_of: impl Fn(&ObjectId) -> Option<DriveIndex>) {
         for waiting in self.waiting.values_mut() {
             waiting.evict.clear();
@@ -56,7 +56,7 @@ impl Errands {
         self.waiting.retain(|_, chores| *chores != Chores::default());
     }
 
-    /// What waits for the hands of a drive, which are at work from now on.
+    /// The chores that wait for a drive, whose hands are at work from now on.
     pub fn take(&mut self, drive: DriveIndex) -> Option<Chores> {
         let chores = self.waiting.remove(&drive)?;
         self.at_work.insert(drive);

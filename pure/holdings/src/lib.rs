@@ -80,7 +80,7 @@ pub enum Doubt {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
     pub drive: DriveIndex,
-    /// What of it is known to be good.
+    /// Its bytes that are known to be good.
     pub verified: Bytes,
 }
 
@@ -179,7 +179,7 @@ pub struct Holdings {
     config: Config,
     index: Index,
     inventory: Inventory,
-    /// Drives that hang: what is on them is not in the inventory.
+    /// Drives that hang: their objects are not in the inventory.
     hung: DriveSet,
     /// Drives that were set aside and on which the index still has something.
     leaving: DriveSet,
@@ -188,7 +188,7 @@ pub struct Holdings {
     /// The siblings in the site that can serve, by control's last word.
     siblings: Arc<BTreeMap<ApplianceId, Arc<str>>>,
     parts: BTreeMap<PartId, Part>,
-    /// Invariant: what is verified of `parts`.
+    /// Invariant: the sum of `verified` over `parts`.
     bytes_partial: Bytes,
     /// Parts of which there is another, or which are whole elsewhere: they go with the next plan.
     spare_parts: BTreeSet<(PartId, DriveIndex)>,
@@ -315,8 +315,8 @@ impl Holdings {
         }
     }
 
-    /// What fill still has to find room for: not what has its file already, and not what the last
-    /// plan found to fit nowhere.
+    /// The bytes for which fill has to find room: without those that have a file already, and those
+    /// that fit nowhere by the last plan.
     pub fn bytes_to_place(&self) -> Bytes {
         let progress = self.progress();
         let allocated = self.parts.keys().filter_map(|part| match part {
@@ -329,7 +329,7 @@ impl Holdings {
         progress.bytes_wanted.saturating_sub(placed).saturating_sub(without_room)
     }
 
-    /// What the last plan found.
+    /// The figures of the last plan.
     pub fn plan_report(&self) -> &plan::Report {
         &self.plan_report
     }
@@ -408,7 +408,7 @@ impl Holdings {
         slice(self.index.iter_above(after), most, lacks)
     }
 
-    /// What is published in a folder of a drive: of so many objects above `after`.
+    /// The objects published in a folder of a drive: of so many above `after`.
     pub fn published_in(
         &self,
         drive: DriveIndex,
@@ -443,7 +443,7 @@ impl Holdings {
             self.put_part(id, None);
         }
         self.spare_parts.retain(|(_, of)| *of != drive);
-        // Of what it had a part, that of another drive is gone on with.
+        // Where another drive has the same part, fill goes on with that.
         while let Some((part, drive)) = self.next_good_spare() {
             self.spare_parts.remove(&(part, drive));
             self.put_part(part, Some(Part { drive, verified: Bytes::ZERO }));
@@ -455,8 +455,7 @@ impl Holdings {
         self.replan();
     }
 
-    /// Takes so much of what was on drives that were let go out of the index; false if that was
-    /// all.
+    /// Takes so many objects of drives that were let go out of the index; false if none is left.
     pub fn forget_some(&mut self, most: usize) -> bool {
         let Some(drive) = self.leaving.iter().next() else { return false };
         assert!(0 < most, "a drive is forgotten some time");
@@ -490,7 +489,7 @@ impl Holdings {
             }
         }
         for part in parts {
-            // Also of what is held elsewhere by now: the plan drops those.
+            // The plan drops parts of objects that are held elsewhere by now.
             if self.is_busy(&part) {
                 self.spare_parts.insert((part, drive));
             } else {
@@ -500,8 +499,8 @@ impl Holdings {
         self.replan();
     }
 
-    /// Leaves what is on a drive out of the inventory while it hangs, so that players are sent
-    /// elsewhere, or puts it in again. It stays wanted there.
+    /// Takes a drive's objects out of the inventory while it hangs, so that players are sent
+    /// elsewhere, or puts them in again. They stay wanted there.
     pub fn withhold(&mut self, drive: DriveIndex, hangs: bool) {
         self.hung.set(drive, hangs);
         for object in self.index.ids_on(drive, None) {
@@ -529,7 +528,7 @@ impl Holdings {
         let behind = progress.objects_held < progress.objects_wanted
             || 0 < self.plan_report.evictions_later
             || !self.spare_parts.is_empty()
-            // With all held, a part is of what came otherwise meanwhile.
+            // With all held, a part is of an object that came another way meanwhile.
             || !self.parts.is_empty();
         let left = (began + PLAN_EVERY).since(now);
         match (self.replan, left) {
@@ -539,8 +538,7 @@ impl Holdings {
         }
     }
 
-    /// Plans for drives with so much room: what to fetch is in the queue, what else there is to do
-    /// comes back.
+    /// Plans for drives with so much room: puts the fetches into the queue, and returns the chores.
     pub fn plan(&mut self, now: Instant, free: &[Bytes]) -> Chores {
         loop {
             if let Some(chores) = self.plan_some(now, free, SLICE) {
@@ -576,8 +574,8 @@ impl Holdings {
         Some(self.chores(planner))
     }
 
-    /// Whoever waited until now for another try may be planned for; false if there are more of them
-    /// than `most`.
+    /// Lets the next plan have objects that waited until now for another try; false if there are
+    /// more of them than `most`.
     fn try_again(&mut self, now: Instant, most: usize) -> bool {
         for _ in 0..most {
             let Some((until, object)) = self.due.first().copied().filter(|(at, _)| *at <= now)
@@ -620,8 +618,8 @@ impl Holdings {
         self.errands.take(drive)
     }
 
-    /// Of what was to be done about a drive, so much was, and so much is still here. A plan is due
-    /// when all drives that answer are done.
+    /// A drive's errand is over: so many things are done, and so many are left. A plan is due when
+    /// all drives that answer are done.
     pub fn errand_done(&mut self, drive: DriveIndex, done: usize, left: usize) {
         self.put_off(left);
         if self.errands.done(drive, done, self.hung | self.leaving) {
@@ -634,8 +632,8 @@ impl Holdings {
         (self.replan, self.news) = (true, true);
     }
 
-    /// So much of what the plan would have had go is still here, since its drive does not answer or
-    /// failed at it: the next plan is due as if it had been left for later.
+    /// So many evictions of the plan were not done, since a drive does not answer or failed: the
+    /// next plan is due as if they had been left for later.
     pub fn put_off(&mut self, count: usize) {
         self.plan_report.evictions_later += Bytes::of(count).0;
     }
@@ -831,7 +829,7 @@ impl Holdings {
         }
     }
 
-    /// A spare part that is the only one of what it is a part of, and is still to come.
+    /// A spare part of an object or unit that has no other part and is not held.
     fn next_good_spare(&self) -> Option<(PartId, DriveIndex)> {
         let is_good = |(part, _): &&(PartId, DriveIndex)| {
             !self.parts.contains_key(part)
@@ -907,8 +905,7 @@ impl Holdings {
         }
     }
 
-    /// What is known of an object may have changed; `was` is where it was held, if that is not
-    /// where it is now.
+    /// Tells the gap how an object stands now; `was` is the drive that held it, if that is another.
     fn refresh(&mut self, object: ObjectId, was: Option<DriveIndex>) {
         let known = self.how(object);
         let was = was.or(known.held);

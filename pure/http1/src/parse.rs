@@ -27,7 +27,7 @@ pub struct Request<'a> {
     pub method: Method,
     /// The target's path, still percent-encoded, query cut off; `*` for a server-wide OPTIONS.
     pub path: &'a str,
-    /// What follows the target's `?`, up to a `#`; empty if nothing does.
+    /// The target's query, up to a `#`; empty if it has none.
     pub query: &'a str,
     /// The connection may be used again after the response.
     pub keep_alive: bool,

@@ -63,19 +63,19 @@ pub fn check_within(path: &str, text: &str, files_max: usize) -> Result<Mpd, Pla
     let root = parse(text)?;
     let mut found = Found { files: Files::new(files_max), parts: Vec::new() };
     let mut representations = 0;
-    let base = base(directory(path), &root)?;
+    let base = base(directory(path), &root)?.path;
     let periods: Vec<&Element> = root.all("Period").collect();
     for (i, period) in periods.iter().enumerate() {
         let duration = period_duration(&root, period, periods.get(i + 1).copied());
-        let period_base = self::base(&base, period)?;
+        let period_base = self::base(&base, period)?.path;
         for set in period.all("AdaptationSet") {
-            let set_base = self::base(&period_base, set)?;
+            let set_base = self::base(&period_base, set)?.path;
             for representation in set.all("Representation") {
                 representations += 1;
                 if REPRESENTATIONS_MAX < representations {
                     return Err(PlaylistError::TooManyRepresentations);
                 }
-                let base = self::base(&set_base, representation)?;
+                let base = self::base(&set_base, representation)?.path;
                 let levels = [*period, set, representation];
                 segments(&base, &levels, duration, &mut found)?;
             }
@@ -108,7 +108,7 @@ pub fn rewrite(
 ) -> Result<String, PlaylistError> {
     let first = pathways.first().expect("a playback has at least one pathway");
     let root = parse(text)?;
-    let base = base_target(path, &root)?;
+    let base = base(directory(path), &root)?;
     let at = root.all("ProgramInformation").last().map_or(root.start_tag.end, |info| info.span.end);
     let prefix = root.qualified.strip_suffix("MPD").unwrap_or("");
     let indent = indentation(text, &root);
@@ -160,20 +160,12 @@ fn parse(text: &str) -> Result<Element, PlaylistError> {
     fault.map_or(Ok(root), Err)
 }
 
-/// The path that references directly inside `element` are relative to: its first `BaseURL`
+/// The URL that references directly inside `element` are relative to: its first `BaseURL`
 /// (others are alternatives), resolved against the one above.
-fn base(above: &str, element: &Element) -> Result<String, PlaylistError> {
+fn base(above: &str, element: &Element) -> Result<Target, PlaylistError> {
     match element.first("BaseURL") {
-        Some(base) => Ok(resolve(above, &base.text)?.path),
-        None => Ok(above.to_owned()),
-    }
-}
-
-/// Our base URL's end: the MPD's own `BaseURL`, or else its directory.
-fn base_target(path: &str, root: &Element) -> Result<Target, PlaylistError> {
-    match root.first("BaseURL") {
-        Some(base) => resolve(path, &base.text),
-        None => Ok(Target { path: directory(path).to_owned(), suffix: String::new() }),
+        Some(base) => resolve(above, &base.text),
+        None => Ok(Target { path: above.to_owned(), suffix: String::new() }),
     }
 }
 
@@ -184,8 +176,7 @@ fn segments(
     period: Option<Nanos>,
     found: &mut Found,
 ) -> Result<(), PlaylistError> {
-    if let Some(representation) = levels.last()
-        && let Some(bandwidth) = representation.attribute("bandwidth")
+    if let Some(bandwidth) = levels[2].attribute("bandwidth")
         && !bandwidth.trim().parse().is_ok_and(|bandwidth: u64| bandwidth != 0)
     {
         return Err(PlaylistError::Bandwidth(bandwidth.to_owned()));
@@ -220,10 +211,9 @@ fn segments(
     let Some(information) = list.or_else(|| nearest("SegmentBase")) else {
         return add(None, None, "");
     };
-    for (name, attribute) in [("Initialization", "sourceURL"), ("RepresentationIndex", "sourceURL")]
-    {
-        if let Some(element) = information.first(name) {
-            add(Some(element), element.attribute(attribute), "range")?;
+    for element in ["Initialization", "RepresentationIndex"].map(|name| information.first(name)) {
+        if let Some(element) = element {
+            add(Some(element), element.attribute("sourceURL"), "range")?;
         }
     }
     if list.is_none() {

@@ -59,7 +59,7 @@ pub fn check(path: &str, text: &str) -> Result<Playlist, PlaylistError> {
                 {
                     return Err(PlaylistError::Bandwidth(bandwidth.to_owned()));
                 }
-                variants |= name == "EXT-X-STREAM-INF" || name == "EXT-X-I-FRAME-STREAM-INF";
+                variants |= names_variant(name);
                 segments |= name == "EXTINF" || name == "EXT-X-TARGETDURATION";
                 ended |= name == "EXT-X-ENDLIST";
                 if name == "EXT-X-STREAM-INF" {
@@ -116,12 +116,13 @@ pub fn rewrite(
     for line in &lines {
         rewriter.line(line, &mut out)?;
         if line.number == 1 {
-            let id = first.id;
-            let end = line.end_or_newline();
+            let (id, end) = (first.id, if line.end.is_empty() { "\n" } else { line.end });
+            if line.end.is_empty() {
+                out.push_str(end);
+            }
             write!(
                 out,
-                "{}#EXT-X-CONTENT-STEERING:SERVER-URI=\"{steering}\",PATHWAY-ID=\"{id}\"{end}",
-                if line.end.is_empty() { end } else { "" }
+                "#EXT-X-CONTENT-STEERING:SERVER-URI=\"{steering}\",PATHWAY-ID=\"{id}\"{end}"
             )
             .expect("a string takes all");
         }
@@ -223,7 +224,7 @@ struct Line<'a> {
 
 #[derive(Clone, Copy)]
 enum Content<'a> {
-    /// Name without `#`, and what follows the colon.
+    /// Name without `#`, and the text after the colon.
     Tag(&'a str, &'a str),
     Uri(&'a str),
     Other,
@@ -232,16 +233,10 @@ enum Content<'a> {
 impl Line<'_> {
     fn is_per_pathway(&self) -> bool {
         match self.content {
-            Content::Tag(name, _) => {
-                matches!(name, "EXT-X-MEDIA" | "EXT-X-STREAM-INF" | "EXT-X-I-FRAME-STREAM-INF")
-            }
+            Content::Tag(name, _) => name == "EXT-X-MEDIA" || names_variant(name),
             Content::Uri(_) => true,
             Content::Other => false,
         }
-    }
-
-    fn end_or_newline(&self) -> &str {
-        if self.end.is_empty() { "\n" } else { self.end }
     }
 }
 

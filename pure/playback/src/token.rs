@@ -217,8 +217,8 @@ impl Session {
         std::str::from_utf8(&self.0).expect("base64 is ASCII")
     }
 
-    /// What logs call it: 32 bits of its SHA-256. Who has the session finds its lines, and nobody
-    /// goes the other way.
+    /// Its name in logs: 32 bits of its SHA-256. With the session its lines are found, and nothing
+    /// leads from them to the session.
     pub fn mark(&self) -> [u8; 4] {
         let hash = digest::digest(&digest::SHA256, &self.0);
         *hash.as_ref().first_chunk().expect("SHA-256 has 32 bytes")

@@ -36,7 +36,7 @@ impl Inventory {
         self.change(object, false);
     }
 
-    /// What to tell control, which has seen `known`; `held` is all that is held now.
+    /// The news for control, which has seen `known`; `held` is all that is held now.
     pub fn since(&self, known: u64, held: impl Iterator<Item = ObjectId>) -> Delta {
         let to = self.state;
         let missed = to.checked_sub(known).and_then(|n| usize::try_from(n).ok());

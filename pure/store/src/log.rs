@@ -126,7 +126,7 @@ pub struct Replay {
     pub sequence: Sequence,
     /// How much of the log is good. Cut it here before anything is appended.
     pub log_len: Bytes,
-    /// What is cut: a write that a power cut interrupted.
+    /// The bytes that are cut: of a write that a power cut interrupted.
     pub torn: Bytes,
     /// Why the drive must be walked: `entries` are then only those from before the damage.
     pub damage: Option<Damage>,
@@ -242,7 +242,7 @@ pub fn replay(drive: DriveId, snapshot: Option<&[u8]>, log: &[u8]) -> Replay {
         let record = Record::decode(drive, bytes);
         let Some((record, change)) = record.and_then(|r| r.change().map(|change| (r, change)))
         else {
-            // What follows of the same batch was not confirmed either.
+            // The rest of the same batch was not confirmed either.
             let follow = (1u32..).zip(records.iter().skip(index(i) + 1));
             let is_later = |(distance, bytes): (u32, &[u8; RECORD_LEN])| {
                 Record::decode(drive, bytes).is_some_and(|record| record.before < distance)

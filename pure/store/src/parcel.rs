@@ -118,7 +118,7 @@ impl PartId {
         }
     }
 
-    /// What a name in `fill/` (without the folder) stands for.
+    /// The part file that a name in `fill/` (without the folder) stands for.
     pub fn parse(name: &str) -> Option<Self> {
         let object = || layout::parse_part_name(name).map(Self::Object);
         object().or_else(|| unit::parse_part_name(name).map(Self::Unit))

@@ -15,7 +15,7 @@ pub struct Config {
     pub hangs_for: Nanos,
 }
 
-/// What follows from a look.
+/// The outcome of a look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// It hangs from now on.

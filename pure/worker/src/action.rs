@@ -15,16 +15,10 @@ use crate::event::Fault;
 pub enum Action {
     /// Wait for content and report it once.
     Receive { connection: ConnectionId },
-    /// Seal and send; report `Sent` when the kernel has all of it, or, where more of the response
-    /// comes, when it also takes that. One at a time per connection.
-    Send {
-        connection: ConnectionId,
-        /// `Worker::head` goes first.
-        head: bool,
-        body: Body,
-        /// The rest of the response.
-        then: Then,
-    },
+    /// Seal and send `Worker::head`, if `head` says so, and the body; report `Sent` when the kernel
+    /// has all of it, or, where more of the response comes `then`, when it also takes that. One at
+    /// a time per connection.
+    Send { connection: ConnectionId, head: bool, body: Body, then: Then },
     /// Have the kernel send no faster than this on a connection (SO_MAX_PACING_RATE); as fast as
     /// it can if there is none.
     Limit { connection: ConnectionId, rate: Option<BitsPerSecond> },

@@ -138,9 +138,9 @@ pub(crate) fn note_elsewhere(
     }
 }
 
-/// Where a sibling would be asked for what this request asks for: its own target, marked, so that
-/// it is sent on only once. Empty if it is marked already. A query is left out that would make the
-/// head too long: no answer depends on it.
+/// The target for a sibling: that of this request, marked, so that it is sent on only once. Empty
+/// if it is marked already. A query that would make the head too long is left out: no answer
+/// depends on it.
 fn elsewhere(out: &mut String, request: &Request<'_>) {
     if request.query.split('&').any(|part| part == MARK || part.starts_with("hop=")) {
         return;
@@ -243,7 +243,7 @@ fn find<'c>(
     };
     let from = "/t/".len();
     let named = &request.path[from..from + token.len() + 1 + version.len()];
-    // Decoded first: what the token is checked for is what is looked up.
+    // Decoded first: the token is checked for the path that is looked up.
     let mut buffer = [0; PATH_LEN_MAX];
     let path = target::decode(path, &mut buffer).map_err(|_| Status::BadRequest)?;
     let known = catalogue.versions.get(version);

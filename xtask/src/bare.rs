@@ -112,7 +112,6 @@ impl Machine {
         Ok(machine)
     }
 
-    /// A line of shell in it.
     fn shell(&self, line: &str) -> Command {
         let line = format!("export PATH={RUST}/bin:$PATH; {line}");
         let folders = [(&*self.rust, RUST)];

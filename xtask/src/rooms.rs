@@ -11,7 +11,6 @@ use crate::lexer;
 use crate::map::Map;
 use crate::workspace::{self, Edges, Member, Workspace};
 
-/// Something that is not as it should be.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Finding {
     /// The file to open, with the line where there is one.

@@ -74,7 +74,6 @@ const NIGHTLY: [Step; 14] = [
     Step { name: "reports", run: |root| run_program(root, "./x", &["reports"]) },
 ];
 
-/// The whole gate; true if all of it passed.
 pub(crate) fn check(root: &Path, only: &[String]) -> Result<bool> {
     run(root, &CHECK, only, &say)
 }

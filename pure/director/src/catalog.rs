@@ -61,9 +61,7 @@ pub struct Entry {
 /// Format of an entry manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Format {
-    /// HLS multivariant playlist.
     Hls,
-    /// DASH MPD.
     Dash,
 }
 

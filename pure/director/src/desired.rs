@@ -20,7 +20,6 @@ pub struct Desired {
     pub sites: BTreeMap<SiteId, Site>,
     /// All appliances; each stands in one of the sites.
     pub appliances: BTreeMap<ApplianceId, Registered>,
-    /// The assets that can be played.
     pub catalog: Arc<Catalog>,
     pub playbacks: Playbacks,
     pub policy: Policy,

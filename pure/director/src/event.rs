@@ -75,7 +75,6 @@ pub enum Action {
 pub struct Notice {
     pub at: UnixSeconds,
     pub appliance: ApplianceId,
-    /// The health that it has now.
     pub health: Health,
     pub cause: Cause,
     /// Health and cause in words.

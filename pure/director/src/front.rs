@@ -22,9 +22,7 @@ pub use crate::sealed::{Grant, Sealed, Ticket};
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     pub view: Arc<FleetView>,
-    /// The assets that can be played.
     pub catalog: Arc<Catalog>,
-    /// Versions of an asset that are held.
     pub versions_kept: u32,
     pub playbacks: Playbacks,
     /// Versions that were taken down, as far as they are listed.

@@ -4,13 +4,11 @@ use std::collections::VecDeque;
 
 use model::units::{BitsPerSecond, UnixSeconds};
 
-/// The fleet in one second.
+/// The fleet in one second: of its appliances that report, the sums.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sample {
     pub at: UnixSeconds,
-    /// Egress of all appliances that report.
     pub egress: BitsPerSecond,
-    /// Fill of all appliances that report.
     pub fill: BitsPerSecond,
     /// Mean of their CPU shares, 0 to 100.
     pub cpu_percent: f32,

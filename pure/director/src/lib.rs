@@ -71,7 +71,6 @@ pub struct Config {
     pub probe_after: Nanos,
     /// An appliance that was lost is asked last until it has been healthy for so long.
     pub recovery: Nanos,
-    /// How often appliances are told to report.
     pub report_interval: Nanos,
     /// Objects of one appliance that are kept track of: about 100 bytes each.
     pub objects_held_max: usize,

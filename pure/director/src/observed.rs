@@ -30,7 +30,6 @@ pub struct Report {
     pub served: Option<Generation>,
     pub load: Load,
     pub serving: bool,
-    /// Its machine, by drives and machine-id.
     pub hardware: Hardware,
     pub drives_in_use: usize,
     pub drives_set_aside: usize,
@@ -98,7 +97,6 @@ pub(crate) enum Probe {
 /// Why an appliance has its health, in words for an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Cause {
-    /// Nothing to say.
     #[error("")]
     None,
     #[error(

@@ -138,7 +138,6 @@ impl Publisher {
         Some(staged.ledger.clone())
     }
 
-    /// True while a ledger is to be stored.
     pub(crate) fn is_staged(&self) -> bool {
         self.staged.is_some()
     }

@@ -28,7 +28,6 @@ pub struct Grant {
     pub session: Session,
     /// The first second in which it is no longer good.
     pub expires: UnixSeconds,
-    /// The asset that may be played.
     pub asset: AssetId,
     /// The range that the viewer is in, if the service said so; else the range of the address that
     /// asks.

@@ -49,24 +49,21 @@ pub struct Sibling<'a> {
     pub holds: bool,
 }
 
-/// Whether a sibling should be asked, best first.
+/// Whether a sibling is asked, best first. Only the first two are; all others are left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Suitability {
     /// It holds the object and stands in the same site.
     SameSite,
     /// It holds the object and stands in another site.
     Elsewhere,
-    /// Left out: the appliance that asks.
     Asker,
-    /// Left out: it is not healthy.
     Unwell(Health),
-    /// Left out: it does not let siblings fetch.
+    /// It does not let siblings fetch.
     NoAddress,
-    /// Left out: it does not hold the object.
     Lacks,
-    /// Left out: its viewers need all that it can send.
+    /// Its viewers need all that it can send.
     AtLimit,
-    /// Left out: it stands in another site, and those are not asked.
+    /// It stands in another site, and those are not asked.
     OtherSite,
 }
 

@@ -36,9 +36,7 @@ pub struct Withdrawal {
 /// Why versions were taken down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// An operator said so.
     Operator,
-    /// Their time was over.
     Ended,
 }
 

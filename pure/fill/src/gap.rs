@@ -30,7 +30,6 @@ pub struct Known {
     pub is_busy: bool,
     /// It could not be had, and is left alone for a while.
     pub waits: bool,
-    /// There is a part file of it.
     pub has_part: bool,
 }
 
@@ -176,7 +175,6 @@ impl Gap {
         self.ready.next(from)
     }
 
-    /// How many there are.
     pub(crate) fn ready_from(&self, from: usize) -> usize {
         self.ready.count_from(from)
     }
@@ -186,7 +184,6 @@ impl Gap {
         self.unwanted.len()
     }
 
-    /// Parts that should go.
     pub(crate) fn useless_parts(&self) -> impl Iterator<Item = ObjectId> {
         self.useless_parts.iter().copied()
     }

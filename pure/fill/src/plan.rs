@@ -59,7 +59,6 @@ pub struct Plan {
     pub evict: Vec<(ObjectId, DriveIndex)>,
     /// Begun, and no longer wanted or published by now.
     pub drop_parts: Vec<ObjectId>,
-    /// Its figures, added up.
     pub report: Report,
 }
 

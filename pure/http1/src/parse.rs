@@ -10,9 +10,7 @@ pub const FIELDS_MAX: usize = 64;
 /// A method; those that a file server does not answer are one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
-    /// Send the object.
     Get,
-    /// Send its head.
     Head,
     /// Name the methods allowed (CORS preflight).
     Options,
@@ -23,7 +21,6 @@ pub enum Method {
 /// A request head, borrowed from the receive buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request<'a> {
-    /// The method; those that we do not answer are all `Other`.
     pub method: Method,
     /// The target's path, still percent-encoded, query cut off; `*` for a server-wide OPTIONS.
     pub path: &'a str,

@@ -15,31 +15,21 @@ pub const TARGET_LEN_MAX: usize = 3072;
 /// The statuses that this server answers with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// 200
     Ok,
     /// 204: the answer to OPTIONS.
     NoContent,
-    /// 206
     PartialContent,
-    /// 304
     NotModified,
     /// 307: a sibling has it.
     TemporaryRedirect,
-    /// 400
     BadRequest,
     /// 403: the token, and nothing else.
     Forbidden,
-    /// 404
     NotFound,
-    /// 405
     MethodNotAllowed,
-    /// 412
     PreconditionFailed,
-    /// 414
     UriTooLong,
-    /// 416
     RangeNotSatisfiable,
-    /// 431
     HeaderFieldsTooLarge,
 }
 

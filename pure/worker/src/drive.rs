@@ -13,9 +13,7 @@
 
 use std::collections::VecDeque;
 
-use iosched::Full;
 use iosched::reads::{self, Reads, Ticket};
-use iosched::tally::Slice;
 use model::handle::ConnectionId;
 use model::units::{Instant, Nanos};
 
@@ -31,12 +29,11 @@ pub(crate) struct Share {
     pub(crate) target: Nanos,
 }
 
-/// One drive.
 #[derive(Debug)]
 pub(crate) struct Drive {
     share: Share,
     /// This worker's slice of the drive.
-    reads: Reads<ConnectionId>,
+    pub(crate) reads: Reads<ConnectionId>,
     /// Transfers before admission, in order, and names of some that have left.
     pub(crate) admission: VecDeque<ConnectionId>,
     /// How many of `admission` still wait. Invariant: <= admission.len().
@@ -93,7 +90,6 @@ impl Drive {
         self.opens < self.share.opens_max
     }
 
-    /// A transfer waits for admission.
     pub(crate) fn joins_admission(&mut self, id: ConnectionId) {
         self.admission.push_back(id);
         self.admission_count += 1;
@@ -105,12 +101,10 @@ impl Drive {
         self.admission_count -= 1;
     }
 
-    /// A transfer waits for an open.
     pub(crate) fn waits_for_open(&mut self) {
         self.opening += 1;
     }
 
-    /// It is asked to open a file.
     pub(crate) fn open(&mut self, now: Instant) {
         self.asked(now);
         assert!(self.may_open(), "no more opens than the drive's share");
@@ -126,16 +120,6 @@ impl Drive {
         self.heard(now);
     }
 
-    /// A transfer wants its next bytes by `deadline`.
-    pub(crate) fn want(
-        &mut self,
-        now: Instant,
-        id: ConnectionId,
-        deadline: Instant,
-    ) -> Result<(), Full> {
-        self.reads.submit(now, id, deadline)
-    }
-
     /// Whose read is next, if it may be asked for one.
     pub(crate) fn next_read(&mut self, now: Instant) -> Option<(Ticket, ConnectionId)> {
         if self.hung {
@@ -145,20 +129,10 @@ impl Drive {
         self.reads.poll(now)
     }
 
-    /// It was not asked after all.
-    pub(crate) fn cancel(&mut self, ticket: Ticket) {
-        self.reads.cancel(ticket);
-    }
-
     /// It answered a read.
     pub(crate) fn read(&mut self, now: Instant, ticket: Ticket) {
         self.reads.complete(now, ticket);
         self.heard(now);
-    }
-
-    /// The times of its reads so far, and the reads in flight.
-    pub(crate) fn slice(&mut self) -> Slice {
-        self.reads.slice()
     }
 
     /// Judges whether it answers. Two looks in a row must find it silent: it may have been this
@@ -202,7 +176,8 @@ mod tests {
     fn drive() -> Drive {
         let share = Share { depth: 2, opens_max: 1, waits_max: 3, target: Nanos::millis(5) };
         let mut drive = Drive::new(share, 10, at(0));
-        (0..4).for_each(|slot| drive.want(at(0), client(slot), at(u64::from(slot))).unwrap());
+        (0..4)
+            .for_each(|slot| drive.reads.submit(at(0), client(slot), at(u64::from(slot))).unwrap());
         drive
     }
 
@@ -222,12 +197,12 @@ mod tests {
     #[test]
     fn reads_go_by_deadline_and_come_back_under_their_names() {
         let mut drive = drive();
-        drive.want(at(0), client(9), at(0)).unwrap();
+        drive.reads.submit(at(0), client(9), at(0)).unwrap();
         let asked: Vec<_> = std::iter::from_fn(|| drive.next_read(at(0))).collect();
         assert_eq!([asked[0].1, asked[1].1], [client(0), client(9)]);
-        drive.cancel(asked[1].0);
+        drive.reads.cancel(asked[1].0);
         drive.read(at(6), asked[0].0);
-        let slice = drive.slice();
+        let slice = drive.reads.slice();
         assert_eq!((slice.tally.reads, slice.tally.late, slice.in_flight), (1, 1, 0));
     }
 
@@ -258,7 +233,7 @@ mod tests {
             while let Some((ticket, _)) = drive.next_read(now) {
                 asked.push_back(ticket);
             }
-            drive.want(now, client(9), now).unwrap();
+            drive.reads.submit(now, client(9), now).unwrap();
             assert!(!looks(&mut drive, &[answer * 400 - 10, answer * 400 - 5]));
             drive.read(at(answer * 400), asked.pop_front().unwrap());
         }

@@ -16,7 +16,6 @@ use crate::connection::Granted;
 /// Places: about the viewers who reach one worker within a few seconds of each other.
 const PLACES: usize = 4096;
 
-/// See the top of this file.
 pub(crate) struct Grants(Vec<Option<Arc<Granted>>>);
 
 /// Its bound alone: tokens are secrets, and a place that fills is no growth of the worker's state.

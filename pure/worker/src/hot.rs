@@ -36,7 +36,6 @@ const LINE: usize = 64;
 /// End of a chain.
 const NONE: u16 = u16::MAX;
 
-/// One block of one object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BlockName {
     pub(crate) object: ObjectId,
@@ -87,17 +86,14 @@ impl Hot {
         }
     }
 
-    /// Blocks kept.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// See `epoch`.
     pub(crate) fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// A viewer wants the block.
     pub(crate) fn want(&mut self, name: &BlockName) {
         if self.places != 0 {
             self.wants.add(hash(name));

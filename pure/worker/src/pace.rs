@@ -31,7 +31,6 @@ pub enum PaceMode {
 /// How responses are paced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PaceConfig {
-    /// The keeper of the rate.
     pub mode: PaceMode,
     /// What goes at once; whole records, from 16 KiB (8 KiB for measurements) to 128 KiB, long ones
     /// less what makes whole packets of them. The last of a chunk is up to an eighth longer rather
@@ -82,7 +81,6 @@ const FULL_SPAN: Nanos = Nanos::seconds(20);
 /// its rate carries may a connection get within a window, beside one burst.
 pub(crate) const CATCH_UP: Nanos = Nanos::millis(8);
 
-/// The pace of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
     /// First bytes that go at once.
@@ -92,7 +90,6 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// As fast as it goes.
     pub(crate) const UNPACED: Self = Self { free: Bytes::ZERO, rate: None };
 
     /// For a response on a connection that was sent `sent` since its player started: that is set

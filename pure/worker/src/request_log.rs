@@ -103,13 +103,11 @@ pub(crate) struct RequestLog {
 }
 
 impl RequestLog {
-    /// An empty log.
     pub(crate) fn new(enabled: bool) -> Self {
         let lines = if enabled { Vec::with_capacity(LINES_LEN_MAX) } else { Vec::new() };
         Self { enabled, now: Instant(0), lines, time: Vec::with_capacity(32), time_at: None }
     }
 
-    /// Bytes that wait.
     pub(crate) fn len(&self) -> usize {
         self.lines.len()
     }

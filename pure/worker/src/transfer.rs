@@ -241,7 +241,7 @@ impl Worker {
         let due = if paced { connection.pacer.due() } else { self.now.instant };
         let drive = &mut self.drives[transfer.drive.as_usize()];
         drive.is_waited_for |= drive.is_hung();
-        if drive.want(self.now.instant, id, due.max(self.now.instant)).is_err() {
+        if drive.reads.submit(self.now.instant, id, due.max(self.now.instant)).is_err() {
             // The queue holds every transfer that may run, so it is full only of clients that
             // left while the drive hung. Those who come now are sent elsewhere.
             self.fail_transfer(id);
@@ -262,7 +262,7 @@ impl Worker {
                     self.first_drive = (index + 1) % count;
                     return Some(action);
                 }
-                self.drives[index].cancel(ticket);
+                self.drives[index].reads.cancel(ticket);
             }
         }
         None

@@ -76,7 +76,6 @@ pub struct Config {
     pub progress_timeout: Nanos,
     /// For so many blocks' worth of bytes read for viewers, one block is verified; 0 for none.
     pub verify_every: u32,
-    /// Write a line per request.
     pub log_requests: bool,
     pub pacing: PaceConfig,
     /// From where on a response is written down as an incident; none never.
@@ -180,7 +179,6 @@ pub struct Worker {
     pub(crate) transfers: usize,
     /// The drive whose transfers are admitted next; moves on, so that each has its turn.
     pub(crate) first_admitted: usize,
-    /// `admit` is at work.
     pub(crate) admitting: bool,
     pub(crate) actions: VecDeque<Action>,
     /// Used while files are opened; empty in between.
@@ -308,7 +306,7 @@ impl Worker {
 
     /// What this worker's reads of a drive met so far, and what it has asked of it.
     pub fn slice(&mut self, drive: DriveIndex) -> Slice {
-        self.drives[drive.as_usize()].slice()
+        self.drives[drive.as_usize()].reads.slice()
     }
 
     /// True once nothing is open any more after a stop.

@@ -53,7 +53,6 @@ fn lines_in_texts(source: &Source) -> BTreeSet<usize> {
     lines
 }
 
-/// Files over 1,000 lines.
 pub(super) fn long_file(source: &Source) -> Option<Breach> {
     let lines = source.text.lines().count();
     let text = format!("the file has {lines} lines: split it where the piece has a name");

@@ -1,7 +1,7 @@
 // dash.js with its defaults, but for the buffer cap.
 
 import * as dashjs from "dashjs";
-import type { Engine, EngineOptions } from "./engine";
+import { rungOf, type Engine, type EngineOptions } from "./engine";
 
 /** What FRAGMENT_LOADING_COMPLETED carries, as far as it is used here. */
 interface Loaded {
@@ -37,10 +37,8 @@ export function start({ video, url, start_s, buffer_s, events }: EngineOptions):
     const { mediaType: kind, type, startTime, duration, url: asked } = request;
     if (error || type !== "MediaSegment" || (kind !== "video" && kind !== "audio")) return;
     const rates = player.getRepresentationsByType(kind).map(({ bandwidth }) => bandwidth);
-    rates.sort((a, b) => a - b);
-    const rung = Math.max(0, rates.indexOf(request.bandwidth ?? rates[0] ?? 0));
-    const rungs = Math.max(1, rates.length);
-    events.segment({ kind, start: startTime, duration, url: asked, rung, rungs });
+    const rung = rungOf(rates, request.bandwidth ?? 0);
+    events.segment({ kind, start: startTime, duration, url: asked, ...rung });
   });
   player.on(ERROR, (event: unknown) => {
     const { error } = event as Failed;

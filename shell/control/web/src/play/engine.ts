@@ -15,6 +15,12 @@ export interface Segment {
   rungs: number;
 }
 
+/** The place of a rate, bits per second, among those of its kind. */
+export function rungOf(rates: number[], rate: number): Pick<Segment, "rung" | "rungs"> {
+  const ladder = [...new Set(rates)].sort((a, b) => a - b);
+  return { rung: Math.max(0, ladder.indexOf(rate)), rungs: Math.max(1, ladder.length) };
+}
+
 export interface Rendition {
   height: number;
   bits_per_second: number;

@@ -1,6 +1,6 @@
 // hls.js with its defaults, but for the buffer cap.
 
-import Hls, { ErrorTypes, Events, type Fragment, type HlsConfig } from "hls.js";
+import Hls, { ErrorTypes, Events, type HlsConfig } from "hls.js";
 import type { Engine, EngineOptions } from "./engine";
 
 const KINDS: Record<string, "video" | "audio"> = { main: "video", audio: "audio" };
@@ -14,8 +14,8 @@ export function start({ video, url, start_s, buffer_s, events }: EngineOptions):
     const kind = KINDS[frag.type];
     if (!kind || frag.sn === "initSegment") return;
     const { start, duration } = frag;
-    const { rung, rungs } = rungOf(hls, frag);
-    events.segment({ kind, start, duration, url: frag.url, rung, rungs });
+    const rung = kind === "video" ? { rung: frag.level, rungs: Math.max(1, hls.levels.length) } : {};
+    events.segment({ kind, start, duration, url: frag.url, rung: 0, rungs: 1, ...rung });
   });
   hls.on(Events.ERROR, (_name, data) => {
     if (!data.fatal) return;
@@ -33,9 +33,4 @@ export function start({ video, url, start_s, buffer_s, events }: EngineOptions):
     },
     end: () => hls.destroy(),
   };
-}
-
-function rungOf(hls: Hls, frag: Fragment): { rung: number; rungs: number } {
-  if (frag.type !== "main") return { rung: 0, rungs: 1 };
-  return { rung: frag.level, rungs: Math.max(1, hls.levels.length) };
 }

@@ -5,7 +5,7 @@ import type { Verb } from "../faults";
 import { appliancesOf, silent, watchFleet } from "../fleet";
 import type { ApplianceState, Fleet, Sight } from "../fleet";
 import { learnTones } from "../palette";
-import { STATE_WORDS } from "../status/verdict";
+import { wordsOf } from "../status/verdict";
 import { duration } from "../units";
 import { Delivery } from "./delivery";
 import type { Engine, Segment, StartEngine } from "./engine";
@@ -225,8 +225,8 @@ function noteStates(now: Fleet, served: Record<string, number>): void {
     const news = before !== undefined && before !== state && (served[id] ?? 0) > 0;
     if (!news || time - (ordered.get(id) ?? -Infinity) < NAME_AGAIN_MS) continue;
     const bad = state !== "healthy";
-    strip.mark(video.currentTime, `${id} ${STATE_WORDS[state]}`, bad);
-    side.event(video.currentTime, `control calls ${id} ${STATE_WORDS[state]}`, "note");
+    strip.mark(video.currentTime, `${id} ${wordsOf(state)}`, bad);
+    side.event(video.currentTime, `control calls ${id} ${wordsOf(state)}`, "note");
   }
 }
 

@@ -2,7 +2,7 @@
 // had. It plays HLS and DASH.
 
 import shaka from "shaka-player";
-import type { Engine, EngineOptions } from "./engine";
+import { rungOf, type Engine, type EngineOptions } from "./engine";
 
 /** Between two tries of a segment that could not be had from anybody. */
 const TRY_AGAIN_S = 0.5;
@@ -31,11 +31,9 @@ export function start({ video, url, start_s, buffer_s, events }: EngineOptions):
     if (!segment || !stream || (kind !== "video" && kind !== "audio")) return;
     // Other lists of streams have the same numbers of bits: the place in their order is the rung.
     const rates = player.getVariantTracks().map((track) => rateOf(track, kind));
-    const ladder = [...new Set(rates)].sort((a, b) => a - b);
-    const rung = Math.max(0, ladder.indexOf(stream.bandwidth ?? 0));
     const [begin, end] = [segment.getStartTime(), segment.getEndTime()];
     const piece = { kind, start: begin, duration: end - begin, url: response.originalUri } as const;
-    events.segment({ ...piece, rung, rungs: Math.max(1, ladder.length) });
+    events.segment({ ...piece, ...rungOf(rates, stream.bandwidth ?? 0) });
   });
   void player
     .attach(video)

@@ -4,7 +4,7 @@ import { byId, h, KeyedList, setAttribute, setText, type View } from "../dom";
 import { FaultButtons, type Verb } from "../faults";
 import type { ApplianceState, Fleet } from "../fleet";
 import { toneOf } from "../palette";
-import { STATE_WORDS } from "../status/verdict";
+import { wordsOf } from "../status/verdict";
 import { bytes, position, text } from "../units";
 import type { Delivery } from "./delivery";
 
@@ -28,7 +28,7 @@ function sourceView(id: string, onFault: (id: string, verb: Verb) => void): View
   const root = h("li", { class: "source" }, head, served, faults.root);
   const update = (source: Source) => {
     setText(site, source.site);
-    setText(state, STATE_WORDS[source.state]);
+    setText(state, wordsOf(source.state));
     setAttribute(root, "data-state", source.state);
     const some = source.bytes > 0;
     const what = some ? text(bytes(source.bytes)) : "nothing";

@@ -2,7 +2,7 @@
 // engine, VHS, plays HLS and DASH.
 
 import videojs from "video.js";
-import type { Engine, EngineOptions } from "./engine";
+import { rungOf, type Engine, type EngineOptions } from "./engine";
 
 /** What VHS tells of a segment that has arrived. */
 interface Loaded {
@@ -45,21 +45,16 @@ export function start({ video, url, start_s, buffer_s, events }: EngineOptions):
     });
   player.usingNativeControls(true);
   const engine = () => (player.tech(true) as unknown as { vhs?: Vhs } | undefined)?.vhs;
-  const ladder = () => {
-    const rates = (engine()?.representations?.() ?? []).map(({ bandwidth }) => bandwidth);
-    return rates.sort((a, b) => a - b);
-  };
+  const ladder = () => (engine()?.representations?.() ?? []).map(({ bandwidth }) => bandwidth);
   const now = () => engine()?.playlists?.media()?.attributes?.BANDWIDTH ?? 0;
   const loaded = (event: unknown) => {
     const info = (event as Loaded).metadata?.segmentInfo;
     if (!info || info.isMediaInitialization) return;
     const kind = info.type === "main" ? "video" : info.type;
     if (kind !== "video" && kind !== "audio") return;
-    const rates = kind === "video" ? ladder() : [];
-    const rung = Math.max(0, rates.indexOf(now()));
+    const rung = rungOf(kind === "video" ? ladder() : [], now());
     const { start: begin, duration, uri } = info;
-    const rungs = Math.max(1, rates.length);
-    events.segment({ kind, start: begin, duration, url: uri, rung, rungs });
+    events.segment({ kind, start: begin, duration, url: uri, ...rung });
   };
   const failed = () => {
     const error = player.error();

@@ -4,7 +4,7 @@ import { h, KeyedList, setAttribute, setText, svg, type View } from "../dom";
 import { FaultButtons } from "../faults";
 import type { Appliance, Drive, Report } from "../fleet";
 import { bitRate, count, duration, part, percent, plural, text } from "../units";
-import { concernOf, STATE_WORDS, troubleOf } from "./verdict";
+import { concernOf, wordsOf, troubleOf } from "./verdict";
 
 /** What a card shows beside the appliance itself. */
 export interface CardItem {
@@ -176,7 +176,7 @@ export class Card implements View<CardItem> {
   update({ appliance, egress, controls, current }: CardItem): void {
     const { report, state } = appliance;
     const fresh = current && (state === "healthy" || state === "draining");
-    setText(this.state, STATE_WORDS[state]);
+    setText(this.state, wordsOf(state));
     setAttribute(this.root, "data-state", state);
     setAttribute(this.root, "data-fresh", fresh ? "yes" : "no");
     setText(this.where, appliance.base_url?.replace(/^https?:\/\//, "") ?? "");
@@ -219,7 +219,7 @@ function lineOf(one: Appliance): string {
   }
   const concern = concernOf(one) ?? "";
   const reason = one.reason?.trim() ?? "";
-  if (state === "stale" || reason === "") return capital(concern || STATE_WORDS[state]);
+  if (state === "stale" || reason === "") return capital(concern || wordsOf(state));
   return capital(reason);
 }
 

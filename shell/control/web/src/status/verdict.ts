@@ -17,13 +17,7 @@ export interface Verdict {
   facts: string;
 }
 
-export const STATE_WORDS: Record<Appliance["state"], string> = {
-  healthy: "healthy",
-  stale: "stale",
-  never_seen: "never seen",
-  draining: "draining",
-  unhealthy: "unhealthy",
-};
+export const wordsOf = (state: Appliance["state"]): string => state.replace("_", " ");
 
 /** Why nothing is read from a drive now; null if it serves. */
 export function troubleOf(drive: Drive): "set aside" | "hung" | null {
@@ -37,7 +31,7 @@ export function concernOf(one: Appliance): string | null {
   if (one.state === "stale" && one.last_report_ms != null) {
     reports.push(`silent for ${duration(one.last_report_ms / 1000)}`);
   } else if (one.state !== "healthy" && one.state !== "draining") {
-    reports.push(STATE_WORDS[one.state]);
+    reports.push(wordsOf(one.state));
   }
   const drives = one.report?.drives ?? [];
   for (const trouble of ["set aside", "hung"] as const) {

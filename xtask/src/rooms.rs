@@ -231,24 +231,15 @@ fn no_runtime(workspace: &Workspace, member: &Member, map: &Map, findings: &mut 
 
 /// The packages from `from` to `to` in the lock file, if there is a way.
 fn lock_path(lock: &Edges, from: &str, to: &str) -> Option<Vec<String>> {
-    let mut came_from = BTreeMap::from([(from, from)]);
-    let mut next = vec![from];
-    while let Some(package) = next.pop() {
-        if package == to {
-            let mut path = vec![to.to_owned()];
-            let mut at = to;
-            while at != from {
-                at = came_from.get(at)?;
-                path.insert(0, at.to_owned());
-            }
+    let mut seen = BTreeSet::new();
+    let mut next = vec![vec![from.to_owned()]];
+    while let Some(path) = next.pop() {
+        let last = path.last()?;
+        if last == to {
             return Some(path);
         }
-        for step in lock.get(package).into_iter().flatten() {
-            if !came_from.contains_key(step.as_str()) {
-                came_from.insert(step, package);
-                next.push(step);
-            }
-        }
+        let steps = lock.get(last).into_iter().flatten().filter(|step| seen.insert(*step));
+        next.extend(steps.map(|step| [&path[..], std::slice::from_ref(step)].concat()));
     }
     None
 }

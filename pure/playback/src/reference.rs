@@ -118,7 +118,6 @@ impl Files {
         if target.is_file() { self.add_path(target.path) } else { not_a_file(uri) }
     }
 
-    /// Adds a path.
     pub(crate) fn add_path(&mut self, path: String) -> Result<(), PlaylistError> {
         self.paths.insert(path);
         self.references += 1;

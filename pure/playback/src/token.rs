@@ -58,11 +58,9 @@ pub struct Scope<'a> {
 /// The grant of a good token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant<'a> {
-    /// The playback it was made for.
     pub session: Session,
     /// The first second in which it is no longer good.
     pub expires: UnixSeconds,
-    /// The paths that it opens.
     pub scope: Scope<'a>,
 }
 

@@ -34,12 +34,10 @@ impl Element {
         found.map(|(_, value)| value.as_str())
     }
 
-    /// The children of this name.
     pub(crate) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Self> {
         self.children.iter().filter(move |child| child.name() == name)
     }
 
-    /// The first child of this name.
     pub(crate) fn first(&self, name: &str) -> Option<&Self> {
         self.children.iter().find(|child| child.name() == name)
     }
@@ -53,7 +51,6 @@ impl Element {
     }
 }
 
-/// The root element of `text`.
 pub(crate) fn parse(text: &str) -> Result<Element, PlaylistError> {
     let mut reader = Reader::from_str(text);
     let mut open: Vec<Element> = Vec::new();

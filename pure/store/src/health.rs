@@ -26,9 +26,7 @@ pub struct Config {
 /// The consequence of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Only the object goes.
     SetObjectAside,
-    /// The drive goes, with all that is on it.
     SetDriveAside,
 }
 

@@ -104,7 +104,6 @@ pub enum FooterError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DriveSpace {
     pub drive: DriveIndex,
-    /// True if nothing may be written to it.
     pub set_aside: bool,
     /// Size, the reserve taken off.
     pub capacity: Bytes,

@@ -34,7 +34,6 @@ pub struct Reserve {
 pub struct Marker {
     /// Its name, whatever the kernel or the mount point call it.
     pub id: DriveId,
-    /// The room that is never filled.
     pub reserve: Reserve,
     /// Smallest unit that direct I/O took when formatted. We always use `limits::DIRECT_ALIGN`.
     pub direct_align: Bytes,

@@ -20,7 +20,6 @@ pub enum Parcel {
 /// The file that a part file becomes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PartId {
-    /// Of an object that is alone in its file.
     Object(ObjectId),
     Unit(UnitId),
 }

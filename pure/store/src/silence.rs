@@ -18,7 +18,6 @@ pub struct Config {
 /// The outcome of a look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// It hangs from now on.
     Hangs,
     Answers,
     /// It has hung for too long: it should be taken out of use.

@@ -79,9 +79,7 @@ pub struct Waits {
 /// Why there is a report on a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// The drive took longer than it may.
     SlowDrive,
-    /// The client took less than it should.
     SlowClient,
     /// We broke it off: a drive failed, or the client took nothing for too long.
     Reset,
@@ -97,7 +95,6 @@ pub struct Incident {
     pub wall: UnixSeconds,
     /// From its request on.
     pub lasted: Nanos,
-    /// Its waits, by the part that it waited for.
     pub waits: Waits,
     pub object: ObjectId,
     pub sent: Bytes,
@@ -152,7 +149,6 @@ impl Recorder {
         }
     }
 
-    /// Something happened.
     pub(crate) fn note(&mut self, now: Instant, what: Happened) {
         if let Happened::Sent { len, .. } = what {
             self.sent += len;

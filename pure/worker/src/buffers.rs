@@ -14,12 +14,10 @@ pub(crate) struct Buffers {
 }
 
 impl Buffers {
-    /// `count` free buffers.
     pub(crate) fn new(count: u16) -> Self {
         Self { free: (0..count).rev().map(BufferId).collect(), pins: vec![0; usize::from(count)] }
     }
 
-    /// True if a buffer can be taken.
     pub(crate) fn any_free(&self) -> bool {
         !self.free.is_empty()
     }
@@ -32,7 +30,6 @@ impl Buffers {
         Some(buffer)
     }
 
-    /// How many need it.
     pub(crate) fn pins(&self, buffer: BufferId) -> u32 {
         self.pins[buffer.as_usize()]
     }

@@ -7,7 +7,6 @@ use model::id::{ApplianceId, AssetVersionId, Generation, ObjectId};
 use model::manifest::{AssetVersion, TokenKey};
 use model::units::{Bytes, Nanos, UnixSeconds};
 
-/// The content to serve.
 #[derive(Debug, Default)]
 pub(crate) struct Catalogue {
     /// Of the manifest that this is.

@@ -15,7 +15,6 @@ use crate::black_box::Recorder;
 use crate::pace::{Pacer, Path, Plan};
 use crate::request_log::Entry;
 
-/// One connection.
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) id: ConnectionId,
@@ -26,7 +25,6 @@ pub(crate) struct Connection {
     pub(crate) keep_alive: bool,
     /// Received and not parsed yet. Bound: one receive and a request head.
     pub(crate) backlog: Vec<u8>,
-    /// The texts of the current request.
     pub(crate) texts: Texts,
     /// What the request log will say of it besides.
     pub(crate) entry: Entry,

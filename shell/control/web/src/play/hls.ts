@@ -13,9 +13,9 @@ export function start({ video, url, start_s, buffer_s, events }: EngineOptions):
   hls.on(Events.FRAG_LOADED, (_name, { frag }) => {
     const kind = KINDS[frag.type];
     if (!kind || frag.sn === "initSegment") return;
-    const { start, duration } = frag;
-    const rung = kind === "video" ? { rung: frag.level, rungs: Math.max(1, hls.levels.length) } : {};
-    events.segment({ kind, start, duration, url: frag.url, rung: 0, rungs: 1, ...rung });
+    const { start, duration, url } = frag;
+    const rungs = kind === "video" ? Math.max(1, hls.levels.length) : 1;
+    events.segment({ kind, start, duration, url, rung: kind === "video" ? frag.level : 0, rungs });
   });
   hls.on(Events.ERROR, (_name, data) => {
     if (!data.fatal) return;

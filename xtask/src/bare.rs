@@ -113,7 +113,7 @@ impl Machine {
     }
 
     fn shell(&self, line: &str) -> Command {
-        let line = format!("export PATH={RUST}/bin:$PATH; {line}");
+        let line = format!("export PATH={RUST}/bin:$PATH; cd /opt/nearcast && {line}");
         let folders = [(&*self.rust, RUST)];
         let mut command = self.tree.inside(true, &folders, &["/bin/sh", "-c", &line]);
         command.stdin(Stdio::null());
@@ -122,15 +122,13 @@ impl Machine {
 
     /// To the first frame twice: from nothing, and with the files of the first start.
     fn demo(&self) -> Result<String> {
-        let first = self.first_frame()?;
-        let second = self.first_frame()?;
-        let [first, second] = [first, second].map(|time| time.as_secs_f64());
+        let [first, second] = [self.first_frame()?, self.first_frame()?].map(|t| t.as_secs_f64());
         Ok(format!("first frame after {first:.0} s, {second:.1} s the second time"))
     }
 
     fn check(&self) -> Result<String> {
         let start = Instant::now();
-        let status = self.shell(CHECK).status();
+        let status = self.shell("./x check").status();
         ensure!(status.context("unshare does not start")?.success(), "it says why above");
         Ok(format!("passed after {:.0} s", start.elapsed().as_secs_f64()))
     }
@@ -139,7 +137,7 @@ impl Machine {
     /// the page as soon as the demo names it.
     fn first_frame(&self) -> Result<Duration> {
         let start = Instant::now();
-        let mut demo = self.shell(DEMO);
+        let mut demo = self.shell("./x demo --json --no-browser");
         let demo = demo.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
         let mut demo = Ending(demo.context("unshare does not start")?);
         let (said, heard) = channel();
@@ -162,9 +160,6 @@ impl Machine {
         Ok(start.elapsed())
     }
 }
-
-const DEMO: &str = "cd /opt/nearcast && ./x demo --json --no-browser";
-const CHECK: &str = "cd /opt/nearcast && ./x check";
 
 /// The demo's line when all of it is up.
 #[derive(Debug, PartialEq, Eq)]

@@ -120,14 +120,9 @@ impl Version {
     }
 
     /// Sum of the lengths of its files.
-    pub fn len(&self) -> Bytes {
+    pub fn file_bytes(&self) -> Bytes {
         let lens = self.files.files.values().map(|file| file.len.0);
         Bytes(lens.fold(0, u64::saturating_add))
-    }
-
-    /// True if it has no bytes.
-    pub fn is_empty(&self) -> bool {
-        self.len() == Bytes::ZERO
     }
 
     /// The entry manifest of this format: the one at `path`, or else the one nearest the root.

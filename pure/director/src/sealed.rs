@@ -13,9 +13,8 @@ use playback::token::Session;
 pub trait Sealed: Sized {
     /// A seal of one kind opens as no other.
     const CONTEXT: &'static str;
-    fn session(&self) -> Session;
-    /// The first second in which it is no longer good.
-    fn expires(&self) -> UnixSeconds;
+    /// The playback it is for, and the first second in which it is no longer good.
+    fn life(&self) -> (Session, UnixSeconds);
     /// Its own fields, in characters that need no escape in a URL, full stops apart.
     fn fields(&self) -> String;
     /// Reads the text that [`Sealed::fields`] writes.
@@ -52,12 +51,8 @@ pub struct Ticket {
 impl Sealed for Grant {
     const CONTEXT: &'static str = "nearcast-grant-v1";
 
-    fn session(&self) -> Session {
-        self.session
-    }
-
-    fn expires(&self) -> UnixSeconds {
-        self.expires
+    fn life(&self) -> (Session, UnixSeconds) {
+        (self.session, self.expires)
     }
 
     fn fields(&self) -> String {
@@ -80,12 +75,8 @@ impl Sealed for Grant {
 impl Sealed for Ticket {
     const CONTEXT: &'static str = "nearcast-steering-v2";
 
-    fn session(&self) -> Session {
-        self.session
-    }
-
-    fn expires(&self) -> UnixSeconds {
-        self.expires
+    fn life(&self) -> (Session, UnixSeconds) {
+        (self.session, self.expires)
     }
 
     fn fields(&self) -> String {

@@ -75,22 +75,12 @@ impl Wanted {
         wanted
     }
 
-    /// How many objects there are.
-    pub fn len(&self) -> usize {
-        self.objects.len()
-    }
-
-    /// True if it wants nothing.
-    pub fn is_empty(&self) -> bool {
-        self.objects.is_empty()
-    }
-
     /// How long they are together.
     pub fn bytes(&self) -> Bytes {
         self.bytes
     }
 
-    /// All of them, in order, and their lengths.
+    /// All of them, by number, and their lengths.
     pub fn objects(&self) -> &[(ObjectId, Bytes)] {
         &self.objects
     }
@@ -98,11 +88,6 @@ impl Wanted {
     /// How long an object is, if it is wanted.
     pub fn len_of(&self, object: &ObjectId) -> Option<Bytes> {
         self.numbers.get(object).map(|number| self.objects[*number].1)
-    }
-
-    /// The object of a number below `len`.
-    pub fn object(&self, number: usize) -> (ObjectId, Bytes) {
-        self.objects[number]
     }
 
     /// Where it can be had: first sources of all versions before second ones, since they are what
@@ -130,7 +115,8 @@ impl Wanted {
 impl Gap {
     /// Nothing is held.
     pub fn new(wanted: Wanted) -> Self {
-        let (ready, held) = (Bits::all(wanted.len()), Bits::none(wanted.len()));
+        let count = wanted.objects.len();
+        let (ready, held) = (Bits::all(count), Bits::none(count));
         Self { wanted, ready, held, ..Self::default() }
     }
 

@@ -69,13 +69,8 @@ impl Heat {
     }
 
     /// How many objects are known.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.objects.len()
-    }
-
-    /// True if none is.
-    pub fn is_empty(&self) -> bool {
-        self.objects.is_empty()
     }
 
     /// Lets time pass.
@@ -155,7 +150,7 @@ mod tests {
         let half = heat.of(&object(1)).0;
         assert!(half.abs_diff(Bytes::mib(64).0) < 10_000, "{half}");
         heat.fade(at(24 * 30));
-        assert!(heat.is_empty(), "27 halvings of 128 MiB, a little lost at each step");
+        assert!(heat.count() == 0, "27 halvings of 128 MiB, a little lost at each step");
         heat.fade(Instant(u64::MAX / 2));
     }
 
@@ -166,11 +161,11 @@ mod tests {
             heat.note(at(0), object(n), Bytes(u64::from(n) + 1));
         }
         heat.note(at(0), object(3), Bytes(5));
-        assert_eq!(heat.len(), 16, "nobody goes for one that is known");
+        assert_eq!(heat.count(), 16, "nobody goes for one that is known");
         heat.note(at(0), object(99), Bytes(1));
         let gone = |n: &u8| heat.of(&object(*n)) == Bytes::ZERO;
         assert_eq!((0..16).filter(gone).collect::<Vec<_>>(), [0, 1]);
-        assert_eq!((heat.len(), heat.of(&object(99))), (15, Bytes(1)));
+        assert_eq!((heat.count(), heat.of(&object(99))), (15, Bytes(1)));
     }
 
     #[test]
@@ -179,7 +174,7 @@ mod tests {
         let lines: String = (0..99).map(|n| line(n, "18446744073709551615")).collect();
         let text = format!("nearcast-heat 1\nx\n{}{lines}{lines}", line(7, "-1"));
         let heat = Heat::decode(CONFIG, at(0), &text).unwrap();
-        assert_eq!((heat.len(), heat.of(&object(0))), (16, Bytes(u64::MAX)));
+        assert_eq!((heat.count(), heat.of(&object(0))), (16, Bytes(u64::MAX)));
         assert_eq!(Heat::decode(CONFIG, at(0), "nearcast-heat 2\n"), None);
     }
 
@@ -191,7 +186,7 @@ mod tests {
             let mut heat = Heat::new(CONFIG, at(5));
             for (n, sent) in seen {
                 heat.note(at(5), object(n), Bytes(sent));
-                prop_assert!(heat.len() <= CONFIG.objects_max);
+                prop_assert!(heat.count() <= CONFIG.objects_max);
             }
             prop_assert_eq!(Heat::decode(CONFIG, at(5), &heat.encode()), Some(heat));
         }

@@ -127,10 +127,10 @@ impl Planner {
                 return true;
             }
             let Some(number) = gap.next_ready(self.next) else {
-                self.next = gap.wanted().len();
+                self.next = gap.wanted().objects().len();
                 return true;
             };
-            let (object, len) = gap.wanted().object(number);
+            let (object, len) = gap.wanted().objects()[number];
             self.next = number + 1;
             if has_part(&object) || take(&mut self.around.free, (self.around.room)(len)) {
                 let urls = gap.wanted().urls(manifest, number, self.config.urls_max);
@@ -152,11 +152,11 @@ impl Planner {
     /// plan.
     pub fn finish(self, gap: &Gap, under_way: usize) -> Plan {
         let Self { config, around, next, mut plan, .. } = self;
-        assert!(next <= gap.wanted().len(), "no more is looked at than there is");
+        assert!(next <= gap.wanted().objects().len(), "no more is looked at than there is");
         plan.evict = gap.evictions(config.evict_max, around.hung);
         plan.drop_parts = gap.useless_parts().collect();
         let report = &mut plan.report;
-        report.objects_wanted = count(gap.wanted().len());
+        report.objects_wanted = count(gap.wanted().objects().len());
         report.bytes_wanted = gap.wanted().bytes();
         (report.objects_held, report.bytes_held) = gap.held();
         report.objects_later = count(gap.ready_from(next));

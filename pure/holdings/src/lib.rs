@@ -307,7 +307,7 @@ impl Holdings {
         let (objects_held, bytes_held) = self.desired.gap.held();
         assert!(bytes_held <= self.wanted().bytes(), "only what is wanted is counted");
         Progress {
-            objects_wanted: Bytes::of(self.wanted().len()).0,
+            objects_wanted: Bytes::of(self.wanted().objects().len()).0,
             objects_held,
             bytes_wanted: self.wanted().bytes(),
             bytes_held,

@@ -56,11 +56,6 @@ pub fn hints(query: &str, fields: &[Option<&[u8]>]) -> Hints {
 }
 
 impl Hints {
-    /// True if nothing was said.
-    pub fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
-
     /// Takes the keys of a dictionary of structured fields (RFC 8941 section 3.2).
     fn read(&mut self, text: &[u8]) {
         let (mut from, mut quoted, mut escaped) = (0, false, false);

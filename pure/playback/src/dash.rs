@@ -211,10 +211,9 @@ fn segments(
     let Some(information) = list.or_else(|| nearest("SegmentBase")) else {
         return add(None, None, "");
     };
-    for element in ["Initialization", "RepresentationIndex"].map(|name| information.first(name)) {
-        if let Some(element) = element {
-            add(Some(element), element.attribute("sourceURL"), "range")?;
-        }
+    let named = ["Initialization", "RepresentationIndex"].map(|name| information.first(name));
+    for element in named.into_iter().flatten() {
+        add(Some(element), element.attribute("sourceURL"), "range")?;
     }
     if list.is_none() {
         return add(Some(information), None, "indexRange");

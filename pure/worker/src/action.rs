@@ -72,18 +72,13 @@ pub enum Body {
 
 impl Body {
     /// Its length.
-    pub fn len(&self) -> Bytes {
+    pub(crate) fn len(&self) -> Bytes {
         match self {
             Self::Empty => Bytes::ZERO,
             Self::Memory { start, end, .. } | Self::Buffer { start, end, .. } => {
                 Bytes::of(end - start)
             }
         }
-    }
-
-    /// True if a head goes alone.
-    pub fn is_empty(&self) -> bool {
-        self.len() == Bytes::ZERO
     }
 }
 

@@ -263,7 +263,7 @@ impl Tier {
         TieringStatus {
             classes: self.config.classes.clone(),
             counters: self.counters.map(now),
-            heat_objects: Bytes::of(lock(&self.heat).len()).0,
+            heat_objects: Bytes::of(lock(&self.heat).count()).0,
             left: self.left(),
         }
     }

@@ -129,7 +129,7 @@ fn version_out(snapshot: &Snapshot, version: &Version, now: UnixSeconds) -> Vers
         id: version.id().to_string(),
         modified_unix_s: version.files.modified.0,
         files: version.files.files.len(),
-        bytes: version.len().0,
+        bytes: version.file_bytes().0,
         sources: version.files.sources.clone(),
         entries: entries_out(version),
     }

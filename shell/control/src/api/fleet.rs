@@ -317,7 +317,7 @@ fn asset_out(
         current_version: version.id().to_string(),
         public: false,
         files: version.files.files.len(),
-        bytes: version.len().0,
+        bytes: version.file_bytes().0,
         copies_wanted: sites.into_iter().map(wanted).sum(),
         copies_complete: appliances.values().filter(|s| s.complete.contains(version.id())).count(),
         entries: entries_out(version),

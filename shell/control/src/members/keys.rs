@@ -219,7 +219,8 @@ impl Keys {
 
     /// What travels in a URL: `{session}.{expires}.{fields}.{mac}`.
     pub fn seal<T: Sealed>(&self, sealed: &T) -> String {
-        let text = format!("{}.{}.{}", sealed.session(), sealed.expires().0, sealed.fields());
+        let (session, expires) = sealed.life();
+        let text = format!("{session}.{}.{}", expires.0, sealed.fields());
         let mac = URL_SAFE_NO_PAD.encode(self.mac(T::CONTEXT, &text));
         format!("{text}.{mac}")
     }

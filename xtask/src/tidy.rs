@@ -63,7 +63,7 @@ impl Source {
 }
 
 /// All breaches in these files, sorted.
-pub(crate) fn breaches(sources: &[Source], banned: &[String]) -> Vec<Breach> {
+pub(crate) fn breaches(sources: &[Source], banned: &[names::Banned]) -> Vec<Breach> {
     let mut found = Vec::new();
     for source in sources {
         found.extend(rules::machine_paths(source));

@@ -122,15 +122,6 @@ impl Index {
         there.flat_map(move |there| there.objects.range(above(after)))
     }
 
-    /// The first object on `drive` whose id is above `after`; the very first if that is none.
-    pub fn next_on(
-        &self,
-        drive: DriveIndex,
-        after: Option<ObjectId>,
-    ) -> Option<(ObjectId, &Extent)> {
-        self.on(drive, after).next().map(|(object, extent)| (*object, extent))
-    }
-
     /// How many objects are published.
     pub fn len(&self) -> usize {
         self.extents.len()
@@ -236,7 +227,7 @@ mod tests {
         let mut index = Index::new();
         index.publish(object(1), on(0));
         index.publish(object(1), on(1));
-        assert!(index.next_on(DriveIndex(0), None).is_none());
+        assert!(index.on(DriveIndex(0), None).next().is_none());
         index.set_aside(DriveIndex(0));
         assert!(index.forget_some(9).is_empty() && index.len() == 1);
         index.remove(&object(1));
@@ -256,7 +247,7 @@ mod tests {
             index.publish(object(n), on(drive));
         }
         let next = |after: Option<u8>| {
-            let found = index.next_on(DriveIndex(1), after.map(object));
+            let found = index.on(DriveIndex(1), after.map(object)).next();
             found.map(|(object, _)| object.0[0])
         };
         assert_eq!(

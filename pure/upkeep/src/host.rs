@@ -201,10 +201,10 @@ pub trait Ledger: Host {
     /// The first published object on a drive whose id is above `after`.
     fn next_on(&self, drive: DriveIndex, after: Option<ObjectId>) -> Option<(ObjectId, Extent)> {
         self.ask(|holdings| {
-            let next = holdings.index().next_on(drive, after);
-            let is_ahead = next.is_none_or(|(object, _)| after < Some(object));
+            let next = holdings.index().on(drive, after).next();
+            let is_ahead = next.is_none_or(|(object, _)| after < Some(*object));
             assert!(is_ahead, "a pass over a drive comes to its end");
-            next.map(|(object, extent)| (object, extent.clone()))
+            next.map(|(object, extent)| (*object, extent.clone()))
         })
     }
 

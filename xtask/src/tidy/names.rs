@@ -12,31 +12,28 @@ const QUALIFIERS: [&str; 4] = ["async", "unsafe", "extern", "default"];
 /// Items that are things. Some words are banned for things only: `sync` is a fine verb.
 const THINGS: [&str; 6] = ["struct", "enum", "trait", "type", "mod", "union"];
 
-/// The banned words of docs/glossary.md: marked words in the table "| never | say".
-/// A word followed by `(noun)` there is banned for things only; it comes back with that mark.
-pub(crate) fn banned_words(glossary: &str) -> Result<Vec<String>, String> {
+/// A word, and whether it is banned for things only.
+pub(crate) type Banned = (String, bool);
+
+/// The banned words of docs/glossary.md: marked words in the table "| never | say", those followed
+/// by `(noun)` for things only.
+pub(crate) fn banned_words(glossary: &str) -> Result<Vec<Banned>, String> {
     let rows = map::rows(glossary, "| never | say")?;
     let cells = rows.filter_map(|line| line.trim_matches('|').split('|').next());
-    Ok(cells
-        .flat_map(|cell| {
-            let mark = if cell.contains("(noun)") { " (noun)" } else { "" };
-            marks(cell).into_iter().map(move |word| format!("{word}{mark}"))
-        })
-        .collect())
+    let words = |cell| marks(cell).into_iter().map(move |word| (word, cell.contains("(noun)")));
+    Ok(cells.flat_map(words).collect())
 }
 
-pub(super) fn banned_names(source: &Source, tokens: &[Token], banned: &[String]) -> Vec<Breach> {
+pub(super) fn banned_names(source: &Source, tokens: &[Token], banned: &[Banned]) -> Vec<Breach> {
     let mut found = Vec::new();
     for (name, item, line) in public_names(tokens) {
         let thing = THINGS.contains(&item);
         for word in words(name) {
             let single = word.strip_suffix('s').unwrap_or(&word);
-            let hit = banned.iter().any(|entry| {
-                let (entry, only_things) =
-                    entry.strip_suffix(" (noun)").map_or((entry.as_str(), false), |e| (e, true));
-                (entry == word || entry == single) && (thing || !only_things)
-            });
-            if hit {
+            let bans = |(entry, only_things): &Banned| {
+                (*entry == word || entry == single) && (thing || !only_things)
+            };
+            if banned.iter().any(bans) {
                 let text = format!(
                     "{name} contains \"{word}\": docs/glossary.md says which word we use instead"
                 );

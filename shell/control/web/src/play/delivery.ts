@@ -1,7 +1,7 @@
 // Who delivers: the way from a host name in a URL to an appliance, who serves the film now, and how
 // often that changed.
 
-import { appliancesOf, type Appliance, type Fleet } from "../fleet";
+import { appliancesOf, type Fleet } from "../fleet";
 import type { Kind, RequestRecord } from "./requests";
 
 /** A change counts as a fail-over if a request to the old appliance failed this shortly before. */
@@ -27,8 +27,10 @@ export class Delivery {
     for (const site of fleet.sites) {
       for (const { id } of site.appliances) this.sites.set(id, site.id);
     }
-    for (const one of appliancesOf(fleet)) {
-      for (const host of hostsOf(one)) this.byHost.set(host, one.id);
+    for (const { id, base_url, report } of appliancesOf(fleet)) {
+      for (const url of [base_url, report?.base_url, report?.plain_url]) {
+        if (url && URL.canParse(url)) this.byHost.set(new URL(url).host, id);
+      }
     }
   }
 
@@ -76,9 +78,4 @@ export class Delivery {
     }
     return sums;
   }
-}
-
-function hostsOf(one: Appliance): string[] {
-  const urls = [one.base_url, one.report?.base_url, one.report?.plain_url];
-  return urls.flatMap((url) => (url && URL.canParse(url) ? new URL(url).host : []));
 }

@@ -1,8 +1,8 @@
 //! Finds files of one room that import each other in a circle: none of them is read alone.
 //!
 //! ```text
-//! use crate::a::b, super::c ──> edges between the parts of each folder ──> who reaches whom, both
-//!                                (a part: a file, with the folder of its name)          ways
+//! use crate::a::b, super::c ──> edges between the parts of each folder ──> circles of them
+//!                                (a part: a file, with the folder of its name)
 //! ```
 //!
 //! A module and its children may know each other; what a test knows counts for nothing, and a name

@@ -100,12 +100,11 @@ pub enum Change {
     SigningKeys(Vec<TokenKey>),
     /// The keys of playback tokens, the one that signs first.
     TokenKeys(Vec<TokenKey>, TokenRotation),
-    /// An appliance has an identity, for the first time or after the last had ended.
+    /// An appliance has an identity: for the first time, after the last had ended, or in place of
+    /// one that was still good, which this `supersedes`. `machine` is empty if it is not known.
     Enrolled {
         appliance: ApplianceId,
-        /// What the machine says of itself; empty for nothing.
         machine: String,
-        /// The identity that it had was still good, and ends.
         supersedes: bool,
     },
     /// An appliance has no identity any more.

@@ -14,7 +14,7 @@ impl Director {
     }
 
     /// Two machines report as one appliance: no player is sent there any more. A replica waits for
-    /// its writer to say so, who also hears when it is over.
+    /// its writer to say so, which also hears when it is over.
     pub(crate) fn clone_found(&mut self, id: &ApplianceId) {
         if matches!(self.role, Role::Replica(_)) {
             return;

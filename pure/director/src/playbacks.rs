@@ -31,14 +31,9 @@ pub enum PlaybacksChange {
     Public(AssetId),
     /// This asset needs a grant from now on.
     Closed(AssetId),
-    /// A session ends.
-    Revoked {
-        session: Session,
-        /// When all that was given to it has ended by itself.
-        until: UnixSeconds,
-        /// Those that have ended by themselves by now are forgotten.
-        now: UnixSeconds,
-    },
+    /// A session ends. It is remembered `until` all that was given to it has ended by itself; those
+    /// for which that is so `now` are forgotten.
+    Revoked { session: Session, until: UnixSeconds, now: UnixSeconds },
 }
 
 /// Why a grant or a ticket opens nothing.

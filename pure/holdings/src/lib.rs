@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! manifests, drives, fillers, keeper, audit ──> Holdings ──> updates   for workers, in order
-//!                                                  │    ├──> news      who waits looks again
+//!                                                  │    ├──> news      those that wait look again
 //!                                                  │    └──> errands   what each drive has to do
 //!                                                  ├──> plan           what to fetch, what goes
 //!                                                  └──> inventory      what control is told
@@ -512,7 +512,7 @@ impl Holdings {
         }
     }
 
-    /// Control says who else in the site can serve.
+    /// The siblings in the site that can serve, by control's word.
     pub fn set_siblings(&mut self, siblings: BTreeMap<ApplianceId, Arc<str>>) {
         if *self.siblings != siblings {
             self.siblings = Arc::new(siblings);

@@ -32,8 +32,8 @@ pub enum Action {
     Read { buffer: BufferId, slot: FileSlot, offset: Bytes, len: Bytes },
     /// End a connection. Nothing is reported of it any more.
     Close { connection: ConnectionId, ending: Ending },
-    /// Have a block looked at that a viewer is being sent. Nobody waits for the answer: whoever
-    /// looks after drives hides the object if the block is wrong.
+    /// Have a block verified that a viewer is being sent. Nobody waits for the answer: the storage
+    /// threads hide the object if the block is wrong.
     Verify {
         drive: DriveIndex,
         object: ObjectId,

@@ -1,7 +1,7 @@
 //! The black box: what happened to a response of late, kept in case it turns out badly.
 //!
 //! ```text
-//! note ──> [ last 64 events ]   and how long it waited, for whom
+//! note ──> [ last 64 events ]   and its waits, by party
 //!                |
 //!          the end ──> slow, or broken off by us? ──> Incident ──> a file, read by people
 //!                          no: the memory is used again
@@ -270,7 +270,7 @@ impl BlackBox {
 }
 
 impl Waits {
-    /// Who was slow, in words, and for how long: whoever was waited for longest, or we, if it was
+    /// The slow party, in words, and for how long: the one waited for longest, or we, if it was
     /// for nobody.
     pub fn slowest(&self, lasted: Nanos) -> (&'static str, Nanos) {
         let waited = self.turn.0 + self.drive.0 + self.client.0 + self.pace.0;

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! An honest client needs a place for a round trip, or as long as its line needs for a chunk; one
-//! that holds places holds them until it is found here. So whoever attacks has to come again
+//! that holds places holds them until it is found here. So an attacker has to come again
 //! faster than honest clients are done. The last two lists are made once a second, by the look at
 //! all connections that there is anyway, so that nothing is paid per request.
 

@@ -44,8 +44,8 @@ pub struct PaceConfig {
     pub ceiling: Option<BitsPerSecond>,
     /// Nobody is sent slower, whatever was said.
     pub floor: BitsPerSecond,
-    /// Most buffers that paced transfers keep between bursts. Who finds none left reads no more
-    /// than a burst at a time. The worker has these many beside those for reads.
+    /// Most buffers that paced transfers keep between bursts. One that finds none left reads no
+    /// more than a burst at a time. The worker has these many beside those for reads.
     pub buffers: u16,
 }
 

@@ -91,8 +91,7 @@ impl Worker {
 
     /// A transfer that has passed admission.
     fn begin(&mut self, id: ConnectionId) {
-        let connection = seen(&mut self.connections, id);
-        let transfer = connection.state.transfer();
+        let transfer = seen(&mut self.connections, id).state.transfer();
         assert_eq!(transfer.stage, Stage::Admission, "a transfer begins once");
         transfer.stage = Stage::Sending(None);
         self.transfers += 1;
@@ -166,8 +165,7 @@ impl Worker {
     /// As many wait for the drive as may, or it hangs: a transfer that was under way gives its turn
     /// to those of other drives, and waits for admission again.
     fn wait_for_room(&mut self, id: ConnectionId, slot: Option<FileSlot>) {
-        let connection = seen(&mut self.connections, id);
-        let transfer = connection.state.transfer();
+        let transfer = seen(&mut self.connections, id).state.transfer();
         let keeps = std::mem::take(&mut transfer.keeps);
         (transfer.stage, transfer.since) = (Stage::Admission, self.now.instant);
         let drive = &mut self.drives[transfer.drive.as_usize()];
@@ -179,8 +177,7 @@ impl Worker {
 
     /// Finds or opens the file of a transfer that needs its drive for the first time.
     fn open(&mut self, id: ConnectionId) {
-        let connection = seen(&mut self.connections, id);
-        let transfer = connection.state.transfer();
+        let transfer = seen(&mut self.connections, id).state.transfer();
         // It may have gone, or gone to another drive, while it waited for its turn.
         let Some(extent) = self.catalogue.index.locate(&transfer.object) else {
             self.fail_transfer(id);
@@ -243,7 +240,7 @@ impl Worker {
         drive.is_waited_for |= drive.is_hung();
         if drive.reads.submit(self.now.instant, id, due.max(self.now.instant)).is_err() {
             // The queue holds every transfer that may run, so it is full only of clients that
-            // left while the drive hung. Those who come now are sent elsewhere.
+            // left while the drive hung. Newcomers are sent elsewhere.
             self.fail_transfer(id);
         }
     }
@@ -596,5 +593,5 @@ fn waits_for(connections: &[Option<Box<Connection>>], drive: usize, id: Connecti
     waits && transfer.drive.as_usize() == drive
 }
 
-/// So many names of those who left may stand in a drive's admission whatever their share is.
+/// So many names of clients that left may stand in a drive's admission whatever their share is.
 const NAMES_KEPT: usize = 64;

@@ -56,9 +56,9 @@ pub struct Config {
     /// Opens in flight per drive.
     pub drive_opens: usize,
     /// A read of the drive of this index should not take longer: what takes longer is counted, and
-    /// whoever writes to the drive is held back by the counts.
+    /// writes to the drive are held back by the counts.
     pub read_targets: [Nanos; DRIVES_MAX],
-    /// A drive that was asked and has said nothing for so long hangs: who waits for it is sent to
+    /// A drive that was asked and has said nothing for so long hangs: its viewers are sent to
     /// a sibling.
     pub hang_after: Nanos,
     /// How long a body that has begun waits for a drive that hangs, before it is reset.
@@ -69,8 +69,8 @@ pub struct Config {
     pub request_timeout: Nanos,
     /// Between requests.
     pub idle_timeout: Nanos,
-    /// How long after its expiry a token is still good: what the clock of whoever signed it may be
-    /// behind ours. Whole seconds.
+    /// How long after its expiry a token is still good, for clocks that differ from its signer's.
+    /// Whole seconds.
     pub token_leeway: Nanos,
     /// For a client to take what was sent at once, and for a drive to answer.
     pub progress_timeout: Nanos,

@@ -14,7 +14,7 @@ use std::collections::{BTreeSet, VecDeque};
 use model::units::{Instant, Nanos};
 
 /// The processes that lately reported under one identity.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Starts {
     current: Start,
     /// Oldest first. Invariant: at most `EARLIER_MAX`.
@@ -22,7 +22,7 @@ pub(crate) struct Starts {
     is_forgiven: bool,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Start {
     id: u64,
     /// The latest sequence that was seen of it.
@@ -70,7 +70,7 @@ pub enum Moved {
 
 impl Starts {
     pub(crate) fn new(id: u64, sequence: u64) -> Self {
-        Self { current: Start::new(id, sequence), earlier: VecDeque::new(), is_forgiven: false }
+        Self { current: Start::new(id, sequence), ..Self::default() }
     }
 
     /// Looks at a report, and remembers it.
@@ -129,13 +129,11 @@ impl Hardware {
     /// The change by which `self`, which is newer, cannot be the machine `known`. Drives may come
     /// and go; that none of them stays is no repair.
     pub(crate) fn moved(&self, known: &Self) -> Option<Moved> {
-        let told = |a: bool, b: bool| !a && !b;
-        if told(self.machine.is_empty(), known.machine.is_empty()) && self.machine != known.machine
-        {
+        if !self.machine.is_empty() && !known.machine.is_empty() && self.machine != known.machine {
             return Some(Moved::Machine);
         }
-        let both = told(self.drives.is_empty(), known.drives.is_empty());
-        (both && self.drives.is_disjoint(&known.drives)).then_some(Moved::Drives)
+        let both_have_drives = !self.drives.is_empty() && !known.drives.is_empty();
+        (both_have_drives && self.drives.is_disjoint(&known.drives)).then_some(Moved::Drives)
     }
 
     /// True if something that was known is other now.

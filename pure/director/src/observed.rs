@@ -42,7 +42,7 @@ pub struct Report {
 }
 
 /// The director's knowledge of one appliance by its reports.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Observed {
     /// The latest report, its inventory taken out.
     pub(crate) report: Report,
@@ -166,25 +166,8 @@ const ASK_ALL_EVERY: Nanos = Nanos::seconds(300);
 impl Observed {
     /// Starts with an appliance's first report. Its inventory is not yet looked at.
     pub(crate) fn new(now: Instant, report: &Report, kept: &[Arc<Version>]) -> Self {
-        let mut observed = Self {
-            report: Report::default(),
-            last_report: now,
-            base_url: "".into(),
-            plain_url: None,
-            peer_address: None,
-            probe: Probe::None,
-            starts: Starts::new(report.start_id, report.sequence),
-            told: 0,
-            inventory_state: 0,
-            held: BTreeSet::new(),
-            check: Check::default(),
-            asked_all: None,
-            missing: BTreeMap::new(),
-            complete: Arc::default(),
-            overflowed: false,
-            sums: Rates::default(),
-            summed: 0,
-        };
+        let starts = Starts::new(report.start_id, report.sequence);
+        let mut observed = Self { starts, ..Self::default() };
         observed.keep(kept);
         observed.take(now, report);
         observed

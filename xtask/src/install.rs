@@ -16,7 +16,7 @@ use std::process::Stdio;
 use anyhow::{Context as _, Result, ensure};
 
 use crate::tree::Tree;
-use crate::{deb, say};
+use crate::{deb, read, say};
 
 /// The page that is followed, block by block.
 const PAGE: &str = "docs/operate/install.md";
@@ -30,8 +30,7 @@ done
 ";
 /// True if everything on the page worked, with programs of `programs` in its packages.
 pub(crate) fn test(root: &Path, programs: &Path) -> Result<bool> {
-    let page =
-        fs::read_to_string(root.join(PAGE)).with_context(|| format!("cannot read {PAGE}"))?;
+    let page = read(root, PAGE)?;
     let blocks = blocks(&page);
     ensure!(!blocks.is_empty(), "{PAGE} has no block marked sh");
     let packages = deb::build(root, programs)?;

@@ -82,7 +82,7 @@ fn sections(table: &Table) -> Vec<Dependency> {
 
 /// Reads the manifests, Cargo.lock and every Rust source of the workspace at `root`.
 pub(crate) fn read(root: &Path) -> Result<Workspace> {
-    let manifest = table_at(&root.join("Cargo.toml"))?;
+    let manifest = table_at(root, "Cargo.toml")?;
     let globs = manifest
         .get("workspace")
         .and_then(|workspace| workspace.get("members"))
@@ -92,18 +92,16 @@ pub(crate) fn read(root: &Path) -> Result<Workspace> {
     for folder in globs.iter().filter_map(Value::as_str) {
         for folder in expand(root, folder)? {
             let sources = rust_sources(root, &root.join(&folder))?;
-            let manifest = table_at(&root.join(&folder).join("Cargo.toml"))?;
+            let manifest = table_at(root, &format!("{folder}/Cargo.toml"))?;
             members.push(Member { folder, manifest, sources });
         }
     }
-    let lock = lock_edges(&table_at(&root.join("Cargo.lock"))?);
+    let lock = lock_edges(&table_at(root, "Cargo.lock")?);
     Ok(Workspace { root: manifest, members, lock })
 }
 
-fn table_at(path: &Path) -> Result<Table> {
-    let text =
-        fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    text.parse().with_context(|| format!("{} is not TOML", path.display()))
+fn table_at(root: &Path, path: &str) -> Result<Table> {
+    crate::read(root, path)?.parse().with_context(|| format!("{path} is not TOML"))
 }
 
 /// The folders that a member pattern names; only a last `*` is known, as cargo itself is not asked.
@@ -156,9 +154,9 @@ fn rust_sources(root: &Path, folder: &Path) -> Result<Vec<(String, String)>> {
     let mut found = Vec::new();
     for path in files_below(folder, &["node_modules", "target"])? {
         if path.extension().is_some_and(|extension| extension == "rs") {
-            let text = fs::read_to_string(&path)
-                .with_context(|| format!("cannot read {}", path.display()))?;
-            found.push((from_root(root, &path), text));
+            let path = from_root(root, &path);
+            let text = crate::read(root, &path)?;
+            found.push((path, text));
         }
     }
     Ok(found)

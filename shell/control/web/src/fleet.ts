@@ -1,4 +1,4 @@
-// What control says about the fleet (`GET /v1/fleet`), and the loop that asks for it.
+// The fleet by control's word (`GET /v1/fleet`), and the loop that asks for it.
 
 import type { FleetAppliance as Appliance, FleetOut as Fleet } from "../made/api";
 
@@ -14,7 +14,7 @@ export type {
   Report,
 } from "../made/api";
 
-/** What is known at one moment: the last answer, and whether control still answers. */
+/** Control at one moment: its last answer, and whether it still answers. */
 export interface Sight {
   fleet: Fleet | null;
   /** Milliseconds since control last answered, or since the page opened. */

@@ -3,7 +3,7 @@
 import * as dashjs from "dashjs";
 import { rungOf, type Engine, type EngineOptions } from "./engine";
 
-/** What FRAGMENT_LOADING_COMPLETED carries, as far as it is used here. */
+/** The part of FRAGMENT_LOADING_COMPLETED that is used here. */
 interface Loaded {
   error?: unknown;
   request: {

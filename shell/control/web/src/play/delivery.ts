@@ -1,5 +1,5 @@
-// Who delivers: the way from a host name in a URL to an appliance, who serves the film now, and how
-// often that changed.
+// The delivery of a film: the appliance behind a host name, the one that serves now, and how often
+// that changed.
 
 import { appliancesOf, type Fleet } from "../fleet";
 import type { Kind, RequestRecord } from "./requests";

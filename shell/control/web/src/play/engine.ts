@@ -1,4 +1,4 @@
-// What the page wants to know of a player, whichever it is.
+// The interface between the page and its players.
 
 import type { Kind } from "./requests";
 

@@ -1,4 +1,4 @@
-// What the address of the page asks for, and the addresses that follow from it.
+// The parameters in the page's address, and addresses with others.
 
 /** The players that the page has: how people know each, and the manifest that it begins with. */
 export const PLAYERS = {

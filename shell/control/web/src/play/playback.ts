@@ -1,4 +1,4 @@
-// Leave to play, which control gives: what a service of one's own would ask for and hand on.
+// Leave to play, which control gives: a service of one's own would ask for it and hand it on.
 
 import type { PlaybackOut } from "../../made/api";
 import { PLAYERS, type Parameters } from "./parameters";

@@ -8,7 +8,7 @@ const SAMPLE_MS = 50;
 /** Further than this between two samples the film did not play but jump: to where it is resumed. */
 const JUMP_S = 2;
 
-/** What of a video element matters here; tests pass a stand-in. */
+/** The part of a video element that matters here; tests pass a stand-in. */
 export interface Playable {
   currentTime: number;
   paused: boolean;

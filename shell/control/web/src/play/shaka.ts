@@ -1,4 +1,4 @@
-// Shaka Player with its defaults, but for the buffer cap and what it does when a segment cannot be
+// Shaka Player with its defaults, but for the buffer cap and its tries of a segment that cannot be
 // had. It plays HLS and DASH.
 
 import shaka from "shaka-player";

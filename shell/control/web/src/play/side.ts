@@ -1,4 +1,4 @@
-// The column beside the film: who serves, the appliances (and in the demo, their buttons), events.
+// The column beside the film: the server, the appliances (in the demo with buttons), and events.
 
 import { byId, h, KeyedList, setAttribute, setText, type View } from "../dom";
 import { FaultButtons, type Verb } from "../faults";

@@ -4,7 +4,7 @@
 import videojs from "video.js";
 import { rungOf, type Engine, type EngineOptions } from "./engine";
 
-/** What VHS tells of a segment that has arrived. */
+/** The event of VHS for a segment that has arrived. */
 interface Loaded {
   metadata?: {
     segmentInfo?: {

@@ -6,7 +6,7 @@ import type { Appliance, Drive, Report } from "../fleet";
 import { bitRate, count, duration, part, percent, plural, text } from "../units";
 import { concernOf, wordsOf, troubleOf } from "./verdict";
 
-/** What a card shows beside the appliance itself. */
+/** An appliance, and the facts of the page that its card needs. */
 export interface CardItem {
   appliance: Appliance;
   /** Bits per second that left it lately. */
@@ -209,7 +209,7 @@ export class Card implements View<CardItem> {
   }
 }
 
-/** The line under the name: what runs there when it is well, and what is wrong when it is not. */
+/** The line under the name: version and uptime of a well appliance, the fault of any other. */
 function lineOf(one: Appliance): string {
   const { report, state } = one;
   if (state === "healthy" && report) {

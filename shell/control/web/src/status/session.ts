@@ -1,4 +1,4 @@
-// Who looks at the page, the way out, and for admins the latest changes.
+// The session: its name, the way out, and for admins the latest changes.
 
 import { byId, h, KeyedList, setAttribute, setText, type View } from "../dom";
 import { duration } from "../units";

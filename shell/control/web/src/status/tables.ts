@@ -1,4 +1,4 @@
-// The two lists below the appliances: what there is to play, and what went wrong.
+// The two lists below the appliances: assets and errors.
 
 import { h, KeyedList, setAttribute, setText, type View } from "../dom";
 import type { Asset, Fleet, FleetError } from "../fleet";

@@ -1,4 +1,4 @@
-// The page's first sentence: is the fleet well, and if not, who needs a look and why.
+// The page's first sentence: whether the fleet is well, and which appliances need a look.
 
 import { appliancesOf, type Appliance, type Drive, type Fleet } from "../fleet";
 import { bytes, duration, part, plural, text } from "../units";
@@ -11,7 +11,7 @@ export interface Concern {
 export interface Verdict {
   mood: "well" | "busy" | "trouble" | "empty";
   title: string;
-  /** What needs a look, one entry per appliance; empty when all is well. */
+  /** One for each appliance that needs a look; empty when all is well. */
   concerns: Concern[];
   /** One line of facts about the fleet. */
   facts: string;

@@ -119,7 +119,9 @@ fn a_process_that_was_started_again_keeps_the_addresses_that_nobody_took() {
 fn who_went_to_the_sibling_while_both_had_an_address_is_tickled_when_that_is_over() {
     let mut member = member();
     let has = |busy: &[IpAddr]| Told { busy: busy.to_vec(), ..all(&[client(2, 1000)]) };
-    ["a1", "a3"].map(|name| hear(&mut member, at(0), name, all(&[])));
+    for name in ["a1", "a3"] {
+        hear(&mut member, at(0), name, all(&[]));
+    }
     member.handle(at(100), Event::Held(&[address(2)]));
     assert_eq!(run(&mut member, at(5000)), [], "there was nobody");
     // The link between the machines is there again: both had the address.
@@ -150,7 +152,9 @@ fn an_owner_waits_for_so_long_and_no_longer() {
 fn an_owner_that_was_cut_off_waits_for_its_addresses_when_it_is_back() {
     let mut member = member();
     let quiet = |busy: &[IpAddr]| Told { busy: busy.to_vec(), ..all(&[]) };
-    ["a1", "a3"].map(|name| hear(&mut member, at(100), name, quiet(&[])));
+    for name in ["a1", "a3"] {
+        hear(&mut member, at(100), name, quiet(&[]));
+    }
     member.handle(at(200), Event::Held(&[address(2)]));
     assert_eq!(own(&member), 200);
     // Its link is down: the address goes, and nobody is heard for an hour.

@@ -18,7 +18,7 @@ use crate::{say, workspace};
 /// A package, and the verbs of its program that a manual page shows.
 pub(crate) const PACKAGES: [(&str, &[&str]); 4] = [
     ("nearcast-appliance", &["serve", "format", "inspect", "check", "config"]),
-    ("nearcast-agent", &["serve", "config", "drives", "health", "trim"]),
+    ("nearcast-agent", &["serve", "addresses", "config", "drives", "health", "trim"]),
     ("nearcast-control", &["serve", "migrate", "config"]),
     ("nearcast", &["ingest", "list", "show", "explain", "origin", "demo"]),
 ];

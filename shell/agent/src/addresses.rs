@@ -123,6 +123,10 @@ impl Mover {
         if wanted.iter().any(|(_, priority)| !(1..=254).contains(priority)) {
             return Err("priorities are 1 to 254".to_owned());
         }
+        let is_allowed = |at: &IpAddr| self.settings.within.iter().any(|range| range.contains(at));
+        if let Some((address, _)) = wanted.iter().find(|(address, _)| !is_allowed(address)) {
+            return Err(format!("{address} is in none of the ranges of [addresses] within"));
+        }
         let mut state = self.state();
         state.told = Some(Instant::now());
         let wanted: BTreeMap<IpAddr, u8> = wanted.into_iter().collect();
@@ -349,4 +353,87 @@ fn keepalived(
         ));
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mover(folder: &Path) -> Mover {
+        let text = format!(
+            "[drives]\npaths = [\"/d\"]\n[addresses]\nby = \"keepalived\"\n\
+             within = [\"192.0.2.0/24\", \"2001:db8::/32\"]\n\
+             interface = \"eth0\"\nsocket = \"{}/agent.sock\"\n",
+            folder.display()
+        );
+        std::fs::write(folder.join("agent.toml"), text).unwrap();
+        let settings = Settings::load(&folder.join("agent.toml")).unwrap().addresses.unwrap();
+        Mover { settings, state: Mutex::default() }
+    }
+
+    fn wanting(folder: &Path, wanted: &[(&str, u8)]) -> Mover {
+        let mover = mover(folder);
+        let wanted = wanted.iter().map(|(at, priority)| (at.parse().unwrap(), *priority));
+        mover.state().wanted = wanted.collect();
+        mover
+    }
+
+    #[test]
+    fn clients_are_tickled_by_wanted_addresses_of_this_machine_only() {
+        let dir = tempfile::tempdir().unwrap();
+        let mover = wanting(dir.path(), &[("192.0.2.1", 200)]);
+        let client = "127.0.0.1:5000".parse().unwrap();
+        let ask = |at: &str, client| mover.tickle(&[(at.parse().unwrap(), client)]);
+        let other = ask("127.0.0.1:443", client).unwrap_err();
+        assert!(other.contains("127.0.0.1:443 is no service address"), "{other}");
+        assert_eq!(ask("192.0.2.1:443", client), Ok(Answer::Tickled(0)), "it is elsewhere");
+        assert!(ask("192.0.2.1:443", "[::1]:5000".parse().unwrap()).is_err(), "another family");
+        let many = vec![("192.0.2.1:443".parse().unwrap(), client); TICKLES_MAX + 1];
+        assert!(mover.tickle(&many).unwrap_err().contains("at most"));
+    }
+
+    #[test]
+    fn a_machine_whose_appliance_is_silent_gives_its_addresses_away() {
+        let dir = tempfile::tempdir().unwrap();
+        let mover = wanting(dir.path(), &[("192.0.2.1", 200), ("192.0.2.2", 150)]);
+        let priority = |router: u8| {
+            std::fs::read_to_string(dir.path().join(format!("priority-{router}"))).unwrap()
+        };
+        // In keepalived's place.
+        let child = Command::new("sleep").arg("60").spawn().unwrap();
+        mover.state().keepalived = Some(child);
+        mover.state().told = Some(Instant::now());
+        mover.look();
+        assert!(mover.state().told.is_some(), "it has just spoken");
+        mover.state().told = Instant::now().checked_sub(SILENT);
+        mover.look();
+        assert_eq!([priority(51), priority(52)], ["0\n", "0\n"]);
+        // Keepalived ends, and is started again, or that it cannot be is said.
+        let mut child = mover.state().keepalived.take().unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn each_address_has_a_virtual_router_and_none_is_taken_beyond_the_ranges() {
+        let dir = tempfile::tempdir().unwrap();
+        let mover = mover(dir.path());
+        let addresses = ["192.0.2.1", "2001:db8::1"].map(|at| at.parse().unwrap());
+        let text = keepalived(&mover.settings, mover.routers(addresses.iter()), dir.path());
+        for line in [
+            "virtual_router_id 51",
+            "virtual_router_id 52",
+            "192.0.2.1/32 dev eth0",
+            "2001:db8::1/128 dev eth0",
+            "native_ipv6",
+            &format!("file \"{}/priority-52\"", dir.path().display()),
+        ] {
+            assert_eq!(text.matches(line).count(), 1, "{line} in {text}");
+        }
+        let many = (0..=205).map(|n| (IpAddr::from([192, 0, 2, n]), 1)).collect();
+        assert!(mover.take(many).unwrap_err().contains("first_router"));
+        let router = mover.take(vec![("198.51.100.1".parse().unwrap(), 200)]).unwrap_err();
+        assert!(router.contains("in none of the ranges"), "{router}");
+        assert!(mover.take(vec![(addresses[0], 255)]).unwrap_err().contains("1 to 254"));
+    }
 }

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, ensure};
 use model::limits::DRIVES_MAX;
+use model::topology::Prefix;
 use model::units::{Bytes, Nanos};
 use serde::{Deserialize, Deserializer};
 
@@ -65,6 +66,9 @@ pub(crate) struct Addresses {
     /// `"keepalived"` where the appliances of the site share a segment, `"bird"` where routes lead
     /// to them.
     pub(crate) by: By,
+    /// The ranges that service addresses are in: no other address is taken, whoever asks.
+    #[serde(deserialize_with = "prefixes")]
+    pub(crate) within: Vec<Prefix>,
     /// The network interface that gets the addresses: of the segment with keepalived; with BIRD
     /// the loopback, default `lo`.
     interface: Option<String>,
@@ -80,6 +84,15 @@ pub(crate) struct Addresses {
     /// a response wait until they give up. Default true.
     #[serde(default = "default_tickle")]
     pub(crate) tickle: bool,
+}
+
+fn prefixes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Prefix>, D::Error> {
+    let prefix = |text: &String| {
+        let wrong =
+            || format!("within: \"{text}\" is no range: write for example \"192.0.2.0/24\"");
+        text.parse().map_err(|_| serde::de::Error::custom(wrong()))
+    };
+    Vec::<String>::deserialize(deserializer)?.iter().map(prefix).collect()
 }
 
 /// Who moves service addresses.
@@ -233,6 +246,9 @@ impl Settings {
             out.push_str("\n[addresses]\n");
             let by = format!("{:?}", addresses.by).to_lowercase();
             out.push_str(&row("by", format!("\"{by}\"")));
+            let within: Vec<String> =
+                addresses.within.iter().map(|of| format!("\"{of}\"")).collect();
+            out.push_str(&row("within", format!("[{}]", within.join(", "))));
             out.push_str(&row("interface", format!("\"{}\"", addresses.interface())));
             out.push_str(&row("socket", quoted(&addresses.socket)));
             out.push_str(&row("first_router", addresses.first_router.to_string()));
@@ -272,13 +288,20 @@ mod tests {
         assert!(discard("each = \"1 h\"").contains("each"));
         let addresses =
             |text: &str| error(&format!("[drives]\npaths = [\"/d\"]\n[addresses]\n{text}"));
-        assert!(addresses("by = \"keepalived\"").contains("name the network interface"));
+        assert!(
+            addresses("by = \"keepalived\"\nwithin = []").contains("name the network interface")
+        );
         assert!(addresses("by = \"ospf\"").contains("keepalived"), "says what there is");
-        assert!(addresses("by = \"bird\"\ninterface = \"a b\"").contains("no name of"));
-        assert!(addresses("by = \"bird\"\nfirst_router = 0").contains("1 to 255"));
-        let bird = "[drives]\npaths = [\"/d\"]\n[addresses]\nby = \"bird\"\n";
+        assert!(
+            addresses("by = \"bird\"\nwithin = []\ninterface = \"a b\"").contains("no name of")
+        );
+        assert!(addresses("by = \"bird\"\nwithin = []\nfirst_router = 0").contains("1 to 255"));
+        let bird =
+            "[drives]\npaths = [\"/d\"]\n[addresses]\nby = \"bird\"\nwithin = [\"192.0.2.0/24\"]\n";
         let text = Settings::parse(bird, "a.toml").unwrap().describe();
-        assert!(text.contains("by = \"bird\"\ninterface = \"lo\""), "{text}");
+        assert!(text.contains("within = [\"192.0.2.0/24\"]\ninterface = \"lo\""), "{text}");
+        assert!(addresses("by = \"bird\"\nwithin = [\"lo\"]").contains("is no range"));
+        assert!(addresses("by = \"bird\"").contains("within"));
         let off = "[drives]\npaths = [\"/d\"]\n[discard]\nevery = \"off\"\n";
         let settings = Settings::parse(off, "a.toml").unwrap();
         assert_eq!((settings.discard.every, settings.discard.range), (None, Bytes::mib(256)));

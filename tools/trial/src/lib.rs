@@ -50,7 +50,8 @@ pub enum Verb {
     Storm(storm::Args),
     /// A title is withdrawn while it plays, and an appliance is away.
     Takedown(takedown::Args),
-    /// A machine is cut off: a sibling takes its address over, resets its clients and gives it back.
+    /// A machine is cut off: a sibling takes its address over, has its clients reset, and gives it
+    /// back.
     Takeover(takeover::Args),
     /// Drives that fail, are slow and are pulled, under the real kernel in a virtual machine.
     Vm(vm::Args),

@@ -164,7 +164,10 @@ impl World {
             "group": "root",
             "drives": { "paths": [at("drive")] },
             "addresses": {
-                "by": "keepalived", "interface": "eth0", "socket": at("agent.sock"),
+                "by": "keepalived",
+                "within": [format!("{}/24", viewers())],
+                "interface": "eth0",
+                "socket": at("agent.sock"),
                 "tickle": tickle,
             },
         });
@@ -181,10 +184,8 @@ impl World {
         run(&["format", &at("drive"), "--reserve", "1%"])?;
         let code = self.fleet.code(&format!("/v1/appliances/{name}/enrolment"))?;
         run(&["enrol", "--config", &at("appliance.toml"), "--code", &code])?;
-        let command = inside(
-            index,
-            &[&binary("nearcast-agent")?, "addresses", "--config", &at("agent.toml")],
-        );
+        let program = binary("nearcast-agent")?;
+        let command = inside(index, &[&program, "addresses", "--config", &at("agent.toml")]);
         let log = self.room.join(format!("{name}.agent.log"));
         let mut agent = Process::start("agent", &command, On::default(), &log)?;
         let socket = home.join("agent.sock");
@@ -207,7 +208,7 @@ impl World {
                 "certificate": at.chain.display().to_string(),
                 "key": at.key.display().to_string(),
                 "workers": 1,
-                // With what else is open below 20,000 files, the hard limit that systems commonly set.
+                // With what else is open, below the usual hard limit of 20,000 files.
                 "connections_max": 18_900,
                 "idle_timeout": "10 min",
             },

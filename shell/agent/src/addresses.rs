@@ -330,7 +330,9 @@ fn is_local(address: IpAddr) -> bool {
 }
 
 /// keepalived's configuration: a virtual router for each address, with priority 1 and the number in
-/// its file on top.
+/// its file on top. When two had an address and hear each other again, the lower one says so
+/// before it leaves (`higher_prio_send_advert`), so that the other tells the segment where the
+/// address is: without that, neighbours sent to the one that had left, for ten seconds.
 fn keepalived(
     settings: &Addresses,
     routers: impl Iterator<Item = (usize, IpAddr)>,
@@ -346,7 +348,9 @@ fn keepalived(
             "track_file priority_{router} {{\n  file \"{}\"\n  weight 1\n}}\n\
              vrrp_instance nearcast_{router} {{\n  state BACKUP\n  interface {interface}\n\
              {native}  virtual_router_id {router}\n  priority {AWAY}\n  \
-             advert_int {ADVERTISE_EVERY}\n  garp_master_delay 1\n  track_file {{\n    \
+             advert_int {ADVERTISE_EVERY}\n  garp_master_delay 1\n  \
+             garp_lower_prio_delay 1\n  garp_lower_prio_repeat 3\n  \
+             higher_prio_send_advert true\n  track_file {{\n    \
              priority_{router}\n  }}\n  virtual_ipaddress {{\n    \
              {address}/{bits} dev {interface}\n  }}\n}}\n",
             file.display()

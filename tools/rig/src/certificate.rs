@@ -4,6 +4,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
+use aws_lc_rs::digest;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use rcgen::PublicKeyData as _;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 
 /// Where the PEM files are.
@@ -37,5 +41,13 @@ impl Certificate {
         fs::write(&made.chain, leaf.pem())?;
         fs::write(&made.key, key.serialize_pem())?;
         Ok(made)
+    }
+
+    /// SHA-256 of the servers' public key in base64: Chromium believes a certificate that has it
+    /// (`--ignore-certificate-errors-spki-list`).
+    pub fn spki(&self) -> Result<String> {
+        let key = KeyPair::from_pem(&fs::read_to_string(&self.key)?)?;
+        let digest = digest::digest(&digest::SHA256, &key.subject_public_key_info());
+        Ok(STANDARD.encode(digest))
     }
 }

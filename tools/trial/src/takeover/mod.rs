@@ -8,6 +8,7 @@
 //!                         ── a1 and a2 do not hear each other: each has it, no byte is wrong
 //! ```
 
+mod browser;
 mod viewers;
 mod world;
 
@@ -20,7 +21,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use rig::client::Pattern;
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 use tracing::info;
 
 use crate::outage::Film;
@@ -39,6 +40,12 @@ pub(crate) struct Args {
     /// Without tickles: who waits goes on waiting. Nothing is judged.
     #[arg(long)]
     no_tickles: bool,
+    /// Real players too, in Chromium: all four, unless some are named. Needs node and Chromium.
+    #[arg(long, num_args = 0.., value_name = "PLAYER")]
+    players: Option<Vec<String>>,
+    /// The folder of their film; the demo's own, unless another is named.
+    #[arg(long)]
+    film: Option<PathBuf>,
     /// Keep everything, logs included, in this directory.
     #[arg(long)]
     room: Option<PathBuf>,
@@ -75,6 +82,9 @@ struct Report {
     split_pieces: u64,
     split_gap_ms: u64,
     wrong_bytes: u64,
+    /// What each real player has seen: `failover_ms` and `hang_failover_ms` from a cut to the next
+    /// media byte on every lane, from whichever machine.
+    players: Vec<Value>,
 }
 
 const WAITING: usize = 8;
@@ -95,12 +105,17 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let temporary = tempfile::tempdir()?;
     let room = args.room.clone().unwrap_or_else(|| temporary.path().join("site"));
     rig::raise_file_limit()?;
-    Film::of(Duration::from_secs(10)).write(&room.join("source"))?;
+    let source = room.join("source");
+    let film = args.players.as_ref().map(|_| browser::film(args.film.as_deref())).transpose()?;
+    match &film {
+        Some(film) => copy(film, &source)?,
+        None => Film::of(Duration::from_secs(10)).write(&source)?,
+    }
     let mut long = vec![0; LONG_LEN];
     let pattern = Pattern { seed: 7 };
     pattern.fill(0, 0, &mut long);
-    std::fs::write(room.join("source").join(LONG), long)?;
-    let world = World::start(&room, &room.join("source"), args.port, !args.no_tickles)?;
+    std::fs::write(source.join(LONG), long)?;
+    let world = World::start(&room, &source, args.port, !args.no_tickles)?;
     let way = way(&world, &room)?;
     let mut report = Report { tickles: !args.no_tickles, ..Report::default() };
     cut_off(args, &world, &way, &mut report)?;
@@ -108,9 +123,29 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         give_back(&world, &way, pattern, &mut report)?;
         split(&world, &way, pattern, &mut report)?;
     }
+    if let Some(named) = &args.players {
+        world.cut_off(0, false)?;
+        let all = || browser::PLAYERS.map(str::to_owned).to_vec();
+        let players = if named.is_empty() { all() } else { named.clone() };
+        report.players = browser::play(&world, &source, &players)?;
+    }
     drop(world);
     rig::say(args.json, &report, || format!("{report:#?}"))?;
     if args.no_tickles { Ok(()) } else { report.check() }
+}
+
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    std::fs::create_dir_all(to)?;
+    for entry in std::fs::read_dir(from)? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy(&entry.path(), &target)?;
+        } else {
+            std::fs::copy(entry.path(), target)?;
+        }
+    }
+    Ok(())
 }
 
 /// The way to the film by the first machine's address.
@@ -142,7 +177,7 @@ fn cut_off(args: &Args, world: &World, way: &Way, report: &mut Report) -> Result
     let began = Instant::now();
     rig::until("the sibling's first answer", STALLED, LOOK_EVERY, || {
         let answer =
-            way.connect(LOOK_EVERY * 20).and_then(|mut tls| way.get(&mut tls, "media.m3u8", ""));
+            way.connect(LOOK_EVERY * 20).and_then(|mut tls| way.get(&mut tls, "master.m3u8", ""));
         Ok(matches!(answer, Ok(Answer::Body(_))))
     })?;
     report.takeover_ms = millis(began.elapsed());
@@ -239,6 +274,16 @@ impl Report {
         ensure!(self.give_back_stalls == 0, "{} stalled as it went back", self.give_back_stalls);
         ensure!(self.wrong_bytes == 0, "{} pieces with wrong bytes", self.wrong_bytes);
         ensure!(self.split_pieces != 0, "nobody played while they did not hear each other");
+        for player in &self.players {
+            let name = &player["name"];
+            for field in ["failover_ms", "hang_failover_ms"] {
+                let next = player[field].as_u64().unwrap_or(u64::MAX);
+                ensure!(next <= NEXT_BYTE_MAX_MS, "{name}: {field} is {next}");
+            }
+            for stalls in [&player["stalls"], &player["hang"]["stalls"], &player["wrong_bytes"]] {
+                ensure!(*stalls == 0, "{name}: stalls or wrong bytes: {player}");
+            }
+        }
         Ok(())
     }
 }

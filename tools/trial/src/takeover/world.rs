@@ -18,6 +18,7 @@ use rig::process::{On, Process, binary};
 use rustix::fd::AsFd;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::{Value, json};
+use tracing::info;
 
 /// The segment: viewers are .1, machines .11 and .12, their service addresses .101 and .102.
 const SEGMENT: [u8; 3] = [10, 99, 64];
@@ -35,6 +36,8 @@ pub(crate) struct World {
     machines: Vec<Machine>,
     pub(crate) fleet: Fleet,
     pub(crate) room: PathBuf,
+    /// The public key of all servers, as Chromium wants it.
+    pub(crate) spki: String,
     _network: Network,
 }
 
@@ -127,11 +130,12 @@ impl World {
         let addresses = [service(0), service(1)].map(|at| at.ip().to_string());
         let names = [&addresses[0], &addresses[1], &viewers().to_string(), "127.0.0.1"];
         let certificate = Certificate::make_for(room, &names)?;
+        let spki = certificate.spki()?;
         let plan = Plan { host: viewers(), ..Plan::new(room.to_owned(), port, ASSET) };
         let fleet = Fleet::start_with(plan, certificate.clone(), source)?;
         fleet.put("/v1/policy", &json!({ "copies": 2 }))?;
         let mut world =
-            Self { machines: Vec::new(), fleet, room: room.to_owned(), _network: network };
+            Self { machines: Vec::new(), fleet, room: room.to_owned(), spki, _network: network };
         for index in 0..2 {
             let machine = world.machine(index, &certificate, tickle)?;
             world.machines.push(machine);
@@ -232,9 +236,18 @@ impl World {
         self.fleet.check()
     }
 
+    /// Cuts the appliance of a name off, or brings it back.
+    pub(crate) fn orders(&self) -> impl Fn(&str, bool) -> Result<()> + Send + use<> {
+        |name: &str, cut: bool| {
+            let index: u8 = name.strip_prefix('a').context("no appliance")?.parse()?;
+            info!(name, cut, "cut off");
+            set_link(index.checked_sub(1).context("no appliance")?, cut)
+        }
+    }
+
     /// A machine is cut off from all others, or is there again.
     pub(crate) fn cut_off(&self, index: u8, cut: bool) -> Result<()> {
-        ip(&["link", "set", &link(index), if cut { "down" } else { "up" }])
+        set_link(index, cut)
     }
 
     /// The two machines do not hear each other, or do again; viewers hear both.
@@ -253,6 +266,10 @@ impl World {
             .output();
         held.is_ok_and(|output| !output.stdout.is_empty())
     }
+}
+
+fn set_link(index: u8, cut: bool) -> Result<()> {
+    ip(&["link", "set", &link(index), if cut { "down" } else { "up" }])
 }
 
 /// A command in a machine's namespace.

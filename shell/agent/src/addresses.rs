@@ -230,7 +230,7 @@ impl Mover {
         if !output.status.success() && verb != "del" {
             anyhow::bail!("ip address {verb} {address}: {}", said.trim());
         }
-        tracing::info!(%address, verb, "address");
+        tracing::info!(%address, "{}", if verb == "del" { "taken off" } else { "put on" });
         Ok(())
     }
 

@@ -1,8 +1,12 @@
-//! A site of two machines in namespaces of their own, on one segment with its viewers.
+//! A site of two machines in namespaces of their own, on one segment with its viewers, or behind a
+//! router.
 //!
 //! ```text
 //! viewers, control, origin ── bridge ─┬─ a1: appliance, agent, keepalived
 //!   (this process's namespace)        └─ a2: the same
+//!
+//! viewers, control, origin ─┬─ bridge ── a1: appliance, agent, BIRD on its loopback's addresses
+//!   and BIRD, as router     └─ bridge ── a2: the same
 //! ```
 
 use std::fs::{self, File};
@@ -12,6 +16,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use clap::ValueEnum as _;
 use rig::certificate::Certificate;
 use rig::fleet::{Fleet, Plan, Role, merge};
 use rig::process::{On, Process, binary};
@@ -20,13 +25,14 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::{Value, json};
 use tracing::info;
 
-/// The segment: viewers are .1, machines .11 and .12, their service addresses .101 and .102.
+/// The segment: viewers are .1, machines .11 and .12, their service addresses .101 and .102. Where
+/// there is a router, each machine has the address that it has here on a segment of its own.
 const SEGMENT: [u8; 3] = [10, 99, 64];
 /// What viewers ask.
 pub(crate) const PORT: u16 = 8443;
 /// What siblings ask.
 const PEER_PORT: u16 = 9443;
-const BRIDGE: &str = "nctobr";
+const BIRD: &str = "/usr/sbin/bird";
 pub(crate) const ASSET: &str = "film";
 const READY_MAX: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -34,6 +40,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// The site; all of it goes when it is dropped.
 pub(crate) struct World {
     machines: Vec<Machine>,
+    /// BIRD, on the router and on the machines.
+    _routers: Vec<Process>,
     pub(crate) fleet: Fleet,
     pub(crate) room: PathBuf,
     /// The public key of all servers, as Chromium wants it.
@@ -47,8 +55,27 @@ struct Machine {
     _agent: Process,
 }
 
-/// The namespaces and the bridge.
+/// How machines and viewers are connected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum By {
+    /// One segment, and VRRP.
+    Keepalived,
+    /// A router, and BGP with BFD.
+    Bird,
+}
+
+/// The namespaces and the bridges.
 struct Network;
+
+fn bridge(index: u8) -> String {
+    format!("nctobr{index}")
+}
+
+/// The router's address on the segment of a machine that has one of its own.
+fn gateway(index: u8) -> Ipv4Addr {
+    let [a, b, c] = SEGMENT;
+    Ipv4Addr::new(a, b, c + 1 + index, 1)
+}
 
 fn machine_name(index: u8) -> String {
     format!("ncto{}", index + 1)
@@ -59,9 +86,10 @@ fn link(index: u8) -> String {
 }
 
 /// A machine's own address, which stays with it.
-fn own(index: u8) -> Ipv4Addr {
+fn own(by: By, index: u8) -> Ipv4Addr {
     let [a, b, c] = SEGMENT;
-    Ipv4Addr::new(a, b, c, 11 + index)
+    let segment = if by == By::Bird { c + 1 + index } else { c };
+    Ipv4Addr::new(a, b, segment, 11 + index)
 }
 
 /// The address by which viewers reach it.
@@ -78,7 +106,7 @@ fn viewers() -> Ipv4Addr {
 impl Network {
     /// Makes it, and moves this process into the viewers' namespace. As root, with iproute2, before
     /// there are other threads.
-    fn enter() -> Result<Self> {
+    fn enter(by: By) -> Result<Self> {
         let network = Self;
         network.remove();
         ip(&["netns", "add", "ncto0"]).context("namespaces need root")?;
@@ -86,18 +114,28 @@ impl Network {
         move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))
             .context("cannot enter the namespace")?;
         ip(&["link", "set", "lo", "up"])?;
-        ip(&["link", "add", BRIDGE, "type", "bridge"])?;
-        ip(&["address", "add", &format!("{}/24", viewers()), "dev", BRIDGE])?;
-        ip(&["link", "set", BRIDGE, "up"])?;
+        match by {
+            By::Keepalived => add_bridge(0, viewers())?,
+            By::Bird => {
+                ip(&["address", "add", &format!("{}/32", viewers()), "dev", "lo"])?;
+                (0..2).try_for_each(|index| add_bridge(index, gateway(index)))?;
+                fs::write("/proc/sys/net/ipv4/ip_forward", "1")?;
+            }
+        }
         for index in 0..2 {
             let (name, link) = (machine_name(index), link(index));
             ip(&["netns", "add", &name])?;
             let far = ["type", "veth", "peer", "name", "eth0", "netns", &name];
             ip(&[&["link", "add", &link], &far[..]].concat())?;
-            ip(&["link", "set", &link, "master", BRIDGE, "up"])?;
+            let bridge = bridge(if by == By::Bird { index } else { 0 });
+            ip(&["link", "set", &link, "master", &bridge, "up"])?;
             ip(&["-n", &name, "link", "set", "lo", "up"])?;
-            ip(&["-n", &name, "address", "add", &format!("{}/24", own(index)), "dev", "eth0"])?;
+            ip(&["-n", &name, "address", "add", &format!("{}/24", own(by, index)), "dev", "eth0"])?;
             ip(&["-n", &name, "link", "set", "eth0", "up"])?;
+            if by == By::Bird {
+                let via = gateway(index).to_string();
+                ip(&["-n", &name, "route", "add", "default", "via", &via])?;
+            }
         }
         Ok(network)
     }
@@ -120,12 +158,20 @@ impl Drop for Network {
 impl World {
     /// Starts the site with the files below `source`. Returns when each machine has its address and
     /// holds all.
-    pub(crate) fn start(room: &Path, source: &Path, port: u16, tickle: bool) -> Result<Self> {
-        ensure!(
-            Path::new("/usr/sbin/keepalived").is_file(),
-            "keepalived is not installed: install Debian's package keepalived"
-        );
-        let network = Network::enter()?;
+    pub(crate) fn start(
+        room: &Path,
+        source: &Path,
+        port: u16,
+        by: By,
+        tickle: bool,
+    ) -> Result<Self> {
+        let (program, package) = match by {
+            By::Keepalived => ("/usr/sbin/keepalived", "keepalived"),
+            By::Bird => (BIRD, "bird2"),
+        };
+        let is_there = Path::new(program).is_file();
+        ensure!(is_there, "{program} is not installed: install Debian's package {package}");
+        let network = Network::enter(by)?;
         fs::create_dir_all(room)?;
         let addresses = [service(0), service(1)].map(|at| at.ip().to_string());
         let names = [&addresses[0], &addresses[1], &viewers().to_string(), "127.0.0.1"];
@@ -134,10 +180,17 @@ impl World {
         let plan = Plan { host: viewers(), ..Plan::new(room.to_owned(), port, ASSET) };
         let fleet = Fleet::start_with(plan, certificate.clone(), source)?;
         fleet.put("/v1/policy", &json!({ "copies": 2 }))?;
-        let mut world =
-            Self { machines: Vec::new(), fleet, room: room.to_owned(), spki, _network: network };
+        let routers = if by == By::Bird { routers(room)? } else { Vec::new() };
+        let mut world = Self {
+            machines: Vec::new(),
+            _routers: routers,
+            fleet,
+            room: room.to_owned(),
+            spki,
+            _network: network,
+        };
         for index in 0..2 {
-            let machine = world.machine(index, &certificate, tickle)?;
+            let machine = world.machine(index, &certificate, by, tickle)?;
             world.machines.push(machine);
         }
         for index in 0..2 {
@@ -154,30 +207,30 @@ impl World {
         Ok(world)
     }
 
-    fn machine(&self, index: u8, certificate: &Certificate, tickle: bool) -> Result<Machine> {
+    fn machine(&self, index: u8, at: &Certificate, by: By, tickle: bool) -> Result<Machine> {
         let name = format!("a{}", index + 1);
         let home = self.room.join(&name);
         let drive = home.join("drive");
         fs::create_dir_all(&drive)?;
         fs::create_dir_all(home.join("state"))?;
-        let at = |file: &str| home.join(file).display().to_string();
+        let path = |file: &str| home.join(file).display().to_string();
         let body = json!({ "site": "lab", "addresses": [service(index).ip()] });
         self.fleet.put(&format!("/v1/appliances/{name}"), &body)?;
         let agent = json!({
             "user": "root",
             "group": "root",
-            "drives": { "paths": [at("drive")] },
+            "drives": { "paths": [path("drive")] },
             "addresses": {
-                "by": "keepalived",
+                "by": by.to_possible_value().context("each has a name")?.get_name(),
                 "within": [format!("{}/24", viewers())],
-                "interface": "eth0",
-                "socket": at("agent.sock"),
+                "interface": if by == By::Bird { "lo" } else { "eth0" },
+                "socket": path("agent.sock"),
                 "tickle": tickle,
             },
         });
         fs::write(home.join("agent.toml"), toml::to_string(&agent)?)?;
-        let peer = SocketAddr::from((own(index), PEER_PORT));
-        let config = self.appliance(&name, index, certificate, peer);
+        let peer = SocketAddr::from((own(by, index), PEER_PORT));
+        let config = self.appliance(&name, index, at, peer);
         fs::write(home.join("appliance.toml"), toml::to_string(&config)?)?;
         let setup = self.room.join(format!("{name}.setup.log"));
         let appliance = binary("nearcast-appliance")?;
@@ -185,16 +238,16 @@ impl World {
             let words = [&[appliance.as_str()], words].concat();
             Process::run(&name, &inside(index, &words), &setup)
         };
-        run(&["format", &at("drive"), "--reserve", "1%"])?;
+        run(&["format", &path("drive"), "--reserve", "1%"])?;
         let code = self.fleet.code(&format!("/v1/appliances/{name}/enrolment"))?;
-        run(&["enrol", "--config", &at("appliance.toml"), "--code", &code])?;
+        run(&["enrol", "--config", &path("appliance.toml"), "--code", &code])?;
         let program = binary("nearcast-agent")?;
-        let command = inside(index, &[&program, "addresses", "--config", &at("agent.toml")]);
+        let command = inside(index, &[&program, "addresses", "--config", &path("agent.toml")]);
         let log = self.room.join(format!("{name}.agent.log"));
         let mut agent = Process::start("agent", &command, On::default(), &log)?;
         let socket = home.join("agent.sock");
         agent.wait_until("its socket", READY_MAX, || Ok(socket.exists()))?;
-        let command = inside(index, &[&appliance, "guard", "--config", &at("appliance.toml")]);
+        let command = inside(index, &[&appliance, "guard", "--config", &path("appliance.toml")]);
         let log = self.room.join(format!("{name}.log"));
         let appliance = Process::listening(&name, &command, On::default(), &log, peer)?;
         Ok(Machine { appliance, _agent: agent })
@@ -258,6 +311,14 @@ impl World {
         })
     }
 
+    /// The route to the service address of a machine leads there.
+    pub(crate) fn is_routed_to(index: u8) -> Result<bool> {
+        let address = service(index).ip().to_string();
+        let output = Command::new("ip").args(["route", "get", &address]).output()?;
+        let via = own(By::Bird, index).to_string();
+        Ok(String::from_utf8_lossy(&output.stdout).contains(&format!("via {via} ")))
+    }
+
     /// Who answers for an address now, by its hardware address as viewers know it.
     pub(crate) fn has(&self, index: u8, address: IpAddr) -> bool {
         let held = Command::new("ip")
@@ -266,6 +327,58 @@ impl World {
             .output();
         held.is_ok_and(|output| !output.stdout.is_empty())
     }
+}
+
+fn add_bridge(index: u8, address: Ipv4Addr) -> Result<()> {
+    let (bridge, near, far) = (bridge(index), format!("nctod{index}"), format!("nctoe{index}"));
+    ip(&["link", "add", &bridge, "type", "bridge"])?;
+    // A port that stays up: without one the bridge would tell its owner of each cut.
+    ip(&["link", "add", &near, "type", "veth", "peer", "name", &far])?;
+    ip(&["link", "set", &near, "master", &bridge, "up"])?;
+    ip(&["link", "set", &far, "up"])?;
+    ip(&["address", "add", &format!("{address}/24"), "dev", &bridge])?;
+    ip(&["link", "set", &bridge, "up"])
+}
+
+/// BIRD on the router and on both machines, as docs/operate/takeover.md says it.
+fn routers(room: &Path) -> Result<Vec<Process>> {
+    let start = |name: &str, config: &str, inside: &dyn Fn(&[&str]) -> Vec<String>| {
+        let at = |kind: &str| room.join(format!("{name}.{kind}")).display().to_string();
+        fs::write(at("conf"), config)?;
+        let command = inside(&[BIRD, "-f", "-c", &at("conf"), "-s", &at("ctl"), "-P", &at("pid")]);
+        Process::start(name, &command, On::default(), Path::new(&at("log")))
+    };
+    // BIRD's own wait after an error is a minute.
+    let bgp = "bfd on; connect delay time 1; error wait time 1, 5; error forget time 10;";
+    let neighbour = |index| {
+        let (gateway, own) = (gateway(index), own(By::Bird, index));
+        format!(
+            "protocol bgp a{index} {{ local {gateway} as 64512; neighbor {own} as 64512; {bgp} \
+             ipv4 {{ import all; export none; }}; }}\n"
+        )
+    };
+    let neighbours: String = (0..2).map(neighbour).collect();
+    let common = "log stderr all;\nprotocol device { scan time 1; }\n\
+                  protocol bfd { interface \"*\" { interval 100 ms; multiplier 3; }; }\n";
+    let kernel =
+        "protocol direct { ipv4; }\nprotocol kernel { ipv4 { export all; import none; }; }\n";
+    let router = format!("router id {};\n{common}{kernel}{neighbours}", viewers());
+    let hub = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
+    let mut started = vec![start("router", &router, &hub)?];
+    for index in 0..2 {
+        let (gateway, own) = (gateway(index), own(By::Bird, index));
+        let (mine, theirs) = (service(index).ip(), service(1 - index).ip());
+        let config = format!(
+            "router id {own};\n{common}protocol direct {{ ipv4; interface \"lo\"; }}\n\
+             filter addresses {{\n\
+             if net = {mine}/32 then {{ bgp_local_pref = 200; accept; }}\n\
+             if net = {theirs}/32 then {{ bgp_local_pref = 100; accept; }}\nreject;\n}}\n\
+             protocol bgp uplink {{ local {own} as 64512; neighbor {gateway} as 64512; {bgp}\n\
+             ipv4 {{ import none; export filter addresses; next hop self; }}; }}\n"
+        );
+        started.push(start(&format!("bird{index}"), &config, &|words| inside(index, words))?);
+    }
+    Ok(started)
 }
 
 fn set_link(index: u8, cut: bool) -> Result<()> {

@@ -166,22 +166,34 @@ impl Publisher {
     }
 }
 
-/// The appliances that should hold a version, site by site.
+/// The appliances that should hold a version, site by site, and those with service addresses.
+/// O(versions held by all appliances) to make.
 struct Holders<'a> {
     desired: &'a Desired,
-    by_site: BTreeMap<(&'a SiteId, &'a AssetVersionId), Vec<&'a ApplianceId>>,
+    by_site: BTreeMap<&'a SiteId, BTreeMap<&'a AssetVersionId, Vec<&'a ApplianceId>>>,
+    members: BTreeMap<&'a SiteId, Vec<SiteMember>>,
 }
 
 impl<'a> Holders<'a> {
     fn new(desired: &'a Desired, placement: &'a placement::Placement) -> Self {
-        let mut by_site: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        let mut by_site: BTreeMap<_, BTreeMap<_, Vec<_>>> = BTreeMap::new();
         for (id, held) in &placement.holdings {
             let Some(registered) = desired.appliances.get(id) else { continue };
+            let site = by_site.entry(&registered.appliance.site).or_default();
             for version in held {
-                by_site.entry((&registered.appliance.site, version)).or_default().push(id);
+                site.entry(version).or_default().push(id);
             }
         }
-        Self { desired, by_site }
+        let mut members: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for Appliance { id, site, addresses, .. } in
+            desired.appliances.values().map(|of| &of.appliance)
+        {
+            if !addresses.is_empty() {
+                let member = SiteMember { id: id.clone(), addresses: addresses.clone() };
+                members.entry(site).or_default().push(member);
+            }
+        }
+        Self { desired, by_site, members }
     }
 
     /// The others of its site that should hold a version: for every version that an appliance
@@ -193,28 +205,25 @@ impl<'a> Holders<'a> {
         held: &[AssetVersionId],
         all: bool,
     ) -> BTreeMap<AssetVersionId, Vec<ApplianceId>> {
-        let Some(registered) = self.desired.appliances.get(id) else { return BTreeMap::new() };
-        let site = &registered.appliance.site;
-        let versions: Vec<&AssetVersionId> = match all {
-            true => self.by_site.keys().filter(|(of, _)| *of == site).map(|(_, v)| *v).collect(),
-            false => held.iter().collect(),
+        let site = self.desired.appliances.get(id).map(|of| &of.appliance.site);
+        let Some(site) = site.and_then(|site| self.by_site.get(site)) else {
+            return BTreeMap::new();
         };
-        let others = versions.into_iter().filter_map(|version| {
-            let ids = self.by_site.get(&(site, version))?.iter().filter(|other| **other != id);
-            Some((version.clone(), ids.take(SIBLINGS_MAX).copied().cloned().collect::<Vec<_>>()))
-        });
-        others.filter(|(_, ids)| !ids.is_empty()).collect()
+        let others = |version: &AssetVersionId| {
+            let ids = site.get(version)?.iter().filter(|other| **other != id);
+            let ids: Vec<ApplianceId> = ids.take(SIBLINGS_MAX).copied().cloned().collect();
+            (!ids.is_empty()).then(|| (version.clone(), ids))
+        };
+        match all {
+            true => site.keys().filter_map(|version| others(version)).collect(),
+            false => held.iter().filter_map(others).collect(),
+        }
     }
 
     /// The appliances of its site that have service addresses.
     fn site(&self, id: &ApplianceId) -> Vec<SiteMember> {
-        let appliances = || self.desired.appliances.values().map(|of| &of.appliance);
-        let Some(own) = self.desired.appliances.get(id) else { return Vec::new() };
-        let here = appliances().filter(|other| other.site == own.appliance.site);
-        let with = here.filter(|other| !other.addresses.is_empty());
-        let member =
-            |of: &Appliance| SiteMember { id: of.id.clone(), addresses: of.addresses.clone() };
-        with.map(member).collect()
+        let site = self.desired.appliances.get(id).map(|of| &of.appliance.site);
+        site.and_then(|site| self.members.get(site)).cloned().unwrap_or_default()
     }
 }
 

@@ -279,17 +279,6 @@ impl Drive {
         (0..self.params.shape.dies).map(|die| self.ftl.free_blocks(die)).sum()
     }
 
-    /// Pages in the write buffer.
-    pub fn buffered_pages(&self) -> u32 {
-        self.buffered
-    }
-
-    /// Ages: from now on so many pages are moved at a time.
-    pub fn change_quantum(&mut self, pages: u32) {
-        assert!(0 < pages, "a step of collection moves something");
-        self.params.quantum = pages;
-    }
-
     fn at(&mut self, time: u64, what: Timed) {
         self.number += 1;
         self.events.push(Entry { time, number: self.number, what });

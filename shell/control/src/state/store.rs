@@ -577,7 +577,8 @@ mod tests {
             store.put_public(asset, true).await.unwrap();
         }
         // As the program before left it.
-        sqlx::raw_sql("PRAGMA user_version = 6").execute(&store.pool).await.unwrap();
+        let before = "ALTER TABLE appliances DROP COLUMN addresses; PRAGMA user_version = 6";
+        sqlx::raw_sql(before).execute(&store.pool).await.unwrap();
         store.close().await;
         let store = Store::open(state.path()).await.unwrap();
         let desired = store.desired().await.unwrap();

@@ -172,7 +172,7 @@ fn guard(config: &Path, (level, clients): (&str, journal::Clients)) -> anyhow::R
 /// Says of everything that is configured whether it can be used.
 fn check(config: &Path) -> anyhow::Result<()> {
     let settings = load(config)?;
-    tls::Acceptor::from_pem_files(&settings.certificate, &settings.key)?;
+    tls::Acceptor::from_pem_files(&settings.serve.certificate, &settings.serve.key)?;
     let credentials = member::load(&settings.state, &settings.name)?;
     let until = credentials.seen().not_after;
     let ended = until <= clock::wall();
@@ -183,7 +183,7 @@ fn check(config: &Path) -> anyhow::Result<()> {
         member::date(until)
     ))?;
     let mut bad = 0;
-    for path in &settings.drives {
+    for path in &settings.drives.paths {
         match inspect(path) {
             Ok(inspected) => print(&inspected.text())?,
             Err(error) => {
@@ -193,7 +193,7 @@ fn check(config: &Path) -> anyhow::Result<()> {
         }
     }
     if 0 < bad {
-        anyhow::bail!("{bad} of {} drives cannot be used", settings.drives.len());
+        anyhow::bail!("{bad} of {} drives cannot be used", settings.drives.paths.len());
     }
     if ended {
         anyhow::bail!("the identity has ended: get a one-time code and run the `enrol` verb");

@@ -24,6 +24,7 @@ use crate::storage::gate::Writes;
 use crate::storage::tiering::Tiering;
 use check::check;
 use file::File;
+pub use file::{Drives, Serve};
 
 /// What begins the name of every setting in the environment.
 const PREFIX: &str = "APPLIANCE_";
@@ -34,41 +35,11 @@ pub struct Settings {
     pub name: ApplianceId,
     /// Where the last manifest is kept.
     pub state: PathBuf,
-    pub listen: Vec<SocketAddr>,
-    /// Listeners without TLS, on loopback.
-    pub plain_listen: Vec<SocketAddr>,
+    pub serve: Serve,
     pub base_url: String,
     /// The same without TLS, where it listens so.
     pub plain_url: Option<String>,
-    /// Certificate chain, PEM.
-    pub certificate: PathBuf,
-    /// Its key, PEM.
-    pub key: PathBuf,
     pub workers: usize,
-    /// CPU of each worker; empty for wherever the kernel puts them.
-    pub cpus: Vec<usize>,
-    /// Bounds of all workers together.
-    pub connections_max: usize,
-    /// Handshakes under way of all workers together.
-    pub handshakes_max: usize,
-    /// Transfers of all workers together.
-    pub transfers_max: usize,
-    pub head_max: Bytes,
-    /// For handshake and request head.
-    pub request_timeout: Nanos,
-    /// Between requests.
-    pub idle_timeout: Nanos,
-    /// For a client to take what was sent.
-    pub progress_timeout: Nanos,
-    /// How long a response that has begun waits for a drive that hangs, before it is reset.
-    pub reset_after: Nanos,
-    /// How long a stop may take.
-    pub stop_within: Nanos,
-    /// How long after its expiry a token is still good: what this clock and the control plane's
-    /// may differ by. Whole seconds, at most an hour.
-    pub token_leeway: Nanos,
-    /// For so many blocks' worth of bytes read for viewers, one block is verified; 0 for none.
-    pub verify_every: u32,
     /// How TCP finds its rate, for each of `listen`, by the kernel's names; empty for the kernel's
     /// default.
     pub congestion: Vec<String>,
@@ -78,16 +49,7 @@ pub struct Settings {
     pub aead: tls::Wanted,
     /// How responses are paced; the buffers are those of all workers together.
     pub pacing: Pacing,
-    pub drives: Vec<PathBuf>,
-    /// Reads in flight per drive and worker.
-    pub drive_depth: usize,
-    /// A drive that was asked and has said nothing for so long hangs: players that wait for it are
-    /// sent to a sibling. 50 ms to 10 s.
-    pub hang_after: Nanos,
-    /// Memory for small objects.
-    pub small_objects_max: Bytes,
-    /// How fast each drive is scrubbed; 0 for not at all.
-    pub scrub_rate: BitsPerSecond,
+    pub drives: Drives,
     pub writes: Writes,
     /// What the drives are for, and what may move between them.
     pub tiering: Tiering,
@@ -177,31 +139,35 @@ impl Settings {
         let mut rows: Vec<(&str, &str, String)> = vec![
             ("", "name", text(&self.name)),
             ("", "state", text(&self.state.display())),
-            ("serve", "listen", list(&mut self.listen.iter().map(|at| text(at)))),
-            ("serve", "plain_listen", list(&mut self.plain_listen.iter().map(|at| text(at)))),
+            ("serve", "listen", list(&mut self.serve.listen.iter().map(|at| text(at)))),
+            ("serve", "plain_listen", list(&mut self.serve.plain_listen.iter().map(|at| text(at)))),
             ("serve", "base_url", text(&self.base_url)),
-            ("serve", "certificate", text(&self.certificate.display())),
-            ("serve", "key", text(&self.key.display())),
+            ("serve", "certificate", text(&self.serve.certificate.display())),
+            ("serve", "key", text(&self.serve.key.display())),
             ("serve", "workers", self.workers.to_string()),
-            ("serve", "cpus", list(&mut self.cpus.iter().map(ToString::to_string))),
-            ("serve", "connections_max", self.connections_max.to_string()),
-            ("serve", "handshakes_max", self.handshakes_max.to_string()),
-            ("serve", "transfers_max", self.transfers_max.to_string()),
-            ("serve", "head_max", text(&self.head_max)),
-            ("serve", "request_timeout", text(&self.request_timeout)),
-            ("serve", "idle_timeout", text(&self.idle_timeout)),
-            ("serve", "progress_timeout", text(&self.progress_timeout)),
-            ("serve", "reset_after", text(&self.reset_after)),
-            ("serve", "stop_within", text(&self.stop_within)),
-            ("serve", "token_leeway", text(&self.token_leeway)),
-            ("serve", "verify_every", self.verify_every.to_string()),
+            ("serve", "cpus", list(&mut self.serve.cpus.iter().map(ToString::to_string))),
+            ("serve", "connections_max", self.serve.connections_max.to_string()),
+            ("serve", "handshakes_max", self.serve.handshakes_max.to_string()),
+            ("serve", "transfers_max", self.serve.transfers_max.to_string()),
+            ("serve", "head_max", text(&self.serve.head_max.0)),
+            ("serve", "request_timeout", text(&self.serve.request_timeout.0)),
+            ("serve", "idle_timeout", text(&self.serve.idle_timeout.0)),
+            ("serve", "progress_timeout", text(&self.serve.progress_timeout.0)),
+            ("serve", "reset_after", text(&self.serve.reset_after.0)),
+            ("serve", "stop_within", text(&self.serve.stop_within.0)),
+            ("serve", "token_leeway", text(&self.serve.token_leeway.0)),
+            ("serve", "verify_every", self.serve.verify_every.to_string()),
             ("serve", "congestion", list(&mut self.congestion.iter().map(|name| text(name)))),
             ("serve", "unsent_max", text(&self.unsent_max.unwrap_or_default())),
-            ("drives", "paths", list(&mut self.drives.iter().map(|path| text(&path.display())))),
-            ("drives", "depth", self.drive_depth.to_string()),
-            ("drives", "hang_after", text(&self.hang_after)),
-            ("drives", "small_objects_max", text(&self.small_objects_max)),
-            ("drives", "scrub_rate", text(&self.scrub_rate)),
+            (
+                "drives",
+                "paths",
+                list(&mut self.drives.paths.iter().map(|path| text(&path.display()))),
+            ),
+            ("drives", "depth", self.drives.depth.to_string()),
+            ("drives", "hang_after", text(&self.drives.hang_after.0)),
+            ("drives", "small_objects_max", text(&self.drives.small_objects_max.0)),
+            ("drives", "scrub_rate", text(&self.drives.scrub_rate.0)),
             ("hot", "memory", text(&self.hot_memory.unwrap_or(check::HOT_MEMORY))),
             ("control", "url", text(&self.control)),
             ("control", "fronts", list(&mut self.fronts.iter().map(front))),

@@ -39,7 +39,7 @@ pub(crate) fn fit(mut settings: Settings) -> Settings {
 
 /// Read buffers of one worker, those that paced transfers keep among them.
 pub(crate) fn read_buffers(settings: &Settings) -> u16 {
-    let buffers = (settings.drives.len() * settings.drive_depth).min(BUFFERS_MAX);
+    let buffers = (settings.drives.paths.len() * settings.drives.depth).min(BUFFERS_MAX);
     let buffers = u16::try_from(buffers).expect("bounded by the line above");
     buffers + settings.pacing.share(settings.workers).buffers
 }

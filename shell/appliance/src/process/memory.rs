@@ -27,25 +27,25 @@ pub fn fit(settings: Settings) -> Settings {
 
 fn fit_in(mut settings: Settings, memory: Bytes) -> Settings {
     let fits = Bytes(memory.0 / SHARE / TRANSFER.0).as_usize();
-    if settings.transfers_max <= fits {
+    if settings.serve.transfers_max <= fits {
         return settings;
     }
     let needed = worst(&settings);
     if settings.origins.contains_key(KEY) {
         tracing::warn!(
-            %needed, allowed = %memory, transfers = settings.transfers_max,
+            %needed, allowed = %memory, transfers = settings.serve.transfers_max,
             "[serve] transfers_max: clients that stop to read can make so many hold more than an \
              eighth of the memory that there is. Take fewer, or give more (memory.max of the \
              control group, MemoryMax= of the unit)"
         );
         return settings;
     }
-    let given = std::mem::replace(&mut settings.transfers_max, fits.max(TRANSFERS_MIN));
+    let given = std::mem::replace(&mut settings.serve.transfers_max, fits.max(TRANSFERS_MIN));
     let mib = memory.0 >> 20;
     let origin = format!("default where there are {mib} MiB; {given} where there is more");
     settings.origins.insert(KEY.to_owned(), origin);
     tracing::info!(
-        needed = %worst(&settings), allowed = %memory, transfers = settings.transfers_max,
+        needed = %worst(&settings), allowed = %memory, transfers = settings.serve.transfers_max,
         "[serve] transfers_max: fewer than elsewhere, for want of memory"
     );
     settings
@@ -54,9 +54,9 @@ fn fit_in(mut settings: Settings, memory: Bytes) -> Settings {
 /// What clients can make an appliance with these settings hold.
 fn worst(settings: &Settings) -> Bytes {
     let all = [
-        (settings.connections_max, CONNECTION),
-        (settings.handshakes_max, HANDSHAKE),
-        (settings.transfers_max, TRANSFER),
+        (settings.serve.connections_max, CONNECTION),
+        (settings.serve.handshakes_max, HANDSHAKE),
+        (settings.serve.transfers_max, TRANSFER),
     ];
     Bytes(all.iter().map(|(count, each)| Bytes::of(*count).0 * each.0).sum())
 }
@@ -72,7 +72,7 @@ mod tests {
     fn fitted(text: &str, memory: Bytes) -> (usize, String) {
         let settings = Settings::parse(text, "a.toml", std::iter::empty()).unwrap();
         let settings = fit_in(settings, memory);
-        (settings.transfers_max, settings.describe())
+        (settings.serve.transfers_max, settings.describe())
     }
 
     #[test]

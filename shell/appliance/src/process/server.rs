@@ -117,19 +117,20 @@ fn run(settings: &Settings, guarded: Option<Guarded>) -> anyhow::Result<()> {
     let asked = catch(&[signal_hook::consts::SIGUSR1])?;
     raise_descriptor_limit(settings)?;
     // All workers' read buffers are pinned, and the hot blocks are in such.
-    let media = mounts::media(&settings.drives);
+    let media = mounts::media(&settings.drives.paths);
     let (rules, tiering) = (rules(settings, &media), tiering(settings, &media));
     let config = worker_config(settings, hot::blocks(settings)?, &rules);
     let Bound { listeners, metrics, peers } = bind(settings)?;
     // Here and no later: what follows is inherited by threads, and there are none yet.
     let machine = identity::enrol::machine();
-    let blocking = mounts::blocking(&settings.drives);
+    let blocking = mounts::blocking(&settings.drives.paths);
     let (ring_is_made, silent) = give_away(settings, blocking, guarded.is_some())?;
     let credentials = member::load(&settings.state, &settings.name)?;
     let sealing = aead::choose(settings.aead)?;
-    let acceptor = Acceptor::from_pem_files(&settings.certificate, &settings.key)?;
+    let acceptor = Acceptor::from_pem_files(&settings.serve.certificate, &settings.serve.key)?;
     let acceptor = acceptor.sealed_by(sealing.kernels);
-    let mut reload = Reload::new(acceptor.clone(), &settings.certificate, &settings.key);
+    let mut reload =
+        Reload::new(acceptor.clone(), &settings.serve.certificate, &settings.serve.key);
     let (fault_sender, faults) = sync_channel(FAULTS_MAX);
     let counters: Vec<Arc<ServeCounters>> = (0..settings.workers).map(|_| Arc::default()).collect();
     let (logs, log_thread) = start_request_log(settings, ring_is_made)?;
@@ -162,7 +163,7 @@ fn run(settings: &Settings, guarded: Option<Guarded>) -> anyhow::Result<()> {
     let mut each_second = || {
         reload.look(hup.swap(false, Ordering::Relaxed));
         let said = lock(&said).clone();
-        let mut page = metrics::others(&storage, &reload, &settings.drives, &said);
+        let mut page = metrics::others(&storage, &reload, &settings.drives.paths, &said);
         aead::put(&mut page, &sealing);
         if let Some(guarded) = &guarded {
             page.put(&metrics::STARTS, "", guarded.starts);
@@ -174,7 +175,7 @@ fn run(settings: &Settings, guarded: Option<Guarded>) -> anyhow::Result<()> {
     watch(flags, &faults, &notes, working, &storage, &mut each_second, &settings.state)?;
     tracing::info!("stopping");
     serve_counters.draining.store(true, Ordering::Relaxed);
-    let result = stop_workers(workers, settings.stop_within);
+    let result = stop_workers(workers, settings.serve.stop_within.0);
     storage.stop();
     if let (Ok(()), Some(thread)) = (&result, log_thread) {
         let _ = thread.join();
@@ -260,7 +261,7 @@ fn storage_config(
         appliance: settings.name.clone(),
         state: settings.state.clone(),
         credentials,
-        drives: settings.drives.clone(),
+        drives: settings.drives.paths.clone(),
         silent,
         control: Some(storage::ControlConfig {
             writer: settings.control.clone(),
@@ -275,8 +276,8 @@ fn storage_config(
             silence_max: source::SILENCE_MAX,
             unit_len: settings.fill_unit,
         },
-        small_budget: settings.small_objects_max,
-        scrub_rate: Some(settings.scrub_rate).filter(|rate| rate.0 != 0),
+        small_budget: settings.drives.small_objects_max.0,
+        scrub_rate: Some(settings.drives.scrub_rate.0).filter(|rate| rate.0 != 0),
         rules,
         tiering,
         tickets,
@@ -287,7 +288,7 @@ fn storage_config(
             plain_url: settings.plain_url.clone(),
             peer_address: None,
             machine,
-            connections_max: u64::try_from(settings.connections_max).unwrap_or(u64::MAX),
+            connections_max: u64::try_from(settings.serve.connections_max).unwrap_or(u64::MAX),
             egress_max: None,
         },
     }
@@ -298,27 +299,27 @@ fn worker_config(settings: &Settings, hot_blocks: u16, rules: &[Rules]) -> worke
     let mut read_targets = [Nanos::millis(5); DRIVES_MAX];
     read_targets.iter_mut().zip(rules).for_each(|(target, rules)| *target = rules.target);
     let share = |whole: usize| whole.div_ceil(settings.workers).max(1);
-    let transfers_max = share(settings.transfers_max);
+    let transfers_max = share(settings.serve.transfers_max);
     worker::Config {
-        connections_max: share(settings.connections_max),
-        handshakes_max: share(settings.handshakes_max),
+        connections_max: share(settings.serve.connections_max),
+        handshakes_max: share(settings.serve.handshakes_max),
         transfers_max,
         buffers: hot::read_buffers(settings),
         hot_blocks,
         incidents: Some(INCIDENT_BOUNDS),
         file_slots: u16::try_from((transfers_max * 2).max(1024)).unwrap_or(u16::MAX),
-        drives: settings.drives.len(),
-        drive_depth: settings.drive_depth,
+        drives: settings.drives.paths.len(),
+        drive_depth: settings.drives.depth,
         drive_opens: OPENS_MAX,
         read_targets,
-        hang_after: settings.hang_after,
-        reset_after: settings.reset_after,
-        head_len_max: settings.head_max.as_usize(),
-        request_timeout: settings.request_timeout,
-        idle_timeout: settings.idle_timeout,
-        token_leeway: settings.token_leeway,
-        progress_timeout: settings.progress_timeout,
-        verify_every: settings.verify_every,
+        hang_after: settings.drives.hang_after.0,
+        reset_after: settings.serve.reset_after.0,
+        head_len_max: settings.serve.head_max.0.as_usize(),
+        request_timeout: settings.serve.request_timeout.0,
+        idle_timeout: settings.serve.idle_timeout.0,
+        token_leeway: settings.serve.token_leeway.0,
+        progress_timeout: settings.serve.progress_timeout.0,
+        verify_every: settings.serve.verify_every,
         log_requests: settings.request_log_max != Bytes::ZERO,
         pacing: settings.pacing.share(settings.workers),
     }
@@ -372,7 +373,7 @@ fn start_workers(
             clients: clients.clone(),
             ablation: settings.ablation,
         };
-        let cpu = settings.cpus.get(index).copied();
+        let cpu = settings.serve.cpus.get(index).copied();
         let thread = std::thread::Builder::new()
             .name(format!("worker-{index}"))
             .spawn(move || {
@@ -395,7 +396,7 @@ fn rules(settings: &Settings, media: &[Medium]) -> Vec<Rules> {
 }
 
 fn tiering(settings: &Settings, media: &[Medium]) -> Option<tiering::Config> {
-    settings.tiering.config(media, settings.verify_every)
+    settings.tiering.config(media, settings.serve.verify_every)
 }
 
 /// Answers whoever wants metrics, if somebody may. What workers do not tell is to be put in what
@@ -415,13 +416,13 @@ fn start_metrics(
 
 /// For each worker, where it says what its reads of each drive met.
 fn drive_slices(settings: &Settings) -> Vec<Arc<[DriveSlice]>> {
-    let slices = || settings.drives.iter().map(|_| DriveSlice::default()).collect();
+    let slices = || settings.drives.paths.iter().map(|_| DriveSlice::default()).collect();
     (0..settings.workers).map(|_| slices()).collect()
 }
 
 /// The drives' directories, but of those that are silent.
 fn open_directories(settings: &Settings, silent: DriveSet) -> Vec<Option<Arc<OwnedFd>>> {
-    let drives = DriveIndex::all(settings.drives.len()).zip(&settings.drives);
+    let drives = DriveIndex::all(settings.drives.paths.len()).zip(&settings.drives.paths);
     let open = |path| open_directory(path).map(Arc::new);
     drives.map(|(index, path)| if silent.contains(index) { None } else { open(path) }).collect()
 }
@@ -454,10 +455,10 @@ struct Bound {
 fn bind(settings: &Settings) -> anyhow::Result<Bound> {
     let names = settings.congestion.iter().map(|name| Some(name.as_str()));
     let names = names.chain(std::iter::repeat(None));
-    let secure = settings.listen.iter().zip(names).map(|(at, name)| (*at, true, name));
+    let secure = settings.serve.listen.iter().zip(names).map(|(at, name)| (*at, true, name));
     // Without TLS for demonstrations: as the first.
     let first = settings.congestion.first().map(String::as_str);
-    let plain = settings.plain_listen.iter().map(|at| (*at, false, first));
+    let plain = settings.serve.plain_listen.iter().map(|at| (*at, false, first));
     let addresses: Vec<(SocketAddr, bool, Option<&str>)> = secure.chain(plain).collect();
     let cannot = |at: SocketAddr| move || format!("cannot listen on {at}");
     for (at, ..) in &addresses {
@@ -496,12 +497,12 @@ fn give_away(
     // As the user who will write there, and before the kernel is told which folders there are.
     std::fs::create_dir_all(&settings.state)
         .with_context(|| format!("cannot make the state directory {}", settings.state.display()))?;
-    let certificates = [Some(&settings.certificate), Some(&settings.key)];
+    let certificates = [Some(&settings.serve.certificate), Some(&settings.serve.key)];
     let read = certificates.into_iter().chain([settings.fill_trust.as_ref()]).flatten();
-    let silent = mounts::silent(&settings.drives, blocking);
-    let drives = settings.drives.iter().zip(open_directories(settings, silent));
+    let silent = mounts::silent(&settings.drives.paths, blocking);
+    let drives = settings.drives.paths.iter().zip(open_directories(settings, silent));
     let drives = drives.filter_map(|(path, directory)| directory.map(|_| path));
-    let around = mounts::folders_of_drives(&settings.drives);
+    let around = mounts::folders_of_drives(&settings.drives.paths);
     let grants = Grants {
         read_write: drives.chain([&settings.state]).chain(&around).cloned().collect(),
         read: read.cloned().collect(),
@@ -602,12 +603,12 @@ fn stop_workers(workers: Vec<WorkerThread>, within: Nanos) -> anyhow::Result<()>
 /// One descriptor per connection and per open file: takes all that the system allows.
 fn raise_descriptor_limit(settings: &Settings) -> anyhow::Result<()> {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-    let wanted = settings.connections_max + DESCRIPTORS_BESIDE;
+    let wanted = settings.serve.connections_max + DESCRIPTORS_BESIDE;
     if maximum.is_some_and(|maximum| maximum < u64::try_from(wanted).unwrap_or(u64::MAX)) {
         bail!(
             "[serve] connections_max = {} needs {wanted} open files and this process may have {}: \
              raise the limit (LimitNOFILE= of the unit, ulimit -Hn) or lower connections_max",
-            settings.connections_max,
+            settings.serve.connections_max,
             maximum.unwrap_or(0),
         );
     }

@@ -9,7 +9,7 @@ use model::limits::DRIVES_MAX;
 use model::units::{BitsPerSecond, Bytes, Nanos};
 
 use super::Settings;
-use super::file::{AgentFile, DrivesFile, File, FillFile, FrontFile, PeerFile, ServeFile};
+use super::file::{AgentFile, Drives, File, FillFile, FrontFile, PeerFile, Serve};
 use crate::filling::peer::PeerConfig;
 use crate::membership::control_link::Front;
 use crate::serving::ablation::{Ablation, AblationFile};
@@ -40,15 +40,16 @@ pub(super) fn check(
 ) -> Result<Settings, ConfigError> {
     let name: ApplianceId =
         file.name.parse().map_err(|error| wrong("", "name", format!("{error}")))?;
-    let serve = file.serve;
+    let mut serve = file.serve;
     let (first, workers) = (first_listener(&serve)?, worker_count(&serve)?);
-    let listeners = serve.listen.len();
     check_plain(&serve.plain_listen)?;
     check_shares(&serve, workers)?;
-    let base_url = check_base_url(serve.base_url.unwrap_or_else(|| url("https", first)))?;
+    let base_url = check_base_url(serve.base_url.take().unwrap_or_else(|| url("https", first)))?;
     let tiering = check_tiering(&file.drives, serve.verify_every)?;
     let (writes, fill_unit) = (check_drives(&file.drives)?, check_unit(&file.fill)?);
     let hot_memory = check_hot(file.hot.memory.map(|memory| memory.0), workers)?;
+    let congestion = check_congestion(std::mem::take(&mut serve.congestion), serve.listen.len())?;
+    let unsent_max = check_unsent(serve.unsent_max.0)?;
     let (pacing, aead) = (file.pacing.check()?, check_aead(file.tls.aead.as_deref())?);
     let (fronts, peer) = (check_fronts(&file.control.fronts)?, check_peer(file.peer)?);
     check_addresses(&file.agent, peer.is_some())?;
@@ -56,33 +57,14 @@ pub(super) fn check(
         name,
         state: file.state,
         plain_url: serve.plain_listen.first().map(|at| url("http", *at)),
-        listen: serve.listen,
-        plain_listen: serve.plain_listen,
+        serve,
         base_url,
-        certificate: serve.certificate,
-        key: serve.key,
         workers,
-        cpus: serve.cpus,
-        connections_max: serve.connections_max,
-        handshakes_max: serve.handshakes_max,
-        transfers_max: serve.transfers_max,
-        head_max: serve.head_max.0,
-        request_timeout: serve.request_timeout.0,
-        idle_timeout: serve.idle_timeout.0,
-        progress_timeout: serve.progress_timeout.0,
-        reset_after: serve.reset_after.0,
-        stop_within: serve.stop_within.0,
-        token_leeway: serve.token_leeway.0,
-        verify_every: serve.verify_every,
-        congestion: check_congestion(serve.congestion, listeners)?,
-        unsent_max: check_unsent(serve.unsent_max.0)?,
+        congestion,
+        unsent_max,
         aead,
         pacing,
-        drives: file.drives.paths,
-        drive_depth: file.drives.depth,
-        hang_after: file.drives.hang_after.0,
-        small_objects_max: file.drives.small_objects_max.0,
-        scrub_rate: file.drives.scrub_rate.0,
+        drives: file.drives,
         writes,
         tiering,
         hot_memory,
@@ -172,7 +154,7 @@ fn check_leeway(leeway: Nanos) -> Result<(), ConfigError> {
     Ok(())
 }
 
-fn check_shares(serve: &ServeFile, workers: usize) -> Result<(), ConfigError> {
+fn check_shares(serve: &Serve, workers: usize) -> Result<(), ConfigError> {
     check_leeway(serve.token_leeway.0)?;
     // Each worker's table of files, of at most 65,535, must be larger than its share of transfers.
     check_share("transfers_max", serve.transfers_max, workers, 30_000)?;
@@ -209,7 +191,7 @@ fn check_congestion(names: Vec<String>, listeners: usize) -> Result<Vec<String>,
     }
 }
 
-fn worker_count(serve: &ServeFile) -> Result<usize, ConfigError> {
+fn worker_count(serve: &Serve) -> Result<usize, ConfigError> {
     let available = std::thread::available_parallelism().map_or(1, usize::from);
     let workers = serve.workers.unwrap_or(available);
     if workers == 0 || 256 < workers {
@@ -281,7 +263,7 @@ fn check_peer(file: PeerFile) -> Result<Option<PeerConfig>, ConfigError> {
     Ok(Some(PeerConfig { listen: file.listen, address: file.address, rate_max, connections_max }))
 }
 
-fn check_writes(drives: &DrivesFile) -> Result<Writes, ConfigError> {
+fn check_writes(drives: &Drives) -> Result<Writes, ConfigError> {
     let targets: Vec<Nanos> = drives.read_targets.iter().map(|target| target.0).collect();
     let count = drives.paths.len();
     if !targets.is_empty() && targets.len() != 1 && targets.len() != count {
@@ -310,7 +292,7 @@ fn check_writes(drives: &DrivesFile) -> Result<Writes, ConfigError> {
     Ok(Writes { mode, targets, depth, rate, floor })
 }
 
-fn check_tiering(drives: &DrivesFile, verify_every: u32) -> Result<Tiering, ConfigError> {
+fn check_tiering(drives: &Drives, verify_every: u32) -> Result<Tiering, ConfigError> {
     let (given, count) = (drives.classes.len(), drives.paths.len());
     if given != 0 && given != count {
         let message = format!("{given} classes for {count} drives: give one each, or none");
@@ -331,7 +313,7 @@ fn check_tiering(drives: &DrivesFile, verify_every: u32) -> Result<Tiering, Conf
     Ok(Tiering { classes: drives.classes.clone(), daily_max, every })
 }
 
-fn first_listener(serve: &ServeFile) -> Result<SocketAddr, ConfigError> {
+fn first_listener(serve: &Serve) -> Result<SocketAddr, ConfigError> {
     let message = || "give at least one address, for example [\"0.0.0.0:443\"]".to_owned();
     serve.listen.first().copied().ok_or_else(|| wrong("serve", "listen", message()))
 }
@@ -350,7 +332,7 @@ fn check_unit(fill: &FillFile) -> Result<Option<Bytes>, ConfigError> {
     Ok(unit)
 }
 
-fn check_drives(drives: &DrivesFile) -> Result<Writes, ConfigError> {
+fn check_drives(drives: &Drives) -> Result<Writes, ConfigError> {
     if drives.paths.is_empty() || DRIVES_MAX < drives.paths.len() {
         let message = format!("give 1 to {DRIVES_MAX} directories, each formatted before");
         return Err(wrong("drives", "paths", message));

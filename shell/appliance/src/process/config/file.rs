@@ -22,12 +22,12 @@ pub(super) struct File {
     pub(super) name: String,
     /// Directory for what must survive a restart besides drives: the last manifest.
     pub(super) state: PathBuf,
-    pub(super) serve: ServeFile,
+    pub(super) serve: Serve,
     #[serde(default)]
     pub(super) tls: TlsFile,
     #[serde(default)]
     pub(super) pacing: PacingFile,
-    pub(super) drives: DrivesFile,
+    pub(super) drives: Drives,
     pub(super) control: ControlFile,
     #[serde(default)]
     pub(super) hot: HotFile,
@@ -47,44 +47,65 @@ pub(super) struct File {
     pub(super) ablation: AblationFile,
 }
 
+/// `[serve]`: bounds are of all workers together.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct ServeFile {
+pub struct Serve {
     #[serde(default)]
-    pub(super) listen: Vec<SocketAddr>,
+    pub(crate) listen: Vec<SocketAddr>,
+    /// Listeners without TLS, on loopback.
     #[serde(default)]
-    pub(super) plain_listen: Vec<SocketAddr>,
+    pub(crate) plain_listen: Vec<SocketAddr>,
     pub(super) base_url: Option<String>,
-    pub(super) certificate: PathBuf,
-    pub(super) key: PathBuf,
+    /// Certificate chain, PEM.
+    pub certificate: PathBuf,
+    /// Its key, PEM.
+    pub key: PathBuf,
     pub(super) workers: Option<usize>,
+    /// CPU of each worker; empty for wherever the kernel puts them.
     #[serde(default)]
-    pub(super) cpus: Vec<usize>,
-    #[serde(default = "sixteen_thousand")]
-    pub(super) connections_max: usize,
-    #[serde(default = "default_handshakes")]
-    pub(super) handshakes_max: usize,
-    #[serde(default = "default_transfers")]
-    pub(super) transfers_max: usize,
-    #[serde(default = "default_head")]
-    pub(super) head_max: Quantity<Bytes>,
-    #[serde(default = "ten_seconds")]
-    pub(super) request_timeout: Quantity<Nanos>,
-    #[serde(default = "sixty_seconds")]
-    pub(super) idle_timeout: Quantity<Nanos>,
-    #[serde(default = "thirty_seconds")]
-    pub(super) progress_timeout: Quantity<Nanos>,
-    #[serde(default = "two_seconds")]
-    pub(super) reset_after: Quantity<Nanos>,
-    #[serde(default = "ten_seconds")]
-    pub(super) stop_within: Quantity<Nanos>,
-    #[serde(default = "sixty_seconds")]
-    pub(super) token_leeway: Quantity<Nanos>,
-    #[serde(default = "default_verify")]
-    pub(super) verify_every: u32,
+    pub(crate) cpus: Vec<usize>,
+    /// With other open files, below the hard limit of 20,000 that systems commonly set.
+    #[serde(default = "count::<16_000>")]
+    pub(crate) connections_max: usize,
+    /// Handshakes under way. The default is the need of clients half a second away at 4,000 new
+    /// connections a second; 128 MiB if all of them send as much as they may.
+    #[serde(default = "count::<2048>")]
+    pub(crate) handshakes_max: usize,
+    /// As many viewers as receive at once: a body is under way until its client has nearly all of
+    /// it. So many that are slow to take their first chunks hold 2 GiB: `memory` takes fewer where
+    /// there is not that much.
+    #[serde(default = "count::<8192>")]
+    pub(crate) transfers_max: usize,
+    #[serde(default = "kib::<8>")]
+    pub(crate) head_max: Quantity<Bytes>,
+    /// For handshake and request head.
+    #[serde(default = "millis::<10_000>")]
+    pub(crate) request_timeout: Quantity<Nanos>,
+    /// Between requests.
+    #[serde(default = "millis::<60_000>")]
+    pub(crate) idle_timeout: Quantity<Nanos>,
+    /// For a client to take the bytes that were sent.
+    #[serde(default = "millis::<30_000>")]
+    pub(crate) progress_timeout: Quantity<Nanos>,
+    /// How long a response that has begun waits for a drive that hangs, before it is reset.
+    #[serde(default = "millis::<2000>")]
+    pub(crate) reset_after: Quantity<Nanos>,
+    #[serde(default = "millis::<10_000>")]
+    pub(crate) stop_within: Quantity<Nanos>,
+    /// A token is good for so long after its expiry: the most by which this clock and the control
+    /// plane's may differ. Whole seconds, at most an hour.
+    #[serde(default = "millis::<60_000>")]
+    pub(crate) token_leeway: Quantity<Nanos>,
+    /// For so many blocks' worth of bytes read for viewers, one block is verified; 0 for none. By
+    /// default one hash of 256 KiB for 64 MiB sent: under a hundredth of the cost of sealing them.
+    #[serde(default = "number::<256>")]
+    pub(crate) verify_every: u32,
     #[serde(default)]
     pub(super) congestion: Vec<String>,
-    #[serde(default = "default_unsent")]
+    /// A chunk: a client at 100 Mb/s takes it in 21 ms, and 64 to 512 KiB cost the same CPU
+    /// (docs/decisions/2026-11-23-shallow-sockets.md).
+    #[serde(default = "kib::<256>")]
     pub(super) unsent_max: Quantity<Bytes>,
 }
 
@@ -95,23 +116,33 @@ pub(super) struct TlsFile {
     pub(super) aead: Option<String>,
 }
 
+/// `[drives]`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct DrivesFile {
-    pub(super) paths: Vec<PathBuf>,
-    #[serde(default = "default_depth")]
-    pub(super) depth: usize,
-    #[serde(default = "half_a_second")]
-    pub(super) hang_after: Quantity<Nanos>,
-    #[serde(default = "default_small")]
-    pub(super) small_objects_max: Quantity<Bytes>,
-    #[serde(default = "default_scrub")]
-    pub(super) scrub_rate: Quantity<BitsPerSecond>,
+pub struct Drives {
+    /// Their folders, each formatted before.
+    pub paths: Vec<PathBuf>,
+    /// Reads in flight per drive and worker.
+    #[serde(default = "count::<32>")]
+    pub(crate) depth: usize,
+    /// A drive that was asked and has said nothing for so long hangs: players that wait for it are
+    /// sent to a sibling. 50 ms to 10 s; the default is ten times what a loaded drive takes for a
+    /// read, and half of what a player waits for a first byte before it shows.
+    #[serde(default = "millis::<500>")]
+    pub(crate) hang_after: Quantity<Nanos>,
+    /// Memory for small objects.
+    #[serde(default = "kib::<{ 256 * 1024 }>")]
+    pub(crate) small_objects_max: Quantity<Bytes>,
+    /// How fast each drive is scrubbed; 0 for not at all. 20 MB/s: a 16 TB drive that is full in
+    /// nine days, at a tenth of what its slowest tracks give.
+    #[serde(default = "bits_per_second::<160_000_000>")]
+    pub(crate) scrub_rate: Quantity<BitsPerSecond>,
     #[serde(default)]
     pub(super) policy: gate::Mode,
     #[serde(default)]
     pub(super) read_targets: Vec<Quantity<Nanos>>,
-    #[serde(default = "four")]
+    /// Enough to keep a SATA drive writing; more only stand before reads.
+    #[serde(default = "number::<4>")]
     pub(super) write_depth: u32,
     pub(super) write_rate: Option<Quantity<BitsPerSecond>>,
     #[serde(default = "default_floor")]
@@ -134,7 +165,7 @@ pub(super) struct ControlFile {
     pub(super) url: String,
     #[serde(default)]
     pub(super) fronts: Vec<FrontFile>,
-    #[serde(default = "one_second")]
+    #[serde(default = "millis::<1000>")]
     pub(super) report_interval: Quantity<Nanos>,
 }
 
@@ -198,84 +229,27 @@ impl Default for RequestsFile {
     }
 }
 
-/// With what else is open, below the hard limit of 20,000 files that systems commonly set.
-fn sixteen_thousand() -> usize {
-    16_000
+fn count<const N: usize>() -> usize {
+    N
 }
 
-/// What clients half a second away need at 4,000 new connections a second; 128 MiB if all of them
-/// send as much as they may.
-fn default_handshakes() -> usize {
-    2048
+fn number<const N: u32>() -> u32 {
+    N
 }
 
-/// As many viewers as receive at once: a body is under way until its client has nearly all of it.
-/// So many that are slow to take their first chunks hold 2 GiB: `memory` takes fewer where there is
-/// not that much.
-fn default_transfers() -> usize {
-    8192
+fn kib<const N: u64>() -> Quantity<Bytes> {
+    Quantity(Bytes::kib(N))
 }
 
-/// 20 MB/s: a 16 TB drive that is full in nine days, at a tenth of what its slowest tracks give.
-fn default_scrub() -> Quantity<BitsPerSecond> {
-    Quantity(BitsPerSecond(160_000_000))
+fn millis<const N: u64>() -> Quantity<Nanos> {
+    Quantity(Nanos::millis(N))
 }
 
-/// Enough to keep a SATA drive writing; more only stand before reads.
-fn four() -> u32 {
-    4
+fn bits_per_second<const N: u64>() -> Quantity<BitsPerSecond> {
+    Quantity(BitsPerSecond(N))
 }
 
-/// 5 MB/s: what is wanted comes in the end, however much is read.
+/// 5 MB/s: all wanted objects come in the end, however much is read.
 fn default_floor() -> Quantity<BitsPerSecond> {
     Quantity(Governor::MEASURED.floor.per(Nanos::seconds(1)))
-}
-
-/// One hash of 256 KiB for 64 MiB sent: under a hundredth of what sealing them costs.
-fn default_verify() -> u32 {
-    256
-}
-
-/// A chunk: a client at 100 Mb/s takes it in 21 ms, and 64 to 512 KiB cost the same CPU
-/// (docs/decisions/2026-11-23-shallow-sockets.md).
-fn default_unsent() -> Quantity<Bytes> {
-    Quantity(Bytes::kib(256))
-}
-
-fn default_depth() -> usize {
-    32
-}
-
-fn default_head() -> Quantity<Bytes> {
-    Quantity(Bytes::kib(8))
-}
-
-fn default_small() -> Quantity<Bytes> {
-    Quantity(Bytes::mib(256))
-}
-
-/// Ten times what a loaded drive takes for a read, and half of what a player waits for a first byte
-/// before it shows.
-fn half_a_second() -> Quantity<Nanos> {
-    Quantity(Nanos::millis(500))
-}
-
-fn two_seconds() -> Quantity<Nanos> {
-    Quantity(Nanos::seconds(2))
-}
-
-fn one_second() -> Quantity<Nanos> {
-    Quantity(Nanos::seconds(1))
-}
-
-fn ten_seconds() -> Quantity<Nanos> {
-    Quantity(Nanos::seconds(10))
-}
-
-fn thirty_seconds() -> Quantity<Nanos> {
-    Quantity(Nanos::seconds(30))
-}
-
-fn sixty_seconds() -> Quantity<Nanos> {
-    Quantity(Nanos::seconds(60))
 }

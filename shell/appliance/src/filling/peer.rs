@@ -312,7 +312,7 @@ impl<'a> Connection<'a> {
             if !self.room.pace.wait(&self.room.shared.ledger, piece.len()) {
                 return Ok(false);
             }
-            send(self.room.shared, &mut self.tls, &self.block.bytes()[piece.in_buffer()])?;
+            send(self.room.shared, &mut self.tls, &self.block[piece.in_buffer()])?;
             self.room.shared.counters.peer.sent.fetch_add(piece.len().0, Ordering::Relaxed);
             if piece.end == end {
                 return Ok(true);
@@ -330,7 +330,7 @@ impl<'a> Connection<'a> {
         if !shared.answers(&found.drive) {
             return false;
         }
-        let into = &mut self.block.bytes_mut()[..piece.read_len().as_usize()];
+        let into = &mut self.block[..piece.read_len().as_usize()];
         let read = found.drive.read_for_sibling(
             &found.file,
             into,

@@ -289,7 +289,7 @@ fn wrong_blocks(fd: &OwnedFd, blocks: &Blocks, base: Bytes) -> Result<Vec<u64>, 
     let mut wrong = Vec::new();
     for index in 0..Bytes::of(blocks.hashes().len()).0 {
         let len = block_len(blocks.len(), index);
-        let pages = &mut buffer.bytes_mut()[..len.align_up(DIRECT_ALIGN).as_usize()];
+        let pages = &mut buffer[..len.align_up(DIRECT_ALIGN).as_usize()];
         drives::read_at(fd, pages, base + Bytes(index * BLOCK_LEN.0))?;
         if !blocks.verify(index, &pages[..len.as_usize()]) {
             wrong.push(index);

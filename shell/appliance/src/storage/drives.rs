@@ -320,6 +320,6 @@ fn probe_direct_io(path: &Path, root: &OwnedFd) -> Result<(), OpenError> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::DIRECT;
     let fd = rustix::fs::openat(root, layout::MARKER, flags, Mode::empty()).map_err(refused)?;
     let mut page = Pages::zeroed(DIRECT_ALIGN);
-    rustix::io::pread(&fd, page.bytes_mut(), 0).map_err(refused)?;
+    rustix::io::pread(&fd, &mut page[..], 0).map_err(refused)?;
     Ok(())
 }

@@ -171,15 +171,14 @@ fn probe(root: &OwnedFd) -> Result<Bytes, DriveError> {
     let file = rustix::fs::openat(root, PROBE, flags, Mode::from_raw_mode(0o640))
         .map_err(to("open for direct I/O", PROBE))?;
     let mut page = Pages::zeroed(DIRECT_ALIGN);
-    page.bytes_mut().fill(0x5a);
-    rustix::io::pwrite(&file, page.bytes(), 0).map_err(to("write with direct I/O to", PROBE))?;
-    page.bytes_mut().fill(0);
-    rustix::io::pread(&file, page.bytes_mut(), 0)
-        .map_err(to("read with direct I/O from", PROBE))?;
-    if page.bytes().iter().any(|byte| *byte != 0x5a) {
+    page.fill(0x5a);
+    rustix::io::pwrite(&file, &page, 0).map_err(to("write with direct I/O to", PROBE))?;
+    page.fill(0);
+    rustix::io::pread(&file, &mut page[..], 0).map_err(to("read with direct I/O from", PROBE))?;
+    if page.iter().any(|byte| *byte != 0x5a) {
         return Err(to("read back what was written to", PROBE)(Errno::IO));
     }
-    let small = rustix::io::pwrite(&file, &page.bytes()[..512], 512);
+    let small = rustix::io::pwrite(&file, &page[..512], 512);
     rustix::fs::unlinkat(root, PROBE, AtFlags::empty()).map_err(to("remove", PROBE))?;
     Ok(if small == Ok(512) { Bytes(512) } else { DIRECT_ALIGN })
 }

@@ -23,29 +23,19 @@ impl Pages {
         let count = len.align_up(DIRECT_ALIGN).as_usize() / PAGE_LEN;
         Self(vec![Page::zeroed(); count])
     }
-
-    /// All bytes.
-    pub fn bytes(&self) -> &[u8] {
-        bytemuck::cast_slice(&self.0)
-    }
-
-    /// All bytes, to be changed.
-    pub fn bytes_mut(&mut self) -> &mut [u8] {
-        bytemuck::cast_slice_mut(&mut self.0)
-    }
 }
 
 impl Deref for Pages {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        self.bytes()
+        bytemuck::cast_slice(&self.0)
     }
 }
 
 impl DerefMut for Pages {
     fn deref_mut(&mut self) -> &mut [u8] {
-        self.bytes_mut()
+        bytemuck::cast_slice_mut(&mut self.0)
     }
 }
 
@@ -56,9 +46,9 @@ mod tests {
     #[test]
     fn pages_begin_at_a_page_and_are_whole() {
         for len in [0, 1, 4096, 4097, 262_144] {
-            let mut pages = Pages::zeroed(Bytes(len));
-            assert_eq!(Bytes::of(pages.bytes().len()), Bytes(len).align_up(DIRECT_ALIGN));
-            assert!(pages.bytes_mut().as_ptr().addr().is_multiple_of(PAGE_LEN));
+            let pages = Pages::zeroed(Bytes(len));
+            assert_eq!(Bytes::of(pages.len()), Bytes(len).align_up(DIRECT_ALIGN));
+            assert!(pages.as_ptr().addr().is_multiple_of(PAGE_LEN));
         }
     }
 }

@@ -143,7 +143,7 @@ fn run(verb: Verb, log: (&str, journal::Clients)) -> anyhow::Result<ExitCode> {
             let settings = load(&config)?;
             let code = code.map_or_else(|| identity::code::read(&code_file), Ok)?.parse()?;
             let (state, name) = (&settings.state, &settings.name);
-            let enrolled = member::enrol(state, name, &settings.control, &code)?;
+            let enrolled = member::enrol(state, name, &settings.control.writer, &code)?;
             print(&format!(
                 "{name} is enrolled until {}; the identity in {} is renewed by itself",
                 member::date(enrolled.seen().not_after),

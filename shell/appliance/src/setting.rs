@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// Why a configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -36,6 +36,11 @@ impl<T: FromStr<Err = model::units::UnitError>> TryFrom<String> for Quantity<T> 
     fn try_from(text: String) -> Result<Self, Self::Error> {
         text.parse().map(Self)
     }
+}
+
+/// A variant's name as the file has it, in quotes.
+pub(crate) fn word(value: &impl Serialize) -> String {
+    toml::Value::try_from(value).expect("a variant's name is TOML").to_string()
 }
 
 pub(crate) fn wrong(section: &'static str, key: &'static str, message: String) -> ConfigError {

@@ -10,16 +10,17 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use identity::enrol::Address;
 use model::id::ApplianceId;
-use model::units::{BitsPerSecond, Bytes, Nanos};
+use model::units::Bytes;
 
 use crate::filling::peer::PeerConfig;
 use crate::membership::control_link::Front;
 use crate::process::confine::Sandbox;
+use crate::process::storage::{ControlConfig, FillConfig};
 use crate::serving::ablation::Ablation;
 use crate::serving::pacing::Pacing;
 pub use crate::setting::ConfigError;
+use crate::setting::word;
 use crate::storage::gate::Writes;
 use crate::storage::tiering::Tiering;
 use check::check;
@@ -56,20 +57,10 @@ pub struct Settings {
     /// Memory of all workers together for the blocks that viewers want most; 0 for none. Unless
     /// it is said, less is taken where less may be locked.
     pub hot_memory: Option<Bytes>,
-    pub control: Address,
-    pub fronts: Vec<Front>,
-    /// Between reports.
-    pub report_interval: Nanos,
+    pub control: ControlConfig,
     /// Whether and how siblings may fetch from here.
     pub peer: Option<PeerConfig>,
-    /// Fill no faster than this.
-    pub fill_rate_max: Option<BitsPerSecond>,
-    /// Another authority for sources' certificates, PEM.
-    pub fill_trust: Option<PathBuf>,
-    /// Objects filled at once.
-    pub fill_concurrency: usize,
-    /// Smaller objects share files of about this length; none for a file each.
-    pub fill_unit: Option<Bytes>,
+    pub fill: FillConfig,
     /// Prometheus listener.
     pub metrics_listen: Option<SocketAddr>,
     /// Who to become when started as root.
@@ -169,20 +160,20 @@ impl Settings {
             ("drives", "small_objects_max", text(&self.drives.small_objects_max.0)),
             ("drives", "scrub_rate", text(&self.drives.scrub_rate.0)),
             ("hot", "memory", text(&self.hot_memory.unwrap_or(check::HOT_MEMORY))),
-            ("control", "url", text(&self.control)),
-            ("control", "fronts", list(&mut self.fronts.iter().map(front))),
-            ("control", "report_interval", text(&self.report_interval)),
+            ("control", "url", text(&self.control.writer)),
+            ("control", "fronts", list(&mut self.control.fronts.iter().map(front))),
+            ("control", "report_interval", text(&self.control.report_interval)),
             ("peer", "listen", peer(&|p| list(&mut p.listen.iter().map(|at| text(at))))),
             ("peer", "address", peer(&|p| p.address.as_ref().map_or_else(none, |at| text(at)))),
             ("peer", "rate_max", peer(&|p| p.rate_max.map_or_else(none, |rate| text(&rate)))),
             ("peer", "connections_max", peer(&|p| p.connections_max.to_string())),
-            ("fill", "rate_max", self.fill_rate_max.map_or_else(none, |rate| text(&rate))),
-            ("fill", "trust", path_or_none(self.fill_trust.as_deref())),
-            ("fill", "concurrency", self.fill_concurrency.to_string()),
-            ("fill", "unit", text(&self.fill_unit.unwrap_or_default())),
+            ("fill", "rate_max", self.fill.rate_max.map_or_else(none, |rate| text(&rate))),
+            ("fill", "trust", path_or_none(self.fill.trust.as_deref())),
+            ("fill", "concurrency", self.fill.concurrency.to_string()),
+            ("fill", "unit", text(&self.fill.unit_len.unwrap_or_default())),
             ("metrics", "listen", self.metrics_listen.map_or_else(none, |at| text(&at))),
             ("process", "user", self.user.as_ref().map_or_else(none, |user| text(user))),
-            ("process", "sandbox", text(&self.sandbox)),
+            ("process", "sandbox", word(&self.sandbox)),
             ("agent", "socket", path_or_none(self.agent_socket.as_deref())),
             ("agent", "addresses", path_or_none(self.agent_addresses.as_deref())),
             ("requests", "log_max", text(&self.request_log_max)),
@@ -252,6 +243,8 @@ fn overlay(table: &mut toml::Table, setting: &str, value: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use model::units::Nanos;
+
     use crate::serving::ablation::Sending;
 
     const GOOD: &str = "name = \"a1\"\nstate = \"/s\"\n[serve]\nlisten = [\"127.0.0.2:8443\"]\n\
@@ -271,8 +264,8 @@ mod tests {
     fn a_short_file_is_enough() {
         let settings = parse(GOOD, &[("HOME", "/root")]).unwrap();
         assert_eq!(settings.base_url, "https://127.0.0.2:8443");
-        assert_eq!(settings.control.as_str(), "127.0.0.1:8081");
-        assert_eq!(settings.report_interval, Nanos::seconds(1));
+        assert_eq!(settings.control.writer.as_str(), "127.0.0.1:8081");
+        assert_eq!(settings.control.report_interval, Nanos::seconds(1));
         let text = settings.describe();
         assert!(text.contains("workers = 2                              # a.toml"), "{text}");
         assert!(text.contains("idle_timeout = \"1 min\"                   # default"), "{text}");
@@ -330,7 +323,7 @@ mod tests {
     #[test]
     fn small_objects_share_files_unless_it_is_said() {
         let with = |lines: &str| parse(&format!("{GOOD}[fill]\n{lines}\n"), &[]);
-        let unit = |lines: &str| with(lines).unwrap().fill_unit;
+        let unit = |lines: &str| with(lines).unwrap().fill.unit_len;
         assert_eq!(unit(""), Some(Bytes::mib(64)));
         assert_eq!(unit("unit = \"0 B\""), None);
         assert_eq!(unit("unit = \"1 MiB\""), Some(Bytes::mib(1)));
@@ -382,7 +375,7 @@ mod tests {
         let environment =
             [("APPLIANCE_SERVE_WORKERS", "3"), ("APPLIANCE_CONTROL_REPORT_INTERVAL", "500 ms")];
         let settings = parse(GOOD, &environment).unwrap();
-        assert_eq!((settings.workers, settings.report_interval), (3, Nanos::millis(500)));
+        assert_eq!((settings.workers, settings.control.report_interval), (3, Nanos::millis(500)));
         assert!(settings.describe().contains("# APPLIANCE_SERVE_WORKERS"));
     }
 
@@ -417,7 +410,7 @@ mod tests {
         };
         let good = [front("f1", "https://c1:8081"), front("f2", "https://c2:8081")];
         let settings = check(&good).unwrap();
-        assert_eq!((settings.fronts.len(), &*settings.fronts[1].name), (2, "f2"));
+        assert_eq!((settings.control.fronts.len(), &*settings.control.fronts[1].name), (2, "f2"));
         assert!(settings.describe().contains("{ name = \"f2\", url = \"https://c2:8081\" }"));
         assert!(check(&[front("f1", "http://c1:8080")]).unwrap_err().contains("HOST:PORT"));
         assert!(check(&[good[0].clone(), good[0].clone()]).unwrap_err().contains("twice"));

@@ -22,7 +22,7 @@ pub use syscalls::{SyscallError, close_rings};
 pub use user::{UserError, drop_privileges};
 
 /// How much a kernel must offer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Sandbox {
     /// All that the kernel has; what is missing is one WARN.
@@ -32,16 +32,6 @@ pub enum Sandbox {
     Require,
     /// None: for debuggers, profilers and sanitizers.
     Off,
-}
-
-impl std::fmt::Display for Sandbox {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::BestEffort => "best-effort",
-            Self::Require => "require",
-            Self::Off => "off",
-        })
-    }
 }
 
 /// What the process may still touch. Nothing else is opened, and no TCP port is bound.

@@ -53,7 +53,6 @@ use crate::serving::request_log::Lines;
 use crate::storage::gate::Rules;
 use crate::storage::mounts;
 use crate::storage::mounts::Medium;
-use crate::storage::source;
 use crate::storage::tiering;
 
 /// Files of one drive that a worker opens at a time. Each costs a thread of the kernel while it
@@ -263,19 +262,9 @@ fn storage_config(
         credentials,
         drives: settings.drives.paths.clone(),
         silent,
-        control: Some(storage::ControlConfig {
-            writer: settings.control.clone(),
-            fronts: settings.fronts.clone(),
-            report_interval: settings.report_interval,
-        }),
+        control: Some(settings.control.clone()),
         peer: settings.peer.clone(),
-        fill: storage::FillConfig {
-            rate_max: settings.fill_rate_max,
-            trust: settings.fill_trust.clone(),
-            concurrency: settings.fill_concurrency,
-            silence_max: source::SILENCE_MAX,
-            unit_len: settings.fill_unit,
-        },
+        fill: settings.fill.clone(),
         small_budget: settings.drives.small_objects_max.0,
         scrub_rate: Some(settings.drives.scrub_rate.0).filter(|rate| rate.0 != 0),
         rules,
@@ -498,7 +487,7 @@ fn give_away(
     std::fs::create_dir_all(&settings.state)
         .with_context(|| format!("cannot make the state directory {}", settings.state.display()))?;
     let certificates = [Some(&settings.serve.certificate), Some(&settings.serve.key)];
-    let read = certificates.into_iter().chain([settings.fill_trust.as_ref()]).flatten();
+    let read = certificates.into_iter().chain([settings.fill.trust.as_ref()]).flatten();
     let silent = mounts::silent(&settings.drives.paths, blocking);
     let drives = settings.drives.paths.iter().zip(open_directories(settings, silent));
     let drives = drives.filter_map(|(path, directory)| directory.map(|_| path));

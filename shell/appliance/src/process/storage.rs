@@ -55,10 +55,8 @@ use crate::storage::ledger::{Ledger, Pace};
 use crate::storage::mover;
 use crate::storage::shared::Shared;
 use crate::storage::slots::{Aside, Slot, Slots};
-use crate::storage::source;
-use crate::storage::source::TrustError;
-use crate::storage::tiering;
-use crate::storage::tiering::{Tier, TieringStatus};
+use crate::storage::source::{self, TrustError};
+use crate::storage::tiering::{self, Tier, TieringStatus};
 
 /// What the storage side needs to know.
 #[derive(Clone, Debug)]

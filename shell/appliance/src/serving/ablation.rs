@@ -2,9 +2,9 @@
 //! can tell what each is worth. Nothing here makes an appliance better.
 
 use model::units::Bytes;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
-use crate::setting::Quantity;
+use crate::setting::{Quantity, word};
 
 /// What is switched off. The default is nothing, which is the product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub struct Ablation {
 }
 
 /// How sealed bytes get to the socket.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Sending {
     /// By send(2) at once, out of the one scratch, which is still in the processor's cache.
@@ -46,15 +46,10 @@ impl Ablation {
         if *self == Self::default() {
             return Vec::new();
         }
-        let sending = match self.sending {
-            Sending::AtOnce => "\"at-once\"",
-            Sending::Ring => "\"ring\"",
-            Sending::RingBatched => "\"ring-batched\"",
-        };
         let row = |key, value| ("ablation", key, value);
         vec![
             row("direct_reads", self.direct_reads.to_string()),
-            row("sending", sending.to_owned()),
+            row("sending", word(&self.sending)),
             row("record_len", format!("\"{}\"", Bytes::of(self.record_len))),
         ]
     }

@@ -3,10 +3,10 @@
 use std::fmt;
 
 use model::units::{BitsPerSecond, Bytes};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use worker::{Config, PaceConfig, PaceMode};
 
-use crate::setting::{ConfigError, Quantity, wrong};
+use crate::setting::{ConfigError, Quantity, word, wrong};
 
 /// The section's shape.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -22,7 +22,7 @@ pub(crate) struct PacingFile {
 }
 
 /// Who paces.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
     /// Nobody.
@@ -108,7 +108,7 @@ impl Pacing {
         let text = |value: &dyn fmt::Display| format!("\"{value}\"");
         let ceiling = self.ceiling.map_or_else(|| "none".to_owned(), |rate| text(&rate));
         [
-            ("mode", text(&self.mode)),
+            ("mode", word(&self.mode)),
             ("burst", text(&self.burst)),
             ("burst_min", text(&self.burst_min)),
             ("guard", self.guard.to_string()),
@@ -136,16 +136,6 @@ impl Pacing {
             floor: self.floor,
             buffers: u16::try_from(buffers).expect("bounded by the line above"),
         }
-    }
-}
-
-impl fmt::Display for Mode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Off => "off",
-            Self::Own => "own",
-            Self::Kernel => "kernel",
-        })
     }
 }
 

@@ -15,15 +15,16 @@ use iosched::drive::{Class, Limit, Policy, Ticket};
 use iosched::governor;
 use model::status::DriveLoad;
 use model::units::{BitsPerSecond, Bytes, Instant, Nanos};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::clock::Clock;
 use crate::counters::DriveSlice;
 use crate::lock::lock;
+use crate::setting::word;
 use crate::storage::mounts::Medium;
 
 /// What holds writes, scrubs and deletes back.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
     /// The number of writes at once, and nothing else.
@@ -31,17 +32,6 @@ pub enum Mode {
     Static,
     #[default]
     Governor,
-}
-
-impl Mode {
-    /// As the configuration says it.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Off => "off",
-            Self::Static => "static",
-            Self::Governor => "governor",
-        }
-    }
 }
 
 /// How drives are written, checked.
@@ -77,7 +67,7 @@ impl Writes {
         let targets: Vec<_> = self.targets.iter().map(|target| format!("\"{target}\"")).collect();
         let rate = self.rate.map_or_else(|| "none".to_owned(), |rate| format!("\"{rate}\""));
         vec![
-            row("policy", format!("\"{}\"", self.mode.name())),
+            row("policy", word(&self.mode)),
             row("read_targets", format!("[{}]", targets.join(", "))),
             row("write_depth", self.depth.to_string()),
             row("write_rate", rate),

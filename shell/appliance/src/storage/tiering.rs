@@ -18,7 +18,7 @@ use model::extent::DriveIndex;
 use model::id::ObjectId;
 use model::object::BLOCK_LEN;
 use model::units::{Bytes, Instant, Nanos};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use store::parcel::PartId;
 use upkeep::mover::movable;
 use upkeep::{Ledger as _, at_once};
@@ -26,12 +26,13 @@ use upkeep::{Ledger as _, at_once};
 use crate::clock;
 use crate::counters::{TierCounters, now};
 use crate::lock::lock;
+use crate::setting::word;
 use crate::storage::drives::{self, DriveError, OpenError};
 use crate::storage::mounts::Medium;
 use crate::storage::shared::Shared;
 
 /// A drive's class as the configuration says it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ClassName {
     /// Serves what many ask for.
@@ -90,11 +91,7 @@ const BUDGET_FILE: &str = "tiering.budget";
 impl Tiering {
     /// As the configuration says it.
     pub(crate) fn rows(&self) -> Vec<(&'static str, &'static str, String)> {
-        let name = |class: &ClassName| match class {
-            ClassName::Fast => "\"fast\"",
-            ClassName::Bulk => "\"bulk\"",
-        };
-        let classes: Vec<&str> = self.classes.iter().map(name).collect();
+        let classes: Vec<_> = self.classes.iter().map(word).collect();
         vec![
             ("drives", "classes", format!("[{}]", classes.join(", "))),
             ("drives", "move_daily_max", format!("\"{}\"", self.daily_max)),

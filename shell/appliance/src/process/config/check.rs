@@ -1,6 +1,7 @@
 //! From what a file says to settings that can be, or to what is wrong with it.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::net::{IpAddr, SocketAddr};
 
 use identity::enrol::Address;
@@ -12,9 +13,11 @@ use super::Settings;
 use super::file::{AgentFile, Drives, File, FillFile, FrontFile, PeerFile, Serve};
 use crate::filling::peer::PeerConfig;
 use crate::membership::control_link::Front;
+use crate::process::storage::{ControlConfig, FILLERS_MAX, FillConfig};
 use crate::serving::ablation::{Ablation, AblationFile};
 use crate::setting::{ConfigError, wrong};
 use crate::storage::gate::{Mode, Writes};
+use crate::storage::source;
 use crate::storage::tiering::{self, Tiering};
 
 /// The least and the most that `unsent_max` may be, unless it is 0. A record, 16 KiB, is the least
@@ -68,14 +71,19 @@ pub(super) fn check(
         writes,
         tiering,
         hot_memory,
-        control: address("url", &file.control.url)?,
-        fronts,
+        control: ControlConfig {
+            writer: address("url", &file.control.url)?,
+            fronts,
+            report_interval: file.control.report_interval.0,
+        },
         peer,
-        report_interval: file.control.report_interval.0,
-        fill_rate_max: file.fill.rate_max.map(|rate| rate.0),
-        fill_trust: file.fill.trust,
-        fill_concurrency: file.fill.concurrency.unwrap_or(4).clamp(1, 64),
-        fill_unit,
+        fill: FillConfig {
+            rate_max: file.fill.rate_max.map(|rate| rate.0),
+            trust: file.fill.trust,
+            concurrency: file.fill.concurrency.unwrap_or(4).clamp(1, FILLERS_MAX),
+            silence_max: source::SILENCE_MAX,
+            unit_len: fill_unit,
+        },
         metrics_listen: file.metrics.listen,
         user: file.process.user,
         sandbox: file.process.sandbox,
@@ -157,22 +165,21 @@ fn check_leeway(leeway: Nanos) -> Result<(), ConfigError> {
 fn check_shares(serve: &Serve, workers: usize) -> Result<(), ConfigError> {
     check_leeway(serve.token_leeway.0)?;
     // Each worker's table of files, of at most 65,535, must be larger than its share of transfers.
-    check_share("transfers_max", serve.transfers_max, workers, 30_000)?;
-    check_share("handshakes_max", serve.handshakes_max, workers, 65_536)
+    let shares = |each_max: usize| [workers, workers * each_max];
+    check_between("serve", "transfers_max", serve.transfers_max, shares(30_000))?;
+    check_between("serve", "handshakes_max", serve.handshakes_max, shares(65_536))
 }
 
-/// At least one for each worker, and at most so many.
-fn check_share(
+fn check_between<T: PartialOrd + Display>(
+    section: &'static str,
     key: &'static str,
-    most: usize,
-    workers: usize,
-    each_max: usize,
+    value: T,
+    [least, most]: [T; 2],
 ) -> Result<(), ConfigError> {
-    if (workers..=workers * each_max).contains(&most) {
+    if (&least..=&most).contains(&&value) {
         return Ok(());
     }
-    let message = format!("must be between {workers} and {}", workers * each_max);
-    Err(wrong("serve", key, message))
+    Err(wrong(section, key, format!("must be between {least} and {most}")))
 }
 
 /// One name for each listener.
@@ -231,10 +238,7 @@ fn check_fronts(fronts: &[FrontFile]) -> Result<Vec<Front>, ConfigError> {
 /// None where it does not listen for siblings.
 fn check_peer(file: PeerFile) -> Result<Option<PeerConfig>, ConfigError> {
     let connections_max = file.connections_max.unwrap_or(PEER_CONNECTIONS);
-    if !(1..=PEER_CONNECTIONS_MAX).contains(&connections_max) {
-        let message = format!("must be between 1 and {PEER_CONNECTIONS_MAX}");
-        return Err(wrong("peer", "connections_max", message));
-    }
+    check_between("peer", "connections_max", connections_max, [1, PEER_CONNECTIONS_MAX])?;
     let Some(first) = file.listen.first() else {
         if file.address.is_some() {
             let message = "give [peer] listen too: nothing listens for siblings".to_owned();
@@ -275,9 +279,7 @@ fn check_writes(drives: &Drives) -> Result<Writes, ConfigError> {
         let message = "must be between \"100 us\" and \"1 s\"".to_owned();
         return Err(wrong("drives", "read_targets", message));
     }
-    if !(1..=256).contains(&drives.write_depth) {
-        return Err(wrong("drives", "write_depth", "must be between 1 and 256".to_owned()));
-    }
+    check_between("drives", "write_depth", drives.write_depth, [1, 256])?;
     let rate = drives.write_rate.map(|rate| rate.0);
     if rate.is_some() && drives.policy != Mode::Static {
         let message = "is for policy = \"static\": the governor finds its own".to_owned();
@@ -337,9 +339,7 @@ fn check_drives(drives: &Drives) -> Result<Writes, ConfigError> {
         let message = format!("give 1 to {DRIVES_MAX} directories, each formatted before");
         return Err(wrong("drives", "paths", message));
     }
-    if !(1..=256).contains(&drives.depth) {
-        return Err(wrong("drives", "depth", "must be between 1 and 256".to_owned()));
-    }
+    check_between("drives", "depth", drives.depth, [1, 256])?;
     if !(Nanos::millis(50)..=Nanos::seconds(10)).contains(&drives.hang_after.0) {
         let message = "must be between \"50 ms\" and \"10 s\": a drive that is only busy takes \
                        tens of milliseconds, and a player turns away after some seconds";

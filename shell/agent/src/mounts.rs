@@ -19,8 +19,9 @@ pub(crate) struct Mount {
 }
 
 /// All mounts; later ones cover earlier ones.
-pub(crate) fn mounts() -> std::io::Result<Vec<Mount>> {
-    Ok(parse(&std::fs::read("/proc/self/mountinfo")?))
+pub(crate) fn mounts() -> Result<Vec<Mount>, String> {
+    let text = std::fs::read("/proc/self/mountinfo").map_err(|error| error.to_string())?;
+    Ok(parse(&text))
 }
 
 /// The last of `mounts` at `path`.

@@ -56,31 +56,21 @@ impl Programs {
         self.folders.iter().map(|folder| folder.join(name)).find(|path| path.is_file())
     }
 
-    /// Runs fstrim on the file system mounted at `path`: how many bytes it told of.
-    pub(crate) fn trim(&self, path: &Path) -> Result<Option<u64>, String> {
-        self.fstrim(path, &[], TRIM_WITHIN)
-    }
-
-    /// The same for the free blocks between `offset` and `offset` + `len` of its device.
-    pub(crate) fn trim_range(
+    /// Runs fstrim on the file system mounted at `path`, or on the range of its device that is
+    /// given as offset and length: how many bytes it told of.
+    pub(crate) fn trim(
         &self,
         path: &Path,
-        offset: Bytes,
-        len: Bytes,
-    ) -> Result<Option<u64>, String> {
-        let options = [format!("--offset={}", offset.0), format!("--length={}", len.0)];
-        self.fstrim(path, &options, RANGE_WITHIN)
-    }
-
-    fn fstrim(
-        &self,
-        path: &Path,
-        options: &[String],
-        within: Duration,
+        range: Option<(Bytes, Bytes)>,
     ) -> Result<Option<u64>, String> {
         let program = self.find("fstrim").ok_or("fstrim is not installed (package util-linux)")?;
         let mut command = Command::new(program);
-        command.arg("--verbose").args(options).arg("--").arg(path);
+        command.arg("--verbose");
+        if let Some((offset, len)) = range {
+            command.args([format!("--offset={}", offset.0), format!("--length={}", len.0)]);
+        }
+        command.arg("--").arg(path);
+        let within = if range.is_some() { RANGE_WITHIN } else { TRIM_WITHIN };
         let printed = self.run(&mut command, path, within)?;
         if !printed.is_success {
             return Err(format!("fstrim: {}", printed.text.trim()));
@@ -289,17 +279,20 @@ mod tests {
         let script = "[ \"$*\" = '--verbose -- /srv/my drive; id' ] || exit 9\n\
             echo \"$3: 4 KiB (4096 bytes) trimmed\"";
         let (_folder, programs) = with("fstrim", script);
-        assert_eq!(programs.trim(Path::new("/srv/my drive; id")), Ok(Some(4096)));
-        assert!(programs.trim(Path::new("/else")).is_err());
+        assert_eq!(programs.trim(Path::new("/srv/my drive; id"), None), Ok(Some(4096)));
+        assert!(programs.trim(Path::new("/else"), None).is_err());
     }
 
     #[test]
     fn what_went_wrong_is_handed_on() {
         let (_folder, programs) = with("fstrim", "echo 'the discard is not supported' >&2; exit 1");
-        let error = programs.trim(Path::new("/d")).unwrap_err();
+        let error = programs.trim(Path::new("/d"), None).unwrap_err();
         assert_eq!(error, "fstrim: the discard is not supported");
         assert!(
-            Programs::new(Vec::new()).trim(Path::new("/d")).unwrap_err().contains("util-linux")
+            Programs::new(Vec::new())
+                .trim(Path::new("/d"), None)
+                .unwrap_err()
+                .contains("util-linux")
         );
     }
 

@@ -208,7 +208,7 @@ impl Answerer for Drives {
 
 impl Drives {
     fn drives(&self) -> Result<Answer, String> {
-        let mounts = mounts::mounts().map_err(|error| error.to_string())?;
+        let mounts = mounts::mounts()?;
         let drives = self.settings.drives.paths.iter();
         Ok(Answer::Drives(drives.map(|path| mounts::describe(path, &mounts)).collect()))
     }
@@ -219,7 +219,7 @@ impl Drives {
         let Some(_held) = self.hold_within(TRIM_PATIENCE) else {
             return Err("another drive is being trimmed: try again when it is done".to_owned());
         };
-        let bytes = Self::mounted(path).and_then(|()| self.programs.trim(path))?;
+        let bytes = Self::mounted(path).and_then(|()| self.programs.trim(path, None))?;
         tracing::info!(drive, bytes, "trimmed");
         Ok(Answer::Trimmed { drive, bytes })
     }
@@ -227,7 +227,7 @@ impl Drives {
     /// Tells the device of a configured drive the free blocks in one range of it.
     fn trim_range(&self, path: &Path, offset: Bytes, len: Bytes) -> Result<Option<u64>, String> {
         let _held = self.trim.lock().unwrap_or_else(PoisonError::into_inner);
-        Self::mounted(path).and_then(|()| self.programs.trim_range(path, offset, len))
+        Self::mounted(path).and_then(|()| self.programs.trim(path, Some((offset, len))))
     }
 
     /// One trim at a time; none if another takes longer than this. A range of a round is short.
@@ -244,7 +244,7 @@ impl Drives {
     }
 
     fn mounted(path: &Path) -> Result<(), String> {
-        let mounts = mounts::mounts().map_err(|error| error.to_string())?;
+        let mounts = mounts::mounts()?;
         if mounts::at(path, &mounts).is_none() {
             return Err("not a mount point: it would trim the file system around it".to_owned());
         }
@@ -252,7 +252,7 @@ impl Drives {
     }
 
     fn health(&self) -> Result<Answer, String> {
-        let mounts = mounts::mounts().map_err(|error| error.to_string())?;
+        let mounts = mounts::mounts()?;
         let one = |path: &PathBuf| {
             let device = mounts::at(path, &mounts).and_then(mounts::Mount::whole_device);
             self.programs.health(path.display().to_string(), device)

@@ -2,18 +2,21 @@
 //! can tell what each is worth. Nothing here makes an appliance better.
 
 use model::units::Bytes;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::setting::{Quantity, word};
 
-/// What is switched off. The default is nothing, which is the product.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// `[ablation]` of the configuration: the parts that are switched off. The default is none, which
+/// is the product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Ablation {
     /// Files are read past the page cache.
     pub direct_reads: bool,
     /// How sealed bytes get to the socket.
     pub sending: Sending,
     /// Most plaintext in a record.
+    #[serde(deserialize_with = "record_len")]
     pub record_len: usize,
 }
 
@@ -55,31 +58,12 @@ impl Ablation {
     }
 }
 
-/// `[ablation]` of the configuration.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(crate) struct AblationFile {
-    direct_reads: bool,
-    sending: Sending,
-    record_len: Quantity<Bytes>,
-}
-
-impl Default for AblationFile {
-    fn default() -> Self {
-        let Ablation { direct_reads, sending, record_len } = Ablation::default();
-        Self { direct_reads, sending, record_len: Quantity(Bytes::of(record_len)) }
+fn record_len<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize, D::Error> {
+    let len = Quantity::<Bytes>::deserialize(deserializer)?.0.as_usize();
+    if !(RECORD_LEN_MIN..=tls::RECORD_LEN_MAX).contains(&len) {
+        let most = tls::RECORD_LEN_MAX;
+        let message = format!("record_len must be between {RECORD_LEN_MIN} and {most} bytes");
+        return Err(serde::de::Error::custom(message));
     }
-}
-
-impl AblationFile {
-    /// What was asked for, or what is wrong with `record_len`.
-    pub(crate) fn check(&self) -> Result<Ablation, String> {
-        let len = self.record_len.0.as_usize();
-        if !(RECORD_LEN_MIN..=tls::RECORD_LEN_MAX).contains(&len) {
-            let most = tls::RECORD_LEN_MAX;
-            return Err(format!("must be between {RECORD_LEN_MIN} and {most} bytes"));
-        }
-        let &Self { direct_reads, sending, .. } = self;
-        Ok(Ablation { direct_reads, sending, record_len: len })
-    }
+    Ok(len)
 }

@@ -14,7 +14,6 @@ use super::file::{AgentFile, Drives, File, FillFile, FrontFile, PeerFile, Serve}
 use crate::filling::peer::PeerConfig;
 use crate::membership::control_link::Front;
 use crate::process::storage::{ControlConfig, FILLERS_MAX, FillConfig};
-use crate::serving::ablation::{Ablation, AblationFile};
 use crate::setting::{ConfigError, wrong};
 use crate::storage::gate::{Mode, Writes};
 use crate::storage::source;
@@ -89,8 +88,8 @@ pub(super) fn check(
         sandbox: file.process.sandbox,
         agent_socket: file.agent.socket,
         agent_addresses: file.agent.addresses,
-        request_log_max: file.requests.log_max.0,
-        ablation: check_ablation(&file.ablation)?,
+        request_log_max: file.requests.log_max.map_or(Bytes::mib(256), |most| most.0),
+        ablation: file.ablation,
         origins,
     })
 }
@@ -148,10 +147,6 @@ fn check_plain(listen: &[SocketAddr]) -> Result<(), ConfigError> {
     let Some(at) = listen.iter().find(|at| !at.ip().is_loopback()) else { return Ok(()) };
     let message = format!("{at} is not a loopback address: without TLS only those are allowed");
     Err(wrong("serve", "plain_listen", message))
-}
-
-fn check_ablation(file: &AblationFile) -> Result<Ablation, ConfigError> {
-    file.check().map_err(|message| wrong("ablation", "record_len", message))
 }
 
 fn check_leeway(leeway: Nanos) -> Result<(), ConfigError> {

@@ -8,7 +8,7 @@ use model::units::{BitsPerSecond, Bytes, Nanos};
 use serde::Deserialize;
 
 use crate::process::confine::Sandbox;
-use crate::serving::ablation::AblationFile;
+use crate::serving::ablation::Ablation;
 use crate::serving::pacing::PacingFile;
 use crate::setting::Quantity;
 use crate::storage::gate;
@@ -44,7 +44,7 @@ pub(super) struct File {
     #[serde(default)]
     pub(super) requests: RequestsFile,
     #[serde(default)]
-    pub(super) ablation: AblationFile,
+    pub(super) ablation: Ablation,
 }
 
 /// `[serve]`: bounds are of all workers together.
@@ -217,16 +217,10 @@ pub(super) struct AgentFile {
     pub(super) addresses: Option<PathBuf>,
 }
 
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct RequestsFile {
-    pub(super) log_max: Quantity<Bytes>,
-}
-
-impl Default for RequestsFile {
-    fn default() -> Self {
-        Self { log_max: Quantity(Bytes::mib(256)) }
-    }
+    pub(super) log_max: Option<Quantity<Bytes>>,
 }
 
 fn count<const N: usize>() -> usize {

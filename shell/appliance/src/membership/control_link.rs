@@ -16,12 +16,13 @@ use std::time::Duration;
 use holdings::Holdings;
 use identity::enrol::{self, Address};
 use identity::member::Member;
-use model::id::{ApplianceId, Generation, ObjectId};
+use model::id::{ApplianceId, Generation, ObjectId, parse_hex};
 use model::inventory::Delta;
 use model::manifest::Manifest;
 use model::object::{BlocksError, block_count};
 use model::status::FillStatus;
 use model::units::{BitsPerSecond, Bytes, Instant, Nanos, UnixSeconds};
+use serde::de::DeserializeOwned;
 use tls::TicketKey;
 use upkeep::{Ledger as _, at_once};
 use wire::v1;
@@ -202,49 +203,41 @@ impl ControlClient {
     }
 
     fn report(&self, report: &Report) -> Result<ReportReply, ControlError> {
-        let url = format!("{}/v1/appliances/{}/report", self.base, self.appliance);
-        let request =
-            self.client.agent().post(&url).config().timeout_global(Some(REPORT_MAX)).build();
-        let mut response = request.send_json(report).map_err(unreachable)?;
-        checked(&mut response)?;
-        response.body_mut().read_json().map_err(|error| ControlError::Body(error.to_string()))
+        let request = self.client.agent().post(&self.url("report"));
+        let request = request.config().timeout_global(Some(REPORT_MAX)).build();
+        json(request.send_json(report))
     }
 
     /// The envelope of a manifest newer than `known`, if there is one. Nothing in it is believed.
     fn manifest(&self, known: Generation) -> Result<Option<Vec<u8>>, ControlError> {
-        let url = format!("{}/v1/appliances/{}/manifest?known={known}", self.base, self.appliance);
-        let mut response = self.client.agent().get(&url).call().map_err(unreachable)?;
-        checked(&mut response)?;
+        let url = self.url(&format!("manifest?known={known}"));
+        let response = checked(self.client.agent().get(&url).call())?;
         if response.status().as_u16() == 204 {
             return Ok(None);
         }
-        let body = response.body_mut().with_config().limit(MANIFEST_LEN_MAX);
-        body.read_to_vec().map(Some).map_err(|error| ControlError::Body(error.to_string()))
+        bytes(response, MANIFEST_LEN_MAX).map(Some)
     }
 
     /// Where an object may be fetched, best first.
     pub(crate) fn sources(&self, object: ObjectId) -> Result<v1::identity::Sources, ControlError> {
-        let url = format!("{}/v1/appliances/{}/sources/{object}", self.base, self.appliance);
-        let request = self.client.agent().get(&url);
-        let request = request.config().timeout_global(Some(REPORT_MAX)).build();
-        let mut response = request.call().map_err(unreachable)?;
-        checked(&mut response)?;
-        response.body_mut().read_json().map_err(|error| ControlError::Body(error.to_string()))
+        self.get(&format!("sources/{object}"))
     }
 
     /// The keys of session tickets of this appliance's site.
     fn ticket_keys(&self) -> Result<Vec<TicketKey>, ControlError> {
-        let url = format!("{}/v1/appliances/{}/ticket-keys", self.base, self.appliance);
-        let request = self.client.agent().get(&url);
-        let request = request.config().timeout_global(Some(REPORT_MAX)).build();
-        let mut response = request.call().map_err(unreachable)?;
-        checked(&mut response)?;
-        let told: v1::identity::TicketKeys = response
-            .body_mut()
-            .read_json()
-            .map_err(|error| ControlError::Body(error.to_string()))?;
+        let told: v1::identity::TicketKeys = self.get("ticket-keys")?;
         let keys = told.keys.iter().map(ticket_key).collect::<Option<_>>();
         keys.ok_or_else(|| ControlError::Body("a ticket key is not hex".to_owned()))
+    }
+
+    /// The route of this appliance that ends in `rest`.
+    fn url(&self, rest: &str) -> String {
+        format!("{}/v1/appliances/{}/{rest}", self.base, self.appliance)
+    }
+
+    fn get<T: DeserializeOwned>(&self, rest: &str) -> Result<T, ControlError> {
+        let request = self.client.agent().get(&self.url(rest));
+        json(request.config().timeout_global(Some(REPORT_MAX)).build().call())
     }
 
     /// The hashes of an object's blocks, proved.
@@ -254,12 +247,9 @@ impl ControlClient {
         len: Bytes,
     ) -> Result<model::object::Blocks, ControlError> {
         let url = format!("{}/v1/objects/{object}/blocks", self.base);
-        let mut response = self.client.agent().get(&url).call().map_err(unreachable)?;
-        checked(&mut response)?;
+        let response = checked(self.client.agent().get(&url).call())?;
         // One byte more than is right, so that too much is seen to be too much.
-        let limit = block_count(len) * 32 + 1;
-        let body = response.body_mut().with_config().limit(limit).read_to_vec();
-        let body = body.map_err(|error| ControlError::Body(error.to_string()))?;
+        let body = bytes(response, block_count(len) * 32 + 1)?;
         Ok(v1::blocks::decode(object, len, &body)?)
     }
 }
@@ -416,20 +406,15 @@ fn served_generation(shared: &Shared) -> Option<u64> {
 }
 
 fn ticket_key(told: &v1::identity::TicketKey) -> Option<TicketKey> {
-    let number = |hex: &str| {
-        let whole = hex.len() == 32 && hex.bytes().all(|byte| byte.is_ascii_hexdigit());
-        u128::from_str_radix(hex, 16).ok().filter(|_| whole)
-    };
-    let (high, low) = told.secret.split_at_checked(32)?;
-    let mut secret = [0; 32];
-    secret[..16].copy_from_slice(&number(high)?.to_be_bytes());
-    secret[16..].copy_from_slice(&number(low)?.to_be_bytes());
-    Some(TicketKey {
-        name: number(&told.name)?.to_be_bytes(),
-        secret,
-        begins: UnixSeconds(told.begins_unix_s),
-        ends: UnixSeconds(told.ends_unix_s),
-    })
+    let (mut name, mut secret) = ([0; 16], [0; 32]);
+    (parse_hex(&told.name, &mut name) && parse_hex(&told.secret, &mut secret)).then_some(
+        TicketKey {
+            name,
+            secret,
+            begins: UnixSeconds(told.begins_unix_s),
+            ends: UnixSeconds(told.ends_unix_s),
+        },
+    )
 }
 
 fn load(serving: &Serving, about: &About, totals: &Totals, previous: &Totals) -> v1::report::Load {
@@ -494,19 +479,28 @@ fn errors(shared: &Shared) -> Vec<ReportedError> {
     shared.ledger.errors().into_iter().map(error).collect()
 }
 
-fn unreachable(error: ureq::Error) -> ControlError {
-    ControlError::Unreachable(error.to_string())
-}
+type Response = ureq::http::Response<ureq::Body>;
 
-/// Refuses answers that are no success, with the beginning of what control says of it.
-fn checked(response: &mut ureq::http::Response<ureq::Body>) -> Result<(), ControlError> {
+/// Refuses answers that are no success, with the beginning of their text.
+fn checked(answered: Result<Response, ureq::Error>) -> Result<Response, ControlError> {
+    let mut response = answered.map_err(|error| ControlError::Unreachable(error.to_string()))?;
     let status = response.status();
     if status.is_success() {
-        return Ok(());
+        return Ok(response);
     }
     let body = response.body_mut().with_config().limit(4096).read_to_string().unwrap_or_default();
     let text = body.chars().take(200).collect();
     Err(ControlError::Status { status: status.as_u16(), text })
+}
+
+fn json<T: DeserializeOwned>(answered: Result<Response, ureq::Error>) -> Result<T, ControlError> {
+    let body = checked(answered)?.body_mut().read_json();
+    body.map_err(|error| ControlError::Body(error.to_string()))
+}
+
+fn bytes(mut response: Response, len_max: u64) -> Result<Vec<u8>, ControlError> {
+    let body = response.body_mut().with_config().limit(len_max).read_to_vec();
+    body.map_err(|error| ControlError::Body(error.to_string()))
 }
 
 #[cfg(test)]

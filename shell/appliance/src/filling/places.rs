@@ -40,18 +40,10 @@ const LIED_FOR: Nanos = Nanos::seconds(600);
 /// Siblings that are left out; the table is emptied when it is full.
 const SHUNNED_MAX: usize = 1024;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    /// An appliance of the fleet.
-    Sibling,
-    /// Where the service keeps its files.
-    Origin,
-}
-
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Place {
     url: String,
-    kind: Kind,
+    /// Of a sibling; an origin has none.
     address: Option<String>,
     expires: Option<UnixSeconds>,
 }
@@ -169,22 +161,17 @@ impl filler::Places for Places<'_> {
         let len = self.fetch.len;
         let start = Bytes(first * BLOCK_LEN.0);
         let end = Bytes((first + count) * BLOCK_LEN.0).min(len);
-        let Place { kind, url, .. } = &self.list[index];
-        let siblings;
-        let agent = match kind {
-            Kind::Sibling => {
-                siblings = self.clients.siblings.agent();
-                &siblings
-            }
-            Kind::Origin => &self.clients.origins,
-        };
+        let Place { address, url, .. } = &self.list[index];
+        let siblings = address.as_ref().map(|_| self.clients.siblings.agent());
+        let agent = siblings.as_ref().unwrap_or(&self.clients.origins);
         source::open(agent, url, start, end, len)
     }
 
     fn failed(&mut self, index: usize, fault: &SourceFault) {
         let place = &self.list[index];
         let object = self.fetch.object;
-        tracing::debug!(%object, index, kind = ?place.kind, %fault, "source failed");
+        let kind = if place.address.is_some() { "Sibling" } else { "Origin" };
+        tracing::debug!(%object, index, kind, %fault, "source failed");
         if *fault == SourceFault::Status(403) && place.expires.is_some() {
             self.refused = true;
         }
@@ -202,10 +189,8 @@ impl filler::Places for Places<'_> {
 
     fn received(&self, index: usize, len: Bytes) {
         let FillCounters { from_siblings, from_origins } = self.fetched;
-        let from = match self.list[index].kind {
-            Kind::Sibling => from_siblings,
-            Kind::Origin => from_origins,
-        };
+        let is_sibling = self.list[index].address.is_some();
+        let from = if is_sibling { from_siblings } else { from_origins };
         from.fetch_add(len.0, Ordering::Relaxed);
     }
 }
@@ -213,28 +198,15 @@ impl filler::Places for Places<'_> {
 /// What control says, if it makes sense, and the manifest's own where no origin is among it.
 fn list(told: Vec<Source>, manifest: &[String]) -> Vec<Place> {
     let place = |source: Source| {
-        let kind = if source.address.is_some() { Kind::Sibling } else { Kind::Origin };
-        let schemes: &[&str] = match kind {
-            Kind::Sibling => &["https://"],
-            Kind::Origin => &["https://", "http://"],
-        };
-        let is_known = schemes.iter().any(|scheme| source.url.starts_with(scheme));
-        let (url, address) = (source.url, source.address);
-        is_known.then(|| Place {
-            url,
-            kind,
-            address,
-            expires: source.expires_unix_s.map(UnixSeconds),
-        })
+        let Source { url, address, expires_unix_s } = source;
+        // Siblings are never spoken to without TLS.
+        let is_plain_origin = address.is_none() && url.starts_with("http://");
+        let is_known = url.starts_with("https://") || is_plain_origin;
+        is_known.then(|| Place { url, address, expires: expires_unix_s.map(UnixSeconds) })
     };
     let mut list: Vec<Place> = told.into_iter().filter_map(place).take(PLACES_MAX / 2).collect();
-    if list.iter().all(|place| place.kind == Kind::Sibling) {
-        let own = |url: &String| Place {
-            url: url.clone(),
-            kind: Kind::Origin,
-            address: None,
-            expires: None,
-        };
+    if list.iter().all(|place| place.address.is_some()) {
+        let own = |url: &String| Place { url: url.clone(), address: None, expires: None };
         list.extend(manifest.iter().take(PLACES_MAX / 2).map(own));
     }
     list

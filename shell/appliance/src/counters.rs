@@ -114,7 +114,7 @@ impl ScrubProgress {
     }
 }
 
-/// What one worker tells of itself, written by it every turn.
+/// The counters of one worker, written by it every turn.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct ServeCounters {

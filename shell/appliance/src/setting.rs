@@ -1,4 +1,4 @@
-//! One setting: a value with its unit, and what is wrong with one.
+//! One setting: a value with its unit, and the errors of settings.
 
 use std::path::PathBuf;
 use std::str::FromStr;

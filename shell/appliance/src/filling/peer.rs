@@ -175,7 +175,7 @@ struct Connection<'a> {
     block: Pages,
 }
 
-/// What was asked, freed from the bytes that said it.
+/// A request, copied out of the received bytes.
 struct Asked {
     method: Method,
     object: Option<ObjectId>,

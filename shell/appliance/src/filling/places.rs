@@ -48,7 +48,7 @@ struct Place {
     expires: Option<UnixSeconds>,
 }
 
-/// Whom a filler speaks to. Each thread has its own.
+/// The clients of a filler. Each thread has its own.
 pub(crate) struct Clients {
     pub(crate) origins: ureq::Agent,
     pub(crate) siblings: MemberClient,

@@ -27,7 +27,7 @@ use check::check;
 use file::File;
 pub use file::{Drives, Serve};
 
-/// What begins the name of every setting in the environment.
+/// The prefix of every setting's name in the environment.
 const PREFIX: &str = "APPLIANCE_";
 
 /// Everything the appliance is told, checked.

@@ -144,7 +144,7 @@ impl Inspected {
         }
     }
 
-    /// What an operator reads.
+    /// The text for an operator.
     pub fn text(&self) -> String {
         match self {
             Self::Drive(drive) => format!(

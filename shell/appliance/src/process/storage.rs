@@ -471,7 +471,7 @@ fn open_drives(paths: &[PathBuf], silent: DriveSet) -> Result<Vec<(Slot, Loaded)
     if ids.is_empty() { Err(StartError::NoDrive(reasons)) } else { Ok(opened) }
 }
 
-/// What came of opening a drive.
+/// The result of opening a drive.
 type Opening = Result<(Drive, Loaded), OpenError>;
 
 /// The drives, each opened by a thread of its own. One that does not get on is left behind: it may

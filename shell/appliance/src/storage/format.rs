@@ -95,7 +95,7 @@ pub fn format(path: &Path, reserve: Reserve, now: UnixSeconds) -> Result<Formatt
 }
 
 impl Formatted {
-    /// What an operator reads.
+    /// The text for an operator.
     pub fn text(&self) -> String {
         let warning = if self.on_root_filesystem {
             "\nnote: this directory is on the root filesystem. Right for a trial; if a drive \

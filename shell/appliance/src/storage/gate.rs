@@ -23,7 +23,7 @@ use crate::lock::lock;
 use crate::setting::word;
 use crate::storage::mounts::Medium;
 
-/// What holds writes, scrubs and deletes back.
+/// The rule that holds writes, scrubs and deletes back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {

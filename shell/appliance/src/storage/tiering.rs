@@ -140,7 +140,7 @@ pub struct TieringStatus {
     pub classes: Vec<Class>,
     pub counters: TierCounters,
     pub heat_objects: u64,
-    /// What may still be written today.
+    /// Bytes that may still be written today.
     pub left: Bytes,
 }
 
@@ -219,12 +219,12 @@ impl Tier {
         tier::plan(&config, &drives, &held, budget)
     }
 
-    /// What a drive is for.
+    /// The class of a drive.
     pub(crate) fn class(&self, drive: DriveIndex) -> Class {
         self.config.classes.get(drive.as_usize()).copied().unwrap_or(Class::Bulk)
     }
 
-    /// What may still be written today.
+    /// Bytes that may still be written today.
     pub(crate) fn left(&self) -> Bytes {
         lock(&self.budget).left(clock::wall(), self.config.daily_max)
     }

@@ -1,4 +1,4 @@
-//! From what a file says to settings that can be, or to what is wrong with it.
+//! Checks the values of a file: gives the settings, or the first mistake and its remedy.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;

@@ -1,4 +1,4 @@
-//! The shape of the configuration file, and what holds where it says nothing.
+//! The shape of the configuration file, with the default of each key.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

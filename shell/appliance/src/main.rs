@@ -142,8 +142,8 @@ fn run(verb: Verb, log: (&str, journal::Clients)) -> anyhow::Result<ExitCode> {
         Verb::Enrol { config, code, code_file } => {
             let settings = load(&config)?;
             let code = code.map_or_else(|| identity::code::read(&code_file), Ok)?.parse()?;
-            let (state, name) = (&settings.state, &settings.name);
-            let enrolled = member::enrol(state, name, &settings.control.writer, &code)?;
+            let (state, name) = (&settings.state, &settings.name.0);
+            let enrolled = member::enrol(state, name, &settings.control.url.0, &code)?;
             print(&format!(
                 "{name} is enrolled until {}; the identity in {} is renewed by itself",
                 member::date(enrolled.seen().not_after),
@@ -173,7 +173,7 @@ fn guard(config: &Path, (level, clients): (&str, journal::Clients)) -> anyhow::R
 fn check(config: &Path) -> anyhow::Result<()> {
     let settings = load(config)?;
     tls::Acceptor::from_pem_files(&settings.serve.certificate, &settings.serve.key)?;
-    let credentials = member::load(&settings.state, &settings.name)?;
+    let credentials = member::load(&settings.state, &settings.name.0)?;
     let until = credentials.seen().not_after;
     let ended = until <= clock::wall();
     print(&format!(

@@ -1,9 +1,10 @@
-//! One setting: a value with its unit, and the errors of settings.
+//! One setting as the configuration has it, and the errors of settings.
 
+use std::fmt::Display;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Why a configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -26,21 +27,21 @@ pub enum ConfigError {
     },
 }
 
-/// A value with its unit, as text.
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(try_from = "String", bound = "")]
-pub(crate) struct Quantity<T: FromStr<Err = model::units::UnitError>>(pub(crate) T);
+/// A value that the configuration has as text: a quantity with its unit, a name, an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Text<T>(pub T);
 
-impl<T: FromStr<Err = model::units::UnitError>> TryFrom<String> for Quantity<T> {
-    type Error = model::units::UnitError;
-    fn try_from(text: String) -> Result<Self, Self::Error> {
-        text.parse().map(Self)
+impl<'de, T: FromStr<Err: Display>> Deserialize<'de> for Text<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map(Self).map_err(serde::de::Error::custom)
     }
 }
 
-/// A variant's name as the file has it, in quotes.
-pub(crate) fn word(value: &impl Serialize) -> String {
-    toml::Value::try_from(value).expect("a variant's name is TOML").to_string()
+impl<T: Display> Serialize for Text<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&self.0)
+    }
 }
 
 pub(crate) fn wrong(section: &'static str, key: &'static str, message: String) -> ConfigError {

@@ -13,6 +13,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use appliance::counters::{DriveSlice, ServeCounters};
+use appliance::process::config::Text;
 use appliance::serving::ablation::{Ablation, Sending};
 use appliance::serving::event_loop::{self, Finding, Setup};
 use appliance::serving::listen::{self, Listener};
@@ -243,9 +244,9 @@ fn what_is_switched_off_for_a_measurement_changes_no_byte() {
     let full = Ablation::default();
     for ablation in [
         Ablation { direct_reads: false, ..full },
-        Ablation { record_len: 4096, ..full },
+        Ablation { record_len: Text(Bytes::kib(4)), ..full },
         Ablation { sending: Sending::Ring, ..full },
-        Ablation { sending: Sending::RingBatched, record_len: 1024, ..full },
+        Ablation { sending: Sending::RingBatched, record_len: Text(Bytes::kib(1)), ..full },
     ] {
         let served = serve_without(ablation);
         let mut secure = served.connect();

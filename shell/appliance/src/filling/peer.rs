@@ -30,6 +30,7 @@ use model::units::{BitsPerSecond, Bytes, UnixSeconds};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
+use serde::{Deserialize, Serialize};
 use upkeep::keeper::read_failed;
 use upkeep::{Drive as _, Files as _, Ledger as _, at_once};
 use wire::v1::identity::MemberKind;
@@ -37,21 +38,30 @@ use wire::v1::identity::MemberKind;
 use crate::clock;
 use crate::membership::member::Own;
 use crate::serving::clients::Clients;
+use crate::setting::Text;
 use crate::storage::drives::{Drive, DriveError};
 use crate::storage::ledger::Pace;
 use crate::storage::pages::Pages;
 use crate::storage::shared::Shared;
 
 /// How to let siblings fetch.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct PeerConfig {
+    /// Empty for not at all.
     pub listen: Vec<SocketAddr>,
     /// Where siblings reach it, `host:port`; none for the first of `listen`.
     pub address: Option<String>,
     /// Most bytes per second to all siblings together.
-    pub rate_max: Option<BitsPerSecond>,
+    pub rate_max: Option<Text<BitsPerSecond>>,
     /// Most connections; each costs a thread and a block of memory.
     pub connections_max: usize,
+}
+
+impl Default for PeerConfig {
+    fn default() -> Self {
+        Self { listen: Vec::new(), address: None, rate_max: None, connections_max: 32 }
+    }
 }
 
 /// How often a waiting thread looks whether all must stop.
@@ -84,7 +94,7 @@ pub(crate) fn run(
     config: &PeerConfig,
     clients: Option<&Clients>,
 ) {
-    let pace = Pace::new(config.rate_max, BURST);
+    let pace = Pace::new(config.rate_max.map(|rate| rate.0), BURST);
     let room = Room { shared, pace: &pace, connections_max: config.connections_max, clients };
     std::thread::scope(|scope| {
         let mut tls: Option<(u64, Arc<ServerConfig>)> = None;

@@ -23,6 +23,7 @@ use model::object::{BlocksError, block_count};
 use model::status::FillStatus;
 use model::units::{BitsPerSecond, Bytes, Instant, Nanos, UnixSeconds};
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use tls::TicketKey;
 use upkeep::{Ledger as _, at_once};
 use wire::v1;
@@ -34,6 +35,7 @@ use crate::membership::envelope::{self, Refused};
 use crate::membership::member::{MemberClient, Own};
 use crate::membership::state_file::StateFile;
 use crate::membership::takeover::Peers;
+use crate::setting::Text;
 use crate::storage::shared::Shared;
 
 /// Longest wait between two tries to reach control.
@@ -88,11 +90,12 @@ pub struct About {
 }
 
 /// A front of the control plane.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
 pub struct Front {
     /// Its name, as its certificate says it.
     pub name: String,
-    pub address: Address,
+    pub url: Text<Address>,
 }
 
 /// Talks to one process of the control plane. Each thread has its own.
@@ -195,10 +198,9 @@ impl ControlClient {
     /// For the front of this name.
     pub(crate) fn front(client: MemberClient, at: &Front, appliance: &ApplianceId) -> Self {
         let front = Member::front(&at.name);
-        client.dial.set(&front, at.address.as_str());
+        client.dial.set(&front, at.url.0.as_str());
         // The port stands in `Host` only: where to connect to is what was said above.
-        let base =
-            enrol::control_url(&at.address).replace(&Member::control().host(), &front.host());
+        let base = enrol::control_url(&at.url.0).replace(&Member::control().host(), &front.host());
         Self { client, whom: at.name.clone(), base, appliance: appliance.clone() }
     }
 

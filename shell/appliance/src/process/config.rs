@@ -4,78 +4,58 @@
 //! keys are refused, values carry units, and a mistake is answered with what would be right.
 
 pub(crate) mod check;
-mod file;
+mod sections;
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use model::id::ApplianceId;
-use model::units::Bytes;
+use serde::{Deserialize, Serialize};
 
 use crate::filling::peer::PeerConfig;
-use crate::membership::control_link::Front;
-use crate::process::confine::Sandbox;
 use crate::process::storage::{ControlConfig, FillConfig};
 use crate::serving::ablation::Ablation;
 use crate::serving::pacing::Pacing;
-pub use crate::setting::ConfigError;
-use crate::setting::word;
-use crate::storage::gate::Writes;
-use crate::storage::tiering::Tiering;
-use check::check;
-use file::File;
-pub use file::{Drives, Serve};
+pub use crate::setting::{ConfigError, Text};
+use sections::{Agent, Hot, Metrics, Process, Requests, Tls};
+pub use sections::{Drives, Serve};
 
 /// The prefix of every setting's name in the environment.
 const PREFIX: &str = "APPLIANCE_";
 
-/// Everything the appliance is told, checked.
-#[derive(Clone, Debug)]
+/// The configuration file: checked, with the default of each key that it leaves out.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
 pub struct Settings {
-    pub name: ApplianceId,
-    /// Where the last manifest is kept.
+    /// As registered with the control plane.
+    pub name: Text<ApplianceId>,
+    /// Directory for what must survive a restart besides drives: the last manifest.
     pub state: PathBuf,
     pub serve: Serve,
-    pub base_url: String,
-    /// The same without TLS, where it listens so.
-    pub plain_url: Option<String>,
-    pub workers: usize,
-    /// How TCP finds its rate, for each of `listen`, by the kernel's names; empty for the kernel's
-    /// default.
-    pub congestion: Vec<String>,
-    /// Bytes in a connection's socket that were never sent, beyond which it takes no more; none
-    /// for as many as the kernel likes.
-    pub unsent_max: Option<Bytes>,
-    pub aead: tls::Wanted,
-    /// How responses are paced; the buffers are those of all workers together.
+    #[serde(default)]
+    pub tls: Tls,
+    #[serde(default)]
     pub pacing: Pacing,
     pub drives: Drives,
-    pub writes: Writes,
-    /// What the drives are for, and what may move between them.
-    pub tiering: Tiering,
-    /// Memory of all workers together for the blocks that viewers want most; 0 for none. Unless
-    /// it is said, less is taken where less may be locked.
-    pub hot_memory: Option<Bytes>,
+    #[serde(default)]
+    pub hot: Hot,
     pub control: ControlConfig,
-    /// Whether and how siblings may fetch from here.
-    pub peer: Option<PeerConfig>,
+    #[serde(default)]
+    pub peer: PeerConfig,
+    #[serde(default)]
     pub fill: FillConfig,
-    /// Prometheus listener.
-    pub metrics_listen: Option<SocketAddr>,
-    /// Who to become when started as root.
-    pub user: Option<String>,
-    /// How much of a sandbox there must be.
-    pub sandbox: Sandbox,
-    /// Where `nearcast-agent` listens, if it is to be asked.
-    pub agent_socket: Option<PathBuf>,
-    /// The socket of `nearcast-agent addresses`, where service addresses move.
-    pub agent_addresses: Option<PathBuf>,
-    /// Room for the request log, in the state directory; 0 for none.
-    pub request_log_max: Bytes,
-    /// What is switched off for a measurement; nothing in an appliance that serves viewers.
+    #[serde(default)]
+    pub metrics: Metrics,
+    #[serde(default)]
+    pub process: Process,
+    #[serde(default)]
+    pub agent: Agent,
+    #[serde(default)]
+    pub requests: Requests,
+    #[serde(default, skip_serializing_if = "Ablation::is_none")]
     pub ablation: Ablation,
-    /// Where each given setting came from, by `section.key`.
+    /// The source of each given setting, by `section.key`.
+    #[serde(skip)]
     pub origins: BTreeMap<String, String>,
 }
 
@@ -102,101 +82,46 @@ impl Settings {
             ConfigError::Form { source_name, message }
         };
         // Parsed into the shape first, so that a mistake is shown with its line.
-        toml::from_str::<File>(text).map_err(|error| form(name, error.to_string()))?;
+        toml::from_str::<Self>(text).map_err(|error| form(name, error.to_string()))?;
         let mut table: toml::Table =
             toml::from_str(text).map_err(|error| form(name, error.to_string()))?;
         let mut origins = origins_of(&table, name);
         for (variable, value) in environment {
             let Some(setting) = variable.strip_prefix(PREFIX) else { continue };
             let key = overlay(&mut table, setting, &value);
-            let checked: Result<File, _> = table.clone().try_into();
+            let checked: Result<Self, _> = table.clone().try_into();
             checked.map_err(|error| form(&variable, error.to_string()))?;
             origins.insert(key, variable);
         }
-        let file: File =
+        let mut settings: Self =
             table.try_into().map_err(|error: toml::de::Error| form(name, error.to_string()))?;
-        check(file, origins)
+        settings.origins = origins;
+        settings.check()?;
+        Ok(settings)
     }
 
     /// Each effective value with its origin, as TOML with comments.
     pub fn describe(&self) -> String {
-        let list = |values: &mut dyn Iterator<Item = String>| {
-            format!("[{}]", values.collect::<Vec<_>>().join(", "))
-        };
-        let text = |value: &dyn std::fmt::Display| format!("\"{value}\"");
-        let none = || "none".to_owned();
-        let front = |of: &Front| format!("{{ name = \"{}\", url = \"{}\" }}", of.name, of.address);
-        let peer = |of: &dyn Fn(&PeerConfig) -> String| self.peer.as_ref().map_or_else(none, of);
-        let mut rows: Vec<(&str, &str, String)> = vec![
-            ("", "name", text(&self.name)),
-            ("", "state", text(&self.state.display())),
-            ("serve", "listen", list(&mut self.serve.listen.iter().map(|at| text(at)))),
-            ("serve", "plain_listen", list(&mut self.serve.plain_listen.iter().map(|at| text(at)))),
-            ("serve", "base_url", text(&self.base_url)),
-            ("serve", "certificate", text(&self.serve.certificate.display())),
-            ("serve", "key", text(&self.serve.key.display())),
-            ("serve", "workers", self.workers.to_string()),
-            ("serve", "cpus", list(&mut self.serve.cpus.iter().map(ToString::to_string))),
-            ("serve", "connections_max", self.serve.connections_max.to_string()),
-            ("serve", "handshakes_max", self.serve.handshakes_max.to_string()),
-            ("serve", "transfers_max", self.serve.transfers_max.to_string()),
-            ("serve", "head_max", text(&self.serve.head_max.0)),
-            ("serve", "request_timeout", text(&self.serve.request_timeout.0)),
-            ("serve", "idle_timeout", text(&self.serve.idle_timeout.0)),
-            ("serve", "progress_timeout", text(&self.serve.progress_timeout.0)),
-            ("serve", "reset_after", text(&self.serve.reset_after.0)),
-            ("serve", "stop_within", text(&self.serve.stop_within.0)),
-            ("serve", "token_leeway", text(&self.serve.token_leeway.0)),
-            ("serve", "verify_every", self.serve.verify_every.to_string()),
-            ("serve", "congestion", list(&mut self.congestion.iter().map(|name| text(name)))),
-            ("serve", "unsent_max", text(&self.unsent_max.unwrap_or_default())),
-            (
-                "drives",
-                "paths",
-                list(&mut self.drives.paths.iter().map(|path| text(&path.display()))),
-            ),
-            ("drives", "depth", self.drives.depth.to_string()),
-            ("drives", "hang_after", text(&self.drives.hang_after.0)),
-            ("drives", "small_objects_max", text(&self.drives.small_objects_max.0)),
-            ("drives", "scrub_rate", text(&self.drives.scrub_rate.0)),
-            ("hot", "memory", text(&self.hot_memory.unwrap_or(check::HOT_MEMORY))),
-            ("control", "url", text(&self.control.writer)),
-            ("control", "fronts", list(&mut self.control.fronts.iter().map(front))),
-            ("control", "report_interval", text(&self.control.report_interval)),
-            ("peer", "listen", peer(&|p| list(&mut p.listen.iter().map(|at| text(at))))),
-            ("peer", "address", peer(&|p| p.address.as_ref().map_or_else(none, |at| text(at)))),
-            ("peer", "rate_max", peer(&|p| p.rate_max.map_or_else(none, |rate| text(&rate)))),
-            ("peer", "connections_max", peer(&|p| p.connections_max.to_string())),
-            ("fill", "rate_max", self.fill.rate_max.map_or_else(none, |rate| text(&rate))),
-            ("fill", "trust", path_or_none(self.fill.trust.as_deref())),
-            ("fill", "concurrency", self.fill.concurrency.to_string()),
-            ("fill", "unit", text(&self.fill.unit_len.unwrap_or_default())),
-            ("metrics", "listen", self.metrics_listen.map_or_else(none, |at| text(&at))),
-            ("process", "user", self.user.as_ref().map_or_else(none, |user| text(user))),
-            ("process", "sandbox", word(&self.sandbox)),
-            ("agent", "socket", path_or_none(self.agent_socket.as_deref())),
-            ("agent", "addresses", path_or_none(self.agent_addresses.as_deref())),
-            ("requests", "log_max", text(&self.request_log_max)),
-        ];
-        let at = rows.iter().position(|row| row.0 == "hot").unwrap_or(rows.len());
-        rows.splice(at..at, self.writes.rows().into_iter().chain(self.tiering.rows()));
-        rows.extend(self.pacing.rows().into_iter().chain([("tls", "aead", text(&self.aead))]));
-        let (mut out, mut section) = (String::new(), "");
-        for (in_section, key, value) in rows.into_iter().chain(self.ablation.rows()) {
-            if in_section != section {
-                section = in_section;
+        let table = toml::Table::try_from(self).expect("settings are TOML");
+        let mut out = String::new();
+        for (section, value) in &table {
+            let toml::Value::Table(keys) = value else {
+                out.push_str(&self.line(section, section, value));
+                continue;
+            };
+            if !keys.is_empty() {
                 out.push_str(&format!("\n[{section}]\n"));
             }
-            let full = if section.is_empty() { key.to_owned() } else { format!("{section}.{key}") };
-            let origin = self.origins.get(&full).map_or("default", String::as_str);
-            out.push_str(&format!("{:<40} # {origin}\n", format!("{key} = {value}")));
+            let lines = keys.iter().map(|(key, v)| self.line(&format!("{section}.{key}"), key, v));
+            out.extend(lines);
         }
         out
     }
-}
 
-fn path_or_none(path: Option<&Path>) -> String {
-    path.map_or_else(|| "none".to_owned(), |path| format!("\"{}\"", path.display()))
+    fn line(&self, full: &str, key: &str, value: &toml::Value) -> String {
+        let origin = self.origins.get(full).map_or("default", String::as_str);
+        format!("{:<40} # {origin}\n", format!("{key} = {value}"))
+    }
 }
 
 /// Which settings a file gives.
@@ -218,17 +143,12 @@ fn origins_of(table: &toml::Table, name: &str) -> BTreeMap<String, String> {
 
 /// Puts `SECTION_KEY=value` into the table. A value is TOML where it parses as such, else text.
 fn overlay(table: &mut toml::Table, setting: &str, value: &str) -> String {
-    const SECTIONS: [&str; 11] = [
-        "serve", "tls", "pacing", "drives", "hot", "control", "peer", "fill", "metrics", "process",
-        "agent",
-    ];
     let setting = setting.to_ascii_lowercase();
     let parsed = toml::from_str::<toml::Table>(&format!("v = {value}"))
         .ok()
         .and_then(|mut table| table.remove("v"))
         .unwrap_or_else(|| toml::Value::String(value.to_owned()));
-    let parts = setting.split_once('_').filter(|(section, _)| SECTIONS.contains(section));
-    let Some((section, key)) = parts else {
+    let Some((section, key)) = setting.split_once('_') else {
         table.insert(setting.clone(), parsed);
         return setting;
     };
@@ -243,7 +163,7 @@ fn overlay(table: &mut toml::Table, setting: &str, value: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use model::units::Nanos;
+    use model::units::{Bytes, Nanos};
 
     use crate::serving::ablation::Sending;
 
@@ -263,9 +183,9 @@ mod tests {
     #[test]
     fn a_short_file_is_enough() {
         let settings = parse(GOOD, &[("HOME", "/root")]).unwrap();
-        assert_eq!(settings.base_url, "https://127.0.0.2:8443");
-        assert_eq!(settings.control.writer.as_str(), "127.0.0.1:8081");
-        assert_eq!(settings.control.report_interval, Nanos::seconds(1));
+        assert_eq!(settings.serve.base_url, "https://127.0.0.2:8443");
+        assert_eq!(settings.control.url.0.as_str(), "127.0.0.1:8081");
+        assert_eq!(settings.control.report_interval.0, Nanos::seconds(1));
         let text = settings.describe();
         assert!(text.contains("workers = 2                              # a.toml"), "{text}");
         assert!(text.contains("idle_timeout = \"1 min\"                   # default"), "{text}");
@@ -278,7 +198,7 @@ mod tests {
         let text = with("sending = \"ring-batched\"\nrecord_len = \"4 KiB\"\ndirect_reads = false");
         let settings = parse(&text, &[]).unwrap();
         let sending = Sending::RingBatched;
-        let wanted = Ablation { direct_reads: false, sending, record_len: 4096 };
+        let wanted = Ablation { direct_reads: false, sending, record_len: Text(Bytes::kib(4)) };
         assert_eq!(settings.ablation, wanted);
         assert!(settings.describe().contains("record_len = \"4 KiB\""), "{}", settings.describe());
         let long = error(&with("record_len = \"17 KiB\""), &[]);
@@ -293,9 +213,9 @@ mod tests {
         let text = parse(GOOD, &[]).unwrap().describe();
         assert!(text.contains("unsent_max = \"256 KiB\" "), "{text}");
         let settings = parse(&with("64 KiB"), &[]).unwrap();
-        assert_eq!(settings.unsent_max, Some(Bytes::kib(64)));
+        assert_eq!(settings.serve.unsent_max(), Some(Bytes::kib(64)));
         let settings = parse(&with("64 KiB"), &[("APPLIANCE_SERVE_UNSENT_MAX", "0 B")]).unwrap();
-        assert_eq!(settings.unsent_max, None);
+        assert_eq!(settings.serve.unsent_max(), None);
         assert!(settings.describe().contains("unsent_max = \"0 B\""));
         for bad in ["15 KiB", "2 GiB"] {
             let text = error(&with(bad), &[]);
@@ -310,12 +230,12 @@ mod tests {
         let text = parse(GOOD, &[]).unwrap().describe();
         assert!(text.contains("[tls]\naead = \"auto\" "), "{text}");
         let settings = parse(&with("ring"), &[]).unwrap();
-        assert_eq!(settings.aead, tls::Wanted::Only(tls::Kernel::Ring));
+        assert_eq!(settings.tls.aead.0, tls::Wanted::Only(tls::Kernel::Ring));
         assert!(settings.describe().contains("aead = \"ring\""));
         let settings = parse(&with("ring"), &[("APPLIANCE_TLS_AEAD", "aws-lc")]).unwrap();
-        assert_eq!(settings.aead, tls::Wanted::Only(tls::Kernel::AwsLc));
+        assert_eq!(settings.tls.aead.0, tls::Wanted::Only(tls::Kernel::AwsLc));
         let unknown = error(&with("openssl"), &[]);
-        assert!(unknown.contains("[tls] aead: \"openssl\""), "{unknown}");
+        assert!(unknown.contains("aead = \"openssl\""), "{unknown}");
         assert!(unknown.contains("\"auto\"") && unknown.contains("\"ring\""), "{unknown}");
         assert!(error(&format!("{GOOD}[tls]\nead = \"ring\"\n"), &[]).contains("unknown field"));
     }
@@ -323,10 +243,10 @@ mod tests {
     #[test]
     fn small_objects_share_files_unless_it_is_said() {
         let with = |lines: &str| parse(&format!("{GOOD}[fill]\n{lines}\n"), &[]);
-        let unit = |lines: &str| with(lines).unwrap().fill.unit_len;
-        assert_eq!(unit(""), Some(Bytes::mib(64)));
-        assert_eq!(unit("unit = \"0 B\""), None);
-        assert_eq!(unit("unit = \"1 MiB\""), Some(Bytes::mib(1)));
+        let unit = |lines: &str| with(lines).unwrap().fill.unit.0;
+        assert_eq!(unit(""), Bytes::mib(64));
+        assert_eq!(unit("unit = \"0 B\""), Bytes::ZERO);
+        assert_eq!(unit("unit = \"1 MiB\""), Bytes::mib(1));
         let text = with("unit = \"0 B\"").unwrap().describe();
         assert!(text.contains("unit = \"0 B\""), "{text}");
         let error = error(&format!("{GOOD}[fill]\nunit = \"255 KiB\"\n"), &[]);
@@ -340,7 +260,7 @@ mod tests {
         assert!(text.contains("policy = \"governor\"") && text.contains("read_targets = []"));
         let lines = "policy = \"static\"\nread_targets = [\"3 ms\"]\nwrite_rate = \"1 Gb/s\"";
         let settings = parse(&with(lines), &[]).unwrap();
-        assert_eq!(settings.writes.targets, [Nanos::millis(3)]);
+        assert_eq!(settings.drives.writes().targets, [Nanos::millis(3)]);
         assert!(settings.describe().contains("write_rate = \"1 Gb/s\""));
         let two = error(&with("read_targets = [\"3 ms\", \"5 ms\"]"), &[]);
         assert!(two.contains("2 targets for 1 drives"), "{two}");
@@ -367,7 +287,7 @@ mod tests {
             with("move_daily_max = \"1 GB\"").replace("workers", "verify_every = 0\nworkers");
         assert!(error(&blind, &[]).contains("[serve] verify_every"));
         let off = blind.replace("1 GB", "0 B");
-        assert_eq!(parse(&off, &[]).unwrap().tiering.daily_max, Bytes::ZERO);
+        assert_eq!(parse(&off, &[]).unwrap().drives.move_daily_max.0, Bytes::ZERO);
     }
 
     #[test]
@@ -375,7 +295,10 @@ mod tests {
         let environment =
             [("APPLIANCE_SERVE_WORKERS", "3"), ("APPLIANCE_CONTROL_REPORT_INTERVAL", "500 ms")];
         let settings = parse(GOOD, &environment).unwrap();
-        assert_eq!((settings.workers, settings.control.report_interval), (3, Nanos::millis(500)));
+        assert_eq!(
+            (settings.serve.workers, settings.control.report_interval.0),
+            (3, Nanos::millis(500))
+        );
         assert!(settings.describe().contains("# APPLIANCE_SERVE_WORKERS"));
     }
 
@@ -401,7 +324,8 @@ mod tests {
     fn control_is_spoken_to_over_tls_only() {
         for bad in ["http://127.0.0.1:8080", "https://control", "control:8081"] {
             let text = error(&GOOD.replace("https://127.0.0.1:8081/", bad), &[]);
-            assert!(text.contains("[control] url") && text.contains("https://HOST:PORT"), "{text}");
+            assert!(text.contains(&format!("url = \"{bad}\"")), "{text}");
+            assert!(text.contains("https://HOST:PORT"), "{text}");
         }
         let front = |name: &str, url: &str| format!("{{ name = \"{name}\", url = \"{url}\" }}");
         let check = |fronts: &[String]| {
@@ -423,9 +347,9 @@ mod tests {
     #[test]
     fn siblings_are_let_in_where_it_is_said_and_can_be_reached() {
         let peer = |text: &str| format!("{GOOD}[peer]\n{text}\n");
-        assert!(parse(GOOD, &[]).unwrap().peer.is_none());
+        assert!(parse(GOOD, &[]).unwrap().peer.listen.is_empty());
         let settings = parse(&peer("listen = [\"10.0.0.2:9443\"]"), &[]).unwrap();
-        assert_eq!(settings.peer.as_ref().unwrap().connections_max, 32);
+        assert_eq!(settings.peer.connections_max, 32);
         assert!(settings.describe().contains("connections_max = 32"));
         let open = error(&peer("listen = [\"0.0.0.0:9443\"]"), &[]);
         assert!(open.contains("[peer] address") && open.contains("HOST:PORT"), "{open}");

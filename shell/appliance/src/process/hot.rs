@@ -8,7 +8,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CapabilitySet, capabilities};
 
 use crate::process::config::Settings;
-use crate::process::config::check::{BUFFER, HOT_BLOCKS_MAX, HOT_MEMORY};
+use crate::process::config::check::{BUFFER, HOT_BLOCKS_MAX};
 
 /// Read buffers of one worker; more would only wait in memory for the CPU.
 const BUFFERS_MAX: usize = 512;
@@ -20,13 +20,14 @@ const PACED_SHARE: u64 = 8;
 /// The same settings with no more memory for paced transfers than this process may have and lock.
 pub(crate) fn fit(mut settings: Settings) -> Settings {
     if let Some(group) = group_limit() {
-        settings.pacing.buffers = settings.pacing.buffers.min(Bytes(group.0 / PACED_SHARE));
+        let buffers = &mut settings.pacing.buffers.0;
+        *buffers = Bytes(group.0 / PACED_SHARE).min(*buffers);
     }
-    let workers = Bytes::of(settings.workers).0;
+    let workers = Bytes::of(settings.serve.workers).0;
     let needed = u64::from(read_buffers(&settings)) * BUFFER * workers;
     let allowed = raise_memory_limit(Bytes(needed));
     if allowed.0 < needed {
-        settings.pacing.buffers = Bytes::ZERO;
+        settings.pacing.buffers.0 = Bytes::ZERO;
         tracing::warn!(
             needed = %Bytes(needed),
             %allowed,
@@ -41,31 +42,31 @@ pub(crate) fn fit(mut settings: Settings) -> Settings {
 pub(crate) fn read_buffers(settings: &Settings) -> u16 {
     let buffers = (settings.drives.paths.len() * settings.drives.depth).min(BUFFERS_MAX);
     let buffers = u16::try_from(buffers).expect("bounded by the line above");
-    buffers + settings.pacing.share(settings.workers).buffers
+    buffers + settings.pacing.share(settings.serve.workers).buffers
 }
 
 /// Hot blocks of one worker. Raises the limit of locked memory to what they and the read buffers
 /// need. Fails if the memory is asked for in the configuration and may not be locked.
 pub(crate) fn blocks(settings: &Settings) -> anyhow::Result<u16> {
-    let workers = Bytes::of(settings.workers).0;
+    let workers = Bytes::of(settings.serve.workers).0;
     let reads = u64::from(read_buffers(settings)) * BUFFER * workers;
-    let asked = settings.hot_memory;
-    let wanted = asked.unwrap_or(HOT_MEMORY).0;
+    let is_asked = settings.origins.contains_key("hot.memory");
+    let wanted = settings.hot.memory.0.0;
     let group = group_limit();
     ensure!(
-        asked.is_none() || group.is_none_or(|group| reads + wanted < group.0),
+        !is_asked || group.is_none_or(|group| reads + wanted < group.0),
         "[hot] memory: {} cannot be had where {} are allowed in all (memory.max of the control \
          group, MemoryMax= of the unit): raise that, or ask for less",
         Bytes(wanted),
         group.unwrap_or_default()
     );
     let fits = group.map_or(u64::MAX, |group| group.0 / GROUP_SHARE);
-    let wanted = if asked.is_some() { wanted } else { wanted.min(fits) };
+    let wanted = if is_asked { wanted } else { wanted.min(fits) };
     let allowed = raise_memory_limit(Bytes(reads + wanted));
     let locked = wanted.min(allowed.0.saturating_sub(reads));
     if locked < wanted {
         ensure!(
-            asked.is_none(),
+            !is_asked,
             "[hot] memory: {} with {} for reads is more than may be locked, {allowed}: raise the \
              limit (LimitMEMLOCK= of the unit, ulimit -Hl), or ask for less",
             Bytes(wanted),

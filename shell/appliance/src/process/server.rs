@@ -124,16 +124,17 @@ fn run(settings: &Settings, guarded: Option<Guarded>) -> anyhow::Result<()> {
     let machine = identity::enrol::machine();
     let blocking = mounts::blocking(&settings.drives.paths);
     let (ring_is_made, silent) = give_away(settings, blocking, guarded.is_some())?;
-    let credentials = member::load(&settings.state, &settings.name)?;
-    let sealing = aead::choose(settings.aead)?;
+    let credentials = member::load(&settings.state, &settings.name.0)?;
+    let sealing = aead::choose(settings.tls.aead.0)?;
     let acceptor = Acceptor::from_pem_files(&settings.serve.certificate, &settings.serve.key)?;
     let acceptor = acceptor.sealed_by(sealing.kernels);
     let mut reload =
         Reload::new(acceptor.clone(), &settings.serve.certificate, &settings.serve.key);
     let (fault_sender, faults) = sync_channel(FAULTS_MAX);
-    let counters: Vec<Arc<ServeCounters>> = (0..settings.workers).map(|_| Arc::default()).collect();
+    let counters: Vec<Arc<ServeCounters>> =
+        (0..settings.serve.workers).map(|_| Arc::default()).collect();
     let (logs, log_thread) = start_request_log(settings, ring_is_made)?;
-    let clients = settings.agent_addresses.as_ref().map(|_| Arc::default());
+    let clients = settings.agent.addresses.as_ref().map(|_| Arc::default());
     let around = Around { ring_is_made, blocking, silent, clients };
     let slices = drive_slices(settings);
     let seen = (&counters[..], &slices[..]);
@@ -153,9 +154,9 @@ fn run(settings: &Settings, guarded: Option<Guarded>) -> anyhow::Result<()> {
     let others = start_metrics(metrics, &counters)?;
     serving.store(true, Ordering::Relaxed);
     tracing::info!(
-        name = %settings.name, base_url = settings.base_url, workers = settings.workers, "serving"
+        name = %settings.name.0, base_url = settings.serve.base_url, workers = settings.serve.workers, "serving"
     );
-    let (notes, said) = ask_agent(settings.agent_socket.as_deref())?;
+    let (notes, said) = ask_agent(settings.agent.socket.as_deref())?;
     if let Some(Guarded { after: Some(text), .. }) = &guarded {
         storage.note_error("process", format!("started again, for the last process: {text}"));
     }
@@ -231,12 +232,12 @@ fn takeover(
     clients: Option<Arc<Clients>>,
     workers: &[Sender],
 ) -> Option<takeover::Config> {
-    let (agent, clients) = (settings.agent_addresses.clone()?, clients?);
+    let (agent, clients) = (settings.agent.addresses.clone()?, clients?);
     let (count, workers) = (workers.len(), workers.to_vec());
     let tell = move |word: Word| {
         workers.iter().for_each(|worker| worker.send(Letter::Site(word.clone())));
     };
-    let base_url = settings.base_url.clone();
+    let base_url = settings.serve.base_url.clone();
     Some(takeover::Config { agent, base_url, clients, workers: count, tell: Arc::new(tell) })
 }
 
@@ -257,7 +258,7 @@ fn storage_config(
     (silent, rules, tiering, takeover): Plans,
 ) -> storage::Config {
     storage::Config {
-        appliance: settings.name.clone(),
+        appliance: settings.name.0.clone(),
         state: settings.state.clone(),
         credentials,
         drives: settings.drives.paths.clone(),
@@ -273,8 +274,8 @@ fn storage_config(
         takeover,
         about: storage::About {
             software: env!("CARGO_PKG_VERSION").to_owned(),
-            base_url: settings.base_url.clone(),
-            plain_url: settings.plain_url.clone(),
+            base_url: settings.serve.base_url.clone(),
+            plain_url: settings.serve.plain_url(),
             peer_address: None,
             machine,
             connections_max: u64::try_from(settings.serve.connections_max).unwrap_or(u64::MAX),
@@ -287,7 +288,7 @@ fn storage_config(
 fn worker_config(settings: &Settings, hot_blocks: u16, rules: &[Rules]) -> worker::Config {
     let mut read_targets = [Nanos::millis(5); DRIVES_MAX];
     read_targets.iter_mut().zip(rules).for_each(|(target, rules)| *target = rules.target);
-    let share = |whole: usize| whole.div_ceil(settings.workers).max(1);
+    let share = |whole: usize| whole.div_ceil(settings.serve.workers).max(1);
     let transfers_max = share(settings.serve.transfers_max);
     worker::Config {
         connections_max: share(settings.serve.connections_max),
@@ -309,8 +310,8 @@ fn worker_config(settings: &Settings, hot_blocks: u16, rules: &[Rules]) -> worke
         token_leeway: settings.serve.token_leeway.0,
         progress_timeout: settings.serve.progress_timeout.0,
         verify_every: settings.serve.verify_every,
-        log_requests: settings.request_log_max != Bytes::ZERO,
-        pacing: settings.pacing.share(settings.workers),
+        log_requests: settings.requests.log_max.0 != Bytes::ZERO,
+        pacing: settings.pacing.share(settings.serve.workers),
     }
 }
 
@@ -319,12 +320,13 @@ fn start_request_log(
     settings: &Settings,
     ring_is_made: fn(),
 ) -> anyhow::Result<(Vec<Lines>, Option<JoinHandle<()>>)> {
-    let room = settings.request_log_max;
+    let room = settings.requests.log_max.0;
     if room == Bytes::ZERO {
         return Ok((Vec::new(), None));
     }
-    let (ends, thread) = request_log::start(&settings.state, room, settings.workers, ring_is_made)
-        .with_context(|| format!("cannot keep {} in the state directory", request_log::NAME))?;
+    let (ends, thread) =
+        request_log::start(&settings.state, room, settings.serve.workers, ring_is_made)
+            .with_context(|| format!("cannot keep {} in the state directory", request_log::NAME))?;
     Ok((ends, Some(thread)))
 }
 
@@ -358,7 +360,7 @@ fn start_workers(
                 let _ = faults.try_send(finding);
             }),
             ring_is_made,
-            unsent_max: settings.unsent_max,
+            unsent_max: settings.serve.unsent_max(),
             clients: clients.clone(),
             ablation: settings.ablation,
         };
@@ -380,12 +382,12 @@ fn start_workers(
 }
 
 fn rules(settings: &Settings, media: &[Medium]) -> Vec<Rules> {
-    let media = media.iter().enumerate();
-    media.map(|(index, medium)| settings.writes.rules(index, medium)).collect()
+    let (writes, media) = (settings.drives.writes(), media.iter().enumerate());
+    media.map(|(index, medium)| writes.rules(index, medium)).collect()
 }
 
 fn tiering(settings: &Settings, media: &[Medium]) -> Option<tiering::Config> {
-    settings.tiering.config(media, settings.serve.verify_every)
+    settings.drives.tiering().config(media, settings.serve.verify_every)
 }
 
 /// Answers whoever wants metrics, if somebody may. What workers do not tell is to be put in what
@@ -406,7 +408,7 @@ fn start_metrics(
 /// For each worker, where it says what its reads of each drive met.
 fn drive_slices(settings: &Settings) -> Vec<Arc<[DriveSlice]>> {
     let slices = || settings.drives.paths.iter().map(|_| DriveSlice::default()).collect();
-    (0..settings.workers).map(|_| slices()).collect()
+    (0..settings.serve.workers).map(|_| slices()).collect()
 }
 
 /// The drives' directories, but of those that are silent.
@@ -442,11 +444,11 @@ struct Bound {
 }
 
 fn bind(settings: &Settings) -> anyhow::Result<Bound> {
-    let names = settings.congestion.iter().map(|name| Some(name.as_str()));
+    let names = settings.serve.congestion.iter().map(|name| Some(name.as_str()));
     let names = names.chain(std::iter::repeat(None));
     let secure = settings.serve.listen.iter().zip(names).map(|(at, name)| (*at, true, name));
     // Without TLS for demonstrations: as the first.
-    let first = settings.congestion.first().map(String::as_str);
+    let first = settings.serve.congestion.first().map(String::as_str);
     let plain = settings.serve.plain_listen.iter().map(|at| (*at, false, first));
     let addresses: Vec<(SocketAddr, bool, Option<&str>)> = secure.chain(plain).collect();
     let cannot = |at: SocketAddr| move || format!("cannot listen on {at}");
@@ -455,16 +457,16 @@ fn bind(settings: &Settings) -> anyhow::Result<Bound> {
     }
     let one_worker = || {
         let listener = |(at, secure, congestion): &(SocketAddr, bool, Option<&str>)| {
-            let socket = listen::bind(*at, *congestion, settings.unsent_max);
+            let socket = listen::bind(*at, *congestion, settings.serve.unsent_max());
             let socket = socket.with_context(cannot(*at))?;
             Ok(Listener { socket, secure: *secure })
         };
         addresses.iter().map(listener).collect::<anyhow::Result<Vec<_>>>()
     };
-    let listeners = (0..settings.workers).map(|_| one_worker()).collect::<Result<_, _>>()?;
-    let metrics = settings.metrics_listen;
+    let listeners = (0..settings.serve.workers).map(|_| one_worker()).collect::<Result<_, _>>()?;
+    let metrics = settings.metrics.listen;
     let metrics = metrics.map(|at| TcpListener::bind(at).with_context(cannot(at))).transpose()?;
-    let peers = settings.peer.iter().flat_map(|peer| &peer.listen);
+    let peers = settings.peer.listen.iter();
     let peers =
         peers.map(|at| peer::bind(*at).with_context(cannot(*at))).collect::<Result<_, _>>()?;
     Ok(Bound { listeners, metrics, peers })
@@ -478,7 +480,7 @@ fn give_away(
     blocking: DriveSet,
     is_guarded: bool,
 ) -> anyhow::Result<(fn(), DriveSet)> {
-    drop_privileges(settings.user.as_deref())?;
+    drop_privileges(settings.process.user.as_deref())?;
     if is_guarded {
         // Now: the kernel forgets it of a process that becomes another user.
         life::bind_to_guard().context("the kernel does not bind this process to its guard")?;
@@ -496,7 +498,7 @@ fn give_away(
         read_write: drives.chain([&settings.state]).chain(&around).cloned().collect(),
         read: read.cloned().collect(),
     };
-    let confined = confine(settings.sandbox, &grants)?;
+    let confined = confine(settings.process.sandbox, &grants)?;
     let ring_is_made: fn() =
         if confined { || close_rings().expect("it took the first filter") } else { || {} };
     Ok((ring_is_made, silent))

@@ -37,6 +37,8 @@ use upkeep::{Cause, Drive as _, Ledger as _, at_once};
 use ureq::tls::TlsConfig;
 
 pub use crate::counters::Serving;
+use serde::{Deserialize, Serialize};
+
 use crate::counters::{FillCounters, IntegrityCounters, PeerCounters, StorageCounters, now};
 use crate::filling::filler;
 use crate::filling::peer::{self, PeerConfig};
@@ -47,6 +49,7 @@ pub use crate::membership::control_link::{About, Front};
 use crate::membership::member::{self, MemberClient, Own};
 use crate::membership::state_file::{StateError, StateFile};
 use crate::membership::takeover::{self, Peers};
+use crate::setting::Text;
 use crate::storage::absence;
 use crate::storage::drives::{Drive, Loaded, OpenError, number};
 use crate::storage::gate::Rules;
@@ -73,7 +76,7 @@ pub struct Config {
     /// Control; without it, the last manifest is filled and served.
     pub control: Option<ControlConfig>,
     /// Whether and how siblings may fetch from here.
-    pub peer: Option<PeerConfig>,
+    pub peer: PeerConfig,
     pub fill: FillConfig,
     /// Most memory for small objects, in each process. Beyond it they are served from drives.
     pub small_budget: Bytes,
@@ -92,30 +95,52 @@ pub struct Config {
 }
 
 /// Where control is.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
 pub struct ControlConfig {
     /// The writer's fleet address: reports go there, manifests come from there.
-    pub writer: Address,
+    pub url: Text<Address>,
     /// Fronts, which get reports too.
+    #[serde(default)]
     pub fronts: Vec<Front>,
     /// How often to report, until control asks for something else.
-    pub report_interval: Nanos,
+    #[serde(default = "report_interval")]
+    pub report_interval: Text<Nanos>,
+}
+
+fn report_interval() -> Text<Nanos> {
+    Text(Nanos::seconds(1))
 }
 
 /// How to fill.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct FillConfig {
     /// Most bytes per second from all sources together.
-    pub rate_max: Option<BitsPerSecond>,
+    pub rate_max: Option<Text<BitsPerSecond>>,
     /// PEM file with more authorities to trust.
     pub trust: Option<PathBuf>,
     /// Objects fetched at the same time; 1 to `FILLERS_MAX`.
     pub concurrency: usize,
     /// How long a source may be silent within an answer, before another is asked.
+    #[serde(skip)]
     pub silence_max: Nanos,
-    /// Objects below this length share files of about this length (`store::unit`); none for a file
-    /// each.
-    pub unit_len: Option<Bytes>,
+    /// Objects below this length share files of about this length (`store::unit`); 0 for a file
+    /// each. The default is between the superblocks of large drives and the wait of a viewer, as
+    /// units are visible as a whole: docs/operate/drives.md has more.
+    pub unit: Text<Bytes>,
+}
+
+impl Default for FillConfig {
+    fn default() -> Self {
+        Self {
+            rate_max: None,
+            trust: None,
+            concurrency: 4,
+            silence_max: source::SILENCE_MAX,
+            unit: Text(Bytes::mib(64)),
+        }
+    }
 }
 
 /// Why the storage side did not start.
@@ -195,7 +220,8 @@ impl Storage {
         }
         say_where_siblings_come(&mut config, &peers);
         let own = Arc::new(Own::new(&config.state, config.credentials.clone())?);
-        let ledger = Ledger::new(config.small_budget, config.fill.unit_len, Box::new(sink));
+        let unit_len = Some(config.fill.unit.0).filter(|unit| *unit != Bytes::ZERO);
+        let ledger = Ledger::new(config.small_budget, unit_len, Box::new(sink));
         let tier = open_tier(&config, &ledger)?.map(Arc::new);
         let counters = StorageCounters::new(serving, slots.len());
         let slots = Slots::new(config.drives.clone(), config.rules.clone(), slots);
@@ -345,10 +371,10 @@ impl StorageHandle {
         }
         self.spawn_fillers(&config, tls)?;
         let clients = config.takeover.as_ref().map(|takeover| Arc::clone(&takeover.clients));
-        if let Some(config) = config.peer {
+        if !config.peer.listen.is_empty() {
             let own = Arc::clone(&self.own);
             self.spawn("peers", move |shared| {
-                peer::run(shared, &own, &peers, &config, clients.as_deref());
+                peer::run(shared, &own, &peers, &config.peer, clients.as_deref());
             })?;
         }
         Ok(())
@@ -357,7 +383,7 @@ impl StorageHandle {
     /// Those that speak to control.
     fn spawn_links(&mut self, config: &Config, state_file: StateFile) -> std::io::Result<()> {
         let Some(control) = &config.control else { return Ok(()) };
-        let every = control.report_interval;
+        let every = control.report_interval.0;
         for front in &control.fronts {
             let link = ControlClient::front(self.member(config), front, &config.appliance);
             let about = config.about.clone();
@@ -380,13 +406,13 @@ impl StorageHandle {
         self.spawn("control-link", move |shared| {
             control_link::run(shared, &link, &about, every, Some(&writer));
         })?;
-        let at = control.writer.clone();
+        let at = control.url.0.clone();
         self.spawn("renewal", move |shared| member::renew(&shared.ledger, &own, &at))
     }
 
     fn spawn_fillers(&mut self, config: &Config, tls: &TlsConfig) -> std::io::Result<()> {
         let burst = |rate: BitsPerSecond| rate.over(BURST_SHARE).max(Bytes::mib(1));
-        let rate = config.fill.rate_max;
+        let rate = config.fill.rate_max.map(|rate| rate.0);
         let pace = Arc::new(Pace::new(rate, rate.map_or(Bytes::ZERO, burst)));
         let shunned = Arc::new(Shunned::default());
         for i in 0..config.fill.concurrency {
@@ -409,7 +435,7 @@ impl StorageHandle {
 
     /// A client for the writer, where there is a control.
     fn writer(&self, config: &Config) -> Option<ControlClient> {
-        let writer = &config.control.as_ref()?.writer;
+        let writer = &config.control.as_ref()?.url.0;
         Some(ControlClient::writer(self.member(config), writer, &config.appliance))
     }
 
@@ -519,7 +545,7 @@ const OPEN_SILENCE_MAX: Duration = Duration::from_secs(10);
 
 fn say_where_siblings_come(config: &mut Config, peers: &[TcpListener]) {
     let first = || peers.first()?.local_addr().ok().map(|at| at.to_string());
-    let address = config.peer.as_ref().and_then(|peer| peer.address.clone());
+    let address = config.peer.address.clone();
     config.about.peer_address = address.or_else(first);
 }
 

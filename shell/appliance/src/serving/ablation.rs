@@ -2,13 +2,13 @@
 //! can tell what each is worth. Nothing here makes an appliance better.
 
 use model::units::Bytes;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 
-use crate::setting::{Quantity, word};
+use crate::setting::{ConfigError, Text, wrong};
 
 /// `[ablation]` of the configuration: the parts that are switched off. The default is none, which
 /// is the product.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Ablation {
     /// Files are read past the page cache.
@@ -16,8 +16,7 @@ pub struct Ablation {
     /// How sealed bytes get to the socket.
     pub sending: Sending,
     /// Most plaintext in a record.
-    #[serde(deserialize_with = "record_len")]
-    pub record_len: usize,
+    pub record_len: Text<Bytes>,
 }
 
 /// How sealed bytes get to the socket.
@@ -38,32 +37,23 @@ const RECORD_LEN_MIN: usize = 1024;
 
 impl Default for Ablation {
     fn default() -> Self {
-        let record_len = tls::RECORD_LEN_MAX;
-        Self { direct_reads: true, sending: Sending::default(), record_len }
+        let record_len = Bytes::of(tls::RECORD_LEN_MAX);
+        Self { direct_reads: true, sending: Sending::default(), record_len: Text(record_len) }
     }
 }
 
 impl Ablation {
-    /// Its settings as the configuration has them; none if nothing is switched off.
-    pub(crate) fn rows(&self) -> Vec<(&'static str, &'static str, String)> {
-        if *self == Self::default() {
-            return Vec::new();
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        let len = self.record_len.0.as_usize();
+        if (RECORD_LEN_MIN..=tls::RECORD_LEN_MAX).contains(&len) {
+            return Ok(());
         }
-        let row = |key, value| ("ablation", key, value);
-        vec![
-            row("direct_reads", self.direct_reads.to_string()),
-            row("sending", word(&self.sending)),
-            row("record_len", format!("\"{}\"", Bytes::of(self.record_len))),
-        ]
-    }
-}
-
-fn record_len<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize, D::Error> {
-    let len = Quantity::<Bytes>::deserialize(deserializer)?.0.as_usize();
-    if !(RECORD_LEN_MIN..=tls::RECORD_LEN_MAX).contains(&len) {
         let most = tls::RECORD_LEN_MAX;
-        let message = format!("record_len must be between {RECORD_LEN_MIN} and {most} bytes");
-        return Err(serde::de::Error::custom(message));
+        let message = format!("must be between {RECORD_LEN_MIN} and {most} bytes");
+        Err(wrong("ablation", "record_len", message))
     }
-    Ok(len)
+
+    pub(crate) fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
 }

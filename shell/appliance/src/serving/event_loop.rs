@@ -174,7 +174,7 @@ impl EventLoop {
             blocking_max: u32::try_from(setup.config.owed_max()).unwrap_or(u32::MAX),
         })?;
         let parts = [HEAD_LEN_MAX, Config::BUFFER_LEN.as_usize()];
-        let scratch_len = Session::sealed_len_max(parts, setup.ablation.record_len);
+        let scratch_len = Session::sealed_len_max(parts, setup.ablation.record_len.0.as_usize());
         Ok(Self {
             worker: Worker::new(setup.config, clock.now()),
             ring,
@@ -530,7 +530,7 @@ impl EventLoop {
                 self.await_content(id);
             }
             Ok(Progress::Done { mut session, early, rest }) if delivered => {
-                session.shorten_records(self.ablation.record_len);
+                session.shorten_records(self.ablation.record_len.0.as_usize());
                 socket.transport = Transport::Secure(session);
                 socket.early = early;
                 socket.rest = rest;

@@ -1,30 +1,15 @@
 //! `[pacing]` of the configuration: who keeps responses to a rate, and with what.
 
-use std::fmt;
-
 use model::units::{BitsPerSecond, Bytes};
 use serde::{Deserialize, Serialize};
 use worker::{Config, PaceConfig, PaceMode};
 
-use crate::setting::{ConfigError, Quantity, word, wrong};
-
-/// The section's shape.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct PacingFile {
-    mode: Option<Mode>,
-    burst: Option<Quantity<Bytes>>,
-    burst_min: Option<Quantity<Bytes>>,
-    guard: Option<u32>,
-    ceiling: Option<Quantity<BitsPerSecond>>,
-    floor: Option<Quantity<BitsPerSecond>>,
-    buffers: Option<Quantity<Bytes>>,
-}
+use crate::setting::{ConfigError, Text, wrong};
 
 /// Who paces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Mode {
+pub(crate) enum Mode {
     /// Nobody.
     Off,
     /// The workers, in bursts.
@@ -34,38 +19,49 @@ pub enum Mode {
     Kernel,
 }
 
-/// How responses are paced, checked.
-#[derive(Clone, Copy, Debug)]
+/// How responses are paced. The defaults are from the frontier of `lab pace --frontier`:
+/// docs/decisions/2026-11-22-pacing.md.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Pacing {
-    pub mode: Mode,
+    pub(crate) mode: Mode,
     /// What goes at once, at most.
-    pub burst: Bytes,
-    /// The same where longer ones lose packets.
-    pub burst_min: Bytes,
+    pub(crate) burst: Text<Bytes>,
+    /// The same where longer ones lose packets; `burst` if that is less.
+    pub(crate) burst_min: Option<Text<Bytes>>,
     /// How many times the pace the kernel lets through; 0 for all.
-    pub guard: u32,
+    pub(crate) guard: u32,
     /// Where players say nothing and the asset version has no pace.
-    pub ceiling: Option<BitsPerSecond>,
+    pub(crate) ceiling: Option<Text<BitsPerSecond>>,
     /// Nobody is paced below this.
-    pub floor: BitsPerSecond,
-    /// Memory for what paced transfers keep between bursts, of all workers together.
-    pub buffers: Bytes,
+    pub(crate) floor: Text<BitsPerSecond>,
+    /// Memory for what paced transfers keep between bursts, of all workers together. The default is
+    /// a chunk for each of 630 downloads at once; whoever comes then reads a burst at a time.
+    pub(crate) buffers: Text<Bytes>,
 }
 
-/// From the frontier of `lab pace --frontier`: docs/decisions/2026-11-22-pacing.md.
-const BURST: Bytes = Bytes::kib(128);
-const BURST_MIN: Bytes = Bytes::kib(16);
-const GUARD: u32 = 0;
-const FLOOR: BitsPerSecond = BitsPerSecond(2_000_000);
-/// A chunk for each of 630 downloads at once; whoever comes then reads a burst at a time.
-const BUFFERS: Bytes = Bytes::mib(160);
 /// Most buffers of one worker: with those for reads and hot blocks below 2^16.
 const BUFFERS_MAX: usize = 7500;
 
-impl PacingFile {
-    pub(crate) fn check(self) -> Result<Pacing, ConfigError> {
-        let burst = self.burst.map_or(BURST, |burst| burst.0);
-        let burst_min = self.burst_min.map_or_else(|| BURST_MIN.min(burst), |burst| burst.0);
+impl Default for Pacing {
+    fn default() -> Self {
+        Self {
+            mode: Mode::default(),
+            burst: Text(Bytes::kib(128)),
+            burst_min: None,
+            guard: 0,
+            ceiling: None,
+            floor: Text(BitsPerSecond(2_000_000)),
+            buffers: Text(Bytes::mib(160)),
+        }
+    }
+}
+
+impl Pacing {
+    /// Fills `burst_min` in.
+    pub(crate) fn check(&mut self) -> Result<(), ConfigError> {
+        let burst = self.burst.0;
+        let burst_min = self.burst_min.get_or_insert(Text(Bytes::kib(16).min(burst))).0;
         for (key, burst) in [("burst", burst), ("burst_min", burst_min)] {
             if ![8, 16, 32, 64, 128].map(Bytes::kib).contains(&burst) {
                 let message =
@@ -77,63 +73,37 @@ impl PacingFile {
             let message = format!("{burst_min} is more than burst, which is {burst}");
             return Err(wrong("pacing", "burst_min", message));
         }
-        let guard = self.guard.unwrap_or(GUARD);
-        if 16 < guard || guard == 1 {
+        if 16 < self.guard || self.guard == 1 {
             let message = format!(
-                "{guard} is not 0 or 2 to 16: at the pace itself the kernel would do all of the \
-                 work; for that there is mode = \"kernel\""
+                "{} is not 0 or 2 to 16: at the pace itself the kernel would do all of the work; \
+                 for that there is mode = \"kernel\"",
+                self.guard
             );
             return Err(wrong("pacing", "guard", message));
         }
-        let floor = self.floor.map_or(FLOOR, |floor| floor.0);
+        let floor = self.floor.0;
         if floor < BitsPerSecond(500_000) {
             let message = format!("{floor} is below 500 kb/s, at which nothing can be watched");
             return Err(wrong("pacing", "floor", message));
         }
-        Ok(Pacing {
-            mode: self.mode.unwrap_or_default(),
-            burst,
-            burst_min,
-            guard,
-            ceiling: self.ceiling.map(|ceiling| ceiling.0),
-            floor,
-            buffers: self.buffers.map_or(BUFFERS, |buffers| buffers.0),
-        })
-    }
-}
-
-impl Pacing {
-    /// Section, key and value of each setting, for people.
-    pub(crate) fn rows(&self) -> [(&'static str, &'static str, String); 7] {
-        let text = |value: &dyn fmt::Display| format!("\"{value}\"");
-        let ceiling = self.ceiling.map_or_else(|| "none".to_owned(), |rate| text(&rate));
-        [
-            ("mode", word(&self.mode)),
-            ("burst", text(&self.burst)),
-            ("burst_min", text(&self.burst_min)),
-            ("guard", self.guard.to_string()),
-            ("ceiling", ceiling),
-            ("floor", text(&self.floor)),
-            ("buffers", text(&self.buffers)),
-        ]
-        .map(|(key, value)| ("pacing", key, value))
+        Ok(())
     }
 
     /// One worker's share.
     pub(crate) fn share(&self, workers: usize) -> PaceConfig {
         let (mode, buffers) = match self.mode {
             Mode::Off => (PaceMode::Off, 0),
-            Mode::Own => (PaceMode::Own, self.buffers.0 / Config::BUFFER_LEN.0),
+            Mode::Own => (PaceMode::Own, self.buffers.0.0 / Config::BUFFER_LEN.0),
             Mode::Kernel => (PaceMode::Kernel, 0),
         };
         let buffers = (Bytes(buffers).as_usize() / workers).min(BUFFERS_MAX);
         PaceConfig {
             mode,
-            burst: self.burst,
-            burst_min: self.burst_min,
+            burst: self.burst.0,
+            burst_min: self.burst_min.map_or(self.burst, |least| least).0,
             guard: self.guard,
-            ceiling: self.ceiling,
-            floor: self.floor,
+            ceiling: self.ceiling.map(|rate| rate.0),
+            floor: self.floor.0,
             buffers: u16::try_from(buffers).expect("bounded by the line above"),
         }
     }
@@ -144,14 +114,18 @@ mod tests {
     use super::*;
 
     fn check(text: &str) -> Result<Pacing, String> {
-        let file: PacingFile = toml::from_str(text).map_err(|error| error.to_string())?;
-        file.check().map_err(|error| error.to_string())
+        let mut pacing: Pacing = toml::from_str(text).map_err(|error| error.to_string())?;
+        pacing.check().map_err(|error| error.to_string())?;
+        Ok(pacing)
     }
 
     #[test]
     fn it_is_on_unless_it_is_said() {
         let pacing = check("").unwrap();
-        assert_eq!((pacing.mode, pacing.burst, pacing.ceiling), (Mode::Own, BURST, None));
+        assert_eq!(
+            (pacing.mode, pacing.burst.0, pacing.ceiling),
+            (Mode::Own, Bytes::kib(128), None)
+        );
         assert_eq!(pacing.share(2).buffers, 315);
         let off = check("mode = \"off\"").unwrap().share(1);
         assert_eq!((off.mode, off.buffers), (PaceMode::Off, 0));

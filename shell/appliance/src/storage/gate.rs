@@ -20,7 +20,6 @@ use serde::{Deserialize, Serialize};
 use crate::clock::Clock;
 use crate::counters::DriveSlice;
 use crate::lock::lock;
-use crate::setting::word;
 use crate::storage::mounts::Medium;
 
 /// The rule that holds writes, scrubs and deletes back.
@@ -61,20 +60,6 @@ pub struct Rules {
 }
 
 impl Writes {
-    /// As the configuration says it.
-    pub(crate) fn rows(&self) -> Vec<(&'static str, &'static str, String)> {
-        let row = |key, value| ("drives", key, value);
-        let targets: Vec<_> = self.targets.iter().map(|target| format!("\"{target}\"")).collect();
-        let rate = self.rate.map_or_else(|| "none".to_owned(), |rate| format!("\"{rate}\""));
-        vec![
-            row("policy", word(&self.mode)),
-            row("read_targets", format!("[{}]", targets.join(", "))),
-            row("write_depth", self.depth.to_string()),
-            row("write_rate", rate),
-            row("write_floor", format!("\"{}\"", self.floor)),
-        ]
-    }
-
     /// The rules for the drive of this index.
     pub fn rules(&self, index: usize, medium: &Medium) -> Rules {
         let target = match self.targets[..] {

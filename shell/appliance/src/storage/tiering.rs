@@ -26,7 +26,6 @@ use upkeep::{Ledger as _, at_once};
 use crate::clock;
 use crate::counters::{TierCounters, now};
 use crate::lock::lock;
-use crate::setting::word;
 use crate::storage::drives::{self, DriveError, OpenError};
 use crate::storage::mounts::Medium;
 use crate::storage::shared::Shared;
@@ -66,11 +65,6 @@ pub struct Config {
     pub linger: Nanos,
 }
 
-/// For a day: 128 GiB that come to fast drives, and as much that leaves them. Nothing to a drive
-/// that may be written once a day, and half of a 4 TB drive in two weeks.
-pub(crate) const DAILY_MAX: Bytes = Bytes::mib(256 * 1024);
-/// Heat changes in hours.
-pub(crate) const EVERY: Nanos = Nanos::seconds(600);
 /// A worker reads its letters within milliseconds. Until it has, it opens the old file.
 pub const LINGER: Nanos = Nanos::seconds(1);
 /// A look at all objects for so many moves.
@@ -89,16 +83,6 @@ const HEAT_FILE: &str = "tiering.heat";
 const BUDGET_FILE: &str = "tiering.budget";
 
 impl Tiering {
-    /// As the configuration says it.
-    pub(crate) fn rows(&self) -> Vec<(&'static str, &'static str, String)> {
-        let classes: Vec<_> = self.classes.iter().map(word).collect();
-        vec![
-            ("drives", "classes", format!("[{}]", classes.join(", "))),
-            ("drives", "move_daily_max", format!("\"{}\"", self.daily_max)),
-            ("drives", "move_every", format!("\"{}\"", self.every)),
-        ]
-    }
-
     /// For drives on these media, and a worker's sample for so many blocks; none where there is
     /// nothing to do.
     pub(crate) fn config(&self, media: &[Medium], verify_every: u32) -> Option<Config> {
@@ -272,7 +256,7 @@ mod tests {
 
     fn config(daily_max: Bytes) -> Config {
         let classes = vec![Class::Fast, Class::Bulk];
-        let (sample, every) = (Bytes::mib(64), EVERY);
+        let (sample, every) = (Bytes::mib(64), Nanos::seconds(600));
         Config { classes, daily_max, sample, every, linger: LINGER }
     }
 
@@ -288,7 +272,11 @@ mod tests {
         assert_eq!(classes(&[2, 5, 40]), [Fast, Bulk, Bulk], "NVMe, SATA, a spindle");
         assert_eq!(classes(&[40, 5]), [Bulk, Fast]);
         assert_eq!(classes(&[20, 40]), [Bulk, Bulk], "of what is not known nothing is believed");
-        let silent = Tiering { classes: Vec::new(), daily_max: DAILY_MAX, every: EVERY };
+        let silent = Tiering {
+            classes: Vec::new(),
+            daily_max: Bytes::mib(256 * 1024),
+            every: Nanos::seconds(600),
+        };
         assert_eq!(silent.config(&media(&[2, 2]), 256), None, "all alike");
         let found = silent.config(&media(&[2, 5]), 256).unwrap();
         assert_eq!((found.classes, found.sample), (vec![Fast, Bulk], Bytes::mib(64)));

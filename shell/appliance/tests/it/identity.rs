@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use appliance::membership::member;
+use appliance::process::config::Text;
 use identity::code::Code;
 use identity::member::Member;
 use identity::signing::SigningKey;
@@ -127,7 +128,8 @@ fn a_manifest_that_was_changed_on_the_drive_is_not_in_force_after_a_restart() {
     assert!(rig.told.manifest.lock().unwrap().is_none());
     handle.stop();
     let c = control.serve("127.0.0.1:0");
-    rig.config.control.as_mut().unwrap().writer = format!("https://{}", c.address).parse().unwrap();
+    rig.config.control.as_mut().unwrap().url =
+        Text(format!("https://{}", c.address).parse().unwrap());
     let handle = rig.start();
     wait("the true one from control", || handle.fill().generation.0 == 1);
     let errors = control.last_report().unwrap().errors;
@@ -207,11 +209,11 @@ fn fronts_get_reports_of_their_own_and_their_manifests_are_never_asked_for() {
     rig.config.control.as_mut().unwrap().fronts = vec![
         appliance::process::storage::Front {
             name: "f1".to_owned(),
-            address: format!("https://{}", f.address).parse().unwrap(),
+            url: Text(format!("https://{}", f.address).parse().unwrap()),
         },
         appliance::process::storage::Front {
             name: "gone".to_owned(),
-            address: "https://127.0.0.1:1".parse().unwrap(),
+            url: Text("https://127.0.0.1:1".parse().unwrap()),
         },
     ];
     let handle = rig.start();

@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
+use appliance::filling::peer::PeerConfig;
+use appliance::process::config::Text;
 use appliance::process::storage::{
     About, Config, ControlConfig, FillConfig, News, Serving, Storage, StorageHandle,
 };
@@ -248,13 +250,12 @@ impl Rig {
             appliance::storage::format::format(drive, reserve, UnixSeconds(1)).unwrap();
         }
         let control = control.map(|address| ControlConfig {
-            writer: format!("https://{address}").parse().unwrap(),
+            url: Text(format!("https://{address}").parse().unwrap()),
             fronts: Vec::new(),
-            report_interval: Nanos::millis(100),
+            report_interval: Text(Nanos::millis(100)),
         });
-        let silence_max = Nanos::seconds(2);
-        let (trust, unit_len) = (None, None);
-        let fill = FillConfig { rate_max: None, trust, concurrency: 2, silence_max, unit_len };
+        let (silence_max, unit) = (Nanos::seconds(2), Text(Bytes::ZERO));
+        let fill = FillConfig { concurrency: 2, silence_max, unit, ..FillConfig::default() };
         let state = dir.path().join("state");
         std::fs::create_dir(&state).unwrap();
         let config = Config {
@@ -264,7 +265,7 @@ impl Rig {
             drives,
             silent: DriveSet::NONE,
             control,
-            peer: None,
+            peer: PeerConfig::default(),
             fill,
             small_budget: Bytes::mib(1),
             scrub_rate: None,
@@ -284,7 +285,7 @@ impl Rig {
     }
 
     pub(crate) fn rate_max(mut self, bytes_per_second: u64) -> Self {
-        self.config.fill.rate_max = Some(BitsPerSecond(bytes_per_second * 8));
+        self.config.fill.rate_max = Some(Text(BitsPerSecond(bytes_per_second * 8)));
         self
     }
 
@@ -309,7 +310,7 @@ impl Rig {
     pub(crate) fn start_counting(&mut self, counters: Arc<Serving>) -> StorageHandle {
         self.told = Arc::default();
         let (told, also) = (Arc::clone(&self.told), self.also.clone());
-        let listen = self.config.peer.iter().flat_map(|peer| &peer.listen);
+        let listen = self.config.peer.listen.iter();
         let peers = listen.map(|at| appliance::filling::peer::bind(*at).unwrap()).collect();
         let tell = move |news| match news {
             News::Update(update) => {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use appliance::filling::peer::PeerConfig;
+use appliance::process::config::Text;
 use appliance::process::storage::{Config, StorageHandle};
 use identity::credentials::Credentials;
 use identity::dial::Dial;
@@ -33,7 +34,7 @@ pub(crate) struct Sibling {
 
 impl Sibling {
     fn start(name: &str, files: &[TestFile], peer: impl FnOnce(&mut PeerConfig)) -> Self {
-        Self::of_site(name, files, &[], |config| peer(config.peer.as_mut().unwrap()))
+        Self::of_site(name, files, &[], |config| peer(&mut config.peer))
     }
 
     /// One of a site with service addresses.
@@ -50,12 +51,12 @@ impl Sibling {
         *control.site.lock().unwrap() = site.to_vec();
         control.publish(1, vec![version("film-1", &[o.address], files)], files);
         let mut rig = Rig::named(name, 1, Some(c.address));
-        rig.config.peer = Some(PeerConfig {
+        rig.config.peer = PeerConfig {
             listen: vec!["127.0.0.1:0".parse().unwrap()],
             address: None,
             rate_max: None,
             connections_max: 4,
-        });
+        };
         configure(&mut rig.config);
         let handle = rig.start();
         rig.wait_for(files);
@@ -144,7 +145,7 @@ fn all_comes_from_a_sibling_and_nothing_from_the_origin() {
 fn a_sibling_that_dies_is_replaced_by_the_origin_without_starting_over() {
     let files = [TestFile::new("v.mp4", 40_000_000)];
     let mut sibling = Sibling::start("a2", &files, |peer| {
-        peer.rate_max = Some(BitsPerSecond(80_000_000));
+        peer.rate_max = Some(Text(BitsPerSecond(80_000_000)));
     });
     let mut filled = Filled::new(&files, |file| vec![sibling.source(file)]);
     let handle = filled.rig.start();
@@ -267,7 +268,7 @@ fn who_is_no_appliance_of_the_fleet_gets_nothing() {
 fn who_is_revoked_gets_nothing_from_then_on() {
     let files = [TestFile::new("v.mp4", 20_000_000)];
     let sibling = Sibling::start("a2", &files, |peer| {
-        peer.rate_max = Some(BitsPerSecond(80_000_000));
+        peer.rate_max = Some(Text(BitsPerSecond(80_000_000)));
     });
     let mut filled = Filled::new(&files, |file| vec![sibling.source(file)]);
     let serial = filled.rig.config.credentials.seen().serial.clone();
@@ -317,7 +318,7 @@ fn with_control_away_the_manifests_own_sources_are_used() {
     let files = [TestFile::new("v.mp4", 8_000_000)];
     let (nowhere, member) = ("127.0.0.1:1", Member::appliance("a9"));
     let mut filled = Filled::new(&files, |file| vec![source(&member, nowhere, file)]);
-    filled.rig.config.fill.rate_max = Some(BitsPerSecond(64_000_000));
+    filled.rig.config.fill.rate_max = Some(Text(BitsPerSecond(64_000_000)));
     let mut handle = filled.rig.start();
     wait("a part", || 2_000_000 <= handle.fill().fetched.0);
     assert_eq!(handle.fill().from_siblings.0, 0, "it cannot be reached");
@@ -346,7 +347,7 @@ fn a_url_that_expires_is_asked_for_again() {
         *filled.control.sources.lock().unwrap() = told;
     };
     say(4);
-    filled.rig.config.fill.rate_max = Some(BitsPerSecond(8_000_000));
+    filled.rig.config.fill.rate_max = Some(Text(BitsPerSecond(8_000_000)));
     let _handle = filled.rig.start();
     wait("the first question", || 0 < filled.control.sources_asked.load(Ordering::SeqCst));
     say(600);

@@ -76,7 +76,7 @@ fn on_bulk(files: &[TestFile], linger: Nanos) -> World {
     let mut w = world(2, files);
     let drives = std::mem::take(&mut w.rig.config.drives);
     w.rig.config.drives = vec![drives[BULK.as_usize()].clone()];
-    w.rig.config.fill.unit_len = Some(Bytes::mib(1));
+    w.rig.config.fill.unit.0 = Bytes::mib(1);
     let mut handle = w.rig.start();
     w.rig.wait_for(files);
     handle.stop();

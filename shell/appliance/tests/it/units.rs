@@ -21,7 +21,7 @@ fn files() -> Vec<TestFile> {
 /// An appliance with one drive that packs into units of 1 MiB.
 fn packing(files: &[TestFile]) -> World {
     let mut w = world(1, files);
-    w.rig.config.fill.unit_len = Some(Bytes::mib(1));
+    w.rig.config.fill.unit.0 = Bytes::mib(1);
     w
 }
 
@@ -74,7 +74,7 @@ fn a_restart_in_the_middle_of_a_unit_fetches_nothing_again() {
     let files: Vec<TestFile> =
         (0..8).map(|i| TestFile::new(&format!("{i}.m4s"), 5_000_000)).collect();
     let mut w = packing(&files);
-    w.rig.config.fill.unit_len = Some(Bytes::mib(64));
+    w.rig.config.fill.unit.0 = Bytes::mib(64);
     w.rig = w.rig.rate_max(20_000_000);
     let mut handle = w.rig.start();
     wait("a part", || 12_000_000 <= handle.fill().fetched.0);

@@ -220,7 +220,7 @@ impl Mover {
         let bits = if address.is_ipv4() { 32 } else { 128 };
         let mut command = Command::new(program("ip")?);
         command.args(["address", verb, &format!("{address}/{bits}")]);
-        command.args(["dev", self.settings.interface()]).env_clear().stdin(Stdio::null());
+        command.args(["dev", &self.settings.interface]).env_clear().stdin(Stdio::null());
         if address.is_ipv6() && verb != "del" {
             command.arg("nodad");
         }
@@ -338,7 +338,7 @@ fn keepalived(
     routers: impl Iterator<Item = (usize, IpAddr)>,
     folder: &Path,
 ) -> String {
-    let interface = settings.interface();
+    let interface = &settings.interface;
     let mut text = String::from("global_defs {\n  vrrp_version 3\n}\n");
     for (router, address) in routers {
         let file = folder.join(format!("priority-{router}"));

@@ -75,7 +75,7 @@ pub(crate) fn run(
     settings: &Settings,
     trim: impl Fn(&Path, Bytes, Bytes) -> Result<Option<u64>, String>,
 ) {
-    let Some(every) = settings.discard.every.map(Duration::from) else { return };
+    let Some(every) = settings.discard.every.0.0.map(Duration::from) else { return };
     let mut never: Vec<PathBuf> = Vec::new();
     let mut left = every;
     loop {
@@ -88,7 +88,7 @@ pub(crate) fn run(
             }
             let shown = path.display();
             let trim = |offset, len| trim(path, offset, len);
-            match one(path, settings.discard.range, trim) {
+            match one(path, settings.discard.range.0, trim) {
                 Told::Bytes(bytes) => tracing::info!(drive = %shown, bytes, "trimmed"),
                 Told::Later(bytes, error) => {
                     tracing::warn!(drive = %shown, bytes, error, "not trimmed whole: again later");

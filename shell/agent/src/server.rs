@@ -51,7 +51,7 @@ struct Shared<A> {
 
 /// Looks after drives until SIGTERM or SIGINT.
 pub(crate) fn serve(settings: Settings) -> anyhow::Result<()> {
-    let discards = settings.discard.every.is_some();
+    let discards = settings.discard.every.0.0.is_some();
     let (socket, who) = (settings.socket.clone(), settings.who());
     let drives = Arc::new(Drives {
         settings,

@@ -7,7 +7,6 @@
 //!   membership control, identity, the agent
 //!     storage  drives, and the threads that look after them
 //! counters     what workers and storage threads count
-//! setting      a value of the configuration, with its unit
 //! clock        both clocks
 //! lock         a mutex, whoever panicked under it
 //! ```
@@ -19,5 +18,4 @@ mod lock;
 pub mod membership;
 pub mod process;
 pub mod serving;
-mod setting;
 pub mod storage;

@@ -86,7 +86,7 @@ fn run(verb: Verb) -> anyhow::Result<()> {
     | Verb::Migrate(file)
     | Verb::Token(TokenArgs { file, .. })
     | Verb::Config(file)) = &verb;
-    let config = Config::load(&file.config, |name| std::env::var(name).ok())?;
+    let config = Config::load(&file.config, std::env::vars())?;
     let runtime = tokio::runtime::Runtime::new().context("cannot start threads")?;
     match verb {
         Verb::Serve(_) => {
@@ -115,7 +115,9 @@ fn run(verb: Verb) -> anyhow::Result<()> {
             tracing::info!(id = token.id(), %role, name, "a token, which is shown only now");
             writeln!(std::io::stdout(), "{}", token.text()).context("cannot print")
         }),
-        Verb::Config(_) => write!(std::io::stdout(), "{config}").context("cannot print"),
+        Verb::Config(_) => {
+            write!(std::io::stdout(), "{}", config.describe()).context("cannot print")
+        }
     }
 }
 

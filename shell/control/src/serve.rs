@@ -30,8 +30,8 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
         control = Control::open(config) => control?,
         () = &mut stop => return Ok(()),
     };
-    let listen = control.config.listen;
-    let fleet_listen = control.config.fleet_listen;
+    let listen = control.config.serve.listen;
+    let fleet_listen = control.config.fleet.listen;
     let bind = async |key: &'static str, address| {
         let bound = TcpListener::bind(address).await;
         bound.with_context(|| format!("[{key}] listen {address}: is another process there?"))
@@ -85,18 +85,18 @@ pub async fn serve(
     let config = &control.config;
     let tls = control.certificate.as_ref().map(Certificate::tls);
     let rules = Rules {
-        connections_max: config.connections_max,
-        per_address_max: config.connections_per_address_max,
-        proxies: config.trusted_proxies.clone(),
-        proxy_protocol: config.proxy_protocol,
+        connections_max: config.serve.connections_max,
+        per_address_max: config.serve.connections_per_address_max,
+        proxies: config.serve.trusted_proxies.clone(),
+        proxy_protocol: config.serve.proxy_protocol,
         is_for_members: false,
     };
     let doors = control.doors.clone();
     let operators = Door::new(operators, tls, rules, doors.clone());
     let operators = operators.serve(api::router(control.clone()), stopped.clone());
     let rules = Rules {
-        connections_max: config.fleet_connections_max,
-        per_address_max: config.fleet_connections_per_address_max,
+        connections_max: config.fleet.connections_max,
+        per_address_max: config.fleet.connections_per_address_max,
         proxies: Vec::new(),
         proxy_protocol: false,
         is_for_members: true,

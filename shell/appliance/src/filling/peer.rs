@@ -38,11 +38,11 @@ use wire::v1::identity::MemberKind;
 use crate::clock;
 use crate::membership::member::Own;
 use crate::serving::clients::Clients;
-use crate::setting::Text;
 use crate::storage::drives::{Drive, DriveError};
 use crate::storage::ledger::Pace;
 use crate::storage::pages::Pages;
 use crate::storage::shared::Shared;
+use settings::Text;
 
 /// How to let siblings fetch.
 #[derive(Clone, Debug, Deserialize, Serialize)]

@@ -35,8 +35,8 @@ use crate::membership::envelope::{self, Refused};
 use crate::membership::member::{MemberClient, Own};
 use crate::membership::state_file::StateFile;
 use crate::membership::takeover::Peers;
-use crate::setting::Text;
 use crate::storage::shared::Shared;
+use settings::Text;
 
 /// Longest wait between two tries to reach control.
 const RETRY_MAX: Nanos = Nanos::seconds(5);

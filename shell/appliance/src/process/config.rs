@@ -6,7 +6,6 @@
 pub(crate) mod check;
 mod sections;
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use model::id::ApplianceId;
@@ -16,9 +15,10 @@ use crate::filling::peer::PeerConfig;
 use crate::process::storage::{ControlConfig, FillConfig};
 use crate::serving::ablation::Ablation;
 use crate::serving::pacing::Pacing;
-pub use crate::setting::{ConfigError, Text};
 use sections::{Agent, Hot, Metrics, Process, Requests, Tls};
 pub use sections::{Drives, Serve};
+use settings::Origins;
+pub use settings::{ConfigError, Text};
 
 /// The prefix of every setting's name in the environment.
 const PREFIX: &str = "APPLIANCE_";
@@ -56,7 +56,7 @@ pub struct Settings {
     pub ablation: Ablation,
     /// The source of each given setting, by `section.key`.
     #[serde(skip)]
-    pub origins: BTreeMap<String, String>,
+    pub(crate) origins: Origins,
 }
 
 impl Settings {
@@ -65,103 +65,23 @@ impl Settings {
         path: &Path,
         environment: impl Iterator<Item = (String, String)>,
     ) -> Result<Self, ConfigError> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| ConfigError::Read { path: path.to_owned(), error })?;
-        Self::parse(&text, &path.display().to_string(), environment)
+        Self::checked(settings::load(path, PREFIX, environment)?)
     }
 
-    /// From the file's text.
-    pub fn parse(
-        text: &str,
-        name: &str,
-        environment: impl Iterator<Item = (String, String)>,
-    ) -> Result<Self, ConfigError> {
-        let form = |source_name: &str, message: String| {
-            let source_name = source_name.to_owned();
-            let message = message.replace("expected usize", "a whole number is wanted");
-            ConfigError::Form { source_name, message }
-        };
-        // Parsed into the shape first, so that a mistake is shown with its line.
-        toml::from_str::<Self>(text).map_err(|error| form(name, error.to_string()))?;
-        let mut table: toml::Table =
-            toml::from_str(text).map_err(|error| form(name, error.to_string()))?;
-        let mut origins = origins_of(&table, name);
-        for (variable, value) in environment {
-            let Some(setting) = variable.strip_prefix(PREFIX) else { continue };
-            let key = overlay(&mut table, setting, &value);
-            let checked: Result<Self, _> = table.clone().try_into();
-            checked.map_err(|error| form(&variable, error.to_string()))?;
-            origins.insert(key, variable);
-        }
-        let mut settings: Self =
-            table.try_into().map_err(|error: toml::de::Error| form(name, error.to_string()))?;
-        settings.origins = origins;
+    fn checked((settings, origins): (Self, Origins)) -> Result<Self, ConfigError> {
+        let mut settings = Self { origins, ..settings };
         settings.check()?;
         Ok(settings)
     }
 
     /// Each effective value with its origin, as TOML with comments.
     pub fn describe(&self) -> String {
-        let table = toml::Table::try_from(self).expect("settings are TOML");
-        let mut out = String::new();
-        for (section, value) in &table {
-            let toml::Value::Table(keys) = value else {
-                out.push_str(&self.line(section, section, value));
-                continue;
-            };
-            if !keys.is_empty() {
-                out.push_str(&format!("\n[{section}]\n"));
-            }
-            let lines = keys.iter().map(|(key, v)| self.line(&format!("{section}.{key}"), key, v));
-            out.extend(lines);
-        }
-        out
+        self.origins.describe(self)
     }
-
-    fn line(&self, full: &str, key: &str, value: &toml::Value) -> String {
-        let origin = self.origins.get(full).map_or("default", String::as_str);
-        format!("{:<40} # {origin}\n", format!("{key} = {value}"))
-    }
-}
-
-/// Which settings a file gives.
-fn origins_of(table: &toml::Table, name: &str) -> BTreeMap<String, String> {
-    let mut origins = BTreeMap::new();
-    for (key, value) in table {
-        match value.as_table() {
-            Some(section) => {
-                let keys = section.keys().map(|inner| format!("{key}.{inner}"));
-                origins.extend(keys.map(|full| (full, name.to_owned())));
-            }
-            None => {
-                origins.insert(key.clone(), name.to_owned());
-            }
-        }
-    }
-    origins
-}
-
-/// Puts `SECTION_KEY=value` into the table. A value is TOML where it parses as such, else text.
-fn overlay(table: &mut toml::Table, setting: &str, value: &str) -> String {
-    let setting = setting.to_ascii_lowercase();
-    let parsed = toml::from_str::<toml::Table>(&format!("v = {value}"))
-        .ok()
-        .and_then(|mut table| table.remove("v"))
-        .unwrap_or_else(|| toml::Value::String(value.to_owned()));
-    let Some((section, key)) = setting.split_once('_') else {
-        table.insert(setting.clone(), parsed);
-        return setting;
-    };
-    let empty = || toml::Value::Table(toml::Table::new());
-    let entry = table.entry(section).or_insert_with(empty);
-    if let Some(inner) = entry.as_table_mut() {
-        inner.insert(key.to_owned(), parsed);
-    }
-    format!("{section}.{key}")
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use model::units::{Bytes, Nanos};
 
@@ -171,9 +91,9 @@ mod tests {
         certificate = \"c\"\nkey = \"k\"\nworkers = 2\n[drives]\npaths = [\"/d\"]\n\
         [control]\nurl = \"https://127.0.0.1:8081/\"\n";
 
-    fn parse(text: &str, environment: &[(&str, &str)]) -> Result<Settings, ConfigError> {
+    pub(crate) fn parse(text: &str, environment: &[(&str, &str)]) -> Result<Settings, ConfigError> {
         let pairs = environment.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned()));
-        Settings::parse(text, "a.toml", pairs)
+        Settings::checked(settings::parse(text, "a.toml", PREFIX, pairs)?)
     }
 
     fn error(text: &str, environment: &[(&str, &str)]) -> String {

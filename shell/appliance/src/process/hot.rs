@@ -50,7 +50,7 @@ pub(crate) fn read_buffers(settings: &Settings) -> u16 {
 pub(crate) fn blocks(settings: &Settings) -> anyhow::Result<u16> {
     let workers = Bytes::of(settings.serve.workers).0;
     let reads = u64::from(read_buffers(settings)) * BUFFER * workers;
-    let is_asked = settings.origins.contains_key("hot.memory");
+    let is_asked = settings.origins.is_given("hot.memory");
     let wanted = settings.hot.memory.0.0;
     let group = group_limit();
     ensure!(

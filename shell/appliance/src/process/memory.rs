@@ -31,7 +31,7 @@ fn fit_in(mut settings: Settings, memory: Bytes) -> Settings {
         return settings;
     }
     let needed = worst(&settings);
-    if settings.origins.contains_key(KEY) {
+    if settings.origins.is_given(KEY) {
         tracing::warn!(
             %needed, allowed = %memory, transfers = settings.serve.transfers_max,
             "[serve] transfers_max: clients that stop to read can make so many hold more than an \
@@ -43,7 +43,7 @@ fn fit_in(mut settings: Settings, memory: Bytes) -> Settings {
     let given = std::mem::replace(&mut settings.serve.transfers_max, fits.max(TRANSFERS_MIN));
     let mib = memory.0 >> 20;
     let origin = format!("default where there are {mib} MiB; {given} where there is more");
-    settings.origins.insert(KEY.to_owned(), origin);
+    settings.origins.set(KEY, origin);
     tracing::info!(
         needed = %worst(&settings), allowed = %memory, transfers = settings.serve.transfers_max,
         "[serve] transfers_max: fewer than elsewhere, for want of memory"
@@ -64,20 +64,21 @@ fn worst(settings: &Settings) -> Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::process::config::tests::parse;
 
     const GOOD: &str = "name = \"a1\"\nstate = \"/s\"\n[serve]\nlisten = [\"127.0.0.2:8443\"]\n\
         certificate = \"c\"\nkey = \"k\"\nworkers = 2\n[drives]\npaths = [\"/d\"]\n\
         [control]\nurl = \"https://127.0.0.1:8081/\"\n";
 
     fn fitted(text: &str, memory: Bytes) -> (usize, String) {
-        let settings = Settings::parse(text, "a.toml", std::iter::empty()).unwrap();
+        let settings = parse(text, &[]).unwrap();
         let settings = fit_in(settings, memory);
         (settings.serve.transfers_max, settings.describe())
     }
 
     #[test]
     fn the_documented_worst_case_is_what_is_compared() {
-        let settings = Settings::parse(GOOD, "a.toml", std::iter::empty()).unwrap();
+        let settings = parse(GOOD, &[]).unwrap();
         assert_eq!(worst(&settings), Bytes(196_608_000 + 134_217_728 + 2_785_017_856));
     }
 

@@ -33,7 +33,7 @@ use crate::membership::agent_link;
 use crate::membership::member;
 use crate::membership::takeover;
 use crate::process::certificate::Reload;
-use crate::process::config::Settings;
+use crate::process::config::{Serve, Settings};
 use crate::process::confine::{Grants, close_rings, confine, drop_privileges};
 use crate::process::hot;
 use crate::process::life;
@@ -126,10 +126,9 @@ fn run(settings: &Settings, guarded: Option<Guarded>) -> anyhow::Result<()> {
     let (ring_is_made, silent) = give_away(settings, blocking, guarded.is_some())?;
     let credentials = member::load(&settings.state, &settings.name.0)?;
     let sealing = aead::choose(settings.tls.aead.0)?;
-    let acceptor = Acceptor::from_pem_files(&settings.serve.certificate, &settings.serve.key)?;
-    let acceptor = acceptor.sealed_by(sealing.kernels);
-    let mut reload =
-        Reload::new(acceptor.clone(), &settings.serve.certificate, &settings.serve.key);
+    let Serve { certificate, key, .. } = &settings.serve;
+    let acceptor = Acceptor::from_pem_files(certificate, key)?.sealed_by(sealing.kernels);
+    let mut reload = Reload::new(acceptor.clone(), certificate, key);
     let (fault_sender, faults) = sync_channel(FAULTS_MAX);
     let counters: Vec<Arc<ServeCounters>> =
         (0..settings.serve.workers).map(|_| Arc::default()).collect();
@@ -153,9 +152,8 @@ fn run(settings: &Settings, guarded: Option<Guarded>) -> anyhow::Result<()> {
     start_listening(listeners, &workers)?;
     let others = start_metrics(metrics, &counters)?;
     serving.store(true, Ordering::Relaxed);
-    tracing::info!(
-        name = %settings.name.0, base_url = settings.serve.base_url, workers = settings.serve.workers, "serving"
-    );
+    let (name, base_url) = (&settings.name.0, &settings.serve.base_url);
+    tracing::info!(%name, base_url, workers = settings.serve.workers, "serving");
     let (notes, said) = ask_agent(settings.agent.socket.as_deref())?;
     if let Some(Guarded { after: Some(text), .. }) = &guarded {
         storage.note_error("process", format!("started again, for the last process: {text}"));

@@ -49,7 +49,6 @@ pub use crate::membership::control_link::{About, Front};
 use crate::membership::member::{self, MemberClient, Own};
 use crate::membership::state_file::{StateError, StateFile};
 use crate::membership::takeover::{self, Peers};
-use crate::setting::Text;
 use crate::storage::absence;
 use crate::storage::drives::{Drive, Loaded, OpenError, number};
 use crate::storage::gate::Rules;
@@ -60,6 +59,7 @@ use crate::storage::shared::Shared;
 use crate::storage::slots::{Aside, Slot, Slots};
 use crate::storage::source::{self, TrustError};
 use crate::storage::tiering::{self, Tier, TieringStatus};
+use settings::Text;
 
 /// What the storage side needs to know.
 #[derive(Clone, Debug)]

@@ -4,7 +4,7 @@
 use model::units::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::setting::{ConfigError, Text, wrong};
+use settings::{ConfigError, Text, wrong};
 
 /// `[ablation]` of the configuration: the parts that are switched off. The default is none, which
 /// is the product.

@@ -4,7 +4,7 @@ use model::units::{BitsPerSecond, Bytes};
 use serde::{Deserialize, Serialize};
 use worker::{Config, PaceConfig, PaceMode};
 
-use crate::setting::{ConfigError, Text, wrong};
+use settings::{ConfigError, Text, wrong};
 
 /// Who paces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]

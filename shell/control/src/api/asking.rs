@@ -35,7 +35,7 @@ pub(crate) struct Asking {
 pub(super) async fn find_out(State(control): Shared, mut request: Request, next: Next) -> Response {
     let peer = request.extensions().get::<ConnectInfo<Peer>>();
     let ConnectInfo(peer) = *peer.expect("every listener says who is connected");
-    let trusted = &control.config.trusted_proxies;
+    let trusted = &control.config.serve.trusted_proxies;
     let is_http_1_1 = request.version() != Version::HTTP_10;
     match asking(peer, trusted, request.headers(), is_http_1_1) {
         Ok(asking) => {

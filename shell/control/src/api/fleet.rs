@@ -91,7 +91,7 @@ pub(crate) async fn fleet(State(control): Shared) -> Json<FleetOut> {
         assets: assets.collect(),
         errors: errors_out(&state),
         history: state.director.history().samples().map(sample).collect(),
-        demo_controls: control.config.demo_controls.as_ref().map(|url| url.as_str().to_owned()),
+        demo_controls: control.config.demo.controls.as_ref().map(|url| url.0.as_str().to_owned()),
     })
 }
 
@@ -210,7 +210,7 @@ fn tell_identities(control: &Control, page: &mut Page) {
     let now = control.clock.unix();
     let identities = control.identities();
     // They are renewed while a third of their life is left.
-    let late_s = control.config.certificate_lifetime.as_seconds() / 4;
+    let late_s = control.config.fleet.certificate_lifetime.0.as_seconds() / 4;
     let is_late =
         |c: &&crate::members::identities::Certificate| c.expires.0 < now.0.saturating_add(late_s);
     let counts = [

@@ -218,7 +218,7 @@ fn is_foreign(control: &Control, headers: &HeaderMap, must_say: bool) -> bool {
     let Some(origin) = headers.get(header::ORIGIN) else { return must_say };
     let authority =
         origin.to_str().ok().and_then(|text| text.split_once("://")).map(|(_, rest)| rest);
-    let public = control.config.public_url.as_ref().map(|url| url.authority());
+    let public = control.config.serve.public_url.as_ref().map(|url| url.0.authority());
     authority.is_none() || (authority != host(headers) && authority != public)
 }
 

@@ -335,8 +335,8 @@ fn host(headers: &HeaderMap) -> Option<&str> {
 }
 
 fn is_ours(control: &Control, host: &str) -> bool {
-    let public = control.config.public_url.as_ref();
-    public.is_some_and(|url| url.authority() == host) || is_loopback(host)
+    let public = control.config.serve.public_url.as_ref();
+    public.is_some_and(|url| url.0.authority() == host) || is_loopback(host)
 }
 
 /// A name that means this machine, with a port or without.

@@ -139,7 +139,7 @@ fn give(
     let snapshot = control.snapshot();
     let client = asking.client_range(&snapshot, body.client.as_deref())?;
     let session = control.keys().session();
-    let lifetime = control.config.grant_lifetime.as_seconds();
+    let lifetime = control.config.playback.grant_lifetime.0.as_seconds();
     let grant = Grant {
         session,
         expires: UnixSeconds(control.clock.unix().0.saturating_add(lifetime)),
@@ -231,7 +231,7 @@ fn begin(
     let player = Player { client, session: &session, plain };
     let choice =
         snapshot.choose(asset, &player, control.clock.unix(), &control.steering_config())?;
-    let lifetime = control.config.token_lifetime.as_seconds();
+    let lifetime = control.config.playback.token_lifetime.0.as_seconds();
     let expires = UnixSeconds(control.clock.unix().0.saturating_add(lifetime));
     let expires = choice.version.window.until.map_or(expires, |until| until.min(expires));
     let version = choice.version.id();
@@ -258,10 +258,10 @@ fn begin(
 /// An absolute URL: some players resolve relative ones wrongly. The name is the one that the
 /// player used, unless the operator knows better.
 pub(super) fn steering_url(control: &Control, headers: &HeaderMap, sealed: &str) -> String {
-    let configured = control.config.public_url.as_ref().map(|url| url.as_str().to_owned());
+    let configured = control.config.serve.public_url.as_ref().map(|url| url.0.as_str().to_owned());
     let asked = || host(headers).filter(|host| is_authority(host));
     let base = configured.unwrap_or_else(|| {
-        let listen = control.config.listen.to_string();
+        let listen = control.config.serve.listen.to_string();
         let scheme = if control.certificate.is_some() { "https" } else { "http" };
         format!("{scheme}://{}", asked().unwrap_or(&listen))
     });

@@ -60,7 +60,7 @@ pub(crate) async fn steer(
         control.metrics.steering_failovers.count();
     }
     let url = steering_url(&control, &headers, &sealed);
-    let text = steering_doc(control.config.steering_ttl, &url, &names);
+    let text = steering_doc(control.config.steering.ttl.0, &url, &names);
     Ok(([(header::CONTENT_TYPE, "application/json")], NO_STORE, text).into_response())
 }
 

@@ -12,13 +12,13 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::version::{TLS12, TLS13};
 
-use crate::config::CertificateFiles;
 use crate::connections::listener::Tls;
 use crate::metrics::DoorCounters;
 
 /// How the listener speaks TLS, and from which files it learned that.
 pub(crate) struct Certificate {
-    files: CertificateFiles,
+    /// The chain, its own first, and its key: both in PEM.
+    files: [PathBuf; 2],
     tls: Tls,
     stamp: Mutex<Stamp>,
 }
@@ -43,7 +43,7 @@ type Stamp = [Option<(SystemTime, u64)>; 2];
 impl Certificate {
     /// Reads the files.
     pub(crate) fn open(
-        files: CertificateFiles,
+        files: [PathBuf; 2],
         counters: Arc<DoorCounters>,
     ) -> Result<Self, CertificateError> {
         let stamp = Mutex::new(stamp(&files));
@@ -75,33 +75,31 @@ impl Certificate {
     }
 }
 
-fn stamp(files: &CertificateFiles) -> Stamp {
-    [&files.chain, &files.key].map(|path| {
+fn stamp(files: &[PathBuf; 2]) -> Stamp {
+    files.each_ref().map(|path| {
         let data = fs::metadata(path).ok()?;
         Some((data.modified().ok()?, data.len()))
     })
 }
 
-fn read(files: &CertificateFiles) -> Result<ServerConfig, CertificateError> {
+fn read([chain, key]: &[PathBuf; 2]) -> Result<ServerConfig, CertificateError> {
     let fault = |setting, path: &PathBuf, reason: &dyn std::fmt::Display| CertificateError::File {
         setting,
         path: path.clone(),
         reason: reason.to_string(),
     };
-    let chain = |error: &dyn std::fmt::Display| fault("certificate", &files.chain, error);
-    let certificates =
-        CertificateDer::pem_file_iter(&files.chain).map_err(|error| chain(&error))?;
-    let certificates: Vec<_> = certificates.collect::<Result<_, _>>().map_err(|e| chain(&e))?;
+    let no_chain = |error: &dyn std::fmt::Display| fault("certificate", chain, error);
+    let certificates = CertificateDer::pem_file_iter(chain).map_err(|error| no_chain(&error))?;
+    let certificates: Vec<_> = certificates.collect::<Result<_, _>>().map_err(|e| no_chain(&e))?;
     if certificates.is_empty() {
-        return Err(chain(&"there is no certificate in it, in PEM"));
+        return Err(no_chain(&"there is no certificate in it, in PEM"));
     }
-    let key = PrivateKeyDer::from_pem_file(&files.key);
-    let key = key.map_err(|error| fault("key", &files.key, &error))?;
+    let private = PrivateKeyDer::from_pem_file(key).map_err(|error| fault("key", key, &error))?;
     let provider = Arc::new(aws_lc_rs::default_provider());
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&TLS13, &TLS12])?
         .with_no_client_auth()
-        .with_single_cert(certificates, key)?;
+        .with_single_cert(certificates, private)?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(config)
 }
@@ -113,30 +111,27 @@ mod tests {
     #[test]
     fn files_that_are_no_good_are_refused_by_name_and_replace_nothing() {
         let folder = tempfile::tempdir().unwrap();
-        let files = CertificateFiles {
-            chain: folder.path().join("c.pem"),
-            key: folder.path().join("k.pem"),
-        };
+        let files = ["c.pem", "k.pem"].map(|name| folder.path().join(name));
         let open = || Certificate::open(files.clone(), Arc::default());
         let refused = |part: &str| {
             let error = open().err().expect("it is refused").to_string();
             assert!(error.contains(part), "{error}");
         };
         refused("[serve] certificate ");
-        fs::write(&files.chain, "").unwrap();
+        fs::write(&files[0], "").unwrap();
         refused("there is no certificate in it");
         let (chain, key) = pair();
-        fs::write(&files.chain, &chain).unwrap();
+        fs::write(&files[0], &chain).unwrap();
         refused("[serve] key ");
-        fs::write(&files.key, pair().1).unwrap();
+        fs::write(&files[1], pair().1).unwrap();
         refused("are they of one pair?");
-        fs::write(&files.key, key).unwrap();
+        fs::write(&files[1], key).unwrap();
         let certificate = open().unwrap();
         let before = certificate.tls.config();
-        fs::write(&files.chain, "nonsense and more").unwrap();
+        fs::write(&files[0], "nonsense and more").unwrap();
         certificate.refresh(false);
         assert!(Arc::ptr_eq(&before, &certificate.tls.config()), "the old one stays");
-        fs::write(&files.chain, chain).unwrap();
+        fs::write(&files[0], chain).unwrap();
         certificate.refresh(false);
         let after = certificate.tls.config();
         assert!(!Arc::ptr_eq(&before, &after), "the next good one counts");

@@ -25,7 +25,7 @@ use model::manifest::TokenKey;
 use model::units::UnixSeconds;
 use wire::v1::replica as wire_replica;
 
-use crate::config::{Config, Role};
+use crate::config::Config;
 use crate::members::keys::Keys;
 use crate::state::replica::{self, Picture, SnapshotError};
 
@@ -232,14 +232,14 @@ impl Follower {
 
 /// Trades a one-time code for the identity of the front that is configured.
 pub fn enrol_front(config: &Config, code: Code) -> Result<Seen, EnrolFrontError> {
-    let Role::Front(front) = &config.role else { return Err(EnrolFrontError::Writer) };
+    let front = config.front().ok_or(EnrolFrontError::Writer)?;
     let fault = |error| FollowError::State { path: config.state.clone(), error };
     fs::create_dir_all(&config.state).map_err(fault)?;
     let machine = enrol::machine();
     let about = About { software: env!("CARGO_PKG_VERSION"), machine: &machine };
-    let member = Member::front(&front.name);
+    let member = Member::front(front.name.0.as_str());
     let credentials =
-        enrol::enrol(&front.writer, &member, &code, about).map_err(FollowError::from)?;
+        enrol::enrol(&front.writer.0, &member, &code, about).map_err(FollowError::from)?;
     credentials.save(&config.state).map_err(FollowError::from)?;
     Ok(credentials.seen().clone())
 }

@@ -38,7 +38,7 @@ use wire::v1::signed::Kind;
 
 use crate::buckets::{BucketError, Buckets};
 use crate::clock::Clock;
-use crate::config::{Config, Role};
+use crate::config::Config;
 use crate::connections::attempts::Attempts;
 use crate::connections::certificate::{Certificate, CertificateError};
 use crate::connections::listener::Tls;
@@ -201,9 +201,9 @@ impl Control {
     pub async fn open(config: Config) -> Result<Arc<Self>, OpenError> {
         let fault = |error| OpenError::State { path: config.state.clone(), error };
         std::fs::create_dir_all(&config.state).map_err(fault)?;
-        match config.role.clone() {
-            Role::Writer => Self::open_writer(config).await,
-            Role::Front(front) => Self::open_front(config, &front).await,
+        match config.front().cloned() {
+            None => Self::open_writer(config).await,
+            Some(front) => Self::open_front(config, &front).await,
         }
     }
 
@@ -215,9 +215,9 @@ impl Control {
         let buckets = Buckets::open(&config.s3)?;
         let store = Store::open(&config.state).await?;
         let tokens = store.tokens().await?;
-        let is_local = config.listen.ip().is_loopback();
+        let is_local = config.serve.listen.ip().is_loopback();
         if !is_local && tokens.iter().all(|token| token.role != access::Role::Admin) {
-            return Err(OpenError::NoAdmin(config.listen));
+            return Err(OpenError::NoAdmin(config.serve.listen));
         }
         if tokens.is_empty() {
             tracing::warn!(
@@ -231,7 +231,7 @@ impl Control {
         desired.token_rotation = keys.rotation();
         desired.signing_keys = signing.public();
         desired.revoked = identities.revoked(clock.unix());
-        let lifetime_s = config.certificate_lifetime.as_seconds();
+        let lifetime_s = config.fleet.certificate_lifetime.0.as_seconds();
         let (tls, renew_at) = membership::own_tls(&authority, clock.unix(), lifetime_s)?;
         let ledger = store.ledger().await?;
         let director = Director::new(config.director(), desired, ledger, clock.now(), clock.unix());
@@ -262,14 +262,14 @@ impl Control {
     fn assemble(parts: Parts) -> Result<Arc<Self>, OpenError> {
         let Parts { config, director, .. } = parts;
         let doors = Arc::new(DoorCounters::default());
-        let certificate = config.certificate.clone();
+        let certificate = config.certificate();
         let open = |files| Certificate::open(files, doors.clone());
         let certificate = certificate.map(open).transpose()?;
         Ok(Arc::new(Self {
-            access: Access::new(parts.tokens, config.listen.ip().is_loopback()),
+            access: Access::new(parts.tokens, config.serve.listen.ip().is_loopback()),
             certificate,
-            requests: Arc::new(Semaphore::new(config.requests_max)),
-            fleet_requests: Arc::new(Semaphore::new(config.requests_max)),
+            requests: Arc::new(Semaphore::new(config.serve.requests_max)),
+            fleet_requests: Arc::new(Semaphore::new(config.serve.requests_max)),
             fleet_tls: Tls::new(parts.tls, doors.clone()),
             attempts: Mutex::default(),
             identities: Mutex::new(parts.identities),
@@ -838,7 +838,7 @@ pub(crate) mod tests {
         let file = directory.path().join("control.toml");
         let state = directory.path().join("state").display().to_string();
         std::fs::write(&file, format!("state = {state:?}\n{settings}")).unwrap();
-        let config = Config::load(&file, |_| None).unwrap();
+        let config = Config::load(&file, std::iter::empty()).unwrap();
         (directory, Control::open(config).await.unwrap())
     }
 }

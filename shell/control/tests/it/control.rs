@@ -206,7 +206,7 @@ fn run(
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     let runtime = builder.worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
-        let config = Config::load(file, |_| None).unwrap();
+        let config = Config::load(file, std::iter::empty()).unwrap();
         let control = Control::open(config).await.unwrap();
         let operators = tokio::net::TcpListener::bind(addresses.0).await.unwrap();
         let fleet = tokio::net::TcpListener::bind(addresses.1).await.unwrap();

@@ -11,8 +11,8 @@ use super::{Drives, Serve, Settings};
 use crate::filling::peer::PeerConfig;
 use crate::membership::control_link::Front;
 use crate::process::storage::FILLERS_MAX;
-use crate::setting::{ConfigError, wrong};
 use crate::storage::gate::Mode;
+use settings::{ConfigError, wrong};
 
 /// The least and the most that `unsent_max` may be, unless it is 0. A record, 16 KiB, is the least
 /// that is sealed at once. The most is arbitrary: no send buffer is as large.
@@ -41,7 +41,7 @@ impl Settings {
         }
         check_serve(serve)?;
         serve.congestion = check_congestion(std::mem::take(&mut serve.congestion), serve)?;
-        let is_asked = self.origins.contains_key("drives.move_daily_max");
+        let is_asked = self.origins.is_given("drives.move_daily_max");
         if is_asked && self.drives.move_daily_max.0 != Bytes::ZERO && self.serve.verify_every == 0 {
             let message = "needs [serve] verify_every: what is watched most is known from the \
                            blocks that are verified";

@@ -8,9 +8,9 @@ use model::units::{BitsPerSecond, Bytes, Nanos};
 use serde::{Deserialize, Serialize};
 
 use crate::process::confine::Sandbox;
-use crate::setting::Text;
 use crate::storage::gate::{Mode, Writes};
 use crate::storage::tiering::{ClassName, Tiering};
+use settings::Text;
 
 /// `[serve]`: bounds are of all workers together.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -75,12 +75,14 @@ pub struct Serve {
     #[serde(default)]
     pub(crate) congestion: Vec<String>,
     /// Bytes in a connection's socket that were never sent, beyond which it takes no more; 0 for
-    /// as many as the kernel likes. A chunk: a client at 100 Mb/s takes it in 21 ms, and 64 to 512 KiB cost the same CPU
+    /// as many as the kernel likes. The default is a chunk: a client at 100 Mb/s takes it in
+    /// 21 ms, and 64 to 512 KiB cost the same CPU
     /// (docs/decisions/2026-11-23-shallow-sockets.md).
     #[serde(default = "kib::<256>")]
     pub(crate) unsent_max: Text<Bytes>,
 }
 
+/// `[tls]`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Tls {
@@ -180,12 +182,14 @@ impl Default for Hot {
     }
 }
 
+/// `[metrics]`: the listener for Prometheus.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Metrics {
     pub(crate) listen: Option<SocketAddr>,
 }
 
+/// `[process]`.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Process {
@@ -204,6 +208,7 @@ pub struct Agent {
     pub(crate) addresses: Option<PathBuf>,
 }
 
+/// `[requests]`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Requests {

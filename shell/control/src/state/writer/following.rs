@@ -39,8 +39,8 @@ impl Control {
         front: &FrontConfig,
     ) -> Result<Arc<Self>, OpenError> {
         let clock = Clock::start();
-        let (follower, news) = Follower::open(front.writer.clone(), &config.state)?;
-        let wanted = Member::front(&front.name);
+        let (follower, news) = Follower::open(front.writer.0.clone(), &config.state)?;
+        let wanted = Member::front(front.name.0.as_str());
         let found = follower.credentials().seen().member.clone();
         if found != wanted {
             return Err(OpenError::OtherIdentity { found, wanted });
@@ -52,7 +52,7 @@ impl Control {
         let desired = Box::new(desired);
         director.handle(clock.now(), Event::Replaced { desired, generation: manifests });
         let front = Front {
-            writer: front.writer.to_string(),
+            writer: front.writer.0.to_string(),
             follower: Some(follower),
             generation,
             heard: clock.unix(),

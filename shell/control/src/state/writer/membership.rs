@@ -68,7 +68,8 @@ impl Control {
         self.identities().expire(now);
         self.identities().room_for_code()?;
         let code = Code::new(authority::random(), self.authority.certificate_der());
-        let expires = UnixSeconds(now.0.saturating_add(self.config.code_lifetime.as_seconds()));
+        let expires =
+            UnixSeconds(now.0.saturating_add(self.config.fleet.code_lifetime.0.as_seconds()));
         let hash = code::hash(&code.secret());
         tracing::info!(%member, "a one-time code was made");
         let kept = KeptCode { hash, member, expires, used: None };
@@ -212,7 +213,7 @@ impl Control {
         if now < *renew_at {
             return;
         }
-        let lifetime_s = self.config.certificate_lifetime.as_seconds();
+        let lifetime_s = self.config.fleet.certificate_lifetime.0.as_seconds();
         match own_tls(&self.authority, now, lifetime_s) {
             Ok((config, next)) => {
                 self.fleet_tls.replace(config);
@@ -232,7 +233,7 @@ impl Control {
         request: &str,
         now: UnixSeconds,
     ) -> Result<(String, Certificate), AuthorityError> {
-        let lifetime_s = self.config.certificate_lifetime.as_seconds();
+        let lifetime_s = self.config.fleet.certificate_lifetime.0.as_seconds();
         let issued = self.authority.issue(member, request, authority::random(), now, lifetime_s)?;
         let certificate = Certificate {
             member: issued.seen.member,

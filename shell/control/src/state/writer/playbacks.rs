@@ -56,7 +56,7 @@ impl Control {
         }
         let count = playbacks.revoked().values().filter(|until| now < **until).count();
         room_for("revoked sessions", count, most)?;
-        let lives = [self.config.grant_lifetime, self.config.token_lifetime];
+        let lives = [self.config.playback.grant_lifetime.0, self.config.playback.token_lifetime.0];
         let lives = lives.iter().map(|life| life.as_seconds()).sum::<u64>();
         let until = UnixSeconds(now.0.saturating_add(lives).saturating_add(ENDS_LATER_S));
         self.store.put_revoked_session(&session, until, now).await?;

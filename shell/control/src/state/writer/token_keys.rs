@@ -25,7 +25,7 @@ impl Control {
 
     /// The next key signs. The caller holds the writer's lock.
     pub(super) fn use_next_token_key(&self) {
-        let lifetime = self.config.token_lifetime.as_seconds();
+        let lifetime = self.config.playback.token_lifetime.0.as_seconds();
         let retires = self.clock.unix().0.saturating_add(lifetime).saturating_add(RETIRES_LATER_S);
         let state = &self.config.state;
         match self.change_token_keys(|keys| keys.use_next(state, UnixSeconds(retires))) {

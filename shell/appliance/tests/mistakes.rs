@@ -55,13 +55,13 @@ fn each_mistake_in_a_configuration_is_named_with_what_would_be_right() {
         ("name = \"a1\"", "name = \"A 1\"", &["A 1", "a-z"]),
         ("name = \"a1\"\n", "", &["name"]),
         ("[control]", "[contorl]", &["contorl"]),
-        ("https://127", "http://127", &["[control] url", "https://HOST:PORT"]),
+        ("https://127", "http://127", &["url = ", "https://HOST:PORT"]),
         ("[drives]\npaths = [", "[drives]\npaths = [] #", &["[drives] paths"]),
         ("[drives]", "[drives", &["line 8"]),
         (
             "[drives]",
             "[tls]\naead = \"openssl\"\n[drives]",
-            &["[tls] aead: \"openssl\"", "\"auto\"", "\"ring\""],
+            &["line 9", "aead = \"openssl\"", "\"auto\"", "\"ring\""],
         ),
     ];
     let mut missing = Vec::new();

@@ -98,7 +98,7 @@ async fn a_request_that_somebody_passed_on_is_no_local_administrators() {
 
 #[tokio::test]
 async fn a_trusted_proxys_client_is_in_the_log_and_its_attempts_are_its_own() {
-    let running = Running::start("[serve]\ntrusted_proxies = \"127.0.0.0/8\"").await;
+    let running = Running::start("[serve]\ntrusted_proxies = [\"127.0.0.0/8\"]").await;
     let client = |address: &str| format!("X-Forwarded-For: 6.6.6.6, {address}\r\n");
     let body = "{\"prefixes\":[]}";
     let put = async |extra: &str| running.head("PUT", "/v1/sites/s1", extra, body).await;

@@ -14,6 +14,8 @@
 //! 3. **Load**: within a site, sessions are spread by weighted rendezvous hashing; an appliance
 //!    that fills up gets a smaller share in steps, so that a session's list seldom changes.
 
+pub mod turns;
+
 use std::cmp::Reverse;
 use std::fmt;
 

@@ -11,6 +11,7 @@ use model::topology::Prefix;
 use model::units::Nanos;
 use serde::{Deserialize, Serialize};
 use settings::{ConfigError, Origins, Text, wrong};
+use steering::turns::Pace;
 
 use crate::buckets;
 
@@ -201,13 +202,16 @@ impl Default for Playback {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Steering {
-    /// How soon players ask again. Default `10 s`.
+    /// How soon players ask again, or up to a fifth later. Default `10 s`.
     pub ttl: Text<Nanos>,
+    /// Answers per second of this process, of all players together. More players than ask so often
+    /// get a longer TTL, up to 5 min. Default 2000: 20,000 players, at less than a core.
+    pub rate_max: u32,
 }
 
 impl Default for Steering {
     fn default() -> Self {
-        Self { ttl: Text(Nanos::seconds(10)) }
+        Self { ttl: Text(Nanos::seconds(10)), rate_max: 2000 }
     }
 }
 
@@ -287,6 +291,7 @@ impl Config {
             ("serve", "connections_max", serve.connections_max),
             ("serve", "connections_per_address_max", serve.connections_per_address_max),
             ("serve", "requests_max", serve.requests_max),
+            ("steering", "rate_max", usize::try_from(self.steering.rate_max).unwrap_or(usize::MAX)),
             ("fleet", "connections_max", fleet.connections_max),
             ("fleet", "connections_per_address_max", fleet.connections_per_address_max),
         ] {
@@ -328,6 +333,11 @@ impl Config {
         let public = self.serve.public_url.as_ref();
         let is_https = |url: &Text<BaseUrl>| url.0.as_str().starts_with("https:");
         self.serve.certificate.is_some() || public.is_some_and(is_https)
+    }
+
+    /// How soon players ask again.
+    pub(crate) fn pace(&self) -> Pace {
+        Pace { ttl: self.steering.ttl.0, rate_max: self.steering.rate_max }
     }
 
     /// What the director wants to know.

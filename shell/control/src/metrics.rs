@@ -40,6 +40,8 @@ model::metrics! {
         steering_answers: Counter("steering_answers_total"),
         /// Steering requests of players that use another pathway than their best.
         steering_failovers: Counter("steering_failovers_total"),
+        /// Steering documents with a longer TTL, since more players ask than `[steering] rate_max`.
+        steering_delayed: Counter("steering_delayed_total"),
         /// Requests answered 503 because too many were under way.
         requests_shed: Counter("requests_shed_total"),
         /// Requests answered 401, 403 or 429 for their token, role or origin.

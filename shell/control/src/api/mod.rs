@@ -296,10 +296,16 @@ async fn bound_fleet(State(control): Shared, request: Request, next: Next) -> Re
     next.run(request).await
 }
 
+/// The longest time in seconds after which somebody who was too many is told to come again.
+const RETRY_AFTER_MAX: u64 = 5;
+
 fn busy(control: &Control) -> Response {
     control.metrics.requests_shed.count();
-    let detail = "too many requests are under way: try again in a second";
-    Problem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail).into_response()
+    let detail = "too many requests are under way: try again in some seconds";
+    let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail);
+    // In turns, so that those who are told do not come again together.
+    let after = 1 + control.metrics.requests_shed.value() % RETRY_AFTER_MAX;
+    ([(header::RETRY_AFTER, after.to_string())], problem).into_response()
 }
 
 /// So many requests at a time. Steering is left out: it must always be answered, and costs little.

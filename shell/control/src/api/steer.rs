@@ -1,6 +1,8 @@
 //! Content steering: which pathway is best now. Some players end steering on 404, 410 and 429: the
 //! answer is never 404 or 429, and 410 only for a version that was withdrawn.
 
+use std::sync::PoisonError;
+
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, RawQuery, State};
 use axum::http::{HeaderMap, StatusCode, header};
@@ -8,6 +10,7 @@ use axum::response::{IntoResponse, Response};
 use director::front::Ticket;
 use director::{Refused, Snapshot};
 use model::id::ApplianceId;
+use model::units::Nanos;
 use playback::steering_doc::steering_doc;
 use utoipa::ToSchema;
 
@@ -60,7 +63,7 @@ pub(crate) async fn steer(
         control.metrics.steering_failovers.count();
     }
     let url = steering_url(&control, &headers, &sealed);
-    let text = steering_doc(control.config.steering.ttl.0, &url, &names);
+    let text = steering_doc(next_turn(&control), &url, &names);
     Ok(([(header::CONTENT_TYPE, "application/json")], NO_STORE, text).into_response())
 }
 
@@ -70,6 +73,18 @@ fn open(control: &Control, sealed: &str) -> Result<(Ticket, Snapshot), Refused> 
     let snapshot = control.snapshot();
     snapshot.playbacks.check(&ticket.session, ticket.expires, control.clock.unix())?;
     Ok((ticket, snapshot))
+}
+
+/// How soon the player shall ask again.
+fn next_turn(control: &Control) -> Nanos {
+    let pace = control.config.pace();
+    let mut turns = control.turns.lock().unwrap_or_else(PoisonError::into_inner);
+    let turn = turns.take(control.clock.now(), &pace);
+    drop(turns);
+    if pace.is_late(turn) {
+        control.metrics.steering_delayed.count();
+    }
+    turn
 }
 
 /// True if the player says that it uses a pathway that is not the best. A hint, not a proof.

@@ -31,6 +31,7 @@ use model::machine::Machine;
 use model::topology::{Appliance, SITE_ADDRESSES_MAX, Site};
 use model::units::{Bytes, Nanos, UnixSeconds};
 use model::view::Health;
+use steering::turns::Turns;
 use tokio::sync::Semaphore;
 use wire::v1::ingest::NewVersion;
 use wire::v1::report::Report;
@@ -80,6 +81,8 @@ pub struct Control {
     /// Of the session tickets of appliances; in memory only.
     pub(crate) ticket_keys: TicketKeys,
     pub(crate) clock: Clock,
+    /// Of players that steering is answered to; held for O(1).
+    pub(crate) turns: Mutex<Turns>,
     pub(crate) metrics: Metrics,
     pub(crate) doors: Arc<DoorCounters>,
     pub(crate) requests: Arc<Semaphore>,
@@ -286,6 +289,7 @@ impl Control {
             snapshot: RwLock::new(director.snapshot()),
             state: Mutex::new(State { director, reports: BTreeMap::new() }),
             writing: tokio::sync::Mutex::new(()),
+            turns: Mutex::default(),
             metrics: Metrics::default(),
             doors,
             config,

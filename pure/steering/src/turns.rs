@@ -1,0 +1,112 @@
+//! When players ask again: not all at once, and together no more often than a front can answer.
+//!
+//! ```text
+//! now        now + ttl          next
+//!  |────────────|═══════════════|─ ─ ─ ─>   = turns that are given, `rate_max` of them a second
+//!  └ a player asks, and gets the turn at `next`, or one soon after `ttl` if that is later
+//! ```
+//!
+//! As long as all ask less often than `rate_max`, each asks every `ttl`, plus up to a fifth of it,
+//! so that players which began together, as after an outage, do not stay together. Of more players
+//! each gets a longer TTL, in proportion to their number.
+
+use model::units::{Instant, Nanos};
+
+/// The longest TTL: players that get it may be late to leave an appliance that drains. An appliance
+/// that fails they leave by themselves.
+pub const TTL_MAX: Nanos = Nanos::seconds(300);
+/// The part of the TTL that is added at most to spread players.
+const SPREAD: u64 = 5;
+
+/// How soon players shall ask again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace {
+    /// The least, up to `TTL_MAX`.
+    pub ttl: Nanos,
+    /// Answers per second of all players together; at least 1.
+    pub rate_max: u32,
+}
+
+impl Pace {
+    /// True of a turn that is later than the pace alone makes it.
+    pub fn is_late(&self, turn: Nanos) -> bool {
+        self.ttl.0 + self.ttl.0 / SPREAD < turn.0
+    }
+}
+
+/// The turns of the players that one process answers. One time and one number, whatever their
+/// count.
+#[derive(Debug, Default)]
+pub struct Turns {
+    /// The first turn that is free.
+    next: Instant,
+    /// Spreads players evenly: multiples of the golden ratio, in 2^-32.
+    draw: u32,
+}
+
+impl Turns {
+    /// The time until the next turn of a player that asks now. O(1).
+    pub fn take(&mut self, now: Instant, pace: &Pace) -> Nanos {
+        assert!(0 < pace.rate_max, "somebody is answered");
+        let ttl = pace.ttl.min(TTL_MAX);
+        self.draw = self.draw.wrapping_add(0x9e37_79b9);
+        let longer = ((ttl.0 / SPREAD) * u64::from(self.draw >> 16)) >> 16;
+        let turn = (now + ttl + Nanos(longer)).max(self.next);
+        let each = Nanos(1_000_000_000 / u64::from(pace.rate_max));
+        // Later turns than the last one that may be given are given again and again.
+        self.next = (self.next.max(now + ttl) + each).min(now + TTL_MAX);
+        turn.since(now).min(TTL_MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::{BTreeMap, BinaryHeap};
+
+    const PACE: Pace = Pace { ttl: Nanos::seconds(10), rate_max: 100 };
+
+    /// Questions in each second of ten minutes, of so many players that all begin at once.
+    fn asked(players: usize) -> BTreeMap<u64, usize> {
+        let (mut turns, mut asked) = (Turns::default(), BTreeMap::new());
+        let mut due: BinaryHeap<_> = vec![std::cmp::Reverse(Instant(0)); players].into();
+        while let Some(std::cmp::Reverse(now)) =
+            due.pop().filter(|at| at.0 < Instant(0) + Nanos::seconds(600))
+        {
+            *asked.entry(now.0 / 1_000_000_000).or_default() += 1;
+            due.push(std::cmp::Reverse(now + turns.take(now, &PACE)));
+        }
+        asked
+    }
+
+    #[test]
+    fn few_players_ask_once_a_ttl_and_do_not_stay_together() {
+        let asked = asked(100);
+        assert_eq!(asked[&0], 100, "all begin at once");
+        let later: Vec<usize> = (60..600).map(|at| asked.get(&at).copied().unwrap_or(0)).collect();
+        let sum: usize = later.iter().sum();
+        assert!((100 * 540 / 12..=100 * 540 / 10).contains(&sum), "{sum}");
+        let most = later.iter().max();
+        assert!(most.is_some_and(|most| *most <= 30), "{later:?}");
+    }
+
+    #[test]
+    fn more_players_than_can_be_answered_ask_less_often() {
+        let asked = asked(5000);
+        assert_eq!(asked[&0], 5000);
+        let most = |seconds: std::ops::Range<u64>| seconds.filter_map(|at| asked.get(&at)).max();
+        assert!(most(1..12).is_some_and(|most| *most <= 200), "while they are spread");
+        assert!(most(12..600).is_some_and(|most| *most <= 101), "{:?}", most(12..600));
+        let last: usize = (550..600).map(|at| asked[&at]).sum();
+        assert!(4900 <= last, "{last}: in 50 s each asks once");
+    }
+
+    #[test]
+    fn nobody_waits_longer_than_the_longest_ttl() {
+        let mut turns = Turns::default();
+        let waits: Vec<Nanos> = (0..100_000).map(|_| turns.take(Instant(0), &PACE)).collect();
+        assert_eq!(waits.iter().max(), Some(&TTL_MAX));
+        assert!(waits.is_sorted_by_key(|wait| wait.0 / 2_000_000_001), "in the order of asking");
+        assert!(turns.take(Instant(0) + Nanos::seconds(300), &PACE) <= Nanos::seconds(12));
+    }
+}

@@ -54,7 +54,15 @@ struct Played {
     played_after_kill_s: f64,
     stalls: u64,
     failover_ms: Option<f64>,
+    hang_failover_ms: Option<f64>,
+    hang: Hang,
     wrong_bytes: u64,
+}
+
+/// The part of it after the hang.
+#[derive(Clone, Debug, Deserialize)]
+struct Hang {
+    stalls: u64,
 }
 
 /// Plays with one player and returns what the script printed.
@@ -119,12 +127,24 @@ pub(super) fn broken_promises(result: &Value, chosen: &[&str]) -> Vec<String> {
         if played.stalls != 0 {
             say(format!("stalled {} times around the kill, and none is promised", played.stalls));
         }
-        match played.failover_ms {
-            Some(millis) if (0.0..=FAILOVER_MS_MAX).contains(&millis) => {}
-            Some(millis) => {
-                say(format!("took {millis:.0} ms to another appliance, and 8000 are promised"));
+        if played.hang.stalls != 0 {
+            say(format!(
+                "stalled {} times after the hang, and none is promised",
+                played.hang.stalls
+            ));
+        }
+        for (fault, took, most) in [
+            ("kill", played.failover_ms, FAILOVER_MS_MAX),
+            ("hang", played.hang_failover_ms, HANG_FAILOVER_MS_MAX),
+        ] {
+            match took {
+                Some(millis) if (0.0..=most).contains(&millis) => {}
+                Some(millis) => say(format!(
+                    "took {millis:.0} ms after the {fault} until every lane got bytes again, and \
+                     {most} are promised"
+                )),
+                None => say(format!("got nothing on some lane after the {fault}")),
             }
-            None => say("never moved to another appliance".to_owned()),
         }
         if played.wrong_bytes != 0 {
             say(format!("got {} wrong bytes", played.wrong_bytes));
@@ -170,7 +190,11 @@ const SCRIPT: &str = "selftest.mjs";
 /// Small enough that a fault shows within the run.
 const BUFFER_S: u64 = 12;
 const PLAYED_AFTER_KILL_S_MIN: f64 = 30.0;
-const FAILOVER_MS_MAX: f64 = 8_000.0;
+/// dash.js and video.js wait for half a second to a second before each of their retries, and one of
+/// two lanes may have asked late: docs/integrate/players.md.
+const FAILOVER_MS_MAX: f64 = 5_000.0;
+/// Players that get no answer wait for a reset: the guard ends a hung process after a second.
+const HANG_FAILOVER_MS_MAX: f64 = 3_000.0;
 
 /// A run plays for 60 to 90 s, a hang included; all the script's own bounds come to 300 s.
 const PLAY_WITHIN: Duration = Duration::from_secs(330);
@@ -185,7 +209,7 @@ mod tests {
         let mut player = json!({
             "name": name, "played_s": 61.2, "played_after_kill_s": 41.0, "stalls": 0,
             "failover_ms": 1200, "wrong_bytes": 0, "buffer_s_at_kill": 11.2,
-            "bytes_by_appliance": {"a1": 5, "a2": 7}, "hang_failover_ms": null,
+            "bytes_by_appliance": {"a1": 5, "a2": 7}, "hang_failover_ms": 900, "hang": {"stalls": 0},
             "first_frame_ms": 420,
         });
         edit(&mut player);
@@ -209,8 +233,11 @@ mod tests {
         for (key, value, said) in [
             ("played_after_kill_s", json!(29.9), "played 29.9 s after the kill"),
             ("stalls", json!(1), "stalled 1 times"),
-            ("failover_ms", json!(8001), "took 8001 ms"),
-            ("failover_ms", json!(null), "never moved"),
+            ("hang", json!({ "stalls": 2 }), "stalled 2 times after the hang"),
+            ("failover_ms", json!(5001), "took 5001 ms after the kill"),
+            ("failover_ms", json!(null), "got nothing on some lane after the kill"),
+            ("hang_failover_ms", json!(3001), "took 3001 ms after the hang"),
+            ("hang_failover_ms", json!(null), "got nothing on some lane after the hang"),
             ("wrong_bytes", json!(1), "got 1 wrong bytes"),
             ("stalls", json!("no"), "cannot be read"),
             ("name", json!("other"), "was not played"),

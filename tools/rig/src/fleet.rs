@@ -128,6 +128,11 @@ impl Fleet {
         Ok(fleet)
     }
 
+    /// Where an appliance's metrics are.
+    pub fn metrics(&self, index: u16) -> SocketAddr {
+        self.plan.metrics(index)
+    }
+
     /// Base URL for players and people of a process of the control plane.
     pub fn url(&self, role: Role) -> String {
         self.plan.url(role)

@@ -14,6 +14,7 @@ mod faults;
 mod flood;
 mod odd;
 mod outage;
+mod retry_storm;
 mod stall;
 mod storm;
 mod takedown;
@@ -44,6 +45,8 @@ pub enum Verb {
     Odd(odd::Args),
     /// Kills the control plane in parts and as a whole while films are played.
     Outage(outage::Args),
+    /// An appliance dies under all its players at once: what comes to the others and to a front.
+    RetryStorm(retry_storm::Args),
     /// A drive that does not answer: what it costs those who want what is on others.
     Stall(stall::Args),
     /// Every appliance reports at once, with all that it holds, to a writer that has just started.
@@ -68,6 +71,7 @@ pub fn run(verb: &Verb) -> Result<()> {
         Verb::HoldDrive(args) => stall::hold::run(args),
         Verb::Odd(args) => odd::run(args),
         Verb::Outage(args) => outage::run(args),
+        Verb::RetryStorm(args) => retry_storm::run(args),
         Verb::Stall(args) => stall::run(args),
         Verb::Storm(args) => storm::run(args),
         Verb::Takedown(args) => takedown::run(args),

@@ -28,7 +28,7 @@ use serde::Serialize;
 use tracing::{info, warn};
 
 pub(crate) use film::Film;
-use player::{Outcome, Playback, World};
+pub(crate) use player::{Outcome, Playback, World};
 
 /// `nearcast-lab outage`
 #[derive(Debug, clap::Args)]

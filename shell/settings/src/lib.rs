@@ -114,11 +114,11 @@ impl Origins {
     fn of(table: &Table, name: &str) -> Self {
         let mut origins = Self::default();
         for (key, value) in table {
-            match value {
-                Value::Table(section) => {
+            match value.as_table() {
+                Some(section) => {
                     section.keys().for_each(|of| origins.set(&format!("{key}.{of}"), name.into()));
                 }
-                _ => origins.set(key, name.into()),
+                None => origins.set(key, name.into()),
             }
         }
         origins

@@ -39,7 +39,7 @@ pub(crate) struct Args {
 
 #[derive(Debug, Default, Serialize)]
 struct Report {
-    players: usize,
+    players: u32,
     /// Of these on the appliance when it died.
     on_dead: f64,
     /// From its death to the end of the last second that was not calm.
@@ -86,7 +86,6 @@ fn rate_max(players: u32) -> u32 {
     (players / 20).max(1)
 }
 
-/// It has to be calm within this.
 const CALM_MAX: Duration = Duration::from_secs(30);
 /// Looked at before the death, when all play.
 const BEFORE: Duration = Duration::from_secs(20);
@@ -235,7 +234,8 @@ fn counts(url: &str) -> BTreeMap<String, f64> {
     let answer = ureq::get(url).config().timeout_global(Some(Duration::from_secs(2))).build();
     let text = answer.call().and_then(|mut answer| answer.body_mut().read_to_string());
     let row = |line: &str| {
-        let (name, value) = line.strip_prefix("nearcast_")?.split_once(' ')?;
+        let name = line.strip_prefix("nearcast_")?;
+        let (name, value) = name.strip_prefix("control_").unwrap_or(name).split_once(' ')?;
         Some((name.to_owned(), value.parse().ok()?))
     };
     text.unwrap_or_default().lines().filter_map(row).collect()
@@ -253,8 +253,10 @@ fn rates(samples: &[Sample], of: impl Fn(&Sample) -> f64) -> Vec<f64> {
     samples.windows(2).map(rate).collect()
 }
 
-fn mean(values: &[f64]) -> f64 {
-    values.iter().sum::<f64>() / values.len().max(1) as f64
+/// The same from the first sample to the last.
+fn mean(samples: &[Sample], of: impl Fn(&Sample) -> f64) -> f64 {
+    let (Some(first), Some(last)) = (samples.first(), samples.last()) else { return 0.0 };
+    (of(last) - of(first)) / last.at.duration_since(first.at).as_secs_f64()
 }
 
 fn most(values: &[f64]) -> f64 {
@@ -267,7 +269,7 @@ impl Report {
         let stalled: Duration = outcomes.iter().map(|outcome| outcome.stalled).sum();
         let last = before.last().map_or(0.0, |s| value(&s.appliances[0], "connections"));
         Self {
-            players: outcomes.len(),
+            players: args.players,
             on_dead: last,
             calm_s: calm(args, before, after),
             stalls: outcomes.iter().map(|outcome| outcome.stalls).sum(),
@@ -280,13 +282,14 @@ impl Report {
     }
 
     fn check(&self) -> Result<()> {
-        ensure!(0.9 * self.players as f64 <= self.on_dead, "{} of them died", self.on_dead);
+        ensure!(0.9 * f64::from(self.players) <= self.on_dead, "{} of them died", self.on_dead);
+        ensure!(0.0 < self.front.answers_peak_per_s, "the front's answers were not seen");
         ensure!(self.stalls == 0, "{} stalls", self.stalls);
         ensure!(self.front.shed == 0.0, "{} requests answered 503", self.front.shed);
         for other in &self.others {
             let Other { name, refused, connections_peak, .. } = other;
             ensure!(*refused == 0.0, "{name} turned {refused} connections away");
-            let share = connections_peak / self.players as f64;
+            let share = connections_peak / f64::from(self.players);
             ensure!(share <= SHARE_MAX, "{name} got {share:.2} of the players");
         }
         let calm = CALM_MAX.as_secs_f64();
@@ -330,7 +333,7 @@ impl Other {
             name: appliance_name(u16::try_from(index).unwrap_or(u16::MAX)),
             connections_peak: most(&after.iter().map(of("connections")).collect::<Vec<_>>()),
             accepted_peak_per_s: most(&rates(after, of("connections_accepted_total"))),
-            responses_before_per_s: mean(&rates(before, responses)),
+            responses_before_per_s: mean(before, responses),
             responses_peak_per_s: most(&rates(after, responses)),
             refused: after.last().map_or(0.0, refused),
         }
@@ -343,7 +346,7 @@ impl Front {
         let last = |name| after.last().map_or(0.0, |sample| value(&sample.front, name));
         Self {
             rate_max: rate_max(args.players),
-            answers_before_per_s: mean(&rates(before, answers)),
+            answers_before_per_s: mean(before, answers),
             answers_peak_per_s: most(&rates(after, answers)),
             delayed: last("steering_delayed_total"),
             shed: last("requests_shed_total"),
@@ -354,8 +357,8 @@ impl Front {
 fn text(report: &Report) -> String {
     let Report { players, on_dead, calm_s, stalls, failovers, front, .. } = report;
     let mut text = format!(
-        "{players} players, {on_dead} on the one that died: {failovers} went on elsewhere, {stalls} \
-         stalls, calm after {calm_s:.1} s\n"
+        "{players} players, {on_dead} on the one that died: {failovers} went on elsewhere, \
+         {stalls} stalls, calm after {calm_s:.1} s\n"
     );
     for other in &report.others {
         text += &format!(
@@ -404,7 +407,8 @@ mod tests {
     fn it_is_calm_after_the_last_second_that_is_not() {
         let before = samples(&[(0.0, 40.0); 5]);
         assert_eq!(calm(&ARGS, &before, &samples(&[(0.0, 40.0); 5])), 0.0);
-        let storm = samples(&[(900.0, 40.0), (0.0, 40.0), (11.0, 40.0), (10.0, 60.0), (0.0, 0.0)]);
+        let seconds = [(900.0, 40.0), (0.0, 40.0), (11.0, 40.0), (10.0, 60.0), (0.0, 0.0)];
+        let storm = samples(&seconds);
         assert_eq!(calm(&ARGS, &before, &storm), 3.0);
         let asking = samples(&[(900.0, 40.0), (0.0, 40.0), (0.0, 61.0), (0.0, 60.0)]);
         assert_eq!(calm(&ARGS, &before, &asking), 3.0, "the front is still asked");

@@ -209,7 +209,8 @@ mod tests {
         let mut player = json!({
             "name": name, "played_s": 61.2, "played_after_kill_s": 41.0, "stalls": 0,
             "failover_ms": 1200, "wrong_bytes": 0, "buffer_s_at_kill": 11.2,
-            "bytes_by_appliance": {"a1": 5, "a2": 7}, "hang_failover_ms": 900, "hang": {"stalls": 0},
+            "bytes_by_appliance": {"a1": 5, "a2": 7},
+            "hang_failover_ms": 900, "hang": {"stalls": 0},
             "first_frame_ms": 420,
         });
         edit(&mut player);

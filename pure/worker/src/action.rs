@@ -71,7 +71,6 @@ pub enum Body {
 }
 
 impl Body {
-    /// Its length.
     pub(crate) fn len(&self) -> Bytes {
         match self {
             Self::Empty => Bytes::ZERO,

@@ -88,7 +88,6 @@ impl Recording {
     }
 }
 
-/// What was recorded in `data`.
 pub(crate) fn read(data: &Path) -> Result<Profile> {
     let output = Command::new("perf")
         .args(["script", "--no-inline", "-F", "comm,ip,sym,dso", "-i"])
@@ -116,7 +115,6 @@ impl Profile {
         Self { stacks: text.split("\n\n").filter_map(stack).collect() }
     }
 
-    /// Draws it into the file `path`.
     pub(crate) fn draw(&self, title: &str, path: &Path) -> Result<()> {
         let root = self.tree();
         let title = format!(

@@ -102,7 +102,6 @@ struct Life {
     told: u64,
 }
 
-/// Runs it.
 pub(crate) fn run(args: &Args) -> Result<()> {
     ensure!(usize::from(args.drives) <= DRIVES_MAX, "an appliance has at most {DRIVES_MAX} drives");
     let mut lives: Vec<(Vec<(Kind, f64)>, Report)> = Vec::new();
@@ -133,7 +132,6 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     print(&if args.json { serde_json::to_string(&report)? } else { format!("{report:#?}") })
 }
 
-/// The longest step of each kind.
 fn worst(steps: &[(Kind, f64)]) -> BTreeMap<Kind, f64> {
     let mut worst = BTreeMap::new();
     for (kind, ms) in steps {

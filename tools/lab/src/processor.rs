@@ -8,7 +8,6 @@ use serde::Serialize;
 pub(crate) struct Processor {
     /// Its name; and family and model, since a virtual machine may hide the name.
     pub(crate) processor: String,
-    /// Of `EXTENSIONS` those that it has.
     pub(crate) vector_extensions: Vec<String>,
 }
 

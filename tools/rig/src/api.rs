@@ -16,17 +16,14 @@ pub fn agent(within: Duration) -> Agent {
     config.build().into()
 }
 
-/// The JSON of a GET.
 pub fn get(url: &str) -> Result<Value> {
     body("GET", url, agent(ANSWER_MAX).get(url).call())
 }
 
-/// The JSON of a PUT.
 pub fn put(url: &str, value: &Value) -> Result<Value> {
     body("PUT", url, agent(ANSWER_MAX).put(url).send_json(value))
 }
 
-/// The JSON of a POST.
 pub fn post(url: &str, value: &Value) -> Result<Value> {
     post_by(&agent(ANSWER_MAX), url, value)
 }
@@ -36,7 +33,6 @@ pub fn post_by(agent: &Agent, url: &str, value: &Value) -> Result<Value> {
     body("POST", url, agent.post(url).send_json(value))
 }
 
-/// The JSON of a DELETE.
 pub fn delete(url: &str) -> Result<Value> {
     body("DELETE", url, agent(ANSWER_MAX).delete(url).call())
 }

@@ -27,7 +27,6 @@ use crate::process::{On, Process, binary};
 const WHOLE_MAX: Duration = Duration::from_secs(120);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// How large it is, and where.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub room: PathBuf,
@@ -41,7 +40,6 @@ pub struct Plan {
     pub asset: String,
     /// More settings of every process of the control plane, by table and key.
     pub settings: Value,
-    /// More settings of every appliance.
     pub appliance: Value,
     /// A CPU for appliances; where none is named, they run where this thread may.
     pub cpu: Option<usize>,
@@ -64,7 +62,6 @@ pub struct Fleet {
 /// A process of the control plane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// The one that decides.
     Writer,
     /// One of those that answer players, from 0.
     Front(u16),
@@ -173,7 +170,6 @@ impl Fleet {
         }
     }
 
-    /// Kills an appliance.
     pub fn kill_appliance(&mut self, index: u16) {
         if let Some(mut process) = self.appliances[usize::from(index)].take() {
             process.kill();
@@ -217,7 +213,6 @@ impl Fleet {
         self.controls[0].as_ref().map(Process::id)
     }
 
-    /// The most memory that the writer has had at a time.
     pub fn writer_memory(&self) -> Result<Bytes> {
         let (_, most) =
             crate::site::resident(self.writer_id().context("the writer does not run")?)?;
@@ -338,12 +333,10 @@ impl Fleet {
         api::get(&format!("{}{path}", self.url(role)))
     }
 
-    /// PUT at the writer.
     pub fn put(&self, path: &str, value: &Value) -> Result<()> {
         api::put(&format!("{}{path}", self.url(Role::Writer)), value).map(drop)
     }
 
-    /// POST at the writer.
     pub fn post(&self, path: &str, value: &Value) -> Result<Value> {
         self.post_to(Role::Writer, path, value)
     }
@@ -353,7 +346,6 @@ impl Fleet {
         api::post(&format!("{}{path}", self.url(role)), value)
     }
 
-    /// DELETE at the writer.
     pub fn delete(&self, path: &str) -> Result<Value> {
         api::delete(&format!("{}{path}", self.url(Role::Writer)))
     }
@@ -410,17 +402,14 @@ impl Plan {
         }
     }
 
-    /// Where its metrics are.
     pub fn metrics(&self, index: u16) -> SocketAddr {
         self.at(3 + self.fronts * 2 + self.appliances + index)
     }
 
-    /// Its drive.
     pub fn drive(&self, index: u16) -> PathBuf {
         self.room.join(appliance_name(index)).join("drive")
     }
 
-    /// What an appliance is told.
     pub fn appliance_config(&self, index: u16, certificate: &Certificate) -> Value {
         let name = appliance_name(index);
         let front = |index| {
@@ -480,7 +469,6 @@ impl Plan {
         Process::listening(name, &command, on, &self.room.join(format!("{name}.log")), address)
     }
 
-    /// Runs a program to its end.
     fn run(&self, program: &str, words: &[&str], log: &str) -> Result<()> {
         let words = words.iter().map(|word| (*word).to_owned());
         let command: Vec<String> = [binary(program)?].into_iter().chain(words).collect();
@@ -497,7 +485,6 @@ pub fn merge(config: &mut Value, settings: &Value) {
     }
 }
 
-/// Name of appliance `index`.
 pub fn appliance_name(index: u16) -> String {
     format!("a{}", index + 1)
 }

@@ -98,7 +98,6 @@ impl Process {
         }
     }
 
-    /// Its process id.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
@@ -128,7 +127,6 @@ impl Process {
         }
     }
 
-    /// All that it has logged.
     pub fn log_text(&self) -> String {
         let text = std::fs::read(&self.log).unwrap_or_default();
         String::from_utf8_lossy(&text).into_owned()

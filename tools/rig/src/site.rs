@@ -43,7 +43,6 @@ pub struct Demand {
 /// What came within a window.
 #[derive(Clone, Copy, Debug, serde::Serialize)]
 pub struct Seen {
-    /// Seconds.
     pub seconds: f64,
     /// Body, decimal GB.
     pub gb: f64,

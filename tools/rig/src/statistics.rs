@@ -41,7 +41,6 @@ pub fn quantile(values: &[f64], share: f64) -> Option<f64> {
     Some(low + (high - low) * rest)
 }
 
-/// The middle value.
 pub fn median(values: &[f64]) -> Option<f64> {
     quantile(values, 0.5)
 }

@@ -21,7 +21,6 @@ pub struct Url {
 }
 
 impl Url {
-    /// Reads one.
     pub fn parse(text: &str) -> Result<Self> {
         let bad = || format!("{text}: write https://host[:port]/path");
         let rest = text.strip_prefix("https://").with_context(bad)?;
@@ -43,7 +42,6 @@ impl Url {
         format!("{}:{}", self.host, self.port)
     }
 
-    /// Where to connect.
     pub fn resolve(&self) -> Result<SocketAddr> {
         let mut found = (self.host.as_str(), self.port)
             .to_socket_addrs()

@@ -8,7 +8,6 @@ use serde::Serialize;
 use crate::client::{Load, Plan, Truth};
 use crate::cpu;
 
-/// How long.
 #[derive(Clone, Copy, Debug)]
 pub struct Timing {
     /// Load before the window opens: connections and caches settle.
@@ -16,14 +15,12 @@ pub struct Timing {
     pub window: Duration,
 }
 
-/// What was seen in a window.
 #[derive(Clone, Debug, Serialize)]
 pub struct Window {
     /// Gigabits of body per second.
     pub gbps: f64,
     /// Body, in decimal GB.
     pub gb: f64,
-    /// Seconds.
     pub seconds: f64,
     /// Complete responses.
     pub responses: u64,

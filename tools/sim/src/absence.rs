@@ -30,7 +30,6 @@ struct Place {
     index: DriveIndex,
     /// For a planted bug: what the drive held while it was in use.
     before: BTreeMap<ObjectId, Entry>,
-    /// The objects that are about to be shown.
     shown: BTreeMap<ObjectId, Entry>,
 }
 

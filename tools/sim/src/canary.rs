@@ -45,7 +45,6 @@ pub(crate) enum Canary {
 }
 
 impl Canary {
-    /// All of them.
     pub(crate) const ALL: [Self; 19] = [
         Self::Unflushed,
         Self::UnitUnflushed,

@@ -20,7 +20,6 @@ use crate::oracle;
 use crate::stage::{Troupe, WORLD};
 use crate::world::{Party, World};
 
-/// The control plane.
 pub(crate) struct Control {
     world: Rc<World>,
     director: RefCell<Option<Director>>,
@@ -30,7 +29,6 @@ pub(crate) struct Control {
     durable: RefCell<(Desired, Ledger)>,
     /// When each appliance's newest report came, whoever is there to take it.
     heard: RefCell<BTreeMap<ApplianceId, Instant>>,
-    /// Every manifest that was ever given out.
     given: RefCell<BTreeMap<(ApplianceId, Generation), Arc<Manifest>>>,
 }
 
@@ -68,7 +66,6 @@ impl Control {
         })
     }
 
-    /// Starts it from what is durable.
     pub(crate) fn start(self: &Rc<Self>) {
         let stage = self.world.stage.clone();
         let troupe = Troupe(stage.number());
@@ -89,7 +86,6 @@ impl Control {
         });
     }
 
-    /// Ends it.
     pub(crate) fn kill(&self) {
         self.world.stage.say(|| "control killed".to_owned());
         self.world.stage.kill(self.troupe.get());
@@ -139,7 +135,6 @@ impl Control {
         self.tell(Event::Changed(change));
     }
 
-    /// The versions that there are.
     pub(crate) fn versions(&self) -> Vec<(AssetVersionId, AssetId)> {
         let desired = &self.durable.borrow().0;
         let versions = desired.catalog.assets();
@@ -150,7 +145,6 @@ impl Control {
         versions.flat_map(named).collect()
     }
 
-    /// All appliances.
     pub(crate) fn appliances(&self) -> Vec<ApplianceId> {
         self.durable.borrow().0.appliances.keys().cloned().collect()
     }
@@ -275,7 +269,6 @@ impl Control {
         });
     }
 
-    /// Takes a report.
     pub(crate) fn report(
         self: &Rc<Self>,
         id: &ApplianceId,

@@ -19,7 +19,6 @@ pub(crate) const ENOENT: Errno = 2;
 pub(crate) const ENODEV: Errno = 19;
 pub(crate) const ENOSPC: Errno = 28;
 
-/// How a drive is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mood {
     Well,
@@ -27,9 +26,7 @@ pub(crate) enum Mood {
     Slow(Nanos),
     /// Nothing completes.
     Hung,
-    /// Nothing is there.
     Gone,
-    /// It takes no writes any more.
     WritesFail,
 }
 
@@ -58,7 +55,6 @@ struct State {
     has_lied: bool,
     /// Some writes of objects are wrong.
     miswrites: bool,
-    /// Some were.
     has_miswritten: bool,
     /// Bytes of objects that ever rotted.
     rot: BTreeSet<(ObjectId, usize)>,
@@ -97,7 +93,6 @@ impl Drive {
         Rc::new_cyclic(|me| Self { id, stage, me: me.clone(), state: RefCell::new(state) })
     }
 
-    /// Where it is.
     pub(crate) fn stage(&self) -> &Stage {
         &self.stage
     }
@@ -113,7 +108,6 @@ impl Drive {
         self.state.borrow_mut().is_retired = true;
     }
 
-    /// How it is.
     pub(crate) fn mood(&self) -> Mood {
         self.state.borrow().mood
     }
@@ -210,7 +204,6 @@ impl Drive {
         Ok((Bytes(state.capacity), Bytes(free)))
     }
 
-    /// The file of a name.
     pub(crate) async fn open(&self, name: &str) -> Result<FileId, Errno> {
         self.io(Command::Read { offset: Bytes(0), len: Bytes(4096) }).await?;
         let state = self.state.borrow();
@@ -261,7 +254,6 @@ impl Drive {
         Ok(take(state.files.read(file, from.as_usize(), len.as_usize())))
     }
 
-    /// Reads all of a file.
     pub(crate) async fn read_all(&self, file: FileId) -> Result<Vec<u8>, Errno> {
         let len = Bytes::of(self.with_files(|files| files.len(file)));
         self.read(file, Bytes(0), len, <[u8]>::to_vec).await
@@ -322,7 +314,6 @@ impl Drive {
         Ok(())
     }
 
-    /// The names in a folder.
     pub(crate) async fn list(&self, folder: &str) -> Result<Vec<String>, Errno> {
         self.io(Command::Read { offset: Bytes(0), len: Bytes(4096) }).await?;
         Ok(self.with_files(|files| files.list(folder)))

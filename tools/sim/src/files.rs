@@ -35,7 +35,6 @@ enum Change {
     Rename(String, String),
 }
 
-/// What is left of what was not flushed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Left {
     Nothing,
@@ -55,7 +54,6 @@ pub(crate) struct Files {
 }
 
 impl Files {
-    /// The file of a name.
     pub(crate) fn find(&self, name: &str) -> Option<FileId> {
         self.names.get(name).copied()
     }
@@ -93,7 +91,6 @@ impl Files {
         below.filter(|rest| !rest.contains('/')).map(str::to_owned).collect()
     }
 
-    /// How long a file is.
     pub(crate) fn len(&self, file: FileId) -> usize {
         self.contents.get(&file).map_or(0, |content| content.bytes.len())
     }
@@ -124,7 +121,6 @@ impl Files {
         self.contents.get(&file).is_some_and(|content| content.unreadable)
     }
 
-    /// Writes into a file.
     pub(crate) fn write(&mut self, file: FileId, from: usize, bytes: &[u8]) {
         let Some(content) = self.contents.get_mut(&file) else { return };
         let end = from + bytes.len();

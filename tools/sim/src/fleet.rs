@@ -9,7 +9,6 @@ use crate::control::Control;
 use crate::process::Process;
 use crate::world::{Machine, World};
 
-/// All of it.
 pub(crate) struct Fleet {
     world: Rc<World>,
     pub(crate) control: Rc<Control>,
@@ -23,7 +22,6 @@ impl Fleet {
         Rc::new(Self { world, control, processes: RefCell::default() })
     }
 
-    /// The process of a machine, if one runs.
     pub(crate) fn process(&self, machine: &Machine) -> Option<Rc<Process>> {
         self.processes.borrow().get(&machine.index).cloned()
     }
@@ -34,7 +32,6 @@ impl Fleet {
         self.processes.borrow_mut().insert(process.machine.index, Rc::clone(process));
     }
 
-    /// The process of a machine, which ends.
     pub(crate) fn take(&self, machine: &Machine) -> Option<Rc<Process>> {
         machine.is_up.set(false);
         self.processes.borrow_mut().remove(&machine.index)

@@ -138,7 +138,6 @@ impl Opened {
         }))
     }
 
-    /// These read from it.
     pub(crate) fn set_readers(&self, readers: Vec<Reader>) {
         *self.readers.borrow_mut() = readers;
     }
@@ -185,7 +184,6 @@ impl Opened {
         self.is_aside.set(true);
     }
 
-    /// Its objects.
     pub(crate) fn entries(&self) -> BTreeMap<ObjectId, Entry> {
         self.log.borrow().entries.clone()
     }
@@ -248,7 +246,6 @@ pub(crate) fn space(drive: &Drive) -> Space {
     Space { capacity, free }
 }
 
-/// Objects and bytes of them.
 fn held(entries: &BTreeMap<ObjectId, Entry>) -> (u64, Bytes) {
     let bytes = entries.values().map(|entry| entry.len.0).sum();
     (Bytes::of(entries.len()).0, Bytes(bytes))
@@ -533,7 +530,6 @@ fn last_page(files: &files::Files, name: &FileName) -> Option<(FileId, Vec<u8>)>
     Some((file, files.read(file, at, page).to_vec()))
 }
 
-/// Names of units on a drive.
 pub(crate) fn units(drive: &Drive) -> Vec<UnitId> {
     let names = drive.with_files(|files| files.list(unit::UNITS));
     names.iter().filter_map(|name| unit::parse_name(name)).collect()

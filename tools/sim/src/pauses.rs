@@ -25,7 +25,6 @@ const COUNTS_EVERY: Nanos = Nanos::millis(200);
 /// A process that hangs is ended after so much time in which its watcher could look.
 const HANG_MAX: Nanos = Nanos::millis(1500);
 
-/// What came of it all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Report {
     pub(crate) pauses: u64,
@@ -72,7 +71,6 @@ enum Process {
     },
     /// For so long, as far as the watcher could look.
     Hangs(Nanos),
-    /// Is gone then.
     Ends(Instant),
     Gone,
 }

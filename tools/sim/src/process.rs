@@ -27,7 +27,6 @@ use crate::server::{Owner, Server};
 use crate::stage::{Bell, Troupe};
 use crate::world::{Machine, World};
 
-/// A running process.
 pub(crate) struct Process {
     pub(crate) world: Rc<World>,
     pub(crate) machine: Rc<Machine>,
@@ -35,7 +34,6 @@ pub(crate) struct Process {
     pub(crate) start_id: u64,
     pub(crate) me: Weak<Self>,
     pub(crate) workers: RefCell<Vec<Rc<Server>>>,
-    /// By index.
     slots: RefCell<Vec<Slot>>,
     pub(crate) changed: Bell,
     pub(crate) sampled: Bell,
@@ -53,7 +51,6 @@ struct State {
 
 #[derive(Default)]
 struct Slot {
-    /// In use.
     open: Option<Rc<Opened>>,
     /// Workers have its directory: from before its objects are shown.
     given: Option<Rc<Opened>>,
@@ -114,12 +111,10 @@ impl Process {
         })
     }
 
-    /// The time.
     pub(crate) fn now(&self) -> Instant {
         self.world.stage.now()
     }
 
-    /// A line of the trace.
     pub(crate) fn say(&self, line: impl FnOnce() -> String) {
         self.world.stage.say(|| format!("{} {}", self.machine.id, line()));
     }
@@ -178,12 +173,10 @@ impl Process {
         }
     }
 
-    /// A drive in use.
     pub(crate) fn drive(&self, index: DriveIndex) -> Option<Rc<Opened>> {
         self.slots.borrow().get(index.as_usize())?.open.clone()
     }
 
-    /// All drives in use.
     pub(crate) fn in_use(&self) -> Vec<Rc<Opened>> {
         self.slots.borrow().iter().filter_map(|slot| slot.open.clone()).collect()
     }
@@ -277,7 +270,6 @@ impl Process {
         self.state.borrow().heat.of(object)
     }
 
-    /// Looks at the holdings.
     pub(crate) fn ask<R>(&self, look: impl FnOnce(&Holdings) -> R) -> R {
         look(&self.state.borrow().holdings)
     }
@@ -290,7 +282,6 @@ impl Process {
         self.workers.borrow().iter().map(|worker| worker.served()).min()
     }
 
-    /// All published objects.
     pub(crate) fn published(&self) -> Vec<(ObjectId, Extent)> {
         let state = self.state.borrow();
         let published = state.holdings.index().iter();

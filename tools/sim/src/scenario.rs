@@ -44,7 +44,6 @@ pub(crate) struct Outcome {
     pub(crate) trace: Vec<String>,
 }
 
-/// Most drives of a machine.
 const DRIVES_MAX: u8 = 3;
 /// Faults come for so long.
 const TROUBLE: (u64, u64) = (15_000, 40_000);
@@ -53,7 +52,6 @@ const CALM_MAX: Nanos = Nanos::seconds(400);
 /// By how much a worker's state, written down, may differ: counters get longer.
 const STATE_LEN_NOISE: usize = 4000;
 
-/// Plays one seed.
 pub(crate) fn play(seed: u64, canary: Option<Canary>, trace: bool) -> Outcome {
     let stage = Stage::new(seed, trace);
     let fleet = build(&stage, canary);

@@ -193,7 +193,6 @@ impl Server {
         connection
     }
 
-    /// Bytes from a viewer.
     pub(crate) fn arrive(&self, connection: ConnectionId, bytes: Vec<u8>) {
         if let Some(to) = self.state.borrow_mut().connections.get_mut(&connection) {
             to.inbox.push_back(bytes);

@@ -90,7 +90,6 @@ impl Stage {
         }))
     }
 
-    /// The time.
     pub(crate) fn now(&self) -> Instant {
         self.0.now.get()
     }
@@ -117,12 +116,10 @@ impl Stage {
         self.below(count) == 0
     }
 
-    /// One of several.
     pub(crate) fn pick<'a, T>(&self, of: &'a [T]) -> Option<&'a T> {
         of.get(usize::try_from(self.below(u64::try_from(of.len()).unwrap_or(0))).unwrap_or(0))
     }
 
-    /// Milliseconds from `low` to `high`.
     pub(crate) fn millis(&self, low: u64, high: u64) -> Nanos {
         Nanos(self.between(low * 1000, high * 1000) * 1000)
     }
@@ -176,12 +173,10 @@ impl Stage {
         self.0.dead.borrow().contains(&troupe)
     }
 
-    /// Waits.
     pub(crate) fn sleep(&self, span: Nanos) -> Slot<()> {
         self.sleep_until(self.now() + span)
     }
 
-    /// Waits until then.
     pub(crate) fn sleep_until(&self, when: Instant) -> Slot<()> {
         let slot = Slot::default();
         let told = slot.clone();
@@ -202,12 +197,10 @@ impl Stage {
         }
     }
 
-    /// What failed.
     pub(crate) fn failure(&self) -> Option<String> {
         self.0.failure.borrow().clone()
     }
 
-    /// A line of the trace.
     pub(crate) fn say(&self, line: impl FnOnce() -> String) {
         if self.0.trace {
             let (now, line) = (self.now().0, line());
@@ -232,7 +225,6 @@ impl Stage {
         self.0.digest.get()
     }
 
-    /// Steps so far.
     pub(crate) fn steps(&self) -> u64 {
         self.0.steps.get()
     }

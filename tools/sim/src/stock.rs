@@ -14,7 +14,6 @@ use crate::opened;
 use crate::stage::Stage;
 use crate::world::Object;
 
-/// A drive with nothing on it.
 pub(crate) fn drive(stage: &Stage) -> Rc<Drive> {
     let class = stage.pick(&Class::ALL).copied().unwrap_or(Class::SataDc);
     // Now and then a drive that is soon full.

@@ -41,7 +41,6 @@ impl Drop for Link {
 enum Gone {
     /// Nothing answers, or it broke off.
     Away,
-    /// It answered with this status.
     Status(u16),
     /// It sent us elsewhere, to this URL.
     Redirected(String),
@@ -58,7 +57,6 @@ struct Ask<'a> {
     leave_after: Option<usize>,
 }
 
-/// Viewers at once.
 pub(crate) const VIEWERS: u64 = 5;
 /// Nothing for so long: the viewer goes elsewhere.
 const PATIENCE: Nanos = Nanos::seconds(6);

@@ -19,7 +19,6 @@ use crate::stage::{Slot, Stage, Troupe, WORLD};
 /// The wall clock when a simulation begins.
 pub(crate) const WALL: u64 = 1_790_000_000;
 
-/// An object, all of it.
 pub(crate) struct Object {
     pub(crate) id: ObjectId,
     pub(crate) bytes: Vec<u8>,
@@ -38,7 +37,6 @@ impl Object {
         Rc::new(Self { id: blocks.id(), bytes, blocks })
     }
 
-    /// Its length.
     pub(crate) fn len(&self) -> Bytes {
         Bytes::of(self.bytes.len())
     }
@@ -53,7 +51,6 @@ pub(crate) enum Party {
     Origin,
 }
 
-/// How the network is.
 #[derive(Debug, Default)]
 pub(crate) struct Net {
     /// Nothing passes between these.
@@ -64,7 +61,6 @@ pub(crate) struct Net {
     pub(crate) late_one_in: u64,
 }
 
-/// How the origin is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum OriginMood {
     #[default]
@@ -107,7 +103,6 @@ pub(crate) struct Machine {
 pub(crate) const CLOCK_ZERO: u64 = 1_000_000;
 
 impl Machine {
-    /// Its drive at this place.
     pub(crate) fn drive(&self, index: usize) -> Option<Rc<Drive>> {
         self.drives.borrow().get(index).cloned()
     }
@@ -128,7 +123,6 @@ macro_rules! counts {
                 $(self.$name += other.$name;)*
             }
 
-            /// Each with its name.
             pub(crate) fn all(&self) -> impl Iterator<Item = (&'static str, u64)> {
                 [$((stringify!($name), self.$name),)*].into_iter()
             }
@@ -144,7 +138,6 @@ counts! {
     published,
     evicted,
     moved,
-    /// Units that were moved.
     units_moved,
     units,
     copied,
@@ -162,7 +155,6 @@ counts! {
     receipts,
 }
 
-/// All of it.
 pub(crate) struct World {
     pub(crate) stage: Stage,
     pub(crate) canary: Option<Canary>,
@@ -200,7 +192,6 @@ impl World {
         UnixSeconds(WALL + self.stage.now().0 / 1_000_000_000)
     }
 
-    /// An object by its name.
     pub(crate) fn object(&self, id: &ObjectId) -> Option<Rc<Object>> {
         self.objects.borrow().get(id).cloned()
     }
@@ -211,7 +202,6 @@ impl World {
         !cut.contains(&(one, other)) && !cut.contains(&(other, one))
     }
 
-    /// Counts.
     pub(crate) fn count(&self, change: impl FnOnce(&mut Counts)) {
         change(&mut self.counts.borrow_mut());
     }

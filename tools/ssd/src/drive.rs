@@ -15,24 +15,15 @@ use crate::{at, count};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
     /// Any range of bytes, not empty.
-    Read {
-        /// First byte.
-        offset: Bytes,
-        len: Bytes,
-    },
+    Read { offset: Bytes, len: Bytes },
     /// Whole pages.
     Write {
-        /// First page.
         first: u32,
         /// How many, not 0.
         pages: u32,
     },
     /// Whole pages that are not needed any more.
-    Trim {
-        /// First page.
-        first: u32,
-        pages: u32,
-    },
+    Trim { first: u32, pages: u32 },
     /// What was written so far outlives a power cut once this completes.
     Flush,
 }
@@ -50,12 +41,10 @@ pub enum Event {
     Tick,
 }
 
-/// What a drive does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// A command is done.
     Complete {
-        /// Of the command.
         id: u32,
         /// When; not after the `now` of the last event.
         at: Instant,

@@ -36,13 +36,11 @@ pub enum Io {
 /// How it is made and mounted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mount {
-    /// Of the drive.
     pub pages: u32,
     pub group_pages: u32,
     /// Of these, its own: bitmaps and inodes.
     pub own_pages: u32,
     pub journal_pages: u32,
-    /// Of the drive.
     pub page_len: Bytes,
     /// Pages of files that go are trimmed.
     pub trim: bool,
@@ -71,7 +69,6 @@ pub struct Filesystem {
 }
 
 impl Filesystem {
-    /// Empty.
     pub fn new(mount: Mount) -> Self {
         assert!(mount.own_pages + mount.journal_pages < mount.group_pages, "room for files");
         let groups = mount.pages.div_ceil(mount.group_pages);
@@ -94,7 +91,6 @@ impl Filesystem {
         Self { mount, free, free_pages, journal, journal_at: 0, touched, own_blocks: 0, ios }
     }
 
-    /// How many groups there are.
     pub fn groups(&self) -> u32 {
         self.mount.pages.div_ceil(self.mount.group_pages)
     }

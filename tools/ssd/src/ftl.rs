@@ -18,7 +18,6 @@ use crate::at;
 pub struct Shape {
     /// Dies: each does one thing at a time.
     pub dies: u32,
-    /// Erase blocks of one die.
     pub blocks_per_die: u32,
     pub pages_per_block: u32,
     /// Pages that the host may address.
@@ -53,11 +52,8 @@ impl Shape {
 /// What was programmed and erased, ever.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wear {
-    /// Pages that the host wrote.
     pub host_pages: u64,
-    /// Pages that collection moved.
     pub moved_pages: u64,
-    /// Blocks erased.
     pub erases: u64,
 }
 
@@ -155,7 +151,6 @@ impl Ftl {
         }
     }
 
-    /// Its sizes.
     pub fn shape(&self) -> Shape {
         self.shape
     }

@@ -61,7 +61,6 @@ pub enum Trim {
     Queued(Nanos),
 }
 
-/// One drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Params {
     /// Sizes of the arrays; fewer blocks than in life, but not fewer dies.
@@ -78,7 +77,6 @@ pub struct Params {
     pub read: Nanos,
     /// Register to array.
     pub program: Nanos,
-    /// One block.
     pub erase: Nanos,
     /// Each of these three is longer or shorter by up to so many thousandths.
     pub jitter_permille: u32,
@@ -117,7 +115,6 @@ pub enum Class {
 }
 
 impl Class {
-    /// All four.
     pub const ALL: [Self; 4] = [Self::SataTlc, Self::SataDc, Self::NvmeTlc, Self::NvmeQlc];
 
     /// As on command lines.
@@ -130,7 +127,6 @@ impl Class {
         }
     }
 
-    /// Its parameters.
     pub fn params(self) -> Params {
         match self {
             Self::SataTlc => sata_tlc(),

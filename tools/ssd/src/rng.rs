@@ -5,7 +5,6 @@
 pub struct Rng(u64);
 
 impl Rng {
-    /// The stream of this seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }

@@ -54,7 +54,6 @@ struct Outcome {
     lost_objects: u64,
     /// Body bytes that the origin sent, by those of the films.
     bytes_fetched_ratio: f64,
-    /// Bytes of the films.
     bytes: u64,
     /// Objects that were seen to be served.
     published: u64,

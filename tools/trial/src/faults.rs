@@ -152,7 +152,6 @@ const CLASSES: [Class; 14] = {
 const AT_ONCE: usize = 4;
 const PATIENCE: Duration = Duration::from_secs(40);
 
-/// Runs all classes, or one.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let began = Instant::now();
     let mut outcome = Outcome::default();

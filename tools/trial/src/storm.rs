@@ -58,7 +58,6 @@ struct Report {
     unanswered: u64,
     /// From the moment at which the writer listened until it knew all of every appliance.
     recovered_s: f64,
-    /// Most memory that the writer had.
     writer_memory_bytes: u64,
 }
 
@@ -179,7 +178,6 @@ impl Storm {
         })
     }
 
-    /// One appliance, on a thread of its own.
     fn appliance<'s>(
         &'s self,
         scope: &'s Scope<'s, '_>,

@@ -57,7 +57,6 @@ struct Report {
     /// Receipts while one was away, and when the last of them was there.
     receipts: usize,
     receipts_s: f64,
-    /// Who was awaited then.
     awaited: Vec<String>,
     /// The one that was away answers 404 once it is back, and goes on to; and when it first did.
     returned_refuses: bool,

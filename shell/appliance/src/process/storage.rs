@@ -433,7 +433,6 @@ impl StorageHandle {
         MemberClient::new(Arc::clone(&self.own), config.fill.silence_max)
     }
 
-    /// A client for the writer, where there is a control.
     fn writer(&self, config: &Config) -> Option<ControlClient> {
         let writer = &config.control.as_ref()?.url.0;
         Some(ControlClient::writer(self.member(config), writer, &config.appliance))
@@ -497,7 +496,6 @@ fn open_drives(paths: &[PathBuf], silent: DriveSet) -> Result<Vec<(Slot, Loaded)
     if ids.is_empty() { Err(StartError::NoDrive(reasons)) } else { Ok(opened) }
 }
 
-/// The result of opening a drive.
 type Opening = Result<(Drive, Loaded), OpenError>;
 
 /// The drives, each opened by a thread of its own. One that does not get on is left behind: it may

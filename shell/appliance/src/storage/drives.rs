@@ -215,7 +215,6 @@ impl Drive {
         Ok((space(&stat, &self.marker), marker))
     }
 
-    /// What is seen of its marker.
     pub(crate) fn marker_seen(&self) -> Option<MarkerSeen> {
         marker_seen(self.root.as_fd(), layout::MARKER.as_ref())
     }

@@ -208,7 +208,6 @@ impl Ledger {
         self.lock().errors.iter().cloned().collect()
     }
 
-    /// Looks at the holdings.
     pub(crate) fn ask<R>(&self, look: impl FnOnce(&Holdings) -> R) -> R {
         look(&self.lock().holdings)
     }

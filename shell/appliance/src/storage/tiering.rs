@@ -203,7 +203,6 @@ impl Tier {
         tier::plan(&config, &drives, &held, budget)
     }
 
-    /// The class of a drive.
     pub(crate) fn class(&self, drive: DriveIndex) -> Class {
         self.config.classes.get(drive.as_usize()).copied().unwrap_or(Class::Bulk)
     }

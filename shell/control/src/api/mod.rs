@@ -186,7 +186,6 @@ const FRONT_ROUTES: [&str; 11] = [
     "/steer/v1/{session}",
 ];
 
-/// The routes of this role.
 fn of_role(control: &Arc<Control>, routes: Vec<Route>) -> Router<Arc<Control>> {
     let is_front = control.is_front();
     let here = |route: &Route| !is_front || FRONT_ROUTES.contains(&route.path);

@@ -36,7 +36,6 @@ pub(crate) struct KeptCode {
     pub(crate) used: Option<UnixSeconds>,
 }
 
-/// All of it.
 #[derive(Debug, Default)]
 pub(crate) struct Identities {
     /// Oldest first. Invariant: at most `CERTIFICATES_MAX` that are good for each member.

@@ -262,7 +262,6 @@ fn entry_in(files: &AssetVersion, wire: &wire::v1::ingest::Entry) -> Result<Entr
     }
 }
 
-/// The object that these bytes are.
 fn object_of(bytes: &[u8]) -> ObjectId {
     let blocks: Vec<&[u8]> = bytes.chunks(BLOCK_LEN.as_usize()).collect();
     let single = blocks.len() == 1;

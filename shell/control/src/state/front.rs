@@ -51,7 +51,6 @@ struct Unsaved {
     failed: Option<(Instant, String)>,
 }
 
-/// What is new.
 #[derive(Default)]
 pub(crate) struct News {
     /// The writer has answered.

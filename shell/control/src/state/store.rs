@@ -220,7 +220,6 @@ impl Store {
         Ok(transaction.commit().await?)
     }
 
-    /// Changes the policy.
     pub async fn put_policy(&self, policy: Policy) -> Result<()> {
         let mut transaction = self.pool.begin().await?;
         put_meta(&mut transaction, "copies", u64::from(policy.copies)).await?;

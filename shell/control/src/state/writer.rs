@@ -324,7 +324,6 @@ impl Control {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a report.
     pub(crate) fn report(
         &self,
         id: &ApplianceId,
@@ -415,7 +414,6 @@ impl Control {
         }
     }
 
-    /// Makes a token.
     pub(crate) async fn make_token(
         &self,
         name: &str,
@@ -603,7 +601,6 @@ impl Control {
         Ok(slump)
     }
 
-    /// Changes the policy.
     pub(crate) async fn put_policy(self: &Arc<Self>, policy: Policy) -> Result<(), ChangeError> {
         let _writing = self.writing.lock().await;
         self.store.put_policy(policy).await?;

@@ -91,7 +91,6 @@ impl Child {
         Pid::from_raw(children.split_whitespace().next()?.parse().ok()?)
     }
 
-    /// How it ended, if it has.
     pub(super) fn ended(&mut self) -> Option<ExitStatus> {
         self.process.try_wait().ok().flatten()
     }

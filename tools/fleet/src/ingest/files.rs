@@ -13,7 +13,6 @@ use crate::tree::Tree;
 #[derive(Clone, Debug)]
 pub(super) struct Job {
     pub(super) path: String,
-    /// As it was listed.
     pub(super) stamp: Stamp,
     pub(super) from: Bytes,
 }

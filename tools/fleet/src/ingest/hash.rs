@@ -18,7 +18,6 @@ pub(super) fn start(len: Bytes, first: u64) -> Bytes {
     Bytes((first * BLOCK_LEN.0).min(len.0))
 }
 
-/// The bytes of `file` from `from` on.
 pub(super) fn from(mut file: File, from: Bytes) -> io::Result<File> {
     file.seek(SeekFrom::Start(from.0))?;
     // Only advice: reading is right without it.
@@ -63,7 +62,6 @@ pub(super) fn hash_file(
     })
 }
 
-/// The block hashes of bytes in memory.
 pub(super) fn hash_bytes(bytes: &[u8]) -> Vec<BlockHash> {
     let single = bytes.len() <= BLOCK_LEN.as_usize();
     let blocks = bytes.chunks(BLOCK_LEN.as_usize());

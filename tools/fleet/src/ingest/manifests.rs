@@ -169,7 +169,6 @@ fn range_of(text: &str, after: u64) -> Option<Range<u64>> {
     Some(start..start.saturating_add(len))
 }
 
-/// The line of a place in the text, from 1.
 fn line_at(text: &str, at: usize) -> usize {
     text.bytes().take(at).filter(|byte| *byte == b'\n').count() + 1
 }

@@ -46,7 +46,6 @@ impl Catalogue {
         Ok(catalogue)
     }
 
-    /// Where the files are.
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
     }

@@ -79,7 +79,6 @@ struct Report {
     resumed: Kind,
 }
 
-/// What the server has to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Start {
     Full,

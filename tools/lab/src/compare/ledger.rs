@@ -141,7 +141,6 @@ pub(crate) fn rows(sides: [Side<'_>; 2]) -> Vec<Row> {
     (0..=KINDS.len()).map(row).collect()
 }
 
-/// What a sample stands for.
 fn of_a_sample((profile, cpu_s_per_gb): Side<'_>) -> f64 {
     cpu_s_per_gb / u32::try_from(profile.stacks.len()).map_or(f64::INFINITY, f64::from)
 }

@@ -158,7 +158,6 @@ const CONTENT_SEED: u64 = 0x6e65_6172;
 /// What our side does for each request beside serving it.
 const OURS_LOGGING: &str =
     "as installed: a line per request in requests.log, limits and timeouts on";
-/// What stands for us.
 const OURS: &str = "nearcast-appliance";
 const NULL_TEST: &str = "the peer (null test)";
 /// What an appliance seals with that does not say it.

@@ -20,7 +20,6 @@ pub(crate) struct Pace {
     pub(crate) warm_up: Duration,
     /// The window in which a configuration is tried.
     pub(crate) trial: Duration,
-    /// The window that counts.
     pub(crate) window: Duration,
 }
 

@@ -10,11 +10,9 @@ use serde::Serialize;
 /// A configuration of the peer.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Trial {
-    /// Its name.
     pub(crate) config: String,
     /// What it cost when it was tried; nothing if it failed then.
     pub(crate) cpu_s_per_gb: Option<f64>,
-    /// What it reached.
     pub(crate) gbps: Option<f64>,
     /// Why it is out of the race.
     pub(crate) failed: Option<String>,
@@ -54,14 +52,12 @@ impl Race {
         })
     }
 
-    /// Those that are out, each with its reason.
     pub(crate) fn failures(&self) -> impl Iterator<Item = String> {
         self.trials.iter().filter_map(|trial| {
             trial.failed.as_ref().map(|reason| format!("{}: {reason}", trial.config))
         })
     }
 
-    /// All of them.
     pub(crate) fn trials(&self) -> &[Trial] {
         &self.trials
     }

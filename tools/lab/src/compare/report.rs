@@ -15,16 +15,13 @@ use super::race::{Race, Trial};
 use crate::flame::Profile;
 use crate::processor::Processor;
 
-/// One turn of one side.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Turn {
     /// The server's CPU seconds per decimal GB of body.
     pub(crate) cpu_s_per_gb: f64,
-    /// The server's CPU seconds.
     pub(crate) server_cpu_s: f64,
     /// Seconds in which the server's CPU was not idle, whoever used it.
     pub(crate) cpu_busy_s: f64,
-    /// What came.
     #[serde(flatten)]
     pub(crate) window: Window,
 }
@@ -34,9 +31,7 @@ pub(crate) struct Turn {
 pub(crate) struct Pair {
     /// Ours divided by the peer's, in CPU seconds per GB.
     pub(crate) ratio: f64,
-    /// Our turn.
     pub(crate) ours: Turn,
-    /// The peer's turn.
     pub(crate) peer: Turn,
 }
 
@@ -45,9 +40,7 @@ pub(crate) struct Pair {
 pub(crate) struct Setting {
     /// The workload's name.
     pub(crate) workload: String,
-    /// What the client did with what it received.
     pub(crate) client: Receive,
-    /// Where ranges began.
     pub(crate) ranges: Ranges,
     /// What the drive gives, where the workload reads from it: windows are as long as it needs.
     pub(crate) drive_bytes_per_s: Option<u64>,
@@ -55,14 +48,11 @@ pub(crate) struct Setting {
     pub(crate) sides: Sides,
 }
 
-/// Who is compared, and on what.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Sides {
     #[serde(flatten)]
     pub(crate) processor: Processor,
-    /// Whom we are compared with.
     pub(crate) peer: String,
-    /// Its version.
     pub(crate) peer_version: String,
     /// The TLS library that it runs with.
     pub(crate) peer_tls: String,
@@ -282,7 +272,6 @@ pub(crate) fn said(choice: &impl ValueEnum) -> String {
     choice.to_possible_value().map_or(String::new(), |value| value.get_name().to_owned())
 }
 
-/// The cipher of all windows, if it is one.
 fn one_cipher(pairs: &[Pair]) -> Result<String> {
     let sides = pairs.iter().flat_map(|pair| [&pair.ours, &pair.peer]);
     let mut ciphers: Vec<&String> = sides.flat_map(|turn| &turn.window.ciphers).collect();

@@ -16,17 +16,13 @@ pub(crate) enum Name {
 /// A workload's numbers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Workload {
-    /// As it is called.
     pub(crate) label: &'static str,
     /// Which catalogue it uses; two workloads may share one.
     pub(crate) catalogue: &'static str,
-    /// Files in the catalogue.
     pub(crate) files: usize,
-    /// Length of each.
     pub(crate) file_len: Bytes,
     /// Connections, each with one request at a time.
     pub(crate) connections: usize,
-    /// Length of a range.
     pub(crate) range_len: Bytes,
     /// What a server may use, page cache included.
     pub(crate) memory_max: Option<Bytes>,
@@ -37,7 +33,6 @@ pub(crate) struct Workload {
 }
 
 impl Name {
-    /// The numbers.
     pub(crate) fn workload(self) -> Workload {
         let warm = Workload {
             label: "warm",

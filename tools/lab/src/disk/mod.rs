@@ -83,7 +83,6 @@ const TMPFS_MAGIC: i64 = 0x0102_1994;
 /// A server, and what fills beside it.
 trait Side {
     fn plan(&self) -> Result<(Plan, Truth)>;
-    /// Begins to fill.
     fn begin(&mut self) -> Result<()>;
     /// True once all of it is on the disk.
     fn is_done(&mut self) -> Result<bool>;

@@ -28,7 +28,6 @@ struct State {
     collected: Nanos,
     reads: Vec<Read>,
     last: u32,
-    /// What completed, and when.
     done: BTreeMap<u32, Instant>,
 }
 

@@ -27,7 +27,6 @@ const READY_MAX: Duration = Duration::from_secs(120);
 /// What `cp` writes at once.
 const WRITE_LEN: usize = 256 * 1024;
 
-/// The appliance.
 pub(super) struct Ours {
     appliance: Appliance,
     stage: Stage,

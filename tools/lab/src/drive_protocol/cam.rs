@@ -9,7 +9,6 @@ const HIGH: Nanos = Nanos::millis(5);
 const RATE_MIN: u64 = 5_000_000;
 const RATE_MAX: u64 = 4_000_000_000;
 
-/// Its state.
 #[derive(Clone, Debug)]
 pub(super) struct Cam {
     rate: u64,

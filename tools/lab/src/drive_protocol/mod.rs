@@ -58,7 +58,6 @@ pub(crate) fn aged(class: Class) -> Ftl {
     Scenario::new(class, None, None).age(1).0
 }
 
-/// The class of this name.
 pub(crate) fn class(text: &str) -> Result<Class, String> {
     let found = Class::ALL.into_iter().find(|class| class.name() == text);
     found.ok_or_else(|| "one of sata-tlc, sata-dc, nvme-tlc, nvme-qlc".to_owned())

@@ -7,7 +7,6 @@ use std::fmt::Write;
 pub(crate) struct Series {
     pub(crate) name: String,
     pub(crate) points: Vec<(f64, f64)>,
-    /// Dots, not a line.
     pub(crate) dots: bool,
 }
 

@@ -28,7 +28,6 @@ pub(super) enum Contender {
     Sliced,
 }
 
-/// What was seen.
 #[derive(Debug)]
 pub(super) struct Seen {
     /// Latency in ns of each read, by second of the run in which it came back.
@@ -50,7 +49,6 @@ struct Op {
     ticket: Option<Ticket>,
 }
 
-/// How readers come.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Readers {
     /// At random, whatever the drive does.

@@ -68,7 +68,6 @@ impl Blocks {
         Ok(blocks)
     }
 
-    /// How long each file is.
     pub(crate) fn file_len(&self) -> u64 {
         self.file_len.0
     }

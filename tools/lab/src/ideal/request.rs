@@ -15,7 +15,6 @@ pub(crate) struct Request {
     pub(crate) next: u64,
     /// The byte behind the last.
     pub(crate) end: u64,
-    /// The head of the response.
     pub(crate) head: String,
 }
 

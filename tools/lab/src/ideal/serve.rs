@@ -78,7 +78,6 @@ impl Server {
         })
     }
 
-    /// Where it listens.
     #[cfg(test)]
     pub(crate) fn address(&self) -> Result<SocketAddr> {
         Ok(self.listener.local_addr()?)

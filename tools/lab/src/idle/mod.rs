@@ -47,9 +47,7 @@ struct Report {
     files_max: u64,
     /// Resident memory of all appliances, connections and all else.
     rss_gb: f64,
-    /// Before any connection.
     rss_gb_before: f64,
-    /// What a connection adds to it.
     user_bytes_per_connection: f64,
     /// Slabs and socket queues that were added, for both ends of each connection.
     kernel_gb: f64,

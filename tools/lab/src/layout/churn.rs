@@ -282,7 +282,6 @@ impl Churn {
         }
     }
 
-    /// A title to come.
     fn title(&mut self) -> Title {
         let octaves = self.titles.unit() * 3.0 - 1.0;
         let pages = floor(f64::from(self.superblock) * octaves.exp2());
@@ -308,13 +307,11 @@ impl Churn {
     }
 }
 
-/// Which renditions these are files of.
 fn renditions(files: &[File]) -> Vec<usize> {
     let found: BTreeSet<usize> = files.iter().map(|file| file.rendition).collect();
     found.into_iter().collect()
 }
 
-/// Pages of a file from `from` on.
 fn piece(runs: &[Run], from: u32, pages: u32) -> Vec<Run> {
     let (mut skip, mut left) = (from, pages);
     let mut found = Vec::new();

@@ -13,7 +13,6 @@ use super::Case;
 use super::churn::{Churn, at};
 use crate::drive_protocol::scenario;
 
-/// What was seen.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Timed {
     pub(super) p99_ms: f64,
@@ -88,7 +87,6 @@ struct Run<'a> {
     fill: bool,
     /// What the file system has done and the drive has not been told, in order.
     held: VecDeque<Piece>,
-    /// What the drive has been told.
     told: Vec<Piece>,
     fills: u32,
     deletes: u32,

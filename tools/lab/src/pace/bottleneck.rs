@@ -21,7 +21,6 @@ use serde_json::Value;
 pub(super) const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 98, 7, 1);
 /// What the link carries, packets' heads included.
 pub(super) const RATE: &str = "30mbit";
-/// What its queue holds.
 pub(super) const QUEUE_BYTES: u64 = 32_768;
 /// What a player can get of that in bodies, less half a percent: 1448 of 1514 bytes of a packet
 /// are TCP's, 16384 of 16406 of a record are the body's.
@@ -33,7 +32,6 @@ pub(super) struct Bottleneck {
     link: String,
 }
 
-/// What the queue has seen.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
     pub(super) packets: u64,

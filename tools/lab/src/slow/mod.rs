@@ -79,7 +79,6 @@ struct Turn {
     tcp_memory_share: f64,
     /// Connections that the appliance let go since they were slow and others waited.
     let_go_slow: f64,
-    /// Those that it ended by a time-out.
     timed_out: f64,
     /// All whose end the client saw: closed or reset.
     ended: f64,

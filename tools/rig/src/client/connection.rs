@@ -21,7 +21,6 @@ const KEY_UPDATE: u8 = 24;
 /// A warning of this description (RFC 8446 section 6.1).
 const CLOSE_NOTIFY: [u8; 2] = [1, 0];
 
-/// What came of one turn.
 #[derive(Debug)]
 pub(super) enum Turn {
     /// The socket has nothing more, or had its share.
@@ -127,7 +126,6 @@ impl Connection {
         &self.socket
     }
 
-    /// What was negotiated.
     pub(super) fn suite(&self) -> rustls::CipherSuite {
         self.keys.suite
     }

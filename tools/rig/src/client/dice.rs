@@ -5,7 +5,6 @@ use model::object::BLOCK_LEN;
 
 use super::reply::Asked;
 
-/// Where ranges begin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Ranges {
@@ -82,7 +81,6 @@ impl Choice {
         Self { dice: Dice::new(seed), lens, range_len, ranges, verify_every, asked: 0 }
     }
 
-    /// The next one.
     pub(super) fn next_asked(&mut self) -> Asked {
         let count = u64::try_from(self.lens.len()).expect("a count fits");
         let target = usize::try_from(self.dice.below(count)).expect("an index fits");

@@ -27,7 +27,6 @@ const RECORD_LEN_MAX: usize = (1 << 14) + 2048;
 pub struct Keys {
     /// Opens what the server sends.
     pub receive: Key,
-    /// Seals what we send.
     pub send: Key,
     /// Derives the next keys.
     pub kernel: KernelConnection<ClientConnectionData>,

@@ -81,7 +81,6 @@ pub struct Plan {
 /// What has come since the beginning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Body bytes.
     pub body: u64,
     /// Of these, compared with the source.
     pub verified: u64,
@@ -89,7 +88,6 @@ pub struct Totals {
     pub responses: u64,
 }
 
-/// A load on its way.
 pub struct Load {
     poll: rustix::fd::OwnedFd,
     connections: Vec<Connection>,

@@ -12,7 +12,6 @@ const HEAD_MAX: usize = 16 * 1024;
 /// Most header fields in a head.
 const FIELDS_MAX: usize = 64;
 
-/// What was asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Asked {
     /// Which target, by its place in the list.
@@ -64,7 +63,6 @@ impl Reply {
         Self { asked, head: Vec::new(), left: None }
     }
 
-    /// What it answers.
     pub(super) fn asked(&self) -> &Asked {
         &self.asked
     }

@@ -52,7 +52,6 @@ pub struct Begun {
     pub handshakes: u64,
     /// Of these, resumed with a ticket.
     pub resumed: u64,
-    /// Tickets that came.
     pub tickets: u64,
 }
 

@@ -29,9 +29,7 @@ pub enum Kind {
     Lookup,
     /// A file or folder is opened.
     Open,
-    /// Bytes are read.
     Read,
-    /// A folder is listed.
     List,
     /// Free room is asked for.
     Measure,
@@ -39,7 +37,6 @@ pub enum Kind {
     Create,
     /// Bytes are written.
     Write,
-    /// Room is allocated.
     Allocate,
     /// A file is made longer or shorter.
     Resize,
@@ -88,17 +85,9 @@ pub enum Change {
     /// fsync of a folder has returned.
     FlushFolder { path: PathBuf },
     /// A file has another name; what had this name before has none.
-    Rename {
-        /// The name it had.
-        from: PathBuf,
-        /// The name it has.
-        to: PathBuf,
-    },
+    Rename { from: PathBuf, to: PathBuf },
     /// A file has no name any more.
-    Unlink {
-        /// The name it had.
-        path: PathBuf,
-    },
+    Unlink { path: PathBuf },
 }
 
 /// Who decides about operations, and is told of changes. Called from several threads.
@@ -149,7 +138,6 @@ impl Drive {
         Ok(Self { mount: mount.to_owned(), session: Some(session) })
     }
 
-    /// Where the drive is.
     pub fn path(&self) -> &Path {
         &self.mount
     }

@@ -13,7 +13,6 @@ pub(super) const VARIANTS: [Variant; 4] = [
     Variant { name: "eight-threads", lines: "num-threads: 8" },
 ];
 
-/// Asks it.
 pub(super) fn version(program: &[String]) -> Result<Version> {
     Ok(version_in(&said(program, "--version")?))
 }

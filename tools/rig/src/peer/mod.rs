@@ -142,7 +142,6 @@ impl Peer {
         }
     }
 
-    /// The variant of this name.
     pub fn variant(self, name: &str) -> Result<Variant> {
         let names: Vec<&str> = self.variants().iter().map(|variant| variant.name).collect();
         let found = self.variants().iter().find(|variant| variant.name == name);
@@ -172,7 +171,6 @@ impl Found {
         Self { library: library.to_owned(), ..self }
     }
 
-    /// Whose program it is.
     pub fn peer(&self) -> Peer {
         self.peer
     }

@@ -39,7 +39,6 @@ pub const VARIANTS: [Variant; 10] = [
     },
 ];
 
-/// Asks it.
 pub fn version(program: &[String]) -> Result<Version> {
     Ok(version_in(&said(program, "-V")?))
 }

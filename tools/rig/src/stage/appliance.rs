@@ -145,7 +145,6 @@ impl Appliance {
         self.process.wait_until(what, patience, || Ok(ready()))
     }
 
-    /// All that it has logged.
     pub fn log_text(&self) -> String {
         self.process.log_text()
     }
@@ -175,7 +174,6 @@ impl Appliance {
         self.process.stop()
     }
 
-    /// All its metrics.
     pub fn metrics_text(&self) -> Option<String> {
         let url = format!("http://{}/metrics", self.metrics);
         api::agent(ANSWER_MAX).get(url).call().ok()?.body_mut().read_to_string().ok()

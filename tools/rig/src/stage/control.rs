@@ -15,7 +15,6 @@ use super::Film;
 use super::fleet::Fleet;
 use super::http::{Request, Server, answer};
 
-/// A control plane.
 pub struct Control {
     state: Arc<Mutex<State>>,
     server: Server,

@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::Result;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
-/// One request.
 pub(super) struct Request {
     pub method: String,
     /// Path and query.
@@ -68,7 +67,6 @@ impl Drop for Server {
     }
 }
 
-/// Writes a whole answer.
 pub(super) fn answer(out: &mut dyn Write, status: u16, body: &[u8]) -> std::io::Result<()> {
     let head = format!("HTTP/1.1 {status} X\r\nContent-Length: {}\r\n\r\n", body.len());
     out.write_all(head.as_bytes())?;

@@ -41,7 +41,6 @@ pub use origin::Origin;
 /// A file of a film.
 #[derive(Clone, Debug)]
 pub struct Object {
-    /// Its path in the film.
     pub path: String,
     pub bytes: Arc<Vec<u8>>,
     pub blocks: Blocks,
@@ -115,7 +114,6 @@ impl Film {
         Self { name: name.to_owned(), objects: (0..).zip(lens).map(object).collect() }
     }
 
-    /// Bytes in all its files.
     pub fn bytes(&self) -> u64 {
         self.objects.iter().map(|object| object.blocks.len().0).sum()
     }
@@ -249,7 +247,6 @@ impl Stage {
     }
 }
 
-/// The ids of all objects of these films.
 pub fn ids<'a>(films: impl IntoIterator<Item = &'a Film>) -> BTreeSet<String> {
     let objects = films.into_iter().flat_map(|film| &film.objects);
     objects.map(|object| object.id().to_string()).collect()

@@ -12,7 +12,6 @@ use model::units::Bytes;
 use super::Film;
 use super::http::{Request, Server, answer};
 
-/// An origin.
 pub struct Origin {
     inner: Arc<Inner>,
     server: Server,

@@ -5,7 +5,6 @@ use serde::Deserialize;
 use crate::odd::probe::Sent;
 use crate::odd::table::{Names, bytes};
 
-/// The table, as text.
 pub(crate) const TEXT: &str = include_str!(concat!(
     env!("CARGO_MANIFEST_DIR"),
     "/../../tools/trial/fixtures/conformance.toml"
@@ -44,7 +43,6 @@ struct Table {
     row: Vec<Row>,
 }
 
-/// All rows, in order.
 pub(crate) fn rows() -> Vec<Row> {
     toml::from_str::<Table>(TEXT).expect("the table is TOML of this form").row
 }

@@ -6,17 +6,14 @@ use std::sync::Arc;
 
 use anyhow::Result;
 
-/// What is on a drive.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Image {
     /// Folders, parents first.
     pub(crate) folders: BTreeSet<PathBuf>,
-    /// Files by name.
     pub(crate) files: BTreeMap<PathBuf, Arc<Vec<u8>>>,
 }
 
 impl Image {
-    /// What is in `folder`.
     pub(crate) fn read(folder: &Path) -> Result<Self> {
         let mut image = Self::default();
         image.read_below(folder, Path::new(""))?;

@@ -24,7 +24,6 @@ pub(crate) struct Case {
     pub(crate) required: BTreeSet<ObjectId>,
 }
 
-/// What was found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Verdict {
     /// Served bytes that were not the object's.

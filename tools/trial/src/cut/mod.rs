@@ -73,7 +73,6 @@ struct Outcome {
     broken: u64,
     /// Changes on the tape: each has a state before and after it.
     boundaries: u64,
-    /// Of these, flushes.
     flushes: u64,
     /// Different states that the model has for this tape and seed.
     states: u64,
@@ -116,7 +115,6 @@ const EARLY: u64 = 500;
 const FILL_MAX: Duration = Duration::from_secs(300);
 /// After a flush of the log an object is visible within a millisecond or two.
 const LOOK: Duration = Duration::from_millis(40);
-/// Findings that are printed.
 const FINDINGS_MAX: usize = 20;
 /// Torn states per point: of 512 and 4096 bytes in turn.
 const TORN: u64 = 12;

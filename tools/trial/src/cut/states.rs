@@ -40,7 +40,6 @@ pub(crate) enum Ignore {
 pub(crate) enum Shape {
     /// Nothing of it is there.
     Lost,
-    /// All of it.
     Kept,
     /// Names are there, bytes are not.
     NamesAlone,
@@ -48,7 +47,6 @@ pub(crate) enum Shape {
     BytesAlone,
     /// Some of it, in sectors of this size, by this seed.
     Torn {
-        /// Sector size.
         sector: u64,
         /// Another seed, another choice.
         seed: u64,
@@ -149,7 +147,6 @@ impl<'a> States<'a> {
         (key, image.expect("asked for"))
     }
 
-    /// The key alone.
     pub(crate) fn key(&self, shape: Shape) -> u64 {
         self.build(shape, false).1
     }

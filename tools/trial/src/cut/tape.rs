@@ -14,7 +14,6 @@ use rig::drive::{Change, Watch};
 
 use super::image::Image;
 
-/// A recorder.
 pub(crate) struct Tape {
     folder: PathBuf,
     /// Recording begins when the index log has grown to this.
@@ -23,7 +22,6 @@ pub(crate) struct Tape {
     changed: Condvar,
 }
 
-/// What was recorded.
 #[derive(Clone, Debug)]
 pub(crate) struct Recording {
     /// The drive when recording began; all of it counts as flushed.
@@ -89,7 +87,6 @@ impl Tape {
         }
     }
 
-    /// Ends the recording.
     pub(crate) fn finish(&self) -> Result<Recording> {
         let mut state = self.lock();
         state.over = true;

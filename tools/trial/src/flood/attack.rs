@@ -22,7 +22,6 @@ use serde::Serialize;
 
 use super::threads::{Rate, STEP, Shared, Threads, connect};
 
-/// How much of each.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct Strength {
     /// Connections a second that send a hello and nothing more.

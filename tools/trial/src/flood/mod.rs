@@ -91,7 +91,6 @@ struct Report {
     newcomers_refused: u32,
     /// Most resident memory of the appliance, in all windows.
     rss_gb: f64,
-    /// Before any connection.
     rss_gb_before: f64,
     /// What its configuration allows: see docs/operate/hostile-load.md.
     rss_bound_gb: f64,

@@ -4,7 +4,6 @@ use std::fmt::Write as _;
 
 use super::table::Case;
 
-/// The page.
 pub(crate) fn render(cases: &[Case]) -> String {
     let differing = cases.iter().filter(|case| case.ours != case.nginx).count();
     let mut out = format!(

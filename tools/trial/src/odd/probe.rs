@@ -16,7 +16,6 @@ pub(crate) struct Sent {
     pub(crate) end: bool,
 }
 
-/// What came of it.
 #[derive(Debug)]
 pub(crate) struct Taken {
     /// All bytes, with the probe's answer if there is one.

@@ -11,7 +11,6 @@ use rig::process::Process;
 
 use super::table::Names;
 
-/// The file.
 pub(crate) const CONTENT: &[u8; 64] =
     b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_";
 

@@ -2,7 +2,6 @@
 
 use serde::Deserialize;
 
-/// The table, as text.
 pub(crate) const TEXT: &str = include_str!(concat!(
     env!("CARGO_MANIFEST_DIR"),
     "/../../tools/trial/fixtures/odd-requests.toml"
@@ -43,18 +42,15 @@ struct Table {
 pub(crate) struct Names {
     /// Path of a file of 64 bytes.
     pub(crate) path: String,
-    /// Its ETag with its quotes.
     pub(crate) etag: String,
     /// Path of a file without bytes.
     pub(crate) empty: String,
     /// Path of the 64 bytes again, changed at a time that is yet to come.
     pub(crate) later: String,
     pub(crate) token: String,
-    /// One that is none.
     pub(crate) forged: String,
 }
 
-/// All cases, in order.
 pub(crate) fn cases() -> Vec<Case> {
     toml::from_str::<Table>(TEXT).expect("the table is TOML of this form").case
 }

@@ -13,7 +13,6 @@ const SEGMENT_LEN: usize = 96 << 10;
 /// Players load it in pieces of this length.
 pub(crate) const SEGMENT: Duration = Duration::from_secs(2);
 
-/// A synthetic film.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Film {
     segments: usize,
@@ -28,7 +27,6 @@ impl Film {
         Self { segments, pattern: Pattern { seed: 0x6f75_7461_6765 } }
     }
 
-    /// Writes its files.
     pub(crate) fn write(self, dir: &Path) -> Result<()> {
         fs::create_dir_all(dir)?;
         let mut media = format!(
@@ -47,7 +45,6 @@ impl Film {
         Ok(fs::write(dir.join("media.m3u8"), media)?)
     }
 
-    /// How many segments it has.
     pub(crate) fn segments(self) -> usize {
         self.segments
     }

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 /// A pathway that failed is not returned to for so long (hls.js: `PATHWAY_PENALTY_DURATION_MS`).
 const PENALTY: Duration = Duration::from_secs(300);
 
-/// Pathways of one playback.
 #[derive(Clone, Debug)]
 pub(crate) struct Pathways {
     /// In the order of the entry manifest.
@@ -34,7 +33,6 @@ impl Pathways {
         Self { known, priority, current: 0 }
     }
 
-    /// The one to load from.
     pub(crate) fn current(&self) -> &Pathway {
         &self.known[self.current]
     }
@@ -73,7 +71,6 @@ pub(crate) struct Buffer {
     began: Option<Instant>,
     loaded: Duration,
     pub(crate) stalls: u32,
-    /// For how long in all.
     pub(crate) stalled: Duration,
 }
 

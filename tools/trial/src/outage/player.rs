@@ -40,12 +40,10 @@ pub(crate) struct World {
     pub(crate) client: ureq::config::Config,
 }
 
-/// A playback that has begun.
 #[derive(Debug)]
 pub(crate) struct Playback {
     world: Arc<World>,
     agent: ureq::Agent,
-    /// Which of the fronts gave it.
     pub(crate) front: usize,
     pub(crate) pathways: Pathways,
     steering: Option<Steering>,
@@ -64,7 +62,6 @@ struct Steering {
 pub(crate) struct Outcome {
     /// How often its buffer ran empty.
     pub(crate) stalls: u32,
-    /// For how long.
     pub(crate) stalled: Duration,
     /// Segments that came, every byte compared.
     pub(crate) segments: usize,
@@ -72,7 +69,6 @@ pub(crate) struct Outcome {
     pub(crate) failovers: u32,
     /// Steering answers, and questions without one.
     pub(crate) steered: (u32, u32),
-    /// Where it was at the end.
     pub(crate) pathway: String,
 }
 

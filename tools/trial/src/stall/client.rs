@@ -16,17 +16,14 @@ pub(crate) struct Client {
     body: Vec<u8>,
 }
 
-/// What is done with a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Body {
-    /// Each byte is compared.
     Compare,
     /// Bytes are counted and no more. A player that costs as much as the appliance would measure
     /// itself.
     Count,
 }
 
-/// What came.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
     pub(crate) status: u16,

@@ -41,7 +41,6 @@ pub(crate) struct Held {
 pub(crate) struct Stopped<'a>(&'a Held);
 
 impl Held {
-    /// Shows `folder` at `mount`.
     pub(crate) fn start(folder: &Path, mount: &Path) -> Result<Self> {
         std::fs::create_dir_all(folder)?;
         let mut child = Command::new(std::env::current_exe()?)

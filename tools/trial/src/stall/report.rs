@@ -10,7 +10,6 @@ use serde::Serialize;
 use super::client::Chain;
 use super::load::Seen;
 
-/// One pair of windows.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Pair {
     /// 99 of 100 answers within so many milliseconds, all drives answering.
@@ -21,7 +20,6 @@ pub(crate) struct Pair {
     hung_p50_ms: f64,
 }
 
-/// All of a run.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Report {
     capacity_per_s: f64,
@@ -55,7 +53,6 @@ pub(crate) struct Report {
     pub(crate) start_s: f64,
 }
 
-/// Draws for the interval.
 const DRAWS: usize = 2000;
 
 impl Pair {

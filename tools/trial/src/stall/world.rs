@@ -26,7 +26,6 @@ pub(crate) struct Place {
 
 /// Both, and what lies where.
 pub(crate) struct World {
-    /// The one that is measured.
     pub(crate) near: Place,
     pub(crate) far: Place,
     pub(crate) film: Film,

@@ -31,7 +31,6 @@ impl Initrd {
         self.entry(path, LINK, to.as_bytes())
     }
 
-    /// All files of a folder, and of those in it.
     pub(super) fn folder(&mut self, path: &str, from: &Path) -> Result<()> {
         self.entry(path, FOLDER, &[])?;
         for entry in fs::read_dir(from).with_context(|| format!("no {}", from.display()))? {
@@ -78,7 +77,6 @@ impl Initrd {
         self.file("modules.list", 0o644, list.as_bytes())
     }
 
-    /// Writes the archive.
     pub(super) fn write(mut self, to: &Path) -> Result<()> {
         self.entry("TRAILER!!!", 0, &[])?;
         fs::write(to, self.bytes).with_context(|| format!("cannot write {}", to.display()))

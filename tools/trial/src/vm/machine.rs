@@ -25,7 +25,6 @@ use tracing::{debug, info};
 pub(super) struct Parts<'a> {
     pub(super) kernel: &'a Path,
     pub(super) initrd: &'a Path,
-    /// Files of the drives.
     pub(super) drives: &'a [PathBuf],
     /// Ports of the guest that are reached here.
     pub(super) ports: &'a [(SocketAddr, u16)],
@@ -154,7 +153,6 @@ impl Machine {
         self.ask("qom-set", &json!({ "path": path, "property": "limits", "value": limits }))
     }
 
-    /// Pulls a drive.
     pub(super) fn unplug(&mut self, drive: usize) -> Result<()> {
         info!(drive, "unplugged");
         self.ask("device_del", &json!({ "id": format!("nvme{drive}") }))

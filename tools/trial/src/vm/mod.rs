@@ -73,7 +73,6 @@ const INVENTORY_MAX_S: f64 = 2.0;
 /// A test: how long the inventory took to be right, where something was lost.
 type Test<W> = fn(&mut W) -> Result<Option<f64>>;
 
-/// Runs all tests.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let began = Instant::now();
     let temporary = tempfile::Builder::new().prefix("nearcast-vm-").tempdir()?;

@@ -50,7 +50,6 @@ const ANSWER_MAX: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(100);
 
 impl Shelf {
-    /// One of them, by chance.
     fn pick(&self, dice: &mut Dice) -> Option<(String, Object)> {
         let files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         let index = Bytes(dice.throw() % Bytes::of(files.len()).0.max(1)).as_usize();

@@ -135,7 +135,6 @@ impl World {
         Ok(())
     }
 
-    /// Ids of the objects on a drive.
     pub(super) fn objects_on(&mut self, drive: usize) -> Result<BTreeSet<String>> {
         let said = self.machine.run(&format!("ls /srv/nearcast/d{drive}/objects/*/ | cat"))?;
         let is_id = |word: &&str| word.len() == 64;
@@ -323,7 +322,6 @@ pub(super) fn format(machine: &mut Machine, drive: usize) -> Result<()> {
     Ok(())
 }
 
-/// A file with an empty file system in it.
 pub(super) fn make_file_system(path: &Path) -> Result<()> {
     fs::File::create(path)?.set_len(DRIVE_LEN)?;
     let made = Command::new("mkfs.xfs").args(["-q", "-f"]).arg(path).output();

@@ -102,7 +102,6 @@ impl Access {
         *self.tokens.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(tokens);
     }
 
-    /// All tokens.
     pub(crate) fn tokens(&self) -> Arc<BTreeMap<String, Known>> {
         self.tokens.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -128,7 +127,6 @@ impl Access {
         self.tokens().get(&token).map(|known| self.actor(known, now))
     }
 
-    /// A session of this token.
     pub(crate) fn log_in(&self, token: &str, at: Instant) -> SessionKey {
         lock(&self.sessions).begin(at, token)
     }

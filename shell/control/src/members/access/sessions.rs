@@ -54,7 +54,6 @@ impl Sessions {
         session.map(|session| session.token.clone())
     }
 
-    /// Ends a session.
     pub(crate) fn end(&mut self, key: &SessionKey) {
         self.by_hash.remove(&key.hash());
     }

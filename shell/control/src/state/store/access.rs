@@ -28,7 +28,6 @@ pub(crate) struct AuditEntry {
 }
 
 impl Store {
-    /// All tokens.
     pub(crate) async fn tokens(&self) -> Result<Vec<Known>> {
         type Row = (String, String, String, Vec<u8>, i64, Option<i64>);
         let query = sqlx::query_as("SELECT id, name, role, hash, created, last_used FROM tokens");

@@ -8,7 +8,6 @@ use playback::token::Session;
 use super::{Result, Store, damaged, parse, signed, unsigned};
 
 impl Store {
-    /// All of it.
     pub(super) async fn playbacks(&self) -> Result<Playbacks> {
         let public = sqlx::query_scalar("SELECT asset FROM public_assets");
         let public: Vec<String> = public.fetch_all(&self.pool).await?;

@@ -14,7 +14,6 @@ use serde::Serialize;
 
 use crate::flood::threads::{Rate, STEP, Shared, Threads, connect};
 
-/// How much of each.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Strength {
     /// Connections that send a byte a second, at any time; a quarter of them to the fleet's
@@ -46,10 +45,8 @@ pub(super) struct Offered {
     cpu: f64,
 }
 
-/// An attack on its way.
 pub(super) struct Attack {
     pub(super) threads: Threads<5>,
-    /// Connections that drip.
     drips: Arc<AtomicU64>,
 }
 

@@ -1,11 +1,14 @@
-//! The TLS 1.3 record layer's arithmetic (RFC 8446 section 5): layout, nonces, limits. Which bytes
-//! and which sequence numbers; the cipher itself is the shell's affair.
+//! The TLS record layer's arithmetic (RFC 8446 section 5; for TLS 1.2 RFC 5246 section 6.2.3.3, RFC
+//! 5288, RFC 7905): layout, nonces, limits. Which bytes and which sequence numbers; the cipher
+//! itself is the shell's affair.
 //!
 //! ```text
 //! plaintext  [ up to 16384 bytes ][ up to 16384 ] ...
 //!                 |
-//! record     [ 17 03 03 len len ][ body, same length ][ 17 | tag 16 ]
+//! 1.3        [ 17 03 03 len len ][ body, same length ][ 17 | tag 16 ]
 //!              header, 5            sealed              tail, 17: content type and tag
+//! 1.2        [ 17 03 03 len len ][ nonce, 8 ][ body, same length ][ tag 16 ]
+//!              its content type    GCM only
 //! ```
 //!
 //! A sequence number is used once per key, or confidentiality is lost: [`Direction::take`] gives
@@ -20,8 +23,11 @@ pub const PLAINTEXT_MAX: usize = 16_384;
 /// Record header.
 pub const HEADER_LEN: usize = 5;
 
-/// Content type and tag behind the body; 16 is the tag of all three TLS 1.3 ciphers offered.
-pub const TAIL_LEN: usize = 17;
+/// The tag of every cipher offered.
+pub const TAG_LEN: usize = 16;
+
+/// Most bytes by which a record is longer than its content.
+pub const OVERHEAD_MAX: usize = Form::Gcm12.overhead();
 
 /// Largest record that a peer may send: plaintext and at most 256 bytes more (section 5.2).
 pub const CIPHERTEXT_MAX: usize = PLAINTEXT_MAX + 256;
@@ -29,6 +35,61 @@ pub const CIPHERTEXT_MAX: usize = PLAINTEXT_MAX + 256;
 /// Records per key before a key update. RFC 8446 section 5.5 allows 2^24.5 full records for
 /// AES-GCM.
 pub const RECORDS_PER_KEY_MAX: u64 = 1 << 24;
+
+/// The layout of records under one key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Form {
+    /// TLS 1.3, every cipher: the content type is sealed behind the content.
+    #[default]
+    Tls13,
+    /// TLS 1.2 with AES-GCM: half of the nonce stands in front of the body (RFC 5288 section 3).
+    Gcm12,
+    /// TLS 1.2 with ChaCha20-Poly1305 (RFC 7905 section 2).
+    Chacha12,
+}
+
+impl Form {
+    /// Bytes of the nonce in front of the body.
+    pub const fn nonce_len(self) -> usize {
+        match self {
+            Self::Gcm12 => 8,
+            Self::Tls13 | Self::Chacha12 => 0,
+        }
+    }
+
+    /// Bytes behind the body: the tag, and the content type before it.
+    pub const fn tail_len(self) -> usize {
+        match self {
+            Self::Tls13 => TAG_LEN + 1,
+            Self::Gcm12 | Self::Chacha12 => TAG_LEN,
+        }
+    }
+
+    /// Bytes by which a record is longer than its content.
+    pub const fn overhead(self) -> usize {
+        HEADER_LEN + self.nonce_len() + self.tail_len()
+    }
+
+    /// The header of a sealed record with `plain_len` bytes of content. In TLS 1.3 it is also its
+    /// additional data.
+    pub fn header(self, kind: ContentType, plain_len: usize) -> [u8; HEADER_LEN] {
+        assert!(plain_len <= PLAINTEXT_MAX, "a record holds at most {PLAINTEXT_MAX} bytes");
+        let len = plain_len + self.overhead() - HEADER_LEN;
+        let [high, low] = u16::try_from(len).expect("bounded by the line above").to_be_bytes();
+        let outer = if self == Self::Tls13 { ContentType::ApplicationData } else { kind };
+        [outer.byte(), 3, 3, high, low]
+    }
+}
+
+/// The additional data of a record of TLS 1.2 (RFC 5246 section 6.2.3.3).
+pub fn additional_12(sequence: u64, kind: u8, plain_len: usize) -> [u8; 13] {
+    let mut data = [0; 13];
+    let len = u16::try_from(plain_len).expect("a record's length is one of 16 bits");
+    data[..8].copy_from_slice(&sequence.to_be_bytes());
+    data[8..11].copy_from_slice(&[kind, 3, 3]);
+    data[11..].copy_from_slice(&len.to_be_bytes());
+    data
+}
 
 /// A record's content type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,20 +132,13 @@ pub fn record_count(plain_len: usize, record_len: usize) -> usize {
     plain_len.div_ceil(record_len)
 }
 
-/// How many bytes `plain_len` bytes are once sealed in records of at most `record_len`.
-pub fn sealed_len(plain_len: usize, record_len: usize) -> usize {
-    plain_len + record_count(plain_len, record_len) * (HEADER_LEN + TAIL_LEN)
+/// Most bytes that `plain_len` bytes are once sealed in records of at most `record_len`.
+pub fn sealed_len_max(plain_len: usize, record_len: usize) -> usize {
+    plain_len + record_count(plain_len, record_len) * OVERHEAD_MAX
 }
 
-/// The header of a sealed record with `plain_len` bytes of content; also its additional data.
-pub fn header(plain_len: usize) -> [u8; HEADER_LEN] {
-    assert!(plain_len <= PLAINTEXT_MAX, "a record holds at most {PLAINTEXT_MAX} bytes");
-    let len = u16::try_from(plain_len + TAIL_LEN).expect("bounded by the line above");
-    let [high, low] = len.to_be_bytes();
-    [ContentType::ApplicationData.byte(), 3, 3, high, low]
-}
-
-/// The nonce of record `sequence`: the IV with the number xored into its end (section 5.3).
+/// The nonce of record `sequence`: the IV with the number xored into its end (section 5.3). In TLS
+/// 1.2 with AES-GCM too, where any eight bytes may follow the salt that are used once.
 pub fn nonce(iv: &[u8; 12], sequence: u64) -> [u8; 12] {
     let mut nonce = *iv;
     for (byte, number) in nonce[4..].iter_mut().zip(sequence.to_be_bytes()) {
@@ -176,13 +230,17 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_record_is_22_bytes_longer_than_its_content() {
-        assert_eq!(sealed_len(0, PLAINTEXT_MAX), 0);
-        assert_eq!(sealed_len(1, PLAINTEXT_MAX), 23);
-        assert_eq!(sealed_len(PLAINTEXT_MAX, PLAINTEXT_MAX), PLAINTEXT_MAX + 22);
-        assert_eq!(sealed_len(16 * PLAINTEXT_MAX, PLAINTEXT_MAX), 16 * (PLAINTEXT_MAX + 22));
-        assert_eq!(sealed_len(PLAINTEXT_MAX, 4096), PLAINTEXT_MAX + 4 * 22);
-        assert_eq!(header(PLAINTEXT_MAX), [23, 3, 3, 0x40, 0x11]);
+    fn a_record_is_longer_than_its_content_by_header_nonce_type_and_tag() {
+        assert_eq!([Form::Tls13, Form::Gcm12, Form::Chacha12].map(Form::overhead), [22, 29, 21]);
+        assert_eq!(sealed_len_max(0, PLAINTEXT_MAX), 0);
+        assert_eq!(sealed_len_max(1, PLAINTEXT_MAX), 30);
+        assert_eq!(sealed_len_max(16 * PLAINTEXT_MAX, PLAINTEXT_MAX), 16 * (PLAINTEXT_MAX + 29));
+        assert_eq!(sealed_len_max(PLAINTEXT_MAX, 4096), PLAINTEXT_MAX + 4 * 29);
+        let alert = ContentType::Alert;
+        assert_eq!(Form::Tls13.header(alert, PLAINTEXT_MAX), [23, 3, 3, 0x40, 0x11]);
+        assert_eq!(Form::Gcm12.header(alert, PLAINTEXT_MAX), [21, 3, 3, 0x40, 0x18]);
+        assert_eq!(Form::Chacha12.header(alert, 2), [21, 3, 3, 0, 0x12]);
+        assert_eq!(additional_12(258, 23, 3), [0, 0, 0, 0, 0, 0, 1, 2, 23, 3, 3, 0, 3]);
     }
 
     #[test]

@@ -173,7 +173,10 @@ fn check(kernels: Kernels, unsent_max: Option<Bytes>) {
     // For a drive that hangs, each request is kept in the form that a sibling would be asked in.
     let urls = [("a2".parse().unwrap(), Arc::from("https://a2.example"))].into();
     sender.send(Letter::Update(Update::Siblings(Arc::new(urls))));
-    sender.send(Letter::Listen(vec![Listener { socket: socket.into(), secure: true }]));
+    sender.send(Letter::Listen(vec![Listener {
+        socket: socket.into(),
+        versions: Some(tls::Versions::Tls13),
+    }]));
 
     let client = || {
         let name = ServerName::try_from("localhost").unwrap();

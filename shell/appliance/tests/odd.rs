@@ -110,7 +110,7 @@ fn with_worker<T>(ask: impl FnOnce(SocketAddr, &Names) -> T) -> T {
     };
     let thread = std::thread::spawn(move || event_loop::run(setup));
     let names = publish(&sender);
-    sender.send(Letter::Listen(vec![Listener { socket: socket.into(), secure: false }]));
+    sender.send(Letter::Listen(vec![Listener { socket: socket.into(), versions: None }]));
     let asked = ask(address, &names);
     sender.send(Letter::Stop(Nanos::seconds(3)));
     thread.join().unwrap().unwrap();

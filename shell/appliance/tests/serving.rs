@@ -26,9 +26,10 @@ use model::limits::DRIVES_MAX;
 use model::units::{BitsPerSecond, Bytes, Nanos};
 use queues::{ports, queues};
 use rustls::client::Resumption;
+use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
-use tls::Acceptor;
+use tls::{Acceptor, Versions};
 use upkeep::Sample;
 use worker::{Config, Incident, IncidentBounds, PaceConfig, Reason};
 
@@ -37,8 +38,11 @@ const CHUNK: u64 = 262_144;
 
 struct Served {
     secure: SocketAddr,
+    /// Takes TLS 1.2 too.
+    older: SocketAddr,
     plain: SocketAddr,
     client: Arc<ClientConfig>,
+    roots: RootCertStore,
     sender: Sender,
     counters: Arc<ServeCounters>,
     thread: JoinHandle<Result<(), uring::RingError>>,
@@ -69,14 +73,17 @@ fn serve_with(ablation: Ablation, unsent_max: Option<Bytes>) -> Served {
     let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
     let acceptor = Acceptor::new(vec![made.cert.der().clone()], key).unwrap();
     let client = trusting(made.cert.der());
+    let mut roots = RootCertStore::empty();
+    roots.add(made.cert.der().clone()).unwrap();
 
-    let listeners = [true, false].map(|secure| {
+    let versions = [Some(Versions::Tls13), Some(Versions::Tls12Too), None];
+    let listeners = versions.map(|versions| {
         let socket = listen::bind("127.0.0.1:0".parse().unwrap(), None, unsent_max).unwrap();
         listen::listen(&socket).unwrap();
         let socket = TcpListener::from(socket);
-        (socket.local_addr().unwrap(), Listener { socket: socket.into(), secure })
+        (socket.local_addr().unwrap(), Listener { socket: socket.into(), versions })
     });
-    let [(secure, first), (plain, second)] = listeners;
+    let [(secure, first), (older, second), (plain, third)] = listeners;
     let (sender, letters) = mailbox().unwrap();
     let counters = Arc::new(ServeCounters::default());
     let sampled: Arc<Mutex<Vec<Sample>>> = Arc::default();
@@ -106,11 +113,13 @@ fn serve_with(ablation: Ablation, unsent_max: Option<Bytes>) -> Served {
     };
     let thread = std::thread::spawn(move || event_loop::run(setup));
     let path = publish(&sender, LEN);
-    sender.send(Letter::Listen(vec![first, second]));
+    sender.send(Letter::Listen(vec![first, second, third]));
     Served {
         secure,
+        older,
         plain,
         client,
+        roots,
         sender,
         counters,
         thread,
@@ -171,9 +180,16 @@ impl Served {
     }
 
     fn connect_as(&self, config: &Arc<ClientConfig>) -> StreamOwned<ClientConnection, TcpStream> {
+        Self::connect_at(self.secure, config)
+    }
+
+    fn connect_at(
+        at: SocketAddr,
+        config: &Arc<ClientConfig>,
+    ) -> StreamOwned<ClientConnection, TcpStream> {
         let name = ServerName::try_from("localhost").unwrap();
         let connection = ClientConnection::new(config.clone(), name).unwrap();
-        let socket = TcpStream::connect(self.secure).unwrap();
+        let socket = TcpStream::connect(at).unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         StreamOwned::new(connection, socket)
     }
@@ -237,6 +253,39 @@ fn ranges_come_right_over_tls_and_plain_on_kept_connections() {
         }
     }
     assert!(served.stop() < Duration::from_secs(1), "idle connections do not hold up a stop");
+}
+
+#[test]
+fn players_of_tls_1_2_get_the_same_bytes_where_a_listener_takes_them() {
+    let served = serve();
+    let default = rustls::crypto::aws_lc_rs::default_provider();
+    let suites = default.cipher_suites.iter().filter(|suite| suite.tls13().is_none());
+    // The certificate of these tests is of ECDSA.
+    let suites: Vec<_> = suites.filter(|suite| format!("{suite:?}").contains("ECDSA")).collect();
+    assert_eq!(suites.len(), 3, "AES-128, AES-256 and ChaCha20");
+    for suite in suites {
+        let provider = Arc::new(CryptoProvider { cipher_suites: vec![*suite], ..default.clone() });
+        let config = ClientConfig::builder_with_provider(provider);
+        let config = config.with_protocol_versions(&[&rustls::version::TLS12]).unwrap();
+        let config = config.with_root_certificates(served.roots.clone()).with_no_client_auth();
+        let config = Arc::new(config);
+        // The second time with a ticket.
+        for _ in 0..2 {
+            let mut older = Served::connect_at(served.older, &config);
+            for (from, to) in [(0, LEN - 1), (4095, 700_001), (LEN - 1, LEN - 1)] {
+                older.write_all(served.request(from, to).as_bytes()).unwrap();
+                let (_, body) = response(&mut older, to + 1 - from);
+                assert!(body == served.content[from..=to], "wrong bytes under {suite:?}");
+            }
+        }
+        let refused = Served::connect_at(served.secure, &config).write_all(b"GET");
+        assert!(refused.unwrap_err().to_string().contains("ProtocolVersion"));
+    }
+    let mut newer = Served::connect_at(served.older, &served.client);
+    newer.write_all(served.request(0, 9).as_bytes()).unwrap();
+    response(&mut newer, 10);
+    assert_eq!(newer.conn.protocol_version(), Some(rustls::ProtocolVersion::TLSv1_3));
+    served.stop();
 }
 
 #[test]

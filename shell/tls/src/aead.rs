@@ -15,19 +15,17 @@ use aws_lc_sys::{
     EVP_aead_chacha20_poly1305,
 };
 use ring::aead::{Aad, LessSafeKey, Nonce, UnboundKey};
-use rustls::ConnectionTrafficSecrets;
-use seal::{ContentType, HEADER_LEN, TAIL_LEN};
+use rustls::{ConnectionTrafficSecrets, ProtocolVersion};
+use seal::{ContentType, Form, HEADER_LEN, TAG_LEN};
 
 use crate::kernel::{Cipher, Kernel, Kernels};
-
-/// Length of the tag of every TLS 1.3 cipher offered.
-pub(crate) const TAG_LEN: usize = 16;
 
 /// A traffic key with its IV.
 pub(crate) struct Key {
     context: Context,
     iv: [u8; 12],
     cipher: Cipher,
+    form: Form,
     kernel: Kernel,
     /// The key, of which the cipher takes as much as it needs.
     bytes: [u8; KEY_LEN_MAX],
@@ -64,17 +62,28 @@ unsafe impl Send for AwsLc {}
 
 impl Key {
     /// The key of one direction.
-    pub(crate) fn new(secrets: &ConnectionTrafficSecrets, kernels: Kernels) -> Self {
+    pub(crate) fn new(
+        secrets: &ConnectionTrafficSecrets,
+        version: ProtocolVersion,
+        kernels: Kernels,
+    ) -> Self {
         let (cipher, key, iv) = match secrets {
             ConnectionTrafficSecrets::Aes128Gcm { key, iv } => (Cipher::Aes128, key, iv),
             ConnectionTrafficSecrets::Aes256Gcm { key, iv } => (Cipher::Aes256, key, iv),
             ConnectionTrafficSecrets::Chacha20Poly1305 { key, iv } => (Cipher::Chacha20, key, iv),
             _ => unreachable!("the acceptor offers three ciphers"),
         };
-        let iv = iv.as_ref().try_into().expect("every TLS 1.3 IV has 12 bytes");
+        let form = match (version, cipher) {
+            (ProtocolVersion::TLSv1_3, _) => Form::Tls13,
+            (_, Cipher::Chacha20) => Form::Chacha12,
+            (_, Cipher::Aes128 | Cipher::Aes256) => Form::Gcm12,
+        };
+        let iv = iv.as_ref().try_into().expect("the IV has 12 bytes, for TLS 1.2 with its salt");
         let mut bytes = [0; KEY_LEN_MAX];
         bytes[..key.as_ref().len()].copy_from_slice(key.as_ref());
-        Self::of(kernels.of(cipher), cipher, bytes, iv)
+        let mut made = Self::of(kernels.of(cipher), cipher, bytes, iv);
+        made.form = form;
+        made
     }
 
     /// The key of these bytes, for this library.
@@ -84,7 +93,8 @@ impl Key {
         bytes: [u8; KEY_LEN_MAX],
         iv: [u8; 12],
     ) -> Self {
-        let mut made = Self { context: Context::Resting, iv, cipher, kernel, bytes };
+        let form = Form::Tls13;
+        let mut made = Self { context: Context::Resting, iv, cipher, form, kernel, bytes };
         made.wake();
         made
     }
@@ -109,49 +119,66 @@ impl Key {
         }
     }
 
-    /// Seals `plain` as record `sequence` into `record`, which is exactly as long as the record.
-    pub(crate) fn seal(&self, sequence: u64, kind: ContentType, plain: &[u8], record: &mut [u8]) {
-        assert_eq!(record.len(), HEADER_LEN + plain.len() + TAIL_LEN, "a record fits exactly");
-        let nonce = seal::nonce(&self.iv, sequence);
-        let header = seal::header(plain.len());
-        let (head, sealed) = record.split_at_mut(HEADER_LEN);
-        head.copy_from_slice(&header);
-        self.seal_under(nonce, &header, plain, kind.byte(), sealed);
+    pub(crate) fn form(&self) -> Form {
+        self.form
     }
 
-    /// Seals `plain` and `kind` into `sealed`, which is `TAIL_LEN` longer than `plain`.
+    /// Seals `plain` as record `sequence` into `record`, which is exactly as long as the record.
+    pub(crate) fn seal(&self, sequence: u64, kind: ContentType, plain: &[u8], record: &mut [u8]) {
+        let form = self.form;
+        assert_eq!(record.len(), plain.len() + form.overhead(), "a record fits exactly");
+        let nonce = seal::nonce(&self.iv, sequence);
+        let header = form.header(kind, plain.len());
+        let (head, rest) = record.split_at_mut(HEADER_LEN);
+        head.copy_from_slice(&header);
+        let (explicit, sealed) = rest.split_at_mut(form.nonce_len());
+        explicit.copy_from_slice(&nonce[4..4 + form.nonce_len()]);
+        if form == Form::Tls13 {
+            self.seal_under(nonce, &header, plain, &[kind.byte()], sealed);
+        } else {
+            let additional = seal::additional_12(sequence, kind.byte(), plain.len());
+            self.seal_under(nonce, &additional, plain, &[], sealed);
+        }
+    }
+
+    /// Seals `plain` and `kind`, one byte or none, into `sealed`, which is as much longer than
+    /// `plain` as `kind` and the tag are.
     pub(crate) fn seal_under(
         &self,
         nonce: [u8; 12],
-        header: &[u8],
+        additional: &[u8],
         plain: &[u8],
-        kind: u8,
+        kind: &[u8],
         sealed: &mut [u8],
     ) {
         match &self.context {
             Context::Resting => unreachable!("it was woken before"),
-            Context::AwsLc(context) => context.seal(&nonce, header, plain, kind, sealed),
+            Context::AwsLc(context) => context.seal(&nonce, additional, plain, kind, sealed),
             Context::Ring(Ring(key)) => {
-                let (body, tag) = sealed.split_at_mut(plain.len() + 1);
+                let (body, tag) = sealed.split_at_mut(plain.len() + kind.len());
                 body[..plain.len()].copy_from_slice(plain);
-                body[plain.len()] = kind;
+                body[plain.len()..].copy_from_slice(kind);
                 let nonce = Nonce::assume_unique_for_key(nonce);
-                let made = key.seal_in_place_separate_tag(nonce, Aad::from(header), body);
+                let made = key.seal_in_place_separate_tag(nonce, Aad::from(additional), body);
                 tag.copy_from_slice(made.expect("a record is shorter than GCM's limit").as_ref());
             }
         }
     }
 
-    /// Opens record `sequence` in place: `record` is header, body and tag. The plaintext with its
+    /// Opens record `sequence` in place: `record` is all of it. The plaintext, in TLS 1.3 with its
     /// type and padding, or nothing if the record is not authentic. With a key of aws-lc's only:
     /// what viewers send is too little to be worth a choice.
     pub(crate) fn open<'r>(&self, sequence: u64, record: &'r mut [u8]) -> Option<&'r [u8]> {
         let Context::AwsLc(context) = &self.context else {
             unreachable!("what opens is of aws-lc's and was woken before")
         };
-        let (header, sealed) = record.split_at_mut(HEADER_LEN);
+        let (header, rest) = record.split_at_mut(HEADER_LEN);
+        let (explicit, sealed) = rest.split_at_mut_checked(self.form.nonce_len())?;
         let body_len = sealed.len().checked_sub(TAG_LEN)?;
-        let nonce = seal::nonce(&self.iv, sequence);
+        let mut nonce = seal::nonce(&self.iv, sequence);
+        nonce[4..4 + explicit.len()].copy_from_slice(explicit);
+        let of_12 = seal::additional_12(sequence, header[0], body_len);
+        let additional = if self.form == Form::Tls13 { &*header } else { &of_12[..] };
         let (body, tag) = sealed.split_at_mut(body_len);
         let address = body.as_mut_ptr();
         // SAFETY: every pointer comes with the length of its slice; opening in place (output and
@@ -166,8 +193,8 @@ impl Key {
                 body_len,
                 tag.as_ptr(),
                 tag.len(),
-                header.as_ptr(),
-                header.len(),
+                additional.as_ptr(),
+                additional.len(),
             )
         };
         (ok == 1).then_some(&*body)
@@ -200,8 +227,14 @@ impl AwsLc {
         Self(NonNull::new(context).expect("a key of the cipher's own length is accepted"))
     }
 
-    fn seal(&self, nonce: &[u8; 12], header: &[u8], plain: &[u8], kind: u8, sealed: &mut [u8]) {
-        let kind = [kind];
+    fn seal(
+        &self,
+        nonce: &[u8; 12],
+        additional: &[u8],
+        plain: &[u8],
+        kind: &[u8],
+        sealed: &mut [u8],
+    ) {
         let (body, tail) = sealed.split_at_mut(plain.len());
         let mut tail_len = 0;
         // SAFETY: the context is a live one, freed when `self` is dropped. Every other pointer
@@ -220,11 +253,14 @@ impl AwsLc {
                 plain.len(),
                 kind.as_ptr(),
                 kind.len(),
-                header.as_ptr(),
-                header.len(),
+                additional.as_ptr(),
+                additional.len(),
             )
         };
-        assert!(ok == 1 && tail_len == TAIL_LEN, "sealing fails only if it is called wrongly");
+        assert!(
+            ok == 1 && tail_len == kind.len() + TAG_LEN,
+            "sealing fails only if it is called wrongly"
+        );
     }
 }
 

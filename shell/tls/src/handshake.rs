@@ -39,10 +39,22 @@ pub struct Acceptor {
     kernels: Kernels,
 }
 
+/// The versions that a listener takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Versions {
+    /// TLS 1.3 alone.
+    #[default]
+    Tls13,
+    /// And TLS 1.2 with ECDHE and an AEAD, for players that know nothing newer.
+    Tls12Too,
+}
+
 /// The certificate and key that new connections are shown.
 #[derive(Clone, Debug)]
 struct Shown {
     config: Arc<ServerConfig>,
+    /// The same with TLS 1.2.
+    config_12: Arc<ServerConfig>,
     ends: UnixSeconds,
 }
 
@@ -96,10 +108,13 @@ impl Acceptor {
         &self.tickets
     }
 
-    /// A handshake for a connection that just arrived.
-    pub fn accept(&self) -> Result<Handshake, TlsError> {
+    /// A handshake for a connection that just arrived at a listener of these versions.
+    pub fn accept(&self, versions: Versions) -> Result<Handshake, TlsError> {
         let shown = self.shown.read().unwrap_or_else(PoisonError::into_inner);
-        let config = Arc::clone(&shown.config);
+        let config = match versions {
+            Versions::Tls13 => Arc::clone(&shown.config),
+            Versions::Tls12Too => Arc::clone(&shown.config_12),
+        };
         drop(shown);
         let connection = UnbufferedServerConnection::new(config).map_err(TlsError::Handshake)?;
         let (incoming, early, kernels) = (Vec::new(), Vec::new(), self.kernels);
@@ -135,15 +150,20 @@ impl Shown {
     ) -> Result<Self, rustls::Error> {
         let ends = chain.first().and_then(ends).unwrap_or(UnixSeconds(0));
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let mut config = ServerConfig::builder_with_provider(provider)
-            .with_protocol_versions(&[&version::TLS13])?
-            .with_no_client_auth()
-            .with_single_cert(chain, key)?;
-        config.enable_secret_extraction = true;
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        let ticketer: Arc<dyn ProducesTickets> = tickets.clone();
-        config.ticketer = ticketer;
-        Ok(Self { config: Arc::new(config), ends })
+        let of = |versions| -> Result<_, rustls::Error> {
+            let mut config = ServerConfig::builder_with_provider(provider.clone())
+                .with_protocol_versions(versions)?
+                .with_no_client_auth()
+                .with_single_cert(chain.clone(), key.clone_key())?;
+            config.enable_secret_extraction = true;
+            config.alpn_protocols = vec![b"http/1.1".to_vec()];
+            let ticketer: Arc<dyn ProducesTickets> = tickets.clone();
+            config.ticketer = ticketer;
+            Ok(Arc::new(config))
+        };
+        let (config, config_12) =
+            (of(&[&version::TLS13])?, of(&[&version::TLS13, &version::TLS12])?);
+        Ok(Self { config, config_12, ends })
     }
 }
 

@@ -16,7 +16,7 @@ mod session;
 mod survey;
 mod tickets;
 
-pub use handshake::{Acceptor, CertificateError, Handshake, Progress};
+pub use handshake::{Acceptor, CertificateError, Handshake, Progress, Versions};
 pub use kernel::{Cipher, Kernel, Kernels, Wanted, WantedError};
 pub use processor::Processor;
 pub use session::{Opened, Session};
@@ -43,6 +43,12 @@ pub enum TlsError {
     Unexpected(&'static str),
     #[error("handshake of more than {0} bytes")]
     TooLong(usize),
+    /// TLS 1.2 could; nobody who plays needs it.
+    #[error("the peer wants to shake hands again")]
+    Renegotiation,
+    /// TLS 1.2 has no other key for this session.
+    #[error("all records of the session's key are used up")]
+    UsedUp,
 }
 
 impl TlsError {
@@ -54,6 +60,8 @@ impl TlsError {
             Self::Overflow(_) => 22,
             // rustls sends its own alert for what goes wrong in its hands.
             Self::Handshake(_) | Self::Closed | Self::TooLong(_) => 40,
+            Self::UsedUp => 80,
+            Self::Renegotiation => 100,
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use rustls::kernel::KernelConnection;
 use rustls::server::ServerConnectionData;
-use rustls::{ConnectionTrafficSecrets, ExtractedSecrets};
-use seal::{ContentType, Direction, HEADER_LEN, Incoming, PLAINTEXT_MAX, TAIL_LEN};
+use rustls::{ConnectionTrafficSecrets, ExtractedSecrets, ProtocolVersion};
+use seal::{ContentType, Direction, Form, Incoming, OVERHEAD_MAX, PLAINTEXT_MAX};
 
 use crate::TlsError;
 use crate::aead::Key;
@@ -36,19 +36,24 @@ struct Half {
 }
 
 impl Half {
-    fn sealing((sequence, secrets): &(u64, ConnectionTrafficSecrets), kernels: Kernels) -> Self {
-        Self { key: Key::new(secrets, kernels), direction: Direction::new(*sequence) }
+    fn sealing(
+        (sequence, secrets): &(u64, ConnectionTrafficSecrets),
+        version: ProtocolVersion,
+        kernels: Kernels,
+    ) -> Self {
+        let key = Key::new(secrets, version, kernels);
+        Self { key, direction: Direction::new(*sequence) }
     }
 
     /// By aws-lc, also where another library seals.
-    fn opening(secrets: &(u64, ConnectionTrafficSecrets)) -> Self {
-        let half = Self::sealing(secrets, Kernels::default());
+    fn opening(secrets: &(u64, ConnectionTrafficSecrets), version: ProtocolVersion) -> Self {
+        let half = Self::sealing(secrets, version, Kernels::default());
         assert!(half.key.opens(), "the default is aws-lc, which alone opens");
         half
     }
 }
 
-/// A TLS 1.3 session whose records are sealed here.
+/// A session of TLS 1.3 or 1.2 whose records are sealed here.
 pub struct Session {
     tx: Half,
     rx: Half,
@@ -69,7 +74,9 @@ impl Session {
         kernel: KernelConnection<ServerConnectionData>,
         kernels: Kernels,
     ) -> Self {
-        let (tx, rx) = (Half::sealing(&secrets.tx, kernels), Half::opening(&secrets.rx));
+        let version = kernel.protocol_version();
+        let tx = Half::sealing(&secrets.tx, version, kernels);
+        let rx = Half::opening(&secrets.rx, version);
         let record_len = PLAINTEXT_MAX;
         Self { tx, rx, kernel, kernels, key_updates: 0, update_owed: false, record_len }
     }
@@ -83,8 +90,9 @@ impl Session {
     /// Most bytes that `seal` writes for so much content in records of at most `record_len`: each
     /// part starts a record of its own.
     pub fn sealed_len_max(parts: [usize; 2], record_len: usize) -> usize {
-        let update = HEADER_LEN + UPDATE_NOT_REQUESTED.len() + TAIL_LEN;
-        parts.into_iter().map(|part| seal::sealed_len(part, record_len)).sum::<usize>() + 2 * update
+        let update = UPDATE_NOT_REQUESTED.len() + OVERHEAD_MAX;
+        let sealed = parts.into_iter().map(|part| seal::sealed_len_max(part, record_len));
+        sealed.sum::<usize>() + 2 * update
     }
 
     /// Seals `parts` one after the other into `out` and returns how many bytes it wrote. Each byte
@@ -103,12 +111,13 @@ impl Session {
                 self.tx.direction.take(count).expect("a fresh key takes one batch")
             }
         };
+        let overhead = self.tx.key.form().overhead();
         let mut records = parts.iter().flat_map(|part| part.chunks(self.record_len)).peekable();
         for sequence in first.. {
             let Some(plain) = records.next() else { break };
             // Measured: 3 % of all that a response from memory costs.
             records.peek().into_iter().for_each(|next| uring::page_starts(next));
-            let end = at + HEADER_LEN + plain.len() + TAIL_LEN;
+            let end = at + plain.len() + overhead;
             self.tx.key.seal(sequence, ContentType::ApplicationData, plain, &mut out[at..end]);
             at = end;
         }
@@ -133,7 +142,7 @@ impl Session {
     }
 
     fn seal_alert(&mut self, alert: [u8; 2], out: &mut [u8]) -> usize {
-        let end = HEADER_LEN + alert.len() + TAIL_LEN;
+        let end = alert.len() + self.tx.key.form().overhead();
         self.tx.key.wake();
         let sequence = self.tx.direction.take_reserved();
         self.tx.key.seal(sequence, ContentType::Alert, &alert, &mut out[..end]);
@@ -156,19 +165,27 @@ impl Session {
                 Err(seal::Overflow(len)) => return Err(TlsError::Overflow(len)),
             };
             consumed += end;
+            let is_13 = self.rx.key.form() == Form::Tls13;
             // RFC 8446 section 5: only sealed records after the handshake; a late change cipher
             // spec is an error by then.
-            if outer != ContentType::ApplicationData.byte() {
+            if is_13 && outer != ContentType::ApplicationData.byte() {
                 return Err(TlsError::Unexpected("record that is not sealed"));
             }
             let sequence =
                 self.rx.direction.take(1).ok_or(TlsError::Unexpected("record: key used up"))?;
             let plain =
                 self.rx.key.open(sequence, &mut rest[..end]).ok_or(TlsError::Authentication)?;
-            let (kind, len) = seal::unpad(plain).ok_or(TlsError::Unexpected("empty record"))?;
+            let (kind, len) = if is_13 {
+                seal::unpad(plain).ok_or(TlsError::Unexpected("empty record"))?
+            } else {
+                let kind = ContentType::from_byte(outer);
+                (kind.ok_or(TlsError::Unexpected("content type"))?, plain.len())
+            };
             match kind {
                 ContentType::ApplicationData => deliver(&plain[..len]),
                 ContentType::Alert => return Ok(Opened { consumed, closed: true }),
+                // TLS 1.2: whatever it is, it would begin a handshake anew.
+                ContentType::Handshake if !is_13 => return Err(TlsError::Renegotiation),
                 ContentType::Handshake => {
                     let requested = match plain[..len] {
                         [KEY_UPDATE, 0, 0, 1, requested @ (0 | 1)] => requested == 1,
@@ -188,19 +205,24 @@ impl Session {
             return Err(TlsError::Unexpected("number of key updates"));
         }
         let secrets = self.kernel.update_rx_secret().map_err(TlsError::Handshake)?;
-        self.rx = Half::opening(&secrets);
+        self.rx = Half::opening(&secrets, ProtocolVersion::TLSv1_3);
         self.update_owed |= requested;
         Ok(())
     }
 
-    /// Tells the peer that our next records come under the next key, and takes that key.
+    /// Tells the peer that our next records come under the next key, and takes that key. TLS 1.2
+    /// has none: after 2^24 records, 256 GiB, such a session ends.
     fn update_key(&mut self, out: &mut [u8]) -> Result<usize, TlsError> {
-        let end = HEADER_LEN + UPDATE_NOT_REQUESTED.len() + TAIL_LEN;
+        let form = self.tx.key.form();
+        if form != Form::Tls13 {
+            return Err(TlsError::UsedUp);
+        }
+        let end = UPDATE_NOT_REQUESTED.len() + form.overhead();
         let sequence = self.tx.direction.take_reserved();
         let kind = ContentType::Handshake;
         self.tx.key.seal(sequence, kind, &UPDATE_NOT_REQUESTED, &mut out[..end]);
         let secrets = self.kernel.update_tx_secret().map_err(TlsError::Handshake)?;
-        self.tx = Half::sealing(&secrets, self.kernels);
+        self.tx = Half::sealing(&secrets, ProtocolVersion::TLSv1_3, self.kernels);
         self.update_owed = false;
         Ok(end)
     }

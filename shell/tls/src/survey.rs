@@ -10,9 +10,9 @@
 use std::time::{Duration, Instant};
 
 use model::units::Nanos;
-use seal::{HEADER_LEN, PLAINTEXT_MAX, TAIL_LEN};
+use seal::{Form, PLAINTEXT_MAX, TAG_LEN};
 
-use crate::aead::{KEY_LEN_MAX, Key, TAG_LEN};
+use crate::aead::{KEY_LEN_MAX, Key};
 use crate::kernel::{Cipher, Kernel, Kernels, Wanted};
 
 mod sample;
@@ -127,7 +127,7 @@ fn examine(cipher: Cipher, seal: SealFn<'_>) -> [Trial; Kernel::ALL.len()] {
 fn seal_sample(kernel: Kernel, sample: &Sample<'_>) -> Vec<u8> {
     let key = Key::of(kernel, sample.cipher, sample.key, sample.nonce);
     let mut sealed = vec![0; sample.plain.len() + 1 + TAG_LEN];
-    key.seal_under(sample.nonce, sample.header, sample.plain, sample.kind, &mut sealed);
+    key.seal_under(sample.nonce, sample.header, sample.plain, &[sample.kind], &mut sealed);
     sealed
 }
 
@@ -176,7 +176,7 @@ fn measure(trials: &mut [Trial], far: &[u8]) {
     }
 }
 
-const RECORD_LEN: usize = HEADER_LEN + PLAINTEXT_MAX + TAIL_LEN;
+const RECORD_LEN: usize = PLAINTEXT_MAX + Form::Tls13.overhead();
 
 /// Nanoseconds for 10^9 bytes, if a turn took this.
 fn per_gigabyte(turn: Duration) -> u64 {

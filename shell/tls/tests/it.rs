@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use model::units::UnixSeconds;
 use rustls::pki_types::{PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, HandshakeKind, RootCertStore};
-use tls::{Acceptor, Kernel, Kernels, Progress, Session, TicketKey, Tickets, TlsError};
+use tls::{Acceptor, Kernel, Kernels, Progress, Session, TicketKey, Tickets, TlsError, Versions};
 
 struct Pair {
     client: ClientConnection,
@@ -18,16 +18,28 @@ struct Pair {
 }
 
 fn acceptor() -> (Acceptor, RootCertStore) {
-    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    acceptor_with(&rcgen::PKCS_ECDSA_P256_SHA256)
+}
+
+fn acceptor_with(kind: &'static rcgen::SignatureAlgorithm) -> (Acceptor, RootCertStore) {
+    let signing = rcgen::KeyPair::generate_for(kind).unwrap();
+    let made = rcgen::CertificateParams::new(["localhost".to_owned()]).unwrap();
+    let certificate = made.self_signed(&signing).unwrap();
     let mut roots = RootCertStore::empty();
-    roots.add(made.cert.der().clone()).unwrap();
-    let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
-    (Acceptor::new(vec![made.cert.der().clone()], key).unwrap(), roots)
+    roots.add(certificate.der().clone()).unwrap();
+    let key = PrivateKeyDer::try_from(signing.serialize_der()).unwrap();
+    (Acceptor::new(vec![certificate.der().clone()], key).unwrap(), roots)
+}
+
+/// The key that the suite of TLS 1.2 asks for.
+fn acceptor_for(suite: rustls::SupportedCipherSuite) -> (Acceptor, RootCertStore) {
+    let is_rsa = format!("{suite:?}").contains("_RSA_");
+    acceptor_with(if is_rsa { &rcgen::PKCS_RSA_SHA256 } else { &rcgen::PKCS_ECDSA_P256_SHA256 })
 }
 
 /// One acceptor for each library that seals, under one certificate.
-fn acceptors() -> (Vec<Acceptor>, RootCertStore) {
-    let (acceptor, roots) = acceptor();
+fn acceptors(suite: rustls::SupportedCipherSuite) -> (Vec<Acceptor>, RootCertStore) {
+    let (acceptor, roots) = acceptor_for(suite);
     let with = |kernel| acceptor.clone().sealed_by(Kernels { aes_128: kernel, aes_256: kernel });
     (Kernel::ALL.map(with).into(), roots)
 }
@@ -52,7 +64,7 @@ fn connect(acceptor: &Acceptor, config: Arc<ClientConfig>, step: usize) -> Resul
     let name = ServerName::try_from("localhost").unwrap();
     let mut client = ClientConnection::new(config, name).unwrap();
     client.writer().write_all(b"early bird").unwrap();
-    let mut handshake = Box::new(acceptor.accept().unwrap());
+    let mut handshake = Box::new(acceptor.accept(Versions::Tls12Too).unwrap());
     for _ in 0..10 {
         let mut flight = Vec::new();
         while client.wants_write() {
@@ -117,12 +129,9 @@ fn content(len: usize) -> Vec<u8> {
 
 #[test]
 fn what_we_seal_a_client_reads_with_each_cipher_and_any_split() {
-    let (acceptors, roots) = acceptors();
     for suite in rustls::crypto::aws_lc_rs::default_provider().cipher_suites {
-        if suite.tls13().is_none() {
-            continue;
-        }
-        let config = client_config(roots.clone(), &[&rustls::version::TLS13], Some(suite));
+        let (acceptors, roots) = acceptors(suite);
+        let config = client_config(roots.clone(), &[suite.version()], Some(suite));
         let config = Arc::new(config);
         let steps = [1, 100, 100_000];
         let all = acceptors.iter().flat_map(|acceptor| steps.map(|step| (acceptor, step)));
@@ -196,12 +205,14 @@ fn a_player_resumes_at_another_appliance_of_the_site_and_at_no_other() {
 
 #[test]
 fn a_session_that_rested_goes_on_where_it_was() {
-    let (acceptors, roots) = acceptors();
     let suites = rustls::crypto::aws_lc_rs::default_provider().cipher_suites.into_iter();
-    let suites = suites.filter(|suite| suite.tls13().is_some());
-    for (suite, acceptor) in suites.flat_map(|suite| acceptors.iter().map(move |a| (suite, a))) {
-        let config = client_config(roots.clone(), &[&rustls::version::TLS13], Some(suite));
-        let mut pair = connect(acceptor, Arc::new(config), 100_000).unwrap();
+    let each = |suite| {
+        let (acceptors, roots) = acceptors(suite);
+        acceptors.into_iter().map(move |acceptor| (suite, acceptor, roots.clone()))
+    };
+    for (suite, acceptor, roots) in suites.flat_map(each) {
+        let config = client_config(roots.clone(), &[suite.version()], Some(suite));
+        let mut pair = connect(&acceptor, Arc::new(config), 100_000).unwrap();
         for round in 0..3_u8 {
             assert_eq!(pair.send_to_client([b"head", &[round; 100]])[4..], [round; 100]);
             pair.session.rest();
@@ -234,7 +245,8 @@ fn early_data_is_not_offered_and_a_resumed_session_has_keys_of_its_own() {
 
 #[test]
 fn key_updates_are_followed_and_answered_and_bounded() {
-    let (acceptors, roots) = acceptors();
+    let (acceptors, roots) =
+        acceptors(rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256);
     let config = Arc::new(client_config(roots, &[&rustls::version::TLS13], None));
     for (acceptor, kernel) in acceptors.iter().zip(Kernel::ALL) {
         let session = follow_key_updates(acceptor, config.clone());
@@ -293,14 +305,54 @@ fn one_changed_bit_is_noticed() {
 }
 
 #[test]
-fn tls_1_2_is_refused_with_a_clear_alert() {
+fn players_of_tls_1_2_resume_by_tickets() {
+    let (acceptor, roots) = acceptor();
+    let config = Arc::new(client_config(roots.clone(), &[&rustls::version::TLS12], None));
+    let mut pair = connect(&acceptor, config.clone(), 100_000).unwrap();
+    pair.send_to_client([b"x", b""]);
+    let mut pair = connect(&acceptor, config, 100_000).unwrap();
+    assert_eq!(pair.client.handshake_kind(), Some(HandshakeKind::Resumed));
+    assert_eq!(pair.send_to_client([b"head", b"body"]), b"headbody");
+    let versions = [&rustls::version::TLS13, &rustls::version::TLS12];
+    let both = connect(&acceptor, Arc::new(client_config(roots, &versions, None)), 100).unwrap();
+    assert_eq!(both.client.protocol_version(), Some(rustls::ProtocolVersion::TLSv1_3));
+}
+
+#[test]
+fn in_tls_1_2_too_a_changed_bit_is_noticed_and_a_goodbye_is_heard() {
+    for suite in rustls::crypto::aws_lc_rs::default_provider().cipher_suites {
+        let (acceptor, roots) = acceptor_for(suite);
+        let config = Arc::new(client_config(roots.clone(), &[suite.version()], Some(suite)));
+        // The header of a sealed record, its explicit nonce or body, and its tag.
+        for at in [0, 5, 12, 100] {
+            let mut pair = connect(&acceptor, config.clone(), 100_000).unwrap();
+            pair.send_to_server(b"").unwrap();
+            pair.client.writer().write_all(&[7; 200]).unwrap();
+            pair.client.write_tls(&mut pair.incoming).unwrap();
+            pair.incoming[at] ^= 4;
+            let error = pair.session.open(&mut pair.incoming, &mut |_| {}).unwrap_err();
+            let is_type = at == 0 && suite.tls13().is_some();
+            assert_eq!(error == TlsError::Authentication, !is_type, "{suite:?} {at}: {error}");
+        }
+        let mut pair = connect(&acceptor, config, 100_000).unwrap();
+        pair.client.send_close_notify();
+        assert!(pair.send_to_server(b"").unwrap().1);
+        let mut goodbye = [0; 64];
+        let len = pair.session.close_notify(&mut goodbye);
+        pair.client.read_tls(&mut &goodbye[..len]).unwrap();
+        assert!(pair.client.process_new_packets().unwrap().peer_has_closed());
+    }
+}
+
+#[test]
+fn tls_1_2_is_refused_with_a_clear_alert_unless_the_listener_takes_it() {
     let (acceptor, roots) = acceptor();
     let config = client_config(roots, &[&rustls::version::TLS12], None);
     let name = ServerName::try_from("localhost").unwrap();
     let mut client = ClientConnection::new(Arc::new(config), name).unwrap();
     let (mut hello, mut out) = (Vec::new(), Vec::new());
     client.write_tls(&mut hello).unwrap();
-    let result = Box::new(acceptor.accept().unwrap()).receive(&hello, &mut out);
+    let result = Box::new(acceptor.accept(Versions::Tls13).unwrap()).receive(&hello, &mut out);
     assert!(matches!(result, Err(TlsError::Handshake(_))));
     client.read_tls(&mut &out[..]).unwrap();
     let alert = rustls::AlertDescription::ProtocolVersion;
@@ -311,8 +363,10 @@ fn tls_1_2_is_refused_with_a_clear_alert() {
 fn rubbish_and_endless_handshakes_are_refused() {
     let (acceptor, _) = acceptor();
     let mut out = Vec::new();
-    let result = Box::new(acceptor.accept().unwrap()).receive(b"GET / HTTP/1.1\r\n\r\n", &mut out);
+    let result = Box::new(acceptor.accept(Versions::Tls13).unwrap())
+        .receive(b"GET / HTTP/1.1\r\n\r\n", &mut out);
     assert!(matches!(result, Err(TlsError::Handshake(_))));
-    let result = Box::new(acceptor.accept().unwrap()).receive(&[22; 70_000], &mut out);
+    let result =
+        Box::new(acceptor.accept(Versions::Tls13).unwrap()).receive(&[22; 70_000], &mut out);
     assert!(matches!(result, Err(TlsError::TooLong(_))));
 }

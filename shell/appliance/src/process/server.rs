@@ -441,23 +441,27 @@ struct Bound {
     peers: Vec<TcpListener>,
 }
 
+/// Where to listen, with which versions of TLS if any, and the congestion control.
+type Address<'s> = (SocketAddr, Option<tls::Versions>, Option<&'s str>);
+
 fn bind(settings: &Settings) -> anyhow::Result<Bound> {
     let names = settings.serve.congestion.iter().map(|name| Some(name.as_str()));
     let names = names.chain(std::iter::repeat(None));
-    let secure = settings.serve.listen.iter().zip(names).map(|(at, name)| (*at, true, name));
+    let secure = settings.serve.listen.iter().zip(names);
+    let secure = secure.map(|(at, name)| (*at, Some(settings.serve.versions(at)), name));
     // Without TLS for demonstrations: as the first.
     let first = settings.serve.congestion.first().map(String::as_str);
-    let plain = settings.serve.plain_listen.iter().map(|at| (*at, false, first));
-    let addresses: Vec<(SocketAddr, bool, Option<&str>)> = secure.chain(plain).collect();
+    let plain = settings.serve.plain_listen.iter().map(|at| (*at, None, first));
+    let addresses: Vec<Address<'_>> = secure.chain(plain).collect();
     let cannot = |at: SocketAddr| move || format!("cannot listen on {at}");
     for (at, ..) in &addresses {
         listen::check_free(*at).with_context(cannot(*at))?;
     }
     let one_worker = || {
-        let listener = |(at, secure, congestion): &(SocketAddr, bool, Option<&str>)| {
+        let listener = |(at, versions, congestion): &Address<'_>| {
             let socket = listen::bind(*at, *congestion, settings.serve.unsent_max());
             let socket = socket.with_context(cannot(*at))?;
-            Ok(Listener { socket, secure: *secure })
+            Ok(Listener { socket, versions: *versions })
         };
         addresses.iter().map(listener).collect::<anyhow::Result<Vec<_>>>()
     };

@@ -371,13 +371,13 @@ impl EventLoop {
             }
         };
         let _ = rustix::net::sockopt::set_tcp_nodelay(&fd, true);
-        let plain = !self.listeners[index].secure;
+        let versions = self.listeners[index].versions;
         // What a handshake needs is made when its first bytes come: silence costs a socket.
-        let transport = if plain { Transport::Plain } else { Transport::Handshake(None) };
+        let transport = versions.map_or(Transport::Plain, Transport::Hello);
         let id = self.place(fd, transport);
         self.event(Event::Accepted { connection: id });
         self.note_client(id);
-        if plain {
+        if versions.is_none() {
             self.event(Event::Established { connection: id });
         } else {
             self.await_content(id);
@@ -455,7 +455,7 @@ impl EventLoop {
             return;
         }
         match socket.transport {
-            Transport::Handshake(None) => self.hellos.push_back(id),
+            Transport::Hello(_) => self.hellos.push_back(id),
             Transport::Plain | Transport::Handshake(_) | Transport::Secure(_) => self.take_in(id),
         }
     }
@@ -467,10 +467,10 @@ impl EventLoop {
             && let Some(id) = self.hellos.pop_back()
         {
             let Some(socket) = socket_of(&mut self.sockets, id) else { continue };
-            if socket.closing {
+            let (Transport::Hello(versions), false) = (&socket.transport, socket.closing) else {
                 continue;
-            }
-            match self.acceptor.accept() {
+            };
+            match self.acceptor.accept(*versions) {
                 Ok(handshake) => {
                     socket.transport = Transport::Handshake(Some(Box::new(handshake)));
                 }
@@ -506,7 +506,7 @@ impl EventLoop {
                 self.event(Event::Received { connection: id, bytes: &incoming[..len] });
                 self.incoming = incoming;
             }
-            Transport::Handshake(_) => self.handshake(id, len),
+            Transport::Hello(_) | Transport::Handshake(_) => self.handshake(id, len),
             Transport::Secure(_) => self.open_records(id, len),
         }
     }
@@ -629,7 +629,9 @@ impl EventLoop {
                 self.scratch[head.len()..head.len() + body.len()].copy_from_slice(body);
                 head.len() + body.len()
             }
-            Transport::Handshake(_) => unreachable!("nobody asks before the handshake is over"),
+            Transport::Hello(_) | Transport::Handshake(_) => {
+                unreachable!("nobody asks before the handshake is over")
+            }
         };
         if self.ablation.sending != Sending::AtOnce {
             return self.send_by_ring(id, len);

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use model::units::Bytes;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+use tls::Versions;
 
 /// Connections that wait to be accepted; more are dropped by the kernel and tried again by clients.
 const BACKLOG: i32 = 4096;
@@ -14,8 +15,8 @@ const BACKLOG: i32 = 4096;
 #[derive(Debug)]
 pub struct Listener {
     pub socket: OwnedFd,
-    /// Connections shake hands first.
-    pub secure: bool,
+    /// Those with which connections shake hands first; none for plain bytes.
+    pub versions: Option<Versions>,
 }
 
 /// Where the kernel says what congestion controls it has.

@@ -8,7 +8,7 @@ use model::tcp::TcpSample;
 use model::units::{Bytes, Instant, Nanos};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown};
-use tls::{Handshake, Session};
+use tls::{Handshake, Session, Versions};
 use uring::Watch;
 use worker::Ending;
 
@@ -58,7 +58,9 @@ pub(crate) struct Socket {
 pub(crate) enum Transport {
     /// As it is: the loopback listener for demonstrations.
     Plain,
-    /// Not yet. Empty before the client's first bytes, and while the handshake is being worked on.
+    /// Not yet, before the client's first bytes.
+    Hello(Versions),
+    /// Not yet. Empty while the handshake is being worked on.
     Handshake(Option<Box<Handshake>>),
     /// Sealed.
     Secure(Box<Session>),

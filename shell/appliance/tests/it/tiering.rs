@@ -176,7 +176,7 @@ fn serve(rig: &mut Rig) -> Serving {
     }));
     let socket = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = socket.local_addr().unwrap();
-    sender.send(Letter::Listen(vec![Listener { socket: socket.into(), secure: false }]));
+    sender.send(Letter::Listen(vec![Listener { socket: socket.into(), versions: None }]));
     Serving { at, sender, thread, samples, faults }
 }
 

@@ -106,7 +106,7 @@ impl Server {
         while let Ok((socket, _)) = self.listener.accept() {
             socket.set_nonblocking(true)?;
             socket.set_nodelay(true)?;
-            let handshake = Some(Box::new(self.acceptor.accept()?));
+            let handshake = Some(Box::new(self.acceptor.accept(tls::Versions::Tls13)?));
             // Connections of a turn go together: no place is used again before that.
             let index = self.connections.len();
             let data = EventData::new_u64(u64::try_from(index)?);

@@ -81,6 +81,10 @@ fn check_serve(serve: &Serve) -> Result<(), ConfigError> {
     check_base_url(&serve.base_url)?;
     check_plain(&serve.plain_listen)?;
     check_workers(serve)?;
+    if let Some(at) = serve.tls12.iter().find(|at| !serve.listen.contains(at)) {
+        let message = format!("{at} is not in [serve] listen: name listeners that are there");
+        return Err(wrong("serve", "tls12", message));
+    }
     check_shares(serve)?;
     let ([least, greatest], most) = (UNSENT, serve.unsent_max.0);
     if most != Bytes::ZERO && !(least..=greatest).contains(&most) {

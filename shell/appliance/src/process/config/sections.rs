@@ -21,6 +21,10 @@ pub struct Serve {
     /// Listeners without TLS, on loopback.
     #[serde(default)]
     pub(crate) plain_listen: Vec<SocketAddr>,
+    /// Those of `listen` that take TLS 1.2 too, with ECDHE and AES-GCM or ChaCha20-Poly1305: for
+    /// players that know nothing newer. docs/operate/old-players.md.
+    #[serde(default)]
+    pub(crate) tls12: Vec<SocketAddr>,
     /// Begins with `https://`; the first of `listen` unless it is set.
     #[serde(default)]
     pub(crate) base_url: String,
@@ -142,6 +146,10 @@ impl Serve {
     /// The URL without TLS, where it listens so.
     pub(crate) fn plain_url(&self) -> Option<String> {
         self.plain_listen.first().map(|at| format!("http://{at}"))
+    }
+
+    pub(crate) fn versions(&self, listener: &SocketAddr) -> tls::Versions {
+        if self.tls12.contains(listener) { tls::Versions::Tls12Too } else { tls::Versions::Tls13 }
     }
 
     pub(crate) fn unsent_max(&self) -> Option<Bytes> {

@@ -204,7 +204,7 @@ fn check(config: &Path) -> anyhow::Result<()> {
 }
 
 fn load(path: &Path) -> anyhow::Result<Settings> {
-    Ok(Settings::load(path, std::env::vars())?)
+    Ok(Settings::load(path, settings::environment())?)
 }
 
 fn print(text: &str) -> std::io::Result<()> {

@@ -86,7 +86,7 @@ fn run(verb: Verb) -> anyhow::Result<()> {
     | Verb::Migrate(file)
     | Verb::Token(TokenArgs { file, .. })
     | Verb::Config(file)) = &verb;
-    let config = Config::load(&file.config, std::env::vars())?;
+    let config = Config::load(&file.config, settings::environment())?;
     let runtime = tokio::runtime::Runtime::new().context("cannot start threads")?;
     match verb {
         Verb::Serve(_) => {

@@ -75,6 +75,12 @@ pub fn prefixes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Prefix
 #[derive(Clone, Debug, Default)]
 pub struct Origins(BTreeMap<String, String>);
 
+/// The environment's variables that are UTF-8, which all of ours are.
+pub fn environment() -> impl Iterator<Item = (String, String)> {
+    std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+}
+
 /// Reads the file at `path`, then the variables of the environment that begin with `prefix`.
 pub fn load<T: DeserializeOwned>(
     path: &Path,

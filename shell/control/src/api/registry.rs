@@ -44,10 +44,10 @@ pub(crate) struct ApplianceBody {
     #[schema(minimum = 1, maximum = 1000)]
     weight: u32,
     /// Its service addresses, at most 4, which a sibling of its site takes over while it cannot
-    /// serve. No other appliance may have them. Default none.
-    #[serde(default)]
-    #[schema(value_type = Vec<String>, example = json!(["192.0.2.11", "2001:db8::11"]))]
-    addresses: Vec<IpAddr>,
+    /// serve. No other appliance may have them. Without it they stay as they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<String>>, example = json!(["192.0.2.11", "2001:db8::11"]))]
+    addresses: Option<Vec<IpAddr>>,
 }
 
 /// An appliance as registered. What it reports is in `/v1/fleet`.
@@ -172,7 +172,12 @@ pub(crate) async fn put_appliance(
     let weight = Weight::new(body.weight)
         .ok_or_else(|| Problem::bad_request(format!("weight: use 1 to {WEIGHT_MAX}")))?;
     let id: model::id::ApplianceId = named(&id)?;
-    let addresses = service_addresses(body.addresses)?;
+    let known = || {
+        let state = control.state();
+        let known = state.director.desired().appliances.get(&id);
+        known.map(|known| known.appliance.addresses.clone()).unwrap_or_default()
+    };
+    let addresses = body.addresses.map_or_else(|| Ok(known()), service_addresses)?;
     let site = named(&body.site)?;
     control.put_appliance(Appliance { id: id.clone(), site, weight, addresses }).await?;
     let state = control.state();
@@ -190,8 +195,13 @@ fn service_addresses(addresses: Vec<IpAddr>) -> Result<Vec<IpAddr>, Problem> {
         let detail = format!("addresses: an appliance has at most {ADDRESSES_MAX}");
         return Err(Problem::bad_request(detail));
     }
-    let link_local = |at: &IpAddr| matches!(at, IpAddr::V6(at) if at.is_unicast_link_local());
-    let cannot = |at: &&IpAddr| at.is_unspecified() || at.is_multicast() || link_local(at);
+    let by_family = |at: &IpAddr| match at {
+        IpAddr::V4(at) => at.is_broadcast() || at.is_link_local(),
+        IpAddr::V6(at) => at.is_unicast_link_local() || at.to_ipv4_mapped().is_some(),
+    };
+    let cannot = |at: &&IpAddr| {
+        at.is_unspecified() || at.is_multicast() || at.is_loopback() || by_family(at)
+    };
     if let Some(address) = addresses.iter().find(cannot) {
         let detail = format!("addresses: players cannot be sent to {address}");
         return Err(Problem::bad_request(detail));

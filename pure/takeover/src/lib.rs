@@ -46,6 +46,8 @@ pub const BATCH: usize = 1000;
 const PAUSE: Nanos = Nanos::millis(50);
 /// Clients of one sibling that are kept; of more than that the rest goes without.
 pub const CLIENTS_MAX: usize = 131_072;
+/// Addresses that a sibling may say it has of others.
+const BUSY_MAX: usize = 256;
 /// Siblings on either side, in the order of names, that an appliance asks for their clients.
 pub const NEAR: usize = 8;
 
@@ -123,7 +125,8 @@ pub struct Member {
     lost_own: bool,
     drained: Vec<IpAddr>,
     rounds: Vec<(Instant, IpAddr)>,
-    /// To be tickled. Bound: what the tables of clients hold, once for each address and round.
+    /// To be tickled, of covered addresses only. Bound: what the tables of clients hold, once for
+    /// each round.
     queue: VecDeque<Client>,
     next_batch: Instant,
     actions: VecDeque<Action>,
@@ -158,6 +161,7 @@ impl Sibling {
     fn hear(&mut self, now: Instant, told: Told) {
         self.heard = Some(now);
         (self.waits, self.busy) = (told.waits, told.busy);
+        self.busy.truncate(BUSY_MAX);
         let follows = told.from != 0 && (told.start, told.from) == (self.start, self.state);
         if told.from == 0 {
             self.clients.clear();
@@ -218,13 +222,15 @@ impl Member {
     /// The place of `index` counted from here, so that not all addresses go to the same sibling.
     fn priority(&self, own: usize, index: usize) -> u8 {
         use priority::{AWAY, OWNER, SIBLING, SIBLING_MIN, WAITS};
-        if self.serving.is_none() {
+        // Siblings tell their clients to members of the site only: who has no address is none, and
+        // would take over blind.
+        if self.serving.is_none() || own == self.site.len() {
             return AWAY;
         }
         if own == index {
             return if self.is_ready { OWNER } else { WAITS };
         }
-        let places = self.site.len().max(own + 1);
+        let places = self.site.len();
         let distance = (own + places - index) % places;
         let lower = u8::try_from(distance).unwrap_or(u8::MAX);
         SIBLING.saturating_sub(lower).max(SIBLING_MIN)
@@ -270,8 +276,7 @@ impl Member {
         let count = site.len();
         let own = site.iter().position(|member| member.id == self.id);
         let is_near = |index: usize| {
-            // One without addresses of its own may take over those of all.
-            own.is_none_or(|own| {
+            own.is_some_and(|own| {
                 let distance = (own + count - index) % count;
                 distance.min(count - distance) <= NEAR
             })
@@ -286,6 +291,7 @@ impl Member {
         let known: BTreeSet<IpAddr> = site.iter().flat_map(|of| of.addresses.clone()).collect();
         self.held.retain(|address| known.contains(address));
         self.covered.retain(|address| known.contains(address));
+        self.queue.retain(|(at, _)| known.contains(&at.ip()));
         self.rounds.retain(|(_, address)| known.contains(address));
     }
 
@@ -338,11 +344,18 @@ impl Member {
                 self.siblings.values().any(has)
             };
             match of_owner {
-                Some(sibling) => sibling.is_silent(now),
+                // It waits, too, when its agent or its network let the address go.
+                Some(sibling) => sibling.is_silent(now) || sibling.waits,
                 None => owner == Some(&self.id) && !is_shared(),
             }
         };
         let covered: BTreeSet<IpAddr> = self.held.iter().copied().filter(is_covered).collect();
+        if covered != self.covered {
+            // Whoever is tickled from now on is queued by the rounds that follow: a sibling that is
+            // heard now and then makes nothing grow.
+            let (old, new) = (&self.covered, &covered);
+            self.queue.retain(|(at, _)| old.contains(&at.ip()) && new.contains(&at.ip()));
+        }
         for address in covered.difference(&self.covered) {
             self.rounds.extend(ROUNDS.iter().map(|after| (now + *after, *address)));
         }

@@ -278,5 +278,38 @@ fn a_large_site_is_asked_in_part_and_who_leaves_is_forgotten() {
     let mut guest = Member::new(id("b1"));
     guest.handle(at(0), Event::Site(&site[..2]));
     guest.handle(at(0), Event::Serving(true));
-    assert!(guest.priorities().iter().all(|(_, priority)| (30..200).contains(priority)));
+    assert!(guest.priorities().iter().all(|(_, priority)| *priority == 1), "it would know nobody");
+    assert_eq!(guest.asked().count(), 0);
+}
+
+#[test]
+fn clients_of_an_owner_whose_address_went_without_its_doing_are_tickled() {
+    let mut member = member();
+    hear(&mut member, at(0), "a1", all(&[client(1, 1000)]));
+    member.handle(at(100), Event::Held(&[address(1), address(2)]));
+    assert_eq!(member.poll(), None, "its process speaks, and has not noticed");
+    let waits = Told { from: 5, start: 9, to: 5, waits: true, ..Told::default() };
+    hear(&mut member, at(300), "a1", waits);
+    assert_eq!(member.poll(), Some(Action::Drain(vec![address(1)])));
+    assert_eq!(member.poll(), Some(Action::Tickle(vec![client(1, 1000)])));
+}
+
+#[test]
+fn an_owner_that_is_heard_now_and_then_lets_no_queue_grow() {
+    let mut member = member();
+    let clients: Vec<Client> =
+        (0..CLIENTS_MAX).map(|n| client(1, u16::try_from(n % 60_000).unwrap())).collect();
+    let mut clients: Vec<Client> = clients.into_iter().collect();
+    for (n, client) in clients.iter_mut().enumerate() {
+        client.1.set_ip(IpAddr::from([10, 1, u8::try_from(n >> 16).unwrap(), 1]));
+    }
+    hear(&mut member, at(0), "a1", all(&clients));
+    let known = member.clients();
+    for second in 1..60 {
+        member.handle(at(second * 1000), Event::Held(&[address(1)]));
+        let same = Told { from: 5, start: 9, to: 5, ..Told::default() };
+        hear(&mut member, at(second * 1000 + 100), "a1", same);
+        assert!(member.queue.len() <= known, "{} after {second} s", member.queue.len());
+        while member.poll().is_some() {}
+    }
 }

@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -34,14 +35,19 @@ const START_EVERY: Duration = Duration::from_secs(1);
 const AWAY: u8 = 1;
 /// An owner that waits has this at most, and its address is not announced.
 const WAITS_MAX: u8 = 20;
-/// Virtual routers of one segment have numbers up to 255.
-const ROUTER_MAX: usize = 255;
+/// With BIRD an address at `WAITS_MAX` is announced all the same when it has waited for so long: an
+/// appliance that hears no sibling waits for ever, and with VRRP would have it unless somebody
+/// wants it more. Longer than `takeover::DRAIN_MAX`.
+const WAIT_MAX: Duration = Duration::from_secs(35);
 /// Three of these without word of a better router, and the next takes over: at most 0.8 s.
 const ADVERTISE_EVERY: &str = "0.2";
 
 struct Mover {
     settings: Addresses,
     state: Mutex<State>,
+    /// Of the next batch of tickles: another in each round, so that a client whose window one is in
+    /// is out of order for the next.
+    sequence: AtomicU32,
 }
 
 #[derive(Default)]
@@ -50,8 +56,9 @@ struct State {
     told: Option<Instant>,
     keepalived: Option<Child>,
     started: Option<Instant>,
-    /// With BIRD: the addresses that were put on the interface.
+    /// With BIRD: the addresses that were put on the interface, and since when others wait.
     put: Vec<IpAddr>,
+    waiting: BTreeMap<IpAddr, Instant>,
 }
 
 /// Moves addresses until SIGTERM or SIGINT.
@@ -69,7 +76,11 @@ pub(crate) fn run(settings: &Settings) -> anyhow::Result<()> {
         program("ip")?;
     }
     let (socket, who) = (addresses.socket.clone(), settings.who());
-    let mover = Arc::new(Mover { settings: addresses, state: Mutex::default() });
+    let mover = Arc::new(Mover {
+        settings: addresses,
+        state: Mutex::default(),
+        sequence: AtomicU32::default(),
+    });
     let looking = Arc::clone(&mover);
     std::thread::spawn(move || {
         loop {
@@ -111,14 +122,8 @@ impl Mover {
     }
 
     fn take(&self, wanted: Vec<(IpAddr, u8)>) -> Result<Answer, String> {
-        let routers = usize::from(self.settings.first_router) + wanted.len();
-        if self.settings.by == By::Keepalived && ROUTER_MAX + 1 < routers {
-            return Err(format!(
-                "{} addresses from [addresses] first_router = {} on pass {ROUTER_MAX}: choose a \
-                 smaller first_router",
-                wanted.len(),
-                self.settings.first_router
-            ));
+        if self.settings.by == By::Keepalived {
+            check_routers(wanted.iter().map(|(address, _)| *address))?;
         }
         if wanted.iter().any(|(_, priority)| !(1..=254).contains(priority)) {
             return Err("priorities are 1 to 254".to_owned());
@@ -130,12 +135,13 @@ impl Mover {
         let mut state = self.state();
         state.told = Some(Instant::now());
         let wanted: BTreeMap<IpAddr, u8> = wanted.into_iter().collect();
-        let held = held(wanted.keys());
         self.want(&mut state, wanted)?;
-        Ok(held)
+        // After the change: what was put on the interface is here.
+        Ok(held(state.wanted.keys()))
     }
 
-    /// Puts the addresses and their priorities in force.
+    /// Puts the addresses and their priorities in force. What failed is tried again whenever it is
+    /// asked for again.
     fn want(&self, state: &mut State, wanted: BTreeMap<IpAddr, u8>) -> Result<(), String> {
         if state.wanted == wanted {
             return Ok(());
@@ -144,8 +150,9 @@ impl Mover {
             By::Keepalived => self.tell_keepalived(state, &wanted),
             By::Bird => self.put_on_interface(state, &wanted),
         };
+        moved.map_err(|error| format!("{error:#}"))?;
         state.wanted = wanted;
-        moved.map_err(|error| format!("{error:#}"))
+        Ok(())
     }
 
     fn tell_keepalived(
@@ -154,18 +161,21 @@ impl Mover {
         wanted: &BTreeMap<IpAddr, u8>,
     ) -> anyhow::Result<()> {
         let folder = self.folder();
-        for ((router, address), priority) in self.routers(wanted.keys()).zip(wanted.values()) {
-            if state.wanted.get(&address) != Some(priority) {
-                let path = folder.join(format!("priority-{router}"));
-                std::fs::write(&path, format!("{}\n", priority - AWAY))
-                    .with_context(|| format!("cannot write {}", path.display()))?;
+        let mut written = Ok(());
+        for (address, priority) in wanted {
+            if state.wanted.get(address) != Some(priority) {
+                let path = folder.join(format!("priority-{}", router(*address)));
+                let result = std::fs::write(&path, format!("{}\n", priority - AWAY))
+                    .with_context(|| format!("cannot write {}", path.display()));
+                written = written.and(result);
             }
         }
+        written?;
         if state.wanted.keys().eq(wanted.keys()) && state.keepalived.is_some() {
             return Ok(());
         }
         let path = folder.join("keepalived.conf");
-        let text = keepalived(&self.settings, self.routers(wanted.keys()), folder);
+        let text = keepalived(&self.settings, wanted.keys(), folder);
         std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
         match &state.keepalived {
             Some(child) => {
@@ -199,21 +209,34 @@ impl Mover {
         state: &mut State,
         wanted: &BTreeMap<IpAddr, u8>,
     ) -> anyhow::Result<()> {
-        let is_wanted =
-            |address: &IpAddr| wanted.get(address).is_some_and(|priority| WAITS_MAX < *priority);
+        state.waiting.retain(|address, _| wanted.get(address) == Some(&WAITS_MAX));
+        for (address, _) in wanted.iter().filter(|(_, priority)| **priority == WAITS_MAX) {
+            state.waiting.entry(*address).or_insert_with(Instant::now);
+        }
+        let waiting = state.waiting.clone();
+        let has_waited =
+            |address: &IpAddr| waiting.get(address).is_some_and(|at| WAIT_MAX <= at.elapsed());
+        let is_wanted = |address: &IpAddr| {
+            let priority = wanted.get(address).copied().unwrap_or(AWAY);
+            WAITS_MAX < priority || has_waited(address)
+        };
         let (stay, go): (Vec<IpAddr>, Vec<IpAddr>) =
             state.put.drain(..).partition(|address| is_wanted(address));
         state.put = stay;
+        let mut moved = Ok(());
         for address in go {
-            self.ip("del", address)?;
+            let gone = self.ip("del", address);
+            moved = moved.and(gone);
         }
         for address in wanted.keys().filter(|address| is_wanted(address)) {
             if !state.put.contains(address) {
-                self.ip("replace", *address)?;
-                state.put.push(*address);
+                match self.ip("replace", *address) {
+                    Ok(()) => state.put.push(*address),
+                    Err(error) => moved = moved.and(Err(error)),
+                }
             }
         }
-        Ok(())
+        moved
     }
 
     fn ip(&self, verb: &str, address: IpAddr) -> anyhow::Result<()> {
@@ -246,11 +269,13 @@ impl Mover {
             return Ok(Answer::Tickled(0));
         }
         let wanted = self.state().wanted.clone();
+        let sequence = self.sequence.fetch_add(0x5555_5555, Ordering::Relaxed);
         let mut ticklers: BTreeMap<IpAddr, Option<Tickler>> = BTreeMap::new();
         let mut sent = 0;
         for (at, client) in clients {
+            // No longer one of the site's, or never: the others are served.
             if !wanted.contains_key(&at.ip()) || at.is_ipv4() != client.is_ipv4() {
-                return Err(format!("{at} is no service address, or {client} is no client of it"));
+                continue;
             }
             let tickler = ticklers.entry(at.ip()).or_insert_with(|| {
                 let opened = is_local(at.ip()).then(|| Tickler::open(at.ip()));
@@ -260,7 +285,7 @@ impl Mover {
                 })
             });
             let Some(tickler) = tickler else { continue };
-            match tickler.tickle(at.port(), *client) {
+            match tickler.tickle(at.port(), *client, sequence) {
                 Ok(()) => sent += 1,
                 Err(error) => tracing::debug!(%error, "a client was not tickled"),
             }
@@ -272,11 +297,18 @@ impl Mover {
     fn look(&self) {
         let mut state = self.state();
         if state.told.is_some_and(|at| SILENT <= at.elapsed()) {
-            state.told = None;
             tracing::warn!("the appliance is silent: this machine gives its addresses away");
             let away = state.wanted.keys().map(|address| (*address, AWAY)).collect();
-            if let Err(error) = self.want(&mut state, away) {
+            // Tried again in a second.
+            state.told = self.want(&mut state, away).err().map(|error| {
                 tracing::error!(error, "cannot give addresses away");
+                Instant::now()
+            });
+        }
+        if state.waiting.values().any(|at| WAIT_MAX <= at.elapsed()) {
+            let wanted = state.wanted.clone();
+            if let Err(error) = self.put_on_interface(&mut state, &wanted) {
+                tracing::error!(error = format!("{error:#}"), "cannot take an address");
             }
         }
         let ended = state.keepalived.as_mut().and_then(|child| child.try_wait().ok().flatten());
@@ -308,16 +340,41 @@ impl Mover {
     fn folder(&self) -> &Path {
         self.settings.socket.parent().unwrap_or_else(|| Path::new("/"))
     }
+}
 
-    /// Each address with the number of its virtual router: the same on every machine of the site,
-    /// since all count the same addresses in the same order.
-    fn routers<'a>(
-        &self,
-        addresses: impl Iterator<Item = &'a IpAddr>,
-    ) -> impl Iterator<Item = (usize, IpAddr)> {
-        let first = usize::from(self.settings.first_router);
-        (first..).zip(addresses.copied())
+/// The number of an address's virtual router: its last byte. So all machines have the same one,
+/// whatever other addresses they know of, and it never changes. IPv4 and IPv6 number apart (RFC
+/// 9568 section 5.2.3).
+fn number(address: IpAddr) -> u8 {
+    match address {
+        IpAddr::V4(address) => address.octets()[3],
+        IpAddr::V6(address) => address.octets()[15],
     }
+}
+
+/// The name of an address's virtual router in keepalived's files.
+fn router(address: IpAddr) -> String {
+    let family = if address.is_ipv4() { 4 } else { 6 };
+    format!("v{family}_{}", number(address))
+}
+
+fn check_routers(addresses: impl Iterator<Item = IpAddr>) -> Result<(), String> {
+    let mut known: BTreeMap<String, IpAddr> = BTreeMap::new();
+    for address in addresses {
+        if number(address) == 0 {
+            return Err(format!("{address} ends with 0, which is no virtual router's number"));
+        }
+        match known.insert(router(address), address) {
+            Some(other) if other != address => {
+                return Err(format!(
+                    "{other} and {address} end with the same byte, which is the number of their \
+                     virtual router: give one of them another address"
+                ));
+            }
+            Some(_) | None => {}
+        }
+    }
+    Ok(())
 }
 
 fn held<'a>(addresses: impl Iterator<Item = &'a IpAddr>) -> Answer {
@@ -333,21 +390,22 @@ fn is_local(address: IpAddr) -> bool {
 /// its file on top. When two had an address and hear each other again, the lower one says so
 /// before it leaves (`higher_prio_send_advert`), so that the other tells the segment where the
 /// address is: without that, neighbours sent to the one that had left, for ten seconds.
-fn keepalived(
+fn keepalived<'a>(
     settings: &Addresses,
-    routers: impl Iterator<Item = (usize, IpAddr)>,
+    addresses: impl Iterator<Item = &'a IpAddr>,
     folder: &Path,
 ) -> String {
     let interface = &settings.interface;
     let mut text = String::from("global_defs {\n  vrrp_version 3\n}\n");
-    for (router, address) in routers {
+    for address in addresses {
+        let (router, number) = (router(*address), number(*address));
         let file = folder.join(format!("priority-{router}"));
         let bits = if address.is_ipv4() { 32 } else { 128 };
         let native = if address.is_ipv6() { "  native_ipv6\n" } else { "" };
         text.push_str(&format!(
             "track_file priority_{router} {{\n  file \"{}\"\n  weight 1\n}}\n\
              vrrp_instance nearcast_{router} {{\n  state BACKUP\n  interface {interface}\n\
-             {native}  virtual_router_id {router}\n  priority {AWAY}\n  \
+             {native}  virtual_router_id {number}\n  priority {AWAY}\n  \
              advert_int {ADVERTISE_EVERY}\n  garp_master_delay 1\n  \
              garp_lower_prio_delay 1\n  garp_lower_prio_repeat 3\n  \
              higher_prio_send_advert true\n  track_file {{\n    \
@@ -372,7 +430,7 @@ mod tests {
         );
         std::fs::write(folder.join("agent.toml"), text).unwrap();
         let settings = Settings::load(&folder.join("agent.toml")).unwrap().addresses.unwrap();
-        Mover { settings, state: Mutex::default() }
+        Mover { settings, state: Mutex::default(), sequence: AtomicU32::default() }
     }
 
     fn wanting(folder: &Path, wanted: &[(&str, u8)]) -> Mover {
@@ -388,10 +446,10 @@ mod tests {
         let mover = wanting(dir.path(), &[("192.0.2.1", 200)]);
         let client = "127.0.0.1:5000".parse().unwrap();
         let ask = |at: &str, client| mover.tickle(&[(at.parse().unwrap(), client)]);
-        let other = ask("127.0.0.1:443", client).unwrap_err();
-        assert!(other.contains("127.0.0.1:443 is no service address"), "{other}");
+        assert_eq!(ask("127.0.0.1:443", client), Ok(Answer::Tickled(0)), "nobody's");
         assert_eq!(ask("192.0.2.1:443", client), Ok(Answer::Tickled(0)), "it is elsewhere");
-        assert!(ask("192.0.2.1:443", "[::1]:5000".parse().unwrap()).is_err(), "another family");
+        let other = ask("192.0.2.1:443", "[::1]:5000".parse().unwrap());
+        assert_eq!(other, Ok(Answer::Tickled(0)), "another family");
         let many = vec![("192.0.2.1:443".parse().unwrap(), client); TICKLES_MAX + 1];
         assert!(mover.tickle(&many).unwrap_err().contains("at most"));
     }
@@ -401,7 +459,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mover = wanting(dir.path(), &[("192.0.2.1", 200), ("192.0.2.2", 150)]);
         let priority = |router: u8| {
-            std::fs::read_to_string(dir.path().join(format!("priority-{router}"))).unwrap()
+            std::fs::read_to_string(dir.path().join(format!("priority-v4_{router}"))).unwrap()
         };
         // In keepalived's place.
         let child = Command::new("sleep").arg("60").spawn().unwrap();
@@ -411,7 +469,7 @@ mod tests {
         assert!(mover.state().told.is_some(), "it has just spoken");
         mover.state().told = Instant::now().checked_sub(SILENT);
         mover.look();
-        assert_eq!([priority(51), priority(52)], ["0\n", "0\n"]);
+        assert_eq!([priority(1), priority(2)], ["0\n", "0\n"]);
         // Keepalived ends, and is started again, or that it cannot be is said.
         let mut child = mover.state().keepalived.take().unwrap();
         child.kill().unwrap();
@@ -423,19 +481,27 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mover = mover(dir.path());
         let addresses = ["192.0.2.1", "2001:db8::1"].map(|at| at.parse().unwrap());
-        let text = keepalived(&mover.settings, mover.routers(addresses.iter()), dir.path());
+        let text = keepalived(&mover.settings, addresses.iter(), dir.path());
+        assert_eq!(text.matches("virtual_router_id 1\n").count(), 2, "one of each family");
         for line in [
-            "virtual_router_id 51",
-            "virtual_router_id 52",
+            "vrrp_instance nearcast_v4_1",
+            "vrrp_instance nearcast_v6_1",
             "192.0.2.1/32 dev eth0",
             "2001:db8::1/128 dev eth0",
             "native_ipv6",
-            &format!("file \"{}/priority-52\"", dir.path().display()),
+            &format!("file \"{}/priority-v6_1\"", dir.path().display()),
         ] {
             assert_eq!(text.matches(line).count(), 1, "{line} in {text}");
         }
-        let many = (0..=205).map(|n| (IpAddr::from([192, 0, 2, n]), 1)).collect();
-        assert!(mover.take(many).unwrap_err().contains("first_router"));
+        let taken = |wanted: &[&str]| {
+            mover.take(wanted.iter().map(|at| (at.parse().unwrap(), 1)).collect()).unwrap_err()
+        };
+        assert!(taken(&["192.0.2.0"]).contains("ends with 0"));
+        let alike = taken(&["2001:db8::1:7", "192.0.2.7", "2001:db8::2:7"]);
+        assert!(
+            alike.contains("2001:db8::1:7 and 2001:db8::2:7 end with the same byte"),
+            "{alike}"
+        );
         let router = mover.take(vec![("198.51.100.1".parse().unwrap(), 200)]).unwrap_err();
         assert!(router.contains("in none of the ranges"), "{router}");
         assert!(mover.take(vec![(addresses[0], 255)]).unwrap_err().contains("1 to 254"));

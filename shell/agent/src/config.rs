@@ -99,10 +99,6 @@ pub(crate) struct Addresses {
     /// Default `/run/nearcast-addresses/agent.sock`.
     #[serde(default = "addresses_socket")]
     pub(crate) socket: PathBuf,
-    /// keepalived: the number of the first address's virtual router; each further address has the
-    /// next. No other routers of the segment may have them. 1 to 255, default 51.
-    #[serde(default = "first_router")]
-    pub(crate) first_router: u8,
     /// Have clients of an address that came here reset; without it, those that wait for the rest of
     /// a response wait until they give up. Default true.
     #[serde(default = "yes")]
@@ -136,10 +132,6 @@ fn addresses_socket() -> PathBuf {
 
 fn nearcast() -> String {
     "nearcast".to_owned()
-}
-
-fn first_router() -> u8 {
-    51
 }
 
 fn yes() -> bool {
@@ -215,9 +207,6 @@ impl Addresses {
         if !self.socket.is_absolute() {
             return wrong("socket", WHOLE.to_owned());
         }
-        if self.first_router == 0 {
-            return wrong("first_router", "use 1 to 255".to_owned());
-        }
         Ok(())
     }
 }
@@ -260,7 +249,6 @@ mod tests {
         assert!(
             addresses("by = \"bird\"\nwithin = []\ninterface = \"a b\"").contains("no name of")
         );
-        assert!(addresses("by = \"bird\"\nwithin = []\nfirst_router = 0").contains("1 to 255"));
         let bird =
             "[drives]\npaths = [\"/d\"]\n[addresses]\nby = \"bird\"\nwithin = [\"192.0.2.0/24\"]\n";
         let text = parse(bird).unwrap().describe();

@@ -8,7 +8,9 @@ use std::os::fd::OwnedFd;
 
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, ipproto};
 
-/// A TCP header without options (RFC 9293 section 3.1).
+/// A TCP header without options (RFC 9293 section 3.1). Without a timestamp: Linux drops in silence
+/// an acknowledgement whose timestamp is old (measured: a quarter of 18,000 clients got no answer
+/// through), and which one a client would take is not known here.
 const HEADER_LEN: usize = 20;
 /// The checksum's place in it.
 const CHECKSUM_AT: usize = 16;
@@ -37,19 +39,26 @@ impl Tickler {
     }
 
     /// Sends one packet; one that the network does not take is lost like any other.
-    pub(crate) fn tickle(&self, from_port: u16, client: SocketAddr) -> io::Result<()> {
-        let packet = packet(SocketAddr::new(self.from, from_port), client);
+    pub(crate) fn tickle(
+        &self,
+        from_port: u16,
+        client: SocketAddr,
+        sequence: u32,
+    ) -> io::Result<()> {
+        let packet = packet(SocketAddr::new(self.from, from_port), client, sequence);
         let to = SocketAddr::new(client.ip(), 0);
         rustix::net::sendto(&self.socket, &packet, SendFlags::DONTWAIT, &to)?;
         Ok(())
     }
 }
 
-fn packet(from: SocketAddr, to: SocketAddr) -> [u8; HEADER_LEN] {
+/// Out of order for all clients but those whose window holds `sequence`: one of 256 with a window
+/// of 16 MB.
+fn packet(from: SocketAddr, to: SocketAddr, sequence: u32) -> [u8; HEADER_LEN] {
     let mut header = [0; HEADER_LEN];
     header[0..2].copy_from_slice(&from.port().to_be_bytes());
     header[2..4].copy_from_slice(&to.port().to_be_bytes());
-    // Sequence and acknowledgement stay 0: outside of every window but one of four billion.
+    header[4..8].copy_from_slice(&sequence.to_be_bytes());
     header[12] = DATA_OFFSET;
     header[13] = ACK;
     header[14..16].copy_from_slice(&WINDOW.to_be_bytes());
@@ -90,7 +99,7 @@ mod tests {
             [("192.0.2.1:443", "10.1.2.3:50000"), ("[2001:db8::1]:443", "[2001:db8:ffff::9]:65535")]
         {
             let (from, to): (SocketAddr, SocketAddr) = (from.parse().unwrap(), to.parse().unwrap());
-            let packet = packet(from, to);
+            let packet = packet(from, to, 0x5555_5555);
             assert_eq!(checksum(from.ip(), to.ip(), &packet), 0);
             assert_eq!(&packet[..2], &443_u16.to_be_bytes());
             assert_eq!(&packet[2..4], &to.port().to_be_bytes());

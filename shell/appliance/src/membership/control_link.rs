@@ -9,6 +9,7 @@
 //! it knows, and each thread tries again, at most `RETRY_MAX` apart. Manifests come from the writer
 //! alone; what a front answers only says what it has seen.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -270,7 +271,14 @@ impl Link<'_> {
         let siblings = wire::convert::siblings_of_reply(&reply);
         self.shared.ledger.change(|holdings| holdings.set_siblings(siblings));
         let peer = |(id, at): (&String, &String)| Some((id.parse().ok()?, at.clone()));
-        *lock(&writer.peers) = reply.peers.iter().filter_map(peer).collect();
+        // A writer that has just started knows only those that have reported to it.
+        let told: BTreeMap<ApplianceId, String> = reply.peers.iter().filter_map(peer).collect();
+        let site = self.shared.ledger.ask(|all| all.manifest().map(|of| of.site.clone()));
+        let is_of_site = |id: &ApplianceId| site.iter().flatten().any(|member| member.id == *id);
+        let mut peers = lock(&writer.peers);
+        peers.retain(|id, _| is_of_site(id));
+        peers.extend(told);
+        drop(peers);
         let known = self.shared.ledger.ask(Holdings::generation);
         if reply.generation <= known.0 {
             return Ok(());

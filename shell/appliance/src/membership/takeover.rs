@@ -15,6 +15,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
+use std::thread::Builder;
 use std::time::Duration;
 
 use identity::member::Member as Identity;
@@ -39,6 +40,8 @@ const TICK: Nanos = Nanos::millis(50);
 const ANSWER_MAX: Duration = Duration::from_millis(300);
 /// For the agent's answer: it may have to start a program.
 const AGENT_MAX: Duration = Duration::from_secs(1);
+/// Without an answer of the agent for so long no address is here. It answers four times a second.
+const AGENT_SILENT: Nanos = Nanos::seconds(1);
 /// 131,072 clients with long addresses.
 const ANSWER_LEN_MAX: u64 = 24 << 20;
 
@@ -80,8 +83,10 @@ struct Part<'a> {
     asked: BTreeSet<ApplianceId>,
     /// The answer of the workers to the last question.
     busy: Option<Arc<Busy>>,
-    /// What the agent said last that was no answer, so that it is logged once.
+    /// The agent's last complaint, so that it is logged once.
     said: Option<String>,
+    /// The agent's last answer.
+    answered: Instant,
 }
 
 /// Takes part until all must stop; gives the addresses away then.
@@ -102,6 +107,7 @@ pub(crate) fn run(
         asked: BTreeSet::new(),
         busy: None,
         said: None,
+        answered: shared.ledger.now(),
     };
     // A sibling that is away keeps its thread waiting and nobody else.
     std::thread::scope(|scope| {
@@ -116,10 +122,15 @@ pub(crate) fn run(
                 for (id, known) in part.siblings_to_ask() {
                     let address = lock(peers).get(&id).cloned();
                     let tell = tell.clone();
-                    scope.spawn(move || {
-                        let told = address.and_then(|at| ask_sibling(client, &id, &at, known));
-                        let _ = tell.send((id, told));
-                    });
+                    let asking = id.clone();
+                    let ask = move || {
+                        let told = address.and_then(|at| ask_sibling(client, &asking, &at, known));
+                        let _ = tell.send((asking, told));
+                    };
+                    // Without a thread it is asked again in the next round.
+                    if Builder::new().spawn_scoped(scope, ask).is_err() {
+                        part.hear(&id, None);
+                    }
                 }
                 part.round();
                 *lock(status) = Some(part.status());
@@ -215,9 +226,14 @@ impl Part<'_> {
                     self.shared.ledger.note("agent", text);
                     self.said = Some(error);
                 }
+                // An agent that ended gave the addresses away, and one that hangs may have.
+                if AGENT_SILENT <= self.now().since(self.answered) {
+                    self.member.handle(self.now(), Event::Held(&[]));
+                }
                 return;
             }
         };
+        self.answered = self.now();
         if self.said.take().is_some() {
             tracing::info!("nearcast-agent moves service addresses again");
         }

@@ -430,7 +430,7 @@ mod tests {
         let taken = control.requests.clone().acquire_owned().await.unwrap();
         let busy = ask(address, "/healthz").await;
         assert!(busy.starts_with("HTTP/1.1 503 "), "{busy}");
-        assert!(busy.contains("retry-after: 1") && busy.contains("problem+json"), "{busy}");
+        assert!(busy.contains("retry-after: 2") && busy.contains("problem+json"), "{busy}");
         let steered = ask(address, "/steer/v1/x").await;
         assert!(steered.starts_with("HTTP/1.1 401 "), "{steered}");
         assert_eq!(control.metrics.requests_shed.value(), 1);
@@ -472,6 +472,33 @@ mod tests {
         }
         let metrics = &control.metrics;
         assert_eq!((metrics.grants_expired.value(), metrics.tickets_expired.value()), (1, 1));
+        serving.abort();
+    }
+
+    #[tokio::test]
+    async fn more_players_than_can_be_answered_are_told_to_ask_later() {
+        let (_directory, control) =
+            crate::state::writer::tests::open("[steering]\nrate_max = 1").await;
+        let (address, listeners) = crate::serve::tests::listeners().await;
+        let serving = crate::serve::serve(control.clone(), listeners, std::future::pending());
+        let serving = tokio::spawn(serving);
+        let ticket = Ticket {
+            session: control.keys().session(),
+            expires: UnixSeconds(control.clock.unix().0 + 1000),
+            version: "film-1".parse().unwrap(),
+            client: "10.0.0.0/8".parse().unwrap(),
+            plain: false,
+            pathways: vec!["a1".parse().unwrap()],
+        };
+        let steer = format!("/steer/v1/{}", control.keys().seal(&ticket));
+        let mut ttls = Vec::new();
+        for _ in 0..12 {
+            let answer = ask(address, &steer).await;
+            let (_, rest) = answer.split_once("\"TTL\":").unwrap();
+            ttls.push(rest.split(',').next().unwrap().parse::<u64>().unwrap());
+        }
+        assert!((10..=11).contains(&ttls[0]) && (19..=22).contains(&ttls[11]), "{ttls:?}");
+        assert!((5..=11).contains(&control.metrics.steering_delayed.value()), "{ttls:?}");
         serving.abort();
     }
 
